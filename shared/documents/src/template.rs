@@ -236,6 +236,7 @@ pub fn is_loopback(url: &Url) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::rows;
     use proptest::prelude::*;
 
     fn shown(text: &str) -> String {
@@ -253,29 +254,8 @@ mod tests {
 
     #[test]
     fn pieces() {
-        for (text, expected) in [
-            ("", ""),
-            ("plain $ text $", "[plain $ text $]"),
-            ("${a}", "<a@2>"),
-            ("x-${a}-${ b }.", "[x-]<a@4>[-]< b @9>[.]"),
-            ("$${a}", "[${a}]"),
-            ("$$${a}", "[$${a}]"),
-            ("$$x${a}", "[$$x]<a@5>"),
-            ("${ {'a': 1}['a'] }", "< {'a': 1}['a'] @2>"),
-            ("${'}'}", "<'}'@2>"),
-            (r#"${"\"}"}x"#, r#"<"\"}"@2>[x]"#),
-            (r"${r'\'}x", r"<r'\'@2>[x]"),
-            (r"${bar'\'}'}x", r"<bar'\'}'@2>[x]"),
-            (r"${rb'\'}x", r"<rb'\'@2>[x]"),
-            ("${'''a'}b'''}x", "<'''a'}b'''@2>[x]"),
-            ("${a // }\n}x", "<a // }\n@2>[x]"),
-            ("${'not closed}\n}x", "<'not closed}\n@2>[x]"),
-            ("a${b", "unclosed at 1"),
-            ("${'a}", "unclosed at 0"),
-            ("${{a}", "unclosed at 0"),
-            ("ü${ü}ü", "[ü]<ü@4>[ü]"),
-        ] {
-            assert_eq!(shown(text), expected, "{text}");
+        for (text, expected) in rows::<(String, String)>("pieces") {
+            assert_eq!(shown(&text), expected, "{text}");
         }
     }
 
@@ -297,16 +277,11 @@ mod tests {
     fn positions_in_documents() {
         let text = "a: ${one}\nb: \"x-${two}\"\nc: |\n  first\n  ${three} and\n  ${four}\nd: '${one}'\n";
         let source = SourceText::new("t.yaml", text);
-        let check = |line, column, text: &str, word: &str, expected: (u32, u32)| {
-            let value = At { value: text, at: LineColumn { line, column } };
-            let at = place(&source, &value, text.find(word).unwrap());
+        let places = rows::<((u32, u32), String, String, (u32, u32))>("positions_in_documents");
+        for ((line, column), text, word, expected) in places {
+            let value = At { value: text.as_str(), at: LineColumn { line, column } };
+            let at = place(&source, &value, text.find(&word).unwrap());
             assert_eq!((at.line, at.column), expected, "{word}");
-        };
-        check(1, 4, "${one}", "one", (1, 6));
-        check(2, 4, "x-${two}", "two", (2, 9));
-        check(3, 4, "first\n${three} and\n${four}\n", "three", (5, 5));
-        check(3, 4, "first\n${three} and\n${four}\n", "four", (6, 5));
-        check(7, 4, "${one}", "one", (7, 7));
-        check(7, 4, "${elsewhere}", "elsewhere", (7, 4));
+        }
     }
 }

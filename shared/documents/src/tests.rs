@@ -6,3 +6,15 @@ mod policy_requests;
 mod presets;
 mod rejections;
 mod sources;
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Returns the rows of a test in `tests/texts.yaml`.
+pub(crate) fn rows<T: DeserializeOwned>(test: &str) -> Vec<T> {
+    let mut parts: BTreeMap<String, Vec<Value>> = serde_saphyr::from_str(include_str!("../tests/texts.yaml")).unwrap();
+    let rows = parts.remove(test).unwrap_or_else(|| panic!("no rows of {test}"));
+    rows.into_iter().map(|row| serde_json::from_value(row).unwrap()).collect()
+}

@@ -84,6 +84,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::tests::rows;
 
     #[test]
     fn values_and_rules() {
@@ -94,45 +95,15 @@ mod tests {
             "data": {"dsn": "YQ=="},
         });
         let objects = json!([object, {"metadata": {"name": "second"}}]);
-        let json = |value: Json| Ok(value);
-        let fails = |text: &str| Err(EvaluationError::Evaluation(text.to_owned()).into());
-        let missing = |text: &str| Err(EvaluationError::MissingValue(text.to_owned()).into());
-        let rule = |got| Err(ObjectExpressionError::Type { wanted: "true or false", got });
-        let binary = || ObjectExpressionError::Type { wanted: "JSON", got: "bytes that are not UTF-8" };
-        for (text, value, holds) in [
-            ("object.status.phase == 'Up'", json(true.into()), Ok(true)),
-            ("object.status.phase == 'Down'", json(false.into()), Ok(false)),
-            (
-                "object.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')",
-                json(true.into()),
-                Ok(true),
-            ),
-            ("object.status.ready", missing("there is no key `ready`"), Ok(false)),
-            ("object.status[object.data.dsn]", missing("a computed key does not exist"), Ok(false)),
-            ("object.status.?ready", Err(ObjectExpressionError::Nothing), Ok(false)),
-            ("object.status.?empty", Err(ObjectExpressionError::Nothing), Ok(false)),
-            ("has(object.status.ready) && object.status.ready", json(false.into()), Ok(false)),
-            ("objects[1].metadata.name", json("second".into()), rule("text")),
-            ("object.status.n + 1", json(4.into()), rule("a number")),
-            ("[object.status.host]", json(json!(["h"])), rule("a list")),
-            ("string(base64.decode(object.data.dsn))", json("a".into()), rule("text")),
-            ("base64.decode(object.status.bytes)", Err(binary()), Err(binary())),
-            ("object.status.n / 0", fails("division by zero"), Ok(false)),
-        ] {
+        for (text, value, holds) in rows::<(String, Result<Json, String>, Result<bool, String>)>("values_and_rules") {
             let variables = [("object", &object), ("objects", &objects)];
-            let program = ObjectExpression::new(text).unwrap();
-            assert_eq!(program.evaluate(&variables), value, "{text}");
-            assert_eq!(program.holds(&variables), holds, "{text}");
+            let program = ObjectExpression::new(&text).unwrap();
+            assert_eq!(program.evaluate(&variables).map_err(|error| format!("{error:?}")), value, "{text}");
+            assert_eq!(program.holds(&variables).map_err(|error| format!("{error:?}")), holds, "{text}");
         }
-        for (text, mistake) in [
-            ("response.status == 200", "`response` cannot be used here"),
-            ("'%s'.format([object])", "there is no function `format`"),
-            ("object.data.dsn.matches(object.long)", "the pattern of `matches` is computed"),
-            ("object.", "this is not a CEL expression: expected identifier after '.'"),
-            ("", "the expression is empty"),
-        ] {
-            let refused = ObjectExpression::new(text).unwrap_err();
-            assert_eq!(refused, ObjectExpressionError::NotAnExpression(mistake.to_owned()), "{text}");
+        for (text, mistake) in rows::<(String, String)>("expressions_over_objects_that_are_refused") {
+            let refused = ObjectExpression::new(&text).unwrap_err();
+            assert_eq!(refused, ObjectExpressionError::NotAnExpression(mistake), "{text}");
         }
         let large = json!({"text": "x".repeat(600_000), "many": vec![1; 2_000]});
         let refused = |text| ObjectExpression::new(text).unwrap().holds(&[("object", &large)]).unwrap_err();

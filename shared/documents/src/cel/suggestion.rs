@@ -50,21 +50,13 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::rows;
 
     #[test]
     fn near_names_are_found() {
         let names = ["dsn", "queue-url", "region", "seedRows"];
-        for (name, expected) in [
-            ("queue_url", Some("queue-url")),
-            ("queueUrl", Some("queue-url")),
-            ("dns", Some("dsn")),
-            ("regoin", Some("region")),
-            ("seedrow", Some("seedRows")),
-            ("bucket", None),
-            ("x", None),
-            ("", None),
-        ] {
-            assert_eq!(nearest(name, names), expected, "{name}");
+        for (name, expected) in rows::<(String, Option<String>)>("near_names_are_found") {
+            assert_eq!(nearest(&name, names), expected.as_deref(), "{name}");
         }
     }
 

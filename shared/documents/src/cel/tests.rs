@@ -1,6 +1,9 @@
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::tests::rows;
 
 fn shown(text: &str, scope: Scope) -> String {
     let parsed = parse(text, scope).map(|expression| {
@@ -48,21 +51,8 @@ fn references_in_all_spellings() {
 
 #[test]
 fn keys_are_found_in_all_spellings() {
-    for (text, expected) in [
-        ("target.labels.sha", Some(&["sha"][..])),
-        ("target.labels.?sha.orValue('') + target.labels.sha-of-base", Some(&["sha", "sha-of-base"][..])),
-        ("target[\"labels\"][\"sha\"] == target['labels'].team", Some(&["sha", "team"][..])),
-        ("has(target.labels.sha) && target . labels[?'team'] == optional.none()", Some(&["sha", "team"][..])),
-        ("['a'].exists(k, k == target.labels.sha)", Some(&["sha"][..])),
-        ("target.name == 'target.labels.sha'", Some(&[][..])),
-        ("target.labels[target.name]", None),
-        ("target.labels.exists(k, k == 'sha')", None),
-        ("[target.labels].map(l, l.sha)[0]", None),
-        ("'sha' in target.labels || target.labels.team == 'x'", None),
-    ] {
-        let keys = parse(text, Scope::Plugin).unwrap().keys_of(RootVariable::Target, "labels");
-        let expected: Option<std::collections::BTreeSet<String>> =
-            expected.map(|keys| keys.iter().map(|key| (*key).to_owned()).collect());
+    for (text, expected) in rows::<(String, Option<BTreeSet<String>>)>("keys_are_found_in_all_spellings") {
+        let keys = parse(&text, Scope::Plugin).unwrap().keys_of(RootVariable::Target, "labels");
         assert_eq!(keys, expected, "{text}");
     }
 }
@@ -120,22 +110,9 @@ proptest! {
 
 #[test]
 fn patterns_are_literal_and_small() {
-    for (text, expected) in [
-        ("response.body.matches('^a+$')", "response Part 0+21"),
-        ("matches(response.body, 'a{1,100}')", "response Part 8+13"),
-        ("response.body.matches(response.headers.p)", "pattern 14+0: the pattern of `matches` is computed"),
-        ("response.body.matches('a' + 'b')", "pattern 14+0: the pattern of `matches` is computed"),
-        (
-            "response.body.matches('(a')",
-            "pattern 14+0: the pattern of `matches` is not a regular expression: unclosed group",
-        ),
-        (
-            "response.body.matches('((a{1,100}){1,100}){1,100}')",
-            "pattern 14+0: the pattern of `matches` cannot be used: it takes more than 65536 bytes when it is compiled",
-        ),
-    ] {
-        let shown = shown(text, Scope::Response);
-        assert_eq!(shown.split(" (use small").next(), Some(expected), "{text}");
+    for (text, expected) in rows::<(String, String)>("patterns_are_literal_and_small") {
+        let shown = shown(&text, Scope::Response);
+        assert_eq!(shown.split(" (use small").next(), Some(expected.as_str()), "{text}");
         assert_eq!(shown.starts_with("pattern"), shown.contains("small numbers"), "{shown}");
     }
 }
@@ -202,20 +179,9 @@ fn a_missing_value_differs_from_other_failures() {
 fn a_selection_costs_what_it_selects() {
     let body = serde_json::json!({"a-b": {"c": 1, "text": "x".repeat(640)}, "list": vec![0; 1000]});
     let variables = [("body", convert::from_json(&body))].into();
-    for (text, expected) in [
-        ("body['a-b'].c", 4),
-        ("body['a-b'].c == 1", 10),
-        ("body.missing.c", 4),
-        ("body[?'missing'].?c", 5),
-        ("has(body.list)", 3),
-        ("body['a-b'].text", 14),
-        ("body.list", 1003),
-        ("body.?list", 2004),
-        ("body.list[0]", 2009),
-        ("size(body)", 2041),
-    ] {
+    for (text, expected) in rows::<(String, u64)>("a_selection_costs_what_it_selects") {
         let shared = SharedCost::new(10_000);
-        let _ = evaluate_within(&parse(text, Scope::Event).unwrap(), &variables, &shared, MAX_VALUE_BYTES);
+        let _ = evaluate_within(&parse(&text, Scope::Event).unwrap(), &variables, &shared, MAX_VALUE_BYTES);
         assert_eq!(shared.spent.get(), expected, "{text}");
     }
     let list = |text: &str, limit, bytes| {

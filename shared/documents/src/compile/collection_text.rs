@@ -149,6 +149,7 @@ pub(super) fn depend(text: &str) -> Parsed<CollectionReference> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::rows;
 
     fn shown(text: &str) -> String {
         match parts(text) {
@@ -167,36 +168,8 @@ mod tests {
 
     #[test]
     fn references_are_found_in_texts() {
-        for (text, expected) in [
-            ("", ""),
-            ("a { b } } @ c", "[a { b } } @ c]"),
-            ("{{ resource `A` }}", "<0 A ID instance.ID>"),
-            ("on {{resource \"a b\"}}.", "[on ]<3 a b ID instance.ID>[.]"),
-            ("{{.Resources.MyVpc.ID}}", "<0 MyVpc ID instance.ID>"),
-            ("@depend('a/ID')@", "<0 a ID instance.ID>"),
-            ("é@depend('a/Tags/x')@", "[é]<2 a Tags/x instance.Tags[\"x\"]>"),
-            (
-                "{{ depend `a/Properties/n[0][1]/x` }}",
-                "<0 a Properties/n[0][1]/x instance.Properties[\"n\"][0][1][\"x\"]>",
-            ),
-            ("@depend('./a/./Properties/x/../[2]/')@", "<0 a Properties/[2] instance.Properties[2]>"),
-            ("@depend('post-provision:a/data/t')@", "<0 a data/t instance.Properties[\"data\"][\"t\"]>"),
-            ("@depend('post-provision:a/ID')@", "<0 a ID instance.ID>"),
-            ("{{ `{{.ID}}` }}!", "[{{.ID}}][!]"),
-            ("@depend('a')@", "at 0: `a` is not the path of a value"),
-            ("@depend('a/Id')@", "at 0: `a/Id` is not the path of a value"),
-            ("@depend('a/ID[x]')@", "at 0: `a/ID[x]` is not the path of a value"),
-            ("@depend('a b/ID')@", "at 0: `a b/ID` is not the path of a value"),
-            ("@depend('a/ID", "at 0: `@depend('` is never closed"),
-            ("x {{ resource", "at 2: `{{` is never closed"),
-            ("{{ `a }}", "at 0: `{{ `a }}` is not a reference to a resource, and Ebb runs no other template function"),
-            (
-                "{{ env `USER` }}",
-                "at 0: `{{ env `USER` }}` is not a reference to a resource, and Ebb runs no other template function",
-            ),
-            (r"\{\{.ID\}\}", r"at 0: `\{\{` is not rendered here"),
-        ] {
-            assert_eq!(shown(text), expected, "{text}");
+        for (text, expected) in rows::<(String, String)>("references_are_found_in_texts") {
+            assert_eq!(shown(&text), expected, "{text}");
         }
     }
 }

@@ -14,6 +14,7 @@ pub fn resolve_version<'a>(requested: Option<&VersionRange>, published: &'a [Ver
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::rows;
 
     #[test]
     fn the_highest_release_is_the_default() {
@@ -24,15 +25,8 @@ mod tests {
             found.map(ToString::to_string)
         };
         assert_eq!(resolve_version(None, &published).unwrap().to_string(), "1.10.0");
-        for (range, expected) in [
-            ("1.9.0", Some("1.9.0")),
-            ("1", Some("1.10.0")),
-            ("1.9", Some("1.9.0")),
-            ("2", Some("2.0.0-rc.1")),
-            ("2.0.0", None),
-            ("3", None),
-        ] {
-            assert_eq!(resolved(range).as_deref(), expected, "{range}");
+        for (range, expected) in rows::<(String, Option<String>)>("ranges_select_published_versions") {
+            assert_eq!(resolved(&range), expected, "{range}");
         }
         assert_eq!(resolve_version(None, &published[2..3]).unwrap().to_string(), "2.0.0-rc.1");
         assert_eq!(resolve_version(None, &[]), None);

@@ -283,28 +283,16 @@ fn encoding(text: &str) -> Result<(&str, EmbedEncoding), DirectiveError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::rows;
 
     #[test]
     fn directives_are_parsed() {
-        use EmbedEncoding::{Binary, Raw, Yaml};
-        for (text, expected) in [
-            ("@{dev}", Ok((Directive::Var("dev"), Raw))),
-            ("@{ dev }", Ok((Directive::Var("dev"), Raw))),
-            ("@{tfstate-bucket}", Ok((Directive::Var("tfstate-bucket"), Raw))),
-            ("@{x[binary]}", Ok((Directive::Var("x"), Binary))),
-            ("@{embed:f}", Ok((Directive::Embed("f"), Raw))),
-            ("@{ embed : f }", Ok((Directive::Embed("f"), Raw))),
-            ("@{embed[yaml]: ./a b}", Ok((Directive::Embed("./a b"), Yaml))),
-            ("@{embed[ yaml ]: a:b}", Ok((Directive::Embed("a:b"), Yaml))),
-            ("@{embed: }", Err("no file is named")),
-            ("@{literal: @}", Ok((Directive::Literal("@"), Raw))),
-            ("@{1x}", Err("invalid variable name: `1x`")),
-            ("@{x:y}", Err("unsupported operation: `x`")),
-            ("@{x[json]}", Err("invalid encoding: `[json]`")),
-            ("@{x[yaml}", Err("invalid encoding: `[yaml`")),
-            ("@{embed[]: f}", Err("invalid encoding: `[]`")),
-        ] {
-            assert_eq!(parse(text).map_err(|(_, message, _)| message), expected.map_err(str::to_owned), "{text}");
+        for (text, expected) in rows::<(String, String)>("directives_are_parsed") {
+            let shown = match parse(&text) {
+                Ok((directive, encoding)) => format!("{directive:?} {encoding:?}"),
+                Err((_, message, _)) => format!("error: {message}"),
+            };
+            assert_eq!(shown, expected, "{text}");
         }
     }
 }

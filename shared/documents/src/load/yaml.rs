@@ -377,15 +377,12 @@ fn escaped(text: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::rows;
 
     #[test]
     fn placeholders_are_found() {
-        assert_eq!(placeholders("@{a}"), [(0, 4)]);
-        assert_eq!(placeholders("x @{a} @{b}"), [(2, 6), (7, 11)]);
-        assert_eq!(placeholders("@{}"), []);
-        assert_eq!(placeholders("@{}@{a}"), [(3, 7)]);
-        assert_eq!(placeholders("@{a"), []);
-        assert_eq!(placeholders("@{@{a}}"), [(0, 6)]);
-        assert_eq!(placeholders("a@b.org {x}"), []);
+        for (text, expected) in rows::<(String, Vec<(usize, usize)>)>("placeholders_are_found") {
+            assert_eq!(placeholders(&text), expected, "{text}");
+        }
     }
 }

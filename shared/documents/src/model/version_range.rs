@@ -80,24 +80,12 @@ impl std::fmt::Display for VersionRange {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::rows;
 
     #[test]
     fn versions_are_canonical() {
-        for (text, expected) in [
-            ("1.2.3", Some("1.2.3")),
-            ("v1.0.0", Some("1.0.0")),
-            ("1.0", Some("1.0.0")),
-            ("1", Some("1.0.0")),
-            ("v2.1-rc.1", Some("2.1.0-rc.1")),
-            ("1.0+build", Some("1.0.0+build")),
-            ("1.2.3.4", None),
-            ("01.2.3", None),
-            ("latest", None),
-            ("", None),
-            ("v", None),
-            ("1..2", None),
-        ] {
-            assert_eq!(version(text).map(|v| v.to_string()).as_deref(), expected, "{text}");
+        for (text, expected) in rows::<(String, Option<String>)>("versions_are_canonical") {
+            assert_eq!(version(&text).map(|v| v.to_string()), expected, "{text}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! Tests directives (`@{…}`), variables (`--set`) and embedded files.
 
 use crate::load::{self, DocumentVars, FileError, FileSource, FolderFiles, VarError};
+use crate::tests::rows;
 
 struct One(&'static [u8]);
 
@@ -24,24 +25,8 @@ fn description(written: &str, files: &dyn FileSource, vars: &DocumentVars) -> St
 fn values_are_not_expanded_again() {
     let vars = DocumentVars::parse(["a=1", "b=@{a}", "sum=1+1=2", "empty="]).unwrap();
     let file = One(b"file with @{a}\n");
-    for (written, expected) in [
-        ("\"@{a}\"", "1"),
-        ("'@{a}-@{ a }'", "1-1"),
-        ("x@{a}y", "x1y"),
-        ("\"@{b}\"", "@{a}"),
-        ("\"@{sum}\"", "1+1=2"),
-        ("\"<@{empty}>\"", "<>"),
-        ("\"@{a[raw]}\"", "1"),
-        ("\"@{a[binary]}\"", "MQ=="),
-        ("\"@{embed: x}\"", "file with @{a}\n"),
-        ("\"@{embed:x} and\"", "file with @{a}\n and"),
-        ("\"@{ embed [ raw ] : x }\"", "file with @{a}\n"),
-        ("\"@{embed[binary]: x}\"", "ZmlsZSB3aXRoIEB7YX0K"),
-        ("\"@{literal: @}{a}\"", "@{a}"),
-        ("\"@{} and @x and {a}\"", "@{} and @x and {a}"),
-        ("\"unfinished @{a\"", "unfinished @{a"),
-    ] {
-        assert_eq!(description(written, &file, &vars), expected, "{written}");
+    for (written, expected) in rows::<(String, String)>("values_are_not_expanded_again") {
+        assert_eq!(description(&written, &file, &vars), expected, "{written}");
     }
 }
 
