@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ebb_engine::{Hook, ResourceEffect};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::fixtures::compiled;
 use crate::compile::{self, PlanUpdate, UpdateError};
@@ -267,30 +268,35 @@ fn updatable(units: &str, site: &str, id: &str) -> Plan {
     plan_with(&rest, &[&format!("{head}{units}")])
 }
 
-/// Returns the effect of other units, another `site` and another `id` on a resource.
-fn change(before: &str, after: &str, site: &str, id: &str) -> ResourceEffect {
-    update(&updatable(before, "eu", "a"), &updatable(after, site, id)).resources["r"]
+/// A change of the resource `r`. The file describes its keys.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ResourceChange {
+    before: BTreeMap<String, Value>,
+    after: Option<BTreeMap<String, Value>>,
+    site: String,
+    id: String,
+    effect: ResourceEffect,
 }
 
-fn object(more: &str) -> String {
-    let manifest = "{apiVersion: v1, kind: A, metadata: {name: \"a-${params.id}\"}}";
-    format!("preStart: {{make: {{object: {{manifest: {manifest}}}{more}}}}}\n")
+#[test]
+fn changes_of_a_resource_have_these_effects() {
+    let changes: Vec<ResourceChange> =
+        serde_saphyr::from_str(include_str!("../../../tests/updates/effects.yaml")).unwrap();
+    let text = |hooks: &BTreeMap<String, Value>| -> String {
+        hooks.iter().map(|(hook, units)| format!("{hook}: {units}\n")).collect()
+    };
+    for change in &changes {
+        let (before, after) = (text(&change.before), text(change.after.as_ref().unwrap_or(&change.before)));
+        let made = update(&updatable(&before, "eu", "a"), &updatable(&after, &change.site, &change.id));
+        assert_eq!(made.resources["r"], change.effect, "{change:?}");
+    }
 }
-
-fn infrakit(interface: &str, properties: &str) -> String {
-    format!("preStart: {{make: {{infrakit: {{plugin: files, interface: {interface}, properties: {properties}}}}}}}\n")
-}
-
-fn pod(more_of_undo: &str) -> String {
-    let script = "pod: {script: '#!/bin/sh'}";
-    format!("preStart: {{make: {{{script}}}}}\npostStop: {{drop: {{undoes: make, {script}{more_of_undo}}}}}\n")
-}
-
-const PARAM: &str = ", cluster: \"${params.site}\"";
 
 #[test]
 fn a_resource_in_another_cluster_is_undone_where_it_is() {
-    let made = update(&updatable(&object(PARAM), "eu", "a"), &updatable(&object(PARAM), "us", "a"));
+    let units = "preStart: {make: {object: {manifest: {apiVersion: v1, kind: A, metadata: {name: a}}}, cluster: \"${params.site}\"}}\n";
+    let made = update(&updatable(units, "eu", "a"), &updatable(units, "us", "a"));
     assert_eq!(made.resources["r"], ResourceEffect::Replaced);
     let clusters = |hook| {
         let units = &made.plan.hook_plan(hook).unwrap().units;
@@ -298,60 +304,6 @@ fn a_resource_in_another_cluster_is_undone_where_it_is() {
     };
     assert_eq!(clusters(Hook::Update(1)), [("r~1/make.removal", Some("eu")), ("r/make", Some("us"))]);
     assert_eq!(clusters(Hook::PostStop), [("r/make.removal", Some("us")), ("r~1/make.removal", Some("eu"))]);
-    let (none, eu, us) = (object(""), object(", cluster: eu"), object(", cluster: us"));
-    for (before, after, expected) in [
-        (&eu, &us, ResourceEffect::Replaced),
-        (&none, &eu, ResourceEffect::Replaced),
-        (&eu, &none, ResourceEffect::Replaced),
-        (&eu, &object(PARAM), ResourceEffect::Updated),
-        (&none, &object(", cluster: default"), ResourceEffect::Updated),
-        (&pod(""), &pod(", cluster: us"), ResourceEffect::Replaced),
-        (&pod(", cluster: eu"), &pod(PARAM).replace("drop:", "erase:"), ResourceEffect::Updated),
-        (&pod(", cluster: eu"), &pod(", cluster: us").replace("drop:", "erase:"), ResourceEffect::Replaced),
-    ] {
-        assert_eq!(change(before, after, "eu", "b"), expected, "{before}{after}");
-    }
-    assert_eq!(change(&pod(PARAM), &pod(PARAM), "us", "a"), ResourceEffect::Replaced);
-    // Also if the setup is the same.
-    assert_eq!(change(&pod(", cluster: eu"), &pod(", cluster: us"), "eu", "a"), ResourceEffect::Replaced);
-}
-
-#[test]
-fn a_resource_that_loses_an_undo_is_replaced() {
-    let without_undo = "preStart: {make: {pod: {script: '#!/bin/sh'}, cleanup: none}}\n";
-    // Unchanged and changed params.
-    for id in ["a", "b"] {
-        assert_eq!(change(&pod(""), without_undo, "eu", id), ResourceEffect::Replaced, "{id}");
-    }
-}
-
-#[test]
-fn a_unit_with_another_kind_of_action_is_replaced() {
-    let all = [object(""), infrakit("instance", "{}"), pod("")];
-    for (number, before) in all.iter().enumerate() {
-        for (other, after) in all.iter().enumerate() {
-            let expected = if number == other { ResourceEffect::Updated } else { ResourceEffect::Replaced };
-            assert_eq!(change(before, after, "eu", "b"), expected, "{before}{after}");
-        }
-    }
-}
-
-/// A plugin finds an instance by the key of its unit, and other resources by their properties.
-#[test]
-fn a_resource_that_its_properties_identify_is_replaced_with_them() {
-    let named = |id: &str| format!("{{kind: group, metadata: {{name: \"{id}\"}}}}");
-    let (param, label) = (named("${params.id}"), named("${target.labels.id}"));
-    for interface in ["controller", "resource"] {
-        for properties in [&param, &label] {
-            let units = infrakit(interface, properties);
-            assert_eq!(change(&units, &units, "eu", "b"), ResourceEffect::Replaced, "{units}");
-            assert_eq!(change(&units, &units, "us", "a"), ResourceEffect::Updated, "{units}");
-        }
-        let (before, after) = (infrakit(interface, &named("x")), infrakit(interface, &named("y")));
-        assert_eq!(change(&before, &after, "eu", "a"), ResourceEffect::Replaced, "{before}");
-    }
-    let instance = infrakit("instance", &param);
-    assert_eq!(change(&instance, &instance, "eu", "b"), ResourceEffect::Updated);
 }
 
 /// A skipped unit skips its readers. What the earlier version has made is destroyed nevertheless.
