@@ -44,37 +44,7 @@ fn text(result: &CallToolResult) -> &str {
 
 /// Calls of tools with their requests: `TOOL ARGUMENTS => REQUEST => REQUEST`. `DOCUMENT`, `STORED` and `PLUGIN` stand for the
 /// documents of these names, and `PR` for the kind and the name of a target.
-const CALLS: &str = r#"list_targets {} => GET /v1/targets
-list_targets {"phase":"failed","label":"team=a b","owner":"token ci","plugin":"db","q":"pr","after":"sandbox/a"} => GET /v1/targets?phase=failed&label=team%3Da%20b&owner=token%20ci&plugin=db&q=pr&nextToken=sandbox%2Fa
-list_targets {"phase":"gone"} => GET /v1/targets?gone=true
-get_target {"name":"pr-7"} => GET /v1/targets/sandbox/pr-7
-get_target {"name":"pr-7","resource":"db"} => GET /v1/targets/sandbox/pr-7?outputs=db
-why_not_ready {"name":"pr-7"} => GET /v1/targets/sandbox/pr-7/why
-what_exists {"name":"pr-7"} => GET /v1/targets/sandbox/pr-7/why
-what_exists {} => GET /v1/targets?gone=true&unconfirmed=true => GET /v1/orphans
-stuck_and_waiting {} => GET /v1/targets
-logs {"name":"pr-7"} => GET /v1/targets/sandbox/pr-7/why => GET /v1/runs/r-1-pre-start/logs?unit=db%2Fmake
-logs {"name":"pr-7","unit":"db/make","attempt":1} => GET /v1/targets/sandbox/pr-7 => GET /v1/runs/r-1-pre-start/logs?unit=db%2Fmake&attempt=1
-history {"name":"pr-7","after":"3-b"} => GET /v1/targets/sandbox/pr-7/history?nextToken=3-b
-history {"name":"pr-7","entry":"2-a"} => GET /v1/targets/sandbox/pr-7/history/2-a
-plan_document {"document":DOCUMENT} => POST /v1/plans {"document":DOCUMENT}
-validate_plugin {"document":PLUGIN}
-apply_document {"document":DOCUMENT,"dry_run":true} => POST /v1/targets?dryRun=true {PR,"document":DOCUMENT}
-apply_document {"document":DOCUMENT} => POST /v1/targets {PR,"document":DOCUMENT}
-apply_document {"name":"pr-7","entry":"2-a","dry_run":true} => GET /v1/targets/sandbox/pr-7/history/2-a => POST /v1/targets?dryRun=true {PR,"document":STORED}
-apply_document {"document":PLUGIN,"dry_run":true} => GET /v1/plugins/p/versions/1.0.0
-apply_document {"document":PLUGIN} => POST /v1/plugins {"document":PLUGIN}
-upgrade_plugin {"plugin":"db@1.0.0","names":["pr-7"]} => POST /v1/targets/actions {"select":{"targets":[{PR}]},"action":{"upgrade":{"plugin":"db@1.0.0"}}}
-delete_target {"name":"pr-7"} => POST /v1/targets/actions {"select":{"targets":[{PR}]},"action":{"delete":{}}}
-delete_target {"targets":[{"name":"pr-7","uid":"u"}]} => POST /v1/targets/actions {"select":{"targets":[{PR,"uid":"u"}]},"action":{"delete":{}},"dryRun":true}
-delete_target {"targets":[{"name":"pr-7","uid":"u"}],"dry_run":false} => POST /v1/targets/actions {"select":{"targets":[{PR,"uid":"u"}]},"action":{"delete":{}}}
-retry_target {"name":"pr-7"} => POST /v1/targets/sandbox/pr-7/retry
-retry_target {"name":"pr-7","plugin":"db@1.0.1","uid":"u","dry_run":true} => POST /v1/targets/sandbox/pr-7/retry {"uid":"u","plugin":"db@1.0.1","dryRun":true}
-list_plugins {} => GET /v1/plugins
-list_plugins {"name":"db"} => GET /v1/plugins/db
-get_plugin {"name":"db"} => GET /v1/plugins/db/versions/latest
-list_clusters {} => GET /v1/clusters
-search_docs {"query":"scopes of a token"}"#;
+const CALLS: &str = include_str!("../../tests/tool_calls.txt");
 
 #[tokio::test]
 async fn each_tool_sends_its_requests() {
@@ -344,29 +314,13 @@ async fn a_long_answer_names_another_way_to_the_rest() {
 #[tokio::test]
 async fn an_argument_that_fits_nothing_is_an_error() {
     let tools = CannedApi::new(reply).tools();
-    for (tool, arguments, expected) in [
-        ("get_target", json!({"name": "pr-7", "resource": "dbx"}), r#"no resource "dbx"; resources: db"#),
-        ("get_plugin", json!({"name": "db", "from_line": 900}), "ends before line 900"),
-        ("search_docs", json!({"section": "history.md", "from_line": 900}), "ends before line 900"),
-        ("history", json!({"name": "pr-7", "entry": "2-a", "from_line": 5}), "ends before line 5"),
-        ("logs", json!({"name": "pr-7", "skip": 3}), "the log has 3 lines: \"skip\" is 3"),
-        ("retry_target", json!({"name": "pr-7", "dry_run": true}), "`dry_run` needs `plugin`"),
-        ("delete_target", json!({}), "one of `name`, `targets` and `filters` is needed"),
-        ("delete_target", json!({"filters": {"kind": "sandbox", "q": " "}}), "`filters` need one of phase"),
-        ("delete_target", json!({"filters": {"phase": "broken"}}), r#""broken" is not a phase"#),
-        ("delete_target", json!({"name": "a", "filters": {"q": "a"}}), "and not more than one"),
-        ("delete_target", json!({"filters": {"q": "a"}, "dry_run": false}), "filters delete nothing"),
-        ("apply_document", json!({}), "`document` is needed, or `name` and `entry`"),
-        ("apply_document", json!({"document": DOCUMENT, "name": "pr-7", "entry": "2-a"}), "and not both"),
-        (
-            "apply_document",
-            json!({"document": PLUGIN.replace("p@1.0.0", "db@1.0.0"), "dry_run": true}),
-            "a new version",
-        ),
-    ] {
+    let rows: Vec<(String, Value, String)> =
+        serde_saphyr::from_str(include_str!("../../tests/refused_arguments.yaml")).unwrap();
+    for (name, arguments, expected) in rows {
+        let tool = TOOLS.iter().find(|tool| tool.name == name).unwrap().name;
         let result = call(&tools, tool, arguments.clone()).await;
         let shown = text(&result);
-        assert!(result.is_error == Some(true) && shown.contains(expected), "{tool} {arguments}: {shown}");
+        assert!(result.is_error == Some(true) && shown.contains(&expected), "{tool} {arguments}: {shown}");
         assert!(shown.ends_with("Next: correct the arguments, then call the tool again\n"), "{tool}: {shown}");
     }
 }
