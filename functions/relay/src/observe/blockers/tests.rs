@@ -1,6 +1,7 @@
 //! Pods and warnings as Kubernetes reports them, including states that a test cluster of one node cannot produce.
 
 use k8s_openapi::api::core::v1::Event;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::*;
@@ -9,6 +10,7 @@ use BlockerKind::Transient;
 /// 2026-01-01T00:10:00Z.
 const NOW: u64 = 1_767_226_200_000;
 const MINUTE: u64 = 60_000;
+const RECENT: &str = "2026-01-01T00:09:00Z";
 
 fn pod(status: Value) -> Pod {
     let containers =
@@ -43,121 +45,84 @@ fn warning(uid: &str, reason: &str, message: &str, last: &str) -> Warning {
     serde_json::from_value::<Event>(event).unwrap().into()
 }
 
+/// A pod with its warnings and the reason why it is not ready. The file describes its keys.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PodCase {
+    #[serde(default)]
+    status: Value,
+    init: Option<Value>,
+    main: Option<Value>,
+    last: Option<Value>,
+    #[serde(default)]
+    warnings: Vec<PodWarning>,
+    is: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PodWarning {
+    uid: Option<String>,
+    reason: String,
+    message: String,
+    last: Option<String>,
+}
+
+impl PodCase {
+    fn status(&self) -> Value {
+        let mut status = self.status.clone();
+        if let Some(state) = &self.init {
+            status["initContainerStatuses"] = json!([container("init", state.clone())]);
+        }
+        if let Some(state) = &self.main {
+            let mut main = container("main", state.clone());
+            if let Some(last) = &self.last {
+                (main["lastState"], main["restartCount"]) = (last.clone(), 2.into());
+            }
+            status["containerStatuses"] = json!([main]);
+        }
+        status
+    }
+
+    fn warnings(&self) -> Vec<Warning> {
+        let made = |PodWarning { uid, reason, message, last }: &PodWarning| {
+            warning(uid.as_deref().unwrap_or("u"), reason, message, last.as_deref().unwrap_or(RECENT))
+        };
+        self.warnings.iter().map(made).collect()
+    }
+}
+
+/// Returns the code, the kind, the first report, how it ends, and the message.
+fn shown(blocker: &StartBlocker) -> String {
+    let minutes = |ms: u64| if ms == 0 { "unknown".to_owned() } else { format!("{} min", (NOW - ms) / MINUTE) };
+    let kind = match &blocker.kind {
+        Transient(since_ms) => format!("Transient for {}", minutes(*since_ms)),
+        kind => format!("{kind:?}"),
+    };
+    let StartBlocker { code, message, since_ms, resolves, .. } = blocker;
+    format!("{code:?}, {kind}, since {}, {resolves:?}: {message}", minutes(*since_ms))
+}
+
 #[test]
 fn reasons_of_pods() {
-    let of_pod_at = |reason: &str, message: &str, last: &str| vec![warning("u", reason, message, last)];
-    let recent = "2026-01-01T00:09:00Z";
-    let missing = r#"MountVolume.SetUp failed for volume "v" : secret "nope" not found"#;
-    let driver = r#"MountVolume.MountDevice failed for volume "secret" : driver name "d" not found in the list"#;
-    let creating = || main_is(waiting("ContainerCreating", ""));
-    let mut mounted = creating();
-    mounted["conditions"] = json!([{"type": "PodReadyToStartContainers", "status": "True"}]);
-    let last = |count: u64, state: Value| {
-        let mut status = main_is(state);
-        let end =
-            json!({"exitCode": 3, "reason": "Error", "message": "no database", "finishedAt": "2026-01-01T00:08:00Z"});
-        status["containerStatuses"][0]["lastState"] = json!({"terminated": end});
-        status["containerStatuses"][0]["restartCount"] = count.into();
-        status
-    };
-    let init = |state: Value| {
-        json!({"startTime": "2026-01-01T00:00:00Z", "initContainerStatuses": [container("init", state)],
-            "containerStatuses": [container("main", waiting("PodInitializing", ""))]})
-    };
-    let scheduled = |reason: &str| {
-        json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": reason,
-            "message": "0/1 nodes are available", "lastTransitionTime": "2026-01-01T00:05:00Z"}]})
-    };
-    let failed = json!({"phase": "Failed", "containerStatuses": [container("main", json!({"terminated": {
-        "exitCode": 7, "reason": "Error", "finishedAt": "2026-01-01T00:05:00Z"}}))]});
-    let killed = json!({"phase": "Failed",
-        "initContainerStatuses": [container("init", json!({"terminated": {
-            "exitCode": 143, "reason": "Error", "finishedAt": "2026-01-01T00:06:00Z"}}))],
-        "containerStatuses": [container("main", json!({"terminated": {
-            "exitCode": 137, "reason": "Error", "finishedAt": "2026-01-01T00:05:00Z"}}))]});
-    let evicted = json!({"phase": "Failed", "reason": "Evicted", "message": "memory"});
-    let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
-    let config = r#"secret "nope" not found"#;
-    let config_error = main_is(waiting("CreateContainerConfigError", config));
-    let shown = |(status, warnings): &(Value, Vec<Warning>)| {
-        let found = of_pod(&pod(status.clone()), warnings, NOW, "eu").unwrap();
-        let minutes = |ms: u64| if ms == 0 { "unknown".to_owned() } else { format!("{} min", (NOW - ms) / MINUTE) };
-        let kind = match found.kind {
-            Transient(since_ms) => format!("Transient for {}", minutes(since_ms)),
-            kind => format!("{kind:?}"),
-        };
-        let StartBlocker { code, message, since_ms, resolves, .. } = found;
-        format!("{code:?}, {kind}, since {}, {resolves:?}: {message}\n", minutes(since_ms))
-    };
-    let cases = [
-        (scheduled("Unschedulable"), vec![]),
-        (main_is(waiting("ErrImagePull", "m")), of_pod_at("Failed", "Failed to pull image \"i:1\": not found", recent)),
-        (init(waiting("ImagePullBackOff", "m")), vec![]),
-        (main_is(waiting("InvalidImageName", "")), vec![]),
-        (main_is(waiting("ErrImageNeverPull", "m")), vec![]),
-        (config_error, of_pod_at("Failed", &format!("Error: {config}"), recent)),
-        (main_is(waiting("RunContainerError", "")), vec![]),
-        (last(2, waiting("CrashLoopBackOff", "back-off 10s")), of_pod_at("BackOff", "Back-off restarting", recent)),
-        (last(2, json!({"running": {}})), vec![]),
-        (creating(), of_pod_at("Failed", "Failed to pull image \"i:1\": not found", recent)),
-        (creating(), of_pod_at("FailedMount", missing, recent)),
-        (creating(), of_pod_at("FailedMount", driver, recent)),
-        (mounted, of_pod_at("FailedMount", missing, recent)),
-        (init(waiting("PodInitializing", "")), of_pod_at("FailedCreatePodSandBox", "no network", recent)),
-        (main_is(json!({"running": {}})), of_pod_at("Unhealthy", "Readiness probe failed: 500", recent)),
-        (failed, vec![]),
-        (killed, vec![]),
-        (evicted, vec![]),
-        (init(json!({"running": {"startedAt": "2026-01-01T00:05:00Z"}})), vec![]),
-    ];
-    // The code, the kind, the first report, how it ends, and the message.
-    let expected = r#"Unschedulable, Unschedulable, since 5 min, Person: 0/1 nodes are available
-ImagePull, Transient for 10 min, since 5 min, Person: container `main` (image `i:1`): ErrImagePull: m
-ImagePull, Transient for 10 min, since 10 min, Person: init container `init` (image `i:1`): ImagePullBackOff: m
-NotStartable, Permanent, since 10 min, Never: container `main` (image `i:1`): InvalidImageName
-NotStartable, Permanent, since 10 min, Never: container `main` (image `i:1`): ErrImageNeverPull: m
-NotStartable, Transient for 10 min, since 5 min, Person: container `main`: CreateContainerConfigError: secret "nope" not found
-NotStartable, Transient for 10 min, since 10 min, Person: container `main`: RunContainerError
-NotStartable, Transient for 10 min, since 5 min, Itself: container `main`: CrashLoopBackOff: exit code 3 (Error), 2 restarts: no database
-NotStartable, Reported, since 2 min, Itself: container `main`: CrashLoopBackOff: exit code 3 (Error), 2 restarts: no database
-ImagePull, Transient for 10 min, since 5 min, Person: Failed: Failed to pull image "i:1": not found
-NotStartable, Transient for 5 min, since 5 min, Person: FailedMount: MountVolume.SetUp failed for volume "v" : secret "nope" not found
-NotStartable, Reported, since 5 min, Person: FailedMount: MountVolume.MountDevice failed for volume "secret" : driver name "d" not found in the list
-NotStartable, Reported, since 5 min, Person: FailedMount: MountVolume.SetUp failed for volume "v" : secret "nope" not found
-NotStartable, Reported, since 5 min, Itself: FailedCreatePodSandBox: no network
-NotStartable, Reported, since 5 min, Itself: Unhealthy: Readiness probe failed: 500
-Failed, Reported, since 5 min, Itself: container `main` ended with exit code 7 (Error)
-Failed, Reported, since 5 min, Itself: container `main` ended with exit code 137 (SIGKILL)
-Failed, Reported, since unknown, Itself: it has failed: Evicted: memory
-NotStartable, Reported, since 5 min, Itself: init container `init` has not ended
-"#;
-    assert_eq!(cases.iter().map(shown).collect::<String>(), expected);
-    let old = "2026-01-01T00:04:59Z";
-    for (status, warnings) in [
-        (creating(), vec![]),
-        (scheduled("SchedulingGated"), vec![]),
-        (init(json!({"terminated": {"exitCode": 0}})), vec![]),
-        // A warning is old, about another object, or no longer true.
-        (creating(), of_pod_at("FailedMount", missing, old)),
-        (creating(), vec![warning("other", "FailedMount", missing, recent)]),
-        (main_is(json!({"running": {}})), of_pod_at("FailedMount", missing, recent)),
-        (ready, of_pod_at("Unhealthy", "m", recent)),
-    ] {
-        assert_eq!(of_pod(&pod(status.clone()), &warnings, NOW, "eu"), None, "{status}");
+    let cases: Vec<PodCase> = serde_saphyr::from_str(include_str!("../../../tests/pod_reasons.yaml")).unwrap();
+    for case in &cases {
+        let found = of_pod(&pod(case.status()), &case.warnings(), NOW, "eu");
+        assert_eq!(found.as_ref().map(shown), case.is, "{case:?}");
     }
     // A sidecar ends with its pod.
-    let mut sidecar = pod(init(json!({"running": {}})));
+    let mut sidecar = main_is(waiting("PodInitializing", ""));
+    sidecar["initContainerStatuses"] = json!([container("init", json!({"running": {}}))]);
+    let mut sidecar = pod(sidecar);
     sidecar.status.as_mut().unwrap().init_container_statuses.as_mut().unwrap()[0].started = Some(true);
     assert!(of_pod(&sidecar, &[], NOW, "eu").is_some());
     sidecar.spec.as_mut().unwrap().init_containers.as_mut().unwrap()[0].restart_policy = Some("Always".to_owned());
     assert_eq!(of_pod(&sidecar, &[], NOW, "eu"), None);
     // The newest of several warnings counts, in any order.
     let newest = warning("u", "FailedMount", "newest", "2026-01-01T00:09:30Z");
-    for warnings in [
-        [newest.clone(), warning("u", "FailedMount", missing, recent)],
-        [warning("u", "FailedMount", missing, recent), newest.clone()],
-    ] {
-        let found = of_pod(&pod(creating()), &warnings, NOW, "eu").unwrap();
+    let older = warning("u", "FailedMount", "older", RECENT);
+    for warnings in [[newest.clone(), older.clone()], [older, newest]] {
+        let found = of_pod(&pod(main_is(waiting("ContainerCreating", ""))), &warnings, NOW, "eu").unwrap();
         assert_eq!(found.message, "FailedMount: newest");
     }
 }
