@@ -93,18 +93,17 @@ fn main() {
         lifecycle::providers: branches_of_neon branches_of_planetscale branches_of_supabase instances_of_rds
             tenants_of_an_own_service;
         lifecycle::teardown: a_stuck_teardown_is_retried a_script_that_ignores_signals_is_killed
-            a_stuck_unit_is_force_completed a_stuck_target_is_force_deleted a_teardown_says_when_it_is_stuck
-            the_undo_is_repeated_after_a_gateway_timeout an_undo_that_has_not_begun_covers_every_late_success;
-        lifecycle::setup: dependents_of_a_failed_unit_are_blocked responses_of_a_webhook_unit a_script_is_retried
-            a_wait_ends_with_the_timeout failure_after_ready fast_callbacks_cost_no_acceptance;
+            a_teardown_says_when_it_is_stuck the_undo_is_repeated_after_a_gateway_timeout
+            an_undo_that_has_not_begun_covers_every_late_success;
+        lifecycle::setup: responses_of_a_webhook_unit a_script_is_retried a_wait_ends_with_the_timeout failure_after_ready
+            fast_callbacks_cost_no_acceptance;
         lifecycle::changed_documents: the_newest_update_waits_for_the_run a_failed_setup_is_corrected_by_an_update;
         lifecycle::refused_updates: a_refused_update_undoes_nothing
             the_policy_of_a_cluster_counts_when_an_update_begins;
         lifecycle::cluster_waits: each_wait_has_its_reason_and_true_times
             each_object_of_a_unit_has_its_state_and_reason the_progress_of_a_task_does_not_go_back
             the_last_heartbeat_is_shown a_relay_without_a_response_is_named objects_need_a_cluster;
-        lifecycle::rendered_units: a_rendered_unit_has_no_sensitive_value
-            a_rendered_script_has_its_text_and_masked_inputs;
+        lifecycle::rendered_units: a_rendered_unit_has_no_sensitive_value;
         lifecycle::preset_lives: each_scheme_has_a_target_from_its_creation_to_its_end each_preset_is_documented;
         lifecycle::documented: the_first_source_runs_the_first_plugin a_merge_request_shows_the_results_of_its_target
             sources_replace_parts_of_a_preset templates_of_argo_cd_send_events webhooks_of_a_platform requests_by_curl;

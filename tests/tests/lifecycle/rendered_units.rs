@@ -12,13 +12,6 @@ const TOKEN: &str = "rendered-4711-token";
 
 const PLUGIN: &str = include_str!("documents/rendered.yaml");
 
-/// Requests the rendered form of a unit of the resource `r` of the sandbox `a`. Checks that it has no sensitive value.
-async fn rendered(harness: &Harness, hook: Hook, query: &str) -> ApiReply {
-    let reply = harness.get(&format!("/v1/runs/{}/rendered?unit=r/{query}", run_id("a", hook))).await;
-    assert!(!reply.body.contains(TOKEN), "{reply:?}");
-    reply
-}
-
 pub(crate) async fn a_rendered_unit_has_no_sensitive_value() {
     let (harness, server) = relayed().await;
     harness.receiver.always("POST /make", json!({"id": "i-1", "token": TOKEN}));
@@ -26,7 +19,12 @@ pub(crate) async fn a_rendered_unit_has_no_sensitive_value() {
     harness.begin("a", "shown", PLUGIN).await;
     let task = first_task(&server).await;
     assert_eq!(harness.receiver.call("POST /tell/i-1", 1).await.body["token"], TOKEN, "the receiver gets the value");
-    let setup = async |query: &str| rendered(&harness, Hook::PreStart, query).await;
+    let setup = async |query: &str| {
+        let run = run_id("a", Hook::PreStart);
+        let reply = harness.get(&format!("/v1/runs/{run}/rendered?unit=r/{query}")).await;
+        assert!(!reply.body.contains(TOKEN), "{reply:?}");
+        reply
+    };
 
     let told: UnitRendering = setup("tell").await.is(200).json();
     let request = told.request.unwrap();
@@ -55,21 +53,4 @@ pub(crate) async fn a_rendered_unit_has_no_sensitive_value() {
     }
     let other = format!("/v1/runs/{}/rendered?unit=r/drop", run_id("a", Hook::PostStop));
     harness.get(&other).await.is_problem(404, "not-found");
-}
-
-const SCRIPT: &str = include_str!("documents/rendered-script.yaml");
-
-/// After its dispatch, a script is shown with the inputs that it got, and an undo with the outputs that it reads.
-pub(crate) async fn a_rendered_script_has_its_text_and_masked_inputs() {
-    let harness = Harness::new().await;
-    harness.receiver.always("POST /make", json!({"id": "i-1", "token": TOKEN}));
-    harness.run("a", "loads", SCRIPT, TargetPhase::Ready).await;
-    let loaded: UnitRendering = rendered(&harness, Hook::PreStart, "load").await.is(200).json();
-    assert_eq!(loaded.script.as_deref(), Some("#!/bin/sh\n# as its author wrote it\ntrue"));
-    let inputs = loaded.inputs.unwrap();
-    assert_eq!((&inputs["id"], &inputs["token"]), (&json!("i-1"), &json!(SENSITIVE)));
-    harness.tear_down("a").await;
-    let undone: UnitRendering = rendered(&harness, Hook::PostStop, "undo").await.is(200).json();
-    assert_eq!(undone.undoes, ["r/make"]);
-    assert_eq!(undone.request.unwrap().body, Some(json!({"id": "i-1"})));
 }

@@ -52,8 +52,8 @@ struct RequestTable {
 
 /// A request to the API (`send`), a lifecycle webhook (`event`), a callback of a request that the receiver got (`callback`), a
 /// page (`open`) or form (`form`) of the console, a wait for a target (`wait`), how the receiver answers from now on (`reply`,
-/// `replies`, `hold`, `release`), or what it has got (`received`, `counts`, `order`, `requests`). The parts of a row apply in the
-/// order of its fields below, a request last.
+/// `replies`, `hold`, `release`), or what it has got (`received`, `bodies`, `counts`, `order`, `requests`). The parts of a row
+/// apply in the order of its fields below, a request last.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TableRow {
@@ -71,6 +71,9 @@ struct TableRow {
     /// Waits for the requests with a line until there are so many.
     #[serde(default)]
     received: BTreeMap<String, usize>,
+    /// The body of the first request with a line.
+    #[serde(default)]
+    bodies: BTreeMap<String, Value>,
     #[serde(default)]
     counts: BTreeMap<String, usize>,
     /// The lines of all requests since the last row with `requests`.
@@ -81,7 +84,8 @@ struct TableRow {
     send: Option<String>,
     /// The idempotency key of `send`.
     key: Option<String>,
-    /// Type and name, such as `created a`. A type without a document is an event of the target, such as `sleep`.
+    /// Type and name, such as `created a`, or `created namespace/a` for a target of another kind than a sandbox. A type without
+    /// a document is an event of the target, such as `sleep`.
     event: Option<String>,
     /// The line of a request of a unit, such as `POST /make`.
     callback: Option<String>,
@@ -335,6 +339,12 @@ impl TableRow {
         for (line, number) in &self.received {
             receiver.call(line, *number).await;
         }
+        for (line, expected) in &self.bodies {
+            let body = receiver.call(line, 1).await.body;
+            if body != *expected {
+                return Err(format!("{line} has {body}"));
+            }
+        }
         for (line, expected) in &self.counts {
             let count = receiver.count(line);
             if count != *expected {
@@ -432,11 +442,13 @@ impl TableRow {
             "deleted" => (LifecycleType::Deleted, None),
             event => (LifecycleType::Event, Some(event.to_owned())),
         };
+        let (kind, name) = name.split_once('/').unwrap_or(("sandbox", name));
         let document = self.body.clone().map(|mut body| {
             body["name"] = json!(name);
             completed(body)["document"].as_str().unwrap().to_owned()
         });
         let data = LifecycleData {
+            kind: kind.to_owned(),
             generation: self.generation.unwrap_or(1),
             document,
             event,

@@ -10,18 +10,6 @@ use crate::request_table;
 
 const TABLE: &str = "lifecycle/setup.yaml";
 
-/// `a` fails, the condition of `m` is false, and `bad` cannot be rendered, because the output has no such field.
-const BRANCHES: &str = include_str!("documents/branches.yaml");
-
-pub(crate) async fn dependents_of_a_failed_unit_are_blocked() {
-    let harness = Harness::new().await;
-    harness.publish("branches@1.0.0", BRANCHES).await;
-    request_table::play(&harness, TABLE, "dependents_of_a_failed_unit_are_blocked", &[]).await;
-    assert_eq!(harness.receiver.calls("POST /undo-a")[0].body, json!({"id": "unknown"}));
-    assert_eq!(harness.receiver.calls("POST /undo-c")[0].body, json!({"id": "c1"}));
-    assert_eq!(BTreeSet::from_iter(harness.receiver.order()).len(), 5, "{:?}", harness.receiver.order());
-}
-
 /// A name, the replies to the requests of a unit, its state, attempt and reason after them, and the number of requests.
 type ResponseCase = (&'static str, Vec<CannedReply>, UnitState, u32, &'static str, RangeInclusive<usize>);
 

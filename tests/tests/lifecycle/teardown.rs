@@ -4,7 +4,6 @@ use ebb_protocol::api::TargetDiagnosis;
 use ebb_protocol::time::{parse_rfc3339, rfc3339};
 
 use crate::harness::*;
-use crate::request_table;
 
 /// Returns the plugin `simple` with options of its undo.
 fn with_undo(options: &str) -> String {
@@ -77,38 +76,13 @@ pub(crate) async fn a_teardown_says_when_it_is_stuck() {
     let why = harness.why("a").await;
     let expected = format!("attempt 1 of 3, stuck at {stuck} unless an attempt succeeds before");
     assert!(why.summary.contains(&expected), "{expected}: {why:?}");
-    let refused = harness.post(FORCE_DELETE, json!({"reason": "x"})).await.is_problem(409, "not-stuck");
+    let refused = harness.post("/v1/targets/sandbox/a/force-delete", json!({"reason": "x"})).await;
+    let refused = refused.is_problem(409, "not-stuck");
     assert!(refused.detail.contains("`ebb why` says when it is stuck"), "{refused:?}");
-}
-
-const FAILING_UNDO: &str = include_str!("documents/failing-undo.yaml");
-const FORCE_COMPLETE: &str = "/v1/targets/sandbox/a/force-complete";
-const FORCE_DELETE: &str = "/v1/targets/sandbox/a/force-delete";
-
-async fn stuck() -> Harness {
-    let harness = Harness::new().await;
-    harness.receiver.always("POST /drop", 500);
-    harness.run("a", "stuck", FAILING_UNDO, TargetPhase::Ready).await;
-    for (path, body) in [
-        (FORCE_COMPLETE, json!({"unit": "r/drop", "reason": "not managed any more"})),
-        (FORCE_DELETE, json!({"reason": "x"})),
-    ] {
-        harness.post(path, body).await.is_problem(409, "not-stuck");
-    }
-    harness.stuck("a").await;
-    harness
 }
 
 async fn remaining_units(harness: &Harness) -> Vec<String> {
     harness.remaining("a").await.into_iter().map(|(unit, _)| unit).collect()
-}
-
-pub(crate) async fn a_stuck_unit_is_force_completed() {
-    request_table::play(&stuck().await, "lifecycle/teardown.yaml", "a_stuck_unit_is_force_completed", &[]).await;
-}
-
-pub(crate) async fn a_stuck_target_is_force_deleted() {
-    request_table::play(&stuck().await, "lifecycle/teardown.yaml", "a_stuck_target_is_force_deleted", &[]).await;
 }
 
 /// `make` has one attempt and times out. The receiver may process its request for 4 seconds.
