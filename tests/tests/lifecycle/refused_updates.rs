@@ -1,13 +1,16 @@
 //! Updates that a policy refuses, because they would undo what cannot be made again.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ebb_protocol::callback::{Callback, CallbackStatus};
 use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult};
 use ebb_protocol::listing::{RelayInfo, ReportedPolicy};
 use ebb_protocol::relay::{RelayRequest, RelayResponse, TaskState};
+use serde::Deserialize;
 
 use crate::harness::*;
+use crate::request_table;
 
 /// A database with a name that the receiver gives it.
 const DATABASE: &str = include_str!("documents/database.yaml");
@@ -19,27 +22,10 @@ const INDEX: &str = include_str!("documents/index.yaml");
 const OBJECT: &str = include_str!("documents/object-database.yaml");
 
 /// A database whose setup ends with an object.
-const HALF: &str = r#"
-preStart:
-  create: {webhook: {url: "RECEIVER/create", body: {rows: "half"}}}
-  map: {after: create, object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "${resource.key}"}}}}
-postStop:
-  drop: {undoes: create, webhook: {url: "RECEIVER/drop", body: {rows: "half"}}}
-"#;
+const HALF: &str = include_str!("documents/half-database.yaml");
 
-/// The beginning of the setup of a database, with an object that is made for more than nine rows.
-const MAPPED: &str = r#"preStart:
-  map: {when: "${params.rows > 9}", object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "${resource.key}"}}}}"#;
-
-/// Own hooks that make a database, and drop it.
-const OWN: &str = r#"
-preStart:
-  make: {webhook: {url: "RECEIVER/create", body: {rows: "own"}}}
-postStop:
-  drop: {undoes: make, webhook: {url: "RECEIVER/drop", body: {rows: "own"}}}
-"#;
-const OWN_OBJECT: &str =
-    "preStart:\n  make: {object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: own}}}}\n";
+/// A database with an object that is made for more than nine rows.
+const MAPPED: &str = include_str!("documents/mapped-database.yaml");
 
 /// Returns the answer of a relay that makes every object. A strict one reports a policy that allows no ConfigMap.
 fn respond(request: RelayRequest, is_strict: bool) -> RelayResponse {
@@ -69,12 +55,11 @@ async fn send(harness: &Harness, generation: u64, rest: &str) -> LifecycleResult
 /// Publishes the plugins, creates the sandbox `a`, and forgets its requests. A resource `failed` fails.
 async fn begin(harness: &Harness, document: &str) {
     harness.receiver.always("POST /create", json!({"id": "db-1"}));
-    let mapped = DATABASE.replace("preStart:", MAPPED);
     for (plugin, rest) in [
         ("database@1.0.0", DATABASE),
         ("database@2.0.0", OBJECT),
         ("half@1.0.0", HALF),
-        ("mapped@1.0.0", mapped.as_str()),
+        ("mapped@1.0.0", MAPPED),
         ("index@1.0.0", INDEX),
     ] {
         harness.publish(plugin, rest).await;
@@ -83,7 +68,7 @@ async fn begin(harness: &Harness, document: &str) {
         send(harness, 1, &document.replace("RECEIVER", harness.receiver.url())).await,
         LifecycleResult::Starting
     );
-    let phase = if document.contains("failed:") { TargetPhase::Failed } else { TargetPhase::Ready };
+    let phase = if document.contains("\"failed\":") { TargetPhase::Failed } else { TargetPhase::Ready };
     harness.phase("a", phase).await;
     harness.receiver.forget();
 }
@@ -108,29 +93,25 @@ async fn result(harness: &Harness, document: &str) -> Option<LifecycleResult> {
     None
 }
 
+/// An update of a document from one form to another.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UpdateCase {
+    case: String,
+    before: BTreeMap<String, Value>,
+    after: BTreeMap<String, Value>,
+    /// `None` means that a policy refuses it.
+    result: Option<LifecycleResult>,
+}
+
 /// A database is not dropped for one that a machine without a cluster refuses. What does not exist cannot be lost, and
 /// nothing is lost by a unit that a policy would refuse, if its `when` is false.
 pub(crate) async fn a_refused_update_undoes_nothing() {
-    use LifecycleResult::{Updated, Updating};
-    let database = |rows: u32| format!("db: {{plugin: database@1, params: {{rows: {rows}}}}}");
-    let mapped = |rows: u32| format!("db: {{plugin: mapped, params: {{rows: {rows}}}}}");
-    let of = |resources: &str| format!("resources: {{{resources}}}\n");
-    let index = |of: &str| format!("index: {{plugin: index, params: {{of: {of}}}}}");
-    let wired = index("\"${resources.new.outputs.id}\"") + ", new: {plugin: database@2}";
-    let one = database(1);
-    let (never, half) = (format!("{one}, failed: {{plugin: database@2}}"), format!("{one}, failed: {{plugin: half}}"));
-    let longer = |resources: &str| format!("ttl: 8h\n{}", of(resources));
-    let more = |failed: &str| of(&format!("{}, failed: {{plugin: {failed}}}", database(2)));
-    let cases = [
-        ("a plugin", of(&one), of("db: {plugin: database@2}"), None),
-        ("own hooks", of("") + OWN, of("") + OWN_OBJECT, None),
-        ("a new resource that is read", of(&index("old")), of(&wired), None),
-        ("a unit that is skipped", of(&mapped(1)), of(&mapped(2)), Some(Updating)),
-        ("a change beside what was never made", of(&never), more("database@2"), Some(Updating)),
-        ("the TTL beside what is incomplete", of(&half), longer(&half), Some(Updated)),
-        ("a change beside what is incomplete", of(&half), more("half"), None),
-    ];
-    for (case, before, after, expected) in cases {
+    for UpdateCase { case, before, after, result: expected } in
+        request_table::table::<Vec<UpdateCase>>("lifecycle/refused_updates.yaml", "cases", &[])
+    {
+        let [before, after] =
+            [before, after].map(|keys| keys.iter().map(|(key, value)| format!("{key}: {value}\n")).collect::<String>());
         let harness = Harness::new().await;
         begin(&harness, &before).await;
         let phase = harness.target("a").await.unwrap().info.phase;
@@ -141,7 +122,7 @@ pub(crate) async fn a_refused_update_undoes_nothing() {
             let undone = if after.contains("ttl") { 0 } else { 1 };
             assert_eq!(harness.receiver.count("POST /drop"), undone, "{case}");
         }
-        if expected == Some(Updated) {
+        if expected == Some(LifecycleResult::Updated) {
             harness.notified("a", &["failed", "failed"]).await;
         }
     }
