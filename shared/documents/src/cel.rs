@@ -30,6 +30,7 @@ use cel::parser::PrattParser;
 
 use dashes::DashedNames;
 
+pub use cost::MAX_COST;
 pub use evaluate::{EvaluationError, SharedCost, evaluate, evaluate_within};
 pub use names::{RootVariable, Scope};
 pub use object_expression::{ObjectExpression, ObjectExpressionError};
@@ -51,8 +52,6 @@ pub const MAX_ISSUES: usize = 20;
 const BYTES_PER_STEP: u64 = 2;
 /// The maximum number of steps to compile the patterns of an expression.
 const MAX_PATTERN_STEPS: u64 = 1_000_000;
-/// The maximum cost of an evaluation, in touched values. A more expensive one does not start.
-pub const MAX_COST: u64 = 5_000_000;
 /// The maximum size of a result, in bytes.
 pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
 

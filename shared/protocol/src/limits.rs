@@ -1,5 +1,7 @@
 //! Limits of messages in bytes, unless the name states another unit.
 
+pub use ebb_engine::MAX_UNITS;
+
 pub const WEBHOOK_BODY: usize = 1 << 20;
 /// An event of a source.
 pub const SOURCE_BODY: usize = 4 << 20;

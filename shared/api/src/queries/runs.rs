@@ -240,7 +240,7 @@ fn blocked(run: &Run, head: &HeadState) -> BTreeSet<Unit> {
 
 #[cfg(test)]
 mod tests {
-    use ebb_engine::MAX_UNITS;
+    use ebb_protocol::limits::MAX_UNITS;
 
     use super::*;
 

@@ -13,6 +13,8 @@ use crate::cel::path::{PathKey, SelectionPath, StepAccess};
 use crate::cel::walk::MATCHES;
 use crate::cel::{CelValue, Expression, TextPattern};
 
+/// The maximum cost of an evaluation, in touched values. A more expensive one does not start.
+pub const MAX_COST: u64 = 5_000_000;
 /// The number of pattern steps that take as long as touching one value.
 const STEPS_PER_VALUE: u64 = 4;
 /// The number of bytes of a text that count as one value.
@@ -29,6 +31,15 @@ pub(crate) struct CostBound {
 pub(crate) fn bound(expression: &Expression, variables: &BTreeMap<&str, CelValue<'_>>) -> CostBound {
     let mut bound = CostEstimator { variables, patterns: &expression.patterns, local: Vec::new() };
     bound.of(&expression.tree)
+}
+
+/// Returns the bound of an evaluation, or the cost if it exceeds [`MAX_COST`].
+pub(crate) fn checked_bound(
+    expression: &Expression,
+    variables: &BTreeMap<&str, CelValue<'_>>,
+) -> Result<CostBound, u64> {
+    let bound = bound(expression, variables);
+    if bound.cost > MAX_COST { Err(bound.cost) } else { Ok(bound) }
 }
 
 /// Returns the number of values in a value. A long text counts as several.
