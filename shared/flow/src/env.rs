@@ -18,7 +18,7 @@ use ebb_protocol::sign::WebhookKeys;
 use ebb_store::{ChangeFeed, RunFacts, Store, StoreError, TargetHead};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
-use crate::breaker::CircuitBreakers;
+use crate::circuit::CircuitBreakers;
 use crate::error::{FlowError, FlowResult};
 use crate::failed_sweeps::FailedSweeps;
 use crate::lock::lock;

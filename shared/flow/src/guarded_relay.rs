@@ -2,7 +2,7 @@
 
 use ebb_engine::{Millis, Timestamp};
 
-use crate::breaker::SHORTEST_WAIT_MS;
+use crate::circuit::SHORTEST_WAIT_MS;
 use crate::env::Env;
 use crate::pending_call::{PendingCall, circuit_wait};
 use crate::permits;

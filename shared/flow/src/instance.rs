@@ -1,6 +1,6 @@
 //! The document of an instance, its due time, its notifications and the retention of its data.
 
-pub mod change_feed;
+pub mod change_watch;
 pub mod changes;
 pub mod due;
 pub mod history;

@@ -23,7 +23,7 @@
 
 pub mod advance;
 pub mod background;
-mod breaker;
+mod circuit;
 pub mod env;
 pub mod error;
 mod failed_sweeps;

@@ -31,7 +31,7 @@ use crate::instance::rejection::{foreign, stale};
 pub use crate::instance::requester::{Requester, covers_present};
 use crate::instance::retention;
 use crate::instance::target_document::{self, CompiledDocument};
-use crate::instance::{change_feed, due, history, notify, outbox};
+use crate::instance::{change_watch, due, history, notify, outbox};
 
 /// The target for which a request was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -348,7 +348,7 @@ pub(crate) async fn begin_delete(
                 if env.store.move_target(&transition).await? {
                     if is_cancel {
                         outbox::announce_any(env, &transition.target).await;
-                        Box::pin(change_feed::note(env, key)).await;
+                        Box::pin(change_watch::note(env, key)).await;
                         return stop_setup_run(env, &transition.target).await.map(Some);
                     }
                     let continuation = Box::pin(transition::after_transition(env, transition, &loaded)).await?;

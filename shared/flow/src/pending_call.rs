@@ -2,7 +2,7 @@
 
 use ebb_engine::Millis;
 
-use crate::breaker::{ClusterCircuit, HUNG_MS, MAX_TRIALS, OPEN_AFTER_FAILURES};
+use crate::circuit::{ClusterCircuit, HUNG_MS, MAX_TRIALS, OPEN_AFTER_FAILURES};
 use crate::env::Env;
 use crate::ports::SteadyTime;
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::breaker::{CircuitBreakers, MAX_WAITING_SWEEPS};
+use crate::circuit::{CircuitBreakers, MAX_WAITING_SWEEPS};
 use crate::env::{Env, START_WINDOW_MS};
 use crate::lock::lock;
 use crate::ports::SteadyTime;

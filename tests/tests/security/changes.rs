@@ -2,7 +2,7 @@
 
 use ebb_api::{ApiRole, ApiTokens, ServerState};
 use ebb_flow::Env;
-use ebb_flow::instance::change_feed;
+use ebb_flow::instance::change_watch;
 use ebb_flow::system::SystemClock;
 use ebb_protocol::api::ChangeList;
 use ebb_protocol::id::TargetKey;
@@ -102,7 +102,7 @@ pub(crate) async fn the_feed_costs_little() {
     assert!((1.0..=10.0).contains(&usage.write_units), "{usage:?}");
     let names: Vec<String> = (0..20).map(|number| format!("t{number}")).collect();
     for _ in 0..5 {
-        let notes = names.iter().map(|name| change_feed::note(&watcher.env, TargetKey::new("sandbox", name)));
+        let notes = names.iter().map(|name| change_watch::note(&watcher.env, TargetKey::new("sandbox", name)));
         futures::future::join_all(notes).await;
     }
     // A write that ends before the next change is noted is not shared.

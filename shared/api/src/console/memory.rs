@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::http::Extensions;
-use ebb_flow::instance::change_feed::SHARED;
+use ebb_flow::instance::change_watch::SHARED;
 use ebb_flow::ports::SteadyTime;
 use ebb_protocol::api::{TargetDetail, TargetDiagnosis, TargetPage};
 use ebb_store::{RunHead, TargetHead};

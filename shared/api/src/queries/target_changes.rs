@@ -2,7 +2,7 @@
 
 use ebb_flow::env::Env;
 use ebb_flow::error::FlowResult;
-use ebb_flow::instance::change_feed;
+use ebb_flow::instance::change_watch;
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::id::TargetKey;
 
@@ -21,8 +21,8 @@ pub struct ChangesSince {
 /// # Errors
 /// Returns an error if the table cannot be read or written.
 pub async fn since(env: &Env, access: Option<&TargetAccess>, since: Option<u64>) -> FlowResult<ChangesSince> {
-    let feed = change_feed::watch(env).await?;
-    let last = change_feed::is_settled(&feed, env.now()).then_some(feed.last);
+    let feed = change_watch::watch(env).await?;
+    let last = change_watch::is_settled(&feed, env.now()).then_some(feed.last);
     let Some(found) = since.and_then(|since| feed.since(since)).filter(|_| last.is_some()) else {
         return Ok(ChangesSince { last, targets: None });
     };

@@ -22,7 +22,7 @@ use ebb_store::{NotificationState, PatchResult, ReceiverState};
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
 use crate::instance::retention;
-use crate::instance::{change_feed, due, outbox};
+use crate::instance::{change_watch, due, outbox};
 use crate::loaded_run::{self, Run};
 use crate::ports::QueueMessage;
 use crate::run::attempt::AttemptContext;
@@ -200,7 +200,7 @@ pub(crate) async fn restore_target(env: &Env, run: &Run, is_override: bool) -> F
         });
         if env.store.move_target(&transition).await? {
             outbox::announce_any(env, &transition.target).await;
-            Box::pin(change_feed::note(env, facts.target_key())).await;
+            Box::pin(change_watch::note(env, facts.target_key())).await;
             if ready {
                 let message = QueueMessage::Target(facts.kind.clone(), facts.name.clone());
                 env.queue.send(message, Duration::ZERO).await;

@@ -19,7 +19,7 @@ use crate::advance::reopen;
 use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, FlowResult};
 use crate::instance::retention;
-use crate::instance::{change_feed, due, history, notify, outbox, secrets};
+use crate::instance::{change_watch, due, history, notify, outbox, secrets};
 use crate::loaded_run::Run;
 use crate::ports::QueueMessage;
 use crate::run::cause;
@@ -399,7 +399,7 @@ async fn after_end(
 ) -> FlowResult<Option<Continuation>> {
     // The receivers of subscriptions do not wait for the platform.
     outbox::announce_any(env, &target).await;
-    Box::pin(change_feed::note(env, target.target_key())).await;
+    Box::pin(change_watch::note(env, target.target_key())).await;
     if target.notification.is_some() {
         // If the notification is lost, the run or the target is due.
         send_notification(env, &target, sender, held).await;

@@ -10,7 +10,8 @@ use ebb_protocol::value::{Outputs, UnitValue};
 use ebb_protocol::words;
 
 use crate::run::attempt::AttemptContext;
-use crate::run::attempt_end::{self, AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
+use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
+use crate::run::declared_outputs;
 use crate::run::removal::evidence;
 
 /// Returns the end of an attempt from the last callback of its relay, or `None` if the callback reports no end.
@@ -30,7 +31,7 @@ pub(crate) fn with_checked_outputs(
 ) -> AttemptEnd {
     match end {
         AttemptEnd::Succeeded(success) => {
-            match attempt_end::check_outputs(unit, run.loaded.plan.cluster(unit), success.outputs) {
+            match declared_outputs::check_outputs(unit, run.loaded.plan.cluster(unit), success.outputs) {
                 Ok(outputs) => {
                     let removal =
                         success.removal.or_else(|| evidence::of_objects(run, unit, success.observed.as_ref()));

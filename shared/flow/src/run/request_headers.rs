@@ -13,7 +13,7 @@ use crate::error::{FlowError, FlowResult};
 use crate::permits::OriginPermit;
 use crate::run::attempt::{AttemptContext, undone_name, unit_name};
 use crate::run::credential::RequestCredential;
-use crate::run::request_evidence::SentRequest;
+use crate::run::sent_request::SentRequest;
 use crate::telemetry;
 
 /// The method of questions.

@@ -11,7 +11,7 @@ use ebb_protocol::time::rfc3339;
 use crate::error::FlowResult;
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::AttemptFailure;
-use crate::run::request_evidence::SentRequest;
+use crate::run::sent_request::SentRequest;
 use crate::run::{inputs, records};
 
 /// The status with which a receiver announces a callback.

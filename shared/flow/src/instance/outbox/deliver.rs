@@ -24,7 +24,7 @@ use serde_json::json;
 
 use super::announce;
 use super::receiver::{NotificationDelivery, TIMEOUT, notice_id, send};
-use crate::breaker::MAX_DELIVERIES;
+use crate::circuit::MAX_DELIVERIES;
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
 use crate::instance::due;

@@ -25,7 +25,7 @@ use crate::run::removal::override_record;
 use crate::run::removal::possible_resources;
 use crate::run::removal::visibility;
 use crate::run::removal::visibility::VisibilityCheck;
-use crate::run::request_evidence::SentRequest;
+use crate::run::sent_request::SentRequest;
 use crate::run::undo::UndoPasses;
 
 /// The attempt records of a unit, in the order of attempts.

@@ -14,8 +14,8 @@ use crate::run::credential::RequestCredential;
 use crate::run::dispatch_outcome::DispatchOutcome;
 use crate::run::request::until;
 use crate::run::request::webhook_response::UnitAnswers;
-use crate::run::request_evidence;
 use crate::run::request_headers;
+use crate::run::sent_request;
 
 /// The wait in seconds after a failed request to the `describe` URL.
 const RETRY_SECONDS: u64 = 10;
@@ -60,7 +60,7 @@ pub(super) async fn describe_attempt(
         return unanswered(answers.attempt, None, failure).await;
     };
     let headers = request_headers::question_headers(answers.attempt, credential, ("-describe", &url, request))?;
-    let sent = request_evidence::SentRequest {
+    let sent = sent_request::SentRequest {
         method: request_headers::GET,
         url: &url,
         headers: &headers,

@@ -33,7 +33,7 @@ use crate::run::credential::RequestCredential;
 use crate::run::dispatch_outcome::DispatchOutcome;
 use crate::run::removal::visibility::VisibilityCheck;
 use crate::run::request::webhook_response::{self, UnitAnswers, call_failure};
-use crate::run::request_evidence::SentRequest;
+use crate::run::sent_request::SentRequest;
 use crate::run::wakeup::AttemptWakeup;
 use crate::run::{records, request_headers};
 use crate::sealed_values;

@@ -16,7 +16,7 @@ use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::AttemptFailure;
 use crate::run::opened_texts;
 use crate::run::removal::visibility::STILL_EXISTS;
-use crate::run::request_evidence;
+use crate::run::sent_request;
 
 pub(crate) enum ResponseVerdict<'a> {
     Succeeded(Outputs),
@@ -34,7 +34,7 @@ pub(crate) enum ResponseVerdict<'a> {
 /// verification, 404 and 410 mean that the resource does not exist. 2xx is a success of a verification only by its condition.
 pub(crate) fn judge_response<'a>(
     answers: &'a UnitAnswers<'_>,
-    sent: &request_evidence::SentRequest<'_>,
+    sent: &sent_request::SentRequest<'_>,
     response: &HttpResponse,
     now: Timestamp,
 ) -> ResponseVerdict<'a> {
@@ -104,7 +104,7 @@ impl UnitAnswers<'_> {
     /// Returns the failure of the unit if the response lacks a declared output.
     pub(crate) fn outputs(
         &self,
-        sent: &request_evidence::SentRequest<'_>,
+        sent: &sent_request::SentRequest<'_>,
         response: &HttpResponse,
     ) -> Result<Outputs, AttemptFailure> {
         if self.attempt.unit.outputs.is_empty() {

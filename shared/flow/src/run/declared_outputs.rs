@@ -1,0 +1,158 @@
+//! Compares the outputs of a success with those that the unit declares.
+
+use ebb_documents::plan::{Action, OutputFrom, OutputPlan, UnitPlan};
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::limits;
+use ebb_protocol::value::{Outputs, UnitValue};
+
+use crate::run::attempt_end::AttemptFailure;
+
+/// Checks the outputs of a success against the declared outputs of the unit, and drops undeclared ones. Sets the
+/// cluster of sensitive outputs to that of the unit, whatever the relay reports. A missing optional output becomes null.
+///
+/// # Errors
+/// Returns the failure that replaces the success if a declared output is missing or null and not optional, too large, or
+/// sensitive and sent as a value by a relay.
+pub fn check_outputs(unit: &UnitPlan, cluster: Option<&str>, mut outputs: Outputs) -> Result<Outputs, AttemptFailure> {
+    let sent: Vec<String> = outputs.keys().map(|name| format!("`{name}`")).collect();
+    outputs.retain(|name, _| {
+        let declared = unit.outputs.contains_key(name);
+        if !declared {
+            tracing::warn!(unit = unit.key, output = name, "dropped an undeclared output");
+        }
+        declared
+    });
+    for (name, declared) in &unit.outputs {
+        if declared.optional {
+            outputs.entry(name.clone()).or_insert(UnitValue::Json(serde_json::Value::Null));
+        }
+        let Some(value) = outputs.get_mut(name) else {
+            let sent = if sent.is_empty() { "none".to_owned() } else { sent.join(", ") };
+            let text = format!("the unit succeeded without its output `{name}`; it sent: {sent}");
+            return Err(AttemptFailure::new(ReasonCode::OutputMissing, &text));
+        };
+        if *value == UnitValue::Json(serde_json::Value::Null) {
+            if declared.optional {
+                continue;
+            }
+            return Err(AttemptFailure::new(ReasonCode::OutputInvalid, &null_text(unit, name, declared)));
+        }
+        let size = value.size();
+        if size > limits::OUTPUT {
+            let text = format!("output `{name}` has {size} bytes; the limit is {}", limits::OUTPUT);
+            return Err(AttemptFailure::new(ReasonCode::OutputTooLarge, &text));
+        }
+        let is_reference = matches!(value, UnitValue::Secret(_));
+        if declared.sensitive && !is_reference && unit.action.is_relayed() {
+            let text = format!("output `{name}` is sensitive and was sent as a value instead of a reference");
+            return Err(AttemptFailure::new(ReasonCode::OutputInvalid, &text));
+        }
+        if is_reference && !declared.sensitive {
+            let text = format!("output `{name}` was sent as a reference and is not declared sensitive");
+            return Err(AttemptFailure::new(ReasonCode::OutputInvalid, &text));
+        }
+        if let UnitValue::Secret(secret) = value {
+            secret.cluster = cluster.map(str::to_owned);
+        }
+    }
+    let total: usize = outputs.values().map(UnitValue::size).sum();
+    if total > limits::OUTPUTS {
+        let text = format!("the outputs have {total} bytes together; the limit is {}", limits::OUTPUTS);
+        return Err(AttemptFailure::new(ReasonCode::OutputTooLarge, &text));
+    }
+    Ok(outputs)
+}
+
+/// Returns the message for a null output that is not optional.
+fn null_text(unit: &UnitPlan, name: &str, declared: &OutputPlan) -> String {
+    let (expression, fix) = match (&unit.action, &declared.from) {
+        (Action::Object(_), OutputFrom::Expression(text)) => (format!(": `{text}`"), "wait for it with `ready`"),
+        _ => (String::new(), "send one"),
+    };
+    format!("output `{name}` is null{expression}; expected a value; {fix}, or add `optional: true`")
+}
+
+#[cfg(test)]
+mod tests {
+    use ebb_protocol::value::SecretRef;
+    use serde_json::json;
+
+    use super::*;
+
+    fn unit_with_outputs(outputs: &serde_json::Value) -> UnitPlan {
+        let unit = json!({
+            "key": "r/u", "action": "removal", "timeoutMs": 1,
+            "retry": {"attempts": 1, "backoffMs": 1, "maxBackoffMs": 1},
+            "source": {"file": "f", "line": 1, "column": 1},
+            "outputs": outputs,
+        });
+        serde_json::from_value(unit).unwrap()
+    }
+
+    #[test]
+    fn a_missing_output_is_named_beside_the_sent_ones() {
+        let unit = unit_with_outputs(&json!({"id": {"from": {"file": "/id"}, "sensitive": false}}));
+        let sent = |names: &[&str]| {
+            names.iter().map(|&name| (name.to_owned(), UnitValue::Json(json!("x")))).collect::<Outputs>()
+        };
+        let cases: [(&[&str], &str); 2] = [(&[], "none"), (&["ID", "key"], "`ID`, `key`")];
+        for (names, listed) in cases {
+            let failure = check_outputs(&unit, None, sent(names)).unwrap_err();
+            let expected = format!("the unit succeeded without its output `id`; it sent: {listed}");
+            assert_eq!(failure.reason.message, expected);
+        }
+    }
+
+    #[test]
+    fn only_an_optional_output_may_be_null_or_missing() {
+        let unit = |action: serde_json::Value, output: serde_json::Value| {
+            let plan = unit_with_outputs(&json!({ "o": output }));
+            UnitPlan { action: serde_json::from_value(action).unwrap(), ..plan }
+        };
+        let webhook = || json!({"webhook": {"method": "POST", "url": {"literal": "https://e.example"}}});
+        let object = || json!({"object": {"manifest": {}}});
+        let null = || Outputs::from([("o".to_owned(), UnitValue::Json(serde_json::Value::Null))]);
+        let from = |text: &str| json!({ "expression": text });
+        for (action, fix) in [
+            (webhook(), "output `o` is null; expected a value; send one, or add `optional: true`"),
+            (
+                object(),
+                "output `o` is null: `object.o`; expected a value; wait for it with `ready`, or add `optional: true`",
+            ),
+        ] {
+            let failure = check_outputs(&unit(action, json!({"from": from("object.o")})), None, null()).unwrap_err();
+            assert_eq!((failure.reason.code, failure.reason.message.as_str()), (ReasonCode::OutputInvalid, fix));
+        }
+        for sensitive in [false, true] {
+            let output = json!({"from": from("object.o"), "sensitive": sensitive, "optional": true});
+            for sent in [null(), Outputs::new()] {
+                assert_eq!(check_outputs(&unit(object(), output.clone()), None, sent), Ok(null()));
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_relay_cannot_send_a_sensitive_output_as_a_value() {
+        let mut unit = unit_with_outputs(&json!({"o": {"from": {"expression": "response.o"}, "sensitive": true}}));
+        let sent = || Outputs::from([("o".to_owned(), UnitValue::Json(json!("x")))]);
+        let failure = check_outputs(&unit, None, sent()).unwrap_err();
+        assert_eq!(failure.reason.code, ReasonCode::OutputInvalid);
+        unit.action = serde_json::from_value(json!({"webhook": {"method": "POST", "url": {"literal": ""}}})).unwrap();
+        assert_eq!(check_outputs(&unit, None, sent()), Ok(sent()));
+    }
+
+    #[test]
+    fn references_get_the_cluster_of_the_unit() {
+        let unit = unit_with_outputs(&json!({"o": {"from": {"file": "/o"}, "sensitive": true}}));
+        let named = |cluster: Option<&str>| {
+            let cluster = cluster.map(str::to_owned);
+            let secret = SecretRef { cluster, namespace: None, name: "n".to_owned(), key: "k".to_owned() };
+            Outputs::from([("o".to_owned(), UnitValue::Secret(secret))])
+        };
+        for reported in [None, Some("eu"), Some("other")] {
+            for own in [None, Some("eu")] {
+                assert_eq!(check_outputs(&unit, own, named(reported)), Ok(named(own)), "{reported:?} {own:?}");
+            }
+        }
+    }
+}
