@@ -199,8 +199,8 @@ impl Template {
     /// Returns the template as a document writes it. A sensitive value is a reference or a mask.
     pub fn shown(&self) -> serde_json::Value {
         match self {
-            Self::Literal(serde_json::Value::String(text)) => text.replace("${", "$${").into(),
-            Self::Literal(value) | Self::Tree(value) => value.clone(),
+            Self::Literal(value) => crate::template::escape_tree(value.clone()),
+            Self::Tree(value) => value.clone(),
             Self::Text(text) => text.as_str().into(),
             Self::Secret { name, key } => json!({"secret": name, "key": key}),
             Self::Sealed(_) | Self::Plain(_) => json!({"sensitive": true}),

@@ -287,7 +287,8 @@ fn differs(value: &Value, expected: &BTreeMap<String, Value>) -> Result<(), Stri
         if found != *expected {
             return Err(format!("{pointer} is {found}"));
         }
-        if part(value, parent).is_null() {
+        let parent = part(value, parent);
+        if !parent.is_object() && !parent.is_array() {
             return Err(format!("{pointer} has no parent"));
         }
     }
@@ -310,6 +311,7 @@ impl TableRow {
             (of_answer, requests == 1, "request"),
             (of_wait, wait.is_some(), "`wait`"),
             (of_instance, wait.is_some() || event.is_some(), "instance"),
+            (wait.is_some(), of_wait || of_instance, "condition for its `wait`"),
             (of_send, send.is_some(), "`send`"),
             (self.body.is_some(), has_body, "request with a body"),
             (self.routing_key.is_some(), event.is_some(), "`event`"),

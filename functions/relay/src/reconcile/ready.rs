@@ -67,7 +67,10 @@ impl Reconciler {
         for wait in &mut waits {
             wait.fails_in_ms = wait.fails_in_ms.or(decide::fails_in_ms(spec, wait, &self.settings));
         }
-        self.record_failing_job(held, &objects, &waits).await?;
+        // A task that fails now needs no record of what fails later.
+        if !waits.iter().any(task_waits::is_failure) {
+            self.record_failing_job(held, &objects, &waits).await?;
+        }
         let mut step = decide::objects(spec, &waits, now_ms());
         if let ObjectsStep::Fail(result) = &mut step {
             let first = waits.iter().position(task_waits::is_failure).unwrap_or_default();

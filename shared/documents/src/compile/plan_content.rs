@@ -41,6 +41,8 @@ pub fn content(plan: &Plan) -> Value {
         "ttl": target.ttl_ms.map(durations::shown), "env": env.collect::<Map<_, _>>(), "workloads": plan.workloads,
         "resources": resources.collect::<Map<_, _>>(),
     });
+    let undone: BTreeSet<UnitRef> =
+        plan.hooks.iter().flat_map(|hook| &hook.units).flat_map(|unit| &unit.undoes).copied().collect();
     for (at, unit) in plan.hooks.iter().flat_map(HookPlan::places).filter(|(_, unit)| !unit.action.is_added()) {
         let resource = unit.resource();
         let units = match (unit.stage.unwrap_or(at.hook), resource) {
@@ -53,7 +55,12 @@ pub fn content(plan: &Plan) -> Value {
             // A unit of a former resource.
             _ => continue,
         };
-        units[unit.name()] = unit_of_plan(plan, at.hook, unit);
+        let mut content = unit_of_plan(plan, at.hook, unit);
+        // The compiler adds the undo of such a unit, unless the document has this key.
+        if matches!(unit.action, Action::Infrakit(_)) && at.hook.is_setup() && !undone.contains(&at) {
+            content["cleanup"] = "none".into();
+        }
+        units[unit.name()] = content;
     }
     content
 }
@@ -258,6 +265,14 @@ fn digest_of(mut value: Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_escaped_list_differs_from_its_expression() {
+        let list = json!(["${resources.x.outputs.o}"]);
+        let [literal, tree] = [Template::Literal(list.clone()), Template::Tree(list)].map(|template| template.shown());
+        assert_eq!(literal, json!(["$${resources.x.outputs.o}"]));
+        assert_ne!(literal, tree);
+    }
 
     #[test]
     fn a_tree_that_looks_like_a_template_stays() {
