@@ -65,7 +65,7 @@ use libtest_mimic::{Arguments, Trial};
 const TEST_THREADS: usize = 6;
 
 macro_rules! tests {
-    ($($area:ident::$module:ident: $($name:ident)*;)*) => {
+    ($area:ident $($module:ident: $($name:ident)*;)*) => {
         vec![$($(Trial::test(concat!(stringify!($area), "::", stringify!($module), "::", stringify!($name)), || {
             harness::block_on($area::$module::$name());
             Ok(())
@@ -84,106 +84,108 @@ fn log() {
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(file).init();
 }
 
-fn main() {
-    ebb_local::pods::supervise_if_asked();
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(TEST_THREADS);
-    let mut tests = tests! {
+fn lifecycle_trials() -> Vec<Trial> {
+    tests! { lifecycle
         // The longest tests come first.
-        lifecycle::providers: branches_of_neon branches_of_planetscale branches_of_supabase instances_of_rds
+        providers: branches_of_neon branches_of_planetscale branches_of_supabase instances_of_rds
             tenants_of_an_own_service;
-        lifecycle::teardown: a_stuck_teardown_is_retried a_script_that_ignores_signals_is_killed
-            a_teardown_says_when_it_is_stuck the_undo_is_repeated_after_a_gateway_timeout
-            an_undo_that_has_not_begun_covers_every_late_success;
-        lifecycle::setup: responses_of_a_webhook_unit a_script_is_retried a_wait_ends_with_the_timeout failure_after_ready
+        teardown: a_stuck_teardown_is_retried a_script_that_ignores_signals_is_killed a_teardown_says_when_it_is_stuck
+            the_undo_is_repeated_after_a_gateway_timeout an_undo_that_has_not_begun_covers_every_late_success;
+        setup: responses_of_a_webhook_unit a_script_is_retried a_wait_ends_with_the_timeout failure_after_ready
             fast_callbacks_cost_no_acceptance;
-        lifecycle::changed_documents: the_newest_update_waits_for_the_run a_failed_setup_is_corrected_by_an_update;
-        lifecycle::refused_updates: a_refused_update_undoes_nothing
-            the_policy_of_a_cluster_counts_when_an_update_begins;
-        lifecycle::cluster_waits: each_wait_has_its_reason_and_true_times
-            each_object_of_a_unit_has_its_state_and_reason the_progress_of_a_task_does_not_go_back
-            the_last_heartbeat_is_shown a_relay_without_a_response_is_named objects_need_a_cluster;
-        lifecycle::rendered_units: a_rendered_unit_has_no_sensitive_value;
-        lifecycle::preset_lives: each_scheme_has_a_target_from_its_creation_to_its_end each_preset_is_documented;
-        lifecycle::documented: the_first_source_runs_the_first_plugin a_merge_request_shows_the_results_of_its_target
+        changed_documents: the_newest_update_waits_for_the_run a_failed_setup_is_corrected_by_an_update;
+        refused_updates: a_refused_update_undoes_nothing the_policy_of_a_cluster_counts_when_an_update_begins;
+        cluster_waits: each_wait_has_its_reason_and_true_times each_object_of_a_unit_has_its_state_and_reason
+            the_progress_of_a_task_does_not_go_back the_last_heartbeat_is_shown a_relay_without_a_response_is_named
+            objects_need_a_cluster;
+        rendered_units: a_rendered_unit_has_no_sensitive_value;
+        preset_lives: each_scheme_has_a_target_from_its_creation_to_its_end each_preset_is_documented;
+        documented: the_first_source_runs_the_first_plugin a_merge_request_shows_the_results_of_its_target
             sources_replace_parts_of_a_preset templates_of_argo_cd_send_events webhooks_of_a_platform requests_by_curl;
-        lifecycle::pull_requests: a_pull_request_has_a_target_until_it_is_closed
-            the_next_event_completes_a_failed_target events_that_concern_no_target_change_nothing
-            rejected_events_are_listed;
-        lifecycle::platform: a_notification_ends_without_a_platform a_run_continues_after_a_restart
+        pull_requests: a_pull_request_has_a_target_until_it_is_closed the_next_event_completes_a_failed_target
+            events_that_concern_no_target_change_nothing rejected_events_are_listed;
+        platform: a_notification_ends_without_a_platform a_run_continues_after_a_restart
             the_history_has_the_acceptance_of_a_notification;
-        lifecycle::subscriptions: a_pull_request_shows_the_phases_of_its_target a_connection_permits_its_subscriptions
+        subscriptions: a_pull_request_shows_the_phases_of_its_target a_connection_permits_its_subscriptions
             the_backlog_of_a_subscription_is_shown subscriptions_are_limited the_history_shows_open_notifications
             the_documented_subscriptions_report_the_targets_of_a_preset;
-        lifecycle::retention: instances_are_removed_after_their_retention records_of_possible_resources_are_kept
-            records_of_open_instances_are_kept an_unreadable_instance_is_postponed
-            objects_without_a_record_are_removed without_a_retention_everything_is_kept an_announced_removal_waits_without_the_plan
-            a_removed_run_takes_no_results
-            a_new_instance_does_not_shorten_the_retention_of_the_former_one
+        retention: instances_are_removed_after_their_retention records_of_possible_resources_are_kept
+            records_of_open_instances_are_kept an_unreadable_instance_is_postponed objects_without_a_record_are_removed
+            without_a_retention_everything_is_kept an_announced_removal_waits_without_the_plan
+            a_removed_run_takes_no_results a_new_instance_does_not_shorten_the_retention_of_the_former_one
             a_damaged_expiry_does_not_block_other_instances the_plan_of_a_replaced_update_is_removed;
-        lifecycle::removal_evidence: earlier_answers_decide_about_not_found
-            a_thing_that_still_exists_stops_the_teardown missing_evidence_stops_the_teardown;
-        lifecycle::events: events_run_one_after_the_other others_wait_since_they_were_accepted
-            a_queue_of_events_has_a_limit runs_of_events_are_removed_after_their_retention;
-        lifecycle::self_service: concurrent_requests_begin_one_instance;
-        lifecycle::target_history: the_history_is_in_order_and_the_state_is_current;
-        lifecycle::own_hooks: a_namespace_and_a_route_group_with_own_hooks;
-        lifecycle::plugin_units: a_collection_is_made_once_and_destroyed_in_reverse_order
-            an_instance_with_the_tag_is_adopted several_instances_with_the_tag_are_refused_and_listed
-            an_instance_without_its_outputs_is_destroyed a_plugin_without_its_instances_is_stuck
-            a_list_is_no_evidence_of_a_removal a_call_without_a_result_has_its_reason;
-        lifecycle::state_waits: a_unit_is_done_when_the_provider_is_ready
-            a_wait_survives_a_restart_and_stores_no_secret a_question_has_the_headers_of_its_webhook;
-        lifecycle::many: unreferenced_outputs_are_not_read a_withdrawn_version_remains_usable_for_existing_targets;
-        lifecycle::monitoring: targets_and_attempts_are_counted metrics_need_a_token_under_another_name
+        removal_evidence: earlier_answers_decide_about_not_found a_thing_that_still_exists_stops_the_teardown
+            missing_evidence_stops_the_teardown;
+        events: events_run_one_after_the_other others_wait_since_they_were_accepted a_queue_of_events_has_a_limit
+            runs_of_events_are_removed_after_their_retention;
+        self_service: concurrent_requests_begin_one_instance;
+        target_history: the_history_is_in_order_and_the_state_is_current;
+        own_hooks: a_namespace_and_a_route_group_with_own_hooks;
+        plugin_units: a_collection_is_made_once_and_destroyed_in_reverse_order an_instance_with_the_tag_is_adopted
+            several_instances_with_the_tag_are_refused_and_listed an_instance_without_its_outputs_is_destroyed
+            a_plugin_without_its_instances_is_stuck a_list_is_no_evidence_of_a_removal
+            a_call_without_a_result_has_its_reason;
+        state_waits: a_unit_is_done_when_the_provider_is_ready a_wait_survives_a_restart_and_stores_no_secret
+            a_question_has_the_headers_of_its_webhook;
+        many: unreferenced_outputs_are_not_read a_withdrawn_version_remains_usable_for_existing_targets;
+        monitoring: targets_and_attempts_are_counted metrics_need_a_token_under_another_name
             metrics_need_a_token_outside_of_loopback;
-        security::agents: agents_need_a_token_and_no_foreign_page tools_do_what_the_token_permits
+    }
+}
+
+fn security_trials() -> Vec<Trial> {
+    tests! { security
+        agents: agents_need_a_token_and_no_foreign_page tools_do_what_the_token_permits
             an_upgrade_of_two_targets_continues_after_its_answer;
-        security::api: scopes checks invalid_bodies documents_that_no_longer_load
-            refused_requests;
-        security::api_tokens: forged_tokens expired_and_revoked_tokens a_secret_is_shown_once;
-        security::callbacks: invalid_bodies expired_tokens_of_relays outputs_that_break_the_contract signing_secrets
+        api: scopes checks invalid_bodies documents_that_no_longer_load refused_requests;
+        api_tokens: forged_tokens expired_and_revoked_tokens a_secret_is_shown_once;
+        callbacks: invalid_bodies expired_tokens_of_relays outputs_that_break_the_contract signing_secrets
             a_flood_of_distinct_results callbacks_after_a_cancel permissions_of_a_callback_token
             tokens_of_earlier_attempts refused_tokens;
-        security::changes: the_feed_names_changed_targets the_feed_costs_little;
-        security::console: a_session_ends_with_its_token a_session_never_authorises_the_api forms_of_others_are_refused
+        changes: the_feed_names_changed_targets the_feed_costs_little;
+        console: a_session_ends_with_its_token a_session_never_authorises_the_api forms_of_others_are_refused
             actions_need_their_scope selected_targets_are_changed_one_by_one a_link_signs_in_once
             a_sign_in_leads_to_a_local_page a_configured_token_of_any_form_signs_in;
-        security::console_pages: pages_have_their_headers responses_are_compressed
-            an_open_page_without_news_costs_little an_ended_session_gets_no_news;
-        security::credentials: connections_that_changed_after_the_plan schemes_of_connections
+        console_pages: pages_have_their_headers responses_are_compressed an_open_page_without_news_costs_little
+            an_ended_session_gets_no_news;
+        credentials: connections_that_changed_after_the_plan schemes_of_connections
             an_outcome_is_described_with_the_credential connections_that_a_target_cannot_use values_stay_in_the_path
             a_setup_without_its_secret_leaves_nothing a_request_that_may_have_been_sent_is_undone
             a_source_completes_its_events events_that_cannot_be_completed
             a_redirect_or_an_internal_address_gets_no_credential a_wait_and_an_update_over_a_connection;
-        security::encrypted_values: only_recipients_get_encrypted_values evidence_contains_no_opened_values
+        encrypted_values: only_recipients_get_encrypted_values evidence_contains_no_opened_values
             values_of_a_rotated_root_secret;
-        security::identity_tokens: claims_of_pipelines_grant_scopes forged_identity_tokens
-            times_and_names_of_identity_tokens keys_that_are_not_accepted issuers_that_cannot_be_trusted;
-        security::issuer_sign_in: a_person_signs_in_at_an_issuer a_session_ends_with_the_trust_in_its_issuer
+        identity_tokens: claims_of_pipelines_grant_scopes forged_identity_tokens times_and_names_of_identity_tokens
+            keys_that_are_not_accepted issuers_that_cannot_be_trusted;
+        issuer_sign_in: a_person_signs_in_at_an_issuer a_session_ends_with_the_trust_in_its_issuer
             answers_of_other_browsers_are_refused answers_of_other_issuers_are_refused claims_of_the_userinfo_endpoint
             failures_of_an_issuer_are_explained endpoints_that_cannot_be_trusted;
-        security::orphans: only_owned_orphans_are_deleted;
-        security::polls: invalid_polls replies_to_batches invalid_replies queued_batches_are_encrypted;
-        security::raw_requests: headers_are_checked_before_bodies large_headers_and_urls large_outputs
+        orphans: only_owned_orphans_are_deleted;
+        polls: invalid_polls replies_to_batches invalid_replies queued_batches_are_encrypted;
+        raw_requests: headers_are_checked_before_bodies large_headers_and_urls large_outputs
             responses_do_not_wait_for_receivers a_request_is_processed_after_its_client_disconnects;
-        security::registrations: a_bootstrap_token_registers_one_relay concurrent_relays_share_no_token
+        registrations: a_bootstrap_token_registers_one_relay concurrent_relays_share_no_token
             an_entry_keeps_its_cluster a_bootstrap_token_expires a_rotation_replaces_the_secret_of_the_same_cluster
             a_registered_cluster_is_used_at_once nothing_is_left_of_a_deleted_cluster denied_polls_are_shown
             an_outage_of_a_registered_cluster_has_its_commands documents_are_checked_against_the_reported_policy;
-        security::secrets: sensitive_values_are_stored_by_the_relay_only clusters_open_outputs_of_signadot_plugins
+        secrets: sensitive_values_are_stored_by_the_relay_only clusters_open_outputs_of_signadot_plugins
             references_from_receivers secrets_of_a_late_success;
-        security::source_abuse: malformed_bodies targets_of_others reused_delivery_ids proofs_of_other_schemes names_in_paths;
-        security::target_access: pages_name_no_foreign_target a_history_names_no_foreign_entry
+        source_abuse: malformed_bodies targets_of_others reused_delivery_ids proofs_of_other_schemes names_in_paths;
+        target_access: pages_name_no_foreign_target a_history_names_no_foreign_entry
             a_slow_request_reaches_no_later_owner no_route_reaches_a_foreign_target;
-        security::target_actions: an_action_has_the_rights_of_its_caller hostile_selections_change_nothing
+        target_actions: an_action_has_the_rights_of_its_caller hostile_selections_change_nothing
             a_selection_is_handled_in_parts a_target_is_not_begun_late a_filter_does_not_delete_an_instance_that_waits;
-        security::users: values_are_not_interpreted header_injection;
-        security::waits: a_lost_plan_is_restored a_unit_between_two_attempts;
-        security::webhooks: repeated_events refused_requests
-            generations_of_documents;
-    };
-    tests.extend(request_table::trials());
+        users: values_are_not_interpreted header_injection;
+        waits: a_lost_plan_is_restored a_unit_between_two_attempts;
+        webhooks: repeated_events refused_requests generations_of_documents;
+    }
+}
+
+fn main() {
+    ebb_local::pods::supervise_if_asked();
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(TEST_THREADS);
+    let tests = [lifecycle_trials(), security_trials(), request_table::trials()].into_iter().flatten().collect();
     log();
     let ended = libtest_mimic::run(&arguments, tests);
     let _ = std::fs::remove_file(log_file());
