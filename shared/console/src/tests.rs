@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ebb_protocol::api::{
-    ClusterDetail, NamedTarget, PluginDetail, RunDetail, SourceDetail, SourceInfo, SubscriptionDetail, TargetDetail,
-    TargetDiagnosis, TargetInfo, UnitRendering,
+    ClusterDetail, NamedTarget, PluginDetail, RunDetail, SourceInfo, SubscriptionDetail, TargetDetail, TargetDiagnosis,
+    TargetInfo,
 };
 use ebb_protocol::history::{HistoryDetail, HistoryPage};
 use serde::de::DeserializeOwned;
@@ -76,75 +76,86 @@ fn list_view<'a>(filter: &'a TargetListFilter, targets: &'a [TargetInfo]) -> Tar
 
 /// Returns all pages with `text` in each field that others write.
 fn pages(text: &str) -> Vec<(&'static str, String)> {
+    let failed = FailureView { title: text, detail: text, ..FailureView::default() };
+    let messages = vec![
+        ("sign-in", sign_in(text, &[text], Some(SignInProblem { detail: text, issuer: Some(text) }))),
+        ("failure", failure(Some(viewer(text)), paths::ROOT, failed)),
+        ("bare failure", failure(None, paths::ROOT, failed)),
+    ];
+    let of_objects = [target_pages(text), plugin_and_source_pages(text), cluster_and_bulk_pages(text)].concat();
+    [messages, list_pages(text), of_objects].concat()
+}
+
+fn viewer(name: &str) -> ConsoleViewer<'_> {
+    ConsoleViewer { name, ..VIEWER }
+}
+
+fn list_pages(text: &str) -> Vec<(&'static str, String)> {
     let target = detail(text, 9);
-    let why = why(text);
-    let infos: Vec<TargetInfo> = vec![target.info.clone()];
-    let outages: Vec<_> = target.outage.clone().into_iter().collect();
-    let damaged = [text.to_owned()];
-    let filter = TargetListFilter {
-        phase: text.to_owned(),
-        label: text.to_owned(),
-        owner: text.to_owned(),
-        plugin: text.to_owned(),
-        q: text.to_owned(),
-    };
+    let infos = std::slice::from_ref(&target.info);
     let list = TargetListView {
-        filter: &filter,
-        targets: &infos,
+        filter: &part("filter", text),
+        targets: infos,
         counts: &[(target.info.phase, 7)],
         is_partial: true,
-        outages: &outages,
-        damaged: &damaged,
+        outages: target.outage.as_slice(),
+        damaged: &[text.to_owned()],
         selection: Some(text),
         page_token: text,
         previous: text,
         next_token: Some(text),
         since: text,
     };
-    let plugin: PluginDetail = part("plugin", text);
-    let source: SourceDetail = part("source", text);
-    let source_infos: Vec<SourceInfo> = vec![part("sourceInfo", text)];
-    let subscription: SubscriptionDetail = part("subscription", text);
-    let cluster: ClusterDetail = part("cluster", text);
-    let rendered: UnitRendering = part("rendering", text);
-    let of_run: RunDetail = serde_json::from_value(run_value(text, 9)).unwrap();
-    let log_view = UnitLogView {
-        run: "k3-1-pre-start",
-        target: (text, text),
-        unit: text,
-        attempt: 2,
-        last_attempt: 9,
-        log: text,
-        state: text,
-        after: text,
-    };
-    let run_view = RunUnitsView { run: &of_run, target: (text, text), counts: text, page_token: text };
+    let source_infos = [part::<SourceInfo>("sourceInfo", text)];
+    let subscription_infos = [part::<SubscriptionDetail>("subscription", text).info];
     let waiting_view = WaitingView {
-        targets: &infos,
+        targets: infos,
         is_partial: true,
-        outages: &outages,
+        outages: list.outages,
         sources: Some(&source_infos),
-        subscriptions: Some(std::slice::from_ref(&subscription.info)),
+        subscriptions: Some(&subscription_infos),
         since: text,
     };
+    vec![
+        ("targets", targets(viewer(text), &list)),
+        ("waiting", waiting(viewer(text), &waiting_view)),
+        ("plugins", plugins(viewer(text), &[part::<PluginDetail>("plugin", text).info])),
+        ("sources", sources(viewer(text), &source_infos)),
+        ("subscriptions", subscriptions(viewer(text), &subscription_infos)),
+        ("clusters", clusters(viewer(text), &[part::<ClusterDetail>("cluster", text).info])),
+    ]
+}
+
+fn target_pages(text: &str) -> Vec<(&'static str, String)> {
+    let of_run: RunDetail = serde_json::from_value(run_value(text, 9)).unwrap();
+    let run_view = RunUnitsView { run: &of_run, target: (text, text), counts: text, page_token: text };
+    let second = UnitLogView { attempt: 2, last_attempt: 9, ..LOG };
+    let log_view = UnitLogView { target: (text, text), unit: text, log: text, state: text, after: text, ..second };
     let entry: HistoryDetail = part("entry", text);
-    let entries = HistoryPage {
-        entries: vec![entry.entry.clone()],
-        next_token: Some(text.to_owned()),
-        notifications: part("notifications", text),
-    };
-    let viewer = ConsoleViewer { name: text, form_token: "f0rm", hidden: &[] };
-    let versions = vec![PluginDetail { withdrawn: Some(text.to_owned()), ..plugin.clone() }; 2];
-    let (latest, users) = (Some(plugin.info.version.as_str()), BTreeMap::from([(plugin.info.version.clone(), 3)]));
-    let params = [PluginParam {
+    let (next_token, notifications) = (Some(text.to_owned()), part("notifications", text));
+    let entries = HistoryPage { entries: vec![entry.entry.clone()], next_token, notifications };
+    vec![
+        ("target", target_page::target(viewer(text), true, &detail(text, 9), &why(text), "stamp")),
+        ("run", run(viewer(text), &run_view)),
+        ("history", history(viewer(text), (text, text), &entries, text)),
+        ("history entry", history_entry(viewer(text), (text, text), &entry)),
+        ("log", log(viewer(text), &log_view)),
+        ("rendering", rendering(viewer(text), (text, text), &part("rendering", text), 9)),
+    ]
+}
+
+fn plugin_and_source_pages(text: &str) -> Vec<(&'static str, String)> {
+    let plugin: PluginDetail = part("plugin", text);
+    let versions = &vec![PluginDetail { withdrawn: Some(text.to_owned()), ..plugin.clone() }; 2];
+    let (latest, users) = (Some(text), BTreeMap::from([(text.to_owned(), 3)]));
+    let params = &[PluginParam {
         name: text.to_owned(),
         kind: "string".to_owned(),
         default: Some(text.to_owned()),
         is_required: false,
         description: text.to_owned(),
     }];
-    let (versions, users) = (&versions[..], Some(&users));
-    let plugin_view = PluginView { detail: &plugin, params: &params, versions, latest, users, is_partial: true };
+    let plugin_view = PluginView { detail: &plugin, params, versions, latest, users: Some(&users), is_partial: true };
     let diff = format!("--- {text}\n+++ {text}\n@@ -1 +1 @@\n-{text}\n+{text}\n {text}\n");
     let comparison = PluginComparison { name: text, from: text, to: "2.0.0", versions, diff: &diff };
     let effect = TrialEffect {
@@ -159,39 +170,22 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         document: Some(text.to_owned()),
     };
     let trial = SourceTrial { headers: text, payload: text, fetched: text, effect: Some(Ok(effect)) };
-    let [kind, name] = [text; 2].map(str::to_owned);
-    let selected = NamedTarget { kind, name, uid: Some(text.to_owned()), run: Some(text.to_owned()) };
-    let consequences = bulk_consequences(BulkAction::Delete, &why, Some(text), Some(text));
-    let entries_of_bulk = [(selected.clone(), consequences), (selected, Err(text.to_owned()))];
     vec![
-        ("sign-in", sign_in(text, &[text], Some(SignInProblem { detail: text, issuer: Some(text) }))),
-        (
-            "failure",
-            failure(Some(viewer), paths::ROOT, FailureView { title: text, detail: text, ..FailureView::default() }),
-        ),
-        (
-            "bare failure",
-            failure(None, paths::ROOT, FailureView { title: text, detail: text, ..FailureView::default() }),
-        ),
-        ("targets", targets(viewer, &list)),
-        ("target", target_page::target(viewer, true, &target, &why, "stamp")),
-        ("bulk", bulk_confirmation(viewer, BulkAction::Delete, &entries_of_bulk, text)),
-        ("bulk outcomes", bulk_outcomes(viewer, BulkAction::Retry, &entries_of_bulk, text)),
-        ("run", run(viewer, &run_view)),
-        ("history", history(viewer, (text, text), &entries, text)),
-        ("history entry", history_entry(viewer, (text, text), &entry)),
-        ("log", log(viewer, &log_view)),
-        ("rendering", rendering(viewer, (text, text), &rendered, 9)),
-        ("plugins", plugins(viewer, std::slice::from_ref(&plugin.info))),
-        ("plugin", plugin_pages::plugin(viewer, &plugin_view)),
-        ("plugin comparison", plugin_comparison(viewer, comparison)),
-        ("sources", sources(viewer, &source_infos)),
-        ("source", source_pages::source(viewer, &source, &trial)),
-        ("subscriptions", subscriptions(viewer, std::slice::from_ref(&subscription.info))),
-        ("subscription", subscription_pages::subscription(viewer, &subscription)),
-        ("clusters", clusters(viewer, std::slice::from_ref(&cluster.info))),
-        ("cluster", cluster_pages::cluster(viewer, &cluster)),
-        ("waiting", waiting(viewer, &waiting_view)),
+        ("plugin", plugin_pages::plugin(viewer(text), &plugin_view)),
+        ("plugin comparison", plugin_comparison(viewer(text), comparison)),
+        ("source", source_pages::source(viewer(text), &part("source", text), &trial)),
+    ]
+}
+
+fn cluster_and_bulk_pages(text: &str) -> Vec<(&'static str, String)> {
+    let selected: NamedTarget = part("selected", text);
+    let consequences = bulk_consequences(BulkAction::Delete, &why(text), Some(text), Some(text));
+    let entries = [(selected.clone(), consequences), (selected, Err(text.to_owned()))];
+    vec![
+        ("cluster", cluster_pages::cluster(viewer(text), &part("cluster", text))),
+        ("subscription", subscription_pages::subscription(viewer(text), &part("subscription", text))),
+        ("bulk", bulk_confirmation(viewer(text), BulkAction::Delete, &entries, text)),
+        ("bulk outcomes", bulk_outcomes(viewer(text), BulkAction::Retry, &entries, text)),
     ]
 }
 
