@@ -6,6 +6,7 @@ use std::path::Path;
 use ebb_protocol::relay::{Batch, BatchResponse};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::rbac::v1::ClusterRole;
+use serde::Deserialize;
 
 use crate::callback_receiver::CallbackReceiver;
 use crate::cluster::{RELAY, relay_image};
@@ -32,14 +33,6 @@ impl TestNamespaces {
         Self { client, units, relay }
     }
 
-    fn values(&self, more: &Value) -> Value {
-        let mut values = json!({
-            "image": RELAY, "unitNamespace": self.units, "callbackHosts": ["ebb.example"], "signing": {"existingSecret": "s"},
-        });
-        values.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        values
-    }
-
     async fn close(self) {
         let api: Api<Namespace> = Api::all(self.client.clone());
         for name in [&self.units, &self.relay] {
@@ -48,40 +41,44 @@ impl TestNamespaces {
     }
 }
 
-/// The API server accepts everything that the chart can render. The chart rejects wrong values.
+/// Returns the values of a relay whose units are in the namespace `units`, and others instead of these.
+fn values(units: &str, others: &Value) -> Value {
+    let mut values = json!({
+        "image": RELAY, "unitNamespace": units, "callbackHosts": ["ebb.example"], "signing": {"existingSecret": "s"},
+    });
+    values.as_object_mut().unwrap().extend(others.as_object().unwrap().clone());
+    values
+}
+
+/// The table of values, each used as the other ones of [`values`].
+#[derive(Deserialize)]
+struct ChartValues {
+    everything: Value,
+    registering: Value,
+    /// Each with a part of the message.
+    wrong: Vec<(Value, String)>,
+}
+
+fn chart_values(units: &str, relay: &str) -> ChartValues {
+    let table = include_str!("installed/values.yaml").replace("UNITS", units).replace("RELAY", relay);
+    serde_saphyr::from_str(&table).unwrap()
+}
+
+/// Renders the chart. Returns the message of Helm if the chart rejects the values.
+async fn template(units: &str, relay: &str, others: &Value) -> Result<String, String> {
+    let arguments = ["template", "eu", "infra/relay/chart", "--kube-version=1.34", "--values=-", "--namespace", relay];
+    cluster().await.run("helm", &arguments, &values(units, others).to_string())
+}
+
+/// The API server accepts everything that the chart can render.
 #[tokio::test(flavor = "multi_thread")]
 async fn rendered_manifests_are_valid() {
-    let cluster = cluster().await;
-    let namespaces = TestNamespaces::new("render").await;
-    let (units, relay) = (&*namespaces.units, &*namespaces.relay);
-    let template = |values: &Value| {
-        let arguments = ["template", "eu", "infra/relay/chart", "--kube-version=1.34", "--values=-", "--namespace"];
-        cluster.run("helm", &[&arguments[..], &[relay]].concat(), &values.to_string())
-    };
-    let everything = json!({
-        "signing": {"secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
-        "policy": {"podSecurityLevel": "baseline", "kinds": ["*.apps"], "clusterKinds": ["Namespace"],
-            "namespaces": {units: {"level": "baseline", "serviceAccounts": ["builder"], "imagePullSecrets": ["registry"]}},
-            "services": {"files": {"namespace": units, "name": "plugin", "port": 8080, "path": "/rpc"}}},
-        "createNamespaces": [{"name": units, "level": "baseline"}, relay],
-        "ingress": {"enabled": true, "className": "nginx", "host": "r.example", "tlsSecret": "t", "annotations": {"a": "b"}},
-        "service": {"type": "LoadBalancer", "annotations": {"a": "b"}},
-        "networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]},
-        "callbackHosts": ["a.example", "b.example:8443"],
-        "imagePullSecrets": [{"name": "x"}], "priorityClassName": "high", "nodeSelector": {"a": "b"},
-        "tolerations": [{"operator": "Exists"}], "affinity": {"nodeAffinity": {}}, "podAnnotations": {"a": "b"},
-        "maxConcurrentTasks": 7, "apiServerRequestTimeoutSeconds": 1_000_000,
-        "schedulingTimeoutSeconds": 1_000_000, "advertiseUrl": "http://10.0.0.1:1",
-        "pull": {"url": "http://c.example:8081", "cluster": "eu"}, "grantedKinds": {"Widget.example.com": "widgets"},
-    });
-    let registering = json!({
-        "signing": {"existingSecret": ""}, "pull": {"cluster": "eu"},
-        "bootstrap": {"token": "ebbc_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "url": "https://c.example:8082"},
-    });
-    let all = template(&namespaces.values(&everything)).unwrap();
-    let registering = template(&namespaces.values(&registering)).unwrap();
+    let (cluster, namespaces) = (cluster().await, TestNamespaces::new("render").await);
+    let rendered = async |others: &Value| template(&namespaces.units, &namespaces.relay, others).await.unwrap();
+    let ChartValues { everything, registering, .. } = chart_values(&namespaces.units, &namespaces.relay);
+    let (all, registering) = (rendered(&everything).await, rendered(&registering).await);
     for (text, lines) in [
-        (&template(&namespaces.values(&json!({}))).unwrap(), &["secret: {secretName: s, "][..]),
+        (&rendered(&json!({})).await, &["secret: {secretName: s, "][..]),
         (&all, &["EBB_RELAY_PULL_URL, value: \"http://c.example:8081\"", "{protocol: TCP, port: 8081}"]),
         (&all, &["MAX_CONCURRENT_TASKS, value: \"7\"", "API_SERVER_REQUEST_TIMEOUT_SECONDS, value: \"1000000\""]),
         (&all, &["{protocol: TCP, port: 8443}", "SCHEDULING_TIMEOUT_SECONDS, value: \"1000000\"", "enforce: baseline"]),
@@ -98,8 +95,13 @@ async fn rendered_manifests_are_valid() {
             assert!(!text.contains(broad), "{broad}\n{text}");
         }
     }
-    // The namespace of the profile does not exist, so the API server would refuse the role in it.
-    let signadot = template(&namespaces.values(&json!({"profile": "signadot"}))).unwrap();
+    namespaces.close().await;
+}
+
+/// The namespace of the profile does not exist, so the API server would refuse the role in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_profile_of_signadot_has_its_namespace_and_kinds() {
+    let text = template("units", "relay", &json!({"profile": "signadot"})).await.unwrap();
     for part in [
         "    - ConfigMap\n    - Secret\n",
         "      signadot:\n        level: baseline\n",
@@ -108,54 +110,31 @@ async fn rendered_manifests_are_valid() {
         "    - configmaps\n",
         "\\\"signadot\\\":[\\\"baseline\\\",\\\"restricted\\\"]",
     ] {
-        assert!(signadot.contains(part), "{part}\n{signadot}");
+        assert!(text.contains(part), "{part}\n{text}");
     }
-    // The chart sets every variable of the relay, except for that of the kubeconfig, which a pod does not need.
+}
+
+/// The chart sets every variable of the relay, except for that of the kubeconfig, which a pod does not need.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_chart_sets_every_variable_of_the_relay() {
+    let ChartValues { everything, registering, .. } = chart_values("units", "relay");
+    let mut rendered = template("units", "relay", &everything).await.unwrap();
+    rendered += &template("units", "relay", &registering).await.unwrap();
     let help = std::process::Command::new(env!("CARGO_BIN_EXE_ebb-relay")).arg("--help").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     // The terminal width decides where the text is wrapped.
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     let settings = help.split("[env: ").skip(1).filter_map(|rest| rest.split(['=', ']']).next());
-    let set = |name: &str| [&all, &registering].iter().any(|text| text.contains(&format!("{{name: {name}, ")));
-    let missing: Vec<_> = settings.filter(|name| !set(name)).collect();
+    let missing: Vec<_> = settings.filter(|name| !rendered.contains(&format!("{{name: {name}, "))).collect();
     assert_eq!(missing, ["EBB_RELAY_KUBECONFIG"]);
-    for (wrong, message) in [
-        (json!({"image": ""}), "/image"),
-        (json!({"callbackHosts": ["https://a"]}), "/callbackHosts/0"),
-        (json!({"signing": {}}), "pull.cluster"),
-        (json!({"signing": {}, "pull": {"cluster": "eu"}}), "bootstrap.url"),
-        (json!({"bootstrap": {"existingSecret": "b"}}), "remove `signing` or `bootstrap`"),
-        (json!({"bootstrap": {"token": "whsec_aaaa"}}), "/bootstrap/token"),
-        (json!({"grantedKinds": {"*": "widgets"}}), "invalid propertyName"),
-        (json!({"signing": {"existingSecret": "s", "secret": "whsec_aaaa"}}), "/signing"),
-        (json!({"policy": {"kinds": ["*"]}}), "/policy/kinds/0"),
-        (json!({"policy": {"services": {"a": {"namespace": "b", "name": "c"}}}}), "/policy/services/a"),
-        (json!({"policy": {"services": {"a": {"namespace": "b", "name": "c", "port": 1, "path": "/.."}}}}), "/a/path"),
-        // Other roles have this name.
-        (
-            json!({"policy": {"services": {"granted": {"namespace": "b", "name": "c", "port": 1}}}}),
-            "propertyName 'granted'",
-        ),
-        (json!({"policy": {"Kinds": []}}), "'Kinds' not allowed"),
-        (json!({"policy": {"namespaces": {"a": {"level": "open"}}}}), "/policy/namespaces/a/level"),
-        (json!({"policy": {"namespaces": {"a": {"levels": "baseline"}}}}), "'levels' not allowed"),
-        (json!({"createNamespaces": [{"level": "baseline"}]}), "/createNamespaces/0"),
-        (json!({"profile": "open"}), "/profile"),
-        (json!({"unitNamespace": "kube-system"}), "/unitNamespace"),
-        (json!({"policy": {"namespaces": {"kube-public": []}}}), "invalid propertyName 'kube-public'"),
-        (json!({"policy": {"bindNamespaces": ["kube-node-lease"]}}), "/policy/bindNamespaces/0"),
-        (json!({"createNamespaces": ["kube-system"]}), "/createNamespaces/0"),
-        (json!({"ingress": {"enabled": true}}), "ingress.host"),
-        (json!({"pull": {"url": "c.example", "cluster": "eu"}}), "/pull/url"),
-        (json!({"pull": {"url": "https://c.example"}}), "/pull/cluster"),
-        (json!({"apiServerRequestTimeoutSeconds": 0}), "/apiServerRequestTimeoutSeconds"),
-        (json!({"unitNamespace": relay}), "holds no units"),
-        (json!({"policy": {"namespaces": {relay: []}}}), "holds no units"),
-    ] {
-        let error = template(&namespaces.values(&wrong)).unwrap_err();
-        assert!(error.contains(message), "{wrong}: {error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_chart_rejects_wrong_values() {
+    for (wrong, message) in chart_values("units", "relay").wrong {
+        let error = template("units", "relay", &wrong).await.unwrap_err();
+        assert!(error.contains(&message), "{wrong}: {error}");
     }
-    namespaces.close().await;
 }
 
 /// Helm takes over what `kubectl apply` made of the chart. It refuses to replace the relay of another cluster or installation,
@@ -164,9 +143,8 @@ async fn rendered_manifests_are_valid() {
 async fn a_release_takes_over_its_own_relay_only() {
     let (cluster, namespaces) = (cluster().await, TestNamespaces::new("take").await);
     let TestNamespaces { units, relay, .. } = &namespaces;
-    let mut values = namespaces.values(&json!({
-        "createNamespaces": [units, relay], "pull": {"cluster": "eu", "url": "https://ebb.example"},
-    }));
+    let pull = json!({"cluster": "eu", "url": "https://ebb.example"});
+    let mut values = values(units, &json!({"createNamespaces": [units, relay], "pull": pull}));
     let helm = |command: &[&str], values: &Value| {
         let arguments = [command, &["ebb-relay", "infra/relay/chart", "--values=-", "--namespace", relay]].concat();
         cluster.run("helm", &arguments, &values.to_string())
@@ -213,10 +191,8 @@ async fn an_installed_relay_runs_tasks_with_the_rights_of_the_chart() {
     let (callbacks, callback_url) = CallbackReceiver::start_at(&cluster.host).await;
     let host = callback_url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).unwrap().0;
     let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
-    let values = namespaces.values(&json!({
-        "callbackHosts": [host], "signing": {"secret": **secret.reveal()},
-        "policy": {"kinds": ["Job.batch", "ConfigMap"]},
-    }));
+    let (signing, policy) = (json!({"secret": **secret.reveal()}), json!({"kinds": ["Job.batch", "ConfigMap"]}));
+    let values = values(units, &json!({"callbackHosts": [host], "signing": signing, "policy": policy}));
     let install =
         ["install", "ebb", "infra/relay/chart", "--values=-", "--wait", "--timeout=150s", "--namespace", relay];
     cluster.run("helm", &install, &values.to_string()).unwrap_or_else(|error| {
