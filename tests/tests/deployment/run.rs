@@ -56,14 +56,6 @@ impl LifecycleRun {
         reply
     }
 
-    /// Polls with another secret than that of the relay.
-    async fn denied_poll(&self) {
-        let other = WebhookSecret::from_bytes(&[8; 32]).unwrap();
-        let poll = SignedRequest::new(&other, "poll-1", now(), b"{}".to_vec());
-        let url = format!("{}/v1/clusters/{CLUSTER}/poll", self.functions.urls["Api"]);
-        assert_eq!(poll.post(&self.http, &url).send().await.unwrap().status(), 401);
-    }
-
     async fn remove(&self, path: &str) {
         self.operator().request(Method::DELETE, path, None).await.is(204);
     }
@@ -248,20 +240,15 @@ async fn agents(instance: &LifecycleRun) {
     instance.until("by-agent", "gone", |target| target["phase"] == "gone").await;
 }
 
-/// Runs all instances, and returns the functions with the rights that they needed.
-pub(crate) async fn all() -> DeployedFunctions {
-    let instance = LifecycleRun::begin(Telemetry::default(), SeenTraces::default()).await;
-    // A reader watches, so each function notes the changes of targets.
-    instance.get("/v1/changes").await;
+/// Publishes the plugins, reads them, and subscribes to phases.
+async fn publications(instance: &LifecycleRun, noise: &str) {
     instance.put("Connection", "outside", CONNECTION).await;
     for (name, path) in [("phases", "/ok"), ("refused", "/refused")] {
         let to = format!("to: {{webhook: {{connection: outside, path: {path}}}}}");
         instance.put("Subscription", name, &format!("on: [ready, failed, gone]\n{to}\n")).await;
     }
     // The document and its compressed plan are too large for the table.
-    let noise = (1..=256_u64).map(|number| format!("{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-    let noise: String = noise.collect();
-    let whole = WHOLE.replace("NOISE", &noise);
+    let whole = WHOLE.replace("NOISE", noise);
     let description = "x".repeat(110 << 10);
     instance.publish("whole@1.0.0", &format!("{whole}\n# {description}\n")).await;
     instance.publish("whole@2.0.0", &whole).await;
@@ -272,7 +259,10 @@ pub(crate) async fn all() -> DeployedFunctions {
         instance.get(&format!("/v1/plugins{path}")).await;
     }
     instance.remove("/v1/plugins/whole/versions/2.0.0").await;
-    // An instance, a second one that waits for its name, and one that is deleted before it is created.
+}
+
+/// Creates an instance, a second one that waits for its name, and one that is deleted before it is created.
+async fn names_and_waiting(instance: &LifecycleRun) {
     let target = instance.created("whole", "1", "whole", "ready").await;
     for run in target["runs"].as_array().unwrap() {
         let run = run["id"].as_str().unwrap();
@@ -287,45 +277,58 @@ pub(crate) async fn all() -> DeployedFunctions {
     assert_eq!(instance.create("never", "3", "whole", "").await, 409);
     // An unknown plugin makes the function list those that exist.
     assert_eq!(instance.create("misspelt", "1", "wohle", "").await, 422);
-    // Stuck teardowns.
-    for (name, plugin) in [("completed", "stuck"), ("deleted", "stuck")] {
-        instance.created(name, "1", plugin, "ready").await;
+}
+
+async fn stuck_teardowns(instance: &LifecycleRun) {
+    for name in ["completed", "deleted"] {
+        instance.created(name, "1", "stuck", "ready").await;
         instance.deleted(name, "1", "stuck").await;
     }
-    let path = |name: &str, what: &str| format!("/v1/targets/sandbox/{name}/{what}");
-    instance.get(&path("completed", "why")).await;
-    instance.post(&path("completed", "retry"), json!({}), 202).await;
+    let completed = "/v1/targets/sandbox/completed";
+    instance.get(&format!("{completed}/why")).await;
+    instance.post(&format!("{completed}/retry"), json!({}), 202).await;
     instance.phase("completed", "1", "stuck").await;
-    instance.post(&path("completed", "force-complete"), json!({"unit": "r/undo", "reason": "a test"}), 202).await;
+    let decision = json!({"unit": "r/undo", "reason": "a test"});
+    instance.post(&format!("{completed}/force-complete"), decision, 202).await;
     instance.phase("completed", "1", "gone").await;
-    let history: Value = instance.get(&path("completed", "history")).await.json();
+    let history: Value = instance.get(&format!("{completed}/history")).await.json();
     let entry = history["entries"][0]["id"].as_str().unwrap();
-    instance.get(&path("completed", &format!("history/{entry}"))).await;
+    instance.get(&format!("{completed}/history/{entry}")).await;
     instance.get("/v1/runs?kind=sandbox").await;
     // After a force delete, the next instance of the name starts.
     assert_eq!(instance.create("deleted", "2", "stuck", "").await, 202);
-    instance.post(&path("deleted", "force-delete"), json!({"reason": "a test"}), 202).await;
+    instance.post("/v1/targets/sandbox/deleted/force-delete", json!({"reason": "a test"}), 202).await;
     instance.phase("deleted", "2", "ready").await;
-    // A setup that fails, and succeeds with a long output when an operator retries it.
+}
+
+/// Setups that fail at once and by a callback.
+async fn failing_setups(instance: &LifecycleRun) {
+    // A setup that succeeds with a long output when an operator retries it.
     instance.created("again", "1", "again", "failed").await;
-    instance.post(&path("again", "retry"), json!({}), 202).await;
+    instance.post("/v1/targets/sandbox/again/retry", json!({}), 202).await;
     instance.phase("again", "1", "ready").await;
-    // A relay that does not respond: `sweep` records the outage, and the api shows it.
-    assert_eq!(instance.create("waiting", "1", "script", "").await, 202);
-    instance.until("waiting", "waiting for a relay", |target| target["outage"]["cluster"] == UNREACHABLE).await;
-    // Setups that fail at once and by a callback, and one that is deleted while a script runs.
     for name in ["bad", "late-bad"] {
         instance.created(name, "1", name, "failed").await;
         instance.deleted(name, "1", "gone").await;
     }
+    // A setup that is deleted while a script runs.
     assert_eq!(instance.create("stopped", "1", "whole", "").await, 202);
     instance.deleted("stopped", "1", "gone").await;
-    // A registered cluster, and a poll with another secret than that of the relay.
+}
+
+/// Shows the outage of a relay that does not respond, registers and removes a cluster, and polls with a wrong secret.
+async fn clusters_and_outages(instance: &LifecycleRun) {
+    // `sweep` records the outage.
+    assert_eq!(instance.create("waiting", "1", "script", "").await, 202);
+    instance.until("waiting", "waiting for a relay", |target| target["outage"]["cluster"] == UNREACHABLE).await;
     let cluster = json!({"entrypointImage": "entrypoint"});
     instance.operator().request(Method::PUT, "/v1/clusters/registered", Some(cluster)).await.is(200);
     instance.get("/v1/clusters/registered").await;
     instance.remove("/v1/clusters/registered").await;
-    instance.denied_poll().await;
+    let other_secret = WebhookSecret::from_bytes(&[8; 32]).unwrap();
+    let poll = SignedRequest::new(&other_secret, "poll-1", now(), b"{}".to_vec());
+    let url = format!("{}/v1/clusters/{CLUSTER}/poll", instance.functions.urls["Api"]);
+    assert_eq!(poll.post(&instance.http, &url).send().await.unwrap().status(), 401);
     // An outage of a cluster that does not exist any more.
     let table = &instance.functions.table;
     table.begin_fault(ClusterFaultKind::Outage, "registered", now(), "a test").await.unwrap();
@@ -340,6 +343,20 @@ pub(crate) async fn all() -> DeployedFunctions {
         let unreachable = check["name"] == format!("relay/{UNREACHABLE}");
         assert!(check["passed"] != unreachable, "{check}");
     }
+}
+
+/// Runs all instances, and returns the functions with the rights that they needed.
+pub(crate) async fn all() -> DeployedFunctions {
+    let instance = LifecycleRun::begin(Telemetry::default(), SeenTraces::default()).await;
+    // A reader watches, so each function notes the changes of targets.
+    instance.get("/v1/changes").await;
+    let noise = (1..=256_u64).map(|number| format!("{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    let noise: String = noise.collect();
+    publications(&instance, &noise).await;
+    names_and_waiting(&instance).await;
+    stuck_teardowns(&instance).await;
+    failing_setups(&instance).await;
+    clusters_and_outages(&instance).await;
     updates::all(&instance, &noise).await;
     sources(&instance).await;
     requests(&instance).await;
