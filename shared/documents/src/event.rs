@@ -13,6 +13,7 @@ use crate::canonical;
 use crate::cel::convert::{self, CelOutput, json_type};
 use crate::cel::{self, EvaluationError, Expression, SharedCost};
 use crate::durations;
+use crate::escaping;
 use crate::load::names::{MAX_NAME, NameSyntax, is_name};
 use crate::load::{self, Document, DocumentVars, MAX_DEPTH, NoFiles, yaml};
 use crate::model::{SandboxDoc, VerifyDoc};
@@ -469,7 +470,7 @@ impl<'a> EventRenderer<'a> {
             }
             EventTree::Text(text, role) => match (role, text.whole()) {
                 (EventTextRole::Value, Some(expression)) => {
-                    return Ok(self.value(expression, key)?.map(template::escape_tree));
+                    return Ok(self.value(expression, key)?.map(escaping::escape_tree));
                 }
                 _ => match (self.text(text, key, MissingPiece::Empty)?, role) {
                     (None, _) => return Ok(None),
@@ -478,7 +479,7 @@ impl<'a> EventRenderer<'a> {
                         Some(_) => text.into(),
                         None => return Err(self.error(key, None, "expected a duration, such as 5m, 2h or 1d")),
                     },
-                    (Some(text), EventTextRole::Template | EventTextRole::Value) => template::escape(&text).into(),
+                    (Some(text), EventTextRole::Template | EventTextRole::Value) => escaping::escape(&text).into(),
                 },
             },
             EventTree::Param(tree) => {

@@ -7,6 +7,7 @@ pub mod cel;
 pub mod compile;
 pub mod diagnostic;
 pub mod durations;
+mod escaping;
 pub mod event;
 pub mod load;
 pub mod model;

@@ -12,6 +12,8 @@ use ebb_engine::{Graph, Hook, Unit};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::escaping::escape_tree;
+
 pub use action::{
     Action, BoundConnection, InfrakitAction, ManifestConditions, ObjectAction, PluginInterface, PodAction, UntilPlan,
     WebhookAction,
@@ -199,7 +201,7 @@ impl Template {
     /// Returns the template as a document writes it. A sensitive value is a reference or a mask.
     pub fn shown(&self) -> serde_json::Value {
         match self {
-            Self::Literal(value) => crate::template::escape_tree(value.clone()),
+            Self::Literal(value) => escape_tree(value.clone()),
             Self::Tree(value) => value.clone(),
             Self::Text(text) => text.as_str().into(),
             Self::Secret { name, key } => json!({"secret": name, "key": key}),

@@ -121,26 +121,6 @@ pub(crate) fn of_output(unit: &str, output: &str) -> String {
     format!("${{units[\"{unit}\"].outputs[\"{output}\"]}}")
 }
 
-/// Returns the template whose value is this text.
-pub(crate) fn escape(text: &str) -> String {
-    text.replace("${", "$${")
-}
-
-/// Returns the tree of templates whose value is this tree. Keys are not templates.
-pub(crate) fn escape_tree(value: Value) -> Value {
-    with_texts(value, &|text| escape(&text))
-}
-
-/// Returns a tree with other texts. Keys stay.
-pub(crate) fn with_texts(value: Value, change: &dyn Fn(String) -> String) -> Value {
-    match value {
-        Value::String(text) => change(text).into(),
-        Value::Array(items) => items.into_iter().map(|item| with_texts(item, change)).collect(),
-        Value::Object(map) => map.into_iter().map(|(key, value)| (key, with_texts(value, change))).collect(),
-        scalar => scalar,
-    }
-}
-
 /// Returns a value as a part of a text. `null` is empty, and values of other types become JSON.
 pub(crate) fn joinable(value: Value) -> String {
     match value {
@@ -262,7 +242,7 @@ mod tests {
     proptest! {
         #[test]
         fn escaped_text_is_literal(text in "[$a{}ü\n]{0,12}") {
-            let pieces = split(&escape(&text)).unwrap();
+            let pieces = split(&crate::escaping::escape(&text)).unwrap();
             let expected = if text.is_empty() { Vec::new() } else { vec![TemplatePiece::Literal(text)] };
             prop_assert_eq!(pieces, expected);
         }

@@ -13,6 +13,7 @@ use super::order::{self, CycleStep};
 use super::unit;
 use crate::cel::{ReferenceSource, Scope};
 use crate::diagnostic::Diagnostic;
+use crate::escaping;
 use crate::load::names::{NameSyntax, valid_name};
 use crate::model::{
     ActionDoc, At, CollectionDoc, CollectionEntry, CollectionForm, Dialect, Entries, HookDoc, InfrakitDoc, Named,
@@ -162,7 +163,7 @@ impl<'c> CollectionUnits<'c> {
             CollectionForm::Controller => ["infrakit_collection", "infrakit_instance"],
         };
         for (tag, value) in [(collection_tag, &self.collection.id), (resource_tag, name)] {
-            let value = At { value: template::escape(&value.value), at: name.at };
+            let value = At { value: escaping::escape(&value.value), at: name.at };
             tags.push(Named { name: At { value: tag.to_owned(), at: name.at }, inner: value });
         }
         let properties = entry.properties.as_ref().map(|tree| self.tree(report, number, tree));
@@ -219,7 +220,7 @@ impl<'c> CollectionUnits<'c> {
         for part in parts {
             let (offset, reference) = match part {
                 CollectionPart::Literal(literal) => {
-                    made += &template::escape(literal);
+                    made += &escaping::escape(literal);
                     continue;
                 }
                 CollectionPart::Reference(offset, reference) => (offset, reference),

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::defaults::MAX_STEPS;
 use crate::cel::{self, ReferenceSource, ReferenceUsage, Scope};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::escaping;
 use crate::model::{At, LineColumn, SourceText, TemplateTree};
 use crate::plan::Template;
 use crate::template::{self, TemplatePiece, UnclosedExpression};
@@ -279,7 +280,7 @@ pub(super) fn strings(template: Template) -> Value {
     match template {
         Template::Text(text) => text.into(),
         Template::Tree(tree) => tree,
-        Template::Literal(value) => template::escape_tree(value),
+        Template::Literal(value) => escaping::escape_tree(value),
         Template::Secret { .. } | Template::Sealed(_) | Template::Plain(_) => Value::Null,
     }
 }

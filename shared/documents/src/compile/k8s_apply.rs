@@ -11,6 +11,7 @@ use semver::Version;
 use super::BoundPlugin;
 use super::collection;
 use super::collector::DiagnosticCollector;
+use crate::escaping;
 use crate::load;
 use crate::load::lines::EmbeddedLines;
 use crate::load::yaml::{self, YamlKey, YamlNode, YamlValue};
@@ -212,7 +213,7 @@ fn manifests(report: &mut DiagnosticCollector, data: &At<String>) -> Option<Vec<
 /// Returns the tree with its positions in the document. Its texts are not templates.
 pub(super) fn tree(lines: &EmbeddedLines, node: &YamlNode) -> At<TemplateTree> {
     let value = match &node.value {
-        YamlValue::String(text) => TemplateTree::Text(template::escape(text)),
+        YamlValue::String(text) => TemplateTree::Text(escaping::escape(text)),
         YamlValue::List(items) => TemplateTree::List(items.iter().map(|item| tree(lines, item)).collect()),
         YamlValue::Map(entries) => {
             let named = |key: &YamlKey| At { value: key.name.clone(), at: lines.place(key.at) };

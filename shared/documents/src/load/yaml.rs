@@ -10,8 +10,8 @@ use serde_json::Value as Json;
 use serde_saphyr::{Location, Spanned};
 
 use crate::diagnostic::Diagnostic;
+use crate::escaping::with_texts;
 use crate::source::{LineColumn, SourceText};
-use crate::template::with_texts;
 
 /// The maximum size of a document in bytes, before and after embedding: 4 MiB.
 pub const MAX_DOCUMENT: usize = 4 << 20;

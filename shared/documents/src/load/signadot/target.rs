@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::short_name;
 use crate::diagnostic::Diagnostic;
 use crate::durations;
+use crate::escaping;
 use crate::load::reader::{DocumentReader, NodePath};
 use crate::load::yaml::{YamlNode, YamlValue};
 use crate::load::{bind, ebb};
@@ -17,7 +18,6 @@ use crate::model::{
     At, BindDoc, ConsumerDoc, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, Named, ResourceSpec, RouteGroupDoc,
     RunnerDoc, SandboxDoc, TemplateTree, TtlStart, UnitSpec, alternatives,
 };
-use crate::template;
 
 /// A Signadot Sandbox.
 #[derive(Deserialize, JsonSchema)]
@@ -211,7 +211,7 @@ fn resources(reader: &DocumentReader<'_>, resources: Vec<SignadotResource>) -> E
         short_name(reader, &resource.name, "the resource's name");
         let version = reader.split_reference(&mut resource.plugin);
         let params = resource.params.0.into_iter().map(|Named { name, inner: At { at, value } }| {
-            let text = template::escape(&value.unwrap_or_default());
+            let text = escaping::escape(&value.unwrap_or_default());
             Named { name, inner: At { value: TemplateTree::Text(text), at } }
         });
         let params = Entries(params.collect());
