@@ -8,7 +8,7 @@ use ebb_protocol::id::TaskId;
 
 use crate::error::ErrorKind;
 
-/// The subject of a line. The text of an error is no part of it, because it can differ at each attempt.
+/// Identifies the lines that repeat each other. An error counts by its kind, because its text can differ at each attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LogSubject {
     /// The API server does not respond.

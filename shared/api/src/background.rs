@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 #[derive(Clone)]
 pub(crate) struct RemainingWork(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
 
-/// What is left of a request, for its response. `None` if nothing is left.
+/// The work of a request that continues after its response, or `None`.
 pub(crate) type RestOfRequest = Option<Extension<RemainingWork>>;
 
 impl RemainingWork {

@@ -327,12 +327,12 @@ pub struct PhaseChange {
 }
 
 impl PhaseChange {
-    /// Returns a change of which the platform gets no notification.
+    /// Returns a change without a notification to the platform.
     const fn silent(phase: TargetPhase, start: Option<Hook>) -> Self {
         Self { phase, start, is_reported: false }
     }
 
-    /// Returns a change of which the platform gets a notification.
+    /// Returns a change with a notification to the platform.
     pub const fn reported(phase: TargetPhase, start: Option<Hook>) -> Self {
         Self { phase, start, is_reported: true }
     }

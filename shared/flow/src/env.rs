@@ -187,7 +187,7 @@ const BYTE_BUDGET: u32 = 32 << 20;
 /// Maximum values of events that are evaluated at the same time: two of the largest events.
 const EVENT_BUDGET: usize = 2 * limits::JSON_VALUES;
 
-/// What the requests of a function instance may hold in memory at the same time.
+/// The memory that concurrent requests of a function instance may hold.
 pub(crate) struct MemoryBudgets {
     /// Bytes of responses of other servers, and of outputs from the bucket.
     pub(crate) bytes: ByteBudget,

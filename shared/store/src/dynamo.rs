@@ -5,7 +5,8 @@
 //! `target`, plans in `plan`, plugins in `document`, sources and connections in `source`, desired states and
 //! rejected events of sources in `desired`, removal times in `expiry`, queued batches in `batch_queue`, registered clusters and
 //! the state of clusters in `clusters`, named tokens and sessions of the console in `token`, the feed of changed targets in
-//! `changed_targets`, their history in `history_items`, and marks of the health check in `health`. Reads of the table are strongly consistent, except those of `changed_targets`.
+//! `changed_targets`, their history in `history_items`, and marks of the health check in `health`. Reads of the table are
+//! strongly consistent, except those of `changed_targets`.
 //!
 //! Invariant: a write that is sent twice because its response was lost changes the item once. Otherwise it is refused
 //! with an image that shows the first write.

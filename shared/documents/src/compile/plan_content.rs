@@ -102,7 +102,7 @@ pub fn unit_content(unit: &UnitPlan) -> Value {
     for derived in ["key", "source", "reads", "dependencies", "undoes", "orderedAfter", "stage", "unless"] {
         content.remove(derived);
     }
-    // What is sensitive by default was in clear in earlier plans. No update replaces their resources for it.
+    // An update that opens or closes such outputs replaces no resource.
     for (name, _) in unit.outputs.iter().filter(|(_, output)| output.sensitive_by_default) {
         if let Some(output) = content["outputs"][name].as_object_mut() {
             output.retain(|key, _| !key.starts_with("sensitive"));

@@ -125,7 +125,7 @@ fn wait(since: Timestamp) -> StateWait {
     StateWait { since, outputs: OutputStorage::Inline(outputs), response }
 }
 
-/// Returns results, of which some are repeated at another time.
+/// Returns results. Some are repeated at another time.
 fn results() -> impl Strategy<Value = AttemptResult> {
     let success = |(number, later): (usize, u64)| {
         let success = result(AttemptOutcome::Succeeded, &number.to_string());

@@ -67,7 +67,7 @@ pub(crate) enum PeerShape {
     Load,
 }
 
-/// Returns units of which each waits for the previous one.
+/// Returns units. Each waits for the previous one.
 pub(crate) const fn chain(units: usize) -> RunGraph {
     RunGraph { shape: RunShape::Chain, units, outputs: UnitOutputs::Kept }
 }

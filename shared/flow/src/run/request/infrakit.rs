@@ -334,7 +334,7 @@ impl PluginUnit<'_> {
             let same: Vec<Unit> = same.map(|(at, _)| Unit(at.unit)).collect();
             for (_, _, mut record) in env.store.read_records(&run.id.sibling(hook.hook), &same).await? {
                 if was_refused(&record) {
-                    // What the plugin listed and did not destroy may exist, whatever it lists later.
+                    // A thing that the plugin listed and did not destroy may exist, whatever it lists later.
                     let InstanceIds { listed, destroyed, .. } = &mut record.instances;
                     listed.retain(|id| destroyed.contains(id));
                 }
