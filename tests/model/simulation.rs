@@ -294,7 +294,9 @@ impl ModelSimulation {
         let env = place.env();
         transition.expected_version = None;
         let (begun, key, json) = (transition.clone(), transition.target.instance_key(), loaded.plan.to_json());
-        let begin = |table: Arc<Store>| async move { table.begin_instance(&transition, &key, json.as_bytes()).await };
+        let now = place.runtime.now();
+        let begin =
+            |table: Arc<Store>| async move { table.begin_instance(&transition, &key, json.as_bytes(), now).await };
         assert!(place.table.edit(begin), "an empty table takes a target");
         place.table.set_gate(Arc::new(place.gates.clone()));
         let loaded = Arc::clone(loaded);

@@ -325,6 +325,7 @@ pub(super) fn removed(simulation: &Simulation) {
     let state = simulation.table.state();
     let records = state.records.keys().chain(state.accepted.keys()).map(|(run, ..)| run);
     let runs = state.heads.keys().chain(records).chain(&state.marks).map(RunId::as_str);
+    wrong.extend(state.object_expiries.iter().map(|key| format!("the removal time {key} is left")));
     let objects = simulation.table.objects();
     let objects = objects.iter().filter_map(|key| key.split('/').nth(1));
     for key in runs.chain(objects).chain(state.plans.keys().map(String::as_str)).collect::<BTreeSet<_>>() {

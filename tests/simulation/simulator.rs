@@ -439,7 +439,7 @@ impl Simulation {
         // The schedule alone removes the rest.
         self.runtime.clear();
         for _ in 0..REMOVALS {
-            if self.table.state().expiries.is_empty() {
+            if self.table.state().expires_nothing() {
                 break;
             }
             self.advance(MAX_POSTPONED_MS);

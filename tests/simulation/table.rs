@@ -419,6 +419,7 @@ fn described(item: &Item) -> String {
         Ok(StoredItem::Head(run, _)) => format!("starts {run}"),
         Ok(StoredItem::History(kind, name, entry)) => format!("{kind}/{name} {:?} {:?}", entry.change, entry.run),
         Ok(StoredItem::Plan(instance, _)) => format!("plan of {instance}"),
+        Ok(StoredItem::Unnamed(key)) => format!("removal of {}", folder(&key.sort)),
         Ok(stored) => format!("{stored:?}"),
         Err(error) => error.to_string(),
     }
@@ -429,7 +430,7 @@ fn described_write(write: &ItemWrite) -> String {
     match &write.action {
         WriteAction::Put(item) => described(item),
         WriteAction::Update(_) => format!("{partition} {sort} {:?}", write.expression.changes),
-        WriteAction::Delete => format!("{partition} {sort}"),
+        WriteAction::Delete => format!("{partition} {}", folder(sort)),
     }
 }
 

@@ -39,6 +39,8 @@ pub struct TableState {
     pub writes: Vec<(u64, String)>,
     /// The removal times of data, by time and subject.
     pub expiries: BTreeMap<(Timestamp, String), InstanceExpiry>,
+    /// The sort keys of the removal times of objects.
+    pub object_expiries: BTreeSet<String>,
     /// The runs that may have outputs in the bucket.
     pub marks: BTreeSet<RunId>,
     /// The feed of changed targets. `None` until a reader watches it: without one, no operation of the feed is simulated.
@@ -48,6 +50,11 @@ pub struct TableState {
 }
 
 impl TableState {
+    /// Returns true if the table has no removal time.
+    pub(super) fn expires_nothing(&self) -> bool {
+        self.expiries.is_empty() && self.object_expiries.is_empty()
+    }
+
     /// Returns the table and what retention has removed. Functions see only the table.
     pub(super) fn all(&self) -> impl Iterator<Item = &Self> {
         [Some(self), self.removed.as_deref()].into_iter().flatten()
@@ -156,6 +163,7 @@ impl TableState {
             }
             StoredItem::Expiry(expiry) => drop(self.expiries.insert((expiry.due, expiry.subject()), expiry)),
             StoredItem::Feed(feed) => self.feed = Some(feed),
+            StoredItem::Unnamed(key) => drop(self.object_expiries.insert(key.sort)),
             StoredItem::Other(_) => {}
         }
         None
@@ -185,6 +193,7 @@ impl TableState {
             }
             StoredItem::Plan(instance, _) => removed.plans.extend(self.plans.remove_entry(&instance)),
             StoredItem::Expiry(expiry) => drop(self.expiries.remove(&(expiry.due, expiry.subject()))),
+            StoredItem::Unnamed(key) => drop(self.object_expiries.remove(&key.sort)),
             StoredItem::Document(kind, document) => drop(self.documents.remove(&named(kind, &document.name))),
             item => self.wrong.push(format!("{item:?} is removed")),
         }

@@ -233,7 +233,7 @@ async fn begin_instance(
             let mut transition = Box::pin(transition::transition(env, &target, step, &plan.loaded, document)).await?;
             transition.expected_version = seen.as_ref().map(|target| target.version);
             transition.tombstone = seen.map(|former| retention::tombstone(env, former.instance_key(), former.since));
-            if env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await? {
+            if env.store.begin_instance(&transition, &instance, plan.json.as_bytes(), env.now()).await? {
                 let continuation = Box::pin(transition::after_transition(env, transition, &plan.loaded)).await?;
                 return Ok(Some((response(event, LifecycleResult::Starting), FollowUp::drive(continuation))));
             }
@@ -257,7 +257,7 @@ async fn begin_instance(
                 after.due = due::next_due(env, after);
             });
             let transition = TargetTransition { entry: Some(entry), ..transition };
-            if env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await? {
+            if env.store.begin_instance(&transition, &instance, plan.json.as_bytes(), env.now()).await? {
                 return Ok(Some((response(event, LifecycleResult::Waiting), FollowUp::default())));
             }
         }

@@ -161,6 +161,8 @@ pub struct DueExpiries {
     /// Readable ones, the oldest first.
     pub readable: Vec<InstanceExpiry>,
     pub damaged: Vec<DamagedExpiry>,
+    /// The sort keys of the removal times of objects.
+    pub objects: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -165,6 +165,7 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
 pub fn service_trials(table: &TableUnderTest) -> Vec<Trial> {
     trials![table;
         document:
+            an_object_without_an_instance_is_removed,
             the_object_of_a_plan_is_removed_after_a_lost_response;
         faults:
             transient_errors_are_retried,

@@ -103,7 +103,7 @@ async fn documents(store: &Store) {
     for (name, plan) in [("small", "{}"), ("packed", &"x".repeat(2_000)), ("large", &incompressible)] {
         let target = TargetHead { name: name.into(), ..full_target() };
         let creation = TargetTransition::new(target, None);
-        assert!(store.begin_instance(&creation, name, plan.as_bytes()).await.unwrap());
+        assert!(store.begin_instance(&creation, name, plan.as_bytes(), AT).await.unwrap());
     }
     for (version, size) in [("1.0.0", 1), ("2.0.0", store::dynamo::DOCUMENT_INLINE + 1)] {
         let (name, version, dialect, digest) = ("p".into(), version.into(), "ebb".into(), digest(b"x"));

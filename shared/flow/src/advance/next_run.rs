@@ -229,7 +229,7 @@ pub(crate) async fn begin(
         let updated = history::entry(env, &changed, HistoryChange::Updated, transition.target.since);
         transition.entry = Some(HistoryItem { document: plan.text.clone(), ..updated });
     }
-    if !env.store.begin_instance(&transition, &target.instance_key(), plan.json.as_bytes()).await? {
+    if !env.store.begin_instance(&transition, &target.instance_key(), plan.json.as_bytes(), env.now()).await? {
         return Ok(None);
     }
     Box::pin(transition::after_transition(env, transition, &plan.loaded)).await.map(Some)

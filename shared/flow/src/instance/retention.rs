@@ -106,6 +106,11 @@ pub async fn remove_expired(env: &Env, now: Timestamp) -> FlowResult<usize> {
     let begun = env.now();
     let mut removed = 0;
     let due = env.store.list_expired(now, max_listed(env.settings.removal_notice())).await?;
+    for expiry in due.objects {
+        if let Err(error) = env.store.remove_unnamed_object(&expiry).await {
+            tracing::warn!(%error, expiry, "cannot remove the plan of no instance; the next round repeats it");
+        }
+    }
     for damaged in due.damaged {
         let DamagedExpiry { instance, failures, reason, .. } = &damaged;
         tracing::error!(instance, reason, "cannot read an expiry; the data of its instance is kept");

@@ -117,7 +117,7 @@ pub(super) async fn update(
         after.routing_key = after.routing_key.or_else(|| waiting.routing_key.clone());
         let transition = target.update(|target| target.waiting = Some(after));
         let transition = TargetTransition { entry, ..transition };
-        let is_written = env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await?;
+        let is_written = env.store.begin_instance(&transition, &instance, plan.json.as_bytes(), env.now()).await?;
         return Ok(is_written.then(|| (LifecycleResult::Waiting, event.generation, FollowUp::default())));
     }
     let update = match merged {
@@ -154,7 +154,7 @@ async fn wait(
         after.due = due::next_due(env, after);
     });
     let transition = TargetTransition { entry: Some(entry), ..transition };
-    if !env.store.begin_instance(&transition, &key, plan.json.as_bytes()).await? {
+    if !env.store.begin_instance(&transition, &key, plan.json.as_bytes(), env.now()).await? {
         return Ok(None);
     }
     // The run may have ended between its read and this write.

@@ -65,7 +65,7 @@ pub async fn repair(
                 after.plugins = repaired.plugins;
             });
             let instance = target.instance_key();
-            if !env.store.begin_instance(&transition, &instance, repaired.json.as_bytes()).await? {
+            if !env.store.begin_instance(&transition, &instance, repaired.json.as_bytes(), env.now()).await? {
                 continue;
             }
         }

@@ -1,5 +1,5 @@
 //! Removal times of the data of ended instances, `retention#` / `TIME#INSTANCE`, and of events, `retention#` /
-//! `TIME#RUN`. What is removed is JSON in `b`.
+//! `TIME#RUN`. What is removed is JSON in `b`. `retention#` / `TIME#OBJECT` is that of a plan without an instance.
 //!
 //! The item is written before an instance begins to end, so every gone instance has one. The partition is ordered by
 //! time and needs no index. [`Store::query_due`] does not read it, so removals do not compete with due items.
@@ -8,7 +8,7 @@ use ebb_protocol::engine::Timestamp;
 use ebb_protocol::id::RunId;
 
 use super::attribute::{Item, ItemReader, item, json, number, text};
-use super::plan::plan_objects;
+use super::plan::{instance_of, plan_objects};
 use super::store::Store;
 use super::{BodyStorage, key};
 use crate::error::StoreError;
@@ -35,6 +35,12 @@ pub(super) fn read_expiry(key: &str, item: &Item) -> StoreResult<InstanceExpiry>
     let expiry = InstanceExpiry { due, failures: reader.number(FAILURES)?, ..reader.json("b")? };
     // Deletion uses the key that these attributes produce, so it must be the actual key.
     if expiry.subject() == named { Ok(expiry) } else { Err(broken("its sort key is that of another instance")) }
+}
+
+/// Returns the object of a removal time, with its instance.
+pub(super) fn unnamed_object(key: &str) -> Option<(&str, &str)> {
+    let (_, object) = key::expiry_of(key)?;
+    Some((instance_of(object)?, object))
 }
 
 fn read_damaged(key: &str, item: &Item, error: &StoreError) -> DamagedExpiry {
@@ -66,12 +72,25 @@ impl Store {
         let mut found = DueExpiries::default();
         for item in self.table.pages(&query, limit).await? {
             let key = ItemReader::new("Query", &item).text("sk")?;
+            if unnamed_object(key).is_some() {
+                found.objects.push(key.to_owned());
+                continue;
+            }
             match read_expiry(key, &item) {
                 Ok(expiry) => found.readable.push(expiry),
                 Err(error) => found.damaged.push(read_damaged(key, &item, &error)),
             }
         }
         Ok(found)
+    }
+
+    /// Removes the object of a listed removal time, unless the plan item of its instance names it. Then removes the removal
+    /// time.
+    pub async fn remove_unnamed_object(&self, expiry: &str) -> StoreResult<()> {
+        if let Some((instance, object)) = unnamed_object(expiry) {
+            self.remove_unnamed(instance, object).await?;
+        }
+        self.table.delete(key::EXPIRIES, expiry).await
     }
 
     /// Moves a removal to the time `due` and sets its count of failures.

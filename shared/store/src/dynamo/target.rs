@@ -105,17 +105,21 @@ impl Store {
     }
 
     /// Writes a transition together with the plan of its instance (`TransactWriteItems`; a large plan goes to the
-    /// bucket first). Returns false as [`Self::move_target`].
+    /// bucket first, at `now`). Returns false as [`Self::move_target`]. The object of a refused plan is removed, unless the
+    /// item names it because of a lost response.
     pub async fn begin_instance(
         &self,
         transition: &TargetTransition,
         instance: &str,
         plan: &[u8],
+        now: Timestamp,
     ) -> StoreResult<bool> {
-        let body = self.store_plan(instance, plan).await?;
+        let body = self.store_plan(instance, plan, Some(now)).await?;
         let is_moved = Box::pin(self.table.transact(transition, Some(plan_item(instance, &body)))).await?;
-        if let (false, BodyStorage::Object(key)) = (is_moved, body) {
-            self.remove_unnamed(instance, &key).await;
+        if let (false, BodyStorage::Object(key)) = (is_moved, body)
+            && let Err(error) = self.remove_unnamed(instance, &key).await
+        {
+            tracing::warn!(%error, key, "cannot delete the plan of a refused instance; trying again later");
         }
         Ok(is_moved)
     }

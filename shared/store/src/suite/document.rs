@@ -1,9 +1,13 @@
-use crate::{PluginItem, Store, TargetHead, TargetTransition};
+use crate::{DueExpiries, PluginItem, Store, TargetHead, TargetTransition};
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::id::digest;
 
 use super::fixture::{self, StoreFixture, target};
 use super::proxy::ProxyFault;
+
+const NOW: Timestamp = Timestamp(1_800_000_000_000);
+/// No invocation that began at `NOW` is left.
+const LATER: Timestamp = Timestamp(NOW.0 + 60 * 60 * 1000);
 
 fn random(size: usize) -> Vec<u8> {
     std::iter::repeat_with(rand::random::<u8>).take(size).collect()
@@ -11,7 +15,7 @@ fn random(size: usize) -> Vec<u8> {
 
 /// Starts an instance with the name of its target.
 pub(super) async fn begin(store: &Store, instance: &str, plan: &[u8]) -> bool {
-    store.begin_instance(&fixture::begin(instance), instance, plan).await.unwrap()
+    store.begin_instance(&fixture::begin(instance), instance, plan, NOW).await.unwrap()
 }
 
 pub(super) async fn plans_are_stored_in_the_table_or_the_bucket(fixture: StoreFixture) {
@@ -41,6 +45,12 @@ pub(super) async fn plans_are_stored_in_the_table_or_the_bucket(fixture: StoreFi
     }
 }
 
+async fn remove_unnamed(store: &Store, now: Timestamp) {
+    for expiry in store.list_expired(now, 10).await.unwrap().objects {
+        store.remove_unnamed_object(&expiry).await.unwrap();
+    }
+}
+
 /// A plan is stored with its target or not at all.
 pub(super) async fn a_rejected_instance_leaves_no_plan(fixture: StoreFixture) {
     let store = &fixture.store;
@@ -51,16 +61,35 @@ pub(super) async fn a_rejected_instance_leaves_no_plan(fixture: StoreFixture) {
         assert!(!begin(store, &instance, b"{}").await);
         let other = TargetHead { uid: "u2".to_owned(), ..target("sandbox", &instance) };
         let mut other = TargetTransition::new(other, None);
-        assert!(!store.begin_instance(&other, "other", &plan).await.unwrap());
+        assert!(!store.begin_instance(&other, "other", &plan, NOW).await.unwrap());
         assert_eq!(store.get_plan("other").await.unwrap(), None);
         assert_eq!(fixture.objects_of_plans(), objects);
         assert_eq!(store.get_plan(&instance).await.unwrap(), Some(plan.clone()));
         other.expected_version = Some(1);
-        assert!(store.begin_instance(&other, "other", &plan).await.unwrap());
+        assert!(store.begin_instance(&other, "other", &plan, NOW).await.unwrap());
         assert_eq!(store.get_plan("other").await.unwrap(), Some(plan));
         store.delete_plan("other").await.unwrap();
         assert_eq!(fixture.objects_of_plans(), objects);
+        // The item of the plan names its object.
+        remove_unnamed(store, LATER).await;
+        assert_eq!(fixture.objects_of_plans(), objects);
     }
+}
+
+/// A writer stops after it has written the object of a plan, and its request is never repeated.
+pub(super) async fn an_object_without_an_instance_is_removed(fixture: StoreFixture) {
+    let (proxy, store) = fixture.proxy().await;
+    assert!(begin(&store, "a", &random(2_000)).await);
+    let kept = fixture.objects_of_plans();
+    proxy.plan("TransactWriteItems", [ProxyFault::error(400, "AccessDeniedException")]);
+    store.begin_instance(&fixture::begin("b"), "b", &random(2_000), NOW).await.unwrap_err();
+    assert_eq!(proxy.hits(), 1);
+    assert_eq!(fixture.objects_of_plans().len(), 2);
+    remove_unnamed(&store, Timestamp(LATER.0 - 1)).await;
+    assert_eq!(fixture.objects_of_plans().len(), 2);
+    remove_unnamed(&store, LATER).await;
+    assert_eq!(fixture.objects_of_plans(), kept);
+    assert_eq!(store.list_expired(LATER, 10).await.unwrap(), DueExpiries::default());
 }
 
 /// The object of a plan is removed even if the response to the deletion of the item is lost, or the writer stops before

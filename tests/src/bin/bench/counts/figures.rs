@@ -15,6 +15,8 @@ const ACCEPTED: u64 = 1;
 const RUN_UNITS: u64 = 12;
 /// Write requests of the first run without its units: entry, start, ready, close.
 const RUN_WRITES: u64 = 4;
+/// Units whose plan may be an object, which has a removal time. That is one more write.
+const MIN_OBJECT_UNITS: u64 = 50;
 /// Reads of the first run without its units: target, tombstone and plugin, the target at the end, target, run and target
 /// again for the notification, the target after it, and the feed of changes at the start and at the end.
 const RUN_READS: u64 = 10;
@@ -79,6 +81,7 @@ impl CountRow {
         let head_bytes = |done: u64| FACTS_BYTES + UNIT_BYTES * done;
         // The write units of a head above the first one.
         let more = |done: u64| (head_bytes(done) - 1) / KIB;
+        let object = u64::from(units >= MIN_OBJECT_UNITS);
         let of_heads = (1..=units).map(more).sum::<u64>() + more(units) * passes;
         // A join reads its dependencies, and the notification reads the outputs.
         let queries = if shape.joins() { 2 * pages } else { pages };
@@ -88,8 +91,8 @@ impl CountRow {
         };
         let figures = &self.cost.figures;
         let bounds = [
-            ("write units", figures.write_units.ceil() as u64, of_units + of_heads + RUN_UNITS + passes),
-            ("writes", self.writes(), of_units + RUN_WRITES + passes),
+            ("write units", figures.write_units.ceil() as u64, of_units + of_heads + RUN_UNITS + object + passes),
+            ("writes", self.writes(), of_units + RUN_WRITES + object + passes),
             ("reads", self.reads(), most_reads),
             ("bytes of the largest head", figures.largest_head as u64, head_bytes(units)),
             ("webhooks", self.cost.webhooks as u64, units),
