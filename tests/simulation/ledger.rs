@@ -92,8 +92,9 @@ pub struct LedgerState {
     pub(super) forgotten: BTreeSet<String>,
     /// The tasks that a relay has refused once. A duplicate of the request may begin later.
     pub(super) refused_tasks: BTreeSet<TaskId>,
-    /// The revisions of the updates that were refused when they should have begun.
-    pub(super) refused: BTreeSet<String>,
+    /// The updates that were refused when they should have begun: the UID, the generation that the instance kept, and that of
+    /// the update.
+    pub(super) refused: BTreeSet<(String, u64, u64)>,
     /// Relays have reported policies that refuse every object.
     pub(super) strict_policies: usize,
     /// The things of the provider, by id.

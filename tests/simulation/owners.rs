@@ -123,7 +123,7 @@ impl Ledger {
             self.report_violation(format!("{} is {:?} and has a cause", target.uid, target.phase));
         }
         if let Some(seen) = seen {
-            self.check_refused(state, seen, target);
+            self.check_refused(seen, target);
         }
         if let Some(waiting) = &target.waiting {
             self.enter(state, target, (&waiting.uid, &waiting.owner), &waiting.plan, false);
@@ -135,7 +135,7 @@ impl Ledger {
     }
 
     /// Records an update that is refused when it should begin. It changes nothing.
-    fn check_refused(&self, state: &TableState, seen: &TargetHead, target: &TargetHead) {
+    fn check_refused(&self, seen: &TargetHead, target: &TargetHead) {
         let Some(pending) = seen.pending_update.as_ref().filter(|_| target.pending_update.is_none()) else { return };
         let is_of = target.refused_update.as_ref().is_some_and(|refused| refused.generation == pending.generation);
         if !is_of || !target.phase.is_alive() {
@@ -145,8 +145,7 @@ impl Ledger {
         if state_of(target) != state_of(seen) {
             self.report_violation(format!("a refused update changes {}: {target:?}", target.uid));
         }
-        let plan = state.plan(&seen.update_key(pending));
-        self.state().refused.extend(plan.and_then(|plan| plan.target.labels.get("rev").cloned()));
+        self.state().refused.insert((seen.uid.clone(), seen.generation, pending.generation));
     }
 
     /// Records the document of an instance. Checks that the instance keeps its owner, who has sent its first document.
@@ -280,10 +279,11 @@ pub(super) fn settled(simulation: &Simulation) {
         let lives = of_name.is_some_and(|target| is_present(target, uid));
         let Some(target) = of_name.filter(|_| lives && !repeated.contains(&entry.revision)) else { continue };
         // An update that is refused when it would begin has replaced those that waited before it.
-        let documents = || accepted.get(uid).into_iter().flatten();
-        let refused = documents().filter(|one| refused.contains(&one.revision)).map(|one| one.generation).max();
-        let is_kept = |one: &&AcceptedDocument| Some(one.generation) > refused || one.revision == entry.revision;
-        let accepted: Vec<&AcceptedDocument> = documents().filter(is_kept).collect();
+        let is_kept = |document: &&AcceptedDocument| {
+            let replaced = |kept: u64, refused: u64| kept < document.generation && document.generation <= refused;
+            !refused.iter().any(|(of, kept, update)| of == uid && replaced(*kept, *update))
+        };
+        let accepted: Vec<&AcceptedDocument> = accepted.get(uid).into_iter().flatten().filter(is_kept).collect();
         let generation = accepted.iter().map(|one| one.generation).max();
         let newest: BTreeSet<&str> =
             accepted.iter().filter(|one| Some(one.generation) == generation).map(|one| one.revision.as_str()).collect();
