@@ -34,6 +34,13 @@ mod wait;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
+use self::cluster::ClusterCommand;
+use self::connection::ConnectionCommand;
+use self::plugin::PluginCommand;
+use self::source::SourceCommand;
+use self::subscription::SubscriptionCommand;
+use self::token::TokenCommand;
+use self::unit::UnitCommand;
 use crate::client::ApiClient;
 use crate::exit::{Exit, Result};
 use crate::output::{self, OutputArgs};
@@ -97,25 +104,25 @@ enum EbbCommand {
     Top(top::TopArgs),
     /// Write plugins, compare their versions, and give targets another one
     #[command(subcommand, alias = "rp", alias = "resourceplugin")]
-    Plugin(plugin::PluginCommand),
+    Plugin(PluginCommand),
     /// Write and test sources, which map events of third parties to targets
     #[command(subcommand)]
-    Source(source::SourceCommand),
+    Source(SourceCommand),
     /// Write connections, which authorize requests of plugins
     #[command(subcommand)]
-    Connection(connection::ConnectionCommand),
+    Connection(ConnectionCommand),
     /// Write and test subscriptions, which send notifications
     #[command(subcommand)]
-    Subscription(subscription::SubscriptionCommand),
+    Subscription(SubscriptionCommand),
     /// Run a unit alone, show its rendered form, or mark a failed one as complete
     #[command(subcommand)]
-    Unit(unit::UnitCommand),
+    Unit(UnitCommand),
     /// Connect, show and disconnect clusters
     #[command(subcommand)]
-    Cluster(cluster::ClusterCommand),
+    Cluster(ClusterCommand),
     /// Create, list and revoke API tokens
     #[command(subcommand)]
-    Token(token::TokenCommand),
+    Token(TokenCommand),
     /// List objects of ended sandboxes that remain in clusters
     Orphans(orphans::OrphansArgs),
     /// Serve tools for coding agents by the Model Context Protocol (MCP)
@@ -154,13 +161,27 @@ impl EbbCli {
             EbbCommand::Plan(args) => args.run(server).await,
             EbbCommand::Graph(args) => args.run(server).await,
             EbbCommand::Top(args) => args.run(server).await,
-            EbbCommand::Plugin(command) => command.run(server).await,
-            EbbCommand::Source(command) => command.run(server).await,
-            EbbCommand::Connection(command) => command.run(),
-            EbbCommand::Subscription(command) => command.run(),
-            EbbCommand::Unit(command) => command.run(server).await,
-            EbbCommand::Cluster(command) => command.run(server).await,
-            EbbCommand::Token(command) => command.run(&connect(server)?).await,
+            EbbCommand::Plugin(PluginCommand::New(args)) => args.run(),
+            EbbCommand::Plugin(PluginCommand::Diff(args)) => args.run(&connect(server)?).await,
+            EbbCommand::Plugin(PluginCommand::Upgrade(args)) => Box::pin(args.run(&connect(server)?)).await,
+            EbbCommand::Plugin(PluginCommand::SigningSecret(args)) => args.run(&connect(server)?).await,
+            EbbCommand::Source(SourceCommand::New(args)) => args.run(),
+            EbbCommand::Source(SourceCommand::Test(args)) => args.run(),
+            EbbCommand::Source(SourceCommand::Send(args)) => args.run(&connect(server)?).await,
+            EbbCommand::Connection(ConnectionCommand::New(args)) => args.run(),
+            EbbCommand::Subscription(SubscriptionCommand::New(args)) => args.run(),
+            EbbCommand::Subscription(SubscriptionCommand::Test(args)) => args.run(),
+            EbbCommand::Unit(UnitCommand::Run(args)) => args.run().await,
+            EbbCommand::Unit(UnitCommand::Rendered(args)) => args.run(&connect(server)?).await,
+            EbbCommand::Unit(UnitCommand::ForceComplete(args)) => args.run(&connect(server)?).await,
+            EbbCommand::Cluster(ClusterCommand::Connect(args)) => args.run(&connect(server)?).await,
+            EbbCommand::Cluster(ClusterCommand::List(output)) => cluster::list(&connect(server)?, output).await,
+            EbbCommand::Cluster(ClusterCommand::Get(args)) => args.run(&connect(server)?).await,
+            EbbCommand::Cluster(ClusterCommand::Rotate(args)) => args.run(&connect(server)?).await,
+            EbbCommand::Cluster(ClusterCommand::Disconnect(args)) => args.run(&connect(server)?).await,
+            EbbCommand::Token(TokenCommand::Create(args)) => args.run(&connect(server)?).await,
+            EbbCommand::Token(TokenCommand::List(output)) => token::list(&connect(server)?, output).await,
+            EbbCommand::Token(TokenCommand::Revoke(args)) => args.run(&connect(server)?).await,
             EbbCommand::Orphans(args) => args.run(&connect(server)?).await,
             EbbCommand::Mcp(args) => args.run(connect(server)?).await,
             EbbCommand::Schema(args) => args.run(),

@@ -21,16 +21,6 @@ pub(crate) enum TokenCommand {
     Revoke(TokenRevokeArgs),
 }
 
-impl TokenCommand {
-    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        match self {
-            Self::Create(args) => args.run(client).await,
-            Self::List(output) => list(client, output).await,
-            Self::Revoke(args) => args.run(client).await,
-        }
-    }
-}
-
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  ebb token create ci --scope read --scope targets:write\n  ebb token create ann --scope read:own --scope targets:write:own\n  ebb token create db-team --scope plugins:write:tenant-db --ttl 30d"
@@ -50,7 +40,7 @@ pub(crate) struct TokenCreateArgs {
 }
 
 impl TokenCreateArgs {
-    async fn run(self, client: &ApiClient) -> Result<Exit> {
+    pub(super) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let request = CreateToken { name: self.name, scopes: self.scopes, ttl: Some(self.ttl) };
         let created: CreatedToken = client.post(&["tokens"], &request).await?;
         let expires = timing::clock(&rfc3339(created.info.expires));
@@ -62,7 +52,7 @@ impl TokenCreateArgs {
     }
 }
 
-async fn list(client: &ApiClient, output: OutputArgs) -> Result<Exit> {
+pub(super) async fn list(client: &ApiClient, output: OutputArgs) -> Result<Exit> {
     let tokens: Vec<Value> = client.all("tokens").await?;
     output.write(&tokens, |tokens| table(&["NAME", "SCOPES", "EXPIRES", "CREATED BY"], tokens))
 }
@@ -74,7 +64,7 @@ pub(crate) struct TokenRevokeArgs {
 }
 
 impl TokenRevokeArgs {
-    async fn run(self, client: &ApiClient) -> Result<Exit> {
+    pub(super) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let unknown =
             || CliError::failed(format!("the token {} does not exist", self.name)).with_hint("ebb token list");
         client.delete(&["tokens", &self.name]).await?.ok_or_else(unknown)?;

@@ -28,7 +28,6 @@ use crate::interrupt::InterruptCount;
 use crate::output::OutputArgs;
 use crate::progress::labels;
 use crate::selector::pair;
-use crate::server::ServerArgs;
 use crate::target::TargetArgs;
 use crate::target::fresh_uid;
 use crate::{offline, server, why};
@@ -93,7 +92,7 @@ pub(crate) struct ForceCompleteArgs {
 }
 
 impl ForceCompleteArgs {
-    async fn run(self, client: &ApiClient) -> Result<Exit> {
+    pub(super) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let target = self.target.target();
         let request = ForceCompleteUnit { uid: None, unit: self.unit, reason: self.reason, by: self.by };
         let response: OverrideResponse = client.act(&target, "force-complete", &request).await?;
@@ -109,18 +108,8 @@ pub(crate) fn override_text(response: &OverrideResponse) -> String {
     }
 }
 
-impl UnitCommand {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
-        match self {
-            Self::Run(args) => args.run().await,
-            Self::Rendered(args) => args.run(&super::connect(server)?).await,
-            Self::ForceComplete(args) => args.run(&super::connect(server)?).await,
-        }
-    }
-}
-
 impl UnitRunArgs {
-    async fn run(self) -> Result<Exit> {
+    pub(super) async fn run(self) -> Result<Exit> {
         let given = given(&self.inputs)?;
         let plugins = documents::plugins(&self.file, &self.sets.vars()?)?;
         let plugin = plugins

@@ -17,7 +17,7 @@ use crate::progress::labels;
 use crate::timing;
 
 /// Prints one row per cluster.
-pub(super) async fn run(client: &ApiClient, output: OutputArgs) -> Result<Exit> {
+pub(crate) async fn run(client: &ApiClient, output: OutputArgs) -> Result<Exit> {
     let clusters: Vec<ClusterInfo> = client.all("clusters").await?;
     output.write(&clusters, |clusters| table(clusters))
 }

@@ -8,10 +8,8 @@ mod values;
 
 use clap::Subcommand;
 
-use crate::commands::connect as server_of;
-use crate::exit::{Exit, Result};
+pub(super) use self::list::run as list;
 use crate::output::OutputArgs;
-use crate::server::ServerArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
@@ -27,16 +25,4 @@ pub(crate) enum ClusterCommand {
     Rotate(connect::ClusterRotateArgs),
     /// Delete the registration of a cluster, and print the commands that remove its relay
     Disconnect(disconnect::ClusterDisconnectArgs),
-}
-
-impl ClusterCommand {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
-        match self {
-            Self::Connect(args) => args.run(&server_of(server)?).await,
-            Self::List(output) => list::run(&server_of(server)?, output).await,
-            Self::Get(args) => args.run(&server_of(server)?).await,
-            Self::Rotate(args) => args.run(&server_of(server)?).await,
-            Self::Disconnect(args) => args.run(&server_of(server)?).await,
-        }
-    }
 }

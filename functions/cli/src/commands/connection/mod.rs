@@ -16,13 +16,6 @@ pub(crate) enum ConnectionCommand {
     New(ConnectionNewArgs),
 }
 
-impl ConnectionCommand {
-    pub(crate) fn run(self) -> Result<Exit> {
-        let Self::New(args) = self;
-        args.run()
-    }
-}
-
 /// Prints the effect of a connection that was stored.
 pub(super) fn report(connection: &ConnectionDoc, stored: &Value) {
     let (name, origin) = (&connection.name.value, stored["origin"].as_str().unwrap_or_default());
@@ -71,7 +64,7 @@ enum AuthScheme {
 }
 
 impl ConnectionNewArgs {
-    fn run(self) -> Result<Exit> {
+    pub(super) fn run(self) -> Result<Exit> {
         let Self { name, origin, auth, plugins, sources, subscriptions } = self;
         let secret = format!("{}_TOKEN", name.to_ascii_uppercase().replace('-', "_"));
         let auth = match auth {

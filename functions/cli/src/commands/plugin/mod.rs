@@ -17,7 +17,6 @@ use crate::client::ApiClient;
 use crate::exit::{CliError, Exit, Result};
 use crate::offline;
 use crate::output::OutputArgs;
-use crate::server::ServerArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PluginCommand {
@@ -31,17 +30,6 @@ pub(crate) enum PluginCommand {
     SigningSecret(SigningSecretArgs),
 }
 
-impl PluginCommand {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
-        match self {
-            Self::New(args) => args.run(),
-            Self::Diff(args) => args.run(&super::connect(server)?).await,
-            Self::Upgrade(args) => Box::pin(args.run(&super::connect(server)?)).await,
-            Self::SigningSecret(args) => args.run(&super::connect(server)?).await,
-        }
-    }
-}
-
 #[derive(Debug, clap::Args)]
 pub(crate) struct SigningSecretArgs {
     /// Name of the plugin; all versions have the same secrets
@@ -51,7 +39,7 @@ pub(crate) struct SigningSecretArgs {
 }
 
 impl SigningSecretArgs {
-    async fn run(self, client: &ApiClient) -> Result<Exit> {
+    pub(super) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let secrets: Option<SigningSecrets> = client.find(&["plugins", &self.name, "signing-secret"]).await?;
         let secrets = secrets.ok_or_else(|| never_published(&self.name))?;
         self.output.write(&secrets, |secrets| secrets.secrets.join("\n"))

@@ -17,9 +17,8 @@ use serde_json::Value;
 
 use crate::client::ApiClient;
 use crate::documents::{self, DocumentSource};
-use crate::exit::{CliError, Exit, Result};
+use crate::exit::{CliError, Result};
 use crate::output;
-use crate::server::ServerArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SourceCommand {
@@ -29,16 +28,6 @@ pub(crate) enum SourceCommand {
     Test(test::SourceTestArgs),
     /// Sign an event with the secret of `ebb dev` and send it, for tests
     Send(send::SourceSendArgs),
-}
-
-impl SourceCommand {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
-        match self {
-            Self::New(args) => args.run(),
-            Self::Test(args) => args.run(),
-            Self::Send(args) => args.run(&super::connect(server)?).await,
-        }
-    }
 }
 
 /// Loads the source of a file, and prints warnings.

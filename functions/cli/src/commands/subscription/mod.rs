@@ -26,15 +26,6 @@ pub(crate) enum SubscriptionCommand {
     Test(SubscriptionTestArgs),
 }
 
-impl SubscriptionCommand {
-    pub(crate) fn run(self) -> Result<Exit> {
-        match self {
-            Self::New(args) => args.run(),
-            Self::Test(args) => args.run(),
-        }
-    }
-}
-
 /// Prints the effect of a subscription that was stored.
 pub(super) fn report(subscription: &SubscriptionDoc, stored: &Value) {
     output::status_line(&format!("Applied subscription {}", subscription.name.value));
@@ -63,7 +54,7 @@ pub(crate) struct SubscriptionNewArgs {
 }
 
 impl SubscriptionNewArgs {
-    fn run(self) -> Result<Exit> {
+    pub(super) fn run(self) -> Result<Exit> {
         let starter = starters::starter(&self.to).expect("the option takes the receivers of the starters");
         let document = starter.document(&self.name);
         let loaded = load::subscription("the new subscription", &document, &NoFiles, &DocumentVars::none())?;
@@ -92,7 +83,7 @@ pub(crate) struct SubscriptionTestArgs {
 }
 
 impl SubscriptionTestArgs {
-    fn run(self) -> Result<Exit> {
+    pub(super) fn run(self) -> Result<Exit> {
         let DocumentSource { name, text, folder } = DocumentSource::read(&self.file)?;
         let document = load::subscription(&name, &text, &folder, &self.sets.vars()?)?;
         let rule = compile::subscription(&document)?;

@@ -33,7 +33,7 @@ pub(crate) struct RenderedArgs {
 }
 
 impl RenderedArgs {
-    pub(super) async fn run(self, client: &ApiClient) -> Result<Exit> {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let target = self.target.target();
         let seen = client.existing(&target).await?;
         let (run, key) = self.chosen(&seen)?;
