@@ -3,6 +3,7 @@
 use ebb_protocol::api::{
     ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, RetryResponse, RetryTarget, TargetInfo, TargetPhase,
 };
+use ebb_protocol::words;
 
 use crate::client::ApiClient;
 use crate::commands::retry;
@@ -12,9 +13,6 @@ use crate::lifecycle;
 use crate::output::{plugin_name, printable};
 use crate::progress::labels;
 use crate::target::TargetRef;
-
-/// Maximum plugins that a question names.
-const PLUGINS_NAMED: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChangeVerb {
@@ -135,13 +133,8 @@ impl TargetChange {
     }
 }
 
-/// Returns the plugins of a target after the word `of`, or nothing without plugins.
+/// Returns the first plugins of a target after the word `of`, or nothing without plugins.
 fn plugins_named(target: &TargetInfo) -> String {
     let plugins: Vec<&str> = target.plugins.iter().map(|plugin| plugin_name(plugin)).collect();
-    let of = match plugins.split_at_checked(PLUGINS_NAMED) {
-        _ if plugins.is_empty() => String::new(),
-        Some((named, more @ [_, ..])) => format!(" of {} and {} more", named.join(", "), more.len()),
-        _ => format!(" of {}", plugins.join(", ")),
-    };
-    printable(&of)
+    if plugins.is_empty() { String::new() } else { format!(" of {}", words::named(&plugins, plugins.len())) }
 }
