@@ -83,7 +83,6 @@ struct UnitReport {
 
 struct LocalSandbox<'a> {
     machine: &'a LocalServer,
-    client: ApiClient,
     instance: WatchedInstance,
     interrupts: InterruptCount,
     timeout: Option<Duration>,
@@ -116,7 +115,6 @@ impl RunArgs {
         let machine = LocalServer::start(StackSettings { state: self.state.clone(), ..units }).await?;
         let mut sandbox = LocalSandbox {
             machine: &machine,
-            client: machine.client.clone(),
             instance: WatchedInstance { target: document.target("sandbox"), uid: fresh_uid(), generation: 1 },
             interrupts: interrupts.clone(),
             timeout: self.wait_timeout,
@@ -159,16 +157,16 @@ impl LocalSandbox<'_> {
         for connection in connections {
             let path = ["connections", &connection.name.value];
             let body = json!({"document": connection.expanded});
-            self.client.put::<ConnectionDetail>(&path, &body).await?;
+            self.machine.client.put::<ConnectionDetail>(&path, &body).await?;
         }
         for plugin in plugins {
-            publish(&self.client, plugin).await?;
+            publish(&self.machine.client, plugin).await?;
         }
-        let preview = self.client.preview(document.expanded()).await?;
+        let preview = self.machine.client.preview(document.expanded()).await?;
         let after_ready = preview.hooks.iter().any(|hook| hook.hook == "postStart");
         let goal = if after_ready { FollowGoal::Settled } else { FollowGoal::Ready };
         let created = data(&self.instance, Some(document.expanded()));
-        self.client.lifecycle(LifecycleType::Created, &created).await?;
+        self.machine.client.lifecycle(LifecycleType::Created, &created).await?;
         if self.is_open {
             self.show_console().await;
         }
@@ -217,8 +215,8 @@ impl LocalSandbox<'_> {
 
     /// Prints a link that signs in once to the page of the sandbox. In a terminal, a browser opens the page.
     async fn show_console(&self) {
-        let page = self.client.console(Some(&self.instance.target));
-        let link = self.client.console_link(&page).await;
+        let page = self.machine.client.console(Some(&self.instance.target));
+        let link = self.machine.client.console_link(&page).await;
         let line = link.map_or_else(|| format!("console {page}"), |link| format!("console {link} (signs in once)"));
         output::status_line(&line);
         if stderr().is_terminal() {
@@ -228,7 +226,7 @@ impl LocalSandbox<'_> {
 
     /// Prints the diagnosis and `line`. Returns the exit code of a failure.
     async fn explained(&self, line: &str) -> Exit {
-        if let Ok(mut why) = self.client.why(&self.instance.target).await {
+        if let Ok(mut why) = self.machine.client.why(&self.instance.target).await {
             // They are commands for a server. This one ends with the command.
             why.next_steps.clear();
             output::status_line(&why::text(&why));
@@ -242,7 +240,7 @@ impl LocalSandbox<'_> {
     /// Fails if a sandbox of this name exists already.
     async fn refuse_existing(&self) -> Result<()> {
         let target = &self.instance.target;
-        let Some(seen) = self.client.target(target).await? else { return Ok(()) };
+        let Some(seen) = self.machine.client.target(target).await? else { return Ok(()) };
         if seen.info.phase == TargetPhase::Gone {
             return Ok(());
         }
@@ -255,7 +253,7 @@ impl LocalSandbox<'_> {
     async fn follow(&mut self, goal: FollowGoal, interrupts: u32) -> Result<FollowEnd> {
         let limits = FollowLimits { timeout: self.timeout, interrupts: (&self.interrupts, interrupts) };
         let (ended, seen) =
-            follow(&self.client, Some(self.machine), &self.instance, goal, limits, &mut self.screen).await?;
+            follow(&self.machine.client, Some(self.machine), &self.instance, goal, limits, &mut self.screen).await?;
         self.last = seen.or(self.last.take());
         Ok(ended)
     }
@@ -264,7 +262,7 @@ impl LocalSandbox<'_> {
     ///
     /// Returns `exit` if the deletion succeeds. `interrupts` is the number of interrupts so far.
     async fn delete(&mut self, exit: Exit, interrupts: u32) -> Result<Exit> {
-        self.client.lifecycle(LifecycleType::Deleted, &data(&self.instance, None)).await?;
+        self.machine.client.lifecycle(LifecycleType::Deleted, &data(&self.instance, None)).await?;
         Ok(match self.follow(FollowGoal::Gone, interrupts).await? {
             FollowEnd::Reached | FollowEnd::Deleted => {
                 if let Some(last) = &mut self.last {

@@ -209,8 +209,7 @@ fn rendered(plan: &Plan, at: UnitRef, unit: &UnitPlan) -> Result<Vec<RenderedInp
         namespace: plan.target.namespace.clone(),
         key: key(),
         generation: 1,
-        cluster: None,
-        labels: BTreeMap::new(),
+        ..TargetFacts::default()
     };
     let context = UnitContext { plan, at, facts: &facts, known: &KnownOutputs::new() };
     match render::unit(context).map_err(|error| broken(&error))? {
