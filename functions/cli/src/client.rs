@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ebb_api::mcp::ApiTransport;
+use ebb_documents::template::is_loopback;
 use ebb_protocol::api::{
     ApplyTarget, ChangeList, DocumentBody, PlanPreview, PluginDetail, PluginInfo, ProblemDetails, RelayOutage,
     RunDetail, SourceResponse, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt, TargetSelector,
@@ -21,7 +22,7 @@ use futures::future::BoxFuture;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use url::{Host, Url};
+use url::Url;
 
 use crate::exit::{CliError, Result};
 use crate::refusal::refused;
@@ -76,12 +77,7 @@ pub(crate) struct ApiClient {
 
 /// Returns true if only this machine reaches the host of a URL.
 pub(crate) fn is_local(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback() || address.is_unspecified(),
-        Some(Host::Ipv6(address)) => address.is_loopback() || address.is_unspecified(),
-        None => false,
-    }
+    is_loopback(url) || matches!(url.host_str(), Some("0.0.0.0" | "[::]"))
 }
 
 /// Returns the innermost cause. The other causes only name layers of the client.
