@@ -16,7 +16,7 @@ use rcgen::{
 
 use super::folder;
 use super::netns::ClusterNetwork;
-use super::servers::NODE;
+use super::servers::{NODE, form};
 
 /// The clients of the API server: file, user and group.
 const CLIENTS: [(&str, &str, &str); 5] = [
@@ -53,7 +53,7 @@ pub(crate) fn write(folder: &Path, network: ClusterNetwork) -> anyhow::Result<()
     folder::write(&folder.join("accounts.pub"), &accounts.public_key_pem())?;
     secret(&folder.join("accounts.key"), &accounts.serialize_pem())?;
 
-    let form = fs::read_to_string(folder::sources().join("etc/kubeconfig.json"))?;
+    let form = form("kubeconfig.json")?;
     for (file, common, group) in CLIENTS {
         let (certificate, key) = signed(&authority, name(common, group), ExtendedKeyUsagePurpose::ClientAuth, &[])?;
         let encoded = |text: &str| BASE64_STANDARD.encode(text);

@@ -1,5 +1,6 @@
 //! The servers of a cluster: their arguments, their state, their start and end.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -15,8 +16,6 @@ use crate::run::output;
 pub(crate) const NODE: &str = "ebb";
 /// The socket of containerd, in the namespaces.
 pub(crate) const CONTAINERD: &str = "/run/containerd/containerd.sock";
-
-const ETCD: &str = "http://127.0.0.1:2379";
 
 /// A server of the cluster, in the order of the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -68,46 +67,11 @@ impl ClusterServer {
         })
     }
 
-    fn arguments(self, netns: &ClusterNetns) -> Vec<String> {
-        // It is replaced after the arguments are split, because the path of a clone can contain spaces.
-        let etc = "{etc}";
-        let (node, services) = (netns.network.node(), netns.network.services());
-        let text = match self {
-            // The data is in memory, like all files of the namespaces. It is still there after etcd was killed.
-            Self::Etcd => format!(
-                "--data-dir=/var/lib/etcd --unsafe-no-fsync --listen-client-urls={ETCD} --advertise-client-urls={ETCD}
-                 --listen-peer-urls=http://127.0.0.1:2380"
-            ),
-            Self::Containerd => format!("--config={etc}/containerd.toml"),
-            Self::KubeApiserver => format!(
-                "--etcd-servers={ETCD} --advertise-address={node} --secure-port=6443
-                 --tls-cert-file={etc}/kube-apiserver.crt --tls-private-key-file={etc}/kube-apiserver.key
-                 --client-ca-file={etc}/ca.crt --anonymous-auth=false
-                 --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction,PodSecurity
-                 --kubelet-certificate-authority={etc}/ca.crt --kubelet-preferred-address-types=InternalIP
-                 --kubelet-client-certificate={etc}/kube-apiserver-client.crt
-                 --kubelet-client-key={etc}/kube-apiserver-client.key
-                 --service-account-issuer=https://kubernetes.default.svc
-                 --service-account-key-file={etc}/accounts.pub
-                 --service-account-signing-key-file={etc}/accounts.key
-                 --service-cluster-ip-range={services} --allow-privileged=true"
-            ),
-            // With the default limit of 20 requests per second, its start takes four seconds.
-            Self::KubeControllerManager => format!(
-                "--kubeconfig={etc}/kube-controller-manager.kubeconfig --leader-elect=false
-                 --use-service-account-credentials --service-account-private-key-file={etc}/accounts.key
-                 --root-ca-file={etc}/ca.crt --kube-api-qps=200 --kube-api-burst=400"
-            ),
-            Self::KubeScheduler => format!("--kubeconfig={etc}/kube-scheduler.kubeconfig --leader-elect=false"),
-            Self::Kubelet => format!(
-                "--kubeconfig={etc}/kubelet.kubeconfig --config={etc}/kubelet.yaml --hostname-override={NODE}
-                 --node-ip={node}"
-            ),
-            Self::KubeProxy => format!("--config={etc}/kube-proxy.yaml"),
-            Self::Kro => "--metrics-bind-address=127.0.0.1:8078 --health-probe-bind-address=127.0.0.1:8079".to_owned(),
-        };
-        let folder = self::etc().display().to_string();
-        text.split_whitespace().map(|word| word.replace(etc, &folder)).collect()
+    fn arguments(self, netns: &ClusterNetns) -> anyhow::Result<Vec<String>> {
+        let all: BTreeMap<String, String> = serde_saphyr::from_str(&form("arguments.yaml")?)?;
+        let own = all.get(&self.name()).with_context(|| format!("arguments.yaml lacks {}", self.name()))?;
+        // The places are filled after the arguments are split, because the path of a clone can contain spaces.
+        Ok(own.split_whitespace().map(|word| filled(word, netns)).collect())
     }
 
     /// Starts the server unless it runs. Its log is appended.
@@ -119,7 +83,7 @@ impl ClusterServer {
         let mut start = netns.command("sh");
         start.args(["-c", "log=$1; shift; setsid \"$@\" >>\"$log\" 2>&1 </dev/null & echo $!", "start"]);
         let program = self.program()?;
-        start.arg(self.log()).arg(&program).args(self.arguments(netns));
+        start.arg(self.log()).arg(&program).args(self.arguments(netns)?);
         if self == Self::Kro {
             start.env("KUBECONFIG", etc().join("admin.kubeconfig"));
         }
@@ -167,25 +131,33 @@ pub(crate) fn etc() -> PathBuf {
 
 /// Writes the settings of the servers from the templates in `infra/cluster/etc`.
 pub(crate) fn settings(netns: &ClusterNetns) -> anyhow::Result<()> {
-    let etc = etc();
-    let forms = folder::sources().join("etc");
-    for (form, file) in [
+    for (name, file) in [
         ("containerd.toml", "containerd.toml"),
         ("cni.conflist", "cni/10-ebb.conflist"),
         ("kubelet.yaml", "kubelet.yaml"),
         ("kube-proxy.yaml", "kube-proxy.yaml"),
     ] {
-        let form = forms.join(form);
-        let text = fs::read_to_string(&form).with_context(|| format!("cannot read {}", form.display()))?;
-        let text = text
-            .replace("{{etc}}", &etc.display().to_string())
-            .replace("{{cni}}", cni())
-            .replace("{{name}}", &netns.network.name())
-            .replace("{{node}}", NODE)
-            .replace("{{pods}}", &netns.network.pods());
-        folder::write(&etc.join(file), &text)?;
+        folder::write(&etc().join(file), &filled(&form(name)?, netns))?;
     }
     Ok(())
+}
+
+/// Returns a template of `infra/cluster/etc`.
+pub(crate) fn form(name: &str) -> anyhow::Result<String> {
+    let file = folder::sources().join("etc").join(name);
+    fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+/// Fills the places of a template.
+fn filled(text: &str, netns: &ClusterNetns) -> String {
+    let network = netns.network;
+    text.replace("{{etc}}", &etc().display().to_string())
+        .replace("{{cni}}", cni())
+        .replace("{{name}}", &network.name())
+        .replace("{{node}}", NODE)
+        .replace("{{address}}", &network.node())
+        .replace("{{pods}}", &network.pods())
+        .replace("{{services}}", &network.services())
 }
 
 /// Returns the folder of network plugins, of Debian or of others.
