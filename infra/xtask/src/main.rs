@@ -7,7 +7,6 @@ use clap::{Parser, Subcommand};
 
 mod aws;
 mod bench;
-mod build;
 mod chart;
 mod cluster;
 mod console;
@@ -43,7 +42,7 @@ enum XtaskCommand {
     /// Build the artifacts of a release other than `ebb`
     Build {
         #[command(subcommand)]
-        command: build::BuildCommand,
+        command: BuildCommand,
     },
     /// Run a Kubernetes cluster on this machine; needs root and Go
     Cluster {
@@ -54,11 +53,23 @@ enum XtaskCommand {
     Speed(speed::SpeedArgs),
 }
 
+#[derive(Subcommand)]
+enum BuildCommand {
+    /// Build the static program that is copied into pods, at most 3 MB
+    Entrypoint,
+    /// Build images of the relay and the entrypoint, as archives for container engines
+    Images(images::ImagesArgs),
+    /// Build the four Lambda functions and print their sizes
+    Functions(aws::build::LambdaArchitecture),
+}
+
 fn main() -> ExitCode {
     let ended = match XtaskCli::parse().chore {
         XtaskCommand::Verify(arguments) => verify::all(&arguments),
         XtaskCommand::Bench { arguments } => bench::all(&arguments),
-        XtaskCommand::Build { command } => build::all(&command),
+        XtaskCommand::Build { command: BuildCommand::Entrypoint } => entrypoint::all(),
+        XtaskCommand::Build { command: BuildCommand::Images(arguments) } => images::all(&arguments),
+        XtaskCommand::Build { command: BuildCommand::Functions(architecture) } => aws::build::all(architecture),
         XtaskCommand::Cluster { command } => cluster::all(command),
         XtaskCommand::Speed(arguments) => speed::all(&arguments),
     };
