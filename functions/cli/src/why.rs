@@ -63,49 +63,20 @@ pub(crate) fn value_lines(prefix: &str, values: &BTreeMap<String, OutputValue>) 
 mod tests {
     use super::*;
 
+    /// Returns the text of a diagnosis of `why.json`.
+    fn text_of(name: &str) -> String {
+        let all: BTreeMap<String, TargetDiagnosis> = serde_json::from_str(include_str!("why.json")).unwrap();
+        text(&all[name])
+    }
+
     #[test]
     fn a_diagnosis_has_all_parts() {
-        let why: TargetDiagnosis = serde_json::from_value(serde_json::json!({
-            "target": "sandbox/pr-1",
-            "phase": "failed",
-            "summary": "db/seed failed after 3 attempts",
-            "cause": {
-                "run": "k3j2-1-pre-start", "unit": "db/seed", "attempt": 3, "attemptInSeries": 3,
-                "reason": {"code": "exit", "message": "the script ended with code 7"},
-                "file": "tenant-db@2.1.0", "line": 31, "column": 3,
-                "inputs": {"dsn": "<sensitive>", "rows": "500", "sql": "select 1;\nselect 2;"},
-                "log": ["connecting", "\u{1b}[31mrefused"],
-            },
-            "remaining": [
-                {"unit": "db/provision", "certainty": "exists", "outputs": {"name": {"value": "tenant_k3"}}},
-                {"unit": "db/seed", "certainty": "possible"},
-            ],
-            "removals": [
-                {"unit": "db/user", "by": "db/drop-user", "grade": "unconfirmed",
-                 "asked": "DELETE https://db.example.org/users/a", "answered": "404"},
-                {"unit": "db/role", "by": "db/drop-role", "grade": "unconfirmed", "answered": "`when` is false"},
-                {"unit": "db/cache", "by": "db/cache.removal", "grade": "confirmed"},
-            ],
-            "decidedBy": {
-                "source": "previews", "delivery": "d-1", "time": "2026-11-21T08:59:00Z",
-                "outcome": {"result": "starting", "detail": "starts"},
-            },
-            "nextSteps": ["ebb logs pr-1 --resource db --step seed", "ebb delete sandbox pr-1"],
-        }))
-        .unwrap();
-        insta::assert_snapshot!(text(&why));
+        insta::assert_snapshot!(text_of("failed"));
     }
 
     #[test]
     fn attempts_after_a_retry_are_counted_from_one() {
-        let reason = serde_json::json!({"code": "exit", "message": "m"});
-        let failed = |unit: &str, attempt: u32, number: u32| serde_json::json!({"unit": unit, "attempt": attempt, "attemptInSeries": number, "reason": reason});
-        let why: TargetDiagnosis = serde_json::from_value(serde_json::json!({
-            "target": "sandbox/pr-1", "phase": "stuck", "remaining": [], "nextSteps": [], "summary": "stuck",
-            "failed": [failed("db/drop", 2, 2), failed("db/undo", 21, 1)],
-        }))
-        .unwrap();
-        insta::assert_snapshot!(text(&why), @r"
+        insta::assert_snapshot!(text_of("stuck"), @r"
         sandbox/pr-1 is stuck
 
         also failed
@@ -116,24 +87,7 @@ mod tests {
 
     #[test]
     fn the_summary_of_a_waiting_target() {
-        let why: TargetDiagnosis = serde_json::from_value(serde_json::json!({
-            "target": "sandbox/pr-1", "phase": "starting", "remaining": [], "nextSteps": [],
-            "summary": "db/seed runs since 2026-11-21T09:00:00Z, until 2026-11-21T09:05:00Z",
-            "open": [
-                {"units": ["db/web"], "count": 1, "state": "running", "reason": "Deployment units/web: no image",
-                 "resolves": "person", "since": "2026-11-21T09:00:00Z", "failsAt": "2026-11-21T09:01:00Z"},
-                {"units": ["db/a", "db/b", "db/c", "db/d"], "count": 30, "state": "waiting", "reason": "waits for db/web",
-                 "resolves": "itself"},
-            ],
-            "openUnits": 33,
-            "targetWaits": [
-                {"waiter": "target", "awaits": "units", "awaitedName": "preStart", "release": "the units end"},
-                {"waiter": "update", "waiterName": "4\nforged", "awaits": "units", "awaitedName": "preStart",
-                 "since": "2026-11-21T09:00:03Z", "release": "the present run ends"},
-            ],
-        }))
-        .unwrap();
-        insta::assert_snapshot!(text(&why), @r"
+        insta::assert_snapshot!(text_of("starting"), @r"
         sandbox/pr-1 is starting: db/seed runs since 2026-11-21 09:00:00Z, until 2026-11-21 09:05:00Z
 
         waits
