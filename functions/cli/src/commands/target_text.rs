@@ -187,28 +187,8 @@ mod tests {
 
     #[test]
     fn everything_of_a_target() {
-        let seen: TargetDetail = serde_json::from_value(serde_json::json!({
-            "kind": "sandbox", "name": "pr-1", "uid": "6f", "owner": "token ci", "generation": 2, "phase": "starting",
-            "since": fixtures::NOW, "created": fixtures::NOW, "expires": "2026-11-21T17:00:00Z",
-            "plugins": ["tenant-db@2.1.0"],
-            "labels": {"team": "checkout"},
-            "decidedBy": {"source": "previews", "delivery": "d-1", "time": fixtures::NOW},
-            "resources": {"db": {"plugin": "tenant-db@2.1.0", "phase": "starting", "since": fixtures::NOW,
-                "reason": "db/seed runs: inserting rows", "params": {"size": "small"}, "outputs": {"name": {"value": "tenant"}}}},
-            "env": {"DB": {"value": "tenant"}},
-            "runs": serde_json::to_value(fixtures::busy().runs).unwrap(),
-            "waits": [
-                {"waiter": "target", "awaits": "units", "awaitedName": "preStart", "since": fixtures::NOW,
-                 "release": "the units end"},
-                {"waiter": "instance", "waiterName": "7a", "awaits": "instance", "awaitedName": "6f", "reason": "it lives",
-                 "release": "it is gone"},
-            ],
-            "firstWait": {"units": ["db/seed"], "count": 1, "state": "running", "reason": "runs", "since": fixtures::NOW,
-                "resolves": "itself"},
-            "waitingUid": "7a", "waitsFor": "its preStart units; uid 7a waits for the name",
-            "outage": {"cluster": "eu", "since": fixtures::NOW, "reason": "it polls", "units": ["db/a", "db/b"]},
-        }))
-        .unwrap();
+        let mut seen: TargetDetail = serde_json::from_str(include_str!("target_text.json")).unwrap();
+        seen.runs = fixtures::busy().runs;
         insta::assert_snapshot!(text(&seen, fixtures::NOW.parse().unwrap()));
     }
 }

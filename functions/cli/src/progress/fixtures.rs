@@ -20,29 +20,6 @@ fn unit_of(fields: &Value) -> UnitDetail {
     serde_json::from_value(unit).unwrap()
 }
 
-fn units() -> Vec<UnitDetail> {
-    let units = [
-        json!({"unit": "db/provision", "state": "succeeded", "durationMs": 432}),
-        json!({
-            "unit": "db/seed", "state": "running", "attempt": 2, "attemptInSeries": 2, "after": ["db/provision"],
-            "started": "2026-11-21T09:00:05.500Z", "deadline": "2026-11-21T09:05:05.500Z",
-            "progress": "inserting rows 2000-3000",
-        }),
-        json!({"unit": "db/check", "state": "waiting", "after": ["db/provision", "db/seed"]}),
-        json!({
-            "unit": "billing/register", "state": "retrying", "attempt": 2, "attemptInSeries": 2,
-            "next": "2026-11-21T09:00:14Z", "reason": {"code": "httpStatus", "message": "the server answered 503"},
-        }),
-        json!({
-            "unit": "queue/create", "state": "failed", "attempt": 3, "attemptInSeries": 3, "durationMs": 12_000,
-            "reason": {"code": "exit", "message": "the script ended with code 3"},
-        }),
-        json!({"unit": "queue/subscribe", "state": "blocked", "after": ["queue/create"]}),
-        json!({"unit": "cache/warm", "state": "skipped"}),
-    ];
-    units.iter().map(unit_of).collect()
-}
-
 /// Returns a target without runs.
 pub(crate) fn target(phase: &str, since: &str) -> TargetDetail {
     let target = json!({
@@ -54,12 +31,13 @@ pub(crate) fn target(phase: &str, since: &str) -> TargetDetail {
 
 /// Returns a view with a unit in every state.
 pub(crate) fn busy() -> TargetDetail {
+    let units: Vec<Value> = serde_json::from_str(include_str!("fixtures.json")).unwrap();
     let run = RunDetail {
         id: "k3-1-pre-start".to_owned(),
         hook: "preStart".to_owned(),
         state: RunState::Running,
         started: "2026-11-21T09:00:00Z".to_owned(),
-        units: units(),
+        units: units.iter().map(unit_of).collect(),
         next_token: None,
     };
     TargetDetail { runs: vec![run], ..target("starting", "2026-11-21T09:00:00Z") }

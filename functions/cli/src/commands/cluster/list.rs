@@ -135,24 +135,11 @@ fn policy_text(text: &mut String, policy: &ReportedPolicy) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::progress::fixtures;
 
     #[test]
     fn one_row_for_each_cluster() {
-        let outage = json!({"cluster": "pull", "since": fixtures::NOW, "reason": "the API server is down"});
-        let error = "the relay does not respond: no poll returned a response within 5 s";
-        let eu = json!({
-            "name": "eu", "transport": "push", "uid": "8c1a", "version": "0.1.0", "upSeconds": 3725, "tasks": 3,
-        });
-        let mut degraded = eu.clone();
-        (degraded["name"], degraded["outage"]) = ("degraded".into(), outage.clone());
-        let pull = json!({"name": "pull", "transport": "pull", "error": error, "outage": outage});
-        let denied = json!({"name": "us", "transport": "pull", "state": "denied", "error": "its polls are denied"});
-        let waiting = json!({"name": "west", "transport": "pull", "state": "waitingForRelay", "error": "no relay"});
-        let clusters: Vec<ClusterInfo> = serde_json::from_value(json!([degraded, eu, pull, denied, waiting])).unwrap();
+        let clusters: Vec<ClusterInfo> = serde_json::from_str(include_str!("clusters.json")).unwrap();
         insta::assert_snapshot!(table(&clusters), @r"
         NAME      TRANSPORT  UID   VERSION  TASKS  STATUS
         degraded  push       8c1a  0.1.0    3      degraded since 2026-11-21 09:00:10Z: the API server is down
@@ -165,18 +152,7 @@ mod tests {
 
     #[test]
     fn a_cluster_with_its_policy() {
-        let detail: ClusterDetail = serde_json::from_value(json!({
-            "name": "eu", "transport": "pull", "state": "up", "uid": "8c1a", "version": "0.1.0", "upSeconds": 61, "tasks": 2,
-            "policy": {
-                "digest": "d", "kinds": ["Job.batch"], "services": ["files"], "bindNamespaces": ["web"],
-                "namespaces": {"ebb-units": {"level": "restricted"}, "old": {"level": "baseline", "serviceAccounts": ["b"]}},
-            },
-            "registration": {
-                "entrypointImage": "r/entrypoint:1", "runAsNonRoot": false, "created": fixtures::NOW, "createdBy": "ann",
-                "registered": fixtures::NOW, "options": {"namespace": "ebb-relay"},
-            },
-        }))
-        .unwrap();
+        let detail: ClusterDetail = serde_json::from_str(include_str!("cluster.json")).unwrap();
         insta::assert_snapshot!(text(&detail), @r"
         name        eu
         state       up 1m01s
