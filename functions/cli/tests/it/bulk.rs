@@ -5,18 +5,7 @@ use serde_json::Value;
 use crate::workdir::{CommandResult, Workdir};
 
 /// The plugin `quick`. Its setup fails while the file `bad-NAME` exists in the folder `at`.
-const PLUGIN: &str = r##"
-params: {at: {type: string}}
-runners: {shell: {image: "busybox:1.36"}}
-preStart:
-  make:
-    retry: {attempts: 1}
-    pod:
-      script: |
-        #!/bin/sh
-        [ ! -e "$AT/bad-$NAME" ] || exit 7
-    inputs: {at: "${params.at}", name: "${target.name}"}
-"##;
+const PLUGIN: &str = include_str!("documents/quick.yaml");
 
 /// Returns a member of each object in the data of a command.
 fn members(result: &CommandResult, member: &str) -> Vec<String> {

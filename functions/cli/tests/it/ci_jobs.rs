@@ -121,24 +121,8 @@ fn the_documented_jobs_have_the_inputs_of_the_action_and_of_the_template() {
     }
 }
 
-const PLUGIN: &str = r##"
-params: {fail: {type: string, default: "no"}}
-runners: {shell: {image: "busybox:1.36"}}
-preStart:
-  create:
-    retry: {attempts: 1}
-    pod: {script: "#!/bin/sh\n[ \"$FAIL\" = no ] || exit 7\nprintf 'a=%s' \"$EBB_TARGET_NAME\" >/tmp/text\nprintf secret >/tmp/token\n"}
-    inputs: {fail: "${params.fail}"}
-    outputs: {text: {file: /tmp/text}, token: {file: /tmp/token, sensitive: true}}
-outputs: {text: "${units.create.outputs.text}", token: "${units.create.outputs.token}"}
-"##;
-const SANDBOX: &str = r#"
-apiVersion: ebb.dev/v1
-kind: Sandbox
-name: "@{name}"
-resources: {v: {plugin: values@1.0.0}}
-env: {TEXT: "${resources.v.outputs.text}"}
-"#;
+const PLUGIN: &str = include_str!("documents/job-values.yaml");
+const SANDBOX: &str = include_str!("documents/job-sandbox.yaml");
 
 /// A job with the URL of the server and a token, and no other secret.
 struct CiJob<'a> {

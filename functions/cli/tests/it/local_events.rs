@@ -6,17 +6,8 @@ use serde_json::{Value, json};
 
 use crate::workdir::Workdir;
 
-const PLUGIN: &str = r##"
-runners: {shell: {image: "busybox:1.36"}}
-preStart: {create: {pod: {script: "#!/bin/true"}}}
-"##;
-const SOURCE: &str = r#"
-apiVersion: ebb.dev/v1
-kind: Source
-name: previews
-preset: github
-document: {ttl: 9h, resources: {page: {plugin: page@1.0.0}}}
-"#;
+const PLUGIN: &str = include_str!("documents/page.yaml");
+const SOURCE: &str = include_str!("documents/previews.yaml");
 
 #[tokio::test]
 async fn an_event_is_signed_with_the_secret_of_the_server() {

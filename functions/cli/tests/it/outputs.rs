@@ -7,26 +7,7 @@ use crate::workdir::{CommandResult, Workdir};
 
 /// Its output `text` has what shells and files of variables could misread. Its output `token` is sensitive. The script
 /// waits until the file `go` exists in the folder `at`.
-const PLUGIN: &str = r#"
-apiVersion: ebb.dev/v1
-kind: Plugin
-name: values@1.0.0
-params: {at: {type: string}, fail: {type: boolean, default: false}}
-runners: {shell: {image: "busybox:1.36"}}
-preStart:
-  create:
-    retry: {attempts: 1}
-    pod:
-      script: |
-        #!/bin/sh
-        until [ -e "$AT/go" ]; do sleep 0.1; done
-        [ "$FAIL" = false ] || exit 7
-        printf 'it'"'"'s $HOME\n`id` "x"\n' >/tmp/text
-        printf secret >/tmp/token
-    inputs: {at: "${params.at}", fail: "${params.fail}"}
-    outputs: {text: {file: /tmp/text}, token: {file: /tmp/token, sensitive: true}}
-outputs: {text: "${units.create.outputs.text}", token: "${units.create.outputs.token}"}
-"#;
+const PLUGIN: &str = include_str!("documents/values.yaml");
 
 fn sandbox(name: &str, at: &std::path::Path, more: &str) -> String {
     format!(
@@ -104,11 +85,7 @@ async fn a_ttl_that_has_ended_is_reported() {
 }
 
 /// The plugin `stuck`. Its undo always fails.
-const STUCK: &str = r##"
-runners: {shell: {image: "busybox:1.36"}}
-preStart: {make: {pod: {script: "#!/bin/true"}}}
-postStop: {drop: {undoes: make, retry: {attempts: 1}, pod: {script: "#!/bin/false"}}}
-"##;
+const STUCK: &str = include_str!("documents/stuck.yaml");
 
 #[tokio::test]
 async fn a_forced_deletion_withdraws_the_instance_that_waits() {
@@ -127,21 +104,7 @@ async fn a_forced_deletion_withdraws_the_instance_that_waits() {
 }
 
 /// The plugin `held`. Its undo waits until the file `gone` exists in the folder `at`.
-const HELD: &str = r##"
-params: {at: {type: string}, text: {type: string}}
-runners: {shell: {image: "busybox:1.36"}}
-preStart:
-  make:
-    pod: {script: "#!/bin/sh\nprintf %s \"$TEXT\" >/tmp/text"}
-    inputs: {text: "${params.text}"}
-    outputs: {text: {file: /tmp/text}}
-postStop:
-  drop:
-    undoes: make
-    pod: {script: "#!/bin/sh\nuntil [ -e \"$AT/gone\" ]; do sleep 0.1; done"}
-    inputs: {at: "${params.at}"}
-outputs: {text: "${units.make.outputs.text}"}
-"##;
+const HELD: &str = include_str!("documents/held.yaml");
 
 fn held_sandbox(at: &std::path::Path, text: &str) -> String {
     format!(
@@ -219,31 +182,10 @@ async fn one_command_repairs_every_stuck_sandbox() {
     dev.stop().await;
 }
 
-const SOURCE: &str = r#"
-apiVersion: ebb.dev/v1
-kind: Source
-name: previews
-verify: {bearer: {secret: SENDER}}
-target: {kind: sandbox, name: "t-${string(body.number)}"}
-document: {resources: {}}
-events: [{when: "${true}", apply: {}}]
-"#;
+const SOURCE: &str = include_str!("documents/source.yaml");
 
-const CONNECTION: &str = r#"
-apiVersion: ebb.dev/v1
-kind: Connection
-name: tickets
-origin: https://tickets.example.com
-auth: {bearer: {secret: TICKETS_TOKEN}}
-subscriptions: [failures]
-"#;
-const SUBSCRIPTION: &str = r#"
-apiVersion: ebb.dev/v1
-kind: Subscription
-name: failures
-on: [failed]
-to: {webhook: {connection: tickets, path: /api, body: {title: "${target.name}"}}}
-"#;
+const CONNECTION: &str = include_str!("documents/connection.yaml");
+const SUBSCRIPTION: &str = include_str!("documents/subscription.yaml");
 
 #[tokio::test]
 async fn a_missing_secret_is_shown_in_the_document() {
@@ -257,9 +199,9 @@ async fn a_missing_secret_is_shown_in_the_document() {
         let shown = applied.ends_with(0, "the deployment has no secret NOSUCH");
         shown.ends_with(0, place);
     }
-    workdir.apply("connection", CONNECTION).await.ends_with(0, "to-apply.yaml:6:25]");
+    workdir.apply("connection", CONNECTION).await.ends_with(0, "to-apply.yaml:5:25]");
     let shown = workdir.apply("subscription", SUBSCRIPTION).await.ends_with(0, "TICKETS_TOKEN");
-    shown.ends_with(0, "to-apply.yaml:6:28]");
+    shown.ends_with(0, "to-apply.yaml:5:28]");
     dev.stop().await;
 }
 
@@ -318,7 +260,7 @@ async fn one_call_stores_documents_before_those_that_name_them() {
     let folder = workdir.path().join("documents");
     std::fs::create_dir(&folder).unwrap();
     let target = sandbox("pr-1", workdir.path(), "");
-    let others = format!("{SUBSCRIPTION}---{CONNECTION}");
+    let others = format!("{SUBSCRIPTION}---\n{CONNECTION}");
     for (name, text) in [("a.yaml", target.as_str()), ("b.yml", PLUGIN), ("c.yaml", &others), ("d.json", "{}")] {
         std::fs::write(folder.join(name), text).unwrap();
     }

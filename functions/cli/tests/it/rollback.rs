@@ -5,14 +5,7 @@ use serde_json::json;
 
 use crate::workdir::Workdir;
 
-const PLUGIN: &str = r##"
-params: {size: {type: integer}}
-runners: {shell: {image: "busybox:1.36"}}
-preStart:
-  make: {pod: {script: "#!/bin/sh\n"}, inputs: {size: "${params.size}"}}
-postStop:
-  drop: {undoes: make, pod: {script: "#!/bin/sh\n"}}
-"##;
+const PLUGIN: &str = include_str!("documents/sized.yaml");
 
 async fn history(workdir: &Workdir) -> Vec<HistoryEntry> {
     workdir.ebb(&["history", "pr-1", "-o", "json"]).await.done().json()

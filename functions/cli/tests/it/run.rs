@@ -5,15 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 const DOCUMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cmd/documents.in");
-const SANDBOX: &str = r#"
-apiVersion: ebb.dev/v1
-kind: Sandbox
-name: pr-1
-cluster: local
-resources: {storage: {plugin: bucket@1.0.0, params: {region: eu-west-1}}}
-env:
-  BUCKET: ${resources.storage.outputs["provision.bucket-name"]}
-"#;
+const SANDBOX: &str = include_str!("documents/bucket-sandbox.yaml");
 
 fn run(state: &Path, sandbox: &str, plugin: &str, more: &[&str]) -> Command {
     let mut command = crate::program::command();
