@@ -64,29 +64,13 @@ mod tests {
 
     use super::*;
 
-    /// Returns a request as Lambda passes it on from API Gateway or a function URL. `path` is decoded.
+    /// Returns a request as Lambda passes it on from API Gateway or a function URL. `path` is decoded. The sender sets the
+    /// headers.
     fn request(path: &str, host: &str) -> Request {
-        let event = json!({
-            "version": "2.0",
-            "routeKey": "$default",
-            "rawPath": path,
-            "rawQueryString": "",
-            // The sender sets these headers.
-            "headers": {"host": "elsewhere.test", "x-forwarded-proto": "https"},
-            "requestContext": {
-                "accountId": "anonymous",
-                "apiId": "abc",
-                "domainName": host,
-                "domainPrefix": "abc",
-                "http": {"method": "POST", "path": path, "protocol": "HTTP/1.1", "sourceIp": "203.0.113.1"},
-                "requestId": "r-1",
-                "routeKey": "$default",
-                "stage": "$default",
-                "time": "22/Nov/2026:10:00:00 +0000",
-                "timeEpoch": 1_795_305_600_000_u64,
-            },
-            "isBase64Encoded": false,
-        });
+        let mut event: Value = serde_json::from_str(include_str!("gateway_event.json")).unwrap();
+        event["rawPath"] = path.into();
+        event["requestContext"]["http"]["path"] = path.into();
+        event["requestContext"]["domainName"] = host.into();
         let request = lambda_http::request::from_str(&event.to_string()).unwrap();
         request.map(|_| axum::body::Body::empty())
     }
