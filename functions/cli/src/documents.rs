@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, FolderFiles, MAX_DOCUMENT};
-use ebb_documents::model::{PluginDoc, SandboxDoc, SourceText};
+use ebb_documents::model::{PluginDoc, RouteGroupDoc, SandboxDoc};
 
 use crate::exit::{CliError, Result};
 use crate::output;
@@ -109,13 +109,13 @@ pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Divides documents into those that a deployment stores by name and those of targets.
-pub(crate) fn divided(documents: impl IntoIterator<Item = Document>) -> (Vec<Document>, Vec<TargetDocument>) {
+/// Divides documents into those that a deployment stores by name and those of targets: sandboxes, targets of other kinds
+/// and route groups.
+pub(crate) fn divided(documents: impl IntoIterator<Item = Document>) -> (Vec<Document>, Vec<SandboxDoc>) {
     let (mut others, mut targets) = (Vec::new(), Vec::new());
     for document in documents {
         match document {
-            Document::Sandbox(sandbox) => targets.push(TargetDocument(Box::new(sandbox))),
-            Document::RouteGroup(group) => targets.push(TargetDocument(Box::new(group.target))),
+            Document::Sandbox(target) | Document::RouteGroup(RouteGroupDoc { target, .. }) => targets.push(target),
             other => others.push(other),
         }
     }
@@ -153,52 +153,33 @@ pub(crate) fn plugins(path: &Path, vars: &DocumentVars) -> Result<Vec<PluginDoc>
 
 /// Reads the plugins of several files.
 pub(crate) fn all_plugins(paths: &[PathBuf], vars: &DocumentVars) -> Result<Vec<PluginDoc>> {
-    let mut all = Vec::new();
-    for path in paths {
-        all.extend(plugins(path, vars)?);
-    }
-    Ok(all)
+    let all: Vec<Vec<PluginDoc>> = paths.iter().map(|path| plugins(path, vars)).collect::<Result<_>>()?;
+    Ok(all.into_iter().flatten().collect())
 }
 
-/// The document of a target: a sandbox, a target of another kind, or a route group.
-#[derive(Clone, Debug)]
-pub(crate) struct TargetDocument(pub(crate) Box<SandboxDoc>);
-
-impl TargetDocument {
-    /// Reads the targets of a file. Documents of other kinds are skipped, if there is a target.
-    pub(crate) fn read_all(path: &Path, vars: &DocumentVars) -> Result<Vec<Self>> {
-        let source = DocumentSource::read(path)?;
-        let (others, targets) = divided(source.documents(vars)?);
-        if let (true, Some(other)) = (targets.is_empty(), others.first()) {
-            return Err(unexpected(&source.name, other, "a sandbox"));
-        }
-        skipped(&source.name, &others);
-        Ok(targets)
+/// Reads the targets of a file. Documents of other kinds are skipped, if there is a target.
+pub(crate) fn targets(path: &Path, vars: &DocumentVars) -> Result<Vec<SandboxDoc>> {
+    let source = DocumentSource::read(path)?;
+    let (others, targets) = divided(source.documents(vars)?);
+    if let (true, Some(other)) = (targets.is_empty(), others.first()) {
+        return Err(unexpected(&source.name, other, "a sandbox"));
     }
+    skipped(&source.name, &others);
+    Ok(targets)
+}
 
-    /// Reads a file that contains one target, otherwise like [`Self::read_all`].
-    pub(crate) fn read(path: &Path, vars: &DocumentVars) -> Result<Self> {
-        let mut targets = Self::read_all(path, vars)?;
-        let (name, count) = (path.display(), targets.len());
-        let several = || CliError::failed(format!("{name} contains {count} targets; expected one sandbox"));
-        targets.pop().filter(|_| count == 1).ok_or_else(several)
-    }
+/// Reads a file that contains one target, otherwise like [`targets`].
+pub(crate) fn single_target(path: &Path, vars: &DocumentVars) -> Result<SandboxDoc> {
+    let mut targets = targets(path, vars)?;
+    let (name, count) = (path.display(), targets.len());
+    let several = || CliError::failed(format!("{name} contains {count} targets; expected one sandbox"));
+    targets.pop().filter(|_| count == 1).ok_or_else(several)
+}
 
-    /// Returns the target of the document. `kind` is the kind of a sandbox; other documents have their own.
-    pub(crate) fn target(&self, kind: &str) -> TargetRef {
-        let own = self.0.target_kind.as_ref().map(|own| own.value.as_str());
-        TargetRef { kind: own.unwrap_or(kind).to_owned(), name: self.0.name.value.clone() }
-    }
-
-    /// Returns the file as its author wrote it.
-    pub(crate) fn source(&self) -> &SourceText {
-        &self.0.source
-    }
-
-    /// Returns the document with all variables and embedded files expanded.
-    pub(crate) fn expanded(&self) -> &str {
-        &self.0.expanded
-    }
+/// Returns the target of a document. `kind` is the kind of a sandbox; other documents have their own.
+pub(crate) fn target_of(document: &SandboxDoc, kind: &str) -> TargetRef {
+    let own = document.target_kind.as_ref().map(|own| own.value.as_str());
+    TargetRef { kind: own.unwrap_or(kind).to_owned(), name: document.name.value.clone() }
 }
 
 #[cfg(test)]
@@ -228,7 +209,7 @@ resources: {files: {plugin: scratch@1.0.0}}
         let read = |documents: &[&str]| {
             fs::write(&file, documents.join("---\n")).unwrap();
             let shown = |error: CliError| error.message();
-            let target = TargetDocument::read(&file, &vars).map(|target| target.target("sandbox").name).map_err(shown);
+            let target = single_target(&file, &vars).map(|target| target.name.value).map_err(shown);
             (plugins(&file, &vars).map(|plugins| plugins.len()).map_err(shown), target)
         };
         assert_eq!(read(&[PLUGIN, SANDBOX]), (Ok(1), Ok("first".to_owned())));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ebb_documents::load::{self, Document};
-use ebb_documents::model::PluginDoc;
+use ebb_documents::model::{PluginDoc, SandboxDoc};
 use ebb_protocol::api::PluginInfo;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use super::apply_target::{self, AppliedTarget};
 use super::kinds::{DocumentKind, KINDS};
 use super::{connect, connection, plugin, source, subscription, validate};
 use crate::client::ApiClient;
-use crate::documents::{SetArgs, TargetDocument, divided};
+use crate::documents::{SetArgs, divided, target_of};
 use crate::dry_run::{ChangeKind, DocumentChange, DryRunArgs};
 use crate::exit::{Exit, Result};
 use crate::lifecycle::WaitArgs;
@@ -68,7 +68,7 @@ impl ApplyArgs {
         let limit = self.wait.limit(self.wait_timeout);
         let mut applied = Vec::new();
         for document in &targets {
-            let target = document.target(&self.kind.kind);
+            let target = target_of(document, &self.kind.kind);
             applied.push(AppliedTarget::apply(&client, document, target, limit.is_some()).await?);
         }
         let (begun, mut end) = (Instant::now(), Ok(Exit::Done));
@@ -95,7 +95,7 @@ impl ApplyArgs {
         end
     }
 
-    async fn preview(&self, client: &ApiClient, documents: &[Document], targets: &[TargetDocument]) -> Result<Exit> {
+    async fn preview(&self, client: &ApiClient, documents: &[Document], targets: &[SandboxDoc]) -> Result<Exit> {
         let plugins: Vec<PluginDoc> = documents.iter().filter_map(as_plugin).cloned().collect();
         let (mut planned, mut has_new) = (Vec::new(), false);
         for document in documents {
@@ -107,7 +107,7 @@ impl ApplyArgs {
         // The server does not have the documents that the targets would find.
         let new = has_new.then_some(plugins.as_slice());
         for document in targets {
-            let target = document.target(&self.kind.kind);
+            let target = target_of(document, &self.kind.kind);
             let (data, text) = apply_target::preview(client, document, target, new).await?;
             if self.output.format.is_none() {
                 output::print(&text)?;

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use ebb_documents::model::PluginDoc;
+use ebb_documents::model::{PluginDoc, SandboxDoc};
 use ebb_protocol::api::{ApplyTarget, RunDetail, TargetDetail, TargetReceipt};
 use ebb_protocol::lifecycle::LifecycleResult;
 use serde_json::Value;
 
 use crate::client::ApiClient;
 use crate::cluster_policy;
-use crate::documents::{self, TargetDocument};
+use crate::documents;
 use crate::dry_run::{ChangeKind, DocumentChange};
 use crate::exit::{CliError, Exit, Result};
 use crate::lifecycle::wait;
@@ -26,11 +26,11 @@ pub(super) struct AppliedTarget {
     before: Vec<RunDetail>,
 }
 
-fn request(document: &TargetDocument, target: &TargetRef) -> ApplyTarget {
+fn request(document: &SandboxDoc, target: &TargetRef) -> ApplyTarget {
     ApplyTarget {
         kind: target.kind.clone(),
         name: target.name.clone(),
-        document: document.expanded().to_owned(),
+        document: document.expanded.clone(),
         uid: None,
         generation: None,
         routing_key: None,
@@ -41,15 +41,15 @@ fn request(document: &TargetDocument, target: &TargetRef) -> ApplyTarget {
 /// before this one.
 pub(super) async fn preview(
     client: &ApiClient,
-    document: &TargetDocument,
+    document: &SandboxDoc,
     target: TargetRef,
     new: Option<&[PluginDoc]>,
 ) -> Result<(Value, String)> {
     let receipt = match (client.preview_target(&request(document, &target)).await, new) {
         (Ok(receipt), _) => receipt,
         (Err(error), Some(plugins)) if error.problem().is_some() => {
-            if offline::complete(&document.0, plugins) {
-                documents::warn(&offline::plan(&document.0, plugins)?.warnings);
+            if offline::complete(document, plugins) {
+                documents::warn(&offline::plan(document, plugins)?.warnings);
             } else {
                 output::status_line(&format!(
                     "note: {target} is not checked: it needs documents that are not stored yet"
@@ -62,9 +62,9 @@ pub(super) async fn preview(
             let change = DocumentChange::planned(&target.kind, target.name, change);
             return Ok((output::json(&change), String::new()));
         }
-        (Err(error), _) => return Err(in_document(error, document.source())),
+        (Err(error), _) => return Err(in_document(error, &document.source)),
     };
-    if let Some(error) = receipt.plan.as_ref().and_then(|plan| cluster_policy::found(plan, document.source())) {
+    if let Some(error) = receipt.plan.as_ref().and_then(|plan| cluster_policy::found(plan, &document.source)) {
         return Err(error);
     }
     output::status_line(&planned(receipt.result, &target));
@@ -76,7 +76,7 @@ impl AppliedTarget {
     /// Creates or updates a target. `is_awaited` is true if its end is awaited.
     pub(super) async fn apply(
         client: &ApiClient,
-        document: &TargetDocument,
+        document: &SandboxDoc,
         target: TargetRef,
         is_awaited: bool,
     ) -> Result<Self> {
@@ -84,13 +84,13 @@ impl AppliedTarget {
         // An error of the preview is that of the request itself.
         let preview = Box::pin(client.preview_target(&request)).await.ok();
         let plan = preview.as_ref().and_then(|preview| preview.plan.as_ref());
-        let violations = plan.and_then(|plan| cluster_policy::found(plan, document.source()));
+        let violations = plan.and_then(|plan| cluster_policy::found(plan, &document.source));
         let is_new = preview.as_ref().is_none_or(|preview| preview.result == LifecycleResult::Starting);
         let before = match is_awaited && !is_new {
             true => client.target(&target).await.ok().flatten().map(|seen| seen.runs).unwrap_or_default(),
             false => Vec::new(),
         };
-        let response = client.apply_target(&request).await.map_err(|error| in_document(error, document.source()))?;
+        let response = client.apply_target(&request).await.map_err(|error| in_document(error, &document.source))?;
         if let Some(violations) = violations {
             // The policy may be another one when the units run.
             output::status_line(&violations.text(output::drawing()).replacen("error:", "warning:", 1));

@@ -10,7 +10,7 @@ use super::kinds::{DocumentKind, Kind, KindParser};
 use super::unit::override_text;
 use crate::bulk::{self, TargetsCommand, YesArgs};
 use crate::client::ApiClient;
-use crate::documents::{self, SetArgs, TargetDocument};
+use crate::documents::{self, SetArgs, target_of};
 use crate::dry_run::{ChangeKind, DocumentChange, DryRunArgs};
 use crate::exit::{CliError, Exit, Result};
 use crate::lifecycle::{self, WaitArgs, wait, watched};
@@ -207,8 +207,8 @@ impl DeleteArgs {
         let (vars, mut targets) = (self.sets.vars()?, Vec::new());
         for file in documents::files(&self.files)? {
             // The other documents stay, because other targets can use them.
-            let documents = TargetDocument::read_all(&file, &vars)?;
-            targets.extend(documents.iter().map(|document| document.target(&self.kind.kind)));
+            let documents = documents::targets(&file, &vars)?;
+            targets.extend(documents.iter().map(|document| target_of(document, &self.kind.kind)));
         }
         Ok(if targets.len() == 1 { CommandTargets::One(targets.remove(0)) } else { CommandTargets::Named(targets) })
     }

@@ -7,7 +7,7 @@ use ebb_documents::model::{PluginDoc, RouteGroupDoc};
 use ebb_protocol::api::PlanPreview;
 
 use super::plan;
-use crate::documents::{DocumentSource, SetArgs, TargetDocument, unexpected};
+use crate::documents::{DocumentSource, SetArgs, unexpected};
 use crate::drawing::DiagramFormat;
 use crate::exit::{Exit, Result};
 use crate::server::ServerArgs;
@@ -39,9 +39,8 @@ impl GraphArgs {
             match document {
                 Document::Plugin(plugin) => pictures.push(plugin_picture(&plugin, self.format)?),
                 Document::Sandbox(sandbox) | Document::RouteGroup(RouteGroupDoc { target: sandbox, .. }) => {
-                    let document = TargetDocument(Box::new(sandbox));
-                    let (plan, _) = plan::preview(server, &document, &self.plugins, &vars).await?;
-                    pictures.push(picture(&document.0.name.value, plan, self.format));
+                    let (plan, _) = plan::preview(server, &sandbox, &self.plugins, &vars).await?;
+                    pictures.push(picture(&sandbox.name.value, plan, self.format));
                 }
                 other => return Err(unexpected(&source.name, &other, "a sandbox or plugins")),
             }

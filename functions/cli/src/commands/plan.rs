@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use ebb_documents::compile::PolicyRequest;
 use ebb_documents::load::DocumentVars;
+use ebb_documents::model::SandboxDoc;
 use ebb_protocol::api::PlanPreview;
 
 use crate::client::ApiClient;
 use crate::cluster_policy;
-use crate::documents::{self, SetArgs, TargetDocument};
+use crate::documents::{self, SetArgs, target_of};
 use crate::drawing;
 use crate::exit::{Exit, Result};
 use crate::offline;
@@ -37,11 +38,11 @@ pub(crate) struct PlanArgs {
 impl PlanArgs {
     pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
         let vars = self.sets.vars()?;
-        let document = TargetDocument::read(&self.file, &vars)?;
+        let document = documents::single_target(&self.file, &vars)?;
         let (mut preview, requests) = preview(server, &document, &self.plugins, &vars).await?;
         match (requests, server.find()) {
             (None, _) => {
-                if let Some(error) = cluster_policy::found(&preview, document.source()) {
+                if let Some(error) = cluster_policy::found(&preview, &document.source) {
                     return Err(error);
                 }
             }
@@ -51,7 +52,7 @@ impl PlanArgs {
         if self.pretend {
             pretend::ask(&mut preview).await?;
         }
-        let title = format!("{}  {}", document.target("sandbox").name, preview.digest);
+        let title = format!("{}  {}", document.name.value, preview.digest);
         self.output.write(&preview, |preview| drawing::text(&title, preview))
     }
 }
@@ -62,22 +63,21 @@ impl PlanArgs {
 /// clusters.
 pub(super) async fn preview(
     server: &ServerArgs,
-    document: &TargetDocument,
+    document: &SandboxDoc,
     plugins: &[PathBuf],
     vars: &DocumentVars,
 ) -> Result<(PlanPreview, Option<Vec<PolicyRequest>>)> {
-    let target = document.target("sandbox");
-    let sandbox = &document.0;
     // Collections and built-in plugins need no server.
-    if plugins.is_empty() && !offline::complete(sandbox, &[]) {
+    if plugins.is_empty() && !offline::complete(document, &[]) {
         let hint = "or add the plugins' files with --plugin, which needs no server";
         let client = super::connect(server).map_err(|error| error.with_hint(hint))?;
-        let preview = client.preview(document.expanded()).await;
-        return Ok((preview.map_err(|error| in_document(error, document.source()))?, None));
+        let preview = client.preview(&document.expanded).await;
+        return Ok((preview.map_err(|error| in_document(error, &document.source))?, None));
     }
     let plugins = documents::all_plugins(plugins, vars)?;
-    let local = offline::plan(sandbox, &plugins)?;
+    let local = offline::plan(document, &plugins)?;
     documents::warn(&local.warnings);
-    let preview = offline::preview(&target.kind, &target.name, offline::as_published(sandbox, &plugins)?)?;
+    let target = target_of(document, "sandbox");
+    let preview = offline::preview(&target.kind, &target.name, offline::as_published(document, &plugins)?)?;
     Ok((preview, Some(local.requests)))
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ebb_documents::load;
-use ebb_documents::model::{ConnectionDoc, PluginDoc};
+use ebb_documents::model::{ConnectionDoc, PluginDoc, SandboxDoc};
 use ebb_local::StackSettings;
 use ebb_protocol::api::{ConnectionDetail, RunDetail, TargetDetail, TargetPhase, UnitState};
 use ebb_protocol::cloudevents::LifecycleType;
@@ -17,7 +17,7 @@ use serde_json::json;
 use super::open;
 use crate::backend::BackendArgs;
 use crate::client::ApiClient;
-use crate::documents::{self, DocumentSource, SetArgs, TargetDocument};
+use crate::documents::{self, DocumentSource, SetArgs};
 use crate::exit::{CliError, Exit, Result};
 use crate::interrupt::InterruptCount;
 use crate::lifecycle::{data, named};
@@ -98,24 +98,25 @@ struct LocalSandbox<'a> {
 impl RunArgs {
     pub(crate) async fn run(self) -> Result<Exit> {
         let vars = self.sets.vars()?;
-        let document = TargetDocument::read(&self.file, &vars)?;
+        let document = documents::single_target(&self.file, &vars)?;
         let plugins = documents::all_plugins(&self.plugins, &vars)?;
         let connections = self.connections.iter().map(|path| -> Result<ConnectionDoc> {
             let DocumentSource { name, text, folder } = DocumentSource::read(path)?;
             Ok(load::connection(&name, &text, &folder, &vars)?)
         });
         let connections = connections.collect::<Result<Vec<_>>>()?;
-        if offline::complete(&document.0, &plugins) {
+        if offline::complete(&document, &plugins) {
             // Errors from the files have exact positions. The server reads expanded documents.
-            documents::warn(&offline::plan(&document.0, &plugins)?.warnings);
+            documents::warn(&offline::plan(&document, &plugins)?.warnings);
         }
         let interrupts = InterruptCount::listen()?;
         let units = self.backend.settings().await?;
         let is_own_state = !self.state.exists();
         let machine = LocalServer::start(StackSettings { state: self.state.clone(), ..units }).await?;
+        let target = documents::target_of(&document, "sandbox");
         let mut sandbox = LocalSandbox {
             machine: &machine,
-            instance: WatchedInstance { target: document.target("sandbox"), uid: fresh_uid(), generation: 1 },
+            instance: WatchedInstance { target, uid: fresh_uid(), generation: 1 },
             interrupts: interrupts.clone(),
             timeout: self.wait_timeout,
             last: None,
@@ -147,7 +148,7 @@ impl RunArgs {
 impl LocalSandbox<'_> {
     async fn run_to_end(
         &mut self,
-        document: &TargetDocument,
+        document: &SandboxDoc,
         plugins: &[PluginDoc],
         connections: &[ConnectionDoc],
         rm: bool,
@@ -162,10 +163,10 @@ impl LocalSandbox<'_> {
         for plugin in plugins {
             publish(&self.machine.client, plugin).await?;
         }
-        let preview = self.machine.client.preview(document.expanded()).await?;
+        let preview = self.machine.client.preview(&document.expanded).await?;
         let after_ready = preview.hooks.iter().any(|hook| hook.hook == "postStart");
         let goal = if after_ready { FollowGoal::Settled } else { FollowGoal::Ready };
-        let created = data(&self.instance, Some(document.expanded()));
+        let created = data(&self.instance, Some(&document.expanded));
         self.machine.client.lifecycle(LifecycleType::Created, &created).await?;
         if self.is_open {
             self.show_console().await;
