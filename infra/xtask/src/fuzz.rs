@@ -59,11 +59,8 @@ fn one(folder: &Path, program: &Path, target: &str, seconds: u32) -> anyhow::Res
     fs::create_dir_all(&corpus)?;
     let crashes = folder.join("crashes").join(target);
     fs::create_dir_all(&crashes)?;
-    let mut artifacts = OsString::from("-artifact_prefix=");
-    artifacts.push(&crashes);
-    artifacts.push("/");
-    let mut dictionary = OsString::from("-dict=");
-    dictionary.push(folder.join("words.dict"));
+    let artifacts = format!("-artifact_prefix={}/", crashes.display());
+    let dictionary = format!("-dict={}", folder.join("words.dict").display());
     let mut fuzz: Command = command(program);
     fuzz.env("EBB_FUZZ_TARGET", target)
         .args(LIMITS)

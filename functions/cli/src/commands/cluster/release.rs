@@ -265,22 +265,9 @@ fn quoted(word: &str) -> String {
 }
 
 /// Returns the commands that remove a relay with its release, when it has deleted the objects of ended tasks, or after a
-/// minute.
+/// minute. The finalizer of a record that is needed would block the deletion of the namespace.
 pub(super) fn removal(namespace: &str) -> String {
-    let records = format!("--namespace {namespace} --selector ebb.dev/part=record");
-    let lines = [
-        format!(
-            "kubectl wait secrets {records} --for=jsonpath='{{.metadata.labels.ebb\\.dev/phase}}'=tombstone --timeout=1m"
-        ),
-        format!("helm uninstall {RELEASE} --namespace {namespace} --wait --cascade foreground"),
-        // The finalizer of a record that is needed would block the deletion of the namespace.
-        format!(
-            "kubectl get secrets {records} --output name | xargs -r -n 1 kubectl patch --namespace {namespace} --type merge \
-             --patch '{{\"metadata\": {{\"finalizers\": null}}}}'"
-        ),
-        format!("kubectl delete namespace {namespace} --ignore-not-found"),
-    ];
-    lines.join("\n")
+    include_str!("removal.txt").replace("NAMESPACE", namespace)
 }
 
 /// A folder with the chart and the values of a release.
