@@ -72,7 +72,7 @@ impl LogTail {
 #[derive(Clone)]
 pub(crate) struct ApiClient {
     http: reqwest::Client,
-    server: ServerAccess,
+    pub(crate) server: ServerAccess,
 }
 
 /// Returns true if only this machine reaches the host of a URL.
@@ -336,11 +336,6 @@ impl ApiClient {
         refusal(self.send(self.event("msg_check", timestamp(), cloudevents::CONTENT_TYPE, body.into())?).await)
     }
 
-    /// Returns true if lifecycle webhooks can be signed.
-    pub(crate) fn has_webhook_secret(&self) -> bool {
-        self.server.webhook_secret.is_some()
-    }
-
     /// Posts a callback without a token to `url`. Returns the server's rejection, or `None` if the server accepts the
     /// callback.
     pub(crate) async fn probe_callback(&self, url: Url) -> Result<Option<ProblemDetails>> {
@@ -403,11 +398,6 @@ impl ApiClient {
             request = request.header(name, value);
         }
         Ok(request.header("content-type", content_type).body(body))
-    }
-
-    /// Returns the URL of the server.
-    pub(crate) fn server_url(&self) -> &Url {
-        &self.server.url
     }
 
     /// Returns the URL of a path of the server.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ebb_protocol::api::{DecidingEvent, OpenUnits, ResourceDetail, TargetDiagnosis, TargetPhase};
+use ebb_protocol::api::{DecidingEvent, ResourceDetail, TargetDiagnosis, TargetPhase};
 use ebb_protocol::lifecycle::OutputValue;
 use ebb_protocol::words::{self, DiagnosisLine, DiagnosisPart, DiagnosisSection};
 
@@ -31,12 +31,6 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
         }
     }
     text
-}
-
-/// Returns open units with what they wait for, since when, and what ends it, as one line.
-pub(crate) fn open_line(open: &OpenUnits) -> String {
-    let (units, wait) = words::open_units(open);
-    format!("{units}  {}", timing::clocks(&wait))
 }
 
 /// Returns the event of a source that decided as one line.

@@ -93,7 +93,7 @@ fn clock(list: &CheckList, request: RangeInclusive<i64>) -> DoctorCheck {
 
 /// Sends a signed event of an unknown type. The server verifies its signature and then rejects the type.
 async fn signature(client: &ApiClient) -> DoctorCheck {
-    if !client.has_webhook_secret() {
+    if client.server.webhook_secret.is_none() {
         return DoctorCheck::new("signature", CheckResult::Skipped, "EBB_WEBHOOK_SECRET is not set");
     }
     let wrong = match client.probe_signature().await {

@@ -189,7 +189,9 @@ impl LocalSandbox<'_> {
         let reached = self.last.clone();
         // A closed standard output does not stop the deletion.
         let printed = match &reached {
-            Some(seen) if exit == Exit::Done && output.format.is_none() => output::print(&outputs(seen)),
+            Some(seen) if exit == Exit::Done && output.format.is_none() => {
+                output::print(&(why::output_lines(&seen.resources) + &why::value_lines("env.", &seen.env)))
+            }
             _ => Ok(Exit::Done),
         };
         if let Some(problem) = reached.as_ref().and_then(|seen| seen.outputs_error.as_ref()) {
@@ -315,10 +317,6 @@ async fn publish(client: &ApiClient, plugin: &PluginDoc) -> Result<()> {
         }
         Err(error) => Err(error),
     }
-}
-
-fn outputs(seen: &TargetDetail) -> String {
-    why::output_lines(&seen.resources) + &why::value_lines("env.", &seen.env)
 }
 
 fn result(reached: &TargetDetail, last: &TargetDetail) -> RunReport {

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use ebb_protocol::api::{RelayOutage, ResourceDetail, RunDetail, TargetDetail, UnitDetail, UnitState};
 use ebb_protocol::lifecycle::OutputValue;
+use ebb_protocol::words;
 use jiff::Timestamp;
 
 use crate::client::ApiClient;
@@ -74,7 +75,8 @@ fn facts(detail: &TargetDetail) -> Vec<(&'static str, String)> {
     rows.extend(next.map(|next| ("Next delivery:", clock(next))));
     rows.extend(info.waits_for.as_ref().map(|waits| ("Waits for:", printable(waits))));
     rows.extend(info.waits.iter().map(|wait| ("", labels::target_wait(wait))));
-    rows.extend(detail.first_wait.as_ref().map(|open| ("First wait:", why::open_line(open))));
+    let first_wait = detail.first_wait.as_ref().map(words::open_units);
+    rows.extend(first_wait.map(|(units, wait)| ("First wait:", format!("{units}  {}", timing::clocks(&wait)))));
     if let Some(RelayOutage { cluster, since, reason, units }) = &detail.outage {
         let (since, reason, named) = (clock(since), printable(reason), named(&TargetRef::from(info)));
         let outage = format!("cluster {cluster} has not responded since {since}: {reason}");
@@ -130,7 +132,8 @@ fn add_unit(text: &mut String, unit: &UnitDetail, run: &RunDetail, now: Timestam
     }
     let awaited = |object: &str| unit.waits.iter().any(|wait| wait.object == object);
     for status in unit.object_states.iter().filter(|status| !awaited(&status.object)) {
-        let _ = writeln!(text, "    object: {}", labels::object(status));
+        let state = words::object_state(status);
+        let _ = writeln!(text, "    object: {}  {state}", output::printable(&status.object));
     }
     for wait in &unit.waits {
         let _ = writeln!(text, "    waits: {}{}", labels::wait(wait, now), labels::resolution(wait.resolves));

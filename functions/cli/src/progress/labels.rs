@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use ebb_protocol::api::{AttemptDetail, RelayOutage, TargetInfo, TargetWait, UnitDetail, UnitState, UnitWait};
-use ebb_protocol::object_status::ObjectStatus;
 use ebb_protocol::relay::WaitResolution;
 use ebb_protocol::words;
 use jiff::Timestamp;
@@ -112,11 +111,6 @@ pub(crate) fn earlier_attempt(attempt: &AttemptDetail) -> String {
     let cause = cause.as_ref().map(|cause| format!(": {}", reason(cause))).unwrap_or_default();
     let (state, retry) = (name(state), words::in_all(*number, *attempt_in_series));
     format!("attempt {attempt_in_series}{retry} {state}{took}{ended}{cause}")
-}
-
-/// Returns the state of an object, such as `Job units/a  failed: it crashes`.
-pub(crate) fn object(status: &ObjectStatus) -> String {
-    format!("{}  {}", printable(&status.object), words::object_state(status))
 }
 
 fn why(unit: &UnitDetail) -> String {

@@ -113,7 +113,7 @@ impl Connection<'_> {
             .with_hint("delete the sandboxes in the cluster, disconnect it, and connect it again"));
         }
         let found = match self.install.values(self.namespace()).await {
-            Err(error) if self.relay_since().is_none() && !self.install.is_applied() => {
+            Err(error) if self.relay_since().is_none() && !self.install.apply => {
                 output::status_line(&format!("note: the values of a release are not read: {}", error.message()));
                 None
             }
@@ -155,7 +155,7 @@ impl Connection<'_> {
         values::set_control_plane(&mut values, name, &api_url, callback_url.as_deref(), push_url.is_none())?;
         let folder = install.folder(name)?;
         let file = folder.write_values(&values)?;
-        if install.is_applied() {
+        if install.apply {
             if let Some((info, _)) = self.former.as_ref().filter(|_| self.relay_since().is_some()) {
                 install.check_uid(info).await?;
             }
@@ -175,7 +175,7 @@ impl Connection<'_> {
         let ClusterBootstrap { bootstrap_token: token, .. } = client.put(&["clusters", name], &request).await?;
         values::set_token(&mut values, token.as_deref())?;
         folder.write_values(&values)?;
-        if install.is_applied() {
+        if install.apply {
             install.install(namespace, &folder).await?;
             // Another token replaces the secret of the relay.
             let replaced = self.relay_since().filter(|_| token.is_some());
@@ -210,7 +210,7 @@ impl Connection<'_> {
         {
             return Ok((api.to_owned(), None));
         }
-        let (api, callback) = addresses(self.client.server_url(), api, callback, &of_server.callback_url)?;
+        let (api, callback) = addresses(&self.client.server.url, api, callback, &of_server.callback_url)?;
         Ok((api, Some(callback)))
     }
 }

@@ -56,7 +56,7 @@ const FILES: [(&str, &str); 14] = files![
 pub(super) struct InstallArgs {
     /// Install the chart with helm, and wait until the relay is up; without it, print the commands
     #[arg(long)]
-    apply: bool,
+    pub(super) apply: bool,
     /// Context of the kubeconfig; by default the current one
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
@@ -69,10 +69,6 @@ pub(super) struct InstallArgs {
 }
 
 impl InstallArgs {
-    pub(super) fn is_applied(&self) -> bool {
-        self.apply
-    }
-
     /// Returns the values of the file of `--values`, or those of the release. Returns `None` without a release.
     ///
     /// # Errors

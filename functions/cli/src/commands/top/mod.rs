@@ -93,7 +93,7 @@ async fn show(
     terminal: &mut DefaultTerminal,
 ) -> Result<Exit> {
     let interrupts = InterruptCount::listen()?;
-    let url = client.server_url();
+    let url = &client.server.url;
     let server = url[Position::BeforeHost..Position::AfterPort].to_owned();
     let size = terminal.size().map_err(unusable)?;
     let size = ScreenSize { width: usize::from(size.width), height: usize::from(size.height) };
