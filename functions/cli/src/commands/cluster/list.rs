@@ -140,36 +140,12 @@ mod tests {
     #[test]
     fn one_row_for_each_cluster() {
         let clusters: Vec<ClusterInfo> = serde_json::from_str(include_str!("clusters.json")).unwrap();
-        insta::assert_snapshot!(table(&clusters), @r"
-        NAME      TRANSPORT  UID   VERSION  TASKS  STATUS
-        degraded  push       8c1a  0.1.0    3      degraded since 2026-11-21 09:00:10Z: the API server is down
-        eu        push       8c1a  0.1.0    3      up 1h02m
-        pull      pull                             down since 2026-11-21 09:00:10Z: the relay does not respond: no poll returned a response within 5 s
-        us        pull                             denied: its polls are denied
-        west      pull                             waits for its relay: no relay
-        ");
+        insta::assert_snapshot!(table(&clusters));
     }
 
     #[test]
     fn a_cluster_with_its_policy() {
         let detail: ClusterDetail = serde_json::from_str(include_str!("cluster.json")).unwrap();
-        insta::assert_snapshot!(text(&detail), @r"
-        name        eu
-        state       up 1m01s
-        transport   pull
-        uid         8c1a
-        version     0.1.0
-        tasks       2
-        created     2026-11-21 09:00:10Z by ann
-        registered  2026-11-21 09:00:10Z
-
-        Policy in force:
-        NAMESPACE  LEVEL       SERVICE ACCOUNTS  PULL SECRETS
-        ebb-units  restricted
-        old        baseline    b
-        kinds: Job.batch
-        namespaces for `bind`: web
-        services: files
-        ");
+        insta::assert_snapshot!(text(&detail));
     }
 }

@@ -402,20 +402,7 @@ mod tests {
                 "bootstrap": {"url": "", "token": TOKEN, "existingSecret": ""},
             })
         );
-        insta::assert_snapshot!(differences(None, &policy(&values).unwrap()).join("\n"), @r"
-        + bindNamespaces: web
-        + imagePullSecrets: units/registry
-        + kinds: ConfigMap
-        + kinds: Job.batch
-        + kinds: Secret
-        + kinds: Widget.example.com
-        + namespaces.signadot: baseline
-        + namespaces.team-a: privileged
-        + namespaces.team-b: restricted
-        + namespaces.units: restricted
-        + serviceAccounts: signadot/builder
-        + services: page
-        ");
+        insta::assert_snapshot!(differences(None, &policy(&values).unwrap()).join("\n"));
     }
 
     /// A later connection keeps the values that the operator has set with helm, in each of their forms.
