@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use clap::ValueEnum;
 use ebb_protocol::api::{TargetInfo, TargetPhase, TargetSelector};
-use semver::Version;
 use serde_json::Value;
 
 use super::kinds::{Columns, DocumentKind, Kind, KindParser, TARGETS, cell, table};
@@ -98,12 +97,9 @@ impl GetArgs {
             None => kind.list(client).await?,
         };
         let listed = all.len();
-        if kind.is_plugin() && self.name.is_none() {
-            sort_versions(&mut all);
-            if !self.all {
-                // The highest version of each name comes first.
-                all.dedup_by(|later, first| later["name"] == first["name"]);
-            }
+        if kind.is_plugin() && !self.all {
+            // The server lists the highest version of each name first.
+            all.dedup_by(|later, first| later["name"] == first["name"]);
         }
         let is_shortened = all.len() < listed;
         self.list.print(&kind.columns, all)?;
@@ -218,13 +214,6 @@ async fn versions(client: &ApiClient, name: &str) -> Result<Vec<Value>> {
     Ok(versions.ok_or_else(|| never_published(name))?.iter().map(output::json).collect())
 }
 
-/// Sorts by name, then from the highest version to the lowest.
-fn sort_versions(plugins: &mut [Value]) {
-    let key = |plugin: &Value, member: &str| plugin[member].as_str().unwrap_or_default().to_owned();
-    let version = |plugin: &Value| key(plugin, "version").parse::<Version>().ok();
-    plugins.sort_by(|a, b| key(a, "name").cmp(&key(b, "name")).then_with(|| version(b).cmp(&version(a))));
-}
-
 /// Returns the command that explains the first failed or stuck target.
 fn next_step(targets: &[TargetInfo]) -> Option<String> {
     let broken = targets.iter().filter(|it| matches!(it.phase, TargetPhase::Failed | TargetPhase::Stuck));
@@ -233,8 +222,6 @@ fn next_step(targets: &[TargetInfo]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::progress::fixtures;
 
@@ -250,14 +237,6 @@ mod tests {
         assert_eq!(next, "next step: ebb why pr-1 --kind routegroup");
         let next = next_step(&[stuck, group.clone(), group]).unwrap();
         assert_eq!(next, "next step: ebb why pr-1 (and for 2 more targets)");
-    }
-
-    #[test]
-    fn the_highest_version_is_first() {
-        let plugin = |name: &str, version: &str| json!({"name": name, "version": version});
-        let mut all = vec![plugin("db", "1.9.0"), plugin("aws", "0.0.0"), plugin("db", "1.10.0")];
-        sort_versions(&mut all);
-        assert_eq!(all, [plugin("aws", "0.0.0"), plugin("db", "1.10.0"), plugin("db", "1.9.0")]);
     }
 
     #[test]

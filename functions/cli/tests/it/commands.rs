@@ -187,15 +187,18 @@ async fn one_version_is_compared_with_the_highest_other_one() {
     workdir.publish("db@1.0.0", rest).await;
     let single = workdir.ebb(&["plugin", "diff", "db"]).await;
     single.ends_with(1, "plugin db has no other version than 1.0.0");
-    workdir.publish("db@1.1.0", rest).await;
-    workdir.publish("db@1.2.0", rest).await;
+    workdir.publish("db@1.9.0", rest).await;
+    workdir.publish("db@1.10.0", rest).await;
+    for (all, expected) in [("--all", "db@1.10.0\ndb@1.9.0\ndb@1.0.0\n"), ("--sort=name", "db@1.10.0\n")] {
+        assert_eq!(workdir.ebb(&["get", "plugins", "-o", "name", all]).await.done().stdout, expected);
+    }
     for (given, compared, lower) in [
-        ("db", "Comparing the two highest versions: db@1.1.0 and db@1.2.0", "-name: db@1.1.0"),
-        ("db@1.2.0", "Comparing db@1.1.0 and db@1.2.0", "-name: db@1.1.0"),
-        ("db@1.0.0", "Comparing db@1.0.0 and db@1.2.0", "-name: db@1.0.0"),
+        ("db", "Comparing the two highest versions: db@1.9.0 and db@1.10.0", "-name: db@1.9.0"),
+        ("db@1.10.0", "Comparing db@1.9.0 and db@1.10.0", "-name: db@1.9.0"),
+        ("db@1.0.0", "Comparing db@1.0.0 and db@1.10.0", "-name: db@1.0.0"),
     ] {
         let shown = workdir.ebb(&["plugin", "diff", given]).await.ends_with(0, compared).stdout;
-        assert!(shown.contains(lower) && shown.contains("+name: db@1.2.0"), "{given}: {shown}");
+        assert!(shown.contains(lower) && shown.contains("+name: db@1.10.0"), "{given}: {shown}");
     }
     dev.stop().await;
 }
