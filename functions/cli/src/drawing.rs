@@ -152,23 +152,7 @@ mod tests {
 
     #[test]
     fn order_edges_and_inputs_are_shown() {
-        let preview: PlanPreview = serde_json::from_value(serde_json::json!({
-            "digest": "sha256:0123",
-            "hooks": [{"hook": "preStart", "units": [
-                {"unit": "db/provision", "kind": "pod", "after": [], "rendered": {"inputs": [
-                    {"name": "region", "value": "eu-west-1", "env": "AWS_REGION", "path": null},
-                    {"name": "tags", "value": null, "env": "TAGS", "path": "/in/tags"},
-                    {"name": "sql", "value": "a\nb", "env": null, "path": "/in/sql"},
-                ]}},
-                {"unit": "billing/register", "kind": "webhook",
-                 "after": [{"unit": "db/provision", "reason": "reads name"}, {"unit": "db/provision", "reason": "reads dsn"}],
-                 "rendered": {"method": "POST", "url": "https://billing.example.org/tenants", "headers": {},
-                              "body": {"db": "<db/provision.name>"}, "absent": null,
-                              "until": {"asks": "https://billing.example.org/tenants/${response.body.id}",
-                                        "every": "2s", "maxEvery": "1m", "ready": "poll.body.ok"}}},
-            ]}],
-        }))
-        .unwrap();
+        let preview: PlanPreview = serde_json::from_str(include_str!("drawing.json")).unwrap();
         insta::assert_snapshot!(text("pr-1", &preview));
     }
 }

@@ -368,6 +368,11 @@ mod tests {
         line.map(|line| line.options).map_err(|error| error.to_string())
     }
 
+    /// Returns values of `values.json`.
+    fn known(name: &str) -> Value {
+        serde_json::from_str::<Value>(include_str!("values.json")).unwrap()[name].take()
+    }
+
     /// Returns values with the changes of a command line.
     fn changed(mut values: Value, line: &str) -> Result<Value, String> {
         let options = parsed(line)?;
@@ -384,54 +389,20 @@ mod tests {
         set_control_plane(&mut values, "eu", "https://ebb.example", Some("https://10.0.0.7/v1/callbacks"), true)
             .unwrap();
         set_token(&mut values, Some(TOKEN)).unwrap();
-        assert_eq!(
-            values,
-            json!({
-                "image": "r/relay:1", "profile": "signadot", "unitNamespace": "units", "callbackHosts": ["10.0.0.7:443"],
-                "policy": {
-                    "namespaces": {
-                        "signadot": {"serviceAccounts": ["builder"]}, "units": {"imagePullSecrets": ["registry"]},
-                        "team-a": {"level": "privileged"}, "team-b": {},
-                    },
-                    "bindNamespaces": ["web"],
-                    "services": {"page": {"namespace": "web", "name": "page", "port": 80, "path": "/rpc"}},
-                },
-                "grantedKinds": {"Job.batch": "jobs", "Widget.example.com": "widgets"},
-                "createNamespaces": ["ebb-relay", "units", "team-a", "team-b"],
-                "pull": {"url": "https://ebb.example", "cluster": "eu"}, "signing": {},
-                "bootstrap": {"url": "", "token": TOKEN, "existingSecret": ""},
-            })
-        );
+        assert_eq!(values, known("new"));
         insta::assert_snapshot!(differences(None, &policy(&values).unwrap()).join("\n"));
     }
 
     /// A later connection keeps the values that the operator has set with helm, in each of their forms.
     #[test]
     fn the_values_of_a_release_are_kept() {
-        let release = json!({
-            "image": "r/relay:1", "callbackHosts": ["callbacks.example"], "resources": {"limits": {"memory": "1Gi"}},
-            "policy": {"clusterKinds": ["Namespace"], "namespaces": {"team-a": ["builder"]}, "priorityClasses": ["low"]},
-            "createNamespaces": [{"name": "team-b", "level": "baseline"}], "bootstrap": {"token": TOKEN},
-            "signing": {"secret": "whsec_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc="},
-        });
+        let release = known("release");
         let in_force = policy(&release).unwrap();
         let line = "--namespace team-a:baseline --namespace team-b --service-account team-a/builder --kind ConfigMap";
         let mut values = changed(release, line).unwrap();
         set_control_plane(&mut values, "eu", "https://ebb.example", Some("https://callbacks.example/v1"), false)
             .unwrap();
-        assert_eq!(
-            values,
-            json!({
-                "image": "r/relay:1", "callbackHosts": ["callbacks.example"], "resources": {"limits": {"memory": "1Gi"}},
-                "policy": {
-                    "clusterKinds": ["Namespace"], "priorityClasses": ["low"],
-                    "namespaces": {"team-a": {"serviceAccounts": ["builder"], "level": "baseline"}, "team-b": {}},
-                },
-                "createNamespaces": [{"name": "team-b", "level": "baseline"}, "team-a"],
-                "grantedKinds": {"ConfigMap": "configmaps"}, "signing": {},
-                "pull": {"url": "", "cluster": "eu"}, "bootstrap": {"url": "https://ebb.example", "token": ""},
-            })
-        );
+        assert_eq!(values, known("changed"));
         let changes = differences(Some(&in_force), &policy(&values).unwrap());
         insta::assert_snapshot!(changes.join("\n"), @r"
         - namespaces.team-a: restricted
