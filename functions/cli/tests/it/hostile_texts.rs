@@ -1,5 +1,7 @@
 //! Texts of others, such as the title of a pull request, cannot control the terminal or forge lines.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use crate::receiver::{CannedReply, TestReceiver};
@@ -23,39 +25,14 @@ fn reply(path: &str) -> CannedReply {
     }
 }
 
-/// The commands that print texts of a server. True if each text is one line: logs and errors can have several lines, and
-/// the server checks the names and URLs of documents.
-const COMMANDS: [(&[&str], bool); 21] = [
-    (&["get", "sandboxes"], true),
-    (&["get", "sandbox", "pr-1"], true),
-    (&["history", "pr-1"], true),
-    (&["why", "pr-1"], true),
-    (&["logs", "pr-1"], false),
-    (&["get", "sources"], true),
-    (&["get", "source", "s"], false),
-    (&["get", "connections"], true),
-    (&["get", "connection", "c"], false),
-    (&["get", "subscriptions"], true),
-    (&["get", "subscription", "n"], false),
-    (&["token", "list"], true),
-    (&["cluster", "list"], true),
-    (&["cluster", "get", "c"], true),
-    (&["orphans"], true),
-    (&["doctor"], true),
-    (&["get", "plugins"], true),
-    (&["retry", "pr-1"], false),
-    (&["get", "plugin", "x"], false),
-    (&["plugin", "diff", "x@1.0.0", "x"], false),
-    (&["wait", "pr-1"], true),
-];
-
 #[tokio::test]
 async fn texts_of_others_do_not_control_the_terminal() {
     let server = TestReceiver::start().await;
     server.on("*", |call, _| reply(call.path()));
     let workdir = Workdir::new().with_env(&[("EBB_URL", server.url().into()), ("EBB_TOKEN", "t".into())]);
-    for (arguments, is_lines) in COMMANDS {
-        let result = workdir.ebb(arguments).await;
+    let commands: BTreeMap<String, bool> = serde_saphyr::from_str(include_str!("hostile_commands.yaml")).unwrap();
+    for (arguments, is_lines) in commands {
+        let result = workdir.ebb(&arguments.split(' ').collect::<Vec<_>>()).await;
         let text = result.stdout + &result.stderr;
         let wrong = text.chars().find(|&c| (c.is_control() && c != '\n' && c != '\t') || c == '\u{202e}');
         assert_eq!(wrong, None, "{arguments:?}: {text:?}");
