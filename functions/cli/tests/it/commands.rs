@@ -60,28 +60,14 @@ fn schemas_and_completions_are_complete() {
     }
 }
 
-#[test]
-fn a_single_unit_runs() {
-    let state = tempfile::tempdir().unwrap();
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cmd/documents.in");
-    let run = |arguments: &[&str]| {
-        let out = command()
-            .current_dir(folder)
-            .args(["unit", "run", "bucket.yaml"])
-            .args(arguments)
-            .arg("--state")
-            .arg(state.path())
-            .output()
-            .unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        (out.status.code(), text(out.stdout), text(out.stderr))
-    };
-    let (code, out, err) = run(&["seed", "--input", "bucket-name=mine"]);
-    assert_eq!((code, out.as_str()), (Some(0), "base-prefix = data/\n"), "{err}");
-    assert!(err.contains("seeding mine, mine\n"), "{err}");
-    let (code, out, err) = run(&["seed"]);
-    assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
-    assert!(err.contains("--input"), "{err}");
+#[tokio::test]
+async fn a_single_unit_runs() {
+    let workdir = Workdir::new();
+    workdir.write("bucket.yaml", include_str!("../cmd/documents.in/bucket.yaml"));
+    let seed = ["unit", "run", "bucket.yaml", "seed"];
+    let run = workdir.ebb(&[&seed[..], &["--input", "bucket-name=mine"]].concat()).await;
+    assert_eq!(run.ends_with(0, "seeding mine, mine\n").stdout, "base-prefix = data/\n");
+    assert_eq!(workdir.ebb(&seed).await.ends_with(1, "--input").stdout, "");
 }
 
 /// `ebb dev` looks for the program of the relay before it starts a server.
