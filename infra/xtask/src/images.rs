@@ -49,7 +49,8 @@ pub(crate) fn all(arguments: &ImagesArgs) -> anyhow::Result<()> {
     for (name, program) in images {
         let layer = to.join(format!("{name}.layer"));
         let written = write_layer(&program, name, &layer).and_then(|()| {
-            let (image, file) = (named(arguments, name), to.join(format!("{name}.tar")));
+            let image = format!("{}/{name}:{}", arguments.repository.trim_end_matches('/'), arguments.tag);
+            let file = to.join(format!("{name}.tar"));
             archive(&image, &layer, &[format!("/{name}")], &file)?;
             println!("{}: {image}, {} bytes", file.display(), fs::metadata(&file)?.len());
             Ok(())
@@ -58,10 +59,6 @@ pub(crate) fn all(arguments: &ImagesArgs) -> anyhow::Result<()> {
         written?;
     }
     Ok(())
-}
-
-fn named(arguments: &ImagesArgs, name: &str) -> String {
-    format!("{}/{name}:{}", arguments.repository.trim_end_matches('/'), arguments.tag)
 }
 
 /// Writes a folder with the program and its libraries, and with certificates if the program is dynamic.

@@ -79,13 +79,9 @@ impl GetArgs {
         }
     }
 
-    /// Returns what the options select, of one kind of targets or of all.
-    fn selection(&self, kind: Option<&str>) -> TargetSelector {
-        self.selector.selection(kind, self.plugin.as_deref())
-    }
-
     async fn documents(&self, client: &ApiClient, kind: &DocumentKind) -> Result<Exit> {
-        if !self.selection(None).is_open() || self.gone || self.unconfirmed || self.reveal || self.watch {
+        let selection = self.selector.selection(None, self.plugin.as_deref());
+        if !selection.is_open() || self.gone || self.unconfirmed || self.reveal || self.watch {
             return Err(CliError::broken(format!(
                 "{} take -A, --sort and -o; the other options are for targets",
                 kind.plural
@@ -94,7 +90,7 @@ impl GetArgs {
         let mut all = match &self.name {
             Some(name) if kind.is_plugin() && self.all => versions(client, name).await?,
             Some(name) => return self.document(kind, &kind.stored(client, name).await?),
-            None => kind.list(client).await?,
+            None => client.all(kind.plural).await?,
         };
         let listed = all.len();
         if kind.is_plugin() && !self.all {
@@ -120,7 +116,7 @@ impl GetArgs {
     }
 
     async fn targets(&self, client: &ApiClient, kind: Option<&str>) -> Result<Exit> {
-        let selection = self.selection(kind);
+        let selection = self.selector.selection(kind, self.plugin.as_deref());
         let Some(name) = &self.name else {
             if self.watch || self.reveal {
                 return Err(CliError::broken("--watch and --reveal need the name of a target"));

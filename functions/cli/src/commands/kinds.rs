@@ -177,11 +177,6 @@ impl DocumentKind {
         self.name == "plugin"
     }
 
-    /// Returns the stored documents. Withdrawn plugins are left out.
-    pub(super) async fn list(&self, client: &ApiClient) -> Result<Vec<Value>> {
-        client.all(self.plural).await
-    }
-
     /// Returns a stored document. That of a plugin has the name `NAME[@VERSION]`.
     pub(super) async fn stored(&self, client: &ApiClient, name: &str) -> Result<Value> {
         if self.is_plugin() {
