@@ -208,11 +208,6 @@ mod tests {
     use super::*;
     use crate::reference::leaves;
 
-    #[test]
-    fn the_command_line_definition_is_valid() {
-        EbbCli::command().debug_assert();
-    }
-
     /// Returns the names of the commands without subcommands that have an option, and of those that do not.
     fn by_option(option: &str) -> (BTreeSet<String>, BTreeSet<String>) {
         let mut all = Vec::new();
