@@ -82,17 +82,14 @@ struct UnitReport {
 }
 
 struct LocalSandbox<'a> {
+    args: &'a RunArgs,
     machine: &'a LocalServer,
     instance: WatchedInstance,
     interrupts: InterruptCount,
-    timeout: Option<Duration>,
     last: Option<TargetDetail>,
     screen: ProgressScreen,
-    /// True if a person looks at the console.
-    is_open: bool,
     /// True after an interrupt of the deletion: the program does not wait for the server to stop.
     is_left: bool,
-    state: PathBuf,
 }
 
 impl RunArgs {
@@ -110,22 +107,20 @@ impl RunArgs {
             documents::warn(&offline::plan(&document, &plugins)?.warnings);
         }
         let interrupts = InterruptCount::listen()?;
-        let units = self.backend.settings().await?;
+        let units = self.backend.clone().settings().await?;
         let is_own_state = !self.state.exists();
         let machine = LocalServer::start(StackSettings { state: self.state.clone(), ..units }).await?;
         let target = documents::target_of(&document, "sandbox");
         let mut sandbox = LocalSandbox {
+            args: &self,
             machine: &machine,
             instance: WatchedInstance { target, uid: fresh_uid(), generation: 1 },
             interrupts: interrupts.clone(),
-            timeout: self.wait_timeout,
             last: None,
             screen: ProgressScreen::new(),
-            is_open: self.open,
             is_left: false,
-            state: self.state.clone(),
         };
-        let ended = sandbox.run_to_end(&document, &plugins, &connections, self.rm, self.output).await;
+        let ended = sandbox.run_to_end(&document, &plugins, &connections).await;
         let is_complete = ended.is_ok() && sandbox.is_gone_for_certain();
         if sandbox.is_left {
             return ended;
@@ -151,9 +146,8 @@ impl LocalSandbox<'_> {
         document: &SandboxDoc,
         plugins: &[PluginDoc],
         connections: &[ConnectionDoc],
-        rm: bool,
-        output: OutputArgs,
     ) -> Result<Exit> {
+        let output = self.args.output;
         self.refuse_existing().await?;
         for connection in connections {
             let path = ["connections", &connection.name.value];
@@ -168,7 +162,7 @@ impl LocalSandbox<'_> {
         let goal = if after_ready { FollowGoal::Settled } else { FollowGoal::Ready };
         let created = data(&self.instance, Some(&document.expanded));
         self.machine.client.lifecycle(LifecycleType::Created, &created).await?;
-        if self.is_open {
+        if self.args.open {
             self.show_console().await;
         }
         let exit = match self.follow(goal, 0).await? {
@@ -198,12 +192,12 @@ impl LocalSandbox<'_> {
             output::status_line(&format!("warning: {problem}"));
         }
         let mut seen = 0;
-        if self.is_open && stderr().is_terminal() {
+        if self.args.open && stderr().is_terminal() {
             output::status_line("the console stays open until Ctrl-C");
             self.interrupts.more_than(seen).await;
             seen = self.interrupts.count();
         }
-        let exit = if rm {
+        let exit = if self.args.rm {
             self.delete(exit, seen).await?
         } else {
             output::status_line(&self.how_to_delete());
@@ -249,12 +243,12 @@ impl LocalSandbox<'_> {
         }
         let (phase, since) = (labels::name(&seen.info.phase), timing::clock(&seen.info.since));
         let next = if seen.info.phase.is_alive() { delete(target) } else { format!("ebb why {}", named(target)) };
-        let next = format!("run `{}` and `{next}`, or use another --state", dev(&self.state));
+        let next = format!("run `{}` and `{next}`, or use another --state", dev(&self.args.state));
         Err(CliError::failed(format!("{target} exists already, {phase} since {since}")).with_hint(next))
     }
 
     async fn follow(&mut self, goal: FollowGoal, interrupts: u32) -> Result<FollowEnd> {
-        let limits = FollowLimits { timeout: self.timeout, interrupts: (&self.interrupts, interrupts) };
+        let limits = FollowLimits { timeout: self.args.wait_timeout, interrupts: (&self.interrupts, interrupts) };
         let (ended, seen) =
             follow(&self.machine.client, Some(self.machine), &self.instance, goal, limits, &mut self.screen).await?;
         self.last = seen.or(self.last.take());
@@ -275,7 +269,7 @@ impl LocalSandbox<'_> {
             }
             FollowEnd::Failed => {
                 let target = &self.instance.target;
-                let (dev, name) = (dev(&self.state), named(target));
+                let (dev, name) = (dev(&self.args.state), named(target));
                 let next = format!("{target} is stuck; to continue, run `{dev}` and `ebb retry {name}`");
                 self.explained(&next).await
             }
@@ -289,7 +283,7 @@ impl LocalSandbox<'_> {
                 Box::pin(self.delete(Exit::Interrupted, 1)).await?
             }
             FollowEnd::Interrupted => {
-                output::status_line(&remaining_text(self.last.as_ref(), &self.instance, &self.state));
+                output::status_line(&remaining_text(self.last.as_ref(), &self.instance, &self.args.state));
                 self.is_left = true;
                 Exit::Interrupted
             }
@@ -297,7 +291,7 @@ impl LocalSandbox<'_> {
     }
 
     fn how_to_delete(&self) -> String {
-        let (target, dev) = (&self.instance.target, dev(&self.state));
+        let (target, dev) = (&self.instance.target, dev(&self.args.state));
         format!("{target} remains; to delete it, run `{dev}` and `{}`", delete(target))
     }
 
