@@ -50,31 +50,24 @@ pub(crate) fn all(architecture: LambdaArchitecture) -> anyhow::Result<()> {
     // With one target folder for all functions, common code is compiled once.
     run(build.env("CARGO_TARGET_DIR", folder()))?;
     build_empty(architecture)?;
-    let least = ProgramSize::of(&empty())?;
+    let (least, zipped) = sizes(&empty())?;
     println!("{:<9}{:>12}{:>12}", "", "bytes", "zipped");
-    println!("{:<9}{:>12}{:>12}", "empty", least.plain, least.zipped);
+    println!("{:<9}{least:>12}{zipped:>12}", "empty");
     for name in FUNCTIONS {
-        let ProgramSize { plain, zipped } = ProgramSize::of(&built().join(name).join("bootstrap"))?;
-        let times = plain as f64 / least.plain as f64;
+        let (plain, zipped) = sizes(&built().join(name).join("bootstrap"))?;
+        let times = plain as f64 / least as f64;
         println!("{name:<9}{plain:>12}{zipped:>12}  {times:.1} times empty");
         anyhow::ensure!(zipped < MAX_ZIP, "{name} is too large for Lambda");
     }
     Ok(())
 }
 
-struct ProgramSize {
-    plain: u64,
-    /// The size after compression, as in the upload.
-    zipped: u64,
-}
-
-impl ProgramSize {
-    fn of(program: &Path) -> anyhow::Result<Self> {
-        let plain = fs::metadata(program).with_context(|| program.display().to_string())?.len();
-        let packed = command("gzip").args(["--to-stdout", "-6"]).arg(program).output().context("gzip")?;
-        anyhow::ensure!(packed.status.success(), "gzip ended with {}", packed.status);
-        Ok(Self { plain, zipped: packed.stdout.len() as u64 })
-    }
+/// Returns the size of a program, and its size after compression, as in the upload.
+fn sizes(program: &Path) -> anyhow::Result<(u64, u64)> {
+    let plain = fs::metadata(program).with_context(|| program.display().to_string())?.len();
+    let packed = command("gzip").args(["--to-stdout", "-6"]).arg(program).output().context("gzip")?;
+    anyhow::ensure!(packed.status.success(), "gzip ended with {}", packed.status);
+    Ok((plain, packed.stdout.len() as u64))
 }
 
 /// Builds the empty function in the same way as SAM builds the others.
