@@ -90,9 +90,7 @@ impl FunctionConfig {
 
 /// The clients and settings of a function.
 struct FunctionContext {
-    env: Arc<Env>,
-    tokens: Arc<ApiTokens>,
-    poll_endpoint: Arc<PollEndpoint>,
+    server: ServerState,
     telemetry: Arc<Telemetry>,
 }
 
@@ -181,14 +179,13 @@ impl FunctionContext {
         let tokens = variables.parsed_if_any("EBB_API_TOKENS", api_tokens)?;
         let tokens = Arc::new(tokens.with_issuers(issuers));
         let telemetry = Arc::new(telemetry(variables)?);
-        Ok(Self { env, tokens, poll_endpoint, telemetry })
+        Ok(Self { server: ServerState { env, tokens, poll_endpoint }, telemetry })
     }
 
     /// Returns the routes of an HTTP function. Each request is an invocation with telemetry.
     fn router(&self, routes: fn(ServerState) -> Router, background: &Arc<BackgroundTasks>) -> Router {
-        let (env, tokens) = (self.env.clone(), self.tokens.clone());
-        let server = ServerState { env, tokens, poll_endpoint: self.poll_endpoint.clone() };
-        ebb_api::instrument_router(self.telemetry.clone(), routes(server), background, lambda::invocation_origin)
+        let router = routes(self.server.clone());
+        ebb_api::instrument_router(self.telemetry.clone(), router, background, lambda::invocation_origin)
     }
 }
 

@@ -47,7 +47,7 @@ impl FunctionContext {
     }
 
     async fn run_schedule(&self) -> FlowResult<Value> {
-        let env = &self.env;
+        let env = &self.server.env;
         if let Err(error) = ebb_flow::sweep::mark_schedule(env).await {
             tracing::warn!(%error, "cannot record the run of the schedule");
         }
@@ -78,12 +78,12 @@ impl FunctionContext {
 
     /// Handles a message. After the time limit, its run or target is due again later.
     async fn handle_message(&self, message: &QueueMessage) -> FlowResult<()> {
-        let task = Box::pin(ebb_flow::sweep::receive_message(&self.env, message));
+        let task = Box::pin(ebb_flow::sweep::receive_message(&self.server.env, message));
         match timeout(TIME_LIMIT, task).await {
             Ok(done) => done,
             Err(_) => {
                 tracing::warn!(?message, "the message timed out; it is postponed");
-                ebb_flow::sweep::postpone_message(&self.env, message).await;
+                ebb_flow::sweep::postpone_message(&self.server.env, message).await;
                 Ok(())
             }
         }
