@@ -186,20 +186,8 @@ pub(crate) fn target_of(document: &SandboxDoc, kind: &str) -> TargetRef {
 mod tests {
     use super::*;
 
-    const PLUGIN: &str = r##"apiVersion: ebb.dev/v1
-kind: Plugin
-name: scratch@1.0.0
-runners:
-  shell: {image: "busybox:1.36"}
-preStart:
-  make:
-    pod: {script: "#!/bin/sh"}
-"##;
-    const SANDBOX: &str = "apiVersion: ebb.dev/v1
-kind: Sandbox
-name: first
-resources: {files: {plugin: scratch@1.0.0}}
-";
+    const PLUGIN: &str = include_str!("../tests/it/documents/values.yaml");
+    const SANDBOX: &str = include_str!("../tests/it/documents/bucket-sandbox.yaml");
 
     #[test]
     fn commands_take_the_documents_of_their_kind() {
@@ -212,15 +200,15 @@ resources: {files: {plugin: scratch@1.0.0}}
             let target = single_target(&file, &vars).map(|target| target.name.value).map_err(shown);
             (plugins(&file, &vars).map(|plugins| plugins.len()).map_err(shown), target)
         };
-        assert_eq!(read(&[PLUGIN, SANDBOX]), (Ok(1), Ok("first".to_owned())));
-        let (found, target) = read(&[PLUGIN, &PLUGIN.replace("scratch@1", "scratch@2")]);
+        assert_eq!(read(&[PLUGIN, SANDBOX]), (Ok(1), Ok("pr-1".to_owned())));
+        let (found, target) = read(&[PLUGIN, &PLUGIN.replace("values@1", "values@2")]);
         assert_eq!(found, Ok(2));
         assert!(target.unwrap_err().ends_with("contains a plugin; expected a sandbox"));
-        let (_, target) = read(&[SANDBOX, &SANDBOX.replace("first", "second")]);
+        let (_, target) = read(&[SANDBOX, &SANDBOX.replace("pr-1", "pr-2")]);
         assert!(target.unwrap_err().ends_with("contains 2 targets; expected one sandbox"));
         let (found, target) = read(&[SANDBOX]);
         assert!(found.unwrap_err().ends_with("contains a sandbox; expected a plugin"));
-        assert_eq!(target, Ok("first".to_owned()));
+        assert_eq!(target, Ok("pr-1".to_owned()));
     }
 
     #[test]
