@@ -255,25 +255,13 @@ mod tests {
     use super::*;
     use crate::progress::fixtures;
 
-    const HOSTILE: [&str; 14] = [
-        "",
-        "postgres://u:p@db:5432/pr-1?sslmode=off",
-        "two words",
-        "a\nb\n",
-        "  spaces around\t",
-        "it's",
-        "say \"hi\"",
-        "$HOME $(touch pwned) `touch pwned`",
-        "back\\slash\\n",
-        "\u{1b}[31m é 💾",
-        "#no comment",
-        "'; touch pwned; '",
-        "EOF\nEOF\nPATH=/tmp\n",
-        "!! * ? [a] {a,b} ~ & | ; < > ( )",
-    ];
+    /// Returns variables whose values shells and parsers could misread.
+    fn hostile() -> BTreeMap<String, String> {
+        values(serde_json::from_str::<Vec<String>>(include_str!("hostile_values.json")).unwrap())
+    }
 
-    fn values<'a>(values: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, String> {
-        values.into_iter().enumerate().map(|(number, text)| (format!("V_{number}"), text.to_owned())).collect()
+    fn values<T: ToString>(values: impl IntoIterator<Item = T>) -> BTreeMap<String, String> {
+        values.into_iter().enumerate().map(|(number, text)| (format!("V_{number}"), text.to_string())).collect()
     }
 
     fn written(format: EnvFormat, values: &BTreeMap<String, String>) -> Result<String> {
@@ -310,14 +298,14 @@ mod tests {
 
     #[test]
     fn a_shell_reads_the_same_values() {
-        let mut all = values(HOSTILE);
+        let mut all = hostile();
         all.insert("CR".to_owned(), "a\r\nb ${X} \\\\ \\".to_owned());
         assert_eq!(sourced(&written(EnvFormat::Shell, &all).unwrap(), &all), all);
     }
 
     #[test]
     fn github_reads_the_same_values_and_no_delimiter_repeats() {
-        let all = values(HOSTILE);
+        let all = hostile();
         let file = written(EnvFormat::Github, &all).unwrap();
         assert_eq!(read_by_github(&file), all);
         let delimiters: std::collections::BTreeSet<&str> =
@@ -329,7 +317,7 @@ mod tests {
     /// dotenv of npm, `node --env-file`, python-dotenv, godotenv and Docker Compose read these forms alike.
     #[test]
     fn dotenv_has_forms_that_parsers_read_alike() {
-        let all = values(HOSTILE);
+        let all = hostile();
         let file = written(EnvFormat::Dotenv, &all).unwrap();
         assert_eq!(sourced(&file, &all), all);
         for (text, form) in [

@@ -350,6 +350,8 @@ fn url_or_none(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use clap::Parser;
     use ebb_documents::diagnostic::DiagnosticStyle;
 
@@ -446,21 +448,10 @@ mod tests {
 
     #[test]
     fn invalid_options_are_rejected() {
-        for (line, expected) in [
-            ("--namespace A", "expected a DNS label"),
-            ("--namespace a:open", "expected restricted, baseline or privileged"),
-            ("--relay-namespace a;b", "expected a DNS label"),
-            ("--service-account team-a/builder", "add --namespace team-a"),
-            ("--service-account builder", "expected NAMESPACE/NAME"),
-            ("--kind Deployment", "expected KIND.GROUP"),
-            ("--kind Namespace", "`policy.clusterKinds`"),
-            ("--service files=infra/files", "expected NAME="),
-            ("--callback-url ftp://h", "expected https://HOST"),
-            ("--callback-url https://u@h", "expected https://HOST"),
-            ("--push-url some", "--push-url"),
-        ] {
-            let error = changed(json!({"image": "r/relay:1"}), line).unwrap_err();
-            assert!(error.contains(expected), "{line}: {error}");
+        let cases: BTreeMap<String, String> = serde_saphyr::from_str(include_str!("invalid_options.yaml")).unwrap();
+        for (line, expected) in cases {
+            let error = changed(json!({"image": "r/relay:1"}), &line).unwrap_err();
+            assert!(error.contains(&expected), "{line}: {error}");
         }
         assert!(changed(Value::Null, "").unwrap_err().contains("--image is missing"));
         for values in [json!({"image": "i", "policy": []}), json!({"image": "i", "policy": {"namespaces": []}})] {
