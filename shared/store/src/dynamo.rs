@@ -198,14 +198,23 @@ impl TableClient {
 
     /// Reads pages of a query until there are `enough` items.
     async fn pages(&self, query: &ItemQuery, enough: usize) -> StoreResult<Vec<Item>> {
-        let mut items = Vec::new();
-        let mut from = None;
+        self.read_pages(query, enough, Some).await
+    }
+
+    /// Reads pages of a query until there are `enough` items that `read` accepts.
+    async fn read_pages<T: Send>(
+        &self,
+        query: &ItemQuery,
+        enough: usize,
+        read: impl Fn(Item) -> Option<T> + Send,
+    ) -> StoreResult<Vec<T>> {
+        let (mut found, mut from) = (Vec::new(), None);
         loop {
             let page = self.page(query, from).await?;
-            items.extend(page.items);
+            found.extend(page.items.into_iter().filter_map(&read));
             from = page.next;
-            if from.is_none() || items.len() >= enough {
-                return Ok(items);
+            if from.is_none() || found.len() >= enough {
+                return Ok(found);
             }
         }
     }

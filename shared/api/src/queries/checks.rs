@@ -36,7 +36,7 @@ pub async fn all(env: &Env, store: &Store) -> CheckList {
             }
         }),
         check("list-index", async {
-            let found = store.list_targets(TargetList::Active, None, None, 1).await.map_err(reason)?;
+            let found = store.list_page(TargetList::Active, None, None, 1).await.map_err(reason)?.targets;
             Ok(if found.is_empty() { "queried; no targets" } else { "queried" }.to_owned())
         }),
         check("due-index", async {

@@ -9,9 +9,9 @@ use futures::{StreamExt, TryStreamExt};
 use super::attribute::{Item, ItemReader};
 use super::store::Store;
 use super::target::read_target;
-use super::{PARALLEL, TableClient, key};
+use super::{PARALLEL, key};
 use crate::item_table::{ItemPage, ItemQuery, MAX_GET_BATCH, QueryRange};
-use crate::items::{TargetHead, TargetList};
+use crate::items::TargetList;
 use crate::ops::{DueItem, ListPage, StoreResult};
 
 /// The largest page of keys in an index query. It stays below the limit of 1 MB.
@@ -32,9 +32,13 @@ impl Store {
     /// Returns at most `limit` items that are due at `now`, the earliest first. Unreadable entries are skipped.
     pub async fn query_due(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<(Timestamp, DueItem)>> {
         let page = limit.clamp(1, LARGEST_PAGE);
+        let read = |entry: Item| {
+            let due = read_due(&entry);
+            due.inspect_err(|error| tracing::warn!(%error, "an unreadable entry of the due index is skipped")).ok()
+        };
         let shards = (0..key::DUE_SHARDS).map(|shard| {
             let query = ItemQuery::new(QueryRange::Due { shard, until: now.0 }).limit(page);
-            async move { self.table.due_pages(query, limit).await }
+            async move { self.table.read_pages(&query, limit, read).await }
         });
         let found: Vec<Vec<_>> = futures::stream::iter(shards).buffer_unordered(PARALLEL).try_collect().await?;
         let mut found = found.concat();
@@ -97,39 +101,5 @@ impl Store {
             found.next = found.targets.last().map(|last| (last.kind.clone(), last.name.clone()));
         }
         Ok(found)
-    }
-
-    pub async fn list_targets(
-        &self,
-        list: TargetList,
-        kind: Option<&str>,
-        after: Option<TargetKey<'_>>,
-        limit: usize,
-    ) -> StoreResult<Vec<TargetHead>> {
-        Ok(self.list_page(list, kind, after, limit).await?.targets)
-    }
-}
-
-impl TableClient {
-    /// Returns due items of an index shard, in pages until there are `enough`. An unreadable entry is logged and
-    /// skipped.
-    async fn due_pages(&self, query: ItemQuery, enough: usize) -> StoreResult<Vec<(Timestamp, DueItem)>> {
-        let mut found = Vec::new();
-        let mut from = None;
-        loop {
-            let page = self.page(&query, from).await?;
-            for item in &page.items {
-                match read_due(item) {
-                    Ok(due) => found.push(due),
-                    Err(error) => {
-                        tracing::warn!(%error, "an unreadable entry of the due index is skipped");
-                    }
-                }
-            }
-            from = page.next;
-            if from.is_none() || found.len() >= enough {
-                return Ok(found);
-            }
-        }
     }
 }

@@ -57,7 +57,7 @@ pub(super) async fn persistent_throttling_is_retryable(fixture: StoreFixture) {
         retryable(store.patch_run(&run, &accept(success(0))).await);
         retryable(store.read_run(&run).await);
         retryable(store.query_due(Timestamp(1), 1).await);
-        retryable(store.list_targets(TargetList::Active, None, None, 1).await);
+        retryable(store.list_page(TargetList::Active, None, None, 1).await);
         retryable(store.move_target(&begin("b")).await);
         retryable(store.move_target(&TargetTransition { run: None, ..begin("b") }).await);
         retryable(store.put_tombstone(&tombstone("u1")).await);
@@ -159,12 +159,12 @@ pub(super) async fn unprocessed_keys_are_read_again(fixture: StoreFixture) {
     // limit.
     for (response, times) in [(idle.clone(), 3), (reply(&[key("a")]), 20)] {
         proxy.plan("BatchGetItem", vec![response; times]);
-        let targets = store.list_targets(TargetList::Active, None, None, 10).await.unwrap();
+        let targets = store.list_page(TargetList::Active, None, None, 10).await.unwrap().targets;
         let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
         assert_eq!((names, proxy.hits()), (vec!["a", "b"], times));
     }
     proxy.plan("BatchGetItem", vec![idle; PERSISTENT]);
-    retryable(store.list_targets(TargetList::Active, None, None, 10).await);
+    retryable(store.list_page(TargetList::Active, None, None, 10).await);
     assert_eq!(proxy.hits(), 6);
 }
 

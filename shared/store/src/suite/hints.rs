@@ -79,7 +79,7 @@ pub(super) async fn a_list_skips_deleted_targets(fixture: StoreFixture) {
     let stale = json!({"Items": [key(0), key(1), key(2)], "LastEvaluatedKey": key(2)});
     proxy.plan("Query", [ProxyFault::Respond(StatusCode::OK, stale)]);
     // A page with gaps is filled from the next one.
-    let targets = store.list_targets(TargetList::Active, None, None, 3).await.unwrap();
+    let targets = store.list_page(TargetList::Active, None, None, 3).await.unwrap().targets;
     let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
     assert_eq!((names, proxy.hits()), (vec!["1", "3", "4"], 1));
 }

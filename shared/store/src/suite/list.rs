@@ -6,7 +6,7 @@ use super::fixture::{StoreFixture, begin, new_run, target, text};
 
 impl StoreFixture {
     async fn names(&self, kind: Option<&str>, after: Option<TargetKey<'_>>, limit: usize) -> Vec<String> {
-        let targets = self.store.list_targets(TargetList::Active, kind, after, limit).await.unwrap();
+        let targets = self.store.list_page(TargetList::Active, kind, after, limit).await.unwrap().targets;
         targets.into_iter().map(|target| target.target_key().to_string()).collect()
     }
 
@@ -70,7 +70,7 @@ pub(super) async fn gone_targets_have_a_separate_list(fixture: StoreFixture) {
     let gone =
         |name: &str, version| TargetHead { phase: TargetPhase::Gone, due: None, version, ..target("sandbox", name) };
     let list = async |list| {
-        let targets = fixture.store.list_targets(list, None, None, 10).await.unwrap();
+        let targets = fixture.store.list_page(list, None, None, 10).await.unwrap().targets;
         targets.into_iter().map(|target| target.name).collect::<Vec<_>>()
     };
     fixture.put(target("sandbox", "a")).await;

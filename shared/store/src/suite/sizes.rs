@@ -102,5 +102,5 @@ pub(super) async fn the_longest_names_of_targets_fit_into_keys(fixture: StoreFix
         fixture.put(target(&kind, &name)).await;
         lifecycle::name(&format!("{name}{character}")).unwrap_err();
     }
-    assert_eq!(fixture.store.list_targets(TargetList::Active, Some(&kind), None, 100).await.unwrap().len(), 5);
+    assert_eq!(fixture.store.list_page(TargetList::Active, Some(&kind), None, 100).await.unwrap().targets.len(), 5);
 }

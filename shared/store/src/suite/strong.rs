@@ -25,7 +25,7 @@ pub(super) async fn reads_of_the_table_are_consistent(fixture: StoreFixture) {
         assert_eq!(request["ConsistentRead"], true, "{operation} {request}");
     }
     store.list_plugins().await.unwrap();
-    store.list_targets(TargetList::Active, None, None, 10).await.unwrap();
+    store.list_page(TargetList::Active, None, None, 10).await.unwrap();
     store.query_due(Timestamp(u64::MAX / 4), 10).await.unwrap();
     let (mut indexed, mut batches) = (0, 0);
     for (operation, request) in proxy.requests() {
