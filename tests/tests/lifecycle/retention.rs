@@ -208,7 +208,7 @@ pub(crate) async fn objects_without_a_record_are_removed() {
         if object == "outputs" {
             store.mark_outputs(&run).await.unwrap();
         }
-        store.put_object(&format!("{object}/{run}/0/9.x"), vec![1]).await.unwrap();
+        store.bucket.put_object(&format!("{object}/{run}/0/9.x"), vec![1]).await.unwrap();
         delete(&harness, name).await;
     }
     assert_eq!(objects(&harness).await, before + 2);

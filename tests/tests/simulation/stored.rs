@@ -94,7 +94,7 @@ async fn store_instances(store: &Store) {
     store.record_accepted(run, &[(unit, attempt)], AT).await.unwrap();
     store.mark_outputs(run).await.unwrap();
     for folder in [OUTPUTS, LOGS] {
-        store.put_object(&format!("{folder}/{run}/0/1"), vec![]).await.unwrap();
+        store.bucket.put_object(&format!("{folder}/{run}/0/1"), vec![]).await.unwrap();
     }
 }
 

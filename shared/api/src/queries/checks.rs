@@ -68,8 +68,8 @@ pub async fn all(env: &Env, store: &Store) -> CheckList {
             }
         }),
         check("bucket", async {
-            store.put_object(OBJECT, now.0.to_string().into_bytes()).await.map_err(reason)?;
-            let read = store.get_object(OBJECT).await.map_err(reason)?;
+            store.bucket.put_object(OBJECT, now.0.to_string().into_bytes()).await.map_err(reason)?;
+            let read = store.bucket.get_object(OBJECT).await.map_err(reason)?;
             let read = read.and_then(|read| String::from_utf8_lossy(&read).parse::<u64>().ok());
             // A concurrent check may have written a later time.
             if read.is_some_and(|read| read >= now.0) {

@@ -105,7 +105,7 @@ async fn log_of(
     no_response: &Mutex<Option<(Attempt, String)>>,
 ) -> FlowResult<Option<(Attempt, ShownLog)>> {
     let only_log = |log: String| ShownLog { log, state: String::new() };
-    if let Some(bytes) = env.store.get_object(&log_key(run, unit, attempt)).await? {
+    if let Some(bytes) = env.store.bucket.get_object(&log_key(run, unit, attempt)).await? {
         return Ok(Some((attempt, only_log(String::from_utf8_lossy(&bytes).into_owned()))));
     }
     if !run.is_relayed(unit) {

@@ -247,7 +247,7 @@ async fn save_log(context: AttemptContext<'_>) -> FlowResult<()> {
     if let Ok(TaskState::Running(RunningTask { log, .. })) = env.relay.get(cluster, &context.task()).await
         && !log.is_empty()
     {
-        env.store.put_object(&records::log_key(run, unit, number), log.into_bytes()).await?;
+        env.store.bucket.put_object(&records::log_key(run, unit, number), log.into_bytes()).await?;
     }
     Ok(())
 }

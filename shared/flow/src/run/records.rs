@@ -69,7 +69,7 @@ pub async fn put(
     let record = env.store.put_result(&run.id, unit, number, &result);
     let tail = async {
         match log {
-            Some(log) => env.store.put_object(&log_key(run, unit, number), log.as_bytes().to_vec()).await,
+            Some(log) => env.store.bucket.put_object(&log_key(run, unit, number), log.as_bytes().to_vec()).await,
             None => Ok(()),
         }
     };
@@ -153,7 +153,7 @@ pub(super) async fn store_outputs(
     let digest = id::short_digest(&[&json], 26);
     let key = format!("{OUTPUTS}/{}/{}/{}/{digest}.json", run.id, attempt.unit.0, attempt.number.0);
     env.store.mark_outputs(&run.id).await?;
-    env.store.put_object(&key, json.clone().into_bytes()).await?;
+    env.store.bucket.put_object(&key, json.clone().into_bytes()).await?;
     Ok((OutputStorage::Bucket(key), json))
 }
 
@@ -205,7 +205,7 @@ async fn read_some_outputs<T>(env: &Env, stored: &OutputStorage, keep: impl FnOn
         OutputStorage::Bucket(key) => key,
     };
     let broken = |reason: String| FlowError::Broken(format!("{key}: {reason}"));
-    let object = env.store.open_object(key).await?;
+    let object = env.store.bucket.open_object(key).await?;
     let object = object.ok_or_else(|| broken("it is not in the bucket".to_owned()))?;
     let _permit = env.cache.budgets.bytes.reserve(object.bytes.unwrap_or(limits::OUTPUTS)).await;
     let bytes = object.read().await?;

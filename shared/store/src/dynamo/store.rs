@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::TableClient;
 use crate::item_table::ItemTable;
-use crate::ops::{Bucket, OpenObject, StoreResult};
+use crate::ops::Bucket;
 
 /// Bytes of a plan that fit into the table. A larger plan is compressed, and stored in the bucket if it is still
 /// larger.
@@ -31,20 +31,5 @@ impl Store {
     /// Returns the table, for requests that are not operations of the store.
     pub fn table(&self) -> &Arc<dyn ItemTable> {
         &self.table.table
-    }
-
-    /// Stores an object of the bucket.
-    pub async fn put_object(&self, key: &str, bytes: Vec<u8>) -> StoreResult<()> {
-        self.bucket.put_object(key, bytes).await
-    }
-
-    /// Opens an object of the bucket without reading its bytes.
-    pub async fn open_object(&self, key: &str) -> StoreResult<Option<OpenObject>> {
-        self.bucket.open_object(key).await
-    }
-
-    /// Reads an object of the bucket.
-    pub async fn get_object(&self, key: &str) -> StoreResult<Option<Vec<u8>>> {
-        self.bucket.get_object(key).await
     }
 }

@@ -77,7 +77,7 @@ pub(super) async fn polls_delete_abandoned_batches(fixture: StoreFixture) {
         assert_eq!(fixture.pending("eu", at, &[], 9, usize::MAX).await, ["valid"]);
         assert_eq!(fixture.meter.take().requests.get("DeleteItem").copied().unwrap_or(0), deleted);
     }
-    assert_eq!(store.get_object("batches/eu/large").await.unwrap(), None);
+    assert_eq!(store.bucket.get_object("batches/eu/large").await.unwrap(), None);
 }
 
 pub(super) async fn large_batches_and_responses_are_stored_in_the_bucket(fixture: StoreFixture) {
@@ -89,16 +89,16 @@ pub(super) async fn large_batches_and_responses_are_stored_in_the_bucket(fixture
         let found = store.pending_batches("eu", NOW, &[], 9, usize::MAX).await.unwrap();
         assert_eq!(found, [batch(&id, 10, size)]);
         assert!(store.put_reply("eu", &id, &vec![8; size]).await.unwrap());
-        assert_eq!(store.get_object(&body).await.unwrap().is_some(), in_bucket, "{size}");
-        assert_eq!(store.get_object(&response).await.unwrap().is_some(), in_bucket, "{size}");
+        assert_eq!(store.bucket.get_object(&body).await.unwrap().is_some(), in_bucket, "{size}");
+        assert_eq!(store.bucket.get_object(&response).await.unwrap().is_some(), in_bucket, "{size}");
         assert_eq!(store.take_batch("eu", &id).await.unwrap(), Some(vec![8; size]));
         for key in [&body, &response] {
-            assert_eq!(store.get_object(key).await.unwrap(), None, "{key}");
+            assert_eq!(store.bucket.get_object(key).await.unwrap(), None, "{key}");
         }
     }
     // A response to an unknown batch is not stored.
     assert!(!store.put_reply("eu", "x", &vec![8; 2 * BATCH_INLINE]).await.unwrap());
-    assert_eq!(store.get_object("batches/eu/x.response").await.unwrap(), None);
+    assert_eq!(store.bucket.get_object("batches/eu/x.response").await.unwrap(), None);
 }
 
 pub(super) async fn a_batch_that_is_delivered_once_is_pending_once(fixture: StoreFixture) {

@@ -102,16 +102,16 @@ pub(super) async fn the_object_of_a_plan_is_removed_after_a_lost_response(fixtur
     store.delete_plan("a").await.unwrap();
     assert_eq!(proxy.hits(), 1);
     assert_eq!(fixture.objects_of_plans(), Vec::<String>::new());
-    store.put_object(&format!("plans/a/{object}"), vec![1]).await.unwrap();
+    store.bucket.put_object(&format!("plans/a/{object}"), vec![1]).await.unwrap();
     store.delete_plan("a").await.unwrap();
     assert_eq!(fixture.objects_of_plans(), Vec::<String>::new());
 }
 
 pub(super) async fn objects_are_replaced(fixture: StoreFixture) {
-    assert_eq!(fixture.store.get_object("a/b").await.unwrap(), None);
-    fixture.store.put_object("a/b", vec![1]).await.unwrap();
-    fixture.store.put_object("a/b", vec![2, 3]).await.unwrap();
-    assert_eq!(fixture.store.get_object("a/b").await.unwrap(), Some(vec![2, 3]));
+    assert_eq!(fixture.store.bucket.get_object("a/b").await.unwrap(), None);
+    fixture.store.bucket.put_object("a/b", vec![1]).await.unwrap();
+    fixture.store.bucket.put_object("a/b", vec![2, 3]).await.unwrap();
+    assert_eq!(fixture.store.bucket.get_object("a/b").await.unwrap(), Some(vec![2, 3]));
 }
 
 pub(super) fn plugin(name: &str, version: &str, size: usize) -> PluginItem {

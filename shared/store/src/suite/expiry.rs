@@ -101,7 +101,7 @@ pub(super) async fn a_run_is_removed_without_others(fixture: StoreFixture) {
     }
     let outputs = [&one, &other].map(|run| format!("outputs/{run}/0/1/x.json"));
     for key in &outputs {
-        fixture.store.put_object(key, vec![1]).await.unwrap();
+        fixture.store.bucket.put_object(key, vec![1]).await.unwrap();
     }
     for run in [&one, &other] {
         fixture.store.mark_outputs(run).await.unwrap();
@@ -122,8 +122,8 @@ pub(super) async fn a_run_is_removed_without_others(fixture: StoreFixture) {
     assert_eq!(fixture.store.read_all_records(&one).await.unwrap(), []);
     assert_eq!(fixture.store.read_all_records(&other).await.unwrap().len(), 60);
     assert_eq!(fixture.store.read_run(&other).await.unwrap(), before);
-    assert_eq!(fixture.store.get_object(&outputs[0]).await.unwrap(), None);
-    assert!(fixture.store.get_object(&outputs[1]).await.unwrap().is_some());
+    assert_eq!(fixture.store.bucket.get_object(&outputs[0]).await.unwrap(), None);
+    assert!(fixture.store.bucket.get_object(&outputs[1]).await.unwrap().is_some());
 }
 
 /// The objects of a run are removed with it if a record refers to objects, even in a further result. Otherwise they are
@@ -135,15 +135,15 @@ pub(super) async fn objects_of_a_run_are_removed(fixture: StoreFixture) {
     let keys = ["0/1/x.json", "0/1/y.json", "1/1/z.json"].map(|name| format!("outputs/{run}/{name}"));
     let put_objects = async |run| {
         for key in &keys {
-            fixture.store.put_object(key, vec![1]).await.unwrap();
+            fixture.store.bucket.put_object(key, vec![1]).await.unwrap();
         }
-        fixture.store.put_object(&format!("logs/{run}/0/1.log"), vec![1]).await.unwrap();
+        fixture.store.bucket.put_object(&format!("logs/{run}/0/1.log"), vec![1]).await.unwrap();
     };
     let remaining = async |run| {
-        let log = fixture.store.get_object(&format!("logs/{run}/0/1.log")).await.unwrap();
+        let log = fixture.store.bucket.get_object(&format!("logs/{run}/0/1.log")).await.unwrap();
         let mut remaining = usize::from(log.is_some());
         for key in &keys {
-            remaining += usize::from(fixture.store.get_object(key).await.unwrap().is_some());
+            remaining += usize::from(fixture.store.bucket.get_object(key).await.unwrap().is_some());
         }
         remaining
     };

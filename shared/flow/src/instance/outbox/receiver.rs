@@ -411,7 +411,7 @@ async fn facts(env: &Env, notice: &PhaseNotice, target: &TargetFacts) -> FlowRes
     {
         facts.unit = run.unit(first.unit).map(|unit| unit.key.clone()).unwrap_or_default();
         facts.reason = first.reason.message.clone();
-        if let Some(log) = env.store.get_object(&records::log_key(&run, first.unit, first.attempt)).await? {
+        if let Some(log) = env.store.bucket.get_object(&records::log_key(&run, first.unit, first.attempt)).await? {
             facts.log = records::tail(&String::from_utf8_lossy(&log), MAX_LOG).to_owned();
         }
     }

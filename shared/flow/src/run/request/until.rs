@@ -292,7 +292,7 @@ async fn store_response(
     let digest = id::short_digest(&[&sealed], 26);
     let key = format!("{OUTPUTS}/{}/{}/{}/{digest}.sealed", run.id, attempt.unit.0, attempt.number.0);
     env.store.mark_outputs(&run.id).await?;
-    env.store.put_object(&key, sealed.into_bytes()).await?;
+    env.store.bucket.put_object(&key, sealed.into_bytes()).await?;
     Ok(StoredText::Bucket(key))
 }
 
@@ -307,7 +307,7 @@ async fn read_response(
     let sealed = match &wait.response {
         StoredText::Inline(sealed) => sealed.clone(),
         StoredText::Bucket(key) => {
-            let object = env.store.open_object(key).await?;
+            let object = env.store.bucket.open_object(key).await?;
             let object = object.ok_or_else(|| FlowError::Broken(format!("{key}: it is not in the bucket")))?;
             let _permit = env.cache.budgets.bytes.reserve(object.bytes.unwrap_or(limits::RESPONSE_BODY)).await;
             String::from_utf8_lossy(&object.read().await?).into_owned()
