@@ -12,12 +12,11 @@ use ebb_protocol::id::{EventRef, RunId, instance_key};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::TargetHead;
 
-use super::KIND;
 use super::ledger::{Ledger, LedgerState};
 use super::platform::EVENT;
-use super::senders::SenderRecord;
 use super::simulator::{MAX_SKEW_MS, Simulation};
 use super::table_state::TableState;
+use super::{KIND, senders};
 
 /// The sender of the instances of the platform and of the API.
 pub(super) const DIRECT: &str = "direct";
@@ -303,9 +302,7 @@ pub(super) fn settled(simulation: &Simulation) {
             wrong.push(format!("{uid} has the routing key {present:?}, and {keyed:?} was accepted"));
         }
     }
-    for record in SenderRecord::all(simulation) {
-        wrong.extend(record.check(&state, &ledger));
-    }
+    wrong.extend(state.desired.values().filter_map(|record| senders::check(record, &state, &ledger)));
     wrong.into_iter().for_each(|what| simulation.ledger.report_violation(what));
 }
 

@@ -13,7 +13,6 @@ use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
 use super::ledger::{LedgerState, SimActivity};
 use super::owners::{self, AcceptedDocument, CALLERS, DIRECT, InstanceEntry, PERSON, RequestedDeletion, is_present};
 use super::platform::{KIND, PlatformSender};
-use super::simulator::Simulation;
 use super::table_state::TableState;
 use super::{SimRandom, TargetScenario};
 
@@ -264,81 +263,61 @@ impl PlatformSender {
     }
 }
 
-/// The recorded state of a target or instance by a source, with the events that decide it.
-pub(super) struct SenderRecord {
-    record: DesiredTarget,
-    events: Vec<SentEvent>,
-}
-
-impl SenderRecord {
-    pub(super) fn all(simulation: &Simulation) -> Vec<Self> {
-        let sent = simulation.ledger.state().sent.clone();
-        let records: Vec<_> = simulation.table.state().desired.values().cloned().collect();
-        let of = |record: DesiredTarget| {
-            let is_of = |sent: &&SentEvent| sent.event.key == record.key;
-            Self { events: sent.iter().filter(is_of).cloned().collect(), record }
-        };
-        records.into_iter().map(of).collect()
+/// The newest event of a recorded state was applied, or it is listed as rejected.
+pub(super) fn check(record: &DesiredTarget, state: &TableState, ledger: &LedgerState) -> Option<String> {
+    let DesiredTarget { key, delivery, .. } = record;
+    let events: Vec<&SentEvent> = ledger.sent.iter().filter(|sent| sent.event.key == *key).collect();
+    let source = &key.source;
+    // An instance ends once, so its deletion is the last event.
+    let order = |event: &TargetEvent| {
+        let is_delete = event.document.is_none();
+        let is_end = key.uid.is_some() && is_delete;
+        (is_end, event.time.filter(|_| !is_end), is_delete)
+    };
+    let is_timed = events.iter().all(|sent| sent.event.time.is_some());
+    let newest = events.iter().map(|sent| order(&sent.event)).max();
+    let decided: Vec<&SentEvent> = events.iter().copied().filter(|sent| sent.identity() == record.identity()).collect();
+    if is_timed && !decided.iter().any(|sent| Some(order(&sent.event)) == newest) {
+        return Some(format!("{delivery} of {source} decides {key:?}, and {newest:?} is newer"));
     }
-
-    /// The newest event was applied, or it is listed as rejected.
-    pub(super) fn check(&self, state: &TableState, ledger: &LedgerState) -> Option<String> {
-        let DesiredTarget { key, delivery, .. } = &self.record;
-        let source = &key.source;
-        // An instance ends once, so its deletion is the last event.
-        let order = |event: &TargetEvent| {
-            let is_delete = event.document.is_none();
-            let is_end = key.uid.is_some() && is_delete;
-            (is_end, event.time.filter(|_| !is_end), is_delete)
-        };
-        let is_timed = self.events.iter().all(|sent| sent.event.time.is_some());
-        let newest = self.events.iter().map(|sent| order(&sent.event)).max();
-        let decides = |sent: &&SentEvent| sent.identity() == self.record.identity();
-        let decided: Vec<&SentEvent> = self.events.iter().filter(decides).collect();
-        if is_timed && !decided.iter().any(|sent| Some(order(&sent.event)) == newest) {
-            return Some(format!("{delivery} of {source} decides {key:?}, and {newest:?} is newer"));
-        }
-        let Some(result) = &self.record.result else {
-            return Some(format!("{delivery} of {source} was accepted and is not applied"));
-        };
-        let of_name = || ledger.instances.iter().filter(|(_, entry)| entry.name == key.name);
-        if result.result == SourceResult::Rejected {
-            let at = self.record.result_time.unwrap_or_default().0;
-            // The platform has ended the instance before it began.
-            let is_ended =
-                ledger.deletions.iter().any(|one| one.by == DIRECT && one.uid.is_some() && one.uid == key.uid);
-            let is_taken = is_ended || of_name().any(|(_, entry)| entry.sender != *source && entry.is_of(at));
-            let is_refused = is_taken || ledger.strict_policies > 0;
-            return (!is_refused).then(|| format!("{delivery} of {source} is rejected, and {key:?} is free"));
-        }
-        let target = state.targets.get(&key.name);
-        let is_own = |(uid, entry): &(&String, &InstanceEntry)| {
-            let is_named = key.uid.as_ref().is_none_or(|of| of == *uid);
-            is_named && entry.sender == *source && target.is_some_and(|target| is_present(target, uid))
-        };
-        let own: Vec<(&String, &InstanceEntry)> = of_name().filter(is_own).collect();
-        if self.record.is_delete {
-            return own.first().map(|(uid, _)| format!("{uid} lives, and {delivery} of {source} has deleted it"));
-        }
-        let is_newest = |entry: &InstanceEntry| decided.iter().any(|sent| sent.revision == entry.revision);
-        if let Some((uid, entry)) = own.iter().find(|(_, entry)| !is_newest(entry)) {
-            return Some(format!("{uid} has revision {}, and {delivery} of {source} decides", entry.revision));
-        }
-        // Its instance has ended, and no event names it, so a person has deleted it since.
-        let deleted = ledger.deleted.get(&key.name).copied();
-        let sent = decided.iter().map(|sent| sent.at).min();
-        let is_ended = || {
-            let is_over = result.uid.as_ref().is_some_and(|uid| is_over(state, key, uid));
-            is_over && (key.uid.is_some() || deleted >= sent)
-        };
-        // Another instance has the name or waits for it. Another sender may have given it the same UID since.
-        let is_own = |uid: &String| ledger.instances.get(uid).is_none_or(|entry| entry.sender == *source);
-        let is_other =
-            |target: &TargetHead| result.uid.as_ref().is_none_or(|uid| !is_present(target, uid) || !is_own(uid));
-        let waits = result.result == SourceResult::Accepted && target.is_some_and(is_other);
-        (own.is_empty() && !waits && !is_ended())
-            .then(|| format!("{delivery} of {source} is {:?}, and its target {key:?} does not exist", result.result))
+    let Some(result) = &record.result else {
+        return Some(format!("{delivery} of {source} was accepted and is not applied"));
+    };
+    let of_name = || ledger.instances.iter().filter(|(_, entry)| entry.name == key.name);
+    if result.result == SourceResult::Rejected {
+        let at = record.result_time.unwrap_or_default().0;
+        // The platform has ended the instance before it began.
+        let is_ended = ledger.deletions.iter().any(|one| one.by == DIRECT && one.uid.is_some() && one.uid == key.uid);
+        let is_taken = is_ended || of_name().any(|(_, entry)| entry.sender != *source && entry.is_of(at));
+        let is_refused = is_taken || ledger.strict_policies > 0;
+        return (!is_refused).then(|| format!("{delivery} of {source} is rejected, and {key:?} is free"));
     }
+    let target = state.targets.get(&key.name);
+    let is_own = |(uid, entry): &(&String, &InstanceEntry)| {
+        let is_named = key.uid.as_ref().is_none_or(|of| of == *uid);
+        is_named && entry.sender == *source && target.is_some_and(|target| is_present(target, uid))
+    };
+    let own: Vec<(&String, &InstanceEntry)> = of_name().filter(is_own).collect();
+    if record.is_delete {
+        return own.first().map(|(uid, _)| format!("{uid} lives, and {delivery} of {source} has deleted it"));
+    }
+    let is_newest = |entry: &InstanceEntry| decided.iter().any(|sent| sent.revision == entry.revision);
+    if let Some((uid, entry)) = own.iter().find(|(_, entry)| !is_newest(entry)) {
+        return Some(format!("{uid} has revision {}, and {delivery} of {source} decides", entry.revision));
+    }
+    // Its instance has ended, and no event names it, so a person has deleted it since.
+    let deleted = ledger.deleted.get(&key.name).copied();
+    let sent = decided.iter().map(|sent| sent.at).min();
+    let is_ended = || {
+        let is_over = result.uid.as_ref().is_some_and(|uid| is_over(state, key, uid));
+        is_over && (key.uid.is_some() || deleted >= sent)
+    };
+    // Another instance has the name or waits for it. Another sender may have given it the same UID since.
+    let is_own = |uid: &String| ledger.instances.get(uid).is_none_or(|entry| entry.sender == *source);
+    let is_other = |target: &TargetHead| result.uid.as_ref().is_none_or(|uid| !is_present(target, uid) || !is_own(uid));
+    let waits = result.result == SourceResult::Accepted && target.is_some_and(is_other);
+    (own.is_empty() && !waits && !is_ended())
+        .then(|| format!("{delivery} of {source} is {:?}, and its target {key:?} does not exist", result.result))
 }
 
 /// Returns true if an instance has begun and ended.
