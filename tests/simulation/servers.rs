@@ -18,11 +18,8 @@ use super::registry::UnitEffect;
 use super::runtime::lock;
 use super::{FaultKind, SimTask};
 
-#[derive(Clone)]
-enum ServerAttempt {
-    Running(usize),
-    Ended(SimOutputs, usize),
-}
+/// The number of an attempt, and its result after its end.
+type ServerAttempt = (usize, Option<SimOutputs>);
 
 /// The servers of webhook units. They identify an attempt by its `webhook-id` and execute it once.
 pub(super) struct SimServers {
@@ -76,7 +73,7 @@ impl SimServers {
 
     async fn end_of(&self, id: &str, until: u64) -> Option<SimOutputs> {
         loop {
-            if let Some(ServerAttempt::Ended(ended, _)) = self.attempt(id) {
+            if let Some((_, Some(ended))) = self.attempt(id) {
                 return Some(ended);
             }
             if self.executor.runtime.elapsed() >= until {
@@ -100,13 +97,13 @@ impl SimServers {
         let reports = unit.action == UnitAction::Later && !forgets;
         let running = self.executor.begin(&unit, run, attempt, AttemptReceiver::Server, reports, reads);
         let number = running.number();
-        lock(&self.attempts).insert(id.to_owned(), ServerAttempt::Running(number));
+        lock(&self.attempts).insert(id.to_owned(), (number, None));
         let (work, attempts, id) = (Arc::clone(&self.executor), Arc::clone(&self.attempts), id.to_owned());
         let token = header(request, CALLBACK_TOKEN);
         let task = self.executor.runtime.spawn(async move {
             let _active = SimActivity::new(&work.ledger);
             let ended = work.execute(running).await;
-            lock(&attempts).insert(id, ServerAttempt::Ended(ended.clone(), number));
+            lock(&attempts).insert(id, (number, Some(ended.clone())));
             if reports {
                 Arc::clone(&work).call_back(token.clone(), callback_of(&ended)).await;
                 let makes = unit.effect != UnitEffect::Nothing && !unit.plan.outputs.is_empty();
@@ -121,7 +118,7 @@ impl SimServers {
     /// Returns the number of the requested attempt. Starts a new attempt and returns its task, too.
     fn find_or_begin(&self, request: &HttpRequest) -> CallResult<(usize, Option<SimTask<()>>)> {
         let id = header(request, WEBHOOK_ID);
-        if let Some(ServerAttempt::Running(number) | ServerAttempt::Ended(_, number)) = self.attempt(&id) {
+        if let Some((number, _)) = self.attempt(&id) {
             self.executor.ledger.state().attempts[number].requests += 1;
             return Ok((number, None));
         }
@@ -149,7 +146,7 @@ impl SimServers {
         let runtime = &self.executor.runtime;
         let timeout = u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX);
         let response = match (UnitAction::of_url(&request.url), self.attempt(&id)) {
-            (_, Some(ServerAttempt::Ended(ended, _))) => response_of(&ended),
+            (_, Some((_, Some(ended)))) => response_of(&ended),
             (UnitAction::Later, _) => HttpResponse::new(202, ""),
             (UnitAction::Again, _) => retry_after(202, 2),
             (UnitAction::Once | UnitAction::Pod | UnitAction::Plugin | UnitAction::Provider, _) => {
