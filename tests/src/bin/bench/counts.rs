@@ -12,7 +12,6 @@ use ebb_egress::HttpResponse;
 use ebb_engine::TargetPhase;
 use ebb_flow::telemetry::Telemetry;
 use ebb_protocol::cloudevents::LifecycleType;
-use ebb_store::suite::TableUsage;
 use ebb_tests::platform::sandbox;
 use serde::Serialize;
 use serde_json::json;
@@ -59,7 +58,7 @@ pub(crate) async fn measured(arguments: &CountsArgs) -> anyhow::Result<Vec<Strin
             for &shape in shapes {
                 for &units in &arguments.sizes {
                     let case = CountCase { graph: RunGraph { shape, units, outputs }, answers };
-                    let row = CountRow { case, cost: Box::pin(run(case)).await? };
+                    let row = Box::pin(run(case)).await?;
                     eprintln!("{}: done", row.name());
                     rows.push(row);
                 }
@@ -87,18 +86,11 @@ struct CountCase {
     answers: ResultDelivery,
 }
 
-/// The cost of one run.
-struct RunCost {
-    figures: TableUsage,
-    messages: usize,
-    webhooks: usize,
-}
-
 /// Runs a case.
 ///
 /// # Errors
 /// If the target does not become ready.
-async fn run(case: CountCase) -> anyhow::Result<RunCost> {
+async fn run(case: CountCase) -> anyhow::Result<CountRow> {
     let outputs = match case.graph.outputs {
         UnitOutputs::Kept => json!({"id": "made-by-a-unit"}),
         UnitOutputs::Nothing => json!({}),
@@ -124,5 +116,5 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
         result: json!({"status": "succeeded", "outputs": outputs}).to_string(),
     };
     let messages = Box::pin(stack.live(&functions, &part)).await?.messages;
-    Ok(RunCost { figures: stack.stored.meter.take(), messages, webhooks: stack.unit_requests() })
+    Ok(CountRow { case, figures: stack.stored.meter.take(), messages, webhooks: stack.unit_requests() })
 }

@@ -1,9 +1,10 @@
 //! The cost of a run, its documented limits, and the table of both.
 
 use comfy_table::{CellAlignment, Table, presets};
+use ebb_store::suite::TableUsage;
 use serde::Serialize;
 
-use super::{CountCase, ResultDelivery, RunCost};
+use super::{CountCase, ResultDelivery};
 use crate::shapes::{RunGraph, RunShape, UnitOutputs};
 
 /// Writes of a completion: one, or two with outputs.
@@ -47,18 +48,20 @@ const PAGE: u64 = 1000;
 /// A case and its cost.
 pub(crate) struct CountRow {
     pub(super) case: CountCase,
-    pub(super) cost: RunCost,
+    pub(super) figures: TableUsage,
+    pub(super) messages: usize,
+    pub(super) webhooks: usize,
 }
 
 const READS: [&str; 3] = ["GetItem", "Query", "BatchGetItem"];
 
 impl CountRow {
     fn requests(&self) -> u64 {
-        self.cost.figures.requests.values().sum()
+        self.figures.requests.values().sum()
     }
 
     fn reads(&self) -> u64 {
-        READS.iter().filter_map(|operation| self.cost.figures.requests.get(operation)).sum()
+        READS.iter().filter_map(|operation| self.figures.requests.get(operation)).sum()
     }
 
     fn writes(&self) -> u64 {
@@ -89,13 +92,13 @@ impl CountRow {
             ResultDelivery::AtOnce if invocations == 1 => OWN_READS,
             _ => several_reads + queries,
         };
-        let figures = &self.cost.figures;
+        let figures = &self.figures;
         let bounds = [
             ("write units", figures.write_units.ceil() as u64, of_units + of_heads + RUN_UNITS + object + passes),
             ("writes", self.writes(), of_units + RUN_WRITES + object + passes),
             ("reads", self.reads(), most_reads),
             ("bytes of the largest head", figures.largest_head as u64, head_bytes(units)),
-            ("webhooks", self.cost.webhooks as u64, units),
+            ("webhooks", self.webhooks as u64, units),
         ];
         let named = self.name();
         let broken = bounds.iter().filter(|(_, is, most)| is > most);
@@ -109,7 +112,7 @@ impl CountRow {
 
     fn columns(&self) -> [(&'static str, String); 11] {
         let CountCase { graph: RunGraph { shape, units, outputs }, answers } = self.case;
-        let figures = &self.cost.figures;
+        let figures = &self.figures;
         [
             ("shape", word(shape)),
             ("units", units.to_string()),
@@ -121,7 +124,7 @@ impl CountRow {
             ("write units", figures.write_units.to_string()),
             ("per unit", format!("{:.3}", figures.write_units / units as f64)),
             ("head bytes", figures.largest_head.to_string()),
-            ("messages", self.cost.messages.to_string()),
+            ("messages", self.messages.to_string()),
         ]
     }
 }
