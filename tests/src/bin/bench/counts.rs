@@ -103,10 +103,10 @@ async fn run(case: CountCase) -> anyhow::Result<CountRow> {
     let env = Arc::new(stack.env(stack.servers(reply), Some("https://platform.test".to_owned())));
     let (receive, complete, sweep) = (env.clone(), env.clone(), env.clone());
     let functions = VirtualFunctions { receive, complete, sweep, telemetry: Telemetry::default() };
-    stack.stored.publish(&case.graph.plugin(PLUGIN, "https://units.test/work"), env.now()).await?;
+    stack.publish(&case.graph.plugin(PLUGIN, "https://units.test/work")).await?;
     // A function instance reads the subscriptions once a minute, whatever the number of runs.
     ebb_flow::instance::outbox::rules(&env).await?;
-    stack.stored.meter.take();
+    stack.meter.take();
     let part = LifePart {
         event_type: LifecycleType::Created,
         event: sandbox(NAME, UID, RESOURCES),
@@ -116,5 +116,5 @@ async fn run(case: CountCase) -> anyhow::Result<CountRow> {
         result: json!({"status": "succeeded", "outputs": outputs}).to_string(),
     };
     let messages = Box::pin(stack.live(&functions, &part)).await?.messages;
-    Ok(CountRow { case, figures: stack.stored.meter.take(), messages, webhooks: stack.unit_requests() })
+    Ok(CountRow { case, figures: stack.meter.take(), messages, webhooks: stack.unit_requests() })
 }

@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod counts;
-mod measured_store;
 mod peers;
 mod polling;
 mod prices;

@@ -64,8 +64,8 @@ struct WaitCost {
 
 async fn wait(duration: u64) -> anyhow::Result<WaitCost> {
     let stack = VirtualStack::new()?;
-    let VirtualStack { stored, clock, messages, .. } = &stack;
-    stored.publish(PLUGIN, clock.now()).await?;
+    let VirtualStack { store, meter, clock, messages, .. } = &stack;
+    stack.publish(PLUGIN).await?;
     let questions = Arc::new(AtomicU64::new(0));
     let (time, asked) = (clock.clone(), Arc::clone(&questions));
     // The provider is ready after `duration`.
@@ -85,10 +85,10 @@ async fn wait(duration: u64) -> anyhow::Result<WaitCost> {
     };
     let env = stack.env(Arc::new(provider), None);
     let created = created(NAME);
-    let work = ebb_flow::lifecycle::receive(&env, stored.store.as_ref(), (LifecycleType::Created, "bench"), &created);
+    let work = ebb_flow::lifecycle::receive(&env, store, (LifecycleType::Created, "bench"), &created);
     Box::pin(work).await.map_err(|error| anyhow::anyhow!("the sandbox is rejected: {error:?}"))?;
     let mut cost = WaitCost::default();
-    stored.meter.take();
+    meter.take();
     let end = START + duration + HOUR;
     loop {
         let target = stack.target(NAME).await?;
@@ -107,7 +107,7 @@ async fn wait(duration: u64) -> anyhow::Result<WaitCost> {
         }
     }
     ensure!(clock.now().0 >= START + duration, "the target is ready before its provider");
-    let figures = stored.meter.take();
+    let figures = meter.take();
     cost.questions = questions.load(Ordering::Relaxed);
     cost.write_units = figures.write_units + figures.refused_write_units as f64;
     cost.reads =

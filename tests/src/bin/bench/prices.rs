@@ -13,11 +13,11 @@ use ebb_lambda::EmfSink;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_store::item_table::ItemKey;
+use ebb_store::suite::Meter;
 use ebb_store::{ItemTable as _, TableSpec};
 use ebb_tests::log_buffer::LogBuffer;
 use serde_json::{Value, json};
 
-use crate::measured_store::MeasuredStore;
 use crate::shapes::{MIN_UNITS, RunGraph, RunShape, UnitOutputs};
 use crate::virtual_stack::{HOUR, LifePart, VirtualFunctions, VirtualStack, created};
 
@@ -120,7 +120,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
     ebb_lambda::log_to(&filter, move || printed.clone());
     let telemetry = Telemetry::default().with_metrics(EmfSink::new("Ebb/ebb", Box::new(lines.clone())));
     let stack = VirtualStack::new()?;
-    let VirtualStack { stored, clock, .. } = &stack;
+    let VirtualStack { table, meter, clock, .. } = &stack;
     let servers = stack.servers(HttpResponse::new(202, ""));
     // Each function has its own cache.
     let env = || {
@@ -137,8 +137,8 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
         let webhook = format!("{{url: \"https://units.test\", body: {body}}}");
         plugin += &format!("  d{unit}: {{undoes: u{unit}, webhook: {webhook}}}\n");
     }
-    stored.publish(&plugin, clock.now()).await?;
-    requests(stored);
+    stack.publish(&plugin).await?;
+    requests(meter);
 
     let created = created(NAME);
     let deleted = LifecycleData { document: None, ..created.clone() };
@@ -168,11 +168,11 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
         ("sqs", 3.0 * received_messages),
         ("logs", bytes),
     ];
-    amounts.extend(requests(stored));
+    amounts.extend(requests(meter));
     clock.advance(retention);
     // DynamoDB removes items with a time to live.
-    for item in stored.table.scan()?.iter().filter(|item| item.contains_key(TableSpec::TTL)) {
-        stored.table.delete_batch(ItemKey::of(item).into_iter().collect()).await?;
+    for item in table.scan()?.iter().filter(|item| item.contains_key(TableSpec::TTL)) {
+        table.delete_batch(ItemKey::of(item).into_iter().collect()).await?;
     }
     let mut removed = 0;
     for _ in 0..2 {
@@ -181,13 +181,13 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
         clock.advance(functions.sweep.settings.removal_notice().0);
     }
     ensure!(removed == 1, "{removed} instances are removed after their retention");
-    amounts.extend(requests(stored));
+    amounts.extend(requests(meter));
     Ok(amounts)
 }
 
 /// Returns the requests to the table and the bucket since the last call.
-fn requests(stored: &MeasuredStore) -> [(&'static str, f64); 4] {
-    let mut figures = stored.meter.take();
+fn requests(meter: &Meter) -> [(&'static str, f64); 4] {
+    let mut figures = meter.take();
     let gets = figures.objects.remove("GetObject").unwrap_or_default();
     // Deletions are free.
     figures.objects.retain(|name, _| name.contains("Object") && !name.starts_with("Delete"));

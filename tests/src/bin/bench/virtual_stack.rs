@@ -1,4 +1,4 @@
-//! A measured store, a queue and the servers of units in virtual time, and the life of one sandbox.
+//! A counted table and bucket, a queue and the servers of units in virtual time, and the life of one sandbox.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,17 +8,18 @@ use ebb_egress::{CallResult, HttpCall, HttpRequest, HttpResponse};
 use ebb_engine::{Millis, TargetPhase};
 use ebb_flow::Env;
 use ebb_flow::advance::callback::{self, CallbackOutcome};
+use ebb_flow::ports::Clock as _;
 use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
+use ebb_local::embedded::EmbeddedTable;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::unit::CALLBACK_TOKEN;
-use ebb_store::TargetHead;
+use ebb_store::suite::Meter;
+use ebb_store::{MemoryTable, Store, TargetHead};
 use ebb_tests::simulation::{KIND, SimRandom, header, lock};
 use ebb_tests::virtual_clock::{ManualClock, ManualQueue};
 use ebb_tests::{fakes, platform};
-
-use crate::measured_store::MeasuredStore;
 
 /// 22 November 2026, in milliseconds since 1970.
 pub(crate) const START: u64 = 1_795_305_600_000;
@@ -30,7 +31,13 @@ const MAX_STEPS: usize = 10_000;
 
 /// The state that the functions share, and the servers of units.
 pub(crate) struct VirtualStack {
-    pub(crate) stored: MeasuredStore,
+    pub(crate) table: Arc<EmbeddedTable>,
+    /// The table and a bucket.
+    pub(crate) store: Arc<Store>,
+    /// Counts the requests to `store`.
+    pub(crate) meter: Arc<Meter>,
+    /// As `store`, but its requests are not counted.
+    unmetered: Store,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) messages: Arc<ManualQueue>,
     /// The callback tokens of requests that were answered 202.
@@ -71,8 +78,17 @@ impl VirtualStack {
     pub(crate) fn new() -> anyhow::Result<Self> {
         let clock = Arc::new(ManualClock::at(START));
         let messages = Arc::new(ManualQueue::new(clock.clone()));
+        let (table, meter) = (Arc::new(EmbeddedTable::temporary()?), Arc::<Meter>::default());
+        let unmetered = Store::new(table.clone(), Arc::new(MemoryTable::default()));
+        let store = Arc::new(unmetered.observed(meter.clone()));
         let (pending, unit_requests) = (Arc::default(), Arc::default());
-        Ok(Self { stored: MeasuredStore::new()?, clock, messages, pending, unit_requests })
+        Ok(Self { table, store, meter, unmetered, clock, messages, pending, unit_requests })
+    }
+
+    /// Publishes a plugin. Its requests are not counted.
+    pub(crate) async fn publish(&self, plugin: &str) -> anyhow::Result<()> {
+        let published = ebb_api::queries::plugins::publish(&self.unmetered, plugin, self.clock.now(), |_| Ok(())).await;
+        published.map(drop).map_err(|error| anyhow!("the plugin is not published: {error:?}"))
     }
 
     /// Returns servers that answer each request of a unit with `reply`, and accept notifications.
@@ -99,18 +115,18 @@ impl VirtualStack {
     /// Returns the environment of a function with an empty cache. `server` receives its requests.
     pub(crate) fn env(&self, server: Arc<dyn HttpCall>, platform: Option<String>) -> Env {
         let settings = fakes::settings("https://ebb.test", platform, Millis(60_000));
-        let env = fakes::env(self.stored.store.clone(), server, self.messages.clone(), settings);
+        let env = fakes::env(self.store.clone(), server, self.messages.clone(), settings);
         Env { clock: self.clock.clone(), random: Arc::new(SimRandom::new(1)), ..env }
     }
 
     /// Returns a sandbox, which must exist. The request is not counted.
     pub(crate) async fn target(&self, name: &str) -> anyhow::Result<TargetHead> {
-        self.stored.unmetered.read_target(TargetKey::new(KIND, name)).await?.context("the target does not exist")
+        self.unmetered.read_target(TargetKey::new(KIND, name)).await?.context("the target does not exist")
     }
 
     /// Runs a sweep, which must not fail for any item. Its queries of the index are not counted.
     pub(crate) async fn sweep(&self, env: &Env) -> anyhow::Result<()> {
-        let swept = Box::pin(ebb_flow::sweep::sweep(env, self.stored.unmetered.as_ref())).await?;
+        let swept = Box::pin(ebb_flow::sweep::sweep(env, &self.unmetered)).await?;
         ensure!(swept.failed == 0, "{} of {} items failed", swept.failed, swept.processed);
         Ok(())
     }
@@ -124,7 +140,7 @@ impl VirtualStack {
         let VirtualFunctions { receive, complete, sweep, telemetry } = functions;
         let LifePart { event_type, event, phase, work, linger, result } = part;
         let origin = || InvocationOrigin { request_id: UID.to_owned(), received: None };
-        let received = ebb_flow::lifecycle::receive(receive, self.stored.store.as_ref(), (*event_type, "bench"), event);
+        let received = ebb_flow::lifecycle::receive(receive, self.store.as_ref(), (*event_type, "bench"), event);
         let response = telemetry.invoke(FunctionKind::Receive, origin(), Box::pin(received)).await;
         response.map_err(|error| anyhow!("the sandbox is rejected: {error:?}"))?;
         let mut following = FollowingInvocations::default();
