@@ -6,12 +6,14 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use clap::ValueEnum;
+
 use super::SimRandom;
 
 macro_rules! faults {
-    ($($(#[$doc:meta])* $kind:ident = $name:literal, $weight:literal $(, $harmless:ident)?;)*) => {
+    ($($(#[$doc:meta])* $kind:ident = $weight:literal $(, $harmless:ident)?;)*) => {
         /// A kind of fault.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum)]
         pub enum FaultKind { $($(#[$doc])* $kind,)* }
 
         impl FaultKind {
@@ -21,11 +23,6 @@ macro_rules! faults {
 
             const fn harmless(self) -> Self {
                 self
-            }
-
-            /// Returns the name on the command line.
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$kind => $name,)* }
             }
 
             /// Returns how often it happens in a simulation in which it happens often: of a thousand injection points.
@@ -38,145 +35,146 @@ macro_rules! faults {
 
 faults! {
     /// The invocation dies before a write of the table or the bucket.
-    DeathBeforeWrite = "death-before-write", 40, harmless;
-    DeathAfterWrite = "death-after-write", 40, harmless;
-    DeathBeforeRead = "death-before-read", 20, harmless;
+    DeathBeforeWrite = 40, harmless;
+    DeathAfterWrite = 40, harmless;
+    DeathBeforeRead = 20, harmless;
     /// The invocation dies before a request to a relay, a server, the platform or the queue.
-    DeathBeforeCall = "death-before-call", 60, harmless;
+    DeathBeforeCall = 60, harmless;
     /// The invocation dies after such a request has arrived.
-    DeathAfterCall = "death-after-call", 60, harmless;
+    DeathAfterCall = 60, harmless;
     /// A write fails and can be repeated.
-    WriteFails = "write-fails", 40, harmless;
+    WriteFails = 40, harmless;
     /// A write is made, and its response is lost.
-    WriteAnswerLost = "write-answer-lost", 40, harmless;
+    WriteAnswerLost = 40, harmless;
     /// A write is made, its response is lost, and the client repeats it.
-    WrittenTwice = "written-twice", 60, harmless;
+    WrittenTwice = 60, harmless;
     /// A read fails and can be repeated.
-    ReadFails = "read-fails", 20, harmless;
+    ReadFails = 20, harmless;
     /// An operation of the table takes up to ten seconds.
-    SlowOperation = "slow-operation", 25;
+    SlowOperation = 25;
     /// The index of due items is as it was at the query before.
-    IndexLags = "index-lags", 500;
+    IndexLags = 500;
     /// The schedule leaves out a sweep.
-    SweepMissed = "sweep-missed", 400;
+    SweepMissed = 400;
     /// A message of the queue is never delivered.
-    MessageLost = "message-lost", 300, harmless;
-    MessageDuplicated = "message-duplicated", 300, harmless;
+    MessageLost = 300, harmless;
+    MessageDuplicated = 300, harmless;
     /// A message is delivered up to ten minutes late.
-    MessageLate = "message-late", 200, harmless;
+    MessageLate = 200, harmless;
     /// A callback does not arrive; it is sent again.
-    CallbackLost = "callback-lost", 200, harmless;
+    CallbackLost = 200, harmless;
     /// The response to a callback is lost; the callback is sent again.
-    CallbackAnswerLost = "callback-answer-lost", 200, harmless;
+    CallbackAnswerLost = 200, harmless;
     /// A callback is sent once more, up to ten minutes later.
-    CallbackDuplicated = "callback-duplicated", 200, harmless;
+    CallbackDuplicated = 200, harmless;
     /// A callback is first sent up to two minutes late.
-    CallbackLate = "callback-late", 100, harmless;
+    CallbackLate = 100, harmless;
     /// The server of a webhook unit never calls back.
-    CallbackForgotten = "callback-forgotten", 60;
+    CallbackForgotten = 60;
     /// A lifecycle webhook does not arrive; it is sent again.
-    EventLost = "event-lost", 200, harmless;
+    EventLost = 200, harmless;
     /// The response to a lifecycle webhook is lost; the webhook is sent again.
-    EventAnswerLost = "event-answer-lost", 200, harmless;
+    EventAnswerLost = 200, harmless;
     /// A lifecycle webhook is sent once more, up to five minutes later.
-    EventDuplicated = "event-duplicated", 300, harmless;
+    EventDuplicated = 300, harmless;
     /// A lifecycle webhook is first sent up to half a minute late, so that events overtake each other.
-    EventLate = "event-late", 200;
+    EventLate = 200;
     /// A relay is unreachable for one request.
-    RelayAway = "relay-away", 150, harmless;
+    RelayAway = 150, harmless;
     /// A relay is unreachable for up to five minutes.
-    RelayAwayLong = "relay-away-long", 15;
+    RelayAwayLong = 15;
     /// The response of a relay is lost.
-    RelayAnswerLost = "relay-answer-lost", 100, harmless;
+    RelayAnswerLost = 100, harmless;
     /// A request to start work reaches the relay once more, up to 20 seconds later.
-    RelayRequestDuplicated = "relay-request-duplicated", 100, harmless;
+    RelayRequestDuplicated = 100, harmless;
     /// A relay reports a policy that refuses every object.
-    PolicyStrict = "policy-strict", 700;
+    PolicyStrict = 700;
     /// The pod of a unit vanishes.
-    PodLost = "pod-lost", 60;
+    PodLost = 60;
     /// A request to a webhook unit's server does not arrive.
-    RequestLost = "request-lost", 80;
+    RequestLost = 80;
     /// The response of the server is lost.
-    ResponseLost = "response-lost", 60;
+    ResponseLost = 60;
     /// The server responds that it is busy, and for how long.
-    ServerBusy = "server-busy", 80;
+    ServerBusy = 80;
     /// An attempt of a unit fails.
-    AttemptFails = "attempt-fails", 150;
+    AttemptFails = 150;
     /// An attempt of a unit never ends.
-    AttemptHangs = "attempt-hangs", 25;
+    AttemptHangs = 25;
     /// A setup unit fails until an operator repairs it.
-    SetupBroken = "setup-broken", 30;
+    SetupBroken = 30;
     /// A teardown unit fails until an operator repairs it.
-    UndoBroken = "undo-broken", 30;
+    UndoBroken = 30;
     /// The platform refuses a notification once.
-    PlatformRefuses = "platform-refuses", 200, harmless;
+    PlatformRefuses = 200, harmless;
     /// The platform refuses everything for up to five minutes.
-    PlatformAway = "platform-away", 40;
+    PlatformAway = 40;
     /// The platform does not respond, and gets no notification.
-    PlatformHangs = "platform-hangs", 40;
+    PlatformHangs = 40;
     /// The response of the platform to a notification is lost.
-    PlatformAnswerLost = "platform-answer-lost", 150, harmless;
+    PlatformAnswerLost = 150, harmless;
     /// An invocation runs in a function instance with an empty cache.
-    ColdStart = "cold-start", 1000;
+    ColdStart = 1000;
     /// The clock of a function instance is up to a minute off.
-    ClockOff = "clock-off", 500;
+    ClockOff = 500;
     /// The server of a webhook unit reports many different results of one attempt.
-    ResultsFlooded = "results-flooded", 60;
+    ResultsFlooded = 60;
     /// A gateway responds instead of the server behind it, which continues.
-    GatewayGivesUp = "gateway-gives-up", 80;
+    GatewayGivesUp = 80;
     /// A lifecycle webhook is captured and sent in binary mode, as an event of another type.
-    EventBinary = "event-binary", 200;
+    EventBinary = 200;
     /// Targets wait for a cluster that is unreachable until all others are gone. One injection point per simulation.
-    ClusterUnreachable = "cluster-unreachable", 1000;
+    ClusterUnreachable = 1000;
     /// The cluster has few slots. One injection point per simulation.
-    SlotsScarce = "slots-scarce", 1000;
+    SlotsScarce = 1000;
     /// An invocation dispatches few units. One injection point per simulation.
-    DispatchesScarce = "dispatches-scarce", 1000;
+    DispatchesScarce = 1000;
     /// The receiver of a subscription refuses everything for up to 20 minutes.
-    ReceiverAway = "receiver-away", 40;
+    ReceiverAway = 40;
     /// A provider fails to create a thing, until an operator repairs it.
-    CreationFails = "creation-fails", 100;
+    CreationFails = 100;
     /// A provider does not end the creation of a thing, until an operator repairs it.
-    CreationHangs = "creation-hangs", 60;
+    CreationHangs = 60;
     /// The list of a provider shows a new thing up to a minute late.
-    ListedLate = "listed-late", 400;
+    ListedLate = 400;
     /// A provider ignores the idempotency key of a request, and creates another thing.
-    KeyIgnored = "key-ignored", 1000;
+    KeyIgnored = 1000;
     /// A provider refuses a change because of another one (409), and makes nothing.
-    ProviderConflicts = "provider-conflicts", 80;
+    ProviderConflicts = 80;
     /// A provider refuses a change because it is locked (423), and makes nothing.
-    ProviderLocked = "provider-locked", 80;
+    ProviderLocked = 80;
     /// A provider deletes a thing up to 20 minutes after it has accepted that.
-    DeletionLate = "deletion-late", 200;
+    DeletionLate = 200;
     /// A provider accepts the deletion of a thing, which stays until an operator repairs it.
-    DeletionHangs = "deletion-hangs", 80;
+    DeletionHangs = 80;
     /// A provider answers 404 for a thing for up to four minutes, as to a credential without the right to see it.
-    ThingHidden = "thing-hidden", 100;
+    ThingHidden = 100;
     /// The token of a provider is that of another project for up to seven minutes. Nothing is found, and nothing is made.
-    ForeignToken = "foreign-token", 40;
+    ForeignToken = 40;
     /// A plugin of InfraKit lists a new instance late, within the processing time of its unit.
-    InstanceListedLate = "instance-listed-late", 400;
+    InstanceListedLate = 400;
     /// A plugin of InfraKit has no access to its instances for up to five minutes, as with another region. It lists nothing.
-    PluginEmpty = "plugin-empty", 30;
+    PluginEmpty = 30;
     /// The relay sends heartbeats of a script: at any time, twice, and after its end. Lost ones are not repeated.
-    HeartbeatsSent = "heartbeats-sent", 300, harmless;
+    HeartbeatsSent = 300, harmless;
     /// A person reads a run, up to a minute after an attempt of it began.
-    RunRead = "run-read", 200, harmless;
+    RunRead = 200, harmless;
     /// A relay loses its records of bound objects before it removes them.
-    RelayForgets = "relay-forgets", 1000;
+    RelayForgets = 1000;
     /// A relay has no right to list the objects whose records it has lost.
-    PlaceUnlisted = "place-unlisted", 200;
+    PlaceUnlisted = 200;
     /// Two clusters have each name in turn. One injection point per simulation.
-    ClusterReplaced = "cluster-replaced", 150;
+    ClusterReplaced = 150;
     /// A reader follows the feed of changed targets. One injection point per simulation.
-    FeedWatched = "feed-watched", 1000, harmless;
+    FeedWatched = 1000, harmless;
     /// The policy of a relay refuses a request to start work that the relay does not know yet.
-    RelayRefuses = "relay-refuses", 80;
+    RelayRefuses = 80;
 }
 
+/// Writes the name on the command line.
 impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.pad(self.to_possible_value().expect("each kind has a name").get_name())
     }
 }
 

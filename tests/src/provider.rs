@@ -11,6 +11,7 @@ use std::mem::{Discriminant, discriminant};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
+use clap::ValueEnum;
 use serde_json::{Value, json};
 
 use crate::receiver::{CallbackReply, CannedReply, ReceivedCall, TestReceiver};
@@ -33,7 +34,7 @@ pub enum ProviderApi {
 }
 
 /// What goes wrong in an account.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mishap {
     Nothing,
     /// The first list does not have the new thing.
@@ -64,31 +65,9 @@ pub enum Mishap {
 }
 
 impl Mishap {
-    pub const ALL: [Self; 14] = [
-        Self::Nothing,
-        Self::LateList,
-        Self::LateRead,
-        Self::FailingCreation,
-        Self::EndlessCreation,
-        Self::LostCreation,
-        Self::LostDeletion,
-        Self::FailingDeletion,
-        Self::RateLimit,
-        Self::Busy,
-        Self::Full,
-        Self::Hidden,
-        Self::Revoked,
-        Self::Rotated,
-    ];
-
     /// Returns the name of the account with this mishap: letters.
     pub fn account(self) -> String {
         format!("{self:?}").to_lowercase()
-    }
-
-    /// Returns true if a person removes what is left.
-    fn is_ended_by_hand(self) -> bool {
-        self == Self::FailingDeletion
     }
 }
 
@@ -184,8 +163,9 @@ impl Provider {
         verify: impl Fn(&ReceivedCall, &[u8]) -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
         let receiver = TestReceiver::start_at(Ipv4Addr::LOCALHOST.into(), verify).await;
-        let accounts = Mishap::ALL.map(|mishap| (mishap.account(), ProviderAccount::new(mishap)));
-        let accounts = Mutex::new(accounts.into());
+        let mishaps = Mishap::value_variants().iter();
+        let accounts = mishaps.map(|&mishap| (mishap.account(), ProviderAccount::new(mishap)));
+        let accounts = Mutex::new(accounts.collect());
         let state = Arc::new(ProviderState { api, tokens, password: password.to_owned(), accounts });
         let answering = Arc::clone(&state);
         receiver.on("*", move |call, _| answering.respond(call));
@@ -239,7 +219,7 @@ impl Provider {
     /// Ends the mishap of an account. A person removes what the provider did not remove, or did not show.
     pub fn heal(&self, account: &str) {
         self.account(account, |account| {
-            if account.mishap.is_ended_by_hand() {
+            if account.mishap == Mishap::FailingDeletion {
                 account.removed.extend(account.things.iter().map(|thing| thing.name.clone()));
                 account.things.retain(|thing| thing.name == FOREIGN);
             }

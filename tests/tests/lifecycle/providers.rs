@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use clap::ValueEnum as _;
 use ebb_local::pods::secrets;
 use ebb_tests::provider::{Mishap, Provider, ProviderApi};
 use futures::future::join_all;
@@ -298,7 +299,7 @@ impl ProviderExample {
             let document = self.document(version, &provider);
             harness.post("/v1/plugins", json!({"document": document})).await.is(201);
         }
-        let mishaps: Vec<Mishap> = Mishap::ALL.into_iter().filter(|&mishap| self.meets(mishap)).collect();
+        let mishaps: Vec<Mishap> = Mishap::value_variants().iter().copied().filter(|&one| self.meets(one)).collect();
         join_all(mishaps.iter().map(|&mishap| self.set_up(&harness, &provider, mishap))).await;
         self.assert_revealed(&harness).await;
         provider.turn();

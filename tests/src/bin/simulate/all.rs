@@ -62,7 +62,7 @@ pub(crate) fn simulate_all(instances: u64, seed: u64, threads: usize, excluded: 
     let sum = sum.into_inner().expect("no panic while it is held");
     let seconds = begun.elapsed().as_secs_f64();
     for (kind, reached) in FaultKind::ALL.iter().zip(&sum.reached) {
-        println!("{:<22}{reached:>9}", kind.name());
+        println!("{kind:<22}{reached:>9}");
     }
     println!(
         "\n{} instances in {} simulations, {} attempts, {} invocations, {seconds:.1} s, {:.0} instances per second",
@@ -74,7 +74,7 @@ pub(crate) fn simulate_all(instances: u64, seed: u64, threads: usize, excluded: 
     );
     let missed =
         FaultKind::ALL.iter().zip(&sum.reached).filter(|(kind, reached)| **reached == 0 && !excluded.contains(kind));
-    let missed: Vec<&str> = missed.map(|(kind, _)| kind.name()).collect();
+    let missed: Vec<String> = missed.map(|(kind, _)| kind.to_string()).collect();
     let unreached = sum.failed.is_empty() && instances >= ALL_REACHED && !missed.is_empty();
     if unreached {
         println!("never reached: {}", missed.join(", "));
@@ -99,7 +99,7 @@ fn command(seed: u64, excluded: &[FaultKind]) -> String {
             least = without;
         }
     }
-    let names: Vec<&str> = least.iter().map(|kind| kind.name()).collect();
+    let names: Vec<String> = least.iter().map(FaultKind::to_string).collect();
     let without = if names.is_empty() { String::new() } else { format!(" --without {}", names.join(",")) };
     format!("cargo xtask verify simulation -- --seed {seed} --trace{without}")
 }
