@@ -138,7 +138,7 @@ fn quiet(place: &ModelSimulation, whole: bool) -> Option<String> {
                 return Some(format!("{what} is to be tried again, and {run} is due {late} ms later"));
             }
             let known = outer.has_task(run, unit, attempt);
-            let silent = run.hook() == Hook::PreStart && place.environment.begins_silent(unit.0);
+            let silent = run.hook() == Hook::PreStart && place.environment.graph.unreachable == Some(unit.0);
             if whole && !known && next.is_none() && !silent {
                 return Some(format!("{what} is ready and was not sent, though nothing went wrong"));
             }

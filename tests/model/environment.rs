@@ -265,11 +265,6 @@ impl ModelEnvironment {
         flight.answer(self.graph.gateway.filter(|_| by_server).map(Err));
     }
 
-    /// Returns true if the cluster of a setup unit is unreachable at first.
-    pub(super) fn begins_silent(&self, position: u32) -> bool {
-        self.graph.unreachable == Some(position)
-    }
-
     /// Returns true if the unreachable cluster got enough requests, so that the instance is deleted.
     pub(super) fn is_hopeless(&self) -> bool {
         self.graph.unreachable.is_some() && self.state().asked_in_vain >= IN_VAIN

@@ -94,13 +94,6 @@ impl Ledger {
         state.bound.values().any(|bound| units.contains(&bound.owner) && state.forgotten.contains(&bound.owner))
     }
 
-    /// Deletes the bound objects without a record, as an operator does by hand.
-    pub(super) fn delete_unrecorded(&self) {
-        let mut state = self.state();
-        let LedgerState { bound, forgotten, .. } = &mut *state;
-        bound.retain(|_, one| !forgotten.contains(&one.owner));
-    }
-
     /// Checks the bound object of a target that becomes ready or gone. A ready one has a value for each key of its
     /// plan: outputs of living resources, and the present param. A gone one has no object.
     pub(super) fn check_bound(&self, table: &TableState, target: &TargetHead) {

@@ -469,12 +469,12 @@ impl Ledger {
         }
     }
 
-    /// Repairs every unit that fails.
+    /// Repairs every unit that fails, and deletes the bound objects without a record, as an operator does by hand.
     pub(super) fn repair(&self) {
-        self.delete_unrecorded();
-        for broken in self.state().broken.values_mut() {
-            *broken = false;
-        }
+        let mut state = self.state();
+        let LedgerState { bound, forgotten, broken, .. } = &mut *state;
+        bound.retain(|_, one| !forgotten.contains(&one.owner));
+        broken.values_mut().for_each(|broken| *broken = false);
     }
 }
 

@@ -1,15 +1,11 @@
 use std::collections::BTreeMap;
 
 use crate::PatchResult;
-use ebb_protocol::engine::{
-    Attempt, Patch, PatchChange, RunEvent, Timestamp, Unit, accept, accept::accept_with_wakeup,
-};
+use ebb_protocol::engine::{Patch, PatchChange, RunEvent, Timestamp, Unit, accept, accept::accept_with_wakeup};
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::value::UnitValue;
 
-use super::fixture::{StoreFixture, first_attempt, new_run, result, success};
-
-const A1: Attempt = Attempt(1);
+use super::fixture::{A1, StoreFixture, first_attempt, new_run, result, success};
 
 pub(super) async fn a_completion_is_one_write_and_two_with_outputs(fixture: StoreFixture) {
     let run = fixture.run("a").await;

@@ -26,6 +26,8 @@ use crate::{
     Tombstone, create_table,
 };
 
+/// The first attempt of a unit.
+pub(super) const A1: Attempt = Attempt::FIRST;
 /// The number of the next table of this test program.
 static TABLES: AtomicU32 = AtomicU32::new(0);
 static CLIENTS: AtomicU32 = AtomicU32::new(0);

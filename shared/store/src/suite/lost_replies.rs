@@ -2,17 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use ebb_protocol::engine::{Attempt, Timestamp, Unit};
+use ebb_protocol::engine::{Timestamp, Unit};
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::value::UnitValue;
 
 use super::document::{begin, plugin};
-use super::fixture::{self, StoreFixture, new_run, result, tombstone};
+use super::fixture::{self, A1, StoreFixture, new_run, result, tombstone};
 use super::proxy::ProxyFault;
 use crate::{PluginItem, PutOutcome, TargetTransition};
-
-const A1: Attempt = Attempt(1);
 
 pub(super) async fn results_with_a_lost_response_are_stored_once(fixture: StoreFixture) {
     let run = fixture.run("a").await;

@@ -8,10 +8,8 @@ use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::value::UnitValue;
 
-use super::fixture::{StoreFixture, new_run, result, text};
+use super::fixture::{A1, StoreFixture, new_run, result, text};
 use super::samples::full_result;
-
-const A1: Attempt = Attempt(1);
 
 pub(super) async fn results_are_read_unchanged(fixture: StoreFixture) {
     let run = new_run("a").id;

@@ -7,12 +7,11 @@ use ebb_protocol::limits::{DISTINCT_RESULTS, OUTPUTS_INLINE};
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::value::UnitValue;
 
-use super::fixture::{StoreFixture, new_run, result, target, written};
+use super::fixture::{A1, StoreFixture, new_run, result, target, written};
 use crate::{PutOutcome, StoreError, StoreResult, TargetHead, TargetList, TargetTransition};
 
 /// Maximum size of an item, in bytes.
 const LIMIT: usize = 400 << 10;
-const A1: Attempt = Attempt(1);
 
 /// Checks that the table rejected an item because of its size.
 fn assert_too_large<T: std::fmt::Debug>(response: StoreResult<T>) {
