@@ -1,11 +1,7 @@
-use std::collections::BTreeMap;
-
 use crate::PatchResult;
 use ebb_protocol::engine::{Patch, PatchChange, RunEvent, Timestamp, Unit, accept, accept::accept_with_wakeup};
-use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
-use ebb_protocol::value::UnitValue;
 
-use super::fixture::{A1, StoreFixture, first_attempt, new_run, result, success};
+use super::fixture::{A1, StoreFixture, first_attempt, new_run, outputs, success};
 
 pub(super) async fn a_completion_is_one_write_and_two_with_outputs(fixture: StoreFixture) {
     let run = fixture.run("a").await;
@@ -15,9 +11,7 @@ pub(super) async fn a_completion_is_one_write_and_two_with_outputs(fixture: Stor
     assert_eq!(usage.requests, [("UpdateItem", 1)].into());
     assert_eq!((usage.read_units, usage.write_units), (0.0, 1.0));
 
-    let outputs = BTreeMap::from([("url".to_owned(), UnitValue::Json("postgres://db.example/main".into()))]);
-    let stored = AttemptResult { outputs: OutputStorage::Inline(outputs), ..result(AttemptOutcome::Succeeded, "x") };
-    fixture.store.put_result(&run, Unit(1), A1, &stored).await.unwrap();
+    fixture.store.put_result(&run, Unit(1), A1, &outputs(30, "x")).await.unwrap();
     fixture.store.patch_run(&run, &accept(success(1))).await.unwrap();
     let usage = fixture.meter.take();
     assert_eq!(usage.requests, [("UpdateItem", 2)].into());

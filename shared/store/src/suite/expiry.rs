@@ -2,7 +2,7 @@ use ebb_protocol::engine::{EventName, RunEvent, Timestamp, Unit, accept};
 use ebb_protocol::id::EventRef;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 
-use super::fixture::{StoreFixture, result};
+use super::fixture::{A1, StoreFixture, result};
 use crate::{DamagedExpiry, InstanceExpiry};
 
 const LATER: Timestamp = Timestamp(9_000_000_000_000);
@@ -96,7 +96,7 @@ pub(super) async fn a_run_is_removed_without_others(fixture: StoreFixture) {
     for run in [&one, &other] {
         for unit in 0..60 {
             let done = result(AttemptOutcome::Failed, "x");
-            fixture.store.put_result(run, Unit(unit), ebb_protocol::engine::Attempt(1), &done).await.unwrap();
+            fixture.store.put_result(run, Unit(unit), A1, &done).await.unwrap();
         }
     }
     let outputs = [&one, &other].map(|run| format!("outputs/{run}/0/1/x.json"));
@@ -129,7 +129,6 @@ pub(super) async fn a_run_is_removed_without_others(fixture: StoreFixture) {
 /// The objects of a run are removed with it if a record refers to objects, even in a further result. Otherwise they are
 /// removed explicitly.
 pub(super) async fn objects_of_a_run_are_removed(fixture: StoreFixture) {
-    let attempt = ebb_protocol::engine::Attempt(1);
     let run = fixture.run("a").await;
     let named = |digest: &str, outputs| AttemptResult { outputs, ..result(AttemptOutcome::Succeeded, digest) };
     let keys = ["0/1/x.json", "0/1/y.json", "1/1/z.json"].map(|name| format!("outputs/{run}/{name}"));
@@ -154,7 +153,7 @@ pub(super) async fn objects_of_a_run_are_removed(fixture: StoreFixture) {
     for (results, left) in [([&plain, &stored], 0), ([&log, &plain], 0), ([&plain, &plain], 4)] {
         put_objects(&run).await;
         for result in results {
-            fixture.store.put_result(&run, Unit(0), attempt, result).await.unwrap();
+            fixture.store.put_result(&run, Unit(0), A1, result).await.unwrap();
         }
         fixture.store.delete_run(&run).await.unwrap();
         assert_eq!(remaining(&run).await, left, "{results:?}");

@@ -12,7 +12,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{Attempt, AttemptRef, Epoch, Hook, RunEvent, Timestamp, Unit, accept};
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::TargetStopCause;
-use ebb_protocol::record::{AttemptOutcome, AttemptResult};
+use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
+use ebb_protocol::value::{Outputs, UnitValue};
 use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
 use tokio::runtime::Runtime;
@@ -226,4 +227,10 @@ pub(super) fn begin(name: &str) -> TargetTransition {
 
 pub(super) fn result(outcome: AttemptOutcome, digest: &str) -> AttemptResult {
     AttemptResult::new(outcome, Timestamp(1_800_000_001_000), ebb_protocol::id::digest(digest.as_bytes()))
+}
+
+/// Returns a success with an output of this size.
+pub(super) fn outputs(bytes: usize, digest: &str) -> AttemptResult {
+    let outputs = Outputs::from([("x".to_owned(), UnitValue::Json("y".repeat(bytes).into()))]);
+    AttemptResult { outputs: OutputStorage::Inline(outputs), ..result(AttemptOutcome::Succeeded, digest) }
 }

@@ -1,22 +1,18 @@
 //! A write is applied, its response is lost, and the SDK repeats it. The result is the same as without the repetition.
 
-use std::collections::BTreeMap;
-
 use ebb_protocol::engine::{Timestamp, Unit};
 use ebb_protocol::id::TargetKey;
-use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
-use ebb_protocol::value::UnitValue;
+use ebb_protocol::record::AttemptOutcome;
 
 use super::document::{begin, plugin};
-use super::fixture::{self, A1, StoreFixture, new_run, result, tombstone};
+use super::fixture::{self, A1, StoreFixture, new_run, outputs, result, tombstone};
 use super::proxy::ProxyFault;
 use crate::{PluginItem, PutOutcome, TargetTransition};
 
 pub(super) async fn results_with_a_lost_response_are_stored_once(fixture: StoreFixture) {
     let run = fixture.run("a").await;
     let (proxy, store) = fixture.proxy().await;
-    let outputs = BTreeMap::from([("x".to_owned(), UnitValue::Json("y".into()))]);
-    let first = AttemptResult { outputs: OutputStorage::Inline(outputs), ..result(AttemptOutcome::Succeeded, "1") };
+    let first = outputs(1, "1");
     proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
     assert_eq!(store.put_result(&run, Unit(0), A1, &first).await.unwrap(), PutOutcome::Duplicate(first.clone()));
     assert_eq!(proxy.hits(), 1);

@@ -6,9 +6,8 @@ use crate::PutOutcome;
 use ebb_protocol::engine::{Attempt, Timestamp, Unit};
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
-use ebb_protocol::value::UnitValue;
 
-use super::fixture::{A1, StoreFixture, new_run, result, text};
+use super::fixture::{A1, StoreFixture, new_run, outputs, result, text};
 use super::samples::full_result;
 
 pub(super) async fn results_are_read_unchanged(fixture: StoreFixture) {
@@ -120,12 +119,8 @@ pub(super) async fn only_the_requested_units_are_read(fixture: StoreFixture) {
 
 pub(super) async fn records_of_several_pages_are_read(fixture: StoreFixture) {
     let run = fixture.run("a").await;
-    let outputs = BTreeMap::from([("x".to_owned(), UnitValue::Json("y".repeat(300_000).into()))]);
     for unit in 0..8 {
-        let large = AttemptResult {
-            outputs: OutputStorage::Inline(outputs.clone()),
-            ..result(AttemptOutcome::Succeeded, &unit.to_string())
-        };
+        let large = outputs(300_000, &unit.to_string());
         fixture.store.put_result(&run, Unit(unit), A1, &large).await.unwrap();
     }
     fixture.meter.take();

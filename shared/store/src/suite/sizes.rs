@@ -1,13 +1,9 @@
-use std::collections::BTreeMap;
-
 use ebb_protocol::engine::{Attempt, LateMark, MAX_UNITS, Patch, PatchChange, Unit};
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::{self, LifecycleData};
 use ebb_protocol::limits::{DISTINCT_RESULTS, OUTPUTS_INLINE};
-use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
-use ebb_protocol::value::UnitValue;
 
-use super::fixture::{A1, StoreFixture, new_run, result, target, written};
+use super::fixture::{A1, StoreFixture, new_run, outputs, target, written};
 use crate::{PutOutcome, StoreError, StoreResult, TargetHead, TargetList, TargetTransition};
 
 /// Maximum size of an item, in bytes.
@@ -18,11 +14,6 @@ fn assert_too_large<T: std::fmt::Debug>(response: StoreResult<T>) {
     let error = response.unwrap_err();
     let StoreError::Broken { reason, .. } = &error else { panic!("{error:?}") };
     assert!(reason.to_lowercase().contains("item size"), "{error}");
-}
-
-fn outputs(bytes: usize, digest: &str) -> AttemptResult {
-    let outputs = BTreeMap::from([("x".to_owned(), UnitValue::Json("y".repeat(bytes).into()))]);
-    AttemptResult { outputs: OutputStorage::Inline(outputs), ..result(AttemptOutcome::Succeeded, digest) }
 }
 
 pub(super) async fn a_result_that_is_too_large_is_rejected(fixture: StoreFixture) {
