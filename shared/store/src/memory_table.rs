@@ -1,11 +1,11 @@
 //! A table and a bucket in memory, for simulations and tests. Their operations do not wait.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::dynamo::Store;
 use crate::dynamo::item_size;
@@ -23,92 +23,81 @@ pub struct MemoryTable {
     content: Mutex<TableContent>,
 }
 
-/// The items by key, the keys by index, and the objects.
+/// The items by key, the entries of the indexes, and the objects.
 #[derive(Clone, Debug, Default)]
 struct TableContent {
     items: BTreeMap<ItemKey, Item>,
-    due: BTreeSet<(u8, u64, ItemKey)>,
-    lists: BTreeSet<(String, ItemKey)>,
+    entries: BTreeSet<IndexEntry>,
     objects: BTreeMap<String, Vec<u8>>,
 }
+
+/// A list or a shard of the due index, the due time or 0, and the key of the item.
+type IndexEntry = (String, u64, ItemKey);
 
 fn number(item: &Item, name: &str) -> Option<u64> {
     item.get(name)?.as_n().ok()?.parse().ok()
 }
 
-fn due_entry(key: &ItemKey, item: &Item) -> Option<(u8, u64, ItemKey)> {
-    let shard = number(item, TableSpec::DUE_SHARD)?.try_into().ok()?;
-    Some((shard, number(item, TableSpec::DUE)?, key.clone()))
+/// Returns the name of a shard. No list has such a name.
+fn due_part(shard: impl Display) -> String {
+    format!("due {shard}")
 }
 
-fn list_entry(key: &ItemKey, item: &Item) -> Option<(String, ItemKey)> {
-    Some((item.get(TableSpec::LIST)?.as_s().ok()?.clone(), key.clone()))
+/// Returns the entries of an item in the indexes.
+fn entries(key: &ItemKey, item: &Item) -> Vec<IndexEntry> {
+    let due = number(item, TableSpec::DUE_SHARD).zip(number(item, TableSpec::DUE));
+    let list = item.get(TableSpec::LIST).and_then(|list| list.as_s().ok());
+    let parts = due.map(|(shard, due)| (due_part(shard), due)).into_iter().chain(list.map(|list| (list.clone(), 0)));
+    parts.map(|(part, due)| (part, due, key.clone())).collect()
 }
 
 impl TableContent {
-    /// Replaces or removes an item, and its entries of both indexes.
+    /// Replaces or removes an item, and its entries of the indexes.
     fn replace(&mut self, key: &ItemKey, item: Option<Item>) {
-        self.due.extend(item.as_ref().and_then(|item| due_entry(key, item)));
-        self.lists.extend(item.as_ref().and_then(|item| list_entry(key, item)));
-        let entries = |item: &Item| (due_entry(key, item), list_entry(key, item));
-        let (due, list) = item.as_ref().map(entries).unwrap_or_default();
+        let new = item.as_ref().map(|item| entries(key, item)).unwrap_or_default();
         let before = match item {
             Some(item) => self.items.insert(key.clone(), item),
             None => self.items.remove(key),
         };
-        let (old_due, old_list) = before.as_ref().map(entries).unwrap_or_default();
-        if let Some(entry) = old_due.filter(|old| Some(old) != due.as_ref()) {
-            self.due.remove(&entry);
+        for entry in before.iter().flat_map(|before| entries(key, before)) {
+            self.entries.remove(&entry);
         }
-        if let Some(entry) = old_list.filter(|old| Some(old) != list.as_ref()) {
-            self.lists.remove(&entry);
-        }
+        self.entries.extend(new);
     }
 
     /// Returns the items of a range after `from`, in the order of their sort key. Those of an index have its key only.
     fn range<'a>(&'a self, range: &QueryRange, from: Option<Item>) -> Box<dyn Iterator<Item = Item> + 'a> {
-        let least = || ItemKey::new("", "");
         let after = from.as_ref().and_then(ItemKey::of);
-        match range {
+        let (attributes, part, until, first, last) = match range {
             QueryRange::Partition { partition, sort } => {
                 let key = |sort: &str| ItemKey::new(partition.as_str(), sort);
                 let (first, last) = sort.as_ref().map_or(("", LAST), |(first, last)| (first, last));
                 let first = after.map_or(Bound::Included(key(first)), Bound::Excluded);
-                Box::new(within(first, key(last), |bounds| self.items.range(bounds)).map(|(_, item)| item.clone()))
+                let items = within(first, key(last), |bounds| self.items.range(bounds));
+                return Box::new(items.map(|(_, item)| item.clone()));
             }
-            QueryRange::Due { shard, until } => {
-                let due = from.as_ref().and_then(|item| number(item, TableSpec::DUE)).unwrap_or(0);
-                let first = match after {
-                    Some(after) => Bound::Excluded((*shard, due, after)),
-                    None => Bound::Included((*shard, 0, least())),
-                };
-                let entries =
-                    within(first, (*shard, *until, ItemKey::new(LAST, LAST)), |bounds| self.due.range(bounds));
-                Box::new(entries.map(|(shard, due, key)| {
-                    let mut entry = key.clone().into_item();
-                    entry.insert(TableSpec::DUE_SHARD.to_owned(), AttributeValue::N(shard.to_string()));
-                    entry.insert(TableSpec::DUE.to_owned(), AttributeValue::N(due.to_string()));
-                    entry
-                }))
-            }
+            QueryRange::Due { shard, until } => (DUE, due_part(shard), *until, "", LAST),
             QueryRange::List { list, partitions } => {
                 let (first, last) = partitions.as_ref().map_or(("", LAST), |(first, last)| (first, last));
-                let first = match after {
-                    Some(after) => Bound::Excluded((list.clone(), after)),
-                    None => Bound::Included((list.clone(), ItemKey::new(first, ""))),
-                };
-                let entries =
-                    within(first, (list.clone(), ItemKey::new(last, LAST)), |bounds| self.lists.range(bounds));
-                Box::new(entries.map(|(list, key)| {
-                    let mut entry = key.clone().into_item();
-                    entry.insert(TableSpec::LIST.to_owned(), AttributeValue::S(list.clone()));
-                    entry
-                }))
+                (LIST, list.clone(), 0, first, last)
             }
-        }
+        };
+        let due = from.as_ref().and_then(|item| number(item, TableSpec::DUE)).unwrap_or(0);
+        let first = match after {
+            Some(after) => Bound::Excluded((part.clone(), due, after)),
+            None => Bound::Included((part.clone(), 0, ItemKey::new(first, ""))),
+        };
+        let last = (part, until, ItemKey::new(last, LAST));
+        Box::new(within(first, last, |bounds| self.entries.range(bounds)).map(move |(.., key)| {
+            let item = &self.items[key];
+            attributes.iter().filter_map(|&name| Some((name.to_owned(), item.get(name)?.clone()))).collect::<Item>()
+        }))
     }
 }
 
+/// The attributes of an entry of the due index.
+const DUE: &[&str] = &[TableSpec::PARTITION, TableSpec::SORT, TableSpec::DUE_SHARD, TableSpec::DUE];
+const LIST: &[&str] = &[TableSpec::PARTITION, TableSpec::SORT, TableSpec::LIST];
 /// The largest part of a key, for a range without an end. Keys have no such character.
 const LAST: &str = "\u{10ffff}";
 
