@@ -251,13 +251,12 @@ impl TableClient {
     }
 
     async fn delete_batch(&self, keys: Vec<ItemKey>) -> StoreResult<()> {
-        const WRITE: &str = "BatchWriteItem";
         let mut unprocessed = keys;
         let mut pauses = pauses().build();
         while !unprocessed.is_empty() {
             unprocessed = self.table.delete_batch(unprocessed).await?.value;
             if !unprocessed.is_empty() {
-                wait(pauses.next(), WRITE, "items stay unprocessed").await?;
+                wait(pauses.next(), "BatchWriteItem", "items stay unprocessed").await?;
             }
         }
         Ok(())

@@ -119,16 +119,12 @@ impl WriteExpression {
     }
 
     /// Changes an attribute. The last change of an attribute counts.
-    fn change(&mut self, attribute: &str, change: AttributeChange) {
+    pub(crate) fn change(&mut self, attribute: &str, change: AttributeChange) {
         self.changes.insert(attribute.to_owned(), change);
     }
 
     pub(crate) fn set(&mut self, attribute: &str, value: AttributeValue) {
         self.change(attribute, AttributeChange::Set(value));
-    }
-
-    pub(crate) fn set_if_absent(&mut self, attribute: &str, value: AttributeValue) {
-        self.change(attribute, AttributeChange::SetIfAbsent(value));
     }
 
     pub(crate) fn remove(&mut self, attribute: &str) {
@@ -137,10 +133,6 @@ impl WriteExpression {
 
     pub(crate) fn add(&mut self, attribute: &str, value: AttributeValue) {
         self.change(attribute, AttributeChange::Add(value));
-    }
-
-    pub(crate) fn delete(&mut self, attribute: &str, value: AttributeValue) {
-        self.change(attribute, AttributeChange::Delete(value));
     }
 }
 

@@ -27,10 +27,7 @@ pub(super) fn read_acceptances(item: &Item) -> StoreResult<Vec<(Unit, Attempt, T
         let (unit, attempt) = text.split_once('#')?;
         Some((Unit(unit.parse().ok()?), Attempt(attempt.parse().ok()?), at))
     };
-    let attempts = reader.texts(ATTEMPTS)?;
-    if attempts.is_empty() {
-        return Err(reader.broken(format!("attribute {ATTEMPTS} is missing")));
-    }
+    let attempts = reader.required(ATTEMPTS, Some(reader.texts(ATTEMPTS)?).filter(|texts| !texts.is_empty()))?;
     attempts.iter().map(|text| parsed(text).ok_or_else(|| reader.broken(format!("{text:?} in {ATTEMPTS}")))).collect()
 }
 

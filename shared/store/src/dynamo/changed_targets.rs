@@ -32,15 +32,6 @@ pub(super) fn read_feed(operation: &'static str, item: &Item) -> StoreResult<Cha
     })
 }
 
-impl Store {
-    /// Updates the feed without a condition.
-    async fn update_feed(&self, expression: WriteExpression) -> StoreResult<ChangeFeed> {
-        match self.table.update(ITEM, expression, UpdateImage::After).await? {
-            WriteOutcome::Written(item) | WriteOutcome::Refused(item) => read_feed("UpdateItem", &item),
-        }
-    }
-}
-
 /// Reads the feed of changed targets, and appends to it (`Query`, `UpdateItem`).
 impl Store {
     /// Returns the feed as it was a short time ago.
@@ -67,6 +58,13 @@ impl Store {
         let mut expression = WriteExpression::default();
         expression.add(LAST, number(targets.len() as u64));
         self.update_feed(expression).await
+    }
+
+    /// Updates the feed without a condition.
+    async fn update_feed(&self, expression: WriteExpression) -> StoreResult<ChangeFeed> {
+        match self.table.update(ITEM, expression, UpdateImage::After).await? {
+            WriteOutcome::Written(item) | WriteOutcome::Refused(item) => read_feed("UpdateItem", &item),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use super::key;
 use super::packed::unpack;
 use super::store::{DOCUMENT_INLINE, Store};
 use crate::error::StoreError;
-use crate::item_table::{ItemQuery, WriteCondition, WriteExpression};
+use crate::item_table::{AttributeChange, ItemQuery, WriteCondition, WriteExpression};
 use crate::ops::{PluginItem, StoreResult};
 use crate::table::TableSpec;
 
@@ -140,7 +140,7 @@ impl Store {
             return Ok(false);
         }
         let mut expression = WriteExpression::when(WriteCondition::present("pk"));
-        expression.set_if_absent(WITHDRAWN, number(at.0));
+        expression.change(WITHDRAWN, AttributeChange::SetIfAbsent(number(at.0)));
         expression.remove(TableSpec::LIST);
         self.table.update_if((&key::plugin(name), version), expression).await
     }

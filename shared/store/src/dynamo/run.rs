@@ -14,7 +14,7 @@ use super::attribute::{Item, ItemReader, digest, item, number, optional, text};
 use super::key;
 use super::store::Store;
 use crate::error::StoreError;
-use crate::item_table::{UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
+use crate::item_table::{AttributeChange, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 use crate::items::{NewRun, PatchResult, RunFacts, RunHead};
 use crate::ops::StoreResult;
 
@@ -189,7 +189,7 @@ fn express(run: &RunId, patch: &Patch) -> StoreResult<WriteExpression> {
     }
     let texts = |members: BTreeSet<String>| AttributeValue::Ss(members.into_iter().collect());
     added.into_iter().for_each(|(name, members)| expression.add(name, texts(members)));
-    deleted.into_iter().for_each(|(name, members)| expression.delete(name, texts(members)));
+    deleted.into_iter().for_each(|(name, members)| expression.change(name, AttributeChange::Delete(texts(members))));
     if versions > 0 {
         expression.add("tv", number(versions));
     }

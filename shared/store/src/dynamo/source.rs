@@ -57,9 +57,7 @@ impl Store {
     pub async fn count_undelivered(&self, subscription: &str, limit: usize) -> StoreResult<usize> {
         Ok(self.undelivered_keys(&format!("{subscription}/"), limit).await?.len())
     }
-}
 
-impl Store {
     /// Reads documents by their keys, ordered by name.
     async fn read_documents(&self, keys: &[Item]) -> StoreResult<Vec<NamedDocument>> {
         let mut documents = readable("BatchGetItem", &self.table.batch_get(keys, None).await?, read_document);

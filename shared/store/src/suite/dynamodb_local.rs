@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -80,14 +80,12 @@ impl Drop for DynamoDbLocal {
 
 fn spawn(jars: &Path, folder: &Path, port: u16, log: &File) -> io::Result<Child> {
     let jars = fs::canonicalize(jars)?;
-    let mut classes = PathBuf::from(&jars);
-    classes.push("*");
     // The server runs for minutes, so a quick start matters more than peak speed.
     Command::new("java")
         .args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx1g"])
         .arg(format!("-Djava.library.path={}", jars.display()))
         .arg("-cp")
-        .arg(classes)
+        .arg(jars.join("*"))
         .arg("com.amazonaws.services.dynamodbv2.local.main.ServerRunner")
         .args(["-inMemory", "-sharedDb", "-disableTelemetry", "-port", &port.to_string()])
         .current_dir(folder)
