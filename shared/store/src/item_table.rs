@@ -113,26 +113,14 @@ impl WriteExpression {
         Self { conditions: vec![condition], changes: BTreeMap::new() }
     }
 
-    /// Adds a condition. All conditions must hold.
-    pub(crate) fn require(&mut self, condition: WriteCondition) {
-        self.conditions.push(condition);
-    }
-
-    /// Changes an attribute. The last change of an attribute counts.
-    pub(crate) fn change(&mut self, attribute: &str, change: AttributeChange) {
-        self.changes.insert(attribute.to_owned(), change);
-    }
-
-    pub(crate) fn set(&mut self, attribute: &str, value: AttributeValue) {
-        self.change(attribute, AttributeChange::Set(value));
-    }
-
-    pub(crate) fn remove(&mut self, attribute: &str) {
-        self.change(attribute, AttributeChange::Remove);
-    }
-
-    pub(crate) fn add(&mut self, attribute: &str, value: AttributeValue) {
-        self.change(attribute, AttributeChange::Add(value));
+    /// Adds changes of attributes. The last change of an attribute counts.
+    #[must_use]
+    pub(crate) fn with<Name: Into<String>>(
+        mut self,
+        changes: impl IntoIterator<Item = (Name, AttributeChange)>,
+    ) -> Self {
+        self.changes.extend(changes.into_iter().map(|(name, change)| (name.into(), change)));
+        self
     }
 }
 

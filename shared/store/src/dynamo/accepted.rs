@@ -13,6 +13,7 @@ use super::attribute::{Item, ItemReader};
 use super::key;
 use super::store::Store;
 use super::target::ttl_attribute;
+use crate::item_table::AttributeChange::{Add, Set};
 use crate::item_table::WriteExpression;
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
@@ -36,9 +37,8 @@ impl Store {
     /// Records acceptances in one write.
     pub async fn record_accepted(&self, run: &RunId, attempts: &[(Unit, Attempt)], at: Timestamp) -> StoreResult<()> {
         let texts = attempts.iter().map(|(unit, attempt)| format!("{}#{}", unit.0, attempt.0));
-        let mut expression = WriteExpression::default();
-        expression.add(ATTEMPTS, AttributeValue::Ss(texts.collect()));
-        expression.set(TableSpec::TTL, ttl_attribute(at));
+        let changes = [(ATTEMPTS, Add(AttributeValue::Ss(texts.collect()))), (TableSpec::TTL, Set(ttl_attribute(at)))];
+        let expression = WriteExpression::default().with(changes);
         self.table.update_if((&key::run(run), &key::accepted(at)), expression).await.map(drop)
     }
 

@@ -9,7 +9,7 @@ use ebb_protocol::engine::Timestamp;
 use super::attribute::{Item, ItemReader, item, number, text};
 use super::store::{BATCH_INLINE, Store};
 use super::{BodyStorage, key};
-use crate::item_table::{ItemQuery, WriteCondition, WriteExpression};
+use crate::item_table::{AttributeChange, ItemQuery, WriteCondition, WriteExpression};
 use crate::ops::{QueuedBatch, StoreResult};
 use crate::table::TableSpec;
 
@@ -52,8 +52,8 @@ impl Store {
 
     /// Returns true for the first caller.
     async fn claim_delivery(&self, cluster: &str, id: &str, now: Timestamp) -> StoreResult<bool> {
-        let mut expression = WriteExpression::when(WriteCondition::equal("once", number(0)));
-        expression.set("once", number(now.0));
+        let expression = WriteExpression::when(WriteCondition::equal("once", number(0)));
+        let expression = expression.with([("once", AttributeChange::Set(number(now.0)))]);
         self.table.update_if((&key::batch_queue(cluster), id), expression).await
     }
 
@@ -160,10 +160,8 @@ impl Store {
         let body = self.store_body(format!("batches/{cluster}/{id}.response"), response, BATCH_INLINE).await?;
         let (name, value) = body.attribute_named("rb", "ro");
         let mut expression = WriteExpression::when(WriteCondition::present("pk"));
-        for name in ["rb", "ro"] {
-            expression.require(WriteCondition::absent(name));
-        }
-        expression.set(name, value);
+        expression.conditions.extend(["rb", "ro"].map(WriteCondition::absent));
+        let expression = expression.with([(name, AttributeChange::Set(value))]);
         let is_first = self.table.update_if((&key::batch_queue(cluster), id), expression).await?;
         if !is_first && self.get_batch_item(cluster, id).await?.is_none() {
             self.remove_body(&body).await;

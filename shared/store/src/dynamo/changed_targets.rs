@@ -10,6 +10,7 @@ use super::key;
 use super::run::read_head;
 use super::store::Store;
 use super::target::read_target;
+use crate::item_table::AttributeChange::{Add, Set};
 use crate::item_table::{UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 use crate::items::{ChangeFeed, RunHead, TargetHead};
 use crate::ops::StoreResult;
@@ -45,9 +46,8 @@ impl Store {
         let mut seen = seen.clone();
         for _ in 0..ATTEMPTS {
             let next = seen.with(targets);
-            let mut expression = WriteExpression::when(WriteCondition::equal(LAST, number(seen.last)));
-            expression.set(LAST, number(next.last));
-            expression.set(RING, json(&next.ring)?);
+            let changes = [(LAST, Set(number(next.last))), (RING, Set(json(&next.ring)?))];
+            let expression = WriteExpression::when(WriteCondition::equal(LAST, number(seen.last))).with(changes);
             match self.table.update(ITEM, expression, UpdateImage::After).await? {
                 WriteOutcome::Written(item) => return read_feed("UpdateItem", &item),
                 // Another change came first, or this one is repeated because its response was lost. A change that is
@@ -55,9 +55,7 @@ impl Store {
                 WriteOutcome::Refused(item) => seen = read_feed("UpdateItem", &item)?,
             }
         }
-        let mut expression = WriteExpression::default();
-        expression.add(LAST, number(targets.len() as u64));
-        self.update_feed(expression).await
+        self.update_feed(WriteExpression::default().with([(LAST, Add(number(targets.len() as u64)))])).await
     }
 
     /// Updates the feed without a condition.
@@ -73,13 +71,9 @@ impl Store {
     /// Sets the time until which changes are written. A watch that begins sets its start, and raises the number of the last
     /// change: earlier changes may be missing. Returns the feed after the write.
     pub async fn watch_changes(&self, until: Timestamp, begun: Option<Timestamp>) -> StoreResult<ChangeFeed> {
-        let mut expression = WriteExpression::default();
-        expression.set(WATCHED, number(until.0));
-        if let Some(begun) = begun {
-            expression.set(BEGUN, number(begun.0));
-            expression.add(LAST, number(1));
-        }
-        self.update_feed(expression).await
+        let begun = begun.map(|begun| [(BEGUN, Set(number(begun.0))), (LAST, Add(number(1)))]);
+        let changes = [(WATCHED, Set(number(until.0)))].into_iter().chain(begun.into_iter().flatten());
+        self.update_feed(WriteExpression::default().with(changes)).await
     }
 
     /// Returns a target as it was a short time ago, at half the price of [`Self::read_target`].

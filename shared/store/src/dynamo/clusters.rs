@@ -17,6 +17,7 @@ use super::key;
 use super::readable;
 use super::store::Store;
 use super::target::has_version;
+use crate::item_table::AttributeChange::{Remove, Set};
 use crate::item_table::{WriteCondition, WriteExpression};
 use crate::items::ClusterItem;
 use crate::ops::{ClusterFault, ClusterFaultKind, PolicyRecord, StoreResult};
@@ -42,13 +43,12 @@ impl Store {
     /// leased it.
     pub async fn claim_scan(&self, cluster: &str, seen: Option<Timestamp>, next: Timestamp) -> StoreResult<bool> {
         let name = key::scan_attribute(cluster);
-        let mut expression = WriteExpression::when(match seen {
+        let expression = WriteExpression::when(match seen {
             Some(seen) => WriteCondition::equal(&name, number(seen.0)),
             None => WriteCondition::absent(&name),
         });
-        expression.set(&name, number(next.0));
         // The write is refused if it is a repetition of a write whose response was lost. That scan is skipped.
-        self.table.update_if(ITEM, expression).await
+        self.table.update_if(ITEM, expression.with([(name, Set(number(next.0)))])).await
     }
 }
 
@@ -83,19 +83,15 @@ impl Store {
             let last = at.0.saturating_sub(ClusterFault::DENIAL_INTERVAL_MS);
             free.push(WriteCondition::AtMost(at_name.clone(), last));
         }
-        let mut expression = WriteExpression::when(WriteCondition::Any(free));
-        expression.set(&at_name, number(at.0));
-        expression.set(&reason_name, text(reason));
-        self.table.update_if(ITEM, expression).await
+        let changes = [(at_name, Set(number(at.0))), (reason_name, Set(text(reason)))];
+        self.table.update_if(ITEM, WriteExpression::when(WriteCondition::Any(free)).with(changes)).await
     }
 
     /// Removes a fault. Returns false if none is recorded.
     pub async fn end_fault(&self, kind: ClusterFaultKind, cluster: &str) -> StoreResult<bool> {
         let (at_name, reason_name) = key::fault_attributes(kind, cluster);
-        let mut expression = WriteExpression::when(WriteCondition::present(&at_name));
-        expression.remove(&at_name);
-        expression.remove(&reason_name);
-        self.table.update_if(ITEM, expression).await
+        let expression = WriteExpression::when(WriteCondition::present(&at_name));
+        self.table.update_if(ITEM, expression.with([(at_name, Remove), (reason_name, Remove)])).await
     }
 }
 
@@ -111,12 +107,9 @@ impl Store {
     /// Replaces the policy of a cluster. The caller limits its size.
     pub async fn note_policy(&self, cluster: &str, PolicyRecord { at, policy }: &PolicyRecord) -> StoreResult<()> {
         // The mark comes first, so that no policy is without one.
-        let mut mark = WriteExpression::default();
-        mark.set(&key::policy(cluster), number(at.0));
+        let mark = WriteExpression::default().with([(key::policy(cluster), Set(number(at.0)))]);
         self.table.update_if(ITEM, mark).await?;
-        let mut expression = WriteExpression::default();
-        expression.set("at", number(at.0));
-        expression.set("b", json(policy)?);
+        let expression = WriteExpression::default().with([("at", Set(number(at.0))), ("b", Set(json(policy)?))]);
         self.table.update_if((key::CLUSTERS, &key::policy(cluster)), expression).await.map(drop)
     }
 
@@ -125,9 +118,8 @@ impl Store {
         self.table.delete(key::CLUSTERS, &key::policy(cluster)).await?;
         let names = key::cluster_attributes(cluster);
         let conditions = names.iter().map(|name| WriteCondition::present(name)).collect();
-        let mut expression = WriteExpression::when(WriteCondition::Any(conditions));
-        names.iter().for_each(|name| expression.remove(name));
-        self.table.update_if(ITEM, expression).await.map(drop)
+        let expression = WriteExpression::when(WriteCondition::Any(conditions));
+        self.table.update_if(ITEM, expression.with(names.map(|name| (name, Remove)))).await.map(drop)
     }
 }
 

@@ -12,7 +12,8 @@ use super::key;
 use super::packed::unpack;
 use super::store::{DOCUMENT_INLINE, Store};
 use crate::error::StoreError;
-use crate::item_table::{AttributeChange, ItemQuery, WriteCondition, WriteExpression};
+use crate::item_table::AttributeChange::{Remove, SetIfAbsent};
+use crate::item_table::{ItemQuery, WriteCondition, WriteExpression};
 use crate::ops::{PluginItem, StoreResult};
 use crate::table::TableSpec;
 
@@ -139,9 +140,8 @@ impl Store {
         if !key::can_be(&key::plugin(name), version) {
             return Ok(false);
         }
-        let mut expression = WriteExpression::when(WriteCondition::present("pk"));
-        expression.change(WITHDRAWN, AttributeChange::SetIfAbsent(number(at.0)));
-        expression.remove(TableSpec::LIST);
+        let changes = [(WITHDRAWN, SetIfAbsent(number(at.0))), (TableSpec::LIST, Remove)];
+        let expression = WriteExpression::when(WriteCondition::present("pk")).with(changes);
         self.table.update_if((&key::plugin(name), version), expression).await
     }
 }

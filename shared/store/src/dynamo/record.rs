@@ -224,17 +224,16 @@ impl TableClient {
         digest: &str,
         capacity: usize,
     ) -> StoreResult<bool> {
-        let mut expression = WriteExpression::when(WriteCondition::Any(vec![
+        let is_free = WriteExpression::when(WriteCondition::Any(vec![
             WriteCondition::absent("ds"),
             WriteCondition::Contains("ds".to_owned(), text(digest)),
             WriteCondition::SizeBelow("ds".to_owned(), capacity as u64),
         ]));
-        expression.add("ds", AttributeValue::Ss(vec![digest.to_owned()]));
+        let expression = is_free.with([("ds", AttributeChange::Add(AttributeValue::Ss(vec![digest.to_owned()])))]);
         if self.update_record(run, (unit, attempt), expression, UpdateImage::After).await?.is_written() {
             return Ok(true);
         }
-        let mut expression = WriteExpression::default();
-        expression.add("dx", number(1));
+        let expression = WriteExpression::default().with([("dx", AttributeChange::Add(number(1)))]);
         self.update_record(run, (unit, attempt), expression, UpdateImage::After).await?;
         Ok(false)
     }
@@ -265,9 +264,7 @@ impl Store {
         attempt: Attempt,
         update: &AttemptUpdate,
     ) -> StoreResult<AttemptRecord> {
-        let mut expression = WriteExpression::when(WriteCondition::absent("dg"));
-        expression.changes =
-            update_changes(update)?.into_iter().map(|(name, change)| (name.to_owned(), change)).collect();
+        let expression = WriteExpression::when(WriteCondition::absent("dg")).with(update_changes(update)?);
         match self.table.update_record(run, (unit, attempt), expression, UpdateImage::Before).await? {
             WriteOutcome::Written(item) | WriteOutcome::Refused(item) => read_record("UpdateItem", &item),
         }
@@ -284,10 +281,8 @@ impl Store {
         attempt: Attempt,
         result: &AttemptResult,
     ) -> StoreResult<PutOutcome> {
-        let mut expression = WriteExpression::when(WriteCondition::absent("dg"));
-        for (name, value) in result_attributes(result)? {
-            expression.set(&name, value);
-        }
+        let changes = result_attributes(result)?.into_iter().map(|(name, value)| (name, AttributeChange::Set(value)));
+        let expression = WriteExpression::when(WriteCondition::absent("dg")).with(changes);
         let item = match self.table.update_record(run, (unit, attempt), expression, UpdateImage::After).await? {
             WriteOutcome::Written(_) => return Ok(PutOutcome::Created),
             WriteOutcome::Refused(item) => item,

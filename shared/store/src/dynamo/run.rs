@@ -145,15 +145,17 @@ fn attempt_name(unit: Unit) -> String {
 type SetMembers = BTreeMap<&'static str, BTreeSet<String>>;
 
 fn express(run: &RunId, patch: &Patch) -> StoreResult<WriteExpression> {
+    use AttributeChange::{Add, Delete, Remove, Set};
     // Only the transaction that begins a run creates its head.
     let mut expression = WriteExpression::when(WriteCondition::present("pk"));
-    patch.conditions.iter().for_each(|&condition| expression.require(write_condition(condition)));
+    expression.conditions.extend(patch.conditions.iter().copied().map(write_condition));
+    let mut change = |name: &str, value| drop(expression.changes.insert(name.to_owned(), value));
     let (mut added, mut deleted, mut versions) = (SetMembers::new(), SetMembers::new(), 0_u64);
     let insert = |sets: &mut SetMembers, name, member| {
         sets.entry(name).or_default().insert(member);
     };
-    for &change in &patch.changes {
-        match change {
+    for &patched in &patch.changes {
+        match patched {
             PatchChange::AddDone(unit) => insert(&mut added, "done", short(unit.0)),
             PatchChange::AddFailed(unit) => insert(&mut added, "failed", short(unit.0)),
             PatchChange::Reopen(unit) => {
@@ -164,22 +166,22 @@ fn express(run: &RunId, patch: &Patch) -> StoreResult<WriteExpression> {
             PatchChange::AddLate(LateMark { unit, attempt, mark }) => {
                 insert(&mut added, "late", [unit.0, attempt.0, mark].map(short).join("#"));
             }
-            PatchChange::SetAttempt(unit, attempt) => expression.set(&attempt_name(unit), number(attempt.0)),
-            PatchChange::SetEpoch(epoch) => expression.set("ep", number(epoch.0)),
-            PatchChange::SetPhase(phase) => expression.set("ph", text(phase_word(phase))),
-            PatchChange::SetStopped(at) => expression.set("sp", number(at.0)),
+            PatchChange::SetAttempt(unit, attempt) => change(&attempt_name(unit), Set(number(attempt.0))),
+            PatchChange::SetEpoch(epoch) => change("ep", Set(number(epoch.0))),
+            PatchChange::SetPhase(phase) => change("ph", Set(text(phase_word(phase)))),
+            PatchChange::SetStopped(at) => change("sp", Set(number(at.0))),
             PatchChange::SetDue(due) => {
-                expression.set("due", number(due.0));
-                expression.set("g", number(key::due_shard(&key::run(run))));
+                change("due", Set(number(due.0)));
+                change("g", Set(number(key::due_shard(&key::run(run)))));
             }
             PatchChange::ClearDue => {
-                expression.remove("due");
-                expression.remove("g");
+                change("due", Remove);
+                change("g", Remove);
             }
-            PatchChange::AnnounceRemoval(at) => expression.set(REMOVAL, number(at.0)),
-            PatchChange::WithdrawRemoval => expression.remove(REMOVAL),
-            PatchChange::SetNotified(Some(at)) => expression.set(NOTIFIED, number(at.0)),
-            PatchChange::SetNotified(None) => expression.remove(NOTIFIED),
+            PatchChange::AnnounceRemoval(at) => change(REMOVAL, Set(number(at.0))),
+            PatchChange::WithdrawRemoval => change(REMOVAL, Remove),
+            PatchChange::SetNotified(Some(at)) => change(NOTIFIED, Set(number(at.0))),
+            PatchChange::SetNotified(None) => change(NOTIFIED, Remove),
             PatchChange::BumpVersion => versions += 1,
         }
     }
@@ -188,10 +190,10 @@ fn express(run: &RunId, patch: &Patch) -> StoreResult<WriteExpression> {
         return Err(StoreError::Broken { operation: "UpdateItem", reason });
     }
     let texts = |members: BTreeSet<String>| AttributeValue::Ss(members.into_iter().collect());
-    added.into_iter().for_each(|(name, members)| expression.add(name, texts(members)));
-    deleted.into_iter().for_each(|(name, members)| expression.change(name, AttributeChange::Delete(texts(members))));
+    added.into_iter().for_each(|(name, members)| change(name, Add(texts(members))));
+    deleted.into_iter().for_each(|(name, members)| change(name, Delete(texts(members))));
     if versions > 0 {
-        expression.add("tv", number(versions));
+        change("tv", Add(number(versions)));
     }
     Ok(expression)
 }
@@ -220,8 +222,8 @@ impl Store {
 
     /// Gives a run the digest of another plan. Returns false if the run does not exist.
     pub async fn set_run_plan(&self, run: &RunId, plan: &str) -> StoreResult<bool> {
-        let mut expression = WriteExpression::when(WriteCondition::present("pk"));
-        expression.set("plan", digest(plan));
+        let expression = WriteExpression::when(WriteCondition::present("pk"));
+        let expression = expression.with([("plan", AttributeChange::Set(digest(plan)))]);
         self.table.update_if((&key::run(run), key::HEAD), expression).await
     }
 }

@@ -8,7 +8,8 @@ use super::attribute::{Item, ItemReader, digest, item, json, number, text};
 use super::key;
 use super::store::Store;
 use super::target::ttl_attribute;
-use crate::item_table::{AttributeChange, WriteCondition, WriteExpression};
+use crate::item_table::AttributeChange::{Remove, SetIfAbsent};
+use crate::item_table::{WriteCondition, WriteExpression};
 use crate::items::{SessionItem, TokenItem};
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
@@ -60,9 +61,8 @@ impl Store {
 
     /// Revokes the token of a name. A repetition keeps the first time. Returns false if the name has no token.
     pub async fn revoke_token(&self, name: &str, at: Timestamp) -> StoreResult<bool> {
-        let mut expression = WriteExpression::when(WriteCondition::present("pk"));
-        expression.change(REVOKED, AttributeChange::SetIfAbsent(number(at.0)));
-        expression.remove(TableSpec::LIST);
+        let changes = [(REVOKED, SetIfAbsent(number(at.0))), (TableSpec::LIST, Remove)];
+        let expression = WriteExpression::when(WriteCondition::present("pk")).with(changes);
         self.table.update_if((&key::token(&token_id(name)), key::HEAD), expression).await
     }
 }
