@@ -17,7 +17,7 @@ use ebb_protocol::unit::{CALLBACK_TOKEN, CALLBACK_URL};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::wait::until;
 
@@ -142,19 +142,10 @@ struct ReceivedCalls {
 struct ReceiverState {
     calls: Mutex<ReceivedCalls>,
     rules: Mutex<Vec<(String, ReplyFn)>>,
-    held: Mutex<BTreeMap<String, watch::Receiver<bool>>>,
+    held: Mutex<BTreeMap<String, watch::Receiver<()>>>,
     verify: Box<VerifyFn>,
     http: reqwest::Client,
     slots: Semaphore,
-}
-
-/// Stops a server when it is dropped.
-struct ServerTask(JoinHandle<()>);
-
-impl Drop for ServerTask {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 /// A running receiver. It stops when its last clone is dropped.
@@ -162,17 +153,11 @@ impl Drop for ServerTask {
 pub struct TestReceiver {
     url: String,
     state: Arc<ReceiverState>,
-    _server: Arc<ServerTask>,
+    _server: Arc<JoinSet<()>>,
 }
 
 /// Delays the responses to requests with one line until it is dropped.
-pub struct ReplyHold(watch::Sender<bool>);
-
-impl Drop for ReplyHold {
-    fn drop(&mut self) {
-        self.0.send_replace(true);
-    }
-}
+pub type ReplyHold = watch::Sender<()>;
 
 impl TestReceiver {
     /// Starts a receiver on the loopback interface that responds 200 to every request without a rule.
@@ -200,8 +185,10 @@ impl TestReceiver {
         });
         let router = Router::new().fallback(take).layer(DefaultBodyLimit::disable()).with_state(Arc::clone(&state));
         let server = axum::serve(listener, router).into_future();
-        let server = ServerTask(tokio::spawn(async move { server.await.unwrap() }));
-        Self { url: format!("http://{local}"), state, _server: Arc::new(server) }
+        // Its task ends when the set is dropped.
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { server.await.unwrap() });
+        Self { url: format!("http://{local}"), state, _server: Arc::new(tasks) }
     }
 
     pub fn url(&self) -> &str {
@@ -231,9 +218,9 @@ impl TestReceiver {
 
     /// Delays the responses to requests with this line until the hold is dropped.
     pub fn hold(&self, line: &str) -> ReplyHold {
-        let (released, held) = watch::channel(false);
+        let (hold, held) = watch::channel(());
         self.state.held.lock().unwrap().insert(line.to_owned(), held);
-        ReplyHold(released)
+        hold
     }
 
     /// Returns the requests so far.
@@ -302,7 +289,7 @@ async fn take(
     };
     let held = state.held.lock().unwrap().get(&call.line).cloned();
     if let Some(mut held) = held {
-        held.wait_for(|&released| released).await.ok();
+        held.changed().await.ok();
     }
     let matches = |line: &str| line.strip_suffix('*').map_or(line == call.line, |start| call.line.starts_with(start));
     let rules = state.rules.lock().unwrap().clone();
