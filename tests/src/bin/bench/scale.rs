@@ -2,7 +2,6 @@
 //!
 //! Progress is printed to standard error, figures to standard output.
 
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,6 +15,7 @@ use ebb_store::{ItemTable as _, MemoryTable, Store, TargetHead, TargetTransition
 use ebb_tests::figures::{median, memory_mib};
 use ebb_tests::platform;
 use ebb_tests::simulation::KIND;
+use ebb_tests::stored_bytes::files;
 use ebb_tests::workdir::Workdir;
 use futures::{StreamExt as _, TryStreamExt as _};
 
@@ -173,6 +173,8 @@ async fn decade(receiver: &UnitReceiver, load: &DecadeLoad) -> anyhow::Result<De
     ensure!(received >= units, "{received} units were received of {units}");
     // The table moves its log into its file when it closes.
     let place = server.stop().await;
+    let sizes = files(&place.state()).into_iter().map(|file| Ok(file.metadata()?.len()));
+    let bytes = sizes.sum::<std::io::Result<u64>>()?;
     Ok(DecadeRow {
         size: load.size,
         units,
@@ -180,7 +182,7 @@ async fn decade(receiver: &UnitReceiver, load: &DecadeLoad) -> anyhow::Result<De
         cpu_micros_per_unit: cpu_seconds * 1e6 / units as f64,
         resident_mib,
         most_mib,
-        bytes_per_unit: folder_bytes(&place.state())? as f64 / units as f64,
+        bytes_per_unit: bytes as f64 / units as f64,
     })
 }
 
@@ -237,15 +239,4 @@ async fn fill_gone(state: &Path, count: usize) -> anyhow::Result<String> {
 async fn run(server: &EbbServer, graph: RunGraph, resources: usize) -> anyhow::Result<()> {
     let run = server.run(graph, resources);
     tokio::time::timeout(RUN_TIMEOUT, run).await.context("a run has not ended in time")?
-}
-
-/// Returns the size of all files in a folder.
-fn folder_bytes(folder: &Path) -> anyhow::Result<u64> {
-    let mut bytes = 0;
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let found = entry.metadata()?;
-        bytes += if found.is_dir() { folder_bytes(&entry.path())? } else { found.len() };
-    }
-    Ok(bytes)
 }
