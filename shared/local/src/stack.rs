@@ -389,11 +389,7 @@ async fn sweep_forever(env: Arc<Env>, telemetry: Arc<Telemetry>, mut stop: watch
         tracing::warn!(%error, "cannot resume unfinished runs; sweeps resume them when they are due");
     }
     let mut sweeps = JoinSet::new();
-    loop {
-        tokio::select! {
-            _ = stop.wait_for(|&stopped| stopped) => break,
-            () = tokio::time::sleep(SWEEP_INTERVAL) => {}
-        }
+    while tokio::time::timeout(SWEEP_INTERVAL, stop.wait_for(|&stopped| stopped)).await.is_err() {
         if sweeps.len() < MAX_SWEEPS {
             let (own, telemetry) = (Arc::clone(&env), Arc::clone(&telemetry));
             sweeps.spawn(async move {
@@ -421,9 +417,8 @@ async fn prune_pods(relay: LocalRelay, mut stopped: watch::Receiver<bool>) {
             Ok(pruned) => tracing::debug!(pruned, "removed folders of ended scripts"),
             Err(error) => tracing::warn!(%error, "cannot remove folders of ended scripts"),
         }
-        tokio::select! {
-            _ = stopped.wait_for(|&stopped| stopped) => return,
-            () = tokio::time::sleep(PRUNE_INTERVAL) => {}
+        if tokio::time::timeout(PRUNE_INTERVAL, stopped.wait_for(|&stopped| stopped)).await.is_ok() {
+            return;
         }
     }
 }
@@ -434,9 +429,8 @@ async fn run_schedule(env: Arc<Env>, telemetry: Arc<Telemetry>, mut stopped: wat
         if let Err(error) = ebb_flow::sweep::mark_schedule(&env).await {
             tracing::warn!(%error, "cannot record the run of the schedule");
         }
-        tokio::select! {
-            _ = stopped.wait_for(|&stopped| stopped) => return,
-            () = tokio::time::sleep(SCHEDULE_INTERVAL) => {}
+        if tokio::time::timeout(SCHEDULE_INTERVAL, stopped.wait_for(|&stopped| stopped)).await.is_ok() {
+            return;
         }
         if let Err(error) = ebb_flow::instance::retention::remove_expired(&env, env.now()).await {
             tracing::warn!(%error, "cannot remove expired instances; the next run repeats it");
