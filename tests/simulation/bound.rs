@@ -28,7 +28,7 @@ pub(super) fn lines(more: &str) -> String {
 #[derive(Clone, Debug)]
 pub(super) struct SimBound {
     /// The unit that owns it, as in the labels of the object.
-    owner: String,
+    pub(super) owner: String,
     values: BTreeMap<String, String>,
 }
 

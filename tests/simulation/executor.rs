@@ -10,7 +10,7 @@ use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::id::RunId;
 use ebb_protocol::token::TokenClaims;
 
-use super::ledger::{AttemptEntry, AttemptGuard, AttemptReceiver, Ledger, SimActivity, SimObject};
+use super::ledger::{AttemptEntry, AttemptGuard, AttemptReceiver, Ledger, SimObject};
 use super::registry::{SimUnit, UnitEffect};
 use super::{FaultInjector, FaultKind, SimFunctions, SimRuntime, settings};
 
@@ -119,12 +119,12 @@ impl SimExecutor {
                 }
             });
         }
-        AttemptGuard::new(&self.ledger, number)
+        self.ledger.attempt(number)
     }
 
     /// Executes an attempt.
     pub(super) async fn execute(&self, running: AttemptGuard) -> SimOutputs {
-        let number = running.number();
+        let number = running.number;
         let this = self.ledger.state().attempts[number].clone();
         let unit = &this.unit;
         self.ledger.check_reads(number, "begins");
@@ -188,7 +188,7 @@ impl SimExecutor {
     /// Reports another object with each callback, more of them than an attempt record holds. The object of a refused
     /// result is not undone.
     pub(super) async fn flood(self: Arc<Self>, number: usize, token: String) {
-        let _active = SimActivity::new(&self.ledger);
+        let _active = self.ledger.activity();
         let unit = Arc::clone(&self.ledger.state().attempts[number].unit);
         for more in 0..FLOOD {
             let id = format!("{}.more{number}-{more}", unit.key);
@@ -222,7 +222,7 @@ impl SimExecutor {
 
     /// Sends a callback, perhaps late, perhaps twice.
     pub(super) async fn call_back(self: Arc<Self>, token: String, callback: Callback) {
-        let _active = SimActivity::new(&self.ledger);
+        let _active = self.ledger.activity();
         let body = serde_json::to_vec(&callback).expect("callbacks are JSON");
         if self.faults.should_inject(FaultKind::CallbackDuplicated) {
             let later = self.faults.zero_or_below(FaultKind::CallbackDuplicated, LATE_MS);
@@ -240,7 +240,7 @@ impl SimExecutor {
 
     /// Sends a callback until it has a response. Returns true if the object that it reports is undone in the end.
     async fn deliver(&self, token: String, body: Vec<u8>) -> bool {
-        let _active = SimActivity::new(&self.ledger);
+        let _active = self.ledger.activity();
         let may_be_gone = |run| matches!(RunId::hook(&run), Hook::Event(_)) || self.ledger.is_removed(&run);
         loop {
             if !self.faults.should_inject(FaultKind::CallbackLost) {

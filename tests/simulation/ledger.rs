@@ -478,60 +478,46 @@ impl Ledger {
     }
 }
 
-/// A request to a server that waits for its response.
-pub(super) struct PendingPost(Arc<Ledger>, String);
+/// Changes the state when it is dropped: at the end of what it stands for, even if a task is killed before its first step.
+pub(super) struct SimGuard(Arc<Ledger>, Box<dyn Fn(&mut LedgerState, u64) + Send + Sync>);
 
-impl PendingPost {
-    /// Records the request `id`, which no other invocation may have in progress. A message that passes an attempt on
-    /// and is delivered twice at the same time posts it twice.
-    pub(super) fn new(ledger: &Arc<Ledger>, id: String) -> Self {
-        let is_passed_on = ledger.state().passed_on.contains(&id);
-        if !ledger.state().posted.insert(id.clone()) && !is_passed_on {
-            ledger.report_violation(format!("{id} is posted while another invocation waits for its response"));
+impl Drop for SimGuard {
+    fn drop(&mut self) {
+        let now = self.0.runtime.elapsed();
+        (self.1)(&mut self.0.state(), now);
+    }
+}
+
+/// An attempt that is over when this is dropped.
+pub(super) struct AttemptGuard {
+    pub(super) number: usize,
+    _end: SimGuard,
+}
+
+impl Ledger {
+    /// Records the request `id` to a server, which waits for its response and which no other invocation may have in progress. A
+    /// message that passes an attempt on and is delivered twice at the same time posts it twice.
+    pub(super) fn post(self: &Arc<Self>, id: String) -> SimGuard {
+        let is_passed_on = self.state().passed_on.contains(&id);
+        if !self.state().posted.insert(id.clone()) && !is_passed_on {
+            self.report_violation(format!("{id} is posted while another invocation waits for its response"));
         }
-        Self(Arc::clone(ledger), id)
-    }
-}
-
-impl Drop for PendingPost {
-    fn drop(&mut self) {
-        self.0.state().posted.remove(&self.1);
-    }
-}
-
-/// Counts something as active for as long as it exists.
-pub(super) struct SimActivity(Arc<Ledger>);
-
-impl SimActivity {
-    pub(super) fn new(ledger: &Arc<Ledger>) -> Self {
-        ledger.state().active += 1;
-        Self(Arc::clone(ledger))
-    }
-}
-
-impl Drop for SimActivity {
-    fn drop(&mut self) {
-        self.0.state().active -= 1;
-    }
-}
-
-/// Marks an attempt as over when its work ends or is killed, even before its first step.
-pub(super) struct AttemptGuard(SimActivity, usize);
-
-impl AttemptGuard {
-    pub(super) fn new(ledger: &Arc<Ledger>, number: usize) -> Self {
-        Self(SimActivity::new(ledger), number)
+        SimGuard(Arc::clone(self), Box::new(move |state, _| _ = state.posted.remove(&id)))
     }
 
-    /// Returns the number of the attempt.
-    pub(super) fn number(&self) -> usize {
-        self.1
+    /// Counts something as active.
+    pub(super) fn activity(self: &Arc<Self>) -> SimGuard {
+        self.state().active += 1;
+        SimGuard(Arc::clone(self), Box::new(|state, _| state.active -= 1))
     }
-}
 
-impl Drop for AttemptGuard {
-    fn drop(&mut self) {
-        let ledger = &self.0.0;
-        ledger.state().attempts[self.1].over = Some(ledger.runtime.elapsed());
+    /// Counts an attempt as active.
+    pub(super) fn attempt(self: &Arc<Self>, number: usize) -> AttemptGuard {
+        self.state().active += 1;
+        let end = move |state: &mut LedgerState, now| {
+            state.attempts[number].over = Some(now);
+            state.active -= 1;
+        };
+        AttemptGuard { number, _end: SimGuard(Arc::clone(self), Box::new(end)) }
     }
 }

@@ -12,7 +12,6 @@ use ebb_protocol::id::instance_key;
 use ebb_protocol::lifecycle::{DELETED, LifecycleData, LifecycleResult};
 
 use super::executor::SimExecutor;
-use super::ledger::SimActivity;
 use super::owners::{self, AcceptedDocument, DIRECT, PLATFORM};
 use super::{FaultKind, InvocationFailure, SimRandom, SimTable};
 use crate::platform::sandbox;
@@ -107,7 +106,7 @@ impl PlatformSender {
     fn later(&self, event: SimWebhook, millis: u64) {
         let own = self.clone();
         self.0.runtime.spawn(async move {
-            let _active = SimActivity::new(&own.0.ledger);
+            let _active = own.0.ledger.activity();
             own.0.runtime.sleep(millis).await;
             own.deliver(event).await;
         });
@@ -237,7 +236,7 @@ impl PlatformSender {
 
     /// Creates and deletes the instances of one name, one after the other or overlapping. The last one may stay.
     pub(super) async fn run(self, instances: Vec<SimInstance>, random: SimRandom) {
-        let _active = SimActivity::new(&self.0.ledger);
+        let _active = self.0.ledger.activity();
         let mut alive: Option<&SimInstance> = None;
         for instance in &instances {
             self.pause(&random).await;
@@ -256,7 +255,7 @@ impl PlatformSender {
             if !instance.events.is_empty() {
                 let (own, instance, random) = (self.clone(), instance.clone(), SimRandom::new(random.bits()));
                 self.0.runtime.spawn(async move {
-                    let _active = SimActivity::new(&own.0.ledger);
+                    let _active = own.0.ledger.activity();
                     own.send_events(&instance, &random, EVENT_PAUSE_MS).await;
                 });
             }
@@ -294,7 +293,7 @@ impl PlatformSender {
     /// Runs operations on random instances at random times, by a list that is older: another instance may have the name since.
     /// Most often it repairs the units first.
     pub(super) async fn operate(self, names: Vec<String>, table: Arc<SimTable>, random: SimRandom) {
-        let _active = SimActivity::new(&self.0.ledger);
+        let _active = self.0.ledger.activity();
         let present = |name: &String| {
             let state = table.state();
             state.targets.get(name).map(|target| target.uid.clone())

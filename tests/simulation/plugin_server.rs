@@ -15,7 +15,7 @@ use ebb_protocol::infrakit::{self, KEY_TAG};
 use serde_json::{Value, json};
 
 use super::executor::SimExecutor;
-use super::ledger::{SimActivity, SimObject};
+use super::ledger::SimObject;
 use super::registry::{SimUnit, key_scope};
 use super::runtime::lock;
 use super::{FaultKind, KIND};
@@ -85,7 +85,7 @@ impl SimPlugin {
         let ended = Arc::new(Mutex::new(None));
         let (work, end, own) = (Arc::clone(executor), Arc::clone(&ended), self.clone());
         let task = executor.runtime.spawn(async move {
-            let _active = SimActivity::new(&work.ledger);
+            let _active = work.ledger.activity();
             let id = format!("{}.{number}", unit.key);
             work.runtime.sleep(unit.millis).await;
             let others = work.ledger.state().objects.values().filter(|object| object.unit.key == unit.key).count();

@@ -19,7 +19,7 @@ use ebb_store::NamedDocument;
 use serde_json::{Map, Value, json};
 
 use super::executor::SimExecutor;
-use super::ledger::{AttemptGuard, AttemptReceiver, Ledger, PendingPost, SimObject};
+use super::ledger::{AttemptGuard, AttemptReceiver, Ledger, SimObject};
 use super::provider_documents::{CONNECTION, PLAIN};
 use super::provider_token::{self, TOKEN};
 use super::registry::{SimUnit, UnitEffect};
@@ -130,7 +130,7 @@ impl SimProvider {
         let attempt: u32 = header(request, ATTEMPT).parse().map_err(|_| refused())?;
         ledger.settle_things();
         let changes = request.method != "GET";
-        let _posted = changes.then(|| PendingPost::new(ledger, format!("{}-{}-{attempt}", unit.run(), unit.unit)));
+        let _posted = changes.then(|| ledger.post(format!("{}-{}-{attempt}", unit.run(), unit.unit)));
         let running = if changes { self.begin(&unit, attempt, path, request) } else { None };
         let (status, body) = match request.method.as_str() {
             "POST" => self.create(&unit, attempt, path, request),
@@ -139,7 +139,7 @@ impl SimProvider {
         };
         ledger.trace(|| format!("{status} for {} {path} of {} #{attempt}", request.method, unit.name));
         if let Some(running) = &running {
-            ledger.state().attempts[running.number()].result = Some((runtime.elapsed(), status < 400));
+            ledger.state().attempts[running.number].result = Some((runtime.elapsed(), status < 400));
         }
         runtime.sleep(RESPONSE_MS).await;
         let gateway = gateway_status(&self.executor);
@@ -164,8 +164,8 @@ impl SimProvider {
         let read = body.iter().filter(|(name, _)| *name != "name");
         let reads = read.filter_map(|(_, value)| value.as_str().map(str::to_owned)).collect();
         let running = self.executor.begin(unit, unit.run(), attempt, AttemptReceiver::Server, false, reads);
-        ledger.check_reads(running.number(), "begins");
-        lock(&self.state).attempts.insert(key, running.number());
+        ledger.check_reads(running.number, "begins");
+        lock(&self.state).attempts.insert(key, running.number);
         Some(running)
     }
 

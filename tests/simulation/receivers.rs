@@ -7,7 +7,6 @@ use ebb_egress::{CallError, CallResult, HttpRequest, HttpResponse};
 use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetHead};
 
 use super::executor::SimExecutor;
-use super::ledger::PendingPost;
 use super::runtime::lock;
 use super::simulator::Simulation;
 use super::table_state::{TableState, named};
@@ -103,7 +102,7 @@ impl SimReceivers {
         let event: serde_json::Value = serde_json::from_slice(&request.body).unwrap_or_default();
         let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
         let (target, id) = (text("subject"), text("id"));
-        let _posted = PendingPost::new(ledger, format!("{subscription} of {target}"));
+        let _posted = ledger.post(format!("{subscription} of {target}"));
         runtime.sleep(RESPONSE_MS).await;
         ledger.trace(|| format!("{subscription} receives {id} of {target}"));
         let received = ReceivedNotice { subscription: subscription.to_owned(), target, id };

@@ -10,7 +10,7 @@ use ebb_protocol::api::SourceResult;
 use ebb_protocol::error_code::ErrorCode;
 use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
 
-use super::ledger::{LedgerState, SimActivity};
+use super::ledger::LedgerState;
 use super::owners::{self, AcceptedDocument, CALLERS, DIRECT, InstanceEntry, PERSON, RequestedDeletion, is_present};
 use super::platform::{KIND, PlatformSender};
 use super::table_state::TableState;
@@ -79,7 +79,7 @@ impl PlatformSender {
 
     /// Applies and deletes the target of a name by the API.
     pub(super) async fn call_api(self, name: String, target: TargetScenario, random: SimRandom) {
-        let _active = SimActivity::new(&self.0.ledger);
+        let _active = self.0.ledger.activity();
         let functions = &self.0.functions;
         let mut newest = None;
         for number in 0..1 + random.below(4) {
@@ -166,7 +166,7 @@ impl PlatformSender {
 
     /// Sends the events of a source for one name: in any order, repeated, some for instances of others.
     pub(super) async fn send_source(self, source: SimSource, name: String, target: TargetScenario, random: SimRandom) {
-        let _active = SimActivity::new(&self.0.ledger);
+        let _active = self.0.ledger.activity();
         let mut time = self.0.runtime.now().0;
         for number in 0..1 + random.below(6) {
             self.pause(&random).await;
@@ -222,7 +222,7 @@ impl PlatformSender {
             let delay = if random.below(2) == 0 { 0 } else { random.below(DELAY_MS) };
             let (own, event) = (self.clone(), event.clone());
             self.0.runtime.spawn(async move {
-                let _active = SimActivity::new(&own.0.ledger);
+                let _active = own.0.ledger.activity();
                 own.0.runtime.sleep(delay).await;
                 own.deliver_event(event).await;
             });
@@ -246,7 +246,7 @@ impl PlatformSender {
 
     /// Deletes what the sources of a simulation have made, and everything else.
     pub(super) async fn clean(self, names: Vec<String>, sources: Vec<SimSource>) {
-        let _active = SimActivity::new(&self.0.ledger);
+        let _active = self.0.ledger.activity();
         let sent = self.0.ledger.state().sent.clone();
         let keys: BTreeSet<DesiredKey> = sent.into_iter().map(|sent| sent.event.key).collect();
         let random = SimRandom::new(1);

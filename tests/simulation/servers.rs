@@ -10,7 +10,7 @@ use ebb_protocol::time::parse_rfc3339;
 use ebb_protocol::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY};
 
 use super::executor::{SimExecutor, SimOutputs, callback_of, run_of};
-use super::ledger::{AttemptReceiver, NotificationEntry, PendingPost, SimActivity};
+use super::ledger::{AttemptReceiver, NotificationEntry};
 use super::plugin_documents::UnitAction;
 use super::provider::{ORIGIN, SimProvider};
 use super::receivers::{RECEIVERS, SimReceivers};
@@ -96,12 +96,12 @@ impl SimServers {
             unit.effect != UnitEffect::PerAttempt && self.executor.faults.should_inject(FaultKind::CallbackForgotten);
         let reports = unit.action == UnitAction::Later && !forgets;
         let running = self.executor.begin(&unit, run, attempt, AttemptReceiver::Server, reports, reads);
-        let number = running.number();
+        let number = running.number;
         lock(&self.attempts).insert(id.to_owned(), (number, None));
         let (work, attempts, id) = (Arc::clone(&self.executor), Arc::clone(&self.attempts), id.to_owned());
         let token = header(request, CALLBACK_TOKEN);
         let task = self.executor.runtime.spawn(async move {
-            let _active = SimActivity::new(&work.ledger);
+            let _active = work.ledger.activity();
             let ended = work.execute(running).await;
             lock(&attempts).insert(id, (number, Some(ended.clone())));
             if reports {
@@ -187,7 +187,7 @@ impl HttpCall for SimServers {
             }
             self.identify(&mut request)?;
         }
-        let _posted = PendingPost::new(ledger, header(&request, WEBHOOK_ID));
+        let _posted = ledger.post(header(&request, WEBHOOK_ID));
         if let Some(status) = gateway_status(&self.executor) {
             let (number, _) = self.find_or_begin(&request)?;
             ledger.trace(|| format!("{status} for {}", header(&request, WEBHOOK_ID)));
