@@ -20,15 +20,9 @@ const FOREIGN_MS: u64 = 400_000;
 
 /// The secrets of the deployment, with the token of the provider.
 pub(super) struct SimSecrets {
-    executor: Arc<SimExecutor>,
-    others: Arc<dyn SecretReader>,
-    foreign_until: Mutex<u64>,
-}
-
-impl SimSecrets {
-    pub(super) fn new(executor: Arc<SimExecutor>, others: Arc<dyn SecretReader>) -> Self {
-        Self { executor, others, foreign_until: Mutex::default() }
-    }
+    pub(super) executor: Arc<SimExecutor>,
+    pub(super) others: Arc<dyn SecretReader>,
+    pub(super) foreign_until: Mutex<u64>,
 }
 
 impl fmt::Debug for SimSecrets {

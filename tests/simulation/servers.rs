@@ -206,18 +206,12 @@ impl HttpCall for SimServers {
 
 /// The server of the platform.
 pub(super) struct SimPlatform {
-    executor: Arc<SimExecutor>,
-    outage_until: Mutex<u64>,
+    pub(super) executor: Arc<SimExecutor>,
+    pub(super) outage_until: Mutex<u64>,
 }
 
 /// The longest outage of the platform.
 const OUTAGE_MS: u64 = 300_000;
-
-impl SimPlatform {
-    pub(super) fn new(executor: Arc<SimExecutor>) -> Self {
-        Self { executor, outage_until: Mutex::default() }
-    }
-}
 
 fn notification(request: &HttpRequest, at: u64) -> Option<NotificationEntry> {
     let event: serde_json::Value = serde_json::from_slice(&request.body).ok()?;

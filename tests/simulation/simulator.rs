@@ -235,9 +235,10 @@ impl Simulation {
         let is_replaced = clusters.is_replaced || faults.should_inject(FaultKind::ClusterReplaced);
         let relay = SimRelay::new(Arc::clone(&executor), ClusterOptions { slots, is_replaced, ..clusters });
         let servers = Arc::new(SimServers::new(Arc::clone(&executor)));
-        let platform = Arc::new(SimPlatform::new(Arc::clone(&executor)));
+        let platform = Arc::new(SimPlatform { executor: Arc::clone(&executor), outage_until: Mutex::default() });
         let (own, store, relays) = (Arc::clone(&executor), table.store(), relay.clone());
-        let secrets = Arc::new(SimSecrets::new(Arc::clone(&executor), usual.secrets));
+        let foreign_until = Mutex::default();
+        let secrets = Arc::new(SimSecrets { executor: Arc::clone(&executor), others: usual.secrets, foreign_until });
         functions.start(Box::new(move || Env {
             store: store.clone(),
             clock: Arc::new(SimClock(own.runtime.clone(), clock_error(&own.faults))),
