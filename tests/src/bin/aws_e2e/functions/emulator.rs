@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use ebb_tests::platform::http;
+use ebb_tests::wait::until;
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -49,14 +49,10 @@ impl EmulatedFunction {
             .stderr(file)
             .kill_on_drop(true);
         let emulator = emulator.spawn().with_context(|| rie.display().to_string())?;
-        for _ in 0..500 {
-            if TcpStream::connect((Ipv4Addr::LOCALHOST, events)).await.is_ok() {
-                let url = format!("http://127.0.0.1:{events}/2015-03-31/functions/function/invocations");
-                return Ok(Self { name, _emulator: emulator, url, log, http: http() });
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        bail!("the emulator of {name} does not listen: {}", log.display())
+        let listens = async || TcpStream::connect((Ipv4Addr::LOCALHOST, events)).await.ok();
+        until(&format!("the emulator of {name}, see {}", log.display()), listens).await;
+        let url = format!("http://127.0.0.1:{events}/2015-03-31/functions/function/invocations");
+        Ok(Self { name, _emulator: emulator, url, log, http: http() })
     }
 
     /// Sends an event to the function and returns its response.
