@@ -98,10 +98,8 @@ impl FaultProxy {
     }
 }
 
-/// An error that closes the connection.
-#[derive(Debug, thiserror::Error)]
-#[error("injected")]
-struct ConnectionClosed;
+/// An error, which closes the connection.
+const CLOSED: &str = "injected";
 
 #[derive(Clone)]
 struct ProxyHandler {
@@ -111,9 +109,9 @@ struct ProxyHandler {
 }
 
 impl ProxyHandler {
-    async fn pass(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, ConnectionClosed> {
+    async fn pass(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, &'static str> {
         let (head, body) = request.into_parts();
-        let body = body.collect().await.map_err(|_| ConnectionClosed)?.to_bytes();
+        let body = body.collect().await.map_err(|_| CLOSED)?.to_bytes();
         let target = head.headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
         let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
         let input: Value = serde_json::from_slice(&body).unwrap();
@@ -128,14 +126,14 @@ impl ProxyHandler {
             Some(ProxyFault::Respond(status, response)) => {
                 return Ok(respond(status, response.to_string().into()));
             }
-            Some(ProxyFault::LoseRequest) => return Err(ConnectionClosed),
+            Some(ProxyFault::LoseRequest) => return Err(CLOSED),
             Some(ProxyFault::LoseReply) | None => {}
         }
         let forwarded = self.client.post(&self.table).headers(head.headers).body(body).send().await;
-        let response = forwarded.map_err(|_| ConnectionClosed)?;
-        let (status, response) = (response.status(), response.bytes().await.map_err(|_| ConnectionClosed)?);
+        let response = forwarded.map_err(|_| CLOSED)?;
+        let (status, response) = (response.status(), response.bytes().await.map_err(|_| CLOSED)?);
         match fault {
-            Some(_) => Err(ConnectionClosed),
+            Some(_) => Err(CLOSED),
             None => Ok(respond(status, response)),
         }
     }
