@@ -1,6 +1,6 @@
 //! The client of relays in the control plane.
 //!
-//! 1. [`script`] converts a script into a Job and a Secret, because a relay applies objects only. The format of a Job can
+//! 1. `script` converts a script into a Job and a Secret, because a relay applies objects only. The format of a Job can
 //!    therefore change without an upgrade of relays.
 //! 2. [`ClusterRelay`] collects simultaneous requests to a cluster in batches (`batches`).
 //! 3. `batch_sender` signs a batch and sends it to the relay (push), or stores it in the batch queue (`pull`).
@@ -16,12 +16,10 @@ mod registration;
 mod registry;
 mod relay;
 mod reported_policy;
-pub mod script;
-mod script_job;
+mod script;
 
 pub use poll_endpoint::{PollEndpoint, PollResult};
 pub use registration::StoredRegistration;
 pub use registry::{ClusterConfig, ClusterConfigError, ClusterLookupError, ClusterRegistry, RelayTransport};
 pub use relay::ClusterRelay;
 pub use reported_policy::reported_policy;
-pub use script_job::PodSettings;

@@ -18,8 +18,7 @@ use super::batch_sender::{BatchSender, RelayReply, lookup_error};
 use super::batches::OpenBatches;
 use super::registry::{ClusterConfig, ClusterLookupError, ClusterRegistry, RelayTransport};
 use super::reported_policy::reported_policy;
-use super::script;
-use super::script_job::PodSettings;
+use super::script::{self, PodSettings};
 use ebb_flow::lock::lock;
 use ebb_flow::ports::{Clock, ConnectedCluster, RandomSource, RelayClient, RelayError, RelayObservation, UnitCluster};
 

@@ -1,22 +1,59 @@
 //! Converts a script into Kubernetes objects: a Job, and a Secret with the spec of its entrypoint.
+//!
+//! The Job has Ebb's pod template (`script/pod.yaml`), merged with the author's pod template.
+
+use std::sync::LazyLock;
+use std::time::Duration;
 
 use ebb_engine::Millis;
+use ebb_kube::podspec::{self, PodspecViolation, RESERVED_PREFIX};
 use ebb_protocol::entrypoint::{self, EntrypointSpec};
+use ebb_protocol::id::short_digest;
 use ebb_protocol::relay::{
     DocumentFill, EnsureTask, FillWith, ObjectTask, ScriptInput, ScriptTask, SecretDocument, TaskBody, TaskCompletion,
-    TaskId,
+    TaskId, TaskNames,
 };
 use ebb_protocol::value::UnitValue;
-use serde_json::Value as Json;
-
-use super::script_job::{self, MAIN, PodSettings, SPEC};
+use serde_json::{Value, json};
 
 /// Maximum bytes of a Secret in Kubernetes.
-pub const MAX_SECRET: usize = 1 << 20;
+const MAX_SECRET: usize = 1 << 20;
+/// The pod of a script without its images, its Secret and its grace period.
+static TEMPLATE: LazyLock<Value> =
+    LazyLock::new(|| podspec::parse(include_str!("script/pod.yaml")).expect("the file has a pod template"));
+/// The folder in which the entrypoint writes the script.
+const FOLDER: &str = "/ebb/script";
+/// The key of the Secret, a file in the volume `ebb-in`.
+const SPEC: &str = "spec.json";
+/// The container of the script.
+const MAIN: &str = "main";
+/// Maximum length of a label value. Names of Jobs are label values, too.
+const MAX_NAME: usize = 63;
+/// Characters that Kubernetes appends to the name of a Job to name its pod, which is a host name.
+const POD_SUFFIX: usize = 6;
+/// Characters of the digest in a readable name. Names of a namespace must differ.
+const DIGEST: usize = 10;
+/// Seconds after the deadline and the grace periods. The Job controller then ends a pod without a relay.
+const SLACK: u64 = 60;
+/// The field of a pod that decides if it has the token of its service account.
+const TOKEN: &str = "automountServiceAccountToken";
+/// The field of a container that decides if its processes may gain rights.
+const GAINS: &str = "allowPrivilegeEscalation";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PodSettings {
+    /// The image with the entrypoint, as `/ebb-entrypoint`.
+    pub(super) entrypoint_image: String,
+    /// The time between `SIGTERM` and `SIGKILL` of a script.
+    pub(super) grace: Duration,
+    /// True if an image with the user root does not start, as the level `restricted` of the Pod Security Standards requires.
+    /// The pod always meets all other requirements of that level.
+    pub(super) run_as_non_root: bool,
+}
 
 /// The reason why a script cannot be sent to a cluster. Repeating the request does not help.
 #[derive(Debug, thiserror::Error)]
-pub enum ScriptError {
+pub(super) enum ScriptError {
     /// The author's pod template cannot be merged with Ebb's.
     #[error("pod template: {0}")]
     PodTemplate(String),
@@ -32,11 +69,11 @@ pub enum ScriptError {
 }
 
 /// Returns the request for the relay. Objects are unchanged; a script becomes a Job and its Secret.
-pub fn objects(request: EnsureTask, pods: &PodSettings) -> Result<EnsureTask<ObjectTask>, ScriptError> {
+pub(super) fn objects(request: EnsureTask, pods: &PodSettings) -> Result<EnsureTask<ObjectTask>, ScriptError> {
     let EnsureTask { v, task, valid_for_ms, timeout_ms, callback, names, body } = request;
     let body = match body {
         TaskBody::Objects(objects) => objects,
-        TaskBody::Script(script) => script_objects(script, script_job::name(&task, &names), &task, timeout_ms, pods)?,
+        TaskBody::Script(script) => script_objects(script, job_name(&task, &names), &task, timeout_ms, pods)?,
     };
     Ok(EnsureTask { v, task, valid_for_ms, timeout_ms, callback, names, body })
 }
@@ -48,7 +85,7 @@ fn script_objects(
     timeout_ms: u64,
     pods: &PodSettings,
 ) -> Result<ObjectTask, ScriptError> {
-    let job = script_job::job(&script, timeout_ms, &name, pods).map_err(|violations| {
+    let job = job(&script, timeout_ms, &name, pods).map_err(|violations| {
         let list: Vec<String> = violations.iter().map(ToString::to_string).collect();
         ScriptError::PodTemplate(list.join("\n"))
     })?;
@@ -90,7 +127,7 @@ fn document(
         outputs: script.outputs,
         timeout_ms,
         grace_ms: Millis::from(pods.grace).0,
-        folder: script_job::folder(),
+        folder: FOLDER.to_owned(),
         termination_log: "/dev/termination-log".to_owned(),
         relay: None,
     };
@@ -98,14 +135,106 @@ fn document(
     for fill in &fill {
         // The relay replaces existing members only.
         let (parent, key) = fill.pointer.rsplit_once('/').unwrap_or_default();
-        if let Some(Json::Object(parent)) = document.pointer_mut(parent) {
-            parent.insert(key.to_owned(), Json::Null);
+        if let Some(Value::Object(parent)) = document.pointer_mut(parent) {
+            parent.insert(key.to_owned(), Value::Null);
         }
     }
     match document.to_string().len() {
         bytes if bytes > MAX_SECRET => Err(ScriptError::TooLarge(bytes)),
         _ => Ok(SecretDocument { name, key: SPEC.to_owned(), document, fill }),
     }
+}
+
+/// Returns the name of the Job and the Secret of an attempt: `ebb-TARGET-RESOURCE-UNIT-DIGEST`. It is deterministic,
+/// and its prefix is reserved. The digest identifies the attempt.
+fn job_name(task: &TaskId, names: &TaskNames) -> String {
+    let mut parts: Vec<String> = [&names.target, &names.resource, &names.unit].map(|name| dns_label(name)).into();
+    parts.retain(|part| !part.is_empty());
+    if !parts.is_empty() {
+        let digest = short_digest(&[&task.unit, &task.attempt.to_string()], DIGEST);
+        let longest = MAX_NAME - POD_SUFFIX - RESERVED_PREFIX.len() - DIGEST;
+        while parts.iter().map(|part| part.len() + 1).sum::<usize>() > longest {
+            // The longest part is shortened, so that a long target does not displace the unit.
+            if let Some(longest) = parts.iter_mut().max_by_key(|part| part.len()) {
+                longest.pop();
+            }
+        }
+        let parts: Vec<&str> = parts.iter().map(|part| part.trim_end_matches('-')).collect();
+        return format!("{RESERVED_PREFIX}{}-{digest}", parts.join("-"));
+    }
+    // A script without a target.
+    let name = format!("{RESERVED_PREFIX}{}-{}", task.unit, task.attempt);
+    if name.len() <= MAX_NAME {
+        return name;
+    }
+    format!("{RESERVED_PREFIX}{}", short_digest(&[&task.unit, &task.attempt.to_string()], 32))
+}
+
+/// Returns a name in the characters of a DNS label.
+fn dns_label(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let label: String = name.chars().map(plain).take(MAX_NAME).collect();
+    label.trim_matches('-').to_owned()
+}
+
+/// Returns the Job of a script. It has the name of the Secret that it mounts.
+///
+/// # Errors
+/// Returns an error if the author's pod template is not YAML, cannot be merged, or changes a reserved field.
+fn job(script: &ScriptTask, timeout_ms: u64, name: &str, pods: &PodSettings) -> Result<Value, Vec<PodspecViolation>> {
+    let base = template(script, name, pods);
+    let template = match &script.pod_template {
+        Some(text) => {
+            let overlay = podspec::parse(text).map_err(|violation| vec![violation])?;
+            let mut merged = podspec::merge(&base, &overlay)?;
+            // Kubernetes gives a pod the token of the account that it names. The relay and the policy of the cluster
+            // decide if the pod may name it.
+            if overlay["spec"][TOKEN].is_null()
+                && podspec::named_account(&merged["spec"]).is_some()
+                && let Some(pod) = merged["spec"].as_object_mut()
+            {
+                pod.shift_remove(TOKEN);
+            }
+            // A privileged container may gain rights. The API server rejects the `false` of the base beside it.
+            let containers = merged["spec"]["containers"].as_array_mut().into_iter().flatten();
+            for context in containers.filter_map(|container| container.get_mut("securityContext")?.as_object_mut()) {
+                if context.get("privileged") == Some(&true.into()) && context.get(GAINS) == Some(&false.into()) {
+                    context.shift_remove(GAINS);
+                }
+            }
+            merged
+        }
+        None => base,
+    };
+    // The entrypoint and the relay enforce the timeout. This deadline ends a pod without either.
+    let deadline = timeout_ms.div_ceil(1000).saturating_add(2 * pods.grace.as_secs()).saturating_add(SLACK);
+    let mut metadata = json!({"name": name});
+    if let Some(namespace) = &script.namespace {
+        metadata["namespace"] = namespace.as_str().into();
+    }
+    Ok(json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {
+            "backoffLimit": 0, // The unit counts attempts.
+            "activeDeadlineSeconds": deadline,
+            "template": template,
+        },
+    }))
+}
+
+fn template(script: &ScriptTask, secret: &str, pods: &PodSettings) -> Value {
+    let mut template = TEMPLATE.clone();
+    let pod = &mut template["spec"];
+    pod["terminationGracePeriodSeconds"] = (2 * pods.grace.as_secs() + 5).into();
+    if pods.run_as_non_root {
+        pod["securityContext"]["runAsNonRoot"] = true.into();
+    }
+    pod["initContainers"][0]["image"] = pods.entrypoint_image.as_str().into();
+    pod["containers"][0]["image"] = script.image.as_str().into();
+    pod["volumes"][1]["secret"]["secretName"] = secret.into();
+    template
 }
 
 #[cfg(test)]

@@ -1,9 +1,5 @@
-use std::time::Duration;
-
-use ebb_kube::podspec::RESERVED_PREFIX;
-use ebb_protocol::relay::{CallbackEndpoint, ScriptOutput, TaskNames};
+use ebb_protocol::relay::{CallbackEndpoint, ScriptOutput};
 use ebb_protocol::value::SecretRef;
-use serde_json::json;
 
 use super::*;
 
@@ -149,7 +145,7 @@ fn jobs_have_readable_names() {
         let text = str::to_owned;
         let names =
             TaskNames { target: text(target), resource: text(resource), unit: text(unit), ..Default::default() };
-        let name = |attempt| script_job::name(&TaskId { unit: UNIT.to_owned(), attempt }, &names);
+        let name = |attempt| job_name(&TaskId { unit: UNIT.to_owned(), attempt }, &names);
         let (first, second) = (name(1), name(2));
         assert_eq!(first.rsplit_once('-').unwrap().0, expected);
         assert!(first != second && first == name(1) && first.len() <= 57, "{first} {second}");
