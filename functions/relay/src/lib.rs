@@ -12,8 +12,7 @@
 //! 5. `terminate` stops running containers, `reconcile` sends the result, `removal` deletes objects.
 //!
 //! The `policy` of the cluster's operator may change at any time. Each request is checked with one snapshot of it.
-//! `task_events` shows these steps to people in the cluster, and `heartbeats` tells the control plane that a script
-//! runs.
+//! `task_events` shows these steps to people in the cluster, and `reports` tells the control plane that a script runs.
 //!
 //! A step observes the API server, decides (`decide`) and executes the decision. The decision depends only on the
 //! record and on observations, such as the time since the last report of an entrypoint. `watches` only wake the loop.

@@ -1,6 +1,5 @@
 //! Connections of the relay: batches by push and poll, reports of entrypoints, heartbeats, registration.
 mod bodies;
-mod heartbeats;
 pub mod http;
 pub(crate) mod identity;
 pub(crate) mod poll;

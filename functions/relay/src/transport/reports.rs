@@ -1,4 +1,4 @@
-//! Accepts the reports of entrypoints.
+//! Accepts the reports of entrypoints, and sends heartbeats of scripts to the control plane.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,6 +42,8 @@ impl<E: Into<ReconcileError>> From<E> for ReportError {
 
 /// The timeout for storing a report. The entrypoint repeats it later.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
+/// The timeout of a heartbeat for the control plane. A lost one has no effect, so none is repeated.
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Relay {
     /// Checks the token of a report before its body is read.
@@ -128,6 +130,28 @@ impl Reconciler {
             }
             (_, ReportState::Ended(ended)) => self.accept_end(&mut held, &spec, *ended).await,
         }
+    }
+
+    /// Records the progress of a script that runs. At most once a minute, the control plane gets it with a heartbeat.
+    fn accept_progress(self: &Arc<Self>, name: &TaskId, spec: &TaskSpec, progress: Option<String>) {
+        if !self.registry.record_progress(name, progress) {
+            return;
+        }
+        let callback = Callback { progress: self.registry.progress(name), ..Callback::new(CallbackStatus::Heartbeat) };
+        if self.may_call(&spec.callback.url).is_err() {
+            return;
+        }
+        let request = self.http.post(&spec.callback.url).bearer_auth(&spec.callback.token).timeout(HEARTBEAT_TIMEOUT);
+        let request = request.json(&callback);
+        let (inner, name) = (self.clone(), name.clone());
+        tokio::spawn(async move {
+            // Results take precedence.
+            let Ok(_permit) = inner.callbacks.try_acquire() else { return };
+            if let Err(error) = request.send().await.and_then(reqwest::Response::error_for_status) {
+                let error = error.without_url();
+                tracing::debug!(unit = name.unit, attempt = name.attempt, %error, "a heartbeat was not accepted");
+            }
+        });
     }
 
     async fn accept_end(
