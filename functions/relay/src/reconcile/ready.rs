@@ -21,7 +21,7 @@ use crate::settings::now_ms;
 use crate::task::decide::{self, ObjectsStep, deadline_failure};
 use crate::task::record::{AppliedObject, ObjectRef, TaskSpec};
 use crate::task::store::VersionedRecord;
-use crate::task::{object_states, task_waits};
+use crate::task::task_waits;
 
 impl Reconciler {
     /// Observes a running task once. A refusal by the API server ends the task at its deadline.
@@ -62,7 +62,7 @@ impl Reconciler {
         // Each object that is not ready has one wait.
         let total = spec.manifests().count();
         let count = ObjectCount { total, ready: total.saturating_sub(waits.len()) };
-        self.registry.record_objects(&name, count, object_states::states(spec, &waits));
+        self.registry.record_objects(&name, count, task_waits::object_states(spec, &waits));
         waits.extend(removing);
         for wait in &mut waits {
             wait.fails_in_ms = wait.fails_in_ms.or(decide::fails_in_ms(spec, wait, &self.settings));
@@ -85,7 +85,7 @@ impl Reconciler {
                     wait.message = why.to_owned();
                 }
             }
-            result.objects = object_states::states(spec, &waits);
+            result.objects = task_waits::object_states(spec, &waits);
         }
         self.registry.record_waits(&name, waits);
         match step {

@@ -1,11 +1,13 @@
-//! Describes what a task waits for.
+//! Describes what a task waits for, and the states of its objects.
 
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::limits::message;
+use ebb_protocol::object_status::{MAX_OBJECTS, ObjectState, ObjectStatus};
 use ebb_protocol::relay::{TaskId, TaskWait, WaitResolution};
 
 use crate::error::status;
 use crate::observe::pod::StartBlocker;
+use crate::task::record::TaskSpec;
 
 /// Returns the wait for an object that is being created, started or deleted. `why` is for people.
 pub(crate) fn wait(object: impl std::fmt::Display, why: &str) -> TaskWait {
@@ -88,11 +90,30 @@ pub(crate) fn first_text(waits: &[TaskWait]) -> Option<String> {
     waits.first().map(ToString::to_string)
 }
 
+/// Returns the state of each applied object, or nothing for a single one: its task has the same state. `waits` has what
+/// is awaited of objects that are not ready, and why others have failed.
+pub(crate) fn object_states(spec: &TaskSpec, waits: &[TaskWait]) -> Vec<ObjectStatus> {
+    if spec.manifests().count() < 2 {
+        return Vec::new();
+    }
+    let status = |object: String| {
+        let wait = waits.iter().find(|wait| wait.object == object);
+        let state = match wait {
+            Some(wait) if is_failure(wait) => ObjectState::Failed,
+            Some(_) => ObjectState::Pending,
+            None => ObjectState::Ready,
+        };
+        ObjectStatus { object, state, reason: wait.map(|wait| wait.message.clone()) }
+    };
+    spec.manifests().take(MAX_OBJECTS).map(|applied| status(applied.object_ref.to_string())).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use kube::core::Status;
 
     use super::*;
+    use crate::task::record::{AppliedObject, ObjectRef};
 
     #[test]
     fn an_overloaded_api_server_denies_nothing() {
@@ -108,5 +129,36 @@ mod tests {
             let found = refusal("Secret n/a", &error, "m");
             assert_eq!((found.code, found.resolves), expected, "{code}");
         }
+    }
+
+    fn spec(count: usize) -> TaskSpec {
+        let applied = (0..count).map(|number| AppliedObject {
+            object_ref: ObjectRef::secret("n", &format!("o-{number}")),
+            uid: "u".to_owned(),
+            document: false,
+        });
+        TaskSpec { applied: applied.collect(), ..TaskSpec::example() }
+    }
+
+    #[test]
+    fn each_of_several_objects_has_its_own_state_and_reason() {
+        assert_eq!(object_states(&spec(1), &[]), []);
+        assert_eq!(object_states(&spec(MAX_OBJECTS + 5), &[]).len(), MAX_OBJECTS);
+        let spec = spec(3);
+        let waits = [
+            failure("Secret n/o-1", ReasonCode::Failed, "BackOff: it crashes"),
+            wait("Secret n/o-2", "no key yet"),
+            wait("Secret n/other", "not of the task"),
+        ];
+        let found = object_states(&spec, &waits);
+        let rows: Vec<_> = found.iter().map(|it| (it.object.as_str(), it.state, it.reason.as_deref())).collect();
+        assert_eq!(
+            rows,
+            [
+                ("Secret n/o-0", ObjectState::Ready, None),
+                ("Secret n/o-1", ObjectState::Failed, Some("BackOff: it crashes")),
+                ("Secret n/o-2", ObjectState::Pending, Some("no key yet")),
+            ]
+        );
     }
 }
