@@ -24,14 +24,12 @@
 //! - `Ready: False` is pending, because it does not distinguish slow from failed.
 mod conditions;
 mod contracts;
-mod generation;
 mod judge;
 mod object;
-mod object_readiness;
 
 pub use contracts::exit_text;
 pub use judge::{DocumentRules, FAIL_RULE, READY_RULE, deletion, judge};
-pub use object_readiness::{MAX_TEXT, ObjectReadiness};
+pub use object::{MAX_TEXT, ObjectReadiness};
 
 #[cfg(test)]
 mod tests;

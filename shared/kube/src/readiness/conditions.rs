@@ -1,7 +1,11 @@
-//! Evaluates conditions (Kubernetes API conventions, *Typical status properties*).
+//! Evaluates conditions and observed generations (Kubernetes API conventions, *Typical status properties*).
+//!
+//! The API server increments `metadata.generation` with every change of the spec. A controller writes the observed one
+//! to `status.observedGeneration`. Only equality counts, as in kstatus: a number from before a restore may be higher.
 
-use crate::readiness::object::{ObjectView, StatusCondition};
-use crate::readiness::object_readiness::ObjectReadiness;
+use serde_json::Value;
+
+use crate::readiness::object::{ObjectReadiness, ObjectView, StatusCondition};
 
 /// A condition that means failure.
 pub(crate) struct TerminalCondition {
@@ -73,4 +77,40 @@ fn absent(kind: &str, conditions: &[StatusCondition<'_>]) -> ObjectReadiness {
 pub(crate) fn failed(condition: StatusCondition<'_>) -> ObjectReadiness {
     let reason = if condition.reason.is_empty() { condition.kind } else { condition.reason };
     ObjectReadiness::failed(reason, condition.message)
+}
+
+/// Returns pending if the whole status describes another generation.
+pub(crate) fn stale(object: ObjectView<'_>) -> Option<ObjectReadiness> {
+    unless_current(object, observed(object)?)
+}
+
+/// Returns pending if this generation is not observed yet. Without a number of the status, the newest condition
+/// counts. Used for rules of a document, which may read any field.
+pub(crate) fn stale_for_rules(object: ObjectView<'_>) -> Option<ObjectReadiness> {
+    let newest = || object.conditions().filter_map(|condition| condition.observed).max();
+    unless_current(object, observed(object).or_else(newest)?)
+}
+
+/// Returns pending if the controller must write an observed generation and has not.
+pub(crate) fn unobserved(object: ObjectView<'_>) -> Option<ObjectReadiness> {
+    if observed(object).is_none() {
+        return Some(ObjectReadiness::pending(
+            "`status.observedGeneration` does not exist yet: no controller has observed the object",
+        ));
+    }
+    stale(object)
+}
+
+/// Returns the observed generation. Argo Rollouts writes the number as text, and a hash in versions before 1.0.
+fn observed(object: ObjectView<'_>) -> Option<i64> {
+    match object.at("status.observedGeneration")? {
+        Value::Number(number) => number.as_i64(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+fn unless_current(object: ObjectView<'_>, seen: i64) -> Option<ObjectReadiness> {
+    let now = object.generation().filter(|now| *now != seen)?;
+    Some(ObjectReadiness::pending(format!("generation {now} is not observed yet, the status is about {seen}")))
 }

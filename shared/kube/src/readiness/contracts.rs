@@ -7,9 +7,7 @@ mod pod;
 mod workload;
 
 use crate::readiness::conditions::{self, TerminalCondition};
-use crate::readiness::generation;
-use crate::readiness::object::ObjectView;
-use crate::readiness::object_readiness::ObjectReadiness;
+use crate::readiness::object::{ObjectReadiness, ObjectView};
 use ContractRule::{Applied, Conditions, Latched, Observed, Own, Phase};
 
 pub use pod::exit_text;
@@ -190,7 +188,7 @@ impl ContractRule {
     fn judge(&self, object: ObjectView<'_>) -> ObjectReadiness {
         match self {
             Self::Applied => ObjectReadiness::Ready,
-            Self::Observed => generation::unobserved(object).unwrap_or(ObjectReadiness::Ready),
+            Self::Observed => conditions::unobserved(object).unwrap_or(ObjectReadiness::Ready),
             Self::Conditions(wanted, ends) => conditions::judge(object, wanted, ends),
             Self::Phase(ready, failed) => match object.text("status.phase") {
                 now if ready.contains(&now) => ObjectReadiness::Ready,

@@ -2,9 +2,8 @@
 
 use serde_json::Value;
 
-use crate::readiness::object::ObjectView;
-use crate::readiness::object_readiness::ObjectReadiness;
-use crate::readiness::{contracts, generation};
+use crate::readiness::object::{ObjectReadiness, ObjectView};
+use crate::readiness::{conditions, contracts};
 
 /// The results of the rules of a document, `None` without the rule. A rule that reads fields that do not exist yet is false.
 /// `ready` replaces the contract of the kind, including its failures, so the author adds `fail` or relies on the deadline.
@@ -32,9 +31,9 @@ pub fn judge(object: Option<&Value>, uid: Option<&str>, rules: DocumentRules) ->
         return ObjectReadiness::failed(FAIL_RULE, "its `fail` is true");
     }
     match rules.ready {
-        None => generation::stale(object).unwrap_or_else(|| contracts::judge(object)),
-        Some(true) => generation::stale_for_rules(object).unwrap_or(ObjectReadiness::Ready),
-        Some(false) => generation::stale_for_rules(object).unwrap_or_else(|| ObjectReadiness::pending(READY_RULE)),
+        None => conditions::stale(object).unwrap_or_else(|| contracts::judge(object)),
+        Some(true) => conditions::stale_for_rules(object).unwrap_or(ObjectReadiness::Ready),
+        Some(false) => conditions::stale_for_rules(object).unwrap_or_else(|| ObjectReadiness::pending(READY_RULE)),
     }
 }
 

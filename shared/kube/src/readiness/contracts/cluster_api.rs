@@ -7,8 +7,7 @@
 //! `status.deprecated.v1beta1`.
 
 use crate::readiness::conditions;
-use crate::readiness::object::ObjectView;
-use crate::readiness::object_readiness::ObjectReadiness;
+use crate::readiness::object::{ObjectReadiness, ObjectView};
 
 /// Judges by a latch. The object is ready when `status.initialization.NEW`, or in v1beta1 the field `old`, is true, and
 /// the field `also` exists.

@@ -3,8 +3,7 @@
 use serde_json::Value;
 
 use crate::readiness::conditions;
-use crate::readiness::object::ObjectView;
-use crate::readiness::object_readiness::ObjectReadiness;
+use crate::readiness::object::{ObjectReadiness, ObjectView};
 
 /// core/v1 PersistentVolumeClaimPhase. A claim with `WaitForFirstConsumer` stays pending until a pod uses it. The
 /// claim does not show this: its document sets `ready: ${true}` or comes after the pod.

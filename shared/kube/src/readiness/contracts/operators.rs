@@ -1,9 +1,7 @@
 //! Operators: Argo, Crossplane, kro, Flux, Azure, and kinds without a contract.
 
-use crate::readiness::conditions;
-use crate::readiness::generation::unobserved;
-use crate::readiness::object::ObjectView;
-use crate::readiness::object_readiness::ObjectReadiness;
+use crate::readiness::conditions::{self, unobserved};
+use crate::readiness::object::{ObjectReadiness, ObjectView};
 
 /// Argo CD: synced **and** healthy, as in `argocd app wait`. A failed sync may be repeated by its policy, and a
 /// degraded application may recover, so both are pending. The compared revision is the application's, not a

@@ -1,8 +1,7 @@
 use serde_json::Value;
 
 use crate::readiness::conditions;
-use crate::readiness::object::ObjectView;
-use crate::readiness::object_readiness::ObjectReadiness;
+use crate::readiness::object::{ObjectReadiness, ObjectView};
 
 /// The number of restarts after which a crash-looping container has failed: 2.5 minutes with kubelet's back-off (10 s,
 /// doubled). kstatus fails at the first restart, which is too early for a pod that waits for its database.

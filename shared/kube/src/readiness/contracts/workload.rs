@@ -4,10 +4,8 @@
 //! (`k8s.io/kubectl/pkg/polymorphichelpers/rollout_status.go`) plus availability. All of these write
 //! `observedGeneration`, so a missing one is pending: its replica counts are not from a controller yet.
 
-use crate::readiness::conditions::{TerminalCondition, ended};
-use crate::readiness::generation::unobserved;
-use crate::readiness::object::ObjectView;
-use crate::readiness::object_readiness::ObjectReadiness;
+use crate::readiness::conditions::{TerminalCondition, ended, unobserved};
+use crate::readiness::object::{ObjectReadiness, ObjectView};
 
 /// The rollout exceeded `spec.progressDeadlineSeconds`.
 const TOO_SLOW: TerminalCondition =
