@@ -10,20 +10,16 @@
 //! All are pure functions, and both sides use them: the control plane merges templates, and the relay checks and
 //! completes manifests, because it knows the policy and does not trust their sender. The API server checks pods. Authors
 //! get the same refusals from the policy that a relay has reported.
-mod bind;
 mod manifest;
 mod merge;
-mod overlay;
 mod pod_checks;
 mod pod_defaults;
 mod policy;
 mod reserved;
 mod violation;
 
-pub use bind::bound_violations;
-pub use manifest::{manifest_violations, references};
-pub use merge::strategic;
-pub use overlay::{merge, parse};
+pub use manifest::{bound_violations, manifest_violations, references};
+pub use merge::{merge, parse, strategic};
 pub use pod_checks::{PodOrigin, pod_violations};
 pub use pod_defaults::{fill_defaults, named_account};
 pub use policy::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};

@@ -6,13 +6,18 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::podspec::policy::{ClusterPolicy, ask_operator, listed, shown};
+use crate::podspec::policy::{ClusterPolicy, ask_operator, is_of_kubernetes, listed, shown};
 use crate::podspec::reserved::{RESERVED_DOMAIN, is_reserved, is_reserved_key};
 use crate::podspec::violation::{PodspecViolation, ViolationList, below};
 
 /// Fields of the API server or the garbage collector. A generated name would differ in each attempt.
 const NOT_GIVEN: &str = "creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers generateName \
     generation managedFields ownerReferences resourceVersion selfLink uid";
+
+/// The field of a namespace. `bind` has a list of its own for it.
+const NAMESPACE: &str = "metadata.namespace";
+/// The fields of an object of `bind`. A `type` could let the API server make a token of an account.
+const BOUND_FIELDS: [&str; 4] = ["apiVersion", "kind", "metadata", "data"];
 
 /// Returns the violations of a manifest.
 pub fn manifest_violations(manifest: &Value, allowed: &ClusterPolicy) -> Vec<PodspecViolation> {
@@ -30,6 +35,32 @@ pub fn manifest_violations(manifest: &Value, allowed: &ClusterPolicy) -> Vec<Pod
         report.add("metadata.name", format!("the name `{name}` is reserved"), "give it another name");
     }
     reserved(manifest, allowed, &mut report);
+    report.0
+}
+
+/// Returns the violations of a manifest of `bind`: a Secret or a ConfigMap in one of the `bindNamespaces`.
+pub fn bound_violations(manifest: &Value, allowed: &ClusterPolicy) -> Vec<PodspecViolation> {
+    let kinds = ["ConfigMap", "Secret"].map(str::to_owned).into();
+    let own = ClusterPolicy { kinds, cluster_kinds: BTreeSet::new(), ..allowed.clone() };
+    let mut report = ViolationList(manifest_violations(manifest, &own));
+    report.0.retain(|violation| violation.path != NAMESPACE);
+    for (field, _) in manifest.as_object().into_iter().flatten() {
+        if !BOUND_FIELDS.contains(&field.as_str()) && field != "status" {
+            report.add(field, "an object of `bind` has only `data`", "remove it");
+        }
+    }
+    let namespace = text(&manifest["metadata"], "namespace");
+    if !allowed.bind_namespaces.contains(namespace) {
+        let (shown, listed) = (shown(namespace), listed(allowed.bind_namespaces.iter()));
+        let why = format!(
+            "`bind` may not write into the namespace `{shown}` by the policy of the cluster (`bindNamespaces`: {listed})"
+        );
+        let help = match is_of_kubernetes(namespace) {
+            true => "use a namespace of your own: nothing is written into those of Kubernetes".to_owned(),
+            false => ask_operator(&format!("--bind-namespace {namespace}"), namespace),
+        };
+        report.add(NAMESPACE, why, help);
+    }
     report.0
 }
 
