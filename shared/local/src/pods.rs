@@ -12,7 +12,6 @@
 
 mod container_engine;
 mod container_task;
-mod deliver;
 pub mod isolation;
 mod leftovers;
 mod logs;

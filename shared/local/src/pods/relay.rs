@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
-use ebb_egress::HttpCall;
+use ebb_egress::{CallError, HttpCall, HttpRequest};
 use ebb_engine::Millis;
 use ebb_flow::ports::{RelayClient, RelayError, UnitCluster};
 use ebb_protocol::callback::{Callback, ReasonCode};
@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::AbortHandle;
 
 use super::task_folder::{CancelRequest, FolderState, SupervisorConfig, TaskFolder};
-use super::{ContainerEngine, PodsError, container_engine, deliver, leftovers, logs, secrets, start};
+use super::{ContainerEngine, PodsError, container_engine, leftovers, logs, secrets, start};
 use crate::files::StateFileError;
 use crate::{files, open_files, plugin_sockets};
 
@@ -34,6 +34,8 @@ const POLL_INTERVAL: (Duration, Duration) = (Duration::from_millis(10), Duration
 const START_WAIT: Duration = Duration::from_millis(250);
 /// The interval at which the start of a script is polled.
 const START_POLL: Duration = Duration::from_millis(2);
+/// The timeout of a callback. The control plane dispatches the units that became ready before it responds.
+const CALLBACK_TIMEOUT: Duration = Duration::from_secs(60);
 /// The first and the longest pause between two attempts of a callback.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
@@ -459,12 +461,47 @@ async fn step<'a>(
             let Some(request) = files::read_json::<EnsureTask<ScriptTask>>(&task.request())? else {
                 return Ok(DeliveryStep::Retry("the request is gone".to_owned()));
             };
-            if let Err(why) = deliver::send(call.as_ref(), url, &request, &result).await {
+            if let Err(why) = send_result(call.as_ref(), url, &request, &result).await {
                 return Ok(DeliveryStep::Retry(why));
             }
             inner.mark_acknowledged(name, &task)?;
             Ok(DeliveryStep::Done)
         }
+    }
+}
+
+/// Sends a result to `url`. Returns the reason if the result must be sent again.
+async fn send_result(
+    call: &dyn HttpCall,
+    url: &str,
+    request: &EnsureTask<ScriptTask>,
+    result: &Callback,
+) -> Result<(), String> {
+    let body = serde_json::to_vec(result).map_err(|error| error.to_string())?;
+    let EnsureTask { task, callback, .. } = request;
+    let request = HttpRequest {
+        method: "POST".to_owned(),
+        url: url.to_owned(),
+        headers: vec![
+            ("authorization".to_owned(), format!("Bearer {}", callback.token)),
+            ("content-type".to_owned(), "application/json".to_owned()),
+        ],
+        body,
+        timeout: CALLBACK_TIMEOUT,
+    };
+    match call.call(request).await {
+        Ok(response) if (200..300).contains(&response.status) => Ok(()),
+        // These three statuses are temporary. Any other 4xx is the final rejection of the result.
+        Ok(response) if (400..500).contains(&response.status) && !matches!(response.status, 408 | 425 | 429) => {
+            tracing::warn!(?task, status = response.status, "callback refused");
+            Ok(())
+        }
+        Ok(response) => Err(format!("status {}", response.status)),
+        Err(error @ CallError::Refused(_)) => {
+            tracing::warn!(?task, %error, "callback not allowed");
+            Ok(())
+        }
+        Err(error) => Err(error.to_string()),
     }
 }
 
