@@ -1,18 +1,18 @@
-//! Outbound HTTP: one request with limits, without redirects.
+//! Outbound HTTP: one request with limits, without redirects, and a limit of the bytes of all responses in memory.
 
-pub mod budget;
 pub mod client;
 pub mod guard;
 mod retry_header;
 
-pub use budget::{ByteBudget, BytePermit};
 pub use client::{HttpClient, HttpClientError};
 pub use guard::{Policy, PolicyViolation};
 pub use retry_header::{MAX_RETRY_AFTER, retry_after};
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRequest {
@@ -83,5 +83,29 @@ where
 {
     async fn call(&self, request: HttpRequest) -> CallResult<HttpResponse> {
         self(request)
+    }
+}
+
+/// Permits for bytes in memory. Clones share them.
+#[derive(Clone, Debug)]
+pub struct ByteBudget {
+    free: Arc<Semaphore>,
+    all: u32,
+}
+
+/// The permit for bytes. Its drop returns them.
+#[derive(Debug, Default)]
+pub struct BytePermit(#[allow(dead_code, reason = "its drop counts")] Option<OwnedSemaphorePermit>);
+
+impl ByteBudget {
+    pub fn new(bytes: u32) -> Self {
+        Self { free: Arc::new(Semaphore::new(bytes as usize)), all: bytes }
+    }
+
+    /// Waits for permits for `bytes`. More than the whole budget counts as the whole budget. The caller must not hold
+    /// another permit.
+    pub async fn reserve(&self, bytes: usize) -> BytePermit {
+        let bytes = u32::try_from(bytes).unwrap_or(self.all).min(self.all);
+        BytePermit(Arc::clone(&self.free).acquire_many_owned(bytes).await.ok())
     }
 }
