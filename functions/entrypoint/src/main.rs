@@ -6,12 +6,15 @@
 //! the script.
 
 use std::ffi::OsString;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::exit;
 
+use ebb_protocol::entrypoint::PROGRAM_NAME;
 use ebb_protocol::entrypoint::exit::USAGE;
 
-mod install;
 mod report;
 mod run;
 mod termination;
@@ -26,7 +29,7 @@ fn main() {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let words: Vec<_> = arguments.iter().map(|word| word.to_str().unwrap_or("?")).collect();
     let code = match words.as_slice() {
-        ["install", _] => match install::install(Path::new(&arguments[1])) {
+        ["install", _] => match install(Path::new(&arguments[1])) {
             Ok(()) => 0,
             Err(error) => {
                 eprintln!("ebb-entrypoint: {error}");
@@ -44,4 +47,22 @@ fn main() {
         }
     };
     exit(code);
+}
+
+/// Copies this program into `folder`, readable and executable for every user. An existing file of the same name is
+/// replaced atomically, so that the copy is always complete.
+fn install(folder: &Path) -> Result<(), String> {
+    let target = folder.join(PROGRAM_NAME);
+    // An interrupted copy has the same name, and a restart of the init container replaces it.
+    let half = folder.join(format!(".{PROGRAM_NAME}.half"));
+    let place = || -> io::Result<()> {
+        // The link is valid even if the file of this program was replaced or removed.
+        let mut from = File::open("/proc/self/exe")?;
+        let mut to = File::create(&half)?;
+        io::copy(&mut from, &mut to)?;
+        to.set_permissions(Permissions::from_mode(0o755))?;
+        to.sync_all()?;
+        fs::rename(&half, &target)
+    };
+    place().map_err(|error| format!("cannot be installed as {}: {error}", target.display()))
 }
