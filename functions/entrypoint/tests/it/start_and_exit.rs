@@ -10,36 +10,13 @@ use crate::fixture::*;
 
 #[test]
 fn codes_and_reasons() {
-    let misplaced = "no interpreter: its `#!` is not at the start";
-    for (text, code, reason, message) in [
-        ("#!/bin/sh\nexit 0", 0, None, ""),
-        ("echo no first line", 0, None, ""),
-        ("", 0, None, ""),
-        ("#!/bin/sh\nexit 3", 3, Some(ReasonCode::Exit), "the script ended with 3"),
-        ("#!/bin/sh\nexit 255", 255, Some(ReasonCode::Exit), "the script ended with 255"),
-        // The text after the interpreter is one argument, as in the kernel.
-        ("#!/bin/sh -eu\nfalse\nexit 0", 1, Some(ReasonCode::Exit), "the script ended with 1"),
-        ("#!/usr/bin/env -S sh -e\nfalse\nexit 0", 1, Some(ReasonCode::Exit), "the script ended with 1"),
-        ("#!/bin/sh\nkill -TERM $$", 143, Some(ReasonCode::Exit), "the script was ended by SIGTERM"),
-        ("#!/bin/sh\nkill -SEGV $$", 139, Some(ReasonCode::Exit), "the script was ended by SIGSEGV"),
-        ("#!/bin/sh\nkill -KILL $$", 137, Some(ReasonCode::Exit), "by SIGKILL, as it happens where memory"),
-        // `nix` has no name for real-time signals.
-        ("#!/bin/sh\nkill -34 $$", 128 + 34, Some(ReasonCode::Exit), ""),
-        ("#!/no/such -x\n", 127, Some(ReasonCode::NotStartable), "this image has no /no/such, the script's"),
-        ("#!/usr/bin/env no-such\n", 127, Some(ReasonCode::NotStartable), "has no \"no-such\", the script's"),
-        ("#!/etc/passwd\n", 126, Some(ReasonCode::NotStartable), "/etc/passwd, the script's interpreter, may not"),
-        ("#!/bin/sh\r\n", 126, Some(ReasonCode::NotStartable), "end with CR LF"),
-        ("\n#!/bin/sh\n", 126, Some(ReasonCode::NotStartable), misplaced),
-        ("#!/bin/sh\n\0", 126, Some(ReasonCode::NotStartable), "NUL bytes"),
-        // Standard input is empty. The script has its own process group and the environment of the image.
-        ("#!/bin/sh\ncat && [ $(cut -d' ' -f5 /proc/$$/stat) = $$ ] && [ -n \"$HOME\" ]", 0, None, ""),
-        // The signal mask is empty.
-        ("#!/bin/sh\ngrep -q '^SigBlk:.0000000000000000' /proc/self/status", 0, None, ""),
-    ] {
+    type Case = (String, i32, Option<ReasonCode>, String, String);
+    let cases: Vec<Case> = serde_json::from_str(include_str!("../exits.json")).unwrap();
+    for (text, code, reason, message, about) in cases {
         let fixture = EntrypointFixture::new();
-        let exit = fixture.run(&fixture.spec(text));
-        assert_eq!((exit.code, exit.reason()), (Some(code), reason), "{text:?}: {exit:?}");
-        assert!(exit.message().contains(message) && exit.stderr.contains(message), "{text:?}: {exit:?}");
+        let exit = fixture.run(&fixture.spec(&text));
+        assert_eq!((exit.code, exit.reason()), (Some(code), reason), "{text:?} {about}: {exit:?}");
+        assert!(exit.message().contains(&message) && exit.stderr.contains(&message), "{text:?}: {exit:?}");
         let started = reason != Some(ReasonCode::NotStartable);
         assert_eq!(exit.termination.exit_code, started.then_some(code), "{text:?}");
         // The entrypoint notices the exit without a delay.
