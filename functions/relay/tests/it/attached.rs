@@ -35,17 +35,10 @@ async fn launch(kubeconfig: &Path, options: &[&str]) -> Child {
 #[tokio::test]
 async fn the_relay_ends_while_its_api_server_is_silent() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let server = |name: &str, address: String| json!({"name": name, "cluster": {"server": address}});
-    let context = |name: &str| json!({"name": name, "context": {"cluster": name, "user": "u"}});
-    let (other, address) = ("http://127.0.0.1:1".to_owned(), format!("http://{}", silent.local_addr().unwrap()));
-    let kubeconfig = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "other", "users": [{"name": "u", "user": {}}],
-        "clusters": [server("other", other), server("silent", address)],
-        "contexts": [context("other"), context("silent")],
-    });
+    let address = silent.local_addr().unwrap().to_string();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("kubeconfig");
-    std::fs::write(&file, kubeconfig.to_string()).unwrap();
+    std::fs::write(&file, include_str!("attached/kubeconfig.yaml").replace("ADDRESS", &address)).unwrap();
     for is_signal in [false, true] {
         let mut relay = launch(&file, &["--context", "silent"]).await;
         let _connection =

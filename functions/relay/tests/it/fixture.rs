@@ -36,7 +36,7 @@ pub(crate) use serde_json::{Value, json};
 
 pub(crate) use crate::cluster::cluster;
 pub(crate) use crate::requests::{
-    ScriptJob, cancel, config_map, finalizers, name, objects, output, ready_if, removal, script, token,
+    ScriptJob, cancel, config_map, finalizers, name, objects, output, ready_if, removal, script, token, yaml,
 };
 pub(crate) use crate::wait::{WAIT_TIMEOUT, until};
 

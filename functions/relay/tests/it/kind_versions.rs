@@ -21,20 +21,11 @@ async fn an_api_version_is_removed() {
     let group = group_of(&fixture.units);
     fixture.grant(&[(&group, "things")]).await;
     let definitions: Api<CustomResourceDefinition> = Api::all(fixture.client.clone());
-    let definition = format!("things.{group}");
-    let serve = async |versions: &[&str]| {
-        let versions = versions.iter().map(|version| {
-            json!({"name": version, "served": true, "storage": *version == "v2", "schema": {"openAPIV3Schema":
-                {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}})
-        });
-        let manifest = json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": definition},
-            "spec": {
-                "group": group, "scope": "Namespaced", "names": {"kind": "Thing", "plural": "things"},
-                "versions": versions.collect::<Vec<_>>(),
-            },
-        });
-        definitions.patch(&definition, &PatchParams::apply("tests"), &Patch::Apply(manifest)).await.unwrap();
+    let mut definition = yaml(include_str!("kind_versions/definition.yaml"), &[("GROUP", &group)]);
+    let definition_name = format!("things.{group}");
+    let serve = async |definition: &Value| {
+        let (parameters, patch) = (PatchParams::apply("tests"), Patch::Apply(definition));
+        definitions.patch(&definition_name, &parameters, &patch).await.unwrap();
     };
     let kind = |version: &str| GroupVersionKind::gvk(&group, version, "Thing");
     let things = |version: &str| -> Api<DynamicObject> {
@@ -42,7 +33,7 @@ async fn an_api_version_is_removed() {
         Api::namespaced_with(fixture.client.clone(), &fixture.units, &resource)
     };
     let (first, second) = (things("v1"), things("v2"));
-    serve(&["v1", "v2"]).await;
+    serve(&definition).await;
     until("the kind", async || {
         pinned_kind(&fixture.client, &kind("v1")).await.ok()?;
         first.get_opt("none").await.ok()
@@ -61,7 +52,8 @@ async fn an_api_version_is_removed() {
     for unit in [&known, &unknown] {
         fixture.success(unit).await;
     }
-    serve(&["v2"]).await;
+    definition["spec"]["versions"].as_array_mut().unwrap().remove(0);
+    serve(&definition).await;
     until("the removal of the version", async || {
         let is_gone = first.get("waits").await.is_err();
         (is_gone && pinned_kind(&fixture.client, &kind("v1")).await.is_err()).then_some(())
@@ -78,6 +70,6 @@ async fn an_api_version_is_removed() {
     fixture.success(&waits).await;
     until("the deletion", async || second.get_opt("waits").await.unwrap().is_none().then_some(())).await;
     remove("unknown").await;
-    definitions.delete(&definition, &DeleteParams::default()).await.unwrap();
+    definitions.delete(&definition_name, &DeleteParams::default()).await.unwrap();
     fixture.close().await;
 }

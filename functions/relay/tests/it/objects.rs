@@ -3,6 +3,8 @@
 use ebb_protocol::relay::{ObjectCount, ObjectOutput, TaskWait, WaitResolution};
 use ebb_protocol::removal::ObjectRemoval;
 use k8s_openapi::api::rbac::v1::RoleBinding;
+use serde::Deserialize;
+use serde_json::Map;
 
 use crate::fixture::*;
 
@@ -11,21 +13,7 @@ fn map(name: &str) -> Value {
 }
 
 pub(crate) fn deployment(name: &str, image: &str) -> Value {
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
-        "spec": {"selector": {"matchLabels": {"app": name}}, "template": {
-            "metadata": {"labels": {"app": name}},
-            "spec": {
-                "automountServiceAccountToken": false,
-                "terminationGracePeriodSeconds": 0,
-                "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
-                "containers": [{
-                    "name": "main", "image": image, "command": ["sleep", "1000"],
-                    "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
-                }],
-            },
-        }},
-    })
+    yaml(include_str!("objects/deployment.yaml"), &[("NAME", name), ("IMAGE", image)])
 }
 
 fn kept(apply: Vec<Value>) -> ObjectTask {
@@ -82,46 +70,38 @@ async fn applied_ready_and_removed() {
     fixture.close().await;
 }
 
+/// Fields of a task, each with the unit and a part of the message, and fields of the Job of a script.
+#[derive(Deserialize)]
+struct RejectedTasks {
+    tasks: Vec<(String, Map<String, Value>, String)>,
+    jobs: Vec<(String, Value)>,
+}
+
 /// The relay rejects these tasks before it applies anything.
 #[tokio::test(flavor = "multi_thread")]
 async fn rejected_tasks() {
     let fixture = RelayFixture::new("rejected", &[]).await;
     let foreign = create(&fixture.api::<ConfigMap>(), map("foreign")).await;
-    let ended = TaskCompletion::Ended { container: "main".to_owned() };
-    let of = |kind: &str, fields: Value| {
-        let mut manifest = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a"}});
-        manifest.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        manifest
+    let RejectedTasks { tasks, jobs } = serde_saphyr::from_str(include_str!("objects/rejected.yaml")).unwrap();
+    let task = |fields: Map<String, Value>| -> ObjectTask {
+        let mut task = json!(kept(vec![map("mine")]));
+        task.as_object_mut().unwrap().extend(fields);
+        serde_json::from_value(task).unwrap()
     };
-    let mine = || kept(vec![map("mine")]);
-    let large = of("ConfigMap", json!({"data": {"a": "x".repeat(290 << 10)}}));
-    // The Job of a task must create exactly one pod.
-    let job = |field: &str, value: Value| {
+    let mut cases: Vec<_> = tasks.into_iter().map(|(unit, fields, message)| (unit, task(fields), message)).collect();
+    cases.extend(jobs.into_iter().map(|(field, value)| {
         let mut task = script(&name("pods", 1), "#");
-        task.apply[0]["spec"][field] = value;
-        task
-    };
-    for (title, task, message) in [
-        ("foreign", kept(vec![map("mine"), map("foreign")]), "foreign already exists"),
-        ("unknown", kept(vec![of("Z", json!({"apiVersion": "x.y/v1"}))]), "no kind `Z`"),
-        ("cluster", kept(vec![of("Namespace", json!({}))]), "outside of a namespace"),
-        // The manifest itself fits into a record, but not with the data that the relay adds.
-        ("large", kept(vec![large]), "is the limit"),
-        ("container", ObjectTask { until: ended.clone(), ..mine() }, "must be a Job"),
-        ("rule", ObjectTask { until: ready(&[("object.", "")]), ..mine() }, "not a CEL expression"),
-        ("rules", ObjectTask { until: ready(&[("true", ""), ("true", "")]), ..mine() }, "more rules"),
-        ("output", ObjectTask { outputs: vec![output("a", "params.x", "", false)], ..mine() }, "cannot be used here"),
-        ("empty", ObjectTask { until: ended, ..kept(vec![]) }, "it has no manifest"),
-        ("pods", job("parallelism", json!(2)), "spec.parallelism: "),
-        ("pods", job("completions", json!(2)), "spec.completions: "),
-        ("pods", job("backoffLimit", json!(1)), "spec.backoffLimit: "),
-        ("pods", job("backoffLimit", Value::Null), "spec.backoffLimit: "),
-        ("pods", job("podFailurePolicy", json!({"rules": []})), "spec.podFailurePolicy: "),
-        ("pods", job("manualSelector", json!(true)), "spec.manualSelector: "),
-    ] {
-        let unit = name(title, 1);
+        task.apply[0]["spec"][&field] = value;
+        ("pods".to_owned(), task, format!("spec.{field}: "))
+    }));
+    // The manifest itself fits into a record, but not with the data that the relay adds.
+    let mut large = map("a");
+    large["data"]["a"] = "x".repeat(290 << 10).into();
+    cases.push(("large".to_owned(), kept(vec![large]), "is the limit".to_owned()));
+    for (unit, task, message) in cases {
+        let unit = name(&unit, 1);
         let response = fixture.apply(&unit, task).await;
-        assert!(matches!(&response, RelayResponse::Refused(text) if text.contains(message)), "{title}: {response:?}");
+        assert!(matches!(&response, RelayResponse::Refused(text) if text.contains(&message)), "{unit:?}: {response:?}");
         assert_eq!(fixture.get(&unit).await, TaskState::Unknown);
     }
     let mut foreign_callback = fixture.ensure_of(&name("astray", 1), kept(vec![map("mine")]));

@@ -10,6 +10,12 @@ use serde_json::{Value, json};
 
 use crate::cluster::{BUSYBOX, ENTRYPOINT};
 
+/// Parses YAML with names in place of its placeholders.
+pub(crate) fn yaml(text: &str, names: &[(&str, &str)]) -> Value {
+    let text = names.iter().fold(text.to_owned(), |text, (placeholder, name)| text.replace(placeholder, name));
+    serde_saphyr::from_str(&text).unwrap()
+}
+
 pub(crate) fn name(unit: &str, attempt: u32) -> TaskId {
     TaskId { unit: unit.to_owned(), attempt }
 }
@@ -98,40 +104,10 @@ impl ScriptJob {
             relay: Some(RelayAddress { url: String::new(), token: String::new(), heartbeat_ms: 0, report_retry_ms: 0 }),
         };
         let fill = vec![DocumentFill { pointer: "/relay".to_owned(), with: FillWith::Report }];
-        let secured = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
-        let job = json!({
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {"name": secret_of(name)},
-            "spec": {"backoffLimit": 0, "template": {"spec": {
-                "restartPolicy": "Never",
-                "automountServiceAccountToken": false,
-                "terminationGracePeriodSeconds": 5,
-                "securityContext": {
-                    "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532,
-                    "seccompProfile": {"type": "RuntimeDefault"},
-                },
-                "initContainers": [{
-                    "name": "ebb-install", "image": ENTRYPOINT, "securityContext": secured,
-                    "command": ["/ebb-entrypoint", "install", "/ebb"],
-                    "volumeMounts": [{"name": "ebb", "mountPath": "/ebb"}],
-                }],
-                "containers": [{
-                    "name": "main", "image": BUSYBOX, "securityContext": secured,
-                    "command": ["/ebb/ebb-entrypoint", "run", "--spec", "/ebb-in/spec.json"],
-                    "volumeMounts": [
-                        {"name": "ebb", "mountPath": "/ebb", "readOnly": true},
-                        {"name": "ebb-in", "mountPath": "/ebb-in", "readOnly": true},
-                        {"name": "ebb-work", "mountPath": "/ebb-work"},
-                    ],
-                }],
-                "volumes": [
-                    {"name": "ebb", "emptyDir": {}},
-                    {"name": "ebb-work", "emptyDir": {}},
-                    {"name": "ebb-in", "secret": {"secretName": secret_of(name)}},
-                ],
-            }}},
-        });
+        let job = yaml(
+            include_str!("requests/script.yaml"),
+            &[("NAME", &secret_of(name)), ("BUSYBOX", BUSYBOX), ("ENTRYPOINT", ENTRYPOINT)],
+        );
         Self { spec, job, fill }
     }
 

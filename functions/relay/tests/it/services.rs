@@ -6,16 +6,6 @@ use crate::cluster::BUSYBOX;
 use crate::fixture::*;
 use crate::rights::{grant_role, rights};
 
-/// A CGI program that responds with the parts of its request.
-const ECHO: &str = r#"#!/bin/sh
-[ "$PATH_INFO" = /slow ] && sleep 30
-[ "$PATH_INFO" = /busy ] && echo >>/tmp/requests && echo "Status: 503" && echo && wc -l </tmp/requests && exit
-echo "Content-Type: text/plain"; echo
-echo "$REQUEST_METHOD $PATH_INFO $QUERY_STRING $CONTENT_TYPE $HTTP_EBB_ATTEMPT"
-[ "$PATH_INFO" = /large ] && head -c 1100000 /dev/zero
-cat
-"#;
-
 fn request(service: &str, path: &str) -> ServiceRequest {
     let headers = [("content-type", "application/json"), ("ebb-attempt", "3")];
     ServiceRequest {
@@ -30,47 +20,11 @@ fn request(service: &str, path: &str) -> ServiceRequest {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_reach_the_services_of_the_policy_only() {
-    let fixture = RelayFixture::with_policy("services", &[], |units| {
-        let service = |name: &str| json!({"namespace": units, "name": name, "port": 8080, "path": "/cgi-bin/echo"});
-        json!({
-            "namespaces": {units: []},
-            "services": {
-                "echo": service("echo"), "empty": service("empty"), "alias": service("alias"),
-                "forbidden": service("echo-2"), "missing": service("missing"),
-                "api": {"namespace": "default", "name": "kubernetes", "port": 443},
-            },
-        })
-    })
-    .await;
-    let units = &*fixture.units;
-    let pod = json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "echo", "namespace": units, "labels": {"app": "echo"}},
-        "spec": {
-            "automountServiceAccountToken": false,
-            "containers": [{
-                "name": "echo", "image": BUSYBOX, "env": [{"name": "ECHO", "value": ECHO}],
-                "command": ["sh", "-c", "mkdir -p /tmp/w/cgi-bin && printf %s \"$ECHO\" >/tmp/w/cgi-bin/echo && \
-                    chmod +x /tmp/w/cgi-bin/echo && exec httpd -f -p 8080 -h /tmp/w"],
-                "securityContext": {
-                    "allowPrivilegeEscalation": false, "runAsNonRoot": true, "runAsUser": 1000,
-                    "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
-                },
-            }],
-        },
-    });
-    let service = |name: &str, mut spec: Value| {
-        spec["ports"] = json!([{"port": 8080}]);
-        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": units}, "spec": spec})
-    };
-    let objects = json!({"apiVersion": "v1", "kind": "List", "items": [
-        pod,
-        service("echo", json!({"selector": {"app": "echo"}})),
-        service("echo-2", json!({"selector": {"app": "echo"}})),
-        service("empty", json!({"selector": {"app": "none"}})),
-        service("alias", json!({"type": "ExternalName", "externalName": "metadata.internal"})),
-    ]});
-    let cluster = cluster().await;
-    cluster.run("kubectl", &["apply", "--filename=-"], &objects.to_string()).unwrap();
+    let policy = |units: &str| yaml(include_str!("services/policy.yaml"), &[("UNITS", units)]);
+    let fixture = RelayFixture::with_policy("services", &[], policy).await;
+    let (units, cluster) = (&*fixture.units, cluster().await);
+    let objects = include_str!("services/objects.yaml").replace("BUSYBOX", BUSYBOX);
+    cluster.run("kubectl", &["apply", "--filename=-", "--namespace", units], &objects).unwrap();
     // The chart gives these rights to each service of the policy.
     let mut rules = json!(rights().services);
     rules[0]["resourceNames"] = json!(["echo", "empty", "alias", "missing"]);

@@ -136,13 +136,9 @@ async fn creation_is_repeated_while_an_admission_webhook_hangs() {
     let maps = fixture.api::<ConfigMap>();
     // The webhook accepts connections and does not respond.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let hook = json!({"metadata": {"name": fixture.units}, "webhooks": [{
-        "name": "silent.test.example", "admissionReviewVersions": ["v1"], "sideEffects": "None",
-        "clientConfig": {"url": format!("https://{}/", silent.local_addr().unwrap())},
-        "failurePolicy": "Fail", "timeoutSeconds": 1,
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": fixture.units}},
-        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
-    }]});
+    let address = silent.local_addr().unwrap().to_string();
+    let hook =
+        yaml(include_str!("unresponsive_servers/webhook.yaml"), &[("UNITS", &fixture.units), ("ADDRESS", &address)]);
     let hooks: Api<ValidatingWebhookConfiguration> = Api::all(fixture.client.clone());
     create(&hooks, hook).await;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
