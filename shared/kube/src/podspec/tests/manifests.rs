@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::base::yaml;
+use super::yaml;
 use crate::podspec::{
     ClusterPolicy, PodSecurityLevel, PodspecViolation, bound_violations, manifest_violations, references,
 };

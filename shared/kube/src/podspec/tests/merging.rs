@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::base::{base, yaml};
+use super::{base, yaml};
 use crate::generated::json_of;
 use crate::podspec::{merge, parse};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::base::yaml;
+use super::yaml;
 use crate::podspec::policy::{ask_operator, listed, shown};
 use crate::podspec::{ClusterPolicy, NamespacePolicy, PodSecurityLevel, fill_defaults};
 
