@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use futures::StreamExt as _;
 use kube::api::{Api, DynamicObject};
 use kube::core::PartialObjectMeta;
-use kube::runtime::watcher::{Config, Event};
+use kube::runtime::watcher::Config;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
 use tokio::task::JoinSet;
@@ -42,15 +42,14 @@ impl ObjectWatches {
 }
 
 async fn follow(api: Api<PartialObjectMeta<DynamicObject>>, happened: impl Fn(&str)) {
-    let mut events = watcher(api, Config::default().labels(UNIT)).default_backoff().boxed();
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
+    let mut touched = watcher(api, Config::default().labels(UNIT)).default_backoff().touched_objects().boxed();
+    while let Some(object) = touched.next().await {
+        match object {
+            Ok(object) => {
                 if let Some(name) = names::task_of_labels(object.labels()) {
                     happened(&name.unit);
                 }
             }
-            Ok(Event::Init | Event::InitDone) => {}
             Err(error) => tracing::debug!(%error, "a watch was interrupted"),
         }
     }

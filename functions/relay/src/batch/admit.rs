@@ -82,7 +82,14 @@ impl Reconciler {
         let documents = request.body.secrets.iter().map(|it| ObjectRef::secret(&namespace, &it.name));
         let object_refs: Vec<_> = documents.chain(request.body.apply.iter().map(ObjectRef::of)).collect();
         for object_ref in &object_refs {
-            if let Some(object) = self.read(object_ref).await.map_err(|error| read_error(object_ref, error))?
+            let object = match self.read(object_ref).await {
+                // Without the right to read an object, the relay has no right to create it.
+                Err(error) if status(&error) == Some(403) => {
+                    return refuse(format!("the relay has no right to {object_ref}: {}", error_message(&error)));
+                }
+                object => object?,
+            };
+            if let Some(object) = object
                 && objects::ownership(&object, &request.task, &request.body.adopts) == ObjectOwnership::Foreign
             {
                 return refuse(objects::foreign(object_ref));
@@ -225,16 +232,6 @@ async fn dry_run(client: &Client, url: &str, manifest: &Value) -> kube::Result<(
     let body: Value = serde_json::from_slice(&response.into_body().collect_bytes().await?).unwrap_or_default();
     let message = body["message"].as_str().filter(|_| code >= 400).map(str::to_owned);
     Ok((code, message.into_iter().chain(warnings).collect::<Vec<_>>().join("; ")))
-}
-
-/// Maps a failed read. A 403 is final: without the right to read an object, the relay has no right to create it.
-fn read_error(object_ref: &ObjectRef, error: kube::Error) -> ReconcileError {
-    match status(&error) {
-        Some(403) => {
-            ReconcileError::Refused(format!("the relay has no right to {object_ref}: {}", error_message(&error)))
-        }
-        _ => error.into(),
-    }
 }
 
 /// Checks that values are filled into Secrets only.
