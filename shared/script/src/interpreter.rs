@@ -64,26 +64,3 @@ pub(crate) fn explain(error: &io::Error, interpreter: &str, place: &str) -> Stri
 fn not_executable(interpreter: &str) -> String {
     format!("{interpreter}, the script's interpreter, may not be executed")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn missing_interpreters_are_reported() {
-        let missing = |message: &str| Err(StartError::no_interpreter(message.to_owned()));
-        for (text, expected) in [
-            ("#!/usr/bin/env sh\n", Ok("/usr/bin/env")),
-            ("#!/no/such -x\n", missing("this machine has no /no/such, the script's interpreter")),
-            (
-                "#!/etc/passwd\n",
-                Err(StartError::not_startable("/etc/passwd, the script's interpreter, may not be executed".to_owned())),
-            ),
-            ("#!/etc\n", missing("this machine has no /etc, the script's interpreter")),
-            ("#!/usr/bin/env no-such\n", missing("this machine has no \"no-such\", the script's interpreter, in PATH")),
-        ] {
-            let found = find(text, OsStr::new("/usr/bin:/bin"), "this machine");
-            assert_eq!(found.map(|found| found.path), expected, "{text:?}");
-        }
-    }
-}
