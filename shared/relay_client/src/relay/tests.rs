@@ -78,7 +78,8 @@ fn task() -> TaskId {
 }
 
 fn request() -> (EnsureTask, ObjectTask) {
-    let objects = ObjectTask { instance: "instance".to_owned(), ..ObjectTask::default() };
+    let (instance, remove) = ("instance".to_owned(), vec!["r-0".to_owned()]);
+    let objects = ObjectTask { instance, remove, ..ObjectTask::default() };
     let request = EnsureTask {
         v: 1,
         task: task(),
@@ -130,7 +131,8 @@ async fn every_request_is_signed_and_gets_its_response() {
     let batches = std::mem::take(&mut *server.batches.lock().unwrap());
     assert!(batches.iter().all(|batch| batch.v == 1 && batch.cluster == "uid"));
     let requests: Vec<RelayRequest> = batches.into_iter().flat_map(|batch| batch.requests).collect();
-    assert!(matches!(&requests[0], RelayRequest::Ensure(sent) if sent.body == objects && sent.task == task()));
+    let RelayRequest::Ensure(sent) = &requests[0] else { panic!("{requests:?}") };
+    assert_eq!((&sent.body, &sent.task, &*sent.callback.token), (&objects, &task(), "t"));
     let rest = [
         RelayRequest::Get(task()),
         RelayRequest::Cancel { task: task(), grace_ms: 3_000 },

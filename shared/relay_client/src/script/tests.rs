@@ -165,11 +165,3 @@ fn invalid_scripts_are_rejected_with_the_reason() {
         assert!(error.contains(expected), "{error}");
     }
 }
-
-#[test]
-fn tasks_of_objects_are_unchanged() {
-    let task = ObjectTask { instance: "l".to_owned(), remove: vec!["r-0".to_owned()], ..ObjectTask::default() };
-    let request = EnsureTask { body: TaskBody::Objects(task.clone()), ..request(UNIT, None, "") };
-    let sent = objects(request.clone(), &pods(false)).unwrap();
-    assert_eq!((sent.body, sent.task, sent.callback), (task, request.task, request.callback));
-}
