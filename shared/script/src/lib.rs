@@ -12,7 +12,6 @@
 //! progress of the script, see [`ProgressLine`].
 
 mod exit;
-mod interpreter;
 mod mask;
 mod outputs;
 mod prepare;

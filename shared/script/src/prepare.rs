@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStringExt as _;
@@ -16,9 +16,12 @@ use ebb_protocol::entrypoint::exit::{NO_INTERPRETER, NOT_STARTABLE};
 use ebb_protocol::entrypoint::{EntrypointSpec, ScriptExit};
 use ebb_protocol::relay::ScriptOutput;
 use ebb_protocol::script::{Interpreter, check_variable};
+use nix::errno::Errno;
 
 use crate::Surroundings;
-use crate::interpreter;
+
+/// The interpreter of scripts whose first line does not name one.
+const DEFAULT: Interpreter<'static> = Interpreter { path: "/bin/sh", argument: None };
 
 /// The reason why a script was not started.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,7 +38,7 @@ impl StartError {
     }
 
     /// The interpreter does not exist.
-    pub(crate) fn no_interpreter(message: String) -> Self {
+    fn no_interpreter(message: String) -> Self {
         Self { message, code: NO_INTERPRETER }
     }
 
@@ -81,7 +84,7 @@ pub(crate) fn start(spec: &EntrypointSpec, surroundings: Surroundings<'_>) -> Re
             set(name, value).map_err(|error| within(error.message))?;
         }
     }
-    let interpreter = interpreter::find(&spec.text, &path, place)?;
+    let interpreter = find_interpreter(&spec.text, &path, place)?;
     let script = Path::new(&spec.folder).join("script");
     fs::create_dir_all(&spec.folder)
         .and_then(|()| write(&script, spec.text.as_bytes(), 0o700))
@@ -96,7 +99,58 @@ pub(crate) fn start(spec: &EntrypointSpec, surroundings: Surroundings<'_>) -> Re
         .stdout(output())
         .stderr(output())
         .spawn()
-        .map_err(|error| not_startable(interpreter::explain(&error, interpreter.path, place)))
+        .map_err(|error| not_startable(explain(&error, interpreter.path, place)))
+}
+
+/// Returns the interpreter of a script. `path` is the script's `PATH`. `place` is as in
+/// [`Surroundings`](crate::Surroundings).
+///
+/// # Errors
+/// Returns [`StartError`] with the missing program. The error of `exec` would not name it.
+fn find_interpreter<'a>(text: &'a str, path: &OsStr, place: &str) -> Result<Interpreter<'a>, StartError> {
+    let named = Interpreter::of(text).map_err(StartError::not_startable)?;
+    let chosen = named.unwrap_or(DEFAULT);
+    let mode = |file: &Path| {
+        let found = file.metadata().ok()?;
+        found.is_file().then(|| found.permissions().mode())
+    };
+    let program = chosen.path;
+    match mode(Path::new(program)) {
+        Some(mode) if mode & 0o111 != 0 => {}
+        Some(_) => return Err(StartError::not_startable(not_executable(program))),
+        None => {
+            let of = if named.is_some() { "" } else { ", which runs scripts without a first line such as #!/bin/sh" };
+            return Err(StartError::no_interpreter(format!("{place} has no {program}, the script's interpreter{of}")));
+        }
+    }
+    if let Some(name) = chosen.program()
+        && !env::split_paths(path).any(|folder| mode(&folder.join(name)).is_some())
+    {
+        let why = format!("{place} has no {name:?}, the script's interpreter, in PATH");
+        return Err(StartError::no_interpreter(why));
+    }
+    Ok(chosen)
+}
+
+/// Returns the reason why the kernel did not start `interpreter`. `place` is as for [`find_interpreter`].
+fn explain(error: &io::Error, interpreter: &str, place: &str) -> String {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::E2BIG) => {
+            "all environment variables together are larger than the system allows: give large inputs a path".to_owned()
+        }
+        Some(Errno::EACCES) => not_executable(interpreter),
+        Some(Errno::ENOENT) => {
+            format!("{interpreter}, the script's interpreter, needs a loader that {place} does not have")
+        }
+        Some(Errno::ENOEXEC) => {
+            format!("{interpreter}, the script's interpreter, is not a program for this machine")
+        }
+        _ => format!("the script does not start: {error}"),
+    }
+}
+
+fn not_executable(interpreter: &str) -> String {
+    format!("{interpreter}, the script's interpreter, may not be executed")
 }
 
 /// Checks the path of an input or output.
