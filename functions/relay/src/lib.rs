@@ -27,7 +27,6 @@ mod api_server;
 mod batch;
 mod error;
 mod http_client;
-mod log_limit;
 mod metrics;
 mod names;
 mod objects;

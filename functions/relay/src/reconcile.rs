@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 use ebb_protocol::relay::{CallbackEndpoint, TaskId};
 use tokio::sync::Notify;
 
-use crate::error::{ReconcileError, Result, within};
-use crate::log_limit::LogSubject;
+use crate::error::{LogSubject, ReconcileError, Result, within};
 use crate::reconciler::Reconciler;
 use crate::settings::now_ms;
 use crate::task::record::TaskPhase;
