@@ -16,7 +16,6 @@ mod pod_checks;
 mod pod_defaults;
 mod policy;
 mod reserved;
-mod violation;
 
 pub use manifest::{bound_violations, manifest_violations, references};
 pub use merge::{merge, parse, strategic};
@@ -24,7 +23,39 @@ pub use pod_checks::{PodOrigin, pod_violations};
 pub use pod_defaults::{fill_defaults, named_account};
 pub use policy::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};
 pub use reserved::{RESERVED_PREFIX, is_reserved, is_reserved_key};
-pub use violation::PodspecViolation;
+
+use std::fmt;
+
+/// A violation with its place, reason and fix.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodspecViolation {
+    /// For example `spec.containers[main].securityContext.privileged`. List items are shown by name if they have one.
+    pub path: String,
+    pub why: String,
+    pub help: String,
+}
+
+impl fmt::Display for PodspecViolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        write!(f, "{}; {}", self.why, self.help)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct ViolationList(pub(crate) Vec<PodspecViolation>);
+
+impl ViolationList {
+    pub(crate) fn add(&mut self, path: impl Into<String>, why: impl Into<String>, help: impl Into<String>) {
+        self.0.push(PodspecViolation { path: path.into(), why: why.into(), help: help.into() });
+    }
+}
+
+pub(crate) fn below(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
 
 #[cfg(test)]
 mod tests;

@@ -24,12 +24,79 @@
 //! - `Ready: False` is pending, because it does not distinguish slow from failed.
 mod conditions;
 mod contracts;
-mod judge;
 mod object;
 
 pub use contracts::exit_text;
-pub use judge::{DocumentRules, FAIL_RULE, READY_RULE, deletion, judge};
 pub use object::{MAX_TEXT, ObjectReadiness};
+
+use serde_json::Value;
+
+use object::ObjectView;
+
+/// The results of the rules of a document, `None` without the rule. A rule that reads fields that do not exist yet is false.
+/// `ready` replaces the contract of the kind, including its failures, so the author adds `fail` or relies on the deadline.
+/// `fail` without `ready` adds to the failures of the contract.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DocumentRules {
+    pub ready: Option<bool>,
+    /// Checked first.
+    pub fail: Option<bool>,
+}
+
+/// The reason of an object whose rule `fail` holds.
+pub const FAIL_RULE: &str = "FailRule";
+/// The reason of an object whose rule `ready` does not hold.
+pub const READY_RULE: &str = "its `ready` is not true yet";
+
+/// Judges an applied object. `object` is `None` if the API server did not find it. `uid` is the UID from the apply, or
+/// `None` if unknown.
+pub fn judge(object: Option<&Value>, uid: Option<&str>, rules: DocumentRules) -> ObjectReadiness {
+    let Some(object) = present(object, uid) else { return ObjectReadiness::Gone };
+    if object.at("metadata.deletionTimestamp").is_some() {
+        return ObjectReadiness::failed("Terminating", "it is being deleted");
+    }
+    if rules.fail == Some(true) {
+        return ObjectReadiness::failed(FAIL_RULE, "its `fail` is true");
+    }
+    match rules.ready {
+        None => conditions::stale(object).unwrap_or_else(|| contracts::judge(object)),
+        Some(true) => conditions::stale_for_rules(object).unwrap_or(ObjectReadiness::Ready),
+        Some(false) => conditions::stale_for_rules(object).unwrap_or_else(|| ObjectReadiness::pending(READY_RULE)),
+    }
+}
+
+/// Judges a deleted object: gone, or pending on its finalizers. An object with another `uid` is not the deleted one.
+pub fn deletion(object: Option<&Value>, uid: Option<&str>) -> ObjectReadiness {
+    let Some(object) = present(object, uid) else { return ObjectReadiness::Gone };
+    if object.at("metadata.deletionTimestamp").is_none() {
+        return ObjectReadiness::pending("its deletion has not begun");
+    }
+    let finalizers = object.list("metadata.finalizers").iter().filter_map(Value::as_str);
+    let finalizers: Vec<_> = finalizers.map(|finalizer| describe_finalizer(object, finalizer)).collect();
+    if finalizers.is_empty() {
+        return ObjectReadiness::pending("it is terminating");
+    }
+    ObjectReadiness::pending(format!("waiting for {}", finalizers.join(", and ")))
+}
+
+/// Describes a finalizer with the client that set it, because that client or its user can remove it.
+fn describe_finalizer(object: ObjectView<'_>, finalizer: &str) -> String {
+    if finalizer == "foregroundDeletion" {
+        return "the deletion of the objects that it owns".to_owned();
+    }
+    let key = format!("v:{}", Value::from(finalizer));
+    let is_setter = |entry: &&Value| !entry["fieldsV1"]["f:metadata"]["f:finalizers"][&key].is_null();
+    let setter = object.list("metadata.managedFields").iter().find(is_setter);
+    match setter.and_then(|entry| entry["manager"].as_str()) {
+        Some(manager) => format!("the finalizer `{finalizer}`, which `{manager}` set"),
+        None => format!("the finalizer `{finalizer}`"),
+    }
+}
+
+fn present<'a>(object: Option<&'a Value>, uid: Option<&str>) -> Option<ObjectView<'a>> {
+    let object = ObjectView(object?);
+    uid.is_none_or(|uid| object.text("metadata.uid") == uid).then_some(object)
+}
 
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::podspec::policy::{ClusterPolicy, ask_operator, is_of_kubernetes, listed, shown};
 use crate::podspec::reserved::{RESERVED_DOMAIN, is_reserved, is_reserved_key};
-use crate::podspec::violation::{PodspecViolation, ViolationList, below};
+use crate::podspec::{PodspecViolation, ViolationList, below};
 
 /// Fields of the API server or the garbage collector. A generated name would differ in each attempt.
 const NOT_GIVEN: &str = "creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers generateName \

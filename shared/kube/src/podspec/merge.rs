@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use crate::podspec::reserved;
-use crate::podspec::violation::{PodspecViolation, ViolationList};
+use crate::podspec::{PodspecViolation, ViolationList};
 
 /// The maximum size of an overlay in bytes: a quarter of the limit of a cluster object.
 const MAX_OVERLAY: usize = 256 << 10;

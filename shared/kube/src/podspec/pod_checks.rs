@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::podspec::pod_defaults::named_account;
 use crate::podspec::policy::{ClusterPolicy, PodSecurityLevel, ask_operator, listed, shown};
-use crate::podspec::violation::{PodspecViolation, ViolationList};
+use crate::podspec::{PodspecViolation, ViolationList};
 
 const TOKEN: &str = "automountServiceAccountToken";
 const CONTEXT: &str = "securityContext";

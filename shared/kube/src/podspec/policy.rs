@@ -7,7 +7,7 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::podspec::violation::PodspecViolation;
+use crate::podspec::PodspecViolation;
 
 /// The maximum number of allowed values in the text of a refusal.
 const MAX_LISTED: usize = 10;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::podspec::violation::{ViolationList, below};
+use crate::podspec::{ViolationList, below};
 
 /// The prefix of reserved names of volumes, containers, Secrets and objects.
 pub const RESERVED_PREFIX: &str = "ebb-";
