@@ -10,7 +10,6 @@ mod cluster;
 mod escalations;
 mod fair_queue;
 mod fixture;
-mod http_api;
 mod installed;
 mod jobs;
 mod kind_versions;
