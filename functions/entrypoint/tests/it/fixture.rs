@@ -10,6 +10,7 @@ use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::entrypoint::{EntrypointSpec, RelayAddress, TerminationResult, VERSION};
 use ebb_protocol::relay::{ScriptInput, ScriptOutput};
 use ebb_protocol::value::UnitValue;
+use serde_json::json;
 use tempfile::TempDir;
 
 use crate::report_sink::{ReportSink, ServerReply};
@@ -75,18 +76,11 @@ impl EntrypointFixture {
 
     /// Returns a script without inputs and outputs.
     pub(crate) fn spec(&self, text: &str) -> EntrypointSpec {
-        EntrypointSpec {
-            v: VERSION,
-            text: text.to_owned(),
-            env: vec![],
-            inputs: vec![],
-            outputs: vec![],
-            timeout_ms: 60_000,
-            grace_ms: 300,
-            folder: self.at("own"),
-            termination_log: self.at("termination-log"),
-            relay: relay(self.sink.url()),
-        }
+        let spec = json!({
+            "v": VERSION, "text": text, "timeoutMs": 60_000, "graceMs": 300, "folder": self.at("own"),
+            "terminationLog": self.at("termination-log"), "relay": relay(self.sink.url()),
+        });
+        serde_json::from_value(spec).expect("a spec")
     }
 
     /// Returns a script for `/bin/sh`. Its outputs are files in the folder, whose path is in `$W`.

@@ -1,9 +1,9 @@
 //! Requests of a control plane, and the tasks in them.
 
-use ebb_protocol::entrypoint::{EntrypointSpec, RelayAddress, VERSION};
+use ebb_protocol::entrypoint::{EntrypointSpec, VERSION};
 use ebb_protocol::relay::{
-    CallbackEndpoint, DocumentFill, EnsureTask, FillWith, ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules,
-    RelayRequest, ScriptInput, ScriptOutput, SecretDocument, TaskCompletion, TaskId,
+    DocumentFill, EnsureTask, FillWith, ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules, RelayRequest,
+    ScriptInput, ScriptOutput, SecretDocument, TaskCompletion, TaskId,
 };
 use ebb_protocol::value::UnitValue as Input;
 use serde_json::{Value, json};
@@ -22,15 +22,11 @@ pub(crate) fn name(unit: &str, attempt: u32) -> TaskId {
 
 /// Returns the request of a task. The token of its callback is `UNIT.ATTEMPT`.
 pub(crate) fn ensure(name: &TaskId, url: &str, task: ObjectTask) -> EnsureTask<ObjectTask> {
-    EnsureTask {
-        v: 1,
-        task: name.clone(),
-        valid_for_ms: 60_000,
-        timeout_ms: 90_000,
-        names: ebb_protocol::relay::TaskNames::default(),
-        callback: CallbackEndpoint { url: url.to_owned(), token: token(name), installation: String::new() },
-        body: task,
-    }
+    let request = json!({
+        "v": 1, "task": name, "validForMs": 60_000, "timeoutMs": 90_000,
+        "callback": {"url": url, "token": token(name)}, "body": task,
+    });
+    serde_json::from_value(request).unwrap()
 }
 
 pub(crate) fn token(name: &TaskId) -> String {
@@ -90,19 +86,13 @@ pub(crate) struct ScriptJob {
 
 impl ScriptJob {
     pub(crate) fn new(name: &TaskId, text: &str) -> Self {
-        let spec = EntrypointSpec {
-            v: VERSION,
-            text: format!("#!/bin/sh\n{text}"),
-            env: vec![],
-            inputs: vec![],
-            outputs: vec![],
-            timeout_ms: 80_000,
-            grace_ms: 1_000,
-            folder: "/ebb-work".to_owned(),
-            termination_log: "/dev/termination-log".to_owned(),
+        let spec = json!({
+            "v": VERSION, "text": format!("#!/bin/sh\n{text}"), "timeoutMs": 80_000, "graceMs": 1_000,
+            "folder": "/ebb-work", "terminationLog": "/dev/termination-log",
             // Replaced by the relay.
-            relay: Some(RelayAddress { url: String::new(), token: String::new(), heartbeat_ms: 0, report_retry_ms: 0 }),
-        };
+            "relay": {"url": "", "token": "", "heartbeatMs": 0, "reportRetryMs": 0},
+        });
+        let spec = serde_json::from_value(spec).unwrap();
         let fill = vec![DocumentFill { pointer: "/relay".to_owned(), with: FillWith::Report }];
         let job = yaml(
             include_str!("requests/script.yaml"),

@@ -8,14 +8,10 @@ use crate::rights::{grant_role, rights};
 
 fn request(service: &str, path: &str) -> ServiceRequest {
     let headers = [("content-type", "application/json"), ("ebb-attempt", "3")];
-    ServiceRequest {
-        service: service.to_owned(),
-        method: "POST".to_owned(),
-        path: path.to_owned(),
-        headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
-        body: "{\"a\":1}".to_owned(),
-        valid_for_ms: 10_000,
-    }
+    let request = json!({
+        "service": service, "method": "POST", "path": path, "headers": headers, "body": "{\"a\":1}", "validForMs": 10_000,
+    });
+    serde_json::from_value(request).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

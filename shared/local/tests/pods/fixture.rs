@@ -10,8 +10,9 @@ use ebb_egress::{CallResult, HttpCall, HttpRequest, HttpResponse};
 use ebb_flow::ports::{RelayClient as _, UnitCluster};
 use ebb_local::pods::{LocalRelay, LocalRelayOptions};
 use ebb_protocol::callback::{Callback, FailureReason, ReasonCode};
-use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ScriptInput, ScriptOutput, ScriptTask, TaskId, TaskState};
+use ebb_protocol::relay::{EnsureTask, ScriptInput, ScriptTask, TaskId, TaskState};
 use ebb_protocol::value::UnitValue;
+use serde_json::json;
 use tempfile::TempDir;
 
 pub(crate) use crate::wait::{WAIT_TIMEOUT, until};
@@ -120,38 +121,20 @@ pub(crate) fn name(unit: &str, attempt: u32) -> TaskId {
     TaskId { unit: unit.to_owned(), attempt }
 }
 
-pub(crate) fn request(text: &str) -> EnsureTask<ScriptTask> {
-    EnsureTask {
-        v: 1,
-        task: name("run-0", 1),
-        valid_for_ms: 600_000,
-        timeout_ms: 600_000,
-        names: ebb_protocol::relay::TaskNames::default(),
-        callback: CallbackEndpoint { url: URL.to_owned(), token: "the-token".to_owned(), installation: String::new() },
-        body: ScriptTask {
-            image: "ignored".to_owned(),
-            namespace: None,
-            pod_template: None,
-            text: text.to_owned(),
-            env: Vec::new(),
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-        },
-    }
-}
-
 /// A script for `sh`.
 pub(crate) fn sh(lines: &str) -> EnsureTask<ScriptTask> {
-    request(&format!("#!/bin/sh\n{lines}\n"))
+    let text = format!("#!/bin/sh\n{lines}\n");
+    let request = json!({
+        "v": 1, "task": name("run-0", 1), "validForMs": 600_000, "timeoutMs": 600_000,
+        "callback": {"url": URL, "token": "the-token"},
+        "body": {"image": "ignored", "text": text, "env": [], "inputs": [], "outputs": []},
+    });
+    serde_json::from_value(request).unwrap()
 }
 
 pub(crate) fn with_outputs(mut request: EnsureTask<ScriptTask>, outputs: &[(&str, &str)]) -> EnsureTask<ScriptTask> {
-    let output = |(name, path): &(&str, &str)| ScriptOutput {
-        name: (*name).to_owned(),
-        path: (*path).to_owned(),
-        sensitive: false,
-    };
-    request.body.outputs = outputs.iter().map(output).collect();
+    let output = |(name, path): &(&str, &str)| json!({"name": name, "path": path});
+    request.body.outputs = serde_json::from_value(outputs.iter().map(output).collect()).unwrap();
     request
 }
 

@@ -1,9 +1,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ebb_egress::{CallError, CallResult, HttpRequest, HttpResponse};
-use ebb_protocol::relay::{
-    Batch, BatchResponse, CallbackEndpoint, EnsureTask, ObjectTask, RelayResponse, TaskId, TaskState, VERSION,
-};
+use ebb_protocol::relay::{Batch, BatchResponse, RelayResponse, TaskId, TaskState, VERSION};
 use serde_json::json;
 
 use super::*;
@@ -117,15 +115,11 @@ fn running(unit: impl std::fmt::Display) -> RelayReply {
 }
 
 fn start(unit: usize, attempt: u32, bytes: usize) -> RelayRequest {
-    RelayRequest::Ensure(Box::new(EnsureTask {
-        v: VERSION,
-        task: TaskId { attempt, ..name(unit) },
-        valid_for_ms: 1,
-        timeout_ms: 2,
-        names: ebb_protocol::relay::TaskNames::default(),
-        callback: CallbackEndpoint { url: "u".to_owned(), token: "t".to_owned(), installation: String::new() },
-        body: ObjectTask { instance: "x".repeat(bytes), ..ObjectTask::default() },
-    }))
+    let task = json!({
+        "v": VERSION, "task": TaskId { attempt, ..name(unit) }, "validForMs": 1, "timeoutMs": 2,
+        "callback": {"url": "u", "token": "t"}, "body": {"instance": "x".repeat(bytes), "until": {"ready": []}},
+    });
+    serde_json::from_value(json!({"ensure": task})).unwrap()
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
 use ebb_egress::{HttpClient, Policy};
 use ebb_engine::Timestamp;
-use ebb_protocol::relay::{Batch, CallbackEndpoint, ObjectTask, TaskBody};
+use ebb_protocol::relay::{Batch, ObjectTask, TaskBody};
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret, verify};
 use ebb_store::MemoryTable;
 use serde_json::{Value, json};
@@ -78,17 +78,12 @@ fn task() -> TaskId {
 }
 
 fn request() -> (EnsureTask, ObjectTask) {
-    let (instance, remove) = ("instance".to_owned(), vec!["r-0".to_owned()]);
-    let objects = ObjectTask { instance, remove, ..ObjectTask::default() };
-    let request = EnsureTask {
-        v: 1,
-        task: task(),
-        valid_for_ms: 1,
-        timeout_ms: 2,
-        names: ebb_protocol::relay::TaskNames::default(),
-        callback: CallbackEndpoint { url: "u".to_owned(), token: "t".to_owned(), installation: String::new() },
-        body: TaskBody::Objects(objects.clone()),
-    };
+    let request = json!({
+        "v": 1, "task": task(), "validForMs": 1, "timeoutMs": 2, "callback": {"url": "u", "token": "t"},
+        "body": {"objects": {"instance": "instance", "remove": ["r-0"], "until": {"ready": []}}},
+    });
+    let request: EnsureTask = serde_json::from_value(request).unwrap();
+    let TaskBody::Objects(objects) = request.body.clone() else { panic!("{request:?}") };
     (request, objects)
 }
 
@@ -117,14 +112,9 @@ async fn every_request_is_signed_and_gets_its_response() {
     respond(json!({"listing": {"nextToken": "2"}}));
     let listing = ClusterListing { next_token: Some("2".to_owned()), ..ClusterListing::default() };
     assert_eq!(relay.list("default", Some("1".to_owned())).await, Ok(listing));
-    let call = ServiceRequest {
-        service: "files".to_owned(),
-        method: "POST".to_owned(),
-        path: "/".to_owned(),
-        headers: Vec::new(),
-        body: "{}".to_owned(),
-        valid_for_ms: 9_000,
-    };
+    let call =
+        json!({"service": "files", "method": "POST", "path": "/", "headers": [], "body": "{}", "validForMs": 9_000});
+    let call: ServiceRequest = serde_json::from_value(call).unwrap();
     respond(json!({"service": {"status": 200, "body": "[]"}}));
     let response = ServiceResponse { status: 200, content_type: None, body: "[]".to_owned() };
     assert_eq!(relay.call(UnitCluster::default(), call.clone()).await, Ok(response));

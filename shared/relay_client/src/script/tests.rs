@@ -1,6 +1,3 @@
-use ebb_protocol::relay::{CallbackEndpoint, ScriptOutput};
-use ebb_protocol::value::SecretRef;
-
 use super::*;
 
 fn pods(run_as_non_root: bool) -> PodSettings {
@@ -11,42 +8,13 @@ fn pods(run_as_non_root: bool) -> PodSettings {
     }
 }
 
-fn input(name: &str, value: Option<UnitValue>) -> ScriptInput {
-    let sensitive = matches!(value, Some(UnitValue::Secret(_)));
-    ScriptInput { name: name.to_owned(), env: Some(name.to_uppercase()), path: None, value, sensitive }
-}
-
 fn request(unit: &str, pod_template: Option<&str>, text: &str) -> EnsureTask {
-    let secret = |namespace: Option<&str>| {
-        let namespace = namespace.map(str::to_owned);
-        UnitValue::Secret(SecretRef { cluster: None, namespace, name: "db".to_owned(), key: "dsn".to_owned() })
-    };
-    EnsureTask {
-        v: 1,
-        task: TaskId { unit: unit.to_owned(), attempt: 2 },
-        valid_for_ms: 104_000,
-        timeout_ms: 90_500,
-        names: TaskNames::default(),
-        callback: CallbackEndpoint {
-            url: "https://e/v1/callbacks".to_owned(),
-            token: "t".to_owned(),
-            installation: String::new(),
-        },
-        body: TaskBody::Script(ScriptTask {
-            image: "alpine:3".to_owned(),
-            namespace: Some("units".to_owned()),
-            pod_template: pod_template.map(str::to_owned),
-            text: text.to_owned(),
-            env: vec![("EBB_ATTEMPT".to_owned(), "2".to_owned())],
-            inputs: vec![
-                input("plain", Some(UnitValue::Json("v".into()))),
-                input("dsn", Some(secret(Some("apps")))),
-                input("none", None),
-                input("own", Some(secret(None))),
-            ],
-            outputs: vec![ScriptOutput { name: "o".to_owned(), path: "/out/o".to_owned(), sensitive: true }],
-        }),
+    let mut request: EnsureTask = serde_json::from_str(include_str!("../../tests/script.json")).unwrap();
+    request.task.unit = unit.to_owned();
+    if let TaskBody::Script(script) = &mut request.body {
+        (script.pod_template, script.text) = (pod_template.map(str::to_owned), text.to_owned());
     }
+    request
 }
 
 const UNIT: &str = "k5ncuujcjllj2abc-1-pre-start-0";
@@ -98,14 +66,13 @@ fn the_token_and_the_gain_of_rights_follow_the_pod_template() {
 #[test]
 fn a_sensitive_value_is_in_the_secret_only() {
     let mut request = request(UNIT, None, "#!/bin/sh\ntrue\n");
-    let token = ScriptInput { sensitive: true, ..input("token", Some(UnitValue::Json("canary".into()))) };
+    let token = json!({"name": "token", "env": "TOKEN", "value": {"json": "canary"}, "sensitive": true});
     if let TaskBody::Script(script) = &mut request.body {
-        script.inputs.push(token);
+        script.inputs.push(serde_json::from_value(token.clone()).unwrap());
     }
     let made = objects(request, &pods(false)).unwrap().body;
     assert!(!made.apply[0].to_string().contains("canary"));
-    let stored = json!({"name": "token", "env": "TOKEN", "value": {"json": "canary"}, "sensitive": true});
-    assert_eq!(made.secrets[0].document["inputs"][4], stored);
+    assert_eq!(made.secrets[0].document["inputs"][4], token);
 }
 
 #[test]
