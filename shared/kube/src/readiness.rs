@@ -17,7 +17,7 @@
 //! Intended differences from kstatus:
 //!
 //! - **An object without a status or conditions is pending.** kstatus calls it current. Only the kinds in
-//!   the first rows of `contracts.rs` are ready at once.
+//!   the first rows of `contracts/rows.yaml` are ready at once.
 //! - A running or suspended Job is pending. A failed Pod is failed.
 //! - A load balancer without an address is pending.
 //! - An unschedulable Pod is pending, because a node may become available.

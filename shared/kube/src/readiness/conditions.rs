@@ -3,16 +3,22 @@
 //! The API server increments `metadata.generation` with every change of the spec. A controller writes the observed one
 //! to `status.observedGeneration`. Only equality counts, as in kstatus: a number from before a restore may be higher.
 
+use std::borrow::Cow;
+
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::readiness::object::{ObjectReadiness, ObjectView, StatusCondition};
 
 /// A condition that means failure.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct TerminalCondition {
-    pub(crate) kind: &'static str,
-    pub(crate) status: &'static str,
-    /// The required reason. Empty means any reason.
-    pub(crate) reasons: &'static [&'static str],
+    pub(crate) kind: Cow<'static, str>,
+    pub(crate) status: Cow<'static, str>,
+    /// The reasons, of which one is required, separated by spaces. Empty means any reason.
+    #[serde(default)]
+    pub(crate) reasons: Cow<'static, str>,
 }
 
 /// Judges an object by its conditions: failed by a terminal condition or `Stalled`, pending while `Reconciling`, ready
@@ -27,8 +33,8 @@ pub(crate) fn judge(object: ObjectView<'_>, wanted: &[&str], terminal: &[Termina
 /// Returns the failure of a terminal condition, unless it is of an older generation.
 pub(crate) fn ended(object: ObjectView<'_>, terminal: &[TerminalCondition]) -> Option<ObjectReadiness> {
     terminal.iter().find_map(|end| {
-        let condition = object.condition(end.kind).filter(|condition| condition.is(end.status))?;
-        let meant = end.reasons.is_empty() || end.reasons.contains(&condition.reason);
+        let condition = object.condition(&end.kind).filter(|condition| condition.is(&end.status))?;
+        let meant = end.reasons.is_empty() || end.reasons.split(' ').any(|reason| reason == condition.reason);
         (meant && !condition.is_stale(object)).then(|| failed(condition))
     })
 }
