@@ -5,7 +5,7 @@
 //! lookup. The connection uses the checked addresses, so a later change of the DNS records has no effect.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -36,55 +36,23 @@ pub enum PolicyViolation {
     Name { name: String, address: IpAddr, range: &'static str },
 }
 
-const fn v4(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> IpNet {
-    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix))
-}
-
-const fn v6(groups: [u16; 4], prefix: u8) -> IpNet {
-    let [a, b, c, d] = groups;
-    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0), prefix))
-}
-
-const LOOPBACK: [IpNet; 2] = [v4(127, 0, 0, 0, 8), IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128))];
-
-/// Ranges that are not public, according to IANA's registries of special-purpose addresses. The first matching row names
-/// the range. Other IPv6 addresses outside of `2000::/3` are closed too.
-const CLOSED: [(IpNet, &str); 30] = [
-    (v4(0, 0, 0, 0, 8), "unspecified"),
-    (v4(10, 0, 0, 0, 8), "private network"),
-    (v4(100, 64, 0, 0, 10), "shared by a carrier (CGNAT)"),
-    (LOOPBACK[0], "loopback"),
-    (v4(169, 254, 0, 0, 16), "link-local, where clouds keep their metadata service"),
-    (v4(172, 16, 0, 0, 12), "private network"),
-    (v4(192, 0, 0, 0, 24), "reserved for protocols"),
-    (v4(192, 0, 2, 0, 24), "documentation"),
-    (v4(192, 88, 99, 0, 24), "6to4 relay"),
-    (v4(192, 168, 0, 0, 16), "private network"),
-    (v4(198, 18, 0, 0, 15), "benchmarks"),
-    (v4(198, 51, 100, 0, 24), "documentation"),
-    (v4(203, 0, 113, 0, 24), "documentation"),
-    (v4(224, 0, 0, 0, 4), "multicast"),
-    (v4(255, 255, 255, 255, 32), "broadcast"),
-    (v4(240, 0, 0, 0, 4), "reserved"),
-    // This address is public in the registry, but on Azure it serves the settings of the virtual machine.
-    (v4(168, 63, 129, 16, 32), "a cloud's metadata service"),
-    (v6([0; 4], 128), "unspecified"),
-    (LOOPBACK[1], "loopback"),
-    (v6([0xfc00, 0, 0, 0], 7), "private network (unique local)"),
-    (v6([0xfe80, 0, 0, 0], 10), "link-local"),
-    (v6([0xfec0, 0, 0, 0], 10), "private network (site-local)"),
-    (v6([0xff00, 0, 0, 0], 8), "multicast"),
-    (v6([0x64, 0xff9b, 1, 0], 48), "a network's own NAT64"),
-    (v6([0x100, 0, 0, 0], 64), "discarded"),
-    (v6([0x2001, 0, 0, 0], 32), "Teredo tunnel"),
-    (v6([0x2001, 0, 0, 0], 23), "reserved for protocols"),
-    (v6([0x2001, 0xdb8, 0, 0], 32), "documentation"),
-    (v6([0x2002, 0, 0, 0], 16), "6to4 tunnel"),
-    (v6([0x3fff, 0, 0, 0], 20), "documentation"),
+const LOOPBACK: [IpNet; 2] = [
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
+    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128)),
 ];
 
-const NAT64: IpNet = v6([0x64, 0xff9b, 0, 0], 96);
-const GLOBAL_UNICAST: IpNet = v6([0x2000, 0, 0, 0], 3);
+/// The ranges that are not public, with their names. Other IPv6 addresses outside of `2000::/3` are closed too.
+static CLOSED: LazyLock<Vec<(IpNet, &str)>> = LazyLock::new(|| {
+    let rows = include_str!("guard/closed.txt").lines().filter(|row| !row.starts_with('#'));
+    let row = |row: &'static str| {
+        let (range, name) = row.split_once(' ')?;
+        Some((range.parse::<IpNet>().ok()?, name))
+    };
+    rows.map(row).collect::<Option<_>>().expect("each row has a range and its name")
+});
+
+const NAT64: IpNet = IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96));
+const GLOBAL_UNICAST: IpNet = IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3));
 
 impl Policy {
     /// Allows public addresses.
