@@ -123,17 +123,13 @@ fn proxy_error(status: u16, body: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn request(method: &str, headers: &[(&str, &str)]) -> ServiceRequest {
-        ServiceRequest {
-            service: "files".to_owned(),
-            method: method.to_owned(),
-            path: "/".to_owned(),
-            headers: headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
-            body: String::new(),
-            valid_for_ms: 1,
-        }
+        let request = json!({"service": "files", "method": method, "path": "/", "headers": headers, "validForMs": 1});
+        serde_json::from_value(request).unwrap()
     }
 
     #[test]
