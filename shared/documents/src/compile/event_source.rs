@@ -39,9 +39,8 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
         },
     };
     let mut of_preset = DiagnosticCollector::new(&preset.source, &steps);
-    let mut of_fetch = DiagnosticCollector::new(&doc.source, &steps);
-    of_fetch.units = Scope::Event;
-    let fetch = doc.fetch.as_ref().map(|fetch| self::fetch(&mut of_fetch, fetch));
+    own.units = Scope::Event;
+    let fetch = doc.fetch.as_ref().map(|fetch| self::fetch(&mut own, fetch));
     own.units = if fetch.is_some() { Scope::FetchedEvent } else { Scope::Event };
     of_preset.units = own.units;
     let id = match (&doc.id, &preset.id) {
@@ -85,7 +84,6 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
     }
     let mut errors = own.check(whole).err().unwrap_or_default();
     errors.extend(of_preset.check(preset.name.at).err().unwrap_or_default());
-    errors.extend(of_fetch.check(whole).err().unwrap_or_default());
     match verify {
         Some(verify) if !errors.has_errors() => {
             let has_own_ids = id.is_some() || fetch.is_some();
@@ -147,9 +145,8 @@ struct EntryDefaults {
 }
 
 impl EntryDefaults {
-    /// Returns a checked entry, or `None` after it has reported an error.
+    /// Returns a checked entry. It has no use after a reported error.
     fn entry(&mut self, report: &mut DiagnosticCollector, rule: &EventRule) -> Option<EventEntry> {
-        let errors = report.found.len();
         let when = condition(report, &rule.when);
         let time = rule.time.as_ref().and_then(|time| text(report, time));
         let uid = rule.uid.as_ref().and_then(|uid| text(report, uid));
@@ -181,23 +178,18 @@ impl EntryDefaults {
                 target.zip(document).map(|(target, document)| EntryAction::Apply(target, labelled(document, labels)))
             }
         };
-        let is_valid = report.found.len() == errors;
-        is_valid.then_some(EventEntry { when: when?, time, uid, action: action? })
+        Some(EventEntry { when: when?, time, uid, action: action? })
     }
 }
 
+/// Returns a parsed condition, or `None` after it has reported an error.
 fn condition(report: &mut DiagnosticCollector, when: &At<String>) -> Option<Expression> {
-    let errors = report.found.len();
     let text = report.expression("`when`", when, report.units, &mut Vec::new())?;
-    if report.found.len() > errors {
-        return None;
-    }
     cel::parse(&text, report.units).ok()
 }
 
 fn fetch(report: &mut DiagnosticCollector, fetch: &FetchDoc) -> Option<EventFetch> {
-    let when = fetch.when.as_ref().map(|when| condition(report, when));
-    let errors = report.found.len();
+    let when = fetch.when.as_ref().and_then(|when| condition(report, when));
     webhook::path(report, &fetch.path, &mut Vec::new());
     webhook::headers(report, &fetch.headers, &mut Vec::new());
     webhook::check_connection_headers(report, &fetch.headers);
@@ -207,12 +199,7 @@ fn fetch(report: &mut DiagnosticCollector, fetch: &FetchDoc) -> Option<EventFetc
             report.push(report.error("header", value.at, message));
         }
     }
-    let is_valid = report.found.len() == errors;
-    let path = ParsedText::new(&fetch.path.value, report.units).ok().filter(|_| is_valid)?;
-    let when = match when {
-        Some(when) => Some(when?),
-        None => None,
-    };
+    let path = ParsedText::new(&fetch.path.value, report.units).ok()?;
     let headers = fetch.headers.iter().map(|header| (header.name.value.clone(), header.inner.value.clone())).collect();
     Some(EventFetch { when, connection: fetch.connection.value.clone(), path, headers })
 }
@@ -222,9 +209,8 @@ fn target(report: &mut DiagnosticCollector, target: &SourceTarget) -> Option<Eve
 }
 
 fn text(report: &mut DiagnosticCollector, text: &At<String>) -> Option<ParsedText> {
-    let errors = report.found.len();
     report.text(&text.value, text.at, report.units, &mut Vec::new());
-    if report.found.len() > errors { None } else { ParsedText::new(&text.value, report.units).ok() }
+    ParsedText::new(&text.value, report.units).ok()
 }
 
 /// Adds labels to those of a document.
