@@ -115,22 +115,16 @@ fn in_cluster(role: TextRole, found: &ExpressionRead<'_>) -> Option<Refusal> {
         | (TextRole::PodInput | TextRole::Public, ReferenceUsage::Whole)
         | (TextRole::PodInput | TextRole::Manifest, ReferenceUsage::SecretRef) => return None,
         (TextRole::BoundSecret, _) if found.is_whole => return None,
-        (TextRole::PodInput, _) => {
-            ("be part of a text", "hand it on whole, as an input of its own, and put the text together in the script")
-        }
         (TextRole::Webhook | TextRole::PlainWebhook | TextRole::Url, _) => {
             ("be sent in a webhook", "it stays in its cluster, where a pod can get it as an input")
         }
         (TextRole::Infrakit | TextRole::InfrakitText, _) => {
             ("be sent to a plugin", "it stays in its cluster, where a pod can get it as an input")
         }
-        (TextRole::Answer, _) => {
-            ("be read beside a response", "an output has a value of the response; hand this on as a public output")
-        }
         (TextRole::Manifest, _) => {
             ("stand in a manifest", "refer to its Secret: `${secretRef(…)}` gives `name` and `key`")
         }
-        (role, _) => return elsewhere(role),
+        (role, _) => elsewhere(role),
     })
 }
 
@@ -142,9 +136,6 @@ fn sealed(role: TextRole, found: &ExpressionRead<'_>) -> Option<Refusal> {
         (_, ReferenceUsage::SecretRef) => {
             ("be named by `secretRef`", "it is in no Secret of a cluster; hand it on whole, as an input of a pod")
         }
-        (TextRole::PodInput, _) => {
-            ("be part of a text", "hand it on whole, as an input of its own, and put the text together in the script")
-        }
         (TextRole::Webhook, _) => {
             ("be part of a text", "hand it on whole, as a header, an input, or a value of the body")
         }
@@ -154,25 +145,26 @@ fn sealed(role: TextRole, found: &ExpressionRead<'_>) -> Option<Refusal> {
         }
         (TextRole::Infrakit, _) => ("be part of a text", "hand it on whole, as a property"),
         (TextRole::InfrakitText, _) => ("be used here", "hand it on whole, in `properties`"),
-        (TextRole::Answer, _) => {
-            ("be read beside a response", "an output has a value of the response; hand this on as a public output")
-        }
         (TextRole::Manifest, _) => {
             ("stand in a manifest", "give it to a pod, or name a Secret of the cluster: `{secret: NAME, key: KEY}`")
         }
-        (role, _) => return elsewhere(role),
+        (role, _) => elsewhere(role),
     })
 }
 
-/// Returns the refusal of a place in which no sensitive value may be.
-fn elsewhere(role: TextRole) -> Option<Refusal> {
+/// Returns the refusal of a place that is the same for both kinds of values.
+fn elsewhere(role: TextRole) -> Refusal {
     match role {
-        TextRole::Cluster => {
-            Some(("name a cluster", "write the name, or declare a param for it that is not sensitive"))
+        TextRole::PodInput => {
+            ("be part of a text", "hand it on whole, as an input of its own, and put the text together in the script")
         }
-        TextRole::When => Some(("decide a `when`", "`has(…)` may ask whether it is there")),
-        TextRole::BoundSecret => Some(("be part of a text", "hand it on whole, as the value of a key of its own")),
-        TextRole::BoundConfigMap => Some(("be in a ConfigMap", "bind it to a `secret`")),
-        _ => Some(("be part of a text", "hand it on whole, as an output of its own")),
+        TextRole::Answer => {
+            ("be read beside a response", "an output has a value of the response; hand this on as a public output")
+        }
+        TextRole::Cluster => ("name a cluster", "write the name, or declare a param for it that is not sensitive"),
+        TextRole::When => ("decide a `when`", "`has(…)` may ask whether it is there"),
+        TextRole::BoundSecret => ("be part of a text", "hand it on whole, as the value of a key of its own"),
+        TextRole::BoundConfigMap => ("be in a ConfigMap", "bind it to a `secret`"),
+        _ => ("be part of a text", "hand it on whole, as an output of its own"),
     }
 }
