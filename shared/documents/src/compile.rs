@@ -43,7 +43,6 @@ mod undecided;
 mod unit;
 mod unit_lints;
 mod unit_outputs;
-mod unit_reads;
 mod until;
 mod version;
 mod webhook;

@@ -6,8 +6,7 @@ use ebb_engine::{Hook, Millis};
 
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::TIMEOUT_MS;
-use super::sensitive::TextRole;
-use super::unit_reads::UnitReads;
+use super::sensitive::{TextRole, UnitReads};
 use crate::cel::ReferenceSource;
 use crate::model::{At, InfrakitDoc, Named, TemplateTree, UnitDoc};
 use crate::plan::{InfrakitAction, PluginInterface, Template};

@@ -3,8 +3,7 @@
 use ebb_engine::Hook;
 
 use super::collector::{DiagnosticCollector, ExpressionRead};
-use super::sensitive::TextRole;
-use super::unit_reads::UnitReads;
+use super::sensitive::{TextRole, UnitReads};
 use crate::cel::{ReferenceSource, Scope};
 use crate::model::{At, ObjectDoc, TemplateTree, UnitDoc};
 use crate::plan::{ManifestConditions, ObjectAction, PLUGIN_UPDATE};

@@ -1,4 +1,4 @@
-//! The destinations of sensitive values.
+//! The roles of the texts of a unit, and the destinations of sensitive values.
 
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use crate::cel::ReferenceUsage;
@@ -29,6 +29,20 @@ pub(super) enum TextRole {
     Cluster,
     /// A public output of a plugin, or the environment of a sandbox.
     Public,
+}
+
+/// The values that the texts of a unit read, each with the role of its text.
+#[derive(Default)]
+pub(super) struct UnitReads<'a>(pub(super) Vec<(TextRole, ExpressionRead<'a>)>);
+
+impl<'a> UnitReads<'a> {
+    /// Adds the values that texts of one role read. `compile` compiles these texts, and adds the values to its argument.
+    pub(super) fn of<T>(&mut self, role: TextRole, compile: impl FnOnce(&mut Vec<ExpressionRead<'a>>) -> T) -> T {
+        let mut found = Vec::new();
+        let made = compile(&mut found);
+        self.0.extend(found.into_iter().map(|read| (role, read)));
+        made
+    }
 }
 
 /// The sensitivity of a value.

@@ -10,8 +10,7 @@ use super::defaults::{
     BACKOFF_MS, MAX_ATTEMPTS, MAX_INPUTS, MAX_TIMEOUT_MS, POD_TIMEOUT_MS, RETRY_CLASSES, TIMEOUT_MS, UNTIL_TIMEOUT_MS,
     attempts, max_backoff,
 };
-use super::sensitive::TextRole;
-use super::unit_reads::UnitReads;
+use super::sensitive::{TextRole, UnitReads};
 use super::{clusters, infrakit_unit, input_destinations, object_action, unit_outputs, until, webhook, webhook_action};
 use crate::cel::{self, ReferenceSource, ReferenceUsage};
 use crate::model::{ActionDoc, At, InputDoc, LineColumn, Named, PluginDoc, PodDoc, RunnerDoc, UnitDoc};

@@ -4,8 +4,7 @@ use ebb_engine::{Hook, Millis};
 
 use super::collector::DiagnosticCollector;
 use super::defaults::{MAX_TIMEOUT_MS, TIMEOUT_MS, UNTIL_TIMEOUT_MS};
-use super::sensitive::TextRole;
-use super::unit_reads::UnitReads;
+use super::sensitive::{TextRole, UnitReads};
 use super::until::{self, answers};
 use super::webhook;
 use crate::model::{UnitDoc, WebhookDoc, WebhookMethod};
