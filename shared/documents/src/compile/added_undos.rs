@@ -10,7 +10,7 @@ use super::checked::{BoundResource, CompiledUnit};
 use super::defaults::{
     BACKOFF_MS, MAX_BACKOFF_MS, REMOVAL_ATTEMPTS, REMOVAL_TIMEOUT_MS, TIMEOUT_MS, attempts, max_backoff,
 };
-use crate::plan::{Action, HookPlan, OutputRead, Plan, RequiredEvidence, RetryPolicy, UnitPlan, UnitRef};
+use crate::plan::{Action, HookPlan, Plan, RequiredEvidence, RetryPolicy, UnitPlan, UnitRef};
 
 /// The suffix to the name of the unit that is undone. Names in documents contain no full stop.
 const SUFFIX: &str = ".removal";
@@ -33,52 +33,36 @@ pub(super) fn add(plan: &mut Plan, instances: &[BoundResource<'_>]) {
     });
     let kept: BTreeMap<UnitRef, Option<RequiredEvidence>> =
         units.filter(|(unit, ..)| is_kept(unit)).map(|(_, at, evidence)| (at, evidence)).collect();
-    let removals = kept.into_iter().filter_map(|(at, evidence)| {
-        let removal = removal(plan.unit(at)?, at);
-        Some(UnitPlan { evidence, ..removal })
-    });
-    let removals: Vec<UnitPlan> = removals.collect();
-    if removals.is_empty() {
+    let undos = kept.into_iter().filter_map(|(at, evidence)| Some(UnitPlan { evidence, ..undo(plan.unit(at)?, at) }));
+    let undos: Vec<UnitPlan> = undos.collect();
+    if undos.is_empty() {
         return;
     }
     match plan.hooks.iter_mut().find(|hook| hook.hook == Hook::PostStop) {
-        Some(hook) => hook.units.extend(removals),
+        Some(hook) => hook.units.extend(undos),
         // It is the last hook of the lifecycle, so it is the last in the list.
-        None => plan.hooks.push(HookPlan { hook: Hook::PostStop, units: removals }),
+        None => plan.hooks.push(HookPlan { hook: Hook::PostStop, units: undos }),
     }
 }
 
-fn removal(unit: &UnitPlan, at: UnitRef) -> UnitPlan {
+fn undo(unit: &UnitPlan, at: UnitRef) -> UnitPlan {
     let hook = Hook::PostStop;
-    let (action, reads): (Action, Vec<OutputRead>) = match unit.action {
+    let (action, reads, attempts, max_backoff_ms, least_timeout_ms) = match unit.action {
         // A plugin gets the rendered properties and tags to find its resource.
-        Action::Infrakit(_) => (Action::Destroy, unit.reads.clone()),
-        _ => (Action::Removal, Vec::new()),
-    };
-    let (attempts, max_backoff_ms, least_timeout_ms) = match action {
-        Action::Removal => (REMOVAL_ATTEMPTS, MAX_BACKOFF_MS, REMOVAL_TIMEOUT_MS),
-        _ => (attempts(hook), max_backoff(hook), TIMEOUT_MS),
+        Action::Infrakit(_) => (Action::Destroy, unit.reads.clone(), attempts(hook), max_backoff(hook), TIMEOUT_MS),
+        _ => (Action::Removal, Vec::new(), REMOVAL_ATTEMPTS, MAX_BACKOFF_MS, REMOVAL_TIMEOUT_MS),
     };
     let retry = RetryPolicy { attempts, backoff_ms: BACKOFF_MS, max_backoff_ms, on: Vec::new() };
     UnitPlan {
         key: format!("{}{SUFFIX}", unit.key),
         action,
         cluster: unit.cluster.clone(),
-        dependencies: Vec::new(),
         reads,
-        old_params: Vec::new(),
-        when: None,
-        inputs: Vec::new(),
-        outputs: Default::default(),
         undoes: vec![at],
-        ordered_after: Vec::new(),
-        stage: None,
-        unless: Vec::new(),
-        verifies: false,
-        evidence: None,
         // A resource that takes long to create takes long to delete.
         timeout_ms: unit.timeout_ms.max(least_timeout_ms),
         retry,
         source: unit.source.clone(),
+        ..UnitPlan::default()
     }
 }

@@ -48,22 +48,14 @@ pub(super) fn compile<'a>(
     let plan = UnitPlan {
         key: doc.name.value.clone(),
         action: work,
-        cluster: None,
-        dependencies: Vec::new(),
-        reads: Vec::new(),
-        old_params: Vec::new(),
         when,
         inputs,
         outputs,
-        undoes: Vec::new(),
-        ordered_after: Vec::new(),
-        stage: None,
-        unless: Vec::new(),
         verifies: doc.verifies.is_some(),
-        evidence: None,
         timeout_ms: doc.timeout.map_or(default, |timeout| timeout.0),
         retry: retry(report, doc, hook),
         source,
+        ..UnitPlan::default()
     };
     CompiledUnit { doc, hook, plan, cluster, uses: reads.0, wholes, after: Vec::new(), undoes: Vec::new() }
 }

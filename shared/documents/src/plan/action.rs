@@ -8,13 +8,14 @@ use serde::{Deserialize, Serialize};
 use super::Template;
 
 /// The action of a unit.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum Action {
     Pod(PodAction),
     Webhook(WebhookAction),
     Object(ObjectAction),
     /// Removes the objects of the unit that this one undoes. Only the compiler adds it.
+    #[default]
     Removal,
     /// A resource of an InfraKit plugin.
     Infrakit(InfrakitAction),

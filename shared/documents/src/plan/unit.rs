@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Action, Template};
 
-/// A compiled unit.
+/// A compiled unit. The compiler sets the fields that differ from the default.
 #[serde_with::skip_serializing_none]
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnitPlan {
     /// `resource/unit`, unique over all hooks of the plan.
@@ -147,7 +147,7 @@ pub enum OutputFrom {
 }
 
 /// The retry policy of a unit.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RetryPolicy {
     /// The maximum number of attempts, at least 1.
