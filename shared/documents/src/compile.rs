@@ -43,7 +43,6 @@ mod undecided;
 mod unit;
 mod unit_lints;
 mod unit_outputs;
-mod until;
 mod version;
 mod webhook;
 mod webhook_action;

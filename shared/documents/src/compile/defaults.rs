@@ -2,6 +2,8 @@
 
 use ebb_engine::Hook;
 
+use crate::model::{ActionDoc, UnitDoc};
+
 /// The default timeout of one attempt of a webhook or object, in milliseconds.
 pub const TIMEOUT_MS: u64 = 5 * 60 * 1000;
 /// The default timeout of one attempt of a pod, in milliseconds. It includes pulling images.
@@ -65,6 +67,16 @@ pub const RETRY_CLASSES: [&str; 14] = [
     "quota",
     "outOfMemory",
 ];
+
+/// Returns the timeout of one attempt of a unit, in milliseconds.
+pub(super) fn timeout(unit: &UnitDoc) -> u64 {
+    let default = match unit.action {
+        ActionDoc::Pod(_) => POD_TIMEOUT_MS,
+        _ if unit.until.is_some() => UNTIL_TIMEOUT_MS,
+        _ => TIMEOUT_MS,
+    };
+    unit.timeout.map_or(default, |timeout| timeout.0)
+}
 
 /// Returns the default number of attempts in a hook.
 pub(super) fn attempts(hook: Hook) -> u32 {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ebb_engine::{Hook, Millis};
 
 use super::collector::{DiagnosticCollector, ExpressionRead};
-use super::defaults::TIMEOUT_MS;
+use super::defaults;
 use super::sensitive::{TextRole, UnitReads};
 use crate::cel::ReferenceSource;
 use crate::model::{At, InfrakitDoc, Named, TemplateTree, UnitDoc};
@@ -126,7 +126,7 @@ fn check_search(report: &mut DiagnosticCollector, reads: &[ExpressionRead<'_>]) 
 
 /// Returns the longest time for which the plugin processes a request, and checks that it is below the timeout.
 fn processing_time(report: &mut DiagnosticCollector, doc: &UnitDoc, instance: &InfrakitDoc) -> u64 {
-    let timeout = doc.timeout.map_or(TIMEOUT_MS, |timeout| timeout.0);
+    let timeout = defaults::timeout(doc);
     let Some(time) = instance.max_processing_time else { return PROCESSING_MS.min(timeout / 2) };
     if time.0 >= timeout {
         let name = &doc.name.value;

@@ -7,11 +7,10 @@ use ebb_engine::{Hook, Millis};
 use super::checked::CompiledUnit;
 use super::collector::DiagnosticCollector;
 use super::defaults::{
-    BACKOFF_MS, MAX_ATTEMPTS, MAX_INPUTS, MAX_TIMEOUT_MS, POD_TIMEOUT_MS, RETRY_CLASSES, TIMEOUT_MS, UNTIL_TIMEOUT_MS,
-    attempts, max_backoff,
+    self, BACKOFF_MS, MAX_ATTEMPTS, MAX_INPUTS, MAX_TIMEOUT_MS, RETRY_CLASSES, attempts, max_backoff,
 };
 use super::sensitive::{TextRole, UnitReads};
-use super::{clusters, infrakit_unit, input_destinations, object_action, unit_outputs, until, webhook, webhook_action};
+use super::{clusters, infrakit_unit, input_destinations, object_action, unit_outputs, webhook, webhook_action};
 use crate::cel::{self, ReferenceSource, ReferenceUsage};
 use crate::model::{ActionDoc, At, InputDoc, LineColumn, Named, PluginDoc, PodDoc, RunnerDoc, UnitDoc};
 use crate::plan::{Action, InputPlan, PodAction, RetryPolicy, SourceLocation, UnitPlan};
@@ -36,15 +35,10 @@ pub(super) fn compile<'a>(
     let (inputs, wholes) = doc.inputs.iter().map(|input| input_plan(report, input, role, &mut reads)).unzip();
     unique(report, "output", doc.outputs.iter().map(|output| &output.name));
     let outputs = reads.of(TextRole::Answer, |found| unit_outputs::compile(report, plugin, doc, found));
-    until::check_answers(report, doc, &reads.0);
+    webhook_action::check_answers(report, doc, &reads.0);
 
     let place = report.source.author(doc.name.at);
     let source = SourceLocation { file: report.source.name.clone(), line: place.line, column: place.column };
-    let default = match work {
-        Action::Pod(_) => POD_TIMEOUT_MS,
-        _ if doc.until.is_some() => UNTIL_TIMEOUT_MS,
-        _ => TIMEOUT_MS,
-    };
     let plan = UnitPlan {
         key: doc.name.value.clone(),
         action: work,
@@ -52,7 +46,7 @@ pub(super) fn compile<'a>(
         inputs,
         outputs,
         verifies: doc.verifies.is_some(),
-        timeout_ms: doc.timeout.map_or(default, |timeout| timeout.0),
+        timeout_ms: defaults::timeout(doc),
         retry: retry(report, doc, hook),
         source,
         ..UnitPlan::default()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::input_destinations;
-use super::until::answers;
+use super::webhook_action::answers;
 use crate::cel::Scope;
 use crate::model::{ActionDoc, Dialect, OutputDoc, OutputFromDoc, PluginDoc, UnitDoc};
 use crate::plan::{OutputFrom, OutputPlan};
