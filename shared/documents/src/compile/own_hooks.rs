@@ -10,7 +10,7 @@ use super::checked::{BoundResource, PublicOutputs};
 use super::collector::DiagnosticCollector;
 use super::plugin;
 use crate::diagnostic::Diagnostic;
-use crate::model::{HookOwner, PluginDoc, SandboxDoc};
+use crate::model::{HookOwner, SandboxDoc};
 
 /// A version that no plan shows.
 static VERSION: Version = Version::new(0, 0, 0);
@@ -36,28 +36,21 @@ pub(super) fn bind<'a>(
             report.push(report.error("duplicate", taken.name.at, message).help(help));
             continue;
         }
-        found.extend(bind_one(report, (name, own), sandbox, instances, warnings));
+        match plugin::check(own, PublicOutputs::of(instances), &report.steps) {
+            Err(wrong) => report.found.extend(wrong),
+            Ok(checked) => {
+                warnings.extend(checked.warnings.iter().cloned());
+                found.push(BoundResource {
+                    name,
+                    at: own.name.at,
+                    source: &sandbox.source,
+                    bound: BoundPlugin { plugin: own, version: &VERSION, digest: "" },
+                    checked: checked.into(),
+                    params: BTreeMap::new(),
+                    unit_refs: Vec::new(),
+                });
+            }
+        }
     }
     found
-}
-
-fn bind_one<'a>(
-    report: &mut DiagnosticCollector,
-    (name, own): (&'static str, &'a PluginDoc),
-    sandbox: &'a SandboxDoc,
-    instances: &[BoundResource<'a>],
-    warnings: &mut Vec<Diagnostic>,
-) -> Option<BoundResource<'a>> {
-    let checked = plugin::check(own, PublicOutputs::of(instances), &report.steps);
-    let checked = checked.map_err(|wrong| report.found.extend(wrong)).ok()?;
-    warnings.extend(checked.warnings.iter().cloned());
-    Some(BoundResource {
-        name,
-        at: own.name.at,
-        source: &sandbox.source,
-        bound: BoundPlugin { plugin: own, version: &VERSION, digest: "" },
-        checked: checked.into(),
-        params: BTreeMap::new(),
-        unit_refs: Vec::new(),
-    })
 }

@@ -48,16 +48,12 @@ impl<'a> ResourceReads<'a> {
         instances: &'a [BoundResource<'a>],
     ) -> Result<Self, Diagnostics> {
         let by_name: HashMap<&str, usize> = instances.iter().enumerate().map(|(n, i)| (i.name, n)).collect();
-        let mut nodes = HashMap::new();
         let mut list = Vec::new();
         for (n, instance) in instances.iter().enumerate() {
-            let params = instance.params.keys().map(|name| ResourceValue::Param(n, name));
-            let outputs = instance.checked.outputs.keys().map(|name| ResourceValue::Output(n, name));
-            for node in params.chain(outputs) {
-                nodes.insert(node, list.len());
-                list.push(node);
-            }
+            list.extend(instance.params.keys().map(|name| ResourceValue::Param(n, name)));
+            list.extend(instance.checked.outputs.keys().map(|name| ResourceValue::Output(n, name)));
         }
+        let nodes: HashMap<ResourceValue<'_>, usize> = list.iter().copied().zip(0..).collect();
         let mut own: Vec<OutputReads> = vec![OutputReads::new(); list.len()];
         let mut inner: Vec<Vec<(usize, bool)>> = vec![Vec::new(); list.len()];
         for (at, node) in list.iter().enumerate() {

@@ -20,12 +20,9 @@ const HELP: &str = "`${resource.key}` and `${resource.name}` differ between the 
 /// Variables of a script that differ between the resources of a target.
 const OWN_VARIABLES: [&str; 4] = ["EBB_KEY", "EBB_IDEMPOTENCY_KEY", "EBB_RESOURCE", "SIGNADOT_RESOURCE_NAME"];
 
-/// The identity of something that a unit creates, as far as it is known before the target exists.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct UnitIdentity {
-    noun: String,
-    parts: Vec<String>,
-}
+/// The identity of something that a unit creates, as far as it is known before the target exists: what two units would do,
+/// and the parts that make it the same.
+type UnitIdentity = (String, Vec<String>);
 
 /// Rejects a sandbox in which two resources would create the same object or send the same request. Warns of equal
 /// scripts.
@@ -42,7 +39,7 @@ pub(super) fn check(report: &mut DiagnosticCollector, instances: &[BoundResource
                 return;
             }
             for identity in identities(report, instance, unit, twice) {
-                let noun = identity.noun.clone();
+                let noun = identity.0.clone();
                 let (first, other) = *made.entry(identity).or_insert((number, &unit.plan.key));
                 if first == number {
                     continue;
@@ -72,7 +69,7 @@ fn identities(
         let mut all = StaticText::default();
         values.iter().try_for_each(|value| all.tree(report, instance, value))?;
         let parts = vec![instance.bound.digest.to_owned(), unit.plan.key.clone(), all.text];
-        all.names_target.then(|| UnitIdentity { noun: noun.to_owned(), parts })
+        all.names_target.then(|| (noun.to_owned(), parts))
     };
     let found = match &unit.plan.action {
         Action::Object(object) => return objects(report, instance, unit, object),
@@ -112,7 +109,7 @@ fn objects(
             };
             let noun = format!("would both make the {kind} `{name}`");
             let group = manifest["apiVersion"].as_str().unwrap_or_default().split('/').next().unwrap_or_default();
-            Some(UnitIdentity { noun, parts: vec![group.to_owned(), namespace, cluster.clone()] })
+            Some((noun, vec![group.to_owned(), namespace, cluster.clone()]))
         })
         .collect()
 }
