@@ -1,6 +1,5 @@
 //! Tests the compilation of documents and the rendering of units.
 
-mod bound_updates;
 pub(super) mod fixtures;
 mod plans;
 mod properties;

@@ -20,22 +20,22 @@ pub(super) fn plan(rest: &str) -> Plan {
 }
 
 /// Returns the plan of a document with these plugins.
-pub(super) fn plan_with(rest: &str, plugins: &[&str]) -> Plan {
+fn plan_with(rest: &str, plugins: &[&str]) -> Plan {
     compiled(&format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n{rest}"), plugins).unwrap().0
 }
 
-pub(super) fn resources(text: &str) -> Plan {
+fn resources(text: &str) -> Plan {
     plan(&format!("resources: {{{text}}}\n"))
 }
 
-pub(super) fn update(current: &Plan, wanted: &Plan) -> PlanUpdate {
+fn update(current: &Plan, wanted: &Plan) -> PlanUpdate {
     let made = compile::update(current, wanted, |_| true).unwrap().expect("the documents differ");
     assert!(made.plan.hooks.iter().all(|hook| hook.graph().is_ok()));
     made
 }
 
 /// Returns the units of a hook with the units that they wait for, undo and read.
-pub(super) fn units(plan: &Plan, hook: Hook) -> Vec<String> {
+fn units(plan: &Plan, hook: Hook) -> Vec<String> {
     let Some(of) = plan.hook_plan(hook) else { return Vec::new() };
     let named = |at: UnitRef| named(plan, at);
     let line = |unit: &UnitPlan| {
