@@ -8,6 +8,7 @@ use super::fixtures::plugins;
 use super::updates::{DATABASE, plan};
 use crate::compile::{self, BoundPlugin, PlanRepair, RepairError};
 use crate::plan::{Action, Plan, RequiredEvidence, UnitPlan};
+use crate::tests::rows;
 
 fn repair(plan: &Plan, text: &str) -> Result<PlanRepair, RepairError> {
     let plugin = plugins(&[text]).unwrap().remove(0);
@@ -76,35 +77,10 @@ fn a_repair_changes_the_required_evidence() {
 #[test]
 fn a_version_that_does_not_fit_is_refused() {
     let current = plan("resources: {x: {plugin: db}}\n");
-    let drop = "drop: {webhook:";
-    let cases = [
-        (
-            DATABASE.replace(drop, "drop: {undoes: seed, webhook:"),
-            "has undoes `seed`, the plan of the target has `create`",
-        ),
-        (
-            DATABASE.replace("preStop:\n  drain", "postStop:\n  drain").replacen("postStop:\n  drop", "  drop", 1),
-            "has hook `postStop`",
-        ),
-        (
-            DATABASE.replace(
-                drop,
-                "first: {webhook: {url: \"https://db.example.org/first\"}}\n  drop: {after: [first], webhook:",
-            ),
-            "has dependencies `first`, the plan of the target has none",
-        ),
-        (DATABASE.replace("name: db\n", "name: other\n"), "no resource of the target uses plugin \"other\""),
-        (
-            DATABASE.replace("{dsn: {value", "{id: {value: \"${response.body.id}\"}, dsn: {value").replace(
-                "body: {dsn: \"${units.create.outputs.dsn}\", rows: \"${params.rows}\"}}}\noutputs",
-                "body: {id: \"${units.create.outputs.id}\"}}}\noutputs",
-            ),
-            "reads `units.create.outputs.id`, which the setup of the target did not have",
-        ),
-    ];
-    for (text, expected) in cases {
+    for (changes, expected) in rows::<(Vec<(String, String)>, String)>("a_version_that_does_not_fit_is_refused") {
+        let text = changes.iter().fold(DATABASE.to_owned(), |text, (from, to)| text.replace(from, to));
         let error = repair(&current, &text).unwrap_err().to_string();
-        assert!(error.contains(expected), "{error}");
+        assert!(error.contains(&expected), "{error}");
     }
 }
 
