@@ -8,6 +8,7 @@ use crate::event::{EventInput, EventOutcome, EventSource};
 use crate::load::{self, DocumentVars, NoFiles};
 use crate::model::{SandboxDoc, VerifyDoc};
 use crate::plan::Template;
+use crate::tests::rows;
 
 pub(super) fn source(text: &str) -> EventSource {
     let doc =
@@ -167,42 +168,9 @@ fn a_hostile_value_changes_nothing_else() {
     let source = source(HOSTILE);
     let words = "${params.x} $${x} $$${x} ${ } $ a${resources.r.outputs.y}b @{var} @{ @{}@{a} null ~ true no y 1 1.10 \
                  0x1F 1e3 1:30 2026-01-01 &x *x | >- %YAML --- ... ' [a] << = ? .. ../../x a/b%2f?c#d";
-    let texts = [
-        "@{embed: /etc/passwd}",
-        "@{literal: @}{x}",
-        "$@{literal: {}x}",
-        "",
-        " ",
-        "a: b",
-        "- a",
-        "# ebb:lines 1:1:0",
-        "a # b",
-        "!!str a",
-        "\"",
-        "\\",
-        "a\nb",
-        "a\r\nb",
-        "a\rb\n",
-        "\n\n",
-        " a\n  b\n",
-        "\ta",
-        "\u{0}",
-        "\u{7}\u{1b}[31m",
-        "\u{7f}",
-        "\u{85}",
-        "\u{a0}",
-        "\u{2028}\u{2029}",
-        "\u{feff}x",
-        "\u{fffe}",
-        "\u{202e}abc",
-        "\u{1f40b}",
-        "é\u{301}",
-        "{a: b}",
-        ": ",
-        "key: |\n  text\n---\nname: other",
-    ];
+    let texts = rows::<String>("a_hostile_value_changes_nothing_else");
     let long = ["x".repeat(12_000), "${x}".repeat(3_000)];
-    for text in words.split(' ').chain(texts).map(str::to_owned).chain(long) {
+    for text in words.split(' ').map(str::to_owned).chain(texts).chain(long) {
         let (document, sandbox) = rendered(&source, &event(&[], json!({"x": text})));
         assert!(sandbox.name.value.starts_with("a-") && sandbox.name.value.len() <= 63, "{}", sandbox.name.value);
         assert_eq!(sandbox.labels["x"], text);
