@@ -11,6 +11,7 @@ use crate::render::{
     self, Answers, BoundSecretKey, InputValue, KnownOutputs, ProducerState, RenderError, RenderResult, RenderValue,
     RenderedUnit, SecretRef, SkipReason, TargetFacts, UnitContext,
 };
+use crate::tests::rows;
 
 fn facts() -> TargetFacts {
     TargetFacts {
@@ -185,35 +186,14 @@ fn used(inputs: &str, made: ProducerState) -> String {
 
 #[test]
 fn types_are_kept_and_only_optional_outputs_may_be_absent() {
-    use ProducerState::{Absent, Skipped};
-    let o = |value: RenderValue| outputs(&[("o", value)]);
     let mut table = String::new();
-    for (input, made) in [
-        ("{i: \"${params.list}\", j: \"n=${size(params.list)}\", k: {value: {a: \"${params.text}\", b: [1]}}}", Absent),
-        ("{i: \"${params.list.map(x, x * 2)}\", j: \"${params.list.exists(x, x > 2)}\", k: 5, l: \"$${x}\"}", Absent),
-        (
-            "{i: \"${units.make.outputs.?o}\", j: \"${units.make.outputs.?o.orValue('d')}\", k: \"${has(units.make.outputs.o)}\"}",
-            Absent,
-        ),
-        (
-            "{i: \"${units.make.outputs.?o}\", j: \"${units.make.outputs.?o.orValue('d')}\", k: \"<${has(units.make.outputs.o) ? units.make.outputs.o : 'none'}>\"}",
-            Skipped,
-        ),
-        ("{i: \"${units.make.outputs.o}\"}", Skipped),
-        ("{i: \"${units.make.outputs.o}\"}", Absent),
-        ("{i: \"a ${units.make.outputs.o}\"}", Absent),
-        ("{i: \"${units.make.outputs.o + 1}\"}", o(text("not a number, not shown"))),
-        ("{i: \"${int(units.make.outputs.o) + 1}\"}", o(text("41"))),
-        ("{i: {value: \"${units.make.outputs.o}\", path: /in/i}}", o(RenderValue::Bytes(vec![255]))),
-        ("{i: \"${units.make.outputs.o}\"}", o(RenderValue::Bytes(vec![255]))),
-        ("{i: \"${params.big.map(x, params.big.map(y, params.big))}\"}", Absent),
-        ("{i: \"${[1].map(x,[x,x]).map(x,[x,x]).map(x,[x,x]).map(x,[x,x]).map(x,[x,x])}\"}", Absent),
-        (
-            "{i: \"${target.labels.team + target.name.replace(' ', '_').upperAscii() + base64.encode(bytes('x'))}\"}",
-            Absent,
-        ),
-        ("{i: \"${target.generation + 1}\", j: \"${[target.generation, 1.5, null, {'b': 1, 'a': true}]}\"}", Absent),
-    ] {
+    for (input, made) in rows::<(String, String)>("types_are_kept_and_only_optional_outputs_may_be_absent") {
+        let made = match made.as_str() {
+            "absent" => ProducerState::Absent,
+            "skipped" => ProducerState::Skipped,
+            "no text" => outputs(&[("o", RenderValue::Bytes(vec![255]))]),
+            value => outputs(&[("o", text(value))]),
+        };
         table += &format!("{input}\n{}\n", used(&format!("      {input}\n"), made));
     }
     insta::assert_snapshot!(table);
@@ -236,14 +216,7 @@ fn only_an_optional_output_may_be_null() {
         response_outputs(&plan, "r/u", body)
     };
     let null = BTreeMap::from([("o".to_owned(), RenderValue::Json(Value::Null))]);
-    for (body, expected) in [
-        (
-            json!({"a": {"b": null}}),
-            "output `o` is null: `response.body.a.b`; expected a value; wait for it with `until`, or add `optional: true`",
-        ),
-        (json!({"a": {}}), "output `o` is not in the response: `response.body.a.b`: there is no key `b`"),
-        (json!({"a": null}), "output `o` is not in the response: `response.body.a.b`: `response.body.a` is null"),
-    ] {
+    for (body, expected) in rows::<(Value, String)>("only_an_optional_output_may_be_null") {
         assert_eq!(made(false, body.clone()).unwrap_err().to_string(), expected);
         assert_eq!(made(true, body), Ok(null.clone()), "{expected}");
     }
