@@ -297,23 +297,8 @@ fn deferred(report: &mut DiagnosticCollector, text: &str, at: LineColumn, role: 
 
 /// Returns true for a value that no target has.
 fn is_of_event(read: &ExpressionRead<'_>) -> bool {
-    use RootVariable as Root;
-    let ReferenceSource::Root(root) = read.source else { return false };
-    match root {
-        Root::Headers | Root::Body | Root::Source | Root::Fetched | Root::Claims | Root::Notification => true,
-        Root::Params
-        | Root::Old
-        | Root::Units
-        | Root::Resources
-        | Root::Target
-        | Root::Resource
-        | Root::Inputs
-        | Root::Response
-        | Root::Poll
-        | Root::Object
-        | Root::Objects
-        | Root::Instance => false,
-    }
+    use RootVariable::{Body, Claims, Fetched, Headers, Notification, Source};
+    matches!(read.source, ReferenceSource::Root(Headers | Body | Source | Fetched | Claims | Notification))
 }
 
 fn param(report: &mut DiagnosticCollector, param: &At<TemplateTree>) -> EventTree {
