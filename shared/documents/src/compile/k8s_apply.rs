@@ -60,22 +60,16 @@ impl BuiltIn {
         let mut made = BTreeMap::new();
         let mut reads = None;
         for resource in &sandbox.resources {
-            if let Some(collection) = &resource.collection {
-                let reads = reads.get_or_insert_with(|| collection::reads(sandbox));
-                let plugin = collection::plugin(report, sandbox, resource, collection, reads);
-                let digest = load::digest(&plugin);
-                made.insert(resource.name.value.clone(), (plugin, bare(), digest));
-                continue;
-            }
-            let published = plugins.get(&resource.name.value);
-            let means_it = match published {
-                Some(bound) => is_signadots(bound.plugin),
-                None => is_built_in(resource),
+            let published = plugins.get(&resource.name.value).filter(|_| resource.collection.is_none());
+            let plugin = match (&resource.collection, published) {
+                (Some(collection), _) => {
+                    let reads = reads.get_or_insert_with(|| collection::reads(sandbox));
+                    collection::plugin(report, sandbox, resource, collection, reads)
+                }
+                (None, Some(bound)) if !is_signadots(bound.plugin) => continue,
+                (None, None) if !is_built_in(resource) => continue,
+                (None, _) => plugin(report, sandbox, resource),
             };
-            if !means_it {
-                continue;
-            }
-            let plugin = plugin(report, sandbox, resource);
             let (version, digest) = match published {
                 Some(bound) => (bound.version.clone(), bound.digest.to_owned()),
                 None => (bare(), load::digest(&plugin)),
