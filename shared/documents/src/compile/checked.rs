@@ -28,6 +28,11 @@ pub(super) struct CheckedPlugin<'a> {
 }
 
 impl CheckedPlugin<'_> {
+    /// Returns a unit by its name.
+    pub(super) fn unit(&self, name: &str) -> Option<&CompiledUnit<'_>> {
+        self.units.get(*self.by_name.get(name)?)
+    }
+
     /// Returns the names of the params that may be null.
     pub(super) fn optional_params(&self) -> BTreeSet<String> {
         self.params.iter().filter(|(_, param)| param.doc.optional).map(|(name, _)| (*name).to_owned()).collect()

@@ -96,7 +96,7 @@ pub fn repair(current: &Plan, bound: &BoundPlugin<'_>) -> Result<PlanRepair, Rep
         for (at, unit) in units_of(&current.hooks, stage).filter(|(_, unit)| names.contains(unit.resource())) {
             known.insert(&unit.key);
             let Some(resource) = current.resource(unit.resource()) else { continue };
-            let after = match checked.unit(unit) {
+            let after = match checked.unit(unit.name()) {
                 Some(new) => {
                     UnitRepair { current, plan: &plan, checked: &checked, version: &version, unit, new }.made(at)?
                 }
@@ -122,13 +122,6 @@ pub fn repair(current: &Plan, bound: &BoundPlugin<'_>) -> Result<PlanRepair, Rep
     let keys = teardown.flat_map(|unit| names.iter().map(|name| format!("{name}/{}", unit.plan.key)));
     let ignored = keys.filter(|key| !known.contains(key.as_str())).collect();
     Ok(PlanRepair { plan, changes, ignored })
-}
-
-impl CheckedPlugin<'_> {
-    /// Returns the unit with the name of a unit of a plan.
-    fn unit(&self, planned: &UnitPlan) -> Option<&CompiledUnit<'_>> {
-        self.units.get(*self.by_name.get(planned.name())?)
-    }
 }
 
 /// A teardown unit of the plan with its counterpart in the other version.
@@ -275,7 +268,7 @@ impl UnitRepair<'_> {
         if !at.hook.is_setup() {
             return Ok(at);
         }
-        let declared = self.checked.unit(made).and_then(|unit| unit.plan.outputs.get(output));
+        let declared = self.checked.unit(made.name()).and_then(|unit| unit.plan.outputs.get(output));
         match made.outputs.get(output) {
             None => Err(self.missing(value(), "the setup of the target did not have")),
             Some(frozen)

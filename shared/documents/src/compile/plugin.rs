@@ -99,9 +99,9 @@ impl<'a> CheckedPlugin<'a> {
             {
                 Sensitivity::Undecided
             }
-            ReferenceSource::Output { output, .. } => self
-                .producer(source)
-                .map_or(Sensitivity::Open, |unit| Sensitivity::of_output(&self.units[unit].plan, output)),
+            ReferenceSource::Output { unit, output } => {
+                self.unit(unit).map_or(Sensitivity::Open, |unit| Sensitivity::of_output(&unit.plan, output))
+            }
             _ => Sensitivity::Open,
         }
     }
@@ -143,7 +143,7 @@ impl<'a> CheckedPlugin<'a> {
             }
             _ => return Ok(()),
         };
-        let Some(producer) = self.producer(&found.source).map(|producer| &self.units[producer]) else {
+        let Some(producer) = self.unit(unit) else {
             return Err(self.unknown_unit(report, wrong("unknown-unit", format!("there is no unit `{unit}`")), unit));
         };
         if !producer.doc.outputs.iter().any(|declared| declared.name.value == *output) {
@@ -255,8 +255,7 @@ impl<'a> CheckedPlugin<'a> {
     /// Returns the units that the verification of `undo` verifies: those that the undo undoes. It is before its
     /// verification.
     fn verified(&self, report: &mut DiagnosticCollector, undo: &At<String>) -> Vec<usize> {
-        let undo_unit = self.by_name.get(undo.value.as_str()).and_then(|&undo| self.units.get(undo));
-        let undoes = undo_unit.map(|undo| undo.undoes.clone()).unwrap_or_default();
+        let undoes = self.unit(&undo.value).map(|undo| undo.undoes.clone()).unwrap_or_default();
         if undoes.is_empty() {
             let message = format!("`{}` has a `verify` and undoes nothing", undo.value);
             report.push(report.error("verify", undo.at, message).help("add `undoes: UNIT`, or leave `verify` out"));

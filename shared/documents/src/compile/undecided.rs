@@ -67,8 +67,8 @@ fn decided<'x, 'a>(
     while report.count(READ_STEPS) {
         let next = match source {
             ReferenceSource::Output { unit, output } => {
-                let unit = instance.checked.by_name.get(unit.as_str()).map(|&unit| &instance.checked.units[unit].plan);
-                return unit.map_or(Sensitivity::Open, |unit| Sensitivity::of_output(unit, output));
+                let unit = instance.checked.unit(unit);
+                return unit.map_or(Sensitivity::Open, |unit| Sensitivity::of_output(&unit.plan, output));
             }
             ReferenceSource::Param(name) => match instance.params.get(name.as_str()) {
                 Some(ParamBinding { value: Template::Secret { .. }, .. }) => return Sensitivity::InCluster,
