@@ -149,10 +149,7 @@ fn unit_plan(
         }
         for ((at, output), optional) in wired.into_iter().flatten() {
             if at.hook > unit.hook {
-                report.push(match &found.source {
-                    ReferenceSource::Param(name) => too_early(report, instance, unit, name, *at),
-                    _ => made_later(report, unit, found, (*at, output)),
-                });
+                report.push(too_early(report, instance, unit, found, (*at, output)));
                 break;
             }
             reads::add(&mut reads, *at, output, *optional || found.optional);
@@ -205,40 +202,27 @@ fn bind_after_resources(report: &mut DiagnosticCollector, units: &mut [UnitPlan]
     }
 }
 
+/// Returns the error for a unit that reads what a later hook makes: the value of a param, or, as an own unit, a public
+/// output.
 fn too_early(
     report: &DiagnosticCollector,
     instance: &BoundResource<'_>,
     unit: &CompiledUnit<'_>,
-    param: &str,
-    made: UnitRef,
-) -> Diagnostic {
-    let given = instance.params.get(param);
-    let at = given.map(|given| given.at).unwrap_or_default();
-    let message = format!(
-        "`{}/{}` in {} reads param `{param}`, which is wired to what is made later, in {}",
-        instance.name,
-        unit.doc.name.value,
-        unit.hook.name(),
-        made.hook.name()
-    );
-    report.error("hook-order", at, message).help("a hook reads its own outputs and those of earlier hooks")
-}
-
-/// Returns the error for an own unit that reads a public output before it is made.
-fn made_later(
-    report: &DiagnosticCollector,
-    unit: &CompiledUnit<'_>,
     found: &ExpressionRead<'_>,
     (made, output): (UnitRef, &str),
 ) -> Diagnostic {
-    let message = format!(
-        "`{}` in {} reads `{}`, which needs output `{output}` of {}, a later hook",
-        unit.doc.name.value,
-        unit.hook.name(),
-        found.source,
-        made.hook.name()
-    );
-    let help = format!("a hook reads what its own and earlier hooks make: read it in {}", made.hook.name());
+    let (own, hook, later) = (&unit.doc.name.value, unit.hook.name(), made.hook.name());
+    if let ReferenceSource::Param(param) = &found.source {
+        let at = instance.params.get(param.as_str()).map(|given| given.at).unwrap_or_default();
+        let message = format!(
+            "`{}/{own}` in {hook} reads param `{param}`, which is wired to what is made later, in {later}",
+            instance.name
+        );
+        return report.error("hook-order", at, message).help("a hook reads its own outputs and those of earlier hooks");
+    }
+    let source = &found.source;
+    let message = format!("`{own}` in {hook} reads `{source}`, which needs output `{output}` of {later}, a later hook");
+    let help = format!("a hook reads what its own and earlier hooks make: read it in {later}");
     report.error_in("hook-order", &found.spot, message).help(help)
 }
 
