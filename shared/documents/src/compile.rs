@@ -17,7 +17,6 @@ mod event_source;
 mod infrakit_unit;
 mod input_destinations;
 mod k8s_apply;
-mod kept_undos;
 mod object_action;
 mod old_params;
 mod order;
