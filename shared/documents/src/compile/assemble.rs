@@ -124,7 +124,7 @@ fn unit_plan(
 ) -> UnitPlan {
     let mut reads = OutputReads::new();
     let mut old_params = BTreeSet::new();
-    for (_, found) in &unit.uses {
+    for found in &unit.uses {
         let (wired, at) = match &found.source {
             ReferenceSource::Output { unit, output } => {
                 if let Some(at) = instance.at(unit) {
@@ -187,7 +187,7 @@ fn bind_after_resources(report: &mut DiagnosticCollector, units: &mut [UnitPlan]
             return;
         }
         let resource = |at: u32| units[at as usize].resource();
-        let sources = unit.uses.iter().filter_map(|(_, found)| match &found.source {
+        let sources = unit.uses.iter().filter_map(|found| match &found.source {
             ReferenceSource::Resource { resource, .. } => Some(resource.as_str()),
             _ => None,
         });
@@ -208,7 +208,7 @@ fn too_early(
     report: &DiagnosticCollector,
     instance: &BoundResource<'_>,
     unit: &CompiledUnit<'_>,
-    found: &ExpressionRead<'_>,
+    found: &ExpressionRead,
     (made, output): (UnitRef, &str),
 ) -> Diagnostic {
     let (own, hook, later) = (&unit.doc.name.value, unit.hook.name(), made.hook.name());
@@ -257,7 +257,7 @@ fn reason(
         Some((number, instance, position))
     })?;
     let unit = instance.checked.units.get(position)?;
-    let name = unit.uses.iter().find_map(|(_, found)| match &found.source {
+    let name = unit.uses.iter().find_map(|found| match &found.source {
         ReferenceSource::Param(name) => {
             let reads = wires.param(number, name)?;
             reads.keys().any(|(at, _)| *at == to).then_some(name)

@@ -7,7 +7,7 @@ use ebb_engine::Hook;
 
 use super::BoundPlugin;
 use super::collector::{DiagnosticCollector, ExpressionRead};
-use super::sensitive::{Sensitivity, TextRole};
+use super::sensitive::Sensitivity;
 use crate::cel::{ReferenceSource, TextPattern};
 use crate::diagnostic::Diagnostic;
 use crate::model::{Dialect, HookOwner, LineColumn, ParamDoc, PluginDoc, SourceText, UnitDoc};
@@ -21,7 +21,7 @@ pub(super) struct CheckedPlugin<'a> {
     pub(super) units: Vec<CompiledUnit<'a>>,
     pub(super) by_name: HashMap<&'a str, usize>,
     pub(super) params: BTreeMap<&'a str, CheckedParam<'a>>,
-    pub(super) outputs: BTreeMap<&'a str, CheckedOutput<'a>>,
+    pub(super) outputs: BTreeMap<&'a str, CheckedOutput>,
     /// The public outputs that the units can read. A plugin reads none.
     pub(super) resources: PublicOutputs<'a>,
     pub(super) warnings: Vec<Diagnostic>,
@@ -59,10 +59,10 @@ pub(super) struct CheckedParam<'a> {
 
 /// A checked public output.
 #[derive(Debug)]
-pub(super) struct CheckedOutput<'a> {
+pub(super) struct CheckedOutput {
     pub(super) value: Template,
     pub(super) sensitivity: Sensitivity,
-    pub(super) uses: Vec<ExpressionRead<'a>>,
+    pub(super) uses: Vec<ExpressionRead>,
 }
 
 /// A unit with everything that it reads. The key in `plan` is the name of the unit, and `plan` has no edges yet.
@@ -72,7 +72,7 @@ pub(super) struct CompiledUnit<'a> {
     pub(super) hook: Hook,
     pub(super) plan: UnitPlan,
     pub(super) cluster: Option<UnitCluster>,
-    pub(super) uses: Vec<(TextRole, ExpressionRead<'a>)>,
+    pub(super) uses: Vec<ExpressionRead>,
     /// The value of each input that consists of exactly one value.
     pub(super) wholes: Vec<Option<ReferenceSource>>,
     /// Units of the same plugin, by position.
@@ -98,16 +98,16 @@ pub(super) struct BoundResource<'a> {
     pub(super) source: &'a Arc<SourceText>,
     pub(super) bound: BoundPlugin<'a>,
     pub(super) checked: Arc<CheckedPlugin<'a>>,
-    pub(super) params: BTreeMap<&'a str, ParamBinding<'a>>,
+    pub(super) params: BTreeMap<&'a str, ParamBinding>,
     /// The plan reference of each unit of the plugin.
     pub(super) unit_refs: Vec<UnitRef>,
 }
 
 /// The value of a param.
 #[derive(Debug)]
-pub(super) struct ParamBinding<'a> {
+pub(super) struct ParamBinding {
     pub(super) value: Template,
-    pub(super) uses: Vec<ExpressionRead<'a>>,
+    pub(super) uses: Vec<ExpressionRead>,
     pub(super) at: LineColumn,
 }
 

@@ -11,26 +11,25 @@ use crate::model::{ActionDoc, LineColumn, ParamKind, PluginDoc, UnitDoc};
 use crate::plan::{Plan, Template, UnitRef, cluster_name};
 
 /// Returns the cluster that the document sets for a unit. Reports an invalid one.
-pub(super) fn named<'a>(
-    report: &mut DiagnosticCollector,
-    plugin: &PluginDoc,
-    doc: &'a UnitDoc,
-    uses: &mut Vec<ExpressionRead<'a>>,
-) -> Option<UnitCluster> {
+pub(super) fn named(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &UnitDoc) -> Option<UnitCluster> {
     let text = doc.cluster.as_ref()?;
     if let ActionDoc::Webhook(_) = doc.action {
         let message = format!("`{}` is a webhook, which goes to its URL", doc.name.value);
         report.push(report.error("cluster", text.at, message).help("leave `cluster` out"));
         return None;
     }
-    let template = report.text(&text.value, text.at, report.units, uses);
-    match (template, uses.as_slice()) {
+    let first = report.reads.len();
+    let template = report.text(&text.value, text.at, report.units);
+    let param = match &report.reads[first..] {
+        [ExpressionRead { source: ReferenceSource::Param(name), usage: ReferenceUsage::Whole, .. }] => {
+            Some(name.clone())
+        }
+        _ => None,
+    };
+    match (template, param) {
         (Template::Literal(Value::String(name)), _) if !name.is_empty() => Some(UnitCluster::Named(name)),
-        (
-            Template::Text(_),
-            [ExpressionRead { source: ReferenceSource::Param(name), usage: ReferenceUsage::Whole, .. }],
-        ) => {
-            let declared = plugin.params.iter().find(|declared| declared.name.value == *name);
+        (Template::Text(_), Some(name)) => {
+            let declared = plugin.params.iter().find(|declared| declared.name.value == name);
             if let Some(declared) = declared
                 && declared.kind != ParamKind::String
             {
@@ -38,7 +37,7 @@ pub(super) fn named<'a>(
                 let wrong = report.error("cluster", text.at, message).related(declared.name.at, "the param");
                 report.push(wrong.help("make it a `string`"));
             }
-            Some(UnitCluster::Param(name.clone()))
+            Some(UnitCluster::Param(name))
         }
         _ => {
             let message = format!("the cluster of `{}` is a name, or one param", doc.name.value);
@@ -97,11 +96,10 @@ pub(super) fn check(
     for (number, instance) in instances.iter().enumerate() {
         for (unit, &at) in instance.checked.units.iter().zip(&instance.unit_refs) {
             let Some(own) = plan.unit(at).map(|unit| cluster_name(plan.cluster(unit))) else { continue };
-            let foreign =
-                unit.uses.iter().filter(|(_, found)| found.usage != ReferenceUsage::Presence).find_map(|(_, found)| {
-                    let holders = holders(plan, instance, number, wires, &found.source);
-                    holders.into_iter().find(|holder| *holder != own).map(|holder| (found, holder))
-                });
+            let foreign = unit.uses.iter().filter(|found| found.usage != ReferenceUsage::Presence).find_map(|found| {
+                let holders = holders(plan, instance, number, wires, &found.source);
+                holders.into_iter().find(|holder| *holder != own).map(|holder| (found, holder))
+            });
             let Some((found, holder)) = foreign else { continue };
             let source = &instance.checked.plugin.source;
             let message = format!(

@@ -62,18 +62,18 @@ pub(super) type SandboxReads = HashMap<String, Vec<String>>;
 /// reported later.
 pub(super) fn reads(sandbox: &SandboxDoc) -> SandboxReads {
     let mut scratch = DiagnosticCollector::new(&sandbox.source, &StepCount::default());
-    let mut uses = Vec::new();
     for value in sandbox.resources.iter().flat_map(|resource| &resource.params.0) {
-        scratch.tree(&value.inner.value, value.inner.at, Scope::Sandbox, &mut uses);
+        scratch.tree(&value.inner.value, value.inner.at, Scope::Sandbox);
     }
     for variable in &sandbox.env {
-        scratch.text(&variable.value.value, variable.value.at, Scope::Sandbox, &mut uses);
+        scratch.text(&variable.value.value, variable.value.at, Scope::Sandbox);
     }
+    let mut uses = std::mem::take(&mut scratch.reads);
     for own in sandbox.own.iter().chain(&sandbox.bound) {
         scratch.units = own.owner.scope();
         for (hook, units) in own.hooks() {
             let compiled = units.iter().map(|doc| unit::compile(&mut scratch, own, doc, hook));
-            uses.extend(compiled.flat_map(|unit| unit.uses).map(|(_, found)| found));
+            uses.extend(compiled.flat_map(|unit| unit.uses));
         }
     }
     let mut reads = SandboxReads::new();

@@ -20,50 +20,83 @@ pub(super) const COMPILE_LIMIT: &str = "compile-limit";
 /// The number of steps of a compilation over all of its documents.
 pub(super) type StepCount = Rc<Cell<u64>>;
 
-/// Collects the errors of one document.
+/// The role of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TextRole {
+    PodInput,
+    /// A header, the body or an input of a request.
+    Webhook,
+    /// The same of a request that is not encrypted.
+    PlainWebhook,
+    Url,
+    /// A property of a resource of InfraKit.
+    Infrakit,
+    /// Another part of the request to a plugin of InfraKit.
+    InfrakitText,
+    Manifest,
+    /// A value in `data` of a Secret of `bind`.
+    BoundSecret,
+    /// The same of a ConfigMap.
+    BoundConfigMap,
+    /// An output or `until` of a webhook.
+    Answer,
+    /// The condition `when`.
+    When,
+    Cluster,
+    /// A public output of a plugin, or the environment of a sandbox.
+    Public,
+}
+
+/// Collects the errors of one document, and the values that its texts read.
 pub(super) struct DiagnosticCollector {
     pub(super) source: Arc<SourceText>,
     /// The names that units of the document can use.
     pub(super) units: Scope,
+    /// The role of the next texts.
+    pub(super) role: TextRole,
+    /// The values that the texts read since a caller has taken the earlier ones.
+    pub(super) reads: Vec<ExpressionRead>,
     pub(super) found: Diagnostics,
     pub(super) steps: StepCount,
 }
 
 /// A value that a text of a document reads.
 #[derive(Clone, Debug)]
-pub(super) struct ExpressionRead<'a> {
+pub(super) struct ExpressionRead {
+    pub(super) role: TextRole,
     pub(super) source: ReferenceSource,
     pub(super) optional: bool,
     pub(super) usage: ReferenceUsage,
     /// True if a text is exactly this value. The text can be a part of a list or mapping.
     pub(super) is_whole: bool,
-    pub(super) spot: TextSpan<'a>,
+    pub(super) spot: TextSpan,
 }
 
 /// A part of a text. Its line and column are computed only for messages, because that scans the document.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TextSpan<'a> {
-    text: &'a str,
+#[derive(Clone, Debug)]
+pub(super) struct TextSpan {
+    text: Arc<str>,
     at: LineColumn,
     offset: usize,
     length: usize,
 }
 
-impl TextSpan<'_> {
+impl TextSpan {
     /// Returns the part.
     pub(super) fn text(&self) -> String {
         self.text.get(self.offset..).unwrap_or_default().chars().take(self.length).collect()
     }
 
     pub(super) fn pos(&self, source: &SourceText) -> LineColumn {
-        template::place(source, &At { value: self.text, at: self.at }, self.offset)
+        template::place(source, &At { value: &*self.text, at: self.at }, self.offset)
     }
 }
 
 impl DiagnosticCollector {
     pub(super) fn new(source: &Arc<SourceText>, steps: &StepCount) -> Self {
         let (source, steps) = (Arc::clone(source), Rc::clone(steps));
-        Self { source, units: Scope::Plugin, found: Diagnostics::new(), steps }
+        let (role, reads) = (TextRole::Public, Vec::new());
+        Self { source, units: Scope::Plugin, role, reads, found: Diagnostics::new(), steps }
     }
 
     fn is_exhausted(&self) -> bool {
@@ -112,7 +145,7 @@ impl DiagnosticCollector {
     }
 
     /// Creates an error at a part of a text.
-    pub(super) fn error_in(&self, code: &'static str, spot: &TextSpan<'_>, message: impl Into<String>) -> Diagnostic {
+    pub(super) fn error_in(&self, code: &'static str, spot: &TextSpan, message: impl Into<String>) -> Diagnostic {
         // Finding the position scans the document.
         let at = if self.found.is_full() { spot.at } else { spot.pos(&self.source) };
         let diagnostic = Diagnostic::error(code, &self.source, at, message);
@@ -123,16 +156,10 @@ impl DiagnosticCollector {
         self.found.push(diagnostic);
     }
 
-    /// Parses a text as a template. Adds the values that it reads to `uses`.
-    pub(super) fn text<'a>(
-        &mut self,
-        text: &'a str,
-        at: LineColumn,
-        scope: Scope,
-        uses: &mut Vec<ExpressionRead<'a>>,
-    ) -> Template {
+    /// Parses a text as a template. Adds the values that it reads to [`Self::reads`].
+    pub(super) fn text(&mut self, text: &str, at: LineColumn, scope: Scope) -> Template {
         let Some(pieces) = self.pieces(text, at) else { return Template::Literal(text.into()) };
-        let alone = pieces.len() == 1;
+        let (whole, first): (Arc<str>, usize) = (text.into(), self.reads.len());
         let mut literal = String::new();
         let mut expressions = false;
         for piece in &pieces {
@@ -140,28 +167,21 @@ impl DiagnosticCollector {
                 TemplatePiece::Literal(text) => literal.push_str(text),
                 TemplatePiece::Expression { text: expression, offset } => {
                     expressions = true;
-                    let first = uses.len();
-                    self.uses(expression, (text, *offset), at, scope, uses);
-                    for found in uses.iter_mut().skip(first) {
-                        if !alone && found.usage == ReferenceUsage::Whole {
-                            found.usage = ReferenceUsage::Part;
-                            found.is_whole = false;
-                        }
-                    }
+                    self.uses(expression, (&whole, *offset), at, scope);
                 }
+            }
+        }
+        if pieces.len() > 1 {
+            for found in self.reads[first..].iter_mut().filter(|found| found.usage == ReferenceUsage::Whole) {
+                found.usage = ReferenceUsage::Part;
+                found.is_whole = false;
             }
         }
         if expressions { Template::Text(text.to_owned()) } else { Template::Literal(literal.into()) }
     }
 
     /// Parses a text as one CEL expression: the one in its `${…}`, or the whole text.
-    pub(super) fn expression<'a>(
-        &mut self,
-        what: &str,
-        text: &'a At<String>,
-        scope: Scope,
-        uses: &mut Vec<ExpressionRead<'a>>,
-    ) -> Option<String> {
+    pub(super) fn expression(&mut self, what: &str, text: &At<String>, scope: Scope) -> Option<String> {
         let content = text.value.as_str();
         let pieces = self.pieces(content, text.at)?;
         let (expression, offset) = match pieces.as_slice() {
@@ -173,87 +193,73 @@ impl DiagnosticCollector {
                 return None;
             }
         };
-        self.uses(&expression, (content, offset), text.at, scope, uses);
+        let whole: Arc<str> = content.into();
+        self.uses(&expression, (&whole, offset), text.at, scope);
         Some(expression)
     }
 
-    /// Parses a tree as a template. Adds the values that it reads to `uses`.
-    pub(super) fn tree<'a>(
-        &mut self,
-        tree: &'a TemplateTree,
-        at: LineColumn,
-        scope: Scope,
-        uses: &mut Vec<ExpressionRead<'a>>,
-    ) -> Template {
-        let first = uses.len();
+    /// Parses a tree as a template. Adds the values that it reads to [`Self::reads`].
+    pub(super) fn tree(&mut self, tree: &TemplateTree, at: LineColumn, scope: Scope) -> Template {
+        let first = self.reads.len();
         let made = match tree {
             TemplateTree::Scalar(value) => return Template::Literal(value.clone()),
-            TemplateTree::Text(text) => return self.text(text, at, scope, uses),
+            TemplateTree::Text(text) => return self.text(text, at, scope),
             TemplateTree::List(items) => {
-                let made: Vec<Template> =
-                    items.iter().map(|item| self.tree(&item.value, item.at, scope, uses)).collect();
+                let made: Vec<Template> = items.iter().map(|item| self.tree(&item.value, item.at, scope)).collect();
                 joined(made, |values| values.collect())
             }
             TemplateTree::Map(entries) => {
                 let made: Vec<Template> =
-                    entries.iter().map(|entry| self.tree(&entry.value, entry.inner.at, scope, uses)).collect();
+                    entries.iter().map(|entry| self.tree(&entry.value, entry.inner.at, scope)).collect();
                 let names = entries.iter().map(|entry| entry.name.value.clone());
                 joined(made, |values| Value::Object(names.zip(values).collect()))
             }
         };
-        for found in uses.iter_mut().skip(first).filter(|found| found.usage == ReferenceUsage::Whole) {
+        for found in self.reads[first..].iter_mut().filter(|found| found.usage == ReferenceUsage::Whole) {
             found.usage = ReferenceUsage::Part;
         }
         made
     }
 
     /// Returns the tree as JSON in which each string is a template.
-    pub(super) fn strings<'a>(
-        &mut self,
-        tree: &'a At<TemplateTree>,
-        scope: Scope,
-        uses: &mut Vec<ExpressionRead<'a>>,
-    ) -> Value {
-        strings(self.tree(&tree.value, tree.at, scope, uses))
+    pub(super) fn strings(&mut self, tree: &At<TemplateTree>, scope: Scope) -> Value {
+        strings(self.tree(&tree.value, tree.at, scope))
     }
 
     fn pieces(&mut self, text: &str, at: LineColumn) -> Option<Vec<TemplatePiece>> {
         let split = template::split(text);
         if let Err(UnclosedExpression { offset }) = split {
-            let spot = TextSpan { text, at, offset, length: 2 };
+            let spot = TextSpan { text: text.into(), at, offset, length: 2 };
             let diagnostic = self.error_in("syntax", &spot, "`${` is never closed");
             self.push(diagnostic.help("close it with `}`, or write `$${` for a literal `${`"));
         }
         split.ok()
     }
 
-    fn uses<'a>(
-        &mut self,
-        expression: &str,
-        (text, start): (&'a str, usize),
-        at: LineColumn,
-        scope: Scope,
-        uses: &mut Vec<ExpressionRead<'a>>,
-    ) {
+    fn uses(&mut self, expression: &str, (text, start): (&Arc<str>, usize), at: LineColumn, scope: Scope) {
         if self.is_full() {
             return;
         }
+        let role = self.role;
+        let spot =
+            |offset: usize, length: usize| TextSpan { text: Arc::clone(text), at, offset: start + offset, length };
         match cel::parse(expression, scope) {
             Ok(parsed) => {
-                uses.extend(parsed.references.into_iter().map(|reference| ExpressionRead {
-                    spot: TextSpan { text, at, offset: start + reference.offset, length: reference.length },
+                self.reads.extend(parsed.references.into_iter().map(|reference| ExpressionRead {
+                    role,
+                    spot: spot(reference.offset, reference.length),
                     source: reference.source,
                     optional: reference.optional,
                     usage: reference.usage,
                     is_whole: reference.usage == ReferenceUsage::Whole,
                 }));
                 if !self.count(parsed.steps) {
-                    self.exhausted(TextSpan { text, at, offset: start, length: 0 }.pos(&self.source));
+                    self.exhausted(spot(0, 0).pos(&self.source));
                 }
             }
             Err(mistakes) => {
                 for mistake in mistakes {
-                    let spot = TextSpan { text, at, offset: start + mistake.offset, length: mistake.length };
+                    let spot = spot(mistake.offset, mistake.length);
                     let diagnostic = self.error_in(mistake.code, &spot, mistake.message);
                     self.push(match mistake.help {
                         Some(help) => diagnostic.help(help),

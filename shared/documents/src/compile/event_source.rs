@@ -184,14 +184,14 @@ impl EntryDefaults {
 
 /// Returns a parsed condition, or `None` after it has reported an error.
 fn condition(report: &mut DiagnosticCollector, when: &At<String>) -> Option<Expression> {
-    let text = report.expression("`when`", when, report.units, &mut Vec::new())?;
+    let text = report.expression("`when`", when, report.units)?;
     cel::parse(&text, report.units).ok()
 }
 
 fn fetch(report: &mut DiagnosticCollector, fetch: &FetchDoc) -> Option<EventFetch> {
     let when = fetch.when.as_ref().and_then(|when| condition(report, when));
-    webhook::path(report, &fetch.path, &mut Vec::new());
-    webhook::headers(report, &fetch.headers, &mut Vec::new());
+    webhook::path(report, &fetch.path);
+    webhook::headers(report, &fetch.headers);
     webhook::check_connection_headers(report, &fetch.headers);
     for Named { name, inner: value } in &fetch.headers {
         if value.value.contains("${") {
@@ -209,7 +209,7 @@ fn target(report: &mut DiagnosticCollector, target: &SourceTarget) -> Option<Eve
 }
 
 fn text(report: &mut DiagnosticCollector, text: &At<String>) -> Option<ParsedText> {
-    report.text(&text.value, text.at, report.units, &mut Vec::new());
+    report.text(&text.value, text.at, report.units);
     ParsedText::new(&text.value, report.units).ok()
 }
 
@@ -266,7 +266,7 @@ fn map(tree: &TemplateTree, mut value: impl FnMut(&str, &At<TemplateTree>) -> Ev
 
 /// Converts a text that the target reads as it is, such as a label.
 fn plain(report: &mut DiagnosticCollector, text: &str, at: LineColumn, role: EventTextRole) -> EventTree {
-    match report.text(text, at, report.units, &mut Vec::new()) {
+    match report.text(text, at, report.units) {
         Template::Literal(literal) => EventTree::Literal(literal),
         _ => ParsedText::new(text, report.units)
             .map_or(EventTree::Literal(Json::Null), |text| EventTree::Text(text, role)),
@@ -276,8 +276,9 @@ fn plain(report: &mut DiagnosticCollector, text: &str, at: LineColumn, role: Eve
 /// Converts a text that is rendered for an event, or remains a template of the target.
 fn deferred(report: &mut DiagnosticCollector, text: &str, at: LineColumn, role: EventTextRole) -> EventTree {
     let scope = if report.units == Scope::Event { Scope::EventDocument } else { Scope::FetchedEventDocument };
-    let mut reads = Vec::new();
-    report.text(text, at, scope, &mut reads);
+    let first = report.reads.len();
+    report.text(text, at, scope);
+    let reads = report.reads.split_off(first);
     let (of_event, of_target): (Vec<_>, Vec<_>) = reads.iter().partition(|read| is_of_event(read));
     match (of_event.first(), of_target.first()) {
         (Some(event), Some(target)) => {
@@ -296,7 +297,7 @@ fn deferred(report: &mut DiagnosticCollector, text: &str, at: LineColumn, role: 
 }
 
 /// Returns true for a value that no target has.
-fn is_of_event(read: &ExpressionRead<'_>) -> bool {
+fn is_of_event(read: &ExpressionRead) -> bool {
     use RootVariable::{Body, Claims, Fetched, Headers, Notification, Source};
     matches!(read.source, ReferenceSource::Root(Headers | Body | Source | Fetched | Claims | Notification))
 }
@@ -327,10 +328,11 @@ fn check_literal(report: &mut DiagnosticCollector, key: &str, tree: &At<Template
     match &tree.value {
         TemplateTree::Scalar(_) => {}
         TemplateTree::Text(text) => {
-            let mut reads = Vec::new();
             // A text need not be a template here, so its errors are discarded.
-            DiagnosticCollector::new(&report.source, &report.steps).text(text, tree.at, Scope::Plan, &mut reads);
-            let is_variable = |read: &ExpressionRead<'_>| read.spot.text() == read.source.to_string();
+            let mut scratch = DiagnosticCollector::new(&report.source, &report.steps);
+            scratch.text(text, tree.at, Scope::Plan);
+            let reads = scratch.reads;
+            let is_variable = |read: &ExpressionRead| read.spot.text() == read.source.to_string();
             let read = reads.iter().find(|read| is_of_event(read) && !(SCRIPTS.contains(&key) && is_variable(read)));
             if let Some(read) = read {
                 let message = format!("`{}` cannot be used in `{key}`", read.source);

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use ebb_engine::{Hook, Millis};
 
-use super::collector::{DiagnosticCollector, ExpressionRead};
+use super::collector::{DiagnosticCollector, ExpressionRead, TextRole};
 use super::defaults;
-use super::sensitive::{TextRole, UnitReads};
 use crate::cel::ReferenceSource;
+use crate::diagnostic::Diagnostic;
 use crate::model::{At, InfrakitDoc, Named, TemplateTree, UnitDoc};
 use crate::plan::{InfrakitAction, PluginInterface, Template};
 
@@ -17,12 +17,11 @@ const PROCESSING_MS: u64 = 60_000;
 const MAX_NAME: usize = 253;
 
 /// Compiles the action of a unit and reports its errors.
-pub(super) fn action<'a>(
+pub(super) fn action(
     report: &mut DiagnosticCollector,
     doc: &UnitDoc,
     hook: Hook,
-    instance: &'a InfrakitDoc,
-    reads: &mut UnitReads<'a>,
+    instance: &InfrakitDoc,
 ) -> InfrakitAction {
     if hook > Hook::PostStart {
         let message = format!("`{}` in {} cannot be an `infrakit` unit", doc.name.value, hook.name());
@@ -39,22 +38,19 @@ pub(super) fn action<'a>(
     }
     let scope = report.units;
     let empty = || serde_json::Value::Object(serde_json::Map::new());
-    let properties = reads.of(TextRole::Infrakit, |found| {
-        let properties = instance.properties.as_ref().map_or_else(empty, |tree| report.strings(tree, scope, found));
-        if instance.interface != PluginInterface::Instance {
-            check_search(report, found);
-        }
-        properties
-    });
-    let (init, logical_id, tags, attachments) = reads.of(TextRole::InfrakitText, |found| {
-        let mut text = |text: &'a At<String>| -> Template { report.text(&text.value, text.at, scope, found) };
-        let init = instance.init.as_ref().map(&mut text);
-        let logical_id = instance.logical_id.as_ref().map(&mut text);
-        let tags: BTreeMap<String, Template> =
-            instance.tags.iter().map(|Named { name, inner }| (name.value.clone(), text(inner))).collect();
-        let attachments = instance.attachments.as_ref().map(|tree| report.strings(tree, scope, found));
-        (init, logical_id, tags, attachments)
-    });
+    report.role = TextRole::Infrakit;
+    let first = report.reads.len();
+    let properties = instance.properties.as_ref().map_or_else(empty, |tree| report.strings(tree, scope));
+    if instance.interface != PluginInterface::Instance {
+        check_search(report, first);
+    }
+    report.role = TextRole::InfrakitText;
+    let mut text = |text: &At<String>| -> Template { report.text(&text.value, text.at, scope) };
+    let init = instance.init.as_ref().map(&mut text);
+    let logical_id = instance.logical_id.as_ref().map(&mut text);
+    let tags: BTreeMap<String, Template> =
+        instance.tags.iter().map(|Named { name, inner }| (name.value.clone(), text(inner))).collect();
+    let attachments = instance.attachments.as_ref().map(|tree| report.strings(tree, scope));
     if let Some(tree) = instance.attachments.as_ref().filter(|tree| !matches!(tree.value, TemplateTree::List(_))) {
         let help = "write `[{ID: …, Type: …}]`";
         report.push(report.error("wrong-type", tree.at, "`attachments` is not a list").help(help));
@@ -113,15 +109,18 @@ fn check_spec<'a>(report: &mut DiagnosticCollector, instance: &'a InfrakitDoc) {
     }
 }
 
-/// Rejects what each update changes in the properties by which a plugin finds its resource.
-fn check_search(report: &mut DiagnosticCollector, reads: &[ExpressionRead<'_>]) {
+/// Rejects what each update changes in the properties by which a plugin finds its resource. Their reads begin at the
+/// position `first`.
+fn check_search(report: &mut DiagnosticCollector, first: usize) {
     let changes =
-        |read: &&ExpressionRead<'_>| matches!(&read.source, ReferenceSource::Target(field) if field == "generation");
-    for read in reads.iter().filter(changes) {
+        |read: &&ExpressionRead| matches!(&read.source, ReferenceSource::Target(field) if field == "generation");
+    let wrong = report.reads[first..].iter().filter(changes).map(|read| {
         let message = "the properties of this resource read `target.generation`, which rises with each update";
         let help = "the plugin finds the resource by these properties when Ebb destroys it; read `target.uid`";
-        report.push(report.error_in("reference", &read.spot, message).help(help));
-    }
+        report.error_in("reference", &read.spot, message).help(help)
+    });
+    let wrong: Vec<Diagnostic> = wrong.collect();
+    report.found.extend(wrong);
 }
 
 /// Returns the longest time for which the plugin processes a request, and checks that it is below the timeout.

@@ -2,37 +2,28 @@
 
 use ebb_engine::Hook;
 
-use super::collector::{DiagnosticCollector, ExpressionRead};
-use super::sensitive::{TextRole, UnitReads};
+use super::collector::{DiagnosticCollector, TextRole};
 use crate::cel::{ReferenceSource, Scope};
+use crate::diagnostic::Diagnostic;
 use crate::model::{At, ObjectDoc, TemplateTree, UnitDoc};
 use crate::plan::{ManifestConditions, ObjectAction, PLUGIN_UPDATE};
 
 /// Compiles the manifests of a unit, and their conditions.
-pub(super) fn compile<'a>(
-    report: &mut DiagnosticCollector,
-    doc: &'a UnitDoc,
-    hook: Hook,
-    object: &'a ObjectDoc,
-    reads: &mut UnitReads<'a>,
-) -> ObjectAction {
+pub(super) fn compile(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: Hook, object: &ObjectDoc) -> ObjectAction {
     let manifest = &object.manifest;
     if hook == PLUGIN_UPDATE {
         let message = format!("`{}` in update cannot be an `object` unit", doc.name.value);
         let help = "leave `update` out: the objects are then deleted, and applied again";
         report.push(report.error("hook-order", manifest.at, message).help(help));
     }
-    let mut tree = reads.of(TextRole::Manifest, |found| {
-        let tree = report.strings(manifest, report.units, found);
-        if object.data.is_some() {
-            check_bound_place(report, found);
-        }
-        tree
-    });
+    report.role = TextRole::Manifest;
+    let first = report.reads.len();
+    let mut tree = report.strings(manifest, report.units);
     match (&object.data, &manifest.value) {
         (Some(data), _) => {
-            let role = if tree["kind"] == "Secret" { TextRole::BoundSecret } else { TextRole::BoundConfigMap };
-            tree["data"] = reads.of(role, |found| report.strings(data, report.units, found));
+            check_bound_place(report, first);
+            report.role = if tree["kind"] == "Secret" { TextRole::BoundSecret } else { TextRole::BoundConfigMap };
+            tree["data"] = report.strings(data, report.units);
         }
         (None, TemplateTree::List(manifests)) => {
             if manifests.is_empty() {
@@ -85,16 +76,20 @@ fn condition(report: &mut DiagnosticCollector, what: &str, written: &At<Template
         return None;
     };
     let text = At { value: text.clone(), at: written.at };
-    report.expression(what, &text, Scope::Object, &mut Vec::new())
+    report.expression(what, &text, Scope::Object)
 }
 
-/// Checks that the name and the namespace of an object of `bind` follow from the target.
-fn check_bound_place(report: &mut DiagnosticCollector, reads: &[ExpressionRead<'_>]) {
-    for found in reads.iter().filter(|found| !matches!(found.source, ReferenceSource::Target(_))) {
+/// Checks that the name and the namespace of an object of `bind` follow from the target. Their reads begin at the position
+/// `first`.
+fn check_bound_place(report: &mut DiagnosticCollector, first: usize) {
+    let foreign = report.reads[first..].iter().filter(|found| !matches!(found.source, ReferenceSource::Target(_)));
+    let wrong = foreign.map(|found| {
         let message = format!("the place of a bound object cannot depend on `{}`", found.source);
         let help = "write name and namespace literally, or with `${target.…}`";
-        report.push(report.error_in("bind", &found.spot, message).help(help));
-    }
+        report.error_in("bind", &found.spot, message).help(help)
+    });
+    let wrong: Vec<Diagnostic> = wrong.collect();
+    report.found.extend(wrong);
 }
 
 /// Checks a manifest: `apiVersion` and `kind` are literal, and the namespace does not depend on inputs.
@@ -123,10 +118,10 @@ fn check_manifest(report: &mut DiagnosticCollector, manifest: &At<TemplateTree>)
         report.push(wrong.help("such as `name: \"cache-${target.key}\"`"));
     }
     if let Some(namespace) = metadata.and_then(|metadata| metadata.get("namespace")) {
-        let mut used = Vec::new();
         // A separate collector discards the errors, because they are reported with the rest of the manifest.
-        DiagnosticCollector::new(&report.source, &report.steps).strings(namespace, report.units, &mut used);
-        if used.iter().any(|found| !matches!(found.source, ReferenceSource::Target(_))) {
+        let mut scratch = DiagnosticCollector::new(&report.source, &report.steps);
+        scratch.strings(namespace, report.units);
+        if scratch.reads.iter().any(|found| !matches!(found.source, ReferenceSource::Target(_))) {
             let help = "write it literally, or `${target.namespace}`";
             report.push(report.error("manifest", namespace.at, "an input cannot choose the namespace").help(help));
         }

@@ -212,7 +212,7 @@ impl UnitRepair<'_> {
     fn reads(&self, stage: Hook) -> Result<OutputReads, RepairError> {
         let name = self.unit.resource();
         let mut reads = OutputReads::new();
-        for (_, found) in &self.new.uses {
+        for found in &self.new.uses {
             match &found.source {
                 ReferenceSource::Output { unit, output } => {
                     let at = self.output(stage, unit, output)?;

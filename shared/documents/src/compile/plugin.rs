@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use ebb_engine::{Hook, MAX_UNITS};
 
 use super::checked::{CheckedOutput, CheckedPlugin, CompiledUnit, PublicOutputs};
-use super::collector::{DiagnosticCollector, ExpressionRead, StepCount};
+use super::collector::{DiagnosticCollector, ExpressionRead, StepCount, TextRole};
 use super::defaults::FEWER_UNITS;
 use super::order::{self, CycleStep};
-use super::sensitive::{self, Sensitivity, TextRole};
+use super::sensitive::{self, Sensitivity};
 use super::{params, profile, shared_keys, unit, unit_lints};
 use crate::cel::{ReferenceSource, ReferenceUsage, Scope};
 use crate::diagnostic::{Diagnostic, Diagnostics, grouped};
@@ -63,7 +63,7 @@ pub(super) fn check<'a>(
             units.push(unit::compile(&mut report, plugin, doc, which));
         }
     }
-    report.units = plugin.owner.scope();
+    (report.units, report.role) = (plugin.owner.scope(), TextRole::Public);
     let (params, outputs, warnings) = (declared, BTreeMap::new(), Vec::new());
     let mut checked = CheckedPlugin { plugin, units, by_name, params, outputs, resources, warnings };
     checked.check_uses(&mut report);
@@ -124,7 +124,7 @@ impl<'a> CheckedPlugin<'a> {
         &self,
         report: &mut DiagnosticCollector,
         reader: Option<&CompiledUnit<'_>>,
-        found: &ExpressionRead<'_>,
+        found: &ExpressionRead,
     ) -> Result<(), Diagnostic> {
         let wrong = |code, message| report.error_in(code, &found.spot, message);
         let (unit, output) = match &found.source {
@@ -184,12 +184,12 @@ impl<'a> CheckedPlugin<'a> {
 
     fn check_uses(&mut self, report: &mut DiagnosticCollector) {
         for unit in &self.units {
-            for (role, found) in &unit.uses {
+            for found in &unit.uses {
                 if report.is_full() {
                     break;
                 }
                 match self.check_use(report, Some(unit), found) {
-                    Ok(()) => sensitive::check(report, *role, found, self.sensitivity_in(unit, &found.source)),
+                    Ok(()) => sensitive::check(report, found, self.sensitivity_in(unit, &found.source)),
                     Err(diagnostic) => report.push(diagnostic),
                 }
             }
@@ -288,7 +288,7 @@ impl<'a> CheckedPlugin<'a> {
         let mut undoes: Vec<usize> = unit
             .uses
             .iter()
-            .filter_map(|(_, found)| self.producer(&found.source))
+            .filter_map(|found| self.producer(&found.source))
             .filter(|&read| self.units[read].hook <= Hook::PostStart)
             .collect();
         if undoes.is_empty() && self.plugin.dialect == Dialect::Signadot {
@@ -301,8 +301,8 @@ impl<'a> CheckedPlugin<'a> {
 
     fn public_outputs(&mut self, report: &mut DiagnosticCollector) {
         for Named { name, inner: text } in &self.plugin.outputs {
-            let mut uses = Vec::new();
-            let value = report.text(&text.value, text.at, report.units, &mut uses);
+            let value = report.text(&text.value, text.at, report.units);
+            let uses = std::mem::take(&mut report.reads);
             let mut sensitivity = Sensitivity::Open;
             let mut teardown = None;
             for found in &uses {
@@ -314,7 +314,7 @@ impl<'a> CheckedPlugin<'a> {
                     continue;
                 }
                 let of_source = self.sensitivity(&found.source);
-                sensitive::check(report, TextRole::Public, found, of_source);
+                sensitive::check(report, found, of_source);
                 if found.usage == ReferenceUsage::Whole {
                     sensitivity = of_source;
                 }
@@ -340,14 +340,14 @@ impl<'a> CheckedPlugin<'a> {
     /// Rejects cycles among the units of the plugin.
     fn check_cycles(&self, report: &mut DiagnosticCollector) {
         let targets = self.units.iter().enumerate().map(|(at, unit)| {
-            let reads = unit.uses.iter().filter_map(|(_, found)| self.producer(&found.source));
+            let reads = unit.uses.iter().filter_map(|found| self.producer(&found.source));
             let reads = reads.filter(|&first| first != at && self.units[first].hook == unit.hook);
             reads.chain(unit.after.iter().copied()).collect()
         });
         let name = |unit: usize| self.units[unit].doc.name.value.as_str();
         let step = |from: usize, to: usize| {
             let (unit, own, first) = (&self.units[from], name(from), name(to));
-            if let Some((_, found)) = unit.uses.iter().find(|(_, found)| self.producer(&found.source) == Some(to)) {
+            if let Some(found) = unit.uses.iter().find(|found| self.producer(&found.source) == Some(to)) {
                 let text = format!("`{own}` reads `{}`", found.source);
                 return Some(CycleStep { at: found.spot.pos(&report.source), text });
             }
@@ -361,7 +361,7 @@ impl<'a> CheckedPlugin<'a> {
     fn warn(&mut self) {
         let mut read: HashSet<(&str, &str)> = HashSet::new();
         let public = self.outputs.values().flat_map(|output| &output.uses);
-        for found in self.units.iter().flat_map(|unit| unit.uses.iter().map(|(_, found)| found)).chain(public) {
+        for found in self.units.iter().flat_map(|unit| &unit.uses).chain(public) {
             if let ReferenceSource::Output { unit, output } = &found.source {
                 read.insert((unit, output));
             }

@@ -9,7 +9,7 @@ use super::BoundPlugin;
 use super::checked::{BoundResource, CheckedParam, CheckedPlugin, ParamBinding, PublicOutputs, UNKNOWN_RESOURCE};
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::MAX_RESOURCES;
-use super::sensitive::{self, Sensitivity, TextRole};
+use super::sensitive::{self, Sensitivity};
 use super::{params, plugin, profile};
 use crate::cel::{ReferenceSource, ReferenceUsage, Scope};
 use crate::diagnostic::Diagnostic;
@@ -86,7 +86,7 @@ fn given<'a>(
     dialect: Dialect,
     resource: &'a ResourceDoc,
     checked: &CheckedPlugin<'a>,
-) -> BTreeMap<&'a str, ParamBinding<'a>> {
+) -> BTreeMap<&'a str, ParamBinding> {
     let mut given = BTreeMap::new();
     for Named { name, inner: value } in &resource.params {
         let Some((&declared, param)) = checked.params.get_key_value(name.value.as_str()) else {
@@ -123,13 +123,13 @@ fn given<'a>(
     given
 }
 
-fn param_value<'a>(
+fn param_value(
     report: &mut DiagnosticCollector,
     dialect: Dialect,
     name: &At<String>,
     checked: &CheckedParam<'_>,
-    value: &'a At<TemplateTree>,
-) -> Option<(Template, Vec<ExpressionRead<'a>>)> {
+    value: &At<TemplateTree>,
+) -> Option<(Template, Vec<ExpressionRead>)> {
     let (named, param) = (&name.value, checked.doc);
     if let Some((name, key)) = value.value.secret() {
         if !param.sensitive {
@@ -140,9 +140,9 @@ fn param_value<'a>(
         }
         return Some((Template::Secret { name: name.to_owned(), key: key.to_owned() }, Vec::new()));
     }
-    let mut uses = Vec::new();
     let before = report.found.len();
-    let template = report.tree(&value.value, value.at, Scope::Sandbox, &mut uses);
+    let template = report.tree(&value.value, value.at, Scope::Sandbox);
+    let uses = std::mem::take(&mut report.reads);
     if report.found.len() > before {
         return None;
     }
@@ -223,7 +223,7 @@ pub(super) fn check_uses(
     report: &mut DiagnosticCollector,
     sandbox: &SandboxDoc,
     instances: &[BoundResource<'_>],
-    env: &[ExpressionRead<'_>],
+    env: &[ExpressionRead],
 ) {
     let outputs = PublicOutputs::of(instances);
     for instance in instances {
@@ -258,7 +258,7 @@ pub(super) fn check_uses(
             return;
         }
         if let Some(sensitivity) = check_use(report, &outputs, found) {
-            sensitive::check(report, TextRole::Public, found, sensitivity);
+            sensitive::check(report, found, sensitivity);
         }
     }
     for consumer in &sandbox.consumers {
@@ -280,7 +280,7 @@ pub(super) fn check_uses(
 fn check_use(
     report: &mut DiagnosticCollector,
     outputs: &PublicOutputs<'_>,
-    found: &ExpressionRead<'_>,
+    found: &ExpressionRead,
 ) -> Option<Sensitivity> {
     let ReferenceSource::Resource { resource, output } = &found.source else {
         return Some(Sensitivity::Open);
@@ -296,14 +296,13 @@ fn check_use(
 }
 
 /// Returns the environment of the sandbox, and the values that it reads.
-pub(super) fn env<'a>(
+pub(super) fn env(
     report: &mut DiagnosticCollector,
-    sandbox: &'a SandboxDoc,
-) -> (BTreeMap<String, Template>, Vec<ExpressionRead<'a>>) {
-    let mut uses = Vec::new();
+    sandbox: &SandboxDoc,
+) -> (BTreeMap<String, Template>, Vec<ExpressionRead>) {
     let mut env = BTreeMap::new();
     for Named { name, inner: VariableSpec { value, .. } } in &sandbox.env {
-        env.insert(name.value.clone(), report.text(&value.value, value.at, Scope::Sandbox, &mut uses));
+        env.insert(name.value.clone(), report.text(&value.value, value.at, Scope::Sandbox));
     }
-    (env, uses)
+    (env, std::mem::take(&mut report.reads))
 }

@@ -1,49 +1,8 @@
-//! The roles of the texts of a unit, and the destinations of sensitive values.
+//! The destinations of sensitive values.
 
-use super::collector::{DiagnosticCollector, ExpressionRead};
+use super::collector::{DiagnosticCollector, ExpressionRead, TextRole};
 use crate::cel::ReferenceUsage;
 use crate::plan::UnitPlan;
-
-/// The role of a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TextRole {
-    PodInput,
-    /// A header, the body or an input of a request.
-    Webhook,
-    /// The same of a request that is not encrypted.
-    PlainWebhook,
-    Url,
-    /// A property of a resource of InfraKit.
-    Infrakit,
-    /// Another part of the request to a plugin of InfraKit.
-    InfrakitText,
-    Manifest,
-    /// A value in `data` of a Secret of `bind`.
-    BoundSecret,
-    /// The same of a ConfigMap.
-    BoundConfigMap,
-    /// An output or `until` of a webhook.
-    Answer,
-    /// The condition `when`.
-    When,
-    Cluster,
-    /// A public output of a plugin, or the environment of a sandbox.
-    Public,
-}
-
-/// The values that the texts of a unit read, each with the role of its text.
-#[derive(Default)]
-pub(super) struct UnitReads<'a>(pub(super) Vec<(TextRole, ExpressionRead<'a>)>);
-
-impl<'a> UnitReads<'a> {
-    /// Adds the values that texts of one role read. `compile` compiles these texts, and adds the values to its argument.
-    pub(super) fn of<T>(&mut self, role: TextRole, compile: impl FnOnce(&mut Vec<ExpressionRead<'a>>) -> T) -> T {
-        let mut found = Vec::new();
-        let made = compile(&mut found);
-        self.0.extend(found.into_iter().map(|read| (role, read)));
-        made
-    }
-}
 
 /// The sensitivity of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,38 +52,33 @@ impl Sensitivity {
     }
 
     /// Returns the reason why a use could expose the value. An undecided value may be used in the ways of both kinds.
-    pub(super) fn refusal(self, role: TextRole, found: &ExpressionRead<'_>) -> Option<Refusal> {
+    pub(super) fn refusal(self, found: &ExpressionRead) -> Option<Refusal> {
         match self {
             Self::Open => None,
-            Self::InCluster | Self::InClusterByDefault => in_cluster(role, found),
-            Self::Sealed => sealed(role, found),
-            Self::Undecided if role == TextRole::Manifest => sealed(role, found).and(in_cluster(role, found)),
-            Self::Undecided => in_cluster(role, found).and(sealed(role, found)),
+            Self::InCluster | Self::InClusterByDefault => in_cluster(found),
+            Self::Sealed => sealed(found),
+            Self::Undecided if found.role == TextRole::Manifest => sealed(found).and(in_cluster(found)),
+            Self::Undecided => in_cluster(found).and(sealed(found)),
         }
     }
 }
 
 /// Rejects a use that could expose a sensitive value, and `secretRef` of a value that is not sensitive.
-pub(super) fn check(
-    report: &mut DiagnosticCollector,
-    role: TextRole,
-    found: &ExpressionRead<'_>,
-    sensitivity: Sensitivity,
-) {
+pub(super) fn check(report: &mut DiagnosticCollector, found: &ExpressionRead, sensitivity: Sensitivity) {
     let source = &found.source;
     if sensitivity == Sensitivity::Open && found.usage == ReferenceUsage::SecretRef {
         let message = format!("`{source}` is not sensitive, and `secretRef` needs a sensitive value");
         report.push(report.error_in("sensitive", &found.spot, message).help("use it as it is, without `secretRef`"));
     }
-    if let Some((place, help)) = sensitivity.refusal(role, found) {
+    if let Some((place, help)) = sensitivity.refusal(found) {
         let message = format!("`{source}` is sensitive and cannot {place}");
         report.push(report.error_in("sensitive", &found.spot, message).help(sensitivity.help(help)));
     }
 }
 
 /// Returns the reason why a reference to a Secret cannot be used so.
-fn in_cluster(role: TextRole, found: &ExpressionRead<'_>) -> Option<Refusal> {
-    Some(match (role, found.usage) {
+fn in_cluster(found: &ExpressionRead) -> Option<Refusal> {
+    Some(match (found.role, found.usage) {
         (_, ReferenceUsage::Presence)
         | (TextRole::PodInput | TextRole::Public, ReferenceUsage::Whole)
         | (TextRole::PodInput | TextRole::Manifest, ReferenceUsage::SecretRef) => return None,
@@ -143,8 +97,8 @@ fn in_cluster(role: TextRole, found: &ExpressionRead<'_>) -> Option<Refusal> {
 }
 
 /// Returns the reason why an encrypted value cannot be used so.
-fn sealed(role: TextRole, found: &ExpressionRead<'_>) -> Option<Refusal> {
-    Some(match (role, found.usage) {
+fn sealed(found: &ExpressionRead) -> Option<Refusal> {
+    Some(match (found.role, found.usage) {
         (_, ReferenceUsage::Presence) | (TextRole::PodInput | TextRole::Public, ReferenceUsage::Whole) => return None,
         (TextRole::Webhook | TextRole::Infrakit | TextRole::BoundSecret, _) if found.is_whole => return None,
         (_, ReferenceUsage::SecretRef) => {

@@ -211,7 +211,7 @@ pub(super) fn warn(report: &DiagnosticCollector, checked: &CheckedPlugin<'_>) ->
             shared.then(|| format!("the {} `{name}`", manifest["kind"].as_str().unwrap_or("object")))
         }),
         Action::Webhook(_) => {
-            let reads = |of: fn(&ReferenceSource) -> bool| unit.uses.iter().any(|(_, found)| of(&found.source));
+            let reads = |of: fn(&ReferenceSource) -> bool| unit.uses.iter().any(|found| of(&found.source));
             let keyed = reads(|source| matches!(source, ReferenceSource::Target(field) if field == "key"));
             let own = reads(|source| matches!(source, ReferenceSource::OwnResource(_)));
             (keyed && !own).then(|| "the same `${target.key}`".to_owned())

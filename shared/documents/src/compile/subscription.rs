@@ -20,12 +20,12 @@ const STATUSES: [TargetPhase; 5] =
 pub fn subscription(doc: &SubscriptionDoc) -> Result<NotificationRule, Diagnostics> {
     let mut report = DiagnosticCollector::new(&doc.source, &StepCount::default());
     let when = doc.when.as_ref().and_then(|when| {
-        let text = report.expression("`when`", when, Scope::Subscription, &mut Vec::new())?;
+        let text = report.expression("`when`", when, Scope::Subscription)?;
         cel::parse(&text, Scope::Subscription).ok()
     });
     report.units = Scope::Notification;
     let text = |text: &At<String>| {
-        report.text(&text.value, text.at, Scope::Notification, &mut Vec::new());
+        report.text(&text.value, text.at, Scope::Notification);
     };
     match &doc.to.receiver {
         ReceiverDoc::Standard(_) | ReceiverDoc::Slack(_) => {}
@@ -41,9 +41,9 @@ pub fn subscription(doc: &SubscriptionDoc) -> Result<NotificationRule, Diagnosti
             [&comment.repository, &comment.number].into_iter().chain(&comment.body).for_each(text);
         }
         ReceiverDoc::Webhook(post) => {
-            webhook::path(&mut report, &post.path, &mut Vec::new());
+            webhook::path(&mut report, &post.path);
             if let Some(body) = &post.body {
-                report.tree(&body.value, body.at, Scope::Notification, &mut Vec::new());
+                report.tree(&body.value, body.at, Scope::Notification);
             }
         }
     }

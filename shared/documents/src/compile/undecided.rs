@@ -17,7 +17,7 @@ pub(super) fn check(report: &mut DiagnosticCollector, instances: &[BoundResource
         instances.iter().map(|instance| (instance.name, instance)).collect();
     for instance in instances {
         for unit in &instance.checked.units {
-            for (role, found) in &unit.uses {
+            for found in &unit.uses {
                 if report.is_full() {
                     return;
                 }
@@ -25,7 +25,7 @@ pub(super) fn check(report: &mut DiagnosticCollector, instances: &[BoundResource
                     continue;
                 }
                 let sensitivity = decided(report, &by_name, instance, &found.source);
-                let Some((place, help)) = sensitivity.refusal(*role, found) else { continue };
+                let Some((place, help)) = sensitivity.refusal(found) else { continue };
                 let (kind, fix) = match sensitivity {
                     Sensitivity::InCluster | Sensitivity::InClusterByDefault => {
                         ("a Secret of a cluster", "give a value, which Ebb encrypts, or wire an output of a webhook")
@@ -90,6 +90,6 @@ fn decided<'x, 'a>(
 }
 
 /// Returns the value that is all of a text.
-fn whole<'x>(uses: &'x [ExpressionRead<'_>]) -> Option<&'x ReferenceSource> {
+fn whole(uses: &[ExpressionRead]) -> Option<&ReferenceSource> {
     uses.iter().find(|found| found.usage == ReferenceUsage::Whole).map(|found| &found.source)
 }

@@ -5,11 +5,10 @@ use std::collections::HashMap;
 use ebb_engine::{Hook, Millis};
 
 use super::checked::CompiledUnit;
-use super::collector::DiagnosticCollector;
+use super::collector::{DiagnosticCollector, TextRole};
 use super::defaults::{
     self, BACKOFF_MS, MAX_ATTEMPTS, MAX_INPUTS, MAX_TIMEOUT_MS, RETRY_CLASSES, attempts, max_backoff,
 };
-use super::sensitive::{TextRole, UnitReads};
 use super::{clusters, infrakit_unit, input_destinations, object_action, unit_outputs, webhook, webhook_action};
 use crate::cel::{self, ReferenceSource, ReferenceUsage};
 use crate::model::{ActionDoc, At, InputDoc, LineColumn, Named, PluginDoc, PodDoc, RunnerDoc, UnitDoc};
@@ -22,20 +21,22 @@ pub(super) fn compile<'a>(
     doc: &'a UnitDoc,
     hook: Hook,
 ) -> CompiledUnit<'a> {
-    let mut reads = UnitReads::default();
     limits(report, doc);
     until_of_webhook(report, doc);
     fail_fast(report, doc);
-    let when = reads.of(TextRole::When, |found| {
-        doc.when.as_ref().and_then(|when| report.expression("`when`", when, report.units, found))
-    });
-    let cluster = reads.of(TextRole::Cluster, |found| clusters::named(report, plugin, doc, found));
-    let (work, role) = action(report, plugin, doc, hook, &mut reads);
+    report.role = TextRole::When;
+    let when = doc.when.as_ref().and_then(|when| report.expression("`when`", when, report.units));
+    report.role = TextRole::Cluster;
+    let cluster = clusters::named(report, plugin, doc);
+    let (work, role) = action(report, plugin, doc, hook);
     unique(report, "input", doc.inputs.iter().map(|input| &input.name));
-    let (inputs, wholes) = doc.inputs.iter().map(|input| input_plan(report, input, role, &mut reads)).unzip();
+    report.role = role;
+    let (inputs, wholes) = doc.inputs.iter().map(|input| input_plan(report, input)).unzip();
     unique(report, "output", doc.outputs.iter().map(|output| &output.name));
-    let outputs = reads.of(TextRole::Answer, |found| unit_outputs::compile(report, plugin, doc, found));
-    webhook_action::check_answers(report, doc, &reads.0);
+    report.role = TextRole::Answer;
+    let outputs = unit_outputs::compile(report, plugin, doc);
+    let uses = std::mem::take(&mut report.reads);
+    webhook_action::check_answers(report, doc, &uses);
 
     let place = report.source.author(doc.name.at);
     let source = SourceLocation { file: report.source.name.clone(), line: place.line, column: place.column };
@@ -51,52 +52,40 @@ pub(super) fn compile<'a>(
         source,
         ..UnitPlan::default()
     };
-    CompiledUnit { doc, hook, plan, cluster, uses: reads.0, wholes, after: Vec::new(), undoes: Vec::new() }
+    CompiledUnit { doc, hook, plan, cluster, uses, wholes, after: Vec::new(), undoes: Vec::new() }
 }
 
 /// Compiles the action of a unit. Returns the role of its inputs, too.
-fn action<'a>(
-    report: &mut DiagnosticCollector,
-    plugin: &PluginDoc,
-    doc: &'a UnitDoc,
-    hook: Hook,
-    reads: &mut UnitReads<'a>,
-) -> (Action, TextRole) {
+fn action(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &UnitDoc, hook: Hook) -> (Action, TextRole) {
     match &doc.action {
         ActionDoc::Pod(action) => {
             input_destinations::check_inputs(report, &doc.inputs);
             (Action::Pod(pod(report, plugin, doc, action)), TextRole::PodInput)
         }
         ActionDoc::Webhook(request) => {
-            let action = webhook_action::compile(report, doc, hook, request, reads);
+            let action = webhook_action::compile(report, doc, hook, request);
             (Action::Webhook(action), webhook::role(request.url.as_ref()))
         }
         ActionDoc::Object(object) => {
-            (Action::Object(object_action::compile(report, doc, hook, object, reads)), TextRole::Manifest)
+            (Action::Object(object_action::compile(report, doc, hook, object)), TextRole::Manifest)
         }
         ActionDoc::Infrakit(instance) => {
-            (Action::Infrakit(infrakit_unit::action(report, doc, hook, instance, reads)), TextRole::Infrakit)
+            (Action::Infrakit(infrakit_unit::action(report, doc, hook, instance)), TextRole::Infrakit)
         }
     }
 }
 
-/// Compiles an input. Returns the value that it hands on, too, if it is exactly one.
-fn input_plan<'a>(
-    report: &mut DiagnosticCollector,
-    input: &'a InputDoc,
-    role: TextRole,
-    reads: &mut UnitReads<'a>,
-) -> (InputPlan, Option<ReferenceSource>) {
-    let (value, whole) = reads.of(role, |found| {
-        let value = report.tree(&input.value.value, input.value.at, report.units, found);
-        let whole = match found.as_slice() {
-            [read] if read.usage == ReferenceUsage::Whole => Some(read.source.clone()),
-            _ => None,
-        };
-        (value, whole)
-    });
-    let (env, path) = if role == TextRole::PodInput { input_destinations::of_input(input) } else { (None, None) };
-    if let Some(destination) = input.env.as_ref().or(input.path.as_ref()).filter(|_| role != TextRole::PodInput) {
+/// Compiles an input, whose role the collector has. Returns the value that it hands on, too, if it is exactly one.
+fn input_plan(report: &mut DiagnosticCollector, input: &InputDoc) -> (InputPlan, Option<ReferenceSource>) {
+    let first = report.reads.len();
+    let value = report.tree(&input.value.value, input.value.at, report.units);
+    let whole = match &report.reads[first..] {
+        [read] if read.usage == ReferenceUsage::Whole => Some(read.source.clone()),
+        _ => None,
+    };
+    let of_pod = report.role == TextRole::PodInput;
+    let (env, path) = if of_pod { input_destinations::of_input(input) } else { (None, None) };
+    if let Some(destination) = input.env.as_ref().or(input.path.as_ref()).filter(|_| !of_pod) {
         report.push(report.error("input", destination.at, "only an input of a pod has `env` or `path`"));
     }
     let name = input.name.value.clone();

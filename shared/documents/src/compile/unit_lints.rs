@@ -34,7 +34,7 @@ fn repeated_creation(units: &[CompiledUnit<'_>], at: usize) -> Option<UnitWarnin
             _ => false,
         };
         let is_undo = undo.undoes.contains(&at) && undo.doc.verifies.is_none() && profile::acts(undo);
-        is_undo && undo.uses.iter().any(|(_, found)| is_id(&found.source))
+        is_undo && undo.uses.iter().any(|found| is_id(&found.source))
     };
     let is_repeated = webhook.method == WebhookMethod::Post && webhook.idempotent.is_none();
     if !is_repeated || units[at].hook > Hook::PostStart || !units.iter().any(reads) {

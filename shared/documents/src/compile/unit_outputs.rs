@@ -2,22 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use super::collector::{DiagnosticCollector, ExpressionRead};
+use super::collector::DiagnosticCollector;
 use super::input_destinations;
 use super::webhook_action::answers;
 use crate::cel::Scope;
 use crate::model::{ActionDoc, Dialect, OutputDoc, OutputFromDoc, PluginDoc, UnitDoc};
 use crate::plan::{OutputFrom, OutputPlan};
 
-/// Compiles the outputs of a unit, and reports their errors. Adds what they read beside an answer to `answered`.
-pub(super) fn compile<'a>(
+/// Compiles the outputs of a unit, and reports their errors.
+pub(super) fn compile(
     report: &mut DiagnosticCollector,
     plugin: &PluginDoc,
-    doc: &'a UnitDoc,
-    answered: &mut Vec<ExpressionRead<'a>>,
+    doc: &UnitDoc,
 ) -> BTreeMap<String, OutputPlan> {
     let outputs = doc.outputs.iter().filter_map(|output| {
-        let from = source(report, &doc.action, output, answered)?;
+        let from = source(report, &doc.action, output)?;
         if output.optional && !matches!(output.from, OutputFromDoc::Value(_)) {
             let message = format!("output `{}` cannot be `optional`", output.name.value);
             let help = "only a `value` can be missing; a script can write an empty file";
@@ -32,12 +31,7 @@ pub(super) fn compile<'a>(
     outputs.collect()
 }
 
-fn source<'a>(
-    report: &mut DiagnosticCollector,
-    action: &ActionDoc,
-    output: &'a OutputDoc,
-    answered: &mut Vec<ExpressionRead<'a>>,
-) -> Option<OutputFrom> {
+fn source(report: &mut DiagnosticCollector, action: &ActionDoc, output: &OutputDoc) -> Option<OutputFrom> {
     let name = &output.name.value;
     let what = format!("output `{name}`");
     let (at, message, help) = match (&output.from, action) {
@@ -48,7 +42,7 @@ fn source<'a>(
         (OutputFromDoc::Secret(secret), ActionDoc::Object(_)) => {
             let what = format!("the Secret's name of {what}");
             let expression = if secret.name.value.contains("${") {
-                report.expression(&what, &secret.name, Scope::Objects, &mut Vec::new())?
+                report.expression(&what, &secret.name, Scope::Objects)?
             } else {
                 // A literal name becomes a CEL string.
                 serde_json::Value::from(secret.name.value.as_str()).to_string()
@@ -56,13 +50,13 @@ fn source<'a>(
             return Some(OutputFrom::Secret { name: expression, key: secret.key.value.clone() });
         }
         (OutputFromDoc::Value(text), ActionDoc::Webhook(_)) => {
-            return report.expression(&what, text, answers(report), answered).map(OutputFrom::Expression);
+            return report.expression(&what, text, answers(report)).map(OutputFrom::Expression);
         }
         (OutputFromDoc::Value(text), ActionDoc::Infrakit(_)) => {
-            return report.expression(&what, text, Scope::Instance, &mut Vec::new()).map(OutputFrom::Expression);
+            return report.expression(&what, text, Scope::Instance).map(OutputFrom::Expression);
         }
         (OutputFromDoc::Value(text), ActionDoc::Object(_)) => {
-            return report.expression(&what, text, Scope::Objects, &mut Vec::new()).map(OutputFrom::Expression);
+            return report.expression(&what, text, Scope::Objects).map(OutputFrom::Expression);
         }
         (OutputFromDoc::File(path), _) => (
             path.at,

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::collector::{DiagnosticCollector, ExpressionRead};
-use super::sensitive::TextRole;
+use super::collector::{DiagnosticCollector, TextRole};
 use crate::model::{At, Entries, Named};
 use crate::plan::Template;
 use crate::template::{self, TemplatePiece};
@@ -11,17 +10,16 @@ use crate::template::{self, TemplatePiece};
 const RESERVED_HEADERS: [&str; 5] = ["host", "content-length", "transfer-encoding", "connection", "upgrade"];
 
 /// Parses the destination of a request: an absolute URL, or the path at a connection.
-pub(super) fn destination<'a>(
+pub(super) fn destination(
     report: &mut DiagnosticCollector,
     unit: &At<String>,
     connection: Option<&At<String>>,
-    (url, path): (&'a Option<At<String>>, &'a Option<At<String>>),
-    uses: &mut Vec<ExpressionRead<'a>>,
+    (url, path): (&Option<At<String>>, &Option<At<String>>),
 ) -> Template {
     let choice = "a webhook has `url`, or `connection` and `path`";
     match (url, path, connection) {
-        (Some(url), None, None) => self::url(report, url, uses),
-        (None, Some(path), Some(_)) => self::path(report, path, uses),
+        (Some(url), None, None) => self::url(report, url),
+        (None, Some(path), Some(_)) => self::path(report, path),
         _ => {
             let (message, help) = match (url, path) {
                 (Some(_), Some(_)) => ("a webhook cannot have `url` and `path`", choice),
@@ -40,12 +38,8 @@ pub(super) fn destination<'a>(
 
 /// Parses the path at a connection. Its text must be what a server receives, so that no part of it changes the origin
 /// or the path before it.
-pub(super) fn path<'a>(
-    report: &mut DiagnosticCollector,
-    path: &'a At<String>,
-    uses: &mut Vec<ExpressionRead<'a>>,
-) -> Template {
-    let made = report.text(&path.value, path.at, report.units, uses);
+pub(super) fn path(report: &mut DiagnosticCollector, path: &At<String>) -> Template {
+    let made = report.text(&path.value, path.at, report.units);
     let sample = sample(&path.value);
     let (message, help) = if !path.value.starts_with('/') {
         ("the path does not begin with `/`", "such as `/api/v2/projects`; the connection has the origin")
@@ -77,12 +71,8 @@ fn sample(text: &str) -> String {
 }
 
 /// Parses the URL. It must be absolute, with `http` or `https`, a literal host, and no user or password.
-pub(super) fn url<'a>(
-    report: &mut DiagnosticCollector,
-    url: &'a At<String>,
-    uses: &mut Vec<ExpressionRead<'a>>,
-) -> Template {
-    let made = report.text(&url.value, url.at, report.units, uses);
+pub(super) fn url(report: &mut DiagnosticCollector, url: &At<String>) -> Template {
+    let made = report.text(&url.value, url.at, report.units);
     // `report.text` has reported errors of the pieces.
     let pieces = template::split(&url.value).unwrap_or_default();
     let Some(first) = pieces.first() else { return made };
@@ -127,11 +117,7 @@ pub(super) fn role(url: Option<&At<String>>) -> TextRole {
 }
 
 /// Parses the headers.
-pub(super) fn headers<'a>(
-    report: &mut DiagnosticCollector,
-    headers: &'a Entries<At<String>>,
-    uses: &mut Vec<ExpressionRead<'a>>,
-) -> BTreeMap<String, Template> {
+pub(super) fn headers(report: &mut DiagnosticCollector, headers: &Entries<At<String>>) -> BTreeMap<String, Template> {
     let mut made = BTreeMap::new();
     for Named { name, inner: value } in headers {
         let lower = name.value.to_ascii_lowercase();
@@ -143,7 +129,7 @@ pub(super) fn headers<'a>(
         } else if RESERVED_HEADERS.contains(&lower.as_str()) || lower.starts_with("webhook-") {
             report.push(report.error("header", name.at, format!("header `{}` is set by Ebb", name.value)));
         }
-        made.insert(name.value.clone(), report.text(&value.value, value.at, report.units, uses));
+        made.insert(name.value.clone(), report.text(&value.value, value.at, report.units));
     }
     made
 }

@@ -3,31 +3,27 @@
 
 use ebb_engine::{Hook, Millis};
 
-use super::collector::{DiagnosticCollector, ExpressionRead};
+use super::collector::{DiagnosticCollector, ExpressionRead, TextRole};
 use super::defaults::{self, MAX_TIMEOUT_MS, MAX_UNTIL_EVERY_MS, UNTIL_EVERY_MS, UNTIL_MAX_EVERY_MS};
-use super::sensitive::{TextRole, UnitReads};
 use super::webhook;
 use crate::cel::{ReferenceSource, RootVariable, Scope};
 use crate::model::{At, UnitDoc, UntilDoc, WebhookDoc, WebhookMethod};
 use crate::plan::{BoundConnection, UntilPlan, WebhookAction};
 
 /// Compiles the request of a unit, and the questions about it.
-pub(super) fn compile<'a>(
+pub(super) fn compile(
     report: &mut DiagnosticCollector,
-    doc: &'a UnitDoc,
+    doc: &UnitDoc,
     hook: Hook,
-    request: &'a WebhookDoc,
-    reads: &mut UnitReads<'a>,
+    request: &WebhookDoc,
 ) -> WebhookAction {
     max_processing_time(report, doc, request);
     let connection = request.connection.as_ref();
-    let url = reads.of(TextRole::Url, |found| {
-        webhook::destination(report, &doc.name, connection, (&request.url, &request.path), found)
-    });
-    let (headers, body) = reads.of(webhook::role(request.url.as_ref()), |found| {
-        let headers = webhook::headers(report, &request.headers, found);
-        (headers, request.body.as_ref().map(|body| report.strings(body, report.units, found)))
-    });
+    report.role = TextRole::Url;
+    let url = webhook::destination(report, &doc.name, connection, (&request.url, &request.path));
+    report.role = webhook::role(request.url.as_ref());
+    let headers = webhook::headers(report, &request.headers);
+    let body = request.body.as_ref().map(|body| report.strings(body, report.units));
     if connection.is_some() {
         webhook::check_connection_headers(report, &request.headers);
     }
@@ -37,18 +33,15 @@ pub(super) fn compile<'a>(
         report.push(report.error("input", first.name.at, message).help(help));
     }
     let describe = request.describe.as_ref();
-    let describe_url = reads.of(TextRole::Url, |found| {
-        let destination = describe.map(|describe| (&describe.url, &describe.path));
-        destination.map(|destination| webhook::destination(report, &doc.name, connection, destination, found))
-    });
-    let (describe_found, absent, until) = reads.of(TextRole::Answer, |found| {
-        let text = describe.and_then(|describe| describe.found.as_ref());
-        let describe_found = text.and_then(|text| report.expression("`found`", text, answers(report), found));
-        let absent = request.absent.as_ref();
-        let absent = absent.and_then(|text| report.expression("`absent`", text, answers(report), found));
-        let until = doc.until.as_ref().map(|written| until(report, doc, hook, connection, written, found));
-        (describe_found, absent, until)
-    });
+    report.role = TextRole::Url;
+    let destination = describe.map(|describe| (&describe.url, &describe.path));
+    let describe_url = destination.map(|texts| webhook::destination(report, &doc.name, connection, texts));
+    report.role = TextRole::Answer;
+    let (scope, first) = (answers(report), report.reads.len());
+    let text = describe.and_then(|describe| describe.found.as_ref());
+    let describe_found = text.and_then(|text| report.expression("`found`", text, scope));
+    let absent = request.absent.as_ref().and_then(|text| report.expression("`absent`", text, scope));
+    let until = doc.until.as_ref().map(|written| until(report, doc, hook, connection, written, first));
     WebhookAction {
         method: request.method.as_str().to_owned(),
         connection: connection.map(|name| BoundConnection { name: name.value.clone(), origin: String::new() }),
@@ -99,22 +92,22 @@ pub(super) fn answers(report: &DiagnosticCollector) -> Scope {
     if report.units == Scope::Own { Scope::OwnResponse } else { Scope::Response }
 }
 
-/// Compiles `until` of a webhook unit.
-fn until<'a>(
+/// Compiles `until` of a webhook unit. The reads of its answers begin at the position `first`.
+fn until(
     report: &mut DiagnosticCollector,
-    doc: &'a UnitDoc,
+    doc: &UnitDoc,
     hook: Hook,
     connection: Option<&At<String>>,
-    until: &'a UntilDoc,
-    found: &mut Vec<ExpressionRead<'a>>,
+    until: &UntilDoc,
+    first: usize,
 ) -> UntilPlan {
     let scope = answers(report);
     let units = std::mem::replace(&mut report.units, scope);
-    let url = webhook::destination(report, &doc.name, connection, (&until.url, &until.path), found);
+    let url = webhook::destination(report, &doc.name, connection, (&until.url, &until.path));
     report.units = units;
     let at = until.url.as_ref().or(until.path.as_ref()).map_or(doc.name.at, |url| url.at);
-    let polls = |found: &ExpressionRead<'_>| found.source == ReferenceSource::Root(RootVariable::Poll);
-    if let Some(poll) = found.iter().find(|found| polls(found)) {
+    let polls = |found: &ExpressionRead| found.source == ReferenceSource::Root(RootVariable::Poll);
+    if let Some(poll) = report.reads[first..].iter().find(|found| polls(found)) {
         let wrong = report.error_in("until", &poll.spot, "the question cannot read its own answer");
         report.push(wrong.help("read `response`, the answer to the request of the webhook"));
     }
@@ -135,11 +128,11 @@ fn until<'a>(
         }
         _ => {}
     }
-    let mut expression = |what: &str, text: &'a Option<At<String>>| {
-        let (text, known) = (text.as_ref()?, found.len());
-        let expression = report.expression(what, text, scope, found)?;
+    let mut expression = |what: &str, text: &Option<At<String>>| {
+        let (text, known) = (text.as_ref()?, report.reads.len());
+        let expression = report.expression(what, text, scope)?;
         // A wrong use of `poll` has its own error.
-        if !found[known..].iter().any(polls) && !text.value.contains("poll") {
+        if !report.reads[known..].iter().any(polls) && !text.value.contains("poll") {
             let message = format!("{what} does not read `poll`, so no question changes it");
             report.push(report.error("until", text.at, message).help("read `poll`, the answer to the last question"));
         }
@@ -158,8 +151,8 @@ fn until<'a>(
 }
 
 /// Reports a use of `poll` by a unit without `until`, and a use of an input that the unit does not have.
-pub(super) fn check_answers(report: &mut DiagnosticCollector, doc: &UnitDoc, uses: &[(TextRole, ExpressionRead<'_>)]) {
-    for (_, found) in uses.iter().filter(|(role, _)| *role == TextRole::Answer) {
+pub(super) fn check_answers(report: &mut DiagnosticCollector, doc: &UnitDoc, uses: &[ExpressionRead]) {
+    for found in uses.iter().filter(|found| found.role == TextRole::Answer) {
         match &found.source {
             ReferenceSource::Root(RootVariable::Poll) if doc.until.is_none() => {
                 let message = format!("`poll` needs `until`, and `{}` has none", doc.name.value);
