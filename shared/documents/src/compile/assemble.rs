@@ -52,9 +52,9 @@ pub(super) fn plan(
     wires: &ResourceReads<'_>,
 ) -> Plan {
     let mut units_of: BTreeMap<Hook, Vec<UnitPlan>> = BTreeMap::new();
-    for (number, instance) in instances.iter().enumerate() {
+    for instance in instances {
         for unit in &instance.checked.units {
-            units_of.entry(unit.hook).or_default().push(unit_plan(report, number, instance, unit, wires));
+            units_of.entry(unit.hook).or_default().push(unit_plan(report, instance, unit, wires));
         }
     }
     if let Some(units) = units_of.get_mut(&Hook::PreStart) {
@@ -67,8 +67,8 @@ pub(super) fn plan(
         labels: sandbox.labels.clone(),
         ttl_ms: sandbox.ttl.map(|ttl| ttl.0),
     };
-    let resources = instances.iter().enumerate().filter(|(_, instance)| !instance.is_target());
-    let resources = resources.map(|(number, i)| (i.name.to_owned(), resource(number, i, wires)));
+    let resources = instances.iter().filter(|instance| !instance.is_target());
+    let resources = resources.map(|instance| (instance.name.to_owned(), resource(instance, wires)));
     Plan {
         target,
         resources: resources.collect(),
@@ -94,10 +94,10 @@ fn workloads(sandbox: &SandboxDoc) -> BTreeMap<String, Vec<WorkloadRead>> {
     workloads
 }
 
-fn resource(number: usize, instance: &BoundResource<'_>, wires: &ResourceReads<'_>) -> Resource {
+fn resource(instance: &BoundResource<'_>, wires: &ResourceReads<'_>) -> Resource {
     let params = instance.params.iter().map(|(name, given)| ((*name).to_owned(), given.value.clone())).collect();
     let outputs = instance.checked.outputs.iter().map(|(name, public)| {
-        let reads = wires.output(number, name).map(listed).unwrap_or_default();
+        let reads = wires.output(instance.name, name).map(listed).unwrap_or_default();
         let sensitive = public.sensitivity.is_sensitive();
         ((*name).to_owned(), PublicOutput { value: public.value.clone(), sensitive, reads })
     });
@@ -117,7 +117,6 @@ fn listed(reads: &OutputReads) -> Vec<OutputRead> {
 
 fn unit_plan(
     report: &mut DiagnosticCollector,
-    number: usize,
     instance: &BoundResource<'_>,
     unit: &CompiledUnit<'_>,
     wires: &ResourceReads<'_>,
@@ -134,9 +133,9 @@ fn unit_plan(
             }
             ReferenceSource::Param(name) => {
                 let at = instance.params.get(name.as_str()).map(|given| given.at).unwrap_or_default();
-                (wires.param(number, name), at)
+                (wires.param(instance.name, name), at)
             }
-            ReferenceSource::Resource { resource, output } => (wires.public_output(resource, output), instance.at),
+            ReferenceSource::Resource { resource, output } => (wires.output(resource, output), instance.at),
             ReferenceSource::OldParam(name) => {
                 old_params.insert(name.clone());
                 continue;
@@ -252,14 +251,13 @@ fn reason(
     from: UnitRef,
     to: UnitRef,
 ) -> Option<CycleStep> {
-    let (number, instance, position) = instances.iter().enumerate().find_map(|(number, instance)| {
-        let position = instance.unit_refs.iter().position(|&place| place == from)?;
-        Some((number, instance, position))
-    })?;
+    let (instance, position) = instances
+        .iter()
+        .find_map(|instance| Some((instance, instance.unit_refs.iter().position(|&place| place == from)?)))?;
     let unit = instance.checked.units.get(position)?;
     let name = unit.uses.iter().find_map(|found| match &found.source {
         ReferenceSource::Param(name) => {
-            let reads = wires.param(number, name)?;
+            let reads = wires.param(instance.name, name)?;
             reads.keys().any(|(at, _)| *at == to).then_some(name)
         }
         _ => None,

@@ -93,11 +93,11 @@ pub(super) fn check(
     instances: &[BoundResource<'_>],
     wires: &ResourceReads<'_>,
 ) {
-    for (number, instance) in instances.iter().enumerate() {
+    for instance in instances {
         for (unit, &at) in instance.checked.units.iter().zip(&instance.unit_refs) {
             let Some(own) = plan.unit(at).map(|unit| cluster_name(plan.cluster(unit))) else { continue };
             let foreign = unit.uses.iter().filter(|found| found.usage != ReferenceUsage::Presence).find_map(|found| {
-                let holders = holders(plan, instance, number, wires, &found.source);
+                let holders = holders(plan, instance, wires, &found.source);
                 holders.into_iter().find(|holder| *holder != own).map(|holder| (found, holder))
             });
             let Some((found, holder)) = foreign else { continue };
@@ -116,7 +116,6 @@ pub(super) fn check(
 fn holders<'p>(
     plan: &'p Plan,
     instance: &BoundResource<'_>,
-    number: usize,
     wires: &ResourceReads<'_>,
     source: &ReferenceSource,
 ) -> Vec<&'p str> {
@@ -132,13 +131,13 @@ fn holders<'p>(
         ReferenceSource::Output { unit, output } => {
             instance.at(unit).and_then(|at| holder(at, output)).into_iter().collect()
         }
-        ReferenceSource::Resource { resource, output } => held(wires.public_output(resource, output)),
-        ReferenceSource::Param(name) => match instance.params.get_key_value(name.as_str()) {
+        ReferenceSource::Resource { resource, output } => held(wires.output(resource, output)),
+        ReferenceSource::Param(name) => match instance.params.get(name.as_str()) {
             // A Secret that a document names is in the target's cluster.
-            Some((_, ParamBinding { value: Template::Secret { .. }, .. })) => {
+            Some(ParamBinding { value: Template::Secret { .. }, .. }) => {
                 vec![cluster_name(plan.target.cluster.as_deref())]
             }
-            Some((&name, _)) => held(wires.param(number, name)),
+            Some(_) => held(wires.param(instance.name, name)),
             None => Vec::new(),
         },
         _ => Vec::new(),
