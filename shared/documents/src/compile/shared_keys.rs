@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::checked::{BoundResource, CheckedPlugin, CompiledUnit};
 use super::collector::{DiagnosticCollector, strings};
+use super::plan_expressions;
 use crate::cel::{self, ReferenceSource, Scope};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::plan::{Action, ObjectAction, Template};
@@ -66,10 +67,15 @@ fn identities(
     let inputs = unit.plan.inputs.iter().map(|input| strings(input.value.clone()));
     // An identity exists only if all values are known and at least one of them names the target.
     let same = |noun: &str, values: Vec<Value>| {
-        let mut all = StaticText::default();
-        values.iter().try_for_each(|value| all.tree(report, instance, value))?;
-        let parts = vec![instance.bound.digest.to_owned(), unit.plan.key.clone(), all.text];
-        all.names_target.then(|| (noun.to_owned(), parts))
+        let mut parts = vec![instance.bound.digest.to_owned(), unit.plan.key.clone()];
+        let mut names_target = false;
+        // Units of one plugin with one name differ in the values of params only.
+        for text in values.iter().flat_map(plan_expressions::strings) {
+            let fixed = StaticText::of(report, Some(instance), text)?;
+            names_target |= fixed.names_target;
+            parts.push(fixed.text);
+        }
+        names_target.then(|| (noun.to_owned(), parts))
     };
     let found = match &unit.plan.action {
         Action::Object(object) => return objects(report, instance, unit, object),
@@ -174,31 +180,6 @@ impl StaticText {
             _ => self.text.push_str(&format!("${{{text}}} {params:?}")),
         }
         Some(())
-    }
-
-    fn tree(&mut self, report: &DiagnosticCollector, instance: &BoundResource<'_>, tree: &Value) -> Option<()> {
-        match tree {
-            Value::String(text) => {
-                let fixed = Self::of(report, Some(instance), text)?;
-                self.push(&fixed.text);
-                self.names_target |= fixed.names_target;
-            }
-            Value::Array(items) => items.iter().try_for_each(|item| self.tree(report, instance, item))?,
-            Value::Object(map) => {
-                for (key, value) in map {
-                    self.push(key);
-                    self.tree(report, instance, value)?;
-                }
-            }
-            scalar => self.push(&scalar.to_string()),
-        }
-        Some(())
-    }
-
-    fn push(&mut self, text: &str) {
-        self.text.push_str(text);
-        // The separator keeps `ab`, `c` different from `a`, `bc`.
-        self.text.push('\0');
     }
 }
 
