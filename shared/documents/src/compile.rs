@@ -20,7 +20,6 @@ mod k8s_apply;
 mod object_action;
 mod old_params;
 mod order;
-mod own_hooks;
 mod params;
 mod plan_content;
 mod plan_expressions;
@@ -102,7 +101,7 @@ pub fn plan(
     let mut instances = sandbox::instances(&mut report, sandbox, &built_in.among(plugins), &mut warnings);
     let (env, env_uses) = sandbox::env(&mut report, sandbox);
     if instances.len() == sandbox.resources.len() {
-        let own = own_hooks::bind(&mut report, sandbox, &instances, &mut warnings);
+        let own = sandbox::bind_own(&mut report, sandbox, &instances, &mut warnings);
         instances.extend(own);
         sandbox::check_uses(&mut report, sandbox, &instances, &env_uses);
         assemble::place(&mut report, sandbox, &mut instances);

@@ -1,8 +1,10 @@
-//! Binds the resources of a sandbox to their plugins and params.
+//! Binds the resources of a sandbox to their plugins and params, and the sandbox to its own hooks. These, and the units of
+//! `bind`, are compiled like plugins without params that are bound to the target itself.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use semver::Version;
 use serde_json::Value;
 
 use super::BoundPlugin;
@@ -14,9 +16,13 @@ use super::{params, plugin, profile};
 use crate::cel::{ReferenceSource, ReferenceUsage, Scope};
 use crate::diagnostic::Diagnostic;
 use crate::model::{
-    At, Dialect, LineColumn, Named, ParamKind, PluginDoc, ResourceDoc, SandboxDoc, TemplateTree, VariableSpec,
+    At, Dialect, HookOwner, LineColumn, Named, ParamKind, PluginDoc, ResourceDoc, SandboxDoc, TemplateTree,
+    VariableSpec,
 };
 use crate::plan::{PlainLiteral, Template};
+
+/// A version that no plan shows.
+static VERSION: Version = Version::new(0, 0, 0);
 
 /// Binds the resources of a sandbox, in the order of the document. Without errors, the result has an entry for
 /// every resource.
@@ -78,6 +84,46 @@ pub(super) fn instances<'a>(
         });
     }
     instances
+}
+
+/// Binds the own hooks and the `bind` of a target whose resources are `instances`. Leaves out what has errors, which
+/// are reported.
+pub(super) fn bind_own<'a>(
+    report: &mut DiagnosticCollector,
+    sandbox: &'a SandboxDoc,
+    instances: &[BoundResource<'a>],
+    warnings: &mut Vec<Diagnostic>,
+) -> Vec<BoundResource<'a>> {
+    let own = [
+        (HookOwner::TARGET, "the target's own units", "own units", sandbox.own.as_deref()),
+        (HookOwner::BIND, "the units of `bind`", "these units", sandbox.bound.as_deref()),
+    ];
+    let mut found = Vec::new();
+    for (name, units, short, own) in own {
+        let Some(own) = own else { continue };
+        if let Some(taken) = sandbox.resources.iter().find(|resource| resource.name.value == name) {
+            let message = format!("resource `{name}` has the name of {units}");
+            let help = format!("give the resource another name: the keys of {short} begin with `{name}/`");
+            report.push(report.error("duplicate", taken.name.at, message).help(help));
+            continue;
+        }
+        match plugin::check(own, PublicOutputs::of(instances), &report.steps) {
+            Err(wrong) => report.found.extend(wrong),
+            Ok(checked) => {
+                warnings.extend(checked.warnings.iter().cloned());
+                found.push(BoundResource {
+                    name,
+                    at: own.name.at,
+                    source: &sandbox.source,
+                    bound: BoundPlugin { plugin: own, version: &VERSION, digest: "" },
+                    checked: checked.into(),
+                    params: BTreeMap::new(),
+                    unit_refs: Vec::new(),
+                });
+            }
+        }
+    }
+    found
 }
 
 /// Returns the value of each param of a resource.
