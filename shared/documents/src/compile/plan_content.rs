@@ -133,9 +133,13 @@ fn as_written(value: Value) -> Value {
     }
 }
 
-/// Returns the units of a hook with their places.
-pub(super) fn units_of(hooks: &[HookPlan], hook: Hook) -> impl Iterator<Item = (UnitRef, &UnitPlan)> {
-    hooks.iter().filter(move |planned| planned.hook == hook).flat_map(HookPlan::places)
+/// Returns the units of these hooks with their places, in this order.
+pub(super) fn units_of<const N: usize>(
+    hooks: &[HookPlan],
+    of: [Hook; N],
+) -> impl Iterator<Item = (UnitRef, &UnitPlan)> {
+    let planned = of.into_iter().flat_map(move |hook| hooks.iter().filter(move |planned| planned.hook == hook));
+    planned.flat_map(HookPlan::places)
 }
 
 /// Returns the positions of the units for which no other unit of the same resource waits.

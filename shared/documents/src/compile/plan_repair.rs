@@ -92,24 +92,22 @@ pub fn repair(current: &Plan, bound: &BoundPlugin<'_>) -> Result<PlanRepair, Rep
     }
     let mut changes = Vec::new();
     let mut known: BTreeSet<&str> = BTreeSet::new();
-    for stage in Hook::TEARDOWN {
-        for (at, unit) in units_of(&current.hooks, stage).filter(|(_, unit)| names.contains(unit.resource())) {
-            known.insert(&unit.key);
-            let Some(resource) = current.resource(unit.resource()) else { continue };
-            let after = match checked.unit(unit.name()) {
-                Some(new) => {
-                    UnitRepair { current, plan: &plan, checked: &checked, version: &version, unit, new }.made(at)?
-                }
-                None if unit.action.is_added() => UnitPlan { evidence: checked.required_evidence(), ..unit.clone() },
-                None => continue,
-            };
-            if (UnitPlan { source: unit.source.clone(), ..after.clone() }) != *unit {
-                let from = resource.repaired_by.as_ref().unwrap_or(&resource.plugin).clone();
-                changes.push(RepairedUnit { from, before: unit.clone(), after: after.clone() });
+    for (at, unit) in units_of(&current.hooks, Hook::TEARDOWN).filter(|(_, unit)| names.contains(unit.resource())) {
+        known.insert(&unit.key);
+        let Some(resource) = current.resource(unit.resource()) else { continue };
+        let after = match checked.unit(unit.name()) {
+            Some(new) => {
+                UnitRepair { current, plan: &plan, checked: &checked, version: &version, unit, new }.made(at)?
             }
-            if let Some(place) = plan.unit_mut(at) {
-                *place = after;
-            }
+            None if unit.action.is_added() => UnitPlan { evidence: checked.required_evidence(), ..unit.clone() },
+            None => continue,
+        };
+        if (UnitPlan { source: unit.source.clone(), ..after.clone() }) != *unit {
+            let from = resource.repaired_by.as_ref().unwrap_or(&resource.plugin).clone();
+            changes.push(RepairedUnit { from, before: unit.clone(), after: after.clone() });
+        }
+        if let Some(place) = plan.unit_mut(at) {
+            *place = after;
         }
     }
     check_reads(&plan, &version)?;
@@ -284,7 +282,7 @@ impl UnitRepair<'_> {
 
 /// Checks that the teardown units still have the outputs that others of them read.
 fn check_reads(plan: &Plan, version: &str) -> Result<(), RepairError> {
-    for (_, unit) in Hook::TEARDOWN.into_iter().flat_map(|stage| units_of(&plan.hooks, stage)) {
+    for (_, unit) in units_of(&plan.hooks, Hook::TEARDOWN) {
         for read in unit.reads.iter().filter(|read| read.at.hook.is_teardown()) {
             let Some(maker) = plan.unit(read.at).filter(|maker| !maker.outputs.contains_key(&read.output)) else {
                 continue;

@@ -225,7 +225,7 @@ impl PlanMerge<'_> {
 
     /// Adds the undos of removed and replaced resources, and those that a failed update has left open.
     fn add_undos(&mut self, is_done: &impl Fn(UnitRef) -> bool) {
-        let undos = Hook::TEARDOWN.into_iter().flat_map(|stage| units_of(&self.current.hooks, stage));
+        let undos = units_of(&self.current.hooks, Hook::TEARDOWN);
         let is_open = |(_, unit): &(UnitRef, &UnitPlan)| {
             self.former.contains_key(unit.resource()) && !unit.unless.iter().any(|&undo| is_done(undo))
         };
@@ -247,12 +247,8 @@ impl PlanMerge<'_> {
     /// Adds the setup units of added and replaced resources, after the undos of the same resource.
     fn add_setup(&mut self) {
         let (wanted, first) = (self.wanted, self.units.len());
-        let stages = [Hook::PreStart, Hook::PostStart];
-        let chosen: Vec<(UnitRef, &UnitPlan)> = stages
-            .into_iter()
-            .flat_map(|stage| units_of(&wanted.hooks, stage))
-            .filter(|(_, unit)| self.is_made(unit.resource()))
-            .collect();
+        let setup = units_of(&wanted.hooks, [Hook::PreStart, Hook::PostStart]);
+        let chosen: Vec<(UnitRef, &UnitPlan)> = setup.filter(|(_, unit)| self.is_made(unit.resource())).collect();
         for (index, (at, _)) in chosen.iter().enumerate() {
             self.setup.insert(*at, self.place(first + index));
         }
@@ -430,7 +426,7 @@ impl PlanMerge<'_> {
     /// `places` gets those of the latter.
     fn teardown(&self, stage: Hook, places: &mut BTreeMap<UnitRef, UnitRef>) -> Vec<UnitPlan> {
         let made = |at: UnitRef| self.current.unit(at);
-        let own = units_of(&self.wanted.hooks, stage).map(|(_, unit)| {
+        let own = units_of(&self.wanted.hooks, [stage]).map(|(_, unit)| {
             let undoes: Vec<UnitRef> = unit.undoes.iter().map(|&at| self.origin(at)).collect();
             let mut unit = with_reads(unit, |at| self.origin(at));
             // It is rendered from the unit that has made the resource.
@@ -442,7 +438,7 @@ impl PlanMerge<'_> {
         let mut units: Vec<UnitPlan> = own.collect();
         let is_kept = |unit: &UnitPlan| self.former.contains_key(unit.resource());
         let kept: Vec<(UnitRef, &UnitPlan)> =
-            units_of(&self.current.hooks, stage).filter(|(_, unit)| is_kept(unit)).collect();
+            units_of(&self.current.hooks, [stage]).filter(|(_, unit)| is_kept(unit)).collect();
         for (index, (at, _)) in kept.iter().enumerate() {
             places.insert(*at, UnitRef { hook: stage, unit: position(units.len() + index) });
         }

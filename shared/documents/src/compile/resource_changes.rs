@@ -104,11 +104,9 @@ struct PlannedUndos<'a> {
 impl<'a> PlannedUndos<'a> {
     fn of(plan: &'a Plan) -> Self {
         let mut undos: BTreeMap<UnitRef, BTreeMap<&str, &str>> = BTreeMap::new();
-        for stage in Hook::TEARDOWN {
-            for (_, undo) in units_of(&plan.hooks, stage) {
-                for &at in &undo.undoes {
-                    undos.entry(at).or_default().insert(&undo.key, cluster_name(plan.cluster(undo)));
-                }
+        for (_, undo) in units_of(&plan.hooks, Hook::TEARDOWN) {
+            for &at in &undo.undoes {
+                undos.entry(at).or_default().insert(&undo.key, cluster_name(plan.cluster(undo)));
             }
         }
         Self { plan, undos }
