@@ -50,13 +50,8 @@ fn a_sandbox_with_connected_resources() {
 
 #[test]
 fn producers_are_torn_down_after_their_consumers() {
-    let link = |name: &str| {
-        format!(
-            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}\nrunners: {{sh: {{image: alpine}}}}\nparams: {{up: {{type: string, default: none}}}}\npreStart:\n  make: {{pod: {{script: '#!/bin/sh'}}, inputs: {{up: \"${{params.up}}\"}}, outputs: {{o: {{file: /o}}}}}}\n  more: {{pod: {{script: '#!/bin/sh'}}, inputs: {{o: \"${{units.make.outputs.o}}\"}}, outputs: {{p: {{file: /p}}}}}}\npostStop:\n  drop: {{pod: {{script: '#!/bin/sh'}}, inputs: {{o: \"${{units.make.outputs.o}}\"}}}}\n  tell: {{pod: {{script: '#!/bin/sh'}}}}\noutputs: {{o: \"${{units.more.outputs.p}}\"}}\n"
-        )
-    };
-    let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  a: {plugin: link}\n  b: {plugin: link, params: {up: \"${resources.a.outputs.o}\"}}\n  c: {plugin: link, params: {up: \"${resources.b.outputs.o}\"}}\n  d: {plugin: link, params: {up: \"${resources.a.outputs.o}\"}}\n";
-    let (plan, _) = compiled(sandbox, &[&link("link")]).unwrap();
+    let (plugin, sandbox) = include_str!("../../../tests/plans/chain.yaml").split_once("---\n").unwrap();
+    let (plan, _) = compiled(sandbox, &[plugin]).unwrap();
     insta::assert_snapshot!(outline(&plan));
 }
 
