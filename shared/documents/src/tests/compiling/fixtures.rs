@@ -6,7 +6,7 @@ use semver::Version;
 
 use crate::compile::{self, BoundPlugin};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::load::{self, DocumentVars, NoFiles};
+use crate::load::{self, DocumentVars, FileError, FileSource, NoFiles};
 use crate::model::{PluginDoc, SandboxDoc};
 use crate::plan::Plan;
 
@@ -16,6 +16,15 @@ pub(crate) const TENANT_DB: &str = include_str!("../../../tests/plans/tenant-db.
 pub(crate) const SHARED_PG: &str = include_str!("../../../tests/plans/shared-postgres.yaml");
 /// A sandbox that passes outputs of one to the other.
 pub(crate) const WIRED: &str = include_str!("../../../tests/plans/wired.yaml");
+
+/// A source in which each file has this content.
+pub(crate) struct OneFile<'a>(pub(crate) &'a [u8]);
+
+impl FileSource for OneFile<'_> {
+    fn read(&self, _: &str) -> Result<Vec<u8>, FileError> {
+        Ok(self.0.to_vec())
+    }
+}
 
 /// Loads plugins.
 pub(crate) fn plugins(documents: &[&str]) -> Result<Vec<PluginDoc>, Diagnostics> {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::fixtures::{ALONE, SHARED_PG, TENANT_DB, WIRED, alone, compiled, planned};
-use crate::load::{self, DocumentVars, FileError, FileSource, NoFiles};
+use super::fixtures::{ALONE, OneFile, SHARED_PG, TENANT_DB, WIRED, alone, compiled, planned};
+use crate::load::{self, DocumentVars, NoFiles};
 use crate::plan::{Plan, UnitRef};
 use crate::render::{
     self, Answers, BoundSecretKey, InputValue, KnownOutputs, ProducerState, RenderError, RenderResult, RenderValue,
@@ -343,34 +343,22 @@ fn scripts_images_and_namespaces_are_not_templates() {
 /// An embedded manifest with several documents is a list of manifests.
 #[test]
 fn embedded_manifests_may_have_several_documents() {
-    struct File(&'static str);
-    impl FileSource for File {
-        fn read(&self, _: &str) -> Result<Vec<u8>, FileError> {
-            Ok(self.0.as_bytes().to_vec())
-        }
-    }
-    let doc = "apiVersion: v1\nkind: K\nmetadata: {name: \"${target.key}-N\"}\n";
-    let named = |number: &str| doc.replace('N', number);
-    let shown = |unit: &str, file: &'static str| {
+    let named = |number: u32| format!("apiVersion: v1\nkind: K\nmetadata: {{name: \"${{target.key}}-{number}\"}}\n");
+    let shown = |unit: &str, file: &str| {
         let text = format!(
             "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  u: {{object: {{manifest: {unit}}}}}\n"
         );
-        let plugin = load::plugins("p", &text, &File(file), &DocumentVars::none());
+        let plugin = load::plugins("p", &text, &OneFile(file.as_bytes()), &DocumentVars::none());
         let sandbox = load::sandbox("s.yaml", ALONE, &NoFiles, &DocumentVars::none()).unwrap();
         let (plan, _) = planned(&sandbox, &plugin.unwrap()).unwrap();
-        match rendered(&plan, "r/u", &[]).unwrap() {
-            RenderedUnit::Object { manifests, .. } => manifests
-                .iter()
-                .map(|manifest| manifest["metadata"]["name"].as_str().unwrap().to_owned())
-                .collect::<Vec<_>>(),
-            other => panic!("{other:?}"),
-        }
+        let Ok(RenderedUnit::Object { manifests, .. }) = rendered(&plan, "r/u", &[]) else { panic!("objects") };
+        let names = manifests.iter().map(|manifest| manifest["metadata"]["name"].as_str().unwrap().to_owned());
+        names.collect::<Vec<_>>()
     };
-    let two: &'static str = Box::leak(format!("{}---\n{}---\n", named("1"), named("2")).into_boxed_str());
-    let one: &'static str = Box::leak(named("1").into_boxed_str());
+    let two = format!("{}---\n{}---\n", named(1), named(2));
     let (first, second) = ("k5ncuujcjllj2-1", "k5ncuujcjllj2-2");
-    assert_eq!(shown("\"@{embed[yaml]: x}\"", one), [first]);
-    assert_eq!(shown("\"@{embed[yaml]: x}\"", two), [first, second]);
+    assert_eq!(shown("\"@{embed[yaml]: x}\"", &named(1)), [first]);
+    assert_eq!(shown("\"@{embed[yaml]: x}\"", &two), [first, second]);
     let list = "[{apiVersion: v1, kind: K, metadata: {name: \"${target.key}-2\"}}, \"@{embed[yaml]: x}\"]";
-    assert_eq!(shown(list, one), [second, first]);
+    assert_eq!(shown(list, &named(1)), [second, first]);
 }

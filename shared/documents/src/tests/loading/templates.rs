@@ -1,15 +1,8 @@
 //! Tests directives (`@{…}`), variables (`--set`) and embedded files.
 
+use super::super::compiling::fixtures::OneFile;
 use crate::load::{self, DocumentVars, FileError, FileSource, FolderFiles, VarError};
 use crate::tests::rows;
-
-struct One(&'static [u8]);
-
-impl FileSource for One {
-    fn read(&self, _: &str) -> Result<Vec<u8>, FileError> {
-        Ok(self.0.to_vec())
-    }
-}
 
 fn description(written: &str, files: &dyn FileSource, vars: &DocumentVars) -> String {
     let text = format!(
@@ -24,7 +17,7 @@ fn description(written: &str, files: &dyn FileSource, vars: &DocumentVars) -> St
 #[test]
 fn values_are_not_expanded_again() {
     let vars = DocumentVars::parse(["a=1", "b=@{a}", "sum=1+1=2", "empty="]).unwrap();
-    let file = One(b"file with @{a}\n");
+    let file = OneFile(b"file with @{a}\n");
     for (written, expected) in rows::<(String, String)>("values_are_not_expanded_again") {
         assert_eq!(description(&written, &file, &vars), expected, "{written}");
     }
