@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::fixtures::{ALONE, OneFile, SHARED_PG, TENANT_DB, WIRED, alone, compiled, planned};
 use crate::load::{self, DocumentVars, NoFiles};
-use crate::plan::{Plan, UnitRef};
+use crate::plan::{HookPlan, Plan, UnitRef};
 use crate::render::{
     self, Answers, BoundSecretKey, InputValue, KnownOutputs, ProducerState, RenderError, RenderResult, RenderValue,
     RenderedUnit, SecretRef, SkipReason, TargetFacts, UnitContext,
@@ -44,11 +44,8 @@ fn text(text: &str) -> RenderValue {
 }
 
 fn at(plan: &Plan, key: &str) -> UnitRef {
-    let found = plan.hooks.iter().find_map(|hook| {
-        let unit = hook.units.iter().position(|unit| unit.key == key)?;
-        Some(UnitRef { hook: hook.hook, unit: u32::try_from(unit).unwrap() })
-    });
-    found.unwrap()
+    let mut units = plan.hooks.iter().flat_map(HookPlan::places);
+    units.find(|(_, unit)| unit.key == key).unwrap().0
 }
 
 fn known(plan: &Plan, states: &[(&str, ProducerState)]) -> KnownOutputs {
