@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::checked::{BoundResource, CompiledUnit, ParamBinding, UnitCluster};
-use super::collector::{DiagnosticCollector, ExpressionRead};
+use super::collector::DiagnosticCollector;
 use super::reads::{OutputReads, ResourceReads};
 use crate::cel::{ReferenceSource, ReferenceUsage};
 use crate::diagnostic::Diagnostic;
@@ -20,15 +20,9 @@ pub(super) fn named(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &
     }
     let first = report.reads.len();
     let template = report.text(&text.value, text.at, report.units);
-    let param = match &report.reads[first..] {
-        [ExpressionRead { source: ReferenceSource::Param(name), usage: ReferenceUsage::Whole, .. }] => {
-            Some(name.clone())
-        }
-        _ => None,
-    };
-    match (template, param) {
+    match (template, report.whole(first)) {
         (Template::Literal(Value::String(name)), _) if !name.is_empty() => Some(UnitCluster::Named(name)),
-        (Template::Text(_), Some(name)) => {
+        (Template::Text(_), Some(ReferenceSource::Param(name))) => {
             let declared = plugin.params.iter().find(|declared| declared.name.value == name);
             if let Some(declared) = declared
                 && declared.kind != ParamKind::String

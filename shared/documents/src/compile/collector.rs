@@ -226,6 +226,14 @@ impl DiagnosticCollector {
         strings(self.tree(&tree.value, tree.at, scope))
     }
 
+    /// Returns the value that is all of a text whose reads begin at the position `first`.
+    pub(super) fn whole(&self, first: usize) -> Option<ReferenceSource> {
+        match &self.reads[first..] {
+            [read] if read.usage == ReferenceUsage::Whole => Some(read.source.clone()),
+            _ => None,
+        }
+    }
+
     fn pieces(&mut self, text: &str, at: LineColumn) -> Option<Vec<TemplatePiece>> {
         let split = template::split(text);
         if let Err(UnclosedExpression { offset }) = split {

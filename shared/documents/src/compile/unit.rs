@@ -10,7 +10,7 @@ use super::defaults::{
     self, BACKOFF_MS, MAX_ATTEMPTS, MAX_INPUTS, MAX_TIMEOUT_MS, RETRY_CLASSES, attempts, max_backoff,
 };
 use super::{clusters, infrakit_unit, input_destinations, object_action, unit_outputs, webhook, webhook_action};
-use crate::cel::{self, ReferenceSource, ReferenceUsage};
+use crate::cel::{self, ReferenceSource};
 use crate::model::{ActionDoc, At, InputDoc, LineColumn, Named, PluginDoc, PodDoc, RunnerDoc, UnitDoc};
 use crate::plan::{Action, InputPlan, PodAction, RetryPolicy, SourceLocation, UnitPlan};
 
@@ -79,10 +79,7 @@ fn action(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &UnitDoc, h
 fn input_plan(report: &mut DiagnosticCollector, input: &InputDoc) -> (InputPlan, Option<ReferenceSource>) {
     let first = report.reads.len();
     let value = report.tree(&input.value.value, input.value.at, report.units);
-    let whole = match &report.reads[first..] {
-        [read] if read.usage == ReferenceUsage::Whole => Some(read.source.clone()),
-        _ => None,
-    };
+    let whole = report.whole(first);
     let of_pod = report.role == TextRole::PodInput;
     let (env, path) = if of_pod { input_destinations::of_input(input) } else { (None, None) };
     if let Some(destination) = input.env.as_ref().or(input.path.as_ref()).filter(|_| !of_pod) {
