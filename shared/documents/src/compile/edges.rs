@@ -1,11 +1,9 @@
 //! The edges of a plan, for previews and graphs.
 
-use std::collections::HashMap;
-
 use ebb_engine::Hook;
 
 use super::plan_content::is_bound;
-use crate::plan::{HookPlan, Plan};
+use crate::plan::{HookPlan, Plan, UnitRef};
 
 /// A dependency between two units of the same hook.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,28 +35,22 @@ pub fn edges(plan: &Plan) -> Vec<DependencyEdge> {
 fn hook_edges(hook: &HookPlan) -> Vec<DependencyEdge> {
     let mut edges = Vec::new();
     for unit in &hook.units {
-        let mut outputs: HashMap<u32, Vec<&str>> = HashMap::new();
-        for read in unit.reads.iter().filter(|read| read.at.hook == hook.hook) {
-            outputs.entry(read.at.unit).or_default().push(&read.output);
-        }
         for &dependency in &unit.dependencies {
             let Some(first) = hook.units.get(dependency as usize) else { continue };
             let edge =
                 |why| DependencyEdge { hook: hook.hook, from: first.key.clone(), to: unit.key.clone(), reason: why };
-            match outputs.get(&dependency) {
-                Some(outputs) => {
-                    edges.extend(outputs.iter().map(|output| edge(EdgeReason::Reads((*output).to_owned()))))
-                }
-                None if is_bound(unit) => edges.push(edge(EdgeReason::After)),
-                // `after` names units of the same plugin, and none that the compiler added.
-                None if first.resource() == unit.resource()
-                    && !unit.ordered_after.contains(&dependency)
-                    && ![first, unit].iter().any(|unit| unit.action.is_added()) =>
-                {
-                    edges.push(edge(EdgeReason::After));
-                }
-                None => edges.push(edge(EdgeReason::TeardownOrder)),
+            let at = UnitRef { hook: hook.hook, unit: dependency };
+            let read = unit.reads.iter().filter(|read| read.at == at);
+            let read: Vec<_> = read.map(|read| edge(EdgeReason::Reads(read.output.clone()))).collect();
+            // `after` names units of the same plugin, and none that the compiler added.
+            let is_after = first.resource() == unit.resource()
+                && !unit.ordered_after.contains(&dependency)
+                && ![first, unit].iter().any(|unit| unit.action.is_added());
+            if read.is_empty() {
+                let by_author = is_after || is_bound(unit);
+                edges.push(edge(if by_author { EdgeReason::After } else { EdgeReason::TeardownOrder }));
             }
+            edges.extend(read);
         }
     }
     edges
