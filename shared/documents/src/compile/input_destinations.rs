@@ -10,6 +10,9 @@ use crate::model::{At, InputDoc, LineColumn};
 const RESERVED_ENV: [&str; 2] = ["EBB_", "SIGNADOT_"];
 /// Directories in which inputs and outputs are not allowed.
 const RESERVED_PATHS: [&str; 4] = ["/proc", "/sys", "/dev", "/ebb"];
+/// The names of destinations in messages.
+const VARIABLE: &str = "environment variable";
+const PATH: &str = "path";
 
 /// Returns the variable of an input that sets neither variable nor path.
 pub(super) fn default_env(input: &str) -> String {
@@ -28,44 +31,35 @@ pub(super) fn of_input(input: &InputDoc) -> (Option<String>, Option<String>) {
 
 /// Rejects invalid or duplicate variables and paths of a pod's inputs.
 pub(super) fn check_inputs(report: &mut DiagnosticCollector, inputs: &[InputDoc]) {
-    let mut names: HashMap<String, &InputDoc> = HashMap::new();
-    let mut paths: HashMap<String, &InputDoc> = HashMap::new();
+    let mut seen: HashMap<(&str, String), &InputDoc> = HashMap::new();
     for input in inputs {
         let (env, path) = of_input(input);
-        if let Some(env) = env {
-            let at = input.env.as_ref().map_or(input.name.at, |env| env.at);
-            check_env(report, &env, at);
-            twice(report, &mut names, env, input, at, "environment variable");
+        let at = |written: &Option<At<String>>| written.as_ref().map_or(input.name.at, |written| written.at);
+        if let Some(env) = &env {
+            check_env(report, env, at(&input.env));
         }
-        if let (Some(path), Some(written)) = (path, &input.path) {
-            check_path(report, written);
-            twice(report, &mut paths, path, input, written.at, "path");
+        if let Some(path) = &input.path {
+            check_path(report, path);
+        }
+        for (what, name, at) in [(VARIABLE, env, at(&input.env)), (PATH, path, at(&input.path))] {
+            let Some(name) = name else { continue };
+            if let Some(first) = seen.get(&(what, name.clone())) {
+                let message = format!("{what} `{name}` is taken by input `{}`", first.name.value);
+                let help = "give one of them another name with `env` or `path`";
+                report.push(report.error("duplicate", at, message).related(first.name.at, "the first one").help(help));
+            } else {
+                seen.insert((what, name), input);
+            }
         }
     }
-    for (path, input) in &paths {
+    let paths = || seen.iter().filter(|((what, _), _)| *what == PATH).map(|((_, path), input)| (path, input));
+    for (path, input) in paths() {
         let above =
-            paths.iter().find(|(other, _)| path.strip_prefix(other.as_str()).is_some_and(|rest| rest.starts_with('/')));
+            paths().find(|(other, _)| path.strip_prefix(other.as_str()).is_some_and(|rest| rest.starts_with('/')));
         if let (Some((above, _)), Some(written)) = (above, &input.path) {
             let message = format!("path `{path}` is below `{above}`, which is a file");
             report.push(report.error("path", written.at, message).help("a path can be a file or a directory"));
         }
-    }
-}
-
-fn twice<'a>(
-    report: &mut DiagnosticCollector,
-    seen: &mut HashMap<String, &'a InputDoc>,
-    name: String,
-    input: &'a InputDoc,
-    at: LineColumn,
-    what: &str,
-) {
-    if let Some(first) = seen.get(&name) {
-        let message = format!("{what} `{name}` is taken by input `{}`", first.name.value);
-        let help = "give one of them another name with `env` or `path`";
-        report.push(report.error("duplicate", at, message).related(first.name.at, "the first one").help(help));
-    } else {
-        seen.insert(name, input);
     }
 }
 
