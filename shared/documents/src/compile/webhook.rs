@@ -17,23 +17,19 @@ pub(super) fn destination(
     (url, path): (&Option<At<String>>, &Option<At<String>>),
 ) -> Template {
     let choice = "a webhook has `url`, or `connection` and `path`";
-    match (url, path, connection) {
-        (Some(url), None, None) => self::url(report, url),
-        (None, Some(path), Some(_)) => self::path(report, path),
-        _ => {
-            let (message, help) = match (url, path) {
-                (Some(_), Some(_)) => ("a webhook cannot have `url` and `path`", choice),
-                (None, None) => ("a webhook needs `url` or `path`", choice),
-                (Some(_), None) => {
-                    ("a webhook with a `connection` has no `url`", "write `path:`; the connection has the origin")
-                }
-                (None, Some(_)) => ("a `path` needs a `connection`", "add `connection: NAME`, or write `url:`"),
-            };
-            let at = url.as_ref().or(path.as_ref()).map_or(unit.at, |text| text.at);
-            report.push(report.error("url", at, message).help(help));
-            Template::Literal(serde_json::Value::Null)
+    let (message, help) = match (url, path, connection) {
+        (Some(url), None, None) => return self::url(report, url),
+        (None, Some(path), Some(_)) => return self::path(report, path),
+        (Some(_), Some(_), _) => ("a webhook cannot have `url` and `path`", choice),
+        (None, None, _) => ("a webhook needs `url` or `path`", choice),
+        (Some(_), None, Some(_)) => {
+            ("a webhook with a `connection` has no `url`", "write `path:`; the connection has the origin")
         }
-    }
+        (None, Some(_), None) => ("a `path` needs a `connection`", "add `connection: NAME`, or write `url:`"),
+    };
+    let at = url.as_ref().or(path.as_ref()).map_or(unit.at, |text| text.at);
+    report.push(report.error("url", at, message).help(help));
+    Template::Literal(serde_json::Value::Null)
 }
 
 /// Parses the path at a connection. Its text must be what a server receives, so that no part of it changes the origin
