@@ -245,14 +245,7 @@ async fn examples_of_a_platform() {
     dev.stop().await;
 }
 
-const PLUGIN: &str = r##"
-runners: {shell: {image: "busybox:1.36"}}
-preStart:
-  create:
-    pod: {script: "#!/bin/sh\nprintf created >/tmp/name"}
-    outputs: {name: {file: /tmp/name}}
-outputs: {name: "${units.create.outputs.name}"}
-"##;
+const PLUGIN: &str = include_str!("documents/created-name.yaml");
 
 /// The page about connections, with a server in place of the provider.
 #[tokio::test(flavor = "multi_thread")]

@@ -80,42 +80,7 @@ impl Drop for PodmanEngine {
     }
 }
 
-const PLUGIN: &str = r##"
-apiVersion: ebb.dev/v1
-kind: Plugin
-name: boxed@1.0.0
-params: {port: {type: string}}
-runners: {shell: {image: "ebb.test/busybox:1"}}
-preStart:
-  make:
-    pod: {script: "#!/bin/sh -eu\nmkdir -p /data\nprintf %s \"$EBB_KEY\" >/data/name\nprintf 'a secret' >/data/secret"}
-    outputs: {name: {file: /data/name}, secret: {file: /data/secret, sensitive: true}}
-  wait:
-    pod:
-      script: |
-        #!/bin/sh -eu
-        test "$(cat /in/secret)" = 'a secret'
-        test ! -e /data
-        test ! -e /var
-        echo "for $NAME"
-        until nc 127.0.0.1 "$PORT" </dev/null 2>/dev/null; do sleep 0.05; done
-        printf done >/tmp/word
-    inputs:
-      name: ${units.make.outputs.name}
-      secret: {value: "${units.make.outputs.secret}", path: /in/secret}
-      port: ${params.port}
-    outputs: {word: {file: /tmp/word}}
-postStop:
-  drop: {undoes: make, pod: {script: "#!/bin/sh\ntest -n \"$NAME\""}, inputs: {name: "${units.make.outputs.name}"}}
-outputs: {name: "${units.make.outputs.name}", word: "${units.wait.outputs.word}"}
----
-apiVersion: ebb.dev/v1
-kind: Plugin
-name: stubborn@1.0.0
-runners: {shell: {image: "ebb.test/busybox:1"}}
-preStart:
-  stubborn: {pod: {script: "#!/bin/sh\ntrap '' TERM\necho started\nwhile true; do sleep 1; done"}}
-"##;
+const PLUGIN: &str = include_str!("documents/boxed.yaml");
 
 /// Returns the rest of the document of a sandbox with a plugin.
 fn resource(plugin: &str, params: &str) -> String {

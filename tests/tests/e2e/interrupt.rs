@@ -10,23 +10,7 @@ use crate::platform::named;
 use crate::workdir::{Workdir, shared_folder};
 
 /// Creates a directory and waits for a file that never exists. The undo waits for a file, too.
-const PLUGIN: &str = r##"
-params: {root: {type: string}}
-runners: {shell: {image: "busybox:1.37"}}
-preStart:
-  make:
-    pod: {script: "#!/bin/sh -eu\nmkdir -p \"$ROOT/made\"\nprintf %s \"$ROOT/made\" >/tmp/path"}
-    inputs: {root: "${params.root}"}
-    outputs: {path: {file: /tmp/path}}
-  fill:
-    pod: {script: "#!/bin/sh -eu\necho started >\"$MADE/started\"\nuntil [ -e \"$MADE/never\" ]; do sleep 0.05; done"}
-    inputs: {made: "${units.make.outputs.path}"}
-postStop:
-  remove:
-    undoes: make
-    pod: {script: "#!/bin/sh -eu\nuntil [ -e \"$ROOT/may-remove\" ]; do sleep 0.05; done\nrm -rf \"$ROOT/made\""}
-    inputs: {root: "${params.root}", made: "${units.make.outputs.path}"}
-"##;
+const PLUGIN: &str = include_str!("documents/slow.yaml");
 
 const SANDBOX: &str = "cluster: local\nresources: {thing: {plugin: slow@1.0.0, params: {root: \"@{root}\"}}}\n";
 

@@ -6,28 +6,7 @@ use ebb_protocol::limits::LOG_TAIL;
 
 use crate::workdir::{Workdir, shared_folder};
 
-const PLUGIN: &str = r##"
-params: {root: {type: string}}
-runners: {shell: {image: "busybox:1.37"}}
-preStart:
-  talk:
-    retry: {attempts: 2, backoff: 10ms}
-    pod:
-      script: |
-        #!/bin/sh -eu
-        await() { until [ -e "$ROOT/$1" ]; do sleep 0.05; done; }
-        echo "attempt $EBB_ATTEMPT"
-        await "failed"
-        [ "$EBB_ATTEMPT" = 2 ]
-        seq 1 20000
-        await "more"
-        seq 20001 40000
-        printf 'end'
-    inputs: {root: "${params.root}"}
-  shout:
-    after: [talk]
-    pod: {script: "#!/bin/sh -eu\nseq 1 100000\nhead -c 300000 /dev/zero | tr '\\0' '\\033'\n"}
-"##;
+const PLUGIN: &str = include_str!("documents/talk.yaml");
 
 fn numbers(from: u32, to: u32) -> String {
     (from..=to).map(|number| format!("{number}\n")).collect()

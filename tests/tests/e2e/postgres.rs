@@ -8,20 +8,7 @@ use crate::postgres_server::{PostgresServer, SANDBOX, USER};
 use crate::prelude::*;
 
 /// A reader of a database. It fails if it runs twice, or if the database does not exist.
-const REPORT: &str = r##"
-params: {url: {type: string}}
-runners: {psql: {image: "postgres:17-alpine", namespace: signadot}}
-defaults: {retry: {attempts: 1}}
-preStart:
-  make:
-    pod: {runner: psql, script: "#!/bin/sh\nexec psql -X -qc 'CREATE TABLE report ()' \"$URL\""}
-    inputs: {url: "${params.url}"}
-postStop:
-  remove:
-    undoes: make
-    pod: {runner: psql, script: "#!/bin/sh\nexec psql -X -qc 'DROP TABLE report' \"$URL\""}
-    inputs: {url: "${params.url}"}
-"##;
+const REPORT: &str = include_str!("documents/report.yaml");
 /// The statements of `app-db` that fill the tables.
 const FILL: [&str; 4] =
     ["CREATE TABLE customers", "CREATE TABLE invoices", "DELETE FROM customers", "INSERT INTO customers"];

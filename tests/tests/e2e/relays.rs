@@ -13,46 +13,10 @@ use ebb_protocol::relay::{
 use crate::platform::{SignedRequest, http, now};
 use crate::prelude::*;
 
-const PLUGIN: &str = r##"
-runners: {shell: {image: IMAGE}}
-defaults: {timeout: 2m}
-preStart:
-  note: {object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "note-${target.key}"}}}}
-  slow:
-    pod: {runner: shell, script: "#!/bin/sh -eu\nsleep 2\nmkdir -p /tmp/out\nprintf hello >/tmp/out/word"}
-    outputs: {word: {file: /tmp/out/word}}
-outputs: {word: "${units.slow.outputs.word}"}
-"##;
+const PLUGIN: &str = include_str!("documents/word.yaml");
 
 /// Most units run in the cluster of a parameter, the others in the cluster of the sandbox.
-const SPREAD: &str = r##"
-params: {data: {type: string}}
-runners: {shell: {image: IMAGE}}
-defaults: {timeout: 2m}
-preStart:
-  note:
-    cluster: ${params.data}
-    object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "note-${target.key}"}}}
-  make:
-    cluster: ${params.data}
-    pod: {script: "#!/bin/sh -eu\nmkdir /tmp/out\nprintf db-1 >/tmp/out/name\nprintf hush-hush >/tmp/out/password"}
-    outputs: {name: {file: /tmp/out/name}, password: {file: /tmp/out/password, sensitive: true}}
-  seed:
-    cluster: ${params.data}
-    pod: {script: "#!/bin/sh -eu\ntest \"$PASSWORD\" = hush-hush"}
-    inputs: {password: "${units.make.outputs.password}"}
-  use:
-    pod: {script: "#!/bin/sh -eu\nmkdir /tmp/out\nprintf \"uses $NAME\" >/tmp/out/word"}
-    inputs: {name: "${units.make.outputs.name}"}
-    outputs: {word: {file: /tmp/out/word}}
-postStop:
-  drop:
-    undoes: make
-    cluster: ${params.data}
-    pod: {script: "#!/bin/sh -eu\ntest \"$NAME$PASSWORD\" = db-1hush-hush"}
-    inputs: {name: "${units.make.outputs.name}", password: "${units.make.outputs.password}"}
-outputs: {word: "${units.use.outputs.word}", password: "${units.make.outputs.password}"}
-"##;
+const SPREAD: &str = include_str!("documents/spread.yaml");
 
 /// The resource of most sandboxes.
 const WORD: &str = "word: {plugin: word@1.0.0}";
