@@ -56,14 +56,7 @@ pub(crate) fn retry(simulation: &Simulation) {
 
 /// Returns a target with a unit before ready, and with these units of its events.
 fn with_event(units: &str) -> TargetScenario {
-    let setup = r#"
-preStart:
-  u0: {webhook: {url: "https://outside.test/once/u0"}, outputs: {id: {value: "${response.body.id}"}}}
-postStop:
-  x0: {undoes: u0, webhook: {url: "https://outside.test/once/x0"}}
-hooks:
-  sleep:
-"#;
+    let setup = include_str!("documents/event-setup.yaml");
     target(&format!("{setup}{units}"))
 }
 
@@ -171,16 +164,7 @@ fn instances_of_one_plan_read_their_own() {
 /// Returns a target whose resource has an output that stays in its cluster, where `bind` copies it. `params` continue the
 /// entry of the resource.
 fn with_bind(params: &str) -> TargetScenario {
-    let scenario = target(
-        r##"
-runners: {sh: {image: busybox}}
-preStart:
-  u0: {pod: {script: "#!/bin/sh"}, outputs: {id: {file: /id, sensitive: true}}}
-postStop:
-  x0: {undoes: u0, pod: {script: "#!/bin/sh"}}
-outputs: {id: "${units.u0.outputs.id}"}
-"##,
-    );
+    let scenario = target(include_str!("documents/bound-output.yaml"));
     let data = "data: {ID: \"${resources.r.outputs.id}\"}";
     let document = format!(
         "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nbind:\n- secret: {{namespace: web, name: \"${{target.key}}\"}}\n  \
@@ -217,17 +201,7 @@ fn a_bound_object_gets_the_outputs_of_an_update() {
 /// `update` units change a param, which the bound value has. Nothing that the value reads is made again.
 #[test]
 fn a_bound_object_gets_a_param_that_changes_in_place() {
-    let (simulation, first) = change_bound(target(
-        r##"
-preStart:
-  u0: {webhook: {url: "https://outside.test/once/u0"}, outputs: {id: {value: "${response.body.id}"}}}
-update:
-  c0: {webhook: {url: "https://outside.test/once/c0", body: {off: "${params.off}"}}}
-postStop:
-  x0: {undoes: u0, webhook: {url: "https://outside.test/once/x0"}}
-outputs: {id: "${units.u0.outputs.id}/${params.off}"}
-"##,
-    ));
+    let (simulation, first) = change_bound(target(include_str!("documents/bound-param.yaml")));
     let first = first.concat().concat();
     assert!(first.ends_with("/false"), "{first}");
     assert_eq!(simulation.bound(), [[first.replace("/false", "/true")]], "{}", simulation.trace());
@@ -237,17 +211,7 @@ outputs: {id: "${units.u0.outputs.id}/${params.off}"}
 /// No unit makes the bound value, which is that of a param. The object waits for the resource nevertheless.
 #[test]
 fn a_bound_object_names_no_resource_that_does_not_exist() {
-    let (simulation, _) = change_bound(target(
-        r##"
-preStart:
-  u0: {webhook: {url: "https://outside.test/once/u0"}}
-  u1: {after: [u0], webhook: {url: "https://outside.test/once/u1"}}
-postStop:
-  x0: {undoes: u0, webhook: {url: "https://outside.test/once/x0"}}
-  x1: {undoes: u1, webhook: {url: "https://outside.test/once/x1"}}
-outputs: {id: "at ${params.off}"}
-"##,
-    ));
+    let (simulation, _) = change_bound(target(include_str!("documents/bound-text.yaml")));
     assert_eq!(simulation.bound(), [["at true"]], "{}", simulation.trace());
     tear_down(&simulation);
     let attempts = simulation.ledger.state().attempts.clone();
@@ -347,22 +311,7 @@ fn a_target_without_a_teardown_ends_with_every_fault() {
 
 #[test]
 fn an_undo_of_a_skipped_and_a_successful_unit_runs() {
-    let scenario = target(
-        r#"
-preStart:
-  one: {webhook: {url: "https://outside.test/once/one"}, outputs: {id: {value: "${response.body.id}"}}}
-  two:
-    when: ${params.off}
-    webhook: {url: "https://outside.test/once/two"}
-    outputs: {id: {value: "${response.body.id}"}}
-postStop:
-  both:
-    undoes: [one, two]
-    webhook:
-      url: "https://outside.test/once/both"
-      body: {one: "${units.one.outputs.id}", two: "${units.two.outputs.id}"}
-"#,
-    );
+    let scenario = target(include_str!("documents/skipped-and-made.yaml"));
     let report = simulate_target(&scenario, "t", FaultInjector::none(), TraceMode::Kept);
     assert_good(&report);
     assert_eq!(report.attempts, 2, "the undo ran\n{}", report.trace);
@@ -370,14 +319,7 @@ postStop:
 
 /// Returns a target whose undo has one attempt.
 fn with_one_undo() -> TargetScenario {
-    target(
-        r#"
-preStart:
-  one: {webhook: {url: "https://outside.test/once/one"}, outputs: {id: {value: "${response.body.id}"}}}
-postStop:
-  off: {undoes: one, retry: {attempts: 1}, webhook: {url: "https://outside.test/once/off"}}
-"#,
-    )
+    target(include_str!("documents/one-undo.yaml"))
 }
 
 /// Returns the fault with which that undo fails.
@@ -443,15 +385,7 @@ fn a_run_of_an_event_without_units_ends() {
 /// Returns a target whose first teardown unit has one attempt. In the version that repairs it, the next one reads what it
 /// undoes.
 fn with_a_repair() -> TargetScenario {
-    let mut target = target(
-        r#"
-preStart:
-  u0: {webhook: {url: "https://outside.test/once/u0"}, outputs: {id: {value: "${response.body.id}"}}}
-postStop:
-  x0: {retry: {attempts: 1}, webhook: {url: "https://outside.test/later/x0"}}
-  x1: {undoes: u0, after: [x0], webhook: {url: "https://outside.test/once/x1"}}
-"#,
-    );
+    let mut target = target(include_str!("documents/repaired.yaml"));
     let (name, _, text) = target.plugins[0].clone();
     let reads = "/once/x1\", body: {of: \"${units.u0.outputs.id}\"}";
     let repaired = text.replace("p@1.0.0", "p@1.0.1").replace("/once/x1\"", reads);
