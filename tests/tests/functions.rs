@@ -40,7 +40,6 @@ mod lifecycle {
     pub(crate) mod plugin_units;
     pub(crate) mod preset_lives;
     pub(crate) mod providers;
-    pub(crate) mod pull_requests;
     pub(crate) mod refused_updates;
     pub(crate) mod removal_evidence;
     pub(crate) mod rendered_units;
@@ -102,8 +101,6 @@ fn lifecycle_trials() -> Vec<Trial> {
         preset_lives: each_scheme_has_a_target_from_its_creation_to_its_end each_preset_is_documented;
         documented: the_first_source_runs_the_first_plugin a_merge_request_shows_the_results_of_its_target
             sources_replace_parts_of_a_preset templates_of_argo_cd_send_events webhooks_of_a_platform requests_by_curl;
-        pull_requests: a_pull_request_has_a_target_until_it_is_closed the_next_event_completes_a_failed_target
-            events_that_concern_no_target_change_nothing rejected_events_are_listed;
         platform: a_notification_ends_without_a_platform a_run_continues_after_a_restart
             the_history_has_the_acceptance_of_a_notification;
         subscriptions: a_pull_request_shows_the_phases_of_its_target a_connection_permits_its_subscriptions

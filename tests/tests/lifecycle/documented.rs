@@ -3,7 +3,7 @@
 use std::iter::once;
 use std::path::Path;
 
-use aws_lc_rs::hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY;
+use aws_lc_rs::hmac;
 use ebb_documents::presets::preset;
 use ebb_local::pods::secrets;
 use ebb_protocol::api::{SourceResponse, SourceResult};
@@ -12,7 +12,6 @@ use ebb_tests::platform::SignedRequest;
 use tokio::process::Command;
 
 use crate::harness::*;
-use crate::lifecycle::pull_requests::{hex_mac, signature};
 
 pub(crate) const GITHUB_SECRET: &str = "a secret of GitHub's webhook";
 const GITLAB_SECRET: &str = "a secret of GitLab's webhook";
@@ -62,6 +61,17 @@ pub(crate) fn pull_request(action: &str, minute: u32, sha: &str) -> String {
 pub(crate) async fn store(harness: &Harness, collection: &str, name: &str, document: &str) {
     let path = format!("/v1/{collection}/{name}");
     harness.request(Method::PUT, &path, Some(json!({"document": document}))).await.is(200);
+}
+
+/// Returns the MAC of a body in hexadecimal digits, without the code that verifies it.
+fn hex_mac(algorithm: hmac::Algorithm, secret: &str, body: &[u8]) -> String {
+    let mac = hmac::sign(&hmac::Key::new(algorithm, secret.as_bytes()), body);
+    mac.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns the signature of a body as GitHub makes it.
+pub(crate) fn signature(secret: &str, body: &[u8]) -> String {
+    format!("sha256={}", hex_mac(hmac::HMAC_SHA256, secret, body))
 }
 
 /// Sends an event with the header that proves its sender.
@@ -202,7 +212,7 @@ pub(crate) async fn sources_replace_parts_of_a_preset() {
         "payload": {"target": null, "deployment": deployment},
     });
     let body = body.to_string();
-    let proof = hex_mac(HMAC_SHA1_FOR_LEGACY_USE_ONLY, VERCEL_SECRET, body.as_bytes());
+    let proof = hex_mac(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, VERCEL_SECRET, body.as_bytes());
     let deployed = send(&harness, "vercel", ("x-vercel-signature", proof), body).await;
     assert_eq!(deployed.result, SourceResult::Starting, "{deployed:?}");
     assert!(deployed.target.unwrap().starts_with("sandbox/vercel-feature-1-"));

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use ebb_protocol::cloudevents;
+use ebb_tests::platform::SignedRequest;
 use ebb_tests::receiver::ReplyHold;
 use libtest_mimic::Trial;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::harness::*;
+use crate::lifecycle::documented::signature;
 use crate::security::console::Browser;
 
 /// The stack of a table.
@@ -52,11 +55,13 @@ struct RequestTable {
 
 /// A request to the API (`send`), a lifecycle webhook (`event`), a callback of a request that the receiver got (`callback`), a
 /// page (`open`) or form (`form`) of the console, a wait for a target (`wait`), how the receiver answers from now on (`reply`,
-/// `replies`, `hold`, `release`), or what it has got (`received`, `bodies`, `counts`, `order`, `requests`). The parts of a row
-/// apply in the order of its fields below, a request last.
+/// `replies`, `hold`, `release`), or what it has got (`received`, `bodies`, `headers`, `counts`, `order`, `requests`). The
+/// parts of a row apply in the order of its fields below, a request last.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TableRow {
+    /// The file of the secrets that sources, connections and subscriptions name. A text is its content as it is.
+    secrets: Option<Value>,
     /// A status, the body of a status 200, or a list of both, by the line of a request.
     #[serde(default)]
     reply: BTreeMap<String, Value>,
@@ -74,6 +79,9 @@ struct TableRow {
     /// The body of the first request with a line.
     #[serde(default)]
     bodies: BTreeMap<String, Value>,
+    /// Headers of the first request with a line.
+    #[serde(default)]
+    headers: BTreeMap<String, BTreeMap<String, String>>,
     #[serde(default)]
     counts: BTreeMap<String, usize>,
     /// The lines of all requests since the last row with `requests`.
@@ -84,9 +92,13 @@ struct TableRow {
     send: Option<String>,
     /// The idempotency key of `send`.
     key: Option<String>,
+    /// The secret with which GitHub signs `send`, and the ID of the delivery. A body that is a text is sent as a form.
+    github: Option<[String; 2]>,
     /// Type and name, such as `created a`, or `created namespace/a` for a target of another kind than a sandbox. A type without
     /// a document is an event of the target, such as `sleep`.
     event: Option<String>,
+    /// The ID of the CloudEvent of `event`. Without it, the same event of an instance has the same ID.
+    id: Option<String>,
     /// The line of a request of a unit, such as `POST /make`.
     callback: Option<String>,
     /// The path of a page.
@@ -108,7 +120,7 @@ struct TableRow {
     uid: Option<String>,
     generation: Option<u64>,
     routing_key: Option<String>,
-    /// The status of the answer, and the code of a problem.
+    /// The status of the answer, and the code of a problem. A list has several of which one is right.
     is: Option<Value>,
     /// Texts that the answer has.
     #[serde(default)]
@@ -210,6 +222,9 @@ pub(crate) async fn play(harness: &Harness, file: &str, test: &str, names: &[(&s
         let text = kept.iter().fold(row.to_string(), |text, (name, value)| text.replace(name, value));
         let row: TableRow = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{test}: {error}: {text}"));
         row.assert_is_checked(test);
+        if let Some(secrets) = &row.secrets {
+            harness.write_secrets(&secrets.as_str().map_or_else(|| secrets.to_string(), str::to_owned));
+        }
         row.instruct(&harness.receiver, &mut held);
         if let Some(name) = &row.wait {
             row.await_target(harness, name).await;
@@ -228,7 +243,9 @@ pub(crate) async fn play(harness: &Harness, file: &str, test: &str, names: &[(&s
         }
         row.check(&reply).unwrap_or_else(|difference| panic!("{test}: {difference}: {row:?}\n{reply:?}"));
         for (name, at) in &row.keep {
-            kept.push((name.clone(), kept_value(&reply, at)));
+            // The text of a row is JSON.
+            let value = json!(kept_value(&reply, at)).to_string();
+            kept.push((name.clone(), value[1..value.len() - 1].to_owned()));
         }
     }
 }
@@ -305,7 +322,7 @@ impl TableRow {
         let of_answer = self.is.is_some() || self.leads.is_some() || self.names.is_some() || self.until || texts > 0;
         let of_wait = self.phase.is_some() || self.settled || !self.notified.is_empty();
         let of_instance = self.uid.is_some() || self.generation.is_some();
-        let of_send = self.by.is_some() || self.key.is_some();
+        let of_send = self.by.is_some() || self.key.is_some() || self.github.is_some();
         let has_body = send.is_some() || event.is_some() || callback.is_some();
         for (is_stated, is_used, user) in [
             (of_answer, requests == 1, "request"),
@@ -314,7 +331,7 @@ impl TableRow {
             (wait.is_some(), of_wait || of_instance, "condition for its `wait`"),
             (of_send, send.is_some(), "`send`"),
             (self.body.is_some(), has_body, "request with a body"),
-            (self.routing_key.is_some(), event.is_some(), "`event`"),
+            (self.routing_key.is_some() || self.id.is_some(), event.is_some(), "`event`"),
             (self.browser.is_some(), open.is_some() || form.is_some(), "page or form"),
             (!self.fields.is_empty(), form.is_some(), "`form`"),
         ] {
@@ -345,6 +362,12 @@ impl TableRow {
             let body = receiver.call(line, 1).await.body;
             if body != *expected {
                 return Err(format!("{line} has {body}"));
+            }
+        }
+        for (line, headers) in &self.headers {
+            let call = receiver.call(line, 1).await;
+            if let Some((name, _)) = headers.iter().find(|(name, expected)| call.header(name) != *expected) {
+                return Err(format!("{line} has {name}: {:?}", call.header(name)));
             }
         }
         for (line, expected) in &self.counts {
@@ -415,10 +438,17 @@ impl TableRow {
             if let Some(key) = &self.key {
                 request = request.header("idempotency-key", key);
             }
-            if let Some(body) = self.body.clone() {
-                request = request.json(&completed(body));
-            }
-            return Some(ApiReply::to(request).await);
+            let Some(body) = self.body.clone() else { return Some(ApiReply::to(request).await) };
+            let Some([secret, delivery]) = &self.github else {
+                return Some(ApiReply::to(request.json(&completed(body))).await);
+            };
+            let (content_type, body) = match body {
+                Value::String(form) => ("application/x-www-form-urlencoded", form),
+                body => ("application/json", body.to_string()),
+            };
+            let signature = signature(secret, body.as_bytes());
+            let request = request.header("content-type", content_type).header("x-hub-signature-256", signature);
+            return Some(ApiReply::to(request.header("x-github-delivery", delivery).body(body)).await);
         }
         let browser = || &callers.browsers[self.browser.as_deref().unwrap_or_default()];
         if let Some(path) = &self.open {
@@ -457,16 +487,19 @@ impl TableRow {
             routing_key: self.routing_key.clone(),
             ..sandbox(name, self.uid.as_ref().unwrap_or(&format!("{name}-uid")), "none")
         };
-        harness.lifecycle(event_type, &data).await
+        let Some(id) = &self.id else { return harness.lifecycle(event_type, &data).await };
+        let (content_type, body) = cloudevents::lifecycle(id, "urn:tests", event_type, now(), &data);
+        let request = SignedRequest::new(&harness.secret(), &format!("msg-{id}"), now(), body);
+        harness.event(&request.header("content-type", content_type)).await
     }
 
     fn check(&self, reply: &ApiReply) -> Result<(), String> {
         let expected = self.is.as_ref().ok_or("no answer is expected")?;
-        let expected = expected.as_str().map_or_else(|| expected.to_string(), str::to_owned);
-        let (status, code) = expected.split_once(' ').unwrap_or((expected.as_str(), ""));
-        if reply.status.to_string() != status {
-            return Err(format!("the status is {}", reply.status));
-        }
+        let expected = expected.as_array().map_or(std::slice::from_ref(expected), Vec::as_slice).iter();
+        let mut expected = expected.map(|is| is.as_str().map_or_else(|| is.to_string(), str::to_owned));
+        let is_right = |expected: &String| expected.split(' ').next() == Some(&*reply.status.to_string());
+        let expected = expected.find(is_right).ok_or_else(|| format!("the status is {}", reply.status))?;
+        let code = expected.split_once(' ').map_or("", |(_, code)| code);
         if !code.is_empty() {
             reply.is_problem(reply.status, code);
         }
