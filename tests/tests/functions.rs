@@ -48,7 +48,6 @@ mod lifecycle {
     pub(crate) mod setup;
     pub(crate) mod state_waits;
     pub(crate) mod subscriptions;
-    pub(crate) mod target_history;
     pub(crate) mod teardown;
 }
 #[path = "lifecycle/harness.rs"]
@@ -88,15 +87,14 @@ fn lifecycle_trials() -> Vec<Trial> {
         // The longest tests come first.
         providers: branches_of_neon branches_of_planetscale branches_of_supabase instances_of_rds
             tenants_of_an_own_service;
-        teardown: a_stuck_teardown_is_retried a_script_that_ignores_signals_is_killed a_teardown_says_when_it_is_stuck
+        teardown: a_stuck_teardown_is_retried a_teardown_says_when_it_is_stuck
             the_undo_is_repeated_after_a_gateway_timeout an_undo_that_has_not_begun_covers_every_late_success;
-        setup: responses_of_a_webhook_unit a_script_is_retried a_wait_ends_with_the_timeout failure_after_ready
+        setup: responses_of_a_webhook_unit a_wait_ends_with_the_timeout failure_after_ready
             fast_callbacks_cost_no_acceptance;
         changed_documents: the_newest_update_waits_for_the_run a_failed_setup_is_corrected_by_an_update;
         refused_updates: a_refused_update_undoes_nothing the_policy_of_a_cluster_counts_when_an_update_begins;
         cluster_waits: each_wait_has_its_reason_and_true_times each_object_of_a_unit_has_its_state_and_reason
-            the_progress_of_a_task_does_not_go_back the_last_heartbeat_is_shown a_relay_without_a_response_is_named
-            objects_need_a_cluster;
+            the_progress_of_a_task_does_not_go_back a_relay_without_a_response_is_named;
         rendered_units: a_rendered_unit_has_no_sensitive_value;
         preset_lives: each_scheme_has_a_target_from_its_creation_to_its_end each_preset_is_documented;
         documented: the_first_source_runs_the_first_plugin a_merge_request_shows_the_results_of_its_target
@@ -116,7 +114,6 @@ fn lifecycle_trials() -> Vec<Trial> {
         events: events_run_one_after_the_other others_wait_since_they_were_accepted a_queue_of_events_has_a_limit
             runs_of_events_are_removed_after_their_retention;
         self_service: concurrent_requests_begin_one_instance;
-        target_history: the_history_is_in_order_and_the_state_is_current;
         own_hooks: a_namespace_and_a_route_group_with_own_hooks;
         plugin_units: a_collection_is_made_once_and_destroyed_in_reverse_order an_instance_with_the_tag_is_adopted
             several_instances_with_the_tag_are_refused_and_listed an_instance_without_its_outputs_is_destroyed
@@ -166,14 +163,14 @@ fn security_trials() -> Vec<Trial> {
             a_registered_cluster_is_used_at_once nothing_is_left_of_a_deleted_cluster denied_polls_are_shown
             an_outage_of_a_registered_cluster_has_its_commands documents_are_checked_against_the_reported_policy;
         secrets: sensitive_values_are_stored_by_the_relay_only clusters_open_outputs_of_signadot_plugins
-            references_from_receivers secrets_of_a_late_success;
+            secrets_of_a_late_success;
         source_abuse: malformed_bodies targets_of_others reused_delivery_ids proofs_of_other_schemes names_in_paths;
         target_access: pages_name_no_foreign_target a_history_names_no_foreign_entry
             a_slow_request_reaches_no_later_owner no_route_reaches_a_foreign_target;
         target_actions: an_action_has_the_rights_of_its_caller hostile_selections_change_nothing
-            a_selection_is_handled_in_parts a_target_is_not_begun_late a_filter_does_not_delete_an_instance_that_waits;
+            a_selection_is_handled_in_parts a_target_is_not_begun_late;
         users: values_are_not_interpreted header_injection;
-        waits: a_lost_plan_is_restored a_unit_between_two_attempts;
+        waits: a_lost_plan_is_restored;
         webhooks: repeated_events refused_requests generations_of_documents;
     }
 }

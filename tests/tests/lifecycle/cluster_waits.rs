@@ -3,14 +3,13 @@
 use std::sync::Mutex;
 
 use ebb_flow::env::TaskReports;
-use ebb_protocol::api::{PlanPreview, TargetPage};
+use ebb_protocol::api::TargetPage;
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::object_status::{ObjectState, ObjectStatus};
 use ebb_protocol::relay::{
     Batch, EnsureTask, ObjectCount, ObjectTask, RelayRequest, RelayResponse, RunningTask, TaskState, TaskWait,
     WaitResolution,
 };
-use ebb_tests::platform;
 
 use crate::harness::*;
 
@@ -200,19 +199,6 @@ pub(crate) async fn the_progress_of_a_task_does_not_go_back() {
     assert_eq!(shown().await, "80%");
 }
 
-pub(crate) async fn the_last_heartbeat_is_shown() {
-    let harness = Harness::new().await;
-    let call = harness.accepted("beats", MAKE).await;
-    let silent = harness.unit("a", "preStart", "make", UnitState::Running).await;
-    assert_eq!((silent.progress, silent.heartbeat), (None, None));
-    harness.callback(call.token(), &json!({"status": "heartbeat", "progress": "3 of 7"})).await.is(204);
-    let unit = harness.unit("a", "preStart", "make", UnitState::Running).await;
-    assert_eq!(unit.progress.as_deref(), Some("3 of 7"));
-    assert!(unit.heartbeat.is_some() && unit.heartbeat >= unit.accepted, "{unit:?}");
-    let summary = harness.why("a").await.summary;
-    assert!(summary.contains("(progress: 3 of 7)"), "{summary}");
-}
-
 pub(crate) async fn a_relay_without_a_response_is_named() {
     let (harness, server) = waiting(TWO).await;
     harness.unit("a", "preStart", "first", UnitState::Running).await;
@@ -234,22 +220,4 @@ pub(crate) async fn a_relay_without_a_response_is_named() {
     assert_eq!((&*outage.cluster, outage.units.len()), ("default", 0));
     let log = harness.log("a", Hook::PreStart, "first", "").await.is_problem(503, "relay-unavailable");
     assert!(log.detail.contains(&format!("does not respond since {}", outage.since)), "{log:?}");
-}
-
-/// On one machine, no cluster applies objects. The plan says so, and the unit fails at once. Nothing is left to remove.
-pub(crate) async fn objects_need_a_cluster() {
-    let harness = Harness::new().await;
-    let bind = "bind: [{secret: {namespace: web, name: bound}, data: {A: b}}]\n";
-    let data = platform::sandbox("bound", "bound-uid", bind);
-    let preview = harness.post("/v1/plans", json!({"document": data.document})).await;
-    let warnings = preview.is(200).json::<PlanPreview>().warnings;
-    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
-    assert!(warning.line.is_some() && warning.message.starts_with("objects need a cluster"), "{warning:?}");
-    assert!(warning.help.as_ref().unwrap().contains("--kubeconfig"), "{warning:?}");
-    harness.lifecycle(LifecycleType::Created, &data).await.is(202);
-    let target = harness.phase("bound", TargetPhase::Failed).await;
-    let reason = target.runs[0].units[0].reason.as_ref().unwrap();
-    assert_eq!(reason.code, ReasonCode::NotStartable, "{reason:?}");
-    assert!(reason.message.contains("--kubeconfig"), "{reason:?}");
-    harness.tear_down("bound").await;
 }

@@ -468,11 +468,6 @@ pub(crate) fn find(target: &TargetDetail, hook: &str, unit: &str) -> Option<Unit
     run.units.iter().find(|found| found.key == format!("r/{unit}")).cloned()
 }
 
-/// Returns the states of units of the resource `r`.
-pub(crate) fn states<const N: usize>(target: &TargetDetail, hook: &str, units: [&str; N]) -> [UnitState; N] {
-    units.map(|unit| find(target, hook, unit).unwrap_or_else(|| panic!("no {unit}: {target:#?}")).state)
-}
-
 /// Returns the outputs of the resource `r`.
 pub(crate) fn outputs(target: &TargetDetail) -> Value {
     json!(target.resources["r"].outputs)

@@ -2,7 +2,6 @@
 
 use std::ops::RangeInclusive;
 
-use ebb_protocol::api::RunDetail;
 use ebb_protocol::callback::ReasonCode;
 
 use crate::harness::*;
@@ -61,29 +60,6 @@ pub(crate) async fn responses_of_a_webhook_unit() {
     let target = harness.target("final").await.unwrap();
     assert_eq!(find(&target, "preStart", "make").unwrap().reason.unwrap().code, ReasonCode::Refused);
     assert_eq!(harness.why("page").await.cause.unwrap().evidence.unwrap().status, Some(200));
-}
-
-/// A script that succeeds at its third attempt. Each attempt has a log, times and a reason.
-pub(crate) async fn a_script_is_retried() {
-    let harness = Harness::new().await;
-    let rest = include_str!("documents/third-attempt.yaml");
-    let target = harness.run("a", "third", rest, TargetPhase::Ready).await;
-    assert_eq!(outputs(&target), json!({"n": {"value": "3"}}));
-    for attempt in 1..=3 {
-        let log = harness.log("a", Hook::PreStart, "make", &format!("&attempt={attempt}")).await;
-        assert_eq!(log.body.trim_end(), format!("try {attempt}"));
-    }
-    let unit = find(&target, "preStart", "make").unwrap();
-    assert_eq!((unit.state, unit.attempt, unit.earlier_attempts.len()), (UnitState::Succeeded, 3, 2));
-    for (attempt, number) in unit.earlier_attempts.iter().zip(1..) {
-        assert_eq!((attempt.attempt, attempt.attempt_in_series, attempt.state), (number, number, UnitState::Failed));
-        let reason = attempt.reason.as_ref().unwrap();
-        assert!(reason.code == ReasonCode::Exit && reason.message.contains(&number.to_string()), "{reason:?}");
-        assert!(attempt.started.is_some() && attempt.started <= attempt.ended && attempt.log, "{attempt:?}");
-        assert!(attempt.ended <= unit.ended, "{unit:?}");
-    }
-    let run: RunDetail = harness.get(&format!("/v1/runs/{}", run_id("a", Hook::PreStart))).await.is(200).json();
-    assert!(run.units.contains(&unit), "{run:?}");
 }
 
 /// The acceptance of a request costs a write unless the callback arrives soon, or before the response to the request.

@@ -159,35 +159,3 @@ pub(crate) async fn an_undo_that_has_not_begun_covers_every_late_success() {
     let after = harness.callback(second.token(), &succeeded("after")).await;
     assert!(after.is_problem(409, "too-many-results").detail.contains("not undone"), "{after:?}");
 }
-
-/// Returns true if a process of this machine was started with `word` among its arguments.
-fn process_exists(word: &str) -> bool {
-    let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    let mut lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
-    lines.any(|line| line.split(|&byte| byte == 0).any(|argument| argument == word.as_bytes()))
-}
-
-pub(crate) async fn a_script_that_ignores_signals_is_killed() {
-    let harness = Harness::new().await;
-    // The argument of `sleep` identifies the process.
-    let seconds = format!("3600.{}", std::process::id());
-    let rest = r##"
-runners: {sh: {image: "busybox:1"}}
-preStart:
-  sleeper: {pod: {runner: sh, script: "#!/bin/sh\ntrap '' TERM INT HUP\necho begun\nsleep SECONDS\necho over\n"}}
-  next: {after: [sleeper], webhook: {url: "RECEIVER/next"}}
-postStop:
-  undo: {undoes: sleeper, webhook: {url: "RECEIVER/undo"}}
-"##;
-    harness.begin("a", "sleeper", &rest.replace("SECONDS", &seconds)).await;
-    harness.logged("a", "sleeper", "begun").await;
-    until("the process to start", async || process_exists(&seconds).then_some(())).await;
-    let target = harness.tear_down("a").await;
-    assert!(!process_exists(&seconds));
-    // Its log is kept.
-    let log = harness.log("a", Hook::PreStart, "sleeper", "").await;
-    assert_eq!((log.status, log.body.as_str()), (200, "begun\n"));
-    assert_eq!(states(&target, "preStart", ["sleeper", "next"]), [UnitState::Cancelled, UnitState::Blocked]);
-    assert_eq!((harness.receiver.count("POST /undo"), harness.receiver.count("POST /next")), (1, 0));
-    harness.notified("a", &["gone"]).await;
-}

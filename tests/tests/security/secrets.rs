@@ -157,15 +157,6 @@ pub(crate) async fn clusters_open_outputs_of_signadot_plugins() {
     }
 }
 
-/// A receiver cannot return a reference to a secret of another instance. It is plain data.
-pub(crate) async fn references_from_receivers() {
-    let harness = Harness::new().await;
-    let reference = json!({"secret": {"name": "admin", "key": "dsn"}});
-    harness.receiver.always("POST /make", json!({ "id": reference }));
-    let target = harness.run("refers", "refers", MAKE, TargetPhase::Ready).await;
-    assert_eq!(outputs(&target), json!({"id": {"value": reference}}));
-}
-
 /// A success with a sensitive output arrives when another instance has the name. The relay deletes the value after the
 /// undo, or at once if there is no undo.
 pub(crate) async fn secrets_of_a_late_success() {

@@ -79,27 +79,6 @@ pub(crate) async fn hostile_selections_change_nothing() {
     request_table::play(&harness, TABLE, "hostile_selections_change_nothing", &[]).await;
 }
 
-/// A filter selects instances. One that waits for the name of a selected one does not match the filter, and stays.
-pub(crate) async fn a_filter_does_not_delete_an_instance_that_waits() {
-    let harness = Harness::simple().await;
-    let labelled = |uid: &str, team: &str| {
-        let mut body = simple_request("a", &format!("labels: {{team: {team}}}\n"));
-        body["uid"] = uid.into();
-        body
-    };
-    harness.receiver.always("POST /drop", 500);
-    harness.post("/v1/targets", labelled("1", "x")).await.is(202);
-    harness.phase("a", TargetPhase::Ready).await;
-    harness.post("/v1/targets", labelled("2", "y")).await.is(202);
-    let filter = json!({"filter": {"label": ["team=x"]}});
-    let reply = send(&harness, harness.stack().token(), filter, json!({"delete": {}}), false).await;
-    assert_eq!(outcomes(&reply), ["a ok"]);
-    let stopping = harness.target("a").await.unwrap();
-    assert_eq!((stopping.info.uid.as_str(), stopping.waiting_uid.as_deref()), ("1", Some("2")));
-    harness.receiver.always("POST /drop", 200);
-    harness.instance_is_ready("a", "2").await;
-}
-
 /// The rest of a selection follows from each answer, so that a program that was killed continues. Its place names no target
 /// that the caller may not know.
 pub(crate) async fn a_selection_is_handled_in_parts() {

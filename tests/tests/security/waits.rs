@@ -1,27 +1,9 @@
-//! API responses for targets that wait, have failed or are damaged.
+//! A target whose plan is lost. The table has targets that wait or have failed.
 
 use crate::harness::*;
 use crate::request_table;
 
 const TABLE: &str = "security/waits.yaml";
-
-const RETRIED: &str = r##"
-runners: {shell: {image: "busybox:1.36"}}
-preStart:
-  make:
-    pod: {script: "#!/bin/sh\necho try $EBB_ATTEMPT; exit 7"}
-    retry: {attempts: 2, backoff: 5m, maxBackoff: 5m}
-"##;
-
-pub(crate) async fn a_unit_between_two_attempts() {
-    let harness = Harness::new().await;
-    harness.begin("a", "retried", RETRIED).await;
-    let unit = harness.unit("a", "preStart", "make", UnitState::Retrying).await;
-    assert_eq!(unit.attempt, 2);
-    assert_eq!(harness.log("a", Hook::PreStart, "make", "").await.is(200).body, "try 1\n");
-    let cause = harness.why("a").await.cause.unwrap();
-    assert_eq!((cause.unit.as_str(), cause.attempt, cause.log.join("")), ("r/make", 1, "try 1".to_owned()));
-}
 
 /// Returns a plugin whose plan is an object of the bucket, because its text is hard to compress.
 fn large() -> String {
