@@ -102,7 +102,7 @@ fn lifecycle_trials() -> Vec<Trial> {
         platform: a_notification_ends_without_a_platform a_run_continues_after_a_restart
             the_history_has_the_acceptance_of_a_notification;
         subscriptions: a_pull_request_shows_the_phases_of_its_target a_connection_permits_its_subscriptions
-            the_backlog_of_a_subscription_is_shown subscriptions_are_limited the_history_shows_open_notifications
+            subscriptions_are_limited
             the_documented_subscriptions_report_the_targets_of_a_preset;
         retention: instances_are_removed_after_their_retention records_of_possible_resources_are_kept
             records_of_open_instances_are_kept an_unreadable_instance_is_postponed objects_without_a_record_are_removed
@@ -142,11 +142,11 @@ fn security_trials() -> Vec<Trial> {
             a_sign_in_leads_to_a_local_page a_configured_token_of_any_form_signs_in;
         console_pages: pages_have_their_headers responses_are_compressed an_open_page_without_news_costs_little
             an_ended_session_gets_no_news;
-        credentials: connections_that_changed_after_the_plan schemes_of_connections
-            an_outcome_is_described_with_the_credential connections_that_a_target_cannot_use values_stay_in_the_path
-            a_setup_without_its_secret_leaves_nothing a_request_that_may_have_been_sent_is_undone
+        credentials: schemes_of_connections
+            connections_that_a_target_cannot_use values_stay_in_the_path
+            a_request_that_may_have_been_sent_is_undone
             a_source_completes_its_events events_that_cannot_be_completed
-            a_redirect_or_an_internal_address_gets_no_credential a_wait_and_an_update_over_a_connection;
+            a_redirect_or_an_internal_address_gets_no_credential;
         encrypted_values: only_recipients_get_encrypted_values evidence_contains_no_opened_values
             values_of_a_rotated_root_secret;
         identity_tokens: claims_of_pipelines_grant_scopes forged_identity_tokens times_and_names_of_identity_tokens
@@ -164,7 +164,7 @@ fn security_trials() -> Vec<Trial> {
             an_outage_of_a_registered_cluster_has_its_commands documents_are_checked_against_the_reported_policy;
         secrets: sensitive_values_are_stored_by_the_relay_only clusters_open_outputs_of_signadot_plugins
             secrets_of_a_late_success;
-        source_abuse: malformed_bodies targets_of_others reused_delivery_ids proofs_of_other_schemes names_in_paths;
+        source_abuse: malformed_bodies targets_of_others proofs_of_other_schemes names_in_paths;
         target_access: pages_name_no_foreign_target a_history_names_no_foreign_entry
             a_slow_request_reaches_no_later_owner no_route_reaches_a_foreign_target;
         target_actions: an_action_has_the_rights_of_its_caller hostile_selections_change_nothing

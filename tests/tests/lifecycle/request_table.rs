@@ -128,7 +128,7 @@ struct TableRow {
     #[serde(default)]
     lacks: Vec<String>,
     /// Values of the answer by JSON pointer. A missing one is null if its parent exists. An entry of a list has its number,
-    /// `name`, `unit`, `hook` or `path`.
+    /// `name`, `unit`, `hook`, `path` or `to`.
     #[serde(default)]
     json: BTreeMap<String, Value>,
     /// Texts that values of the answer contain, by JSON pointer.
@@ -285,7 +285,7 @@ fn part(value: &Value, pointer: &str) -> Value {
     let found = pointer.split('/').skip(1).try_fold(value, |value, key| {
         let key = key.replace("~1", "/");
         let is_named =
-            |entry: &&Value| ["name", "unit", "hook", "path"].iter().any(|field| entry[field] == key.as_str());
+            |entry: &&Value| ["name", "unit", "hook", "path", "to"].iter().any(|field| entry[field] == key.as_str());
         match value {
             Value::Array(entries) => match key.parse::<usize>() {
                 Ok(at) => entries.get(at),

@@ -4,12 +4,10 @@ use std::fs;
 use std::sync::Mutex;
 
 use ebb_protocol::api::SourceResult;
-use ebb_protocol::history::{HistoryPage, OpenNotification};
 use ebb_protocol::id::TargetKey;
 
 use crate::harness::*;
 use crate::lifecycle::documented::{GITHUB_SECRET, block, document, pull_request, send_of_github, store};
-use crate::request_table;
 
 const TOKEN: &str = "github-token-of-the-test";
 
@@ -70,16 +68,6 @@ impl GithubServer {
 impl Harness {
     async fn subscribe(&self, name: &str, rest: &str) {
         self.put("Subscription", name, rest).await.is(200);
-    }
-
-    /// Stores a subscription whose notifications the receiver gets at `POST /PATH`. `rest` has its conditions.
-    async fn subscribe_receiver(&self, name: &str, path: &str, rest: &str) {
-        self.subscribe(name, &format!("{rest}\nto: {{standard: {{url: RECEIVER/{path}, secret: SIGNING}}}}")).await;
-    }
-
-    fn sign_events(&self) {
-        let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
-        self.write_secrets(&json!({"SIGNING": secret.reveal().as_str(), "GITHUB_TOKEN": TOKEN}).to_string());
     }
 
     async fn connect_github(&self, subscriptions: &str) {
@@ -172,49 +160,6 @@ pub(crate) async fn the_documented_subscriptions_report_the_targets_of_a_preset(
     assert!(github.comments.lock().unwrap()[1].1.contains("`sandbox/pr-7-1296269`"));
 }
 
-/// The history names what a receiver has not accepted, until the receiver accepts it. A condition that reads a missing
-/// label does not hold.
-pub(crate) async fn the_history_shows_open_notifications() {
-    let harness = Harness::simple().await;
-    harness.sign_events();
-    harness.subscribe_receiver("later", "later", "on: [ready]").await;
-    harness.subscribe_receiver("never", "never", "on: [ready]").await;
-    harness.subscribe_receiver("labelled", "labelled", "on: [ready]\nwhen: ${target.labels.team == 'x'}").await;
-    harness.receiver.always("POST /later", 503);
-    harness.receiver.always("POST /never", 410);
-    harness.ready("a", "simple").await;
-    let open = async || {
-        let page: HistoryPage = harness.get("/v1/targets/sandbox/a/history").await.is(200).json();
-        assert_eq!(page.entries.len(), 1, "{page:?}");
-        let about = |one: &OpenNotification| (one.to.clone(), one.given_up, one.reason.clone().unwrap_or_default());
-        let mut open: Vec<_> = page.notifications.iter().map(about).collect();
-        open.sort();
-        assert!(page.notifications.iter().all(|one| one.phase == "ready"), "{page:?}");
-        open
-    };
-    until("both failures", async || {
-        let open = open().await;
-        let [(later, false, unavailable), (never, true, gone)] = open.as_slice() else { return None };
-        let are_named = (later.as_str(), never.as_str()) == ("subscription later", "subscription never");
-        (are_named && unavailable.contains("503") && gone.contains("410")).then_some(())
-    })
-    .await;
-    // Who may read own targets only sees no subscription.
-    let token = harness.token("x", &["read:label:team=x"]).await;
-    let mut labelled = sandbox("b", "b-uid", "simple");
-    labelled.document = labelled.document.map(|text| format!("{text}labels: {{team: x}}\n"));
-    harness.lifecycle(LifecycleType::Created, &labelled).await.is(202);
-    harness.phase("b", TargetPhase::Ready).await;
-    let page: HistoryPage = harness.with_token(&token, "GET /v1/targets/sandbox/b/history", None).await.is(200).json();
-    assert_eq!((page.entries.len(), page.notifications.len()), (1, 0), "{page:?}");
-    let call = harness.receiver.call("POST /labelled", 1).await;
-    assert_eq!(word(call.body["type"].as_str().unwrap()), "ready");
-    assert_eq!(call.body["data"]["target"]["name"], "b");
-    harness.receiver.always("POST /later", 204);
-    until("the acceptance", async || (open().await.len() == 1).then_some(())).await;
-    assert_eq!(harness.receiver.count("POST /labelled"), 1);
-}
-
 /// A connection sends only the notifications of subscriptions that it lists, and neither the table nor a response has its
 /// credential.
 pub(crate) async fn a_connection_permits_its_subscriptions() {
@@ -250,16 +195,6 @@ pub(crate) async fn a_connection_permits_its_subscriptions() {
         let to = format!("to: {{webhook: {{connection: github, path: /hook, body: {{text: \"{body}\"}}}}}}");
         harness.put("Subscription", "own", &format!("on: [ready]\n{to}\n")).await.is(422);
     }
-}
-
-/// The response about a subscription has the notifications that wait, the last error, what is missing and what was given up.
-/// A notification that cannot be rendered is given up at once, and blocks no other.
-pub(crate) async fn the_backlog_of_a_subscription_is_shown() {
-    const TABLE: &str = "lifecycle/subscriptions.yaml";
-    let harness = Harness::simple().await;
-    request_table::play(&harness, TABLE, "parts_that_are_missing", &[]).await;
-    harness.sign_events();
-    request_table::play(&harness, TABLE, "the_backlog_of_a_subscription_is_shown", &[]).await;
 }
 
 /// A target stores the names of subscriptions, so their number is limited. A deleted one makes room.

@@ -103,20 +103,6 @@ pub(crate) async fn schemes_of_connections() {
     }
 }
 
-/// The request that asks for an unknown outcome has the credential, too.
-pub(crate) async fn an_outcome_is_described_with_the_credential() {
-    let harness = Harness::connected(BEARER).await;
-    let describe = "idempotent: false, maxProcessingTime: 1s, describe: {path: \"/made?by=${target.name}\"}";
-    let once = format!(
-        "preStart:\n  make:\n    timeout: 1m\n    retry: {{attempts: 1}}\n    webhook: {{connection: api, path: /make, {describe}}}\n"
-    );
-    harness.receiver.always("POST /make", 504);
-    harness.receiver.always("GET /made", json!({"id": "found"}));
-    harness.run("a", "branch", &once, TargetPhase::Ready).await;
-    let call = harness.receiver.call("GET /made", 1).await;
-    assert_eq!(call.header("authorization"), format!("Bearer {GIVEN}"), "{call:?}");
-}
-
 /// A redirect to another origin is not followed, and the guard applies. `ebb dev` opens loopback only.
 pub(crate) async fn a_redirect_or_an_internal_address_gets_no_credential() {
     let harness = Harness::connected(BEARER).await;
@@ -210,77 +196,6 @@ fn assert_stays_in(harness: &Harness, line: &str, count: usize) {
         assert!(!call.headers.contains_key("x-injected"), "{call:?}");
     }
     assert_eq!(calls.len(), count);
-}
-
-/// A connection that changed after the plan was made: the undo fails with the reason, and succeeds once the connection
-/// is restored.
-pub(crate) async fn connections_that_changed_after_the_plan() {
-    let harness = Harness::connected(BEARER).await;
-    let other = TestReceiver::start().await;
-    harness.ready("a", "branch").await;
-    harness.request(Method::DELETE, "/v1/connections/api", None).await.is(204);
-    harness.delete("a").await;
-    harness.failed_because("a", "postStop", "undo", "the connection api does not exist").await;
-    let (origin, long) = (harness.receiver.url().to_owned(), json!({"TOKEN": GIVEN}));
-    for (origin, plugins, secrets, why) in [
-        (other.url(), "branch", &long, "leads to"),
-        (&origin, "other", &long, "does not permit branch"),
-        (&origin, "branch", &json!({}), "no secret TOKEN"),
-        (&origin, "branch", &json!({"TOKEN": "short"}), "has 5 bytes"),
-        (&origin, "branch", &json!({"TOKEN": format!("{GIVEN}\r\nx-injected: 1")}), "a line break"),
-        (&origin, "branch", &json!([]), "cannot be read"),
-    ] {
-        harness.secrets(secrets);
-        harness.connection(origin, BEARER, plugins).await;
-        // A target that is not stuck yet cannot be retried.
-        harness.phase("a", TargetPhase::Stuck).await;
-        harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is(202);
-        harness.failed_because("a", "postStop", "undo", why).await;
-        let why = harness.get("/v1/targets/sandbox/a/why").await.body;
-        assert!(!contains_canary(why.as_bytes()), "{why}");
-    }
-    assert_eq!((other.all().len(), harness.receiver.all().len()), (0, 1), "a request was sent");
-    harness.phase("a", TargetPhase::Stuck).await;
-    harness.secrets(&long);
-    harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is(202);
-    harness.phase("a", TargetPhase::Gone).await;
-    assert_eq!(harness.receiver.calls("DELETE /branches/br-1")[0].header("authorization"), format!("Bearer {GIVEN}"));
-}
-
-/// A wait goes on after its connection was deleted and created again. The units of an update have the connection.
-pub(crate) async fn a_wait_and_an_update_over_a_connection() {
-    let harness = Harness::connected(BEARER).await;
-    let wait = "    until: {path: \"/branches/${response.body.id}\", ready: \"${poll.body.ready}\", every: 1s, maxEvery: 1s}\n    outputs: {id:";
-    let update = "update:\n  change:\n    webhook: {connection: api, method: PATCH, path: \"/branches/${units.make.outputs.id}\"}\noutputs: {id:";
-    let text = PLUGIN.replace("    outputs: {id:", wait).replace("\noutputs: {id:", &format!("\n{update}"));
-    harness.publish("branch@1.0.0", &text).await;
-    harness.receiver.always("GET /branches/br-1", json!({"ready": false}));
-    harness.create("a", "branch@1.0.0").await;
-    harness.receiver.call("GET /branches/br-1", 1).await;
-    harness.request(Method::DELETE, "/v1/connections/api", None).await.is(204);
-    let why = "got no answer: the connection api does not exist";
-    until(why, async || harness.why("a").await.summary.contains(why).then_some(())).await;
-    harness.connection(harness.receiver.url(), BEARER, "branch").await;
-    harness.receiver.always("GET /branches/br-1", json!({"ready": true}));
-    harness.phase("a", TargetPhase::Ready).await;
-    let data = sandbox("a", "a-uid", "branch@1.0.0, params: {v: b}");
-    harness.lifecycle(LifecycleType::Updated, &LifecycleData { generation: 2, ..data }).await.is(202);
-    let call = harness.receiver.call("PATCH /branches/br-1", 1).await;
-    assert_eq!(call.header("authorization"), format!("Bearer {GIVEN}"));
-    harness.tear_down("a").await;
-    assert_eq!((harness.receiver.count("POST /branches/a"), harness.receiver.count("DELETE /branches/br-1")), (1, 1));
-}
-
-/// A unit whose connection cannot be used was never sent, so its undo has nothing to do.
-pub(crate) async fn a_setup_without_its_secret_leaves_nothing() {
-    let harness = Harness::connected(BEARER).await;
-    harness.secrets(&json!({"OTHER": GIVEN}));
-    harness.create("a", "branch").await;
-    harness.failed_because("a", "preStart", "make", "no secret TOKEN").await;
-    let list: Value = harness.get("/v1/connections").await.is(200).json();
-    assert_eq!(list["connections"][0]["hasSecret"], false, "{list}");
-    harness.tear_down("a").await;
-    assert!(harness.receiver.all().is_empty());
 }
 
 /// A request may have been sent by a function that ended, before its connection was deleted. The unit is then not one that

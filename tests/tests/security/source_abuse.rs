@@ -199,34 +199,3 @@ pub(crate) async fn targets_of_others() {
     }
     request_table::play(&harness, TABLE, "targets_of_others", &[]).await;
 }
-
-/// The ID of a delivery that was received before hides no other event, and an event cannot take the ID of another source.
-pub(crate) async fn reused_delivery_ids() {
-    let harness = Harness::with_schemes().await;
-    let github = SourceScheme::github();
-    let named = |id: &str, body: &[u8]| SourceRequest::signed("github", &github, id, body);
-    // The ID is not signed by GitHub. A captured body with another ID is a repetition. The ID of an event of another target
-    // or source does not hide an event.
-    for (request, expected) in [
-        (named("1", &event("apply", 1)), SourceResult::Starting),
-        (named("2", &event("apply", 1)), SourceResult::Repeated),
-        (named("1", &event("apply", 2)), SourceResult::Starting),
-        (SourceRequest::bearer(event("apply", 1)), SourceResult::Starting),
-    ] {
-        assert_eq!(harness.result(&request).await.result, expected, "{request:?}");
-        harness.phase("github-1", TargetPhase::Ready).await;
-    }
-    for id in ["a b", "", &"x".repeat(129)] {
-        let mut request = named("2", &event("delete", 1));
-        for (header, value) in &mut request.headers {
-            if header == "x-github-delivery" {
-                id.clone_into(value);
-            }
-        }
-        harness.sent(&request).await.is_problem(401, "invalid-signature");
-    }
-    // Another body with the ID of an earlier event is another event.
-    assert_eq!(harness.result(&named("1", &event("delete", 1))).await.result, SourceResult::Stopping);
-    harness.phase("github-1", TargetPhase::Gone).await;
-    assert_eq!(harness.result(&named("4", &event("apply", 1))).await.result, SourceResult::Repeated);
-}
