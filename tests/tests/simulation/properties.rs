@@ -278,17 +278,6 @@ fn a_webhook_is_posted_again_before_its_deadline_after_a_crash() {
     assert!(repeated > 0, "no sender of the webhook crashed");
 }
 
-/// The script takes almost its whole timeout of five minutes.
-#[test]
-fn a_queued_script_has_its_whole_timeout_when_it_starts() {
-    let units = vec![SetupUnit::plain(UnitAction::Pod, 250_000, &[])];
-    let clusters = ClusterOptions { free_from: 3_600_000, ..ClusterOptions::default() };
-    let run = Run::new(Scenario::of(units), SimOptions { clusters, ..SimOptions::default() });
-    assert_eq!(run.end.violations, Vec::<String>::new(), "{}", run.trace());
-    assert_eq!((run.end.setup, run.end.phase), (Some(TargetPhase::Ready), Some(TargetPhase::Gone)));
-    run.check_attempts().expect("no attempt timed out");
-}
-
 /// Of 1,000 scripts 20 run when the sandbox is deleted. No script of the run gets the slot of a killed one.
 #[test]
 fn after_a_deletion_no_queued_script_starts() {

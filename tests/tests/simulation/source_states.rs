@@ -10,8 +10,8 @@ use ebb_flow::source::record::TargetEvent;
 use ebb_protocol::api::SourceResult;
 use ebb_store::{DesiredKey, DesiredTarget};
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimOptions, SimTable, Simulation, TableAccess, TargetScenario,
-    UnitAction, WriteFate,
+    FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimTable, Simulation, TableAccess, TargetScenario, UnitAction,
+    WriteFate,
 };
 
 use crate::schedules::{in_every_order, operations};
@@ -284,71 +284,6 @@ fn an_update_that_is_refused_later_is_listed_and_can_be_sent_again() {
         assert_eq!(listed, [("2", true)]);
         assert_eq!(send(&simulation, applied("2", uid)), SourceResult::Updating);
     }
-}
-
-/// A source has no part in an instance of the platform, although it named the instance first.
-#[test]
-fn an_instance_of_the_platform_belongs_to_no_source() {
-    for first in [deleted("1", Some("uid-1")), deleted("1", None)] {
-        let simulation = simulation();
-        assert_eq!(send(&simulation, first), SourceResult::Ignored);
-        assert!(simulation.create().is_none());
-        simulation.run_until_idle();
-        for event in [deleted("2", Some("uid-1")), deleted("3", None), applied("4", None)] {
-            assert_eq!(send(&simulation, event), SourceResult::Rejected);
-        }
-        simulation.run_until_idle();
-        assert_eq!(simulation.target().unwrap().phase, TargetPhase::Ready);
-    }
-}
-
-/// Both instances belong to the platform. The first one stops.
-#[test]
-fn an_instance_of_the_platform_that_waits_belongs_to_no_source() {
-    let target = Scenario::of(vec![SetupUnit::plain(UnitAction::Later, 5_000, &[])]).target();
-    let mut simulation = Simulation::of(&target, SimOptions::default());
-    let second = simulation.add(&target, "s", "uid-2", None);
-    simulation.start_sweeps();
-    assert!(simulation.create().is_none());
-    simulation.run_until_idle();
-    simulation.delete();
-    let platform = simulation.platform.clone();
-    assert_eq!(simulation.runtime.run(async move { platform.create(&second).await.is_none() }), Some(true));
-    for event in [deleted("1", Some("uid-2")), deleted("2", None), applied("3", None)] {
-        assert_eq!(send(&simulation, event), SourceResult::Rejected, "{}", simulation.trace());
-    }
-    simulation.run_until_idle();
-    let target = simulation.target().unwrap();
-    assert_eq!((target.uid.as_str(), target.phase, target.generation), ("uid-2", TargetPhase::Ready, 1));
-}
-
-#[test]
-fn a_deletion_of_a_source_ends_no_instance_of_the_platform_that_waits() {
-    let simulation = simulation();
-    assert_eq!(send(&simulation, applied("1", None)), SourceResult::Starting);
-    simulation.run_until_idle();
-    assert!(simulation.create().is_none());
-    assert_eq!(send(&simulation, deleted("2", None)), SourceResult::Stopping);
-    simulation.run_until_idle();
-    let target = simulation.target().unwrap();
-    assert_eq!((target.uid.as_str(), target.phase), ("uid-1", TargetPhase::Ready), "{}", simulation.trace());
-}
-
-#[test]
-fn an_instance_that_waits_begins_with_its_newest_document() {
-    let target = Scenario::of(vec![SetupUnit::plain(UnitAction::Later, 5_000, &[])]).target();
-    let simulation = Simulation::scheduled(&target, FaultInjector::none());
-    send(&simulation, applied("1", None));
-    simulation.run_until_idle();
-    assert_eq!(send(&simulation, deleted("2", None)), SourceResult::Stopping);
-    for delivery in ["3", "4"] {
-        assert_eq!(send(&simulation, applied(delivery, None)), SourceResult::Waiting);
-    }
-    simulation.run_until_idle();
-    let target = simulation.target().unwrap();
-    let plan = simulation.table.state().plans[&target.instance_key()].clone();
-    assert_eq!(target.phase, TargetPhase::Ready);
-    assert!(String::from_utf8(plan).unwrap().contains("\"delivery\":\"4\""), "{}", simulation.trace());
 }
 
 #[test]
