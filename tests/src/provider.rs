@@ -12,6 +12,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
 use clap::ValueEnum;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::receiver::{CallbackReply, CannedReply, ReceivedCall, TestReceiver};
@@ -22,7 +23,8 @@ const FOREIGN: &str = "ebb-of-another";
 const AWS_ACCOUNTS: [&str; 2] = ["111122223333", "444455556666"];
 
 /// An API with its paths, fields and states.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ProviderApi {
     Neon,
     Planetscale,

@@ -8,10 +8,12 @@ use clap::ValueEnum as _;
 use ebb_local::pods::secrets;
 use ebb_tests::provider::{Mishap, Provider, ProviderApi};
 use futures::future::join_all;
+use serde::Deserialize;
 use standardwebhooks::Webhook;
 
 use crate::harness::*;
 use crate::lifecycle::documented::store;
+use crate::request_table::table;
 use crate::security::secrets::{
     GIVEN, MADE, api_responses, assert_no_event_contains_it, contains, contains_canary, stored,
 };
@@ -22,73 +24,24 @@ const MAX_LINES: usize = 60;
 const VERSIONS: [&str; 3] = ["1.0.0", "1.0.1", "1.0.2"];
 
 /// A plugin and its documents in a folder of `tests/examples`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ProviderExample {
     api: ProviderApi,
     /// The folder, and the name of the connection.
-    folder: &'static str,
-    plugin: &'static str,
+    folder: String,
+    plugin: String,
     /// The origin of the provider in the documents.
-    origin: &'static str,
+    origin: String,
     /// The secret that the connection names.
-    secret: Option<&'static str>,
+    secret: Option<String>,
     /// The param of the sandbox that names the account.
-    account: &'static str,
+    account: String,
     /// The unit whose resource the plugin removes.
-    unit: &'static str,
+    unit: String,
     /// The output with the password.
-    output: &'static str,
+    output: String,
 }
-
-const NEON: ProviderExample = ProviderExample {
-    api: ProviderApi::Neon,
-    folder: "neon",
-    plugin: "neon-branch",
-    origin: "https://console.neon.tech",
-    secret: Some("NEON_TOKEN"),
-    account: "project: quiet-sea-1",
-    unit: "db/branch",
-    output: "db.outputs.dsn",
-};
-const PLANETSCALE: ProviderExample = ProviderExample {
-    api: ProviderApi::Planetscale,
-    folder: "planetscale",
-    plugin: "planetscale-branch",
-    origin: "https://api.planetscale.com",
-    secret: Some("PLANETSCALE_TOKEN"),
-    account: "database: orders",
-    unit: "db/branch",
-    output: "db.outputs.dsn",
-};
-const SUPABASE: ProviderExample = ProviderExample {
-    api: ProviderApi::Supabase,
-    folder: "supabase",
-    plugin: "supabase-branch",
-    origin: "https://api.supabase.com",
-    secret: Some("SUPABASE_TOKEN"),
-    account: "project: abcdefghijklmnopqrst",
-    unit: "db/branch",
-    output: "db.outputs.dsn",
-};
-const RDS: ProviderExample = ProviderExample {
-    api: ProviderApi::Rds,
-    folder: "rds",
-    plugin: "rds-instance",
-    origin: "https://$service.$REGION.amazonaws.com",
-    secret: None,
-    account: "region: eu-west-1",
-    unit: "db/instance",
-    output: "db.outputs.dsn",
-};
-const TENANTS: ProviderExample = ProviderExample {
-    api: ProviderApi::Tenants,
-    folder: "own-service",
-    plugin: "service-tenant",
-    origin: "https://tenants.example.org",
-    secret: None,
-    account: "region: eu-central",
-    unit: "tenant/tenant",
-    output: "tenant.outputs.token",
-};
 
 /// Replaces a text that must be there.
 fn replaced(text: &str, from: &str, to: &str) -> String {
@@ -107,7 +60,7 @@ async fn ended(harness: &Harness, name: &str, phases: [TargetPhase; 2]) -> Targe
 
 impl ProviderExample {
     fn file(&self, name: &str) -> String {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(self.folder);
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(&self.folder);
         fs::read_to_string(folder.join(name)).unwrap()
     }
 
@@ -176,10 +129,10 @@ impl ProviderExample {
             _ => text,
         };
         if self.api != ProviderApi::Rds {
-            return text.replace(self.origin, provider.url());
+            return text.replace(&self.origin, provider.url());
         }
         let script = self.file("rds.sh");
-        assert!(script.contains(self.origin), "the script has another server");
+        assert!(script.contains(&self.origin), "the script has another server");
         let script = json!(replaced(&script, "sleep 15", "sleep 0.1")).to_string();
         replaced(&text, "\"@{embed: rds.sh}\"", &script)
     }
@@ -192,7 +145,7 @@ impl ProviderExample {
             _ => format!("{}: {name}", self.account.split_once(": ").unwrap().0),
         };
         let text = replaced(&self.file("sandbox.yaml"), "name: shop-pr-7", &format!("name: {name}"));
-        let text = self.with_version(&replaced(&text, self.account, &account), self.version(mishap));
+        let text = self.with_version(&replaced(&text, &self.account, &account), self.version(mishap));
         let script = "#!/bin/sh -eu\ncase $VALUE in *\"$(printf 'canary-%s-made' 4711)\"*) ;; *) exit 1 ;; esac";
         let runners = json!({"shell": {"image": "busybox:1.37"}});
         let inputs = json!({"value": format!("${{resources.{}}}", self.output)});
@@ -204,7 +157,7 @@ impl ProviderExample {
     /// Writes the credential, and the other secrets that sandboxes name.
     fn give(&self, harness: &Harness, token: &str) {
         let state = harness.folder().join("state");
-        match self.secret {
+        match &self.secret {
             Some(name) => harness.write_secrets(&json!({ name: token }).to_string()),
             None => {
                 secrets::put(&state, "aws", "credential", format!("{token}:secret").as_bytes()).unwrap();
@@ -240,7 +193,7 @@ impl ProviderExample {
         } else {
             assert_eq!(phase, TargetPhase::Stuck, "{place}: {why:#}");
             assert_eq!(left.len(), 1, "{place}: {left:?} is left");
-            assert_eq!(harness.remaining(&name).await, [(self.unit.to_owned(), Certainty::Exists)], "{place}");
+            assert_eq!(harness.remaining(&name).await, [(self.unit.clone(), Certainty::Exists)], "{place}");
             provider.heal(&name);
             harness.post(&format!("/v1/targets/sandbox/{name}/retry"), json!({})).await.is(202);
             harness.phase(&name, TargetPhase::Gone).await;
@@ -282,7 +235,7 @@ impl ProviderExample {
     /// Runs a target through each mishap, all at the same time.
     async fn survives(&self) {
         let harness = Harness::new().await;
-        let secret = harness.stack().env().settings.unit_keys.for_plugin(self.plugin).reveal().remove(0);
+        let secret = harness.stack().env().settings.unit_keys.for_plugin(&self.plugin).reveal().remove(0);
         let (webhook, is_signed) = (Webhook::new(&secret).unwrap(), self.api == ProviderApi::Tenants);
         let verify = move |call: &ReceivedCall, body: &[u8]| match is_signed {
             true => webhook.verify(body, &call.headers).map_err(|error| error.to_string()),
@@ -292,8 +245,8 @@ impl ProviderExample {
         let provider = Provider::start(self.api, tokens.clone(), MADE, verify).await;
         self.give(&harness, &tokens[0]);
         if self.secret.is_some() {
-            let connection = replaced(&self.file("connection.yaml"), self.origin, provider.url());
-            store(&harness, "connections", self.folder, &connection).await;
+            let connection = replaced(&self.file("connection.yaml"), &self.origin, provider.url());
+            store(&harness, "connections", &self.folder, &connection).await;
         }
         for version in VERSIONS {
             let document = self.document(version, &provider);
@@ -319,22 +272,26 @@ impl ProviderExample {
     }
 }
 
+async fn survives(provider: &str) {
+    table::<ProviderExample>("lifecycle/providers.yaml", provider, &[]).survives().await;
+}
+
 pub(crate) async fn branches_of_neon() {
-    NEON.survives().await;
+    survives("neon").await;
 }
 
 pub(crate) async fn branches_of_planetscale() {
-    PLANETSCALE.survives().await;
+    survives("planetscale").await;
 }
 
 pub(crate) async fn branches_of_supabase() {
-    SUPABASE.survives().await;
+    survives("supabase").await;
 }
 
 pub(crate) async fn instances_of_rds() {
-    RDS.survives().await;
+    survives("rds").await;
 }
 
 pub(crate) async fn tenants_of_an_own_service() {
-    TENANTS.survives().await;
+    survives("tenants").await;
 }
