@@ -35,31 +35,11 @@ fn older_relay() -> PathBuf {
 
 /// Starts the plugin as a Service. It keeps its state in `made`.
 fn start_plugin(cluster: &TestCluster, namespace: &str, made: &Path) {
-    let path =
-        |name: &str, path: &Path, r#type: &str| json!({"name": name, "hostPath": {"path": path, "type": r#type}});
-    let plugin = Path::new(env!("CARGO_BIN_EXE_infrakit-plugin"));
-    let objects = json!({"apiVersion": "v1", "kind": "List", "items": [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
-        {
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": "files", "namespace": namespace, "labels": {"app": "files"}},
-            "spec": {
-                "containers": [{
-                    "name": "files", "image": DEBIAN, "command": ["/plugin"],
-                    "volumeMounts": [
-                        {"name": "plugin", "mountPath": "/plugin"}, {"name": "made", "mountPath": "/made"},
-                    ],
-                    "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1},
-                }],
-                "volumes": [path("plugin", plugin, "File"), path("made", made, "DirectoryOrCreate")],
-            },
-        },
-        {
-            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "files", "namespace": namespace},
-            "spec": {"selector": {"app": "files"}, "ports": [{"port": 8080}]},
-        },
-    ]});
-    cluster.run("kubectl", &["apply", "--filename=-"], &objects.to_string()).unwrap();
+    let (plugin, made) = (env!("CARGO_BIN_EXE_infrakit-plugin"), made.to_str().unwrap());
+    let objects =
+        include_str!("documents/infrakit-service.yaml").replace("NAMESPACE", namespace).replace("IMAGE", DEBIAN);
+    let objects = objects.replace("PLUGIN", plugin).replace("MADE", made);
+    cluster.run("kubectl", &["apply", "--filename=-"], &objects).unwrap();
     let wait = ["wait", "--for=condition=Ready", "pod/files", "--timeout=60s", "--namespace", namespace];
     cluster.run("kubectl", &wait, "").unwrap();
 }

@@ -51,27 +51,9 @@ impl SignadotCluster {
         let policy = json!({"namespaces": {UNITS: units}, "bindNamespaces": [shop]});
         let relay = InstalledRelay::new(cluster, UNITS, json!({"profile": "signadot", "policy": policy})).await;
         let canary = format!("canary-{:016x}", rand::random::<u64>());
-        let named = |name: &str| json!({"name": name, "namespace": UNITS});
-        let secret = |name: &str, data: Value| {
-            let metadata = named(name);
-            json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data})
-        };
-        let rbac = "rbac.authorization.k8s.io";
-        let items = json!([
-            secret("aws-auth", aws.settings()),
-            secret("mariadb", json!({"password": canary})),
-            secret("registry", json!({})),
-            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": named(DEPLOYER)},
-            {"apiVersion": format!("{rbac}/v1"), "kind": "Role", "metadata": named(DEPLOYER), "rules": [
-                {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
-                {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get"]},
-            ]},
-            {"apiVersion": format!("{rbac}/v1"), "kind": "RoleBinding", "metadata": named(DEPLOYER),
-                "roleRef": {"apiGroup": rbac, "kind": "Role", "name": DEPLOYER},
-                "subjects": [{"kind": "ServiceAccount", "name": DEPLOYER, "namespace": UNITS}]},
-        ]);
-        let objects = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
-        cluster.run("kubectl", &["create", "--filename=-"], &objects).unwrap();
+        let objects = include_str!("documents/signadot-objects.yaml").replace("DEPLOYER", DEPLOYER);
+        let objects = objects.replace("SETTINGS", &aws.settings().to_string()).replace("CANARY", &canary);
+        cluster.run("kubectl", &["create", "--filename=-", "--namespace", UNITS], &objects).unwrap();
         Self { relay, shop, aws, canary, _images: images }
     }
 
@@ -210,18 +192,13 @@ impl<'a> DocumentSet<'a> {
                 env.push(json!({"name": variable["env"], "valueFrom": {"secretKeyRef": reference}}));
             }
         }
-        let container = json!({
-            "name": "main", "image": BUSYBOX, "imagePullPolicy": "IfNotPresent", "command": ["env"], "env": env,
-        });
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "workload"},
-            "spec": {"restartPolicy": "Never", "containers": [container]},
-        });
+        let pod =
+            include_str!("documents/workload.yaml").replace("IMAGE", BUSYBOX).replace("ENV", &json!(env).to_string());
         let kubectl = |command: &str, input: &str| {
             let arguments: Vec<_> = ["--namespace", UNITS].into_iter().chain(command.split(' ')).collect();
             cluster.run("kubectl", &arguments, input).unwrap()
         };
-        kubectl("create --filename=-", &pod.to_string());
+        kubectl("create --filename=-", &pod);
         kubectl("wait --for=jsonpath={.status.phase}=Succeeded --timeout=100s pod/workload", "");
         let environment = kubectl("logs workload", "");
         kubectl("delete pod workload", "");
