@@ -102,13 +102,12 @@ fn lifecycle_trials() -> Vec<Trial> {
         platform: a_notification_ends_without_a_platform a_run_continues_after_a_restart
             the_history_has_the_acceptance_of_a_notification;
         subscriptions: a_pull_request_shows_the_phases_of_its_target a_connection_permits_its_subscriptions
-            subscriptions_are_limited
-            the_documented_subscriptions_report_the_targets_of_a_preset;
+            subscriptions_are_limited the_documented_subscriptions_report_the_targets_of_a_preset;
         retention: instances_are_removed_after_their_retention records_of_possible_resources_are_kept
             records_of_open_instances_are_kept an_unreadable_instance_is_postponed objects_without_a_record_are_removed
             without_a_retention_everything_is_kept an_announced_removal_waits_without_the_plan
             a_removed_run_takes_no_results a_new_instance_does_not_shorten_the_retention_of_the_former_one
-            a_damaged_expiry_does_not_block_other_instances the_plan_of_a_replaced_update_is_removed;
+            a_damaged_expiry_does_not_block_other_instances;
         removal_evidence: earlier_answers_decide_about_not_found a_thing_that_still_exists_stops_the_teardown
             missing_evidence_stops_the_teardown;
         events: events_run_one_after_the_other others_wait_since_they_were_accepted a_queue_of_events_has_a_limit
@@ -142,10 +141,8 @@ fn security_trials() -> Vec<Trial> {
             a_sign_in_leads_to_a_local_page a_configured_token_of_any_form_signs_in;
         console_pages: pages_have_their_headers responses_are_compressed an_open_page_without_news_costs_little
             an_ended_session_gets_no_news;
-        credentials: schemes_of_connections
-            connections_that_a_target_cannot_use values_stay_in_the_path
-            a_request_that_may_have_been_sent_is_undone
-            a_source_completes_its_events events_that_cannot_be_completed
+        credentials: schemes_of_connections connections_that_a_target_cannot_use values_stay_in_the_path
+            a_request_that_may_have_been_sent_is_undone a_source_completes_its_events events_that_cannot_be_completed
             a_redirect_or_an_internal_address_gets_no_credential;
         encrypted_values: only_recipients_get_encrypted_values evidence_contains_no_opened_values
             values_of_a_rotated_root_secret;

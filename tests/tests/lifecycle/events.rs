@@ -8,6 +8,7 @@ use ebb_tests::platform::SignedRequest;
 
 use crate::harness::*;
 use crate::lifecycle::retention::{RETENTION, remove_expired_after};
+use crate::request_table;
 
 /// A database that is paused and resumed. The sandbox drains at its end.
 const DATABASE: &str = include_str!("documents/paused-database.yaml");
@@ -54,54 +55,13 @@ fn with_database(harness: Harness) -> Harness {
     harness
 }
 
-/// Starts a sandbox `a` whose event `sleep` runs. Returns its last request.
-async fn asleep() -> (Harness, ReceivedCall) {
-    let harness = with_database(Harness::new().await);
-    harness.receiver.always("POST /pause", 202);
-    harness.run("a", "database", DATABASE, TargetPhase::Ready).await;
-    assert_eq!(harness.result_of("sleep", "1").await, "running");
-    let pause = harness.receiver.call("POST /pause", 1).await;
-    (harness, pause)
-}
-
+/// The runs of an event have keys of their own.
 pub(crate) async fn events_run_one_after_the_other() {
-    let (harness, pause) = asleep().await;
-    assert_eq!(harness.receiver.calls("POST /dump")[0].body, json!({"id": "db-1"}));
-    // A repetition, and an event without units.
-    assert_eq!(harness.result_of("sleep", "1").await, "unchanged");
-    assert_eq!(harness.result_of("doze", "2").await, "unchanged");
-    for (event, id) in [("wake", "3"), ("sleep", "4")] {
-        assert_eq!(harness.result_of(event, id).await, "waiting");
-        assert_eq!(harness.result_of(event, id).await, "unchanged");
-    }
-    let waits = "event wake waits for units of sleep; event sleep waits for units of sleep";
-    assert_eq!(harness.target("a").await.unwrap().info.waits_for.unwrap(), waits);
-    harness.callback(pause.token(), &done()).await.is(204);
-    // The second run of an event has keys of its own. Its failure changes nothing.
-    let second = harness.receiver.call("POST /pause", 2).await;
-    assert_ne!(second.header(IDEMPOTENCY_KEY), pause.header(IDEMPOTENCY_KEY));
-    let calls = ["/dump", "/pause", "/resume", "/dump", "/pause"].map(|path| format!("POST {path}"));
-    assert_eq!(harness.receiver.order()[1..], calls);
-    let failed = json!({"status": "failed", "reason": {"code": "failed", "message": "no quota"}});
-    harness.callback(second.token(), &failed).await.is(204);
-    harness.run_state("sleep", "4", "failed").await;
-    let why = harness.why("a").await;
-    assert!(why.summary.contains("sleep: unit r/pause failed") && why.summary.contains("no quota"), "{why:?}");
-    harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is_problem(409, "nothing-failed");
-    // A deletion ends the active event and drops the waiting one.
-    assert_eq!(harness.result_of("sleep", "5").await, "running");
-    let third = harness.receiver.call("POST /pause", 3).await;
-    assert_eq!(harness.result_of("wake", "6").await, "waiting");
-    harness.delete("a").await;
-    let late = harness.callback(third.token(), &done()).await;
-    assert!(matches!(late.status, 204 | 409), "{late:?}");
-    let target = harness.phase("a", TargetPhase::Gone).await;
-    let runs = target.runs.iter().filter(|run| ["sleep", "wake"].contains(&run.hook.as_str()));
-    let runs: Vec<_> = runs.map(|run| (run.hook.as_str(), json!(run.state))).collect();
-    let expected = [("sleep", "succeeded"), ("wake", "succeeded"), ("sleep", "failed"), ("sleep", "cancelled")];
-    assert_eq!(runs, expected.map(|(hook, state)| (hook, json!(state))));
-    assert_eq!(harness.receiver.count("POST /resume"), 1);
-    harness.notified("a", &["ready", "gone"]).await;
+    let harness = Harness::new().await;
+    request_table::play(&harness, "lifecycle/events.yaml", "events_run_one_after_the_other", &[]).await;
+    let pauses = harness.receiver.calls("POST /pause");
+    let keys: BTreeSet<&str> = pauses.iter().map(|call| call.header(IDEMPOTENCY_KEY)).collect();
+    assert_eq!(keys.len(), 3, "{pauses:?}");
 }
 
 /// An update, an event and the next instance wait since they were accepted. A repetition changes no time, nor does a newer
@@ -134,7 +94,11 @@ pub(crate) async fn others_wait_since_they_were_accepted() {
 
 /// At most 16 events wait. An update drops those that it leaves without units.
 pub(crate) async fn a_queue_of_events_has_a_limit() {
-    let (harness, pause) = asleep().await;
+    let harness = with_database(Harness::new().await);
+    harness.receiver.always("POST /pause", 202);
+    harness.run("a", "database", DATABASE, TargetPhase::Ready).await;
+    assert_eq!(harness.result_of("sleep", "1").await, "running");
+    let pause = harness.receiver.call("POST /pause", 1).await;
     for number in 2..18 {
         assert_eq!(harness.result_of("wake", &number.to_string()).await, "waiting");
     }

@@ -5,7 +5,7 @@ use ebb_flow::instance::retention::remove_expired;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::record::OutputStorage;
 use ebb_store::item_table::{AttributeChange, ItemKey, ItemWrite, UpdateImage, WriteAction, WriteExpression};
-use ebb_store::{NotificationState, PendingUpdate, ReceiverState, TargetHead, TargetTransition};
+use ebb_store::{NotificationState, ReceiverState, TargetHead, TargetTransition};
 use ebb_tests::fakes;
 
 use crate::harness::*;
@@ -311,29 +311,6 @@ pub(crate) async fn a_damaged_expiry_does_not_block_other_instances() {
     }
     assert_eq!(stored(&harness, "whole").await, 0);
     assert!(stored(&harness, "damaged").await > 0);
-}
-
-/// The plan of the update that waits is kept. That of the update that it has replaced is removed.
-pub(crate) async fn the_plan_of_a_replaced_update_is_removed() {
-    let harness = harness(Some(RETENTION)).await;
-    let hold = harness.receiver.hold("POST /make");
-    harness.create("a", "long").await;
-    harness.receiver.call("POST /make", 1).await;
-    for (generation, plugins) in [(2, "long}, s: {plugin: long"), (3, "long}, t: {plugin: long")] {
-        let data = LifecycleData { generation, ..sandbox("a", "a-uid", plugins) };
-        harness.lifecycle(LifecycleType::Updated, &data).await.is(202);
-    }
-    let store = harness.stack().store();
-    let target = store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
-    let waiting = target.pending_update.clone().unwrap();
-    let replaced = target.update_key(&PendingUpdate { generation: 2, ..waiting.clone() });
-    let is_stored = async |key: &str| store.get_plan(key).await.unwrap().is_some();
-    for is_kept in [true, false] {
-        assert_eq!(is_stored(&replaced).await, is_kept);
-        assert!(is_stored(&target.update_key(&waiting)).await);
-        remove_expired_after(&harness, RETENTION * 2).await;
-    }
-    drop(hold);
 }
 
 pub(crate) async fn without_a_retention_everything_is_kept() {

@@ -4,10 +4,10 @@ use std::fs;
 use std::sync::Mutex;
 
 use ebb_protocol::api::SourceResult;
-use ebb_protocol::id::TargetKey;
 
 use crate::harness::*;
 use crate::lifecycle::documented::{GITHUB_SECRET, block, document, pull_request, send_of_github, store};
+use crate::request_table;
 
 const TOKEN: &str = "github-token-of-the-test";
 
@@ -164,37 +164,9 @@ pub(crate) async fn the_documented_subscriptions_report_the_targets_of_a_preset(
 /// credential.
 pub(crate) async fn a_connection_permits_its_subscriptions() {
     let harness = Harness::simple().await;
-    harness.connect_github("other").await;
-    // The URL of Slack is a credential. Its server cannot be reached.
-    let (slack, plain) = (format!("https://127.0.0.1:9/{TOKEN}"), format!("http://127.0.0.1:9/{TOKEN}"));
-    harness.write_secrets(&json!({"GITHUB_TOKEN": TOKEN, "SLACK": slack, "PLAIN": plain}).to_string());
-    harness.subscribe("slack", "on: [ready]\nto: {slack: {secret: SLACK}}").await;
-    harness.subscribe("plain", "on: [ready]\nto: {slack: {secret: PLAIN}}").await;
-    let own = "to: {webhook: {connection: github, path: /hook, body: {text: \"${notification.phase}\"}}}";
-    harness.subscribe("own", &format!("on: [ready]\n{own}")).await;
-    harness.ready("a", "simple").await;
-    let denied = "does not permit the subscription own";
-    for (name, text) in [("own", denied), ("slack", "Slack gave no answer"), ("plain", "not be encrypted")] {
-        until(text, async || {
-            let target = harness.stack().store().read_target(TargetKey::new("sandbox", "a")).await.unwrap()?;
-            target.outbox.failed.get(name).filter(|state| state.reason.contains(text)).cloned()
-        })
-        .await;
-    }
-    assert_eq!(harness.receiver.count("POST /hook"), 0);
-    harness.connect_github("own").await;
-    let call = harness.receiver.call("POST /hook", 1).await;
-    assert_eq!(call.header("authorization"), format!("Bearer {TOKEN}"));
-    assert_eq!(call.body, json!({"text": "ready"}));
-    for path in ["/v1/subscriptions", "/v1/subscriptions/own", "/v1/targets/sandbox/a"] {
-        assert!(!harness.get(path).await.is(200).body.contains(TOKEN), "{path}");
-    }
+    let table = "lifecycle/subscriptions.yaml";
+    request_table::play(&harness, table, "a_connection_permits_its_subscriptions", &[("CREDENTIAL", TOKEN)]).await;
     assert!(!harness.stores(TOKEN));
-    // A body cannot read a secret.
-    for body in ["${secrets.GITHUB_TOKEN}", "${params.x}"] {
-        let to = format!("to: {{webhook: {{connection: github, path: /hook, body: {{text: \"{body}\"}}}}}}");
-        harness.put("Subscription", "own", &format!("on: [ready]\n{to}\n")).await.is(422);
-    }
 }
 
 /// A target stores the names of subscriptions, so their number is limited. A deleted one makes room.
