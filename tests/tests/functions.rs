@@ -141,8 +141,8 @@ fn security_trials() -> Vec<Trial> {
             a_sign_in_leads_to_a_local_page a_configured_token_of_any_form_signs_in;
         console_pages: pages_have_their_headers responses_are_compressed an_open_page_without_news_costs_little
             an_ended_session_gets_no_news;
-        credentials: schemes_of_connections connections_that_a_target_cannot_use values_stay_in_the_path
-            a_request_that_may_have_been_sent_is_undone a_source_completes_its_events events_that_cannot_be_completed
+        credentials: schemes_of_connections values_stay_in_the_path a_request_that_may_have_been_sent_is_undone
+            a_source_completes_its_events events_that_cannot_be_completed
             a_redirect_or_an_internal_address_gets_no_credential;
         encrypted_values: only_recipients_get_encrypted_values evidence_contains_no_opened_values
             values_of_a_rotated_root_secret;

@@ -13,11 +13,7 @@ use ebb_protocol::relay::{
 
 use crate::harness::*;
 
-const TWO: &str = r#"
-preStart:
-  first: {object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "a-${resource.key}"}}}}
-  second: {object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "b-${resource.key}"}}}}
-"#;
+const TWO: &str = include_str!("documents/two-objects.yaml");
 
 /// A unit with one attempt, and with two objects whose names are from the target and from an output.
 const SEVERAL: &str = include_str!("documents/several-objects.yaml");

@@ -119,13 +119,7 @@ pub(crate) async fn several_instances_with_the_tag_are_refused_and_listed() {
 }
 
 /// Two volumes. One of the units has no outputs, and that of the other one is not in the response.
-const UNLISTED: &str = r#"
-preStart:
-  one:
-    infrakit: {plugin: files/volume, maxProcessingTime: 1s, properties: {size: 4096}}
-    outputs: {id: {value: "${instance.Properties.nothing}"}}
-  two: {infrakit: {plugin: files/volume, maxProcessingTime: 1s, properties: {size: 4096}}}
-"#;
+const UNLISTED: &str = include_str!("documents/unlisted-volumes.yaml");
 
 /// The plugin does not list its instances. Their recorded IDs are destroyed.
 pub(crate) async fn an_instance_without_its_outputs_is_destroyed() {
@@ -141,13 +135,7 @@ pub(crate) async fn an_instance_without_its_outputs_is_destroyed() {
     assert_eq!(removals(&harness, "a").await, [reported(), reported()]);
 }
 
-const DISK: &str = r#"
-preStart:
-  disk:
-    infrakit: {plugin: files/volume, maxProcessingTime: 1s, properties: {size: 4096}}
-    outputs: {id: {value: "${instance.ID}"}}
-outputs: {id: "${units.disk.outputs.id}"}
-"#;
+const DISK: &str = include_str!("documents/disk.yaml");
 
 /// With its instances again, the plugin destroys in the background, and the removal waits for it.
 pub(crate) async fn a_plugin_without_its_instances_is_stuck() {

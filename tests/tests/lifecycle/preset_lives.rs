@@ -9,11 +9,7 @@ use futures::future::join_all;
 use crate::harness::*;
 use crate::lifecycle::documented::{block, document, page, store};
 
-const PLUGIN: &str = r#"
-params: {note: {type: string}}
-preStart: {make: {webhook: {url: "RECEIVER/make", body: {target: "${target.name}", note: "${params.note}"}}}}
-postStop: {drop: {undoes: make, webhook: {url: "RECEIVER/drop", body: {target: "${target.name}", note: "${params.note}"}}}}
-"#;
+const PLUGIN: &str = include_str!("documents/noted.yaml");
 const API_KEY: &str = "an-API-key";
 const PAGE: &str = "source-presets.md";
 

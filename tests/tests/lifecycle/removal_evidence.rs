@@ -9,15 +9,7 @@ use crate::request_table;
 const TABLE: &str = "lifecycle/removal_evidence.yaml";
 
 /// `drop` is tried twice more after 409 and after missing evidence.
-const PLUGIN: &str = r#"
-preStart:
-  make: {retry: {attempts: 1}, webhook: {url: "RECEIVER/make"}}
-postStop:
-  drop:
-    undoes: make
-    retry: {attempts: 3, backoff: 10ms, on: [409, 423, failed]}
-    webhook: {method: DELETE, url: "RECEIVER/thing?token=abc"}
-"#;
+const PLUGIN: &str = include_str!("documents/strange.yaml");
 
 /// Returns the only removal of a diagnosis.
 fn only(why: &TargetDiagnosis) -> ResourceRemoval {
@@ -33,7 +25,7 @@ fn found(removal: &ResourceRemoval) -> (RemovalGrade, Option<&str>) {
 /// Returns a plugin whose undo has this `verify`.
 fn verified(verify: &str) -> String {
     let verify = format!("verify:\n      retry: {{attempts: 3, backoff: 10ms}}\n      {verify}");
-    format!("runners: {{sh: {{image: \"busybox:1\"}}}}{PLUGIN}    {verify}\n")
+    format!("runners: {{sh: {{image: \"busybox:1\"}}}}\n{PLUGIN}    {verify}\n")
 }
 
 /// Returns the plugin with an undo whose condition is false.
@@ -94,7 +86,7 @@ pub(crate) async fn missing_evidence_stops_the_teardown() {
     ] {
         let harness = Harness::new().await;
         harness.receiver.always("DELETE /thing", answer);
-        harness.run("a", "strict", &format!("evidence: {required}{plugin}"), TargetPhase::Ready).await;
+        harness.run("a", "strict", &format!("evidence: {required}\n{plugin}"), TargetPhase::Ready).await;
         let names = [("EXPECTED", expected), ("REQUESTS", requests)];
         request_table::play(&harness, TABLE, "missing_evidence_stops_the_teardown", &names).await;
     }

@@ -86,12 +86,7 @@ async fn remaining_units(harness: &Harness) -> Vec<String> {
 }
 
 /// `make` has one attempt and times out. The receiver may process its request for 4 seconds.
-const SLOW: &str = r#"
-preStart:
-  make: {timeout: 1s, retry: {attempts: 1}, webhook: {url: "RECEIVER/make", maxProcessingTime: 4s}}
-postStop:
-  undo: {undoes: make, webhook: {method: DELETE, url: "RECEIVER/thing"}}
-"#;
+const SLOW: &str = include_str!("documents/slow-make.yaml");
 
 /// After a timeout of a gateway, the backend may still act. The undo is repeated when it cannot act any more. A
 /// response of the backend is final. Without `maxProcessingTime`, the time for which the backend may act is assumed, so

@@ -124,11 +124,7 @@ pub(crate) async fn refused_tokens() {
 /// A script may wait for a slot longer than its token is valid.
 pub(crate) async fn expired_tokens_of_relays() {
     let harness = Harness::new().await;
-    let rest = r##"
-runners: {sh: {image: "busybox:1"}}
-preStart:
-  make: {retry: {attempts: 1}, pod: {runner: sh, script: "#!/bin/sh\necho begun\nsleep 60\n"}}
-"##;
+    let rest = include_str!("documents/long-script.yaml");
     harness.begin("a", "long", rest).await;
     harness.logged("a", "make", "begun").await;
     let old = |attempt: u32| TokenClaims {

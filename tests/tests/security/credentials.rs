@@ -124,40 +124,6 @@ pub(crate) async fn a_redirect_or_an_internal_address_gets_no_credential() {
     assert!(other.all().is_empty() && harness.receiver.all().len() == sent, "{:?}", other.all());
 }
 
-/// A connection is for its listed plugins, and its header is not replaced.
-pub(crate) async fn connections_that_a_target_cannot_use() {
-    let harness = Harness::connected(BEARER).await;
-    let (origin, header) = (harness.receiver.url().to_owned(), "{header: {name: x-api-key, secret: TOKEN}}");
-    let overrides = "preStart: {make: {webhook: {connection: api, path: /a, headers: {X-Api-Key: mine}}}}\n";
-    harness.publish("thief@1.0.0", PLUGIN).await;
-    harness.publish("branch@2.0.0", overrides).await;
-    harness.connection(&origin, header, "branch").await;
-    let own = "preStart: {make: {webhook: {connection: api, path: /a}}}\n";
-    let own = ebb_tests::platform::sandbox("a", "a-uid", own);
-    let of = |plugin: &str| sandbox("a", "a-uid", plugin);
-    let refused = async |data: LifecycleData, code: &str| {
-        let response = harness.lifecycle(LifecycleType::Created, &data).await;
-        let problem = response.is_problem(422, "invalid-document");
-        assert!(problem.errors[0].code == code && problem.errors[0].line.is_some(), "{problem:?}");
-    };
-    for (data, code) in [(of("thief"), "denied-connection"), (own, "denied-connection"), (of("branch"), "header")] {
-        refused(data, code).await;
-    }
-    harness.request(Method::DELETE, "/v1/connections/api", None).await.is(204);
-    refused(of("branch@0.9.0"), "unknown-connection").await;
-    assert!(harness.receiver.all().is_empty());
-    // A document has the name of its path, and a password of an origin is not repeated.
-    let password = connection("https://ebb:canary-4711-given@api.example", BEARER, "branch");
-    for (name, rest, code) in
-        [("other", connection(&origin, BEARER, "branch"), "other-name"), ("api", password, "origin")]
-    {
-        let document = Some(json!({"document": named("Connection", "api", &rest)}));
-        let response = harness.request(Method::PUT, &format!("/v1/connections/{name}"), document).await;
-        assert_eq!(response.is_problem(422, "invalid-document").errors[0].code, code);
-        assert!(!contains_canary(response.body.as_bytes()), "{response:?}");
-    }
-}
-
 /// Values of users cannot leave the path of the plugin.
 pub(crate) async fn values_stay_in_the_path() {
     let harness = Harness::connected(BEARER).await;

@@ -71,13 +71,7 @@ pub(crate) async fn only_recipients_get_encrypted_values() {
 /// The evidence of a failed request shows what its server answered, without credentials and the values that it was sent.
 pub(crate) async fn evidence_contains_no_opened_values() {
     let harness = Harness::new().await;
-    let plugin = r#"
-params: {token: {type: string, sensitive: true}}
-preStart:
-  make:
-    retry: {attempts: 1}
-    webhook: {url: "RECEIVER/refuse?key=literal", headers: {X-Account: "${params.token}"}, body: {account: "${params.token}"}}
-"#;
+    let plugin = include_str!("documents/refused.yaml");
     harness.receiver.on("POST /refuse", |call, _| {
         let reason = format!("no account {} or {}", call.header("x-account"), call.body["account"]);
         let dsn = format!("postgres://u:{MADE}@db/x");

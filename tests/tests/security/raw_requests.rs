@@ -8,11 +8,7 @@ use ebb_tests::platform::SignedRequest;
 use crate::harness::*;
 
 /// `next` runs after `make`.
-const PAIR: &str = r#"
-preStart:
-  make: {webhook: {url: "RECEIVER/make"}}
-  next: {after: [make], webhook: {url: "RECEIVER/next"}}
-"#;
+const PAIR: &str = include_str!("documents/pair.yaml");
 
 /// Far below the 20 s timeout for responses of receivers.
 const IMMEDIATE: Duration = Duration::from_secs(10);

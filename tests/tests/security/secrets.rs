@@ -162,13 +162,7 @@ pub(crate) async fn clusters_open_outputs_of_signadot_plugins() {
 pub(crate) async fn secrets_of_a_late_success() {
     const UNDO: &str = "postStop: {undo: {undoes: make, webhook: {url: \"RECEIVER/undo\"}}}\n";
     let harness = Harness::new().await;
-    let text = r##"
-runners: {sh: {image: "busybox:1"}}
-preStart:
-  make:
-    pod: {runner: sh, script: "#!/bin/sh\nprintf made >/tmp/dsn\n"}
-    outputs: {dsn: {file: /tmp/dsn, sensitive: true}}
-"##;
+    let text = include_str!("documents/sensitive-file.yaml");
     for (name, undo, undone) in [("kept", "", 0), ("undone", UNDO, 2)] {
         harness.publish(&format!("{name}@1.0.0"), &format!("{text}{undo}")).await;
         let is_noted = async || {
