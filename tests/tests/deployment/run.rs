@@ -252,8 +252,8 @@ async fn publications(instance: &LifecycleRun, noise: &str) {
     let description = "x".repeat(110 << 10);
     instance.publish("whole@1.0.0", &format!("{whole}\n# {description}\n")).await;
     instance.publish("whole@2.0.0", &whole).await;
-    for (name, rest) in [("stuck", STUCK), ("bad", BAD), ("late-bad", LATE_BAD), ("again", AGAIN), ("script", SCRIPT)] {
-        instance.publish(&format!("{name}@1.0.0"), rest).await;
+    for plugin in PLUGINS.split("---\n") {
+        instance.operator().publish(&plugin.replace("OUTSIDE", instance.outside.url())).await;
     }
     for path in ["", "/whole", "/whole/versions/1.0.0"] {
         instance.get(&format!("/v1/plugins{path}")).await;
@@ -371,23 +371,6 @@ pub(crate) async fn all() -> DeployedFunctions {
 }
 
 const WHOLE: &str = include_str!("documents/whole.yaml");
-const CONNECTION: &str = r#"
-origin: OUTSIDE
-auth: {bearer: {secret: SENDER}}
-plugins: [whole]
-subscriptions: [phases, refused]
-"#;
+const CONNECTION: &str = include_str!("documents/connection.yaml");
 const SOURCE: &str = include_str!("documents/source.yaml");
-const STUCK: &str = r#"
-preStart: {make: {webhook: {url: "OUTSIDE/ok"}}}
-postStop: {undo: {undoes: make, retry: {attempts: 1}, webhook: {url: "OUTSIDE/bad"}}}
-"#;
-const BAD: &str = "preStart: {make: {retry: {attempts: 1}, webhook: {url: \"OUTSIDE/bad\"}}}\n";
-const LATE_BAD: &str = r#"
-preStart: {make: {retry: {attempts: 2, backoff: 10ms}, webhook: {url: "OUTSIDE/late-bad"}}}
-"#;
-const AGAIN: &str = r#"
-preStart:
-  make: {retry: {attempts: 1}, webhook: {url: "OUTSIDE/second"}, outputs: {id: {value: "${response.body.id}"}}}
-"#;
-const SCRIPT: &str = include_str!("documents/script.yaml");
+const PLUGINS: &str = include_str!("documents/plugins.yaml");

@@ -58,7 +58,7 @@ fn two_crashes_do_not_change_the_result() {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WriteSide {
+enum WriteSide {
     Before,
     /// The table has the write, and the writer has no response yet.
     After,
@@ -111,7 +111,7 @@ impl TableGate for DeletionAtWrite {
 }
 
 /// Deletes the target before or after a write. Returns the response, which comes later.
-pub(crate) fn delete_at(simulation: &Simulation, number: u64, side: WriteSide) -> DeletionResponse {
+fn delete_at(simulation: &Simulation, number: u64, side: WriteSide) -> DeletionResponse {
     let response = DeletionResponse::default();
     simulation.table.set_gate(Arc::new(DeletionAtWrite {
         runtime: simulation.runtime.clone(),

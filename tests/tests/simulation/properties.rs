@@ -1,4 +1,4 @@
-//! Property tests with random scenarios, faults and deletions.
+//! Property tests with random scenarios and faults.
 //!
 //! `EBB_SIM_CASES` sets the number of random cases of each property. A failing case is printed with its seed.
 
@@ -11,7 +11,6 @@ use ebb_tests::simulation::{
 };
 use proptest::prelude::*;
 
-use crate::crash_points::{WriteSide, delete_at};
 use crate::scenarios::{is_skipped, position, scenarios, setup_key, succeeds, undone, waits_for};
 
 const CASES: u32 = 64;
@@ -203,31 +202,6 @@ proptest! {
         run.check_end()?;
         run.check_setup()?;
         run.check_inputs()?;
-    }
-
-    #[test]
-    fn no_object_remains_after_crashes_losses_and_a_deletion(
-        scenario in scenarios(5, 12),
-        deletion in prop::option::of((1..60_u64, prop_oneof![Just(WriteSide::Before), Just(WriteSide::After)])),
-        deaths in prop::collection::btree_set(1..120_u64, 0..12),
-        lost in 0..=100_u64,
-        has_unreachable in prop::bool::ANY,
-        latency_ms in 0..40_u64,
-        max_in_flight_ms in prop_oneof![Just(500_u64), Just(30_000)],
-    ) {
-        let rates =
-            [(FaultKind::MessageLost, lost), (FaultKind::MessageDuplicated, 30), (FaultKind::CallbackDuplicated, 30)];
-        let faults = FaultInjector::often(scenario.seed, &rates).and_at(FaultKind::DeathAfterWrite, deaths);
-        let options = SimOptions { faults, latency_ms, max_in_flight_ms, ..SimOptions::default() };
-        let simulation = simulation(&scenario, has_unreachable, options);
-        if let Some((number, side)) = deletion {
-            delete_at(&simulation, number, side);
-        }
-        let run = Run::of(simulation, scenario);
-        let was_never_created = run.end.phase.is_none() && run.attempts().is_empty();
-        if !was_never_created {
-            run.check_end()?;
-        }
     }
 }
 
