@@ -82,16 +82,7 @@ async fn a_single_unit() {
     let workdir = workdir_setup::in_cluster(cluster, UNITS).await;
     let left = || [unit_objects(cluster, UNITS).unwrap(), open_records(cluster, RECORDS).unwrap()].concat();
     let before = left();
-    let plugin = format!(
-        r##"runners: {{shell: {{image: "{BUSYBOX}"}}}}
-params: {{name: {{type: string}}}}
-preStart:
-  greet:
-    pod: {{script: "#!/bin/sh\necho greets\nprintf 'hello %s' \"$NAME\" >/tmp/greeting\nexit ${{CODE:-0}}"}}
-    inputs: {{name: "${{params.name}}", code: ""}}
-    outputs: {{greeting: {{file: /tmp/greeting}}}}
-"##
-    );
+    let plugin = include_str!("documents/hello.yaml").replace("IMAGE", BUSYBOX);
     let plugin = workdir.write("hello.yaml", &crate::platform::named("Plugin", "hello@1.0.0", &plugin));
     let greet = ["unit", "run", &plugin, "greet", "--input", "name=you"];
     let result = workdir.ebb_there(&greet).await.done();

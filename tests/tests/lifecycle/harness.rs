@@ -474,12 +474,7 @@ pub(crate) fn outputs(target: &TargetDetail) -> Value {
 }
 
 /// A unit with one attempt, and its undo.
-pub(crate) const SIMPLE: &str = r#"
-preStart:
-  make: {retry: {attempts: 1}, webhook: {url: "RECEIVER/make", body: {uid: "${target.uid}"}}}
-postStop:
-  drop: {undoes: make, webhook: {url: "RECEIVER/drop", body: {uid: "${target.uid}"}}}
-"#;
+pub(crate) const SIMPLE: &str = include_str!("documents/simple.yaml");
 
 /// `make` has an output `id`. `undo` sends it.
 pub(crate) const MAKE: &str = include_str!("documents/make.yaml");

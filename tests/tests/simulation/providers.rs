@@ -230,15 +230,7 @@ fn the_token_of_another_project_is_no_evidence() {
 
 /// Returns a target with an instance of a plugin of InfraKit.
 fn instance() -> TargetScenario {
-    regressions::target(
-        r#"
-preStart:
-  net:
-    timeout: 10m
-    infrakit: {plugin: files, maxProcessingTime: 4m, properties: {}}
-    outputs: {id: {value: "${instance.ID}"}}
-"#,
-    )
+    regressions::target(include_str!("documents/instance.yaml"))
 }
 
 /// The target is deleted while the plugin does not list its instance yet.

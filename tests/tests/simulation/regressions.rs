@@ -62,13 +62,7 @@ fn with_event(units: &str) -> TargetScenario {
 
 /// Returns a target whose event has two units, which read each other.
 pub(crate) fn with_events() -> TargetScenario {
-    with_event(
-        r#"    nap:
-      webhook: {url: "https://outside.test/later/nap", body: {of: "${units.u0.outputs.id}"}}
-      outputs: {id: {value: "${response.body.id}"}}
-    rest: {webhook: {url: "https://outside.test/once/rest", body: {of: "${units.nap.outputs.id}"}}}
-"#,
-    )
+    with_event(include_str!("documents/two-units-of-an-event.yaml"))
 }
 
 /// The duration of the first unit of a hook.

@@ -18,20 +18,7 @@ const NAME: &str = "polling";
 const SECOND: u64 = 1000;
 
 /// A unit that waits. Its provider reports another percentage with each answer.
-const PLUGIN: &str = r#"
-apiVersion: ebb.dev/v1
-kind: Plugin
-name: measured@1.0.0
-preStart:
-  make:
-    timeout: 24h
-    webhook: {url: "https://provider.test/branches"}
-    until: {url: "https://provider.test/branches/${response.body.id}", ready: "${poll.body.ready}"}
-    outputs: {id: {value: "${response.body.id}"}, host: {value: "${poll.body.host}"}}
-postStop:
-  undo: {undoes: make, webhook: {method: DELETE, url: "https://provider.test/branches/${units.make.outputs.id}"}}
-outputs: {host: "${units.make.outputs.host}"}
-"#;
+const PLUGIN: &str = include_str!("polling.yaml");
 
 /// The duration of the wait.
 #[derive(clap::Args)]
