@@ -4,6 +4,9 @@ use ebb_protocol::api::TargetDiagnosis;
 use ebb_protocol::time::{parse_rfc3339, rfc3339};
 
 use crate::harness::*;
+use crate::request_table;
+
+const TABLE: &str = "lifecycle/teardown.yaml";
 
 /// Returns the plugin `simple` with options of its undo.
 fn with_undo(options: &str) -> String {
@@ -14,49 +17,19 @@ fn with_undo(options: &str) -> String {
 
 pub(crate) async fn a_stuck_teardown_is_retried() {
     let harness = Harness::new().await;
-    let last = "  last: {after: [drop], webhook: {url: \"RECEIVER/last\"}}\n";
-    let rest = with_undo("retry: {attempts: 2, backoff: 10ms}") + last;
-    harness.receiver.always("POST /drop", 500);
-    harness.run("a", "stuck", &rest, TargetPhase::Ready).await;
-    harness.stuck("a").await;
-    assert_eq!(harness.receiver.count("POST /drop"), 2);
-    assert_eq!(remaining_units(&harness).await, ["r/make"]);
-    assert_eq!(harness.why("a").await.cause.unwrap().unit, "r/drop");
-    // A repeated deletion does not change the phase.
-    harness.delete("a").await;
-    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetPhase::Stuck);
-    let retry = "/v1/targets/sandbox/a/retry";
-    let retried: Value = harness.request(Method::POST, retry, None).await.is(202).json();
-    assert_eq!(retried["units"], json!(["r/drop"]));
+    request_table::play(&harness, TABLE, "a_stuck_teardown_is_retried", &[]).await;
     // No request is in flight, so the retry starts at once.
     let retried = Instant::now();
     harness.receiver.call("POST /drop", 3).await;
     let sending = harness.stack().env().settings.response_window().0;
     assert!(retried.elapsed() < Duration::from_millis(sending), "{:?}", retried.elapsed());
-    harness.receiver.call("POST /drop", 4).await;
-    harness.phase("a", TargetPhase::Stuck).await;
-    // Attempts are counted from the retry.
-    let why = harness.why("a").await;
-    let cause = why.cause.unwrap();
-    assert_eq!((cause.attempt_in_series, cause.attempt > 2), (2, true));
-    assert!(why.summary.contains("failed at attempt 2 after a retry: "), "{}", why.summary);
-    harness.receiver.always("POST /drop", 204);
-    harness.request(Method::POST, retry, None).await.is(202);
-    harness.phase("a", TargetPhase::Gone).await;
-    assert_eq!((harness.receiver.count("POST /drop"), harness.receiver.count("POST /last")), (5, 1));
-    harness.notified("a", &["ready", "stuck", "stuck", "gone"]).await;
-    harness.request(Method::POST, retry, None).await.is_problem(409, "nothing-failed");
-    let summary = harness.why("a").await.summary;
-    assert!(summary.ends_with("nothing remains"), "{summary}");
+    request_table::play(&harness, TABLE, "a_retried_teardown_is_stuck_again", &[]).await;
     // A receiver that crashed before its response needs the key to find the created resource. One that caches responses by
     // key must not treat the undo as a repetition of the creation.
     let (make, undo) = (harness.receiver.call("POST /make", 1).await, harness.receiver.call("POST /drop", 1).await);
     let (key, undoes) = ("idempotency-key", "ebb-undoes-idempotency-key");
     assert!(!make.header(key).is_empty() && undo.header(key) != make.header(key));
     assert_eq!((undo.header(undoes), make.header(undoes)), (make.header(key), ""));
-    harness.delete("never").await;
-    let summary = harness.why("never").await.summary;
-    assert!(summary.ends_with("it was deleted before it was created"), "{summary}");
 }
 
 /// The reader of a teardown that waits learns when it can be overridden.
@@ -79,10 +52,6 @@ pub(crate) async fn a_teardown_says_when_it_is_stuck() {
     let refused = harness.post("/v1/targets/sandbox/a/force-delete", json!({"reason": "x"})).await;
     let refused = refused.is_problem(409, "not-stuck");
     assert!(refused.detail.contains("`ebb why` says when it is stuck"), "{refused:?}");
-}
-
-async fn remaining_units(harness: &Harness) -> Vec<String> {
-    harness.remaining("a").await.into_iter().map(|(unit, _)| unit).collect()
 }
 
 /// `make` has one attempt and times out. The receiver may process its request for 4 seconds.
