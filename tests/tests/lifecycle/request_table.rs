@@ -62,7 +62,7 @@ struct RequestTable {
 struct TableRow {
     /// The file of the secrets that sources, connections and subscriptions name. A text is its content as it is.
     secrets: Option<Value>,
-    /// A status, the body of a status 200, or a list of both, by the line of a request.
+    /// A status, the body of a status 200, or a list of both and of headers, by the line of a request.
     #[serde(default)]
     reply: BTreeMap<String, Value>,
     /// Answers to one request after the other. The last one is repeated.
@@ -269,13 +269,18 @@ async fn publish(harness: &Harness, name: &str, mut plugin: Value) {
     harness.post("/v1/plugins", completed(json!({"document": plugin}))).await.is(201);
 }
 
-/// Returns a reply of the receiver: a status, the body of a status 200, or a list of both.
+/// Returns a reply of the receiver: a status, the body of a status 200, or a list of both and of headers.
 fn canned(reply: &Value) -> CannedReply {
     if let Some(status) = reply.as_u64() {
         return CannedReply::status(u16::try_from(status).unwrap());
     }
     match reply.as_array().map(Vec::as_slice) {
         Some([status, body]) => canned(status).with(body.clone()),
+        Some([status, body, headers]) => {
+            headers.as_object().unwrap().iter().fold(canned(status).with(body.clone()), |reply, (name, value)| {
+                reply.header(name.clone().leak(), value.as_str().unwrap())
+            })
+        }
         _ => CannedReply::ok(reply.clone()),
     }
 }

@@ -15,6 +15,7 @@ use ebb_protocol::api::SourceDetail;
 
 use super::secrets::{GIVEN, assert_has_none, contains, contains_canary, stored};
 use crate::harness::*;
+use crate::request_table;
 
 const PLUGIN: &str = include_str!("documents/branch.yaml");
 
@@ -243,35 +244,7 @@ pub(crate) async fn a_source_completes_its_events() {
 /// An event that cannot be completed is not accepted, and its values stay in the path.
 pub(crate) async fn events_that_cannot_be_completed() {
     let harness = Harness::with_builds().await;
-    let other = TestReceiver::start().await;
-    let refused = async |why: &str| {
-        let response = harness.build(SENDER, &json!(7)).await;
-        let problem = response.is_problem(503, "incomplete-event");
-        assert!(problem.detail.contains(why) && !contains_canary(response.body.as_bytes()), "{problem:?}");
-    };
-    let redirect = CannedReply::status(307).header("location", &format!("{}/stolen", other.url()));
-    for (reply, why) in [(redirect, "answered 307"), (500.into(), "answered 500"), (401.into(), "answered 401")] {
-        harness.receiver.always("GET /builds/7", reply);
-        refused(why).await;
-    }
-    harness.receiver.forget();
-    harness.permit_source(harness.receiver.url(), "others").await;
-    refused("does not permit the source builds").await;
-    harness.permit_source("https://169.254.169.254", "builds").await;
-    refused("is not allowed").await;
-    harness.permit_source(harness.receiver.url(), "builds").await;
-    harness.secrets(&json!({"SENDER": SENDER}));
-    refused("no secret TOKEN").await;
-    harness.request(Method::DELETE, "/v1/connections/api", None).await.is(204);
-    refused("does not exist").await;
-    assert!(harness.receiver.all().is_empty() && other.all().is_empty());
-    harness.secrets(&json!({"TOKEN": GIVEN, "SENDER": SENDER}));
-    harness.permit_source(harness.receiver.url(), "builds").await;
-    for id in ["..", "."] {
-        let reply = harness.build(SENDER, &json!(id)).await;
-        assert_eq!(reply.is(200).json::<Value>()["result"], "rejected", "{reply:?}");
-    }
-    assert!(harness.receiver.all().is_empty());
+    request_table::play(&harness, "security/credentials.yaml", "events_that_cannot_be_completed", &[]).await;
     let source = harness.get("/v1/sources/builds").await;
     assert_eq!(source.json::<SourceDetail>().rejected.len(), 9, "{source:?}");
     assert!(!contains_canary(source.body.as_bytes()), "{source:?}");
