@@ -1,9 +1,9 @@
 //! Units that wait for a state of a provider.
 
 use ebb_protocol::record::OutputStorage;
-use ebb_protocol::removal::RemovalGrade;
 
 use crate::harness::*;
+use crate::request_table;
 use crate::security::secrets;
 
 /// `make` waits for the state `ready`. `undo` waits until the thing does not exist any more.
@@ -24,41 +24,11 @@ fn plain(outputs: &Value) -> Value {
 }
 
 pub(crate) async fn a_unit_is_done_when_the_provider_is_ready() {
-    let harness = Harness::new().await;
-    harness.receiver.always("POST /things", creating());
-    // An answer that says nothing about the state is asked for again.
-    let answers = [404.into(), 503.into(), state("creating", None), state("ready", Some("h-1"))];
-    harness.receiver.replies("GET /things/t-1", &answers);
-    harness.begin("a", "async", ASYNC).await;
-    harness.receiver.call("GET /things/t-1", 1).await;
-    let waiting = until("the answer in the diagnosis", async || {
-        let summary = harness.why("a").await.summary;
-        summary.contains("GET ").then_some(summary)
-    })
-    .await;
-    // The part of the response can be a credential, such as that of a URL that was signed.
-    assert!(waiting.contains("/things/*** was answered 404"), "{waiting}");
-    assert!(waiting.contains(", since 20"), "{waiting}");
-    let target = harness.phase("a", TargetPhase::Ready).await;
-    assert_eq!(plain(&outputs(&target)), json!({"id": "t-1", "host": "h-1", "about": "r/a/3/t-1"}));
-    assert_eq!((harness.receiver.count("POST /things"), harness.receiver.count("GET /things/t-1")), (1, 4));
-    // The unit asks, so the receiver gets no callback token.
-    assert_eq!(harness.receiver.call("POST /things", 1).await.token(), "");
-
-    // A provider that keeps deleted things for some time: its state ends the wait, too. An answer can delay the next question.
-    harness.receiver.always("DELETE /things/t-1", 202);
-    harness.receiver.forget();
-    let later = CannedReply::ok(json!({"state": "deleting"})).header("retry-after", "3");
-    harness.receiver.replies("GET /things/t-1", &[later, state("deleted", None)]);
-    harness.delete("a").await;
-    let first = harness.receiver.call("GET /things/t-1", 1).await;
-    let second = harness.receiver.call("GET /things/t-1", 2).await;
-    assert!(second.at.duration_since(first.at) > Duration::from_secs(2));
-    harness.phase("a", TargetPhase::Gone).await;
-    assert_eq!(harness.receiver.count("DELETE /things/t-1"), 1);
-    let records = harness.state("a", Hook::PostStop).await.records;
-    let removal = records.into_iter().find_map(|(.., record)| record.result?.removal).unwrap();
-    assert_eq!(removal.grade, RemovalGrade::Confirmed);
+    let (harness, table) = (Harness::new().await, "lifecycle/state_waits.yaml");
+    request_table::play(&harness, table, "a_unit_is_done_when_the_provider_is_ready", &[]).await;
+    // An answer can delay the next question.
+    let asked = harness.receiver.calls("GET /things/t-1");
+    assert!(asked[1].at.duration_since(asked[0].at) > Duration::from_secs(2));
 }
 
 /// APIs need a header such as their version in each request. Another server does not get it.
