@@ -5,6 +5,7 @@ use std::fs;
 
 use super::secrets::{CALLED, GIVEN, MADE, assert_not_leaked, contains_canary, files};
 use crate::harness::*;
+use crate::request_table;
 
 const PLUGIN: &str = include_str!("documents/encrypted.yaml");
 
@@ -33,29 +34,9 @@ pub(crate) async fn only_recipients_get_encrypted_values() {
     let name = "seals-a-canary";
     ready(&harness, name).await;
     assert_eq!(harness.receiver.calls("POST /make")[0].body["token"], GIVEN);
-    let call = harness.receiver.call("POST /call", 1).await;
-    assert_eq!((call.header("x-key"), &call.body), (CALLED, &json!({ "dsn": MADE })));
     assert_eq!(harness.log(name, Hook::PreStart, "use", "").await.body, "used\ndsn=***\n***");
-    let target = harness.target(name).await.unwrap();
-    let masked = json!({"sensitive": true});
-    assert_eq!(outputs(&target), json!({"dsn": masked, "echo": {"value": "got ***"}}));
-    assert_eq!(json!(target.env), json!({ "DSN": masked }));
-    assert_eq!(json!(target.resources["r"].params), json!({ "token": masked }));
-    let data = harness.notified(name, &["ready"]).await;
-    assert!(data[0].to_string().contains(&masked.to_string()), "{data:?}");
-    for (number, scopes) in
-        [&["read", "targets:write", "plugins:write", "sources:write"][..], &["targets:reveal"]].iter().enumerate()
-    {
-        let token = harness.token(&format!("t{number}"), scopes).await;
-        let problem = reveal(&harness, &token, name).await.is_problem(403, "forbidden");
-        assert!(number > 0 || problem.detail.contains("needs the scope targets:reveal"), "{problem:?}");
-    }
-    let reveals = harness.token("reveals-5812", &["read", "targets:reveal"]).await;
-    for token in [reveals.as_str(), harness.stack().token()] {
-        let shown: Value = reveal(&harness, token, name).await.is(200).json();
-        assert_eq!(shown["resources"]["r"]["outputs"]["dsn"], json!({ "value": MADE }), "{shown}");
-        assert_eq!(shown["env"]["DSN"], json!({ "value": MADE }), "{shown}");
-    }
+    let (table, names) = ("security/encrypted_values.yaml", [("MADE", MADE), ("CALLED", CALLED)]);
+    request_table::play(&harness, table, "only_recipients_get_encrypted_values", &names).await;
     let log = fs::read_to_string(crate::log_file()).unwrap();
     let parts = ["a caller reads sensitive values", "reveals-5812", name, "r.dsn", "env.DSN"];
     assert!(log.lines().any(|line| parts.iter().all(|part| line.contains(part))), "no line has all of {parts:?}");
