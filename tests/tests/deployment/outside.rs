@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ebb_protocol::listing::{ClusterListing, ObjectSummary, RelayInfo, TaskSummary, UnmanagedObject};
+use ebb_protocol::listing::{ClusterListing, RelayInfo};
 use ebb_protocol::pull::{PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch};
 use ebb_protocol::relay::{Batch, BatchResponse, RelayRequest, RelayResponse, TaskId, TaskState};
 use ebb_protocol::sign::WebhookKeys;
@@ -107,23 +107,10 @@ fn reply(sealed: &SealedBatch, ended_task: &TaskId, seen: &SeenTraces, http: &re
 }
 
 fn listing(ended_task: &TaskId) -> ClusterListing {
-    let object = ObjectSummary {
-        api_version: "v1".to_owned(),
-        kind: "ConfigMap".to_owned(),
-        namespace: None,
-        name: "left".to_owned(),
-        uid: "uid-left".to_owned(),
-        labelled: true,
-    };
-    let unmanaged = UnmanagedObject { unit: ended_task.unit.clone(), age_ms: 1, object: object.clone() };
-    let listed = TaskSummary {
-        task: ended_task.clone(),
-        phase: "running".to_owned(),
-        instance: "l".to_owned(),
-        callback: String::new(),
-        installation: String::new(),
-        age_ms: 7_200_000,
-        objects: vec![object],
-    };
-    ClusterListing { tasks: vec![listed], unmanaged: vec![unmanaged; 20], ..ClusterListing::default() }
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "left", "uid": "uid-left", "labelled": true});
+    let unmanaged = json!({"unit": ended_task.unit, "ageMs": 1, "object": object});
+    let listed = json!({
+        "task": ended_task, "phase": "running", "instance": "l", "callback": "", "ageMs": 7_200_000, "objects": [object],
+    });
+    serde_json::from_value(json!({"tasks": [listed], "unmanaged": vec![unmanaged; 20]})).unwrap()
 }

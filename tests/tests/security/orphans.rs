@@ -46,14 +46,11 @@ impl OrphanRelay {
 }
 
 fn object(name: &str, labelled: bool) -> ObjectSummary {
-    ObjectSummary {
-        api_version: "v1".to_owned(),
-        kind: "ConfigMap".to_owned(),
-        namespace: Some("units".to_owned()),
-        name: name.to_owned(),
-        uid: format!("uid-{name}"),
-        labelled,
-    }
+    let uid = format!("uid-{name}");
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "namespace": "units", "name": name, "uid": uid, "labelled": labelled,
+    });
+    serde_json::from_value(object).unwrap()
 }
 
 fn unit(name: &str) -> String {
