@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebb_egress::HttpCall;
-use ebb_engine::Millis;
+use ebb_engine::{Attempt, Epoch, Millis, Timestamp, Unit};
 use ebb_flow::ports::MessageQueue;
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::{DeploymentSettings, Env, InstanceCache};
+use ebb_protocol::id::RunId;
 use ebb_protocol::named_secrets::NamedSecrets;
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
+use ebb_protocol::token::{TokenClaims, TokenKind};
 use ebb_relay_client::ClusterRelay;
 use ebb_store::Store;
 
@@ -83,4 +85,10 @@ pub fn settings(url: &str, outcomes: Option<String>, first_sweep_delay: Millis) 
         dispatch_budget: Duration::from_secs(900),
         ..deployment(500)
     }
+}
+
+/// Returns the claims of a token for an attempt of the first unit of a run.
+pub fn claims(run: RunId, attempt: u32, kind: TokenKind, expiry: Timestamp) -> TokenClaims {
+    let (unit, attempt, epoch) = (Unit(0), Attempt(attempt), Epoch::FIRST);
+    TokenClaims { run, unit, attempt, epoch, expiry, remaining_results: 0, kind }
 }

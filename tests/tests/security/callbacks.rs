@@ -4,6 +4,7 @@ use ebb_protocol::api::SigningSecrets;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
 use ebb_protocol::sign::{self, SignatureError};
 use ebb_protocol::token::{TokenClaims, TokenKind};
+use ebb_tests::fakes;
 
 use crate::harness::*;
 use crate::request_table;
@@ -127,15 +128,8 @@ pub(crate) async fn expired_tokens_of_relays() {
     let rest = include_str!("documents/long-script.yaml");
     harness.begin("a", "long", rest).await;
     harness.logged("a", "make", "begun").await;
-    let old = |attempt: u32| TokenClaims {
-        run: run_id("a", SETUP),
-        unit: Unit(0),
-        attempt: Attempt(attempt),
-        epoch: Epoch(1),
-        expiry: Timestamp(now().0 - 1_000),
-        kind: TokenKind::Relay,
-        remaining_results: 0,
-    };
+    let expired = Timestamp(now().0 - 1_000);
+    let old = |attempt: u32| fakes::claims(run_id("a", SETUP), attempt, TokenKind::Relay, expired);
     let failed = json!({"status": "failed", "reason": {"code": "exit", "message": "code 3"}});
     // The attempt is not pending. 410 stops the repetitions of the relay.
     harness.callback(&mint(&harness, &old(2)), &failed).await.is_problem(410, "gone");

@@ -9,7 +9,8 @@ use base64::Engine as _;
 use ebb_local::pods::secrets;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::record::OutputStorage;
-use ebb_protocol::token::{TokenClaims, TokenKind};
+use ebb_protocol::token::TokenKind;
+use ebb_tests::fakes;
 pub(crate) use ebb_tests::stored_bytes::{contains, files};
 
 use crate::harness::*;
@@ -178,15 +179,8 @@ pub(crate) async fn secrets_of_a_late_success() {
         let made = harness.state(name, Hook::PreStart).await.records[0].2.result.clone().unwrap();
         let OutputStorage::Inline(outputs) = made.outputs else { panic!("{made:?}") };
         let Some(ebb_protocol::value::UnitValue::Secret(secret)) = outputs.get("dsn") else { panic!("{outputs:?}") };
-        let claims = TokenClaims {
-            run: run_id(name, Hook::PreStart),
-            unit: Unit(0),
-            attempt: Attempt(2),
-            epoch: Epoch(1),
-            expiry: Timestamp(now().0 + 60_000),
-            kind: TokenKind::Relay,
-            remaining_results: 0,
-        };
+        let (run, expiry) = (run_id(name, Hook::PreStart), Timestamp(now().0 + 60_000));
+        let claims = fakes::claims(run, 2, TokenKind::Relay, expiry);
         let token = claims.sign(&harness.stack().env().settings.token_keys);
         let late = json!({"status": "succeeded", "secrets": {"dsn": secret}});
         harness.callback(&token, &late).await.is(204);

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ebb_engine::{Attempt, Epoch, EventName, Hook, Millis, Patch, PatchChange, RunPhase, TargetPhase, Timestamp, Unit};
+use ebb_engine::{EventName, Hook, Millis, Patch, PatchChange, RunPhase, TargetPhase, Timestamp};
 use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_flow::operator::target_request::TargetRequest;
 use ebb_flow::ports::QueueMessage;
@@ -11,8 +11,9 @@ use ebb_protocol::api_token::{TargetAccess, TargetLimit};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{EventRef, RunId};
 use ebb_protocol::lifecycle::LifecycleData;
-use ebb_protocol::token::{TokenClaims, TokenKind};
+use ebb_protocol::token::TokenKind;
 use ebb_store::{InstanceExpiry, NewRun, RunFacts, TargetHead, TargetTransition};
+use ebb_tests::fakes;
 use ebb_tests::platform::sandbox;
 use ebb_tests::simulation::{
     AttemptFate, ClusterOptions, FaultInjector, FaultKind, InvocationFailure, KIND, Scenario, SetupUnit, SimOptions,
@@ -277,16 +278,8 @@ fn remove(simulation: &Simulation) -> SimTask<()> {
 /// Reports another success of the first unit.
 fn report_again(simulation: &Simulation) -> SimTask<Result<CallbackOutcome, InvocationFailure>> {
     let run = runs(simulation).into_iter().find(|run| run.hook() == Hook::PreStart).unwrap();
-    let claims = TokenClaims {
-        run,
-        unit: Unit(0),
-        attempt: Attempt::FIRST,
-        epoch: Epoch::FIRST,
-        expiry: simulation.runtime.now().plus(Millis(3_600 * SECOND)),
-        kind: TokenKind::Webhook,
-        remaining_results: 0,
-    };
-    let token = claims.sign(&settings(0).token_keys);
+    let expiry = simulation.runtime.now().plus(Millis(3_600 * SECOND));
+    let token = fakes::claims(run, 1, TokenKind::Webhook, expiry).sign(&settings(0).token_keys);
     let body = serde_json::json!({"status": "succeeded", "outputs": {"id": "again"}}).to_string().into_bytes();
     let functions = Arc::clone(&simulation.functions);
     simulation.runtime.spawn(async move { functions.callback(token, body).await })
