@@ -48,7 +48,7 @@ pub(super) struct SimExecutor {
 
 /// Returns the run in the name of a task: `RUN-UNIT`.
 pub(super) fn run_of(name: &str) -> Option<RunId> {
-    name.rsplit_once('-')?.0.to_owned().try_into().ok()
+    name.rsplit_once('-')?.0.parse().ok()
 }
 
 impl SimExecutor {

@@ -1,13 +1,14 @@
 //! Names of stored objects.
 
 use std::fmt;
+use std::str::FromStr;
 
 use ebb_engine::{EventName, Hook, Unit};
 use serde::{Deserialize, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 
 /// The id of a run. It is derived from instance, generation and hook, so that a repeated start is idempotent.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, SerializeDisplay, DeserializeFromStr)]
 pub struct RunId(String);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,8 +16,7 @@ pub struct RunId(String);
 pub struct RunIdError(String);
 
 /// One occurrence of an event, `NAME-ID`. A CloudEvent that is repeated is the same occurrence.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, SerializeDisplay, DeserializeFromStr)]
 pub struct EventRef {
     pub name: EventName,
     /// 8 characters of `[a-z2-7]`.
@@ -42,22 +42,16 @@ impl fmt::Display for EventRef {
     }
 }
 
-impl From<EventRef> for String {
-    fn from(event: EventRef) -> Self {
-        event.to_string()
-    }
-}
+impl FromStr for EventRef {
+    type Err = EventRefError;
 
-impl TryFrom<String> for EventRef {
-    type Error = EventRefError;
-
-    fn try_from(text: String) -> Result<Self, EventRefError> {
+    fn from_str(text: &str) -> Result<Self, EventRefError> {
         let parts = text.split_once('-').and_then(|(name, id)| Some((EventName::new(name)?, id)));
         match parts {
             Some((name, id)) if id.len() == Self::ID && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
                 Ok(Self { name, id: id.to_owned() })
             }
-            _ => Err(EventRefError(text)),
+            _ => Err(EventRefError(text.to_owned())),
         }
     }
 }
@@ -111,7 +105,7 @@ impl RunId {
         let (key, rest) = self.0.split_once('-')?;
         let (generation, name) = rest.split_once('-')?;
         let hook = match name.strip_prefix(EVENT) {
-            Some(event) => Hook::Event(EventRef::try_from(event.to_owned()).ok()?.name),
+            Some(event) => Hook::Event(event.parse::<EventRef>().ok()?.name),
             None => HOOKS
                 .iter()
                 .find(|row| row.1 == name)
@@ -124,26 +118,12 @@ impl RunId {
     }
 }
 
-impl TryFrom<String> for RunId {
-    type Error = RunIdError;
-
-    fn try_from(text: String) -> Result<Self, RunIdError> {
-        let id = Self(text);
-        if id.parts().is_some() { Ok(id) } else { Err(RunIdError(id.0)) }
-    }
-}
-
-impl std::str::FromStr for RunId {
+impl FromStr for RunId {
     type Err = RunIdError;
 
     fn from_str(text: &str) -> Result<Self, RunIdError> {
-        Self::try_from(text.to_owned())
-    }
-}
-
-impl From<RunId> for String {
-    fn from(id: RunId) -> Self {
-        id.0
+        let id = Self(text.to_owned());
+        if id.parts().is_some() { Ok(id) } else { Err(RunIdError(id.0)) }
     }
 }
 

@@ -196,9 +196,9 @@ fn names_are_derived_from_their_subjects() {
     assert_eq!(run.as_str(), "6j2qfwg2ckfflvir-9007199254740991-on-a1234567890-kjieromo");
     assert_eq!((run.hook(), run.to_string().parse()), (Hook::Event(event.name), Ok(run.clone())));
     assert!(TaskId::unit_of(&run, Unit(9_999)).len() <= 63, "the name of a task is a DNS label");
-    assert_eq!(EventRef::try_from(event.to_string()), Ok(event));
+    assert_eq!(event.to_string().parse::<EventRef>(), Ok(event));
     for wrong in ["sleep", "sleep-", "sleep-abcdefg", "sleep-ABCD_FGH", "on-abcdefgh"] {
-        assert!(EventRef::try_from(wrong.to_owned()).is_err(), "{wrong}");
+        assert!(wrong.parse::<EventRef>().is_err(), "{wrong}");
         assert!(format!("{instance}-1-on-{wrong}").parse::<RunId>().is_err(), "{wrong}");
     }
     for (resource, unit, key) in [
