@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 
 use ebb_engine::TargetPhase;
 use serde::Serialize;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 
 use crate::cel::convert::{self, CelOutput};
 use crate::cel::{self, EvaluationError, Expression, Scope};
-use crate::model::{ReceiverDoc, TemplateTree};
+use crate::escaping;
+use crate::model::ReceiverDoc;
 use crate::render::TargetFacts;
 use crate::template::{self, ParsedText};
 
@@ -99,7 +100,10 @@ impl NotificationRule {
             ReceiverDoc::Slack(_) => NotificationRequest::Slack { body: json!({"text": slack_text(target, facts)}) },
             ReceiverDoc::Webhook(post) => {
                 let body = match &post.body {
-                    Some(body) => tree(&body.value, target, facts)?,
+                    Some(body) => {
+                        let value = |text: &str| value(text, target, facts).map(Some);
+                        escaping::with_values(&body.value.to_json(), &value)?.unwrap_or_default()
+                    }
                     None => data(target, facts),
                 };
                 let path = path(&post.path.value, target, facts)?;
@@ -178,24 +182,6 @@ fn variables(target: &TargetFacts, facts: Option<&NotificationFacts>) -> BTreeMa
 fn run(expression: &Expression, variables: &BTreeMap<&'static str, Json>) -> Result<CelOutput, EvaluationError> {
     let variables = variables.iter().map(|(name, value)| (*name, convert::from_json(value))).collect();
     cel::evaluate(expression, &variables)
-}
-
-/// Returns the values of a body.
-fn tree(tree: &TemplateTree, target: &TargetFacts, facts: &NotificationFacts) -> Result<Json, String> {
-    Ok(match tree {
-        TemplateTree::Scalar(scalar) => scalar.clone(),
-        TemplateTree::Text(text) => value(text, target, facts)?,
-        TemplateTree::List(items) => {
-            items.iter().map(|item| self::tree(&item.value, target, facts)).collect::<Result<Vec<_>, _>>()?.into()
-        }
-        TemplateTree::Map(entries) => {
-            let mut map = Map::new();
-            for entry in entries {
-                map.insert(entry.name.value.clone(), self::tree(&entry.inner.value, target, facts)?);
-            }
-            map.into()
-        }
-    })
 }
 
 /// Returns the value of a template. An expression alone keeps its type, and is empty without a value.

@@ -134,7 +134,7 @@ pub(crate) fn parse(source: &Arc<SourceText>) -> Result<Vec<YamlNode>, Diagnosti
 /// # Errors
 /// Returns the message of the YAML library.
 pub(crate) fn write(tree: Json) -> Result<String, String> {
-    serde_saphyr::to_string(&with_texts(tree, &escaped)).map_err(|error| error.to_string())
+    serde_saphyr::to_string(&with_texts(&tree, escaped)).map_err(|error| error.to_string())
 }
 
 fn options() -> serde_saphyr::Options {
@@ -370,8 +370,8 @@ pub(crate) fn placeholders(text: &str) -> Vec<(usize, usize)> {
 }
 
 /// Returns a text with escaped directives.
-fn escaped(text: String) -> String {
-    if placeholders(&text).is_empty() { text } else { text.replace("@{", "@{literal: @}{") }
+fn escaped(text: &str) -> String {
+    if placeholders(text).is_empty() { text.to_owned() } else { text.replace("@{", "@{literal: @}{") }
 }
 
 #[cfg(test)]

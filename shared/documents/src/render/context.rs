@@ -11,6 +11,7 @@ use super::{
 };
 use crate::cel::convert::{self, CelOutput};
 use crate::cel::{self, EvaluationError, Expression, ReferenceSource, ReferenceUsage, RootVariable, ValueReference};
+use crate::escaping;
 use crate::plan::{InputPlan, OutputPlan, OutputRead, Plan, PublicOutput, Template, UnitPlan, UnitRef, cluster_name};
 use crate::template::{self, TextPart};
 
@@ -418,27 +419,10 @@ impl<'a> RenderContext<'a> {
     /// Renders a tree whose strings are templates. Entries without a value are omitted. Returns `None` for a text
     /// without a value.
     pub(super) fn tree(self, tree: &Json, place: &str, lenience: MissingPolicy) -> RenderResult<Option<Json>> {
-        Ok(Some(match tree {
-            Json::String(text) => {
-                let made = lenience.apply(Self { nulls: NullPolicy::Kept, ..self }.text(text, place))?;
-                return as_json(self.disclosed(made, place)?, place, "a value");
-            }
-            Json::Array(items) => {
-                let made: Result<Vec<Option<Json>>, _> =
-                    items.iter().map(|item| self.tree(item, place, lenience)).collect();
-                made?.into_iter().flatten().collect()
-            }
-            Json::Object(map) => {
-                let mut made = serde_json::Map::with_capacity(map.len());
-                for (key, value) in map {
-                    if let Some(value) = self.tree(value, place, lenience)? {
-                        made.insert(key.clone(), value);
-                    }
-                }
-                made.into()
-            }
-            scalar => scalar.clone(),
-        }))
+        escaping::with_values(tree, &|text: &str| {
+            let made = lenience.apply(Self { nulls: NullPolicy::Kept, ..self }.text(text, place))?;
+            as_json(self.disclosed(made, place)?, place, "a value")
+        })
     }
 }
 
