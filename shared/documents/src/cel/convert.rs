@@ -60,12 +60,9 @@ pub(crate) fn to_value(value: &cel::Value) -> Result<CelOutput, &'static str> {
             Ok(text) => CelOutput::Json(text.into()),
             Err(error) => CelOutput::Bytes(error.into_bytes()),
         }),
-        cel::Value::Opaque(_) => match <&OptionalValue>::try_from(value) {
-            Ok(optional) => match optional.value() {
-                None | Some(cel::Value::Null) => Ok(CelOutput::Nothing),
-                Some(value) => to_value(value),
-            },
-            Err(_) => Err("a value without a JSON form"),
+        cel::Value::Opaque(_) => match optional(value)?.value() {
+            None | Some(cel::Value::Null) => Ok(CelOutput::Nothing),
+            Some(value) => to_value(value),
         },
         other => to_json(other).map(|json| json.map_or(CelOutput::Nothing, CelOutput::Json)),
     }
@@ -102,13 +99,17 @@ fn to_json(value: &cel::Value) -> Result<Option<Json>, &'static str> {
             let nanos = span.num_nanoseconds().ok_or("a duration that is too long")?;
             format!("{}s", nanos as f64 / 1e9).into()
         }
-        cel::Value::Opaque(_) => match <&OptionalValue>::try_from(value) {
-            Ok(optional) => return optional.value().map_or(Ok(None), to_json),
-            Err(_) => return Err("a value without a JSON form"),
-        },
+        cel::Value::Opaque(_) => return optional(value)?.value().map_or(Ok(None), to_json),
         cel::Value::Bytes(_) => return Err("bytes"),
-        cel::Value::Function(..) | cel::Value::Struct(_) => return Err("a value without a JSON form"),
+        cel::Value::Function(..) | cel::Value::Struct(_) => return Err(NO_JSON),
     }))
+}
+
+/// The description of a type that has no JSON form.
+const NO_JSON: &str = "a value without a JSON form";
+
+fn optional(value: &cel::Value) -> Result<&OptionalValue, &'static str> {
+    <&OptionalValue>::try_from(value).map_err(|_| NO_JSON)
 }
 
 /// Returns the JSON type for a message.

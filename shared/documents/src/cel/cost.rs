@@ -27,18 +27,10 @@ pub(crate) struct CostBound {
     pub(crate) cost: u64,
 }
 
-/// Returns the maximum number of values that an evaluation creates and touches.
-pub(crate) fn bound(expression: &Expression, variables: &BTreeMap<&str, CelValue<'_>>) -> CostBound {
-    let mut bound = CostEstimator { variables, patterns: &expression.patterns, local: Vec::new() };
-    bound.of(&expression.tree)
-}
-
-/// Returns the bound of an evaluation, or the cost if it exceeds [`MAX_COST`].
-pub(crate) fn checked_bound(
-    expression: &Expression,
-    variables: &BTreeMap<&str, CelValue<'_>>,
-) -> Result<CostBound, u64> {
-    let bound = bound(expression, variables);
+/// Returns the maximum number of values that an evaluation creates and touches, or the cost if it exceeds [`MAX_COST`].
+pub(crate) fn bound(expression: &Expression, variables: &BTreeMap<&str, CelValue<'_>>) -> Result<CostBound, u64> {
+    let mut estimator = CostEstimator { variables, patterns: &expression.patterns, local: Vec::new() };
+    let bound = estimator.of(&expression.tree);
     if bound.cost > MAX_COST { Err(bound.cost) } else { Ok(bound) }
 }
 

@@ -78,7 +78,7 @@ pub fn evaluate_within(
     shared: &SharedCost,
     max_bytes: usize,
 ) -> Result<CelOutput, EvaluationError> {
-    let CostBound { cost, size } = cost::checked_bound(expression, variables).map_err(EvaluationError::TooCostly)?;
+    let CostBound { cost, size } = cost::bound(expression, variables).map_err(EvaluationError::TooCostly)?;
     // The result is copied, so it counts, too.
     shared.spent.set(shared.spent.get().saturating_add(cost).saturating_add(size));
     if shared.spent.get() > shared.limit {
