@@ -180,6 +180,7 @@ pub fn made_resources(details: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::rows;
 
     #[test]
     fn requests_have_the_fields_of_infrakit() {
@@ -202,20 +203,8 @@ mod tests {
             PluginCall::plan("group", &spec),
             PluginCall::find("group", &spec),
         ];
-        let expected = r#"Handshake.Hello {}
-Instance.Validate {"Type":"disk","Properties":{"size":1}}
-Instance.Provision {"Type":"","Spec":{"Properties":{"size":1},"Tags":{"a":"1","b":"2"},"Init":"echo","LogicalID":null,"Attachments":null}}
-Instance.Provision {"Type":"","Spec":{"Properties":{"size":1},"Tags":{"a":"1","b":"2"},"Init":"echo","LogicalID":"l","Attachments":[{"ID":"d","Type":"disk"}]}}
-Instance.DescribeInstances {"Type":"","Tags":{"ebb-key":"k"},"Properties":true}
-Instance.Destroy {"Type":"","Instance":"i","Context":{"Reason":"terminate"}}
-Resource.Commit {"Spec":{"ID":"c","Properties":{"size":1}},"Pretend":true}
-Resource.DescribeResources {"Spec":{"ID":"c","Properties":{"size":1}}}
-Controller.Commit {"Name":"group","Operation":1,"Spec":{"kind":"group"}}
-Controller.Plan {"Name":"group","Operation":0,"Spec":{"kind":"group"}}
-Controller.Describe {"Name":"group","Metadata":{"kind":"group"}}
-"#;
-        let shown = calls.iter().map(|call| format!("{} {}\n", call.method, call.params));
-        assert_eq!(shown.collect::<String>(), expected);
+        let shown: Vec<Value> = calls.iter().map(|call| json!([call.method, call.params])).collect();
+        assert_eq!(shown, rows::<Value>("requests_have_the_fields_of_infrakit"));
         let hello = PluginCall::hello().request("p", 1).body;
         assert_eq!(hello, r#"{"jsonrpc":"2.0","method":"Handshake.Hello","params":{},"id":1}"#);
     }
@@ -223,32 +212,13 @@ Controller.Describe {"Name":"group","Metadata":{"kind":"group"}}
     #[test]
     fn a_response_is_a_result_or_an_error_with_its_text() {
         let call = PluginCall::resource("Resource.Commit", "c", &json!({}), None);
-        let rejected = |text: &str| Err(RpcFailure::Plugin(text.to_owned()));
-        for (status, body, expected) in [
-            (200, r#"{"jsonrpc":"2.0","result":{"Details":"x"},"id":1}"#, Ok(Some("x"))),
-            (200, r#"{"jsonrpc":"2.0","result":{},"id":1}"#, Ok(None)),
-            (
-                200,
-                r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"in use","data":null},"id":1}"#,
-                rejected("in use"),
-            ),
-            // An error outweighs a result, and a request that cannot be parsed has no id.
-            (200, r#"{"error":{"code":-32700},"id":null}"#, rejected("")),
-        ] {
-            let found = call.result::<Option<String>>(status, body);
-            assert_eq!(found, expected.map(|text| text.map(str::to_owned)), "{body}");
+        // An error outweighs a result, and a request that cannot be parsed has no id.
+        for (status, body, expected) in rows::<(u16, String, Result<Option<String>, String>)>("responses_of_plugins") {
+            assert_eq!(call.result::<Option<String>>(status, &body), expected.map_err(RpcFailure::Plugin), "{body}");
         }
-        for (status, body, why) in [
-            (415, "unsupported", "expected status 200, got 415: unsupported"),
-            (200, "", "EOF"),
-            (200, "<html>", "expected value"),
-            (200, "[]", "invalid length"),
-            (200, r#"{"result":{"Details":"x"},"id":4}"#, "expected id 1, got Some(4)"),
-            (200, r#"{"result":{"Details":1},"id":1}"#, "`result.Details`"),
-            (200, r#"{"result":null,"id":1}"#, "`result`"),
-        ] {
-            let error = call.result::<Option<String>>(status, body).unwrap_err();
-            assert!(matches!(&error, RpcFailure::Response(text) if text.contains(why)), "{body}: {error}");
+        for (status, body, why) in rows::<(u16, String, String)>("texts_that_are_no_responses") {
+            let error = call.result::<Option<String>>(status, &body).unwrap_err();
+            assert!(matches!(&error, RpcFailure::Response(text) if text.contains(&why)), "{body}: {error}");
         }
     }
 

@@ -143,55 +143,34 @@ pub fn excerpt(text: &str, characters: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::rows;
 
     #[test]
     fn texts_for_a_terminal_have_no_controls() {
-        let hostile = "a\u{1b}]52;c;aGk=\u{7}b\rc\u{9b}31m\u{202e}d\u{2066}e\u{2028}f";
-        assert_eq!(printable(hostile), "a\u{fffd}]52;c;aGk=\u{fffd}b\u{fffd}c\u{fffd}31m\u{fffd}d\u{fffd}e\u{fffd}f");
-        assert_eq!(printable("a\u{200b}b\u{2060}c\u{feff}d\u{e0061}"), "a\u{fffd}b\u{fffd}c\u{fffd}d\u{fffd}");
-        let plain = "a\n\tשלום é \u{1f469}\u{200d}\u{1f4bb}";
-        assert_eq!(printable(plain), plain);
-    }
-
-    #[test]
-    fn progress_is_one_short_line() {
-        let long = "é".repeat(300);
-        for (text, expected) in [
-            (" 40% loading\r", Some("40% loading")),
-            ("\u{1b}[2J40%\tof\n\u{202e}it", Some("[2J40%ofit")),
-            (" \r", None),
-            (&long, Some(&*"é".repeat(PROGRESS))),
-        ] {
-            assert_eq!(progress(text).as_deref(), expected, "{text:?}");
+        for (text, expected) in rows::<(String, String)>("texts_for_a_terminal_have_no_controls") {
+            assert_eq!(printable(&text), expected);
         }
     }
 
     #[test]
+    fn progress_is_one_short_line() {
+        for (text, expected) in rows::<(String, Option<String>)>("progress_is_one_short_line") {
+            assert_eq!(progress(&text), expected, "{text:?}");
+        }
+        assert_eq!(progress(&"é".repeat(300)), Some("é".repeat(PROGRESS)));
+    }
+
+    #[test]
     fn values_are_counted_without_parsing() {
-        for (json, expected) in [
-            ("null", 1),
-            ("[]", 1),
-            (" [ ] ", 1),
-            ("[[],{}, [1]]", 5),
-            (r#"{"a":1,"b":{"c":[2,3]}}"#, 6),
-            (r#"{"[,{\"":"\\","b":"\\\",["}"#, 3),
-            ("\"[", 1),
-            ("]]", 1),
-        ] {
+        for (json, expected) in rows::<(String, usize)>("values_are_counted_without_parsing") {
             assert_eq!(json_values(json.as_bytes()), expected, "{json}");
         }
     }
 
     #[test]
     fn texts_are_cut_between_characters() {
-        for (text, most, expected) in [
-            ("héé", 5, "héé"),
-            ("hééé", 6, "hé…"),
-            ("hééé", 5, "h…"),
-            ("éé", 3, "…"),
-            ("a\u{7}\n\tb", 9, "a\u{fffd}\n\tb"),
-        ] {
-            assert_eq!(clean(text, most), expected, "{text:?} in {most} bytes");
+        for (text, most, expected) in rows::<(String, usize, String)>("texts_are_cut_between_characters") {
+            assert_eq!(clean(&text, most), expected, "{text:?} in {most} bytes");
         }
         assert_eq!(excerpt("héé", 3), "héé");
         assert_eq!(excerpt("hééé", 3), "héé…");

@@ -174,38 +174,16 @@ impl Callback {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::tests::rows;
 
     #[test]
     fn first_lines() {
-        for (text, expected) in [
-            ("#!/bin/sh\ntrue", Ok(Some(("/bin/sh", None, None)))),
-            ("#! /bin/sh -e -u \ntrue", Ok(Some(("/bin/sh", Some("-e -u"), None)))),
-            ("#!/usr/bin/env sh\n", Ok(Some(("/usr/bin/env", Some("sh"), Some("sh"))))),
-            ("#!/bin/env -S A=b sh -e\n", Ok(Some(("/bin/env", Some("-S A=b sh -e"), Some("sh"))))),
-            ("#!/bin/env /bin/sh\n", Ok(Some(("/bin/env", Some("/bin/sh"), None)))),
-            ("#!/bin/env -i sh", Ok(Some(("/bin/env", Some("-i sh"), None)))),
-            ("true", Ok(None)),
-            ("", Ok(None)),
-            ("#!\n", Err("the script has no interpreter; its first line must name one, such as #!/bin/sh")),
-            ("#! \t\n", Err("the script has no interpreter; its first line must name one, such as #!/bin/sh")),
-            (
-                "\u{feff}#!/bin/sh\n",
-                Err("the script has no interpreter: its `#!` is not at the start; its first line must name \
-                     one, such as #!/bin/sh"),
-            ),
-            (
-                "#! /bin/sh\r\ntrue\r\n",
-                Err(
-                    "the lines of the script end with CR LF, so that its interpreter would be \"/bin/sh\\r\": save it \
-                     with LF",
-                ),
-            ),
-            ("#!sh\n", Err("the script's interpreter \"sh\" is not an absolute path")),
-            ("#!/bin/sh\n\0", Err("the script has NUL bytes")),
-        ] {
-            let found = Interpreter::of(text).map(|found| found.map(|it| (it.path, it.argument, it.program())));
-            assert_eq!(found, expected.map_err(str::to_owned), "{text:?}");
+        for (text, expected) in rows::<(String, Value)>("first_lines") {
+            let found = Interpreter::of(&text).map(|found| found.map(|it| (it.path, it.argument, it.program())));
+            assert_eq!(json!(found), expected, "{text:?}");
         }
     }
 

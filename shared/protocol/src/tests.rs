@@ -1,7 +1,7 @@
 //! The serialized form of messages. Programs of other versions rely on it, so a changed file in `tests/messages` is a
 //! changed contract.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -18,6 +18,13 @@ use crate::listing::{ClusterListing, RelayInfo, ReportedPolicy};
 use crate::pull::{PollRequest, PollResponse};
 use crate::relay::{Batch, BatchResponse, EnsureTask, ObjectTask, RelayRequest, TaskState};
 use crate::value::UnitValue;
+
+/// Returns the rows of a test in `tests/rows.json`.
+pub(crate) fn rows<T: DeserializeOwned>(test: &str) -> Vec<T> {
+    let mut parts: BTreeMap<String, Vec<Value>> = serde_json::from_str(include_str!("../tests/rows.json")).unwrap();
+    let rows = parts.remove(test).unwrap_or_else(|| panic!("no rows of {test}"));
+    rows.into_iter().map(|row| serde_json::from_value(row).unwrap()).collect()
+}
 
 /// The treatment of members that another version has added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,16 +208,8 @@ fn names_are_derived_from_their_subjects() {
         assert!(wrong.parse::<EventRef>().is_err(), "{wrong}");
         assert!(format!("{instance}-1-on-{wrong}").parse::<RunId>().is_err(), "{wrong}");
     }
-    for (resource, unit, key) in [
-        ("users", "database", "usersdatabaserftphnu67lsvya52"),
-        ("my-postgres-db", "create-the-database-and-its-owner", "mypostgresdbcreatethyvqeqd3l5rtrtlhx"),
-        ("42", "7up", "upnibltbqa5lrlicf4"),
-        ("9lives", "make", "livesmakersvzaotuaemcqm3r"),
-        ("Größe", "ÜBER", "greber6xasos2trgvstjrz"),
-        ("-", "_", "uhtklkxhfyjxn4owi"),
-        ("", "", "ulrnwgbmwwxyel3u3"),
-    ] {
-        assert_eq!(unit_key("k3j2h4q5w6e7r3t2", resource, unit), key, "{resource}/{unit}");
+    for (resource, unit, key) in rows::<(String, String, String)>("keys_of_units") {
+        assert_eq!(unit_key("k3j2h4q5w6e7r3t2", &resource, &unit), key, "{resource}/{unit}");
     }
     assert_ne!(unit_key("l", "ab", "c"), unit_key("l", "a", "bc"));
 }

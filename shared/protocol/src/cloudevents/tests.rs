@@ -3,6 +3,7 @@ use http::{HeaderName, HeaderValue};
 use super::*;
 use crate::callback::{FailureReason, ReasonCode};
 use crate::lifecycle::OutcomeData;
+use crate::tests::rows;
 
 const TIME: ebb_engine::Timestamp = ebb_engine::Timestamp(1_790_000_000_123);
 
@@ -78,32 +79,11 @@ fn extensions_except_the_trace_are_ignored() {
 fn only_one_content_type_is_accepted() {
     let attributes =
         [("ce-specversion", "1.0"), ("ce-id", "e-1"), ("ce-source", "//platform.example.org"), ("ce-type", DELETED)];
-    let read = "the attribute specversion is missing";
-    let binary = "the signature does not cover the type of an event in binary mode";
-    let other = "is not supported: send application/cloudevents+json";
-    for (content_types, status, text) in [
-        (&["application/cloudevents+json"][..], 400, read),
-        (&["Application/CloudEvents+JSON; charset=\"utf-8\""], 400, read),
-        (&["application/json; charset=UTF-8"], 415, binary),
-        (&["application/vnd.acme.v1+json"], 415, binary),
-        (&["text/json"], 415, binary),
-        (&["application/cloudevents+json; charset=utf-16"], 415, other),
-        (&["application/cloudevents-batch+json"], 415, "batches of events are not supported"),
-        (&["application/cloudevents+avro"], 415, other),
-        (&["application/cloudevents"], 415, other),
-        (&["application/xml"], 415, other),
-        (&["text/plain"], 415, other),
-        (&["application/x-www-form-urlencoded"], 415, other),
-        (&["json"], 415, other),
-        (&[""], 415, other),
-        (&["\u{e9}"], 415, other),
-        (&[], 415, other),
-        (&["application/json", "text/plain"], 415, other),
-    ] {
-        let content_types = content_types.iter().map(|content_type| ("content-type", *content_type));
+    for (content_types, status, text) in rows::<(Vec<String>, u16, String)>("only_one_content_type_is_accepted") {
+        let content_types = content_types.iter().map(|content_type| ("content-type", content_type.as_str()));
         let given: Vec<_> = attributes.into_iter().chain(content_types).collect();
         let error = parse(&headers(&given), b"{}").unwrap_err();
-        assert!(error.status() == status && error.to_string().contains(text), "{given:?}: {error}");
+        assert!(error.status() == status && error.to_string().contains(&text), "{given:?}: {error}");
     }
 }
 
@@ -115,15 +95,7 @@ fn errors_explain_the_problem_and_its_place() {
         let error = result.unwrap_err();
         report.push_str(&format!("{given:.110}\n  {} {error}\n", error.status()));
     };
-    for body in [
-        String::new(),
-        "{".to_owned(),
-        "[]".to_owned(),
-        "null".to_owned(),
-        "{} {}".to_owned(),
-        r#"{"id": "1", "id": "2"}"#.to_owned(),
-        r#"{"id": {"a": 1}}"#.to_owned(),
-    ] {
+    for body in rows::<String>("texts_that_are_no_events") {
         show(&body, read(&body));
     }
     let mut rows = include_str!("../../tests/wrong_events.txt").to_owned();
