@@ -282,6 +282,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::compile;
     use crate::load::{self, DocumentVars, NoFiles};
+    use crate::tests::rows;
 
     fn rule(to: &str, rest: &str) -> NotificationRule {
         let head = "apiVersion: ebb.dev/v1\nkind: Subscription\nname: s\non: [ready, failed]\n";
@@ -289,8 +290,7 @@ pub(crate) mod tests {
         compile::subscription(&load::subscription("s.yaml", &text, &NoFiles, &DocumentVars::none()).unwrap()).unwrap()
     }
 
-    fn target(labels: &[(&str, &str)]) -> TargetFacts {
-        let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    fn target(labels: BTreeMap<String, String>) -> TargetFacts {
         TargetFacts { kind: "sandbox".into(), name: "pr-1".into(), labels, ..TargetFacts::default() }
     }
 
@@ -312,67 +312,32 @@ pub(crate) mod tests {
     #[test]
     fn a_condition_selects_targets() {
         let rule = rule("{slack: {secret: S}}", "when: ${target.labels.team == 'payments'}\n");
-        for (labels, phase, expected) in [
-            (&[("team", "payments")][..], TargetPhase::Failed, true),
-            (&[("team", "payments")], TargetPhase::Gone, false),
-            (&[("team", "search")], TargetPhase::Failed, false),
-            (&[], TargetPhase::Failed, false),
-        ] {
-            assert_eq!(rule.reports(phase, &target(labels)), expected, "{labels:?} {phase:?}");
+        type Row = (BTreeMap<String, String>, TargetPhase, bool);
+        for (labels, phase, expected) in rows::<Row>("a_condition_selects_targets") {
+            assert_eq!(rule.reports(phase, &target(labels)), expected, "{phase:?}");
+        }
+    }
+
+    /// Renders a notification for each row of a test: a receiver, labels of the target, and a log.
+    fn check(test: &str) {
+        for (to, labels, log, expected) in rows::<(String, BTreeMap<String, String>, String, Json)>(test) {
+            let made = rule(&to, "").render(&target(labels), &failed(&log));
+            assert_eq!(json!(made), expected, "{to}");
         }
     }
 
     #[test]
     fn values_change_neither_path_nor_repository() {
-        let to =
-            "{webhook: {connection: c, path: \"/hooks/${target.labels.a}?x=1\", body: {n: \"${target.generation}\"}}}";
-        let request = rule(to, "").render(&target(&[("a", "../b?c=d/e")]), &failed("")).unwrap();
-        let NotificationRequest::Connection { path, body, .. } = request else { panic!("{request:?}") };
-        assert_eq!(path, "/hooks/..%2Fb%3Fc%3Dd%2Fe?x=1");
-        assert_eq!(body, json!({"n": 0}));
-        let to = "{github: {connection: c, repository: \"${target.labels.repo}\", sha: \"${target.labels.sha}\"}}";
-        let status = rule(to, "");
-        for (repo, sha) in [("a", "ab"), ("a/b/c", "ab"), ("../b", "ab"), ("a/b", "ab/../x"), ("a/b", "")] {
-            let rendered = status.render(&target(&[("repo", repo), ("sha", sha)]), &failed(""));
-            assert!(rendered.is_err(), "{repo} {sha}: {rendered:?}");
-        }
-        assert!(status.render(&target(&[("repo", "a/b"), ("sha", "ab")]), &failed("")).is_ok());
+        check("values_change_neither_path_nor_repository");
     }
 
     #[test]
     fn a_missing_value_is_empty() {
-        let body =
-            "{webhook: {connection: c, path: /p, body: {a: \"${target.labels.a}\", b: \"x${target.labels.a}\"}}}";
-        let request = rule(body, "").render(&target(&[]), &failed("")).unwrap();
-        let NotificationRequest::Connection { body, .. } = request else { panic!("{request:?}") };
-        assert_eq!(body, json!({"a": "", "b": "x"}));
-        let to = "{github: {connection: c, repository: \"${target.labels.repository}\", sha: \"${target.labels.sha}\", \
-                  context: \"${target.labels.context}\"}}";
-        let status = rule(to, "");
-        let labels = [("repository", "a/b"), ("sha", "ab")];
-        let request = status.render(&target(&labels), &failed("")).unwrap();
-        let NotificationRequest::Connection { body, .. } = request else { panic!("{request:?}") };
-        assert_eq!(body["context"], "");
-        let missing = |of: &[(&str, &str)]| status.render(&target(of), &failed("")).unwrap_err();
-        assert_eq!(
-            missing(&labels[1..]),
-            "`repository` is empty, because `${target.labels.repository}` has no value for this target; expected OWNER/NAME. \
-             Give the target the label, or exclude the target with `when`"
-        );
-        assert!(missing(&labels[..1]).starts_with("`sha` is empty, because `${target.labels.sha}` has no value"));
-        let path = rule("{webhook: {connection: c, path: \"/p/${target.labels.a}\"}}", "");
-        let error = path.render(&target(&[]), &failed("")).unwrap_err();
-        assert_eq!(error, "`${target.labels.a}` of the path has no value");
+        check("a_missing_value_is_empty");
     }
 
     #[test]
     fn a_mention_in_a_log_is_text_in_slack() {
-        let request = rule("{slack: {secret: S}}", "").render(&target(&[]), &failed("<!channel> ```x```")).unwrap();
-        let NotificationRequest::Slack { body } = request else { panic!("{request:?}") };
-        let text = body["text"].as_str().unwrap();
-        assert!(
-            text.starts_with("*sandbox/pr-1* is failed\ndb/create: exit code 1\n```&lt;!channel&gt; '''x'''```"),
-            "{text}"
-        );
+        check("a_mention_in_a_log_is_text_in_slack");
     }
 }

@@ -110,66 +110,14 @@ fn differences<'a>(old: &'a Value, new: &'a Value, found: &mut Vec<(&'a Value, &
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn upgraded(text: &str, living: &[(&str, &str)]) -> Result<Option<String>, String> {
-        let living = living.iter().map(|(name, plugin)| ((*name).to_owned(), (*plugin).to_owned())).collect();
-        with_version(text, "db@1.1.0", &living).map_err(|error| error.to_string())
-    }
-
-    fn sandbox(resources: &str) -> String {
-        format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: pr-1\n{resources}")
-    }
+    use crate::tests::rows;
 
     #[test]
-    fn only_the_version_of_the_plugin_changes() {
-        let text = sandbox(
-            "# Two databases.\nresources:\n  a: {plugin: db@1.0.0, params: {note: db@1.0.0}}  # the first\n  b:\n    \
-             plugin: 'db@1'  # any\n  c: {plugin: dbx@1.0.0}\n  d: {plugin: db}\n  e: {plugin: db@1.1.0}\n",
-        );
-        let expected = text
-            .replace("{plugin: db@1.0.0,", "{plugin: db@1.1.0,")
-            .replace("'db@1'", "'db@1.1.0'")
-            .replace("{plugin: db}", "{plugin: db@1.1.0}");
-        assert_eq!(upgraded(&text, &[("b", "db@1.0.0"), ("d", "db@1.0.0")]), Ok(Some(expected)));
-    }
-
-    #[test]
-    fn a_resource_with_the_version_stays() {
-        let text = sandbox("resources: {a: {plugin: db@1.1.0}, b: {plugin: db}, c: {plugin: db@1}, d: {plugin: x}}\n");
-        assert_eq!(upgraded(&text, &[("b", "db@1.1.0"), ("c", "db@1.1.0")]), Ok(None));
-        // The range does not allow it, so an update would choose another version.
-        let other = sandbox("resources: {a: {plugin: db@2}}\n");
-        let expected = other.replace("db@2", "db@1.1.0");
-        assert_eq!(upgraded(&other, &[("a", "db@1.1.0")]), Ok(Some(expected)));
-    }
-
-    #[test]
-    fn documents_of_each_form_are_changed() {
-        let json =
-            r#"{"apiVersion": "ebb.dev/v1", "kind": "Sandbox", "name": "a", "resources": {"r": {"plugin": "db"}}}"#;
-        assert_eq!(upgraded(json, &[]), Ok(Some(json.replace(r#""db""#, r#""db@1.1.0""#))));
-        let signadot = "name: a\nspec:\n  cluster: demo\n  resources:\n  - name: r\n    plugin: db@1.0.0\n";
-        assert_eq!(upgraded(signadot, &[]), Ok(Some(signadot.replace("1.0.0", "1.1.0"))));
-    }
-
-    #[test]
-    fn a_range_is_no_version() {
-        let error = with_version(&sandbox("resources: {a: {plugin: db}}\n"), "db@1", &BTreeMap::new()).unwrap_err();
-        assert!(matches!(&error, PinError::Plugin(plugin) if plugin == "db@1"), "{error}");
-    }
-
-    #[test]
-    fn a_document_without_the_plugin_is_refused() {
-        for resources in ["", "resources: {a: {plugin: dbx@1.0.0}}\n"] {
-            let error = upgraded(&sandbox(resources), &[]).unwrap_err();
-            assert_eq!(error, "its document has no resource of the plugin db");
+    fn documents_get_another_version() {
+        type Row = (String, String, BTreeMap<String, String>, Result<Option<String>, String>);
+        for (full, text, living, expected) in rows::<Row>("documents_get_another_version") {
+            let pinned = with_version(&text, &full, &living).map_err(|error| error.to_string());
+            assert_eq!(pinned, expected, "{text}");
         }
-    }
-
-    #[test]
-    fn an_anchor_is_not_changed() {
-        let text = sandbox("resources:\n  a: {plugin: &it db@1.0.0, params: {note: *it}}\n");
-        let error = upgraded(&text, &[]).unwrap_err();
-        assert!(error.contains("in a form that can be changed alone"), "{error}");
     }
 }

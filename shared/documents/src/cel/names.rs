@@ -87,6 +87,7 @@ impl RootVariable {
 
 /// The place of an expression, which determines its root variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub enum Scope {
     /// A unit or a public output of a plugin.
     Plugin,

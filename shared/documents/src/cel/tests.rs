@@ -22,30 +22,22 @@ fn shown(text: &str, scope: Scope) -> String {
     })
 }
 
-/// Returns each expression with its references or errors.
-fn table<'a>(texts: impl Iterator<Item = &'a str>, others: &[(&str, Scope)]) -> String {
+/// Returns each expression with its references or errors: `texts` in a plugin, and the rows of a test in other scopes.
+fn table<'a>(texts: impl Iterator<Item = &'a str>, test: &str) -> String {
     let line = |text: &str, scope| {
         let head: String = text.chars().take(90).collect();
         let scope_name = if scope == Scope::Plugin { String::new() } else { format!(" in {scope:?}") };
         format!("{head}{scope_name}\n    {}\n", shown(text, scope).replace('\n', "\n    "))
     };
+    let others = rows::<(String, Scope)>(test);
     let others = others.iter().map(|(text, scope)| line(text, *scope));
     texts.map(|text| line(text, Scope::Plugin)).chain(others).collect()
 }
 
 #[test]
 fn references_in_all_spellings() {
-    let others = [
-        ("resources.pg.outputs[\"create.dsn\"]", Scope::Sandbox),
-        ("response.body.id", Scope::Response),
-        ("response.?body.id", Scope::Response),
-        ("object.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')", Scope::Object),
-        ("headers[body.which] == body.?a.b && source.name != ''", Scope::Event),
-        ("body.a + resources.pg.outputs.dsn", Scope::EventDocument),
-        ("has(target.labels.pull-request) && target.labels.a-b == 'c-d'", Scope::Subscription),
-        ("fetched.status == 200 && fetched.body.?a.b == body.b", Scope::FetchedEvent),
-    ];
-    let table = table(include_str!("../../tests/expressions/references.txt").lines(), &others);
+    let texts = include_str!("../../tests/expressions/references.txt").lines();
+    let table = table(texts, "references_in_all_spellings");
     insta::assert_snapshot!(table);
 }
 
@@ -63,15 +55,7 @@ fn mistakes() {
     let deep = format!("{}1{}", "[".repeat(30), "]".repeat(30));
     let wide = vec!["1"; 600].join("+");
     let texts = include_str!("../../tests/expressions/mistakes.txt").lines().chain([long.as_str(), &deep, &wide]);
-    let others = [
-        ("params.x", Scope::Sandbox),
-        ("response.boddy", Scope::Response),
-        ("source.uid == size(source) || target.name == 'a'", Scope::Event),
-        ("fetched.body.a", Scope::Event),
-        ("fetched.headers.a", Scope::FetchedEventDocument),
-        ("secretRef(target.name) + notification.boddy", Scope::Notification),
-    ];
-    let table = table(texts, &others);
+    let table = table(texts, "mistakes");
     insta::assert_snapshot!(table);
 }
 

@@ -110,18 +110,11 @@ mod tests {
     #[test]
     fn names_outside_of_strings() {
         let text = "a.?b + r'x\\' + size(\"c\\\"d\") // e\n + f . g[1e5] + bytes(b'''h'i''')";
-        let found: Vec<(&str, usize, bool)> =
-            names(text).into_iter().map(|n| (n.text, n.offset, n.position == NamePosition::First)).collect();
+        let found: Vec<String> =
+            names(text).iter().map(|name| format!("{:?} {} {}", name.position, name.offset, name.text)).collect();
         assert_eq!(
-            found,
-            [
-                ("a", 0, true),
-                ("b", 3, false),
-                ("size", 15, true),
-                ("f", 36, true),
-                ("g", 40, false),
-                ("bytes", 49, true)
-            ]
+            found.join(", "),
+            "First 0 a, AfterDot 3 b, First 15 size, First 36 f, AfterDot 40 g, First 49 bytes"
         );
         assert_eq!(dashed("x.queue-url-2 - 1", 2), Some("queue-url-2"));
         assert_eq!(dashed("x.queue - url", 2), None);
