@@ -37,12 +37,6 @@ fn the_test_vector_of_the_reference_libraries() {
 }
 
 #[test]
-fn a_verified_signature_returns_the_id() {
-    let headers = signed(SECRET, NOW, b"{}");
-    assert_eq!(verify(&keys(SECRET), &headers, b"{}", NOW), Ok(id()));
-}
-
-#[test]
 fn a_body_may_be_binary() {
     let body = [0xff, 0, 0xfe, b'.', 0x80];
     let headers = signed(SECRET, NOW, &body);
@@ -68,16 +62,16 @@ fn one_of_several_signatures_must_match() {
     let taken = |signature: &str| {
         let headers =
             headers(&[(WEBHOOK_ID, id().as_str()), (WEBHOOK_TIMESTAMP, "1614265330"), (WEBHOOK_SIGNATURE, signature)]);
-        verify(&keys(SECRET), &headers, b"x", NOW).map(|_| ())
+        verify(&keys(SECRET), &headers, b"x", NOW)
     };
     let malformed = Err(SignatureError::Malformed { header: WEBHOOK_SIGNATURE, expected: "at most 8 v1 signatures" });
     let mac = right.strip_prefix("v1,").unwrap();
     for (signature, expected) in [
-        (right.clone(), Ok(())),
-        (format!("{wrong} {right}"), Ok(())),
-        (format!("v1a,hnO3f9T8Ytu9HwrXslvumlUpqtNVqkhqw== {right}"), Ok(())),
-        (format!("v9,anything  {right} rest"), Ok(())),
-        (format!("v1,%%% {right}"), Ok(())),
+        (right.clone(), Ok(id())),
+        (format!("{wrong} {right}"), Ok(id())),
+        (format!("v1a,hnO3f9T8Ytu9HwrXslvumlUpqtNVqkhqw== {right}"), Ok(id())),
+        (format!("v9,anything  {right} rest"), Ok(id())),
+        (format!("v1,%%% {right}"), Ok(id())),
         (wrong.clone(), Err(SignatureError::NoMatch)),
         ("v1,".to_owned(), Err(SignatureError::NoMatch)),
         (format!("v1,{}", &mac[..20]), Err(SignatureError::NoMatch)),
@@ -140,13 +134,10 @@ fn errors_of_invalid_secrets_do_not_contain_the_secret() {
     report.push_str(&format!("65 bytes\n  {}\n", WebhookSecret::from_bytes(&[1; 65]).unwrap_err()));
     report.push_str(&format!("9 secrets\n  {}\n", WebhookKeys::parse(&[SECRET; 9].join(" ")).unwrap_err()));
     insta::assert_snapshot!(report);
-    let shown = format!("{:?} {:?}", keys(SECRET), WebhookSecret::parse(SECRET).unwrap());
+    let secret = WebhookSecret::parse(&format!(" {SECRET}\n")).unwrap();
+    assert_eq!(secret.reveal().as_str(), SECRET);
+    let shown = format!("{:?} {secret:?}", keys(SECRET));
     assert_eq!(shown, "WebhookKeys { first: Secret(…), others: [] } Secret(…)");
-}
-
-#[test]
-fn a_revealed_secret_is_parsed_again() {
-    assert_eq!(WebhookSecret::parse(&format!(" {SECRET}\n")).unwrap().reveal().as_str(), SECRET);
 }
 
 proptest! {
