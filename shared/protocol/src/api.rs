@@ -200,12 +200,8 @@ pub struct TargetInfo {
     pub waits: Vec<TargetWait>,
 }
 
-fn is_zero(number: &u32) -> bool {
-    *number == 0
-}
-
-fn is_no_unit(count: &usize) -> bool {
-    *count == 0
+fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
+    *number == N::default()
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -338,7 +334,7 @@ pub struct TargetDiagnosis {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<OpenUnits>,
     /// The number of these units.
-    #[serde(default, skip_serializing_if = "is_no_unit")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub open_units: usize,
     /// The event of a source that decided whether the target exists. Absent if the platform controls the target.
     pub decided_by: Option<DecidingEvent>,

@@ -30,17 +30,11 @@ impl NamedSecrets {
     pub fn parse(json: &[u8]) -> Result<Self, String> {
         let texts: BTreeMap<String, String> =
             serde_json::from_slice(json).map_err(|_| "expected a JSON object of texts by name".to_owned())?;
-        let mut secrets = BTreeMap::new();
-        for (name, text) in texts {
-            let text = Zeroizing::new(text);
-            if !is_secret_name(&name) {
-                return Err(
-                    "a name is invalid; expected A-Z, a-z or _ first, then also 0-9, at most 63 characters".to_owned()
-                );
-            }
-            secrets.insert(name, text);
+        let secrets = Self(texts.into_iter().map(|(name, text)| (name, Zeroizing::new(text))).collect());
+        if secrets.0.keys().all(|name| is_secret_name(name)) {
+            return Ok(secrets);
         }
-        Ok(Self(secrets))
+        Err("a name is invalid; expected A-Z, a-z or _ first, then also 0-9, at most 63 characters".to_owned())
     }
 }
 

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value as Json;
 use serde_saphyr::{Location, Spanned};
@@ -330,18 +331,14 @@ impl<'de> Deserialize<'de> for RawNode {
                 Ok(RawNode::Leaf(YamlValue::String(value.to_owned())))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<RawNode, A::Error> {
-                let mut list = Vec::new();
-                while let Some(item) = items.next_element()? {
-                    list.push(item);
-                }
-                Ok(RawNode::List(list))
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<RawNode, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(items)).map(RawNode::List)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<RawNode, A::Error> {
                 let mut map = Vec::new();
-                while let Some(key) = entries.next_key()? {
-                    map.push((key, entries.next_value()?));
+                while let Some(entry) = entries.next_entry()? {
+                    map.push(entry);
                 }
                 Ok(RawNode::Map(map))
             }

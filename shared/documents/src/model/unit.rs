@@ -87,7 +87,7 @@ pub struct PodDoc {
 }
 
 /// An HTTP request: to a `url`, signed, or to a `path` of a `connection`, with its credential.
-#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename = "Webhook", rename_all = "camelCase", deny_unknown_fields)]
 pub struct WebhookDoc {
     /// The URL. Its host is literal, other parts may hold `${…}`.
@@ -204,10 +204,8 @@ impl VerificationRequest {
             method: self.method.unwrap_or(WebhookMethod::Get),
             headers: self.headers.clone(),
             body: self.body.clone(),
-            max_processing_time: None,
-            idempotent: None,
-            describe: None,
             absent: self.absent.clone(),
+            ..WebhookDoc::default()
         }
     }
 }
