@@ -199,11 +199,11 @@ impl fmt::Display for MessageId {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
     #[error("the header {0} is missing: sign the request as Standard Webhooks specifies")]
-    Missing(&'static str),
+    Missing(String),
     #[error("the header {0} is given more than once: send it once")]
-    Repeated(&'static str),
+    Repeated(String),
     #[error("the header {header} cannot be read: expected {expected}")]
-    Malformed { header: &'static str, expected: &'static str },
+    Malformed { header: String, expected: &'static str },
     /// The webhook is a replay, or the sender's clock is slow.
     #[error(
         "webhook-timestamp {timestamp} is {} s before our clock ({now}), more than the tolerance of \
@@ -288,10 +288,8 @@ pub fn verify(
 
 fn read_headers(headers: &HeaderMap, now: Timestamp) -> Result<SignatureHeaders<'_>, SignatureError> {
     let id = single(headers, WEBHOOK_ID)?;
-    let id = MessageId::parse(id).map_err(|_| SignatureError::Malformed {
-        header: WEBHOOK_ID,
-        expected: "1 to 128 visible ASCII characters without a full stop",
-    })?;
+    let expected = "1 to 128 visible ASCII characters without a full stop";
+    let id = MessageId::parse(id).map_err(|_| malformed(WEBHOOK_ID, expected))?;
     let written = single(headers, WEBHOOK_TIMESTAMP)?;
     let timestamp = seconds(written)?;
     let now = now.0 / 1000;
@@ -304,22 +302,24 @@ fn read_headers(headers: &HeaderMap, now: Timestamp) -> Result<SignatureHeaders<
     Ok(SignatureHeaders { id, timestamp: written, signatures: signatures(headers)? })
 }
 
-fn single<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<&'a str, SignatureError> {
+/// Returns the value of a header that has to be given once.
+pub(crate) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, SignatureError> {
     let mut values = headers.get_all(name).iter();
-    let value = values.next().ok_or(SignatureError::Missing(name))?;
+    let value = values.next().ok_or_else(|| SignatureError::Missing(name.to_owned()))?;
     if values.next().is_some() {
-        return Err(SignatureError::Repeated(name));
+        return Err(SignatureError::Repeated(name.to_owned()));
     }
-    value.to_str().map_err(|_| SignatureError::Malformed { header: name, expected: "visible ASCII characters" })
+    value.to_str().map_err(|_| malformed(name, "visible ASCII characters"))
+}
+
+pub(crate) fn malformed(header: &str, expected: &'static str) -> SignatureError {
+    SignatureError::Malformed { header: header.to_owned(), expected }
 }
 
 fn seconds(written: &str) -> Result<u64, SignatureError> {
     let plain = written.len() <= MAX_DIGITS && written.bytes().all(|byte| byte.is_ascii_digit());
     let number = if plain { written.parse().ok() } else { None };
-    number.ok_or(SignatureError::Malformed {
-        header: WEBHOOK_TIMESTAMP,
-        expected: "whole seconds since 1970, in decimal digits",
-    })
+    number.ok_or_else(|| malformed(WEBHOOK_TIMESTAMP, "whole seconds since 1970, in decimal digits"))
 }
 
 /// Returns the `v1` signatures. Invalid base64 counts as a signature that does not match.
@@ -336,7 +336,7 @@ fn signatures(headers: &HeaderMap) -> Result<Vec<Vec<u8>>, SignatureError> {
         return Err(SignatureError::NoVersion);
     }
     if all.len() > MAX_SIGNATURES {
-        return Err(SignatureError::Malformed { header: WEBHOOK_SIGNATURE, expected: "at most 8 v1 signatures" });
+        return Err(malformed(WEBHOOK_SIGNATURE, "at most 8 v1 signatures"));
     }
     Ok(all.into_iter().map(|encoded| STANDARD.decode(encoded).unwrap_or_default()).collect())
 }

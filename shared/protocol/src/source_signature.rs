@@ -152,10 +152,6 @@ pub enum SourceSignatureError {
     Missing(String),
     #[error("the header {0} is empty: the webhook has no secret; enter the secret of this source at the sender")]
     Empty(String),
-    #[error("the header {0} is given more than once: send it once")]
-    Repeated(String),
-    #[error("the header {header} cannot be read: expected {expected}")]
-    Malformed { header: String, expected: String },
     #[error(
         "the signature in {header} does not match: expected {expected} of the exact bytes of the body, with the secret of \
          this source"
@@ -168,7 +164,7 @@ pub enum SourceSignatureError {
     #[error("headers webhook-* and svix-* are both given: send one family")]
     Families,
     #[error(transparent)]
-    Standard(SignatureError),
+    Headers(SignatureError),
     #[error("{}", .0.to_string().replace("webhook-", "svix-"))]
     Svix(SignatureError),
 }
@@ -342,7 +338,7 @@ fn standard(
     let [ours, svix] = [STANDARD_WEBHOOKS, SVIX].map(|names| names.iter().any(|name| headers.contains_key(*name)));
     let verified = match (ours, svix) {
         (true, true) => return Err(SourceSignatureError::Families),
-        (_, false) => sign::verify(keys, headers, body, now).map_err(SourceSignatureError::Standard),
+        (_, false) => sign::verify(keys, headers, body, now).map_err(SourceSignatureError::Headers),
         (false, true) => {
             let mut renamed = HeaderMap::new();
             for (name, from) in STANDARD_WEBHOOKS.into_iter().zip(SVIX) {
@@ -401,16 +397,14 @@ fn delivery_id(headers: &HeaderMap, name: &str) -> Result<Option<String>, Source
 }
 
 fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, SourceSignatureError> {
-    let mut values = headers.get_all(name).iter();
-    let value = values.next().ok_or_else(|| SourceSignatureError::Missing(name.to_owned()))?;
-    if values.next().is_some() {
-        return Err(SourceSignatureError::Repeated(name.to_owned()));
-    }
-    value.to_str().map_err(|_| malformed(name, "visible ASCII characters"))
+    sign::single(headers, name).map_err(|error| match error {
+        SignatureError::Missing(header) => SourceSignatureError::Missing(header),
+        error => SourceSignatureError::Headers(error),
+    })
 }
 
-fn malformed(header: &str, expected: &str) -> SourceSignatureError {
-    SourceSignatureError::Malformed { header: header.to_owned(), expected: expected.to_owned() }
+fn malformed(header: &str, expected: &'static str) -> SourceSignatureError {
+    SourceSignatureError::Headers(sign::malformed(header, expected))
 }
 
 #[cfg(test)]
