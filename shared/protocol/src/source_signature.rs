@@ -32,6 +32,7 @@ const MAX_VALUES: usize = 8;
 
 /// How a platform proves that it sent a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub enum SourceScheme {
     /// `HEADER: PREFIX SIGNATURE` without the space, with an HMAC of the body.
     Hmac { header: String, prefix: String, algorithm: HmacAlgorithm, encoding: SignatureEncoding },

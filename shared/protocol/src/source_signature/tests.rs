@@ -37,54 +37,15 @@ fn request(name: &'static str, scheme: SourceScheme, headers: &[(&'static str, &
     Request { name, scheme, secret: SECRET, body: BODY.into(), headers, url_secret: None }
 }
 
-/// The test vector of the reference libraries of Standard Webhooks.
-fn signed(name: &'static str, scheme: SourceScheme, names: [&'static str; 3]) -> Request {
-    let values = ["msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="];
-    let headers = [(names[0], values[0]), (names[1], values[1]), (names[2], values[2])];
-    Request { secret: SIGNING, body: br#"{"test": 2432232314}"#.to_vec(), ..request(name, scheme, &headers) }
-}
-
+/// Returns the requests of `tests/source_requests.json`. Those of Standard Webhooks are the test vector of its libraries.
 fn requests() -> Vec<Request> {
-    let hmac = |prefix: &str, algorithm, encoding| SourceScheme::Hmac {
-        header: "X-Signature".to_owned(),
-        prefix: prefix.to_owned(),
-        algorithm,
-        encoding,
-    };
-    let sha256 = "e68208c8b73ae363735284e43a56c7b3fa6d58023d205f4852da50bc0e94b621";
-    let sha512 = "v0=08Uaoupmi8Ss8So9XAlleIpJtswIalTXK/60LlvjGpIQzgEyNn+dFUqxZySuYa5DX5h0q9bcB8gcyswtP2rJQw==";
-    let basic = SourceScheme::Basic { user: "ebb".to_owned() };
-    vec![
-        request(
-            "github",
-            SourceScheme::github(),
-            &[("x-github-delivery", "72d3162e-cc78"), ("x-hub-signature-256", &format!("sha256={sha256}"))],
-        ),
-        request("gitea", SourceScheme::gitea(), &[("x-gitea-delivery", "f6266f16"), ("x-gitea-signature", sha256)]),
-        request(
-            "vercel",
-            SourceScheme::vercel(),
-            &[("x-vercel-signature", "410e038bf706969d0e65531fee93ee2f1ed52521")],
-        ),
-        request(
-            "hmac base64",
-            hmac("v0=", HmacAlgorithm::Sha512, SignatureEncoding::Base64),
-            &[("x-signature", sha512)],
-        ),
-        request(
-            "hmac base64url",
-            hmac("", HmacAlgorithm::Sha256, SignatureEncoding::Base64url),
-            &[("x-signature", "5oIIyLc642NzUoTkOlbHs_ptWAI9IF9IUtpQvA6UtiE")],
-        ),
-        request("e2b", SourceScheme::E2b, &[("e2b-signature", "V-rwQ7k0JP08OVtdvDyjAcz4ia4IbC2vTMHgA1pmwZ0")]),
-        signed("standard", SourceScheme::Standard, STANDARD_WEBHOOKS),
-        signed("svix", SourceScheme::Standard, SVIX),
-        signed("gitlab signature", SourceScheme::Gitlab, STANDARD_WEBHOOKS),
-        request("gitlab token", SourceScheme::Gitlab, &[("idempotency-key", "c2a9"), ("x-gitlab-token", SECRET)]),
-        request("bearer", SourceScheme::Bearer, &[("authorization", &format!("Bearer {SECRET}"))]),
-        request("basic", basic, &[("authorization", "Basic ZWJiOmEtc2VjcmV0LW9mLXRoaXMtc291cmNl")]),
-        Request { url_secret: Some(SECRET.to_owned()), ..request("url", SourceScheme::Url, &[]) },
-    ]
+    type Row = (&'static str, SourceScheme, &'static str, String, Vec<(&'static str, String)>, Option<String>);
+    let rows: Vec<Row> = serde_json::from_str(include_str!("../../tests/source_requests.json")).unwrap();
+    let requests = rows.into_iter().map(|(name, scheme, secret, body, headers, url_secret)| {
+        let headers = headers.into_iter().map(|(name, value)| (name, value.into_bytes())).collect();
+        Request { name, scheme, secret, body: body.into_bytes(), headers, url_secret }
+    });
+    requests.collect()
 }
 
 /// Returns true for schemes that sign the body. The others compare credentials.
@@ -106,6 +67,8 @@ fn valid_requests_have_the_id_of_the_sender() {
         ("gitlab token", "c2a9"),
     ];
     assert_eq!(ids, expected);
+    let named = [SourceScheme::github(), SourceScheme::gitea(), SourceScheme::vercel()];
+    assert!(requests().iter().zip(&named).all(|(request, scheme)| request.scheme == *scheme));
 }
 
 #[test]
