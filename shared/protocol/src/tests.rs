@@ -62,7 +62,9 @@ macro_rules! golden {
 }
 
 macro_rules! messages {
-    ($($name:literal: $message:ty, $added:ident;)+) => { $(check::<$message>($name, &golden!($name), $added);)+ };
+    ($($($name:literal)+: $message:ty, $added:ident;)+) => {
+        $($(check::<$message>($name, &golden!($name), $added);)+)+
+    };
 }
 
 #[test]
@@ -70,46 +72,36 @@ fn messages_are_read_and_written() {
     messages! {
         "batch": Batch, Ignored;
         "batch-response": BatchResponse, Ignored;
-        "callback-accepted": Callback, Refused;
-        "callback-again": Callback, Refused;
-        "callback-failed": Callback, Refused;
-        "callback-heartbeat": Callback, Refused;
-        "callback-succeeded": Callback, Refused;
+        "callback-accepted" "callback-again" "callback-failed": Callback, Refused;
+        "callback-heartbeat" "callback-succeeded": Callback, Refused;
         "cluster-list": ClusterList, Ignored;
         "delete-orphans": DeleteOrphans, Refused;
         "delete-orphans-response": DeleteOrphansResponse, Ignored;
         "document-body": DocumentBody, Refused;
         "ensure-task": EnsureTask, Ignored;
-        "entrypoint-spec": EntrypointSpec, Ignored;
-        "entrypoint-spec-least": EntrypointSpec, Ignored;
+        "entrypoint-spec" "entrypoint-spec-least": EntrypointSpec, Ignored;
         "force-complete": ForceCompleteUnit, Refused;
         "force-delete": ForceDeleteTarget, Refused;
         "lifecycle": LifecycleData, Refused;
         "lifecycle-responses": Vec<LifecycleResponse>, Ignored;
-        "notification-failed": OutcomeData, Ignored;
-        "notification-gone": OutcomeData, Ignored;
-        "notification-ready": OutcomeData, Ignored;
+        "notification-failed" "notification-gone" "notification-ready": OutcomeData, Ignored;
         "orphan-list": OrphanList, Ignored;
         "override-response": OverrideResponse, Ignored;
         "plan-preview": PlanPreview, Ignored;
         "plugin-detail": PluginDetail, Ignored;
         "poll-request": PollRequest, Ignored;
         "poll-response": PollResponse, Ignored;
-        "problem-details": ProblemDetails, Ignored;
-        "problem-details-short": ProblemDetails, Ignored;
+        "problem-details" "problem-details-short": ProblemDetails, Ignored;
         "reason-codes": Vec<ReasonCode>, Ignored;
         "retry-response": RetryResponse, Ignored;
         "run-states": Vec<RunState>, Ignored;
-        "script-report-ended": ScriptReport, Ignored;
-        "script-report-running": ScriptReport, Ignored;
+        "script-report-ended" "script-report-running": ScriptReport, Ignored;
         "target-detail": TargetDetail, Ignored;
         "target-diagnosis": TargetDiagnosis, Ignored;
         "target-page": TargetPage, Ignored;
         "target-states": Vec<TargetPhase>, Ignored;
         "task-states": Vec<TaskState>, Ignored;
-        "termination": TerminationResult, Ignored;
-        "termination-elsewhere": TerminationResult, Ignored;
-        "termination-not-started": TerminationResult, Ignored;
+        "termination" "termination-elsewhere" "termination-not-started": TerminationResult, Ignored;
         "unit-states": Vec<UnitState>, Ignored;
         "values": Vec<UnitValue>, Ignored;
     }
