@@ -13,7 +13,7 @@ use crate::load::{self, DocumentVars, NoFiles};
 use crate::notification::tests::failed;
 use crate::presets::{PRESETS, preset};
 use crate::render::TargetFacts;
-use crate::starters::STARTERS;
+use crate::starters::{RECEIVERS, starter};
 
 /// The events of a sender. The file describes its keys.
 #[derive(Deserialize)]
@@ -122,14 +122,15 @@ fn subscriptions_read_the_labels_of_presets() {
             labels: document.labels.clone(),
             ..TargetFacts::default()
         };
-        for starter in &STARTERS {
-            let rule = load::subscription("s.yaml", &starter.document("s"), &NoFiles, &DocumentVars::none()).unwrap();
+        for receiver in RECEIVERS {
+            let text = starter(receiver, "s").unwrap();
+            let rule = load::subscription("s.yaml", &text, &NoFiles, &DocumentVars::none()).unwrap();
             let rule = compile::subscription(&rule).unwrap_or_else(|error| panic!("{error}"));
             if !rule.reports(TargetPhase::Failed, &target) {
                 continue;
             }
-            rule.render(&target, &failed("")).unwrap_or_else(|error| panic!("{preset} {}: {error}", starter.receiver));
-            reported.insert((starter.receiver, preset.clone()));
+            rule.render(&target, &failed("")).unwrap_or_else(|error| panic!("{preset} {receiver}: {error}"));
+            reported.insert((receiver, preset.clone()));
         }
     }
     let presets = |receiver| -> Vec<&str> {

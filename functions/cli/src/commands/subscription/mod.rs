@@ -49,14 +49,14 @@ pub(crate) struct SubscriptionNewArgs {
     name: String,
     /// Receiver of the notifications: signed CloudEvents, requests with a connection, messages of Slack, or commit statuses
     /// or comments of GitHub
-    #[arg(long, value_name = "RECEIVER", value_parser = starters::STARTERS.map(|starter| starter.receiver))]
+    #[arg(long, value_name = "RECEIVER", value_parser = starters::RECEIVERS)]
     to: String,
 }
 
 impl SubscriptionNewArgs {
     pub(super) fn run(self) -> Result<Exit> {
-        let starter = starters::starter(&self.to).expect("the option takes the receivers of the starters");
-        let document = starter.document(&self.name);
+        let document = starters::starter(&self.to, &self.name);
+        let document = document.expect("the option takes the receivers of the starters");
         let loaded = load::subscription("the new subscription", &document, &NoFiles, &DocumentVars::none())?;
         compile::subscription(&loaded)?;
         output::print_data(&document)?;
