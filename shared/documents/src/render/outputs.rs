@@ -84,8 +84,13 @@ pub fn resource_outputs(
     for (resource, name, public) in plan.public_outputs(only) {
         let context = RenderContext::outside(plan, facts, known, resource, &public.reads);
         let place = format!("output `{name}` of `{resource}`");
-        if let Some(value) = value(context, &public.value, &place)? {
-            resources.entry(resource.to_owned()).or_default().insert(name.to_owned(), value);
+        match context.template(&public.value, &place) {
+            Ok(LookupResult::Value(value)) => {
+                resources.entry(resource.to_owned()).or_default().insert(name.to_owned(), value);
+            }
+            Ok(LookupResult::Nothing | LookupResult::Placeholder(_))
+            | Err(RenderError::Missing { .. } | RenderError::Null { .. }) => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(resources)
@@ -120,13 +125,4 @@ pub fn env(plan: &Plan, facts: &TargetFacts, known: &KnownOutputs) -> TargetEnv 
         }
     }
     env
-}
-
-fn value(context: RenderContext<'_>, template: &Template, place: &str) -> RenderResult<Option<RenderValue>> {
-    match context.template(template, place) {
-        Ok(LookupResult::Value(value)) => Ok(Some(value)),
-        Ok(LookupResult::Nothing | LookupResult::Placeholder(_))
-        | Err(RenderError::Missing { .. } | RenderError::Null { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
 }
