@@ -242,23 +242,15 @@ mod tests {
 
     #[test]
     fn results_of_scripts_are_made_acceptable() {
-        let json = |text: &str| serde_json::from_str::<Callback>(text).unwrap();
         let large = "\u{1}".repeat(CALLBACK_BODY);
-        let mut failed = json(r#"{"v": 7, "status": "failed", "binary": {"a": "!"}, "progress": "x"}"#);
+        let failed = r#"{"v": 7, "status": "failed", "binary": {"a": "!"}, "progress": "x"}"#;
+        let mut failed: Callback = serde_json::from_str(failed).unwrap();
         (failed.log, failed.outputs) = (Some(large.clone()), [("a".to_owned(), large.clone().into())].into());
         let mut wordy = Callback::failed(ReasonCode::Exit, "");
         wordy.reason.as_mut().unwrap().message = large;
-        for (given, code) in [
-            (json(r#"{"status": "succeeded", "binary": {"a": "!"}}"#), Some(ReasonCode::OutputInvalid)),
-            (
-                json(r#"{"status": "succeeded", "outputs": {"a": 1}, "binary": {"a": ""}}"#),
-                Some(ReasonCode::OutputInvalid),
-            ),
-            (json(r#"{"status": "again"}"#), Some(ReasonCode::Failed)),
-            (failed, Some(ReasonCode::Failed)),
-            (wordy, Some(ReasonCode::Exit)),
-            (json(r#"{"v": 2, "status": "succeeded", "outputs": {"a": 1}, "binary": {"b": ""}}"#), None),
-        ] {
+        let mut cases = rows::<(Callback, Option<ReasonCode>)>("results_of_scripts_are_made_acceptable");
+        cases.extend([(failed, Some(ReasonCode::Failed)), (wordy, Some(ReasonCode::Exit))]);
+        for (given, code) in cases {
             let fit = given.fit();
             assert!(serde_json::to_vec(&fit).unwrap().len() <= CALLBACK_BODY);
             assert_eq!((fit.v, fit.reason.as_ref().map(|it| it.code)), (1, code));
