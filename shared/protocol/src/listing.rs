@@ -95,20 +95,16 @@ pub struct ReportedNamespace {
 
 /// A page of a listing: first tasks, then objects without a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct ClusterListing {
     /// Tasks that may have objects. Tombstones are omitted.
-    #[serde(default)]
     pub tasks: Vec<TaskSummary>,
     /// Labelled objects without an owner that are in no record of this relay. They may belong to another relay. At
     /// most [`MAX_UNMANAGED`].
-    #[serde(default)]
     pub unmanaged: Vec<UnmanagedObject>,
     /// Errors of objects that could not be listed. For people.
-    #[serde(default)]
     pub errors: Vec<String>,
     /// The token of the next page, or `None` on the last page.
-    #[serde(default)]
     pub next_token: Option<String>,
 }
 

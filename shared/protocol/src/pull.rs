@@ -51,11 +51,10 @@ pub struct QueuedReply {
 
 /// The response to a batch, as over HTTP.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ReplyOutcome {
     Response(BatchResponse),
     /// Another status. Nothing was executed.
-    #[serde(rename_all = "camelCase")]
     Status {
         status: u16,
         message: String,

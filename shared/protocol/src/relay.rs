@@ -73,7 +73,7 @@ impl Batch {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum RelayRequest {
     /// Starts a task or finds it, and first cancels all lower attempts. Returns a state. An ended task calls back
     /// again.
@@ -84,7 +84,6 @@ pub enum RelayRequest {
     Status(TaskId),
     /// Cancels a task and leaves a tombstone, even for an unknown one. Returns a state: ended if it had ended before,
     /// running while it terminates (repeat the request), tombstoned when nothing runs.
-    #[serde(rename_all = "camelCase")]
     Cancel {
         task: TaskId,
         /// Milliseconds between `SIGTERM` and `SIGKILL`.
@@ -97,7 +96,6 @@ pub enum RelayRequest {
     /// delete the objects, except those to [`keep`](ObjectTask::keep).
     Acknowledge(TaskId),
     /// Permits the relay to delete the Secrets with sensitive outputs of an instance.
-    #[serde(rename_all = "camelCase")]
     Release {
         /// As in [`ObjectTask::instance`].
         instance: String,
@@ -335,13 +333,12 @@ pub struct ManifestFill {
 
 /// The condition that ends a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum TaskCompletion {
     /// All applied objects are ready, by rules in the order of the manifests. Without objects, the task ends at once.
     Ready(Vec<ReadyRules>),
     /// The container of this name in the pod of the first object (a Job) has ended. Its entrypoint reports the result:
     /// see [`crate::entrypoint`].
-    #[serde(rename_all = "camelCase")]
     Ended { container: String },
 }
 
@@ -378,12 +375,11 @@ pub struct ObjectOutput {
 
 /// The source of an output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum ObjectOutputFrom {
     /// CEL over `object`, the first applied object, and `objects`, all of them in order.
     Value(String),
     /// A key of a Secret in the namespace of the first applied object.
-    #[serde(rename_all = "camelCase")]
     Secret {
         /// CEL over `object` and `objects` for the name of the Secret.
         name: String,
@@ -479,12 +475,11 @@ pub struct ScriptOutput {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum TaskState {
     Unknown,
     Running(RunningTask),
     /// The task waits for a slot. Its timeout begins with the slot.
-    #[serde(rename_all = "camelCase")]
     Queued {
         /// The number of queued tasks before it.
         ahead: usize,
