@@ -1,14 +1,11 @@
 //! Bodies of API requests and responses. Times are RFC 3339 in UTC.
 
-mod changes;
-mod checks;
 mod clusters;
 mod connection_bodies;
 mod named_tokens;
 mod repairs;
 mod run_details;
 mod source_events;
-mod subscription_bodies;
 mod target_actions;
 mod target_requests;
 mod target_waits;
@@ -25,22 +22,20 @@ use crate::evidence::Evidence;
 use crate::lifecycle::{OutputValue, TargetStopCause, WorkloadValue};
 use crate::removal::ResourceRemoval;
 
-pub use changes::ChangeList;
-pub use checks::{CheckList, HealthCheck};
 pub use clusters::{
     ClusterBootstrap, ClusterDetail, ClusterError, ClusterInfo, ClusterList, ClusterRegistration, ClusterState,
     DeleteOrphans, DeleteOrphansResponse, Orphan, OrphanList, PutCluster, RelayOutage, SignadotOutputs, TransportKind,
 };
-pub use connection_bodies::{ConnectionDetail, ConnectionInfo, ConnectionList};
+pub use connection_bodies::{
+    ConnectionDetail, ConnectionInfo, ConnectionList, DeliveryError, SubscriptionDetail, SubscriptionInfo,
+    SubscriptionList, UndeliveredNotification,
+};
 pub use ebb_engine::{ResourceEffect, TargetPhase};
 pub use named_tokens::{CallerInfo, CreateToken, CreatedToken, TokenInfo, TokenList};
 pub use repairs::{ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, RetryResponse, RetryTarget, UndoChange};
 pub use run_details::{AttemptDetail, RunDetail, RunState, UnitDetail, UnitState, UnitWait};
 pub use source_events::{
     DecidingEvent, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo, SourceList, SourceResponse, SourceResult,
-};
-pub use subscription_bodies::{
-    DeliveryError, SubscriptionDetail, SubscriptionInfo, SubscriptionList, UndeliveredNotification,
 };
 pub use target_actions::{
     ActOnTargets, NamedTarget, TargetAction, TargetOutcome, TargetOutcomes, TargetSelection, TargetSelector,
@@ -218,6 +213,18 @@ pub struct TargetPage {
     /// The query parameter `nextToken` of the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_token: Option<String>,
+}
+
+/// The targets that have changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ChangeList {
+    /// The query parameter `since` of the next request.
+    pub seq: String,
+    /// True if it is not known what has changed since the former request: read everything that you show again.
+    pub reload: bool,
+    /// The targets that have changed, as `KIND/NAME`, at most 64. Empty with `reload`.
+    pub targets: Vec<String>,
 }
 
 /// A target with resources and runs.
@@ -449,4 +456,29 @@ pub struct EdgePreview {
     pub key: String,
     /// `reads NAME`, `after` or `teardown order`.
     pub reason: String,
+}
+
+/// The results of all checks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CheckList {
+    /// The version of the server.
+    pub version: String,
+    /// The time of the server, in milliseconds since 1970.
+    pub now_ms: u64,
+    /// The URL to which units and relays report.
+    pub callback_url: String,
+    pub checks: Vec<HealthCheck>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HealthCheck {
+    /// The part: `table`, `list-index`, `due-index`, `sweep`, `bucket`, `queue`, or `relay/CLUSTER`.
+    pub name: String,
+    pub passed: bool,
+    /// The observation, or the error and how to fix it.
+    pub detail: String,
+    /// The duration of the check, in milliseconds.
+    pub duration_ms: u64,
 }
