@@ -146,12 +146,6 @@ pub struct SigningSecrets {
     pub secrets: Vec<String>,
 }
 
-impl std::fmt::Debug for SigningSecrets {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SigningSecrets").field("plugin", &self.plugin).finish_non_exhaustive()
-    }
-}
-
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]

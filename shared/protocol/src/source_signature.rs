@@ -215,16 +215,10 @@ pub fn verify(
     scheme.delivery_header().map_or(Ok(None), |name| delivery_id(headers, name))
 }
 
-/// The proof of a sender: headers, or the query parameter `secret`.
+/// The proof of a sender: headers, or the query parameter `secret`. It cannot be printed.
 pub struct SourceCredentials {
     pub headers: Vec<(String, String)>,
     pub url_secret: Option<Zeroizing<String>>,
-}
-
-impl std::fmt::Debug for SourceCredentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.headers.iter().map(|(name, _)| name)).finish()
-    }
 }
 
 /// Returns the proof that the sender of `body` has `secret`. During a rotation, the first value signs. `id` becomes the

@@ -138,12 +138,6 @@ pub struct ClusterBootstrap {
     pub registration: ClusterRegistration,
 }
 
-impl std::fmt::Debug for ClusterBootstrap {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ClusterBootstrap").field("registration", &self.registration).finish_non_exhaustive()
-    }
-}
-
 /// An outage: the relay does not respond or does not reach the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
