@@ -33,16 +33,6 @@ pub enum Severity {
     Warning,
 }
 
-impl Severity {
-    /// Returns `error` or `warning`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-        }
-    }
-}
-
 /// The style in which a diagnostic is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiagnosticStyle {
@@ -147,7 +137,8 @@ impl Diagnostic {
             Some(at) => format!("{}:{}:{}", self.source.name, at.line, at.column),
             None => self.source.name.clone(),
         };
-        format!("{place}: {}[{}]: {}", self.severity.as_str(), self.code, self.message.replace('\n', " "))
+        let severity = if self.severity == Severity::Error { "error" } else { "warning" };
+        format!("{place}: {severity}[{}]: {}", self.code, self.message.replace('\n', " "))
     }
 
     /// Returns several lines: file and position, the surrounding lines, a label and the help. For a position far to the
