@@ -9,7 +9,6 @@ mod source_events;
 mod target_actions;
 mod target_requests;
 mod target_waits;
-mod unit_rendering;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,7 +32,9 @@ pub use connection_bodies::{
 pub use ebb_engine::{ResourceEffect, TargetPhase};
 pub use named_tokens::{CallerInfo, CreateToken, CreatedToken, TokenInfo, TokenList};
 pub use repairs::{ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, RetryResponse, RetryTarget, UndoChange};
-pub use run_details::{AttemptDetail, RunDetail, RunState, UnitDetail, UnitState, UnitWait};
+pub use run_details::{
+    AttemptDetail, RequestRendering, RunDetail, RunState, UnitDetail, UnitRendering, UnitState, UnitWait,
+};
 pub use source_events::{
     DecidingEvent, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo, SourceList, SourceResponse, SourceResult,
 };
@@ -42,7 +43,6 @@ pub use target_actions::{
 };
 pub use target_requests::{ApplyTarget, TargetReceipt};
 pub use target_waits::{AwaitedParty, OpenUnits, TargetWait, WaitingParty};
-pub use unit_rendering::{RequestRendering, UnitRendering};
 
 /// An error as in RFC 9457: `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
