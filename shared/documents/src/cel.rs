@@ -28,6 +28,7 @@ use std::sync::Arc;
 use cel::common::ast::IdedExpr;
 use cel::parser::PrattParser;
 
+use crate::source::{LineColumn, SourceText};
 use dashes::DashedNames;
 
 pub use cost::MAX_COST;
@@ -213,7 +214,10 @@ fn syntax(text: &str, errors: &cel::ParseErrors) -> ExpressionIssue {
     let message = message.replace("'<EOF>'", "<EOF>").replace("mismatched input <EOF>", "it ends too early,");
     let message = message.replace("<EOF>", "the end").replace("mismatched input", "unexpected");
     let issue = ExpressionIssue::new("syntax", format!("this is not a CEL expression: {message}"));
-    ExpressionIssue { offset: tokens::byte_of(text, first.pos), length: 1, ..issue }
+    let (line, column) = first.pos;
+    let at = [line, column].map(|number| u32::try_from(number).unwrap_or_default());
+    let (offset, _) = SourceText::new("", text).bytes(LineColumn { line: at[0], column: at[1] }, 0);
+    ExpressionIssue { offset, length: 1, ..issue }
 }
 
 #[cfg(test)]

@@ -81,20 +81,6 @@ pub fn string_end(text: &str, start: usize) -> usize {
     bytes.len()
 }
 
-/// Returns the byte offset of a line and column, both from 1, columns in characters.
-pub(crate) fn byte_of(text: &str, (line, column): (isize, isize)) -> usize {
-    let line = usize::try_from(line - 1).unwrap_or(0);
-    let column = usize::try_from(column - 1).unwrap_or(0);
-    let mut start = 0;
-    for (number, content) in text.split_inclusive('\n').enumerate() {
-        if number == line {
-            return start + content.char_indices().nth(column).map_or(content.len(), |(byte, _)| byte);
-        }
-        start += content.len();
-    }
-    text.len()
-}
-
 /// Returns the name with dashes at an offset, such as `queue-url`.
 pub(crate) fn dashed(text: &str, offset: usize) -> Option<&str> {
     let rest = &text[offset..];
