@@ -238,14 +238,10 @@ fn said(error: &serde_saphyr::Error) -> String {
 
 /// Returns the position of the same key at the same column in the nearest line above `at`.
 fn first_of(source: &SourceText, key: &str, at: LineColumn) -> Option<LineColumn> {
-    (1..at.line).rev().find_map(|line| {
-        let text = source.line(line)?;
-        let rest = text.get(text.char_indices().nth(at.column as usize - 1)?.0..)?;
-        let rest = rest.trim_start_matches(['"', '\'']).strip_prefix(key)?;
-        rest.trim_start_matches(['"', '\''])
-            .trim_start()
-            .starts_with(':')
-            .then_some(LineColumn { line, column: at.column })
+    (1..at.line).rev().map(|line| LineColumn { line, ..at }).find(|&above| {
+        let (start, length) = source.bytes(above, usize::MAX);
+        let rest = source.text[start..start + length].trim_start_matches(['"', '\'']).strip_prefix(key);
+        rest.is_some_and(|rest| rest.trim_start_matches(['"', '\'']).trim_start().starts_with(':'))
     })
 }
 
