@@ -324,16 +324,9 @@ impl Diagnostics {
 
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, diagnostic) in self.0.iter().enumerate() {
-            if n > 0 {
-                f.write_str("\n")?;
-            }
-            f.write_str(&diagnostic.plain())?;
-            if let Some(help) = &diagnostic.help {
-                write!(f, "\n  help: {help}")?;
-            }
-        }
-        Ok(())
+        let help = |help: &String| format!("\n  help: {help}");
+        let texts = self.0.iter().map(|one| one.plain() + &one.help.as_ref().map(help).unwrap_or_default());
+        f.write_str(&texts.collect::<Vec<_>>().join("\n"))
     }
 }
 

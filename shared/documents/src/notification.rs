@@ -205,10 +205,7 @@ fn path(template: &str, target: &TargetFacts, facts: &NotificationFacts) -> Resu
             false => Ok(template::url_encoded(&value)),
         }
     })?;
-    match template::is_normal_path(&path) {
-        true => Ok(path),
-        false => Err("the values change the path".to_owned()),
-    }
+    if template::is_normal_path(&path) { Ok(path) } else { Err("the values change the path".to_owned()) }
 }
 
 fn evaluate(expression: &Expression, target: &TargetFacts, facts: &NotificationFacts) -> Result<Json, String> {

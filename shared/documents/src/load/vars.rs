@@ -37,11 +37,8 @@ impl DocumentVars {
             if !is_variable(name) {
                 return Err(VarError::Name(name.to_owned()));
             }
-            match vars.insert(name.to_owned(), value.to_owned()) {
-                Some(first) if first != value => {
-                    return Err(VarError::Conflict { name: name.to_owned(), first, second: value.to_owned() });
-                }
-                _ => {}
+            if let Some(first) = vars.insert(name.to_owned(), value.to_owned()).filter(|first| first != value) {
+                return Err(VarError::Conflict { name: name.to_owned(), first, second: value.to_owned() });
             }
         }
         Ok(Self(vars))

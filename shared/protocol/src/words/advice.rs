@@ -115,10 +115,8 @@ fn end_of_wait(unit: &UnitDetail, UnitWait { object, resolves, fails_at, .. }: &
 
 /// Returns the steps for a cluster that does not respond. `force_delete` is the last command.
 fn lost_cluster(LostCluster { name, is_registered }: &LostCluster<'_>, force_delete: &str) -> [String; 3] {
-    let disconnect = match is_registered {
-        true => commands::disconnect(name),
-        false => format!("remove {name} from EBB_CLUSTERS"),
-    };
+    let disconnect =
+        if *is_registered { commands::disconnect(name) } else { format!("remove {name} from EBB_CLUSTERS") };
     [
         format!("show relay health: {}", commands::LIST_CLUSTERS),
         "remove its cause, for example start the relay or restore a connection; the waiting units then continue"
