@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
 
-use super::context::{AnswerValues, LookupResult, NullPolicy, RenderContext, mistyped};
+use super::context::{LookupResult, NullPolicy, RenderContext, mistyped};
 use super::outputs::outputs_from;
 use super::{RenderError, RenderResult, RenderValue, UnitContext, evaluate, url};
 use crate::cel::convert::json_type;
@@ -62,10 +62,7 @@ impl<'a> UnitContext<'a> {
     }
 
     fn context(self, unit: &'a UnitPlan, answers: Answers<'a>) -> RenderContext<'a> {
-        RenderContext {
-            answers: Some(AnswerValues { response: answers.response, poll: answers.poll, inputs: &unit.inputs }),
-            ..RenderContext::of_unit(self, unit)
-        }
+        RenderContext { answers: Some((answers, unit.inputs.as_slice())), ..RenderContext::of_unit(self, unit) }
     }
 
     /// Returns the declared outputs.

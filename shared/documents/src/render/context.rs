@@ -6,8 +6,8 @@ use ebb_engine::Hook;
 use serde_json::{Value as Json, json};
 
 use super::{
-    KnownOutputs, MAX_VALUE_BYTES, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue, SealedValue,
-    SecretRef, TargetFacts, UnitContext, evaluate,
+    Answers, KnownOutputs, MAX_VALUE_BYTES, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue,
+    SealedValue, SecretRef, TargetFacts, UnitContext, evaluate,
 };
 use crate::cel::convert::{self, CelOutput};
 use crate::cel::{self, EvaluationError, Expression, ReferenceSource, ReferenceUsage, RootVariable, ValueReference};
@@ -50,16 +50,8 @@ pub(super) struct RenderContext<'a> {
     pub(super) nulls: NullPolicy,
     /// Decrypts sensitive values. `None` where no sensitive value may be.
     pub(super) open: Option<&'a OpenSealed<'a>>,
-    /// The answers to the requests of a webhook unit, if the text reads them.
-    pub(super) answers: Option<AnswerValues<'a>>,
-}
-
-/// The values of `response`, `poll` and `inputs`.
-#[derive(Clone, Copy)]
-pub(super) struct AnswerValues<'a> {
-    pub(super) response: &'a Json,
-    pub(super) poll: Option<&'a Json>,
-    pub(super) inputs: &'a [InputPlan],
+    /// The answers to the requests of a webhook unit, and its inputs, if the text reads them.
+    pub(super) answers: Option<(Answers<'a>, &'a [InputPlan])>,
 }
 
 /// The recipient of values.
@@ -148,14 +140,14 @@ impl<'a> RenderContext<'a> {
             }
             ReferenceSource::OwnResource(field) => return found(self.facts.own(self.resource, field)),
             ReferenceSource::Root(root) => {
-                return found(self.answers.and_then(|answers| match root {
+                return found(self.answers.and_then(|(answers, _)| match root {
                     RootVariable::Response => Some(answers.response.clone()),
                     RootVariable::Poll => answers.poll.cloned(),
                     _ => None,
                 }));
             }
             ReferenceSource::Input(name) => {
-                let inputs = self.answers.map(|answers| answers.inputs).unwrap_or_default();
+                let inputs = self.answers.map(|(_, inputs)| inputs).unwrap_or_default();
                 let input = inputs.iter().find(|input| input.name == *name);
                 input.map(|input| self.template(&input.value, place))
             }
