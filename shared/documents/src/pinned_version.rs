@@ -26,12 +26,6 @@ pub enum PinError {
     NotAlone(String),
 }
 
-impl From<Diagnostics> for PinError {
-    fn from(errors: Diagnostics) -> Self {
-        Self::Document(errors)
-    }
-}
-
 /// Returns the document of a target with the plugin `full`, which is `NAME@VERSION`, in each resource of the plugin that has
 /// another version, or `None` if all have this one. `living` has the plugin of each resource of the target by name, as
 /// `NAME@VERSION`. The rest of the text stays as it is.
@@ -43,7 +37,7 @@ pub fn with_version(text: &str, full: &str, living: &BTreeMap<String, String>) -
     let parsed = full.split_once('@').and_then(|(name, version)| Some((name, version.parse::<Version>().ok()?)));
     let Some((name, version)) = parsed else { return Err(PinError::Plugin(full.to_owned())) };
     let (Document::Sandbox(document) | Document::RouteGroup(RouteGroupDoc { target: document, .. })) =
-        load::document("document", text, &NoFiles, &DocumentVars::none())?
+        load::document("document", text, &NoFiles, &DocumentVars::none()).map_err(PinError::Document)?
     else {
         return Err(PinError::NotTarget);
     };
