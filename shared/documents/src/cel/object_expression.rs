@@ -112,10 +112,7 @@ mod tests {
         let much_else = json!({"much": vec![1; 20_000], "conditions": [{"type": "Ready", "status": "True"}]});
         assert_eq!(ObjectExpression::new(ready).unwrap().holds(&[("object", &much_else)]), Ok(true));
         let costly = refused("object.many.map(a, object.many.map(b, object.many + [a, b]))");
-        let cost = match costly {
-            ObjectExpressionError::Evaluation(EvaluationError::TooCostly(cost)) => cost,
-            other => panic!("{other:?}"),
-        };
+        let ObjectExpressionError::Evaluation(EvaluationError::TooCostly(cost)) = costly else { panic!("{costly:?}") };
         assert!(cost > crate::cel::MAX_COST, "{cost}");
     }
 }
