@@ -189,18 +189,15 @@ mod tests {
 
     #[test]
     fn variables() {
-        for (name, value, expected) in [
-            ("A", vec![b'x'; VARIABLE - 1], Ok(())),
-            ("A", vec![b'x'; VARIABLE], Err("can hold 131070 bytes, but this value has 131070: use a path")),
-            ("A", vec![0], Err("cannot hold NUL bytes: use a path")),
-            ("A=B", vec![], Err("not a name of an environment variable")),
-            ("", vec![], Err("not a name of an environment variable")),
+        for (name, value, refusal) in [
+            ("A", vec![b'x'; VARIABLE - 1], ""),
+            ("A", vec![b'x'; VARIABLE], "can hold 131070 bytes, but this value has 131070: use a path"),
+            ("A", vec![0], "cannot hold NUL bytes: use a path"),
+            ("A=B", vec![], "not a name of an environment variable"),
+            ("", vec![], "not a name of an environment variable"),
         ] {
-            match (check_variable(name, &value), expected) {
-                (Ok(()), Ok(())) => {}
-                (Err(found), Err(expected)) => assert!(found.contains(expected), "{found}"),
-                (found, expected) => panic!("{name:?}: {found:?}, not {expected:?}"),
-            }
+            let refused = check_variable(name, &value).err().unwrap_or_default();
+            assert!(refused.contains(refusal) && refused.is_empty() == refusal.is_empty(), "{name:?}: {refused}");
         }
     }
 
