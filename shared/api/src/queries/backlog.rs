@@ -28,19 +28,9 @@ pub(super) struct Backlog {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waiting {
     pub(super) count: usize,
-    oldest: Option<Timestamp>,
+    pub(super) oldest: Option<Timestamp>,
     /// The last failure, with its time.
-    failure: Option<(Timestamp, DeliveryError)>,
-}
-
-impl Waiting {
-    pub(super) fn oldest(&self) -> Option<String> {
-        self.oldest.map(rfc3339)
-    }
-
-    pub(super) fn last_error(self) -> Option<DeliveryError> {
-        self.failure.map(|(_, error)| error)
-    }
+    pub(super) failure: Option<(Timestamp, DeliveryError)>,
 }
 
 impl Backlog {

@@ -87,8 +87,8 @@ async fn info(env: &Env, item: &NamedDocument, backlog: &Backlog, undelivered: u
         name: item.name.clone(),
         waiting: waiting.count,
         waiting_incomplete: backlog.is_incomplete,
-        oldest: waiting.oldest(),
-        last_error: waiting.last_error(),
+        oldest: waiting.oldest.map(rfc3339),
+        last_error: waiting.failure.map(|(_, error)| error),
         undelivered,
         changed: rfc3339(item.changed),
         ..SubscriptionInfo::default()
