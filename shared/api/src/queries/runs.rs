@@ -26,7 +26,6 @@ const EARLIER_ATTEMPTS: usize = 20;
 pub async fn get(env: &Env, id: &RunId) -> FlowResult<Option<RunDetail>> {
     let Some(run) = Run::load(env, id).await? else { return Ok(None) };
     let head = run.read_head(env).await?;
-    // The units that may be running.
     let open: BTreeSet<Unit> = in_flight(run.graph(), &head).into_iter().map(|(unit, _)| unit).collect();
     let in_flight: Vec<Unit> = open.iter().copied().collect();
     let outlines = env.store.read_outlines(id).await?;
@@ -36,13 +35,10 @@ pub async fn get(env: &Env, id: &RunId) -> FlowResult<Option<RunDetail>> {
     }
     let state = state(&head);
     let units = {
-        let snapshot = RunSnapshot { run: &run, head: &head, state, now: env.now(), blocked: blocked(&run, &head) };
-        let units = run.graph().units().map(|unit| {
-            let attempts = records.get(&unit).map(Vec::as_slice).unwrap_or_default();
-            let activity = if open.contains(&unit) { UnitActivity::Open } else { UnitActivity::Closed };
-            snapshot.unit(unit, attempts, activity)
-        });
-        units.collect()
+        let blocked = blocked(&run, &head);
+        let snapshot = RunSnapshot { run: &run, head: &head, state, now: env.now(), open, blocked };
+        let attempts = |unit: &Unit| records.get(unit).map(Vec::as_slice).unwrap_or_default();
+        run.graph().units().map(|unit| snapshot.unit(unit, attempts(&unit))).collect()
     };
     let mut detail = RunDetail {
         id: id.to_string(),
@@ -91,23 +87,18 @@ pub(super) fn state(head: &HeadState) -> RunState {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum UnitActivity {
-    /// The unit may be running.
-    Open,
-    Closed,
-}
-
 struct RunSnapshot<'a> {
     run: &'a Run,
     head: &'a HeadState,
     state: RunState,
     now: Timestamp,
+    /// The units that may be running.
+    open: BTreeSet<Unit>,
     blocked: BTreeSet<Unit>,
 }
 
 impl RunSnapshot<'_> {
-    fn unit(&self, unit: Unit, attempts: &[(Attempt, AttemptRecord)], activity: UnitActivity) -> UnitDetail {
+    fn unit(&self, unit: Unit, attempts: &[(Attempt, AttemptRecord)]) -> UnitDetail {
         let plan = self.run.unit(unit).expect("a unit of the graph is a unit of the plan");
         let attempt = self.head.attempt(unit);
         let record_of =
@@ -120,26 +111,21 @@ impl RunSnapshot<'_> {
         // During a wait for a state, this is the time of a sweep, and questions come before it.
         let next_request = record.filter(|record| record.wait.is_none() && record.result.is_none());
         let next_request = next_request.and_then(|record| record.next_dispatch).filter(|&at| at > self.now);
-        let state = match (self.head.status(unit), activity) {
-            (UnitProgress::Done, _) if result.is_some_and(|result| result.outcome == AttemptOutcome::Skipped) => {
-                UnitState::Skipped
-            }
-            (UnitProgress::Done, _) => UnitState::Succeeded,
-            (UnitProgress::Failed, _) => UnitState::Failed,
-            (_, UnitActivity::Open) if result.is_some_and(|result| result.outcome == AttemptOutcome::Cancelled) => {
-                UnitState::Cancelled
-            }
-            (_, UnitActivity::Open) if !self.is_running() => UnitState::Cancelled,
-            (_, UnitActivity::Open) if next_attempt.is_some() => UnitState::Retrying,
-            (_, UnitActivity::Open) => UnitState::Running,
-            (_, UnitActivity::Closed) if !self.is_running() || self.blocked.contains(&unit) => UnitState::Blocked,
-            (_, UnitActivity::Closed) => UnitState::Waiting,
+        let outcome = result.map(|result| result.outcome);
+        let is_running = self.state == RunState::Running;
+        let state = match self.head.status(unit) {
+            UnitProgress::Done if outcome == Some(AttemptOutcome::Skipped) => UnitState::Skipped,
+            UnitProgress::Done => UnitState::Succeeded,
+            UnitProgress::Failed => UnitState::Failed,
+            _ if !self.open.contains(&unit) && is_running && !self.blocked.contains(&unit) => UnitState::Waiting,
+            _ if !self.open.contains(&unit) => UnitState::Blocked,
+            _ if !is_running || outcome == Some(AttemptOutcome::Cancelled) => UnitState::Cancelled,
+            _ if next_attempt.is_some() => UnitState::Retrying,
+            _ => UnitState::Running,
         };
         let reason = result.or(previous_result).and_then(|result| result.reason.clone());
         let ended = result.map(|result| result.at);
-        // The start of a quick script is not recorded. Its result has the duration.
-        let computed = || Some(result?.at.minus(Millis(result?.duration_ms?)));
-        let started = record.and_then(started_at).or_else(computed);
+        let started = record.and_then(begun);
         let cancelled = state == UnitState::Cancelled && self.state == RunState::Cancelling && result.is_none();
         let may_run = state == UnitState::Running || cancelled;
         let deadline = started.filter(|_| may_run).map(|at| at.plus(Millis(plan.timeout_ms)));
@@ -176,10 +162,12 @@ impl RunSnapshot<'_> {
             earlier_attempts: earlier_attempts(plan, attempt, attempts),
         }
     }
+}
 
-    fn is_running(&self) -> bool {
-        matches!(self.state, RunState::Running)
-    }
+/// Returns the start of an attempt. That of a quick script is not recorded. Its result has the duration.
+fn begun(record: &AttemptRecord) -> Option<Timestamp> {
+    let computed = || record.result.as_ref().and_then(|result| Some(result.at.minus(Millis(result.duration_ms?))));
+    started_at(record).or_else(computed)
 }
 
 /// Returns the objects of a unit that has succeeded. All objects of such a unit were ready.
@@ -198,7 +186,6 @@ fn earlier_attempts(plan: &UnitPlan, last: Attempt, attempts: &[(Attempt, Attemp
 
 fn attempt_detail(plan: &UnitPlan, attempt: Attempt, record: &AttemptRecord) -> AttemptDetail {
     let result = record.result.as_ref();
-    let computed = || Some(result?.at.minus(Millis(result?.duration_ms?)));
     AttemptDetail {
         attempt: attempt.0,
         attempt_in_series: ebb_engine::retry::attempts_used(attempt, plan.retry.attempts),
@@ -209,7 +196,7 @@ fn attempt_detail(plan: &UnitPlan, attempt: Attempt, record: &AttemptRecord) -> 
             Some(AttemptOutcome::Failed) => UnitState::Failed,
             Some(AttemptOutcome::Cancelled) => UnitState::Cancelled,
         },
-        started: started_at(record).or_else(computed).map(rfc3339),
+        started: begun(record).map(rfc3339),
         ended: result.map(|result| rfc3339(result.at)),
         duration_ms: result.and_then(|result| result.duration_ms),
         reason: result.and_then(|result| result.reason.clone()),
