@@ -1,6 +1,6 @@
 //! Connections, as named documents.
 
-use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
+use ebb_documents::diagnostic::Diagnostics;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::ConnectionDoc;
 use ebb_flow::env::Env;
@@ -19,8 +19,7 @@ impl StoredKind for ConnectionDoc {
 
     fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics> {
         let connection = load::connection("document", text, &NoFiles, &DocumentVars::none())?;
-        let wrong = |code, message: String| Diagnostic::error(code, &connection.source, connection.name.at, message);
-        named_documents::check(name, &connection.name.value, connection.expanded, wrong)
+        named_documents::check(name, (&connection.name, &connection.source), connection.expanded)
     }
 
     async fn list(env: &Env) -> FlowResult<ConnectionList> {

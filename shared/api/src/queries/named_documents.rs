@@ -1,6 +1,9 @@
 //! Checks, stores and reads documents that have a name: sources, connections and subscriptions.
 
+use std::sync::Arc;
+
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
+use ebb_documents::model::{At, SourceText};
 use ebb_engine::Timestamp;
 use ebb_flow::env::Env;
 use ebb_flow::error::{FlowResult, RequestError};
@@ -71,16 +74,16 @@ pub(super) fn unreadable(name: &str, errors: &Diagnostics) -> String {
 /// Checks the name and the size of a document. Returns it without the time of its change.
 pub(super) fn check(
     name: &str,
-    own: &str,
+    (own, source): (&At<String>, &Arc<SourceText>),
     document: String,
-    wrong: impl Fn(&'static str, String) -> Diagnostic,
 ) -> Result<NamedDocument, Diagnostics> {
-    if own != name {
-        return Err(wrong("other-name", format!("the document is named {own:?}, the path names {name:?}")).into());
+    let wrong = |code, message: String| Err(Diagnostic::error(code, source, own.at, message).into());
+    if own.value != name {
+        return wrong("other-name", format!("the document is named {:?}, the path names {name:?}", own.value));
     }
     let (length, most) = (document.len(), NamedDocument::MAX_DOCUMENT);
     if length > most {
-        return Err(wrong("too-large", format!("the document has {length} bytes, at most {most} are allowed")).into());
+        return wrong("too-large", format!("the document has {length} bytes, at most {most} are allowed"));
     }
     Ok(NamedDocument { name: name.to_owned(), document, changed: Timestamp(0) })
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ebb_documents::compile;
-use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
+use ebb_documents::diagnostic::Diagnostics;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::SourceDoc;
 use ebb_flow::env::Env;
@@ -23,8 +23,7 @@ impl StoredKind for SourceDoc {
 
     fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics> {
         let source = load::event_source("document", text, &NoFiles, &DocumentVars::none())?;
-        let wrong = |code, message: String| Diagnostic::error(code, &source.source, source.name.at, message);
-        let checked = named_documents::check(name, &source.name.value, source.expanded.clone(), wrong)?;
+        let checked = named_documents::check(name, (&source.name, &source.source), source.expanded.clone())?;
         compile::event_source(&source)?;
         Ok(checked)
     }

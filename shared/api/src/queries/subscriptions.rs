@@ -39,9 +39,8 @@ impl StoredKind for SubscriptionDoc {
 
     fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics> {
         let subscription = load::subscription("document", text, &NoFiles, &DocumentVars::none())?;
-        let wrong =
-            |code, message: String| Diagnostic::error(code, &subscription.source, subscription.name.at, message);
-        let checked = named_documents::check(name, &subscription.name.value, subscription.expanded.clone(), wrong)?;
+        let (own, text) = ((&subscription.name, &subscription.source), subscription.expanded.clone());
+        let checked = named_documents::check(name, own, text)?;
         compile::subscription(&subscription)?;
         Ok(checked)
     }
