@@ -8,8 +8,6 @@ use url::{Url, form_urlencoded};
 use super::sessions::ConsoleSession;
 use crate::{HttpProblem, HttpResult, ServerState};
 
-/// The maximum bytes of most forms.
-const MAX_FORM: usize = 16 << 10;
 /// The name of the field with the token of the form.
 const FORM_TOKEN: &str = "form";
 
@@ -34,16 +32,11 @@ impl FormFields {
 }
 
 impl ConsoleSession {
-    /// Returns the fields of a form that a page of this session sent.
+    /// Returns the fields of a form of at most `limit` bytes that a page of this session sent.
     ///
     /// # Errors
-    /// Returns 403 for a form of another site or of another session, and 413 for more than 16 KiB.
-    pub(super) async fn form(&self, headers: &HeaderMap, body: Body) -> HttpResult<FormFields> {
-        self.form_within(headers, body, MAX_FORM).await
-    }
-
-    /// Returns the fields of a form of at most `limit` bytes, otherwise like [`Self::form`].
-    pub(super) async fn form_within(&self, headers: &HeaderMap, body: Body, limit: usize) -> HttpResult<FormFields> {
+    /// Returns 403 for a form of another site or of another session, and 413 for a larger one.
+    pub(super) async fn form(&self, headers: &HeaderMap, body: Body, limit: usize) -> HttpResult<FormFields> {
         check_origin(&self.server, headers)?;
         let fields = FormFields::parse(&crate::routes::read(body, limit).await?);
         if self.id.has_form_token(fields.get(FORM_TOKEN)) {

@@ -38,7 +38,7 @@ pub(super) async fn show(session: ConsoleSession, RawQuery(query): RawQuery) -> 
 
 /// Shows the consequences of an action on the selected targets.
 pub(super) async fn confirm(session: ConsoleSession, headers: HeaderMap, body: Body) -> Response {
-    match session.form_within(&headers, body, MAX_FORM).await {
+    match session.form(&headers, body, MAX_FORM).await {
         Ok(fields) => confirmation(&session, &fields).await,
         Err(problem) => responses::failed_action(session.viewer(), None, problem),
     }
@@ -61,7 +61,7 @@ async fn confirmation(session: &ConsoleSession, fields: &FormFields) -> Response
 /// Takes an action on the selected targets, and shows the outcome for each one. If one target was selected, a refusal has its
 /// status, and a success leads back to the page of the target, if it came from there.
 pub(super) async fn execute(session: ConsoleSession, headers: HeaderMap, body: Body) -> Response {
-    let fields = match session.form_within(&headers, body, MAX_FORM).await {
+    let fields = match session.form(&headers, body, MAX_FORM).await {
         Ok(fields) => fields,
         Err(problem) => return responses::failed_action(session.viewer(), None, problem),
     };

@@ -29,6 +29,8 @@ use crate::{HttpProblem, HttpResult, ServerState};
 
 /// The maximum bytes of the form: a token, whose encoded bytes take three each, and a path.
 const MAX_FORM: usize = 4 * MAX_TOKEN;
+/// The maximum bytes of the form of a sign-out.
+const MAX_SIGN_OUT: usize = 16 << 10;
 /// The maximum bytes of the path to which a sign-in at an issuer leads.
 const MAX_NEXT: usize = 2_000;
 
@@ -217,7 +219,7 @@ async fn with_answer(browser: &SignInBrowser, pending: &PendingSignIn, answer: &
 /// Ends a session.
 pub(super) async fn sign_out(session: ConsoleSession, headers: HeaderMap, body: Body) -> Response {
     let ended = async {
-        session.form(&headers, body).await?;
+        session.form(&headers, body, MAX_SIGN_OUT).await?;
         sessions::end(&session.server, &session.id).await
     };
     match ended.await {

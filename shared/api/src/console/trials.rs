@@ -32,7 +32,7 @@ pub(super) async fn try_event(
 ) -> Response {
     let page = async {
         let Path(name) = path?;
-        let fields = session.form_within(&headers, body, MAX_FORM).await?;
+        let fields = session.form(&headers, body, MAX_FORM).await?;
         let Json(source) = sources::get(Path(name.clone()), session.permitted()?).await?;
         let [headers, payload, fetched] = ["headers", "payload", "fetched"].map(|name| fields.get(name));
         let effect = effect(&session, &name, (headers, payload, fetched)).await;
