@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_protocol::api::{DocumentError, ProblemDetails};
 use ebb_protocol::error_code::{ErrorCode, RefusedRequest};
+use ebb_protocol::lifecycle::FieldError;
 
 use ebb_flow::error::{FlowError, RequestError};
 
@@ -108,6 +109,13 @@ impl From<FlowError> for HttpProblem {
 impl From<RefusedRequest> for HttpProblem {
     fn from(RefusedRequest { code, detail }: RefusedRequest) -> Self {
         Self::new(code, detail)
+    }
+}
+
+impl From<FieldError> for HttpProblem {
+    /// Creates the problem of a wrong query parameter.
+    fn from(error: FieldError) -> Self {
+        Self::new(ErrorCode::InvalidQuery, error.to_string())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reads the history of a target, and lists runs.
 
 use ebb_engine::{HeadState, Timestamp};
-use ebb_flow::error::{FlowError, FlowResult, RequestError};
+use ebb_flow::error::{FlowError, FlowResult};
 use ebb_flow::instance::history::TTL;
 use ebb_protocol::api::RunState;
 use ebb_protocol::api_token::TargetAccess;
@@ -18,6 +18,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use crate::HttpResult;
 use crate::queries::targets::{self, SelectedTargets};
 use crate::queries::{runs, waits};
 
@@ -221,30 +222,29 @@ impl RunFilter {
     }
 }
 
-/// Returns runs of the present instances of a page of the targets that `access` covers. `None` means every target. `token` is
-/// the `nextToken` of the previous page in clear. A wrong parameter is rejected.
+/// Returns runs of the present instances of a page of the targets that `access` covers. `token` is the `nextToken` of the
+/// previous page in clear. A wrong parameter is rejected.
 pub(crate) async fn runs(
     store: &Store,
     filter: &RunFilter,
-    access: Option<&TargetAccess>,
+    access: &TargetAccess,
     token: Option<&str>,
-) -> Result<RunPage, RequestError<FieldError>> {
+) -> HttpResult<RunPage> {
     let kind = filter.kind.as_deref();
-    let earliest = filter.earliest().map_err(RequestError::Rejected)?;
-    let covers =
-        |target: &TargetHead| access.is_none_or(|access| access.covers(target.owner.as_deref(), &target.labels));
+    let earliest = filter.earliest()?;
+    let covers = |target: &TargetHead| access.covers(target.owner.as_deref(), &target.labels);
     let list = if filter.gone { TargetList::Gone } else { TargetList::Active };
     let SelectedTargets { targets: own, next_token, .. } = match (kind, filter.name.as_deref()) {
         (Some(kind), Some(name)) => {
-            lifecycle::kind(kind).map_err(RequestError::Rejected)?;
-            token.map(targets::cursor).transpose().map_err(RequestError::Rejected)?;
+            lifecycle::kind(kind)?;
+            token.map(targets::cursor).transpose()?;
             let target = store.read_target(TargetKey::new(kind, name)).await?;
             let targets = target.into_iter().filter(covers).collect();
             SelectedTargets { targets, ..SelectedTargets::default() }
         }
         (None, Some(_)) => {
             let problem = "needs the parameter `kind`".to_owned();
-            return Err(RequestError::Rejected(FieldError { field: "name", problem }));
+            return Err(FieldError { field: "name", problem }.into());
         }
         (_, None) => targets::selected(store, (list, kind), token, TARGETS, covers).await?,
     };

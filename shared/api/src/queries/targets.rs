@@ -13,10 +13,11 @@ use ebb_protocol::time::rfc3339;
 use ebb_protocol::words;
 use ebb_store::{Store, TargetHead, TargetList};
 
+use crate::HttpResult;
 use crate::queries::resource_states::{self, ResourceState};
 use crate::queries::{open_units, runs, sources, waits};
 use ebb_flow::env::{CompiledPlan, Env};
-use ebb_flow::error::{FlowError, FlowResult, RequestError};
+use ebb_flow::error::{FlowError, FlowResult};
 use ebb_flow::instance::notify;
 use ebb_flow::instance::target_outputs::{OutputsProblem, READ_LESS, SensitiveValues, TargetOutputs, target_outputs};
 use ebb_flow::run::removal::evidence;
@@ -80,20 +81,19 @@ fn has_text(target: &TargetHead, text: &str) -> bool {
     known.chain(&target.plugins).chain(labels).any(|shown| shown.to_lowercase().contains(text))
 }
 
-/// Returns a page of the targets that fit a selector and that `access` covers. `None` means every target. With `unconfirmed`,
-/// only those with unconfirmed removals. `token` is the `nextToken` of the previous page in clear. An invalid request is
-/// rejected with the malformed field.
+/// Returns a page of the targets that fit a selector and that `access` covers. With `unconfirmed`, only those with unconfirmed
+/// removals. `token` is the `nextToken` of the previous page in clear. An invalid request is rejected with the malformed field.
 pub(crate) async fn list(
     store: &Store,
     (list, unconfirmed): (TargetList, bool),
     selector: &TargetSelector,
-    access: Option<&TargetAccess>,
+    access: &TargetAccess,
     token: Option<&str>,
-) -> Result<TargetPage, RequestError<FieldError>> {
-    check(selector).map_err(RequestError::Rejected)?;
+) -> HttpResult<TargetPage> {
+    check(selector)?;
     let is_listed = |target: &TargetHead| {
         (!unconfirmed || target.unconfirmed > 0)
-            && access.is_none_or(|access| access.covers(target.owner.as_deref(), &target.labels))
+            && access.covers(target.owner.as_deref(), &target.labels)
             && fits(selector, target)
     };
     let found = selected(store, (list, selector.kind.as_deref()), token, PAGE, is_listed).await?;
@@ -102,7 +102,7 @@ pub(crate) async fn list(
         tracing::error!(reason, "cannot read a target");
     }
     let shown = targets.into_iter().map(|mut target| {
-        access.iter().for_each(|access| hide_waiting(&mut target, access));
+        hide_waiting(&mut target, access);
         about(&target)
     });
     Ok(TargetPage { targets: shown.collect(), damaged, outages: Vec::new(), next_token })
@@ -125,9 +125,9 @@ pub(crate) async fn selected(
     token: Option<&str>,
     count: usize,
     selects: impl Fn(&TargetHead) -> bool,
-) -> Result<SelectedTargets, RequestError<FieldError>> {
-    let after = token.map(cursor).transpose().map_err(RequestError::Rejected)?;
-    kind.map(lifecycle::kind).transpose().map_err(RequestError::Rejected)?;
+) -> HttpResult<SelectedTargets> {
+    let after = token.map(cursor).transpose()?;
+    kind.map(lifecycle::kind).transpose()?;
     let mut page = SelectedTargets::default();
     // Pages are ordered by kind, then by name. All targets of the requested kind may be before or after the token.
     let mut next = match (kind, after) {

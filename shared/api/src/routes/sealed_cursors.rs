@@ -1,8 +1,10 @@
 //! Positions in lists. A caller with limited scopes, who could read in them about targets of others, gets them encrypted.
 
+use ebb_protocol::lifecycle::FieldError;
 use ebb_protocol::seal::{open_value, seal_value};
 
 use super::permitted::{Permitted, RoutePermission};
+use crate::HttpResult;
 
 impl<P: RoutePermission> Permitted<P> {
     /// Returns a position in the list `place` as the caller gets it. It is valid in a query without encoding.
@@ -20,5 +22,12 @@ impl<P: RoutePermission> Permitted<P> {
         }
         let text = text.replace('-', "+").replace('_', "/");
         String::from_utf8(open_value(&self.env.settings.unit_keys, place, &text)?).ok()
+    }
+
+    /// Returns the position in a `nextToken` of the list `place`, or 400 if a limited caller sent another text.
+    pub(super) fn opened_token(&self, place: &str, token: Option<String>) -> HttpResult<Option<String>> {
+        let problem = "is not the `nextToken` of a page of this caller";
+        let foreign = || FieldError { field: "nextToken", problem: problem.to_owned() }.into();
+        token.map(|token| self.opened(place, &token).ok_or_else(foreign)).transpose()
     }
 }

@@ -1,17 +1,14 @@
 //! Handles the history of targets, `/v1/targets/…/history`, and the list of runs, `GET /v1/runs`.
 
 use axum::Json;
-use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::{HistoryDetail, HistoryPage, RunPage};
 use ebb_protocol::id::TargetKey;
-use ebb_protocol::lifecycle::FieldError;
 use ebb_protocol::limits;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::permitted::{Permitted, ReadTargets};
-use super::target_list::foreign_token;
 use super::targets::unknown;
 use super::{Path, Query};
 use crate::queries::target_history::{self, RunFilter};
@@ -99,12 +96,8 @@ pub(crate) async fn runs(
     server: Permitted<ReadTargets>,
     Query(mut filter): Query<RunFilter>,
 ) -> HttpResult<Json<RunPage>> {
-    let invalid = |error: FieldError| HttpProblem::new(ErrorCode::InvalidQuery, error.to_string());
-    let token = filter.next_token.take().map(|token| server.opened(RUNS, &token).ok_or_else(foreign_token));
-    let token = token.transpose().map_err(invalid)?;
-    let access = Some(server.access()).filter(TargetAccess::is_limited);
-    let page = target_history::runs(&server.env.store, &filter, access.as_ref(), token.as_deref()).await;
-    let mut page = page.map_err(|error| error.map(invalid))?;
+    let token = server.opened_token(RUNS, filter.next_token.take())?;
+    let mut page = target_history::runs(&server.env.store, &filter, &server.access(), token.as_deref()).await?;
     page.next_token = page.next_token.map(|token| server.sealed(RUNS, token));
     Ok(Json(page))
 }

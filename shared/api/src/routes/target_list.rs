@@ -4,10 +4,7 @@ use std::collections::BTreeSet;
 
 use axum::Json;
 use ebb_protocol::api::{TargetPage, TargetPhase, TargetSelector};
-use ebb_protocol::api_token::TargetAccess;
-use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::TargetKey;
-use ebb_protocol::lifecycle::FieldError;
 use ebb_store::TargetList;
 use serde::Deserialize;
 use serde::de::IntoDeserializer as _;
@@ -16,8 +13,8 @@ use utoipa::IntoParams;
 
 use super::Query;
 use super::permitted::{Permitted, ReadTargets};
+use crate::HttpResult;
 use crate::queries::{clusters, targets};
-use crate::{HttpProblem, HttpResult};
 
 /// The parameters of a list beside those of a selector.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -80,10 +77,6 @@ impl From<TargetSelector> for ListQuery {
 /// The place for which the `nextToken` of a limited caller is encrypted.
 const PAGE: &str = "page of targets";
 
-pub(super) fn foreign_token() -> FieldError {
-    FieldError { field: "nextToken", problem: "is not the `nextToken` of a page of this caller".to_owned() }
-}
-
 /// Returns the `nextToken` of a page that ends at a target.
 pub(super) fn token_after(server: &Permitted<ReadTargets>, last: TargetKey<'_>) -> String {
     server.sealed(PAGE, last.to_string())
@@ -99,20 +92,16 @@ pub(crate) async fn list(
     Query(ListQuery { mut selector, flags: ListFlags { gone, unconfirmed } }): Query<ListQuery>,
 ) -> HttpResult<Json<TargetPage>> {
     let list = if gone { TargetList::Gone } else { TargetList::Active };
-    let invalid = |error: FieldError| HttpProblem::new(ErrorCode::InvalidQuery, error.to_string());
-    let token = selector.next_token.take().map(|token| server.opened(PAGE, &token).ok_or_else(foreign_token));
-    let token = token.transpose().map_err(invalid)?;
-    let access = Some(server.access()).filter(TargetAccess::is_limited);
-    let page =
-        targets::list(&server.env.store, (list, unconfirmed), &selector, access.as_ref(), token.as_deref()).await;
-    let mut page = page.map_err(|error| error.map(invalid))?;
-    if access.is_some() {
+    let token = server.opened_token(PAGE, selector.next_token.take())?;
+    let (store, access) = (&server.env.store, server.access());
+    let mut page = targets::list(store, (list, unconfirmed), &selector, &access, token.as_deref()).await?;
+    if access.is_limited() {
         // They name targets that the caller may not read.
         page.damaged.clear();
     }
     page.next_token = page.next_token.map(|token| server.sealed(PAGE, token));
     if list == TargetList::Active {
-        page.outages = clusters::outages(&server.env.store).await?.into_values().collect();
+        page.outages = clusters::outages(store).await?.into_values().collect();
     }
     Ok(Json(page))
 }
