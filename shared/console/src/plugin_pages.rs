@@ -16,7 +16,14 @@ const MAX_LINES: usize = 10_000;
 
 /// Returns the page with all versions that are not withdrawn.
 pub fn plugins(viewer: ConsoleViewer<'_>, plugins: &[PluginInfo]) -> String {
-    let main = html! { h1 { "Plugins" } (list(plugins)) };
+    let rows = plugins.iter().map(|PluginInfo { name, version, dialect, created, .. }| {
+        html! {
+            th scope="row" { a href=(paths::plugin(name, version)) { (name) "@" (version) } }
+            td { (dialect) }
+            td { (texts::time(created)) }
+        }
+    });
+    let main = html! { h1 { "Plugins" } (frame::table("Versions", &["Version", "Form", "Published"], rows)) };
     frame::page(viewer, paths::PLUGINS, "Plugins", PageRenewal::Never, &main)
 }
 
@@ -176,15 +183,4 @@ fn diff_line(line: &str) -> Markup {
         Some('-') => html! { del { (text) } "\n" },
         _ => html! { (text) "\n" },
     }
-}
-
-fn list(plugins: &[PluginInfo]) -> Markup {
-    let rows = plugins.iter().map(|PluginInfo { name, version, dialect, created, .. }| {
-        html! {
-            th scope="row" { a href=(paths::plugin(name, version)) { (name) "@" (version) } }
-            td { (dialect) }
-            td { (texts::time(created)) }
-        }
-    });
-    frame::table("Versions", &["Version", "Form", "Published"], rows)
 }

@@ -15,8 +15,8 @@ pub fn sources(viewer: ConsoleViewer<'_>, sources: &[SourceInfo]) -> String {
 }
 
 /// Returns a table of sources with their rejected events.
-pub(crate) fn list(sources: &[SourceInfo]) -> Markup {
-    let rows = sources.iter().map(|SourceInfo { name, changed, rejected }| {
+pub(crate) fn list<'a>(sources: impl IntoIterator<Item = &'a SourceInfo>) -> Markup {
+    let rows = sources.into_iter().map(|SourceInfo { name, changed, rejected }| {
         html! {
             th scope="row" { a href=(paths::source(name)) { (name) } }
             td { (texts::time(changed)) }

@@ -18,8 +18,8 @@ pub fn subscriptions(viewer: ConsoleViewer<'_>, subscriptions: &[SubscriptionInf
 }
 
 /// Returns a table of subscriptions.
-pub(crate) fn list(subscriptions: &[SubscriptionInfo]) -> Markup {
-    let rows = subscriptions.iter().map(|info| {
+pub(crate) fn list<'a>(subscriptions: impl IntoIterator<Item = &'a SubscriptionInfo>) -> Markup {
+    let rows = subscriptions.into_iter().map(|info| {
         html! {
             th scope="row" { a href=(paths::subscription(&info.name)) { (info.name) } }
             td { (info.on.join(", ")) }

@@ -25,25 +25,19 @@ pub struct WaitingView<'a> {
 
 /// Returns the page with everything that is stuck, failed or waits.
 pub fn waiting(viewer: ConsoleViewer<'_>, view: &WaitingView<'_>) -> String {
-    let of = |phase: TargetPhase| -> Vec<&TargetInfo> {
-        view.targets.iter().filter(|target| target.phase == phase).collect()
-    };
-    let sources = view.sources.map(|sources| {
-        let rejecting: Vec<SourceInfo> = sources.iter().filter(|source| source.rejected.is_some()).cloned().collect();
-        source_pages::list(&rejecting)
-    });
+    let of = |phase: TargetPhase| view.targets.iter().filter(move |target| target.phase == phase);
+    let sources = view.sources.map(|all| source_pages::list(all.iter().filter(|source| source.rejected.is_some())));
     let subscriptions = view.subscriptions.map(|all| {
         let has_problem = |info: &&SubscriptionInfo| {
             info.waiting > 0 || info.undelivered > 0 || info.problem.is_some() || info.unreadable.is_some()
         };
-        let waiting: Vec<SubscriptionInfo> = all.iter().filter(has_problem).cloned().collect();
-        subscription_pages::list(&waiting)
+        subscription_pages::list(all.iter().filter(has_problem))
     });
     let main = html! {
         h1 { "Stuck and waiting" }
         (target_list::outages(view.outages))
-        (frame::section("Stuck", &targets("Stuck", &of(TargetPhase::Stuck))))
-        (frame::section("Failed", &targets("Failed", &of(TargetPhase::Failed))))
+        (frame::section("Stuck", &targets("Stuck", of(TargetPhase::Stuck))))
+        (frame::section("Failed", &targets("Failed", of(TargetPhase::Failed))))
         (frame::section("Waiting", &waits(view.targets)))
         @if view.is_partial { p { "More targets exist than this page reads: use the filters of the list." } }
         @if let Some(sources) = &sources { (frame::section("Sources with rejected events", sources)) }
@@ -54,8 +48,8 @@ pub fn waiting(viewer: ConsoleViewer<'_>, view: &WaitingView<'_>) -> String {
     frame::page(viewer, paths::WAITING, "Stuck and waiting", renewal, &main)
 }
 
-fn targets(label: &str, targets: &[&TargetInfo]) -> Markup {
-    let rows = targets.iter().map(|target| {
+fn targets<'a>(label: &str, targets: impl Iterator<Item = &'a TargetInfo>) -> Markup {
+    let rows = targets.map(|target| {
         html! {
             th scope="row" { a href=(paths::target(&target.kind, &target.name)) { (target.kind) "/" (target.name) } }
             td { (texts::time(&target.since)) }
