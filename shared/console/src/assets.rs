@@ -29,24 +29,12 @@ static ASSETS: LazyLock<[ConsoleAsset; 3]> = LazyLock::new(|| {
     ]
 });
 
-/// Returns all files.
-pub fn all() -> &'static [ConsoleAsset] {
-    &*ASSETS
+/// Returns all files: the style, the script and the icon.
+pub fn all() -> &'static [ConsoleAsset; 3] {
+    &ASSETS
 }
 
 /// Returns the file of a path.
 pub fn find(path: &str) -> Option<&'static ConsoleAsset> {
     all().iter().find(|asset| asset.path == path)
-}
-
-pub(crate) fn style() -> &'static str {
-    &ASSETS[0].path
-}
-
-pub(crate) fn script() -> &'static str {
-    &ASSETS[1].path
-}
-
-pub(crate) fn icon() -> &'static str {
-    &ASSETS[2].path
 }

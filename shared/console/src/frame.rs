@@ -112,6 +112,7 @@ pub(crate) fn bare_page(title: &str, main: &Markup) -> String {
 }
 
 fn document(title: &str, body: &Markup) -> String {
+    let [style, script, icon] = assets::all();
     let document = html! {
         (DOCTYPE)
         html lang="en" {
@@ -120,9 +121,9 @@ fn document(title: &str, body: &Markup) -> String {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (title) " · Ebb" }
-                link rel="icon" type="image/svg+xml" href=(assets::icon());
-                link rel="stylesheet" href=(assets::style());
-                script type="module" src=(assets::script()) {}
+                link rel="icon" type="image/svg+xml" href=(icon.path);
+                link rel="stylesheet" href=(style.path);
+                script type="module" src=(script.path) {}
             }
             body { (body) }
         }

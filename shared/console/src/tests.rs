@@ -231,9 +231,10 @@ fn every_url_of_a_page_is_a_path_of_the_console() {
 /// The policy of the pages permits no styles and scripts in a page.
 #[test]
 fn pages_have_no_styles_and_scripts_of_their_own() {
+    let [_, script, _] = assets::all();
     for (name, page) in pages("plain") {
         let scripts: Vec<&str> = tags(&page).into_iter().filter(|tag| tag.starts_with("script")).collect();
-        assert_eq!(scripts, [format!("script type=\"module\" src=\"{}\"", assets::script())], "{name}");
+        assert_eq!(scripts, [format!("script type=\"module\" src=\"{}\"", script.path)], "{name}");
         assert!(page.contains("</script>") && !page.contains("style=") && !page.contains("<style"), "{name}");
     }
     for asset in assets::all() {
@@ -447,7 +448,7 @@ fn a_rendered_script_is_readable() {
 #[test]
 fn a_page_of_a_target() {
     let page = target_page::target(VIEWER, true, &detail("db", 3), &why("db"), "stamp");
-    let page =
-        page.replace(assets::style(), "STYLE").replace(assets::script(), "SCRIPT").replace(assets::icon(), "ICON");
+    let [style, script, icon] = assets::all();
+    let page = page.replace(&style.path, "STYLE").replace(&script.path, "SCRIPT").replace(&icon.path, "ICON");
     insta::assert_snapshot!(page.replace("><", ">\n<"));
 }

@@ -28,9 +28,9 @@ const SHORTER: &str = "\
 
 /// Returns the style of the pages for one colour scheme. A picture is no window, so no other rule depends on its width.
 fn style(scheme: &str) -> String {
-    let style = assets::find(assets::style()).unwrap().content;
+    let [style, ..] = assets::all();
     let is_dark = if scheme == "dark" { "all" } else { "not all" };
-    let style = style.replace("color-scheme: light dark", &format!("color-scheme: {scheme}"));
+    let style = style.content.replace("color-scheme: light dark", &format!("color-scheme: {scheme}"));
     let style = style.replace("(prefers-color-scheme: dark)", is_dark).replace("(max-width: 640px)", "not all");
     assert!(!style.contains("prefers-color-scheme") && !style.contains("(max-width") && !style.contains("light dark"));
     style
