@@ -37,10 +37,7 @@ pub(super) async fn target(session: ConsoleSession, path: PathOf<(String, String
         return responses::unchanged(&tag);
     }
     let page = async { render(&session, path?.0).await };
-    match page.await {
-        Ok((stamp, html)) => session.respond_stamped(&stamp, html),
-        Err(problem) => responses::failed_page(session.viewer(), paths::ROOT, problem),
-    }
+    session.respond_stamped(paths::ROOT, page.await)
 }
 
 /// Returns the entity tag of the browser whose stamp is that of the target now. A problem is left to the page.

@@ -87,15 +87,15 @@ impl ConsoleSession {
         Permitted::of(&self.server, &self.caller)
     }
 
-    /// Returns the page of a target, or 304 if the browser has it.
-    pub(super) fn respond_stamped(&self, stamp: &str, html: String) -> Response {
-        responses::page(&self.request, (stamp, &self.form_token), html)
-    }
-
     /// Returns a page, 304 if the browser has it, or the page of its failure.
     pub(super) fn respond(&self, section: &str, page: HttpResult<String>) -> Response {
+        self.respond_stamped(section, page.map(|html| (String::new(), html)))
+    }
+
+    /// Returns a page with its stamp, otherwise like [`Self::respond`].
+    pub(super) fn respond_stamped(&self, section: &str, page: HttpResult<(String, String)>) -> Response {
         match page {
-            Ok(html) => responses::page(&self.request, ("", &self.form_token), html),
+            Ok((stamp, html)) => responses::page(&self.request, (&stamp, &self.form_token), html),
             Err(problem) if self.method == Method::GET => responses::failed_page(self.viewer(), section, problem),
             Err(problem) => responses::failure(Some(self.viewer()), section, problem),
         }
@@ -204,14 +204,10 @@ impl SignInBrowser {
         PendingSignIn::begin(&self.new_id(), self.server.env.now(), issuer, next)
     }
 
-    /// Returns the cookie of a sign-in at an issuer.
-    pub(super) fn pending_cookie(&self, pending: &PendingSignIn) -> HeaderValue {
-        set_cookie(&self.server, PENDING, pending.reveal(), PENDING_LIFETIME.0 / 1000)
-    }
-
-    /// Returns the cookie that ends a sign-in at an issuer in the browser.
-    pub(super) fn no_pending_cookie(&self) -> HeaderValue {
-        set_cookie(&self.server, PENDING, "", 0)
+    /// Returns the cookie of a sign-in at an issuer, or the one that ends it in the browser.
+    pub(super) fn pending_cookie(&self, pending: Option<&PendingSignIn>) -> HeaderValue {
+        let (value, seconds) = pending.map_or(("", 0), |pending| (pending.reveal(), PENDING_LIFETIME.0 / 1000));
+        set_cookie(&self.server, PENDING, value, seconds)
     }
 
     /// Returns the sign-in at an issuer that the browser has begun, if `state` is an answer to it.

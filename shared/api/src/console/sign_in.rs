@@ -162,7 +162,7 @@ pub(super) async fn begin(browser: SignInBrowser, query: QueryOf<BeginQuery>) ->
     let pending = browser.begin_at(&issuer, kept);
     match browser.server.tokens.issuers().sign_in_url(&pending, account, &browser.server.env).await {
         Ok(url) => {
-            ([(header::SET_COOKIE, browser.pending_cookie(&pending))], Redirect::to(url.as_str())).into_response()
+            ([(header::SET_COOKIE, browser.pending_cookie(Some(&pending)))], Redirect::to(url.as_str())).into_response()
         }
         Err(problem) => refused(&browser.server, &next, &problem),
     }
@@ -194,7 +194,7 @@ pub(super) async fn finish(browser: SignInBrowser, RawQuery(query): RawQuery) ->
             refused_at(&browser.server, issuer, &pending.next, &problem)
         }
     };
-    response.headers_mut().append(header::SET_COOKIE, browser.no_pending_cookie());
+    response.headers_mut().append(header::SET_COOKIE, browser.pending_cookie(None));
     response
 }
 
