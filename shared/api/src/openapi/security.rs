@@ -1,11 +1,14 @@
 //! Security schemes: tokens, and the proofs of the senders of webhooks.
 
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
 use utoipa::openapi::path::{Operation, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
-use utoipa::openapi::security::{
-    ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
-};
+use utoipa::openapi::security::{SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Components, RefOr, Required};
+
+use super::parsed;
 
 /// The security scheme of API tokens.
 const API: &str = "apiToken";
@@ -16,52 +19,11 @@ const BOOTSTRAP: &str = "bootstrapToken";
 /// The security scheme of Standard Webhooks.
 const WEBHOOK: &str = "webhookSignature";
 
-const TOKENS: [(&str, HttpAuthScheme, &str); 5] = [
-    (
-        API,
-        HttpAuthScheme::Bearer,
-        "A token of `EBB_API_TOKENS`, a named token, or an identity token. Its scopes limit the operations.",
-    ),
-    (CALLBACK, HttpAuthScheme::Bearer, "The token of the attempt, from the request or the environment of the unit."),
-    (
-        BOOTSTRAP,
-        HttpAuthScheme::Bearer,
-        "The bootstrap token of the cluster, which registers one relay within an hour.",
-    ),
-    ("senderToken", HttpAuthScheme::Bearer, "`verify: {bearer: …}`: the secret of the source."),
-    (
-        "senderPassword",
-        HttpAuthScheme::Basic,
-        "`verify: {basic: …}`: the user of the source, with its secret as the password.",
-    ),
-];
-/// Headers with a signature of the body, or with the secret.
-const HEADERS: [(&str, &str, &str); 8] = [
-    (
-        WEBHOOK,
-        "webhook-signature",
-        "`v1,` and the HMAC-SHA256 of `ID.TIMESTAMP.BODY` in base64, as in Standard Webhooks. ID and TIMESTAMP are the headers `webhook-id` and `webhook-timestamp`.",
-    ),
-    ("svixSignature", "svix-signature", "As `webhookSignature`, with the headers `svix-id` and `svix-timestamp`."),
-    (
-        "hubSignature",
-        "x-hub-signature-256",
-        "`sha256=` and the HMAC-SHA256 of the body in hexadecimal, of GitHub. `verify: {hmac: …}` can name another header, prefix, hash function and encoding. `x-github-delivery` is the id of the event.",
-    ),
-    (
-        "giteaSignature",
-        "x-gitea-signature",
-        "The HMAC-SHA256 of the body in hexadecimal. `x-gitea-delivery` is the id of the event.",
-    ),
-    ("vercelSignature", "x-vercel-signature", "The HMAC-SHA1 of the body in hexadecimal."),
-    ("e2bSignature", "e2b-signature", "The SHA-256 of secret and body in URL-safe base64 without padding."),
-    (
-        "gitlabToken",
-        "x-gitlab-token",
-        "The secret of the source. GitLab can sign instead, as in `webhookSignature`. `idempotency-key` is the id of the event.",
-    ),
-    ("urlSecret", "secret", "`verify: {url: …}`: the secret of the source."),
-];
+/// The schemes by name. Those of sources come first.
+static SCHEMES: LazyLock<Map<String, Value>> = LazyLock::new(|| {
+    let schemes = include_str!("../../openapi/security_schemes.json");
+    serde_json::from_str(schemes).expect("the schemes are a constant, and a test reads them")
+});
 
 /// Headers that the signature of Standard Webhooks covers.
 const SIGNED: [(&str, &str, &str); 2] = [
@@ -75,14 +37,8 @@ const SIGNED: [(&str, &str, &str); 2] = [
 
 /// Adds all schemes.
 pub(super) fn add_schemes(components: &mut Components) {
-    for (name, scheme, description) in TOKENS {
-        let scheme = HttpBuilder::new().scheme(scheme).description(Some(description)).build();
-        components.add_security_scheme(name, SecurityScheme::Http(scheme));
-    }
-    for (name, key, description) in HEADERS {
-        let key = ApiKeyValue::with_description(key, description);
-        let key = if name == "urlSecret" { ApiKey::Query(key) } else { ApiKey::Header(key) };
-        components.add_security_scheme(name, SecurityScheme::ApiKey(key));
+    for (name, scheme) in &*SCHEMES {
+        components.add_security_scheme(name, parsed::<SecurityScheme>(scheme.clone()));
     }
 }
 
@@ -93,9 +49,7 @@ pub(super) fn secure(operation: &mut Operation) -> bool {
         Some("getOpenApi" | "getHealth") => Vec::new(),
         Some("receiveEvent" | "pollCluster") => vec![WEBHOOK],
         Some("receiveSourceEvent") => {
-            let tokens =
-                TOKENS.iter().map(|(name, ..)| *name).filter(|name| ![API, CALLBACK, BOOTSTRAP].contains(name));
-            HEADERS.iter().map(|(name, ..)| *name).chain(tokens).collect()
+            SCHEMES.keys().map(String::as_str).filter(|name| ![API, CALLBACK, BOOTSTRAP].contains(name)).collect()
         }
         Some("receiveCallback") => vec![CALLBACK],
         Some("registerRelay") => vec![BOOTSTRAP],
