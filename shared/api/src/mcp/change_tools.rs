@@ -39,14 +39,9 @@ async fn act(
     Err(problem.map_or(ToolError::Every(lines), ToolError::Refused))
 }
 
-/// Returns a target as `KIND/NAME`.
-fn name_of(TargetOutcome { kind, name, .. }: &TargetOutcome) -> String {
-    format!("{kind}/{name}")
-}
-
 /// Returns an outcome in one line.
 fn line(outcome: &TargetOutcome) -> String {
-    let target = name_of(outcome);
+    let target = format!("{}/{}", outcome.kind, outcome.name);
     let line: Value = match (&outcome.error, &outcome.update) {
         (Some(error), _) => json!({"target": target, "error": error}),
         (None, Some(receipt)) if receipt.result == LifecycleResult::Unchanged => {

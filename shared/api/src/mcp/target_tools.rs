@@ -70,10 +70,6 @@ impl TargetArguments {
     }
 }
 
-fn value(data: &impl Serialize) -> Value {
-    serde_json::to_value(data).unwrap_or_default()
-}
-
 /// Returns the waiting party and the start of its wait, such as `update 4 since 2026-11-21T09:00:10.000Z`.
 fn waiting_party(wait: &TargetWait) -> String {
     let since = wait.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
@@ -83,7 +79,7 @@ fn waiting_party(wait: &TargetWait) -> String {
 /// Returns a target of a list in one line.
 fn row(target: &TargetInfo) -> String {
     let shown_first = [("target".to_owned(), json!(format!("{}/{}", target.kind, target.name)))];
-    let Value::Object(fields) = value(target) else { return String::new() };
+    let Value::Object(fields) = json!(target) else { return String::new() };
     let hidden = ["kind", "name", "uid", "generation", "created", "waits"];
     let others = fields.into_iter().filter(|(key, _)| !hidden.contains(&key.as_str()));
     let waiting: Vec<String> = TargetWait::of_others(&target.waits).map(waiting_party).collect();
@@ -126,7 +122,7 @@ impl TargetRows {
             let query = [query, &[("nextToken", place.token.as_deref())]].concat();
             let page: TargetPage = api.get(&["targets"], &query).await?;
             found.read += page.targets.len();
-            found.outages = page.outages.iter().map(|outage| format!("outage: {}", value(outage))).collect();
+            found.outages = page.outages.iter().map(|outage| format!("outage: {}", json!(outage))).collect();
             let fitting = page.targets.iter().filter(|target| fits(target)).enumerate().skip(place.skip);
             for (skip, target) in fitting {
                 found.rows.push(row(target));
@@ -243,7 +239,7 @@ fn shown_run(run: &RunDetail, resource: Option<&str>) -> Value {
         Some(resource) => unit.key.split('/').next() == Some(resource),
         None => !matches!(unit.state, UnitState::Succeeded | UnitState::Skipped),
     };
-    let units: Vec<Value> = run.units.iter().filter(is_shown).map(value).collect();
+    let units: Vec<Value> = run.units.iter().filter(is_shown).map(|unit| json!(unit)).collect();
     let state = words::name(&run.state);
     json!({"run": run.id, "hook": run.hook, "state": state, "unitsByState": words::unit_counts(&run.units), "units": units})
 }
@@ -261,7 +257,7 @@ pub(crate) async fn get_target(api: &ApiCalls, arguments: GetTarget) -> Result<A
     }
     detail.resources.retain(|name, _| resource.is_none_or(|wanted| wanted == name));
     let runs: Vec<Value> = detail.runs.iter().map(|run| shown_run(run, resource)).collect();
-    let mut shown = value(&detail);
+    let mut shown = json!(detail);
     shown["runs"] = json!(runs);
     if let Value::Object(fields) = &mut shown {
         // `what_exists` shows them.
@@ -302,7 +298,7 @@ pub(crate) async fn why_not_ready(api: &ApiCalls, target: TargetArguments) -> Re
     };
     let keys =
         ["target", "phase", "summary", "nextSteps", "cause", "failed", "open", "targetWaits", "notes", "decidedBy"];
-    let mut shown = pick(&value(&diagnosis), &keys);
+    let mut shown = pick(&json!(diagnosis), &keys);
     if !diagnosis.remaining.is_empty() {
         shown["remainingResources"] = json!(format!("{}; what_exists lists them", diagnosis.remaining.len()));
     }
@@ -326,7 +322,7 @@ pub(crate) async fn what_exists(api: &ApiCalls, arguments: WhatExists) -> Result
     let Some(name) = arguments.name else { return leftovers(api).await };
     let target = TargetArguments { name, kind: arguments.kind };
     let diagnosis: TargetDiagnosis = api.get(&target.path(&["why"]), &[]).await?;
-    let shown = pick(&value(&diagnosis), &["target", "phase", "remaining", "removals"]);
+    let shown = pick(&json!(diagnosis), &["target", "phase", "remaining", "removals"]);
     let next = match diagnosis.phase {
         TargetPhase::Stuck => target.call("why_not_ready"),
         _ => target.call("get_target"),
@@ -343,8 +339,8 @@ async fn leftovers(api: &ApiCalls) -> Result<Answer, ToolError> {
     let mut lines: Vec<String> = unconfirmed.rows.iter().map(|row| format!("unconfirmed removals: {row}")).collect();
     match api.get::<OrphanList>(&["orphans"], &[]).await {
         Ok(OrphanList { orphans, errors }) => {
-            lines.extend(orphans.iter().map(|orphan| format!("orphan: {}", value(orphan))));
-            lines.extend(errors.iter().map(|error| format!("not listed: {}", value(error))));
+            lines.extend(orphans.iter().map(|orphan| format!("orphan: {}", json!(orphan))));
+            lines.extend(errors.iter().map(|error| format!("not listed: {}", json!(error))));
         }
         // The scope `read` does not list clusters.
         Err(ToolError::Refused(problem)) if problem.status == 403 => {
@@ -500,7 +496,7 @@ pub(crate) async fn history(api: &ApiCalls, arguments: History) -> Result<Answer
     let found: HistoryPage = api.get(&target.path(&["history"]), &[("nextToken", after.as_deref())]).await?;
     let HistoryPage { entries, next_token, notifications } = found;
     let ids: Vec<String> = entries.iter().map(|entry| entry.id.clone()).collect();
-    let rows: Vec<String> = entries.iter().map(|entry| value(entry).to_string()).collect();
+    let rows: Vec<String> = entries.iter().map(|entry| json!(entry).to_string()).collect();
     let is_incomplete = next_token.is_some();
     let title = match notifications.len() {
         0 => "The history, the newest entry first:".to_owned(),
@@ -544,7 +540,7 @@ pub(crate) async fn retry_target(api: &ApiCalls, arguments: RetryArguments) -> R
     }
     let target = TargetArguments { name, kind };
     let body = RetryTarget { uid, plugin, dry_run };
-    let body = (body != RetryTarget::default()).then(|| value(&body));
+    let body = (body != RetryTarget::default()).then(|| json!(body));
     let retried: RetryResponse = api.send(Method::POST, &target.path(&["retry"]), &[], body).await?;
     let (title, next) = match dry_run {
         true => (
@@ -555,5 +551,5 @@ pub(crate) async fn retry_target(api: &ApiCalls, arguments: RetryArguments) -> R
     };
     let command = commands::get(&target.kind, &target.name);
     let rest = move |_| format!("More units were left out: `{command}` shows all.");
-    Ok(Answer::new(title, next).with(yaml(&value(&retried)), rest))
+    Ok(Answer::new(title, next).with(yaml(&json!(retried)), rest))
 }

@@ -45,13 +45,6 @@ pub(super) struct TokenResponse {
     access_token: String,
 }
 
-/// The failed response of a token endpoint.
-#[derive(Default, Deserialize)]
-struct TokenRefusal {
-    #[serde(default)]
-    error: String,
-}
-
 /// Returns the URL to which an issuer sends the browser back.
 fn redirect_uri(env: &Env) -> String {
     format!("{}{}", env.settings.source.trim_end_matches('/'), paths::SIGN_IN_RETURN)
@@ -181,8 +174,8 @@ impl SignInClient {
             // A request that came too late or too often says nothing about the client.
             408 | 429 => Err(unusable(document, &responded())),
             400..=499 => {
-                let refusal = serde_json::from_slice::<TokenRefusal>(&response.body).unwrap_or_default();
-                Err(match refusal.error.as_str() {
+                let refusal = serde_json::from_slice::<Value>(&response.body).unwrap_or_default();
+                Err(match refusal["error"].as_str().unwrap_or_default() {
                     "invalid_grant" => {
                         let issuer = &document.issuer;
                         refused(format!("the issuer {issuer} does not accept its code any more: sign in again"))
