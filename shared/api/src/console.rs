@@ -23,11 +23,12 @@ mod stamps;
 mod trials;
 
 use axum::Router;
-use axum::http::Uri;
+use axum::http::{Method, Uri};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use ebb_console::paths;
+use ebb_protocol::error_code::ErrorCode;
 
 use crate::routes::{Path, Query};
 use crate::{HttpProblem, HttpResult, ServerState};
@@ -39,8 +40,9 @@ type PathOf<T> = HttpResult<Path<T>>;
 /// The parameters of a query, or the problem that a page shows.
 type QueryOf<T> = HttpResult<Query<T>>;
 
-/// Returns the response of a problem with a route: a page for a path of the console, JSON for others.
-pub(crate) async fn problem(uri: &Uri, problem: HttpProblem) -> Response {
+/// Refuses a method that a path does not accept, with a page for a path of the console, and with JSON for others.
+pub(crate) async fn not_allowed(method: Method, uri: Uri) -> Response {
+    let problem = HttpProblem::new(ErrorCode::MethodNotAllowed, format!("{} does not accept {method}", uri.path()));
     match uri.path().starts_with("/console/") || uri.path() == paths::ROOT {
         true => responses::secured(responses::failure(None, paths::ROOT, problem)).await,
         false => problem.into_response(),

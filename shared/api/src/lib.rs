@@ -13,7 +13,6 @@ mod background;
 mod bodies;
 mod caller;
 mod console;
-mod fallback;
 pub mod mcp;
 mod oidc;
 mod openapi;
@@ -166,8 +165,8 @@ fn finish(routes: OpenApiRouter<ServerState>, pages: Router<ServerState>, server
     let (router, _) = routes.split_for_parts();
     router
         .merge(pages)
-        .fallback(fallback::not_found)
-        .method_not_allowed_fallback(fallback::not_allowed)
+        .fallback(routes::not_found)
+        .method_not_allowed_fallback(console::not_allowed)
         .layer(CatchPanicLayer::new())
         .layer(CompressionLayer::new().compress_when(SizeAbove::new(COMPRESSED).and(may_be_compressed)))
         .layer(Extension(Arc::new(BodyBudget::default())))

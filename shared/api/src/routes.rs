@@ -102,6 +102,11 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     }
 }
 
+/// Refuses a path that no route has.
+pub(super) async fn not_found(uri: Uri) -> HttpProblem {
+    HttpProblem::not_found(format!("unknown path {}; GET /v1/openapi.json lists all paths", uri.path()))
+}
+
 /// Returns the headers of a response with secrets. No cache keeps it.
 fn no_store() -> HeaderMap {
     HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("no-store"))])
