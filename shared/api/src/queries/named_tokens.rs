@@ -1,13 +1,13 @@
-//! Creates, lists and revokes named API tokens.
+//! Creates named API tokens.
 
 use ebb_documents::durations;
 use ebb_engine::{Millis, Timestamp};
 use ebb_flow::env::Env;
-use ebb_flow::error::{FlowResult, RequestError};
+use ebb_flow::error::RequestError;
 use ebb_protocol::api::{CreateToken, CreatedToken, TokenInfo};
 use ebb_protocol::api_token::{self, parse_scopes};
 use ebb_protocol::error_code::ErrorCode;
-use ebb_store::{Store, TokenItem};
+use ebb_store::TokenItem;
 
 const DAY: u64 = 86_400_000;
 /// The time after which a token expires, unless its creator gives another one.
@@ -15,11 +15,6 @@ const DEFAULT_TTL: Millis = Millis(90 * DAY);
 const MAX_TTL: Millis = Millis(366 * DAY);
 /// The maximum number of scopes of a token.
 const MAX_SCOPES: usize = 50;
-
-/// Returns the tokens that are not revoked, by name.
-pub async fn list(store: &Store) -> FlowResult<Vec<TokenInfo>> {
-    Ok(store.list_tokens().await?.into_iter().map(|token| token.info).collect())
-}
 
 /// Creates a token. Only the response contains its secret.
 pub async fn create(env: &Env, request: &CreateToken, created_by: String) -> Result<CreatedToken, RequestError> {

@@ -15,7 +15,8 @@ use crate::{HttpProblem, HttpResult, ServerState};
     (status = 200, body = TokenList),
 ))]
 pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> HttpResult<Json<TokenList>> {
-    Ok(Json(TokenList { tokens: named_tokens::list(&server.env.store).await? }))
+    let tokens = server.env.store.list_tokens().await?.into_iter().map(|token| token.info).collect();
+    Ok(Json(TokenList { tokens }))
 }
 
 /// Creates a named token and returns it with its secret, which no other response contains. Scope: `operate`.
