@@ -111,69 +111,45 @@ mod tests {
 
     use super::*;
 
-    const SINCE: &str = "1970-01-01T00:00:09.000Z";
-    const STARTED: &str = "1970-01-01T00:00:01.000Z";
-    const BEGUN: &str = "1970-01-01T00:00:02.000Z";
-    const ENDED: &str = "1970-01-01T00:00:03.000Z";
+    /// Times of the target, of its run and of its units.
+    const TIMES: [(&str, &str); 4] = [
+        ("SINCE", "1970-01-01T00:00:09.000Z"),
+        ("STARTED", "1970-01-01T00:00:01.000Z"),
+        ("BEGUN", "1970-01-01T00:00:02.000Z"),
+        ("ENDED", "1970-01-01T00:00:03.000Z"),
+    ];
 
-    fn run(hook: &str, states: &[&str]) -> RunDetail {
-        let unit = |(number, state): (usize, &&str)| {
-            let ended = matches!(*state, "succeeded" | "failed").then_some(ENDED);
-            let reason = (*state == "failed").then(|| json!({"code": "exit", "message": "code 3"}));
-            let started = (*state != "waiting").then_some(BEGUN);
+    /// The columns of `tests/resource_states.yaml`, which describes them.
+    type StateRow = (TargetPhase, String, Vec<String>, bool, TargetPhase, String, Option<String>);
+
+    fn run(hook: &str, states: &[String]) -> RunDetail {
+        let [_, (_, run_started), (_, begun), (_, end)] = TIMES;
+        let unit = |(number, state): (usize, &String)| {
+            let ended = matches!(state.as_str(), "succeeded" | "failed").then_some(end);
+            let reason = (state == "failed").then(|| json!({"code": "exit", "message": "code 3"}));
+            let started = (state != "waiting").then_some(begun);
             json!({
                 "unit": format!("r/{number}"), "kind": "pod", "state": state, "attempt": 1, "maxAttempts": 1,
                 "attemptInSeries": 1, "started": started, "ended": ended, "reason": reason,
             })
         };
         let units: Vec<_> = states.iter().enumerate().map(unit).collect();
-        let run = json!({"id": "k", "hook": hook, "state": "running", "started": STARTED, "units": units});
+        let run = json!({"id": "k", "hook": hook, "state": "running", "started": run_started, "units": units});
         serde_json::from_value(run).unwrap()
     }
 
     #[test]
     fn each_resource_has_a_phase_a_time_and_a_reason() {
-        use TargetPhase::{Failed, Gone, Ready, Starting, Stopping, Stuck, Updating};
-        for (phase, hook, states, later, expected) in [
-            (TargetPhase::Starting, "preStart", &["succeeded", "succeeded"][..], false, (Ready, ENDED, None)),
-            (TargetPhase::Starting, "preStart", &["succeeded", "running"], false, (Starting, BEGUN, Some("r/1 runs"))),
-            (
-                TargetPhase::Starting,
-                "preStart",
-                &["waiting"],
-                false,
-                (Starting, STARTED, Some("r/0 is about to be dispatched")),
-            ),
-            (TargetPhase::Updating, "update", &["waiting", "running"], false, (Updating, BEGUN, Some("r/1 runs"))),
-            (TargetPhase::Failed, "preStart", &["running", "failed"], false, (Failed, ENDED, Some("r/1: code 3"))),
-            (TargetPhase::Failed, "preStart", &["succeeded"], false, (Ready, ENDED, None)),
-            (
-                TargetPhase::Failed,
-                "preStart",
-                &["blocked"],
-                false,
-                (Failed, BEGUN, Some("r/0 is blocked by a failure or cancelled")),
-            ),
-            (TargetPhase::Ready, "postStart", &["running"], false, (Ready, BEGUN, Some("r/0 runs"))),
-            (
-                TargetPhase::Stopping,
-                "preStart",
-                &["succeeded"],
-                false,
-                (Stopping, SINCE, Some("its teardown has not begun")),
-            ),
-            (TargetPhase::Stopping, "preStop", &["succeeded"], true, (Stopping, ENDED, None)),
-            (TargetPhase::Stopping, "postStop", &["succeeded"], true, (Gone, ENDED, None)),
-            (TargetPhase::Stuck, "postStop", &["failed"], true, (Stuck, ENDED, Some("r/0: code 3"))),
-            (TargetPhase::Gone, "postStop", &["succeeded"], true, (Gone, SINCE, None)),
-        ] {
+        let rows = include_str!("../../tests/resource_states.yaml").to_owned();
+        let rows = TIMES.iter().fold(rows, |rows, (name, time)| rows.replace(name, &format!("{time:?}")));
+        let rows: Vec<StateRow> = serde_saphyr::from_str(&rows).unwrap();
+        for (phase, hook, states, later, expected, since, reason) in rows {
             let mut target = TargetHead::new("sandbox", "a", "a-uid", Timestamp(9_000));
             target.phase = phase;
-            let run = run(hook, states);
+            let run = run(&hook, &states);
             let last = (&run, run.units.iter().collect());
             let found = state(&target, Some(&last), || later);
-            let found = (found.phase, found.since.as_str(), found.reason.as_deref());
-            assert_eq!(found, expected, "{phase:?} {hook} {states:?}");
+            assert_eq!(found, ResourceState { phase: expected, since, reason }, "{phase:?} {hook} {states:?}");
         }
     }
 }
