@@ -180,25 +180,8 @@ mod tests {
         for next in ["/console", "/console?q=a", "/console/targets/sandbox/pr-1", "/console/runs/r/log?unit=a%2Fb"] {
             assert_eq!(safe_next(next), next);
         }
-        for next in [
-            "",
-            "/",
-            "//evil.example",
-            "/\\evil.example",
-            "/console\\..\\evil",
-            "/consoles",
-            "/console.evil.example",
-            "/console@evil.example",
-            "https://evil.example/console",
-            "javascript:alert(1)",
-            "/v1/targets",
-            "/console/\r\nset-cookie: a=b",
-            "/console/\t/evil.example",
-            "/console/../v1/targets",
-            "/console/%2e%2E//evil.example",
-            "/console/a/./b",
-            "/console/é",
-        ] {
+        let foreign: Vec<String> = serde_json::from_str(include_str!("../tests/foreign_pages.json")).unwrap();
+        for next in &foreign {
             assert_eq!(safe_next(next), ROOT, "{next:?}");
         }
     }
