@@ -5,6 +5,7 @@ mod canned;
 use ebb_protocol::api::{ActOnTargets, TargetPhase};
 use rmcp::model::{CallToolRequestParams, CallToolResult, ClientRequest, CustomRequest, ProtocolVersion};
 use rmcp::{ClientLifecycleMode, ClientServiceExt as _, ServiceExt as _};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use canned::{CannedApi, DOCUMENT, PLUGIN, STORED, detail, history, info, reply};
@@ -18,11 +19,6 @@ fn outcome(others: Value) -> Value {
     let mut outcome = json!({"kind": "sandbox", "name": "pr-7", "uid": "u", "phase": "ready", "dryRun": false});
     others.as_object().unwrap().iter().for_each(|(name, value)| outcome[name] = value.clone());
     outcome
-}
-
-/// Returns the outcome for a target that was refused.
-fn refusal(name: &str, code: &str, error: &str) -> Value {
-    json!({"kind": "sandbox", "name": name, "dryRun": false, "code": code, "error": error})
 }
 
 /// Returns the line of a request for an action.
@@ -69,78 +65,43 @@ async fn each_tool_sends_its_requests() {
     }
 }
 
-#[tokio::test]
-async fn answers_have_the_cause_and_the_next_step() {
-    let tools = CannedApi::new(reply).tools();
-    let why = call(&tools, "why_not_ready", json!({"name": "pr-7"})).await;
-    let shown = text(&why);
-    for expected in ["| summary: db/make failed", "- ebb retry pr-7", "- no space", "retry_target {\"name\":\"pr-7\"}"]
-    {
-        assert!(shown.contains(expected), "{expected}: {shown}");
-    }
-    let waiting = call(&tools, "stuck_and_waiting", json!({})).await;
-    let shown = text(&waiting);
-    assert!(shown.contains("sandbox/pr-6") && !shown.contains("sandbox/pr-7"), "{shown}");
-    assert!(shown.contains("\"waiting\":[\"update 4 since 2026-11-21T09:00:10.000Z\"]"), "{shown}");
+/// Calls of tools with their answers, which `tests/tool_answers.yaml` describes.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AnsweredCalls {
+    reply: Option<(String, u16, Value)>,
+    #[serde(default)]
+    all: Vec<String>,
+    calls: Vec<(String, Value, bool, Vec<String>)>,
 }
 
-/// One target of two gets the version. The other one does not exist.
 #[tokio::test]
-async fn an_upgrade_shows_its_effect_and_its_refusals() {
-    let receipt = json!({
-        "target": "sandbox/pr-7", "uid": "u", "generation": 2, "result": "updating", "url": "http://x",
-        "resources": {"db": "replaced"},
-    });
-    let none = refusal("none", "not-found", "sandbox \"none\" does not exist");
-    let mixed = json!({"outcomes": [outcome(json!({"update": receipt})), none], "plugin": "db@1.0.0"});
-    let tools = CannedApi::with("", 200, mixed).tools();
-    for (dry_run, title) in [(true, "This would be changed by db@1.0.0"), (false, "The targets get db@1.0.0")] {
-        let arguments = json!({"plugin": "db", "names": ["pr-7", "none"], "dry_run": dry_run});
-        let result = call(&tools, "upgrade_plugin", arguments).await;
-        let shown = text(&result);
-        assert_eq!(result.is_error, Some(false), "{shown}");
-        assert!(shown.starts_with(&format!("{title}; refused for 1:\n")), "{shown}");
-        for expected in [r#""resources":{"db":"replaced"}"#, r#"sandbox \"none\" does not exist"#] {
-            assert!(shown.contains(expected), "{expected}: {shown}");
+async fn answers_say_what_is_the_case_and_what_to_do() {
+    let groups: Vec<AnsweredCalls> = serde_saphyr::from_str(include_str!("../../tests/tool_answers.yaml")).unwrap();
+    for AnsweredCalls { reply: of_group, all, calls } in groups {
+        let api = match of_group {
+            Some((part, status, body)) => CannedApi::with(part, status, body),
+            None => CannedApi::new(reply),
+        };
+        for (name, arguments, is_error, texts) in calls {
+            let tool = TOOLS.iter().find(|tool| tool.name == name).unwrap().name;
+            let result = call(&api.tools(), tool, arguments.clone()).await;
+            let shown = format!("\n{}", text(&result));
+            assert_eq!(result.is_error, Some(is_error), "{tool} {arguments}: {shown}");
+            for expected in texts.iter().chain(&all) {
+                assert!(shown.contains(expected), "{expected}: {tool} {arguments}: {shown}");
+            }
         }
     }
-    let none = json!({"outcomes": [refusal("none", "not-found", "no such target")]});
-    let arguments = json!({"plugin": "db@1.0.0", "names": ["none"]});
-    let refused = call(&CannedApi::with("", 200, none).tools(), "upgrade_plugin", arguments).await;
-    assert!(refused.is_error == Some(true) && text(&refused).contains("404 not-found"), "{refused:?}");
-    let gone = ["gone-1", "gone-2"].map(|name| refusal(name, "stale", "the target is gone"));
-    let others = [refusal("none", "not-found", "no such target"), refusal("pr-7", "internal", "it failed")];
-    let outcomes = [gone, others].concat();
-    let all = json!({"outcomes": outcomes});
-    let arguments = json!({"plugin": "db@1.0.0", "names": ["gone-1", "gone-2", "none", "pr-7"]});
-    let refused = call(&CannedApi::with("", 200, all).tools(), "upgrade_plugin", arguments).await;
-    insta::assert_snapshot!(text(&refused), @r#"
-    Every target was refused:
-    | {"target":"sandbox/gone-1","error":"the target is gone"}
-    | {"target":"sandbox/gone-2","error":"the target is gone"}
-    | {"target":"sandbox/none","error":"no such target"}
-    | {"target":"sandbox/pr-7","error":"it failed"}
-    Next: remove each cause or leave the target out, then call the tool again
-    "#);
-    for names in [json!([]), json!((0..21).map(|number| format!("pr-{number}")).collect::<Vec<_>>())] {
-        let refused = call(&tools, "upgrade_plugin", json!({"plugin": "db", "names": names})).await;
-        assert!(text(&refused).contains("expected 1 to 20"), "{refused:?}");
-    }
 }
 
-/// The target has the version already, so there is nothing to repeat or to wait for.
 #[tokio::test]
-async fn an_upgrade_without_a_change_says_so() {
-    let receipt =
-        json!({"target": "sandbox/pr-7", "uid": "u", "generation": 1, "result": "unchanged", "url": "http://x"});
-    let unchanged = json!({"outcomes": [outcome(json!({"update": receipt}))], "plugin": "db@1.0.0"});
-    let tools = CannedApi::with("", 200, unchanged).tools();
-    for dry_run in [true, false] {
-        let arguments = json!({"plugin": "db@1.0.0", "names": ["pr-7"], "dry_run": dry_run});
-        let result = call(&tools, "upgrade_plugin", arguments).await;
-        let shown = text(&result);
-        assert!(shown.contains("it has this version already") && shown.contains("\nNext: nothing changes"), "{shown}");
-    }
+async fn an_unknown_tool_is_named() {
+    let tools = CannedApi::new(reply).tools();
+    let unknown = tools.call(CallToolRequestParams::new("drop_all")).await.unwrap_err();
+    assert!(unknown.message.contains("drop_all"), "{unknown:?}");
+    let long = tools.call(CallToolRequestParams::new("x".repeat(9_000))).await.unwrap_err();
+    assert!(long.message.len() < 200, "{long:?}");
 }
 
 /// Targets of a filter are shown. A call deletes those that it names.
@@ -171,29 +132,6 @@ async fn a_filter_deletes_nothing_by_itself() {
     let none = json!({"outcomes": []});
     let result = call(&CannedApi::with("", 200, none).tools(), "delete_target", json!({"filters": {"q": "x"}})).await;
     assert!(text(&result).starts_with("No target fits.\n"), "{result:?}");
-}
-
-/// The next step of an empty list names no element of it.
-#[tokio::test]
-async fn an_empty_list_has_a_step_of_its_own() {
-    let tools = CannedApi::with("", 200, json!({"targets": [], "plugins": [], "clusters": []})).tools();
-    for (tool, expected) in [
-        ("list_targets", "No target fits.\nNext: list_targets with other filters"),
-        ("stuck_and_waiting", "0 of 0 targets are failed, stuck or waiting:\nNext: list_targets shows the others"),
-        ("list_plugins", "No plugin is published.\nNext: apply_document publishes one"),
-        ("list_clusters", "No cluster is connected.\nNext: ask a person to connect one"),
-    ] {
-        let result = call(&tools, tool, json!({})).await;
-        assert!(text(&result).starts_with(expected), "{}", text(&result));
-    }
-}
-
-/// A script can print nothing.
-#[tokio::test]
-async fn an_empty_log_is_called_empty() {
-    let result = call(&CannedApi::with("/logs", 200, json!("")).tools(), "logs", json!({"name": "pr-7"})).await;
-    let expected = "The log of db/make in run r-1-pre-start is empty.\nNext: why_not_ready {\"name\":\"pr-7\"}\n";
-    assert_eq!(text(&result), expected);
 }
 
 #[tokio::test]
@@ -236,60 +174,6 @@ async fn a_long_list_continues_after_its_last_row() {
     }
 }
 
-#[tokio::test]
-async fn errors_have_detail_and_fix() {
-    let forbidden = json!({"status": 403, "code": "forbidden", "detail": "the request needs the scope read"});
-    let tools = CannedApi::with("", 403, forbidden).tools();
-    let result = call(&tools, "get_target", json!({"name": "a"})).await;
-    assert_eq!(result.is_error, Some(true));
-    insta::assert_snapshot!(text(&result), @r"
-    The API refused the request: 403 forbidden.
-    | the request needs the scope read
-    Next: ask a person with the scope `operate` for a token with that scope: ebb token create NAME --scope SCOPE
-    ");
-    let result = call(&tools, "get_target", json!({"nam": "a"})).await;
-    assert!(text(&result).contains("unknown field `nam`"), "{}", text(&result));
-    for (arguments, expected) in [
-        (json!({"plugin": "db", "names": "pr-7"}), "| names: invalid type: string \"pr-7\""),
-        (json!({"plugin": "db", "names": ["pr-7", 4]}), "| names[1]: invalid type: integer `4`"),
-        (json!({"names": ["pr-7"]}), "| missing field `plugin`"),
-    ] {
-        let result = call(&tools, "upgrade_plugin", arguments).await;
-        assert!(text(&result).contains(expected), "{expected}: {}", text(&result));
-    }
-    let result = call(&tools, "get_target", json!({"name": ".."})).await;
-    assert!(text(&result).contains("is not a name"), "{}", text(&result));
-    let result = call(&tools, "validate_plugin", json!({"document": "kind: Plugin\nname: 1\n"})).await;
-    assert!(result.is_error == Some(true) && text(&result).contains("| document:"), "{}", text(&result));
-    let unknown = tools.call(CallToolRequestParams::new("drop_all")).await.unwrap_err();
-    assert!(unknown.message.contains("drop_all"), "{unknown:?}");
-    let long = tools.call(CallToolRequestParams::new("x".repeat(9_000))).await.unwrap_err();
-    assert!(long.message.len() < 200, "{long:?}");
-}
-
-/// The next step of an error says what to change.
-#[tokio::test]
-async fn a_refusal_has_a_step_for_its_status() {
-    for (status, expected) in [
-        (400, "correct the document or the argument"),
-        (404, "correct the argument"),
-        (409, "why_not_ready"),
-        (413, "correct the document or the argument"),
-        (429, "wait"),
-        (503, "call the tool again"),
-    ] {
-        let refused = CannedApi::with("", status, json!({"status": status, "code": "x", "detail": "no"}));
-        let result = call(&refused.tools(), "get_target", json!({"name": "pr-7"})).await;
-        let shown = text(&result);
-        assert!(shown.contains(&format!("\nNext: {expected}")), "{shown}");
-    }
-    // A gateway before the API has its own text.
-    let busy = CannedApi::with("", 429, json!("Too Many Requests"));
-    let result = call(&busy.tools(), "list_targets", json!({})).await;
-    let shown = text(&result);
-    assert!(shown.contains("429 busy") && shown.contains("\nNext: wait for some seconds"), "{shown}");
-}
-
 /// A request for more has another argument than the call.
 #[tokio::test]
 async fn a_long_answer_names_another_way_to_the_rest() {
@@ -308,21 +192,6 @@ async fn a_long_answer_names_another_way_to_the_rest() {
     let result = call(&tools, "plan_document", json!({"document": DOCUMENT, "unit": "db/none"})).await;
     let shown = text(&result);
     assert!(shown.contains("the first of its 90 units: db/u-0, ") && shown.contains("db/u-19\n"), "{shown}");
-}
-
-/// Such an argument would otherwise give an answer about nothing.
-#[tokio::test]
-async fn an_argument_that_fits_nothing_is_an_error() {
-    let tools = CannedApi::new(reply).tools();
-    let rows: Vec<(String, Value, String)> =
-        serde_saphyr::from_str(include_str!("../../tests/refused_arguments.yaml")).unwrap();
-    for (name, arguments, expected) in rows {
-        let tool = TOOLS.iter().find(|tool| tool.name == name).unwrap().name;
-        let result = call(&tools, tool, arguments.clone()).await;
-        let shown = text(&result);
-        assert!(result.is_error == Some(true) && shown.contains(&expected), "{tool} {arguments}: {shown}");
-        assert!(shown.ends_with("Next: correct the arguments, then call the tool again\n"), "{tool}: {shown}");
-    }
 }
 
 /// A document that is longer than an answer is read in parts, and applied again without being copied.

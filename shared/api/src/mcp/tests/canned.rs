@@ -28,8 +28,9 @@ impl CannedApi {
     }
 
     /// Returns the API with one response to the requests that contain `part`, and valid ones to the others.
-    pub(super) fn with(part: &'static str, status: u16, body: Value) -> Self {
-        Self::new(move |request| if request.contains(part) { (status, body.clone()) } else { reply(request) })
+    pub(super) fn with(part: impl Into<String>, status: u16, body: Value) -> Self {
+        let part = part.into();
+        Self::new(move |request| if request.contains(&part) { (status, body.clone()) } else { reply(request) })
     }
 
     pub(super) fn tools(&self) -> EbbTools {
