@@ -2,24 +2,17 @@
 
 mod canned;
 
-use ebb_protocol::api::{ActOnTargets, TargetPhase};
+use ebb_protocol::api::ActOnTargets;
 use rmcp::model::{CallToolRequestParams, CallToolResult, ClientRequest, CustomRequest, ProtocolVersion};
 use rmcp::{ClientLifecycleMode, ClientServiceExt as _, ServiceExt as _};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use canned::{CannedApi, DOCUMENT, PLUGIN, STORED, detail, history, info, reply};
+use canned::{CannedApi, DOCUMENT, PLUGIN, canned, reply};
 
 use crate::mcp::answer::MAX_ANSWER;
 use crate::mcp::tool_table::{TOOLS, ToolEffect};
 use crate::mcp::{EbbTools, ToolAccess};
-
-/// Returns the outcome of an action on `pr-7`, with other members.
-fn outcome(others: Value) -> Value {
-    let mut outcome = json!({"kind": "sandbox", "name": "pr-7", "uid": "u", "phase": "ready", "dryRun": false});
-    others.as_object().unwrap().iter().for_each(|(name, value)| outcome[name] = value.clone());
-    outcome
-}
 
 /// Returns the line of a request for an action.
 fn acted(select: Value, action: Value, dry_run: bool) -> String {
@@ -38,15 +31,18 @@ fn text(result: &CallToolResult) -> &str {
     &content.as_text().unwrap().text
 }
 
+/// The request for an entry of a history with its document.
+const ENTRY: &str = "GET /v1/targets/sandbox/pr-7/history/2-a";
 /// Calls of tools with their requests: `TOOL ARGUMENTS => REQUEST => REQUEST`. `DOCUMENT`, `STORED` and `PLUGIN` stand for the
 /// documents of these names, and `PR` for the kind and the name of a target.
 const CALLS: &str = include_str!("../../tests/tool_calls.txt");
 
 #[tokio::test]
 async fn each_tool_sends_its_requests() {
-    let documents = [("DOCUMENT", DOCUMENT), ("STORED", STORED), ("PLUGIN", PLUGIN)];
+    let stored = canned(ENTRY)["text"].clone();
+    let documents = [("DOCUMENT", json!(DOCUMENT)), ("STORED", stored), ("PLUGIN", json!(PLUGIN))];
     let calls = CALLS.replace("PR", r#""kind":"sandbox","name":"pr-7""#);
-    let calls = documents.iter().fold(calls, |calls, (name, text)| calls.replace(name, &json!(text).to_string()));
+    let calls = documents.iter().fold(calls, |calls, (name, text)| calls.replace(name, &text.to_string()));
     let rows: Vec<(&str, &str)> = calls.lines().map(|row| row.split_once(' ').unwrap()).collect();
     for tool in &TOOLS {
         assert!(rows.iter().any(|(name, _)| *name == tool.name), "{} has no row", tool.name);
@@ -156,7 +152,11 @@ async fn a_long_list_continues_after_its_last_row() {
     fn long(request: &str) -> (u16, Value) {
         let first = if request.contains("nextToken=x") { 200 } else { 100 };
         let next = if first == 100 { json!("x") } else { Value::Null };
-        let targets = (first..first + 100).map(|number| info(&format!("pr-{number}"), TargetPhase::Ready));
+        let targets = (first..first + 100).map(|number| {
+            let mut target = canned("GET /v1/targets")["targets"][1].clone();
+            target["name"] = format!("pr-{number}").into();
+            target
+        });
         (200, json!({"targets": targets.collect::<Vec<_>>(), "nextToken": next}))
     }
     let tools = CannedApi::new(long).tools();
@@ -177,7 +177,7 @@ async fn a_long_list_continues_after_its_last_row() {
 /// A request for more has another argument than the call.
 #[tokio::test]
 async fn a_long_answer_names_another_way_to_the_rest() {
-    let mut detail = json!(detail());
+    let mut detail = canned("GET /v1/targets/sandbox/pr-7");
     let unit = detail["runs"][0]["units"][0].clone();
     detail["runs"][0]["units"] = json!(vec![unit; 90]);
     let tools = CannedApi::with("", 200, detail).tools();
@@ -197,7 +197,7 @@ async fn a_long_answer_names_another_way_to_the_rest() {
 /// A document that is longer than an answer is read in parts, and applied again without being copied.
 #[tokio::test]
 async fn a_long_document_of_the_history_is_read_in_parts() {
-    let mut detail = history()["detail"].clone();
+    let mut detail = canned(ENTRY);
     detail["text"] = (1..=400).map(|line| format!("# line {line} of a document\n")).collect::<String>().into();
     let tools = CannedApi::with("", 200, detail).tools();
     let (mut from_line, mut answers) = (1, 0);
