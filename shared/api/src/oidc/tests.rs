@@ -84,38 +84,15 @@ fn another_account_is_asked_for_by_a_prompt_that_the_issuer_accepts() {
 
 #[test]
 fn an_invalid_configuration_names_the_field() {
-    let entry = |issuer: &str, when: &str, scope: &str| {
-        let rules = json!([{"when": when, "scopes": [scope]}]);
-        json!([{"issuer": issuer, "audience": "ebb", "rules": rules}]).to_string()
-    };
     assert!(OidcIssuers::parse("").unwrap().issuers.is_empty());
-    OidcIssuers::parse(&entry("https://issuer.test", "claims.sub == 'a'", "read")).unwrap();
-    let person = |client: Value| {
-        let entry = json!({"issuer": "https://issuer.test", "audience": "ebb", "rules": [], "signIn": client});
-        json!([entry]).to_string()
-    };
-    let valid = OidcIssuers::parse(&person(json!({"clientId": "ebb", "clientSecret": "EBB_CLIENT"}))).unwrap();
+    let rules = json!([{"when": "claims.sub == 'a'", "scopes": ["read"]}]);
+    let client = json!({"clientId": "ebb", "clientSecret": "EBB_CLIENT"});
+    let valid = json!([{"issuer": "https://issuer.test", "audience": "ebb", "rules": rules, "signIn": client}]);
+    let valid = OidcIssuers::parse(&valid.to_string()).unwrap();
     assert_eq!(valid.for_people().collect::<Vec<_>>(), ["https://issuer.test"]);
-    let twice = json!([
-        {"issuer": "https://issuer.test", "audience": "a", "rules": []},
-        {"issuer": "https://issuer.test", "audience": "b", "rules": []},
-    ]);
-    for (text, expected) in [
-        ("{}".to_owned(), "expected a JSON list of {issuer, audience, rules}"),
-        ("[{\"issuer\": \"https://a.test\"}]".to_owned(), "missing field `audience`"),
-        (entry("http://issuer.test", "true", "read"), "has the scheme http; expected https"),
-        (entry("issuer.test", "true", "read"), "is not a URL"),
-        (entry("https://issuer.test", "claims.sub ==", "read"), "this is not a CEL expression"),
-        (entry("https://issuer.test", "body.sub == 'a'", "read"), "`body` cannot be used here"),
-        (entry("https://issuer.test", "true", "admin"), "unknown scope \"admin\""),
-        (twice.to_string(), "is listed twice"),
-        (person(json!({})), "missing field `clientId`"),
-        (person(json!({"clientId": ""})), "`clientId` is empty"),
-        (person(json!({"clientId": "ebb", "clientSecret": "not a name"})), "expected a name such as EBB_CLIENT"),
-        (person(json!({"clientId": "ebb", "scope": "email"})), "has no `openid`"),
-        (person(json!({"clientId": "ebb", "secret": "x"})), "unknown field `secret`"),
-    ] {
-        let error = OidcIssuers::parse(&text).unwrap_err();
-        assert!(error.contains(expected), "{text}: {error}");
+    let wrong: Vec<(Value, String)> = serde_saphyr::from_str(include_str!("../../tests/wrong_issuers.yaml")).unwrap();
+    for (text, expected) in wrong {
+        let error = OidcIssuers::parse(&text.to_string()).unwrap_err();
+        assert!(error.contains(&expected), "{text}: {error}");
     }
 }
