@@ -1,8 +1,9 @@
 //! The body of a lifecycle webhook: a CloudEvent in structured mode. Each type requires other data, so each has a schema.
 
 use ebb_protocol::lifecycle::{CREATED, DELETED, EVENT, LifecycleData, UPDATED};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use utoipa::PartialSchema as _;
+use utoipa::openapi::example::ExampleBuilder;
 use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
 use utoipa::openapi::{Components, ContentBuilder, Object, Ref, Required, Schema};
 
@@ -32,24 +33,9 @@ pub(super) fn add_schemas(components: &mut Components) {
 
 /// Returns the body of the operation, with an example of each type.
 pub(super) fn body() -> RequestBody {
-    let document = |labels: &str| format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: pr-42\n{labels}");
-    let examples = [
-        ("created", CREATED, json!({"name": "pr-42", "uid": "b6f1", "document": document("")})),
-        (
-            "updated",
-            UPDATED,
-            json!({"name": "pr-42", "uid": "b6f1", "generation": 2, "document": document("labels: {team: shop}\n")}),
-        ),
-        ("event", EVENT, json!({"name": "pr-42", "uid": "b6f1", "event": "sleep"})),
-        ("deleted", DELETED, json!({"name": "pr-41", "uid": "a5e0"})),
-    ];
-    let examples = examples.map(|(name, event_type, mut data)| {
-        data["kind"] = json!("sandbox");
-        let value = json!({
-            "specversion": "1.0", "id": format!("7d2c-{name}"), "source": "urn:platform", "type": event_type, "data": data,
-        });
-        (name, utoipa::openapi::example::ExampleBuilder::new().value(Some(value)).build())
-    });
+    let examples = include_str!("../../openapi/lifecycle_webhooks.json");
+    let examples: Map<String, Value> = serde_json::from_str(examples).expect("a test reads the constant examples");
+    let examples = examples.into_iter().map(|(name, value)| (name, ExampleBuilder::new().value(Some(value)).build()));
     let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(WEBHOOK))).examples_from_iter(examples);
     RequestBodyBuilder::new()
         .description(Some("The signature covers the exact bytes."))
