@@ -20,8 +20,8 @@ use crate::routes::target_list::ListQuery;
 use crate::routes::{self, NoQuery, Path, Query};
 use crate::{HttpProblem, HttpResult};
 
-/// Maximum pages of the API that are read to count targets by phase.
-pub(super) const COUNTED_PAGES: usize = 3;
+/// Maximum pages of the API that are read to count targets.
+const COUNTED_PAGES: usize = 3;
 /// Maximum units on a page of a run.
 const UNITS: usize = 100;
 
@@ -54,7 +54,7 @@ async fn last_change(session: &ConsoleSession) -> HttpResult<String> {
 
 /// Returns a page of targets in phases. `filter` is applied without its phase. `since` is the number of the last change. Open
 /// pages of callers with the same access share the lists that they read.
-pub(super) async fn list(
+async fn list(
     session: &ConsoleSession,
     since: &str,
     (filter, phases): (&TargetListFilter, &[&str]),
@@ -84,6 +84,21 @@ pub(super) async fn list(
     }
 }
 
+/// Returns the first pages of the targets that pass a filter without its phase, and true if further ones follow.
+pub(super) async fn first_pages(
+    session: &ConsoleSession,
+    since: &str,
+    filter: &TargetListFilter,
+) -> HttpResult<(Vec<TargetPage>, bool)> {
+    let (mut pages, mut next) = (Vec::new(), Some(String::new()));
+    while let Some(token) = next.take_if(|_| pages.len() < COUNTED_PAGES) {
+        let page = list(session, since, (filter, &[]), &token).await?;
+        next.clone_from(&page.next_token);
+        pages.push(page);
+    }
+    Ok((pages, next.is_some()))
+}
+
 /// Shows the list of targets.
 pub(super) async fn targets(
     session: ConsoleSession,
@@ -97,34 +112,23 @@ pub(super) async fn targets(
     let page = async {
         let (Query(filter), Query(PageQuery { next_token, previous, select })) = (filter?, query?);
         let since = last_change(&session).await?;
-        let mut all = list(&session, &since, (&filter, &[]), "").await?;
+        let (counted, is_partial) = first_pages(&session, &since, &filter).await?;
         let shown = match filter.phase.is_empty() && next_token.is_empty() {
-            true => all.clone(),
+            true => counted[0].clone(),
             false => list(&session, &since, (&filter, &[filter.phase.as_str()]), &next_token).await?,
         };
         let mut counts: Vec<(TargetPhase, usize)> = Vec::new();
-        let mut pages = 1;
-        loop {
-            for target in &all.targets {
-                match counts.iter_mut().find(|(phase, _)| *phase == target.phase) {
-                    Some((_, count)) => *count += 1,
-                    None => counts.push((target.phase, 1)),
-                }
+        for target in counted.iter().flat_map(|page| &page.targets) {
+            match counts.iter_mut().find(|(phase, _)| *phase == target.phase) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((target.phase, 1)),
             }
-            match all.next_token.take() {
-                Some(next) if pages < COUNTED_PAGES => all = list(&session, &since, (&filter, &[]), &next).await?,
-                next => {
-                    all.next_token = next;
-                    break;
-                }
-            }
-            pages += 1;
         }
         let view = TargetListView {
             filter: &filter,
             targets: &shown.targets,
             counts: &counts,
-            is_partial: all.next_token.is_some(),
+            is_partial,
             outages: &shown.outages,
             damaged: &shown.damaged,
             selection: session.permitted::<WriteTargets>().is_ok().then_some(select.as_str()),

@@ -11,7 +11,7 @@ use ebb_flow::offload::offload;
 use ebb_protocol::api::PluginDetail;
 use serde::Deserialize;
 
-use super::pages::{self, COUNTED_PAGES};
+use super::pages;
 use super::sessions::ConsoleSession;
 use super::{PathOf, QueryOf};
 use crate::queries::plugins;
@@ -95,22 +95,16 @@ async fn users(session: &ConsoleSession, name: &str) -> HttpResult<(Option<BTree
         return Ok((None, false));
     }
     let filter = TargetListFilter { plugin: name.to_owned(), ..TargetListFilter::default() };
-    let (mut users, mut next) = (BTreeMap::new(), String::new());
-    for _ in 0..COUNTED_PAGES {
-        let page = Box::pin(pages::list(session, "", (&filter, &[]), &next)).await?;
-        for used in page.targets.iter().flat_map(|target| &target.plugins) {
-            if let Some((found, version)) = used.split_once('@')
-                && found == name
-            {
-                *users.entry(version.to_owned()).or_insert(0) += 1;
-            }
-        }
-        match page.next_token {
-            Some(token) => next = token,
-            None => return Ok((Some(users), false)),
+    let (counted, is_partial) = Box::pin(pages::first_pages(session, "", &filter)).await?;
+    let mut users = BTreeMap::new();
+    for used in counted.iter().flat_map(|page| &page.targets).flat_map(|target| &target.plugins) {
+        if let Some((found, version)) = used.split_once('@')
+            && found == name
+        {
+            *users.entry(version.to_owned()).or_insert(0) += 1;
         }
     }
-    Ok((Some(users), true))
+    Ok((Some(users), is_partial))
 }
 
 /// Returns the params of a plugin. A document that no longer loads has none.
