@@ -55,10 +55,7 @@ pub(super) fn page(request: &HeaderMap, (stamp, form_token): (&str, &str), html:
     let tag = if stamp.is_empty() { content.clone() } else { format!("{stamp}.{content}") };
     // The stamp can differ although the page shows the same.
     let is_known = known_tags(request).into_iter().any(|known| known.rsplit('.').next() == Some(content.as_str()));
-    match is_known {
-        true => unchanged(&tag),
-        false => ([(header::ETAG, quoted(&tag))], Html(html)).into_response(),
-    }
+    if is_known { unchanged(&tag) } else { ([(header::ETAG, quoted(&tag))], Html(html)).into_response() }
 }
 
 /// Returns the response to a browser that has the page with this entity tag.

@@ -1,7 +1,6 @@
 //! Reads logs of units from the bucket or from a relay.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
 use ebb_engine::follow::in_flight;
 use ebb_engine::{Attempt, HeadState, Millis, RunPhase, Unit, UnitProgress};
@@ -63,16 +62,12 @@ pub async fn log(env: &Env, id: &RunId, key: &str, attempt: Option<u32>) -> Resu
         Some(attempt) => vec![Attempt(attempt)],
         None => (1..=last.0).rev().map(Attempt).collect(),
     };
-    let no_response = Mutex::new(None);
     // A list instead of an iterator: the compiler cannot prove that the future of a handler with its closure is `Send`.
-    let reads: Vec<_> = attempts.into_iter().map(|attempt| log_of(env, &run, unit, attempt, &no_response)).collect();
-    if let Some((attempt, log)) = first_found(reads).await? {
-        return Ok(UnitLog { attempt, last, found: Ok(log) });
-    }
-    let no_response = no_response.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(match no_response {
+    let reads: Vec<_> = attempts.into_iter().map(|attempt| log_of(env, &run, unit, attempt)).collect();
+    Ok(match first_found(reads).await? {
+        Ok(Some((attempt, log))) => UnitLog { attempt, last, found: Ok(log) },
         // The log of an attempt that has ended is in the bucket, if it has one.
-        Some((attempt, reason)) if in_flight(run.graph(), &head).contains(&(unit, attempt)) => {
+        Err((attempt, reason)) if in_flight(run.graph(), &head).contains(&(unit, attempt)) => {
             let cluster = live::cluster_of(env, &run, unit);
             UnitLog { attempt, last, found: Err(MissingLog::NoResponse { cluster, reason }) }
         }
@@ -95,21 +90,17 @@ fn absence(run: &Run, head: &HeadState, unit: Unit, attempt: Attempt) -> &'stati
     }
 }
 
-/// Returns the log of an attempt, if it has one. Stores the error of a relay that does not return the log of the last
-/// attempt in `no_response`.
-async fn log_of(
-    env: &Env,
-    run: &Run,
-    unit: Unit,
-    attempt: Attempt,
-    no_response: &Mutex<Option<(Attempt, String)>>,
-) -> FlowResult<Option<(Attempt, ShownLog)>> {
+/// An attempt with its log, if it has one, or with the reason why its relay does not return the log.
+type AttemptLog = Result<Option<(Attempt, ShownLog)>, (Attempt, String)>;
+
+/// Returns the log of an attempt.
+async fn log_of(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> FlowResult<AttemptLog> {
     let only_log = |log: String| ShownLog { log, state: String::new() };
     if let Some(bytes) = env.store.bucket.get_object(&log_key(run, unit, attempt)).await? {
-        return Ok(Some((attempt, only_log(String::from_utf8_lossy(&bytes).into_owned()))));
+        return Ok(Ok(Some((attempt, only_log(String::from_utf8_lossy(&bytes).into_owned())))));
     }
     if !run.is_relayed(unit) {
-        return Ok(None);
+        return Ok(Ok(None));
     }
     let log = match env.relay.get(run.cluster(unit), &task_id(run, unit, attempt)).await {
         Ok(TaskState::Running(task)) => {
@@ -121,29 +112,29 @@ async fn log_of(
         // The callback of the relay has not been applied yet.
         Ok(TaskState::Ended(result)) => result.log.map(only_log),
         Ok(TaskState::Unknown | TaskState::Tombstoned) | Err(RelayError::Refused(_)) => None,
-        Err(RelayError::Unreachable(reason) | RelayError::Busy(reason)) => {
-            let mut kept = no_response.lock().unwrap_or_else(PoisonError::into_inner);
-            if kept.as_ref().is_none_or(|(other, _)| *other < attempt) {
-                *kept = Some((attempt, reason));
-            }
-            None
-        }
+        Err(RelayError::Unreachable(reason) | RelayError::Busy(reason)) => return Ok(Err((attempt, reason))),
     };
-    Ok(log.map(|log| (attempt, log)))
+    Ok(Ok(log.map(|log| (attempt, log))))
 }
 
 /// The attempts that are read at the same time. A relay that does not respond delays each of them by some seconds.
 const CONCURRENT: usize = 8;
 
-/// Returns the first result that exists, in the order of `reads`.
-async fn first_found<T>(reads: Vec<impl Future<Output = FlowResult<Option<T>>>>) -> FlowResult<Option<T>> {
+/// Returns the first result that exists, in the order of `reads`, or else the first error.
+async fn first_found<T, E, R>(reads: Vec<R>) -> FlowResult<Result<Option<T>, E>>
+where
+    R: Future<Output = FlowResult<Result<Option<T>, E>>>,
+{
     let mut results = stream::iter(reads).buffered(CONCURRENT);
+    let mut failed = None;
     while let Some(result) = results.next().await {
-        if let Some(found) = result? {
-            return Ok(Some(found));
+        match result? {
+            Ok(None) => {}
+            Ok(found) => return Ok(Ok(found)),
+            Err(error) => failed = failed.or(Some(error)),
         }
     }
-    Ok(None)
+    Ok(failed.map_or(Ok(None), Err))
 }
 
 /// The age in milliseconds from which a heartbeat is late. Entrypoints send one every 15 s.
@@ -168,10 +159,10 @@ mod tests {
         let together = Barrier::new(CONCURRENT);
         let read = async |attempt: usize| {
             together.wait().await;
-            Ok((attempt <= 5).then_some(attempt))
+            Ok(Ok::<_, ()>((attempt <= 5).then_some(attempt)))
         };
         let reads = (1..=CONCURRENT).rev().map(read).collect();
-        assert_eq!(first_found(reads).await.unwrap(), Some(5));
+        assert_eq!(first_found(reads).await.unwrap(), Ok(Some(5)));
     }
 
     #[test]

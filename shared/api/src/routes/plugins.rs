@@ -106,14 +106,11 @@ pub(crate) async fn delete(
     _: NoQuery,
 ) -> HttpResult<StatusCode> {
     let caller = server.authorize(&headers, ApiPermission::WritePlugin(&name)).await?;
-    let now = server.env.now();
-    match plugins::withdraw(&server.env.store, &name, &version, now).await? {
-        true => {
-            caller.log_change("withdraw plugin", format_args!("{name}@{version}"));
-            Ok(StatusCode::NO_CONTENT)
-        }
-        false => Err(HttpProblem::not_found(format!("plugin {name}@{version} is not published"))),
+    if !plugins::withdraw(&server.env.store, &name, &version, server.env.now()).await? {
+        return Err(HttpProblem::not_found(format!("plugin {name}@{version} is not published")));
     }
+    caller.log_change("withdraw plugin", format_args!("{name}@{version}"));
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Compiles a document with the published plugins and returns its plan. Stores and starts nothing.

@@ -40,13 +40,11 @@ pub(crate) async fn create(
     (status = 204, description = "The token is revoked."),
 ))]
 pub(crate) async fn revoke(Path(name): Path<String>, server: Permitted<Operate>, _: NoQuery) -> HttpResult<StatusCode> {
-    match server.env.store.revoke_token(&name, server.env.now()).await? {
-        true => {
-            server.caller.log_change("revoke token", &name);
-            Ok(StatusCode::NO_CONTENT)
-        }
-        false => Err(HttpProblem::not_found(format!("the token {name:?} does not exist"))),
+    if !server.env.store.revoke_token(&name, server.env.now()).await? {
+        return Err(HttpProblem::not_found(format!("the token {name:?} does not exist")));
     }
+    server.caller.log_change("revoke token", &name);
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Returns the name of the caller and the scopes of its token.
