@@ -110,7 +110,8 @@ async fn info(env: &Env, item: &NamedDocument, backlog: &Backlog, undelivered: u
     })
 }
 
-fn undelivered(failure: &NamedDocument) -> UndeliveredNotification {
+/// Returns a notification that was given up. Of one that cannot be read, only the time is known.
+pub(super) fn undelivered(failure: &NamedDocument) -> UndeliveredNotification {
     let stored: serde_json::Value = serde_json::from_str(&failure.document).unwrap_or_default();
     let text = |path: &str| stored.pointer(path).and_then(|text| text.as_str()).unwrap_or_default().to_owned();
     UndeliveredNotification {

@@ -3,7 +3,7 @@
 use ebb_engine::{HeadState, Timestamp};
 use ebb_flow::error::{FlowError, FlowResult};
 use ebb_flow::instance::history::TTL;
-use ebb_protocol::api::RunState;
+use ebb_protocol::api::{RunState, UndeliveredNotification};
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::history::{
     HistoryChange, HistoryDetail, HistoryEntry, HistoryPage, HistoryRun, ListedRun, OpenNotification, RunPage,
@@ -12,7 +12,7 @@ use ebb_protocol::id::{RunId, TargetKey, digest};
 use ebb_protocol::lifecycle::{self, FieldError};
 use ebb_protocol::time::{parse_rfc3339, rfc3339};
 use ebb_store::{
-    HistoryItem, HistoryItems, NamedDocument, NamedKind, PhaseNotice, RunFacts, RunHead, Store, TargetHead, TargetList,
+    HistoryItem, HistoryItems, NamedDocument, NamedKind, RunFacts, RunHead, Store, TargetHead, TargetList,
 };
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde::Deserialize;
@@ -20,7 +20,7 @@ use utoipa::IntoParams;
 
 use crate::HttpResult;
 use crate::queries::targets::{self, SelectedTargets};
-use crate::queries::{runs, waits};
+use crate::queries::{runs, subscriptions, waits};
 
 /// Entries per page.
 const ENTRIES: usize = 20;
@@ -80,13 +80,6 @@ async fn own_entries(store: &Store, key: TargetKey<'_>, after: Option<&str>, uid
     }
 }
 
-/// A notification that was given up, as it is stored.
-#[derive(Deserialize)]
-struct GivenUpNotice {
-    notice: PhaseNotice,
-    reason: String,
-}
-
 /// Returns the notifications about the present instance that their receivers have not accepted. What was accepted has left
 /// no item.
 pub(crate) async fn open_notifications(store: &Store, target: &TargetHead) -> FlowResult<Vec<OpenNotification>> {
@@ -104,9 +97,14 @@ pub(crate) async fn open_notifications(store: &Store, target: &TargetHead) -> Fl
         for name in &notice.to {
             // Only the first notification of a subscription is sent.
             let state = failed.remove(name);
-            let next = state.as_ref().map(|state| rfc3339(state.next));
-            let reason = state.map(|state| state.reason).filter(|reason| !reason.is_empty());
-            open.push(OpenNotification { next, reason, ..about_notice(notice, name, notice.at) });
+            open.push(OpenNotification {
+                time: rfc3339(notice.at),
+                phase: notice.phase.name().to_owned(),
+                to: format!("subscription {name}"),
+                given_up: false,
+                next: state.as_ref().map(|state| rfc3339(state.next)),
+                reason: state.map(|state| state.reason).filter(|reason| !reason.is_empty()),
+            });
         }
     }
     let subscriptions = store.list_documents(NamedKind::Subscription).await?;
@@ -118,25 +116,14 @@ pub(crate) async fn open_notifications(store: &Store, target: &TargetHead) -> Fl
     });
     let read: Vec<(String, Vec<NamedDocument>)> = read.buffered(READS).try_collect().await?;
     for (name, found) in read {
-        for stored in found {
-            let Ok(GivenUpNotice { notice, reason }) = serde_json::from_str(&stored.document) else { continue };
-            let shown = about_notice(&notice, &name, stored.changed);
-            open.push(OpenNotification { given_up: true, reason: Some(reason), ..shown });
-        }
+        let given_up = found.iter().map(subscriptions::undelivered).filter(|given_up| !given_up.phase.is_empty());
+        open.extend(given_up.map(|UndeliveredNotification { phase, at: time, reason, .. }| {
+            let to = format!("subscription {name}");
+            OpenNotification { time, phase, to, given_up: true, reason: Some(reason), next: None }
+        }));
     }
     open.sort_by(|one, other| other.time.cmp(&one.time));
     Ok(open)
-}
-
-fn about_notice(notice: &PhaseNotice, subscription: &str, at: Timestamp) -> OpenNotification {
-    OpenNotification {
-        time: rfc3339(at),
-        phase: notice.phase.name().to_owned(),
-        to: format!("subscription {subscription}"),
-        given_up: false,
-        reason: None,
-        next: None,
-    }
 }
 
 /// Returns an entry with its document, or `None` if it does not exist or belongs to another instance than `only`.
