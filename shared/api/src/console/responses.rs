@@ -73,20 +73,13 @@ pub(super) fn failure(viewer: Option<ConsoleViewer<'_>>, section: &str, problem:
     failure_with(viewer, section, problem, FailureView::default())
 }
 
-/// Returns the page in place of one that was requested. If the request can succeed later, the open page repeats it.
-pub(super) fn failed_page(viewer: ConsoleViewer<'_>, section: &str, problem: HttpProblem) -> Response {
-    let is_temporary = [StatusCode::CONFLICT, StatusCode::SERVICE_UNAVAILABLE].map(|status| status.as_u16());
-    let is_temporary = is_temporary.contains(&problem.0.status);
-    failure_with(Some(viewer), section, problem, FailureView { is_temporary, ..FailureView::default() })
-}
-
 /// Returns the page of a failed action, which leads back to the page with the path `back`.
 pub(super) fn failed_action(viewer: ConsoleViewer<'_>, back: Option<&str>, problem: HttpProblem) -> Response {
     failure_with(Some(viewer), paths::ROOT, problem, FailureView { back, ..FailureView::default() })
 }
 
 /// Returns the page of a failure with the title and the reason of the problem.
-fn failure_with(
+pub(super) fn failure_with(
     viewer: Option<ConsoleViewer<'_>>,
     section: &str,
     problem: HttpProblem,

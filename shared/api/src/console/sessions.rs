@@ -7,7 +7,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::response::{IntoResponse as _, Redirect, Response};
-use ebb_console::{ConsoleViewer, paths};
+use ebb_console::{ConsoleViewer, FailureView, paths};
 use ebb_engine::Millis;
 use ebb_protocol::seal::{open_value, seal_value};
 use ebb_protocol::session::{PendingSignIn, SessionId};
@@ -96,8 +96,12 @@ impl ConsoleSession {
     pub(super) fn respond_stamped(&self, section: &str, page: HttpResult<(String, String)>) -> Response {
         match page {
             Ok((stamp, html)) => responses::page(&self.request, (&stamp, &self.form_token), html),
-            Err(problem) if self.method == Method::GET => responses::failed_page(self.viewer(), section, problem),
-            Err(problem) => responses::failure(Some(self.viewer()), section, problem),
+            Err(problem) => {
+                // If the request for a page can succeed later, the open page repeats it.
+                let is_temporary = self.method == Method::GET && matches!(problem.0.status, 409 | 503);
+                let view = FailureView { is_temporary, ..FailureView::default() };
+                responses::failure_with(Some(self.viewer()), section, problem, view)
+            }
         }
     }
 }

@@ -90,33 +90,28 @@ impl Answer {
     /// Returns the text, with as many lines as fit.
     pub(crate) fn text(&self) -> String {
         let marked = |line: &String| format!("{MARK}{}\n", limits::clean(&line.replace('\n', " "), MAX_LINE));
-        let lines: Vec<String> = self.lines.iter().map(marked).collect();
-        let length = |number: usize| match self.kept {
-            KeptLines::First => lines[number].len(),
-            KeptLines::Last => lines[lines.len() - 1 - number].len(),
+        let mut lines: Vec<String> = self.lines.iter().map(marked).collect();
+        // Those that are kept come first.
+        if self.kept == KeptLines::Last {
+            lines.reverse();
+        }
+        let mut room = MAX_ANSWER;
+        let fits = |line: &&String| {
+            let left = room.checked_sub(line.len());
+            room = left.unwrap_or_default();
+            left.is_some()
         };
-        let (mut kept, mut room) = (0, MAX_ANSWER);
-        while kept < lines.len() && length(kept) <= room {
-            room -= length(kept);
-            kept += 1;
-        }
-        loop {
-            let text = self.assembled(&lines, kept);
-            if text.len() <= MAX_ANSWER {
-                return text;
-            }
-            if kept == 0 {
-                return limits::clean(&text, MAX_ANSWER);
-            }
-            kept -= 1;
-        }
+        let fitting = lines.iter().take_while(fits).count();
+        let mut texts = (0..=fitting).rev().map(|kept| self.assembled(&lines, kept));
+        let text = texts.find(|text| text.len() <= MAX_ANSWER);
+        text.unwrap_or_else(|| limits::clean(&self.assembled(&lines, 0), MAX_ANSWER))
     }
 
     fn assembled(&self, lines: &[String], kept: usize) -> String {
-        let shown = match self.kept {
-            KeptLines::First => &lines[..kept],
-            KeptLines::Last => &lines[lines.len() - kept..],
-        };
+        let mut shown = lines[..kept].to_vec();
+        if self.kept == KeptLines::Last {
+            shown.reverse();
+        }
         let rest = if kept < lines.len() || self.more { format!("{}\n", (self.rest)(kept)) } else { String::new() };
         let is_cut = |line: &String| line.len() >= MAX_LINE && line.ends_with("…\n");
         let cut = if shown.iter().any(is_cut) { CUT_LINES } else { "" };
