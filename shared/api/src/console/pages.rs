@@ -46,12 +46,6 @@ pub(super) struct UnitQuery {
     after: String,
 }
 
-/// Returns the number of the last change, for a page that shows a list which is read after this. A list that is read later
-/// has all changes up to it.
-async fn last_change(session: &ConsoleSession) -> HttpResult<String> {
-    Ok(renewals::changes_since(session, None).await?.seq)
-}
-
 /// Returns a page of targets in phases. `filter` is applied without its phase. `since` is the number of the last change. Open
 /// pages of callers with the same access share the lists that they read.
 async fn list(
@@ -111,7 +105,8 @@ pub(super) async fn targets(
     }
     let page = async {
         let (Query(filter), Query(PageQuery { next_token, previous, select })) = (filter?, query?);
-        let since = last_change(&session).await?;
+        // The lists that are read later have all changes up to this one.
+        let since = renewals::changes_since(&session, None).await?.seq;
         let (counted, is_partial) = first_pages(&session, &since, &filter).await?;
         let shown = match filter.phase.is_empty() && next_token.is_empty() {
             true => counted[0].clone(),
@@ -146,7 +141,7 @@ pub(super) async fn targets(
 pub(super) async fn waiting(session: ConsoleSession) -> Response {
     let page = async {
         let all = TargetListFilter::default();
-        let since = last_change(&session).await?;
+        let since = renewals::changes_since(&session, None).await?.seq;
         let mut found = list(&session, &since, (&all, &["stuck", "failed"]), "").await?;
         let moving = list(&session, &since, (&all, &["starting", "updating", "stopping"]), "").await?;
         found.targets.extend(moving.targets);
@@ -235,7 +230,7 @@ pub(super) async fn log(session: ConsoleSession, path: PathOf<String>, query: Qu
                 let detail = routes::runs::no_response(&session.server, &unit, (&cluster, &reason)).await?;
                 // After a failure, an open page keeps the lines that it has.
                 if !after.is_empty() {
-                    return Err(routes::runs::relay_unavailable(detail));
+                    return Err(HttpProblem::new(ErrorCode::RelayUnavailable, detail));
                 }
                 without(detail)
             }

@@ -223,14 +223,10 @@ impl SignInBrowser {
     }
 }
 
-/// Ends a session. It does not have to exist.
-pub(super) async fn end(server: &ServerState, id: &SessionId) -> HttpResult<()> {
-    Ok(server.env.store.delete_session(&id.digest()).await?)
-}
-
-/// Returns the cookie that ends a session in the browser.
-pub(super) fn ended(server: &ServerState) -> HeaderValue {
-    set_cookie(server, "", "", 0)
+/// Ends a session, which does not have to exist. Returns the cookie that ends it in the browser.
+pub(super) async fn end(server: &ServerState, id: &SessionId) -> HttpResult<HeaderValue> {
+    server.env.store.delete_session(&id.digest()).await?;
+    Ok(set_cookie(server, "", "", 0))
 }
 
 /// `suffix` is the end of the name of the cookie. That of a session has none.

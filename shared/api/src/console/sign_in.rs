@@ -223,10 +223,7 @@ pub(super) async fn sign_out(session: ConsoleSession, headers: HeaderMap, body: 
         sessions::end(&session.server, &session.id).await
     };
     match ended.await {
-        Ok(()) => {
-            let cookie = sessions::ended(&session.server);
-            ([(header::SET_COOKIE, cookie)], Redirect::to(paths::SIGN_IN)).into_response()
-        }
+        Ok(cookie) => ([(header::SET_COOKIE, cookie)], Redirect::to(paths::SIGN_IN)).into_response(),
         Err(problem) => responses::failure(Some(session.viewer()), paths::ROOT, problem),
     }
 }

@@ -2,7 +2,6 @@
 
 mod canned;
 
-use ebb_protocol::api::ActOnTargets;
 use rmcp::model::{CallToolRequestParams, CallToolResult, ClientRequest, CustomRequest, ProtocolVersion};
 use rmcp::{ClientLifecycleMode, ClientServiceExt as _, ServiceExt as _};
 use serde::Deserialize;
@@ -13,13 +12,6 @@ use canned::{CannedApi, DOCUMENT, PLUGIN, canned, reply};
 use crate::mcp::answer::MAX_ANSWER;
 use crate::mcp::tool_table::{TOOLS, ToolEffect};
 use crate::mcp::{EbbTools, ToolAccess};
-
-/// Returns the line of a request for an action.
-fn acted(select: Value, action: Value, dry_run: bool) -> String {
-    let request = json!({"select": select, "action": action, "dryRun": dry_run});
-    let request: ActOnTargets = serde_json::from_value(request).unwrap();
-    format!("POST /v1/targets/actions {}", json!(request))
-}
 
 async fn call(tools: &EbbTools, tool: &'static str, arguments: Value) -> CallToolResult {
     let arguments = arguments.as_object().cloned().unwrap();
@@ -109,8 +101,7 @@ async fn a_filter_deletes_nothing_by_itself() {
     };
     let outcomes: Vec<Value> = (100..200).map(shown).collect();
     let next = json!({"filter": {"label": ["team=x"], "nextToken": "sandbox/pr-199"}});
-    let api = CannedApi::with("", 200, json!({"outcomes": outcomes, "next": next}));
-    let tools = api.tools();
+    let tools = CannedApi::with("", 200, json!({"outcomes": outcomes, "next": next})).tools();
     let arguments = json!({"filters": {"label": "team=x"}, "kind": "sandbox"});
     let result = call(&tools, "delete_target", arguments).await;
     let shown = text(&result);
@@ -118,16 +109,6 @@ async fn a_filter_deletes_nothing_by_itself() {
     assert!(shown.contains("\"uid\":\"u-100\"") && shown.contains("More targets follow: delete these"), "{shown}");
     assert_eq!(shown.matches("\"uid\"").count(), 20, "{shown}");
     assert!(shown.contains("\nNext: ask a person") && shown.len() <= MAX_ANSWER, "{shown}");
-    let living = ["starting", "ready", "updating", "failed"];
-    let filter = json!({"filter": {"kind": "sandbox", "phase": living, "label": ["team=x"]}});
-    assert_eq!(api.take_sent(), [acted(filter, json!({"delete": {}}), true)]);
-    // A page of the list can be empty although more follow.
-    let empty = json!({"outcomes": [], "next": {"filter": {"nextToken": "sandbox/pr-199"}}});
-    let result = call(&CannedApi::with("", 200, empty).tools(), "delete_target", json!({"filters": {"q": "x"}})).await;
-    assert!(text(&result).contains(r#"add {"after":"sandbox/pr-199"} to the filters"#), "{result:?}");
-    let none = json!({"outcomes": []});
-    let result = call(&CannedApi::with("", 200, none).tools(), "delete_target", json!({"filters": {"q": "x"}})).await;
-    assert!(text(&result).starts_with("No target fits.\n"), "{result:?}");
 }
 
 #[tokio::test]

@@ -131,7 +131,8 @@ pub(crate) async fn read_log(
             Err(HttpProblem::not_found(format!("run {run} has no log of {}: {reason}", query.unit)))
         }
         Err(MissingLog::NoResponse { cluster, reason }) => {
-            Err(relay_unavailable(no_response(server, &query.unit, (&cluster, &reason)).await?))
+            let detail = no_response(server, &query.unit, (&cluster, &reason)).await?;
+            Err(HttpProblem::new(ErrorCode::RelayUnavailable, detail))
         }
     }
 }
@@ -160,11 +161,6 @@ pub(crate) async fn no_response(
          list` shows its health, and the log is there again as soon as it responds",
         denied.unwrap_or_else(|| limits::message(reason))
     ))
-}
-
-/// Returns the problem of a log whose relay does not respond.
-pub(crate) fn relay_unavailable(detail: String) -> HttpProblem {
-    HttpProblem::new(ErrorCode::RelayUnavailable, detail)
 }
 
 /// Returns what a unit was rendered to: its manifests, request or inputs, with `<sensitive>` for sensitive values.
