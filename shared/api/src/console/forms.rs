@@ -42,7 +42,7 @@ impl ConsoleSession {
         if self.id.has_form_token(fields.get(FORM_TOKEN)) {
             return Ok(fields);
         }
-        Err(foreign_form("the form is not of this session: open the page again"))
+        Err(HttpProblem::new(ErrorCode::ForeignForm, "the form is not of this session: open the page again"))
     }
 }
 
@@ -58,10 +58,8 @@ pub(super) fn check_origin(server: &ServerState, headers: &HeaderMap) -> HttpRes
     let is_own = own.is_ok_and(|own| own.is_tuple() && own.ascii_serialization() == origin);
     // A gateway or a proxy may have another name for the server. The browser sends the same one in both headers.
     let is_host = origin.split_once("://").is_some_and(|(_, of_page)| !host.is_empty() && of_page == host);
-    if is_own || is_host { Ok(()) } else { Err(foreign_form("the form is of another site")) }
-}
-
-/// Returns the problem of a form that no page of the session has sent. No scope would permit it.
-fn foreign_form(detail: &str) -> HttpProblem {
-    HttpProblem::new(ErrorCode::ForeignForm, detail)
+    if is_own || is_host {
+        return Ok(());
+    }
+    Err(HttpProblem::new(ErrorCode::ForeignForm, "the form is of another site"))
 }

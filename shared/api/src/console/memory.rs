@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::http::Extensions;
 use ebb_flow::instance::change_watch::SHARED;
 use ebb_flow::ports::SteadyTime;
 use ebb_protocol::api::{TargetDetail, TargetDiagnosis, TargetPage};
@@ -19,13 +18,6 @@ pub(crate) struct ConsoleMemory {
     pub(super) targets: SharedReads<Arc<(TargetDetail, TargetDiagnosis)>>,
     pub(super) heads: SharedReads<Option<Arc<TargetHead>>>,
     pub(super) runs: SharedReads<Option<Arc<RunHead>>>,
-}
-
-impl ConsoleMemory {
-    /// Returns the memory of the router of a request.
-    pub(super) fn of(extensions: &Extensions) -> Arc<Self> {
-        extensions.get::<Arc<Self>>().cloned().unwrap_or_default()
-    }
 }
 
 /// Values by name. A value is read once in [`SHARED`], also by concurrent readers.

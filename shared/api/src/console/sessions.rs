@@ -51,7 +51,7 @@ impl FromRequestParts<ServerState> for ConsoleSession {
             Some((id, caller)) => {
                 let form_token = id.form_token(server.env.random.next());
                 let (method, request, hidden) = (parts.method.clone(), parts.headers.clone(), hidden_sections(&caller));
-                let memory = ConsoleMemory::of(&parts.extensions);
+                let memory = parts.extensions.get::<Arc<ConsoleMemory>>().cloned().unwrap_or_default();
                 Ok(Self { server: server.clone(), id, caller, memory, method, request, form_token, hidden })
             }
             None => {

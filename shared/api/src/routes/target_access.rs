@@ -82,7 +82,15 @@ impl<P: RoutePermission> Permitted<P> {
         if is_covered {
             return Ok(());
         }
-        Err(self.denied(needed, head).unwrap_or_else(|| unknown(head.target_key())))
+        let (caller, key, scope) = (&self.caller, head.target_key(), needed.scope());
+        if !covers(&caller.access(ApiPermission::ReadTargets), head) {
+            return Err(unknown(key));
+        }
+        let owner = head.owner.as_deref().unwrap_or("an unknown owner");
+        Err(forbidden(format!(
+            "{key} belongs to {owner}, and {caller} has: {}; ask {owner}, or a caller with the scope {scope}",
+            caller.scope_list()
+        )))
     }
 
     /// Checks that the permission of the route covers the target of a run. A run of an earlier instance has no known
@@ -106,10 +114,7 @@ impl<P: RoutePermission> Permitted<P> {
 
     /// Returns the problem of a request that found no instance of a target for the caller.
     pub(crate) async fn refusal(&self, key: TargetKey<'_>) -> HttpProblem {
-        match self.check_target(key).await {
-            Err(problem) => problem,
-            Ok(_) => unknown(key),
-        }
+        self.check_target(key).await.err().unwrap_or_else(|| unknown(key))
     }
 
     /// Returns the problem of a rejected creation or update. A caller that may read the target learns who can change it.
@@ -122,19 +127,5 @@ impl<P: RoutePermission> Permitted<P> {
             return problem;
         }
         error.into()
-    }
-
-    /// Returns the problem of a caller without a permission for a target that it may read.
-    fn denied(&self, needed: ApiPermission<'_>, head: &TargetHead) -> Option<HttpProblem> {
-        if !covers(&self.caller.access(ApiPermission::ReadTargets), head) {
-            return None;
-        }
-        let (caller, key, scope) = (&self.caller, head.target_key(), needed.scope());
-        let owner = head.owner.as_deref().unwrap_or("an unknown owner");
-        let detail = format!(
-            "{key} belongs to {owner}, and {caller} has: {}; ask {owner}, or a caller with the scope {scope}",
-            caller.scope_list()
-        );
-        Some(forbidden(detail))
     }
 }
