@@ -75,13 +75,6 @@ struct RuleConfig {
     scopes: Vec<String>,
 }
 
-/// The answer of an issuer to a sign-in, which a browser brings.
-pub(crate) struct SignInAnswer<'a> {
-    pub code: &'a str,
-    /// The parameter `iss`, or an empty text.
-    pub issuer: &'a str,
-}
-
 /// The account of an issuer as which a person signs in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -200,7 +193,7 @@ impl OidcIssuers {
         url.map_err(|reason| unavailable(&issuer.issuer, &reason))
     }
 
-    /// Returns the person who has signed in.
+    /// Returns the person who has signed in. A browser brings the code of the issuer, and its parameter `iss` or an empty text.
     ///
     /// # Errors
     /// Returns 401 if the answer is not one to the sign-in, 403 if no rule grants the person a scope, and 503 if the issuer
@@ -208,20 +201,20 @@ impl OidcIssuers {
     pub(crate) async fn signed_in(
         &self,
         pending: &PendingSignIn,
-        answer: SignInAnswer<'_>,
+        (code, named): (&str, &str),
         env: &Env,
     ) -> HttpResult<ApiCaller> {
         let (issuer, client) = self.client_of(pending)?;
         let published = issuer.published(None, env).await?;
         let document = &published.document;
-        let is_unnamed = answer.issuer.is_empty() && !document.authorization_response_iss_parameter_supported;
-        if !is_unnamed && answer.issuer != issuer.issuer {
+        let is_unnamed = named.is_empty() && !document.authorization_response_iss_parameter_supported;
+        if !is_unnamed && named != issuer.issuer {
             return Err(refused(format!("the answer is not of the issuer {}: sign in again", issuer.issuer)));
         }
         let too_long = |what: &str| {
             refused(format!("{what} longer than {MAX_TOKEN} bytes: an operator can ask for fewer claims in `scope`"))
         };
-        let tokens = client.redeem(document, answer.code, pending, env).await?;
+        let tokens = client.redeem(document, code, pending, env).await?;
         if tokens.id_token.len() > MAX_TOKEN {
             return Err(too_long("the identity token is"));
         }

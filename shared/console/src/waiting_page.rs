@@ -8,7 +8,7 @@ use crate::frame::{self, ConsoleViewer, PageRenewal};
 use crate::{paths, source_pages, subscription_pages, target_list, target_waits, texts};
 
 /// What the page shows. A list that the caller may not read is `None`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct WaitingView<'a> {
     /// Living targets. Those that neither wait nor have failed are left out.
     pub targets: &'a [TargetInfo],

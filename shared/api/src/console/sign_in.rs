@@ -22,7 +22,7 @@ use super::sessions::{self, ConsoleSession, SignInBrowser};
 use super::{QueryOf, responses};
 use crate::bodies::{BodyBudget, check_length};
 use crate::caller::forbidden;
-use crate::oidc::{self, MAX_TOKEN, SignInAccount, SignInAnswer};
+use crate::oidc::{self, MAX_TOKEN, SignInAccount};
 use crate::routes::Query;
 use crate::routes::auth::bearer;
 use crate::{HttpProblem, HttpResult, ServerState};
@@ -211,8 +211,8 @@ async fn with_answer(browser: &SignInBrowser, pending: &PendingSignIn, answer: &
         );
         return Err(forbidden(detail));
     }
-    let (server, answer) = (&browser.server, SignInAnswer { code, issuer: answer.get("iss") });
-    let person = server.tokens.issuers().signed_in(pending, answer, &server.env).await?;
+    let server = &browser.server;
+    let person = server.tokens.issuers().signed_in(pending, (code, answer.get("iss")), &server.env).await?;
     browser.begin(&person).await
 }
 

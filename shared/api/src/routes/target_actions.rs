@@ -59,15 +59,12 @@ pub(crate) async fn act(
 /// Takes the action of a request.
 pub(crate) async fn acted(
     server: Permitted<WriteTargets>,
-    ActOnTargets { select, action, dry_run }: ActOnTargets,
+    ActOnTargets { select, mut action, dry_run }: ActOnTargets,
 ) -> HttpResult<(RestOfRequest, Json<TargetOutcomes>)> {
     let begun = server.env.steady();
-    let action = match action {
-        TargetAction::Upgrade { plugin } => {
-            TargetAction::Upgrade { plugin: plugin_upgrades::published(&server, &plugin).await? }
-        }
-        other => other,
-    };
+    if let TargetAction::Upgrade { plugin } = &mut action {
+        *plugin = plugin_upgrades::published(&server, plugin).await?;
+    }
     let (found, mut answer) = selected(&server, &select, &action).await?;
     if let TargetAction::Upgrade { plugin } = &action {
         answer.plugin = Some(plugin.clone());
