@@ -39,7 +39,7 @@ pub(crate) struct BodyBudget {
 
 /// A received body. It holds its permit until it is dropped.
 pub(crate) struct RequestBody<'a> {
-    bytes: Bytes,
+    pub(crate) bytes: Bytes,
     _permit: SemaphorePermit<'a>,
 }
 
@@ -47,12 +47,6 @@ impl RequestBody<'_> {
     /// Returns the permit of a body whose sender is authenticated.
     pub(crate) fn into_proven(self) -> Bytes {
         self.bytes
-    }
-}
-
-impl AsRef<[u8]> for RequestBody<'_> {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
     }
 }
 
@@ -180,7 +174,7 @@ mod tests {
         assert!(poll!(&mut waiting).is_pending());
         assert!(poll!(read(&budget, SMALL_BODY + 1)).is_ready());
         stalled.pop();
-        assert_eq!(waiting.await.unwrap().as_ref(), [0]);
+        assert_eq!(&waiting.await.unwrap().bytes[..], [0]);
     }
 
     #[tokio::test]
@@ -192,7 +186,7 @@ mod tests {
         assert!(poll!(&mut waiting).is_pending());
         assert!(poll!(read(&budget, SMALL_BODY)).is_ready());
         drop(stalled);
-        assert_eq!(waiting.await.unwrap().as_ref().len(), SMALL_BODY + 1);
+        assert_eq!(waiting.await.unwrap().bytes.len(), SMALL_BODY + 1);
     }
 
     #[tokio::test]

@@ -106,7 +106,7 @@ async fn fields(server: &ServerState, bodies: &BodyBudget, headers: &HeaderMap, 
     forms::check_origin(server, headers)?;
     check_length(headers, MAX_FORM)?;
     let body = bodies.read(headers, body, MAX_FORM).await?;
-    Ok(FormFields::parse(body.as_ref()))
+    Ok(FormFields::parse(&body.bytes))
 }
 
 async fn with_token(browser: &SignInBrowser, token: &str) -> HttpResult<HeaderValue> {

@@ -166,7 +166,7 @@ pub(crate) async fn register(
         return unauthorized(ErrorCode::InvalidToken, "this is not a bootstrap token, `ebbc_` and 43 characters");
     }
     let body = bodies.read(&headers, body, REGISTRATION_BODY).await?;
-    let request: RegisterRelay = super::parse_json(body.as_ref())?;
+    let request: RegisterRelay = super::parse_json(&body.bytes)?;
     drop(body);
     let registered = server.poll_endpoint.clusters().register(&name, token, &request, server.env.now()).await?;
     Ok(Json(registered))
@@ -193,7 +193,7 @@ pub(crate) async fn poll(
     sign::check_headers(&headers, server.env.now())
         .map_err(|error| HttpProblem::new(ErrorCode::InvalidSignature, error.to_string()))?;
     let body = bodies.read(&headers, body, POLL_BODY).await?;
-    let cluster = server.poll_endpoint.authenticate(&name, &headers, body.as_ref()).await?;
+    let cluster = server.poll_endpoint.authenticate(&name, &headers, &body.bytes).await?;
     // A poll may wait for 20 s. It must not hold the permit of an unauthenticated body meanwhile.
     let body = body.into_proven();
     Ok(Json(server.poll_endpoint.poll(&cluster, &body).await?))

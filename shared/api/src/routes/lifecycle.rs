@@ -53,8 +53,8 @@ pub(crate) async fn receive(
     cloudevents::check_content_type(&headers).map_err(invalid_event)?;
     let body = bodies.read(&headers, body, limits::WEBHOOK_BODY).await?;
     // The signature is verified before anything is parsed.
-    sign::verify(&env.settings.webhook_keys, &headers, body.as_ref(), env.now()).map_err(unsigned)?;
-    let event = cloudevents::parse(&headers, body.as_ref()).map_err(invalid_event)?;
+    sign::verify(&env.settings.webhook_keys, &headers, &body.bytes, env.now()).map_err(unsigned)?;
+    let event = cloudevents::parse(&headers, &body.bytes).map_err(invalid_event)?;
     drop(body);
     lifecycle::check_uid(env, event.event_type, &event.data).await?;
     // The header names the nearest caller. The attribute of the event is signed, and is as old as the event.

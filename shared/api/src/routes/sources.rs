@@ -51,7 +51,7 @@ pub(crate) async fn receive(
     let url_secret = secret.as_deref();
     let source = delivery::open(&server.env, &name, (&headers, url_secret)).await?;
     let body = bodies.read(&headers, body, limits::SOURCE_BODY).await?;
-    let request = DeliveryRequest { headers: &headers, url_secret, body: body.as_ref() };
+    let request = DeliveryRequest { headers: &headers, url_secret, body: &body.bytes };
     let (outcome, follow_ups) = Box::pin(delivery::receive(&server.env, (&name, source), request)).await?;
     drop(body);
     let status = match outcome.result {
