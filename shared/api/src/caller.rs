@@ -148,8 +148,7 @@ impl ApiCaller {
 
     /// Returns the scopes of the caller as text.
     pub(crate) fn scope_list(&self) -> String {
-        let scopes: Vec<String> = self.scopes.iter().map(ToString::to_string).collect();
-        scopes.join(", ")
+        self.info().scopes.join(", ")
     }
 
     /// Returns `role ROLE`, `token NAME` or `ISSUER SUBJECT`.

@@ -42,7 +42,7 @@ pub(super) async fn target(session: ConsoleSession, path: PathOf<(String, String
 
 /// Returns the entity tag of the browser whose stamp is that of the target now. A problem is left to the page.
 async fn current_tag(session: &ConsoleSession, key: TargetKey<'_>) -> Option<String> {
-    let tags = session.known_tags();
+    let tags = responses::known_tags(&session.request);
     let (tag, known) = tags.into_iter().find_map(|tag| Some((tag, tag.split_once('.')?.0)))?;
     let present = stamps::of_target(session, key, Some(known)).await.ok()??;
     (present.text == known).then(|| tag.to_owned())

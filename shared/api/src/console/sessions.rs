@@ -36,7 +36,7 @@ pub(super) struct ConsoleSession {
     pub(super) caller: ApiCaller,
     pub(super) memory: Arc<ConsoleMemory>,
     method: Method,
-    request: HeaderMap,
+    pub(super) request: HeaderMap,
     form_token: String,
     hidden: Vec<&'static str>,
 }
@@ -71,11 +71,6 @@ impl ConsoleSession {
     /// Returns true if an open page is renewed. It may show what another one has read up to a second ago.
     pub(super) fn is_renewal(&self) -> bool {
         self.request.contains_key(header::IF_NONE_MATCH)
-    }
-
-    /// Returns the entity tags that the browser has.
-    pub(super) fn known_tags(&self) -> Vec<&str> {
-        responses::known_tags(&self.request)
     }
 
     pub(super) fn viewer(&self) -> ConsoleViewer<'_> {
@@ -139,7 +134,7 @@ async fn find(server: &ServerState, headers: &HeaderMap) -> HttpResult<Option<(S
         SessionBasis::Identity(claims) if is_own(claims) => {
             let claims = open_value(&server.env.settings.unit_keys, &id.digest(), claims);
             let claims = claims.and_then(|claims| serde_json::from_slice::<Value>(&claims).ok());
-            claims.and_then(|claims| server.tokens.issuers().known_person(claims))
+            claims.and_then(|claims| server.tokens.issuers.known_person(claims))
         }
         SessionBasis::Identity(_) => None,
     };

@@ -138,7 +138,7 @@ fn refused_at(server: &ServerState, issuer: Option<&str>, next: &str, HttpProble
 }
 
 fn page(server: &ServerState, status: StatusCode, next: &str, problem: Option<SignInProblem<'_>>) -> Response {
-    let issuers: Vec<&str> = server.tokens.issuers().for_people().collect();
+    let issuers: Vec<&str> = server.tokens.issuers.for_people().collect();
     (status, Html(ebb_console::sign_in(paths::safe_next(next), &issuers, problem))).into_response()
 }
 
@@ -160,7 +160,7 @@ pub(super) async fn begin(browser: SignInBrowser, query: QueryOf<BeginQuery>) ->
     // Browsers drop a cookie of more than 4 kB.
     let kept = if next.len() <= MAX_NEXT { paths::safe_next(&next) } else { paths::ROOT };
     let pending = browser.begin_at(&issuer, kept);
-    match browser.server.tokens.issuers().sign_in_url(&pending, account, &browser.server.env).await {
+    match browser.server.tokens.issuers.sign_in_url(&pending, account, &browser.server.env).await {
         Ok(url) => {
             ([(header::SET_COOKIE, browser.pending_cookie(Some(&pending)))], Redirect::to(url.as_str())).into_response()
         }
@@ -212,7 +212,7 @@ async fn with_answer(browser: &SignInBrowser, pending: &PendingSignIn, answer: &
         return Err(forbidden(detail));
     }
     let server = &browser.server;
-    let person = server.tokens.issuers().signed_in(pending, (code, answer.get("iss")), &server.env).await?;
+    let person = server.tokens.issuers.signed_in(pending, (code, answer.get("iss")), &server.env).await?;
     browser.begin(&person).await
 }
 

@@ -24,7 +24,7 @@ const MAX_SIGN_IN_CODES: usize = 16;
 #[derive(Debug, Default)]
 pub struct ApiTokens {
     tokens: Vec<(String, ApiRole)>,
-    issuers: OidcIssuers,
+    pub(crate) issuers: OidcIssuers,
     /// The digests of the codes of links that sign in once, the oldest first. `None` for a server without such links.
     sign_in_codes: Option<Mutex<Vec<String>>>,
 }
@@ -39,11 +39,6 @@ impl ApiTokens {
     #[must_use]
     pub fn with_issuers(self, issuers: OidcIssuers) -> Self {
         Self { issuers, ..self }
-    }
-
-    /// Returns the issuers of identity tokens.
-    pub(crate) fn issuers(&self) -> &OidcIssuers {
-        &self.issuers
     }
 
     /// Accepts a code once, as the first of the tokens. The code has 128 random bits or more.
