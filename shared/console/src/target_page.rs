@@ -1,8 +1,7 @@
 //! The page of one target.
 
 use ebb_protocol::api::{
-    DecidingEvent, NotificationDelivery, ResourceDetail, RunDetail, RunState, TargetDetail, TargetDiagnosis,
-    TargetPhase,
+    NotificationDelivery, ResourceDetail, RunDetail, RunState, TargetDetail, TargetDiagnosis, TargetPhase,
 };
 use ebb_protocol::{limits, words};
 use maud::{Markup, html};
@@ -70,19 +69,18 @@ fn facts(detail: &TargetDetail) -> Markup {
                 dt { "Since" } dd { (texts::time(&info.since)) }
                 dt { "Created" } dd { (texts::time(&info.created)) }
                 @if let Some(expires) = &info.expires { dt { "Expires" } dd { (texts::time(expires)) } }
-                @if let Some(event) = &detail.decided_by { dt { "Decided by" } dd { (deciding(event)) } }
+                @if let Some(event) = &detail.decided_by {
+                    dt { "Decided by" }
+                    dd {
+                        "source " a href=(paths::source(&event.source)) { (event.source) } ", "
+                        (texts::timed(&words::deciding_event(event)))
+                    }
+                }
                 @if let Some(owner) = &info.owner { dt { "Owner" } dd { (limits::printable(owner)) } }
                 @if !info.labels.is_empty() { dt { "Labels" } dd { (target_list::labels(info)) } }
                 @if let Some(delivery) = &detail.delivery { dt { "Notification" } dd { (notification(delivery)) } }
             }
         }
-    }
-}
-
-fn deciding(event: &DecidingEvent) -> Markup {
-    html! {
-        "source " a href=(paths::source(&event.source)) { (event.source) } ", "
-        (texts::timed(&words::deciding_event(event)))
     }
 }
 

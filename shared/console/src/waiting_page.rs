@@ -1,6 +1,6 @@
 //! Everything that is stuck, failed or waits.
 
-use ebb_protocol::api::{AwaitedParty, RelayOutage, SourceInfo, SubscriptionInfo, TargetInfo, TargetPhase, TargetWait};
+use ebb_protocol::api::{AwaitedParty, RelayOutage, SourceInfo, SubscriptionInfo, TargetInfo, TargetPhase};
 use ebb_protocol::{limits, words};
 use maud::{Markup, html};
 
@@ -64,17 +64,15 @@ fn targets<'a>(label: &str, targets: impl Iterator<Item = &'a TargetInfo>) -> Ma
 fn waits(targets: &[TargetInfo]) -> Markup {
     let rows = targets.iter().flat_map(|target| {
         let waits = target.waits.iter().filter(|wait| wait.awaits != AwaitedParty::Operator);
-        waits.map(move |wait| wait_row(target, wait))
+        waits.map(move |wait| {
+            html! {
+                th scope="row" { a href=(paths::target(&target.kind, &target.name)) { (target.kind) "/" (target.name) } }
+                td { (limits::printable(target.owner.as_deref().unwrap_or_default())) }
+                td { (words::waiter(wait)) }
+                (target_waits::rest(wait))
+            }
+        })
     });
     let heads = [&["Name", "Owner"][..], &target_waits::HEADS].concat();
     frame::table("Waiting", &heads, rows)
-}
-
-fn wait_row(target: &TargetInfo, wait: &TargetWait) -> Markup {
-    html! {
-        th scope="row" { a href=(paths::target(&target.kind, &target.name)) { (target.kind) "/" (target.name) } }
-        td { (limits::printable(target.owner.as_deref().unwrap_or_default())) }
-        td { (words::waiter(wait)) }
-        (target_waits::rest(wait))
-    }
 }

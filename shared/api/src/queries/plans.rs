@@ -4,7 +4,7 @@ use ebb_documents::compile::{EdgeReason, edges};
 use ebb_documents::diagnostic::Diagnostics;
 use ebb_documents::durations;
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
-use ebb_documents::model::{ConnectionDoc, PluginDoc, RouteGroupDoc, SandboxDoc, SourceDoc, SubscriptionDoc};
+use ebb_documents::model::{ConnectionDoc, PluginDoc, RouteGroupDoc, SourceDoc, SubscriptionDoc};
 use ebb_documents::plan::{Action, InfrakitAction, Plan, PluginInterface, UnitRef, UntilPlan, WebhookAction};
 use ebb_documents::render::{self, KnownOutputs, RenderedUnit, TargetFacts, UnitContext};
 use ebb_engine::Unit;
@@ -30,7 +30,9 @@ pub async fn preview(env: &Env, document: &str) -> Result<PlanPreview, RequestEr
     let text = document.to_owned();
     let loaded = offload(move || load::document("document", &text, &NoFiles, &DocumentVars::none())).await?;
     let (kind, name) = match loaded? {
-        Document::Sandbox(target) | Document::RouteGroup(RouteGroupDoc { target, .. }) => target_of(&target),
+        Document::Sandbox(target) | Document::RouteGroup(RouteGroupDoc { target, .. }) => {
+            (target.target_kind.map_or_else(|| SANDBOX.to_owned(), |kind| kind.value), target.name.value)
+        }
         Document::Plugin(PluginDoc { name, .. })
         | Document::Source(SourceDoc { name, .. })
         | Document::Connection(ConnectionDoc { name, .. })
@@ -54,12 +56,6 @@ pub(crate) async fn shown_plan(
     warnings.extend(cluster_policies::check(env, &notes.requests).await?);
     let preview = offload(move || show(&kind, &name, plan)).await??;
     Ok(PlanPreview { warnings, ..preview })
-}
-
-/// Returns the kind and the name of the target of a document. Without `targetKind`, the kind is `sandbox`.
-fn target_of(document: &SandboxDoc) -> (String, String) {
-    let kind = document.target_kind.as_ref().map_or(SANDBOX, |kind| &kind.value);
-    (kind.to_owned(), document.name.value.clone())
 }
 
 /// Returns a preview of a compiled plan for the target `kind/name`: order and edges of the units, and each unit with its known

@@ -32,17 +32,13 @@ pub(super) fn states<'a>(
     for run in runs.iter().rev().filter(|run| is_setup(run) || is_teardown(run)) {
         let mut own: BTreeMap<&str, Vec<&UnitDetail>> = BTreeMap::new();
         for unit in &run.units {
-            own.entry(resource_of(unit)).or_default().push(unit);
+            own.entry(unit.key.split('/').next().unwrap_or_default()).or_default().push(unit);
         }
         for (resource, units) in own {
             last.entry(resource).or_insert((run, units));
         }
     }
     move |resource: &str| state(target, last.get(resource), || has_later_units(plan, resource))
-}
-
-fn resource_of(unit: &UnitDetail) -> &str {
-    unit.key.split('/').next().unwrap_or_default()
 }
 
 /// Returns true for a run that makes or changes resources. The run of an event does not change their phases.
