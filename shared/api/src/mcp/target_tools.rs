@@ -48,9 +48,7 @@ pub(crate) struct TargetArguments {
 impl TargetArguments {
     /// Returns the path of the target with a further segment, or without one.
     fn path<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
-        let mut path = vec!["targets", self.kind.as_str(), self.name.as_str()];
-        path.extend_from_slice(more);
-        path
+        [&["targets", self.kind.as_str(), self.name.as_str()][..], more].concat()
     }
 
     /// Returns the target as the arguments of a command.
@@ -63,10 +61,8 @@ impl TargetArguments {
     }
 
     pub(crate) fn call(&self, tool: &str) -> String {
-        match self.kind.as_str() {
-            "sandbox" => format!("{tool} {}", json!({"name": self.name})),
-            kind => format!("{tool} {}", json!({"name": self.name, "kind": kind})),
-        }
+        let kind = (self.kind != "sandbox").then_some(&self.kind);
+        format!("{tool} {}", pick(&json!({"name": self.name, "kind": kind}), &["name", "kind"]))
     }
 }
 
