@@ -73,7 +73,7 @@ pub(crate) fn value(kind: &str, name: &str, uid: &str) -> String {
 /// Returns the path of the page that confirms an action on a target, and leads back to the page of the target.
 pub(crate) fn confirmation_path(action: &str, kind: &str, name: &str, uid: &str) -> String {
     let (selected, back) = (value(kind, name, uid), paths::target(kind, name));
-    paths::selection(&[(ACTION, action), (TARGET, &selected), (BACK, &back)])
+    paths::with(paths::SELECTION, &[(ACTION, action), (TARGET, &selected), (BACK, &back)])
 }
 
 /// Returns the value of a form for a target with the run that the page shows.

@@ -34,16 +34,11 @@ fn below(folder: &str, parts: &[&str]) -> String {
 }
 
 /// Adds the parameters that have a value.
-fn with(path: &str, parameters: &[(&str, &str)]) -> String {
+pub(crate) fn with(path: &str, parameters: &[(&str, &str)]) -> String {
     let given = parameters.iter().filter(|(_, value)| !value.is_empty());
     let pairs: Vec<String> =
         given.map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, RESERVED))).collect();
     if pairs.is_empty() { path.to_owned() } else { format!("{path}?{}", pairs.join("&")) }
-}
-
-/// Returns the path of the page that confirms an action, with parameters.
-pub(crate) fn selection(parameters: &[(&str, &str)]) -> String {
-    with(SELECTION, parameters)
 }
 
 /// Returns the path of the list of targets with parameters.

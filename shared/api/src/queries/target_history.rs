@@ -133,7 +133,8 @@ pub(crate) async fn get(
     id: &str,
     only: Option<&str>,
 ) -> FlowResult<Option<HistoryDetail>> {
-    match store.read_history(key, id).await?.filter(|entry| only.is_none_or(|uid| entry.uid == uid)) {
+    let found = if is_entry_id(id) { store.read_history(key, id).await? } else { None };
+    match found.filter(|entry| only.is_none_or(|uid| entry.uid == uid)) {
         Some(entry) => shown(store, entry).await,
         None => Ok(None),
     }

@@ -79,10 +79,7 @@ pub(crate) async fn get(
 ) -> HttpResult<Json<HistoryDetail>> {
     let key = TargetKey::new(&kind, &name);
     let only = server.check_target(key).await?;
-    let found = match target_history::is_entry_id(&id) {
-        true => target_history::get(&server.env.store, key, &id, only.as_deref()).await?,
-        false => None,
-    };
+    let found = target_history::get(&server.env.store, key, &id, only.as_deref()).await?;
     let missing = || HttpProblem::not_found(format!("the history of {key} has no entry {:?}", limits::message(&id)));
     found.map(Json).ok_or_else(missing)
 }
