@@ -194,8 +194,6 @@ impl ApiCalls {
 
 #[cfg(test)]
 mod tests {
-    use ebb_protocol::api::DocumentError;
-
     use super::*;
 
     #[test]
@@ -206,30 +204,5 @@ mod tests {
         for name in ["", ".", ".."] {
             assert!(matches!(path(&["targets", "sandbox", name], &[]), Err(ToolError::Arguments(_))), "{name}");
         }
-    }
-
-    #[test]
-    fn an_error_has_detail_errors_and_fix() {
-        let error = DocumentError {
-            file: "document".to_owned(),
-            code: "unknown-plugin".to_owned(),
-            message: "no plugin \"databse\" is published".to_owned(),
-            help: Some("did you mean `database`?".to_owned()),
-            line: Some(5),
-            column: Some(15),
-        };
-        let problem = ProblemDetails {
-            status: 422,
-            code: "invalid-document".to_owned(),
-            detail: "no plugin".to_owned(),
-            errors: vec![error],
-        };
-        insta::assert_snapshot!(ToolError::Refused(problem).answer().text(), @r#"
-        The API refused the request: 422 invalid-document.
-        | no plugin
-        | document:5:15: [unknown-plugin] no plugin "databse" is published
-        |   help: did you mean `database`?
-        Next: correct the document or the argument, then call the tool again
-        "#);
     }
 }

@@ -332,27 +332,3 @@ pub(crate) async fn list_clusters(api: &ApiCalls, arguments: ListClusters) -> Re
     let rest = |_| "More clusters were left out: `ebb cluster list` prints all.".to_owned();
     Ok(Answer::new(title, next).with(lines, rest))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_document_names_its_target() {
-        let document = "apiVersion: ebb.dev/v1\nkind: Target\ntargetKind: preview\nname: pr-7\n";
-        let target = |text: &str| match loaded(text) {
-            Ok(AppliedDocument::Target(target)) => target,
-            _ => panic!("no target: {text}"),
-        };
-        let request = target(document);
-        assert_eq!((request.kind.as_str(), request.name.as_str()), ("preview", "pr-7"));
-        assert_eq!(request.document, document);
-        let sandbox = target("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n");
-        assert_eq!((sandbox.kind.as_str(), sandbox.name.as_str()), ("sandbox", "a"));
-        assert!(matches!(loaded("kind: ["), Err(ToolError::Document(_))));
-        let plugin =
-            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart: {a: {webhook: {url: \"https://a.example\"}}}\n";
-        let Ok(AppliedDocument::Plugin(plugin)) = loaded(plugin) else { panic!("no plugin") };
-        assert_eq!((plugin.name.as_str(), plugin.version.as_str()), ("p", "0.0.0"));
-    }
-}
