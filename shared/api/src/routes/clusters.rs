@@ -153,17 +153,15 @@ pub(crate) async fn register(
     Path(name): Path<String>,
     body: Body,
 ) -> HttpResult<Json<RelayRegistration>> {
-    let unauthorized = |code, detail: &str| Err(HttpProblem::new(code, detail));
     // Headers are checked before memory is allocated for the body.
     check_length(&headers, REGISTRATION_BODY)?;
     let Some(token) = bearer(&headers) else {
-        return unauthorized(
-            ErrorCode::MissingToken,
-            "the request has no bootstrap token: send `Authorization: Bearer TOKEN`",
-        );
+        let detail = "the request has no bootstrap token: send `Authorization: Bearer TOKEN`";
+        return Err(HttpProblem::new(ErrorCode::MissingToken, detail));
     };
     if !is_token(token) {
-        return unauthorized(ErrorCode::InvalidToken, "this is not a bootstrap token, `ebbc_` and 43 characters");
+        let detail = "this is not a bootstrap token, `ebbc_` and 43 characters";
+        return Err(HttpProblem::new(ErrorCode::InvalidToken, detail));
     }
     let body = bodies.read(&headers, body, REGISTRATION_BODY).await?;
     let request: RegisterRelay = super::parse_json(&body.bytes)?;

@@ -1,6 +1,5 @@
 //! Handles lifecycle webhooks: `POST /v1/events`.
 
-use ebb_store::Store;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -61,9 +60,8 @@ pub(crate) async fn receive(
     let header = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
     let parents = header.into_iter().chain(event.traceparent.as_deref());
     telemetry::webhook_received(&event.data.kind, &event.data.name, parents);
-    let plugins: &Store = &server.env.store;
     let (requester, decided) = (RequestSender::Platform.into(), DecidedFor::Any);
-    let begun = lifecycle::begin(env, plugins, (event.event_type, &event.id), &event.data, requester, decided);
+    let begun = lifecycle::begin(env, &env.store, (event.event_type, &event.id), &event.data, requester, decided);
     let (response, follow_up) = Box::pin(begun).await?;
     let rest = background::run_follow_up(env, follow_up).await?;
     Ok((StatusCode::ACCEPTED, rest, Json(response)))
