@@ -23,7 +23,7 @@ use ebb_protocol::limits;
 use ebb_store::TargetHead;
 use futures::future::join_all;
 
-use super::permitted::{Permitted, WriteTargets};
+use super::permitted::{Permitted, ReadTargets, WriteTargets};
 use super::{NoQuery, Query, plugin_upgrades, target_list, target_requests, targets};
 use crate::background::{RemainingWork, RestOfRequest};
 use crate::caller::ApiPermission;
@@ -90,7 +90,8 @@ pub(crate) async fn acted(
             TargetSelection::Targets(_) => TargetSelection::Targets(left.map(|(target, _)| target).collect()),
             TargetSelection::Filter(selector) => {
                 let last = TargetKey::new(&last.kind, &last.name);
-                let next_token = Some(target_list::token_after(&Permitted::of(&server, &server.caller)?, last));
+                let reader = Permitted::<ReadTargets>::of(&server, &server.caller)?;
+                let next_token = Some(reader.sealed(target_list::PAGE, last.to_string()));
                 TargetSelection::Filter(TargetSelector { next_token, ..selector })
             }
         });

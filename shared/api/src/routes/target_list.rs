@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use axum::Json;
 use ebb_protocol::api::{TargetPage, TargetPhase, TargetSelector};
-use ebb_protocol::id::TargetKey;
 use ebb_store::TargetList;
 use serde::Deserialize;
 use serde::de::IntoDeserializer as _;
@@ -75,12 +74,7 @@ impl From<TargetSelector> for ListQuery {
 }
 
 /// The place for which the `nextToken` of a limited caller is encrypted.
-const PAGE: &str = "page of targets";
-
-/// Returns the `nextToken` of a page that ends at a target.
-pub(super) fn token_after(server: &Permitted<ReadTargets>, last: TargetKey<'_>) -> String {
-    server.sealed(PAGE, last.to_string())
-}
+pub(super) const PAGE: &str = "page of targets";
 
 /// Lists targets by kind and name: active ones, or gone ones. Reads at most about 1,000 targets. A page can therefore be short
 /// or empty although more follow.
