@@ -187,26 +187,10 @@ mod tests {
 
     #[test]
     fn every_open_unit_has_its_reason_and_since() {
-        let run = run(&json!([
-            {"unit": "a/done", "state": "succeeded", "started": at(1), "ended": at(2)},
-            {"unit": "a/later", "state": "waiting", "after": ["a/done", "b/web"]},
-            {"unit": "b/web", "state": "running", "started": at(3), "after": ["a/done"], "waits": wait("Job n/b", 4, "itself")},
-            {"unit": "b/blocked", "state": "running", "started": at(3), "waits": wait("Pod n/x", 5, "person")},
-            {"unit": "c/queued", "state": "running", "after": ["a/done"]},
-            {"unit": "c/retried", "state": "retrying", "reason": {"code": "exit", "message": "code\n3"},
-             "earlierAttempts": [{"attempt": 1, "attemptInSeries": 1, "state": "failed", "ended": at(6)}]},
-            {"unit": "c/failed", "state": "failed"},
-        ]));
-        let row = |unit: &str, reason: &str, since| (vec![unit.to_owned()], reason.to_owned(), Some(at(since)));
-        let expected = [
-            row("b/blocked", "Pod n/x: m", 5),
-            row("b/web", "Job n/b: m", 4),
-            row("c/queued", "runs", 2),
-            row("c/retried", "waits for its next attempt after: code; 3", 6),
-            row("a/later", "waits for b/web", 0),
-        ];
-        assert_eq!(shown(&run), expected);
-        assert_eq!(groups(&run).1, 5);
+        let file = include_str!("../../tests/open_units.yaml");
+        let (units, expected): (Value, Vec<OpenUnits>) = serde_saphyr::from_str(file).unwrap();
+        let run = run(&units);
+        assert_eq!(groups(&run), (expected, 5));
         assert_eq!(first(&[run]).map(|group| group.units), Some(vec!["b/blocked".to_owned()]));
     }
 
