@@ -193,9 +193,9 @@ pub(super) fn queued(ahead: usize) -> String {
     }
 }
 
-/// Returns the wait of a run that a person has to end, or else its first wait.
-pub(super) fn first_wait(run: &RunDetail) -> Option<(&UnitDetail, &UnitWait)> {
-    let mut waits = run.units.iter().flat_map(|unit| unit.waits.iter().map(move |wait| (unit, wait)));
+/// Returns the wait of units that a person has to end, or else their first wait.
+pub(super) fn first_wait(units: &[UnitDetail]) -> Option<(&UnitDetail, &UnitWait)> {
+    let mut waits = units.iter().flat_map(|unit| unit.waits.iter().map(move |wait| (unit, wait)));
     let first = waits.clone().next();
     waits.find(|(_, wait)| wait.resolves != WaitResolution::Itself).or(first)
 }
@@ -248,16 +248,9 @@ mod tests {
     #[test]
     fn the_wait_for_a_person_comes_first() {
         let shown = |object, resolves| unit_wait(&wait(object, None, resolves), Timestamp(0));
-        let mut run = RunDetail {
-            id: "k3-1-pre-start".to_owned(),
-            hook: "preStart".to_owned(),
-            state: ebb_protocol::api::RunState::Running,
-            started: rfc3339(Timestamp(0)),
-            units: vec![unit("a/a", Vec::new()), unit("b/b", vec![shown("first", WaitResolution::Itself)])],
-            next_token: None,
-        };
-        assert_eq!(first_wait(&run).map(|(unit, wait)| (&*unit.key, &*wait.object)), Some(("b/b", "first")));
-        run.units.push(unit("c/c", vec![shown("second", WaitResolution::Person)]));
-        assert_eq!(first_wait(&run).map(|(unit, wait)| (&*unit.key, &*wait.object)), Some(("c/c", "second")));
+        let mut units = vec![unit("a/a", Vec::new()), unit("b/b", vec![shown("first", WaitResolution::Itself)])];
+        assert_eq!(first_wait(&units).map(|(unit, wait)| (&*unit.key, &*wait.object)), Some(("b/b", "first")));
+        units.push(unit("c/c", vec![shown("second", WaitResolution::Person)]));
+        assert_eq!(first_wait(&units).map(|(unit, wait)| (&*unit.key, &*wait.object)), Some(("c/c", "second")));
     }
 }

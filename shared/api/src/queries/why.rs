@@ -120,7 +120,7 @@ pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
         has_resources: !exists.is_empty(),
         is_undelivered: waits::delivery(&target).is_some(),
         lost,
-        wait: last.as_ref().and_then(live::first_wait),
+        wait: last.as_ref().and_then(|run| live::first_wait(&run.units)),
         newer: newer.as_deref(),
     };
     let next_steps = situation.next_steps();
@@ -349,7 +349,7 @@ fn waiting(plan: &Plan, run: &RunDetail) -> Option<String> {
     if run.state == RunState::Cancelling {
         return cancelled(run);
     }
-    let wait = live::first_wait(run);
+    let wait = live::first_wait(&run.units);
     let unit = wait.map(|(unit, _)| unit).or_else(|| run.units.iter().find(|unit| is_waiting(unit)))?;
     let activity = match unit.state {
         UnitState::Retrying => {
