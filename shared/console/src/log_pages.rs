@@ -12,7 +12,7 @@ use crate::frame::{self, ConsoleViewer, PageRenewal};
 use crate::{paths, run_pages, texts};
 
 /// The log of an attempt.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct UnitLogView<'a> {
     pub run: &'a str,
     /// Kind and name.

@@ -129,7 +129,7 @@ fn list_pages(text: &str) -> Vec<(&'static str, String)> {
 fn target_pages(text: &str) -> Vec<(&'static str, String)> {
     let of_run: RunDetail = serde_json::from_value(run_value(text, 9)).unwrap();
     let run_view = RunUnitsView { run: &of_run, target: (text, text), counts: text, page_token: text };
-    let second = UnitLogView { attempt: 2, last_attempt: 9, ..LOG };
+    let second = UnitLogView { attempt: 2, last_attempt: 9, ..UnitLogView::default() };
     let log_view = UnitLogView { target: (text, text), unit: text, log: text, state: text, after: text, ..second };
     let entry: HistoryDetail = part("entry", text);
     let (next_token, notifications) = (Some(text.to_owned()), part("notifications", text));
@@ -242,21 +242,10 @@ fn pages_have_no_styles_and_scripts_of_their_own() {
     }
 }
 
-const LOG: UnitLogView<'_> = UnitLogView {
-    run: "r",
-    target: ("sandbox", "a"),
-    unit: "a/b",
-    attempt: 1,
-    last_attempt: 1,
-    log: "",
-    state: "",
-    after: "",
-};
-
 #[test]
 fn a_log_with_sequences_for_terminals_is_plain() {
     let text = "\u{1b}[31mred\u{1b}[0m \u{1b}]8;;javascript:alert(1)\u{7}link\u{1b}]8;;\u{7} <b>";
-    let page = log(VIEWER, &UnitLogView { log: text, ..LOG });
+    let page = log(VIEWER, &UnitLogView { log: text, ..UnitLogView::default() });
     assert!(page.contains("red link &lt;b&gt;") && !page.contains("data-appends"), "{page}");
     assert!(!page.contains('\u{1b}') && !page.contains("javascript"), "{page}");
 }
@@ -411,7 +400,7 @@ fn the_history_has_pages() {
 #[test]
 fn an_empty_log_says_so() {
     for (text, state, says) in [("", "", true), ("", "waiting: m", false), ("x\n", "", false)] {
-        let page = log(VIEWER, &UnitLogView { log: text, state, ..LOG });
+        let page = log(VIEWER, &UnitLogView { log: text, state, ..UnitLogView::default() });
         assert_eq!(page.contains("The log has no lines."), says, "{page}");
         assert_eq!(page.contains("Download"), !text.is_empty(), "{page}");
     }
@@ -428,7 +417,7 @@ fn a_log_leads_to_other_attempts() {
         (18, 20, vec![17, 19, 20]),
         (19, 20, vec![18, 20]),
     ] {
-        let page = log(VIEWER, &UnitLogView { attempt, last_attempt, log: "x\n", ..LOG });
+        let page = log(VIEWER, &UnitLogView { attempt, last_attempt, log: "x\n", ..UnitLogView::default() });
         let links = page.split("href=\"").filter_map(|rest| rest.split_once("\">Attempt ")?.1.split(['<', ',']).next());
         let links: Vec<u32> = links.map(|number| number.parse().unwrap()).collect();
         assert_eq!(links, others, "attempt {attempt} of {last_attempt}");

@@ -174,14 +174,11 @@ mod tests {
     use super::*;
 
     fn detail(version: &str, document: &str) -> PluginDetail {
-        let info = PluginInfo {
-            name: "db".to_owned(),
-            version: version.to_owned(),
-            dialect: "ebb".to_owned(),
-            digest: "sha256:0".to_owned(),
-            created: "2026-11-21T09:00:00Z".to_owned(),
-        };
-        PluginDetail { info, withdrawn: None, document: document.to_owned() }
+        let detail = serde_json::json!({
+            "name": "db", "version": version, "dialect": "ebb", "digest": "sha256:0", "created": "2026-11-21T09:00:00Z",
+            "document": document,
+        });
+        serde_json::from_value(detail).unwrap()
     }
 
     #[test]
