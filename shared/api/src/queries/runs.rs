@@ -228,27 +228,22 @@ fn blocked(run: &Run, head: &HeadState) -> BTreeSet<Unit> {
 #[cfg(test)]
 mod tests {
     use ebb_protocol::limits::MAX_UNITS;
+    use serde_json::{Value, json};
 
     use super::*;
 
     /// Returns a run of failed units with the longest reasons. Each character takes two bytes in an event.
     fn failed(count: usize) -> RunDetail {
         let message = "\"".repeat(limits::MESSAGE);
-        let unit = |number: usize| -> UnitDetail {
-            let json = serde_json::json!({
+        let unit = |number: usize| {
+            json!({
                 "unit": format!("resource/unit-{number}"), "kind": "webhook", "state": "failed", "attempt": 1,
                 "maxAttempts": 1, "attemptInSeries": 1, "reason": {"code": "failed", "message": message},
-            });
-            serde_json::from_value(json).unwrap()
+            })
         };
-        RunDetail {
-            id: "k3-1-pre-start".to_owned(),
-            hook: "preStart".to_owned(),
-            state: RunState::Failed,
-            started: rfc3339(Timestamp(0)),
-            units: (0..count).map(unit).collect(),
-            next_token: None,
-        }
+        let units: Vec<Value> = (0..count).map(unit).collect();
+        let run = json!({"id": "k3-1-pre-start", "hook": "preStart", "state": "failed", "started": "", "units": units});
+        serde_json::from_value(run).unwrap()
     }
 
     #[test]
