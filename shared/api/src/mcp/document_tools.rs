@@ -256,21 +256,14 @@ pub(crate) async fn list_plugins(api: &ApiCalls, arguments: ListPlugins) -> Resu
         format!("{}: {}", versions[0].name, numbers.join(", "))
     });
     let lines: Vec<String> = lines.collect();
-    let (title, next) = match lines.is_empty() {
-        true => {
-            let example = json!({"section": EXAMPLE});
-            (
-                "No plugin is published.",
-                format!("apply_document publishes one; search_docs {example} shows a whole one"),
-            )
-        }
-        false => {
-            let next = "get_plugin with a name shows the parameters and outputs";
-            ("Plugins with their versions:", next.to_owned())
-        }
-    };
+    if lines.is_empty() {
+        let example = json!({"section": EXAMPLE});
+        let next = format!("apply_document publishes one; search_docs {example} shows a whole one");
+        return Ok(Answer::new("No plugin is published.", next));
+    }
     let rest = |_| "More plugins were left out: `ebb get plugins` prints all.".to_owned();
-    Ok(Answer::new(title, next).with(lines, rest))
+    let next = "get_plugin with a name shows the parameters and outputs";
+    Ok(Answer::new("Plugins with their versions:", next).with(lines, rest))
 }
 
 fn latest() -> String {

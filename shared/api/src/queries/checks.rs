@@ -45,18 +45,13 @@ pub async fn all(env: &Env, store: &Store) -> CheckList {
         }),
         check("sweep", async {
             let ago = store.read_mark(HealthMark::Schedule).await.map_err(reason)?.map(|at| now.since(at).0);
-            match ago {
-                None => {
-                    return Err("the schedule has not invoked it yet; repeat the check a minute after the deployment"
-                        .to_owned());
-                }
-                Some(ago) if ago >= LATE_MS => {
-                    return Err(format!(
-                        "the schedule has not invoked it for {} s; check the schedule and the log of `sweep`",
-                        ago / 1000
-                    ));
-                }
-                Some(_) => {}
+            let ago =
+                ago.ok_or("the schedule has not invoked it yet; repeat the check a minute after the deployment")?;
+            if ago >= LATE_MS {
+                return Err(format!(
+                    "the schedule has not invoked it for {} s; check the schedule and the log of `sweep`",
+                    ago / 1000
+                ));
             }
             let due = store.query_due(now, 1).await.map_err(reason)?;
             let late = due.first().map_or(0, |(due, _)| now.0.saturating_sub(due.0));
