@@ -46,29 +46,15 @@ pub(super) fn body() -> RequestBody {
 
 /// Returns the schema of an event with one of these types.
 fn event(types: &[&str], required: Option<&str>) -> Object {
-    let described = |description: &str| json!({"type": "string", "pattern": ATTRIBUTE, "description": description});
-    let optional = json!({"type": ["string", "null"], "pattern": ATTRIBUTE});
-    parsed(json!({
-        "type": "object",
-        "required": ["specversion", "id", "source", "type", "data"],
-        "properties": {
-            "specversion": {"type": "string", "enum": ["1.0"]},
-            "id": described("Identifies the event together with `source`. The same in every repetition."),
-            "source": described("The sender, as a URI reference."),
-            "type": {"type": "string", "enum": types},
-            "subject": optional,
-            "time": {"type": ["string", "null"], "format": "date-time"},
-            "datacontenttype": {"type": ["string", "null"], "pattern": r"^application/([a-z0-9]+\+)?json$"},
-            "dataschema": optional,
-            "data": data(required),
-        },
-        "propertyNames": {"type": "string", "pattern": "^[a-z0-9]+$"},
-        "additionalProperties": {
-            "type": ["string", "number", "boolean", "null"],
-            "pattern": ATTRIBUTE,
-            "description": "An extension attribute. `traceparent` becomes the parent of the trace, other ones are ignored.",
-        },
-    }))
+    let event = include_str!("../../openapi/lifecycle_event.json");
+    let mut event: Value = serde_json::from_str(event).expect("a test reads the constant schema");
+    for attribute in ["id", "source", "subject", "dataschema"] {
+        event["properties"][attribute]["pattern"] = ATTRIBUTE.into();
+    }
+    event["additionalProperties"]["pattern"] = ATTRIBUTE.into();
+    event["properties"]["type"]["enum"] = json!(types);
+    event["properties"]["data"] = data(required);
+    parsed(event)
 }
 
 /// Returns the schema of the data: that of [`LifecycleData`] with `required`.
