@@ -111,23 +111,20 @@ pub(crate) fn registration(item: &ClusterItem) -> ClusterRegistration {
 pub(super) fn unconnected(env: &Env, item: &ClusterItem) -> ClusterInfo {
     let ClusterItem { name, relay, bootstrap, .. } = item;
     let valid = bootstrap.as_ref().filter(|bootstrap| !bootstrap.used && bootstrap.expires > env.now());
-    let (state, error) = match (relay, valid) {
+    let state = if relay.is_none() { ClusterState::WaitingForRelay } else { ClusterState::Down };
+    let error = match (relay, valid) {
         (None, Some(bootstrap)) => {
             let expires = rfc3339(bootstrap.expires);
-            let error = format!("no relay has registered yet; the bootstrap token expires at {expires}");
-            (ClusterState::WaitingForRelay, error)
+            format!("no relay has registered yet; the bootstrap token expires at {expires}")
         }
-        (None, None) => {
-            let error = format!(
-                "no relay has registered, and the bootstrap token has expired: request another one with `ebb cluster \
-                 connect {name} --apply`"
-            );
-            (ClusterState::WaitingForRelay, error)
-        }
+        (None, None) => format!(
+            "no relay has registered, and the bootstrap token has expired: request another one with `ebb cluster connect \
+             {name} --apply`"
+        ),
         (Some(_), _) => {
-            let error = "this control plane runs units on its own machine (`ebb dev` needs --clusters), or it cannot decrypt \
-                         the secret of the relay; its log has the cause";
-            (ClusterState::Down, error.to_owned())
+            "this control plane runs units on its own machine (`ebb dev` needs --clusters), or it cannot decrypt \
+                         the secret of the relay; its log has the cause"
+                .to_owned()
         }
     };
     let transport = if item.url.is_some() { TransportKind::Push } else { TransportKind::Pull };
