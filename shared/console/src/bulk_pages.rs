@@ -12,7 +12,7 @@ pub(crate) const TARGET: &str = "target";
 /// The name of the field with the action.
 pub(crate) const ACTION: &str = "action";
 /// The name of the field with the path of the page that has the targets: of the list, or of one target.
-pub(crate) const BACK: &str = "back";
+pub const BACK: &str = "back";
 /// Maximum units that a consequence names.
 const MAX_NAMED: usize = 20;
 

@@ -28,7 +28,7 @@ impl ConsoleViewer<'_> {
 }
 
 /// The name of the field with the token of a form.
-pub(crate) const FORM_TOKEN: &str = "form";
+pub const FORM_TOKEN: &str = "form";
 
 /// How `live.js` renews a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

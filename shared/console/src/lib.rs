@@ -29,11 +29,11 @@ mod timeline;
 mod waiting_page;
 
 pub use bulk_pages::{
-    BulkAction, BulkEntry, bulk_confirmation, bulk_consequences, bulk_outcomes, failed_run, no_deletion,
+    BACK, BulkAction, BulkEntry, bulk_confirmation, bulk_consequences, bulk_outcomes, failed_run, no_deletion,
     selected_target,
 };
 pub use cluster_pages::{cluster, clusters};
-pub use frame::ConsoleViewer;
+pub use frame::{ConsoleViewer, FORM_TOKEN};
 pub use history_page::{history, history_entry};
 pub use log_pages::{UnitLogView, log, log_text, rendering};
 pub use messages::{FailureView, SignInProblem, failure, sign_in};

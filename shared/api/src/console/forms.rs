@@ -2,14 +2,12 @@
 
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
+use ebb_console::FORM_TOKEN;
 use ebb_protocol::error_code::ErrorCode;
 use url::{Url, form_urlencoded};
 
 use super::sessions::ConsoleSession;
 use crate::{HttpProblem, HttpResult, ServerState};
-
-/// The name of the field with the token of the form.
-const FORM_TOKEN: &str = "form";
 
 /// The fields of a form, in its order.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::RawQuery;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, IntoResponse as _, Redirect, Response};
-use ebb_console::{BulkAction, BulkEntry, paths};
+use ebb_console::{BACK, BulkAction, BulkEntry, paths};
 use ebb_protocol::api::{ActOnTargets, NamedTarget, TargetOutcome, TargetPhase, TargetSelection};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::TargetKey;
@@ -20,8 +20,6 @@ use crate::routes::permitted::WriteTargets;
 use crate::routes::{self, Path};
 use crate::{HttpProblem, HttpResult};
 
-/// The name of the field with the path of the page that has the targets.
-const BACK: &str = "back";
 /// Maximum bytes of a form.
 const MAX_FORM: usize = 256 << 10;
 /// Targets whose consequences are read at a time.
