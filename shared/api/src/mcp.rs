@@ -136,20 +136,16 @@ impl ServerHandler for EbbTools {
     }
 }
 
-/// Returns the service for one request of streamable HTTP. `url` is the address of the server. A request has at most
-/// `max_body` bytes.
+/// Returns the service for one request of streamable HTTP, of at most [`limits::API_BODY`] bytes. `url` is the address of the
+/// server.
 ///
 /// It refuses requests of pages with another origin than the server and this machine. Without TLS it refuses other names of
 /// the server, too: a page can give its own name the address of this machine. With TLS such a name has no certificate.
-pub fn http_service(
-    tools: EbbTools,
-    url: &str,
-    max_body: usize,
-) -> StreamableHttpService<EbbTools, NeverSessionManager> {
+pub fn http_service(tools: EbbTools, url: &str) -> StreamableHttpService<EbbTools, NeverSessionManager> {
     let mut config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
-        .with_max_request_body_bytes(max_body)
+        .with_max_request_body_bytes(limits::API_BODY)
         .with_allowed_origins(["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"]);
     let own = url.parse::<Uri>().ok();
     let own = own.as_ref().and_then(|own| Some((own.scheme_str()?, own.host()?, own.port_u16())));

@@ -49,7 +49,7 @@ pub(crate) async fn serve(server: &ServerState, routes: &Router, request: Reques
     let authorization = request.headers().get(header::AUTHORIZATION).cloned();
     let (requests, mut received) = mpsc::channel(1);
     let tools = EbbTools::new(OwnRoutes { requests, authorization }, ToolAccess::ByScopes);
-    let service = crate::mcp::http_service(tools, &server.env.settings.source, limits::API_BODY);
+    let service = crate::mcp::http_service(tools, &server.env.settings.source);
     let mut served = Box::pin(service.handle(request));
     let mut rests = Vec::new();
     let response = loop {
