@@ -44,7 +44,7 @@ type QueryOf<T> = HttpResult<Query<T>>;
 pub(crate) async fn not_allowed(method: Method, uri: Uri) -> Response {
     let problem = HttpProblem::new(ErrorCode::MethodNotAllowed, format!("{} does not accept {method}", uri.path()));
     match uri.path().starts_with("/console/") || uri.path() == paths::ROOT {
-        true => responses::secured(responses::failure(None, paths::ROOT, problem)).await,
+        true => responses::secured(responses::failure(None, problem)).await,
         false => problem.into_response(),
     }
 }

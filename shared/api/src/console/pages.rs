@@ -263,7 +263,7 @@ pub(super) async fn log_text(session: ConsoleSession, path: PathOf<String>, quer
     };
     match text.await {
         Ok(text) => ([(header::CONTENT_DISPOSITION, "attachment; filename=\"log.txt\"")], text).into_response(),
-        Err(problem) => responses::failure(Some(session.viewer()), paths::ROOT, problem),
+        Err(problem) => responses::failure(Some(session.viewer()), problem),
     }
 }
 

@@ -69,8 +69,8 @@ fn quoted(tag: &str) -> String {
 }
 
 /// Returns the page of a failure. Its status is that of the problem.
-pub(super) fn failure(viewer: Option<ConsoleViewer<'_>>, section: &str, problem: HttpProblem) -> Response {
-    failure_with(viewer, section, problem, FailureView::default())
+pub(super) fn failure(viewer: Option<ConsoleViewer<'_>>, problem: HttpProblem) -> Response {
+    failure_with(viewer, paths::ROOT, problem, FailureView::default())
 }
 
 /// Returns the page of a failed action, which leads back to the page with the path `back`.
@@ -102,8 +102,6 @@ pub(super) async fn asset(Path(file): Path<String>) -> Response {
             let headers = [(header::CONTENT_TYPE, asset.content_type), (header::CACHE_CONTROL, FOREVER)];
             (headers, asset.content).into_response()
         }
-        None => {
-            failure(None, paths::ROOT, HttpProblem::not_found("the file is not of this version: load the page again"))
-        }
+        None => failure(None, HttpProblem::not_found("the file is not of this version: load the page again")),
     }
 }

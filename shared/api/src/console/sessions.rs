@@ -47,7 +47,7 @@ impl FromRequestParts<ServerState> for ConsoleSession {
     /// Without a valid session, leads to the sign-in, which leads back.
     async fn from_request_parts(parts: &mut Parts, server: &ServerState) -> Result<Self, Response> {
         let found = find(server, &parts.headers).await;
-        match found.map_err(|problem| responses::failure(None, paths::ROOT, problem))? {
+        match found.map_err(|problem| responses::failure(None, problem))? {
             Some((id, caller)) => {
                 let form_token = id.form_token(server.env.random.next());
                 let (method, request, hidden) = (parts.method.clone(), parts.headers.clone(), hidden_sections(&caller));

@@ -224,6 +224,6 @@ pub(super) async fn sign_out(session: ConsoleSession, headers: HeaderMap, body: 
     };
     match ended.await {
         Ok(cookie) => ([(header::SET_COOKIE, cookie)], Redirect::to(paths::SIGN_IN)).into_response(),
-        Err(problem) => responses::failure(Some(session.viewer()), paths::ROOT, problem),
+        Err(problem) => responses::failure(Some(session.viewer()), problem),
     }
 }
