@@ -1,6 +1,5 @@
 //! Maps events of a run to conditional writes, and explains why a write was refused.
 
-use crate::graph::Unit;
 use crate::patch::{Patch, PatchChange, PatchCondition};
 use crate::state::{Attempt, AttemptRef, Epoch, HeadState, LateMark, RunPhase, UnitProgress};
 use crate::time::Timestamp;
@@ -19,8 +18,6 @@ pub enum RunEvent {
     Failed(AttemptRef),
     /// A success arrived after its attempt was given up. Its record is written already.
     SucceededLate(LateMark),
-    /// An undo of `unit`, or of another unit of the run, is about to read records (SealBeforeRead).
-    Sealed { unit: Unit },
     /// The run is cancelled.
     Cancelled { epoch: Epoch, now: Timestamp },
     /// The run has the epoch of the cancel at `now`, which is after that write.
@@ -77,7 +74,6 @@ pub fn accept(event: RunEvent) -> Patch {
         RunEvent::Retried { ended, to } => open(ended, vec![PatchChange::SetAttempt(ended.unit, to), BumpVersion]),
         RunEvent::Failed(attempt) => open(attempt, vec![PatchChange::AddFailed(attempt.unit)]),
         RunEvent::SucceededLate(mark) => patch(vec![], vec![PatchChange::AddLate(mark)]),
-        RunEvent::Sealed { unit } => patch(vec![], vec![PatchChange::AddSealed(unit)]),
         RunEvent::Cancelled { epoch, now } => {
             let changes =
                 vec![PatchChange::SetEpoch(epoch.next()), SetPhase(RunPhase::Cancelling), SetDue(now), BumpVersion];

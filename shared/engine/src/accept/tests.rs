@@ -1,4 +1,5 @@
 use super::*;
+use crate::graph::Unit;
 
 /// The unit under test. Other units have changed, too.
 const UNIT: Unit = Unit(2);
@@ -47,7 +48,6 @@ fn of_unit() -> Vec<RunEvent> {
                 RunEvent::SucceededLate(LateMark { unit: UNIT, attempt: number, mark: 9 }),
             ]
         })
-        .chain([RunEvent::Sealed { unit: UNIT }])
         .collect()
 }
 
@@ -86,7 +86,6 @@ fn expected_head(event: RunEvent, before: &HeadState) -> Option<HeadState> {
         }
         RunEvent::Reopened { seen, .. } => at(seen),
         RunEvent::SucceededLate(_)
-        | RunEvent::Sealed { .. }
         | RunEvent::VersionBumped
         | RunEvent::RemovalAnnounced { .. }
         | RunEvent::RemovalWithdrawn => true,
@@ -119,7 +118,6 @@ fn expected_head(event: RunEvent, before: &HeadState) -> Option<HeadState> {
             head.failed.remove(&UNIT);
         }
         RunEvent::SucceededLate(mark) => head.late.extend([mark]),
-        RunEvent::Sealed { .. } => head.sealed.extend([UNIT]),
         RunEvent::Cancelled { now, .. } => {
             (head.epoch, head.phase, head.due) = (Epoch(2), RunPhase::Cancelling, Some(now));
         }
