@@ -1,14 +1,6 @@
 use super::*;
 
-const PHASES: [TargetPhase; 7] = [
-    TargetPhase::Starting,
-    TargetPhase::Ready,
-    TargetPhase::Updating,
-    TargetPhase::Failed,
-    TargetPhase::Stopping,
-    TargetPhase::Stuck,
-    TargetPhase::Gone,
-];
+const PHASES: [TargetPhase; 7] = TargetPhase::ALL;
 const STOPPING_OR_GONE: [TargetPhase; 3] = [TargetPhase::Stopping, TargetPhase::Stuck, TargetPhase::Gone];
 
 fn target(phase: TargetPhase, hook: Option<Hook>, waiting: Option<&str>) -> Target {
