@@ -102,16 +102,6 @@ fn trace<T>(add: impl FnOnce(&mut InvocationTrace) -> T) -> Option<T> {
     INVOCATION.try_with(|invocation| invocation.trace().map(|mut trace| add(&mut trace))).ok().flatten()
 }
 
-/// The end of an attempt that advanced its run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AttemptDisposition {
-    Completed,
-    /// It failed and has a further attempt.
-    Retried,
-    /// It failed, and so did the unit.
-    Failed,
-}
-
 /// Records an authentic lifecycle webhook. The first valid W3C trace context of `parents` is continued.
 pub fn webhook_received<'a>(kind: &str, name: &str, parents: impl IntoIterator<Item = &'a str>) {
     trace(|trace| trace.event(kind, name, parents));
@@ -160,8 +150,8 @@ pub(crate) fn dispatch_ended(run: &Run, attempt: AttemptRef, times: SpanTimes, f
     trace(|trace| trace.dispatch_ended(run, attempt, times, failure));
 }
 
-/// Records the end of an attempt. The writer of that end calls this.
-pub(crate) fn attempt_ended(run: &Run, attempt: AttemptRef, end: AttemptDisposition, now: Timestamp) {
+/// Records the end of an attempt that advanced its run, by its count. The writer of that end calls this.
+pub(crate) fn attempt_ended(run: &Run, attempt: AttemptRef, end: Counter, now: Timestamp) {
     let key = (run.id.clone(), attempt.unit, attempt.number);
     let begun = INVOCATION.try_with(|invocation| lock(&invocation.begun).get(&key).copied()).ok().flatten();
     record(|counters| counters.count_attempt(end, begun.map(|begun| now.since(begun).0)));

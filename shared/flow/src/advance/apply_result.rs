@@ -33,7 +33,7 @@ use crate::run::removal::evidence;
 use crate::run::removal::visibility;
 use crate::run::{lease, records, undo, wakeup};
 use crate::sealed_values;
-use crate::telemetry::{self, AttemptDisposition, Counter};
+use crate::telemetry::{self, Counter};
 
 /// Records the result of an attempt and advances its run.
 ///
@@ -153,7 +153,7 @@ async fn mark_done(context: AttemptContext<'_>, end: Option<&AttemptEnd>) -> Flo
     let image = match env.store.patch_run(&run.id, &patch).await? {
         PatchResult::Written(head) => {
             if !matches!(end, Some(AttemptEnd::Skipped(_))) {
-                telemetry::attempt_ended(run, attempt, AttemptDisposition::Completed, env.now());
+                telemetry::attempt_ended(run, attempt, Counter::Completed, env.now());
             }
             return after_success(context, &head).await;
         }
@@ -330,7 +330,7 @@ async fn start_next_undo(context: AttemptContext<'_>, outcome: AttemptOutcome) -
     match env.store.patch_run(&run.id, &accept(RunEvent::Retried { ended: attempt, to })).await? {
         PatchResult::Written(_) => {
             if outcome == AttemptOutcome::Succeeded {
-                telemetry::attempt_ended(run, attempt, AttemptDisposition::Completed, env.now());
+                telemetry::attempt_ended(run, attempt, Counter::Completed, env.now());
             }
             Ok(RunProgress { ready, ..RunProgress::default() })
         }
@@ -388,7 +388,7 @@ async fn schedule_retry(context: AttemptContext<'_>, due: Timestamp) -> FlowResu
     let due = due.max(env.now());
     let event = RunEvent::Retried { ended: attempt, to: attempt.number.next() };
     if env.store.patch_run(&run.id, &accept_with_wakeup(event, due)).await?.is_written() {
-        telemetry::attempt_ended(run, attempt, AttemptDisposition::Retried, env.now());
+        telemetry::attempt_ended(run, attempt, Counter::Retried, env.now());
         wakeup::send_wakeup(env, &run.id, due).await;
         return Ok(RunProgress::default());
     }
@@ -397,7 +397,7 @@ async fn schedule_retry(context: AttemptContext<'_>, due: Timestamp) -> FlowResu
     wakeup::wake_by(env, &run.id, due).await?;
     match env.store.patch_run(&run.id, &accept(event)).await? {
         PatchResult::Written(_) => {
-            telemetry::attempt_ended(run, attempt, AttemptDisposition::Retried, env.now());
+            telemetry::attempt_ended(run, attempt, Counter::Retried, env.now());
             Ok(RunProgress::default())
         }
         PatchResult::ConditionFailed(_) => Ok(RunProgress::late(LateResult::Ignored)),
@@ -409,7 +409,7 @@ async fn mark_failed(context: AttemptContext<'_>) -> FlowResult<RunProgress> {
     let AttemptContext { env, run, attempt, .. } = context;
     match env.store.patch_run(&run.id, &accept(RunEvent::Failed(attempt))).await? {
         PatchResult::Written(head) => {
-            telemetry::attempt_ended(run, attempt, AttemptDisposition::Failed, env.now());
+            telemetry::attempt_ended(run, attempt, Counter::Failed, env.now());
             next_progress(context, &head, ResultTaker::Only).await
         }
         PatchResult::ConditionFailed(Some(head)) if refused_again(attempt, &head) => {

@@ -2,8 +2,8 @@
 
 use std::time::SystemTime;
 
+use super::InvocationSubject;
 use super::sinks::{FunctionKind, InvocationMetrics};
-use super::{AttemptDisposition, InvocationSubject};
 
 /// The counts, each with its meaning, in the order of [`Counter`].
 pub const METRIC_COUNTS: [(&str, &str); 13] = [
@@ -83,13 +83,8 @@ impl MetricCounters {
     }
 
     /// Counts an attempt, with its duration in milliseconds if it is known.
-    pub(super) fn count_attempt(&mut self, end: AttemptDisposition, duration: Option<u64>) {
-        let counter = match end {
-            AttemptDisposition::Completed => Counter::Completed,
-            AttemptDisposition::Retried => Counter::Retried,
-            AttemptDisposition::Failed => Counter::Failed,
-        };
-        self.add(counter, 1);
+    pub(super) fn count_attempt(&mut self, end: Counter, duration: Option<u64>) {
+        self.add(end, 1);
         self.attempt_times.extend(duration);
     }
 
@@ -143,8 +138,8 @@ mod tests {
         counters.add(Counter::Stuck, 1);
         counters.count_dispatch(FunctionKind::Complete, 12);
         counters.count_dispatch(FunctionKind::Complete, 30);
-        counters.count_attempt(AttemptDisposition::Completed, Some(250));
-        counters.count_attempt(AttemptDisposition::Completed, Some(900));
+        counters.count_attempt(Counter::Completed, Some(250));
+        counters.count_attempt(Counter::Completed, Some(900));
         let subject = InvocationSubject { run: Some("k-1-pre-start".to_owned()), unit: Some("r/make".to_owned()) };
         let metrics = counters.into_metrics(FunctionKind::Complete, "r-1", &subject, AT).unwrap();
         assert_eq!(
@@ -170,12 +165,8 @@ mod tests {
             let subject = InvocationSubject { run: run.map(str::to_owned), unit: None };
             counters.into_metrics(FunctionKind::Complete, "r-1", &subject, AT).unwrap().request_id
         };
-        assert_eq!(request(AttemptDisposition::Completed, Some("k-1-pre-start")), None);
-        for (end, run) in [
-            (AttemptDisposition::Completed, None),
-            (AttemptDisposition::Retried, Some("k")),
-            (AttemptDisposition::Failed, Some("k")),
-        ] {
+        assert_eq!(request(Counter::Completed, Some("k-1-pre-start")), None);
+        for (end, run) in [(Counter::Completed, None), (Counter::Retried, Some("k")), (Counter::Failed, Some("k"))] {
             assert_eq!(request(end, run).as_deref(), Some("r-1"));
         }
     }

@@ -5,13 +5,14 @@ use ebb_protocol::id::RunId;
 
 use super::sinks::SpanAttribute::{self, Number, Text};
 use super::sinks::{FunctionKind, Span, SpanId, SpanKind};
-use super::{AttemptDisposition, ids, time};
+use super::{Counter, ids, time};
 use crate::loaded_run::Run;
 
 /// The start and the end of a span.
 pub(crate) type SpanTimes = (Timestamp, Timestamp);
 
 /// The span of an invocation, and the spans that ended in it.
+#[derive(Default)]
 pub(super) struct InvocationTrace {
     span: u64,
     /// The trace, once it is known.
@@ -27,15 +28,7 @@ pub(super) struct InvocationTrace {
 
 impl InvocationTrace {
     pub(super) fn new() -> Self {
-        Self {
-            span: rand::random(),
-            trace: None,
-            parent: None,
-            links: Vec::new(),
-            attributes: Vec::new(),
-            is_authentic: false,
-            ended: Vec::new(),
-        }
+        Self { span: rand::random(), ..Self::default() }
     }
 
     pub(super) fn event<'a>(&mut self, kind: &str, name: &str, parents: impl IntoIterator<Item = &'a str>) {
@@ -93,11 +86,11 @@ impl InvocationTrace {
         self.ended.push(span);
     }
 
-    pub(super) fn attempt_ended(&mut self, run: &Run, attempt: AttemptRef, end: AttemptDisposition, times: SpanTimes) {
+    pub(super) fn attempt_ended(&mut self, run: &Run, attempt: AttemptRef, end: Counter, times: SpanTimes) {
         let (own, root) = (ids::of_attempt(&run.id, attempt), ids::of_run(&run.id));
         let mut span = span(own, Some(root), format!("attempt {}", key(run, attempt)), times);
         span.attributes = of_attempt(run, attempt);
-        span.failure = (end != AttemptDisposition::Completed).then_some("failed");
+        span.failure = (end != Counter::Completed).then_some("failed");
         self.ended.push(span);
     }
 
