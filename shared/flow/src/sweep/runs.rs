@@ -10,7 +10,7 @@ use std::time::Duration;
 use ebb_engine::follow::{in_flight, outcome};
 use ebb_engine::{Attempt, AttemptRef, HeadState, Millis, RunEvent, RunPhase, Timestamp, Unit, accept};
 use ebb_protocol::id::RunId;
-use ebb_store::{DueItem, PatchResult, RunHead};
+use ebb_store::{DueItem, RunHead};
 
 use super::SweepCondition;
 use super::attempts::{RunSweep, end_expired};
@@ -21,7 +21,7 @@ use crate::advance::{apply_result, cancel};
 use crate::env::Env;
 use crate::error::FlowResult;
 use crate::guarded_relay;
-use crate::loaded_run::Run;
+use crate::loaded_run::{self, Run};
 use crate::permits::SweepPermit;
 use crate::ports::QueueMessage;
 use crate::run::attempt::AttemptContext;
@@ -64,18 +64,14 @@ pub(super) async fn sweep_with_permit(
 }
 
 pub(super) async fn postpone(env: &Env, id: &RunId, wait: Millis) -> FlowResult<()> {
-    let mut seen = env.store.read_run(id).await?.and_then(|present| present.head.due);
-    for _ in 0..crate::ATTEMPTS {
-        let now = env.now();
-        let Some(due) = seen.filter(|&due| due <= now) else { return Ok(()) };
-        let next = now.plus(wait);
-        match env.store.patch_run(id, &accept(RunEvent::Postponed { seen: due, next })).await? {
-            PatchResult::Written(_) => {
-                wakeup::send_wakeup(env, id, next).await;
-                return Ok(());
-            }
-            PatchResult::ConditionFailed(image) => seen = image.and_then(|image| image.head.due),
-        }
+    let now = env.now();
+    let next = now.plus(wait);
+    let is_written = loaded_run::patch_head(env, id, |head| {
+        let seen = head.due.filter(|&due| due <= now)?;
+        Some(accept(RunEvent::Postponed { seen, next }))
+    });
+    if is_written.await? {
+        wakeup::send_wakeup(env, id, next).await;
     }
     Ok(())
 }
