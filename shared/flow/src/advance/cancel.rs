@@ -16,7 +16,7 @@ use ebb_engine::follow::in_flight;
 use ebb_engine::{AttemptRef, HeadState, RunEvent, RunPhase, Timestamp, Unit, accept};
 use ebb_protocol::id::RunId;
 use ebb_protocol::relay::{RunningTask, TaskState};
-use futures::StreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::advance::progress::Continuation;
 use crate::advance::transition;
@@ -126,7 +126,6 @@ async fn record_stop(env: &Env, run: &Run, head: &HeadState) -> FlowResult<Times
 /// Dequeues and stops the open attempts of one cluster. Their earlier attempts ended before these started. Returns true
 /// if all have a result.
 async fn cancel_in_cluster(attempts: Vec<AttemptContext<'_>>, begun: Timestamp) -> FlowResult<bool> {
-    let (mut running, mut queue_is_empty) = (Vec::new(), true);
     let each: Vec<_> = attempts
         .into_iter()
         .map(|context| async move {
@@ -135,27 +134,18 @@ async fn cancel_in_cluster(attempts: Vec<AttemptContext<'_>>, begun: Timestamp) 
             Ok::<_, FlowError>((context, standing))
         })
         .collect();
-    let mut each = futures::stream::iter(each).buffer_unordered(MAX_CONCURRENT_DEQUEUES);
-    while let Some(dequeued) = each.next().await {
-        match dequeued? {
-            (_, AttemptStanding::Ended) => {}
-            (context, AttemptStanding::Running) => running.push(context),
-            (_, AttemptStanding::Unknown) => queue_is_empty = false,
-        }
-    }
-    if !queue_is_empty {
+    let mut open: Vec<(AttemptContext<'_>, AttemptStanding)> =
+        futures::stream::iter(each).buffer_unordered(MAX_CONCURRENT_DEQUEUES).try_collect().await?;
+    if open.iter().any(|(_, standing)| *standing == AttemptStanding::Unknown) {
         return Ok(false);
     }
-    let each: Vec<_> = running
+    open.retain(|(_, standing)| *standing == AttemptStanding::Running);
+    let each: Vec<_> = open
         .into_iter()
-        .map(|context| async move { Ok::<_, FlowError>(!is_spent(context.env, begun) && kill(context).await?) })
+        .map(|(context, _)| async move { Ok::<_, FlowError>(!is_spent(context.env, begun) && kill(context).await?) })
         .collect();
-    let mut each = futures::stream::iter(each).buffer_unordered(MAX_CONCURRENT_KILLS);
-    let mut all_ended = true;
-    while let Some(has_ended) = each.next().await {
-        all_ended &= has_ended?;
-    }
-    Ok(all_ended)
+    let ended: Vec<bool> = futures::stream::iter(each).buffer_unordered(MAX_CONCURRENT_KILLS).try_collect().await?;
+    Ok(ended.into_iter().all(|has_ended| has_ended))
 }
 
 /// Returns true if an invocation must not start further requests.
@@ -164,6 +154,7 @@ fn is_spent(env: &Env, begun: Timestamp) -> bool {
 }
 
 /// The state of an attempt after its removal from the queue.
+#[derive(PartialEq)]
 enum AttemptStanding {
     /// The result is recorded. No part of the attempt runs or will run.
     Ended,

@@ -20,7 +20,7 @@ use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, FlowResult};
 use crate::instance::retention;
 use crate::instance::{change_watch, due, history, notify, outbox, secrets};
-use crate::loaded_run::Run;
+use crate::loaded_run::{self, Run};
 use crate::ports::QueueMessage;
 use crate::run::cause;
 use crate::run::removal::evidence;
@@ -368,14 +368,10 @@ pub(crate) async fn end_stopped_event(env: &Env, key: TargetKey<'_>, id: &RunId)
 
 /// Closes a run in which no unit can run. A concurrent write that makes it due again keeps it open.
 pub async fn close(env: &Env, run: &RunId) -> FlowResult<()> {
-    for _ in 0..crate::ATTEMPTS {
-        let Some(present) = env.store.read_run(run).await? else { return Ok(()) };
-        if due::close_seen(env, run, &present.head, None).await? {
-            return Ok(());
-        }
-    }
-    // The run stays due. `sweep` closes it.
-    Ok(())
+    let is_written = loaded_run::patch_head(env, run, |head| {
+        (head.phase != RunPhase::Closed).then(|| accept(RunEvent::Closed { version: head.version, notified: None }))
+    });
+    is_written.await.map(drop)
 }
 
 /// Completes a transition: sends a message for the notification, begins the instance that waits for the name of a gone
