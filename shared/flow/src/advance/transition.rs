@@ -85,7 +85,7 @@ pub async fn end_run(
         }
         match holds_notification(env, run, moved.as_ref().map(|moved| &moved.transition)).await? {
             true => held = schedule_notification(env, &run.id, head).await?,
-            false => drop(due::close_seen(env, &run.id, head, None).await?),
+            false => due::close_seen(env, &run.id, head, None).await?,
         }
     } else {
         // A late success has reopened an undo. The run stays due, and the target moves back to it.

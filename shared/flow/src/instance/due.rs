@@ -52,12 +52,11 @@ fn backoff(env: &Env, target: &TargetHead) -> Millis {
     Millis((waited / 4).min(LONGEST_WAIT_MS)).max(env.settings.first_sweep_delay)
 }
 
-/// Closes a run if its version is that of `head`. Returns false if it has changed and stays open. If the run stayed open
-/// for a notification, `notified` is the time of its acceptance by the platform.
-pub async fn close_seen(env: &Env, run: &RunId, head: &HeadState, notified: Option<Timestamp>) -> FlowResult<bool> {
-    if head.phase == RunPhase::Closed {
-        return Ok(true);
+/// Closes a run if its version is that of `head`. One that has changed stays open. If the run stayed open for a
+/// notification, `notified` is the time of its acceptance by the platform.
+pub async fn close_seen(env: &Env, run: &RunId, head: &HeadState, notified: Option<Timestamp>) -> FlowResult<()> {
+    if head.phase != RunPhase::Closed {
+        env.store.patch_run(run, &accept(RunEvent::Closed { version: head.version, notified })).await?;
     }
-    let patch = accept(RunEvent::Closed { version: head.version, notified });
-    Ok(env.store.patch_run(run, &patch).await?.is_written())
+    Ok(())
 }

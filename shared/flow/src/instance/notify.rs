@@ -76,8 +76,7 @@ async fn end(
 ) -> FlowResult<()> {
     if let (None, Some((run, head))) = (&repeat, &holder) {
         // The run stays open if it was reopened meanwhile.
-        due::close_seen(env, run, head, accepted).await?;
-        return Ok(());
+        return due::close_seen(env, run, head, accepted).await;
     }
     // From now on the target is due for the delivery, so that the ended run does not wait for the platform.
     let change = |after: &mut TargetHead| {
