@@ -19,7 +19,7 @@ const MAX_AT_DESTINATION: usize = 12;
 
 tokio::task_local! {
     /// The sweep that sends a request.
-    static CURRENT: Arc<SweepPlace>;
+    static CURRENT: Arc<SweepPermit>;
 }
 
 pub(crate) struct SweepPermits {
@@ -32,60 +32,15 @@ impl SweepPermits {
         Self { free: Arc::new(Semaphore::new(MAX_CONCURRENT)), begun }
     }
 
-    pub(crate) async fn acquire(&self) -> SweepPermit {
+    pub(crate) async fn acquire(&self) -> Arc<SweepPermit> {
         let place = Arc::clone(&self.free).acquire_owned().await.ok();
         let held = Mutex::new(HeldPermits { place, ..HeldPermits::default() });
-        SweepPermit(Arc::new(SweepPlace { free: Some(Arc::clone(&self.free)), begun: self.begun, held }))
+        Arc::new(SweepPermit { free: Some(Arc::clone(&self.free)), begun: self.begun, held })
     }
 }
 
 /// The permit to sweep one run or target.
-pub(crate) struct SweepPermit(Arc<SweepPlace>);
-
-impl SweepPermit {
-    /// Returns a permit for a run or target outside of a scheduled sweep.
-    pub(crate) fn standalone(env: &Env) -> Self {
-        Self(Arc::new(SweepPlace { free: None, begun: env.steady(), held: Mutex::default() }))
-    }
-
-    /// Limits the requests of a sweep per destination, see [`admit`].
-    pub(crate) async fn limit<T>(&self, sweep: impl Future<Output = T>) -> T {
-        CURRENT.scope(Arc::clone(&self.0), sweep).await
-    }
-
-    /// Waits until requests to `clusters` are permitted. Meanwhile another run or target can use the place. Returns true if
-    /// it has waited, so that earlier reads may be out of date.
-    pub(crate) async fn acquire_clusters(&self, env: &Env, clusters: BTreeSet<String>) -> bool {
-        if self.0.held().clusters.as_ref().is_some_and(|permit| permit.destinations.is_superset(&clusters)) {
-            return false;
-        }
-        self.0.held().clusters = None;
-        let (permit, has_waited) = match DestinationPermit::try_acquire(env, clusters, self.0.most()) {
-            Ok(permit) => (permit, false),
-            Err(clusters) => (self.0.wait(env, clusters).await, true),
-        };
-        self.0.held().clusters = Some(permit);
-        has_waited
-    }
-
-    /// Returns true if the scheduled sweep waits for this run or target.
-    pub(crate) fn is_scheduled(&self) -> bool {
-        self.0.free.is_some()
-    }
-
-    /// Gives the place, and the permit for clusters, to other runs and targets.
-    pub(crate) fn leave_place(&self) {
-        let mut held = self.0.held();
-        (held.place, held.clusters) = (None, None);
-    }
-
-    /// Returns true if no request to another server may start.
-    pub(crate) fn is_out_of_time(&self, env: &Env) -> bool {
-        self.0.is_out_of_time(env)
-    }
-}
-
-struct SweepPlace {
+pub(crate) struct SweepPermit {
     /// The places of a scheduled sweep.
     free: Option<Arc<Semaphore>>,
     begun: SteadyTime,
@@ -101,7 +56,48 @@ struct HeldPermits {
     requests: BTreeMap<String, Weak<DestinationPermit>>,
 }
 
-impl SweepPlace {
+impl SweepPermit {
+    /// Returns a permit for a run or target outside of a scheduled sweep.
+    pub(crate) fn standalone(env: &Env) -> Self {
+        Self { free: None, begun: env.steady(), held: Mutex::default() }
+    }
+
+    /// Limits the requests of a sweep per destination, see [`admit`].
+    pub(crate) async fn limit<T>(self: &Arc<Self>, sweep: impl Future<Output = T>) -> T {
+        CURRENT.scope(Arc::clone(self), sweep).await
+    }
+
+    /// Waits until requests to `clusters` are permitted. Meanwhile another run or target can use the place. Returns true if
+    /// it has waited, so that earlier reads may be out of date.
+    pub(crate) async fn acquire_clusters(&self, env: &Env, clusters: BTreeSet<String>) -> bool {
+        if self.held().clusters.as_ref().is_some_and(|permit| permit.destinations.is_superset(&clusters)) {
+            return false;
+        }
+        self.held().clusters = None;
+        let (permit, has_waited) = match DestinationPermit::try_acquire(env, clusters, self.most()) {
+            Ok(permit) => (permit, false),
+            Err(clusters) => (self.wait(env, clusters).await, true),
+        };
+        self.held().clusters = Some(permit);
+        has_waited
+    }
+
+    /// Returns true if the scheduled sweep waits for this run or target.
+    pub(crate) fn is_scheduled(&self) -> bool {
+        self.free.is_some()
+    }
+
+    /// Gives the place, and the permit for clusters, to other runs and targets.
+    pub(crate) fn leave_place(&self) {
+        let mut held = self.held();
+        (held.place, held.clusters) = (None, None);
+    }
+
+    /// Returns true if no request to another server may start.
+    pub(crate) fn is_out_of_time(&self, env: &Env) -> bool {
+        env.steady().since(self.begun).0 >= START_WINDOW_MS
+    }
+
     fn held(&self) -> MutexGuard<'_, HeldPermits> {
         lock(&self.held)
     }
@@ -110,17 +106,10 @@ impl SweepPlace {
         if self.free.is_some() { MAX_AT_DESTINATION } else { usize::MAX }
     }
 
-    fn is_out_of_time(&self, env: &Env) -> bool {
-        env.steady().since(self.begun).0 >= START_WINDOW_MS
-    }
-
     /// Waits for a permit, and then for a place. Meanwhile only requests in progress hold permits, so that sweeps do not
     /// wait for each other.
     async fn wait(&self, env: &Env, destinations: BTreeSet<String>) -> DestinationPermit {
-        {
-            let mut held = self.held();
-            (held.place, held.clusters) = (None, None);
-        }
+        self.leave_place();
         let permit = DestinationPermit::acquire(env, destinations, self.most()).await;
         if let Some(free) = &self.free {
             let place = Arc::clone(free).acquire_owned().await.ok();

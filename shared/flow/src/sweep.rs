@@ -31,7 +31,6 @@ use crate::permits::SweepPermits;
 use crate::ports::{ForwardedAttempts, QueueMessage};
 use crate::telemetry;
 
-use crate::permits::SweepPermit;
 pub use runs::{sweep_run, sweep_unit};
 pub use targets::sweep_target;
 

@@ -9,7 +9,6 @@ use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::{DueItem, TargetHead};
 use futures::FutureExt as _;
 
-use super::SweepPermit;
 use crate::advance::cancel;
 use crate::advance::dispatch_all::drive;
 use crate::advance::retry;
@@ -19,6 +18,7 @@ use crate::error::FlowResult;
 use crate::guarded_relay::{self, guarded};
 use crate::instance::{due, notify, outbox, secrets};
 use crate::lifecycle;
+use crate::permits::SweepPermit;
 use crate::ports::UnitCluster;
 
 /// Sweeps one target. After an error, the target stays due.
