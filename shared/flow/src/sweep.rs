@@ -8,7 +8,6 @@ mod attempts;
 mod desired;
 pub mod orphans;
 pub mod outages;
-mod polls;
 mod runs;
 mod targets;
 
@@ -196,7 +195,7 @@ pub async fn receive_message(env: &Env, message: &QueueMessage) -> FlowResult<()
         QueueMessage::Recover(run) => sweep_run(env, run, SweepCondition::Always).await,
         QueueMessage::Unit { run, unit, attempt } => Box::pin(sweep_unit(env, run, *unit, *attempt)).await,
         QueueMessage::Poll { run, unit, attempt, sweep } => {
-            Box::pin(polls::receive_poll(env, run, (*unit, *attempt), *sweep)).await
+            Box::pin(runs::poll_unit(env, run, (*unit, *attempt), *sweep)).await
         }
         QueueMessage::Target(kind, name) => sweep_target(env, TargetKey::new(kind, name)).await,
         QueueMessage::Deliver(kind, name) => Box::pin(outbox::deliver(env, TargetKey::new(kind, name))).await,

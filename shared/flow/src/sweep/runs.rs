@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ebb_engine::follow::{in_flight, outcome};
-use ebb_engine::{Attempt, AttemptRef, HeadState, Millis, RunEvent, RunPhase, Timestamp, Unit, accept};
+use ebb_engine::{Attempt, AttemptRef, HeadState, Millis, RunEvent, RunPhase, Timestamp, Unit, UnitProgress, accept};
 use ebb_protocol::id::RunId;
+use ebb_protocol::record::AttemptRecord;
 use ebb_store::{DueItem, RunHead};
 
 use super::SweepCondition;
@@ -194,11 +195,7 @@ async fn defer(
 /// Checks the deadline of one attempt. After an error, the next sweep of the run finds the deadline.
 #[tracing::instrument(name = "sweep", skip_all, fields(run = %id))]
 pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, number: Attempt) -> FlowResult<()> {
-    let Some((run, head)) = Run::load_with_head(env, id).await? else { return Ok(()) };
-    let running = head.phase == RunPhase::Running;
-    if !running || head.status(unit) != ebb_engine::UnitProgress::Open(number) {
-        return Ok(());
-    }
+    let Some((run, head)) = load_open(env, id, unit, number).await? else { return Ok(()) };
     let records = records::read_open(env, &run, &[unit]).await?;
     let epoch = head.epoch;
     let cache = InvocationCache::default();
@@ -221,6 +218,31 @@ pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, number: Attempt) -> F
     }
     progress.ready.append(&mut dispatches);
     drive(env, Continuation::of(run, epoch, progress, cache)).await
+}
+
+/// Asks for the state for which an attempt waits, unless the attempt has ended or a sweep has asked since. The message was
+/// sent before the sweep at `sweep`.
+pub(super) async fn poll_unit(
+    env: &Env,
+    id: &RunId,
+    (unit, number): (Unit, Attempt),
+    sweep: Timestamp,
+) -> FlowResult<()> {
+    let Some((run, head)) = load_open(env, id, unit, number).await? else { return Ok(()) };
+    let records = env.store.read_records(id, &[unit]).await?;
+    let is_next = |record: &AttemptRecord| {
+        record.wait.is_some() && record.result.is_none() && record.next_dispatch == Some(sweep)
+    };
+    if records.iter().any(|(_, of, record)| *of == number && is_next(record)) {
+        drive(env, Continuation::dispatching(run, head.epoch, vec![(unit, number)])).await?;
+    }
+    Ok(())
+}
+
+/// Returns a run with its head, if an attempt of it is in progress.
+async fn load_open(env: &Env, id: &RunId, unit: Unit, number: Attempt) -> FlowResult<Option<(Run, HeadState)>> {
+    let is_open = |head: &HeadState| head.phase == RunPhase::Running && head.status(unit) == UnitProgress::Open(number);
+    Ok(Run::load_with_head(env, id).await?.filter(|(_, head)| is_open(head)))
 }
 
 /// Returns the maximum time until the next sweep of an open run: the shortest timeout of its open units, so that a unit
