@@ -16,7 +16,7 @@ use ebb_protocol::named_secrets::SecretReader;
 use ebb_protocol::relay::TaskState;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_store::{ChangeFeed, RunFacts, Store, StoreError, TargetHead};
-use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OnceCell;
 
 use crate::circuit::CircuitBreakers;
 use crate::error::{FlowError, FlowResult};
@@ -185,29 +185,23 @@ type PlanCell = OnceCell<Arc<CompiledPlan>>;
 /// again.
 const BYTE_BUDGET: u32 = 32 << 20;
 /// Maximum values of events that are evaluated at the same time: two of the largest events.
-const EVENT_BUDGET: usize = 2 * limits::JSON_VALUES;
+const EVENT_BUDGET: u32 = 2 * limits::JSON_VALUES as u32;
 
 /// The memory that concurrent requests of a function instance may hold.
 pub(crate) struct MemoryBudgets {
     /// Bytes of responses of other servers, and of outputs from the bucket.
     pub(crate) bytes: ByteBudget,
     /// Values of events.
-    event_values: Arc<Semaphore>,
+    pub(crate) event_values: ByteBudget,
 }
 
 impl Default for MemoryBudgets {
     fn default() -> Self {
-        Self { bytes: ByteBudget::new(BYTE_BUDGET), event_values: Arc::new(Semaphore::new(EVENT_BUDGET)) }
+        Self { bytes: ByteBudget::new(BYTE_BUDGET), event_values: ByteBudget::new(EVENT_BUDGET) }
     }
 }
 
 impl InstanceCache {
-    /// Waits for permits to parse an event with `values`. Returns `None` only if the semaphore is closed.
-    pub(crate) async fn reserve_event_values(&self, values: usize) -> Option<OwnedSemaphorePermit> {
-        let values = u32::try_from(values.min(EVENT_BUDGET)).unwrap_or(u32::MAX);
-        Arc::clone(&self.budgets.event_values).acquire_many_owned(values).await.ok()
-    }
-
     /// Returns the shared cell for the plan `digest`.
     fn loading(&self, digest: &str) -> Arc<PlanCell> {
         let mut loading = lock(&self.loading);

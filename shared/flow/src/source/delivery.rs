@@ -102,7 +102,7 @@ pub async fn receive(
     };
     let values = limits::check_json_values(request.body, limits::JSON_VALUES)
         .map_err(|problem| RequestError::refused(ErrorCode::TooLarge, format!("the body has {problem}")))?;
-    let permit = env.cache.reserve_event_values(values).await;
+    let permit = env.cache.budgets.event_values.reserve(values).await;
     let body = serde_json::from_slice(request.body).map_err(|error| {
         let detail = match is_form(request.headers) {
             true => "the body is a form: choose the content type application/json at the sender".to_owned(),

@@ -48,7 +48,7 @@ pub async fn try_event(env: &Env, name: &str, event: TrialEvent<'_>) -> Result<E
         text => Some(serde_json::json!({"status": 200, "body": parse("the response", text)?})),
     };
     let input = EventInput { headers: delivery::visible(event.headers), body, fetched };
-    let permit = env.cache.reserve_event_values(values).await;
+    let permit = env.cache.budgets.event_values.reserve(values).await;
     let evaluated = offload(move || {
         let evaluated = evaluate(&source, &input);
         drop((input, permit));
