@@ -111,7 +111,7 @@ async fn record_success(
         // Two distinct successes are both recorded. The first one is the result of the attempt.
         PutOutcome::Conflict(first) if matches!(first.outcome, AttemptOutcome::Succeeded | AttemptOutcome::Skipped) => {
             if record_late_success(context, &result.digest).await? == LateResult::Excess {
-                return Ok(Some(report_excess(context)));
+                return Ok(Some(RunProgress::late(LateResult::Excess)));
             }
             Box::pin(resume(context, &first)).await.map(Some)
         }
@@ -121,28 +121,21 @@ async fn record_success(
             if first.outcome == AttemptOutcome::Failed {
                 Box::pin(resume(context, &first)).await?;
             }
-            Ok(Some(late_progress(context, late)))
+            Ok(Some(RunProgress::late(late)))
         }
-        PutOutcome::Excess(_) => Ok(Some(report_excess(context))),
-    }
-}
-
-fn late_progress(context: AttemptContext<'_>, late: LateResult) -> RunProgress {
-    match late {
-        LateResult::Excess => report_excess(context),
-        LateResult::Recorded | LateResult::Ignored => RunProgress::late(late),
+        PutOutcome::Excess(_) => Ok(Some(RunProgress::late(report_excess(context)))),
     }
 }
 
 /// Reports a success above a limit. No undo removes its resource.
-fn report_excess(AttemptContext { run, attempt, unit, .. }: AttemptContext<'_>) -> RunProgress {
+fn report_excess(AttemptContext { run, attempt, unit, .. }: AttemptContext<'_>) -> LateResult {
     tracing::warn!(
         run = %run.id, unit = unit.key, attempt = attempt.number.0,
         "more than {} distinct results were reported; further ones are not undone",
         limits::DISTINCT_RESULTS
     );
     telemetry::count(Counter::ExcessResults, 1);
-    RunProgress::late(LateResult::Excess)
+    LateResult::Excess
 }
 
 /// Marks the unit done in the head, and follows the graph. `end` is recorded if the unit takes no success any more.
@@ -172,10 +165,9 @@ async fn mark_done(context: AttemptContext<'_>, end: Option<&AttemptEnd>) -> Flo
             // The success is recorded before the acknowledgement, even without outputs.
             let (result, put) = records::put(context, end, None).await?;
             if let PutOutcome::Excess(_) = put {
-                return Ok(report_excess(context));
+                return Ok(RunProgress::late(report_excess(context)));
             }
-            let late = record_late_success(context, &result.digest).await?;
-            Ok(late_progress(context, late))
+            record_late_success(context, &result.digest).await.map(RunProgress::late)
         }
     }
 }
@@ -214,7 +206,7 @@ async fn record_late_success(context: AttemptContext<'_>, digest: &str) -> FlowR
     // Without a mark, every repetition would reopen the undo. Without a limit, the item would outgrow the table.
     if head.late_marks(attempt.unit) >= MAX_LATE_MARKS {
         let is_missed = sealed && teardown_may_have_read(context).await?;
-        return Ok(if is_missed { LateResult::Excess } else { LateResult::Recorded });
+        return Ok(if is_missed { report_excess(context) } else { LateResult::Recorded });
     }
     if sealed {
         reopen_undos(context).await?;
@@ -412,7 +404,9 @@ async fn mark_failed(context: AttemptContext<'_>) -> FlowResult<RunProgress> {
             telemetry::attempt_ended(run, attempt, Counter::Failed, env.now());
             next_progress(context, &head, ResultTaker::Only).await
         }
-        PatchResult::ConditionFailed(Some(head)) if refused_again(attempt, &head) => {
+        PatchResult::ConditionFailed(Some(head))
+            if head.head.epoch == attempt.epoch && refusal(attempt, &head.head) == PatchRefusal::AlreadyFailed =>
+        {
             next_progress(context, &head, ResultTaker::Repeated).await
         }
         PatchResult::ConditionFailed(_) => {
@@ -421,10 +415,6 @@ async fn mark_failed(context: AttemptContext<'_>) -> FlowResult<RunProgress> {
             Ok(RunProgress::late(LateResult::Ignored))
         }
     }
-}
-
-fn refused_again(attempt: AttemptRef, head: &RunHead) -> bool {
-    head.head.epoch == attempt.epoch && refusal(attempt, &head.head) == PatchRefusal::AlreadyFailed
 }
 
 /// The invocation that takes the next steps after a result.
