@@ -7,9 +7,9 @@
 pub(crate) mod document_update;
 pub mod events;
 
-use ebb_engine::target::{self, TeardownStage};
 use ebb_engine::target::{
-    CreateDecision, DeleteDecision, RequestSender, create as decide_create, delete as decide_delete,
+    self, CreateDecision, DeleteDecision, RequestSender, TeardownStage, create as decide_create,
+    delete as decide_delete,
 };
 use ebb_engine::{HookSet, TargetPhase};
 use ebb_protocol::cloudevents::LifecycleType;
@@ -20,18 +20,15 @@ use ebb_protocol::lifecycle::{self as fields, LifecycleData, LifecycleResponse, 
 use ebb_store::{Store, TargetHead, TargetOutbox, TargetTransition};
 use tracing::Instrument as _;
 
-use crate::advance::cancel;
 use crate::advance::follow_up::FollowUp;
-use crate::advance::next_run;
-use crate::advance::transition;
+use crate::advance::{cancel, next_run, transition};
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult, RequestError};
 pub use crate::instance::rejection::{LifecycleRejection, other_instance};
 use crate::instance::rejection::{foreign, stale};
 pub use crate::instance::requester::{Requester, covers_present};
-use crate::instance::retention;
 use crate::instance::target_document::{self, CompiledDocument};
-use crate::instance::{change_watch, due, history, notify, outbox};
+use crate::instance::{change_watch, due, history, notify, outbox, retention};
 
 /// The target for which a request was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,10 +12,9 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use tracing::Instrument as _;
 
-use crate::advance::apply_result;
-use crate::advance::next_run;
 use crate::advance::progress::{Continuation, RunEnd, RunProgress};
 use crate::advance::transition::{self, NotificationSender};
+use crate::advance::{apply_result, next_run};
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::Run;

@@ -17,11 +17,9 @@ use crate::advance::progress::Continuation;
 use crate::advance::transition;
 use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, FlowResult, RequestError};
-use crate::instance::due;
-use crate::instance::history;
-use crate::instance::rejected_events;
 use crate::instance::rejection::LifecycleRejection;
 use crate::instance::target_document::{CompiledDocument, load_plan};
+use crate::instance::{due, history, rejected_events};
 use crate::loaded_run::Run;
 
 /// Begins the update that waits for the end of a run, unless a run of the target is active. Returns the continuation of

@@ -21,8 +21,7 @@ use ebb_store::{NotificationState, PatchResult, ReceiverState};
 
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
-use crate::instance::retention;
-use crate::instance::{change_watch, due, outbox};
+use crate::instance::{change_watch, due, outbox, retention};
 use crate::loaded_run::{self, Run};
 use crate::ports::QueueMessage;
 use crate::run::attempt::AttemptContext;

@@ -20,20 +20,18 @@ use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
 use ebb_store::{HistoryItem, PendingCreation, PendingUpdate, Store, TargetHead, TargetTransition};
 
 use crate::advance::follow_up::FollowUp;
-use crate::advance::next_run;
 use crate::advance::policy_check::check_replacements;
-use crate::advance::retry;
+use crate::advance::{next_run, retry};
 use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, FlowResult, RequestError};
 use crate::instance::changes::PinnedVersions;
-use crate::instance::due;
 use crate::instance::history::Decision;
 use crate::instance::rejection::LifecycleRejection;
 use crate::instance::requester::Requester;
-use crate::instance::retention;
 use crate::instance::target_document::{
     CompiledDocument, compile_document, compile_event, compiler_tools, load_plan, no_document,
 };
+use crate::instance::{due, retention};
 use crate::sealed_values;
 
 /// The result of an update with the generation of the target.

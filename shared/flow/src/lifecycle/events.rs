@@ -14,13 +14,11 @@ use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
 use ebb_store::TargetHead;
 
 use crate::advance::follow_up::FollowUp;
-use crate::advance::next_run;
-use crate::advance::transition;
+use crate::advance::{next_run, transition};
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult, RequestError};
-use crate::instance::due;
 use crate::instance::rejection::{LifecycleRejection, not_begun, stale};
-use crate::instance::retention;
+use crate::instance::{due, retention};
 
 /// Maximum events of a target that wait for a run.
 const MAX_WAITING: usize = 16;

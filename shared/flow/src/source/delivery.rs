@@ -10,11 +10,9 @@ use ebb_documents::model::VerifyDoc;
 use ebb_engine::Timestamp;
 use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::id;
-use ebb_protocol::lifecycle;
-use ebb_protocol::limits;
 use ebb_protocol::sign::MAX_ID;
 use ebb_protocol::source_signature::{self, SourceScheme};
+use ebb_protocol::{id, lifecycle, limits};
 use ebb_store::{DesiredKey, NamedKind};
 use http::HeaderMap;
 

@@ -9,10 +9,8 @@ use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::{DueItem, TargetHead};
 use futures::FutureExt as _;
 
-use crate::advance::cancel;
 use crate::advance::dispatch_all::drive;
-use crate::advance::retry;
-use crate::advance::{next_run, transition};
+use crate::advance::{cancel, next_run, retry, transition};
 use crate::env::Env;
 use crate::error::FlowResult;
 use crate::guarded_relay::{self, guarded};

@@ -22,9 +22,8 @@ use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
 use crate::offload::offload;
 use crate::pending_call::ResponseKind;
-use crate::run::cause;
 use crate::run::credential::{self, ConnectionUser, RequestCredential};
-use crate::run::records;
+use crate::run::{cause, records};
 
 /// Maximum time of all requests of one notification (Standard Webhooks: 15 to 30 seconds).
 pub(super) const TIMEOUT: Duration = Duration::from_secs(15);

@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 use ebb_documents::plan::{Action, Plan, RequiredEvidence, UnitPlan, UnitRef};
 use ebb_engine::{Attempt, HeadState, Hook, TargetPhase, Unit, UnitProgress};
 use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult};
 use ebb_protocol::removal::{ObjectRemoval, RemovalEvidence, RemovalGrade, ResourceRemoval};
-use ebb_protocol::words;
+use ebb_protocol::{limits, words};
 use ebb_store::TargetHead;
 
 use crate::env::{CompiledPlan, Env};
@@ -21,10 +20,8 @@ use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
 use crate::run::credential::CredentialDigest;
 use crate::run::objects;
-use crate::run::removal::override_record;
-use crate::run::removal::possible_resources;
-use crate::run::removal::visibility;
-use crate::run::removal::visibility::VisibilityCheck;
+use crate::run::removal::visibility::{self, VisibilityCheck};
+use crate::run::removal::{override_record, possible_resources};
 use crate::run::sent_request::SentRequest;
 use crate::run::undo::UndoPasses;
 

@@ -14,8 +14,7 @@ use crate::run::credential::RequestCredential;
 use crate::run::dispatch_outcome::DispatchOutcome;
 use crate::run::request::until;
 use crate::run::request::webhook_response::UnitAnswers;
-use crate::run::request_headers;
-use crate::run::sent_request;
+use crate::run::{request_headers, sent_request};
 
 /// The wait in seconds after a failed request to the `describe` URL.
 const RETRY_SECONDS: u64 = 10;

@@ -14,9 +14,8 @@ use ebb_protocol::{limits, unit as headers};
 use crate::response_body;
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::AttemptFailure;
-use crate::run::opened_texts;
 use crate::run::removal::visibility::STILL_EXISTS;
-use crate::run::sent_request;
+use crate::run::{opened_texts, sent_request};
 
 pub(crate) enum ResponseVerdict<'a> {
     Succeeded(Outputs),
