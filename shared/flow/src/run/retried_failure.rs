@@ -59,6 +59,7 @@ mod tests {
 
     #[test]
     fn every_retry_class_matches_a_failure() {
+        use ReasonCode::*;
         let unit = |on: &str| -> UnitPlan {
             let unit = json!({
                 "key": "r/u", "action": "removal", "timeoutMs": 1,
@@ -69,22 +70,9 @@ mod tests {
         };
         let status =
             |status| AttemptFailure { status: Some(status), ..AttemptFailure::new(ReasonCode::HttpStatus, "") };
-        let failures = [
-            AttemptFailure::new(ReasonCode::Timeout, ""),
-            AttemptFailure::new(ReasonCode::Connect, ""),
-            AttemptFailure::new(ReasonCode::Exit, ""),
-            AttemptFailure::new(ReasonCode::Lost, ""),
-            AttemptFailure::new(ReasonCode::Failed, ""),
-            AttemptFailure::new(ReasonCode::ImagePull, ""),
-            AttemptFailure::new(ReasonCode::Unschedulable, ""),
-            AttemptFailure::new(ReasonCode::OutOfMemory, ""),
-            AttemptFailure::new(ReasonCode::Evicted, ""),
-            AttemptFailure::new(ReasonCode::Quota, ""),
-            status(408),
-            status(429),
-            status(404),
-            status(503),
-        ];
+        let codes = [Timeout, Connect, Exit, Lost, Failed, ImagePull, Unschedulable, OutOfMemory, Evicted, Quota];
+        let failures = codes.map(|code| AttemptFailure::new(code, "")).into_iter();
+        let failures: Vec<_> = failures.chain([408, 429, 404, 503].map(status)).collect();
         for class in RETRY_CLASSES {
             let retried = failures.iter().filter(|failure| failure.is_retried(&unit(class), Attempt::FIRST));
             let expected = if class == "4xx" { 3 } else { 1 };
