@@ -160,7 +160,7 @@ pub(crate) fn attempt_ended(run: &Run, attempt: AttemptRef, end: Counter, now: T
 
 /// Records the end of a run. The invocation that moved its target calls this.
 pub(crate) fn run_ended(run: &Run, outcome: Option<RunOutcome>, now: Timestamp) {
-    record(|counters| counters.run_time(now.since(run.facts.started).0));
+    record(|counters| counters.run_times.push(now.since(run.facts.started).0));
     trace(|trace| trace.run_ended(run, outcome, now));
 }
 
@@ -171,6 +171,6 @@ pub(crate) fn sweep_ended(items: usize, late_ms: u64) {
         counters.sweep_lag = Some(counters.sweep_lag.map_or(late_ms, |late| late.max(late_ms)));
     });
     if items > 0 {
-        trace(InvocationTrace::mark_authentic);
+        trace(|trace| trace.is_authentic = true);
     }
 }

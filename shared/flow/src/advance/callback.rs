@@ -186,7 +186,8 @@ async fn apply_callback(
                 let text = format!("`again` needs `retryAfter`, from 0 to {} seconds", MAX_RETRY_AFTER.as_secs());
                 return only(CallbackOutcome::Malformed(text));
             };
-            wakeup::repeat_after(context, seconds).await?;
+            let at = wakeup::record_repeat(context, seconds).await?;
+            wakeup::wake_by(env, &run.id, at).await?;
             return only(CallbackOutcome::Accepted);
         }
     }

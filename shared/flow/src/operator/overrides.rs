@@ -110,13 +110,15 @@ async fn override_matching(
     if target.phase != TargetPhase::Stuck && !closed {
         return Ok(not_stuck());
     }
+    let open = in_flight(run.graph(), &head);
+    let is_in_flight = |unit: Unit| open.iter().any(|(open, _)| *open == unit);
     let mut units = BTreeMap::new();
     for unit in run.graph().units() {
         let Some(plan) = run.unit(unit) else { continue };
         let is_open = match named {
             None => head.status(unit) != UnitProgress::Done,
             Some(named) if named != plan.key => false,
-            Some(_) => head.status(unit) == UnitProgress::Failed || (closed && is_in_flight(&run, &head, unit)),
+            Some(_) => head.status(unit) == UnitProgress::Failed || (closed && is_in_flight(unit)),
         };
         if is_open {
             units.insert(unit, plan.key.clone());
@@ -165,8 +167,4 @@ fn nothing_to_override(run: &Run, head: &ebb_engine::HeadState, named: Option<&s
         Some(named) => format!("`{named}` is not a failed unit of run {}; failed: {failed}", run.id),
         None => format!("run {} has no unit that is not done", run.id),
     }
-}
-
-fn is_in_flight(run: &Run, head: &ebb_engine::HeadState, unit: Unit) -> bool {
-    in_flight(run.graph(), head).iter().any(|(open, _)| *open == unit)
 }

@@ -55,7 +55,7 @@ pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowRe
         Err(error) => DispatchOutcome::failed(ReasonCode::Render, &error.to_string()),
         Ok(RenderedUnit::Skipped(reason)) => {
             let why = reason.to_string();
-            DispatchOutcome::ended(match evidence::shortfall_of_skipped(context, &why).await? {
+            DispatchOutcome::ended(match Box::pin(evidence::failure_of(context, None, Some(&why))).await? {
                 Some(failure) => AttemptEnd::Failed(failure),
                 None => AttemptEnd::Skipped(why),
             })
@@ -79,12 +79,15 @@ pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowRe
             None => return Err(mismatch(&unit.key)),
         },
     };
-    let has_failed = matches!(outcome.end, Some(AttemptEnd::Failed(_)));
-    if reason == DispatchReason::SweepStart && has_failed && unit.action.connection().is_some() {
+    let failure = match &outcome.end {
+        Some(AttemptEnd::Failed(failure)) => Some(failure.reason.code),
+        _ => None,
+    };
+    if reason == DispatchReason::SweepStart && failure.is_some() && unit.action.connection().is_some() {
         // An earlier dispatcher may have reached the server of a connection that cannot be used now.
         context.update(AttemptUpdate::Started(env.now())).await?;
     }
-    let may_begin_later = match outcome.failure_code() {
+    let may_begin_later = match failure {
         Some(ReasonCode::NotStartable) => reason != DispatchReason::SweepRepeat,
         Some(ReasonCode::Render) => reason == DispatchReason::SweepStart,
         _ => false,

@@ -34,14 +34,6 @@ impl DispatchOutcome {
     pub(crate) fn failed(code: ReasonCode, message: &str) -> Self {
         Self::ended(AttemptEnd::Failed(AttemptFailure::new(code, message)))
     }
-
-    /// Returns the reason of a failed attempt.
-    pub(crate) fn failure_code(&self) -> Option<ReasonCode> {
-        match &self.end {
-            Some(AttemptEnd::Failed(failure)) => Some(failure.reason.code),
-            _ => None,
-        }
-    }
 }
 
 impl AttemptContext<'_> {

@@ -36,7 +36,8 @@ async fn read(env: &Env, run: &Run, wanted: BTreeSet<UnitRef>, cache: &Invocatio
     let mut known = KnownOutputs::new();
     let mut missing: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
     for at in wanted {
-        match cache.get_produced(at) {
+        let produced = lock(&cache.produced).get(&at).cloned();
+        match produced {
             Some(produced) => {
                 known.insert(at, produced);
             }

@@ -19,8 +19,10 @@ pub struct InvocationCache {
     pub(super) produced: Mutex<BTreeMap<UnitRef, ProducerState>>,
     earlier: tokio::sync::Mutex<BTreeMap<Hook, Arc<EarlierRun>>>,
     sealed: Mutex<BTreeSet<UnitRef>>,
-    sealed_runs: Mutex<BTreeSet<Hook>>,
-    undone: Mutex<BTreeMap<UnitRef, Vec<AttemptRecord>>>,
+    /// The earlier runs whose units are sealed by this invocation.
+    pub(super) sealed_runs: Mutex<BTreeSet<Hook>>,
+    /// The records of undone units that were read after their seal. An attempt takes them, and the next one reads them again.
+    pub(super) undone: Mutex<BTreeMap<UnitRef, Vec<AttemptRecord>>>,
 }
 
 impl InvocationCache {
@@ -36,29 +38,10 @@ impl InvocationCache {
         lock(&self.produced).insert(at, produced);
     }
 
-    pub(super) fn get_produced(&self, at: UnitRef) -> Option<ProducerState> {
-        lock(&self.produced).get(&at).cloned()
-    }
-
     /// Marks units as sealed by this invocation. Returns those that were not.
     pub(crate) fn mark_sealed(&self, units: impl IntoIterator<Item = UnitRef>) -> Vec<UnitRef> {
         let mut sealed = lock(&self.sealed);
         units.into_iter().filter(|&at| sealed.insert(at)).collect()
-    }
-
-    /// Marks an earlier run whose units are sealed by this invocation. Returns true if it was not.
-    pub(crate) fn mark_run_sealed(&self, hook: Hook) -> bool {
-        lock(&self.sealed_runs).insert(hook)
-    }
-
-    /// Stores the records of a unit's attempts that were read after its seal.
-    pub(crate) fn put_undone(&self, at: UnitRef, attempts: Vec<AttemptRecord>) {
-        lock(&self.undone).insert(at, attempts);
-    }
-
-    /// Takes the stored records of a unit's attempts. The next attempt of the undo reads them again.
-    pub(crate) fn take_undone(&self, at: UnitRef) -> Option<Vec<AttemptRecord>> {
-        lock(&self.undone).remove(&at)
     }
 
     /// Returns the state of an earlier run of the same instance. Reads it once per invocation.

@@ -18,6 +18,7 @@ use ebb_protocol::value::Outputs;
 use crate::env::Env;
 use crate::error::FlowResult;
 use crate::loaded_run::{EarlierRun, Run};
+use crate::lock::lock;
 use crate::run::attempt::AttemptContext;
 use crate::run::invocation_cache::{InvocationCache, ReadOutputs};
 use crate::run::{inputs, records};
@@ -99,7 +100,7 @@ pub async fn seal(env: &Env, run: &Run, units: &[Unit], cache: &InvocationCache)
     for (hook, units) in sealed {
         let earlier = cache.earlier_run(env, run, hook).await?;
         let Some(head) = &earlier.head else { continue };
-        if cache.mark_run_sealed(hook) {
+        if lock(&cache.sealed_runs).insert(hook) {
             let all = run.hook_plan().units.iter().flat_map(|unit| &unit.undoes).filter(|at| at.hook == hook);
             // The records are read after this head, so a seal in it is as good as a new one.
             let unsealed = all.map(|at| Unit(at.unit)).filter(|&unit| !head.is_sealed(unit));
@@ -109,7 +110,7 @@ pub async fn seal(env: &Env, run: &Run, units: &[Unit], cache: &InvocationCache)
             }
         }
         for (unit, attempts) in read_attempts(env, &earlier.id, &units).await? {
-            cache.put_undone(UnitRef { hook, unit: unit.0 }, attempts);
+            lock(&cache.undone).insert(UnitRef { hook, unit: unit.0 }, attempts);
         }
     }
     Ok(())
@@ -144,7 +145,7 @@ pub async fn decide(context: AttemptContext<'_>) -> FlowResult<UndoDecision> {
         }
         let unit_ref = |undone: Unit| UnitRef { hook, unit: undone.0 };
         let mut found: BTreeMap<Unit, Vec<AttemptRecord>> =
-            units.iter().filter_map(|&unit| Some((unit, cache.take_undone(unit_ref(unit))?))).collect();
+            units.iter().filter_map(|&unit| Some((unit, lock(&cache.undone).remove(&unit_ref(unit))?))).collect();
         let missing: Vec<Unit> = units.iter().copied().filter(|unit| !found.contains_key(unit)).collect();
         found.extend(read_attempts(env, &earlier.id, &missing).await?);
         for (undone, attempts) in &found {

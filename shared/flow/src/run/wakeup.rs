@@ -87,12 +87,6 @@ pub(crate) async fn send_deadline_wakeup(env: &Env, run: &Run, attempt: AttemptR
     }
 }
 
-/// Records the time of the next request of an attempt, and makes the run due then.
-pub(crate) async fn repeat_after(context: AttemptContext<'_>, seconds: u64) -> FlowResult<()> {
-    let at = record_repeat(context, seconds).await?;
-    wake_by(context.env, &context.run.id, at).await
-}
-
 /// Records the time of the next request of an attempt. Returns the time of the next sweep: the deadline of the attempt can be
 /// earlier, also before the first sweep of the run.
 pub(crate) async fn record_repeat(context: AttemptContext<'_>, seconds: u64) -> FlowResult<Timestamp> {

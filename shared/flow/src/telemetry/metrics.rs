@@ -63,7 +63,7 @@ pub(super) struct MetricCounters {
     first_dispatch: Option<u64>,
     next_dispatch: Option<u64>,
     attempt_times: Vec<u64>,
-    run_times: Vec<u64>,
+    pub(super) run_times: Vec<u64>,
 }
 
 impl MetricCounters {
@@ -86,10 +86,6 @@ impl MetricCounters {
     pub(super) fn count_attempt(&mut self, end: Counter, duration: Option<u64>) {
         self.add(end, 1);
         self.attempt_times.extend(duration);
-    }
-
-    pub(super) fn run_time(&mut self, millis: u64) {
-        self.run_times.push(millis);
     }
 
     pub(super) fn into_metrics(

@@ -22,7 +22,7 @@ pub(super) struct InvocationTrace {
     attributes: Vec<(&'static str, SpanAttribute)>,
     /// True once the request is authentic and concerns runs. Otherwise no span is exported, so that unauthenticated
     /// senders cannot fill a collector.
-    is_authentic: bool,
+    pub(super) is_authentic: bool,
     ended: Vec<Span>,
 }
 
@@ -48,10 +48,6 @@ impl InvocationTrace {
     fn set_parent(&mut self, parent: SpanId) {
         self.trace = Some(parent.trace);
         self.parent = Some(parent);
-    }
-
-    pub(super) fn mark_authentic(&mut self) {
-        self.is_authentic = true;
     }
 
     /// Sets the trace to that of the first run which the invocation advances. Other runs become links.

@@ -427,15 +427,9 @@ async fn undoes_unknown(AttemptContext { env, run, unit, .. }: AttemptContext<'_
     Ok(false)
 }
 
-/// Returns the failure of an undo that is skipped for the reason `why`, if its plugin requires evidence that no other undo
-/// gives.
-pub(crate) async fn shortfall_of_skipped(context: AttemptContext<'_>, why: &str) -> FlowResult<Option<AttemptFailure>> {
-    Box::pin(failure_of(context, None, Some(why))).await
-}
-
 /// Returns the failure of an undo if its plugin requires more than this evidence. Without evidence, that of the other undos
 /// counts; `skipped` is the reason of a skipped undo.
-async fn failure_of(
+pub(crate) async fn failure_of(
     context: AttemptContext<'_>,
     evidence: Option<RemovalEvidence>,
     skipped: Option<&str>,
