@@ -58,21 +58,11 @@ impl Run {
         if matches!(id.hook(), Hook::Event(_)) && is_replaced {
             return Ok(None);
         }
-        Self::with_plan(env, id, facts, loaded).map(Some)
-    }
-
-    /// Returns the run `id` with facts that were already read.
-    pub async fn of(env: &Env, id: &RunId, facts: RunFacts) -> FlowResult<Self> {
-        let loaded = env.plan(&facts.instance_key(), &facts.plan).await?;
-        Self::with_plan(env, id, facts, loaded)
-    }
-
-    fn with_plan(env: &Env, id: &RunId, facts: RunFacts, loaded: Arc<CompiledPlan>) -> FlowResult<Self> {
         env.remember_facts(id, &facts);
         if loaded.hook_plan(id.hook()).is_none() {
             return Err(FlowError::Broken(format!("run {id}: its plan has no such hook")));
         }
-        Ok(Self { id: id.clone(), facts, loaded })
+        Ok(Some(Self { id: id.clone(), facts, loaded }))
     }
 
     pub fn hook(&self) -> Hook {

@@ -401,7 +401,7 @@ async fn after_end(
     }
     if let Some(NewRun { id, facts, .. }) = run {
         env.remember_plan(loaded);
-        let run = Run::of(env, &id, facts).await?;
+        let Some(run) = Run::with_units(env, &id, facts).await? else { return Ok(None) };
         let ready = run.graph().roots().map(|unit| (unit, Attempt::FIRST)).collect();
         // The delivery of a notification writes the target.
         let is_settled = target.notification.is_none() && target.outbox.notices.is_empty();
