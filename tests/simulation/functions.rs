@@ -19,7 +19,7 @@ use ebb_flow::run::removal::evidence;
 use ebb_flow::run::removal::possible_resources;
 use ebb_flow::source::reconcile;
 use ebb_flow::source::record::{self, TargetEvent};
-use ebb_flow::sweep::{SweepSummary, sweep_until};
+use ebb_flow::sweep::{self, SweepSummary};
 use ebb_flow::{Env, FlowResult, RequestError};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, RunDetail, SourceResponse};
 use ebb_protocol::cloudevents::LifecycleType;
@@ -304,7 +304,7 @@ impl SimFunctions {
     /// Runs one sweep.
     pub async fn sweep(&self) -> Result<SweepSummary, InvocationFailure> {
         let end = self.runtime.sleep(SWEEP_BUDGET_MS);
-        self.invoke("sweep", |env| async move { sweep_until(&env, &env.store, end).await }).await
+        self.invoke("sweep", |env| async move { sweep::sweep(&env, &env.store, end).await }).await
     }
 
     /// Removes the data of instances whose retention has ended.

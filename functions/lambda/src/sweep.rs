@@ -53,7 +53,7 @@ impl FunctionContext {
         }
         // Both run concurrently, because a sweep that waits for clusters must not delay the scan for orphans.
         let end = tokio::time::sleep(TIME_LIMIT);
-        let swept = Box::pin(ebb_flow::sweep::sweep_until(env, &env.store, end));
+        let swept = Box::pin(ebb_flow::sweep::sweep(env, &env.store, end));
         let orphans = timeout(TIME_LIMIT, Box::pin(ebb_flow::sweep::orphans::scan(env)));
         let retention = timeout(TIME_LIMIT, Box::pin(ebb_flow::instance::retention::remove_expired(env, env.now())));
         let (swept, orphans, retention) = futures::join!(swept, orphans, retention);

@@ -57,19 +57,11 @@ pub enum SweepCondition {
     Always,
 }
 
-/// Sweeps all due runs and targets that `index` lists.
-///
-/// # Errors
-/// Returns an error if the index cannot be read. Later errors are counted, and their items are due again.
-pub async fn sweep(env: &Env, index: &Store) -> FlowResult<SweepSummary> {
-    sweep_until(env, index, std::future::pending()).await
-}
-
 /// Sweeps all due runs and targets that `index` lists, until `end`. Unfinished ones are dropped and due again.
 ///
 /// # Errors
 /// Returns an error if the index cannot be read. Later errors are counted, and their items are due again.
-pub async fn sweep_until(env: &Env, index: &Store, end: impl Future<Output = ()>) -> FlowResult<SweepSummary> {
+pub async fn sweep(env: &Env, index: &Store, end: impl Future<Output = ()>) -> FlowResult<SweepSummary> {
     let now = env.now();
     let mut due = index.query_due(now, MAX_DUE).await?;
     let late_ms = due.first().map_or(0, |(first, _)| now.0.saturating_sub(first.0));

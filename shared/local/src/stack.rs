@@ -393,7 +393,7 @@ async fn sweep_forever(env: Arc<Env>, telemetry: Arc<Telemetry>, mut stop: watch
         if sweeps.len() < MAX_SWEEPS {
             let (own, telemetry) = (Arc::clone(&env), Arc::clone(&telemetry));
             sweeps.spawn(async move {
-                let sweep = Box::pin(ebb_flow::sweep::sweep(&own, &own.store));
+                let sweep = Box::pin(ebb_flow::sweep::sweep(&own, &own.store, std::future::pending()));
                 if let Err(error) = telemetry.invoke(FunctionKind::Sweep, InvocationOrigin::default(), sweep).await {
                     tracing::warn!(%error, "the sweep failed");
                 }

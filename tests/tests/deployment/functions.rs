@@ -174,7 +174,7 @@ async fn sweep(
             }
             Err(_) => {
                 ebb_flow::sweep::mark_schedule(&env).await.unwrap();
-                let work = Box::pin(ebb_flow::sweep::sweep(&env, store.as_ref()));
+                let work = Box::pin(ebb_flow::sweep::sweep(&env, store.as_ref(), std::future::pending()));
                 telemetry.invoke(FunctionKind::Sweep, origin(), work).await.unwrap();
                 ebb_flow::sweep::outages::record_outages(&env).await.unwrap();
                 ebb_flow::instance::retention::remove_expired(&removal, env.now()).await.unwrap();

@@ -442,8 +442,3 @@ async fn next_progress(context: AttemptContext<'_>, head: &RunHead, taker: Resul
     });
     Ok(RunProgress { ready, end, late: None })
 }
-
-/// Returns true if a unit is done or failed.
-pub fn has_ended(head: &HeadState, unit: Unit) -> bool {
-    matches!(head.status(unit), UnitProgress::Done | UnitProgress::Failed)
-}

@@ -248,7 +248,7 @@ async fn load_open(env: &Env, id: &RunId, unit: Unit, number: Attempt) -> FlowRe
 /// Returns the maximum time until the next sweep of an open run: the shortest timeout of its open units, so that a unit
 /// which starts in between is found soon after its deadline.
 fn interval(env: &Env, run: &Run, head: &HeadState) -> Millis {
-    let open = run.graph().units().filter(|&unit| !apply_result::has_ended(head, unit));
+    let open = run.graph().units().filter(|&unit| matches!(head.status(unit), UnitProgress::Open(_)));
     let shortest = open.filter_map(|unit| run.unit(unit)).map(|unit| unit.timeout_ms).min();
     let shortest = Millis(shortest.unwrap_or(u64::MAX)).max(env.settings.first_sweep_delay);
     shortest.min(env.settings.max_sweep_interval)

@@ -126,7 +126,7 @@ impl VirtualStack {
 
     /// Runs a sweep, which must not fail for any item. Its queries of the index are not counted.
     pub(crate) async fn sweep(&self, env: &Env) -> anyhow::Result<()> {
-        let swept = Box::pin(ebb_flow::sweep::sweep(env, &self.unmetered)).await?;
+        let swept = Box::pin(ebb_flow::sweep::sweep(env, &self.unmetered, std::future::pending())).await?;
         ensure!(swept.failed == 0, "{} of {} items failed", swept.failed, swept.processed);
         Ok(())
     }
