@@ -14,9 +14,8 @@ use futures::future::BoxFuture;
 use tokio::task::JoinSet;
 
 use crate::advance::follow_up::FollowUp;
-use crate::env::Env;
-use crate::error::FlowResult;
 use crate::lock::lock;
+use crate::{Env, FlowResult};
 
 /// Maximum delay of a response by its follow-up. Most receivers respond sooner. No write is then needed to make the run
 /// due.

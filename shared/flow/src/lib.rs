@@ -46,7 +46,7 @@ pub mod system;
 mod taken_results;
 pub mod telemetry;
 
-pub use env::{DeploymentSettings, Env, InstanceCache};
+pub use env::{CompiledPlan, DeploymentSettings, Env, InstanceCache};
 pub use error::{FlowError, FlowResult, RequestError};
 
 /// Maximum attempts of a conditional write. Each attempt uses the present state of the item.

@@ -22,13 +22,12 @@ use tracing::Instrument as _;
 
 use crate::advance::follow_up::FollowUp;
 use crate::advance::{cancel, next_run, transition};
-use crate::env::Env;
-use crate::error::{FlowError, FlowResult, RequestError};
 pub use crate::instance::rejection::{LifecycleRejection, other_instance};
 use crate::instance::rejection::{foreign, stale};
 pub use crate::instance::requester::{Requester, covers_present};
 use crate::instance::target_document::{self, CompiledDocument};
 use crate::instance::{change_watch, due, history, notify, outbox, retention};
+use crate::{Env, FlowError, FlowResult, RequestError};
 
 /// The target for which a request was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

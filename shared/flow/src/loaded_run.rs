@@ -9,9 +9,8 @@ use ebb_protocol::id::{InstanceRef, RunId, unit_key};
 use ebb_protocol::token::idempotency_key;
 use ebb_store::{RunFacts, RunHead};
 
-use crate::env::{CompiledPlan, Env};
-use crate::error::{FlowError, FlowResult};
 use crate::ports::UnitCluster;
+use crate::{CompiledPlan, Env, FlowError, FlowResult};
 
 /// Identifies a unit of an instance, without positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

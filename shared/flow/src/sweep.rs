@@ -22,13 +22,12 @@ use futures::StreamExt as _;
 use futures::future::{Either, select};
 
 use crate::advance::dispatch_all::drive_slice;
-use crate::env::Env;
-use crate::error::FlowResult;
 use crate::instance::outbox;
 use crate::lock::lock;
 use crate::permits::SweepPermits;
 use crate::ports::{ForwardedAttempts, QueueMessage};
 use crate::telemetry;
+use crate::{Env, FlowResult};
 
 pub use runs::{sweep_run, sweep_unit};
 pub use targets::sweep_target;

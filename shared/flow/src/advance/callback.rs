@@ -16,8 +16,6 @@ use tracing::Instrument as _;
 use crate::advance::apply_result;
 use crate::advance::follow_up::FollowUp;
 use crate::advance::progress::{Continuation, LateResult, RunProgress};
-use crate::env::Env;
-use crate::error::FlowResult;
 use crate::instance::retention;
 use crate::loaded_run::Run;
 use crate::run::attempt::{self, AttemptContext};
@@ -26,6 +24,7 @@ use crate::run::callback_result::{parse_end, unreadable, with_checked_outputs};
 use crate::run::invocation_cache::InvocationCache;
 use crate::run::wakeup;
 use crate::telemetry::{self, Counter};
+use crate::{Env, FlowResult};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallbackOutcome {

@@ -15,8 +15,6 @@ use tracing::Instrument as _;
 use crate::advance::progress::{Continuation, RunEnd, RunProgress};
 use crate::advance::transition::{self, NotificationSender};
 use crate::advance::{apply_result, next_run};
-use crate::env::Env;
-use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::Run;
 use crate::ports::{ForwardedAttempts, QueueMessage};
 use crate::run::acceptances::AcceptanceBatch;
@@ -27,6 +25,7 @@ use crate::run::wakeup::{self, AttemptWakeup};
 use crate::run::{dispatch, inputs, lease, undo};
 use crate::taken_results::ExpectedResult;
 use crate::telemetry;
+use crate::{Env, FlowError, FlowResult};
 
 /// Maximum concurrent dispatches. A dispatch spends most of its time waiting.
 const MAX_CONCURRENT: usize = 64;

@@ -5,8 +5,7 @@ use ebb_protocol::id::RunId;
 use crate::advance::cancel;
 use crate::advance::dispatch_all::drive_to_outcome;
 use crate::advance::progress::Continuation;
-use crate::env::Env;
-use crate::error::FlowResult;
+use crate::{Env, FlowResult};
 
 /// The follow-up of an accepted request. If this process ends early, `sweep` does it later.
 #[derive(Default)]

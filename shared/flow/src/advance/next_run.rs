@@ -15,12 +15,11 @@ use ebb_store::{HistoryItem, PendingUpdate, RefusedUpdate, TargetHead};
 use crate::advance::policy_check::{CheckedUpdate, check_replacements};
 use crate::advance::progress::Continuation;
 use crate::advance::transition;
-use crate::env::{CompiledPlan, Env};
-use crate::error::{FlowError, FlowResult, RequestError};
 use crate::instance::rejection::LifecycleRejection;
 use crate::instance::target_document::{CompiledDocument, load_plan};
 use crate::instance::{due, history, rejected_events};
 use crate::loaded_run::Run;
+use crate::{CompiledPlan, Env, FlowError, FlowResult, RequestError};
 
 /// Begins the update that waits for the end of a run, unless a run of the target is active. Returns the continuation of
 /// the run that has begun.

@@ -11,10 +11,9 @@ use ebb_documents::plan::{Plan, document_name};
 use ebb_store::TargetHead;
 use futures::future::{Either, join_all, select};
 
-use crate::env::{CompiledPlan, Env};
-use crate::error::RequestError;
 use crate::instance::rejection::LifecycleRejection;
 use crate::run::removal::possible_resources::possible_resources;
+use crate::{CompiledPlan, Env, RequestError};
 
 /// An update that no policy refuses.
 pub(crate) struct CheckedUpdate {

@@ -19,8 +19,6 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::record::AttemptResult;
 use ebb_store::{NotificationState, PatchResult, ReceiverState};
 
-use crate::env::Env;
-use crate::error::{FlowError, FlowResult};
 use crate::instance::{change_watch, due, outbox, retention};
 use crate::loaded_run::{self, Run};
 use crate::ports::QueueMessage;
@@ -28,6 +26,7 @@ use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptSuccess};
 use crate::run::invocation_cache::InvocationCache;
 use crate::run::records;
+use crate::{Env, FlowError, FlowResult};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReopenCause {

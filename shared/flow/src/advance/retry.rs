@@ -7,12 +7,11 @@ use ebb_protocol::error_code::{ErrorCode, RefusedRequest};
 use ebb_protocol::id::TargetKey;
 
 use crate::advance::reopen::{ReopenCause, reopen};
-use crate::env::Env;
-use crate::error::FlowResult;
 use crate::instance::history::{self, Decision};
 use crate::instance::rejection::missing_instance;
 use crate::loaded_run::Run;
 use crate::run::removal::override_record;
+use crate::{Env, FlowResult};
 
 /// The units that run again. It is refused if no unit has to be retried, and for another instance.
 pub type RetryOutcome = Result<RetryResponse, RefusedRequest>;

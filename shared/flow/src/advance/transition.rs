@@ -16,14 +16,13 @@ use ebb_store::{
 
 use crate::advance::progress::{Continuation, RunEnd};
 use crate::advance::reopen;
-use crate::env::{CompiledPlan, Env};
-use crate::error::{FlowError, FlowResult};
 use crate::instance::{change_watch, due, history, notify, outbox, retention, secrets};
 use crate::loaded_run::{self, Run};
 use crate::ports::QueueMessage;
 use crate::run::cause;
 use crate::run::removal::evidence;
 use crate::telemetry::{self, Counter};
+use crate::{CompiledPlan, Env, FlowError, FlowResult};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotificationSender {

@@ -4,8 +4,7 @@ use ebb_engine::{HeadState, Millis, RunEvent, RunPhase, TargetPhase, Timestamp, 
 use ebb_protocol::id::RunId;
 use ebb_store::{NotificationState, TargetHead};
 
-use crate::env::{CompiledPlan, Env};
-use crate::error::FlowResult;
+use crate::{CompiledPlan, Env, FlowResult};
 
 /// Maximum wait for a run or a cluster.
 const LONGEST_WAIT_MS: u64 = 15 * 60 * 1000;

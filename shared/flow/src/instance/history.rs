@@ -13,8 +13,7 @@ use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::limits;
 use ebb_store::{HistoryItem, NewRun, TargetHead};
 
-use crate::env::Env;
-use crate::error::FlowResult;
+use crate::{Env, FlowResult};
 
 /// The sender of the end of a TTL.
 pub const TTL: &str = "ttl";

@@ -8,8 +8,6 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::OutcomeData;
 use ebb_store::{NotificationState, ReceiverState, TargetHead, TargetOutbox};
 
-use crate::env::Env;
-use crate::error::{FlowError, FlowResult};
 use crate::instance::due;
 use crate::instance::outbox::{NotificationDelivery, post_outcome, record_failure, try_begin};
 use crate::instance::target_outputs::{OutputsProblem, SensitiveValues, target_outputs};
@@ -17,6 +15,7 @@ use crate::permits::OriginPermit;
 use crate::ports::QueueMessage;
 use crate::run::cause;
 use crate::run::removal::evidence;
+use crate::{Env, FlowError, FlowResult};
 
 /// Maximum removals in a notification.
 const MAX_REMOVALS: usize = 100;

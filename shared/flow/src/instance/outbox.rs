@@ -20,12 +20,11 @@ use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetHead, TargetOutbox};
 use serde_json::json;
 
-use crate::env::Env;
-use crate::error::FlowResult;
 use crate::loaded_run::target_facts;
 use crate::offload::offload;
 use crate::ports::QueueMessage;
 use crate::telemetry::{self, Counter};
+use crate::{Env, FlowResult};
 
 pub use deliver::deliver;
 pub(super) use deliver::{record_failure, try_begin};

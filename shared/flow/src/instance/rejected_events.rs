@@ -8,9 +8,8 @@ use ebb_protocol::api::{RejectedEvent, SourceResponse, SourceResult};
 use ebb_protocol::limits;
 use ebb_store::{DesiredKey, DesiredTarget, SourceRejections, TargetHead};
 
-use crate::env::Env;
-use crate::error::{FlowError, FlowResult};
 use crate::telemetry::{self, Counter};
+use crate::{Env, FlowError, FlowResult};
 
 /// The time for which a full list keeps an event, and in which an equal event is not listed again.
 const WINDOW: Millis = Millis(1_000 * SourceRejections::MAX as u64);

@@ -21,10 +21,9 @@ use ebb_store::{
 use futures::StreamExt as _;
 use futures::future::{Either, select};
 
-use crate::env::{CompiledPlan, Env};
-use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::Run;
 use crate::run::removal::possible_resources;
+use crate::{CompiledPlan, Env, FlowError, FlowResult};
 
 /// Maximum removals that a round announces.
 const MAX_ANNOUNCED: usize = 500;

@@ -8,11 +8,10 @@ use ebb_engine::TargetPhase;
 use ebb_store::{SecretRelease, TargetHead};
 use futures::future::BoxFuture;
 
-use crate::env::Env;
-use crate::error::{FlowError, FlowResult};
 use crate::instance::due;
 use crate::loaded_run::Run;
 use crate::ports::RelayError;
+use crate::{Env, FlowError, FlowResult};
 
 /// Records the release for the instance of `target`, for each cluster that holds its values.
 pub(crate) fn schedule_release(target: &mut TargetHead, plan: &Plan) {

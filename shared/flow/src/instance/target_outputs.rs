@@ -12,11 +12,10 @@ use ebb_protocol::sign::WebhookKeys;
 use ebb_protocol::value::{Outputs, UnitValue};
 use ebb_store::TargetHead;
 
-use crate::env::{CompiledPlan, Env};
-use crate::error::FlowResult;
 use crate::loaded_run::target_facts;
 use crate::run::records;
 use crate::sealed_values;
+use crate::{CompiledPlan, Env, FlowResult};
 
 /// Maximum records with outputs in memory, each with at most [`limits::OUTPUTS_INLINE`] bytes.
 const MAX_RECORDS: usize = 1_000;

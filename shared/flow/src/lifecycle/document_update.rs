@@ -22,8 +22,6 @@ use ebb_store::{HistoryItem, PendingCreation, PendingUpdate, Store, TargetHead, 
 use crate::advance::follow_up::FollowUp;
 use crate::advance::policy_check::check_replacements;
 use crate::advance::{next_run, retry};
-use crate::env::{CompiledPlan, Env};
-use crate::error::{FlowError, FlowResult, RequestError};
 use crate::instance::changes::PinnedVersions;
 use crate::instance::history::Decision;
 use crate::instance::rejection::LifecycleRejection;
@@ -33,6 +31,7 @@ use crate::instance::target_document::{
 };
 use crate::instance::{due, retention};
 use crate::sealed_values;
+use crate::{CompiledPlan, Env, FlowError, FlowResult, RequestError};
 
 /// The result of an update with the generation of the target.
 type UpdateOutcome = Option<(LifecycleResult, u64, FollowUp)>;

@@ -15,10 +15,9 @@ use ebb_store::TargetHead;
 
 use crate::advance::follow_up::FollowUp;
 use crate::advance::{next_run, transition};
-use crate::env::Env;
-use crate::error::{FlowError, FlowResult, RequestError};
 use crate::instance::rejection::{LifecycleRejection, not_begun, stale};
 use crate::instance::{due, retention};
+use crate::{Env, FlowError, FlowResult, RequestError};
 
 /// Maximum events of a target that wait for a run.
 const MAX_WAITING: usize = 16;

@@ -18,12 +18,11 @@ use ebb_store::TargetHead;
 use crate::advance::dispatch_all::drive;
 use crate::advance::progress::Continuation;
 use crate::advance::reopen;
-use crate::env::Env;
-use crate::error::FlowResult;
 use crate::instance::history::{self, Decision};
 use crate::instance::rejection::missing_instance;
 use crate::loaded_run::Run;
 use crate::run::lease;
+use crate::{Env, FlowResult};
 
 const MAX_REASON: usize = 500;
 /// Maximum characters of an operator's name.

@@ -18,13 +18,12 @@ use ebb_protocol::id::TargetKey;
 use ebb_store::TargetHead;
 
 use crate::advance::retry;
-use crate::env::Env;
-use crate::error::{FlowError, RequestError};
 use crate::instance::changes::{self, PinnedVersions};
 use crate::instance::history::Decision;
 use crate::instance::rejection::missing_instance;
 use crate::instance::target_document::{bind_connections, load_plan};
 use crate::offload::offload;
+use crate::{Env, FlowError, RequestError};
 
 /// The decision whether a repair is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

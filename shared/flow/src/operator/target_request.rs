@@ -22,13 +22,12 @@ use ebb_store::TargetHead;
 
 use crate::advance::follow_up::FollowUp;
 use crate::advance::next_run;
-use crate::env::{CompiledPlan, Env};
-use crate::error::{FlowError, RequestError};
 use crate::instance::changes::{self, PinnedVersions};
 use crate::instance::rejection::{foreign, stale};
 use crate::instance::requester::covers_instance;
 use crate::instance::target_document::{DocumentNotes, compile_document, compiler_tools};
 use crate::lifecycle::{self, DecidedFor, LifecycleRejection, Requester};
+use crate::{CompiledPlan, Env, FlowError, RequestError};
 
 /// A request to create or update a target.
 #[derive(Clone, Debug)]

@@ -4,11 +4,10 @@
 use ebb_engine::{Attempt, AttemptRef, Millis, Timestamp, Unit};
 use futures::future::{join_all, select};
 
-use crate::env::Env;
-use crate::error::FlowResult;
 use crate::loaded_run::Run;
 use crate::run::wakeup;
 use crate::taken_results::ExpectedResult;
+use crate::{Env, FlowResult};
 
 /// Maximum acceptances in one write. Their item stays within one write unit.
 const MAX_BATCH: usize = 50;

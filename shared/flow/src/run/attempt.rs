@@ -8,10 +8,9 @@ use ebb_protocol::relay::TaskId;
 use ebb_protocol::token::{TokenClaims, TokenKind};
 use ebb_store::AttemptUpdate;
 
-use crate::env::Env;
-use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::{Run, UnitName};
 use crate::run::invocation_cache::InvocationCache;
+use crate::{Env, FlowError, FlowResult};
 
 /// Time for which a callback token is valid after the unit's deadline.
 const TOKEN_SLACK_MS: u64 = 60 * 60 * 1000;

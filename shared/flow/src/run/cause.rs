@@ -11,9 +11,8 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
 use ebb_protocol::record::AttemptOutcome;
 
-use crate::env::Env;
-use crate::error::FlowResult;
 use crate::loaded_run::Run;
+use crate::{Env, FlowResult};
 
 /// Maximum characters of a cause in lists.
 const MAX_TEXT: usize = 200;

@@ -8,10 +8,9 @@ use ebb_documents::render::ProducerState;
 use ebb_engine::{Hook, Unit};
 use ebb_protocol::record::AttemptRecord;
 
-use crate::env::Env;
-use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::{EarlierRun, Run};
 use crate::lock::lock;
+use crate::{Env, FlowError, FlowResult};
 
 /// Data of a run that one invocation has read. Outputs of done units and states of earlier runs do not change.
 #[derive(Default)]

@@ -12,10 +12,9 @@ use ebb_protocol::record::AttemptRecord;
 use ebb_store::AttemptUpdate;
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use crate::env::Env;
-use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::Run;
 use crate::run::{records, wakeup};
+use crate::{Env, FlowError, FlowResult};
 
 /// Starts that are recorded at the same time.
 const MAX_WRITES: usize = 32;

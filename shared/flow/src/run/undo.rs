@@ -15,13 +15,12 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
 use ebb_protocol::value::Outputs;
 
-use crate::env::Env;
-use crate::error::FlowResult;
 use crate::loaded_run::{EarlierRun, Run};
 use crate::lock::lock;
 use crate::run::attempt::AttemptContext;
 use crate::run::invocation_cache::{InvocationCache, ReadOutputs};
 use crate::run::{inputs, records};
+use crate::{Env, FlowResult};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum UndoDecision {

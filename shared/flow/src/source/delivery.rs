@@ -19,10 +19,9 @@ use http::HeaderMap;
 use super::record::{self, TargetEvent};
 use super::{fetch, reconcile};
 use crate::advance::follow_up::FollowUp;
-use crate::env::Env;
-use crate::error::{FlowError, FlowResult, RequestError};
 use crate::instance::rejected_events;
 use crate::offload::offload;
+use crate::{Env, FlowError, FlowResult, RequestError};
 
 /// Headers that expressions do not see, because they contain credentials.
 const CREDENTIALS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-gitlab-token"];

@@ -11,10 +11,9 @@ use ebb_protocol::limits;
 use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
 
 use crate::advance::follow_up::FollowUp;
-use crate::env::Env;
-use crate::error::{FlowError, FlowResult, RequestError};
 use crate::instance::rejected_events;
 use crate::lifecycle::{self, DecidedFor, LifecycleRejection};
+use crate::{Env, FlowError, FlowResult, RequestError};
 
 /// The wait after which a state is applied again: after a crash, or while the name of the target is taken. An invocation
 /// that applies a state ends earlier.

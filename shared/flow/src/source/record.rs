@@ -8,8 +8,7 @@ use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_store::{DesiredKey, DesiredTarget};
 
 use super::reconcile::{RETRY_WAIT, derived_uid, outcome};
-use crate::env::Env;
-use crate::error::{FlowError, FlowResult};
+use crate::{Env, FlowError, FlowResult};
 
 /// How far the clock of a sender may be ahead. A later time is ignored, because it would hide all events until then.
 const MAX_AHEAD: Millis = Millis(5 * 60 * 1000);

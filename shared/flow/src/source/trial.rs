@@ -6,9 +6,8 @@ use ebb_protocol::limits;
 use http::HeaderMap;
 
 use super::delivery;
-use crate::env::Env;
-use crate::error::RequestError;
 use crate::offload::offload;
+use crate::{Env, RequestError};
 
 /// An event that a person tries.
 #[derive(Clone, Copy, Debug)]

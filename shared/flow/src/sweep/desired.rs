@@ -3,9 +3,8 @@
 use ebb_engine::Millis;
 use ebb_store::{DesiredKey, DesiredTarget, DueItem};
 
-use crate::env::Env;
-use crate::error::FlowResult;
 use crate::source::reconcile;
+use crate::{Env, FlowResult};
 
 /// Applies a desired state. After an error, it is due again later.
 pub(super) async fn sweep_desired(env: &Env, key: &DesiredKey) -> FlowResult<()> {

@@ -18,10 +18,9 @@ use ebb_protocol::listing::{ObjectSummary, TaskSummary, UnmanagedObject};
 use ebb_protocol::relay::TaskId;
 use ebb_store::RunFacts;
 
-use crate::env::Env;
-use crate::error::FlowResult;
 use crate::ports::RelayError;
 use crate::telemetry::{self, Counter};
+use crate::{Env, FlowResult};
 
 const SCAN_INTERVAL_MS: u64 = 15 * 60 * 1000;
 /// Minimum age of a task that a scan deletes, and minimum time since its instance ended. Late results arrive earlier.

@@ -12,10 +12,9 @@ use ebb_protocol::limits::message;
 use ebb_protocol::time::rfc3339;
 use ebb_store::{ClusterFault, ClusterFaultKind};
 
-use crate::env::Env;
-use crate::error::FlowResult;
 use crate::ports::RelayObservation;
 use crate::telemetry::{self, Counter};
+use crate::{Env, FlowResult};
 
 const WEBHOOK: &str = "webhook";
 /// The time for which a denied poll explains why a relay does not respond, in milliseconds. A relay polls again within

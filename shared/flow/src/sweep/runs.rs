@@ -19,8 +19,6 @@ use crate::advance::dispatch_all::{SweepContext, drive, drive_until_spent};
 use crate::advance::progress::{self, Continuation, RunEnd};
 use crate::advance::transition::{self, NotificationSender};
 use crate::advance::{apply_result, cancel};
-use crate::env::Env;
-use crate::error::FlowResult;
 use crate::guarded_relay;
 use crate::loaded_run::{self, Run};
 use crate::permits::SweepPermit;
@@ -29,6 +27,7 @@ use crate::run::attempt::AttemptContext;
 use crate::run::invocation_cache::InvocationCache;
 use crate::run::records;
 use crate::run::wakeup::{self, MAX_MESSAGE_DELAY};
+use crate::{Env, FlowResult};
 
 /// Maximum passes over a run that changes meanwhile.
 const MAX_PASSES: usize = 4;

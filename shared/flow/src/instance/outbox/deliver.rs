@@ -25,11 +25,10 @@ use serde_json::json;
 use super::announce;
 use super::receiver::{NotificationDelivery, TIMEOUT, notice_id, send};
 use crate::circuit::MAX_DELIVERIES;
-use crate::env::Env;
-use crate::error::{FlowError, FlowResult};
 use crate::instance::due;
 use crate::pending_call::{PendingCall, circuit_wait};
 use crate::telemetry::{self, Counter};
+use crate::{Env, FlowError, FlowResult};
 
 /// The age at which an undelivered notification is given up.
 const MAX_DELIVERY_AGE: Millis = Millis(3 * 24 * 3_600_000);

@@ -18,12 +18,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::parsed;
-use crate::env::Env;
-use crate::error::{FlowError, FlowResult};
 use crate::offload::offload;
 use crate::pending_call::ResponseKind;
 use crate::run::credential::{self, ConnectionUser, RequestCredential};
 use crate::run::{cause, records};
+use crate::{Env, FlowError, FlowResult};
 
 /// Maximum time of all requests of one notification (Standard Webhooks: 15 to 30 seconds).
 pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
