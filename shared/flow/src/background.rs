@@ -14,8 +14,7 @@ use futures::future::BoxFuture;
 use tokio::task::JoinSet;
 
 use crate::advance::follow_up::FollowUp;
-use crate::lock::lock;
-use crate::{Env, FlowResult};
+use crate::{Env, FlowResult, lock};
 
 /// Maximum delay of a response by its follow-up. Most receivers respond sooner. No write is then needed to make the run
 /// due.

@@ -48,6 +48,9 @@ pub mod telemetry;
 
 pub use env::{CompiledPlan, DeploymentSettings, Env, InstanceCache};
 pub use error::{FlowError, FlowResult, RequestError};
+pub use loaded_run::Run;
+pub use lock::lock;
+pub use offload::offload;
 
 /// Maximum attempts of a conditional write. Each attempt uses the present state of the item.
 pub(crate) const ATTEMPTS: usize = 8;

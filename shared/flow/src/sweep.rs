@@ -23,11 +23,10 @@ use futures::future::{Either, select};
 
 use crate::advance::dispatch_all::drive_slice;
 use crate::instance::outbox;
-use crate::lock::lock;
 use crate::permits::SweepPermits;
 use crate::ports::{ForwardedAttempts, QueueMessage};
 use crate::telemetry;
-use crate::{Env, FlowResult};
+use crate::{Env, FlowResult, lock};
 
 pub use runs::{sweep_run, sweep_unit};
 pub use targets::sweep_target;

@@ -20,10 +20,9 @@ use std::time::{Duration, SystemTime};
 use ebb_engine::{Attempt, AttemptRef, RunOutcome, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 
-use crate::loaded_run::Run;
-use crate::lock::lock;
 use crate::ports::Clock as _;
 use crate::system::SystemClock;
+use crate::{Run, lock};
 use metrics::MetricCounters;
 use trace::{InvocationTrace, SpanTimes};
 

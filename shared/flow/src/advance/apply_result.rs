@@ -23,9 +23,7 @@ use ebb_store::{PatchResult, PutOutcome, RunHead};
 
 use crate::advance::progress::{LateResult, RunEnd, RunProgress};
 use crate::advance::reopen::{ReopenCause, reopen, reopen_seen};
-use crate::error::{FlowError, FlowResult};
 use crate::instance::secrets;
-use crate::loaded_run::Run;
 use crate::ports::QueueMessage;
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
@@ -33,6 +31,7 @@ use crate::run::removal::{evidence, visibility};
 use crate::run::{lease, records, undo, wakeup};
 use crate::sealed_values;
 use crate::telemetry::{self, Counter};
+use crate::{FlowError, FlowResult, Run};
 
 /// Records the result of an attempt and advances its run.
 ///

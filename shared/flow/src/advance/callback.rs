@@ -17,14 +17,13 @@ use crate::advance::apply_result;
 use crate::advance::follow_up::FollowUp;
 use crate::advance::progress::{Continuation, LateResult, RunProgress};
 use crate::instance::retention;
-use crate::loaded_run::Run;
 use crate::run::attempt::{self, AttemptContext};
 use crate::run::attempt_end::AttemptEnd;
 use crate::run::callback_result::{parse_end, unreadable, with_checked_outputs};
 use crate::run::invocation_cache::InvocationCache;
 use crate::run::wakeup;
 use crate::telemetry::{self, Counter};
-use crate::{Env, FlowResult};
+use crate::{Env, FlowResult, Run};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallbackOutcome {

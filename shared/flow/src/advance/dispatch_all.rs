@@ -15,7 +15,6 @@ use tracing::Instrument as _;
 use crate::advance::progress::{Continuation, RunEnd, RunProgress};
 use crate::advance::transition::{self, NotificationSender};
 use crate::advance::{apply_result, next_run};
-use crate::loaded_run::Run;
 use crate::ports::{ForwardedAttempts, QueueMessage};
 use crate::run::acceptances::AcceptanceBatch;
 use crate::run::attempt::AttemptContext;
@@ -25,7 +24,7 @@ use crate::run::wakeup::{self, AttemptWakeup};
 use crate::run::{dispatch, inputs, lease, undo};
 use crate::taken_results::ExpectedResult;
 use crate::telemetry;
-use crate::{Env, FlowError, FlowResult};
+use crate::{Env, FlowError, FlowResult, Run};
 
 /// Maximum concurrent dispatches. A dispatch spends most of its time waiting.
 const MAX_CONCURRENT: usize = 64;

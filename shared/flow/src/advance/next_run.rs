@@ -18,8 +18,7 @@ use crate::advance::transition;
 use crate::instance::rejection::LifecycleRejection;
 use crate::instance::target_document::{CompiledDocument, load_plan};
 use crate::instance::{due, history, rejected_events};
-use crate::loaded_run::Run;
-use crate::{CompiledPlan, Env, FlowError, FlowResult, RequestError};
+use crate::{CompiledPlan, Env, FlowError, FlowResult, RequestError, Run};
 
 /// Begins the update that waits for the end of a run, unless a run of the target is active. Returns the continuation of
 /// the run that has begun.

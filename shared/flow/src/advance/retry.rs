@@ -9,9 +9,8 @@ use ebb_protocol::id::TargetKey;
 use crate::advance::reopen::{ReopenCause, reopen};
 use crate::instance::history::{self, Decision};
 use crate::instance::rejection::missing_instance;
-use crate::loaded_run::Run;
 use crate::run::removal::override_record;
-use crate::{Env, FlowResult};
+use crate::{Env, FlowResult, Run};
 
 /// The units that run again. It is refused if no unit has to be retried, and for another instance.
 pub type RetryOutcome = Result<RetryResponse, RefusedRequest>;

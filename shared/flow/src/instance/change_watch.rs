@@ -11,10 +11,9 @@ use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::id::TargetKey;
 use ebb_store::ChangeFeed;
 
-use crate::env::{Env, MAX_CLOCK_SKEW};
-use crate::error::FlowResult;
-use crate::lock::lock;
+use crate::env::MAX_CLOCK_SKEW;
 use crate::ports::SteadyTime;
+use crate::{Env, FlowResult, lock};
 
 /// The time for which a writer uses the feed that it has read.
 const KNOWN: Millis = Millis(5_000);

@@ -21,10 +21,9 @@ use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetHead, TargetOutbox}
 use serde_json::json;
 
 use crate::loaded_run::target_facts;
-use crate::offload::offload;
 use crate::ports::QueueMessage;
 use crate::telemetry::{self, Counter};
-use crate::{Env, FlowResult};
+use crate::{Env, FlowResult, offload};
 
 pub use deliver::deliver;
 pub(super) use deliver::{record_failure, try_begin};

@@ -21,9 +21,8 @@ use ebb_store::{
 use futures::StreamExt as _;
 use futures::future::{Either, select};
 
-use crate::loaded_run::Run;
 use crate::run::removal::possible_resources;
-use crate::{CompiledPlan, Env, FlowError, FlowResult};
+use crate::{CompiledPlan, Env, FlowError, FlowResult, Run};
 
 /// Maximum removals that a round announces.
 const MAX_ANNOUNCED: usize = 500;

@@ -18,14 +18,13 @@ use ebb_protocol::sign::WebhookKeys;
 use ebb_store::{HistoryItem, NamedKind, PendingCreation, PluginItem, Store, StoreError, StoreResult, TargetHead};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
-use crate::env::{CompiledPlan, Env, InstanceCache, PLUGIN_WEIGHT};
-use crate::error::{FlowError, FlowResult, RequestError};
+use crate::env::PLUGIN_WEIGHT;
 use crate::instance::changes::PinnedVersions;
 use crate::instance::history;
 use crate::instance::rejection::LifecycleRejection;
-use crate::offload::offload;
 use crate::ports::RelayClient;
 use crate::sealed_values;
+use crate::{CompiledPlan, Env, FlowError, FlowResult, InstanceCache, RequestError, offload};
 
 pub(crate) fn no_document() -> LifecycleRejection {
     let text = "`data.document` is missing; expected the document of the target as text";

@@ -20,9 +20,8 @@ use crate::advance::progress::Continuation;
 use crate::advance::reopen;
 use crate::instance::history::{self, Decision};
 use crate::instance::rejection::missing_instance;
-use crate::loaded_run::Run;
 use crate::run::lease;
-use crate::{Env, FlowResult};
+use crate::{Env, FlowResult, Run};
 
 const MAX_REASON: usize = 500;
 /// Maximum characters of an operator's name.

@@ -22,8 +22,7 @@ use crate::instance::changes::{self, PinnedVersions};
 use crate::instance::history::Decision;
 use crate::instance::rejection::missing_instance;
 use crate::instance::target_document::{bind_connections, load_plan};
-use crate::offload::offload;
-use crate::{Env, FlowError, RequestError};
+use crate::{Env, FlowError, RequestError, offload};
 
 /// The decision whether a repair is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,8 +11,7 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
 use ebb_protocol::record::AttemptOutcome;
 
-use crate::loaded_run::Run;
-use crate::{Env, FlowResult};
+use crate::{Env, FlowResult, Run};
 
 /// Maximum characters of a cause in lists.
 const MAX_TEXT: usize = 200;

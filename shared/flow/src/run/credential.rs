@@ -14,10 +14,8 @@ use ebb_protocol::sign::{self, MessageId, WebhookKeys, WebhookSecret};
 use ebb_protocol::{id, seal};
 use ebb_store::NamedKind;
 
-use crate::loaded_run::Run;
-use crate::offload::offload;
 use crate::run::masking::{MASK, forms, masked};
-use crate::{Env, FlowResult};
+use crate::{Env, FlowResult, Run, offload};
 
 /// Minimum bytes of a credential. Masking shorter texts would damage responses.
 const MIN_SECRET: usize = 8;

@@ -8,11 +8,9 @@ use ebb_engine::{Attempt, Hook, Timestamp, Unit};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage, StateWait};
 use ebb_protocol::value::Outputs;
 
-use crate::loaded_run::Run;
-use crate::lock::lock;
 use crate::run::invocation_cache::{InvocationCache, ReadOutputs, reads_of_successors};
 use crate::run::records;
-use crate::{Env, FlowResult};
+use crate::{Env, FlowResult, Run, lock};
 
 /// Returns the known inputs of `unit`. [`crate::run::undo`] reads the outputs of undone units.
 pub async fn read_inputs(env: &Env, run: &Run, unit: &UnitPlan, cache: &InvocationCache) -> FlowResult<KnownOutputs> {

@@ -12,9 +12,8 @@ use ebb_protocol::record::AttemptRecord;
 use ebb_store::AttemptUpdate;
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use crate::loaded_run::Run;
 use crate::run::{records, wakeup};
-use crate::{Env, FlowError, FlowResult};
+use crate::{Env, FlowError, FlowResult, Run};
 
 /// Starts that are recorded at the same time.
 const MAX_WRITES: usize = 32;

@@ -13,11 +13,10 @@ use ebb_protocol::{id, limits};
 use ebb_store::{LOGS, OUTPUTS, PutOutcome};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
-use crate::loaded_run::Run;
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::AttemptEnd;
 use crate::sealed_values;
-use crate::{Env, FlowError, FlowResult};
+use crate::{Env, FlowError, FlowResult, Run};
 
 /// The reason in the record of an undo that found nothing.
 const FOUND_NOTHING: &str = "there was nothing to delete";

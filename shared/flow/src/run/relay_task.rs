@@ -12,9 +12,7 @@ use ebb_protocol::unit as headers;
 use ebb_protocol::value::UnitValue;
 use ebb_store::AttemptUpdate;
 
-use crate::error::FlowResult;
 use crate::guarded_relay::{guarded, retry_at};
-use crate::loaded_run::Run;
 use crate::ports::RelayError;
 use crate::run::attempt::{AttemptContext, task_start, undone_name, unit_name};
 use crate::run::callback_result::{relay_result, with_checked_outputs};
@@ -22,6 +20,7 @@ use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::objects;
 use crate::run::wakeup::AttemptWakeup;
 use crate::telemetry;
+use crate::{FlowResult, Run};
 
 /// The wait before a queued task is checked again: a quarter of the age of its run, between these bounds. Its result
 /// arrives by callback.

@@ -3,9 +3,8 @@
 use ebb_documents::plan::{Plan, UnitPlan, UnitRef};
 use ebb_engine::{Hook, Unit, UnitProgress};
 
-use crate::loaded_run::Run;
 use crate::run::invocation_cache::InvocationCache;
-use crate::{Env, FlowResult};
+use crate::{Env, FlowResult, Run};
 
 /// Returns the reason to skip a unit, or `None`.
 pub async fn reason(env: &Env, run: &Run, unit: &UnitPlan, cache: &InvocationCache) -> FlowResult<Option<String>> {

@@ -15,12 +15,11 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
 use ebb_protocol::value::Outputs;
 
-use crate::loaded_run::{EarlierRun, Run};
-use crate::lock::lock;
+use crate::loaded_run::EarlierRun;
 use crate::run::attempt::AttemptContext;
 use crate::run::invocation_cache::{InvocationCache, ReadOutputs};
 use crate::run::{inputs, records};
-use crate::{Env, FlowResult};
+use crate::{Env, FlowResult, Run, lock};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum UndoDecision {

@@ -20,8 +20,7 @@ use super::record::{self, TargetEvent};
 use super::{fetch, reconcile};
 use crate::advance::follow_up::FollowUp;
 use crate::instance::rejected_events;
-use crate::offload::offload;
-use crate::{Env, FlowError, FlowResult, RequestError};
+use crate::{Env, FlowError, FlowResult, RequestError, offload};
 
 /// Headers that expressions do not see, because they contain credentials.
 const CREDENTIALS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-gitlab-token"];

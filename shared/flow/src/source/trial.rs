@@ -6,8 +6,7 @@ use ebb_protocol::limits;
 use http::HeaderMap;
 
 use super::delivery;
-use crate::offload::offload;
-use crate::{Env, RequestError};
+use crate::{Env, RequestError, offload};
 
 /// An event that a person tries.
 #[derive(Clone, Copy, Debug)]

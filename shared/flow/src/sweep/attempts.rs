@@ -12,16 +12,15 @@ use futures::StreamExt as _;
 
 use super::SweepCondition;
 use crate::advance::{apply_result, progress};
-use crate::env::{Env, START_WINDOW_MS};
-use crate::error::FlowResult;
+use crate::env::START_WINDOW_MS;
 use crate::guarded_relay::{self, guarded};
-use crate::loaded_run::Run;
 use crate::ports::RelayError;
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::AttemptEnd;
 use crate::run::invocation_cache::InvocationCache;
 use crate::run::{callback_result, lease, records, timeout, undo};
 use crate::telemetry;
+use crate::{Env, FlowResult, Run};
 
 /// Attempts of one run that are ended at their relays at the same time.
 const MAX_ENDS: usize = 16;

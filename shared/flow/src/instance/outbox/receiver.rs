@@ -18,11 +18,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::parsed;
-use crate::offload::offload;
 use crate::pending_call::ResponseKind;
 use crate::run::credential::{self, ConnectionUser, RequestCredential};
 use crate::run::{cause, records};
-use crate::{Env, FlowError, FlowResult};
+use crate::{Env, FlowError, FlowResult, offload};
 
 /// Maximum time of all requests of one notification (Standard Webhooks: 15 to 30 seconds).
 pub(super) const TIMEOUT: Duration = Duration::from_secs(15);

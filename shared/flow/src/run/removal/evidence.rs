@@ -13,7 +13,6 @@ use ebb_protocol::removal::{ObjectRemoval, RemovalEvidence, RemovalGrade, Resour
 use ebb_protocol::{limits, words};
 use ebb_store::TargetHead;
 
-use crate::loaded_run::Run;
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
 use crate::run::credential::CredentialDigest;
@@ -22,7 +21,7 @@ use crate::run::removal::visibility::{self, VisibilityCheck};
 use crate::run::removal::{override_record, possible_resources};
 use crate::run::sent_request::SentRequest;
 use crate::run::undo::UndoPasses;
-use crate::{CompiledPlan, Env, FlowResult};
+use crate::{CompiledPlan, Env, FlowResult, Run};
 
 /// The attempt records of a unit, in the order of attempts.
 type Records = Vec<(Attempt, AttemptRecord)>;

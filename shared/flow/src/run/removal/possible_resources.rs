@@ -12,10 +12,9 @@ use ebb_protocol::record::{AttemptOutcome, AttemptRecord, OutputStorage};
 use ebb_protocol::removal::RemovalGrade;
 use ebb_store::{StoreError, TargetHead};
 
-use crate::loaded_run::Run;
 use crate::run::removal::override_record;
 use crate::run::{inputs, records, undo};
-use crate::{CompiledPlan, Env, FlowError, FlowResult};
+use crate::{CompiledPlan, Env, FlowError, FlowResult, Run};
 
 /// Maximum units of a run whose outputs are read.
 const MAX_UNITS: usize = 200;

@@ -8,12 +8,11 @@ use ebb_engine::{Attempt, AttemptRef, Unit};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
 use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 
-use crate::loaded_run::Run;
 use crate::run::attempt::AttemptContext;
 use crate::run::credential::CredentialDigest;
 use crate::run::removal::possible_resources;
 use crate::run::undo::{self, UndoPasses};
-use crate::{Env, FlowResult};
+use crate::{Env, FlowResult, Run};
 
 /// The status of an undo whose server has the request and does not report the end of the removal.
 const ACCEPTED: &str = "202";

@@ -22,8 +22,6 @@ use ebb_protocol::{id, limits, seal};
 use ebb_store::{AttemptUpdate, OUTPUTS};
 use serde_json::Value;
 
-use crate::error::{FlowError, FlowResult};
-use crate::loaded_run::Run;
 use crate::ports::QueueMessage;
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
@@ -35,6 +33,7 @@ use crate::run::sent_request::SentRequest;
 use crate::run::wakeup::AttemptWakeup;
 use crate::run::{records, request_headers};
 use crate::sealed_values;
+use crate::{FlowError, FlowResult, Run};
 
 /// The words between a question and the status of its answer.
 const ANSWERED: &str = " was answered ";
