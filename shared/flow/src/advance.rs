@@ -16,3 +16,6 @@ pub mod progress;
 pub mod reopen;
 pub mod retry;
 pub mod transition;
+
+pub use follow_up::FollowUp;
+pub use progress::{Continuation, LateResult, RunEnd, RunProgress};

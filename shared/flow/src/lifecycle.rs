@@ -20,8 +20,7 @@ use ebb_protocol::lifecycle::{self as fields, LifecycleData, LifecycleResponse, 
 use ebb_store::{Store, TargetHead, TargetOutbox, TargetTransition};
 use tracing::Instrument as _;
 
-use crate::advance::follow_up::FollowUp;
-use crate::advance::{cancel, next_run, transition};
+use crate::advance::{FollowUp, cancel, next_run, transition};
 pub use crate::instance::rejection::{LifecycleRejection, other_instance};
 use crate::instance::rejection::{foreign, stale};
 pub use crate::instance::requester::{Requester, covers_present};

@@ -31,4 +31,8 @@ pub(crate) mod timeout;
 pub mod undo;
 pub mod wakeup;
 
+pub use attempt::AttemptContext;
+pub use attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
+pub use dispatch_outcome::{DispatchOutcome, DispatchReason};
+pub use invocation_cache::InvocationCache;
 pub use relay_task::script_task;

@@ -13,15 +13,10 @@ use ebb_protocol::token::{TokenClaims, TokenError, TokenKind};
 use ebb_store::AttemptUpdate;
 use tracing::Instrument as _;
 
-use crate::advance::apply_result;
-use crate::advance::follow_up::FollowUp;
-use crate::advance::progress::{Continuation, LateResult, RunProgress};
+use crate::advance::{Continuation, FollowUp, LateResult, RunProgress, apply_result};
 use crate::instance::retention;
-use crate::run::attempt::{self, AttemptContext};
-use crate::run::attempt_end::AttemptEnd;
 use crate::run::callback_result::{parse_end, unreadable, with_checked_outputs};
-use crate::run::invocation_cache::InvocationCache;
-use crate::run::wakeup;
+use crate::run::{AttemptContext, AttemptEnd, InvocationCache, attempt, wakeup};
 use crate::telemetry::{self, Counter};
 use crate::{Env, FlowResult, Run};
 

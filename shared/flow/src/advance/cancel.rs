@@ -18,18 +18,14 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::relay::{RunningTask, TaskState};
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use crate::advance::progress::Continuation;
-use crate::advance::transition;
+use crate::advance::{Continuation, transition};
 use crate::env::{Env, START_WINDOW_MS};
 use crate::error::{FlowError, FlowResult};
 use crate::guarded_relay::{cluster_name, guarded};
 use crate::loaded_run::{self, Run};
 use crate::permits;
 use crate::ports::{QueueMessage, RelayError, UnitCluster};
-use crate::run::attempt::AttemptContext;
-use crate::run::attempt_end::AttemptEnd;
-use crate::run::invocation_cache::InvocationCache;
-use crate::run::{callback_result, records, wakeup};
+use crate::run::{AttemptContext, AttemptEnd, InvocationCache, callback_result, records, wakeup};
 
 /// Tasks of one cluster that are stopped at the same time, each with the tail of its log in memory.
 const MAX_CONCURRENT_KILLS: usize = 64;

@@ -12,16 +12,12 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use tracing::Instrument as _;
 
-use crate::advance::progress::{Continuation, RunEnd, RunProgress};
 use crate::advance::transition::{self, NotificationSender};
-use crate::advance::{apply_result, next_run};
+use crate::advance::{Continuation, RunEnd, RunProgress, apply_result, next_run};
 use crate::ports::{ForwardedAttempts, QueueMessage};
 use crate::run::acceptances::AcceptanceBatch;
-use crate::run::attempt::AttemptContext;
-use crate::run::attempt_end::AttemptEnd;
-use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::wakeup::{self, AttemptWakeup};
-use crate::run::{dispatch, inputs, lease, undo};
+use crate::run::{AttemptContext, AttemptEnd, DispatchOutcome, DispatchReason, dispatch, inputs, lease, undo};
 use crate::taken_results::ExpectedResult;
 use crate::telemetry;
 use crate::{Env, FlowError, FlowResult, Run};

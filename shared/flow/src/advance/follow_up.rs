@@ -2,9 +2,8 @@
 
 use ebb_protocol::id::RunId;
 
-use crate::advance::cancel;
 use crate::advance::dispatch_all::drive_to_outcome;
-use crate::advance::progress::Continuation;
+use crate::advance::{Continuation, cancel};
 use crate::{Env, FlowResult};
 
 /// The follow-up of an accepted request. If this process ends early, `sweep` does it later.

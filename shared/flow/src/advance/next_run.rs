@@ -13,8 +13,7 @@ use ebb_protocol::limits;
 use ebb_store::{HistoryItem, PendingUpdate, RefusedUpdate, TargetHead};
 
 use crate::advance::policy_check::{CheckedUpdate, check_replacements};
-use crate::advance::progress::Continuation;
-use crate::advance::transition;
+use crate::advance::{Continuation, transition};
 use crate::instance::rejection::LifecycleRejection;
 use crate::instance::target_document::{CompiledDocument, load_plan};
 use crate::instance::{due, history, rejected_events};

@@ -22,10 +22,7 @@ use ebb_store::{NotificationState, PatchResult, ReceiverState};
 use crate::instance::{change_watch, due, outbox, retention};
 use crate::loaded_run::{self, Run};
 use crate::ports::QueueMessage;
-use crate::run::attempt::AttemptContext;
-use crate::run::attempt_end::{AttemptEnd, AttemptSuccess};
-use crate::run::invocation_cache::InvocationCache;
-use crate::run::records;
+use crate::run::{AttemptContext, AttemptEnd, AttemptSuccess, InvocationCache, records};
 use crate::{Env, FlowError, FlowResult};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

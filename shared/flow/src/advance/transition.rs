@@ -14,8 +14,7 @@ use ebb_store::{
     TargetTransition,
 };
 
-use crate::advance::progress::{Continuation, RunEnd};
-use crate::advance::reopen;
+use crate::advance::{Continuation, RunEnd, reopen};
 use crate::instance::{change_watch, due, history, notify, outbox, retention, secrets};
 use crate::loaded_run::{self, Run};
 use crate::ports::QueueMessage;

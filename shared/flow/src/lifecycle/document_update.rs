@@ -19,9 +19,8 @@ use ebb_protocol::history::HistoryChange;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
 use ebb_store::{HistoryItem, PendingCreation, PendingUpdate, Store, TargetHead, TargetTransition};
 
-use crate::advance::follow_up::FollowUp;
 use crate::advance::policy_check::check_replacements;
-use crate::advance::{next_run, retry};
+use crate::advance::{FollowUp, next_run, retry};
 use crate::instance::changes::PinnedVersions;
 use crate::instance::history::Decision;
 use crate::instance::rejection::LifecycleRejection;

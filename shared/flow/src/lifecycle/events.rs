@@ -13,8 +13,7 @@ use ebb_protocol::id::{EventRef, RunId};
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
 use ebb_store::TargetHead;
 
-use crate::advance::follow_up::FollowUp;
-use crate::advance::{next_run, transition};
+use crate::advance::{FollowUp, next_run, transition};
 use crate::instance::rejection::{LifecycleRejection, not_begun, stale};
 use crate::instance::{due, retention};
 use crate::{Env, FlowError, FlowResult, RequestError};

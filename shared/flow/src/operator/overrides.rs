@@ -16,8 +16,7 @@ use ebb_protocol::limits;
 use ebb_store::TargetHead;
 
 use crate::advance::dispatch_all::drive;
-use crate::advance::progress::Continuation;
-use crate::advance::reopen;
+use crate::advance::{Continuation, reopen};
 use crate::instance::history::{self, Decision};
 use crate::instance::rejection::missing_instance;
 use crate::run::lease;

@@ -20,8 +20,7 @@ use ebb_protocol::lifecycle::{
 use ebb_protocol::time::rfc3339;
 use ebb_store::TargetHead;
 
-use crate::advance::follow_up::FollowUp;
-use crate::advance::next_run;
+use crate::advance::{FollowUp, next_run};
 use crate::instance::changes::{self, PinnedVersions};
 use crate::instance::rejection::{foreign, stale};
 use crate::instance::requester::covers_instance;

@@ -9,10 +9,8 @@ use ebb_protocol::token::TokenKind;
 use ebb_protocol::value::{Outputs, UnitValue};
 use ebb_protocol::words;
 
-use crate::run::attempt::AttemptContext;
-use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
-use crate::run::declared_outputs;
 use crate::run::removal::evidence;
+use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport, declared_outputs};
 
 /// Returns the end of an attempt from the last callback of its relay, or `None` if the callback reports no end.
 pub(crate) fn relay_result(callback: Callback) -> Option<AttemptEnd> {

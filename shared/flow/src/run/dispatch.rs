@@ -14,9 +14,6 @@ use ebb_protocol::value::UnitValue;
 use ebb_store::AttemptUpdate;
 
 use crate::error::{FlowError, FlowResult};
-use crate::run::attempt::AttemptContext;
-use crate::run::attempt_end::{AttemptEnd, AttemptSuccess};
-use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::opened_texts::OpenedTexts;
 use crate::run::relay_task::{ensure_task, prevent_start, task_body};
 use crate::run::removal::evidence;
@@ -24,7 +21,7 @@ use crate::run::request::infrakit::{self, PluginUnit};
 use crate::run::request::webhook::post_webhook;
 use crate::run::request::webhook_response::UnitAnswers;
 use crate::run::undo::{self, UndoDecision, UndoneResult};
-use crate::run::{inputs, skip};
+use crate::run::{AttemptContext, AttemptEnd, AttemptSuccess, DispatchOutcome, DispatchReason, inputs, skip};
 use crate::sealed_values;
 
 /// Renders and dispatches an attempt. The call is idempotent: receivers recognise an attempt by its name, so a

@@ -5,9 +5,8 @@ use ebb_protocol::callback::ReasonCode;
 use ebb_store::AttemptUpdate;
 
 use crate::error::FlowResult;
-use crate::run::attempt::AttemptContext;
-use crate::run::attempt_end::{AttemptEnd, AttemptFailure};
 use crate::run::wakeup::{self, AttemptWakeup};
+use crate::run::{AttemptContext, AttemptEnd, AttemptFailure};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct DispatchOutcome {

@@ -13,8 +13,7 @@ use ebb_protocol::{id, limits};
 use ebb_store::{LOGS, OUTPUTS, PutOutcome};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
-use crate::run::attempt::AttemptContext;
-use crate::run::attempt_end::AttemptEnd;
+use crate::run::{AttemptContext, AttemptEnd};
 use crate::sealed_values;
 use crate::{Env, FlowError, FlowResult, Run};
 

@@ -14,11 +14,10 @@ use ebb_store::AttemptUpdate;
 
 use crate::guarded_relay::{guarded, retry_at};
 use crate::ports::RelayError;
-use crate::run::attempt::{AttemptContext, task_start, undone_name, unit_name};
+use crate::run::attempt::{task_start, undone_name, unit_name};
 use crate::run::callback_result::{relay_result, with_checked_outputs};
-use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
-use crate::run::objects;
 use crate::run::wakeup::AttemptWakeup;
+use crate::run::{AttemptContext, DispatchOutcome, DispatchReason, objects};
 use crate::telemetry;
 use crate::{FlowResult, Run};
 

@@ -9,10 +9,8 @@ use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::time::rfc3339;
 
 use crate::error::FlowResult;
-use crate::run::attempt::AttemptContext;
-use crate::run::attempt_end::AttemptFailure;
 use crate::run::sent_request::SentRequest;
-use crate::run::{inputs, records};
+use crate::run::{AttemptContext, AttemptFailure, inputs, records};
 
 /// The status with which a receiver announces a callback.
 const ACCEPTED: u16 = 202;

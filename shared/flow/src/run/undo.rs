@@ -16,9 +16,8 @@ use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputS
 use ebb_protocol::value::Outputs;
 
 use crate::loaded_run::EarlierRun;
-use crate::run::attempt::AttemptContext;
-use crate::run::invocation_cache::{InvocationCache, ReadOutputs};
-use crate::run::{inputs, records};
+use crate::run::invocation_cache::ReadOutputs;
+use crate::run::{AttemptContext, InvocationCache, inputs, records};
 use crate::{Env, FlowResult, Run, lock};
 
 #[derive(Clone, Debug, PartialEq)]

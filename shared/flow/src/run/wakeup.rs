@@ -8,8 +8,7 @@ use ebb_protocol::id::RunId;
 use ebb_store::{AttemptUpdate, PatchResult, RunHead};
 
 use crate::ports::QueueMessage;
-use crate::run::attempt::AttemptContext;
-use crate::run::records;
+use crate::run::{AttemptContext, records};
 use crate::{Env, FlowError, FlowResult, Run};
 
 /// Maximum delay of a message. SQS does not support longer delays, and the schedule finds a later wake-up.

@@ -15,10 +15,7 @@ use crate::advance::{apply_result, progress};
 use crate::env::START_WINDOW_MS;
 use crate::guarded_relay::{self, guarded};
 use crate::ports::RelayError;
-use crate::run::attempt::AttemptContext;
-use crate::run::attempt_end::AttemptEnd;
-use crate::run::invocation_cache::InvocationCache;
-use crate::run::{callback_result, lease, records, timeout, undo};
+use crate::run::{AttemptContext, AttemptEnd, InvocationCache, callback_result, lease, records, timeout, undo};
 use crate::telemetry;
 use crate::{Env, FlowResult, Run};
 

@@ -16,17 +16,14 @@ use ebb_store::{DueItem, RunHead};
 use super::SweepCondition;
 use super::attempts::{RunSweep, end_expired};
 use crate::advance::dispatch_all::{SweepContext, drive, drive_until_spent};
-use crate::advance::progress::{self, Continuation, RunEnd};
 use crate::advance::transition::{self, NotificationSender};
-use crate::advance::{apply_result, cancel};
+use crate::advance::{Continuation, RunEnd, apply_result, cancel, progress};
 use crate::guarded_relay;
 use crate::loaded_run::{self, Run};
 use crate::permits::SweepPermit;
 use crate::ports::QueueMessage;
-use crate::run::attempt::AttemptContext;
-use crate::run::invocation_cache::InvocationCache;
-use crate::run::records;
 use crate::run::wakeup::{self, MAX_MESSAGE_DELAY};
+use crate::run::{AttemptContext, InvocationCache, records};
 use crate::{Env, FlowResult};
 
 /// Maximum passes over a run that changes meanwhile.

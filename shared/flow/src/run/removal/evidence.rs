@@ -13,14 +13,12 @@ use ebb_protocol::removal::{ObjectRemoval, RemovalEvidence, RemovalGrade, Resour
 use ebb_protocol::{limits, words};
 use ebb_store::TargetHead;
 
-use crate::run::attempt::AttemptContext;
-use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
 use crate::run::credential::CredentialDigest;
-use crate::run::objects;
 use crate::run::removal::visibility::{self, VisibilityCheck};
 use crate::run::removal::{override_record, possible_resources};
 use crate::run::sent_request::SentRequest;
 use crate::run::undo::UndoPasses;
+use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport, objects};
 use crate::{CompiledPlan, Env, FlowResult, Run};
 
 /// The attempt records of a unit, in the order of attempts.

@@ -8,13 +8,12 @@ use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::record::AttemptRecord;
 
 use crate::error::FlowResult;
-use crate::run::attempt::AttemptContext;
-use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::RequestCredential;
-use crate::run::dispatch_outcome::DispatchOutcome;
 use crate::run::request::until;
 use crate::run::request::webhook_response::UnitAnswers;
-use crate::run::{request_headers, sent_request};
+use crate::run::{
+    AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, request_headers, sent_request,
+};
 
 /// The wait in seconds after a failed request to the `describe` URL.
 const RETRY_SECONDS: u64 = 10;

@@ -23,15 +23,14 @@ use ebb_store::{AttemptUpdate, OUTPUTS};
 use serde_json::Value;
 
 use crate::ports::QueueMessage;
-use crate::run::attempt::AttemptContext;
-use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::RequestCredential;
-use crate::run::dispatch_outcome::DispatchOutcome;
 use crate::run::removal::visibility::VisibilityCheck;
 use crate::run::request::webhook_response::{self, UnitAnswers, call_failure};
 use crate::run::sent_request::SentRequest;
 use crate::run::wakeup::AttemptWakeup;
-use crate::run::{records, request_headers};
+use crate::run::{
+    AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, records, request_headers,
+};
 use crate::sealed_values;
 use crate::{FlowError, FlowResult, Run};
 

@@ -13,10 +13,7 @@ use ebb_store::AttemptUpdate;
 
 use crate::error::FlowResult;
 use crate::permits::OriginPermit;
-use crate::run::attempt::AttemptContext;
-use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::{CredentialDigest, credential};
-use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::removal::evidence::{self, RemovalAnswer};
 use crate::run::request::webhook_response::{ResponseVerdict, UnitAnswers, call_failure, judge_response};
 use crate::run::request::{describe, until};
@@ -24,6 +21,7 @@ use crate::run::request_headers::{CONTENT_TYPE, add_plugin_headers, signed_heade
 use crate::run::sent_request::SentRequest;
 use crate::run::undo::UndoneResult;
 use crate::run::wakeup::record_acceptance;
+use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, DispatchReason};
 use crate::telemetry;
 
 /// The wait of a request whose receiver other sweeps already wait for.

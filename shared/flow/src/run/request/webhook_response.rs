@@ -12,10 +12,8 @@ use ebb_protocol::value::Outputs;
 use ebb_protocol::{limits, unit as headers};
 
 use crate::response_body;
-use crate::run::attempt::AttemptContext;
-use crate::run::attempt_end::AttemptFailure;
 use crate::run::removal::visibility::STILL_EXISTS;
-use crate::run::{opened_texts, sent_request};
+use crate::run::{AttemptContext, AttemptFailure, opened_texts, sent_request};
 
 pub(crate) enum ResponseVerdict<'a> {
     Succeeded(Outputs),
