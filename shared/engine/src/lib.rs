@@ -20,12 +20,12 @@ pub mod target;
 pub mod time;
 
 pub use accept::{PatchRefusal, RunEvent, accept, refusal};
-pub use follow::{NextSteps, RunOutcome, follow};
+pub use follow::{NextSteps, RunOutcome, follow, in_flight};
 pub use graph::{Graph, GraphError, MAX_UNITS, Unit};
 pub use patch::{Patch, PatchChange, PatchCondition};
-pub use retry::Backoff;
+pub use retry::{Backoff, attempts_used, next_block};
 pub use secret_ref::SecretRef;
 pub use signature::{HmacAlgorithm, SignatureEncoding};
 pub use state::{Attempt, AttemptRef, Epoch, HeadState, LateMark, RunPhase, UnitProgress};
-pub use target::{EventName, Hook, HookSet, ResourceEffect, Target, TargetPhase};
+pub use target::{EventName, Hook, HookSet, PhaseChange, RequestSender, ResourceEffect, Target, TargetPhase};
 pub use time::{Millis, Timestamp};

@@ -8,10 +8,9 @@ pub(crate) mod document_update;
 pub mod events;
 
 use ebb_engine::target::{
-    self, CreateDecision, DeleteDecision, RequestSender, TeardownStage, create as decide_create,
-    delete as decide_delete,
+    self, CreateDecision, DeleteDecision, TeardownStage, create as decide_create, delete as decide_delete,
 };
-use ebb_engine::{HookSet, TargetPhase};
+use ebb_engine::{HookSet, RequestSender, TargetPhase};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;

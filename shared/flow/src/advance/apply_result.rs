@@ -12,10 +12,9 @@ use std::time::Duration;
 
 use ebb_documents::render::ProducerState;
 use ebb_engine::accept::accept_with_wakeup;
-use ebb_engine::retry::{attempts_used, next_block};
 use ebb_engine::{
     Attempt, AttemptRef, HeadState, Hook, LateMark, PatchRefusal, RunEvent, Timestamp, Unit, UnitProgress, accept,
-    follow, refusal,
+    attempts_used, follow, next_block, refusal,
 };
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult};

@@ -5,8 +5,7 @@
 //! 3. Record a report (`accepted`, `heartbeat`, `again`), or apply the result of the attempt.
 
 use ebb_egress::MAX_RETRY_AFTER;
-use ebb_engine::follow::in_flight;
-use ebb_engine::{AttemptRef, RunPhase};
+use ebb_engine::{AttemptRef, RunPhase, in_flight};
 use ebb_protocol::callback::{Callback, CallbackStatus};
 use ebb_protocol::limits;
 use ebb_protocol::token::{TokenClaims, TokenError, TokenKind};

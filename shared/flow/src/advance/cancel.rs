@@ -12,8 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ebb_documents::plan::Action;
-use ebb_engine::follow::in_flight;
-use ebb_engine::{AttemptRef, HeadState, RunEvent, RunPhase, Timestamp, Unit, accept};
+use ebb_engine::{AttemptRef, HeadState, RunEvent, RunPhase, Timestamp, Unit, accept, in_flight};
 use ebb_protocol::id::RunId;
 use ebb_protocol::relay::{RunningTask, TaskState};
 use futures::{StreamExt as _, TryStreamExt as _};

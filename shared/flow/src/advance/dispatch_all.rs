@@ -5,8 +5,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use ebb_engine::follow::in_flight;
-use ebb_engine::{Attempt, AttemptRef, Millis, RunEvent, RunPhase, Timestamp, Unit, accept};
+use ebb_engine::{Attempt, AttemptRef, Millis, RunEvent, RunPhase, Timestamp, Unit, accept, in_flight};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};

@@ -1,7 +1,6 @@
 //! Retries the failed units of a failed or stuck target.
 
-use ebb_engine::follow::in_flight;
-use ebb_engine::{Hook, RunPhase, TargetPhase, Unit, UnitProgress};
+use ebb_engine::{Hook, RunPhase, TargetPhase, Unit, UnitProgress, in_flight};
 use ebb_protocol::api::RetryResponse;
 use ebb_protocol::error_code::{ErrorCode, RefusedRequest};
 use ebb_protocol::id::TargetKey;

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebb_engine::follow::in_flight;
-use ebb_engine::target::{self, PhaseChange};
 use ebb_engine::{
-    Attempt, Epoch, HeadState, Hook, HookSet, Millis, RunEvent, RunOutcome, RunPhase, TargetPhase, Timestamp, accept,
+    Attempt, Epoch, HeadState, Hook, HookSet, Millis, PhaseChange, RunEvent, RunOutcome, RunPhase, TargetPhase,
+    Timestamp, accept, in_flight, target,
 };
 use ebb_protocol::id::{EventRef, RunId, TargetKey};
 use ebb_store::{

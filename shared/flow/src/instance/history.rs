@@ -6,8 +6,7 @@
 //! of an operator is written before its effect. The time of an entry is after the last change of its target, also if the
 //! clocks of two invocations differ.
 
-use ebb_engine::target::RequestSender;
-use ebb_engine::{Hook, TargetPhase, Timestamp};
+use ebb_engine::{Hook, RequestSender, TargetPhase, Timestamp};
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::limits;

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_engine::TargetPhase;
-use ebb_engine::target::RequestSender;
+use ebb_engine::{RequestSender, TargetPhase};
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::error_code::ErrorCode;
 use ebb_store::TargetHead;

@@ -12,8 +12,7 @@
 
 use std::sync::Arc;
 
-use ebb_engine::target::RequestSender;
-use ebb_engine::{Hook, TargetPhase};
+use ebb_engine::{Hook, RequestSender, TargetPhase};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};

@@ -5,8 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_engine::follow::in_flight;
-use ebb_engine::{RunPhase, TargetPhase, Unit, UnitProgress};
+use ebb_engine::{RunPhase, TargetPhase, Unit, UnitProgress, in_flight};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, OverrideResponse};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::error_code::{ErrorCode, RefusedRequest};

@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ebb_documents::plan::Plan;
-use ebb_engine::target::RequestSender;
-use ebb_engine::{Millis, TargetPhase};
+use ebb_engine::{Millis, RequestSender, TargetPhase};
 use ebb_protocol::api::TargetReceipt;
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::cloudevents::LifecycleType;

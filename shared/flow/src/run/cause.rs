@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_engine::follow::in_flight;
-use ebb_engine::retry::attempts_used;
-use ebb_engine::{Attempt, HeadState, Unit, UnitProgress};
+use ebb_engine::{Attempt, HeadState, Unit, UnitProgress, attempts_used, in_flight};
 use ebb_protocol::callback::FailureReason;
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::id::RunId;

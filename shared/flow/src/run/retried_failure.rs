@@ -1,8 +1,7 @@
 //! Decides which failures have a further attempt.
 
 use ebb_documents::plan::{Action, UnitPlan};
-use ebb_engine::Attempt;
-use ebb_engine::retry::attempts_used;
+use ebb_engine::{Attempt, attempts_used};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::words;
 

@@ -1,7 +1,6 @@
 //! Applies the desired state of a target.
 
-use ebb_engine::target::RequestSender;
-use ebb_engine::{Millis, TargetPhase, Timestamp};
+use ebb_engine::{Millis, RequestSender, TargetPhase, Timestamp};
 use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::error_code::ErrorCode;

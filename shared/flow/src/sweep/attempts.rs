@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::{Action, UnitPlan};
-use ebb_engine::retry::attempts_used;
-use ebb_engine::{Attempt, AttemptRef, Millis, Timestamp, Unit};
+use ebb_engine::{Attempt, AttemptRef, Millis, Timestamp, Unit, attempts_used};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult};
 use ebb_protocol::relay::TaskState;
 use ebb_store::AttemptUpdate;
