@@ -106,33 +106,6 @@ mod tests {
         Graph::new(units.collect()).unwrap()
     }
 
-    const SUCCEEDED: RunOutcome = RunOutcome::Succeeded;
-
-    #[test]
-    fn a_fan_in_is_dispatched_after_its_last_dependency() {
-        let mut lists = vec![vec![]; 600];
-        lists.push((0..600).collect());
-        let mut run = TestRun::new(graph(lists));
-        for unit in 0..600 {
-            let next = run.end(Unit(unit), SUCCEEDED);
-            let expected = if unit == 599 { vec![(Unit(600), Attempt::FIRST)] } else { vec![] };
-            assert_eq!((next.dispatch, next.run_outcome), (expected, None), "after {unit}");
-        }
-        assert_eq!(run.end(Unit(600), SUCCEEDED).run_outcome, Some(SUCCEEDED));
-    }
-
-    #[test]
-    fn a_fan_out_is_dispatched_together() {
-        let mut lists = vec![vec![]];
-        lists.extend(vec![vec![0]; 600]);
-        let mut run = TestRun::new(graph(lists));
-        assert_eq!(run.end(Unit(0), SUCCEEDED).dispatch.len(), 600);
-        for unit in 1..=600 {
-            let over = run.end(Unit(unit), SUCCEEDED).run_outcome;
-            assert_eq!(over.is_some(), unit == 600, "{unit}");
-        }
-    }
-
     #[test]
     fn units_in_flight_and_units_that_may_have_started() {
         // 0 is done, 1 has failed, 2 has its third attempt. The others depend on these.
