@@ -12,14 +12,12 @@ mod runs;
 mod targets;
 
 use std::collections::BTreeSet;
-use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
 
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::id::TargetKey;
 use ebb_store::{DueItem, HealthMark, Store};
 use futures::StreamExt as _;
-use futures::future::{Either, select};
 
 use crate::advance::dispatch_all::drive_slice;
 use crate::instance::outbox;
@@ -99,19 +97,10 @@ pub async fn sweep(env: &Env, index: &Store, end: impl Future<Output = ()>) -> F
             )
         }
     });
-    {
-        let (mut sweeps, mut end) = (futures::stream::iter(sweeps).buffer_unordered(MAX_DUE), pin!(end));
-        loop {
-            match select(sweeps.next(), end.as_mut()).await {
-                Either::Left((Some(Some(succeeded)), _)) => {
-                    swept.processed += 1;
-                    swept.failed += usize::from(!succeeded);
-                }
-                Either::Left((Some(None), _)) => {}
-                Either::Left((None, _)) | Either::Right(_) => break,
-            }
-        }
-    }
+    let ended = futures::stream::iter(sweeps).buffer_unordered(MAX_DUE).take_until(end);
+    let ended: Vec<bool> = ended.filter_map(std::future::ready).collect().await;
+    swept.processed = ended.len();
+    swept.failed = ended.iter().filter(|succeeded| !**succeeded).count();
     let given_up = begun.into_inner().unwrap_or_else(PoisonError::into_inner);
     swept.unfinished = given_up.len();
     let postponed = given_up.into_iter().map(|due| async move { postpone_dropped(env, &due).await });

@@ -102,7 +102,6 @@ fn attempt_timeout(expiry: &InstanceExpiry) -> Duration {
 /// instance is postponed, with growing waits, so that it does not delay others.
 pub async fn remove_expired(env: &Env, now: Timestamp) -> FlowResult<usize> {
     let begun = env.now();
-    let mut removed = 0;
     let due = env.store.list_expired(now, max_listed(env.settings.removal_notice())).await?;
     for expiry in due.objects {
         if let Err(error) = env.store.remove_unnamed_object(&expiry).await {
@@ -128,15 +127,10 @@ pub async fn remove_expired(env: &Env, now: Timestamp) -> FlowResult<usize> {
         }
     });
     let removals: Vec<_> = removals.collect();
-    let mut removals = futures::stream::iter(removals).buffer_unordered(MAX_CONCURRENT);
-    let mut error = None;
-    while let Some(result) = removals.next().await {
-        match result {
-            Ok(is_removed) => removed += usize::from(is_removed),
-            Err(failed) => error = error.or(Some(failed)),
-        }
-    }
-    error.map_or(Ok(removed), Err)
+    // After an error, the other removals continue.
+    let ended: Vec<FlowResult<bool>> = futures::stream::iter(removals).buffer_unordered(MAX_CONCURRENT).collect().await;
+    let ended: Vec<bool> = ended.into_iter().collect::<FlowResult<_>>()?;
+    Ok(ended.into_iter().filter(|is_removed| *is_removed).count())
 }
 
 /// Processes an instance whose retention has ended. Returns true if it was removed.
