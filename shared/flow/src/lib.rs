@@ -46,11 +46,22 @@ pub mod system;
 mod taken_results;
 pub mod telemetry;
 
+use std::collections::BTreeMap;
+
 pub use env::{CompiledPlan, DeploymentSettings, Env, InstanceCache};
 pub use error::{FlowError, FlowResult, RequestError};
 pub use loaded_run::Run;
 pub use lock::lock;
 pub use offload::offload;
+
+/// Groups values by their keys. A group has the order of the values.
+pub(crate) fn group<K: Ord, V>(pairs: impl IntoIterator<Item = (K, V)>) -> BTreeMap<K, Vec<V>> {
+    let mut groups: BTreeMap<K, Vec<V>> = BTreeMap::new();
+    for (key, value) in pairs {
+        groups.entry(key).or_default().push(value);
+    }
+    groups
+}
 
 /// Maximum attempts of a conditional write. Each attempt uses the present state of the item.
 pub(crate) const ATTEMPTS: usize = 8;

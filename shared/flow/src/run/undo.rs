@@ -18,7 +18,7 @@ use ebb_protocol::value::Outputs;
 use crate::loaded_run::EarlierRun;
 use crate::run::invocation_cache::ReadOutputs;
 use crate::run::{AttemptContext, InvocationCache, inputs, records};
-use crate::{Env, FlowResult, Run, lock};
+use crate::{Env, FlowResult, Run, group, lock};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum UndoDecision {
@@ -90,11 +90,8 @@ fn is_unsent(record: &AttemptRecord) -> bool {
 /// enough for the whole run. Then reads the records of the units that `units` undo, with one query per range of units.
 pub async fn seal(env: &Env, run: &Run, units: &[Unit], cache: &InvocationCache) -> FlowResult<()> {
     let undone = units.iter().filter_map(|&unit| run.unit(unit)).flat_map(|unit| unit.undoes.iter().copied());
-    let mut sealed: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
-    for at in cache.mark_sealed(undone) {
-        sealed.entry(at.hook).or_default().push(Unit(at.unit));
-    }
-    for (hook, units) in sealed {
+    let sealed = cache.mark_sealed(undone).into_iter().map(|at| (at.hook, Unit(at.unit)));
+    for (hook, units) in group(sealed) {
         let earlier = cache.earlier_run(env, run, hook).await?;
         let Some(head) = &earlier.head else { continue };
         if lock(&cache.sealed_runs).insert(hook) {
@@ -125,17 +122,13 @@ async fn read_attempts(env: &Env, run: &RunId, units: &[Unit]) -> FlowResult<BTr
 /// gets the same decision, even if its result is recorded.
 pub async fn decide(context: AttemptContext<'_>) -> FlowResult<UndoDecision> {
     let AttemptContext { env, run, unit, cache, .. } = context;
-    let mut by_hook: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
-    for at in &unit.undoes {
-        by_hook.entry(at.hook).or_default().push(Unit(at.unit));
-    }
     let mut started = false;
     let mut is_rejected = true;
     let mut arrives_by = Timestamp(0);
     let mut may_act_until = Timestamp(0);
     let mut variants: BTreeMap<UnitRef, Vec<OutputStorage>> = BTreeMap::new();
     let mut instances = MadeInstances::default();
-    for (hook, units) in by_hook {
+    for (hook, units) in group(unit.undoes.iter().map(|at| (at.hook, Unit(at.unit)))) {
         let earlier = cache.earlier_run(env, run, hook).await?;
         if earlier.head.is_none() {
             continue;

@@ -14,7 +14,7 @@ use ebb_store::{ClusterFault, ClusterFaultKind};
 
 use crate::ports::RelayObservation;
 use crate::telemetry::{self, Counter};
-use crate::{Env, FlowResult};
+use crate::{Env, FlowResult, group};
 
 const WEBHOOK: &str = "webhook";
 /// The time for which a denied poll explains why a relay does not respond, in milliseconds. A relay polls again within
@@ -56,13 +56,10 @@ pub async fn record_outages(env: &Env) -> FlowResult<()> {
 pub async fn find_outage(env: &Env, plan: &Plan, runs: &[RunDetail]) -> FlowResult<Option<RelayOutage>> {
     let units: HashMap<&str, &UnitPlan> =
         plan.hooks.iter().flat_map(|hook| &hook.units).map(|unit| (unit.key.as_str(), unit)).collect();
-    let mut waiting: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for key in runs.iter().flat_map(waiting_units) {
+    let waiting = group(runs.iter().flat_map(waiting_units).filter_map(|key| {
         let cluster = units.get(key.as_str()).and_then(|unit| plan.cluster(unit));
-        if let Some(cluster) = env.relay.resolve_cluster(cluster) {
-            waiting.entry(cluster).or_default().push(key);
-        }
-    }
+        Some((env.relay.resolve_cluster(cluster)?, key))
+    }));
     if waiting.is_empty() {
         return Ok(None);
     }

@@ -19,7 +19,7 @@ use crate::run::removal::{override_record, possible_resources};
 use crate::run::sent_request::SentRequest;
 use crate::run::undo::UndoPasses;
 use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport, objects};
-use crate::{CompiledPlan, Env, FlowResult, Run};
+use crate::{CompiledPlan, Env, FlowResult, Run, group};
 
 /// The attempt records of a unit, in the order of attempts.
 type Records = Vec<(Attempt, AttemptRecord)>;
@@ -32,11 +32,7 @@ struct RecordedRun {
 
 impl RecordedRun {
     fn new(head: HeadState, list: Vec<(Unit, Attempt, AttemptRecord)>) -> Self {
-        let mut records: BTreeMap<Unit, Records> = BTreeMap::new();
-        for (unit, attempt, record) in list {
-            records.entry(unit).or_default().push((attempt, record));
-        }
-        Self { head, records }
+        Self { head, records: group(list.into_iter().map(|(unit, attempt, record)| (unit, (attempt, record)))) }
     }
 
     fn records(&self, unit: Unit) -> &[(Attempt, AttemptRecord)] {
@@ -230,13 +226,8 @@ pub(crate) fn of_objects(run: &Run, unit: &UnitPlan, observed: Option<&ObjectRem
 
 /// Returns the undos of the teardown by the setup units that they undo. It has each undo that an update has.
 fn undos(plan: &Plan) -> BTreeMap<UnitRef, Vec<UnitRef>> {
-    let mut undos: BTreeMap<UnitRef, Vec<UnitRef>> = BTreeMap::new();
-    for hook in plan.hooks.iter().filter(|hook| hook.hook.is_teardown()) {
-        for (at, unit) in hook.places() {
-            unit.undoes.iter().for_each(|&undone| undos.entry(undone).or_default().push(at));
-        }
-    }
-    undos
+    let undos = plan.hooks.iter().filter(|hook| hook.hook.is_teardown()).flat_map(|hook| hook.places());
+    group(undos.flat_map(|(at, unit)| unit.undoes.iter().map(move |&undone| (undone, at))))
 }
 
 /// Returns the evidence for a unit with the undo that gives it: that of its verification, or the lowest one of the
@@ -382,12 +373,8 @@ async fn evidence_of_undos(context: AttemptContext<'_>) -> FlowResult<Vec<(UnitR
     let undos: Vec<UnitRef> = undos.map(|(at, _)| at).collect();
     let plan = &run.loaded.plan;
     let of_updates = undos.iter().filter_map(|&at| plan.unit(at)).flat_map(|undo| &undo.unless);
-    let mut units: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
-    for at in undos.iter().chain(of_updates) {
-        units.entry(at.hook).or_default().push(Unit(at.unit));
-    }
     let mut runs = RecordedRuns::new();
-    for (hook, units) in units {
+    for (hook, units) in group(undos.iter().chain(of_updates).map(|at| (at.hook, Unit(at.unit)))) {
         let Some((run, head)) = Run::load_with_head(env, &run.id.sibling(hook)).await? else { continue };
         runs.insert(hook, RecordedRun::new(head, env.store.read_records(&run.id, &units).await?));
     }

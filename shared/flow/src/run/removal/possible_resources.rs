@@ -14,7 +14,7 @@ use ebb_store::{StoreError, TargetHead};
 
 use crate::run::removal::override_record;
 use crate::run::{inputs, records, undo};
-use crate::{CompiledPlan, Env, FlowError, FlowResult, Run};
+use crate::{CompiledPlan, Env, FlowError, FlowResult, Run, group};
 
 /// Maximum units of a run whose outputs are read.
 const MAX_UNITS: usize = 200;
@@ -228,11 +228,7 @@ fn has_succeeded<'a>(mut attempts: impl Iterator<Item = &'a AttemptRecord>) -> b
 
 /// Groups records by unit, in the order of attempts.
 fn by_unit(records: Vec<(Unit, Attempt, AttemptRecord)>) -> BTreeMap<Unit, Vec<AttemptRecord>> {
-    let mut units: BTreeMap<Unit, Vec<AttemptRecord>> = BTreeMap::new();
-    for (unit, _, record) in records {
-        units.entry(unit).or_default().push(record);
-    }
-    units
+    group(records.into_iter().map(|(unit, _, record)| (unit, record)))
 }
 
 /// Reads the outputs of the first [`MAX_UNITS`] units of one run, up to `remaining_bytes`. Returns a note for each unit
