@@ -108,31 +108,16 @@ impl RequestCredential {
         }
         match String::from_utf8(body) {
             Ok(text) => masked(&text, &self.masked).into_bytes(),
-            Err(error) => self.masked.iter().fold(error.into_bytes(), |body, secret| replace(body, secret.as_bytes())),
+            Err(error) => self.masked.iter().fold(error.into_bytes(), |body, secret| replace(&body, secret.as_bytes())),
         }
     }
 }
 
-/// Replaces each occurrence of `secret`.
-fn replace(body: Vec<u8>, secret: &[u8]) -> Vec<u8> {
-    let Some(mut found) = position(&body, secret) else { return body };
-    let mut masked = Vec::with_capacity(body.len());
-    let mut rest = body.as_slice();
-    loop {
-        masked.extend_from_slice(&rest[..found]);
-        masked.extend_from_slice(MASK.as_bytes());
-        rest = &rest[found + secret.len()..];
-        match position(rest, secret) {
-            Some(next) => found = next,
-            None => break,
-        }
-    }
-    masked.extend_from_slice(rest);
-    masked
-}
-
-fn position(body: &[u8], text: &[u8]) -> Option<usize> {
-    body.windows(text.len()).position(|window| window == text)
+/// Replaces each occurrence of `secret`. Each byte is a character meanwhile.
+fn replace(body: &[u8], secret: &[u8]) -> Vec<u8> {
+    let text = |bytes: &[u8]| bytes.iter().copied().map(char::from).collect::<String>();
+    let secret = SecretText::new(text(secret));
+    text(body).replace(secret.as_str(), MASK).chars().map(|byte| byte as u8).collect()
 }
 
 /// Returns the credential of a unit, or the reason why its connection cannot be used. The reason contains no secret.
@@ -267,7 +252,7 @@ mod tests {
     #[test]
     fn all_occurrences_are_replaced() {
         for (body, expected) in [("", ""), ("abc", "***"), ("xabcabcy", "x******y"), ("ab", "ab"), ("ababc", "ab***")] {
-            assert_eq!(replace(body.into(), b"abc"), expected.as_bytes(), "{body}");
+            assert_eq!(replace(body.as_bytes(), b"abc"), expected.as_bytes(), "{body}");
         }
     }
 
