@@ -46,7 +46,7 @@ pub fn may_have_started(graph: &Graph, head: &HeadState, unit: Unit) -> bool {
 
 /// Returns the outcome of a run in which no unit can run.
 pub fn outcome(head: &HeadState) -> RunOutcome {
-    if head.any_failed() { RunOutcome::Failed } else { RunOutcome::Succeeded }
+    if head.failed.is_empty() { RunOutcome::Succeeded } else { RunOutcome::Failed }
 }
 
 /// Returns the unit with its attempt if it may be running.

@@ -131,23 +131,9 @@ impl HeadState {
         }
     }
 
-    /// Returns true if an undo of `unit`, or of another unit of the run, has sealed the unit before it read records.
-    pub fn is_sealed(&self, unit: Unit) -> bool {
-        self.sealed.contains(&unit)
-    }
-
     /// Returns the number of late results of `unit`, over all attempts.
     pub fn late_marks(&self, unit: Unit) -> usize {
         self.late.iter().filter(|late| late.unit == unit).count()
-    }
-
-    /// Returns true if this late result is marked.
-    pub fn is_late(&self, unit: Unit, attempt: Attempt, mark: u32) -> bool {
-        self.late.contains(&LateMark { unit, attempt, mark })
-    }
-
-    pub fn any_failed(&self) -> bool {
-        !self.failed.is_empty()
     }
 }
 
@@ -168,7 +154,6 @@ mod tests {
             done: [Unit(1)].into(),
             failed: [Unit(2)].into(),
             late: [LateMark { unit: Unit(4), attempt: Attempt(2), mark: 9 }].into(),
-            sealed: [Unit(5)].into(),
             ..HeadState::new(Epoch(2))
         };
         for (unit, status) in [
@@ -179,12 +164,6 @@ mod tests {
         ] {
             assert_eq!(head.status(Unit(unit)), status, "{unit}");
         }
-        let sealed: Vec<u32> = (0..7).filter(|&unit| head.is_sealed(Unit(unit))).collect();
-        assert_eq!(sealed, [5]);
-        let late = [(4, 2, 9), (4, 1, 9), (4, 2, 8), (5, 2, 9)]
-            .map(|(unit, attempt, mark)| head.is_late(Unit(unit), Attempt(attempt), mark));
-        assert_eq!(late, [true, false, false, false]);
         assert_eq!([4, 5].map(|unit| head.late_marks(Unit(unit))), [1, 0]);
-        assert_eq!([head.any_failed(), HeadState::new(Epoch(2)).any_failed()], [true, false]);
     }
 }

@@ -214,7 +214,7 @@ fn refused(attempts: &[(Attempt, AttemptRecord)]) -> Option<CallbackRefusals> {
 /// Returns the units that depend, directly or indirectly, on a unit without a further attempt.
 fn blocked(run: &Run, head: &HeadState) -> BTreeSet<Unit> {
     let mut blocked = BTreeSet::new();
-    if head.any_failed() {
+    if !head.failed.is_empty() {
         for unit in run.graph().order() {
             let fails = |at: &Unit| head.status(*at) == UnitProgress::Failed || blocked.contains(at);
             if run.graph().dependencies(unit).iter().any(fails) {

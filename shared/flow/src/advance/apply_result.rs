@@ -170,7 +170,7 @@ async fn mark_done(context: AttemptContext<'_>, end: Option<&AttemptEnd>) -> Flo
 /// Returns the progress after the success of a unit was written.
 async fn after_success(context: AttemptContext<'_>, head: &RunHead) -> FlowResult<RunProgress> {
     let AttemptRef { unit, number, .. } = context.attempt;
-    if head.head.is_sealed(unit) {
+    if head.head.sealed.contains(&unit) {
         // An undo that may have begun has to read the records again (rule ReopenOnLateResult).
         reopen_undos(context).await?;
     }
@@ -190,9 +190,9 @@ const MAX_LATE_MARKS: usize = limits::DISTINCT_RESULTS;
 async fn record_late_success(context: AttemptContext<'_>, digest: &str) -> FlowResult<LateResult> {
     let AttemptContext { env, run, attempt, .. } = context;
     let head = run.read_head(env).await?;
-    let mark = mark(digest);
-    let sealed = head.is_sealed(attempt.unit);
-    if head.is_late(attempt.unit, attempt.number, mark) {
+    let mark = LateMark { unit: attempt.unit, attempt: attempt.number, mark: mark(digest) };
+    let sealed = head.sealed.contains(&attempt.unit);
+    if head.late.contains(&mark) {
         if sealed {
             repeat_skipped_undos(context).await?;
         }
@@ -210,8 +210,7 @@ async fn record_late_success(context: AttemptContext<'_>, digest: &str) -> FlowR
         // No undo of this unit will end later and schedule the release.
         secrets::schedule_late_release(env, run).await?;
     }
-    let patch = accept(RunEvent::SucceededLate(LateMark { unit: attempt.unit, attempt: attempt.number, mark }));
-    env.store.patch_run(&run.id, &patch).await?;
+    env.store.patch_run(&run.id, &accept(RunEvent::SucceededLate(mark))).await?;
     if sealed {
         repeat_skipped_undos(context).await?;
     }

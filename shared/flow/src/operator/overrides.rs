@@ -121,7 +121,7 @@ async fn override_matching(
         }
     }
     // A force delete that was interrupted later leaves no open unit. Its repetition ends the run again.
-    if units.is_empty() && (target.phase == TargetPhase::Stuck || head.any_failed()) {
+    if units.is_empty() && (target.phase == TargetPhase::Stuck || !head.failed.is_empty()) {
         return Ok(Err(RefusedRequest::new(ErrorCode::NotStuck, nothing_to_override(&run, &head, named))));
     }
     let list: Vec<Unit> = units.keys().copied().collect();

@@ -97,7 +97,7 @@ pub async fn seal(env: &Env, run: &Run, units: &[Unit], cache: &InvocationCache)
         if lock(&cache.sealed_runs).insert(hook) {
             let all = run.hook_plan().units.iter().flat_map(|unit| &unit.undoes).filter(|at| at.hook == hook);
             // The records are read after this head, so a seal in it is as good as a new one.
-            let unsealed = all.map(|at| Unit(at.unit)).filter(|&unit| !head.is_sealed(unit));
+            let unsealed = all.map(|at| Unit(at.unit)).filter(|unit| !head.sealed.contains(unit));
             let changes: Vec<PatchChange> = unsealed.map(PatchChange::AddSealed).collect();
             if !changes.is_empty() {
                 env.store.patch_run(&earlier.id, &Patch { conditions: Vec::new(), changes }).await?;
