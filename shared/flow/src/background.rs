@@ -49,7 +49,8 @@ impl BackgroundTasks {
 /// # Errors
 /// Returns the error of the follow-up if it fails before this function returns.
 pub async fn run_follow_up(env: &Arc<Env>, follow_up: FollowUp) -> FlowResult<Option<BoxFuture<'static, ()>>> {
-    let run = follow_up.run().cloned();
+    // A cancelled run is due soon anyway.
+    let run = follow_up.continuation.as_ref().map(|continuation| continuation.run.id.clone());
     let (own, follow_up_env) = (Arc::clone(env), Arc::clone(env));
     let wake_up = async move {
         let Some(run) = run else { return Ok(()) };

@@ -19,11 +19,6 @@ impl FollowUp {
         Self { continuation, ..Self::default() }
     }
 
-    /// Returns the run that is advanced. A cancelled run is due soon anyway and is not returned.
-    pub(crate) fn run(&self) -> Option<&RunId> {
-        self.continuation.as_ref().map(|continuation| &continuation.run.id)
-    }
-
     /// Runs the follow-up. After an error, `sweep` does the rest.
     pub async fn finish(self, env: &Env) -> FlowResult<()> {
         Box::pin(drive_to_outcome(env, self.continuation)).await?;

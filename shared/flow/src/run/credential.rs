@@ -86,11 +86,6 @@ impl RequestCredential {
         signature.chain(self.header.iter().map(|(name, value)| (name.clone(), value.to_string()))).collect()
     }
 
-    /// Returns true if the receiver knows Ebb. Others get no callback token, because they could not use it.
-    pub(crate) fn permits_callbacks(&self) -> bool {
-        self.keys.is_some()
-    }
-
     /// Sends a request, and masks the credential in its response. The permit belongs to the bytes of the response.
     pub(crate) async fn call(&self, env: &Env, request: HttpRequest) -> CallResult<(HttpResponse, BytePermit)> {
         let (response, permit) = env.egress.call_within(request, &env.cache.budgets.bytes).await?;

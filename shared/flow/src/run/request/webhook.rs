@@ -55,8 +55,9 @@ pub(crate) async fn post_webhook(
     };
     let body = request.body.as_ref().map(|body| body.to_string().into_bytes()).unwrap_or_default();
     let mut list = signed_headers(context, &credential, ("", &body))?;
-    // A unit that waits for a state asks for it. A verification is judged by its response.
-    if credential.permits_callbacks() && answers.until().is_none() && !unit.verifies {
+    // A receiver that does not know Ebb could not use a callback token. A unit that waits for a state asks for it. A
+    // verification is judged by its response.
+    if credential.keys.is_some() && answers.until().is_none() && !unit.verifies {
         list.extend([
             (headers::CALLBACK_URL.to_owned(), env.settings.callback_url.clone()),
             (headers::CALLBACK_TOKEN.to_owned(), context.token(TokenKind::Webhook, undone.remaining)),
