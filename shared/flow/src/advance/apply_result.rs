@@ -356,7 +356,7 @@ pub async fn resume(context: AttemptContext<'_>, result: &AttemptResult) -> Flow
             mark_done(context, Some(&AttemptEnd::Skipped(String::new()))).await
         }
         AttemptOutcome::Succeeded => {
-            let outputs = records::read_outputs(context.env, &result.outputs).await?;
+            let outputs = records::read_outputs(context.env, &result.outputs, |outputs| outputs).await?;
             context.put_produced(records::produced(&context.run.id, context.attempt.unit, outputs));
             mark_done(context, None).await
         }

@@ -145,7 +145,7 @@ fn rendered(
     };
     let (plan, at) = (&context.run.loaded.plan, context.unit_ref());
     let rendered = render::unit_with_secrets(UnitContext { plan, at, facts, known }, &open);
-    (rendered, opened.into_inner().into_texts())
+    (rendered, opened.into_inner().0)
 }
 
 fn mismatch(key: &str) -> FlowError {

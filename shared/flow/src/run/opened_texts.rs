@@ -17,7 +17,7 @@ const MIN_BYTES: usize = 4;
 
 /// The texts of decrypted values, the longest first.
 #[derive(Default)]
-pub(super) struct OpenedTexts(Vec<SecretText>);
+pub(super) struct OpenedTexts(pub(super) Vec<SecretText>);
 
 impl OpenedTexts {
     pub(super) fn add(&mut self, value: &UnitValue) {
@@ -36,10 +36,6 @@ impl OpenedTexts {
             Value::Object(members) => members.values().for_each(|member| self.add_json(member)),
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
-    }
-
-    pub(super) fn into_texts(self) -> Vec<SecretText> {
-        self.0
     }
 }
 
@@ -80,7 +76,7 @@ mod tests {
     fn every_form_of_a_decrypted_text_is_masked() {
         let mut opened = OpenedTexts::default();
         opened.add(&UnitValue::Json(json!({"dsn": "a\"canary", "parts": ["canary", "abc"], "port": 5432})));
-        let opened = opened.into_texts();
+        let opened = opened.0;
         for text in ["a\"canary", r#"{"dsn":"a\"canary"}"#, "see canary", r#"{"dsn":"a\u0022c\u0061nary"}"#] {
             let masked = masked(text, &opened);
             assert!(masked.contains(MASK) && !masked.contains("canary"), "{masked}");

@@ -164,14 +164,6 @@ pub fn tail(text: &str, bytes: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
 }
 
-/// Reads stored outputs.
-///
-/// # Errors
-/// Returns [`FlowError::Broken`] if the object is missing or invalid.
-pub(crate) async fn read_outputs(env: &Env, stored: &OutputStorage) -> FlowResult<Outputs> {
-    read_some_outputs(env, stored, |outputs| outputs).await
-}
-
 /// Reads the outputs of many results, 32 at the same time. Returns `keep` of each, in no order.
 ///
 /// # Errors
@@ -184,7 +176,7 @@ pub(crate) async fn read_all_outputs<K: Send + Sync, T: Send>(
     let keep = &keep;
     let read = |(of, stored): (K, OutputStorage)| {
         async move {
-            let made = read_some_outputs(env, &stored, |outputs| keep(&of, outputs)).await?;
+            let made = read_outputs(env, &stored, |outputs| keep(&of, outputs)).await?;
             Ok((of, made))
         }
         .boxed()
@@ -195,7 +187,14 @@ pub(crate) async fn read_all_outputs<K: Send + Sync, T: Send>(
 
 /// Reads outputs and returns `keep` of them. For outputs in the bucket, waits for permits for their bytes, and holds
 /// them until `keep` returns.
-async fn read_some_outputs<T>(env: &Env, stored: &OutputStorage, keep: impl FnOnce(Outputs) -> T) -> FlowResult<T> {
+///
+/// # Errors
+/// Returns [`FlowError::Broken`] if the object is missing or invalid.
+pub(crate) async fn read_outputs<T>(
+    env: &Env,
+    stored: &OutputStorage,
+    keep: impl FnOnce(Outputs) -> T,
+) -> FlowResult<T> {
     let key = match stored {
         OutputStorage::Nothing => return Ok(keep(Outputs::new())),
         OutputStorage::Inline(outputs) => return Ok(keep(outputs.clone())),
@@ -235,6 +234,12 @@ pub(crate) fn from_rendered(value: Rendered) -> UnitValue {
         Rendered::Secret(secret) => UnitValue::Secret(secret),
         Rendered::Sealed(sealed) => UnitValue::Sealed(sealed.text),
     }
+}
+
+/// Returns true if the result of an attempt has a reason with this code.
+pub(crate) fn has_code(record: &AttemptRecord, code: ReasonCode) -> bool {
+    let reason = record.result.as_ref().and_then(|result| result.reason.as_ref());
+    reason.is_some_and(|reason| reason.code == code)
 }
 
 /// Returns the recorded start of an attempt.

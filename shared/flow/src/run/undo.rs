@@ -69,7 +69,8 @@ impl MadeInstances {
         let recorded = results().flat_map(|result| &result.made).chain(&record.instances.made);
         let ids: BTreeSet<String> = recorded.cloned().collect();
         if ids.is_empty() {
-            if record.posted.is_none() || is_unsent(record) {
+            // The plugin did not get a request that was not startable. One that it has rejected may have made a part.
+            if record.posted.is_none() || records::has_code(record, ReasonCode::NotStartable) {
                 return;
             }
             self.may_be_more = true;
@@ -78,12 +79,6 @@ impl MadeInstances {
         self.listed_by = self.listed_by.max(made_at.plus(Millis(action.max_processing_time_ms)));
         self.ids.extend(ids);
     }
-}
-
-/// Returns true if the plugin did not get the request of an attempt. One that it has rejected may have made a part.
-fn is_unsent(record: &AttemptRecord) -> bool {
-    let reason = record.result.as_ref().and_then(|result| result.reason.as_ref());
-    reason.is_some_and(|reason| reason.code == ReasonCode::NotStartable)
 }
 
 /// Seals the units that `units` undo, with all other units of their runs that the run undoes: one write per earlier run is

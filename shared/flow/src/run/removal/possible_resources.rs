@@ -247,7 +247,7 @@ async fn read_names(
         let Some(attempts) = records.get(unit) else { continue };
         let attempts: Vec<&AttemptRecord> = attempts.iter().collect();
         let last = inputs::successes(&attempts).pop().unwrap_or(OutputStorage::Nothing);
-        let succeeded = match records::read_outputs(env, &last).await {
+        let succeeded = match records::read_outputs(env, &last, |outputs| outputs).await {
             Ok(succeeded) => succeeded,
             // The rest of the response is useful without these outputs.
             Err(FlowError::Broken(reason) | FlowError::Store(StoreError::Broken { reason, .. })) => {

@@ -26,9 +26,9 @@ use crate::error::FlowResult;
 use crate::run::attempt::{AttemptContext, undone_name, unit_name};
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
-use crate::run::opened_texts;
 use crate::run::request::plugin_client::{PluginClient, PluginError, instance_id, is_ready};
 use crate::run::undo::MadeInstances;
+use crate::run::{opened_texts, records};
 use crate::telemetry;
 
 /// The wait in seconds after a call without a response, and between two looks for an instance.
@@ -333,7 +333,7 @@ impl PluginUnit<'_> {
             let same = hook.places().filter(|(_, unit)| is_same(unit));
             let same: Vec<Unit> = same.map(|(at, _)| Unit(at.unit)).collect();
             for (_, _, mut record) in env.store.read_records(&run.id.sibling(hook.hook), &same).await? {
-                if was_refused(&record) {
+                if records::has_code(&record, ReasonCode::Failed) {
                     // A thing that the plugin listed and did not destroy may exist, whatever it lists later.
                     let InstanceIds { listed, destroyed, .. } = &mut record.instances;
                     listed.retain(|id| destroyed.contains(id));
@@ -377,12 +377,6 @@ fn is_known(answers: &InstanceIds, id: &str) -> bool {
 /// Returns true if `ids` has an ID. Plugins may list an ID in another case than that in which they have answered it.
 fn has(ids: &BTreeSet<String>, id: &str) -> bool {
     ids.iter().any(|known| known.eq_ignore_ascii_case(id))
-}
-
-/// Returns true if the attempt of an undo ended because the plugin rejected a call.
-fn was_refused(record: &AttemptRecord) -> bool {
-    let reason = record.result.as_ref().and_then(|result| result.reason.as_ref());
-    reason.is_some_and(|reason| reason.code == ReasonCode::Failed)
 }
 
 fn succeeded(success: AttemptSuccess) -> PluginStep {
