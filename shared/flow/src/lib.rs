@@ -53,6 +53,7 @@ pub use error::{FlowError, FlowResult, RequestError};
 pub use loaded_run::Run;
 pub use lock::lock;
 pub use offload::offload;
+pub use ports::{ForwardedAttempts, QueueMessage, RelayClient, RelayError, RelayObservation, SteadyTime, UnitCluster};
 
 /// Groups values by their keys. A group has the order of the values.
 pub(crate) fn group<K: Ord, V>(pairs: impl IntoIterator<Item = (K, V)>) -> BTreeMap<K, Vec<V>> {

@@ -9,8 +9,7 @@ use ebb_protocol::id::{InstanceRef, RunId, unit_key};
 use ebb_protocol::token::idempotency_key;
 use ebb_store::{RunFacts, RunHead};
 
-use crate::ports::UnitCluster;
-use crate::{CompiledPlan, Env, FlowError, FlowResult};
+use crate::{CompiledPlan, Env, FlowError, FlowResult, UnitCluster};
 
 /// Identifies a unit of an instance, without positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,9 +22,8 @@ use futures::StreamExt as _;
 use crate::advance::dispatch_all::drive_slice;
 use crate::instance::outbox;
 use crate::permits::SweepPermits;
-use crate::ports::{ForwardedAttempts, QueueMessage};
 use crate::telemetry;
-use crate::{Env, FlowResult, lock};
+use crate::{Env, FlowResult, ForwardedAttempts, QueueMessage, lock};
 
 pub use runs::{sweep_run, sweep_unit};
 pub use targets::sweep_target;

@@ -23,12 +23,11 @@ use ebb_store::{PatchResult, PutOutcome, RunHead};
 use crate::advance::progress::{LateResult, RunEnd, RunProgress};
 use crate::advance::reopen::{ReopenCause, reopen, reopen_seen};
 use crate::instance::secrets;
-use crate::ports::QueueMessage;
 use crate::run::removal::{evidence, visibility};
 use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, lease, records, undo, wakeup};
 use crate::sealed_values;
 use crate::telemetry::{self, Counter};
-use crate::{FlowError, FlowResult, Run};
+use crate::{FlowError, FlowResult, QueueMessage, Run};
 
 /// Records the result of an attempt and advances its run.
 ///

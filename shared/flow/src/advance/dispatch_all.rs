@@ -13,13 +13,12 @@ use tracing::Instrument as _;
 
 use crate::advance::transition::{self, NotificationSender};
 use crate::advance::{Continuation, RunEnd, RunProgress, apply_result, next_run};
-use crate::ports::{ForwardedAttempts, QueueMessage};
 use crate::run::acceptances::AcceptanceBatch;
 use crate::run::wakeup::{self, AttemptWakeup};
 use crate::run::{AttemptContext, AttemptEnd, DispatchOutcome, DispatchReason, dispatch, inputs, lease, undo};
 use crate::taken_results::ExpectedResult;
 use crate::telemetry;
-use crate::{Env, FlowError, FlowResult, Run};
+use crate::{Env, FlowError, FlowResult, ForwardedAttempts, QueueMessage, Run};
 
 /// Maximum concurrent dispatches. A dispatch spends most of its time waiting.
 const MAX_CONCURRENT: usize = 64;

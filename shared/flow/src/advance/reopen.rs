@@ -21,9 +21,8 @@ use ebb_store::{NotificationState, PatchResult, ReceiverState};
 
 use crate::instance::{change_watch, due, outbox, retention};
 use crate::loaded_run::{self, Run};
-use crate::ports::QueueMessage;
 use crate::run::{AttemptContext, AttemptEnd, AttemptSuccess, InvocationCache, records};
-use crate::{Env, FlowError, FlowResult};
+use crate::{Env, FlowError, FlowResult, QueueMessage};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReopenCause {

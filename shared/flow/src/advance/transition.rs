@@ -16,11 +16,10 @@ use ebb_store::{
 use crate::advance::{Continuation, RunEnd, reopen};
 use crate::instance::{change_watch, due, history, notify, outbox, retention, secrets};
 use crate::loaded_run::{self, Run};
-use crate::ports::QueueMessage;
 use crate::run::cause;
 use crate::run::removal::evidence;
 use crate::telemetry::{self, Counter};
-use crate::{CompiledPlan, Env, FlowError, FlowResult};
+use crate::{CompiledPlan, Env, FlowError, FlowResult, QueueMessage};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotificationSender {

@@ -12,8 +12,7 @@ use ebb_protocol::id::TargetKey;
 use ebb_store::ChangeFeed;
 
 use crate::env::MAX_CLOCK_SKEW;
-use crate::ports::SteadyTime;
-use crate::{Env, FlowResult, lock};
+use crate::{Env, FlowResult, SteadyTime, lock};
 
 /// The time for which a writer uses the feed that it has read.
 const KNOWN: Millis = Millis(5_000);

@@ -12,10 +12,9 @@ use crate::instance::due;
 use crate::instance::outbox::{NotificationDelivery, post_outcome, record_failure, try_begin};
 use crate::instance::target_outputs::{OutputsProblem, SensitiveValues, target_outputs};
 use crate::permits::OriginPermit;
-use crate::ports::QueueMessage;
 use crate::run::cause;
 use crate::run::removal::evidence;
-use crate::{Env, FlowError, FlowResult};
+use crate::{Env, FlowError, FlowResult, QueueMessage};
 
 /// Maximum removals in a notification.
 const MAX_REMOVALS: usize = 100;

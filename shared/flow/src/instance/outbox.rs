@@ -21,9 +21,8 @@ use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetHead, TargetOutbox}
 use serde_json::json;
 
 use crate::loaded_run::target_facts;
-use crate::ports::QueueMessage;
 use crate::telemetry::{self, Counter};
-use crate::{Env, FlowResult, offload};
+use crate::{Env, FlowResult, QueueMessage, offload};
 
 pub use deliver::deliver;
 pub(super) use deliver::{record_failure, try_begin};

@@ -9,8 +9,7 @@ use ebb_store::{SecretRelease, TargetHead};
 use futures::future::BoxFuture;
 
 use crate::instance::due;
-use crate::ports::RelayError;
-use crate::{Env, FlowError, FlowResult, Run};
+use crate::{Env, FlowError, FlowResult, RelayError, Run};
 
 /// Records the release for the instance of `target`, for each cluster that holds its values.
 pub(crate) fn schedule_release(target: &mut TargetHead, plan: &Plan) {

@@ -21,9 +21,8 @@ use crate::env::PLUGIN_WEIGHT;
 use crate::instance::changes::PinnedVersions;
 use crate::instance::history;
 use crate::instance::rejection::LifecycleRejection;
-use crate::ports::RelayClient;
 use crate::sealed_values;
-use crate::{CompiledPlan, Env, FlowError, FlowResult, InstanceCache, RequestError, offload};
+use crate::{CompiledPlan, Env, FlowError, FlowResult, InstanceCache, RelayClient, RequestError, offload};
 
 pub(crate) fn no_document() -> LifecycleRejection {
     let text = "`data.document` is missing; expected the document of the target as text";

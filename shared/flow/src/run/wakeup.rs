@@ -7,9 +7,8 @@ use ebb_engine::{AttemptRef, Millis, RunEvent, Timestamp, accept};
 use ebb_protocol::id::RunId;
 use ebb_store::{AttemptUpdate, PatchResult, RunHead};
 
-use crate::ports::QueueMessage;
 use crate::run::{AttemptContext, records};
-use crate::{Env, FlowError, FlowResult, Run};
+use crate::{Env, FlowError, FlowResult, QueueMessage, Run};
 
 /// Maximum delay of a message. SQS does not support longer delays, and the schedule finds a later wake-up.
 pub(crate) const MAX_MESSAGE_DELAY: Duration = Duration::from_secs(900);

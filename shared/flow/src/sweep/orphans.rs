@@ -18,9 +18,8 @@ use ebb_protocol::listing::{ObjectSummary, TaskSummary, UnmanagedObject};
 use ebb_protocol::relay::TaskId;
 use ebb_store::RunFacts;
 
-use crate::ports::RelayError;
 use crate::telemetry::{self, Counter};
-use crate::{Env, FlowResult};
+use crate::{Env, FlowResult, RelayError};
 
 const SCAN_INTERVAL_MS: u64 = 15 * 60 * 1000;
 /// Minimum age of a task that a scan deletes, and minimum time since its instance ended. Late results arrive earlier.

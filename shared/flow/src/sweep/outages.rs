@@ -12,9 +12,8 @@ use ebb_protocol::limits::message;
 use ebb_protocol::time::rfc3339;
 use ebb_store::{ClusterFault, ClusterFaultKind};
 
-use crate::ports::RelayObservation;
 use crate::telemetry::{self, Counter};
-use crate::{Env, FlowResult, group};
+use crate::{Env, FlowResult, RelayObservation, group};
 
 const WEBHOOK: &str = "webhook";
 /// The time for which a denied poll explains why a relay does not respond, in milliseconds. A relay polls again within

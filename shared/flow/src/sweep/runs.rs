@@ -21,10 +21,9 @@ use crate::advance::{Continuation, RunEnd, apply_result, cancel, progress};
 use crate::guarded_relay;
 use crate::loaded_run::{self, Run};
 use crate::permits::SweepPermit;
-use crate::ports::QueueMessage;
 use crate::run::wakeup::{self, MAX_MESSAGE_DELAY};
 use crate::run::{AttemptContext, InvocationCache, records};
-use crate::{Env, FlowResult};
+use crate::{Env, FlowResult, QueueMessage};
 
 /// Maximum passes over a run that changes meanwhile.
 const MAX_PASSES: usize = 4;

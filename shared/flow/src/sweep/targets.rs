@@ -15,8 +15,7 @@ use crate::guarded_relay::{self, guarded};
 use crate::instance::{due, notify, outbox, secrets};
 use crate::lifecycle;
 use crate::permits::SweepPermit;
-use crate::ports::UnitCluster;
-use crate::{Env, FlowResult};
+use crate::{Env, FlowResult, UnitCluster};
 
 /// Sweeps one target. After an error, the target stays due.
 pub async fn sweep_target(env: &Env, key: TargetKey<'_>) -> FlowResult<()> {

@@ -22,7 +22,6 @@ use ebb_protocol::{id, limits, seal};
 use ebb_store::{AttemptUpdate, OUTPUTS};
 use serde_json::Value;
 
-use crate::ports::QueueMessage;
 use crate::run::credential::RequestCredential;
 use crate::run::removal::visibility::VisibilityCheck;
 use crate::run::request::webhook_response::{self, UnitAnswers, call_failure};
@@ -32,7 +31,7 @@ use crate::run::{
     AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, records, request_headers,
 };
 use crate::sealed_values;
-use crate::{FlowError, FlowResult, Run};
+use crate::{FlowError, FlowResult, QueueMessage, Run};
 
 /// The words between a question and the status of its answer.
 const ANSWERED: &str = " was answered ";
