@@ -48,12 +48,17 @@ pub mod telemetry;
 
 use std::collections::BTreeMap;
 
+pub(crate) use env::START_WINDOW_MS;
 pub use env::{CompiledPlan, DeploymentSettings, Env, InstanceCache};
 pub use error::{FlowError, FlowResult, RequestError};
-pub use loaded_run::Run;
+pub(crate) use guarded_relay::guarded;
+pub use loaded_run::{EarlierRun, Run, target_facts};
 pub use lock::lock;
 pub use offload::offload;
+pub(crate) use permits::{OriginPermit, SweepPermit};
 pub use ports::{ForwardedAttempts, QueueMessage, RelayClient, RelayError, RelayObservation, SteadyTime, UnitCluster};
+pub(crate) use taken_results::ExpectedResult;
+pub(crate) use telemetry::Counter;
 
 /// Groups values by their keys. A group has the order of the values.
 pub(crate) fn group<K: Ord, V>(pairs: impl IntoIterator<Item = (K, V)>) -> BTreeMap<K, Vec<V>> {

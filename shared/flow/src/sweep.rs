@@ -22,8 +22,7 @@ use futures::StreamExt as _;
 use crate::advance::dispatch_all::drive_slice;
 use crate::instance::outbox;
 use crate::permits::SweepPermits;
-use crate::telemetry;
-use crate::{Env, FlowResult, ForwardedAttempts, QueueMessage, lock};
+use crate::{Env, FlowResult, ForwardedAttempts, QueueMessage, lock, telemetry};
 
 pub use runs::{sweep_run, sweep_unit};
 pub use targets::sweep_target;

@@ -25,9 +25,7 @@ use crate::advance::reopen::{ReopenCause, reopen, reopen_seen};
 use crate::instance::secrets;
 use crate::run::removal::{evidence, visibility};
 use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, lease, records, undo, wakeup};
-use crate::sealed_values;
-use crate::telemetry::{self, Counter};
-use crate::{FlowError, FlowResult, QueueMessage, Run};
+use crate::{Counter, FlowError, FlowResult, QueueMessage, Run, sealed_values, telemetry};
 
 /// Records the result of an attempt and advances its run.
 ///

@@ -16,8 +16,7 @@ use crate::advance::{Continuation, FollowUp, LateResult, RunProgress, apply_resu
 use crate::instance::retention;
 use crate::run::callback_result::{parse_end, unreadable, with_checked_outputs};
 use crate::run::{AttemptContext, AttemptEnd, InvocationCache, attempt, wakeup};
-use crate::telemetry::{self, Counter};
-use crate::{Env, FlowResult, Run};
+use crate::{Counter, Env, FlowResult, Run, telemetry};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallbackOutcome {

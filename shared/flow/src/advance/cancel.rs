@@ -18,13 +18,12 @@ use ebb_protocol::relay::{RunningTask, TaskState};
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::advance::{Continuation, transition};
-use crate::env::{Env, START_WINDOW_MS};
-use crate::error::{FlowError, FlowResult};
-use crate::guarded_relay::{cluster_name, guarded};
-use crate::loaded_run::{self, Run};
-use crate::permits;
-use crate::ports::{QueueMessage, RelayError, UnitCluster};
+use crate::guarded_relay::cluster_name;
 use crate::run::{AttemptContext, AttemptEnd, InvocationCache, callback_result, records, wakeup};
+use crate::{
+    Env, FlowError, FlowResult, QueueMessage, RelayError, Run, START_WINDOW_MS, UnitCluster, guarded, loaded_run,
+    permits,
+};
 
 /// Tasks of one cluster that are stopped at the same time, each with the tail of its log in memory.
 const MAX_CONCURRENT_KILLS: usize = 64;

@@ -16,9 +16,7 @@ use crate::advance::{Continuation, RunEnd, RunProgress, apply_result, next_run};
 use crate::run::acceptances::AcceptanceBatch;
 use crate::run::wakeup::{self, AttemptWakeup};
 use crate::run::{AttemptContext, AttemptEnd, DispatchOutcome, DispatchReason, dispatch, inputs, lease, undo};
-use crate::taken_results::ExpectedResult;
-use crate::telemetry;
-use crate::{Env, FlowError, FlowResult, ForwardedAttempts, QueueMessage, Run};
+use crate::{Env, ExpectedResult, FlowError, FlowResult, ForwardedAttempts, QueueMessage, Run, telemetry};
 
 /// Maximum concurrent dispatches. A dispatch spends most of its time waiting.
 const MAX_CONCURRENT: usize = 64;

@@ -20,9 +20,8 @@ use ebb_protocol::record::AttemptResult;
 use ebb_store::{NotificationState, PatchResult, ReceiverState};
 
 use crate::instance::{change_watch, due, outbox, retention};
-use crate::loaded_run::{self, Run};
 use crate::run::{AttemptContext, AttemptEnd, AttemptSuccess, InvocationCache, records};
-use crate::{Env, FlowError, FlowResult, QueueMessage};
+use crate::{Env, FlowError, FlowResult, QueueMessage, Run, loaded_run};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReopenCause {

@@ -15,11 +15,9 @@ use ebb_store::{
 
 use crate::advance::{Continuation, RunEnd, reopen};
 use crate::instance::{change_watch, due, history, notify, outbox, retention, secrets};
-use crate::loaded_run::{self, Run};
 use crate::run::cause;
 use crate::run::removal::evidence;
-use crate::telemetry::{self, Counter};
-use crate::{CompiledPlan, Env, FlowError, FlowResult, QueueMessage};
+use crate::{CompiledPlan, Counter, Env, FlowError, FlowResult, QueueMessage, Run, loaded_run, telemetry};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotificationSender {

@@ -11,10 +11,9 @@ use ebb_store::{NotificationState, ReceiverState, TargetHead, TargetOutbox};
 use crate::instance::due;
 use crate::instance::outbox::{NotificationDelivery, post_outcome, record_failure, try_begin};
 use crate::instance::target_outputs::{OutputsProblem, SensitiveValues, target_outputs};
-use crate::permits::OriginPermit;
 use crate::run::cause;
 use crate::run::removal::evidence;
-use crate::{Env, FlowError, FlowResult, QueueMessage};
+use crate::{Env, FlowError, FlowResult, OriginPermit, QueueMessage};
 
 /// Maximum removals in a notification.
 const MAX_REMOVALS: usize = 100;

@@ -20,9 +20,7 @@ use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetHead, TargetOutbox};
 use serde_json::json;
 
-use crate::loaded_run::target_facts;
-use crate::telemetry::{self, Counter};
-use crate::{Env, FlowResult, QueueMessage, offload};
+use crate::{Counter, Env, FlowResult, QueueMessage, offload, target_facts, telemetry};
 
 pub use deliver::deliver;
 pub(super) use deliver::{record_failure, try_begin};

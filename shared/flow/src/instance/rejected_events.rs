@@ -8,8 +8,7 @@ use ebb_protocol::api::{RejectedEvent, SourceResponse, SourceResult};
 use ebb_protocol::limits;
 use ebb_store::{DesiredKey, DesiredTarget, SourceRejections, TargetHead};
 
-use crate::telemetry::{self, Counter};
-use crate::{Env, FlowError, FlowResult};
+use crate::{Counter, Env, FlowError, FlowResult, telemetry};
 
 /// The time for which a full list keeps an event, and in which an equal event is not listed again.
 const WINDOW: Millis = Millis(1_000 * SourceRejections::MAX as u64);

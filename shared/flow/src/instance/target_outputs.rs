@@ -12,10 +12,8 @@ use ebb_protocol::sign::WebhookKeys;
 use ebb_protocol::value::{Outputs, UnitValue};
 use ebb_store::TargetHead;
 
-use crate::loaded_run::target_facts;
 use crate::run::records;
-use crate::sealed_values;
-use crate::{CompiledPlan, Env, FlowResult};
+use crate::{CompiledPlan, Env, FlowResult, sealed_values, target_facts};
 
 /// Maximum records with outputs in memory, each with at most [`limits::OUTPUTS_INLINE`] bytes.
 const MAX_RECORDS: usize = 1_000;

@@ -28,8 +28,7 @@ use crate::instance::target_document::{
     CompiledDocument, compile_document, compile_event, compiler_tools, load_plan, no_document,
 };
 use crate::instance::{due, retention};
-use crate::sealed_values;
-use crate::{CompiledPlan, Env, FlowError, FlowResult, RequestError};
+use crate::{CompiledPlan, Env, FlowError, FlowResult, RequestError, sealed_values};
 
 /// The result of an update with the generation of the target.
 type UpdateOutcome = Option<(LifecycleResult, u64, FollowUp)>;

@@ -5,8 +5,7 @@ use ebb_engine::{Attempt, AttemptRef, Millis, Timestamp, Unit};
 use futures::future::{join_all, select};
 
 use crate::run::wakeup;
-use crate::taken_results::ExpectedResult;
-use crate::{Env, FlowResult, Run};
+use crate::{Env, ExpectedResult, FlowResult, Run};
 
 /// Maximum acceptances in one write. Their item stays within one write unit.
 const MAX_BATCH: usize = 50;

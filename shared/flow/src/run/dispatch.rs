@@ -13,7 +13,6 @@ use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::value::UnitValue;
 use ebb_store::AttemptUpdate;
 
-use crate::error::{FlowError, FlowResult};
 use crate::run::opened_texts::OpenedTexts;
 use crate::run::relay_task::{ensure_task, prevent_start, task_body};
 use crate::run::removal::evidence;
@@ -22,7 +21,7 @@ use crate::run::request::webhook::post_webhook;
 use crate::run::request::webhook_response::UnitAnswers;
 use crate::run::undo::{self, UndoDecision, UndoneResult};
 use crate::run::{AttemptContext, AttemptEnd, AttemptSuccess, DispatchOutcome, DispatchReason, inputs, skip};
-use crate::sealed_values;
+use crate::{FlowError, FlowResult, sealed_values};
 
 /// Renders and dispatches an attempt. The call is idempotent: receivers recognise an attempt by its name, so a
 /// repetition returns its state. The failure of a receiver is an outcome, not an error.

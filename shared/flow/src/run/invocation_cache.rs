@@ -8,8 +8,7 @@ use ebb_documents::render::ProducerState;
 use ebb_engine::{Hook, Unit};
 use ebb_protocol::record::AttemptRecord;
 
-use crate::loaded_run::EarlierRun;
-use crate::{Env, FlowError, FlowResult, Run, lock};
+use crate::{EarlierRun, Env, FlowError, FlowResult, Run, lock};
 
 /// Data of a run that one invocation has read. Outputs of done units and states of earlier runs do not change.
 #[derive(Default)]

@@ -17,8 +17,7 @@ use crate::run::attempt::{task_start, undone_name, unit_name};
 use crate::run::callback_result::{relay_result, with_checked_outputs};
 use crate::run::wakeup::AttemptWakeup;
 use crate::run::{AttemptContext, DispatchOutcome, DispatchReason, objects};
-use crate::telemetry;
-use crate::{FlowResult, RelayError, Run};
+use crate::{FlowResult, RelayError, Run, telemetry};
 
 /// The wait before a queued task is checked again: a quarter of the age of its run, between these bounds. Its result
 /// arrives by callback.

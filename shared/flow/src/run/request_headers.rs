@@ -9,12 +9,10 @@ use ebb_protocol::sign::MessageId;
 use ebb_protocol::unit as headers;
 use url::Url;
 
-use crate::error::{FlowError, FlowResult};
-use crate::permits::OriginPermit;
 use crate::run::attempt::{AttemptContext, undone_name, unit_name};
 use crate::run::credential::RequestCredential;
 use crate::run::sent_request::SentRequest;
-use crate::telemetry;
+use crate::{FlowError, FlowResult, OriginPermit, telemetry};
 
 /// The method of questions.
 pub(super) const GET: &str = "GET";

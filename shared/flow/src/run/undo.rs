@@ -15,10 +15,9 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
 use ebb_protocol::value::Outputs;
 
-use crate::loaded_run::EarlierRun;
 use crate::run::invocation_cache::ReadOutputs;
 use crate::run::{AttemptContext, InvocationCache, inputs, records};
-use crate::{Env, FlowResult, Run, group, lock};
+use crate::{EarlierRun, Env, FlowResult, Run, group, lock};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum UndoDecision {

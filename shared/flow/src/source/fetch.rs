@@ -8,9 +8,8 @@ use ebb_protocol::id;
 use ebb_protocol::sign::MessageId;
 use serde_json::{Value, json};
 
-use crate::response_body;
 use crate::run::credential::{self, ConnectionUser};
-use crate::{Env, FlowError, FlowResult};
+use crate::{Env, FlowError, FlowResult, response_body};
 
 /// The wait for the response. The sender of the event waits meanwhile, GitHub for 10 s.
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -11,11 +11,8 @@ use futures::StreamExt as _;
 
 use super::SweepCondition;
 use crate::advance::{apply_result, progress};
-use crate::env::START_WINDOW_MS;
-use crate::guarded_relay::{self, guarded};
 use crate::run::{AttemptContext, AttemptEnd, InvocationCache, callback_result, lease, records, timeout, undo};
-use crate::telemetry;
-use crate::{Env, FlowResult, RelayError, Run};
+use crate::{Env, FlowResult, RelayError, Run, START_WINDOW_MS, guarded, guarded_relay, telemetry};
 
 /// Attempts of one run that are ended at their relays at the same time.
 const MAX_ENDS: usize = 16;

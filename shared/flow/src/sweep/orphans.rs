@@ -18,8 +18,7 @@ use ebb_protocol::listing::{ObjectSummary, TaskSummary, UnmanagedObject};
 use ebb_protocol::relay::TaskId;
 use ebb_store::RunFacts;
 
-use crate::telemetry::{self, Counter};
-use crate::{Env, FlowResult, RelayError};
+use crate::{Counter, Env, FlowResult, RelayError, telemetry};
 
 const SCAN_INTERVAL_MS: u64 = 15 * 60 * 1000;
 /// Minimum age of a task that a scan deletes, and minimum time since its instance ended. Late results arrive earlier.

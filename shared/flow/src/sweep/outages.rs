@@ -12,8 +12,7 @@ use ebb_protocol::limits::message;
 use ebb_protocol::time::rfc3339;
 use ebb_store::{ClusterFault, ClusterFaultKind};
 
-use crate::telemetry::{self, Counter};
-use crate::{Env, FlowResult, RelayObservation, group};
+use crate::{Counter, Env, FlowResult, RelayObservation, group, telemetry};
 
 const WEBHOOK: &str = "webhook";
 /// The time for which a denied poll explains why a relay does not respond, in milliseconds. A relay polls again within

@@ -18,12 +18,9 @@ use super::attempts::{RunSweep, end_expired};
 use crate::advance::dispatch_all::{SweepContext, drive, drive_until_spent};
 use crate::advance::transition::{self, NotificationSender};
 use crate::advance::{Continuation, RunEnd, apply_result, cancel, progress};
-use crate::guarded_relay;
-use crate::loaded_run::{self, Run};
-use crate::permits::SweepPermit;
 use crate::run::wakeup::{self, MAX_MESSAGE_DELAY};
 use crate::run::{AttemptContext, InvocationCache, records};
-use crate::{Env, FlowResult, QueueMessage};
+use crate::{Env, FlowResult, QueueMessage, Run, SweepPermit, guarded_relay, loaded_run};
 
 /// Maximum passes over a run that changes meanwhile.
 const MAX_PASSES: usize = 4;

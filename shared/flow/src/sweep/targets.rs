@@ -11,11 +11,8 @@ use futures::FutureExt as _;
 
 use crate::advance::dispatch_all::drive;
 use crate::advance::{cancel, next_run, retry, transition};
-use crate::guarded_relay::{self, guarded};
 use crate::instance::{due, notify, outbox, secrets};
-use crate::lifecycle;
-use crate::permits::SweepPermit;
-use crate::{Env, FlowResult, UnitCluster};
+use crate::{Env, FlowResult, SweepPermit, UnitCluster, guarded, guarded_relay, lifecycle};
 
 /// Sweeps one target. After an error, the target stays due.
 pub async fn sweep_target(env: &Env, key: TargetKey<'_>) -> FlowResult<()> {

@@ -22,14 +22,13 @@ use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 use ebb_store::AttemptUpdate;
 use serde_json::Value;
 
-use crate::error::FlowResult;
 use crate::run::attempt::{AttemptContext, undone_name, unit_name};
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::request::plugin_client::{PluginClient, PluginError, instance_id, is_ready};
 use crate::run::undo::MadeInstances;
 use crate::run::{opened_texts, records};
-use crate::telemetry;
+use crate::{FlowResult, telemetry};
 
 /// The wait in seconds after a call without a response, and between two looks for an instance.
 const RETRY_SECONDS: u64 = 10;

@@ -11,11 +11,8 @@ use ebb_protocol::named_secrets::SecretText;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::env::{Env, START_WINDOW_MS};
-use crate::error::FlowError;
-use crate::guarded_relay::guarded;
-use crate::ports::{RelayError, UnitCluster};
 use crate::run::masking::masked;
+use crate::{Env, FlowError, RelayError, START_WINDOW_MS, UnitCluster, guarded};
 
 /// A call without a result.
 #[derive(Debug, thiserror::Error)]

@@ -30,8 +30,7 @@ use crate::run::wakeup::AttemptWakeup;
 use crate::run::{
     AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, records, request_headers,
 };
-use crate::sealed_values;
-use crate::{FlowError, FlowResult, QueueMessage, Run};
+use crate::{FlowError, FlowResult, QueueMessage, Run, sealed_values};
 
 /// The words between a question and the status of its answer.
 const ANSWERED: &str = " was answered ";

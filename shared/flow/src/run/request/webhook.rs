@@ -11,8 +11,6 @@ use ebb_protocol::token::TokenKind;
 use ebb_protocol::unit as headers;
 use ebb_store::AttemptUpdate;
 
-use crate::error::FlowResult;
-use crate::permits::OriginPermit;
 use crate::run::credential::{CredentialDigest, credential};
 use crate::run::removal::evidence::{self, RemovalAnswer};
 use crate::run::request::webhook_response::{ResponseVerdict, UnitAnswers, call_failure, judge_response};
@@ -22,7 +20,7 @@ use crate::run::sent_request::SentRequest;
 use crate::run::undo::UndoneResult;
 use crate::run::wakeup::record_acceptance;
 use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, DispatchReason};
-use crate::telemetry;
+use crate::{FlowResult, OriginPermit, telemetry};
 
 /// The wait of a request whose receiver other sweeps already wait for.
 const POSTPONEMENT: Millis = Millis(5_000);
