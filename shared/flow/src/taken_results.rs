@@ -60,35 +60,26 @@ impl Drop for ExpectedResult {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
-
     use ebb_engine::Hook;
     use futures::future::poll_immediate;
 
     use super::*;
 
-    #[test]
-    fn a_result_is_noted_for_its_attempt_during_the_dispatch() {
+    #[tokio::test]
+    async fn a_result_is_noted_for_its_attempt_during_the_dispatch() {
         let results = Arc::new(TakenResults::default());
         let run = RunId::new("instance", 1, Hook::PreStart);
-        let expected = results.observe(&run, Unit(0), Attempt(2));
+        let mut expected = results.observe(&run, Unit(0), Attempt(2));
         results.note(&run, Unit(0), Attempt(1));
         results.note(&run, Unit(1), Attempt(2));
         assert!(!expected.is_taken());
+        let mut wait = Box::pin(expected.taken());
+        assert_eq!(poll_immediate(&mut wait).await, None);
         results.note(&run, Unit(0), Attempt(2));
+        assert_eq!(poll_immediate(&mut wait).await, Some(()));
+        drop(wait);
         assert!(expected.is_taken());
         drop(expected);
         assert!(lock(&results.0).is_empty());
-    }
-
-    #[tokio::test]
-    async fn a_wait_ends_with_the_result() {
-        let results = Arc::new(TakenResults::default());
-        let run = RunId::new("instance", 1, Hook::PreStart);
-        let mut expected = results.observe(&run, Unit(0), Attempt::FIRST);
-        let mut wait = pin!(expected.taken());
-        assert_eq!(poll_immediate(&mut wait).await, None);
-        results.note(&run, Unit(0), Attempt::FIRST);
-        assert_eq!(poll_immediate(&mut wait).await, Some(()));
     }
 }
