@@ -44,13 +44,6 @@ pub async fn drive(env: &Env, continuation: impl Into<Option<Continuation>>) -> 
     drive_until_spent(env, continuation, None, NotificationSender::Queue).await.map(drop)
 }
 
-/// Does the same as [`drive`], and delivers the notification of the last run within the budget. May wait for the
-/// platform.
-pub(crate) async fn drive_to_outcome(env: &Env, continuation: Option<Continuation>) -> FlowResult<()> {
-    let Some(continuation) = continuation else { return Ok(()) };
-    drive_until_spent(env, continuation, None, NotificationSender::Invocation).await.map(drop)
-}
-
 /// Does the same as [`drive`], also for a sweep, which makes the run due again itself. Returns the time at which a unit
 /// needs the next sweep. `sender` delivers the notification of the last run.
 ///

@@ -2,7 +2,8 @@
 
 use ebb_protocol::id::RunId;
 
-use crate::advance::dispatch_all::drive_to_outcome;
+use crate::advance::dispatch_all::drive_until_spent;
+use crate::advance::transition::NotificationSender::Invocation;
 use crate::advance::{Continuation, cancel};
 use crate::{Env, FlowResult};
 
@@ -19,12 +20,16 @@ impl FollowUp {
         Self { continuation, ..Self::default() }
     }
 
-    /// Runs the follow-up. After an error, `sweep` does the rest.
+    /// Runs the follow-up, with the notifications of its runs: it may wait for the platform. After an error, `sweep` does
+    /// the rest.
     pub async fn finish(self, env: &Env) -> FlowResult<()> {
-        Box::pin(drive_to_outcome(env, self.continuation)).await?;
-        if let Some(run) = self.cancelled_run {
-            let continuation = Box::pin(cancel::cancel_run(env, &run)).await?;
-            Box::pin(drive_to_outcome(env, continuation)).await?;
+        if let Some(continuation) = self.continuation {
+            Box::pin(drive_until_spent(env, continuation, None, Invocation)).await?;
+        }
+        if let Some(run) = self.cancelled_run
+            && let Some(continuation) = Box::pin(cancel::cancel_run(env, &run)).await?
+        {
+            Box::pin(drive_until_spent(env, continuation, None, Invocation)).await?;
         }
         Ok(())
     }
