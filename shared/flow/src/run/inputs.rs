@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use ebb_documents::plan::{UnitPlan, UnitRef};
 use ebb_documents::render::{KnownOutputs, ProducerState};
 use ebb_engine::{Attempt, Hook, Timestamp, Unit};
+use ebb_protocol::id::RunId;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage, StateWait};
 use ebb_protocol::value::Outputs;
 
@@ -42,19 +43,16 @@ async fn read(env: &Env, run: &Run, wanted: BTreeSet<UnitRef>, cache: &Invocatio
         }
     }
     for (hook, units) in missing {
-        let found = if hook == run.hook() {
-            let records = env.store.read_records(&run.id, &units).await?;
-            current(env, run, hook, &units, &records).await?
+        let (id, done) = if hook == run.hook() {
+            (run.id.clone(), units.clone())
         } else {
             let earlier = cache.earlier_run(env, run, hook).await?;
-            let wanted: Vec<Unit> = units.iter().copied().filter(|&unit| earlier.success(unit).is_some()).collect();
-            let records = env.store.read_records(&earlier.id, &wanted).await?;
-            let mut found = current(env, run, hook, &wanted, &records).await?;
-            for &unit in &units {
-                found.entry(unit).or_insert(ProducerState::Absent);
-            }
-            found
+            (earlier.id.clone(), units.iter().copied().filter(|&unit| earlier.success(unit).is_some()).collect())
         };
+        let mut found = outputs_of(env, run, &id, &done).await?;
+        for &unit in &units {
+            found.entry(unit).or_insert(ProducerState::Absent);
+        }
         for (unit, produced) in found {
             let at = UnitRef { hook, unit: unit.0 };
             if produced != ProducerState::Absent {
@@ -66,17 +64,12 @@ async fn read(env: &Env, run: &Run, wanted: BTreeSet<UnitRef>, cache: &Invocatio
     Ok(known)
 }
 
-/// Returns the outputs of done units of `hook` that units of `run` read. The success of the highest attempt counts,
+/// Returns the outputs of done units of the run `id` that units of `run` read. The success of the highest attempt counts,
 /// because a done unit gets no further attempt. A done unit without a record has no outputs.
-async fn current(
-    env: &Env,
-    run: &Run,
-    hook: Hook,
-    units: &[Unit],
-    found: &[(Unit, Attempt, AttemptRecord)],
-) -> FlowResult<BTreeMap<Unit, ProducerState>> {
+async fn outputs_of(env: &Env, run: &Run, id: &RunId, units: &[Unit]) -> FlowResult<BTreeMap<Unit, ProducerState>> {
+    let (hook, found) = (id.hook(), env.store.read_records(id, units).await?);
     let mut counts: BTreeMap<Unit, (Attempt, &AttemptResult)> = BTreeMap::new();
-    for (unit, attempt, record) in found {
+    for (unit, attempt, record) in &found {
         let Some(result) = &record.result else { continue };
         let is_done = matches!(result.outcome, AttemptOutcome::Succeeded | AttemptOutcome::Skipped);
         if is_done && counts.get(unit).is_none_or(|(last, _)| last <= attempt) {
@@ -100,10 +93,9 @@ async fn current(
         true => made.iter().flat_map(|(unit, _)| reads_of_successors(run, *unit)).collect(),
         false => run.hook_plan().units.iter().flat_map(|unit| &unit.reads).collect(),
     };
-    let id = if hook == run.hook() { run.id.clone() } else { run.id.sibling(hook) };
     let keep = |unit: &Unit, mut outputs: Outputs| {
         read.retain(UnitRef { hook, unit: unit.0 }, &mut outputs);
-        records::produced(&id, *unit, outputs)
+        records::produced(id, *unit, outputs)
     };
     produced.extend(records::read_all_outputs(env, made, keep).await?);
     Ok(produced)
