@@ -374,13 +374,8 @@ async fn bump_version(
 /// Cancels the run of a stopping target that its teardown waits for: of its setup, or of an event. A crash before this
 /// may have left it running.
 async fn stop_setup_run(env: &Env, target: &TargetHead) -> FlowResult<FollowUp> {
-    let Some(hook) = target.hook.filter(|hook| !hook.is_teardown()) else {
-        return Ok(FollowUp::default());
-    };
-    if target.phase != TargetPhase::Stopping {
-        return Ok(FollowUp::default());
-    }
-    let run = target.run(hook);
+    let setup = target.hook.filter(|hook| target.phase == TargetPhase::Stopping && !hook.is_teardown());
+    let Some(run) = setup.map(|hook| target.run(hook)) else { return Ok(FollowUp::default()) };
     cancel::stop_dispatch(env, &run).await?;
     Ok(FollowUp { cancelled_run: Some(run), ..FollowUp::default() })
 }

@@ -230,7 +230,7 @@ async fn reopen_undos(context: AttemptContext<'_>) -> FlowResult<()> {
     let last = target.filter(|target| target.uid == run.facts.uid).and_then(|target| target.hook);
     let update = last.filter(|hook| matches!(hook, Hook::Update(_)));
     for hook in Hook::TEARDOWN.into_iter().chain(update) {
-        if let Some(BegunUndos { later, head, undos }) = begun_undos(context, hook).await? {
+        if let Some((later, head, undos)) = begun_undos(context, hook).await? {
             reopen_seen(env, &later, &head, &undos, ReopenCause::LateSuccess).await?;
         }
     }
@@ -248,16 +248,8 @@ async fn teardown_may_have_read(context: AttemptContext<'_>) -> FlowResult<bool>
     Ok(false)
 }
 
-/// The undos of a unit that may have begun.
-struct BegunUndos {
-    /// The run of the undos.
-    later: Run,
-    head: HeadState,
-    undos: Vec<Unit>,
-}
-
-/// Returns the undos of a unit in the run of `hook` that may have begun, if there are any.
-async fn begun_undos(context: AttemptContext<'_>, hook: Hook) -> FlowResult<Option<BegunUndos>> {
+/// Returns the undos of a unit in the run of `hook` that may have begun, if there are any, with that run and its head.
+async fn begun_undos(context: AttemptContext<'_>, hook: Hook) -> FlowResult<Option<(Run, HeadState, Vec<Unit>)>> {
     // The plan of the run may be older than the updates of the instance.
     let Some(later) = Run::load(context.env, &context.run.id.sibling(hook)).await? else { return Ok(None) };
     let mut undos = undo::undo_units(&later, hook, context.unit_ref());
@@ -266,7 +258,7 @@ async fn begun_undos(context: AttemptContext<'_>, hook: Hook) -> FlowResult<Opti
     }
     let head = later.read_head(context.env).await?;
     undos.retain(|&undo| may_have_begun(&later, &head, undo));
-    Ok((!undos.is_empty()).then_some(BegunUndos { later, head, undos }))
+    Ok((!undos.is_empty()).then_some((later, head, undos)))
 }
 
 /// Returns false if a unit has certainly not begun in a head that was read after a record was written. An undo that begins

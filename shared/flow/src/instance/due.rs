@@ -23,8 +23,7 @@ pub fn next_due(env: &Env, target: &TargetHead) -> Option<Timestamp> {
         }
         Some(NotificationState::Held(_)) | None => None,
     };
-    let is_active = target.phase.is_alive();
-    let expires = target.expires.filter(|_| is_active);
+    let expires = target.expires.filter(|_| target.phase.is_alive());
     let stopping = target.phase == TargetPhase::Stopping && target.hook.is_some_and(|hook| !hook.is_teardown());
     // The run has its own wake-ups, and a cluster may be unreachable for days.
     let later = env.now().plus(backoff(env, target));

@@ -60,23 +60,21 @@ impl MadeInstances {
     fn add(&mut self, action: &InfrakitAction, attempts: &[&AttemptRecord]) {
         // No record shows that a controller got its request.
         self.may_be_more |= action.interface == PluginInterface::Controller;
-        attempts.iter().for_each(|record| self.add_attempt(action, record));
-    }
-
-    fn add_attempt(&mut self, action: &InfrakitAction, record: &AttemptRecord) {
-        let results = || record.result.iter().chain(&record.further_results);
-        let recorded = results().flat_map(|result| &result.made).chain(&record.instances.made);
-        let ids: BTreeSet<String> = recorded.cloned().collect();
-        if ids.is_empty() {
-            // The plugin did not get a request that was not startable. One that it has rejected may have made a part.
-            if record.posted.is_none() || records::has_code(record, ReasonCode::NotStartable) {
-                return;
+        for record in attempts {
+            let results = || record.result.iter().chain(&record.further_results);
+            let recorded = results().flat_map(|result| &result.made).chain(&record.instances.made);
+            let ids: BTreeSet<String> = recorded.cloned().collect();
+            if ids.is_empty() {
+                // The plugin did not get a request that was not startable. One that it has rejected may have made a part.
+                if record.posted.is_none() || records::has_code(record, ReasonCode::NotStartable) {
+                    continue;
+                }
+                self.may_be_more = true;
             }
-            self.may_be_more = true;
+            let made_at = results().map(|result| result.at).chain(record.posted).max().unwrap_or_default();
+            self.listed_by = self.listed_by.max(made_at.plus(Millis(action.max_processing_time_ms)));
+            self.ids.extend(ids);
         }
-        let made_at = results().map(|result| result.at).chain(record.posted).max().unwrap_or_default();
-        self.listed_by = self.listed_by.max(made_at.plus(Millis(action.max_processing_time_ms)));
-        self.ids.extend(ids);
     }
 }
 

@@ -67,8 +67,7 @@ async fn advance(env: &Env, key: TargetKey<'_>, seen: Option<TargetHead>, permit
         None => env.store.read_target(key).await?,
     };
     let Some(target) = target else { return Ok(()) };
-    let is_active = target.phase.is_alive();
-    if is_active && target.expires.is_some_and(|at| at <= env.now()) {
+    if target.phase.is_alive() && target.expires.is_some_and(|at| at <= env.now()) {
         tracing::info!(kind = key.kind, name = key.name, "the time to live has ended");
         lifecycle::delete(env, key.instance(&target.uid), TargetStopCause::Expired).await?;
         return Ok(());
