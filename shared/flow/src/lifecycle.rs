@@ -278,7 +278,7 @@ pub(crate) async fn begin_delete(
     (sender, decided): (RequestSender<'_>, DecidedFor),
     by: Option<String>,
 ) -> FlowResult<Option<FollowUp>> {
-    let by = history::ended_by(cause, by);
+    let by = if cause == TargetStopCause::Expired { Some(history::TTL.to_owned()) } else { by };
     let tombstone = || retention::tombstone(env, instance.key(), env.now());
     for _ in 0..crate::ATTEMPTS {
         let seen = env.store.read_target(key).await?;
@@ -318,7 +318,8 @@ pub(crate) async fn begin_delete(
             (DeleteDecision::Repeated, Some(target), _) => return stop_setup_run(env, &target).await.map(Some),
             (DeleteDecision::Unqueue, Some(target), _) => {
                 if let Some(waiting) = &target.waiting {
-                    retention::schedule_waiting_removal(env, &target, waiting).await?;
+                    let waiting = (waiting.uid.as_str(), waiting.first_generation(), waiting.plan.as_str());
+                    retention::schedule(env, &target, waiting, None).await?;
                 }
                 let tombstone = Some(tombstone());
                 let generation = target.waiting.as_ref().map_or(0, |waiting| waiting.generation);

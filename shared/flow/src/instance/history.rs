@@ -26,14 +26,6 @@ pub struct Decision<'a> {
     pub reason: Option<&'a str>,
 }
 
-/// Returns the sender of the end of an instance.
-pub(crate) fn ended_by(cause: TargetStopCause, sender: Option<String>) -> Option<String> {
-    match cause {
-        TargetStopCause::Expired => Some(TTL.to_owned()),
-        TargetStopCause::Deleted => sender,
-    }
-}
-
 /// Returns the sender that causes a run of a target. Only the platform sends events.
 pub(crate) fn cause_of_run(target: &TargetHead, hook: Hook) -> Option<String> {
     match hook {

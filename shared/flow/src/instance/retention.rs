@@ -15,9 +15,7 @@ use std::time::Duration;
 
 use ebb_engine::{Backoff, HeadState, Hook, Millis, RunEvent, RunPhase, TargetPhase, Timestamp, accept};
 use ebb_protocol::id::{EventRef, RunId};
-use ebb_store::{
-    DamagedExpiry, InstanceExpiry, PendingCreation, PendingUpdate, StoreError, TargetHead, TargetList, Tombstone,
-};
+use ebb_store::{DamagedExpiry, InstanceExpiry, StoreError, TargetHead, TargetList, Tombstone};
 use futures::StreamExt as _;
 use futures::future::{Either, select};
 
@@ -45,7 +43,7 @@ const FAILURE_BACKOFF: Backoff = Backoff { base: Millis(60 * 60 * 1000), max: Mi
 /// run, before the event is accepted. Its resources are not kept, so it is removed although its target may be active.
 pub async fn schedule_removal(env: &Env, target: &TargetHead, event: Option<EventRef>) -> FlowResult<()> {
     let TargetHead { uid, first_generation, plan, .. } = target;
-    write(env, target, (uid, *first_generation, plan), event).await
+    schedule(env, target, (uid, *first_generation, plan), event).await
 }
 
 /// Returns the tombstone of an instance that ended at `ended` and is no longer in the target item. It is the only
@@ -55,18 +53,9 @@ pub(crate) fn tombstone(env: &Env, instance: String, ended: Timestamp) -> Tombst
     Tombstone { instance, ended, needed }
 }
 
-/// Schedules the removal of the plan of an instance that waits for a name and will not begin.
-pub async fn schedule_waiting_removal(env: &Env, target: &TargetHead, waiting: &PendingCreation) -> FlowResult<()> {
-    let PendingCreation { uid, plan, .. } = waiting;
-    write(env, target, (uid, waiting.first_generation(), plan), None).await
-}
-
-/// Schedules the removal of the plan of an update, before the update waits.
-pub(crate) async fn schedule_update_removal(env: &Env, target: &TargetHead, pending: &PendingUpdate) -> FlowResult<()> {
-    write(env, target, (&target.update_uid(pending), pending.generation, &pending.plan), None).await
-}
-
-async fn write(
+/// Schedules the removal of the data of an instance with its first generation and its plan: also of one that waits for the
+/// name and will not begin, or of an update, before it waits.
+pub(crate) async fn schedule(
     env: &Env,
     named: &TargetHead,
     (uid, generation, plan): (&str, u64, &str),

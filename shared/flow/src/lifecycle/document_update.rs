@@ -140,7 +140,7 @@ async fn wait(
     entry: HistoryItem,
 ) -> Result<UpdateOutcome, RequestError<LifecycleRejection>> {
     let (generation, key) = (pending.generation, target.update_key(&pending));
-    retention::schedule_update_removal(env, target, &pending).await?;
+    retention::schedule(env, target, (&target.update_uid(&pending), generation, &pending.plan), None).await?;
     let transition = target.update(|after| {
         after.pending_update = Some(pending);
         // The newest document decides the end of the target, also while its update waits.

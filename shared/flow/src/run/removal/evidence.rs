@@ -42,11 +42,6 @@ impl RecordedRun {
     fn is_done(&self, unit: Unit) -> bool {
         self.head.status(unit) == UnitProgress::Done
     }
-
-    /// Returns true if an attempt of a unit may have made something whose ID is not known.
-    fn may_have_unknown(&self, plan: &UnitPlan, unit: Unit) -> bool {
-        is_sent_once(plan) && self.records(unit).iter().any(|(_, record)| is_unknown(record))
-    }
 }
 
 /// Returns true for a webhook whose requests make another thing each.
@@ -97,13 +92,13 @@ pub async fn removals(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> 
         else {
             continue;
         };
-        let attempts = run.records(Unit(at.unit)).iter().map(|(_, record)| record);
-        let is_made = possible_resources::may_have_made((graph, &run.head), Unit(at.unit), attempts);
+        let mut attempts = run.records(Unit(at.unit)).iter().map(|(_, record)| record);
+        let is_made = possible_resources::may_have_made((graph, &run.head), Unit(at.unit), attempts.clone());
         if is_made && (target.phase == TargetPhase::Gone || !undos.iter().any(is_open)) {
             let (undo, evidence) = removal(&loaded.plan, &runs, &undos);
             let undo = undo.and_then(|undo| loaded.plan.unit(undo));
             let is_covered = undo.is_none_or(|undo| covers_unknown(undo, at));
-            let evidence = match is_covered || !run.may_have_unknown(unit, Unit(at.unit)) {
+            let evidence = match is_covered || !is_sent_once(unit) || !attempts.any(is_unknown) {
                 true => evidence,
                 false => of_unknown(),
             };
