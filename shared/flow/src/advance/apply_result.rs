@@ -302,20 +302,20 @@ async fn start_next_undo(context: AttemptContext<'_>, outcome: AttemptOutcome) -
     let to = next_block(attempt.number, context.unit.retry.attempts);
     let next = AttemptRef { number: to, ..attempt };
     let ready = vec![(attempt.unit, to)];
-    match env.store.patch_run(&run.id, &accept(RunEvent::Retried { ended: attempt, to })).await? {
+    let ready = match env.store.patch_run(&run.id, &accept(RunEvent::Retried { ended: attempt, to })).await? {
         PatchResult::Written(_) => {
             if outcome == AttemptOutcome::Succeeded {
                 telemetry::attempt_ended(run, attempt, Counter::Completed, env.now());
             }
-            Ok(RunProgress { ready, ..RunProgress::default() })
+            ready
         }
         // The patch was already written: its response was lost, or the writer ended before it dispatched the attempt.
         PatchResult::ConditionFailed(Some(head)) if refusal(next, &head.head) == PatchRefusal::StillOpen => {
-            let ready = lease::claim_for_repeat(env, run, ready).await?;
-            Ok(RunProgress { ready, ..RunProgress::default() })
+            lease::claim_for_repeat(env, run, ready).await?
         }
-        PatchResult::ConditionFailed(_) => Ok(RunProgress::default()),
-    }
+        PatchResult::ConditionFailed(_) => Vec::new(),
+    };
+    Ok(RunProgress { ready, ..RunProgress::default() })
 }
 
 async fn apply_failure(context: AttemptContext<'_>, failure: &AttemptFailure) -> FlowResult<RunProgress> {
@@ -363,20 +363,17 @@ async fn schedule_retry(context: AttemptContext<'_>, due: Timestamp) -> FlowResu
     let due = due.max(env.now());
     let event = RunEvent::Retried { ended: attempt, to: attempt.number.next() };
     if env.store.patch_run(&run.id, &accept_with_wakeup(event, due)).await?.is_written() {
-        telemetry::attempt_ended(run, attempt, Counter::Retried, env.now());
         wakeup::send_wakeup(env, &run.id, due).await;
-        return Ok(RunProgress::default());
-    }
-    // The combined write is rejected if the run is due sooner, or if the result is stale. The wake-up is written first: a
-    // crash in between costs one idle sweep.
-    wakeup::wake_by(env, &run.id, due).await?;
-    match env.store.patch_run(&run.id, &accept(event)).await? {
-        PatchResult::Written(_) => {
-            telemetry::attempt_ended(run, attempt, Counter::Retried, env.now());
-            Ok(RunProgress::default())
+    } else {
+        // The combined write is rejected if the run is due sooner, or if the result is stale. The wake-up is written first: a
+        // crash in between costs one idle sweep.
+        wakeup::wake_by(env, &run.id, due).await?;
+        if !env.store.patch_run(&run.id, &accept(event)).await?.is_written() {
+            return Ok(RunProgress::late(LateResult::Ignored));
         }
-        PatchResult::ConditionFailed(_) => Ok(RunProgress::late(LateResult::Ignored)),
     }
+    telemetry::attempt_ended(run, attempt, Counter::Retried, env.now());
+    Ok(RunProgress::default())
 }
 
 /// Marks the unit failed, without a further attempt, and follows the graph.
