@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebb_flow::ports::QueueMessage;
 use ebb_flow::sweep::SweepSummary;
 use ebb_flow::telemetry::{FunctionKind, InvocationOrigin};
-use ebb_flow::{FlowError, FlowResult};
+use ebb_flow::{FlowError, FlowResult, QueueMessage};
 use lambda_http::{Error, LambdaEvent, lambda_runtime, service_fn};
 use serde_json::{Value, json};
 use tokio::time::timeout;

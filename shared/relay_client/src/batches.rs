@@ -12,8 +12,7 @@ use futures::future::{BoxFuture, Shared, WeakShared};
 
 use super::batch_sender::{BatchSender, RelayReply, encode_error};
 use super::registry::ClusterConfig;
-use ebb_flow::lock::lock;
-use ebb_flow::ports::RelayError;
+use ebb_flow::{RelayError, lock};
 
 /// Maximum bytes of the requests in a batch. A larger request has a batch of its own.
 const MAX_BYTES: usize = 1 << 20;

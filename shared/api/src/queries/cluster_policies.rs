@@ -12,9 +12,8 @@ use ebb_relay_client::reported_policy;
 use ebb_store::PolicyRecord;
 
 use crate::HttpProblem;
-use ebb_flow::env::Env;
-use ebb_flow::error::{FlowError, FlowResult};
 use ebb_flow::ports::no_relay;
+use ebb_flow::{Env, FlowError, FlowResult};
 
 /// The longest time for which the check of a document waits for a relay.
 const ABOUT_TIME: Duration = Duration::from_secs(3);

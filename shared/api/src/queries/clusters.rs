@@ -16,10 +16,9 @@ use ebb_store::{ClusterFault, ClusterFaultKind, ClusterItem, ListPage, Store, Ta
 use tokio::time::Instant;
 
 use super::cluster_policies;
-use ebb_flow::env::Env;
-use ebb_flow::error::{FlowError, FlowResult};
-use ebb_flow::ports::{ConnectedCluster, RelayError};
+use ebb_flow::ports::ConnectedCluster;
 use ebb_flow::sweep::outages;
+use ebb_flow::{Env, FlowError, FlowResult, RelayError};
 
 /// Maximum targets that a refused deletion names.
 const MAX_NAMED: usize = 10;

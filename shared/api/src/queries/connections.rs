@@ -3,9 +3,7 @@
 use ebb_documents::diagnostic::Diagnostics;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::ConnectionDoc;
-use ebb_flow::env::Env;
-use ebb_flow::error::FlowResult;
-use ebb_flow::offload::offload;
+use ebb_flow::{Env, FlowResult, offload};
 use ebb_protocol::api::{ConnectionDetail, ConnectionInfo, ConnectionList};
 use ebb_protocol::time::rfc3339;
 use ebb_store::{NamedDocument, NamedKind};

@@ -9,12 +9,9 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::relay::TaskState;
 use futures::stream::{self, StreamExt as _};
 
-use ebb_flow::env::Env;
-use ebb_flow::error::{FlowResult, RequestError};
-use ebb_flow::loaded_run::Run;
-use ebb_flow::ports::RelayError;
 use ebb_flow::run::attempt::task_id;
 use ebb_flow::run::records::log_key;
+use ebb_flow::{Env, FlowResult, RelayError, RequestError, Run};
 
 use crate::queries::live;
 

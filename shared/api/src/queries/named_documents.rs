@@ -5,9 +5,7 @@ use std::sync::Arc;
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::model::{At, SourceText};
 use ebb_engine::Timestamp;
-use ebb_flow::env::Env;
-use ebb_flow::error::{FlowResult, RequestError};
-use ebb_flow::offload::offload;
+use ebb_flow::{Env, FlowResult, RequestError, offload};
 use ebb_protocol::limits;
 use ebb_store::{NamedDocument, NamedKind, Store};
 

@@ -14,12 +14,9 @@ use serde_json::{Value, json};
 
 use super::cluster_policies;
 use crate::HttpProblem;
-use ebb_flow::env::{CompiledPlan, Env};
-use ebb_flow::error::{FlowResult, RequestError};
 use ebb_flow::instance::changes::PinnedVersions;
 use ebb_flow::instance::target_document::{DocumentNotes, compile_document, compiler_tools};
-use ebb_flow::loaded_run::target_facts;
-use ebb_flow::offload::offload;
+use ebb_flow::{CompiledPlan, Env, FlowResult, RequestError, offload, target_facts};
 
 /// The kind of a target whose document names none.
 const SANDBOX: &str = "sandbox";

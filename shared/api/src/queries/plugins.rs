@@ -14,8 +14,7 @@ use ebb_store::{PluginItem, Store};
 use similar::TextDiff;
 
 use crate::{HttpProblem, HttpResult};
-use ebb_flow::error::FlowResult;
-use ebb_flow::offload::offload;
+use ebb_flow::{FlowResult, offload};
 
 /// The time after which the rest of two documents is compared roughly.
 const DIFF_TIME: Duration = Duration::from_millis(500);

@@ -16,12 +16,10 @@ use ebb_protocol::time::rfc3339;
 use ebb_protocol::words;
 use serde_json::{Value, json};
 
-use ebb_flow::env::Env;
-use ebb_flow::error::RequestError;
-use ebb_flow::loaded_run::Run;
 use ebb_flow::run::attempt::AttemptContext;
 use ebb_flow::run::dispatch::{UnitInputs, unit_inputs};
 use ebb_flow::run::invocation_cache::InvocationCache;
+use ebb_flow::{Env, RequestError, Run};
 
 use crate::queries::plans;
 

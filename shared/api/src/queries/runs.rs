@@ -12,10 +12,8 @@ use ebb_protocol::record::{AttemptOutcome, AttemptRecord, CallbackRefusals};
 use ebb_protocol::relay::ObjectCount;
 use ebb_protocol::time::rfc3339;
 
-use ebb_flow::env::Env;
-use ebb_flow::error::FlowResult;
-use ebb_flow::loaded_run::Run;
 use ebb_flow::run::records::{self, started_at};
+use ebb_flow::{Env, FlowResult, Run};
 
 use crate::queries::{applied_objects, live};
 

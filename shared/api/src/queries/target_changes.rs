@@ -1,8 +1,7 @@
 //! Tells which targets have changed since a former question. A question without news costs at most half a read unit.
 
-use ebb_flow::env::Env;
-use ebb_flow::error::FlowResult;
 use ebb_flow::instance::change_watch;
+use ebb_flow::{Env, FlowResult};
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::id::TargetKey;
 

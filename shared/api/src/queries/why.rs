@@ -25,15 +25,13 @@ use ebb_store::{DatedEvent, RefusedUpdate, Store, TargetHead};
 
 use crate::queries::logs::{self, UnitLog};
 use crate::queries::{live, open_units, runs, sources, targets, waits};
-use ebb_flow::env::Env;
-use ebb_flow::error::{FlowError, FlowResult, RequestError};
-use ebb_flow::loaded_run::Run;
 use ebb_flow::run::cause::{self, FirstCause};
 use ebb_flow::run::inputs;
 use ebb_flow::run::invocation_cache::InvocationCache;
 use ebb_flow::run::removal::evidence;
 use ebb_flow::run::removal::possible_resources::{Override, RemainingResources, remaining_resources};
 use ebb_flow::sweep::outages;
+use ebb_flow::{Env, FlowError, FlowResult, RequestError, Run};
 
 /// Maximum lines of the log in a diagnosis.
 const LOG_LINES: usize = 20;
