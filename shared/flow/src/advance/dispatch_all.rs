@@ -74,12 +74,12 @@ pub(crate) async fn drive_until_spent(
                 // The caller has already waited for units, so the queue delivers the notification.
                 let sender = if env.now() >= until { NotificationSender::Queue } else { sender };
                 // Following runs are not part of the sweep.
-                let ended =
+                let (next, has_pending_update) =
                     Box::pin(transition::end_run(env, &continuation.run, end, (continuation.target.take(), sender)))
                         .await?;
-                let next = match ended.has_pending_update {
+                let next = match has_pending_update {
                     true => Box::pin(next_run::start_update(env, false, continuation.run.facts.target_key())).await?,
-                    false => ended.next,
+                    false => next,
                 };
                 next.map(|next| (next, None))
             }

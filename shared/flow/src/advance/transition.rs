@@ -27,16 +27,8 @@ pub enum NotificationSender {
     Queue,
 }
 
-/// The effect of the end of a run.
-pub struct EndedRun {
-    /// The run that has begun.
-    pub next: Option<Continuation>,
-    /// True if no run has begun, and an update waits.
-    pub has_pending_update: bool,
-}
-
 /// Ends `run`, in which no unit can run. `known` is its target as this invocation has written it. `sender` delivers the
-/// notification.
+/// notification. Returns the run that has begun, and true if none has begun and an update waits.
 ///
 /// The target moves before the run is closed. After a crash in between, `sweep` finds the open run and the moved
 /// target, and closes the run.
@@ -45,7 +37,7 @@ pub async fn end_run(
     run: &Run,
     RunEnd { outcome, head }: RunEnd,
     (known, sender): (Option<Box<TargetHead>>, NotificationSender),
-) -> FlowResult<EndedRun> {
+) -> FlowResult<(Option<Continuation>, bool)> {
     match outcome {
         Some(RunOutcome::Succeeded) => tracing::debug!(run = %run.id, "run ended"),
         Some(outcome) => tracing::info!(run = %run.id, ?outcome, "run ended"),
@@ -62,7 +54,7 @@ pub async fn end_run(
     if moved.is_some() {
         telemetry::run_ended(run, outcome, env.now());
     }
-    let head = match head.filter(|_| moved.as_ref().is_some_and(|moved| stays_done(run, outcome, moved))) {
+    let head = match head.filter(|_| moved.as_ref().is_some_and(|(moved, _)| stays_done(run, outcome, moved))) {
         Some(head) => Some(*head),
         None => {
             // The open units of a cancelled run never start.
@@ -76,7 +68,7 @@ pub async fn end_run(
             // The run may have undone a late success of an ended instance.
             secrets::schedule_late_release(env, run).await?;
         }
-        match holds_notification(env, run, moved.as_ref().map(|moved| &moved.transition)).await? {
+        match holds_notification(env, run, moved.as_ref().map(|(moved, _)| moved)).await? {
             true => held = schedule_notification(env, &run.id, head).await?,
             false => due::close_seen(env, &run.id, head, None).await?,
         }
@@ -84,23 +76,24 @@ pub async fn end_run(
         // A late success has reopened an undo. The run stays due, and the target moves back to it.
         reopen::restore_target(env, run, false).await?;
     }
-    let has_pending = moved.as_ref().is_some_and(|moved| moved.transition.target.pending_update.is_some());
+    let has_pending = moved.as_ref().is_some_and(|(moved, _)| moved.target.pending_update.is_some());
     let next = match moved {
-        Some(MovedTarget { transition, loaded }) => {
+        Some((transition, loaded)) => {
             // Units do not wait for the platform.
             let sender = if transition.run.is_some() { NotificationSender::Queue } else { sender };
             after_end(env, transition, &loaded, sender, held).await?
         }
         None => None,
     };
-    Ok(EndedRun { has_pending_update: has_pending && next.is_none(), next })
+    let has_pending_update = has_pending && next.is_none();
+    Ok((next, has_pending_update))
 }
 
 /// Returns true if all units of a run are done, and nothing reopens one: a late success reopens undos only, and a retry
 /// failed units only. The close fails if the run has changed in another way since its head was read.
-fn stays_done(run: &Run, outcome: Option<RunOutcome>, moved: &MovedTarget) -> bool {
+fn stays_done(run: &Run, outcome: Option<RunOutcome>, moved: &TargetTransition) -> bool {
     outcome == Some(RunOutcome::Succeeded)
-        && moved.transition.target.phase == TargetPhase::Ready
+        && moved.target.phase == TargetPhase::Ready
         && run.hook_plan().units.iter().all(|unit| unit.undoes.is_empty())
 }
 
@@ -140,13 +133,7 @@ async fn schedule_notification(env: &Env, run: &RunId, head: &HeadState) -> Flow
 /// Ends the cancelled run of a stopping target, or one that had ended before the cancellation.
 pub async fn end_cancelled_run(env: &Env, run: &Run) -> FlowResult<Option<Continuation>> {
     let end = RunEnd { outcome: None, head: None };
-    Ok(end_run(env, run, end, (None, NotificationSender::Queue)).await?.next)
-}
-
-/// The transition of a target, with the plan that it has.
-struct MovedTarget {
-    transition: TargetTransition,
-    loaded: Arc<CompiledPlan>,
+    Ok(end_run(env, run, end, (None, NotificationSender::Queue)).await?.0)
 }
 
 /// Returns the hook of a run that ends and can stay open for the notification. A deletion after the end of the run finds
@@ -161,13 +148,14 @@ async fn holder_of(env: &Env, seen: &TargetHead, step: PhaseChange, run: &Run) -
 }
 
 /// Moves the run's target by the change that `decide` returns for the target and the hooks of its plan. `None` means no
-/// change. The first attempt decides for the `known` target: if it has another version now, nothing is written.
+/// change. The first attempt decides for the `known` target: if it has another version now, nothing is written. Returns
+/// the transition, with the plan that the target has.
 async fn move_target(
     env: &Env,
     run: &Run,
     mut known: Option<Box<TargetHead>>,
     decide: impl Fn(&target::Target, HookSet) -> Option<PhaseChange>,
-) -> FlowResult<Option<MovedTarget>> {
+) -> FlowResult<Option<(TargetTransition, Arc<CompiledPlan>)>> {
     let key = run.facts.target_key();
     for _ in 0..crate::ATTEMPTS {
         let (seen, is_present) = match known.take() {
@@ -208,7 +196,7 @@ async fn move_target(
                 telemetry::count_for_alarm(Counter::UnconfirmedRemovals, unconfirmed.into());
                 tracing::warn!(kind = key.kind, name = key.name, run = %run.id, unconfirmed, "nothing shows that resources of the target are gone");
             }
-            return Ok(Some(MovedTarget { transition, loaded }));
+            return Ok(Some((transition, loaded)));
         }
     }
     Err(FlowError::Contended(key.to_string()))
