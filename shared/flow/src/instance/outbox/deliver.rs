@@ -62,13 +62,6 @@ struct EndedDelivery {
     result: NotificationDelivery,
 }
 
-/// The effect of one write.
-struct Advanced<'a> {
-    begun: Vec<BoxFuture<'a, EndedDelivery>>,
-    /// True if further notifications can be delivered now.
-    has_more: bool,
-}
-
 /// Delivers the notifications of a target that are due. Other invocations may deliver to other receivers of the target.
 pub async fn deliver(env: &Env, target: TargetKey<'_>) -> FlowResult<()> {
     let begun = env.now();
@@ -76,10 +69,10 @@ pub async fn deliver(env: &Env, target: TargetKey<'_>) -> FlowResult<()> {
     let mut ended = Vec::new();
     loop {
         let has_more = match advance(env, target, begun, &ended).await {
-            Ok(advanced) => {
-                sending.extend(advanced.begun);
+            Ok((further, has_more)) => {
+                sending.extend(further);
                 ended.clear();
-                advanced.has_more
+                has_more
             }
             Err(error) if sending.is_empty() => return Err(error),
             // The requests in progress end, and the next write records all. Otherwise they would be repeated.
@@ -109,13 +102,14 @@ fn is_late(env: &Env, begun: Timestamp) -> bool {
     env.now().since(begun).0 >= WINDOW.0
 }
 
-/// Records the ended deliveries, and begins those that are due.
+/// Records the ended deliveries, and begins those that are due, with one write. Returns them, and true if further
+/// notifications can be delivered now.
 async fn advance<'a>(
     env: &'a Env,
     target: TargetKey<'_>,
     begun: Timestamp,
     ended: &[EndedDelivery],
-) -> FlowResult<Advanced<'a>> {
+) -> FlowResult<(Vec<BoxFuture<'a, EndedDelivery>>, bool)> {
     for one in ended {
         if let NotificationDelivery::Final(reason) = &one.result {
             give_up(env, &one.notice, &one.subscription, reason).await?;
@@ -124,7 +118,7 @@ async fn advance<'a>(
     let mut given_up_before = BTreeSet::new();
     for _ in 0..TargetOutbox::MAX_NOTICES {
         let Some(seen) = env.store.read_target(target).await? else {
-            return Ok(Advanced { begun: Vec::new(), has_more: false });
+            return Ok((Vec::new(), false));
         };
         let now = env.now();
         let mut outbox = seen.outbox.clone();
@@ -164,7 +158,7 @@ async fn advance<'a>(
         }
         let has_more = next(&outbox, now).is_some();
         if outbox == seen.outbox && seen.due.is_none_or(|due| due > now) {
-            return Ok(Advanced { begun: Vec::new(), has_more });
+            return Ok((Vec::new(), has_more));
         }
         let transition = seen.update(|after| {
             after.outbox = outbox;
@@ -193,7 +187,7 @@ async fn advance<'a>(
             }
             .boxed()
         });
-        return Ok(Advanced { begun: begun.collect(), has_more });
+        return Ok((begun.collect(), has_more));
     }
     // The requests are repeated after their leases.
     Err(FlowError::Contended(target.to_string()))
