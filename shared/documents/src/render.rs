@@ -22,7 +22,7 @@ use crate::cel::EvaluationError;
 use crate::plan::{Plan, UnitRef, document_name};
 
 pub use crate::cel::MAX_VALUE_BYTES;
-pub use answers::{Answers, PollState, WebhookResponse, reads_values};
+pub use answers::{PollState, WebhookResponse, reads_values};
 pub use ebb_engine::SecretRef;
 pub use facts::TargetFacts;
 pub use outputs::{TargetEnv, env, outputs_from_instance, resource_outputs};
@@ -78,6 +78,14 @@ pub struct UnitContext<'a> {
     pub at: UnitRef,
     pub facts: &'a TargetFacts,
     pub known: &'a KnownOutputs,
+}
+
+/// The answers to the requests of a unit, as [`WebhookResponse::into_value`] returns them.
+#[derive(Clone, Copy)]
+pub struct Answers<'a> {
+    pub response: &'a serde_json::Value,
+    /// The answer to the last question of `until`.
+    pub poll: Option<&'a serde_json::Value>,
 }
 
 /// A rendered unit.

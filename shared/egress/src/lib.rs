@@ -86,7 +86,7 @@ where
     }
 }
 
-/// Permits for bytes in memory. Clones share them.
+/// Permits for bytes in memory, or for another unit of it. Clones share them.
 #[derive(Clone, Debug)]
 pub struct ByteBudget {
     free: Arc<Semaphore>,

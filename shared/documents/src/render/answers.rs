@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::context::{LookupResult, NullPolicy, RenderContext, mistyped};
 use super::outputs::outputs_from;
-use super::{RenderError, RenderResult, RenderValue, UnitContext, evaluate, url};
+use super::{Answers, RenderError, RenderResult, RenderValue, UnitContext, evaluate, url};
 use crate::cel::convert::json_type;
 use crate::cel::{Expression, ReferenceSource, RootVariable};
 use crate::plan::{Action, OutputFrom, UnitPlan, UntilPlan, WebhookAction};
@@ -25,14 +25,6 @@ impl WebhookResponse {
     pub fn into_value(self) -> Json {
         json!({"status": self.status, "headers": self.headers, "body": self.body})
     }
-}
-
-/// The answers to the requests of a unit, as [`WebhookResponse::into_value`] returns them.
-#[derive(Clone, Copy)]
-pub struct Answers<'a> {
-    pub response: &'a Json,
-    /// The answer to the last question of `until`.
-    pub poll: Option<&'a Json>,
 }
 
 /// The meaning of the answer to a question of `until`.

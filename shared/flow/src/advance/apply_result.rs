@@ -181,7 +181,7 @@ const MAX_LATE_MARKS: usize = limits::DISTINCT_RESULTS;
 
 /// Marks a late success whose record is written, and reopens its undo if that has read the records. Repetitions change
 /// nothing. The success is in excess if the head has no space for a further mark, and an undo of the teardown may have
-/// read the records already. It is never [`LateResult::Ignored`].
+/// read the records already, and is reported here. It is never [`LateResult::Ignored`].
 ///
 /// The mark comes last: after a crash before it, a repetition does all steps. A seal that comes later reads the record.
 async fn record_late_success(context: AttemptContext<'_>, digest: &str) -> FlowResult<LateResult> {

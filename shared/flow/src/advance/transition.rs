@@ -348,6 +348,9 @@ pub(crate) async fn end_stopped_event(env: &Env, key: TargetKey<'_>, id: &RunId)
 }
 
 /// Closes a run in which no unit can run. A concurrent write that makes it due again keeps it open.
+///
+/// # Errors
+/// Returns [`FlowError::Contended`] after several concurrent writes. The run is still due, and a sweep closes it.
 pub async fn close(env: &Env, run: &RunId) -> FlowResult<()> {
     let is_written = loaded_run::patch_head(env, run, |head| {
         (head.phase != RunPhase::Closed).then(|| accept(RunEvent::Closed { version: head.version, notified: None }))

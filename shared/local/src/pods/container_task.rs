@@ -34,7 +34,8 @@ use super::PodsError;
 use super::container_engine::{self, ContainerEngine, ContainerState, EngineError, FOLDER};
 use super::logs::{self, LogWriter};
 use super::script::{self, SupervisorOutcome, TaskFailure};
-use super::task_folder::{SupervisorConfig, TaskFolder};
+use super::supervisor_config::SupervisorConfig;
+use super::task_folder::TaskFolder;
 use crate::files;
 
 /// The time between `SIGTERM` and `SIGKILL` of a script, unless a cancellation sets a shorter one.

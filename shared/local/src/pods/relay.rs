@@ -19,7 +19,8 @@ use ebb_protocol::relay::{EnsureTask, RunningTask, ScriptTask, ServiceRequest, S
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::AbortHandle;
 
-use super::task_folder::{CancelRequest, FolderState, SupervisorConfig, TaskFolder};
+use super::supervisor_config::SupervisorConfig;
+use super::task_folder::{CancelRequest, FolderState, TaskFolder};
 use super::{ContainerEngine, PodsError, container_engine, leftovers, logs, secrets, start};
 use crate::files::StateFileError;
 use crate::{files, open_files, plugin_sockets};

@@ -10,7 +10,8 @@ use ebb_protocol::limits::LOG_TAIL;
 use ebb_protocol::relay::{EnsureTask, ScriptInput, ScriptTask, TaskId};
 use ebb_protocol::value::{SecretRef, UnitValue};
 
-use super::task_folder::{SupervisorConfig, TaskFolder};
+use super::supervisor_config::SupervisorConfig;
+use super::task_folder::TaskFolder;
 use super::{PodsError, logs, secrets};
 use crate::files::StateFileError;
 

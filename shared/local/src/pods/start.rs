@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::task_folder::{SupervisorConfig, TaskFolder};
+use super::supervisor_config::SupervisorConfig;
+use super::task_folder::TaskFolder;
 use super::{PodsError, supervisor};
 use crate::files::{self, StateFileError};
 

@@ -34,7 +34,8 @@ use super::isolation::{OWN, RootLayout, below};
 use super::logs::LogWriter;
 use super::process_entrypoint::{self, Answer};
 use super::script::{self, SupervisorOutcome, TaskFailure};
-use super::task_folder::{SupervisorConfig, TaskFolder};
+use super::supervisor_config::SupervisorConfig;
+use super::task_folder::TaskFolder;
 use crate::files::{self, StateFileError};
 
 /// The argument that makes this program a supervisor. The folder of the task follows.

@@ -10,26 +10,13 @@ use ebb_protocol::callback::Callback;
 use ebb_protocol::relay::TaskId;
 use serde::{Deserialize, Serialize};
 
-use super::{ContainerEngine, PodsError};
+use super::PodsError;
 use crate::files::{self, StateFileError};
 
 /// The folder of one task.
 #[derive(Clone, Debug)]
 pub(super) struct TaskFolder {
     pub(super) folder: PathBuf,
-}
-
-/// The settings of a supervisor.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct SupervisorConfig {
-    /// The state folder of the relay.
-    pub(super) state: PathBuf,
-    /// `PATH` of scripts.
-    pub(super) path: String,
-    pub(super) extra_env: Vec<(String, String)>,
-    /// Runs scripts as containers. `None` means that scripts are processes of this machine.
-    #[serde(default)]
-    pub(super) containers: Option<ContainerEngine>,
 }
 
 /// The request to cancel a task.
