@@ -287,6 +287,35 @@ fn an_update_that_is_refused_later_is_listed_and_can_be_sent_again() {
 }
 
 #[test]
+fn a_deletion_of_a_source_ends_no_instance_of_the_platform_that_waits() {
+    let simulation = simulation();
+    assert_eq!(send(&simulation, applied("1", None)), SourceResult::Starting);
+    simulation.run_until_idle();
+    assert!(simulation.create().is_none());
+    assert_eq!(send(&simulation, deleted("2", None)), SourceResult::Stopping);
+    simulation.run_until_idle();
+    let target = simulation.target().unwrap();
+    assert_eq!((target.uid.as_str(), target.phase), ("uid-1", TargetPhase::Ready), "{}", simulation.trace());
+}
+
+#[test]
+fn an_instance_that_waits_begins_with_its_newest_document() {
+    let target = Scenario::of(vec![SetupUnit::plain(UnitAction::Later, 5_000, &[])]).target();
+    let simulation = Simulation::scheduled(&target, FaultInjector::none());
+    send(&simulation, applied("1", None));
+    simulation.run_until_idle();
+    assert_eq!(send(&simulation, deleted("2", None)), SourceResult::Stopping);
+    for delivery in ["3", "4"] {
+        assert_eq!(send(&simulation, applied(delivery, None)), SourceResult::Waiting);
+    }
+    simulation.run_until_idle();
+    let target = simulation.target().unwrap();
+    let plan = simulation.table.state().plans[&target.instance_key()].clone();
+    assert_eq!(target.phase, TargetPhase::Ready);
+    assert!(String::from_utf8(plan).unwrap().contains("\"delivery\":\"4\""), "{}", simulation.trace());
+}
+
+#[test]
 fn one_of_two_sources_gets_a_name() {
     let race = |simulation: &Simulation| {
         let (first, second) = (applied("1", None), applied("2", None));
