@@ -55,8 +55,8 @@ struct RequestTable {
 
 /// A request to the API (`send`), a lifecycle webhook (`event`), a callback of a request that the receiver got (`callback`), a
 /// page (`open`) or form (`form`) of the console, a wait for a target (`wait`), how the receiver answers from now on (`reply`,
-/// `replies`, `hold`, `release`), or what it has got (`received`, `bodies`, `headers`, `counts`, `order`, `requests`). The
-/// parts of a row apply in the order of its fields below, a request last.
+/// `replies`, `hold`, `release`), or what it has got (`received`, `bodies`, `values`, `headers`, `counts`, `order`,
+/// `requests`). The parts of a row apply in the order of its fields below, a request last.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TableRow {
@@ -79,6 +79,9 @@ struct TableRow {
     /// The body of the first request with a line.
     #[serde(default)]
     bodies: BTreeMap<String, Value>,
+    /// Values of the body of the first request with a line, by JSON pointer.
+    #[serde(default)]
+    values: BTreeMap<String, BTreeMap<String, Value>>,
     /// Headers of the first request with a line.
     #[serde(default)]
     headers: BTreeMap<String, BTreeMap<String, String>>,
@@ -368,6 +371,9 @@ impl TableRow {
             if body != *expected {
                 return Err(format!("{line} has {body}"));
             }
+        }
+        for (line, expected) in &self.values {
+            differs(&receiver.call(line, 1).await.body, expected)?;
         }
         for (line, headers) in &self.headers {
             let call = receiver.call(line, 1).await;
