@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use crate::harness::*;
 use crate::lifecycle::documented::signature;
 use crate::security::console::Browser;
+use crate::security::secrets::contains_canary;
 
 /// The stack of a table.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -128,6 +129,7 @@ struct TableRow {
     /// Texts that the answer has.
     #[serde(default)]
     has: Vec<String>,
+    /// Texts that the answer does not have. `canary` also stands for each canary in base64.
     #[serde(default)]
     lacks: Vec<String>,
     /// Values of the answer by JSON pointer. A missing one is null if its parent exists. An entry of a list has its number,
@@ -522,7 +524,8 @@ impl TableRow {
         if let Some(text) = self.has.iter().find(|text| !reply.body.contains(*text)) {
             return Err(format!("{text:?} is missing"));
         }
-        if let Some(text) = self.lacks.iter().find(|text| reply.body.contains(*text)) {
+        let is_canary = |text: &str| text == "canary" && contains_canary(reply.body.as_bytes());
+        if let Some(text) = self.lacks.iter().find(|text| reply.body.contains(*text) || is_canary(text)) {
             return Err(format!("{text:?} is in the answer"));
         }
         let is_part = |pointer: &str, text: &str| part(&reply.json(), pointer).to_string().contains(text);
