@@ -126,6 +126,8 @@ struct TableRow {
     routing_key: Option<String>,
     /// The status of the answer, and the code of a problem. A list has several of which one is right.
     is: Option<Value>,
+    /// The whole answer without line feeds at its end.
+    text: Option<String>,
     /// Texts that the answer has.
     #[serde(default)]
     has: Vec<String>,
@@ -329,7 +331,8 @@ impl TableRow {
         let requests = [send, event, callback, open, form].into_iter().flatten().count();
         assert!(requests <= 1, "{test}: {self:?} has several requests");
         let texts = self.has.len() + self.lacks.len() + self.json.len() + self.parts.len() + self.keep.len();
-        let of_answer = self.is.is_some() || self.leads.is_some() || self.names.is_some() || self.until || texts > 0;
+        let of_answer = self.is.is_some() || self.leads.is_some() || self.names.is_some() || self.text.is_some();
+        let of_answer = of_answer || self.until || texts > 0;
         let of_wait = self.phase.is_some() || self.settled || !self.notified.is_empty();
         let of_instance = self.uid.is_some() || self.generation.is_some();
         let of_send = self.by.is_some() || self.key.is_some() || self.github.is_some();
@@ -520,6 +523,9 @@ impl TableRow {
             && reply.header("location") != location
         {
             return Err(format!("it leads to {:?}", reply.header("location")));
+        }
+        if self.text.as_ref().is_some_and(|text| text != reply.body.trim_end()) {
+            return Err("the answer has another text".to_owned());
         }
         if let Some(text) = self.has.iter().find(|text| !reply.body.contains(*text)) {
             return Err(format!("{text:?} is missing"));
