@@ -175,7 +175,10 @@ async fn one_version_is_compared_with_the_highest_other_one() {
     single.ends_with(1, "plugin db has no other version than 1.0.0");
     workdir.publish("db@1.9.0", rest).await;
     workdir.publish("db@1.10.0", rest).await;
-    for (all, expected) in [("--all", "db@1.10.0\ndb@1.9.0\ndb@1.0.0\n"), ("--sort=name", "db@1.10.0\n")] {
+    workdir.publish("aws@1.5.0", rest).await;
+    for (all, expected) in
+        [("--all", "aws@1.5.0\ndb@1.10.0\ndb@1.9.0\ndb@1.0.0\n"), ("--sort=name", "aws@1.5.0\ndb@1.10.0\n")]
+    {
         assert_eq!(workdir.ebb(&["get", "plugins", "-o", "name", all]).await.done().stdout, expected);
     }
     for (given, compared, lower) in [
