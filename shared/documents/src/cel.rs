@@ -216,7 +216,9 @@ fn syntax(text: &str, errors: &cel::ParseErrors) -> ExpressionIssue {
     let issue = ExpressionIssue::new("syntax", format!("this is not a CEL expression: {message}"));
     let (line, column) = first.pos;
     let at = [line, column].map(|number| u32::try_from(number).unwrap_or_default());
-    let (offset, _) = SourceText::new("", text).bytes(LineColumn { line: at[0], column: at[1] }, 0);
+    // For the parser, a carriage return ends no line.
+    let source = SourceText::new("", text.replace('\r', " "));
+    let (offset, _) = source.bytes(LineColumn { line: at[0], column: at[1] }, 0);
     ExpressionIssue { offset, length: 1, ..issue }
 }
 

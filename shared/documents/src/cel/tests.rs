@@ -60,6 +60,12 @@ fn mistakes() {
 }
 
 #[test]
+fn a_carriage_return_moves_no_error() {
+    let offsets = ["1 +  )", "1 +\r )", "1 +\n )"].map(|text| parse(text, Scope::Plugin).unwrap_err()[0].offset);
+    assert_eq!(offsets, [5; 3]);
+}
+
+#[test]
 fn long_chains_fit_a_small_stack() {
     let chains = [
         vec!["1"; 1300].join(" + "),
