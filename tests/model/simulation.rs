@@ -7,7 +7,7 @@ use std::time::Duration;
 use ebb_documents::compile;
 use ebb_documents::plan::Plan;
 use ebb_engine::{Hook, Millis, RunPhase, Timestamp, UnitProgress, target};
-use ebb_flow::advance::callback::{self, CallbackOutcome};
+use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_flow::advance::dispatch_all::drive;
 use ebb_flow::advance::transition;
 use ebb_flow::instance::changes::PinnedVersions;
@@ -27,6 +27,7 @@ use super::choice::FaultBudget;
 use super::environment::{ModelEnvironment, PendingDelivery};
 use super::gates::StepGates;
 use super::ports::ModelPlatform;
+use crate::invocations;
 use crate::platform::sandbox;
 use crate::simulation::plugin_documents::{self as documents, UnitAction};
 use crate::simulation::{
@@ -378,7 +379,7 @@ impl ModelSimulation {
                 ModelInvocation::Begin => unreachable!("that is how a simulation begins"),
                 ModelInvocation::Deliver(_) => match mail.expect("only mail that is there is delivered") {
                     PendingDelivery::Callback { token, body, of, succeeded: well } => {
-                        let wrong = match callback::complete(&env, &token, &body).await? {
+                        let wrong = match invocations::complete(&env, &token, &body).await? {
                             CallbackOutcome::Late(_) if well && awaits(&table, &env, &token) => {
                                 Some(format!("{of} succeeded, and its run does not take what it waits for"))
                             }
@@ -398,7 +399,7 @@ impl ModelSimulation {
                     let (generation, document) = (1 + number as u64, Some(documents.documents[number].clone()));
                     let event = LifecycleData { generation, document, ..sandbox(NAME, UID, "") };
                     let id = (LifecycleType::Updated, "update");
-                    match lifecycle::receive(&env, documents.plugins.store().as_ref(), id, &event).await {
+                    match invocations::receive(&env, documents.plugins.store().as_ref(), id, &event).await {
                         Ok(_) | Err(RequestError::Rejected(LifecycleRejection::Refused(ErrorCode::Stale, _))) => {}
                         Err(RequestError::Rejected(LifecycleRejection::Refused(ErrorCode::Busy, _))) if !is_at_rest => {
                             return Ok(InvocationEnd::Again);

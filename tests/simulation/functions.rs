@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use ebb_api::queries::runs;
 use ebb_api::queries::target_changes::{self, ChangesSince};
-use ebb_flow::advance::callback::{self, CallbackOutcome};
+use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_flow::advance::follow_up::FollowUp;
 use ebb_flow::advance::retry::{self, RetryOutcome};
 use ebb_flow::instance::history::Decision;
 use ebb_flow::instance::retention;
-use ebb_flow::lifecycle::{self, LifecycleRejection};
+use ebb_flow::lifecycle::LifecycleRejection;
 use ebb_flow::operator::overrides::{self, OverrideOutcome};
 use ebb_flow::operator::repair::{self, RepairMode};
 use ebb_flow::operator::target_request::{self, TargetRequest};
@@ -32,6 +32,7 @@ use super::owners;
 use super::random_targets::REPAIRED;
 use super::runtime::lock;
 use super::{FaultInjector, FaultKind, KIND, SimRuntime, SimTable};
+use crate::invocations;
 
 /// An invocation died or failed. The caller repeats its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +143,7 @@ impl SimFunctions {
         event: LifecycleData,
     ) -> Result<Result<LifecycleResponse, LifecycleRejection>, InvocationFailure> {
         self.invoke("receive", |env| async move {
-            response_of(lifecycle::receive(&env, &env.store, (event_type, &id), &event).await)
+            response_of(invocations::receive(&env, &env.store, (event_type, &id), &event).await)
         })
         .await
     }
@@ -199,7 +200,7 @@ impl SimFunctions {
 
     /// Receives a callback.
     pub async fn callback(&self, token: String, body: Vec<u8>) -> Result<CallbackOutcome, InvocationFailure> {
-        self.invoke("complete", |env| async move { callback::complete(&env, &token, &body).await }).await
+        self.invoke("complete", |env| async move { invocations::complete(&env, &token, &body).await }).await
     }
 
     /// Receives a heartbeat, which writes at most once.
@@ -207,7 +208,7 @@ impl SimFunctions {
         let table = Arc::clone(&self.table);
         self.invoke("heartbeat", |env| async move {
             table.limit_writes(1);
-            callback::complete(&env, &token, &body).await
+            invocations::complete(&env, &token, &body).await
         })
         .await
     }

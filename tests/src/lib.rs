@@ -6,6 +6,7 @@ pub mod simulation;
 pub mod fakes;
 pub mod figures;
 pub mod infrakit_plugin;
+pub mod invocations;
 pub mod log_buffer;
 pub mod virtual_clock;
 pub mod virtual_runtime;

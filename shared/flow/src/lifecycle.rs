@@ -47,20 +47,6 @@ impl DecidedFor {
     }
 }
 
-/// Applies a verified lifecycle webhook of the platform with the CloudEvent id `id` and runs its follow-up. A repetition
-/// returns the same response and changes nothing.
-pub async fn receive(
-    env: &Env,
-    plugins: &Store,
-    (event_type, id): (LifecycleType, &str),
-    event: &LifecycleData,
-) -> Result<LifecycleResponse, RequestError<LifecycleRejection>> {
-    let (requester, decided) = (RequestSender::Platform.into(), DecidedFor::Any);
-    let (response, follow_up) = begin(env, plugins, (event_type, id), event, requester, decided).await?;
-    follow_up.finish(env).await?;
-    Ok(response)
-}
-
 /// Checks the UID of a lifecycle webhook. Only Ebb gives an instance a UID with a reserved prefix, so a sender names such an
 /// instance only when it exists.
 pub async fn check_uid(
@@ -94,9 +80,10 @@ pub(crate) async fn check_known_uid(
     Err(LifecycleRejection::Refused(ErrorCode::InvalidField, error.to_string()).into())
 }
 
-/// Applies a verified lifecycle webhook, or a request of another sender in its form. The state is durable when this
-/// returns. A creation or update that was decided for another target is rejected as outdated, and one that the access of
-/// the requester does not cover as forbidden or as a conflict.
+/// Applies a verified lifecycle webhook with the CloudEvent id `id`, or a request of another sender in its form. The state
+/// is durable when this returns. A repetition returns the same response and changes nothing. A creation or update that was
+/// decided for another target is rejected as outdated, and one that the access of the requester does not cover as
+/// forbidden or as a conflict.
 pub async fn begin(
     env: &Env,
     plugins: &Store,

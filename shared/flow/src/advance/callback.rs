@@ -52,14 +52,6 @@ pub fn verify_token(env: &Env, token: &str) -> Option<ProvenToken> {
     }
 }
 
-/// Applies a callback and runs its follow-up.
-pub async fn complete(env: &Env, token: &str, body: &[u8]) -> FlowResult<CallbackOutcome> {
-    let Some(token) = verify_token(env, token) else { return Ok(CallbackOutcome::Forbidden) };
-    let (outcome, follow_up) = begin(env, token, body).await?;
-    follow_up.finish(env).await?;
-    Ok(outcome)
-}
-
 /// Applies a callback. The state is durable when this returns.
 pub async fn begin(env: &Env, token: ProvenToken, body: &[u8]) -> FlowResult<(CallbackOutcome, FollowUp)> {
     let only = |outcome| Ok((outcome, FollowUp::default()));

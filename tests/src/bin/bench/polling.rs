@@ -72,7 +72,7 @@ async fn wait(duration: u64) -> anyhow::Result<WaitCost> {
     };
     let env = stack.env(Arc::new(provider), None);
     let created = created(NAME);
-    let work = ebb_flow::lifecycle::receive(&env, store, (LifecycleType::Created, "bench"), &created);
+    let work = ebb_tests::invocations::receive(&env, store, (LifecycleType::Created, "bench"), &created);
     Box::pin(work).await.map_err(|error| anyhow::anyhow!("the sandbox is rejected: {error:?}"))?;
     let mut cost = WaitCost::default();
     meter.take();

@@ -7,7 +7,7 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use ebb_egress::{CallResult, HttpCall, HttpRequest, HttpResponse};
 use ebb_engine::{Millis, TargetPhase};
 use ebb_flow::Env;
-use ebb_flow::advance::callback::{self, CallbackOutcome};
+use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_flow::ports::Clock as _;
 use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
 use ebb_local::embedded::EmbeddedTable;
@@ -19,7 +19,7 @@ use ebb_store::suite::Meter;
 use ebb_store::{MemoryTable, Store, TargetHead};
 use ebb_tests::simulation::{KIND, SimRandom, header, lock};
 use ebb_tests::virtual_clock::{ManualClock, ManualQueue};
-use ebb_tests::{fakes, platform};
+use ebb_tests::{fakes, invocations, platform};
 
 /// 22 November 2026, in milliseconds since 1970.
 pub(crate) const START: u64 = 1_795_305_600_000;
@@ -140,7 +140,7 @@ impl VirtualStack {
         let VirtualFunctions { receive, complete, sweep, telemetry } = functions;
         let LifePart { event_type, event, phase, work, linger, result } = part;
         let origin = || InvocationOrigin { request_id: UID.to_owned(), received: None };
-        let received = ebb_flow::lifecycle::receive(receive, self.store.as_ref(), (*event_type, "bench"), event);
+        let received = invocations::receive(receive, self.store.as_ref(), (*event_type, "bench"), event);
         let response = telemetry.invoke(FunctionKind::Receive, origin(), Box::pin(received)).await;
         response.map_err(|error| anyhow!("the sandbox is rejected: {error:?}"))?;
         let mut following = FollowingInvocations::default();
@@ -160,7 +160,7 @@ impl VirtualStack {
             }
             for token in tokens {
                 following.callbacks += 1;
-                let completed = Box::pin(callback::complete(complete, &token, result.as_bytes()));
+                let completed = Box::pin(invocations::complete(complete, &token, result.as_bytes()));
                 let outcome = telemetry.invoke(FunctionKind::Complete, origin(), completed).await?;
                 ensure!(outcome == CallbackOutcome::Accepted, "a callback is not accepted: {outcome:?}");
             }
