@@ -13,7 +13,7 @@ use ebb_flow::advance::transition;
 use ebb_flow::instance::changes::PinnedVersions;
 use ebb_flow::instance::target_document::compile_document;
 use ebb_flow::lifecycle::{self, LifecycleRejection};
-use ebb_flow::sweep::{self, SweepCondition};
+use ebb_flow::sweep;
 use ebb_flow::{CompiledPlan, DeploymentSettings, Env, FlowResult, InstanceCache, QueueMessage, RequestError};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::error_code::ErrorCode;
@@ -411,10 +411,11 @@ impl ModelSimulation {
                     }
                 }
                 ModelInvocation::Sweep(DueItem::Run(run)) => {
-                    sweep::sweep_run(&env, &run, SweepCondition::Due).await?;
+                    sweep::receive_message(&env, &QueueMessage::Run(run)).await?;
                 }
                 ModelInvocation::Sweep(DueItem::Target(..) | DueItem::Desired(_)) => {
-                    sweep::sweep_target(&env, TargetKey::new(KIND, NAME)).await?;
+                    let message = QueueMessage::Target(KIND.to_owned(), NAME.to_owned());
+                    sweep::receive_message(&env, &message).await?;
                 }
                 ModelInvocation::Retry => {
                     ebb_flow::advance::retry::retry(&env, (TargetKey::new(KIND, NAME), None), None).await.map(drop)?

@@ -22,10 +22,7 @@ use futures::StreamExt as _;
 use crate::advance::dispatch_all::drive_slice;
 use crate::instance::outbox;
 use crate::permits::SweepPermits;
-use crate::{Env, FlowResult, ForwardedAttempts, QueueMessage, lock, telemetry};
-
-pub use runs::{sweep_run, sweep_unit};
-pub use targets::sweep_target;
+use crate::{Env, FlowResult, ForwardedAttempts, QueueMessage, SweepPermit, lock, telemetry};
 
 /// Maximum runs and targets per sweep. One that waits for its turn at a destination holds no place.
 const MAX_DUE: usize = 2_000;
@@ -45,7 +42,7 @@ pub struct SweepSummary {
 
 /// The condition under which a run is swept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SweepCondition {
+pub(crate) enum SweepCondition {
     Due,
     /// Always, because its dispatcher may have ended early, and this process has no request in progress.
     Always,
@@ -79,11 +76,11 @@ pub async fn sweep(env: &Env, index: &Store, end: impl Future<Output = ()>) -> F
             open().insert(due.clone());
             let done = match &due {
                 DueItem::Run(run) => {
-                    let sweep = Box::pin(runs::sweep_with_permit(env, run, SweepCondition::Due, &permit));
+                    let sweep = Box::pin(runs::sweep_run(env, run, SweepCondition::Due, &permit));
                     permit.limit(sweep).await
                 }
                 DueItem::Target(kind, name) => {
-                    let sweep = Box::pin(targets::sweep_with_permit(env, TargetKey::new(kind, name), &permit));
+                    let sweep = Box::pin(targets::sweep_target(env, TargetKey::new(kind, name), &permit));
                     permit.limit(sweep).await
                 }
                 DueItem::Desired(key) => permit.limit(Box::pin(desired::sweep_desired(env, key))).await,
@@ -167,14 +164,15 @@ pub async fn mark_schedule(env: &Env) -> FlowResult<()> {
 
 /// Handles a queue message. After an error it may be delivered again.
 pub async fn receive_message(env: &Env, message: &QueueMessage) -> FlowResult<()> {
+    let permit = || SweepPermit::standalone(env);
     match message {
-        QueueMessage::Run(run) => sweep_run(env, run, SweepCondition::Due).await,
-        QueueMessage::Recover(run) => sweep_run(env, run, SweepCondition::Always).await,
-        QueueMessage::Unit { run, unit, attempt } => Box::pin(sweep_unit(env, run, *unit, *attempt)).await,
+        QueueMessage::Run(run) => runs::sweep_run(env, run, SweepCondition::Due, &permit()).await,
+        QueueMessage::Recover(run) => runs::sweep_run(env, run, SweepCondition::Always, &permit()).await,
+        QueueMessage::Unit { run, unit, attempt } => Box::pin(runs::sweep_unit(env, run, *unit, *attempt)).await,
         QueueMessage::Poll { run, unit, attempt, sweep } => {
             Box::pin(runs::poll_unit(env, run, (*unit, *attempt), *sweep)).await
         }
-        QueueMessage::Target(kind, name) => sweep_target(env, TargetKey::new(kind, name)).await,
+        QueueMessage::Target(kind, name) => targets::sweep_target(env, TargetKey::new(kind, name), &permit()).await,
         QueueMessage::Deliver(kind, name) => Box::pin(outbox::deliver(env, TargetKey::new(kind, name))).await,
         QueueMessage::Mark => Ok(env.store.put_mark(HealthMark::Queue, env.now()).await?),
         QueueMessage::Dispatch(slice) => drive_slice(env, slice).await,

@@ -1,7 +1,7 @@
 //! Expiry of targets, and repeated notifications.
 
+use ebb_flow::QueueMessage;
 use ebb_protocol::history::HistoryPage;
-use ebb_protocol::id::TargetKey;
 
 use crate::harness::*;
 use crate::lifecycle::retention::other_instance;
@@ -56,7 +56,8 @@ pub(crate) async fn a_notification_ends_without_a_platform() {
     assert_eq!(waiting.is(202).json::<Value>()["result"], "waiting");
     let without = other_instance(&harness);
     assert_eq!(without.settings.platform_url, None);
-    ebb_flow::sweep::sweep_target(&without, TargetKey::new("sandbox", "a")).await.unwrap();
+    let message = QueueMessage::Target("sandbox".to_owned(), "a".to_owned());
+    ebb_flow::sweep::receive_message(&without, &message).await.unwrap();
     harness.instance_is_ready("a", "another-uid").await;
     assert_eq!(harness.receiver.order().iter().filter(|call| **call != "POST /platform").count(), 3);
 }

@@ -28,14 +28,9 @@ const MAX_PASSES: usize = 4;
 const BUSY_WAIT: Millis = Millis(5_000);
 
 /// Sweeps one run. A message that arrives before the run is due has no effect, because each wake-up has its own
-/// message. After an error, the run is due again.
-pub async fn sweep_run(env: &Env, id: &RunId, condition: SweepCondition) -> FlowResult<()> {
-    sweep_with_permit(env, id, condition, &SweepPermit::standalone(env)).await
-}
-
-/// Sweeps a run with a permit. After an error, the run is due again later.
+/// message. After an error, the run is due again later.
 #[tracing::instrument(name = "sweep", skip_all, fields(run = %id))]
-pub(super) async fn sweep_with_permit(
+pub(super) async fn sweep_run(
     env: &Env,
     id: &RunId,
     condition: SweepCondition,
@@ -186,7 +181,7 @@ async fn defer(
 
 /// Checks the deadline of one attempt. After an error, the next sweep of the run finds the deadline.
 #[tracing::instrument(name = "sweep", skip_all, fields(run = %id))]
-pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, number: Attempt) -> FlowResult<()> {
+pub(super) async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, number: Attempt) -> FlowResult<()> {
     let Some((run, head)) = load_open(env, id, unit, number).await? else { return Ok(()) };
     let records = records::read_open(env, &run, &[unit]).await?;
     let epoch = head.epoch;

@@ -14,14 +14,9 @@ use crate::advance::{cancel, next_run, retry, transition};
 use crate::instance::{due, notify, outbox, secrets};
 use crate::{Env, FlowResult, SweepPermit, UnitCluster, guarded, guarded_relay, lifecycle};
 
-/// Sweeps one target. After an error, the target stays due.
-pub async fn sweep_target(env: &Env, key: TargetKey<'_>) -> FlowResult<()> {
-    sweep_with_permit(env, key, &SweepPermit::standalone(env)).await
-}
-
-/// Sweeps a target with a permit. After an error, the target is due again later.
+/// Sweeps one target. After an error, it is due again later.
 #[tracing::instrument(name = "sweep", skip_all, fields(kind = key.kind, name = key.name))]
-pub(super) async fn sweep_with_permit(env: &Env, key: TargetKey<'_>, permit: &SweepPermit) -> FlowResult<()> {
+pub(super) async fn sweep_target(env: &Env, key: TargetKey<'_>, permit: &SweepPermit) -> FlowResult<()> {
     let end = sweep_once(env, key, permit).await;
     super::record_end(env, &DueItem::target(key), end).await
 }
