@@ -17,7 +17,7 @@ use ebb_flow::operator::target_request::{self, TargetRequest};
 use ebb_flow::run::removal::evidence;
 use ebb_flow::run::removal::possible_resources;
 use ebb_flow::source::reconcile;
-use ebb_flow::source::record::{self, TargetEvent};
+use ebb_flow::source::record;
 use ebb_flow::sweep::{self, SweepSummary};
 use ebb_flow::{Env, FlowResult, QueueMessage, RequestError};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, RunDetail, SourceResponse};
@@ -26,7 +26,7 @@ use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
 use ebb_protocol::removal::{RemovalGrade, ResourceRemoval};
-use ebb_store::TargetHead;
+use ebb_store::{DesiredTarget, TargetHead};
 
 use super::owners;
 use super::random_targets::REPAIRED;
@@ -149,7 +149,7 @@ impl SimFunctions {
     }
 
     /// Receives an event of a source. Returns the result if the event was applied or not stored.
-    pub async fn source_event(&self, event: TargetEvent) -> Result<Option<SourceResponse>, InvocationFailure> {
+    pub async fn source_event(&self, event: DesiredTarget) -> Result<Option<SourceResponse>, InvocationFailure> {
         self.invoke("source", |env| async move {
             if let Some(outcome) = record::record(&env, &event).await? {
                 return Ok(Some(outcome));

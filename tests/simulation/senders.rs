@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use ebb_documents::compile::CLUSTER_POLICY;
 use ebb_flow::lifecycle::LifecycleRejection;
 use ebb_flow::operator::target_request::TargetRequest;
-use ebb_flow::source::record::TargetEvent;
 use ebb_protocol::api::SourceResult;
 use ebb_protocol::error_code::ErrorCode;
 use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
@@ -35,15 +34,9 @@ pub(super) struct SimSource {
 /// An event that a source has sent.
 #[derive(Clone, Debug)]
 pub(super) struct SentEvent {
-    event: TargetEvent,
+    event: DesiredTarget,
     revision: String,
     at: u64,
-}
-
-impl SentEvent {
-    fn identity(&self) -> &str {
-        self.event.identity.as_deref().unwrap_or(&self.event.delivery)
-    }
 }
 
 impl SimSource {
@@ -206,12 +199,14 @@ impl PlatformSender {
             format!("{content}-{time}-{}", uid.as_deref().unwrap_or_default())
         };
         let delivery = if source.has_ids { revision.clone() } else { self.next_revision() };
-        let event = TargetEvent {
+        let event = DesiredTarget {
             delivery: format!("{by}-{delivery}"),
             identity: (!source.has_ids).then(body),
             key: DesiredKey { source: by.to_owned(), kind: KIND.to_owned(), name: name.to_owned(), uid: uid.clone() },
-            time: source.is_timed.then_some(ebb_engine::Timestamp(time)),
+            sent: source.is_timed.then_some(ebb_engine::Timestamp(time)),
             document: (!is_delete).then_some(document),
+            is_delete,
+            ..DesiredTarget::default()
         };
         if is_delete {
             self.will_delete(by, name, uid);
@@ -229,7 +224,7 @@ impl PlatformSender {
         }
     }
 
-    async fn deliver_event(&self, event: TargetEvent) {
+    async fn deliver_event(&self, event: DesiredTarget) {
         let work = &self.0;
         let response = loop {
             match work.functions.source_event(event.clone()).await {
@@ -239,7 +234,7 @@ impl PlatformSender {
         };
         work.ledger.trace(|| format!("{} {:?}: {response:?}", event.delivery, event.key));
         let is_outdated = response.is_some_and(|response| response.result == SourceResult::Outdated);
-        if is_outdated && event.time.is_none() && event.key.uid.is_none() {
+        if is_outdated && event.sent.is_none() && event.key.uid.is_none() {
             work.ledger.report_violation(format!("{} has no time and is outdated", event.delivery));
         }
     }
@@ -269,14 +264,14 @@ pub(super) fn check(record: &DesiredTarget, state: &TableState, ledger: &LedgerS
     let events: Vec<&SentEvent> = ledger.sent.iter().filter(|sent| sent.event.key == *key).collect();
     let source = &key.source;
     // An instance ends once, so its deletion is the last event.
-    let order = |event: &TargetEvent| {
-        let is_delete = event.document.is_none();
-        let is_end = key.uid.is_some() && is_delete;
-        (is_end, event.time.filter(|_| !is_end), is_delete)
+    let order = |event: &DesiredTarget| {
+        let is_end = key.uid.is_some() && event.is_delete;
+        (is_end, event.sent.filter(|_| !is_end), event.is_delete)
     };
-    let is_timed = events.iter().all(|sent| sent.event.time.is_some());
+    let is_timed = events.iter().all(|sent| sent.event.sent.is_some());
     let newest = events.iter().map(|sent| order(&sent.event)).max();
-    let decided: Vec<&SentEvent> = events.iter().copied().filter(|sent| sent.identity() == record.identity()).collect();
+    let decided: Vec<&SentEvent> =
+        events.iter().copied().filter(|sent| sent.event.identity() == record.identity()).collect();
     if is_timed && !decided.iter().any(|sent| Some(order(&sent.event)) == newest) {
         return Some(format!("{delivery} of {source} decides {key:?}, and {newest:?} is newer"));
     }

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ebb_documents::plan::Plan;
 use ebb_engine::{Millis, TargetPhase, Timestamp};
-use ebb_flow::source::record::TargetEvent;
 use ebb_protocol::api::SourceResult;
 use ebb_store::{DesiredKey, DesiredTarget};
 use ebb_tests::simulation::{
@@ -27,21 +26,21 @@ fn key(uid: Option<&str>) -> DesiredKey {
 }
 
 /// Returns an event that applies a document with a label.
-fn applied(delivery: &str, uid: Option<&str>) -> TargetEvent {
+fn applied(delivery: &str, uid: Option<&str>) -> DesiredTarget {
     let labels = format!("labels: {{delivery: \"{delivery}\"}}\nresources:");
     let document = target().document.replace("NAME", "s").replacen("resources:", &labels, 1);
-    TargetEvent { document: Some(document), ..deleted(delivery, uid) }
+    DesiredTarget { document: Some(document), is_delete: false, ..deleted(delivery, uid) }
 }
 
-fn deleted(delivery: &str, uid: Option<&str>) -> TargetEvent {
-    TargetEvent { delivery: delivery.to_owned(), identity: None, key: key(uid), time: None, document: None }
+fn deleted(delivery: &str, uid: Option<&str>) -> DesiredTarget {
+    DesiredTarget { delivery: delivery.to_owned(), key: key(uid), is_delete: true, ..DesiredTarget::default() }
 }
 
 fn simulation() -> Simulation {
     Simulation::scheduled(&target(), FaultInjector::none())
 }
 
-fn send(simulation: &Simulation, event: TargetEvent) -> SourceResult {
+fn send(simulation: &Simulation, event: DesiredTarget) -> SourceResult {
     let response = simulation.invoke(|functions| async move { functions.source_event(event).await });
     response.unwrap().unwrap().unwrap().result
 }
@@ -106,7 +105,7 @@ fn the_newest_of_concurrent_events_decides() {
 #[test]
 fn events_of_one_time_have_an_order() {
     let (apply, delete) =
-        (applied as fn(&str, Option<&str>) -> TargetEvent, deleted as fn(&str, Option<&str>) -> TargetEvent);
+        (applied as fn(&str, Option<&str>) -> DesiredTarget, deleted as fn(&str, Option<&str>) -> DesiredTarget);
     let time = |minutes: u64| Some(Timestamp(1_700_000_000_000 + minutes * MINUTE));
     let (equal, none, rising) = ([time(1), time(1)], [None, None], [time(1), time(2)]);
     // The kinds and times of the events `a` and `b`, whether they name the instance, and the event that decides if `a` arrives
@@ -131,7 +130,7 @@ fn events_of_one_time_have_an_order() {
         ([delete, apply], rising, None, ["b", "b"]),
         ([delete, apply], rising, Some("u1"), ["a", "a"]),
     ] {
-        let event = |number: usize| TargetEvent { time: times[number], ..kinds[number](["a", "b"][number], uid) };
+        let event = |number: usize| DesiredTarget { sent: times[number], ..kinds[number](["a", "b"][number], uid) };
         for (order, expected) in [[0, 1], [1, 0]].into_iter().zip(decides) {
             let simulation = simulation();
             for number in order {
@@ -319,7 +318,7 @@ fn an_instance_that_waits_begins_with_its_newest_document() {
 fn one_of_two_sources_gets_a_name() {
     let race = |simulation: &Simulation| {
         let (first, second) = (applied("1", None), applied("2", None));
-        let second = TargetEvent { key: DesiredKey { source: "other".to_owned(), ..key(None) }, ..second };
+        let second = DesiredTarget { key: DesiredKey { source: "other".to_owned(), ..key(None) }, ..second };
         [first, second].map(|event| simulation.start(|functions| async move { functions.source_event(event).await }))
     };
     let check = |simulation: &Simulation| {

@@ -13,11 +13,10 @@ use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::sign::MAX_ID;
 use ebb_protocol::source_signature::{self, SourceScheme};
 use ebb_protocol::{id, lifecycle, limits};
-use ebb_store::{DesiredKey, NamedKind};
+use ebb_store::{DesiredKey, DesiredTarget, NamedKind};
 use http::HeaderMap;
 
-use super::record::{self, TargetEvent};
-use super::{fetch, reconcile};
+use super::{fetch, reconcile, record};
 use crate::advance::follow_up::FollowUp;
 use crate::instance::rejected_events;
 use crate::{Env, FlowError, FlowResult, RequestError, offload};
@@ -147,12 +146,14 @@ pub async fn receive(
             return Ok((response, Vec::new()));
         }
     };
-    let event = |kind, name_of_target, uid, time_ms: Option<u64>, document| TargetEvent {
+    let event = |kind, name_of_target, uid, time_ms: Option<u64>, document: Option<String>| DesiredTarget {
         delivery,
         identity,
         key: DesiredKey { source: name.to_owned(), kind, name: name_of_target, uid },
-        time: time_ms.map(Timestamp),
+        sent: time_ms.map(Timestamp),
+        is_delete: document.is_none(),
         document,
+        ..DesiredTarget::default()
     };
     let event = match outcome {
         EventOutcome::Ignored { reason } => {
@@ -171,7 +172,7 @@ pub async fn receive(
 }
 
 /// Records and applies an event.
-async fn apply(env: &Env, event: &TargetEvent) -> FlowResult<(SourceResponse, Vec<FollowUp>)> {
+async fn apply(env: &Env, event: &DesiredTarget) -> FlowResult<(SourceResponse, Vec<FollowUp>)> {
     if let Some(outcome) = record::record(env, event).await? {
         return Ok((outcome, Vec::new()));
     }
@@ -185,7 +186,7 @@ async fn apply(env: &Env, event: &TargetEvent) -> FlowResult<(SourceResponse, Ve
     }
 }
 
-fn accepted(event: &TargetEvent) -> SourceResponse {
+fn accepted(event: &DesiredTarget) -> SourceResponse {
     let detail = "the event is stored and will be applied".to_owned();
     reconcile::outcome(&event.key, SourceResult::Accepted, None, detail)
 }

@@ -3,9 +3,9 @@
 //! Each source has states of its own. Whether it may change the target is decided by the target, when the state is
 //! applied.
 
-use ebb_engine::{Millis, Timestamp};
+use ebb_engine::Millis;
 use ebb_protocol::api::{SourceResponse, SourceResult};
-use ebb_store::{DesiredKey, DesiredTarget};
+use ebb_store::DesiredTarget;
 
 use super::reconcile::{RETRY_WAIT, derived_uid, outcome};
 use crate::{Env, FlowError, FlowResult};
@@ -13,67 +13,23 @@ use crate::{Env, FlowError, FlowResult};
 /// How far the clock of a sender may be ahead. A later time is ignored, because it would hide all events until then.
 const MAX_AHEAD: Millis = Millis(5 * 60 * 1000);
 
-/// An event that was mapped to a target.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TargetEvent {
-    /// The id of the delivery, for people.
-    pub delivery: String,
-    /// What a repetition of the delivery has in common with it, if the sender has not signed its id: the digest of the body.
-    pub identity: Option<String>,
-    /// The source, the target, and the instance if the event names one.
-    pub key: DesiredKey,
-    /// The time of the event by the sender.
-    pub time: Option<Timestamp>,
-    /// The document of the target. `None` deletes the target.
-    pub document: Option<String>,
-}
-
-impl TargetEvent {
-    fn identity(&self) -> &str {
-        self.identity.as_deref().unwrap_or(&self.delivery)
-    }
-
-    /// Returns true if the event decided a state, or an earlier one.
-    fn is_repeated(&self, seen: &DesiredTarget) -> bool {
-        self.is_last(seen) || seen.recent.iter().any(|earlier| earlier == self.identity())
-    }
-
-    fn is_last(&self, seen: &DesiredTarget) -> bool {
-        seen.identity() == self.identity()
-    }
-
-    /// Returns true if a state is newer than the event (NewestEventDecides).
-    ///
-    /// * An instance ends once. If the events name it, its deletion is the newest event.
-    /// * Otherwise the times of the sender decide. Of two equal times, a deletion is newer, so that nothing stays.
-    /// * Otherwise the event that arrives later is newer. No clock of this deployment decides.
-    fn is_outdated(&self, seen: &DesiredTarget, sent: Option<Timestamp>) -> bool {
-        let is_delete = self.document.is_none();
-        if self.key.uid.is_some() && (is_delete || seen.is_delete) {
-            return !is_delete;
-        }
-        let times = sent.zip(seen.sent);
-        times.is_some_and(|(sent, known)| (known, seen.is_delete) > (sent, is_delete))
-    }
-}
-
 /// Records an event, unless it was received before or a newer one is known. Returns the result of an event that is not
-/// recorded.
+/// recorded. The event is the state that it wants: its `sent` is the time by its sender.
 ///
 /// # Errors
 /// Returns an error if the event could not be written. The sender repeats it.
-pub async fn record(env: &Env, event: &TargetEvent) -> FlowResult<Option<SourceResponse>> {
+pub async fn record(env: &Env, event: &DesiredTarget) -> FlowResult<Option<SourceResponse>> {
     for _ in 0..crate::ATTEMPTS {
         let now = env.now();
-        let sent = event.time.filter(|time| *time <= now.plus(MAX_AHEAD));
-        let seen = env.store.read_desired(&event.key).await?;
-        let mut desired = new_state(event, sent, now);
-        if let Some(seen) = seen {
+        let sent = event.sent.filter(|time| *time <= now.plus(MAX_AHEAD));
+        let (time, due) = (sent.unwrap_or(now), Some(now.plus(RETRY_WAIT)));
+        let mut desired = DesiredTarget { time, sent, due, version: 1, ..event.clone() };
+        if let Some(seen) = env.store.read_desired(&event.key).await? {
             let has_failed = seen.result.as_ref().is_some_and(|outcome| outcome.result.is_failure());
-            if event.is_repeated(&seen) && !(has_failed && event.is_last(&seen)) {
+            if is_repeated(event, &seen) && !(has_failed && is_last(event, &seen)) {
                 return Ok(Some(repeated(event, &seen)));
             }
-            if event.is_outdated(&seen, sent) {
+            if is_outdated(&desired, &seen) {
                 return Ok(Some(outdated(event, &seen)));
             }
             replace(&mut desired, seen);
@@ -86,27 +42,34 @@ pub async fn record(env: &Env, event: &TargetEvent) -> FlowResult<Option<SourceR
     Err(FlowError::Contended(format!("the desired state of {}", event.key.target_key())))
 }
 
+/// Returns true if the event decided a state, or an earlier one.
+fn is_repeated(event: &DesiredTarget, seen: &DesiredTarget) -> bool {
+    is_last(event, seen) || seen.recent.iter().any(|earlier| earlier == event.identity())
+}
+
+fn is_last(event: &DesiredTarget, seen: &DesiredTarget) -> bool {
+    seen.identity() == event.identity()
+}
+
+/// Returns true if a state is newer than the event (NewestEventDecides).
+///
+/// * An instance ends once. If the events name it, its deletion is the newest event.
+/// * Otherwise the times of the sender decide. Of two equal times, a deletion is newer, so that nothing stays.
+/// * Otherwise the event that arrives later is newer. No clock of this deployment decides.
+fn is_outdated(event: &DesiredTarget, seen: &DesiredTarget) -> bool {
+    if event.key.uid.is_some() && (event.is_delete || seen.is_delete) {
+        return !event.is_delete;
+    }
+    let times = event.sent.zip(seen.sent);
+    times.is_some_and(|(sent, known)| (known, seen.is_delete) > (sent, event.is_delete))
+}
+
 /// Returns the UID of an instance that a state begins without naming one. It follows from the event, so that an event that
 /// is received again when its state was removed begins no second instance.
 fn new_uid(desired: &DesiredTarget) -> String {
     match desired.version {
         1 => derived_uid(&desired.key, desired.identity()),
         version => derived_uid(&desired.key, &format!("{}#{version}", desired.identity())),
-    }
-}
-
-fn new_state(event: &TargetEvent, sent: Option<Timestamp>, now: Timestamp) -> DesiredTarget {
-    DesiredTarget {
-        key: event.key.clone(),
-        delivery: event.delivery.clone(),
-        identity: event.identity.clone(),
-        time: sent.unwrap_or(now),
-        sent,
-        document: event.document.clone(),
-        is_delete: event.document.is_none(),
-        due: Some(now.plus(RETRY_WAIT)),
-        version: 1,
-        ..DesiredTarget::default()
     }
 }
 
@@ -122,8 +85,8 @@ fn replace(desired: &mut DesiredTarget, seen: DesiredTarget) {
     desired.recent.drain(..excess);
 }
 
-fn repeated(event: &TargetEvent, seen: &DesiredTarget) -> SourceResponse {
-    let last = seen.result.as_ref().filter(|_| event.is_last(seen));
+fn repeated(event: &DesiredTarget, seen: &DesiredTarget) -> SourceResponse {
+    let last = seen.result.as_ref().filter(|_| is_last(event, seen));
     let detail = match last {
         Some(last) => format!("the event was received before; the target {}", last.detail),
         None => "the event was received before".to_owned(),
@@ -131,7 +94,7 @@ fn repeated(event: &TargetEvent, seen: &DesiredTarget) -> SourceResponse {
     outcome(&event.key, SourceResult::Repeated, last.and_then(|last| last.uid.clone()), detail)
 }
 
-fn outdated(event: &TargetEvent, seen: &DesiredTarget) -> SourceResponse {
+fn outdated(event: &DesiredTarget, seen: &DesiredTarget) -> SourceResponse {
     let detail = match event.key.uid.is_some() && seen.is_delete {
         true => format!("the instance was deleted before, by {}", seen.delivery),
         false => format!("a newer event of the target was received before: {}", seen.delivery),
