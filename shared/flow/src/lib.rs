@@ -56,7 +56,7 @@ pub use loaded_run::{EarlierRun, Run, target_facts};
 pub use lock::lock;
 pub use offload::offload;
 pub(crate) use permits::{OriginPermit, SweepPermit};
-pub use ports::{ForwardedAttempts, QueueMessage, RelayClient, RelayError, RelayObservation, SteadyTime, UnitCluster};
+pub use ports::{ForwardedAttempts, QueueMessage, RelayClient, RelayError, SteadyTime, UnitCluster};
 pub(crate) use taken_results::ExpectedResult;
 pub(crate) use telemetry::Counter;
 

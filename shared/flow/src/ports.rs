@@ -8,7 +8,7 @@ use ebb_engine::{Attempt, Epoch, Millis, Timestamp, Unit};
 use ebb_protocol::id::{RunId, is_dns_label};
 use ebb_protocol::listing::{ClusterListing, RelayInfo};
 use ebb_protocol::relay::{EnsureTask, ServiceRequest, ServiceResponse, TaskId, TaskState};
-use ebb_store::StoreResult;
+use ebb_store::{ClusterFault, StoreResult};
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
@@ -60,19 +60,6 @@ pub enum RelayError {
     /// The relay rejects the task. No part of it runs, and a repetition does not help.
     #[error("the relay rejects the task: {0}")]
     Refused(String),
-}
-
-/// The health of a relay, derived from its last responses to requests for tasks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RelayObservation {
-    Responded,
-    /// The relay sent no usable response.
-    NoResponse {
-        /// The time of the first request without one.
-        since: Timestamp,
-        /// The first error.
-        reason: String,
-    },
 }
 
 /// A cluster in which units of a plan run.
@@ -138,8 +125,9 @@ pub trait RelayClient: Send + Sync {
     async fn opens_signadot_outputs(&self, _cluster: Option<&str>) -> StoreResult<bool> {
         Ok(false)
     }
-    /// Returns the clusters that got requests for tasks since the last call, with their health.
-    fn take_observations(&self) -> Vec<(String, RelayObservation)> {
+    /// Returns the clusters that got requests for tasks since the last call. An outage means that the relay sent no usable
+    /// response, and has the time of the first such request.
+    fn take_observations(&self) -> Vec<(String, Option<ClusterFault>)> {
         Vec::new()
     }
     /// Returns information about the relay of a cluster, and the UID of the cluster's namespace `kube-system`.

@@ -12,7 +12,7 @@ use ebb_protocol::listing::{ClusterListing, RelayInfo};
 use ebb_protocol::relay::{
     EnsureTask, RelayRequest, RelayResponse, ServiceRequest, ServiceResponse, TaskId, TaskState,
 };
-use ebb_store::{Store, StoreResult};
+use ebb_store::{ClusterFault, Store, StoreResult};
 
 use super::batch_sender::{BatchSender, RelayReply, lookup_error};
 use super::batches::OpenBatches;
@@ -20,7 +20,7 @@ use super::registry::{ClusterConfig, ClusterLookupError, ClusterRegistry, RelayT
 use super::reported_policy::reported_policy;
 use super::script::{self, PodSettings};
 use ebb_flow::lock::lock;
-use ebb_flow::ports::{Clock, ConnectedCluster, RandomSource, RelayClient, RelayError, RelayObservation, UnitCluster};
+use ebb_flow::ports::{Clock, ConnectedCluster, RandomSource, RelayClient, RelayError, UnitCluster};
 
 /// Sends requests to the relay of the cluster that a unit names. Simultaneous requests to a cluster share a batch.
 pub struct ClusterRelay {
@@ -29,7 +29,7 @@ pub struct ClusterRelay {
     /// The time between `SIGTERM` and `SIGKILL` of a script.
     grace: Duration,
     /// Observations by cluster, until a sweep takes them. They are for operators only.
-    observations: Mutex<BTreeMap<String, RelayObservation>>,
+    observations: Mutex<BTreeMap<String, Option<ClusterFault>>>,
 }
 
 impl ClusterRelay {
@@ -87,9 +87,9 @@ impl ClusterRelay {
         let entry = observations.entry(cluster.name.clone());
         match error {
             Some(RelayError::Unreachable(why) | RelayError::Busy(why)) => {
-                entry.or_insert_with(|| RelayObservation::NoResponse { since, reason: why.clone() });
+                entry.or_insert_with(|| Some(ClusterFault { at: since, reason: why.clone() }));
             }
-            Some(RelayError::Refused(_)) | None => drop(entry.insert_entry(RelayObservation::Responded)),
+            Some(RelayError::Refused(_)) | None => drop(entry.insert_entry(None)),
         }
     }
 
@@ -209,7 +209,7 @@ impl RelayClient for ClusterRelay {
         self.sender.clusters.opens_signadot_outputs(cluster).await
     }
 
-    fn take_observations(&self) -> Vec<(String, RelayObservation)> {
+    fn take_observations(&self) -> Vec<(String, Option<ClusterFault>)> {
         let mut observations = lock(&self.observations);
         std::mem::take(&mut *observations).into_iter().collect()
     }

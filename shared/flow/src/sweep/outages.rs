@@ -12,7 +12,7 @@ use ebb_protocol::limits::message;
 use ebb_protocol::time::rfc3339;
 use ebb_store::{ClusterFault, ClusterFaultKind};
 
-use crate::{Counter, Env, FlowResult, RelayObservation, group, telemetry};
+use crate::{Counter, Env, FlowResult, group, telemetry};
 
 const WEBHOOK: &str = "webhook";
 /// The time for which a denied poll explains why a relay does not respond, in milliseconds. A relay polls again within
@@ -28,23 +28,21 @@ pub async fn record_outages(env: &Env) -> FlowResult<()> {
     let (known, connected) = (env.store.read_faults(ClusterFaultKind::Outage).await?, env.relay.clusters().await);
     // A request to a cluster may end after the deletion of the cluster.
     let is_connected = |name: &str| connected.iter().any(|cluster| cluster.name == name);
-    for (cluster, observation) in observations {
-        if matches!(observation, RelayObservation::NoResponse { .. }) {
-            telemetry::count(Counter::Outages, 1);
-        }
-        match observation {
-            RelayObservation::NoResponse { since, reason }
-                if !known.contains_key(&cluster) && is_connected(&cluster) =>
-            {
-                let reason = message(&reason);
-                tracing::warn!(cluster, reason, "outage of a cluster begins");
-                env.store.begin_fault(ClusterFaultKind::Outage, &cluster, since, &reason).await?;
+    for (cluster, outage) in observations {
+        match outage {
+            Some(ClusterFault { at, reason }) => {
+                telemetry::count(Counter::Outages, 1);
+                if !known.contains_key(&cluster) && is_connected(&cluster) {
+                    let reason = message(&reason);
+                    tracing::warn!(cluster, reason, "outage of a cluster begins");
+                    env.store.begin_fault(ClusterFaultKind::Outage, &cluster, at, &reason).await?;
+                }
             }
-            RelayObservation::Responded if known.contains_key(&cluster) => {
+            None if known.contains_key(&cluster) => {
                 tracing::warn!(cluster, "outage of a cluster ends");
                 env.store.end_fault(ClusterFaultKind::Outage, &cluster).await?;
             }
-            RelayObservation::NoResponse { .. } | RelayObservation::Responded => {}
+            None => {}
         }
     }
     Ok(())

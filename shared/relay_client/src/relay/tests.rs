@@ -172,14 +172,14 @@ async fn errors_are_final_or_retryable() {
     assert!(refused.contains("ebb cluster connect default --apply --kind Route"), "{refused}");
     // A usable response takes precedence over errors. The refusal of a start is a usable response.
     let observation = || connected.take_observations().pop();
-    assert!(matches!(observation(), Some((name, RelayObservation::Responded)) if name == "default"));
+    assert!(matches!(observation(), Some((name, None)) if name == "default"));
     assert_eq!(
         (observation(), connected.resolve_cluster(None), connected.resolve_cluster(Some("eu"))),
         (None, Some("default".to_owned()), Some("eu".to_owned()))
     );
     *server.response.lock().unwrap() = (200, responses(json!([{"refused": "no"}])));
     connected.cancel(UnitCluster::default(), &task(), Duration::ZERO).await.unwrap_err();
-    let silent = |it| matches!(it, Some((_, RelayObservation::NoResponse { reason, .. })) if reason == "no");
+    let silent = |it| matches!(it, Some((_, Some(ClusterFault { reason, .. }))) if reason == "no");
     assert!(silent(observation()));
     let wrong_secret = relay(&url, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "uid");
     let unreachable = relay("http://127.0.0.1:1", SECRET, "uid");
