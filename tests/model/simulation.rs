@@ -286,7 +286,7 @@ impl ModelSimulation {
             plan: loaded.digest.clone(),
             ..TargetHead::new(KIND, NAME, UID, place.runtime.now())
         };
-        let (step, plan) = (target::begin(loaded.hooks()), Arc::clone(loaded));
+        let (step, plan) = (target::begin(&loaded.hooks()), Arc::clone(loaded));
         let moved =
             place.runtime.run(async move { transition::transition(&env, &fresh, step, &plan, (None, None)).await });
         let mut transition = moved.and_then(Result::ok).expect("the list of subscriptions is readable");

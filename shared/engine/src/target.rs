@@ -1,5 +1,6 @@
 //! The lifecycle of a target: its hooks and notifications.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -284,27 +285,8 @@ impl Target {
     }
 }
 
-/// The hooks of the lifecycle with units. Updates and events are omitted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HookSet {
-    bits: u8,
-}
-
-impl FromIterator<Hook> for HookSet {
-    fn from_iter<T: IntoIterator<Item = Hook>>(hooks: T) -> Self {
-        Self { bits: hooks.into_iter().fold(0, |bits, hook| bits | Self::bit(hook)) }
-    }
-}
-
-impl HookSet {
-    pub fn has(self, hook: Hook) -> bool {
-        self.bits & Self::bit(hook) != 0
-    }
-
-    fn bit(hook: Hook) -> u8 {
-        Hook::ALL.iter().position(|known| *known == hook).map_or(0, |position| 1 << position)
-    }
-}
+/// The hooks of a plan with units.
+pub type HookSet = BTreeSet<Hook>;
 
 /// A transition of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -350,7 +332,7 @@ pub fn create(
     existing: Option<&Target>,
     (uid, sender): (&str, RequestSender<'_>),
     generation: u64,
-    hooks: HookSet,
+    hooks: &HookSet,
 ) -> CreateDecision {
     match existing {
         None => CreateDecision::Begin(begin(hooks)),
@@ -382,8 +364,8 @@ fn is_foreign(target: &Target, uid: &str, sender: RequestSender<'_>) -> bool {
 }
 
 /// Returns the first transition of an instance.
-pub fn begin(hooks: HookSet) -> PhaseChange {
-    if hooks.has(Hook::PreStart) {
+pub fn begin(hooks: &HookSet) -> PhaseChange {
+    if hooks.contains(&Hook::PreStart) {
         PhaseChange::silent(TargetPhase::Starting, Some(Hook::PreStart))
     } else {
         ready(hooks, None)
@@ -456,7 +438,7 @@ pub enum DeleteDecision {
 }
 
 /// Decides the effect of a request of `sender` to delete `uid`.
-pub fn delete(existing: Option<&Target>, (uid, sender): (&str, RequestSender<'_>), hooks: HookSet) -> DeleteDecision {
+pub fn delete(existing: Option<&Target>, (uid, sender): (&str, RequestSender<'_>), hooks: &HookSet) -> DeleteDecision {
     let Some(target) = existing else { return DeleteDecision::PutTombstone };
     if target.uid != uid {
         return match target.waiting.as_ref().filter(|waiting| waiting.uid == uid) {
@@ -503,11 +485,11 @@ impl TeardownStage {
 }
 
 /// Returns the first transition of a teardown. No setup unit may be running.
-pub fn teardown(stage: TeardownStage, hooks: HookSet) -> PhaseChange {
+pub fn teardown(stage: TeardownStage, hooks: &HookSet) -> PhaseChange {
     let stopping = |hook| PhaseChange::silent(TargetPhase::Stopping, Some(hook));
     match stage {
-        TeardownStage::WasReady if hooks.has(Hook::PreStop) => stopping(Hook::PreStop),
-        _ if hooks.has(Hook::PostStop) => stopping(Hook::PostStop),
+        TeardownStage::WasReady if hooks.contains(&Hook::PreStop) => stopping(Hook::PreStop),
+        _ if hooks.contains(&Hook::PostStop) => stopping(Hook::PostStop),
         _ => GONE,
     }
 }
@@ -517,7 +499,7 @@ const IDLE: PhaseChange = PhaseChange::silent(TargetPhase::Ready, None);
 const GONE: PhaseChange = PhaseChange::reported(TargetPhase::Gone, None);
 
 /// Returns the transition after a run ended, or `None` if the target is not in that hook.
-pub fn run_ended(target: &Target, hook: Hook, outcome: RunOutcome, hooks: HookSet) -> Option<PhaseChange> {
+pub fn run_ended(target: &Target, hook: Hook, outcome: RunOutcome, hooks: &HookSet) -> Option<PhaseChange> {
     if target.hook != Some(hook) {
         return None;
     }
@@ -546,8 +528,8 @@ pub fn run_ended(target: &Target, hook: Hook, outcome: RunOutcome, hooks: HookSe
     }
 }
 
-fn ready(hooks: HookSet, event: Option<Hook>) -> PhaseChange {
-    let start = hooks.has(Hook::PostStart).then_some(Hook::PostStart).or(event);
+fn ready(hooks: &HookSet, event: Option<Hook>) -> PhaseChange {
+    let start = hooks.contains(&Hook::PostStart).then_some(Hook::PostStart).or(event);
     PhaseChange::reported(TargetPhase::Ready, start)
 }
 

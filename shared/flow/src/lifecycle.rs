@@ -145,9 +145,9 @@ async fn create(
             requester.check(seen, &event.uid)?;
         }
         let known = seen.as_ref().map(transition::engine_target);
-        let decide = |hooks| decide_create(known.as_ref(), (&event.uid, sender), event.generation, hooks);
+        let decide = |hooks: &HookSet| decide_create(known.as_ref(), (&event.uid, sender), event.generation, hooks);
         // A webhook without effect gets its response before the document is compiled.
-        match (decide(HookSet::default()), &seen) {
+        match (decide(&HookSet::default()), &seen) {
             (decision @ (CreateDecision::Changed | CreateDecision::Repeated), Some(target))
                 if decision == CreateDecision::Changed || event_type == LifecycleType::Updated =>
             {
@@ -185,7 +185,7 @@ async fn create(
         }
         let plan = compiled.insert(plan?);
         requester.check_labels(sender.owner().as_deref(), &plan.loaded.plan.target.labels)?;
-        let decision = decide(plan.loaded.hooks());
+        let decision = decide(&plan.loaded.hooks());
         if let Some(begun) = begin_instance(env, event, plan, (decision, sender), seen).await? {
             return Ok(begun);
         }
@@ -284,10 +284,10 @@ pub(crate) async fn begin_delete(
             None => None,
         };
         let hooks = loaded.as_ref().map(|loaded| loaded.hooks()).unwrap_or_default();
-        let decision = match (decide_delete(known.as_ref(), (uid, sender), hooks), &seen) {
+        let decision = match (decide_delete(known.as_ref(), (uid, sender), &hooks), &seen) {
             // The event has ended, so nothing has to be cancelled. Its units may be those of an earlier plan.
             (DeleteDecision::Cancel(_), Some(target)) if next_run::has_ended_event(env, target).await? => {
-                DeleteDecision::Begin(target::teardown(TeardownStage::WasReady, hooks))
+                DeleteDecision::Begin(target::teardown(TeardownStage::WasReady, &hooks))
             }
             (decision, _) => decision,
         };

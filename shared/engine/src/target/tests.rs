@@ -66,8 +66,7 @@ fn events_run_one_after_the_other_while_the_target_is_ready() {
     let decisions = PHASES.map(|phase| event(Some(&target(phase, None, Some("next"))), "next"));
     assert_eq!(decisions, [D::Waiting; 7]);
     assert_eq!(event(None, "own"), D::Unknown);
-    let hooks: HookSet = Hook::ALL.into_iter().chain([Hook::Event(SLEEP())]).collect();
-    assert!(!hooks.has(Hook::Event(SLEEP())), "the set has the hooks of the lifecycle");
+    let hooks = HookSet::from(Hook::ALL);
     let sleeps = Some(PhaseChange::silent(P::Ready, Some(Hook::Event(SLEEP()))));
     for hook in [Hook::PostStart, Hook::Event(SLEEP()), Hook::Event(EventName::new("wake").unwrap())] {
         for outcome in [RunOutcome::Succeeded, RunOutcome::Failed] {
@@ -79,29 +78,29 @@ fn events_run_one_after_the_other_while_the_target_is_ready() {
                 }
                 _ => (sleeps, None),
             };
-            assert_eq!(run_ended(&waits, hook, outcome, hooks), next, "{hook:?} {outcome:?}");
-            assert_eq!(run_ended(&Target { event: None, ..waits }, hook, outcome, hooks), idle);
+            assert_eq!(run_ended(&waits, hook, outcome, &hooks), next, "{hook:?} {outcome:?}");
+            assert_eq!(run_ended(&Target { event: None, ..waits }, hook, outcome, &hooks), idle);
         }
         assert_eq!(
-            delete(Some(&target(P::Ready, Some(hook), None)), ("own", RequestSender::Platform), hooks),
+            delete(Some(&target(P::Ready, Some(hook), None)), ("own", RequestSender::Platform), &hooks),
             DeleteDecision::Cancel(PhaseChange::silent(P::Stopping, None))
         );
         assert_eq!(TeardownStage::cancelled_in(hook), TeardownStage::WasReady);
     }
     // An event that came while the target started runs after postStart.
     let starts = Target { event: Some(SLEEP()), ..target(P::Starting, Some(Hook::PreStart), None) };
-    let started = |hooks| run_ended(&starts, Hook::PreStart, RunOutcome::Succeeded, hooks);
-    assert_eq!(started(hooks), Some(PhaseChange::reported(P::Ready, Some(Hook::PostStart))));
-    let alone = [Hook::PreStart].into_iter().collect();
-    assert_eq!(started(alone), Some(PhaseChange::reported(P::Ready, Some(Hook::Event(SLEEP())))));
+    let started = |hooks: &HookSet| run_ended(&starts, Hook::PreStart, RunOutcome::Succeeded, hooks);
+    assert_eq!(started(&hooks), Some(PhaseChange::reported(P::Ready, Some(Hook::PostStart))));
+    let alone = HookSet::from([Hook::PreStart]);
+    assert_eq!(started(&alone), Some(PhaseChange::reported(P::Ready, Some(Hook::Event(SLEEP())))));
     assert_eq!(next_event(&Target { phase: P::Stopping, ..starts.clone() }), None);
     // An update comes before it, and the write that ends the run makes the target due.
     let changes = Target { has_pending_update: true, ..starts };
-    let started = run_ended(&changes, Hook::PreStart, RunOutcome::Succeeded, alone);
+    let started = run_ended(&changes, Hook::PreStart, RunOutcome::Succeeded, &alone);
     assert_eq!(started, Some(PhaseChange::reported(P::Ready, None)));
     let changes = Target { phase: P::Ready, hook: Some(Hook::PostStart), ..changes };
     assert_eq!(
-        run_ended(&changes, Hook::PostStart, RunOutcome::Succeeded, hooks),
+        run_ended(&changes, Hook::PostStart, RunOutcome::Succeeded, &hooks),
         Some(PhaseChange::silent(P::Ready, None))
     );
     let begun = update(&Target { has_pending_update: false, ..changes }, None);
@@ -133,8 +132,8 @@ fn a_living_target_is_updated_between_its_runs() {
     let texts = ["update-3", "update-0", "update-03", "update-", "update", "3"];
     assert_eq!(texts.map(Hook::update_number), [Some(3), None, None, None, None, None]);
     let updating = Target { event: Some(SLEEP()), ..target(P::Updating, Some(Hook::Update(3)), None) };
-    let hooks: HookSet = Hook::ALL.into_iter().collect();
-    let ended = |hook, outcome| run_ended(&updating, hook, outcome, hooks);
+    let hooks = HookSet::from(Hook::ALL);
+    let ended = |hook, outcome| run_ended(&updating, hook, outcome, &hooks);
     let ready = PhaseChange::reported(P::Ready, Some(Hook::Event(SLEEP())));
     assert_eq!(ended(Hook::Update(3), RunOutcome::Succeeded), Some(ready));
     let failed = PhaseChange::reported(P::Failed, None);
@@ -159,18 +158,18 @@ fn choices() -> impl Iterator<Item = (HookSet, Vec<Hook>)> {
 fn an_instance_passes_through_the_hooks_with_units() {
     for (hooks, named) in choices() {
         let has = |hook| named.contains(&hook).then_some(hook);
-        assert_eq!(Hook::ALL.map(|hook| hooks.has(hook).then_some(hook)), Hook::ALL.map(has));
+        assert_eq!(Hook::ALL.map(|hook| hooks.contains(&hook).then_some(hook)), Hook::ALL.map(has));
         let ready = PhaseChange::reported(TargetPhase::Ready, has(Hook::PostStart));
         let first = match has(Hook::PreStart) {
             None => ready,
             first => PhaseChange::silent(TargetPhase::Starting, first),
         };
-        assert_eq!(begin(hooks), first);
+        assert_eq!(begin(&hooks), first);
         let stopping = |hook| PhaseChange::silent(TargetPhase::Stopping, Some(hook));
         let after = has(Hook::PostStop).map_or(PhaseChange::reported(TargetPhase::Gone, None), stopping);
         let drained = has(Hook::PreStop).map_or(after, stopping);
         let down = [TeardownStage::WasReady, TeardownStage::NeverReady, TeardownStage::Drained]
-            .map(|stage| teardown(stage, hooks));
+            .map(|stage| teardown(stage, &hooks));
         assert_eq!(down, [drained, after, after], "{named:?}");
 
         for (phase, at, of, outcome) in PHASES.into_iter().flat_map(|phase| {
@@ -191,11 +190,11 @@ fn an_instance_passes_through_the_hooks_with_units() {
                 (P::Stopping | P::Stuck, Hook::PostStop, O::Succeeded) => Some(PhaseChange::reported(P::Gone, None)),
                 _ => None,
             };
-            let over = run_ended(&target(phase, Some(at), None), of, outcome, hooks);
+            let over = run_ended(&target(phase, Some(at), None), of, outcome, &hooks);
             assert_eq!(over, expected, "{phase:?} at {at:?}: {of:?} {outcome:?}, {named:?}");
         }
         assert_eq!(
-            run_ended(&target(TargetPhase::Starting, None, None), Hook::PreStart, RunOutcome::Failed, hooks),
+            run_ended(&target(TargetPhase::Starting, None, None), Hook::PreStart, RunOutcome::Failed, &hooks),
             None
         );
     }
@@ -205,11 +204,11 @@ fn an_instance_passes_through_the_hooks_with_units() {
 
 #[test]
 fn a_name_has_one_instance_and_one_waiting_instance() {
-    let hooks: HookSet = Hook::ALL.into_iter().collect();
+    let hooks = HookSet::from(Hook::ALL);
     let create = |existing: Option<&Target>, uid: &str, generation: u64| {
-        create(existing, (uid, RequestSender::Platform), generation, hooks)
+        create(existing, (uid, RequestSender::Platform), generation, &hooks)
     };
-    assert_eq!(create(None, "new", 1), CreateDecision::Begin(begin(hooks)));
+    assert_eq!(create(None, "new", 1), CreateDecision::Begin(begin(&hooks)));
     for (phase, waiting) in PHASES.into_iter().flat_map(|phase| [None, Some("new"), Some("other")].map(|w| (phase, w)))
     {
         let existing = target(phase, None, waiting);
@@ -223,7 +222,7 @@ fn a_name_has_one_instance_and_one_waiting_instance() {
         let expected = match waiting {
             Some("new") => CreateDecision::Repeated,
             Some(_) => CreateDecision::QueueFull,
-            None if phase == TargetPhase::Gone => CreateDecision::Begin(begin(hooks)),
+            None if phase == TargetPhase::Gone => CreateDecision::Begin(begin(&hooks)),
             None => CreateDecision::Wait,
         };
         assert_eq!(of_new, expected, "{existing:?}");
@@ -235,7 +234,7 @@ fn a_name_has_one_instance_and_one_waiting_instance() {
 #[test]
 fn an_instance_belongs_to_its_sender() {
     use RequestSender::{Operator, Platform, Source};
-    let hooks: HookSet = Hook::ALL.into_iter().collect();
+    let hooks = HookSet::from(Hook::ALL);
     let senders = [(Platform, None), (Source("a"), Some("a")), (Source("b"), Some("b"))];
     for (phase, (sender, own), (_, other), (_, next)) in PHASES.into_iter().flat_map(|phase| {
         let pairs = senders.into_iter().flat_map(move |one| senders.map(|other| (one, other)));
@@ -249,15 +248,15 @@ fn an_instance_belongs_to_its_sender() {
             let is_foreign = (uid == "own" && other != own)
                 || (uid == "next" && next != own)
                 || (own.is_some() && ((uid != "own" && next != own) || (other != own && phase.is_alive())));
-            let created = create(Some(&existing), (uid, sender), 3, hooks);
+            let created = create(Some(&existing), (uid, sender), 3, &hooks);
             assert_eq!(created == CreateDecision::Foreign, is_foreign, "{sender:?} {uid} {existing:?}");
-            let deleted = delete(Some(&existing), (uid, sender), hooks);
+            let deleted = delete(Some(&existing), (uid, sender), &hooks);
             let is_foreign = (uid == "own" && other != own) || (uid == "next" && next != own);
             assert_eq!(deleted == DeleteDecision::Foreign, is_foreign, "{sender:?} {uid} {existing:?}");
-            assert_ne!(delete(Some(&existing), (uid, Operator), hooks), DeleteDecision::Foreign);
+            assert_ne!(delete(Some(&existing), (uid, Operator), &hooks), DeleteDecision::Foreign);
         }
         let is_foreign = own.is_some() && other != own && phase.is_alive();
-        let created = create(Some(&alone), ("new", sender), 1, hooks);
+        let created = create(Some(&alone), ("new", sender), 1, &hooks);
         assert_eq!(created == CreateDecision::Foreign, is_foreign, "{sender:?} {alone:?}");
     }
 }
@@ -265,10 +264,10 @@ fn an_instance_belongs_to_its_sender() {
 #[test]
 fn a_deletion_starts_the_teardown_of_its_phase() {
     use TargetPhase as P;
-    let hooks: HookSet = Hook::ALL.into_iter().collect();
+    let hooks = HookSet::from(Hook::ALL);
     let cancel = DeleteDecision::Cancel(PhaseChange::silent(P::Stopping, None));
     let begin = |hook| DeleteDecision::Begin(PhaseChange::silent(P::Stopping, Some(hook)));
-    let delete = |existing: Option<&Target>, uid: &str| delete(existing, (uid, RequestSender::Platform), hooks);
+    let delete = |existing: Option<&Target>, uid: &str| delete(existing, (uid, RequestSender::Platform), &hooks);
     assert_eq!(delete(None, "own"), DeleteDecision::PutTombstone);
     let stages = Hook::ALL.into_iter().chain([Hook::Update(2)]).map(Some).chain([None]);
     for (phase, hook) in PHASES.into_iter().flat_map(|phase| stages.clone().map(move |hook| (phase, hook))) {

@@ -154,7 +154,7 @@ async fn move_target(
     env: &Env,
     run: &Run,
     mut known: Option<Box<TargetHead>>,
-    decide: impl Fn(&target::Target, HookSet) -> Option<PhaseChange>,
+    decide: impl Fn(&target::Target, &HookSet) -> Option<PhaseChange>,
 ) -> FlowResult<Option<(TargetTransition, Arc<CompiledPlan>)>> {
     let key = run.facts.target_key();
     for _ in 0..crate::ATTEMPTS {
@@ -173,7 +173,7 @@ async fn move_target(
             true => Arc::clone(&run.loaded),
             false => env.plan_of(&seen).await?,
         };
-        let step = match decide(&engine_target(&seen), loaded.hooks()) {
+        let step = match decide(&engine_target(&seen), &loaded.hooks()) {
             Some(step) => step,
             None if is_present => return Ok(None),
             None => continue,
@@ -338,7 +338,7 @@ pub(crate) async fn end_stopped_event(env: &Env, key: TargetKey<'_>, id: &RunId)
         let is_stopping = |seen: &TargetHead| seen.phase == TargetPhase::Stopping && seen.is_last_run(id);
         let Some(seen) = seen.filter(is_stopping) else { return Ok(None) };
         let loaded = env.plan_of(&seen).await?;
-        let step = target::teardown(target::TeardownStage::WasReady, loaded.hooks());
+        let step = target::teardown(target::TeardownStage::WasReady, &loaded.hooks());
         let transition = transition(env, &seen, step, &loaded, (None, None)).await?;
         if env.store.move_target(&transition).await? {
             return after_transition(env, transition, &loaded).await;
@@ -451,7 +451,7 @@ pub async fn start_waiting(env: &Env, key: TargetKey<'_>) -> FlowResult<Option<C
         }
         let loaded = env.plan(&key.instance(&waiting.uid).key(), &waiting.plan).await?;
         let fresh = begun(env, key, &waiting, Some(&seen));
-        let step = target::begin(loaded.hooks());
+        let step = target::begin(&loaded.hooks());
         let mut transition = transition(env, &fresh, step, &loaded, (None, None)).await?;
         transition.tombstone = Some(retention::tombstone(env, seen.instance_key(), seen.since));
         if env.store.move_target(&transition).await? {
