@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
-use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -70,10 +69,10 @@ impl TableContent {
         let after = from.as_ref().and_then(ItemKey::of);
         let (attributes, part, until, first, last) = match range {
             QueryRange::Partition { partition, sort } => {
-                let key = |sort: &str| ItemKey::new(partition.as_str(), sort);
                 let (first, last) = sort.as_ref().map_or(("", LAST), |(first, last)| (first, last));
-                let first = after.map_or(Bound::Included(key(first)), Bound::Excluded);
-                let items = within(first, key(last), |bounds| self.items.range(bounds));
+                let [first, last] = [first, last].map(|sort| ItemKey::new(partition.as_str(), sort));
+                let items = self.items.range(first..).take_while(move |(key, _)| **key <= last);
+                let items = items.filter(move |(key, _)| after.as_ref() < Some(*key));
                 return Box::new(items.map(|(_, item)| item.clone()));
             }
             QueryRange::Due { shard, until } => (DUE, due_part(shard), *until, "", LAST),
@@ -83,12 +82,11 @@ impl TableContent {
             }
         };
         let due = from.as_ref().and_then(|item| number(item, TableSpec::DUE)).unwrap_or(0);
-        let first = match after {
-            Some(after) => Bound::Excluded((part.clone(), due, after)),
-            None => Bound::Included((part.clone(), 0, ItemKey::new(first, ""))),
-        };
+        let after = after.map(|key| (part.clone(), due, key));
+        let first: IndexEntry = (part.clone(), 0, ItemKey::new(first, ""));
         let last = (part, until, ItemKey::new(last, LAST));
-        Box::new(within(first, last, |bounds| self.entries.range(bounds)).map(move |(.., key)| {
+        let entries = self.entries.range(first..).take_while(move |entry| **entry <= last);
+        Box::new(entries.filter(move |entry| after.as_ref() < Some(*entry)).map(move |(.., key)| {
             let item = &self.items[key];
             attributes.iter().filter_map(|&name| Some((name.to_owned(), item.get(name)?.clone()))).collect::<Item>()
         }))
@@ -100,21 +98,6 @@ const DUE: &[&str] = &[TableSpec::PARTITION, TableSpec::SORT, TableSpec::DUE_SHA
 const LIST: &[&str] = &[TableSpec::PARTITION, TableSpec::SORT, TableSpec::LIST];
 /// The largest part of a key, for a range without an end. Keys have no such character.
 const LAST: &str = "\u{10ffff}";
-
-/// Returns the entries between `first` and `last`. The ranges of the standard library panic if `last` is before `first`.
-fn within<K: Ord, I: Iterator>(
-    first: Bound<K>,
-    last: K,
-    range: impl FnOnce((Bound<K>, Bound<K>)) -> I,
-) -> impl Iterator<Item = I::Item> {
-    let is_empty = match &first {
-        Bound::Included(first) => *first > last,
-        Bound::Excluded(first) => *first >= last,
-        Bound::Unbounded => false,
-    };
-    let entries = (!is_empty).then(|| range((first, Bound::Included(last))));
-    entries.into_iter().flatten()
-}
 
 impl MemoryTable {
     fn content(&self) -> MutexGuard<'_, TableContent> {
