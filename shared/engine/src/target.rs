@@ -102,20 +102,15 @@ impl<'de> Deserialize<'de> for Hook {
     }
 }
 
-/// A text that is not the stored form of a hook.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not the name of a hook")]
-pub struct HookError(String);
-
 impl FromStr for Hook {
-    type Err = HookError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, HookError> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|hook| hook.name() == text);
         known
             .or_else(|| Self::update_number(text).map(Self::Update))
             .or_else(|| EventName::new(text).map(Self::Event))
-            .ok_or_else(|| HookError(text.to_owned()))
+            .ok_or_else(|| format!("{text:?} is not the name of a hook"))
     }
 }
 

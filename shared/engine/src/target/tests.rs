@@ -36,7 +36,7 @@ fn hooks_have_names_and_a_stored_form() {
         assert_eq!(hook.to_string().parse(), Ok(hook));
     }
     for text in ["", "On", "on", "update", "update-0", "update-01", "prestart"] {
-        assert_eq!(text.parse::<Hook>().unwrap_err().to_string(), format!("{text:?} is not the name of a hook"));
+        assert_eq!(text.parse::<Hook>().unwrap_err(), format!("{text:?} is not the name of a hook"));
     }
 }
 
