@@ -126,21 +126,12 @@ impl TargetRequest {
         if let Some(head) = head {
             Requester::api(&self.access).check(head, &instance.uid)?;
         }
-        self.check_generation(&instance)?;
-        Ok(instance)
-    }
-
-    /// Returns a conflict if the instance has another generation than the one that the caller has seen.
-    fn check_generation(&self, instance: &SelectedInstance) -> Result<(), LifecycleRejection> {
         let newest = instance.known.as_ref().map(|(generation, _)| *generation);
-        match self.generation {
-            Some(seen) if newest != Some(seen) => {
-                let target = self.target_key();
-                let text = format!("{target} does not have generation {seen} any more; read it again");
-                Err(LifecycleRejection::Refused(ErrorCode::Outdated, text))
-            }
-            _ => Ok(()),
+        if let Some(seen) = self.generation.filter(|seen| newest != Some(*seen)) {
+            let text = format!("{} does not have generation {seen} any more; read it again", self.target_key());
+            return Err(LifecycleRejection::Refused(ErrorCode::Outdated, text));
         }
+        Ok(instance)
     }
 }
 
