@@ -289,7 +289,8 @@ pub async fn transition(
             target.pending_update = None;
         }
         if step.phase == TargetPhase::Gone {
-            secrets::schedule_release(target, &loaded.plan);
+            let instance = target.instance_key();
+            secrets::schedule_release(target, &loaded.plan, &instance);
         }
         // A first run begins, the phase changes, or a ready target is ready with other resources.
         let begins = seen.hook.is_none() && step.phase == TargetPhase::Starting;

@@ -11,13 +11,8 @@ use futures::future::BoxFuture;
 use crate::instance::due;
 use crate::{Env, FlowError, FlowResult, RelayError, Run};
 
-/// Records the release for the instance of `target`, for each cluster that holds its values.
-pub(crate) fn schedule_release(target: &mut TargetHead, plan: &Plan) {
-    let instance = target.instance_key();
-    add(target, plan, &instance);
-}
-
-fn add(target: &mut TargetHead, plan: &Plan, instance: &str) {
+/// Records the release for an instance in the target that has its name, for each cluster that holds its values.
+pub(crate) fn schedule_release(target: &mut TargetHead, plan: &Plan, instance: &str) {
     for cluster in plan.secret_clusters() {
         let uid = plan.cluster_uid(cluster).map(str::to_owned);
         let release = SecretRelease { instance: instance.to_owned(), cluster: cluster.map(str::to_owned), uid };
@@ -43,7 +38,7 @@ pub(crate) async fn schedule_late_release(env: &Env, run: &Run) -> FlowResult<()
             return Ok(());
         }
         let transition = seen.update(|target| {
-            add(target, plan, &ended_instance);
+            schedule_release(target, plan, &ended_instance);
             // The back-off of earlier releases does not apply to this one.
             let soon = env.now().plus(env.settings.first_sweep_delay);
             target.due = Some(due::next_due(env, target).map_or(soon, |due| due.min(soon)));
@@ -141,8 +136,8 @@ mod tests {
             let hook: HookPlan = serde_json::from_value(hook).unwrap();
             let plan = Plan { hooks: vec![hook], ..Plan::empty() };
             let mut target = TargetHead::new("sandbox", "a", "u", Timestamp(1));
-            schedule_release(&mut target, &plan);
-            schedule_release(&mut target, &plan);
+            schedule_release(&mut target, &plan, "instance");
+            schedule_release(&mut target, &plan, "instance");
             assert_eq!(target.release.len(), expected, "{sensitive}");
         }
     }
