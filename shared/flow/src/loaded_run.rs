@@ -116,10 +116,6 @@ impl Run {
         Some(plugin.rsplit_once('@').map_or(plugin, |(name, _)| name))
     }
 
-    pub fn instance_key(&self) -> String {
-        self.facts.instance_key()
-    }
-
     /// Returns the idempotency key of a unit of this run or of one that it undoes. Each update and each occurrence of an
     /// event has keys of its own.
     pub fn idempotency_key(&self, unit: UnitName<'_>) -> String {
@@ -139,7 +135,7 @@ impl Run {
     fn key_scope(&self, hook: Hook) -> String {
         match hook {
             Hook::Update(_) => self.id.sibling(hook).to_string(),
-            _ => self.instance_key(),
+            _ => self.facts.instance_key(),
         }
     }
 

@@ -38,7 +38,7 @@ pub(crate) fn applied(
     let filled = |key: BoundSecretKey| ManifestFill { manifest: 0, key: key.key, secret: key.secret };
     let plan = &run.loaded.plan;
     ObjectTask {
-        instance: run.instance_key(),
+        instance: run.facts.instance_key(),
         // A bound object names its namespace, which need not be one of units.
         namespace: plan.target.namespace.clone().filter(|_| !object.bound),
         apply: manifests,
@@ -64,7 +64,7 @@ fn bound_before(run: &Run) -> Vec<String> {
 /// Returns the task that removes the objects of all attempts of the units that `unit` undoes.
 pub(crate) fn removed(run: &Run, unit: &UnitPlan) -> ObjectTask {
     let names = unit.undoes.iter().map(|&at| task_unit(run, at));
-    ObjectTask { instance: run.instance_key(), remove: names.collect(), ..ObjectTask::default() }
+    ObjectTask { instance: run.facts.instance_key(), remove: names.collect(), ..ObjectTask::default() }
 }
 
 /// Returns the name of a unit of an earlier run of the instance, as relays know it.

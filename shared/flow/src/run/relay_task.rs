@@ -100,7 +100,7 @@ fn environment(AttemptContext { run, attempt, unit, .. }: AttemptContext<'_>) ->
     // In an update, scripts see the hook of their document.
     let hook = unit.stage.unwrap_or_else(|| run.hook());
     let facts = &run.facts;
-    let routing_key = facts.routing_key.clone().unwrap_or_else(|| run.instance_key());
+    let routing_key = facts.routing_key.clone().unwrap_or_else(|| facts.instance_key());
     // A script may end before it reports the name of its resource. Its undo gets the same key (rule StableKey).
     let undone = undone_name(run, unit);
     let mut pairs = vec![
