@@ -160,14 +160,14 @@ impl Stack {
             Err(StateFileError::Damaged { .. }) => None,
             last => last?,
         };
-        let port = settings.port.or_else(|| last.as_ref().and_then(StackConnection::port));
+        let port = settings.port.or_else(|| keys::port(&last.as_ref()?.url));
         let listen = settings.listen.unwrap_or(LOOPBACK);
         let (listener, url) = bind(listen, port, settings.port.is_some()).await?;
 
         let (embedded, table) = table(&settings).await.map_err(StackError::part("the table"))?;
         let bucket = FolderBucket::open(&state.join("bucket"), settings.durability)?;
         let s3 = embedded::s3_router(&state.join("s3")).map_err(StackError::part("the S3 endpoint"))?;
-        let s3_port = settings.s3_port.or_else(|| last.as_ref().and_then(StackConnection::s3_port));
+        let s3_port = settings.s3_port.or_else(|| keys::port(&last.as_ref()?.s3));
         let (s3_listener, s3_url) = bind(LOOPBACK, s3_port, settings.s3_port.is_some()).await?;
 
         let store = Arc::new(Store::new(table, Arc::new(bucket)));

@@ -172,17 +172,10 @@ impl StackConnection {
     pub(crate) fn write(&self, state: &Path) -> Result<(), StateFileError> {
         files::write_json(&state.join("server.json"), self)
     }
-
-    pub(crate) fn port(&self) -> Option<u16> {
-        port(&self.url)
-    }
-
-    pub(crate) fn s3_port(&self) -> Option<u16> {
-        port(&self.s3)
-    }
 }
 
-fn port(url: &str) -> Option<u16> {
+/// Returns the port of a URL of a stack.
+pub(crate) fn port(url: &str) -> Option<u16> {
     url.rsplit_once(':')?.1.parse().ok()
 }
 
