@@ -237,16 +237,6 @@ impl ItemQuery {
     pub(crate) fn list(list: &str) -> Self {
         Self::new(QueryRange::List { list: list.to_owned(), partitions: None })
     }
-
-    #[must_use]
-    pub(crate) fn limit(self, limit: usize) -> Self {
-        Self { limit: Some(limit), ..self }
-    }
-
-    #[must_use]
-    pub(crate) fn attributes(self, attributes: &'static [&'static str]) -> Self {
-        Self { attributes: Some(attributes), ..self }
-    }
 }
 
 /// A page of a query.

@@ -107,7 +107,7 @@ impl Store {
         bytes: usize,
     ) -> StoreResult<Vec<QueuedBatch>> {
         let mut batches: Vec<QueuedBatch> = Vec::new();
-        let query = ItemQuery::partition(key::batch_queue(cluster)).limit(PAGE);
+        let query = ItemQuery { limit: Some(PAGE), ..ItemQuery::partition(key::batch_queue(cluster)) };
         let (mut size, mut from, mut deleted) = (0, None, 0);
         while batches.len() < limit {
             let page = self.table.page(&query, from).await?;

@@ -98,7 +98,7 @@ impl Store {
         if !key::can_be(&key::plugin(name), "") {
             return Ok(Vec::new());
         }
-        let query = ItemQuery::partition(key::plugin(name)).attributes(FACTS);
+        let query = ItemQuery { attributes: Some(FACTS), ..ItemQuery::partition(key::plugin(name)) };
         let items = self.table.pages(&query, usize::MAX).await?;
         items.iter().map(|item| read_plugin("Query", item)).collect()
     }

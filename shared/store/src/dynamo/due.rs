@@ -37,7 +37,8 @@ impl Store {
             due.inspect_err(|error| tracing::warn!(%error, "an unreadable entry of the due index is skipped")).ok()
         };
         let shards = (0..key::DUE_SHARDS).map(|shard| {
-            let query = ItemQuery::new(QueryRange::Due { shard, until: now.0 }).limit(page);
+            let range = QueryRange::Due { shard, until: now.0 };
+            let query = ItemQuery { limit: Some(page), ..ItemQuery::new(range) };
             async move { self.table.read_pages(&query, limit, read).await }
         });
         let found: Vec<Vec<_>> = futures::stream::iter(shards).buffer_unordered(PARALLEL).try_collect().await?;
@@ -65,7 +66,8 @@ impl Store {
         let mut read = 0;
         while found.targets.len() < limit {
             let partitions = Some((least, greatest.clone()));
-            let query = ItemQuery::new(QueryRange::List { list: list.partition().to_owned(), partitions }).limit(page);
+            let range = QueryRange::List { list: list.partition().to_owned(), partitions };
+            let query = ItemQuery { limit: Some(page), ..ItemQuery::new(range) };
             let ItemPage { items: keys, next } = self.table.page(&query, None).await?;
             let Some(last) = keys.last() else { break };
             let last = ItemReader::new("Query", last).text("pk")?;

@@ -68,7 +68,7 @@ impl Store {
     pub async fn list_expired(&self, now: Timestamp, limit: usize) -> StoreResult<DueExpiries> {
         // `$` is the character after `#`.
         let query = ItemQuery::range(key::EXPIRIES.to_owned(), "0", format!("{}$", key::expires(now)));
-        let query = ItemQuery { is_consistent: false, keeps_damaged: true, ..query.limit(limit) };
+        let query = ItemQuery { is_consistent: false, keeps_damaged: true, limit: Some(limit), ..query };
         let mut found = DueExpiries::default();
         for item in self.table.pages(&query, limit).await? {
             let key = ItemReader::new("Query", &item).text("sk")?;
@@ -124,7 +124,9 @@ impl Store {
 
     /// Removes the objects of a run if a mark says that there are any, then its head and records.
     pub async fn delete_run(&self, run: &RunId) -> StoreResult<()> {
-        let query = ItemQuery::partition(key::run(run)).attributes(&["pk", "sk", "ob", "lg"]).limit(PAGE);
+        let attributes: &[&str] = &["pk", "sk", "ob", "lg"];
+        let all = ItemQuery::partition(key::run(run));
+        let query = ItemQuery { attributes: Some(attributes), limit: Some(PAGE), ..all };
         loop {
             // The first items of the run, the head before the records.
             let page = self.table.page(&query, None).await?;

@@ -71,7 +71,7 @@ impl Store {
             return Ok(HistoryItems::default());
         }
         // One more shows whether another page follows.
-        let query = ItemQuery::range(partition, least, GREATEST).limit(limit + 1);
+        let query = ItemQuery { limit: Some(limit + 1), ..ItemQuery::range(partition, least, GREATEST) };
         let items = self.table.pages(&query, limit + 1).await?;
         let entries = items.iter().take(limit).map(|item| read_entry("Query", item));
         let entries = entries.collect::<StoreResult<Vec<_>>>()?;

@@ -179,7 +179,7 @@ impl Store {
     ///
     /// [`OutputStorage::Nothing`]: ebb_protocol::record::OutputStorage::Nothing
     pub async fn read_outlines(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
-        let query = ItemQuery::range(key::run(run), "u#", "u$").attributes(&OUTLINE);
+        let query = ItemQuery { attributes: Some(&OUTLINE), ..ItemQuery::range(key::run(run), "u#", "u$") };
         self.table.assembled(query).await
     }
 

@@ -71,7 +71,7 @@ impl Store {
         let list = TableSpec::LIST_UNDELIVERED.to_owned();
         // No key has this character, the last one.
         let partitions = Some((prefix.clone(), format!("{prefix}\u{10ffff}")));
-        let query = ItemQuery::new(QueryRange::List { list, partitions }).limit(limit);
+        let query = ItemQuery { limit: Some(limit), ..ItemQuery::new(QueryRange::List { list, partitions }) };
         let mut keys = self.table.pages(&query, limit).await?;
         keys.truncate(limit);
         Ok(keys)
