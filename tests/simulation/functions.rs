@@ -20,7 +20,7 @@ use ebb_flow::source::reconcile;
 use ebb_flow::source::record;
 use ebb_flow::sweep::{self, SweepSummary};
 use ebb_flow::{Env, FlowResult, QueueMessage, RequestError};
-use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, RunDetail, SourceResponse};
+use ebb_protocol::api::{RunDetail, SourceResponse};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{RunId, TargetKey};
@@ -250,19 +250,9 @@ impl SimFunctions {
         unit: Option<String>,
     ) -> Result<OverrideOutcome, InvocationFailure> {
         let (name, uid) = (name.to_owned(), uid.map(str::to_owned));
-        let reason = "as planned".to_owned();
         self.invoke("override", |env| async move {
-            let key = TargetKey::new(KIND, &name);
-            match unit {
-                Some(unit) => {
-                    let request = ForceCompleteUnit { uid, unit, reason, by: None };
-                    overrides::force_complete(&env, key, &request, DECISION.by).await
-                }
-                None => {
-                    let request = ForceDeleteTarget { uid, reason, by: None };
-                    overrides::force_delete(&env, key, &request, DECISION.by).await
-                }
-            }
+            let instance = (TargetKey::new(KIND, &name), uid.as_deref());
+            overrides::force(&env, instance, unit.as_deref(), ("as planned", None), DECISION.by).await
         })
         .await
     }

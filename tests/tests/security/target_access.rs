@@ -127,12 +127,11 @@ pub(crate) async fn a_slow_request_reaches_no_later_owner() {
     }
     // A request that names the instance that it has seen changes no other one, also one of an operator.
     let uid = seen.info.uid;
-    let forced = json!({"reason": "gone", "uid": uid});
     for (action, body) in [
         ("retry", json!({"uid": uid})),
         ("retry", json!({"plugin": "simple@1.0.0", "uid": uid})),
         ("force-complete", json!({"unit": "r/drop", "reason": "gone", "uid": uid})),
-        ("force-delete", forced.clone()),
+        ("force-delete", json!({"reason": "gone", "uid": uid})),
     ] {
         let problem = harness.post(&format!("/v1/targets/sandbox/a/{action}"), body).await;
         let expected =
@@ -141,7 +140,7 @@ pub(crate) async fn a_slow_request_reaches_no_later_owner() {
     }
     // The instance can be replaced after the check of a request.
     let (env, key) = (harness.stack().env(), TargetKey::new("sandbox", "a"));
-    let outcome = overrides::force_delete(env, key, &serde_json::from_value(forced).unwrap(), None).await;
+    let outcome = overrides::force(env, (key, Some(&uid)), None, ("gone", None), None).await;
     assert_eq!(outcome.unwrap().unwrap_err().code, ErrorCode::Outdated);
     let after = harness.target("a").await.unwrap().info;
     assert_eq!((&after.uid, after.phase, after.since), (&own.uid, TargetPhase::Failed, own.since));

@@ -17,7 +17,7 @@ use utoipa::IntoParams;
 
 use super::permitted::{Operate, Permitted, ReadTargets, WriteTargets};
 use super::{JsonBody, NoQuery, Path, Query};
-use crate::caller::{ApiCaller, ApiPermission};
+use crate::caller::ApiPermission;
 use crate::queries::{sources, targets, why};
 use crate::{HttpProblem, HttpResult, ServerState};
 use ebb_flow::advance::retry;
@@ -146,10 +146,19 @@ pub(crate) async fn retried(
 /// The maximum characters of the name that is stored with an override.
 const MAX_OPERATOR: usize = 100;
 
-/// Returns the operator that is stored with an override: the one of the request, otherwise the verified name of the
-/// caller.
-fn operator(by: Option<String>, caller: &ApiCaller) -> Option<String> {
-    by.or_else(|| Some(limits::excerpt(caller.own_name()?, MAX_OPERATOR - 1)))
+/// Overrides the failed unit `unit` of the present instance or, without it, all units that are not done. The operator that is
+/// stored is the one of the request, otherwise the verified name of the caller.
+async fn overridden(
+    server: &Permitted<Operate>,
+    (key, uid): (TargetKey<'_>, Option<&str>),
+    unit: Option<&str>,
+    (reason, by): (&str, Option<String>),
+) -> HttpResult<(StatusCode, Json<OverrideResponse>)> {
+    let uid = server.instance(key, uid).await?.uid;
+    let by = by.or_else(|| Some(limits::excerpt(server.caller.own_name()?, MAX_OPERATOR - 1)));
+    let caller = Some(server.caller.name());
+    let response = overrides::force(&server.env, (key, Some(&uid)), unit, (reason, by.as_deref()), caller).await??;
+    Ok((StatusCode::ACCEPTED, Json(response)))
 }
 
 /// Marks a failed unit of a stuck target's teardown as complete. The teardown continues. The resources that the unit
@@ -162,13 +171,10 @@ fn operator(by: Option<String>, caller: &ApiCaller) -> Option<String> {
 pub(crate) async fn force_complete(
     Path((kind, name)): Path<(String, String)>,
     server: Permitted<Operate>,
-    JsonBody(mut request): JsonBody<ForceCompleteUnit>,
+    JsonBody(request): JsonBody<ForceCompleteUnit>,
 ) -> HttpResult<(StatusCode, Json<OverrideResponse>)> {
-    let key = TargetKey::new(&kind, &name);
-    let uid = server.instance(key, request.uid.as_deref()).await?.uid;
-    request = ForceCompleteUnit { uid: Some(uid), by: operator(request.by, &server.caller), ..request };
-    let response = overrides::force_complete(&server.env, key, &request, Some(server.caller.name())).await??;
-    Ok((StatusCode::ACCEPTED, Json(response)))
+    let instance = (TargetKey::new(&kind, &name), request.uid.as_deref());
+    overridden(&server, instance, Some(&request.unit), (&request.reason, request.by)).await
 }
 
 /// Force-deletes a stuck target. Its remaining resources may still exist. Scope: `operate`.
@@ -180,11 +186,8 @@ pub(crate) async fn force_complete(
 pub(crate) async fn force_delete(
     Path((kind, name)): Path<(String, String)>,
     server: Permitted<Operate>,
-    JsonBody(mut request): JsonBody<ForceDeleteTarget>,
+    JsonBody(request): JsonBody<ForceDeleteTarget>,
 ) -> HttpResult<(StatusCode, Json<OverrideResponse>)> {
-    let key = TargetKey::new(&kind, &name);
-    let uid = server.instance(key, request.uid.as_deref()).await?.uid;
-    request = ForceDeleteTarget { uid: Some(uid), by: operator(request.by, &server.caller), ..request };
-    let response = overrides::force_delete(&server.env, key, &request, Some(server.caller.name())).await??;
-    Ok((StatusCode::ACCEPTED, Json(response)))
+    let instance = (TargetKey::new(&kind, &name), request.uid.as_deref());
+    overridden(&server, instance, None, (&request.reason, request.by)).await
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use ebb_engine::{RunPhase, TargetPhase, Unit, UnitProgress, in_flight};
-use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, OverrideResponse};
+use ebb_protocol::api::OverrideResponse;
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::error_code::{ErrorCode, RefusedRequest};
 use ebb_protocol::history::HistoryChange;
@@ -29,43 +29,23 @@ const MAX_OPERATOR: usize = 100;
 /// and if a field of the request is missing or too long.
 pub type OverrideOutcome = Result<OverrideResponse, RefusedRequest>;
 
-/// Marks a failed unit in the teardown of a stuck target as complete. The teardown continues.
-/// `caller` is the verified name of the operator.
-pub async fn force_complete(
-    env: &Env,
-    key: TargetKey<'_>,
-    request: &ForceCompleteUnit,
-    caller: Option<&str>,
-) -> FlowResult<OverrideOutcome> {
-    let (key, change) = ((key, request.uid.as_deref()), (HistoryChange::ForceCompleted, caller));
-    Box::pin(override_requested(env, key, change, (&request.reason, request.by.as_deref()), Some(&request.unit))).await
-}
-
-/// Marks all units of the stuck hook as complete. The target is then gone, or continues with its next hook.
-/// `caller` is the verified name of the operator.
-pub async fn force_delete(
-    env: &Env,
-    key: TargetKey<'_>,
-    request: &ForceDeleteTarget,
-    caller: Option<&str>,
-) -> FlowResult<OverrideOutcome> {
-    let (key, change) = ((key, request.uid.as_deref()), (HistoryChange::ForceDeleted, caller));
-    Box::pin(override_requested(env, key, change, (&request.reason, request.by.as_deref()), None)).await
-}
-
-/// Marks the failed unit `named` as complete, or all units that are not done. Logs a rejected request; the history has the
+/// Marks the failed unit `named` in the teardown of a stuck target as complete, and the teardown continues. Without `named`,
+/// marks all units of the stuck hook that are not done; the target is then gone, or continues with its next hook.
+///
+/// `by` is the operator that the request names, and `caller` the verified name. Logs a rejected request; the history has the
 /// others.
-async fn override_requested(
+pub async fn force(
     env: &Env,
     key @ (TargetKey { kind, name }, _): (TargetKey<'_>, Option<&str>),
-    (change, caller): (HistoryChange, Option<&str>),
-    (reason, by): (&str, Option<&str>),
     named: Option<&str>,
+    (reason, by): (&str, Option<&str>),
+    caller: Option<&str>,
 ) -> FlowResult<OverrideOutcome> {
     let Some(recorded) = recorded_reason(reason, by) else {
         let text = format!("`reason` must have 1 to {MAX_REASON} characters, and `by` at most {MAX_OPERATOR}");
         return Ok(Err(RefusedRequest::new(ErrorCode::MissingField, text)));
     };
+    let change = if named.is_some() { HistoryChange::ForceCompleted } else { HistoryChange::ForceDeleted };
     let decision = Decision { change, by: caller, reason: Some(&recorded.message) };
     let outcome = Box::pin(override_matching(env, key, &recorded, named, decision)).await?;
     if let Err(RefusedRequest { detail: rejection, .. }) = &outcome {
