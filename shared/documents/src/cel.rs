@@ -28,7 +28,6 @@ use std::sync::Arc;
 use cel::common::ast::IdedExpr;
 use cel::parser::PrattParser;
 
-use crate::source::{LineColumn, SourceText};
 use dashes::DashedNames;
 
 pub use cost::MAX_COST;
@@ -214,11 +213,10 @@ fn syntax(text: &str, errors: &cel::ParseErrors) -> ExpressionIssue {
     let message = message.replace("'<EOF>'", "<EOF>").replace("mismatched input <EOF>", "it ends too early,");
     let message = message.replace("<EOF>", "the end").replace("mismatched input", "unexpected");
     let issue = ExpressionIssue::new("syntax", format!("this is not a CEL expression: {message}"));
-    let (line, column) = first.pos;
-    let at = [line, column].map(|number| u32::try_from(number).unwrap_or_default());
-    // For the parser, a carriage return ends no line.
-    let source = SourceText::new("", text.replace('\r', " "));
-    let (offset, _) = source.bytes(LineColumn { line: at[0], column: at[1] }, 0);
+    // The parser counts bytes from 1, and a carriage return ends no line for it.
+    let [line, column] = [first.pos.0, first.pos.1].map(|count| usize::try_from(count).unwrap_or_default().max(1) - 1);
+    let start: usize = text.split_inclusive('\n').take(line).map(str::len).sum();
+    let offset = (start + column).min(text.len());
     ExpressionIssue { offset, length: 1, ..issue }
 }
 

@@ -60,9 +60,10 @@ fn mistakes() {
 }
 
 #[test]
-fn a_carriage_return_moves_no_error() {
-    let offsets = ["1 +  )", "1 +\r )", "1 +\n )"].map(|text| parse(text, Scope::Plugin).unwrap_err()[0].offset);
-    assert_eq!(offsets, [5; 3]);
+fn no_text_before_an_error_moves_it() {
+    let texts = ["1 +  )", "1 +\r )", "1 +\n )", "'é')", "'a\\n' +\n'é' )"];
+    let offsets = texts.map(|text| text.len() - parse(text, Scope::Plugin).unwrap_err()[0].offset);
+    assert_eq!(offsets, [1; 5]);
 }
 
 #[test]
