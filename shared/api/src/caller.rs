@@ -6,8 +6,7 @@ use std::sync::Arc;
 use ebb_engine::Timestamp;
 use ebb_protocol::api::CallerInfo;
 use ebb_protocol::api_token::{TargetAccess, TargetLimit, TokenScope};
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::limits;
+use ebb_protocol::{ErrorCode, limits};
 use serde_json::Value;
 
 use crate::{HttpProblem, HttpResult};

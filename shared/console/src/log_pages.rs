@@ -4,8 +4,7 @@
 //! the end of the last whole line, and a digest of the last ones. A log that loses its first lines has the digest elsewhere.
 
 use ebb_protocol::api::UnitRendering;
-use ebb_protocol::id::short_digest;
-use ebb_protocol::limits;
+use ebb_protocol::{limits, short_digest};
 use maud::html;
 
 use crate::frame::{self, ConsoleViewer, PageRenewal};

@@ -1,8 +1,7 @@
 //! Sources and the events that they have rejected.
 
 use ebb_protocol::api::{RejectedEvent, SourceDetail, SourceInfo};
-use ebb_protocol::limits;
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::{limits, rfc3339};
 use maud::{Markup, html};
 
 use crate::frame::{self, ConsoleViewer, PageRenewal};

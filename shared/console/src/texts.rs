@@ -1,7 +1,6 @@
 //! States, times and values as text.
 
-use ebb_protocol::lifecycle::OutputValue;
-use ebb_protocol::{limits, words};
+use ebb_protocol::{OutputValue, limits, words};
 use maud::{Markup, html};
 use serde::Serialize;
 

@@ -34,7 +34,15 @@ pub mod unit;
 pub mod value;
 pub mod words;
 
+pub use api_token::TargetAccess;
+pub use callback::{Callback, FailureReason, ReasonCode};
 pub use ebb_engine as engine;
+pub use error_code::ErrorCode;
+pub use id::{RunId, TargetKey, digest, short_digest};
+pub use lifecycle::{FieldError, OutputValue, TargetStopCause};
+pub use listing::ReportedPolicy;
+pub use relay::WaitResolution;
+pub use time::{parse_rfc3339, rfc3339};
 
 #[cfg(test)]
 mod tests;

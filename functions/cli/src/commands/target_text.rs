@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 
 use ebb_protocol::api::{RelayOutage, ResourceDetail, RunDetail, TargetDetail, UnitDetail, UnitState};
-use ebb_protocol::lifecycle::OutputValue;
-use ebb_protocol::words;
+use ebb_protocol::{OutputValue, words};
 use jiff::Timestamp;
 
 use crate::client::ApiClient;

@@ -16,9 +16,8 @@ use ebb_flow::run::script_task;
 use ebb_protocol::api::{ForceCompleteUnit, OverrideResponse};
 use ebb_protocol::callback::{Callback, CallbackStatus};
 use ebb_protocol::engine::{Hook, Unit};
-use ebb_protocol::id::{self, RunId};
-use ebb_protocol::lifecycle::OutputValue;
 use ebb_protocol::relay::{ScriptTask, TaskId};
+use ebb_protocol::{OutputValue, RunId, id};
 
 use crate::backend::BackendArgs;
 use crate::client::ApiClient;

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use ebb_protocol::api::{AttemptDetail, RelayOutage, TargetInfo, TargetWait, UnitDetail, UnitState, UnitWait};
-use ebb_protocol::relay::WaitResolution;
-use ebb_protocol::words;
+use ebb_protocol::{WaitResolution, words};
 use jiff::Timestamp;
 
 use crate::output::{joined_lines, printable};

@@ -5,8 +5,7 @@ use axum::http::header;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use ebb_console::{RunUnitsView, SourceTrial, TargetListFilter, TargetListView, UnitLogView, WaitingView, paths};
 use ebb_protocol::api::{TargetPage, TargetPhase};
-use ebb_protocol::api_token::TargetAccess;
-use ebb_protocol::error_code::ErrorCode;
+use ebb_protocol::{ErrorCode, TargetAccess};
 use serde::Deserialize;
 
 use super::sessions::ConsoleSession;

@@ -5,8 +5,7 @@ use axum::http::header::{self, HeaderName};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use ebb_console::{ConsoleViewer, FailureView, assets, paths};
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::id::short_digest;
+use ebb_protocol::{ErrorCode, short_digest};
 
 use crate::HttpProblem;
 

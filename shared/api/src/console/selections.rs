@@ -9,8 +9,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, IntoResponse as _, Redirect, Response};
 use ebb_console::{BACK, BulkAction, BulkEntry, paths};
 use ebb_protocol::api::{ActOnTargets, NamedTarget, TargetOutcome, TargetPhase, TargetSelection};
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::{ErrorCode, TargetKey};
 use futures::StreamExt as _;
 
 use super::forms::FormFields;

@@ -8,9 +8,7 @@ use ebb_console::{SourceTrial, TrialEffect, paths};
 use ebb_documents::event::EventOutcome;
 use ebb_engine::Timestamp;
 use ebb_flow::source::trial::{self, EventTrial, TrialEvent};
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::limits;
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::{ErrorCode, limits, rfc3339};
 
 use super::PathOf;
 use super::sessions::ConsoleSession;

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use ebb_engine::Timestamp;
 use ebb_flow::error::FlowResult;
 use ebb_protocol::api::DeliveryError;
-use ebb_protocol::id::TargetKey;
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::{TargetKey, rfc3339};
 use ebb_store::{DueItem, Store, TargetHead};
 use futures::{StreamExt as _, TryStreamExt as _};
 

@@ -8,10 +8,7 @@ use ebb_engine::TargetPhase;
 use ebb_protocol::api::{
     ClusterDetail, ClusterInfo, ClusterList, ClusterRegistration, ClusterState, RelayOutage, TransportKind,
 };
-use ebb_protocol::id::TargetKey;
-use ebb_protocol::limits;
-use ebb_protocol::listing::ReportedPolicy;
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::{ReportedPolicy, TargetKey, limits, rfc3339};
 use ebb_store::{ClusterFault, ClusterFaultKind, ClusterItem, ListPage, Store, TargetList};
 use tokio::time::Instant;
 

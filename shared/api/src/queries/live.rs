@@ -16,12 +16,10 @@ use ebb_flow::env::{Env, TaskReports};
 use ebb_flow::loaded_run::Run;
 use ebb_flow::run::attempt::{task_id, task_start};
 use ebb_protocol::api::{RunDetail, UnitDetail, UnitState, UnitWait};
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::limits;
 use ebb_protocol::object_status::{MAX_OBJECTS, ObjectStatus};
 use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::relay::{self, RunningTask, TaskState, TaskWait, WaitResolution};
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::{ReasonCode, limits, rfc3339};
 use futures::future::{Either, select};
 use futures::stream::{FuturesUnordered, StreamExt as _};
 

@@ -4,9 +4,8 @@ use std::fmt;
 
 use ebb_engine::follow::in_flight;
 use ebb_engine::{Attempt, HeadState, Millis, RunPhase, Unit, UnitProgress};
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::id::RunId;
 use ebb_protocol::relay::TaskState;
+use ebb_protocol::{ErrorCode, RunId};
 use futures::stream::{self, StreamExt as _};
 
 use ebb_flow::run::attempt::task_id;

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ebb_protocol::api::{OpenUnits, RunDetail, RunState, UnitDetail, UnitState, UnitWait};
-use ebb_protocol::relay::WaitResolution;
-use ebb_protocol::words;
+use ebb_protocol::{WaitResolution, words};
 
 /// Maximum groups in an answer.
 const GROUPS: usize = 20;

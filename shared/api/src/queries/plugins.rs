@@ -8,8 +8,7 @@ use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::{Dialect, PluginDoc, VersionRange};
 use ebb_engine::Timestamp;
 use ebb_protocol::api::{PluginDetail, PluginInfo};
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::{ErrorCode, rfc3339};
 use ebb_store::{PluginItem, Store};
 use similar::TextDiff;
 

@@ -9,11 +9,7 @@ use ebb_documents::render::{
 };
 use ebb_engine::{Attempt, AttemptRef, HeadState, Unit, UnitProgress};
 use ebb_protocol::api::{RequestRendering, UnitRendering};
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::id::RunId;
-use ebb_protocol::limits;
-use ebb_protocol::time::rfc3339;
-use ebb_protocol::words;
+use ebb_protocol::{ErrorCode, RunId, limits, rfc3339, words};
 use serde_json::{Value, json};
 
 use ebb_flow::run::attempt::AttemptContext;

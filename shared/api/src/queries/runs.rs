@@ -6,11 +6,9 @@ use ebb_documents::plan::{Action, UnitPlan};
 use ebb_engine::follow::in_flight;
 use ebb_engine::{Attempt, HeadState, Millis, RunOutcome, RunPhase, Timestamp, Unit, UnitProgress};
 use ebb_protocol::api::{AttemptDetail, RunDetail, RunState, UnitDetail, UnitState};
-use ebb_protocol::id::RunId;
-use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, CallbackRefusals};
 use ebb_protocol::relay::ObjectCount;
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::{RunId, limits, rfc3339};
 
 use ebb_flow::run::records::{self, started_at};
 use ebb_flow::{Env, FlowResult, Run};

@@ -9,8 +9,7 @@ use ebb_documents::model::SourceDoc;
 use ebb_flow::source::reconcile;
 use ebb_flow::{Env, FlowResult};
 use ebb_protocol::api::{DecidingEvent, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo, SourceList};
-use ebb_protocol::id::TargetKey;
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::{TargetKey, rfc3339};
 use ebb_store::{DesiredKey, NamedDocument, NamedKind, SourceRejections, Store, TargetHead};
 
 use super::named_documents::{self, StoredKind};

@@ -2,8 +2,7 @@
 
 use ebb_flow::instance::change_watch;
 use ebb_flow::{Env, FlowResult};
-use ebb_protocol::api_token::TargetAccess;
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::{TargetAccess, TargetKey};
 
 /// The changes after a number.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,13 +4,10 @@ use ebb_engine::{HeadState, Timestamp};
 use ebb_flow::error::{FlowError, FlowResult};
 use ebb_flow::instance::history::TTL;
 use ebb_protocol::api::{RunState, UndeliveredNotification};
-use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::history::{
     HistoryChange, HistoryDetail, HistoryEntry, HistoryPage, HistoryRun, ListedRun, OpenNotification, RunPage,
 };
-use ebb_protocol::id::{RunId, TargetKey, digest};
-use ebb_protocol::lifecycle::{self, FieldError};
-use ebb_protocol::time::{parse_rfc3339, rfc3339};
+use ebb_protocol::{FieldError, RunId, TargetAccess, TargetKey, digest, lifecycle, parse_rfc3339, rfc3339};
 use ebb_store::{
     HistoryItem, HistoryItems, NamedDocument, NamedKind, RunFacts, RunHead, Store, TargetHead, TargetList,
 };

@@ -5,12 +5,7 @@ use std::collections::BTreeMap;
 use ebb_documents::plan::Plan;
 use ebb_engine::{Hook, TargetPhase};
 use ebb_protocol::api::{ResourceDetail, RunDetail, TargetDetail, TargetInfo, TargetPage, TargetSelector};
-use ebb_protocol::api_token::TargetAccess;
-use ebb_protocol::id::{RunId, TargetKey};
-use ebb_protocol::lifecycle::{self, FieldError};
-use ebb_protocol::limits;
-use ebb_protocol::time::rfc3339;
-use ebb_protocol::words;
+use ebb_protocol::{FieldError, RunId, TargetAccess, TargetKey, lifecycle, limits, rfc3339, words};
 use ebb_store::{Store, TargetHead, TargetList};
 
 use crate::HttpResult;

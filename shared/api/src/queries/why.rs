@@ -15,12 +15,9 @@ use ebb_protocol::api::{
     FailedUnit, RelayOutage, RemainingEffect, RootCause, RunDetail, RunState, TargetDiagnosis, UnitDetail, UnitState,
     UnitWait,
 };
-use ebb_protocol::id::RunId;
-use ebb_protocol::lifecycle::TargetStopCause;
-use ebb_protocol::limits;
 use ebb_protocol::removal::{RemovalGrade, ResourceRemoval};
-use ebb_protocol::time::{parse_rfc3339, rfc3339};
 use ebb_protocol::words::{self, LostCluster, TargetSituation};
+use ebb_protocol::{RunId, TargetStopCause, limits, parse_rfc3339, rfc3339};
 use ebb_store::{DatedEvent, RefusedUpdate, Store, TargetHead};
 
 use crate::queries::logs::{self, UnitLog};

@@ -9,8 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use axum::http::{HeaderMap, header};
 use ebb_protocol::api::TokenInfo;
 use ebb_protocol::api_token::{self, has_digest, parse_scopes};
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::{ErrorCode, rfc3339};
 
 use crate::caller::{ApiCaller, ApiPermission, ApiRole, CallerProof, forbidden};
 use crate::oidc::{self, MAX_TOKEN, OidcIssuers};

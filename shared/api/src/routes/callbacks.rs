@@ -3,10 +3,8 @@
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use ebb_protocol::callback::Callback;
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::limits;
 use ebb_protocol::token::TokenKind;
+use ebb_protocol::{Callback, ErrorCode, limits};
 
 use super::auth::bearer;
 use crate::background::{self, RestOfRequest};

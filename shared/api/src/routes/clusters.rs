@@ -9,10 +9,9 @@ use axum::{Extension, Json};
 use ebb_protocol::api::{
     ClusterBootstrap, ClusterDetail, ClusterList, DeleteOrphans, DeleteOrphansResponse, OrphanList, PutCluster,
 };
-use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::pull::{POLL_BODY, PollResponse};
 use ebb_protocol::registration::{REGISTRATION_BODY, RegisterRelay, RelayRegistration, is_token};
-use ebb_protocol::sign;
+use ebb_protocol::{ErrorCode, sign};
 use serde::Deserialize;
 use utoipa::IntoParams;
 

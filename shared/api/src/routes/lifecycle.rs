@@ -8,11 +8,10 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use ebb_engine::target::RequestSender;
 use ebb_protocol::cloudevents::{self, EventError};
-use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::lifecycle::LifecycleResponse;
-use ebb_protocol::limits;
 use ebb_protocol::sign::{self, SignatureError};
 use ebb_protocol::unit::TRACEPARENT;
+use ebb_protocol::{ErrorCode, limits};
 
 use crate::background::{self, RestOfRequest};
 use crate::bodies::{BodyBudget, check_length};

@@ -3,9 +3,7 @@
 use axum::Json;
 use ebb_engine::Attempt;
 use ebb_protocol::api::{RunDetail, UnitRendering};
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::id::RunId;
-use ebb_protocol::limits;
+use ebb_protocol::{ErrorCode, RunId, limits};
 use serde::Deserialize;
 use utoipa::IntoParams;
 

@@ -4,9 +4,7 @@
 
 use ebb_flow::error::RequestError;
 use ebb_flow::lifecycle::{LifecycleRejection, covers_present, other_instance};
-use ebb_protocol::api_token::TargetAccess;
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::id::{RunId, TargetKey};
+use ebb_protocol::{ErrorCode, RunId, TargetAccess, TargetKey};
 use ebb_store::{RunHead, TargetHead};
 
 use super::permitted::{Permitted, RoutePermission};

@@ -16,10 +16,7 @@ use ebb_protocol::api::{
     ActOnTargets, NamedTarget, TargetAction, TargetInfo, TargetOutcome, TargetOutcomes, TargetPhase, TargetSelection,
     TargetSelector,
 };
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::id::TargetKey;
-use ebb_protocol::lifecycle::{self, FieldError};
-use ebb_protocol::limits;
+use ebb_protocol::{ErrorCode, FieldError, TargetKey, lifecycle, limits};
 use ebb_store::TargetHead;
 use futures::future::join_all;
 

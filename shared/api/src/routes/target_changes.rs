@@ -2,8 +2,7 @@
 
 use axum::Json;
 use ebb_protocol::api::ChangeList;
-use ebb_protocol::api_token::TargetAccess;
-use ebb_protocol::error_code::ErrorCode;
+use ebb_protocol::{ErrorCode, TargetAccess};
 use serde::Deserialize;
 use utoipa::IntoParams;
 

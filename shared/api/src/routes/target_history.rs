@@ -1,10 +1,8 @@
 //! Handles the history of targets, `/v1/targets/…/history`, and the list of runs, `GET /v1/runs`.
 
 use axum::Json;
-use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::{HistoryDetail, HistoryPage, RunPage};
-use ebb_protocol::id::TargetKey;
-use ebb_protocol::limits;
+use ebb_protocol::{ErrorCode, TargetKey, limits};
 use serde::Deserialize;
 use utoipa::IntoParams;
 

@@ -7,11 +7,8 @@ use ebb_protocol::api::{
     ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, RejectedEvent, RetryResponse, RetryTarget, TargetDetail,
     TargetDiagnosis,
 };
-use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;
-use ebb_protocol::id::TargetKey;
-use ebb_protocol::limits;
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::{ErrorCode, TargetKey, limits, rfc3339};
 use serde::Deserialize;
 use utoipa::IntoParams;
 

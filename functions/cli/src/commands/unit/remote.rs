@@ -9,10 +9,9 @@ use std::time::{Duration, Instant};
 use ebb_flow::ports::{RelayClient, RelayError};
 use ebb_local::pods::{LocalRelay, LocalRelayOptions};
 use ebb_local::{StackSettings, UnitBackend};
-use ebb_protocol::callback::Callback;
 use ebb_protocol::engine::Millis;
-use ebb_protocol::limits;
 use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ScriptTask, TaskBody, TaskId, TaskNames, TaskState, VERSION};
+use ebb_protocol::{Callback, limits};
 
 use crate::commands::logs::LogPosition;
 use crate::exit::{CliError, Result};
