@@ -66,7 +66,11 @@ fn reexports(files: &[&'static str]) -> BTreeMap<(&'static str, Vec<String>), Ve
         let (package, path) = split_source(file);
         let own: Vec<String> = module(path).into_iter().map(str::to_owned).collect();
         let text = tree::read(file);
-        for line in text.lines().filter_map(|line| line.strip_prefix("pub use ")?.strip_suffix(';')) {
+        let exports = text.lines().filter_map(|line| {
+            let line = line.strip_prefix("pub use ").or_else(|| line.strip_prefix("pub(crate) use "))?;
+            line.strip_suffix(';')
+        });
+        for line in exports {
             let Some((child, names)) = line.rsplit_once("::") else { continue };
             let child: Vec<String> = own.iter().cloned().chain(child.split("::").map(str::to_owned)).collect();
             for name in names.trim_matches(['{', '}']).split(", ") {

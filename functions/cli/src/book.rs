@@ -29,8 +29,7 @@ use ebb_protocol::relay::Batch;
 use serde_json::Value;
 
 use crate::commands::EbbCli;
-use crate::exit::{CliError, Result};
-use crate::offline;
+use crate::{CliError, Result, offline};
 
 /// Pages whose commands name files of the reader.
 const FILES_OF_THE_READER: [&str; 3] = ["cli.md", "from-signadot.md", "updates.md"];

@@ -10,17 +10,12 @@ use ebb_protocol::api::{
 };
 use ebb_protocol::error_code::ErrorCode;
 
-use crate::client::ApiClient;
 use crate::confirmation::confirm;
-use crate::exit::{Exit, Result};
-use crate::interrupt::InterruptCount;
-use crate::lifecycle::named;
 use crate::many_waits::wait_until_ended;
-use crate::output::{self, OutputArgs};
-use crate::progress::follow::FollowGoal;
-use crate::selector::CommandTargets;
 use crate::silence::{REPETITIONS, pause, repeated};
-use crate::target::TargetRef;
+use crate::{
+    ApiClient, CommandTargets, Exit, FollowGoal, InterruptCount, OutputArgs, Result, TargetRef, named, output,
+};
 
 /// The option `--yes` of commands that change the targets of a selector.
 #[derive(Clone, Copy, Debug, clap::Args)]

@@ -24,11 +24,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use crate::exit::{CliError, Result};
 use crate::refusal::refused;
 use crate::server::{AddressOrigin, ServerAccess};
-use crate::target::{TargetRef, fresh_uid};
-use crate::timing;
+use crate::{CliError, Result, TargetRef, fresh_uid, timing};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -9,10 +9,7 @@ use ebb_documents::plan::cluster_name;
 use ebb_protocol::api::{ClusterDetail, PlanPreview, ProblemDetails};
 use ebb_relay_client::reported_policy;
 
-use crate::client::ApiClient;
-use crate::exit::{CliError, Result};
-use crate::output;
-use crate::refusal;
+use crate::{ApiClient, CliError, Result, output, refusal};
 
 /// Returns the error of the violations that the server found in the document `source`, and prints what it did not check.
 pub(crate) fn found(preview: &PlanPreview, source: &SourceText) -> Option<CliError> {

@@ -2,8 +2,7 @@
 
 use std::io::{IsTerminal as _, stdin};
 
-use crate::exit::{CliError, Result};
-use crate::output;
+use crate::{CliError, Result, output};
 
 /// Prints `question` and returns when the user types `yes`.
 ///

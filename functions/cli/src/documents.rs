@@ -8,9 +8,7 @@ use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, FolderFiles, MAX_DOCUMENT};
 use ebb_documents::model::{PluginDoc, RouteGroupDoc, SandboxDoc};
 
-use crate::exit::{CliError, Result};
-use crate::output;
-use crate::target::TargetRef;
+use crate::{CliError, Result, TargetRef, output};
 
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct SetArgs {

@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-use crate::output;
-use crate::progress::labels;
+use crate::{labels, output};
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct DryRunArgs {

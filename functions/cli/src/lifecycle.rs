@@ -7,16 +7,10 @@ use ebb_protocol::api::{RunDetail, TargetDetail};
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::words;
 
-use crate::client::ApiClient;
-use crate::exit::{CliError, Exit, Result};
-use crate::interrupt::InterruptCount;
-use crate::output;
-use crate::progress::follow::{FollowEnd, FollowGoal, FollowLimits, WatchedInstance, follow};
-use crate::progress::labels;
-use crate::progress::screen::ProgressScreen;
-use crate::target::TargetRef;
-use crate::timing;
-use crate::why;
+use crate::{
+    ApiClient, CliError, Exit, FollowEnd, FollowGoal, FollowLimits, InterruptCount, ProgressScreen, Result, TargetRef,
+    WatchedInstance, follow, labels, output, timing, why,
+};
 
 /// The option `--wait` of commands that change targets.
 #[derive(Clone, Debug, clap::Args)]

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use ebb_local::{Stack, StackSettings};
 
-use crate::client::ApiClient;
-use crate::exit::{CliError, Result};
 use crate::server::{AddressOrigin, FILE, ServerAccess};
+use crate::{ApiClient, CliError, Result};
 
 /// A running control plane. Other commands find it through its state folder.
 pub(crate) struct LocalServer {

@@ -5,15 +5,8 @@ use std::time::{Duration, Instant};
 
 use ebb_protocol::api::{ChangeList, TargetInfo, TargetOutcome, TargetPhase, TargetSelector};
 
-use crate::client::ApiClient;
-use crate::exit::{Exit, Result};
-use crate::interrupt::InterruptCount;
-use crate::output;
-use crate::progress::follow::FollowGoal;
-use crate::progress::labels;
 use crate::silence::repeated;
-use crate::target::TargetRef;
-use crate::timing;
+use crate::{ApiClient, Exit, FollowGoal, InterruptCount, Result, TargetRef, labels, output, timing};
 
 /// The pause between two requests for changes while a command waits.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use ebb_protocol::api::{TargetPhase, TargetSelector};
 
-use crate::exit::{CliError, Result};
-use crate::target::TargetRef;
+use crate::{CliError, Result, TargetRef};
 
 /// The targets of a command.
 #[derive(Clone, Debug)]

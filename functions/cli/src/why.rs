@@ -7,8 +7,7 @@ use ebb_protocol::api::{DecidingEvent, ResourceDetail, TargetDiagnosis, TargetPh
 use ebb_protocol::lifecycle::OutputValue;
 use ebb_protocol::words::{self, DiagnosisLine, DiagnosisPart, DiagnosisSection};
 
-use crate::output::printable;
-use crate::timing;
+use crate::{printable, timing};
 
 /// Returns the diagnosis, as text that ends with a line break.
 pub(crate) fn text(why: &TargetDiagnosis) -> String {

@@ -12,15 +12,11 @@ use serde_json::{Value, json};
 use super::apply_target::{self, AppliedTarget};
 use super::kinds::{DocumentKind, KINDS};
 use super::{connect, connection, plugin, source, subscription, validate};
-use crate::client::ApiClient;
 use crate::documents::{SetArgs, divided, target_of};
-use crate::dry_run::{ChangeKind, DocumentChange, DryRunArgs};
-use crate::exit::{Exit, Result};
-use crate::lifecycle::WaitArgs;
-use crate::output::{self, OutputArgs};
-use crate::server::ServerArgs;
-use crate::target::KindArgs;
-use crate::{offline, timing, why};
+use crate::{
+    ApiClient, ChangeKind, DocumentChange, DryRunArgs, Exit, KindArgs, OutputArgs, Result, ServerArgs, WaitArgs,
+    offline, output, timing, why,
+};
 
 #[derive(Debug, clap::Args)]
 #[command(

@@ -7,17 +7,12 @@ use ebb_protocol::api::{ApplyTarget, RunDetail, TargetDetail, TargetReceipt};
 use ebb_protocol::lifecycle::LifecycleResult;
 use serde_json::Value;
 
-use crate::client::ApiClient;
-use crate::cluster_policy;
-use crate::documents;
-use crate::dry_run::{ChangeKind, DocumentChange};
-use crate::exit::{CliError, Exit, Result};
-use crate::lifecycle::wait;
 use crate::progress::follow::{FollowGoal, WatchedInstance, waiting_line};
-use crate::progress::labels;
 use crate::refusal::in_document;
-use crate::target::TargetRef;
-use crate::{offline, output, timing};
+use crate::{
+    ApiClient, ChangeKind, CliError, DocumentChange, Exit, Result, TargetRef, cluster_policy, documents, labels,
+    offline, output, timing, wait,
+};
 
 /// A target whose document the server has accepted.
 pub(super) struct AppliedTarget {

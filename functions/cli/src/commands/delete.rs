@@ -8,18 +8,11 @@ use ebb_protocol::api::{ForceDeleteTarget, OverrideResponse, TargetAction, Targe
 use super::connect;
 use super::kinds::{DocumentKind, Kind, KindParser};
 use super::unit::override_text;
-use crate::bulk::{self, TargetsCommand, YesArgs};
-use crate::client::ApiClient;
-use crate::documents::{self, SetArgs, target_of};
-use crate::dry_run::{ChangeKind, DocumentChange, DryRunArgs};
-use crate::exit::{CliError, Exit, Result};
-use crate::lifecycle::{self, WaitArgs, wait, watched};
-use crate::output::{self, OutputArgs};
-use crate::progress::follow::{FollowGoal, WatchedInstance};
-use crate::selector::{CommandTargets, SelectorArgs};
-use crate::server::ServerArgs;
-use crate::target::{KindArgs, TargetRef};
-use crate::timing;
+use crate::{
+    ApiClient, ChangeKind, CliError, CommandTargets, DocumentChange, DryRunArgs, Exit, FollowGoal, KindArgs,
+    OutputArgs, Result, SelectorArgs, ServerArgs, SetArgs, TargetRef, TargetsCommand, WaitArgs, WatchedInstance,
+    YesArgs, bulk, documents, lifecycle, output, target_of, timing, wait, watched,
+};
 
 #[derive(Debug, clap::Args)]
 #[command(

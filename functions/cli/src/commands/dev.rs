@@ -8,11 +8,7 @@ use ebb_local::{ExternalTable, StackSettings};
 use tracing_subscriber::EnvFilter;
 use url::Url;
 
-use crate::backend::BackendArgs;
-use crate::exit::{Exit, Result};
-use crate::interrupt::InterruptCount;
-use crate::local_server::LocalServer;
-use crate::{output, server};
+use crate::{BackendArgs, Exit, InterruptCount, LocalServer, Result, output, server};
 
 const DAY: Duration = Duration::from_secs(86_400);
 

@@ -9,10 +9,7 @@ use ebb_protocol::time::rfc3339;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::client::ApiClient;
-use crate::exit::{CliError, Exit, Result};
-use crate::output::{self, OutputArgs};
-use crate::timing;
+use crate::{ApiClient, CliError, Exit, OutputArgs, Result, output, timing};
 
 /// The maximum accepted difference between the clocks, in seconds. The server rejects webhooks whose time differs by 5
 /// minutes.

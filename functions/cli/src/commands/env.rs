@@ -7,11 +7,7 @@ use clap::ValueEnum;
 use ebb_protocol::api::{TargetDetail, TargetPhase};
 use ebb_protocol::lifecycle::OutputValue;
 
-use crate::client::ApiClient;
-use crate::exit::{CliError, Exit, Result};
-use crate::lifecycle::named;
-use crate::output;
-use crate::target::{TargetArgs, TargetRef, fresh_uid};
+use crate::{ApiClient, CliError, Exit, Result, TargetArgs, TargetRef, fresh_uid, named, output};
 
 /// A form of variables. Each one keeps every value exactly, or the command fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

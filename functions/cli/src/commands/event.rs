@@ -3,11 +3,8 @@
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
 
-use crate::client::ApiClient;
-use crate::exit::{Exit, Result};
 use crate::lifecycle::{data, watched};
-use crate::output::{self, OutputArgs};
-use crate::target::TargetArgs;
+use crate::{ApiClient, Exit, OutputArgs, Result, TargetArgs, output};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  ebb event pr-1234 sleep")]

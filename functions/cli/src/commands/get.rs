@@ -9,12 +9,8 @@ use serde_json::Value;
 use super::kinds::{Columns, DocumentKind, Kind, KindParser, TARGETS, cell, table};
 use super::plugin::never_published;
 use super::target_text;
-use crate::bulk;
-use crate::client::ApiClient;
-use crate::exit::{CliError, Exit, Result};
 use crate::output::{self, OutputArgs, OutputFormat, printable};
-use crate::selector::SelectorArgs;
-use crate::target::TargetRef;
+use crate::{ApiClient, CliError, Exit, Result, SelectorArgs, TargetRef, bulk};
 
 #[derive(Debug, clap::Args)]
 #[command(

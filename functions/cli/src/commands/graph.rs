@@ -9,9 +9,7 @@ use ebb_protocol::api::PlanPreview;
 use super::plan;
 use crate::documents::{DocumentSource, SetArgs, unexpected};
 use crate::drawing::DiagramFormat;
-use crate::exit::{Exit, Result};
-use crate::server::ServerArgs;
-use crate::{offline, output};
+use crate::{Exit, Result, ServerArgs, offline, output};
 
 #[derive(Debug, clap::Args)]
 #[command(

@@ -2,13 +2,8 @@
 
 use ebb_protocol::history::{HistoryDetail, HistoryEntry, OpenNotification};
 
-use crate::client::ApiClient;
-use crate::exit::{CliError, Exit, Result};
-use crate::lifecycle::named;
-use crate::output::{self, printable};
-use crate::progress::labels;
 use crate::target::TargetCommandArgs;
-use crate::timing;
+use crate::{ApiClient, CliError, Exit, Result, labels, named, output, printable, timing};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  ebb history pr-1234\n  ebb history pr-1234 --document ENTRY | ebb apply -f -")]

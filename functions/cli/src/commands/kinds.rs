@@ -9,11 +9,7 @@ use ebb_protocol::api::TargetInfo;
 use serde_json::Value;
 
 use super::plugin::{self, VersionedName};
-use crate::client::ApiClient;
-use crate::exit::{CliError, Result};
-use crate::output;
-use crate::progress::labels;
-use crate::timing;
+use crate::{ApiClient, CliError, Result, labels, output, timing};
 
 /// A kind of document that a deployment stores by name.
 #[derive(Debug)]

@@ -7,12 +7,7 @@ pub(crate) use follow::LogPosition;
 use ebb_protocol::api::{RunDetail, TargetDetail, UnitDetail, UnitState};
 use serde::Serialize;
 
-use crate::client::ApiClient;
-use crate::exit::{CliError, Exit, Result};
-use crate::lifecycle::named;
-use crate::output::printable;
-use crate::output::{self, OutputArgs};
-use crate::target::{TargetArgs, TargetRef};
+use crate::{ApiClient, CliError, Exit, OutputArgs, Result, TargetArgs, TargetRef, named, output, printable};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  ebb logs pr-1 --follow\n  ebb logs pr-1 --unit db/provision --attempt 2")]

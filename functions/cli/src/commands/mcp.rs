@@ -2,8 +2,7 @@
 
 use ebb_api::mcp::{EbbTools, ToolAccess};
 
-use crate::client::ApiClient;
-use crate::exit::{CliError, Exit, Result};
+use crate::{ApiClient, CliError, Exit, Result};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  ebb mcp\n  ebb mcp --allow-writes")]

@@ -41,12 +41,8 @@ use self::source::SourceCommand;
 use self::subscription::SubscriptionCommand;
 use self::token::TokenCommand;
 use self::unit::UnitCommand;
-use crate::client::ApiClient;
-use crate::exit::{Exit, Result};
-use crate::output::{self, OutputArgs};
-use crate::server::ServerArgs;
 use crate::target::TargetCommandArgs;
-use crate::why;
+use crate::{ApiClient, Exit, OutputArgs, Result, ServerArgs, output, why};
 
 /// Create the resources that sandboxes need, and delete them when the sandboxes end
 #[derive(Debug, Parser)]

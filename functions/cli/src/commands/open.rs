@@ -4,10 +4,7 @@ use std::io::{IsTerminal as _, stdout};
 
 use url::Url;
 
-use crate::client::ApiClient;
-use crate::exit::{Exit, Result};
-use crate::output;
-use crate::target::{KindArgs, TargetRef};
+use crate::{ApiClient, Exit, KindArgs, Result, TargetRef, output};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  ebb open\n  ebb open pr-1\n  ebb open pr-1 --print")]

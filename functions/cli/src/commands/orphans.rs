@@ -4,11 +4,8 @@ use std::time::Duration;
 
 use ebb_protocol::api::{ClusterError, DeleteOrphans, DeleteOrphansResponse, Orphan, OrphanList};
 
-use crate::client::ApiClient;
 use crate::confirmation::confirm;
-use crate::exit::{Exit, Result};
-use crate::output::{self, OutputArgs};
-use crate::timing;
+use crate::{ApiClient, Exit, OutputArgs, Result, output, timing};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct OrphansArgs {

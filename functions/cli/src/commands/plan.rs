@@ -7,16 +7,11 @@ use ebb_documents::load::DocumentVars;
 use ebb_documents::model::SandboxDoc;
 use ebb_protocol::api::PlanPreview;
 
-use crate::client::ApiClient;
-use crate::cluster_policy;
-use crate::documents::{self, SetArgs, target_of};
-use crate::drawing;
-use crate::exit::{Exit, Result};
-use crate::offline;
-use crate::output::OutputArgs;
-use crate::pretend;
 use crate::refusal::in_document;
-use crate::server::ServerArgs;
+use crate::{
+    ApiClient, Exit, OutputArgs, Result, ServerArgs, SetArgs, cluster_policy, documents, drawing, offline, pretend,
+    target_of,
+};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  ebb plan sandbox.yaml\n  ebb plan sandbox.yaml --plugin plugin.yaml")]

@@ -4,13 +4,10 @@ use std::fmt::Write as _;
 
 use ebb_protocol::api::{RetryResponse, RetryTarget, TargetAction};
 
-use crate::bulk::{self, TargetsCommand, YesArgs};
-use crate::client::ApiClient;
-use crate::dry_run::DryRunArgs;
-use crate::exit::{Exit, Result};
-use crate::output::{self, OutputArgs};
-use crate::selector::{CommandTargets, SelectorArgs};
-use crate::target::{KindArgs, TargetRef};
+use crate::{
+    ApiClient, CommandTargets, DryRunArgs, Exit, KindArgs, OutputArgs, Result, SelectorArgs, TargetRef, TargetsCommand,
+    YesArgs, bulk, output,
+};
 
 #[derive(Debug, clap::Args)]
 #[command(

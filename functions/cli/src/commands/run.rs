@@ -15,19 +15,12 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::open;
-use crate::backend::BackendArgs;
-use crate::client::ApiClient;
-use crate::documents::{self, DocumentSource, SetArgs};
-use crate::exit::{CliError, Exit, Result};
-use crate::interrupt::InterruptCount;
 use crate::lifecycle::{data, named};
-use crate::local_server::LocalServer;
-use crate::output::{self, OutputArgs};
-use crate::progress::follow::{FollowEnd, FollowGoal, FollowLimits, WatchedInstance, follow};
-use crate::progress::labels;
-use crate::progress::screen::ProgressScreen;
-use crate::target::{TargetRef, fresh_uid};
-use crate::{offline, server, timing, why};
+use crate::{
+    ApiClient, BackendArgs, CliError, DocumentSource, Exit, FollowEnd, FollowGoal, FollowLimits, InterruptCount,
+    LocalServer, OutputArgs, ProgressScreen, Result, SetArgs, TargetRef, WatchedInstance, documents, follow, fresh_uid,
+    labels, offline, output, server, timing, why,
+};
 
 #[derive(Debug, clap::Args)]
 #[command(

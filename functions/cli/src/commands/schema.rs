@@ -3,8 +3,7 @@
 use clap::ValueEnum;
 use ebb_documents::schema;
 
-use crate::exit::{CliError, Exit, Result};
-use crate::output;
+use crate::{CliError, Exit, Result, output};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SchemaArgs {

@@ -6,16 +6,10 @@ use ebb_protocol::api::{RelayOutage, ResourceDetail, RunDetail, TargetDetail, Un
 use ebb_protocol::{OutputValue, words};
 use jiff::Timestamp;
 
-use crate::client::ApiClient;
-use crate::exit::{Exit, Result};
-use crate::interrupt::InterruptCount;
-use crate::lifecycle::{named, watched};
-use crate::output::OutputArgs;
-use crate::progress::follow::{FollowEnd, FollowGoal, FollowLimits, follow};
-use crate::progress::labels;
-use crate::progress::screen::ProgressScreen;
-use crate::target::TargetRef;
-use crate::{output, timing, why};
+use crate::{
+    ApiClient, Exit, FollowEnd, FollowGoal, FollowLimits, InterruptCount, OutputArgs, ProgressScreen, Result,
+    TargetRef, follow, labels, named, output, timing, watched, why,
+};
 
 /// Prints a target.
 pub(super) fn show(seen: &TargetDetail, output: OutputArgs) -> Result<Exit> {

@@ -6,10 +6,7 @@ use ebb_protocol::time::rfc3339;
 use serde_json::Value;
 
 use super::kinds::table;
-use crate::client::ApiClient;
-use crate::exit::{CliError, Exit, Result};
-use crate::output::{self, OutputArgs};
-use crate::timing;
+use crate::{ApiClient, CliError, Exit, OutputArgs, Result, output, timing};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {

@@ -19,17 +19,11 @@ use ebb_protocol::engine::{Hook, Unit};
 use ebb_protocol::relay::{ScriptTask, TaskId};
 use ebb_protocol::{OutputValue, RunId, id};
 
-use crate::backend::BackendArgs;
-use crate::client::ApiClient;
-use crate::documents::{self, SetArgs};
-use crate::exit::{CliError, Exit, Result};
-use crate::interrupt::InterruptCount;
-use crate::output::OutputArgs;
-use crate::progress::labels;
 use crate::selector::pair;
-use crate::target::TargetArgs;
-use crate::target::fresh_uid;
-use crate::{offline, server, why};
+use crate::{
+    ApiClient, BackendArgs, CliError, Exit, InterruptCount, OutputArgs, Result, SetArgs, TargetArgs, documents,
+    fresh_uid, labels, offline, server, why,
+};
 
 use self::remote::SingleScript;
 

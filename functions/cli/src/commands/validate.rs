@@ -7,11 +7,7 @@ use ebb_documents::diagnostic::Diagnostics;
 use ebb_documents::load::{self, Document, DocumentVars};
 
 use super::connect;
-use crate::cluster_policy;
-use crate::documents::{self, DocumentSource, SetArgs};
-use crate::exit::{Exit, Result};
-use crate::output::{self, OutputArgs};
-use crate::server::ServerArgs;
+use crate::{DocumentSource, Exit, OutputArgs, Result, ServerArgs, SetArgs, cluster_policy, documents, output};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ValidateArgs {

@@ -4,16 +4,11 @@ use std::time::{Duration, Instant};
 
 use ebb_protocol::api::{TargetDetail, TargetOutcome, TargetPhase};
 
-use crate::bulk;
 use crate::client::{ApiClient, list_command};
-use crate::exit::{CliError, Exit, Result};
-use crate::interrupt::InterruptCount;
-use crate::lifecycle::{self, watched};
-use crate::output::{self, OutputArgs};
-use crate::progress::follow::{FollowGoal, WatchedInstance};
-use crate::selector::{CommandTargets, SelectorArgs};
-use crate::target::{KindArgs, TargetRef};
-use crate::timing;
+use crate::{
+    CliError, CommandTargets, Exit, FollowGoal, InterruptCount, KindArgs, OutputArgs, Result, SelectorArgs, TargetRef,
+    WatchedInstance, bulk, lifecycle, output, timing, watched,
+};
 
 /// The pause between two requests for a target that does not exist yet.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -9,14 +9,8 @@ use jiff::Timestamp;
 
 use super::labels;
 use super::screen::ProgressScreen;
-use crate::client::ApiClient;
-use crate::exit::Result;
-use crate::interrupt::InterruptCount;
-use crate::local_server::LocalServer;
-use crate::output::printable;
 use crate::silence::{LONGEST_SILENCE, ServerSilence};
-use crate::target::TargetRef;
-use crate::timing;
+use crate::{ApiClient, InterruptCount, LocalServer, Result, TargetRef, printable, timing};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The pause after a slow request, as a multiple of its duration. It limits the load on the server to a sixth.

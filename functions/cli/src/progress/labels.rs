@@ -6,8 +6,7 @@ use ebb_protocol::api::{AttemptDetail, RelayOutage, TargetInfo, TargetWait, Unit
 use ebb_protocol::{WaitResolution, words};
 use jiff::Timestamp;
 
-use crate::output::{joined_lines, printable};
-use crate::timing;
+use crate::{joined_lines, printable, timing};
 
 pub(crate) use ebb_protocol::words::{name, reason, resolution};
 

@@ -5,8 +5,7 @@ use ebb_protocol::words;
 use jiff::Timestamp;
 
 use super::labels;
-use crate::output::printable;
-use crate::timing;
+use crate::{printable, timing};
 
 /// Returns the changes between two views. Without `before`, all of `after` is new.
 pub(crate) fn changes(before: Option<&TargetDetail>, after: &TargetDetail, now: Timestamp) -> Vec<String> {

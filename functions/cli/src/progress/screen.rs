@@ -9,8 +9,7 @@ use jiff::Timestamp;
 
 use super::lines::{changes, stamped};
 use super::tree::{ScreenSize, tree};
-use crate::exit::Result;
-use crate::output::{self, OutputArgs};
+use crate::{OutputArgs, Result, output};
 
 /// The state of the display: a tree that is redrawn in a terminal, lines, or data.
 pub(crate) struct ProgressScreen {

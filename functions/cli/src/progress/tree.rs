@@ -6,8 +6,7 @@ use ebb_protocol::words;
 use jiff::Timestamp;
 
 use super::labels;
-use crate::output::printable;
-use crate::timing;
+use crate::{printable, timing};
 
 /// The size of a terminal, in characters.
 #[derive(Clone, Copy, Debug, Default)]

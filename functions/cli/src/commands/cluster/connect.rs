@@ -10,8 +10,7 @@ use super::list::missing;
 use super::release::InstallArgs;
 use super::values::{self, OptionArgs, label};
 use crate::client::{ApiClient, is_local};
-use crate::exit::{CliError, Exit, Result};
-use crate::output;
+use crate::{CliError, Exit, Result, output};
 
 #[derive(Debug, clap::Args)]
 #[command(

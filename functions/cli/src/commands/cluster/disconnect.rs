@@ -4,9 +4,7 @@ use super::connect::{registered, relay_namespace};
 use super::list::missing;
 use super::release::removal;
 use super::values::label;
-use crate::client::ApiClient;
-use crate::exit::{Exit, Result};
-use crate::output;
+use crate::{ApiClient, Exit, Result, output};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClusterDisconnectArgs {

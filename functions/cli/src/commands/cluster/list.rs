@@ -9,12 +9,8 @@ use ebb_protocol::listing::ReportedPolicy;
 use serde_json::Value;
 
 use super::values::label;
-use crate::client::ApiClient;
 use crate::commands::kinds;
-use crate::exit::{CliError, Exit, Result};
-use crate::output::{self, OutputArgs, printable};
-use crate::progress::labels;
-use crate::timing;
+use crate::{ApiClient, CliError, Exit, OutputArgs, Result, labels, output, printable, timing};
 
 /// Prints one row per cluster.
 pub(crate) async fn run(client: &ApiClient, output: OutputArgs) -> Result<Exit> {

@@ -14,9 +14,7 @@ use tokio::process::Command;
 use tokio::time::Instant;
 
 use super::list;
-use crate::client::ApiClient;
-use crate::exit::{CliError, Result};
-use crate::output;
+use crate::{ApiClient, CliError, Result, output};
 
 /// The name of the release. Its namespace has one relay.
 const RELEASE: &str = "ebb-relay";

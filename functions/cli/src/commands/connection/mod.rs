@@ -6,9 +6,7 @@ use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::ConnectionDoc;
 use serde_json::Value;
 
-use crate::documents;
-use crate::exit::{Exit, Result};
-use crate::output;
+use crate::{Exit, Result, documents, output};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConnectionCommand {

@@ -5,9 +5,7 @@ use ebb_protocol::api::PluginDetail;
 use serde::Serialize;
 
 use super::VersionedName;
-use crate::client::ApiClient;
-use crate::exit::{CliError, Exit, Result};
-use crate::output::{self, OutputArgs};
+use crate::{ApiClient, CliError, Exit, OutputArgs, Result, output};
 
 #[derive(Debug, clap::Args)]
 #[command(

@@ -13,10 +13,7 @@ use ebb_protocol::api::SigningSecrets;
 use semver::Version;
 
 pub(super) use self::interface::interface;
-use crate::client::ApiClient;
-use crate::exit::{CliError, Exit, Result};
-use crate::offline;
-use crate::output::OutputArgs;
+use crate::{ApiClient, CliError, Exit, OutputArgs, Result, offline};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PluginCommand {

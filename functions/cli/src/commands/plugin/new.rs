@@ -5,8 +5,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 
 use super::VersionedName;
-use crate::exit::{CliError, Exit, Result};
-use crate::output;
+use crate::{CliError, Exit, Result, output};
 
 const EBB: &str = include_str!("new.ebb.yaml");
 const SIGNADOT: &str = include_str!("new.signadot.yaml");

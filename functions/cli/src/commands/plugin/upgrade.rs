@@ -6,17 +6,11 @@ use ebb_protocol::api::{TargetAction, TargetOutcome};
 use ebb_protocol::lifecycle::LifecycleResult;
 
 use super::VersionedName;
-use crate::bulk::{self, TargetsCommand, YesArgs};
-use crate::client::ApiClient;
 use crate::commands::apply_target::{begun, effect, planned};
-use crate::dry_run::DryRunArgs;
-use crate::exit::{Exit, Result};
-use crate::lifecycle::WaitArgs;
-use crate::output::OutputArgs;
-use crate::progress::follow::FollowGoal;
-use crate::selector::SelectorArgs;
-use crate::target::{KindArgs, TargetRef};
-use crate::timing;
+use crate::{
+    ApiClient, DryRunArgs, Exit, FollowGoal, KindArgs, OutputArgs, Result, SelectorArgs, TargetRef, TargetsCommand,
+    WaitArgs, YesArgs, bulk, timing,
+};
 
 #[derive(Debug, clap::Args)]
 #[command(

@@ -15,10 +15,7 @@ use ebb_protocol::named_secrets::{SecretReader as _, SecretText};
 use ebb_protocol::source_signature;
 use serde_json::Value;
 
-use crate::client::ApiClient;
-use crate::documents::{self, DocumentSource};
-use crate::exit::{CliError, Result};
-use crate::output;
+use crate::{ApiClient, CliError, DocumentSource, Result, documents, output};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SourceCommand {

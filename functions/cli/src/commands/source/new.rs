@@ -4,8 +4,7 @@ use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::VerifyDoc;
 use ebb_documents::presets::{PRESETS, SourcePreset, preset};
 
-use crate::exit::{CliError, Exit, Result};
-use crate::output;
+use crate::{CliError, Exit, Result, output};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  ebb source new --preset github previews > previews.yaml\n  ebb source new --list")]

@@ -12,12 +12,7 @@ use ebb_protocol::source_signature;
 
 use super::test::headers;
 use super::{checked, local_secret};
-use crate::client::ApiClient;
-use crate::documents::{DocumentSource, SetArgs};
-use crate::exit::{CliError, Exit, Result};
-use crate::output::{self, OutputArgs};
-use crate::progress::labels;
-use crate::target::fresh_uid;
+use crate::{ApiClient, CliError, DocumentSource, Exit, OutputArgs, Result, SetArgs, fresh_uid, labels, output};
 
 #[derive(Debug, clap::Args)]
 #[command(

@@ -8,9 +8,7 @@ use ebb_documents::event::{EventExplanation, EventInput, EventOutcome, SkippedEn
 use serde::Serialize;
 
 use super::checked;
-use crate::documents::{DocumentSource, SetArgs};
-use crate::exit::{CliError, Exit, Result};
-use crate::output::OutputArgs;
+use crate::{CliError, DocumentSource, Exit, OutputArgs, Result, SetArgs};
 
 #[derive(Debug, clap::Args)]
 #[command(

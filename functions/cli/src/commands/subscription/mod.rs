@@ -13,10 +13,8 @@ use ebb_documents::starters;
 use ebb_protocol::api::TargetPhase;
 use serde_json::Value;
 
-use crate::documents::{self, DocumentSource, SetArgs};
-use crate::exit::{CliError, Exit, Result};
-use crate::output;
 use crate::selector::{pair, phase};
+use crate::{CliError, DocumentSource, Exit, Result, SetArgs, documents, output};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SubscriptionCommand {

@@ -5,14 +5,10 @@ use ebb_protocol::api::{
 };
 use ebb_protocol::words;
 
-use crate::client::ApiClient;
 use crate::commands::retry;
 use crate::commands::unit::override_text;
-use crate::exit::{CliError, Result};
-use crate::lifecycle;
 use crate::output::{plugin_name, printable};
-use crate::progress::labels;
-use crate::target::TargetRef;
+use crate::{ApiClient, CliError, Result, TargetRef, labels, lifecycle};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChangeVerb {

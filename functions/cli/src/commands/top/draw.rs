@@ -12,10 +12,8 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table};
 use super::page::OpenTarget;
 use super::state::TopState;
 use crate::output::{plugin_name, printable};
-use crate::progress::labels;
 use crate::progress::tree::TreeLine;
-use crate::target::TargetRef;
-use crate::timing;
+use crate::{TargetRef, labels, timing};
 
 /// Maximum columns of a cell, except in the last column.
 const CELL: usize = 40;

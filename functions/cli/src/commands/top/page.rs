@@ -4,9 +4,8 @@ use ebb_protocol::api::{RunDetail, TargetDetail, TargetInfo, TargetPhase, Target
 use jiff::Timestamp;
 
 use super::wrap::{wrapped, wrapped_branch};
-use crate::output::printable;
-use crate::progress::labels;
 use crate::progress::tree::{ScreenSize, TreeLine, tree_lines};
+use crate::{labels, printable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TargetView {

@@ -9,11 +9,8 @@ use tokio::sync::watch;
 
 use super::page::{PageContent, PageUnit, TargetPage, TargetView, readable};
 use super::state::{TopAnswer, TopEvent, TopPoll};
-use crate::client::ApiClient;
 use crate::commands::logs;
-use crate::exit::{CliError, Result};
-use crate::target::TargetRef;
-use crate::why;
+use crate::{ApiClient, CliError, Result, TargetRef, why};
 
 /// The pause between two polls of a page.
 const PAUSE: Duration = Duration::from_secs(2);

@@ -8,11 +8,8 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::change::{ChangeVerb, TargetChange};
 use super::page::{OpenTarget, PageUnit, TargetPage, TargetView};
 use super::wrap::wrapped;
-use crate::exit::Exit;
-use crate::output::{joined_lines, printable};
-use crate::progress::labels;
 use crate::progress::tree::ScreenSize;
-use crate::target::TargetRef;
+use crate::{Exit, TargetRef, joined_lines, labels, printable};
 
 /// Maximum lines of messages below a page, except of a question.
 const MESSAGE_LINES: usize = 4;

@@ -10,10 +10,9 @@ use super::change::ChangeVerb;
 use super::draw::draw;
 use super::page::{PageContent, PageUnit, TargetPage, TargetView};
 use super::state::{TopAnswer, TopEvent, TopInput, TopPoll, TopState};
-use crate::exit::Exit;
 use crate::progress::fixtures;
 use crate::progress::tree::ScreenSize;
-use crate::target::TargetRef;
+use crate::{Exit, TargetRef};
 
 const SINCE: &str = "2026-11-21T09:00:00Z";
 /// A sequence for terminals, an override of the direction of text, and a forged line.

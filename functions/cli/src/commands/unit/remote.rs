@@ -14,10 +14,7 @@ use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ScriptTask, TaskBody, Ta
 use ebb_protocol::{Callback, limits};
 
 use crate::commands::logs::LogPosition;
-use crate::exit::{CliError, Result};
-use crate::interrupt::InterruptCount;
-use crate::local_server::LocalServer;
-use crate::output;
+use crate::{CliError, InterruptCount, LocalServer, Result, output};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The timeout for a response of the relay.

@@ -6,11 +6,7 @@ use std::fmt::Write as _;
 use ebb_protocol::api::{TargetDetail, UnitRendering};
 use serde::Serialize;
 
-use crate::client::ApiClient;
-use crate::exit::{CliError, Exit, Result};
-use crate::lifecycle::named;
-use crate::output::{OutputArgs, printable};
-use crate::target::TargetArgs;
+use crate::{ApiClient, CliError, Exit, OutputArgs, Result, TargetArgs, named, printable};
 
 #[derive(Debug, clap::Args)]
 #[command(
