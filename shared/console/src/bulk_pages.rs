@@ -4,8 +4,7 @@ use ebb_protocol::api::{NamedTarget, TargetAction, TargetDiagnosis, TargetPhase,
 use ebb_protocol::{limits, words};
 use maud::{Markup, html};
 
-use crate::frame::{self, ConsoleViewer, PageRenewal};
-use crate::paths;
+use crate::{ConsoleViewer, PageRenewal, frame, paths};
 
 /// The name of the field with a selected target. It is repeated.
 pub(crate) const TARGET: &str = "target";

@@ -7,8 +7,7 @@ use ebb_protocol::limits;
 use ebb_protocol::listing::{ReportedNamespace, ReportedPolicy};
 use maud::{Markup, html};
 
-use crate::frame::{self, ConsoleViewer, PageRenewal};
-use crate::{paths, target_list, texts};
+use crate::{ConsoleViewer, PageRenewal, frame, paths, target_list, texts};
 
 /// The columns of the table of clusters.
 const HEADS: [&str; 8] =

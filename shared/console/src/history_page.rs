@@ -4,8 +4,7 @@ use ebb_protocol::history::{HistoryDetail, HistoryEntry, HistoryPage, OpenNotifi
 use ebb_protocol::limits;
 use maud::{Markup, html};
 
-use crate::frame::{self, ConsoleViewer, PageRenewal};
-use crate::{paths, texts};
+use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};
 
 /// Returns a page of the history of a target, the newest entry first. The first page has an empty token.
 pub fn history(viewer: ConsoleViewer<'_>, (kind, name): (&str, &str), page: &HistoryPage, page_token: &str) -> String {

@@ -45,3 +45,5 @@ pub use target_list::{TargetListFilter, TargetListView, targets};
 pub use target_page::target;
 pub use timeline::unit_counts;
 pub use waiting_page::{WaitingView, waiting};
+
+pub(crate) use frame::PageRenewal;

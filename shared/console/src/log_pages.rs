@@ -7,8 +7,7 @@ use ebb_protocol::api::UnitRendering;
 use ebb_protocol::{limits, short_digest};
 use maud::html;
 
-use crate::frame::{self, ConsoleViewer, PageRenewal};
-use crate::{paths, run_pages, texts};
+use crate::{ConsoleViewer, PageRenewal, frame, paths, run_pages, texts};
 
 /// The log of an attempt.
 #[derive(Clone, Debug, Default)]

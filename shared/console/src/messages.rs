@@ -2,8 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::frame::{self, ConsoleViewer, PageRenewal};
-use crate::paths;
+use crate::{ConsoleViewer, PageRenewal, frame, paths};
 
 /// The reason why a sign-in was refused.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,7 @@ use ebb_protocol::api::{PluginDetail, PluginInfo};
 use ebb_protocol::limits;
 use maud::{Markup, html};
 
-use crate::frame::{self, ConsoleViewer, PageRenewal};
-use crate::{paths, texts};
+use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};
 
 /// Maximum characters of a default.
 const MAX_DEFAULT: usize = 500;

@@ -3,9 +3,8 @@
 use ebb_protocol::api::{RunDetail, UnitDetail};
 use maud::{Markup, html};
 
-use crate::frame::{self, ConsoleViewer, PageRenewal};
 use crate::timeline::rows;
-use crate::{paths, texts};
+use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};
 
 /// A page of the units of a run.
 #[derive(Clone, Copy, Debug)]

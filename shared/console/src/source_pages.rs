@@ -4,8 +4,7 @@ use ebb_protocol::api::{RejectedEvent, SourceDetail, SourceInfo};
 use ebb_protocol::{limits, rfc3339};
 use maud::{Markup, html};
 
-use crate::frame::{self, ConsoleViewer, PageRenewal};
-use crate::{paths, texts};
+use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};
 
 /// Returns the page with all sources.
 pub fn sources(viewer: ConsoleViewer<'_>, sources: &[SourceInfo]) -> String {

@@ -4,9 +4,8 @@ use ebb_protocol::api::{DeliveryError, SubscriptionDetail, SubscriptionInfo, Und
 use ebb_protocol::limits;
 use maud::{Markup, html};
 
-use crate::frame::{self, ConsoleViewer, PageRenewal};
 use crate::source_pages::target_link;
-use crate::{paths, texts};
+use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};
 
 /// The columns of the table of subscriptions.
 const HEADS: [&str; 7] = ["Name", "Phases", "Receiver", "Waiting", "Last error", "Given up", "Problem"];

@@ -5,9 +5,7 @@ use ebb_protocol::{limits, words};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use crate::bulk_pages::{self, BulkAction};
-use crate::frame::{self, ConsoleViewer, PageRenewal};
-use crate::{paths, texts};
+use crate::{BulkAction, ConsoleViewer, PageRenewal, bulk_pages, frame, paths, texts};
 
 /// Maximum labels in a row.
 const LABELS: usize = 10;

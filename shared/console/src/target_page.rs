@@ -6,10 +6,9 @@ use ebb_protocol::api::{
 use ebb_protocol::{limits, words};
 use maud::{Markup, html};
 
-use crate::frame::{self, ConsoleViewer, PageRenewal};
 use crate::run_graph::graph;
 use crate::timeline::timeline;
-use crate::{bulk_pages, diagnosis, paths, target_list, target_waits, texts};
+use crate::{ConsoleViewer, PageRenewal, bulk_pages, diagnosis, frame, paths, target_list, target_waits, texts};
 
 /// Returns the page of a target. `may_change` is true if the caller may retry and delete it, and `stamp` is what a poll compares.
 pub fn target(
