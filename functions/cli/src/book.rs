@@ -17,12 +17,11 @@ use std::process::Command;
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
-use ebb_documents::compile;
-use ebb_documents::diagnostic::{Diagnostic, DiagnosticStyle};
 use ebb_documents::event::{EventInput, EventOutcome};
 use ebb_documents::load::{self, Document, DocumentVars, FileError, FileSource, NoFiles};
 use ebb_documents::model::{PluginDoc, RouteGroupDoc, SourceDoc};
 use ebb_documents::presets::preset;
+use ebb_documents::{Diagnostic, DiagnosticStyle, compile};
 use ebb_protocol::api::{ChangeList, ProblemDetails};
 use ebb_protocol::callback::Callback;
 use ebb_protocol::relay::Batch;

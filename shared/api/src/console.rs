@@ -30,8 +30,7 @@ use axum::routing::{get, post};
 use ebb_console::paths;
 use ebb_protocol::error_code::ErrorCode;
 
-use crate::routes::{Path, Query};
-use crate::{HttpProblem, HttpResult, ServerState};
+use crate::{HttpProblem, HttpResult, Path, Query, ServerState};
 
 pub(crate) use memory::ConsoleMemory;
 

@@ -38,7 +38,6 @@ use utoipa_axum::routes;
 use ebb_flow::env::Env;
 use ebb_relay_client::PollEndpoint;
 
-use bodies::BodyBudget;
 use routes::named_documents::{connections, sources, subscriptions};
 
 pub use background::instrument_router;
@@ -48,6 +47,13 @@ pub use oidc::OidcIssuers;
 pub use otlp::{OtlpError, OtlpExporter};
 pub use problem::{HttpProblem, HttpResult};
 pub use routes::auth::ApiTokens;
+
+pub(crate) use background::{RemainingWork, RestOfRequest};
+pub(crate) use bodies::{BodyBudget, check_length};
+pub(crate) use caller::{ApiCaller, ApiPermission, CallerProof, forbidden};
+pub(crate) use routes::auth::bearer;
+pub(crate) use routes::permitted::{Operate, Permitted, ReadPlugins, ReadTargets, RoutePermission, WriteTargets};
+pub(crate) use routes::{JsonBody, NoQuery, Path, Query, no_store};
 
 #[derive(Clone)]
 pub struct ServerState {

@@ -30,10 +30,11 @@ use rmcp::transport::streamable_http_server::session::never::NeverSessionManager
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{RoleServer, ServerHandler, ServiceExt as _};
 
-use api_calls::{ApiCalls, ToolError};
 use tool_table::{TOOLS, ToolEffect, ToolSpec};
 
+pub(crate) use answer::{Answer, KeptLines, MAX_ANSWER, pick, yaml};
 pub use api_calls::ApiTransport;
+pub(crate) use api_calls::{ApiCalls, ToolError};
 
 /// What models read before they select a tool.
 const INSTRUCTIONS: &str = "Ebb creates the resources of sandboxes and deletes them when the sandboxes end. A target is a \

@@ -108,7 +108,7 @@ pub(super) async fn not_found(uri: Uri) -> HttpProblem {
 }
 
 /// Returns the headers of a response with secrets. No cache keeps it.
-fn no_store() -> HeaderMap {
+pub(crate) fn no_store() -> HeaderMap {
     HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("no-store"))])
 }
 

@@ -21,5 +21,8 @@ mod source;
 pub mod starters;
 pub mod template;
 
+pub use diagnostic::{Diagnostic, DiagnosticStyle, Diagnostics, Severity};
+pub use load::{Document, DocumentVars, NoFiles};
+
 #[cfg(test)]
 mod tests;

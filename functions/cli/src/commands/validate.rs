@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use ebb_documents::compile::{self, ClusterPolicy};
-use ebb_documents::diagnostic::Diagnostics;
-use ebb_documents::load::{self, Document, DocumentVars};
+use ebb_documents::{Diagnostics, Document, DocumentVars, load};
 
 use super::connect;
 use crate::{DocumentSource, Exit, OutputArgs, Result, ServerArgs, SetArgs, cluster_policy, documents, output};

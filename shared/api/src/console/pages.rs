@@ -12,12 +12,10 @@ use super::sessions::ConsoleSession;
 use super::{PathOf, QueryOf, renewals, responses};
 use crate::queries::logs::{MissingLog, ShownLog, UnitLog};
 use crate::routes::named_documents::{sources as source_routes, subscriptions as subscription_routes};
-use crate::routes::permitted::{ReadTargets, WriteTargets};
 use crate::routes::runs::AttemptQuery;
 use crate::routes::target_history::HistoryQuery;
 use crate::routes::target_list::ListQuery;
-use crate::routes::{self, NoQuery, Path, Query};
-use crate::{HttpProblem, HttpResult};
+use crate::{HttpProblem, HttpResult, NoQuery, Path, Query, ReadTargets, WriteTargets, routes};
 
 /// Maximum pages of the API that are read to count targets.
 const COUNTED_PAGES: usize = 3;

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use ebb_console::{PluginComparison, PluginParam, PluginView, TargetListFilter, paths};
-use ebb_documents::compile;
-use ebb_documents::load::{self, DocumentVars, NoFiles};
+use ebb_documents::{DocumentVars, NoFiles, compile, load};
 use ebb_flow::offload::offload;
 use ebb_protocol::api::PluginDetail;
 use serde::Deserialize;
@@ -15,9 +14,7 @@ use super::pages;
 use super::sessions::ConsoleSession;
 use super::{PathOf, QueryOf};
 use crate::queries::plugins;
-use crate::routes::permitted::{ReadPlugins, ReadTargets};
-use crate::routes::{self, Path, Query};
-use crate::{HttpProblem, HttpResult};
+use crate::{HttpProblem, HttpResult, Path, Query, ReadPlugins, ReadTargets, routes};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

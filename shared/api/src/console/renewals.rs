@@ -12,11 +12,9 @@ use ebb_protocol::id::TargetKey;
 use super::sessions::ConsoleSession;
 use super::stamps::{self, TargetStamp};
 use super::{PathOf, QueryOf, responses};
-use crate::HttpResult;
-use crate::routes::permitted::{ReadTargets, WriteTargets};
 use crate::routes::target_changes::ChangesQuery;
 use crate::routes::targets::DetailQuery;
-use crate::routes::{self, Path, Query};
+use crate::{HttpResult, Path, Query, ReadTargets, WriteTargets, routes};
 
 /// Returns the changes of targets since a former request.
 pub(super) async fn changes_since(session: &ConsoleSession, since: Option<String>) -> HttpResult<ChangeList> {

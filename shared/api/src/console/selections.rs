@@ -15,9 +15,7 @@ use futures::StreamExt as _;
 use super::forms::FormFields;
 use super::responses;
 use super::sessions::ConsoleSession;
-use crate::routes::permitted::WriteTargets;
-use crate::routes::{self, Path};
-use crate::{HttpProblem, HttpResult};
+use crate::{HttpProblem, HttpResult, Path, WriteTargets, routes};
 
 /// Maximum bytes of a form.
 const MAX_FORM: usize = 256 << 10;

@@ -17,9 +17,7 @@ use url::Url;
 
 use super::memory::ConsoleMemory;
 use super::responses;
-use crate::caller::{ApiCaller, ApiPermission, CallerProof};
-use crate::routes::permitted::{Permitted, RoutePermission};
-use crate::{HttpProblem, HttpResult, ServerState};
+use crate::{ApiCaller, ApiPermission, CallerProof, HttpProblem, HttpResult, Permitted, RoutePermission, ServerState};
 
 /// The longest time of a session. It ends before if its token ends.
 const LIFETIME: Millis = Millis(8 * 3_600_000);

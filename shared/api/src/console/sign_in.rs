@@ -19,12 +19,8 @@ use serde::Deserialize;
 use super::forms::{self, FormFields};
 use super::sessions::{self, ConsoleSession, SignInBrowser};
 use super::{QueryOf, responses};
-use crate::bodies::{BodyBudget, check_length};
-use crate::caller::forbidden;
 use crate::oidc::{self, MAX_TOKEN, SignInAccount};
-use crate::routes::Query;
-use crate::routes::auth::bearer;
-use crate::{HttpProblem, HttpResult, ServerState};
+use crate::{BodyBudget, HttpProblem, HttpResult, Query, ServerState, bearer, check_length, forbidden};
 
 /// The maximum bytes of the form: a token, whose encoded bytes take three each, and a path.
 const MAX_FORM: usize = 4 * MAX_TOKEN;

@@ -12,8 +12,7 @@ use ebb_protocol::id::{RunId, TargetKey, short_digest};
 use ebb_store::{RunHead, TargetHead};
 
 use super::sessions::ConsoleSession;
-use crate::HttpResult;
-use crate::routes::permitted::ReadTargets;
+use crate::{HttpResult, ReadTargets};
 
 /// The characters of each part.
 const PART: usize = 24;

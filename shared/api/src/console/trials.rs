@@ -12,9 +12,8 @@ use ebb_protocol::{ErrorCode, limits, rfc3339};
 
 use super::PathOf;
 use super::sessions::ConsoleSession;
-use crate::routes::Path;
 use crate::routes::named_documents::sources;
-use crate::{HttpProblem, HttpResult};
+use crate::{HttpProblem, HttpResult, Path};
 
 /// Maximum bytes of a form. The encoding of a form triples many characters of JSON.
 const MAX_FORM: usize = 2 << 20;

@@ -9,9 +9,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::mcp::answer::{Answer, pick};
-use crate::mcp::api_calls::{ApiCalls, ToolError};
 use crate::mcp::target_tools::{ListTargets, TargetArguments, sandbox};
+use crate::mcp::{Answer, ApiCalls, ToolError, pick};
 
 /// Maximum targets of a call. An answer has room for some more.
 const MAX_TARGETS: usize = 20;

@@ -8,9 +8,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::mcp::answer::Answer;
-use crate::mcp::api_calls::{ApiCalls, ToolError};
 use crate::mcp::target_tools::first;
+use crate::mcp::{Answer, ApiCalls, ToolError};
 
 /// The pages: the path below `docs/src`, and the text.
 static PAGES: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/pages.rs"));

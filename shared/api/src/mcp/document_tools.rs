@@ -1,9 +1,7 @@
 //! Tools about documents, plugins and clusters.
 
-use ebb_documents::compile;
-use ebb_documents::diagnostic::Diagnostics;
-use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{PluginDoc, RouteGroupDoc};
+use ebb_documents::{Diagnostics, Document, DocumentVars, NoFiles, compile, load};
 use ebb_protocol::api::{
     ApplyTarget, ClusterDetail, ClusterList, DocumentBody, DocumentError, PlanPreview, PluginDetail, PluginInfo,
     PluginList, TargetReceipt,
@@ -15,10 +13,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::mcp::answer::{Answer, pick, yaml};
-use crate::mcp::api_calls::{ApiCalls, ToolError};
 use crate::mcp::docs_search::EXAMPLE;
 use crate::mcp::target_tools::{MAX_NAMED, first, no_document, sandbox};
+use crate::mcp::{Answer, ApiCalls, ToolError, pick, yaml};
 
 /// The name of a document in errors.
 const DOCUMENT: &str = "document";

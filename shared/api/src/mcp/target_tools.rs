@@ -11,8 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::mcp::answer::{Answer, KeptLines, MAX_ANSWER, pick, yaml};
-use crate::mcp::api_calls::{ApiCalls, ToolError};
+use crate::mcp::{Answer, ApiCalls, KeptLines, MAX_ANSWER, ToolError, pick, yaml};
 
 /// Maximum pages of a list, of 100 targets each, that one call reads.
 const MAX_PAGES: usize = 10;

@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 
 use canned::{CannedApi, DOCUMENT, PLUGIN, canned, reply};
 
-use crate::mcp::answer::MAX_ANSWER;
 use crate::mcp::tool_table::{TOOLS, ToolEffect};
-use crate::mcp::{EbbTools, ToolAccess};
+use crate::mcp::{EbbTools, MAX_ANSWER, ToolAccess};
 
 async fn call(tools: &EbbTools, tool: &'static str, arguments: Value) -> CallToolResult {
     let arguments = arguments.as_object().cloned().unwrap();

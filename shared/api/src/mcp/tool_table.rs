@@ -9,8 +9,6 @@ use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::mcp::answer::Answer;
-use crate::mcp::api_calls::{ApiCalls, ToolError};
 use crate::mcp::change_tools::{self, DeleteTarget, UpgradePlugin};
 use crate::mcp::docs_search::{self, SearchDocs};
 use crate::mcp::document_tools::{
@@ -19,6 +17,7 @@ use crate::mcp::document_tools::{
 use crate::mcp::target_tools::{
     self, GetTarget, History, ListTargets, Logs, RetryArguments, StuckAndWaiting, TargetArguments, WhatExists,
 };
+use crate::mcp::{Answer, ApiCalls, ToolError};
 
 use ToolEffect::{Destroys, Reads};
 

@@ -1,8 +1,7 @@
 //! Connections, as named documents.
 
-use ebb_documents::diagnostic::Diagnostics;
-use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::ConnectionDoc;
+use ebb_documents::{Diagnostics, DocumentVars, NoFiles, load};
 use ebb_flow::{Env, FlowResult, offload};
 use ebb_protocol::api::{ConnectionDetail, ConnectionInfo, ConnectionList};
 use ebb_protocol::time::rfc3339;

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use ebb_engine::follow::in_flight;
-use ebb_engine::{Attempt, HeadState, Millis, RunPhase, Unit, UnitProgress};
+use ebb_engine::{Attempt, HeadState, Millis, RunPhase, Unit, UnitProgress, in_flight};
 use ebb_protocol::relay::TaskState;
 use ebb_protocol::{ErrorCode, RunId};
 use futures::stream::{self, StreamExt as _};

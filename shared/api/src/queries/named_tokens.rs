@@ -2,8 +2,7 @@
 
 use ebb_documents::durations;
 use ebb_engine::{Millis, Timestamp};
-use ebb_flow::env::Env;
-use ebb_flow::error::RequestError;
+use ebb_flow::{Env, RequestError};
 use ebb_protocol::api::{CreateToken, CreatedToken, TokenInfo};
 use ebb_protocol::api_token::{self, parse_scopes};
 use ebb_protocol::error_code::ErrorCode;

@@ -1,12 +1,10 @@
 //! Compiles documents into previews of plans.
 
 use ebb_documents::compile::{EdgeReason, edges};
-use ebb_documents::diagnostic::Diagnostics;
-use ebb_documents::durations;
-use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{ConnectionDoc, PluginDoc, RouteGroupDoc, SourceDoc, SubscriptionDoc};
 use ebb_documents::plan::{Action, InfrakitAction, Plan, PluginInterface, UnitRef, UntilPlan, WebhookAction};
 use ebb_documents::render::{self, KnownOutputs, RenderedUnit, TargetFacts, UnitContext};
+use ebb_documents::{Diagnostics, Document, DocumentVars, NoFiles, durations, load};
 use ebb_engine::Unit;
 use ebb_protocol::api::{EdgePreview, HookPreview, PlanPreview, UnitPreview};
 use ebb_protocol::id::TargetKey;

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use ebb_documents::compile;
-use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
-use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::{Dialect, PluginDoc, VersionRange};
+use ebb_documents::{Diagnostic, Diagnostics, DocumentVars, NoFiles, compile, load};
 use ebb_engine::Timestamp;
 use ebb_protocol::api::{PluginDetail, PluginInfo};
 use ebb_protocol::{ErrorCode, rfc3339};

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::{Action, UnitPlan};
-use ebb_engine::follow::in_flight;
-use ebb_engine::{Attempt, HeadState, Millis, RunOutcome, RunPhase, Timestamp, Unit, UnitProgress};
+use ebb_engine::{Attempt, HeadState, Millis, RunOutcome, RunPhase, Timestamp, Unit, UnitProgress, in_flight};
 use ebb_protocol::api::{AttemptDetail, RunDetail, RunState, UnitDetail, UnitState};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, CallbackRefusals};
 use ebb_protocol::relay::ObjectCount;

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ebb_documents::compile;
-use ebb_documents::diagnostic::Diagnostics;
-use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::SourceDoc;
+use ebb_documents::{Diagnostics, DocumentVars, NoFiles, compile, load};
 use ebb_flow::source::reconcile;
 use ebb_flow::{Env, FlowResult};
 use ebb_protocol::api::{DecidingEvent, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo, SourceList};

@@ -1,9 +1,7 @@
 //! Subscriptions, as named documents, with the notifications that wait and those that were given up.
 
-use ebb_documents::compile;
-use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
-use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::{SourceText, SubscriptionDoc};
+use ebb_documents::{Diagnostic, Diagnostics, DocumentVars, NoFiles, compile, load};
 use ebb_flow::instance::outbox::{self, ReceiverInfo};
 use ebb_flow::{Env, FlowResult, RequestError, offload};
 use ebb_protocol::api::{SubscriptionDetail, SubscriptionInfo, SubscriptionList, UndeliveredNotification};

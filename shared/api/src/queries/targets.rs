@@ -11,12 +11,11 @@ use ebb_store::{Store, TargetHead, TargetList};
 use crate::HttpResult;
 use crate::queries::resource_states::{self, ResourceState};
 use crate::queries::{open_units, runs, sources, waits};
-use ebb_flow::env::{CompiledPlan, Env};
-use ebb_flow::error::{FlowError, FlowResult};
 use ebb_flow::instance::notify;
 use ebb_flow::instance::target_outputs::{OutputsProblem, READ_LESS, SensitiveValues, TargetOutputs, target_outputs};
 use ebb_flow::run::removal::evidence;
 use ebb_flow::sweep::outages;
+use ebb_flow::{CompiledPlan, Env, FlowError, FlowResult};
 
 /// Maximum targets of a page.
 const PAGE: usize = 100;

@@ -9,8 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::{Plan, UnitRef};
 use ebb_documents::render::{self, RenderedUnit, UnitContext};
-use ebb_engine::retry::attempts_used;
-use ebb_engine::{Hook, Millis, TargetPhase};
+use ebb_engine::{Hook, Millis, TargetPhase, attempts_used};
 use ebb_protocol::api::{
     FailedUnit, RelayOutage, RemainingEffect, RootCause, RunDetail, RunState, TargetDiagnosis, UnitDetail, UnitState,
     UnitWait,

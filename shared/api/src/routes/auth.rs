@@ -11,9 +11,8 @@ use ebb_protocol::api::TokenInfo;
 use ebb_protocol::api_token::{self, has_digest, parse_scopes};
 use ebb_protocol::{ErrorCode, rfc3339};
 
-use crate::caller::{ApiCaller, ApiPermission, ApiRole, CallerProof, forbidden};
 use crate::oidc::{self, MAX_TOKEN, OidcIssuers};
-use crate::{HttpProblem, HttpResult, ServerState};
+use crate::{ApiCaller, ApiPermission, ApiRole, CallerProof, HttpProblem, HttpResult, ServerState, forbidden};
 
 /// Maximum unused codes of links that sign in once.
 const MAX_SIGN_IN_CODES: usize = 16;

@@ -6,10 +6,7 @@ use axum::http::{HeaderMap, StatusCode};
 use ebb_protocol::token::TokenKind;
 use ebb_protocol::{Callback, ErrorCode, limits};
 
-use super::auth::bearer;
-use crate::background::{self, RestOfRequest};
-use crate::bodies::check_length;
-use crate::{HttpProblem, HttpResult, ServerState};
+use crate::{HttpProblem, HttpResult, RestOfRequest, ServerState, background, bearer, check_length};
 use ebb_flow::advance::callback::{self, CallbackOutcome};
 
 const INVALID_TOKEN: &str = "the token is invalid, or is not the token of this attempt";

@@ -15,13 +15,11 @@ use ebb_protocol::{ErrorCode, sign};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::auth::bearer;
-use super::permitted::{Operate, Permitted, ReadPlugins};
-use super::{JsonBody, NoQuery, Path, Query, no_store};
-use crate::bodies::{BodyBudget, check_length};
-use crate::caller::ApiPermission;
 use crate::queries::clusters;
-use crate::{HttpProblem, HttpResult, ServerState};
+use crate::{
+    ApiPermission, BodyBudget, HttpProblem, HttpResult, JsonBody, NoQuery, Operate, Path, Permitted, Query,
+    ReadPlugins, ServerState, bearer, check_length, no_store,
+};
 use ebb_flow::sweep::orphans;
 use ebb_relay_client::StoredRegistration;
 

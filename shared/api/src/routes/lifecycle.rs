@@ -13,9 +13,7 @@ use ebb_protocol::sign::{self, SignatureError};
 use ebb_protocol::unit::TRACEPARENT;
 use ebb_protocol::{ErrorCode, limits};
 
-use crate::background::{self, RestOfRequest};
-use crate::bodies::{BodyBudget, check_length};
-use crate::{HttpProblem, HttpResult, ServerState};
+use crate::{BodyBudget, HttpProblem, HttpResult, RestOfRequest, ServerState, background, check_length};
 use ebb_flow::lifecycle::{self, DecidedFor, LifecycleRejection};
 use ebb_flow::telemetry;
 

@@ -14,9 +14,8 @@ use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tower::ServiceExt as _;
 
-use crate::background::RemainingWork;
 use crate::mcp::{ApiTransport, EbbTools, ToolAccess};
-use crate::{HttpResult, ServerState};
+use crate::{HttpResult, RemainingWork, ServerState};
 
 /// The response to a tool, or the reason why there is none.
 type ToolResponse = Result<http::Response<Vec<u8>>, String>;

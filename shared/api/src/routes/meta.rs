@@ -3,10 +3,8 @@
 use axum::Json;
 use ebb_protocol::api::CheckList;
 
-use super::NoQuery;
-use super::permitted::{Operate, Permitted};
-use crate::HttpResult;
 use crate::queries::checks;
+use crate::{HttpResult, NoQuery, Operate, Permitted};
 
 /// Returns the OpenAPI document.
 #[utoipa::path(get, path = "/v1/openapi.json", operation_id = "getOpenApi", responses((status = 200, description = "OpenAPI 3.1")))]

@@ -6,8 +6,7 @@ use std::ops::Deref;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 
-use crate::caller::{ApiCaller, ApiPermission};
-use crate::{HttpProblem, HttpResult, ServerState};
+use crate::{ApiCaller, ApiPermission, HttpProblem, HttpResult, ServerState};
 
 /// A permission as a type.
 pub(crate) trait RoutePermission {

@@ -12,11 +12,9 @@ use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult};
 use ebb_store::{Store, TargetHead};
 
-use super::permitted::{Permitted, WriteTargets};
 use super::target_requests::{self, AcceptedChange};
-use crate::caller::ApiPermission;
 use crate::queries::{plugins, target_history};
-use crate::{HttpProblem, HttpResult};
+use crate::{ApiPermission, HttpProblem, HttpResult, Permitted, WriteTargets};
 
 /// Maximum pages of a history in which the document of a target is looked for.
 const MAX_PAGES: usize = 50;

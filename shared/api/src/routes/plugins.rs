@@ -7,10 +7,8 @@ use ebb_protocol::api::{DocumentBody, PlanPreview, PluginDetail, PluginInfo, Plu
 use ebb_protocol::sign::OWN_HOOKS;
 
 use super::permitted::{self, Permitted, ReadPlugins};
-use super::{JsonBody, NoQuery, Path, no_store};
-use crate::caller::ApiPermission;
 use crate::queries::{plans, plugins};
-use crate::{HttpProblem, HttpResult, ServerState};
+use crate::{ApiPermission, HttpProblem, HttpResult, JsonBody, NoQuery, Path, ServerState, no_store};
 
 /// Lists all versions of all plugins that are not withdrawn.
 #[utoipa::path(get, path = "/v1/plugins", operation_id = "listPlugins", tag = "plugins", responses(

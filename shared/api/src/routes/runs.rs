@@ -7,11 +7,9 @@ use ebb_protocol::{ErrorCode, RunId, limits};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::permitted::{Permitted, ReadTargets};
-use super::{Path, Query};
 use crate::queries::logs::{self, MissingLog, ShownLog, UnitLog};
 use crate::queries::{clusters, rendered, runs};
-use crate::{HttpProblem, HttpResult, ServerState};
+use crate::{HttpProblem, HttpResult, Path, Permitted, Query, ReadTargets, ServerState};
 
 /// The response header with the attempt of a log.
 const ATTEMPT: &str = "ebb-attempt";

@@ -3,8 +3,7 @@
 use ebb_protocol::lifecycle::FieldError;
 use ebb_protocol::seal::{open_value, seal_value};
 
-use super::permitted::{Permitted, RoutePermission};
-use crate::HttpResult;
+use crate::{HttpResult, Permitted, RoutePermission};
 
 impl<P: RoutePermission> Permitted<P> {
     /// Returns a position in the list `place` as the caller gets it. It is valid in a query without encoding.

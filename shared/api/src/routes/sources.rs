@@ -11,10 +11,7 @@ use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::limits;
 use serde::Deserialize;
 
-use super::{Path, Query};
-use crate::background::{self, RestOfRequest};
-use crate::bodies::{BodyBudget, check_length};
-use crate::{HttpResult, ServerState};
+use crate::{BodyBudget, HttpResult, Path, Query, RestOfRequest, ServerState, background, check_length};
 
 /// The credentials of a sender that signs nothing.
 #[derive(Deserialize)]

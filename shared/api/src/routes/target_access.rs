@@ -7,11 +7,9 @@ use ebb_flow::lifecycle::{LifecycleRejection, covers_present, other_instance};
 use ebb_protocol::{ErrorCode, RunId, TargetAccess, TargetKey};
 use ebb_store::{RunHead, TargetHead};
 
-use super::permitted::{Permitted, RoutePermission};
 use super::targets::unknown;
-use crate::caller::{ApiPermission, forbidden};
 use crate::queries::targets::hide_waiting;
-use crate::{HttpProblem, HttpResult};
+use crate::{ApiPermission, HttpProblem, HttpResult, Permitted, RoutePermission, forbidden};
 
 fn covers(access: &TargetAccess, head: &TargetHead) -> bool {
     access.covers(head.owner.as_deref(), &head.labels)

@@ -20,12 +20,10 @@ use ebb_protocol::{ErrorCode, FieldError, TargetKey, lifecycle, limits};
 use ebb_store::TargetHead;
 use futures::future::join_all;
 
-use super::permitted::{Permitted, ReadTargets, WriteTargets};
 use super::{NoQuery, Query, plugin_upgrades, target_list, target_requests, targets};
-use crate::background::{RemainingWork, RestOfRequest};
-use crate::caller::ApiPermission;
-use crate::queries;
-use crate::{HttpProblem, HttpResult};
+use crate::{
+    ApiPermission, HttpProblem, HttpResult, Permitted, ReadTargets, RemainingWork, RestOfRequest, WriteTargets, queries,
+};
 
 /// Targets that are changed at the same time.
 const CONCURRENT: usize = 25;

@@ -6,10 +6,8 @@ use ebb_protocol::{ErrorCode, TargetAccess};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Query;
-use super::permitted::{Permitted, ReadTargets};
 use crate::queries::target_changes::{self, ChangesSince};
-use crate::{HttpProblem, HttpResult};
+use crate::{HttpProblem, HttpResult, Permitted, Query, ReadTargets};
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

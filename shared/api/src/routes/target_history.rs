@@ -6,11 +6,9 @@ use ebb_protocol::{ErrorCode, TargetKey, limits};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::permitted::{Permitted, ReadTargets};
 use super::targets::unknown;
-use super::{Path, Query};
 use crate::queries::target_history::{self, RunFilter};
-use crate::{HttpProblem, HttpResult};
+use crate::{HttpProblem, HttpResult, Path, Permitted, Query, ReadTargets};
 
 /// The places for which the `nextToken` of a limited caller is encrypted.
 const RUNS: &str = "page of runs";

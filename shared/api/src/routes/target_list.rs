@@ -10,10 +10,8 @@ use serde::de::IntoDeserializer as _;
 use serde::de::value::{Error as ValueError, StrDeserializer};
 use utoipa::IntoParams;
 
-use super::Query;
-use super::permitted::{Permitted, ReadTargets};
-use crate::HttpResult;
 use crate::queries::{clusters, targets};
+use crate::{HttpResult, Permitted, Query, ReadTargets};
 
 /// The parameters of a list beside those of a selector.
 #[derive(Debug, Default, Deserialize, IntoParams)]

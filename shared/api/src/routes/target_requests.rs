@@ -14,11 +14,8 @@ use ebb_protocol::{ErrorCode, TargetKey, limits};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::permitted::{Permitted, WriteTargets};
-use super::{Path, Query};
-use crate::background::{self, RestOfRequest};
 use crate::queries::plans;
-use crate::{HttpProblem, HttpResult, ServerState};
+use crate::{HttpProblem, HttpResult, Path, Permitted, Query, RestOfRequest, ServerState, WriteTargets, background};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 

@@ -5,10 +5,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use ebb_protocol::api::{CallerInfo, CreateToken, CreatedToken, TokenList};
 
-use super::permitted::{Operate, Permitted};
-use super::{JsonBody, NoQuery, Path, no_store};
 use crate::queries::named_tokens;
-use crate::{HttpProblem, HttpResult, ServerState};
+use crate::{HttpProblem, HttpResult, JsonBody, NoQuery, Operate, Path, Permitted, ServerState, no_store};
 
 /// Lists the named tokens that are not revoked, without their secrets. Scope: `operate`.
 #[utoipa::path(get, path = "/v1/tokens", operation_id = "listTokens", tag = "tokens", responses(

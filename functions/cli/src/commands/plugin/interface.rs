@@ -1,8 +1,7 @@
 //! The params and outputs of a published plugin, as tables.
 
-use ebb_documents::compile;
-use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::Named;
+use ebb_documents::{DocumentVars, NoFiles, compile, load};
 use serde_json::Value;
 
 use crate::output;

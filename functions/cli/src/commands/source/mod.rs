@@ -5,10 +5,9 @@ mod send;
 mod test;
 
 use clap::Subcommand;
-use ebb_documents::compile;
 use ebb_documents::event::EventSource;
-use ebb_documents::load::{self, DocumentVars};
 use ebb_documents::model::{PluginDoc, SourceDoc};
+use ebb_documents::{DocumentVars, compile, load};
 use ebb_flow::source::delivery::scheme;
 use ebb_local::SecretFile;
 use ebb_protocol::named_secrets::{SecretReader as _, SecretText};

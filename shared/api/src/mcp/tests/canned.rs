@@ -8,8 +8,7 @@ use futures::future::BoxFuture;
 use http::{Request, Response};
 use serde_json::Value;
 
-use crate::mcp::api_calls::ApiTransport;
-use crate::mcp::{EbbTools, ToolAccess};
+use crate::mcp::{ApiTransport, EbbTools, ToolAccess};
 
 /// Returns the status and the body of the response to a request `METHOD PATH`.
 type CannedReply = dyn Fn(&str) -> (u16, Value) + Send + Sync;
