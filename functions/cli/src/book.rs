@@ -22,9 +22,8 @@ use ebb_documents::load::{self, Document, DocumentVars, FileError, FileSource, N
 use ebb_documents::model::{PluginDoc, RouteGroupDoc, SourceDoc};
 use ebb_documents::presets::preset;
 use ebb_documents::{Diagnostic, DiagnosticStyle, compile};
-use ebb_protocol::api::{ChangeList, ProblemDetails};
-use ebb_protocol::callback::Callback;
 use ebb_protocol::relay::Batch;
+use ebb_protocol::{Callback, ChangeList, ProblemDetails};
 use serde_json::Value;
 
 use crate::commands::EbbCli;

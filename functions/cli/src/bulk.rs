@@ -4,11 +4,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ebb_protocol::api::{
-    ActOnTargets, NamedTarget, TargetAction, TargetOutcome, TargetOutcomes, TargetPhase, TargetSelection,
+use ebb_protocol::{
+    ActOnTargets, ErrorCode, NamedTarget, TargetAction, TargetOutcome, TargetOutcomes, TargetPhase, TargetSelection,
     TargetSelector,
 };
-use ebb_protocol::error_code::ErrorCode;
 
 use crate::confirmation::confirm;
 use crate::many_waits::wait_until_ended;

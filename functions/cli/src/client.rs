@@ -6,17 +6,13 @@ use std::time::Duration;
 
 use ebb_api::mcp::ApiTransport;
 use ebb_documents::template::is_loopback;
-use ebb_protocol::api::{
-    ApplyTarget, ChangeList, DocumentBody, PlanPreview, PluginDetail, PluginInfo, ProblemDetails, RelayOutage,
-    RunDetail, SourceResponse, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt, TargetSelector,
-    UnitRendering,
-};
-use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::history::HistoryPage;
-use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
 use ebb_protocol::sign::{self, MessageId, SecretError, WebhookSecret};
+use ebb_protocol::{
+    ApplyTarget, ChangeList, DocumentBody, ErrorCode, HistoryPage, LifecycleData, LifecycleResponse, LifecycleType,
+    PlanPreview, PluginDetail, PluginInfo, ProblemDetails, RelayOutage, RunDetail, SourceResponse, TargetDetail,
+    TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt, TargetSelector, UnitRendering, cloudevents,
+};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use clap::ArgAction;
-use ebb_protocol::api::{RunDetail, TargetDetail};
-use ebb_protocol::lifecycle::LifecycleData;
-use ebb_protocol::words;
+use ebb_protocol::{LifecycleData, RunDetail, TargetDetail, words};
 
 use crate::{
     ApiClient, CliError, Exit, FollowEnd, FollowGoal, FollowLimits, InterruptCount, ProgressScreen, Result, TargetRef,

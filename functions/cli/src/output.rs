@@ -12,8 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::{ArgMatches, ValueEnum};
 use comfy_table::Table;
 use ebb_documents::diagnostic::DiagnosticStyle;
-use ebb_protocol::api::DocumentChange as FieldChange;
-use ebb_protocol::limits;
+use ebb_protocol::{DocumentChange as FieldChange, limits};
 use serde::Serialize;
 
 use crate::exit::{CliError, Exit, Result};

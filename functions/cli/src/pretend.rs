@@ -1,9 +1,8 @@
 //! Asks the InfraKit plugins of this machine what the units of a plan would do. Nothing is made.
 
 use ebb_local::plugin_sockets;
-use ebb_protocol::api::PlanPreview;
 use ebb_protocol::infrakit::PluginCall;
-use ebb_protocol::limits;
+use ebb_protocol::{PlanPreview, limits};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

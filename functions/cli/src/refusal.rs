@@ -1,8 +1,7 @@
 //! The text of a request that the server rejected: its errors, with the lines of the document, and the next step.
 
 use ebb_documents::model::SourceText;
-use ebb_protocol::api::{DocumentError, ProblemDetails};
-use ebb_protocol::error_code::ErrorCode;
+use ebb_protocol::{DocumentError, ErrorCode, ProblemDetails};
 
 use crate::exit::CliError;
 

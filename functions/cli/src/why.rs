@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ebb_protocol::api::{DecidingEvent, ResourceDetail, TargetDiagnosis, TargetPhase};
-use ebb_protocol::lifecycle::OutputValue;
 use ebb_protocol::words::{self, DiagnosisLine, DiagnosisPart, DiagnosisSection};
+use ebb_protocol::{DecidingEvent, OutputValue, ResourceDetail, TargetDiagnosis, TargetPhase};
 
 use crate::{printable, timing};
 

@@ -4,9 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ebb_engine::Timestamp;
-use ebb_protocol::api::CallerInfo;
-use ebb_protocol::api_token::{TargetAccess, TargetLimit, TokenScope};
-use ebb_protocol::{ErrorCode, limits};
+use ebb_protocol::{CallerInfo, ErrorCode, TargetAccess, TargetLimit, TokenScope, limits};
 use serde_json::Value;
 
 use crate::{HttpProblem, HttpResult};

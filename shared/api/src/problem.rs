@@ -4,9 +4,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection, RawPathParamsRejec
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
-use ebb_protocol::api::{DocumentError, ProblemDetails};
-use ebb_protocol::error_code::{ErrorCode, RefusedRequest};
-use ebb_protocol::lifecycle::FieldError;
+use ebb_protocol::{DocumentError, ErrorCode, FieldError, ProblemDetails, RefusedRequest};
 
 use ebb_flow::error::{FlowError, RequestError};
 

@@ -1,7 +1,6 @@
 //! Pages of an action on targets: its consequences for each one, and the outcomes.
 
-use ebb_protocol::api::{NamedTarget, TargetAction, TargetDiagnosis, TargetPhase, WaitingParty};
-use ebb_protocol::{limits, words};
+use ebb_protocol::{NamedTarget, TargetAction, TargetDiagnosis, TargetPhase, WaitingParty, limits, words};
 use maud::{Markup, html};
 
 use crate::{ConsoleViewer, PageRenewal, frame, paths};

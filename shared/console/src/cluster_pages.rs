@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ebb_protocol::api::{ClusterDetail, ClusterInfo};
-use ebb_protocol::limits;
-use ebb_protocol::listing::{ReportedNamespace, ReportedPolicy};
+use ebb_protocol::{ClusterDetail, ClusterInfo, ReportedNamespace, ReportedPolicy, limits};
 use maud::{Markup, html};
 
 use crate::{ConsoleViewer, PageRenewal, frame, paths, target_list, texts};

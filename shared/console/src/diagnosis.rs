@@ -1,8 +1,7 @@
 //! The diagnosis of a target: what it waits for, or what failed, and what to do.
 
-use ebb_protocol::api::{RootCause, TargetDiagnosis};
-use ebb_protocol::limits;
 use ebb_protocol::words::{self, DiagnosisLine, DiagnosisPart, DiagnosisSection};
+use ebb_protocol::{RootCause, TargetDiagnosis, limits};
 use maud::{Markup, html};
 
 use crate::{frame, paths, texts};

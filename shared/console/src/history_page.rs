@@ -1,7 +1,6 @@
 //! The pages of the history of a target.
 
-use ebb_protocol::history::{HistoryDetail, HistoryEntry, HistoryPage, OpenNotification};
-use ebb_protocol::limits;
+use ebb_protocol::{HistoryDetail, HistoryEntry, HistoryPage, OpenNotification, limits};
 use maud::{Markup, html};
 
 use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};

@@ -3,8 +3,7 @@
 //! An open page of a log asks for the lines after those that it has. It names them by a mark, `POSITION-DIGEST`: the bytes before
 //! the end of the last whole line, and a digest of the last ones. A log that loses its first lines has the digest elsewhere.
 
-use ebb_protocol::api::UnitRendering;
-use ebb_protocol::{limits, short_digest};
+use ebb_protocol::{UnitRendering, limits, short_digest};
 use maud::html;
 
 use crate::{ConsoleViewer, PageRenewal, frame, paths, run_pages, texts};

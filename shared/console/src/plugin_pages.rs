@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_protocol::api::{PluginDetail, PluginInfo};
-use ebb_protocol::limits;
+use ebb_protocol::{PluginDetail, PluginInfo, limits};
 use maud::{Markup, html};
 
 use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};

@@ -5,8 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_protocol::api::{RunDetail, UnitDetail, UnitState};
-use ebb_protocol::limits;
+use ebb_protocol::{RunDetail, UnitDetail, UnitState, limits};
 use maud::{Markup, html};
 use rust_sugiyama::configure::{Config, RankingType};
 use rust_sugiyama::from_vertices_and_edges;

@@ -1,7 +1,6 @@
 //! Sources and the events that they have rejected.
 
-use ebb_protocol::api::{RejectedEvent, SourceDetail, SourceInfo};
-use ebb_protocol::{limits, rfc3339};
+use ebb_protocol::{RejectedEvent, SourceDetail, SourceInfo, limits, rfc3339};
 use maud::{Markup, html};
 
 use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};

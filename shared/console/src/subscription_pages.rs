@@ -1,7 +1,6 @@
 //! Subscriptions, with the notifications that wait and those that were given up.
 
-use ebb_protocol::api::{DeliveryError, SubscriptionDetail, SubscriptionInfo, UndeliveredNotification};
-use ebb_protocol::limits;
+use ebb_protocol::{DeliveryError, SubscriptionDetail, SubscriptionInfo, UndeliveredNotification, limits};
 use maud::{Markup, html};
 
 use crate::source_pages::target_link;

@@ -1,7 +1,6 @@
 //! The list of targets, with filters and counts by phase.
 
-use ebb_protocol::api::{RelayOutage, TargetInfo, TargetPhase};
-use ebb_protocol::{limits, words};
+use ebb_protocol::{RelayOutage, TargetInfo, TargetPhase, limits, words};
 use maud::{Markup, html};
 use serde::Deserialize;
 

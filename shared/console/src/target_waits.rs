@@ -1,7 +1,6 @@
 //! Who waits for whom, since when, and until what.
 
-use ebb_protocol::api::TargetWait;
-use ebb_protocol::words;
+use ebb_protocol::{TargetWait, words};
 use maud::{Markup, html};
 
 use crate::{frame, texts};

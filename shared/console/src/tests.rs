@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ebb_protocol::api::{
-    ClusterDetail, NamedTarget, PluginDetail, RunDetail, SourceInfo, SubscriptionDetail, TargetDetail, TargetDiagnosis,
-    TargetInfo,
+use ebb_protocol::{
+    ClusterDetail, HistoryDetail, HistoryPage, NamedTarget, PluginDetail, RunDetail, SourceInfo, SubscriptionDetail,
+    TargetDetail, TargetDiagnosis, TargetInfo,
 };
-use ebb_protocol::history::{HistoryDetail, HistoryPage};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

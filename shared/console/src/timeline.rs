@@ -1,8 +1,7 @@
 //! The units of a run as a table, in the order in which they started.
 
-use ebb_protocol::api::{AttemptDetail, RunDetail, UnitDetail, UnitState};
 use ebb_protocol::engine::Millis;
-use ebb_protocol::{limits, words};
+use ebb_protocol::{AttemptDetail, RunDetail, UnitDetail, UnitState, limits, words};
 use maud::{Markup, html};
 
 use crate::run_graph::row_id;

@@ -1,7 +1,6 @@
 //! Everything that is stuck, failed or waits.
 
-use ebb_protocol::api::{AwaitedParty, RelayOutage, SourceInfo, SubscriptionInfo, TargetInfo, TargetPhase};
-use ebb_protocol::{limits, words};
+use ebb_protocol::{AwaitedParty, RelayOutage, SourceInfo, SubscriptionInfo, TargetInfo, TargetPhase, limits, words};
 use maud::{Markup, html};
 
 use crate::frame::{self, ConsoleViewer, PageRenewal};

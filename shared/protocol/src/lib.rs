@@ -34,15 +34,27 @@ pub mod unit;
 pub mod value;
 pub mod words;
 
-pub use api_token::TargetAccess;
-pub use callback::{Callback, FailureReason, ReasonCode};
+pub use api::*;
+pub use api_token::{TargetAccess, TargetLimit, TokenScope, has_digest, parse_scopes};
+pub use callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
+pub use cloudevents::LifecycleType;
 pub use ebb_engine as engine;
-pub use error_code::ErrorCode;
-pub use id::{RunId, TargetKey, digest, short_digest};
-pub use lifecycle::{FieldError, OutputValue, TargetStopCause};
-pub use listing::ReportedPolicy;
-pub use relay::WaitResolution;
+pub use error_code::{ErrorCode, RefusedRequest};
+pub use history::*;
+pub use id::{RunId, TargetKey, digest, is_dns_label, short_digest};
+pub use lifecycle::{FieldError, LifecycleData, LifecycleResponse, LifecycleResult, OutputValue, TargetStopCause};
+pub use listing::{ReportedNamespace, ReportedPolicy};
+pub use named_secrets::{SecretReader, SecretText, is_secret_name};
+pub use object_status::{ObjectState, ObjectStatus};
+pub use record::AttemptRecord;
+pub use relay::{TaskState, WaitResolution};
+pub use removal::{RemovalGrade, ResourceRemoval};
+pub use seal::{open_value, seal_value};
+pub use session::{PendingSignIn, SessionId};
+pub use sign::{MessageId, OWN_HOOKS};
 pub use time::{parse_rfc3339, rfc3339};
+pub use token::TokenKind;
+pub use unit::TRACEPARENT;
 
 #[cfg(test)]
 mod tests;

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use ebb_documents::model::{PluginDoc, SandboxDoc};
-use ebb_protocol::api::{ApplyTarget, RunDetail, TargetDetail, TargetReceipt};
-use ebb_protocol::lifecycle::LifecycleResult;
+use ebb_protocol::{ApplyTarget, LifecycleResult, RunDetail, TargetDetail, TargetReceipt};
 use serde_json::Value;
 
 use crate::progress::follow::{FollowGoal, WatchedInstance, waiting_line};

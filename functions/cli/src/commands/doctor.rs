@@ -3,9 +3,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use ebb_protocol::api::{CheckList, HealthCheck, SourceInfo};
 use ebb_protocol::engine::Millis;
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::{CheckList, HealthCheck, SourceInfo, rfc3339};
 use jiff::Timestamp;
 use serde::Serialize;
 

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
-use ebb_protocol::api::{TargetDetail, TargetPhase};
-use ebb_protocol::lifecycle::OutputValue;
+use ebb_protocol::{OutputValue, TargetDetail, TargetPhase};
 
 use crate::{ApiClient, CliError, Exit, Result, TargetArgs, TargetRef, fresh_uid, named, output};
 

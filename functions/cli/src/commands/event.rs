@@ -1,7 +1,6 @@
 //! `ebb event`: runs the units of an event such as `sleep`.
 
-use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
+use ebb_protocol::{LifecycleData, LifecycleResult, LifecycleType};
 
 use crate::lifecycle::{data, watched};
 use crate::{ApiClient, Exit, OutputArgs, Result, TargetArgs, output};

@@ -8,9 +8,7 @@ use std::time::Duration;
 use ebb_documents::load;
 use ebb_documents::model::{ConnectionDoc, PluginDoc, SandboxDoc};
 use ebb_local::StackSettings;
-use ebb_protocol::api::{ConnectionDetail, RunDetail, TargetDetail, TargetPhase, UnitState};
-use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::lifecycle::OutputValue;
+use ebb_protocol::{ConnectionDetail, LifecycleType, OutputValue, RunDetail, TargetDetail, TargetPhase, UnitState};
 use serde::Serialize;
 use serde_json::json;
 

@@ -2,8 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ebb_protocol::api::{RelayOutage, ResourceDetail, RunDetail, TargetDetail, UnitDetail, UnitState};
-use ebb_protocol::{OutputValue, words};
+use ebb_protocol::{OutputValue, RelayOutage, ResourceDetail, RunDetail, TargetDetail, UnitDetail, UnitState, words};
 use jiff::Timestamp;
 
 use crate::{

@@ -1,8 +1,7 @@
 //! The subcommands of `ebb token`.
 
 use clap::Subcommand;
-use ebb_protocol::api::{CreateToken, CreatedToken};
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::{CreateToken, CreatedToken, rfc3339};
 use serde_json::Value;
 
 use super::kinds::table;

@@ -1,7 +1,6 @@
 //! Progress as one line per change, for outputs that are not a terminal.
 
-use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetPhase, UnitDetail, UnitState};
-use ebb_protocol::words;
+use ebb_protocol::{RunDetail, RunState, TargetDetail, TargetPhase, UnitDetail, UnitState, words};
 use jiff::Timestamp;
 
 use super::labels;

@@ -1,8 +1,7 @@
 //! Progress as a tree of units, for terminals.
 
 use console::{measure_text_width, truncate_str};
-use ebb_protocol::api::{RunDetail, RunState, TargetDetail, UnitDetail, UnitState};
-use ebb_protocol::words;
+use ebb_protocol::{RunDetail, RunState, TargetDetail, UnitDetail, UnitState, words};
 use jiff::Timestamp;
 
 use super::labels;

@@ -4,8 +4,7 @@ use axum::Json;
 use axum::http::header;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use ebb_console::{RunUnitsView, SourceTrial, TargetListFilter, TargetListView, UnitLogView, WaitingView, paths};
-use ebb_protocol::api::{TargetPage, TargetPhase};
-use ebb_protocol::{ErrorCode, TargetAccess};
+use ebb_protocol::{ErrorCode, TargetAccess, TargetPage, TargetPhase};
 use serde::Deserialize;
 
 use super::sessions::ConsoleSession;

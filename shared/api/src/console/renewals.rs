@@ -6,8 +6,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::response::Response;
 use ebb_console::paths;
-use ebb_protocol::api::{ChangeList, TargetDetail, TargetDiagnosis};
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::{ChangeList, TargetDetail, TargetDiagnosis, TargetKey};
 
 use super::sessions::ConsoleSession;
 use super::stamps::{self, TargetStamp};

@@ -8,8 +8,7 @@ use axum::extract::RawQuery;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, IntoResponse as _, Redirect, Response};
 use ebb_console::{BACK, BulkAction, BulkEntry, paths};
-use ebb_protocol::api::{ActOnTargets, NamedTarget, TargetOutcome, TargetPhase, TargetSelection};
-use ebb_protocol::{ErrorCode, TargetKey};
+use ebb_protocol::{ActOnTargets, ErrorCode, NamedTarget, TargetKey, TargetOutcome, TargetPhase, TargetSelection};
 use futures::StreamExt as _;
 
 use super::forms::FormFields;

@@ -11,9 +11,7 @@ use axum::extract::RawQuery;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use ebb_console::{SignInProblem, paths};
-use ebb_protocol::api_token::has_digest;
-use ebb_protocol::session::PendingSignIn;
-use ebb_protocol::{ErrorCode, limits};
+use ebb_protocol::{ErrorCode, PendingSignIn, has_digest, limits};
 use serde::Deserialize;
 
 use super::forms::{self, FormFields};

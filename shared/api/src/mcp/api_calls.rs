@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use ebb_protocol::api::{CallerInfo, ProblemDetails};
-use ebb_protocol::error_code::ErrorCode;
+use ebb_protocol::{CallerInfo, ErrorCode, ProblemDetails};
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};

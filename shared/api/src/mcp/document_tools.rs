@@ -2,12 +2,10 @@
 
 use ebb_documents::model::{PluginDoc, RouteGroupDoc};
 use ebb_documents::{Diagnostics, Document, DocumentVars, NoFiles, compile, load};
-use ebb_protocol::api::{
-    ApplyTarget, ClusterDetail, ClusterList, DocumentBody, DocumentError, PlanPreview, PluginDetail, PluginInfo,
-    PluginList, TargetReceipt,
+use ebb_protocol::{
+    ApplyTarget, ClusterDetail, ClusterList, DocumentBody, DocumentError, HistoryDetail, LifecycleResult, PlanPreview,
+    PluginDetail, PluginInfo, PluginList, TargetReceipt,
 };
-use ebb_protocol::history::HistoryDetail;
-use ebb_protocol::lifecycle::LifecycleResult;
 use http::Method;
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,11 +1,10 @@
 //! Tools about targets: lists, one target, its diagnosis, its logs and its retry.
 
-use ebb_protocol::api::{
-    OrphanList, RetryResponse, RetryTarget, RunDetail, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage,
-    TargetPhase, TargetSelector, TargetWait, UnitDetail, UnitState,
-};
-use ebb_protocol::history::{HistoryDetail, HistoryPage};
 use ebb_protocol::words::{self, commands};
+use ebb_protocol::{
+    HistoryDetail, HistoryPage, OrphanList, RetryResponse, RetryTarget, RunDetail, TargetDetail, TargetDiagnosis,
+    TargetInfo, TargetPage, TargetPhase, TargetSelector, TargetWait, UnitDetail, UnitState,
+};
 use http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

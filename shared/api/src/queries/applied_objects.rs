@@ -10,9 +10,8 @@ use ebb_engine::Unit;
 use ebb_flow::run::inputs;
 use ebb_flow::run::invocation_cache::InvocationCache;
 use ebb_flow::{Env, Run};
-use ebb_protocol::api::{RunDetail, UnitState};
-use ebb_protocol::limits;
 use ebb_protocol::object_status::{MAX_OBJECTS, ObjectState, ObjectStatus};
+use ebb_protocol::{RunDetail, UnitState, limits};
 use serde_json::Value;
 
 use crate::queries::live::NAME;

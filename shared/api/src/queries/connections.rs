@@ -3,8 +3,7 @@
 use ebb_documents::model::ConnectionDoc;
 use ebb_documents::{Diagnostics, DocumentVars, NoFiles, load};
 use ebb_flow::{Env, FlowResult, offload};
-use ebb_protocol::api::{ConnectionDetail, ConnectionInfo, ConnectionList};
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::{ConnectionDetail, ConnectionInfo, ConnectionList, rfc3339};
 use ebb_store::{NamedDocument, NamedKind};
 
 use super::named_documents::{self, StoredKind};

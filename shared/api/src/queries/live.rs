@@ -15,11 +15,9 @@ use ebb_engine::{Attempt, Millis, Timestamp, Unit};
 use ebb_flow::env::{Env, TaskReports};
 use ebb_flow::loaded_run::Run;
 use ebb_flow::run::attempt::{task_id, task_start};
-use ebb_protocol::api::{RunDetail, UnitDetail, UnitState, UnitWait};
 use ebb_protocol::object_status::{MAX_OBJECTS, ObjectStatus};
-use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::relay::{self, RunningTask, TaskState, TaskWait, WaitResolution};
-use ebb_protocol::{ReasonCode, limits, rfc3339};
+use ebb_protocol::{AttemptRecord, ReasonCode, RunDetail, UnitDetail, UnitState, UnitWait, limits, rfc3339};
 use futures::future::{Either, select};
 use futures::stream::{FuturesUnordered, StreamExt as _};
 

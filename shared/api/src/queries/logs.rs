@@ -3,8 +3,7 @@
 use std::fmt;
 
 use ebb_engine::{Attempt, HeadState, Millis, RunPhase, Unit, UnitProgress, in_flight};
-use ebb_protocol::relay::TaskState;
-use ebb_protocol::{ErrorCode, RunId};
+use ebb_protocol::{ErrorCode, RunId, TaskState};
 use futures::stream::{self, StreamExt as _};
 
 use ebb_flow::run::attempt::task_id;

@@ -3,9 +3,7 @@
 use ebb_documents::durations;
 use ebb_engine::{Millis, Timestamp};
 use ebb_flow::{Env, RequestError};
-use ebb_protocol::api::{CreateToken, CreatedToken, TokenInfo};
-use ebb_protocol::api_token::{self, parse_scopes};
-use ebb_protocol::error_code::ErrorCode;
+use ebb_protocol::{CreateToken, CreatedToken, ErrorCode, TokenInfo, api_token, parse_scopes};
 use ebb_store::TokenItem;
 
 const DAY: u64 = 86_400_000;

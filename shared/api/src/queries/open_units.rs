@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ebb_protocol::api::{OpenUnits, RunDetail, RunState, UnitDetail, UnitState, UnitWait};
-use ebb_protocol::{WaitResolution, words};
+use ebb_protocol::{OpenUnits, RunDetail, RunState, UnitDetail, UnitState, UnitWait, WaitResolution, words};
 
 /// Maximum groups in an answer.
 const GROUPS: usize = 20;

@@ -6,8 +6,7 @@ use ebb_documents::plan::{Action, InfrakitAction, Plan, PluginInterface, UnitRef
 use ebb_documents::render::{self, KnownOutputs, RenderedUnit, TargetFacts, UnitContext};
 use ebb_documents::{Diagnostics, Document, DocumentVars, NoFiles, durations, load};
 use ebb_engine::Unit;
-use ebb_protocol::api::{EdgePreview, HookPreview, PlanPreview, UnitPreview};
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::{EdgePreview, HookPreview, PlanPreview, TargetKey, UnitPreview};
 use serde_json::{Value, json};
 
 use super::cluster_policies;

@@ -8,8 +8,7 @@ use ebb_documents::render::{
     self, InputValue, RenderValue, RenderedRequest, RenderedUnit, SealedValue, SecretRef, UnitContext,
 };
 use ebb_engine::{Attempt, AttemptRef, HeadState, Unit, UnitProgress};
-use ebb_protocol::api::{RequestRendering, UnitRendering};
-use ebb_protocol::{ErrorCode, RunId, limits, rfc3339, words};
+use ebb_protocol::{ErrorCode, RequestRendering, RunId, UnitRendering, limits, rfc3339, words};
 use serde_json::{Value, json};
 
 use ebb_flow::run::attempt::AttemptContext;

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use ebb_documents::plan::Plan;
 use ebb_engine::{Hook, TargetPhase};
-use ebb_protocol::api::{RunDetail, UnitDetail, UnitState};
-use ebb_protocol::{limits, rfc3339};
+use ebb_protocol::{RunDetail, UnitDetail, UnitState, limits, rfc3339};
 use ebb_store::TargetHead;
 
 use crate::queries::open_units::OpenRun;

@@ -4,8 +4,7 @@ use ebb_documents::model::{SourceText, SubscriptionDoc};
 use ebb_documents::{Diagnostic, Diagnostics, DocumentVars, NoFiles, compile, load};
 use ebb_flow::instance::outbox::{self, ReceiverInfo};
 use ebb_flow::{Env, FlowResult, RequestError, offload};
-use ebb_protocol::api::{SubscriptionDetail, SubscriptionInfo, SubscriptionList, UndeliveredNotification};
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::{SubscriptionDetail, SubscriptionInfo, SubscriptionList, UndeliveredNotification, rfc3339};
 use ebb_store::{NamedDocument, NamedKind, Store};
 
 use super::backlog::Backlog;

@@ -2,9 +2,8 @@
 
 use ebb_engine::TargetPhase;
 use ebb_flow::error::FlowError;
-use ebb_protocol::api::{AwaitedParty, NotificationDelivery, TargetWait, WaitingParty};
-use ebb_protocol::time::rfc3339;
 use ebb_protocol::words::commands;
+use ebb_protocol::{AwaitedParty, NotificationDelivery, TargetWait, WaitingParty, rfc3339};
 use ebb_store::{DatedEvent, NotificationState, TargetHead, TargetOutbox};
 
 /// Returns the delivery of a notification to the platform after a failed attempt. It may be the `gone` of an instance that

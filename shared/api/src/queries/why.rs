@@ -10,13 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use ebb_documents::plan::{Plan, UnitRef};
 use ebb_documents::render::{self, RenderedUnit, UnitContext};
 use ebb_engine::{Hook, Millis, TargetPhase, attempts_used};
-use ebb_protocol::api::{
-    FailedUnit, RelayOutage, RemainingEffect, RootCause, RunDetail, RunState, TargetDiagnosis, UnitDetail, UnitState,
-    UnitWait,
-};
-use ebb_protocol::removal::{RemovalGrade, ResourceRemoval};
 use ebb_protocol::words::{self, LostCluster, TargetSituation};
-use ebb_protocol::{RunId, TargetStopCause, limits, parse_rfc3339, rfc3339};
+use ebb_protocol::{
+    FailedUnit, RelayOutage, RemainingEffect, RemovalGrade, ResourceRemoval, RootCause, RunDetail, RunId, RunState,
+    TargetDiagnosis, TargetStopCause, UnitDetail, UnitState, UnitWait, limits, parse_rfc3339, rfc3339,
+};
 use ebb_store::{DatedEvent, RefusedUpdate, Store, TargetHead};
 
 use crate::queries::logs::{self, UnitLog};

@@ -7,9 +7,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use axum::http::{HeaderMap, header};
-use ebb_protocol::api::TokenInfo;
-use ebb_protocol::api_token::{self, has_digest, parse_scopes};
-use ebb_protocol::{ErrorCode, rfc3339};
+use ebb_protocol::{ErrorCode, TokenInfo, api_token, has_digest, parse_scopes, rfc3339};
 
 use crate::oidc::{self, MAX_TOKEN, OidcIssuers};
 use crate::{ApiCaller, ApiPermission, ApiRole, CallerProof, HttpProblem, HttpResult, ServerState, forbidden};

@@ -3,8 +3,7 @@
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use ebb_protocol::token::TokenKind;
-use ebb_protocol::{Callback, ErrorCode, limits};
+use ebb_protocol::{Callback, ErrorCode, TokenKind, limits};
 
 use crate::{HttpProblem, HttpResult, RestOfRequest, ServerState, background, bearer, check_length};
 use ebb_flow::advance::callback::{self, CallbackOutcome};

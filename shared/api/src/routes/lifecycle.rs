@@ -8,10 +8,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use ebb_engine::target::RequestSender;
 use ebb_protocol::cloudevents::{self, EventError};
-use ebb_protocol::lifecycle::LifecycleResponse;
 use ebb_protocol::sign::{self, SignatureError};
-use ebb_protocol::unit::TRACEPARENT;
-use ebb_protocol::{ErrorCode, limits};
+use ebb_protocol::{ErrorCode, LifecycleResponse, TRACEPARENT, limits};
 
 use crate::{BodyBudget, HttpProblem, HttpResult, RestOfRequest, ServerState, background, check_length};
 use ebb_flow::lifecycle::{self, DecidedFor, LifecycleRejection};

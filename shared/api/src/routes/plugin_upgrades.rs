@@ -7,9 +7,7 @@ use ebb_documents::compile::CLUSTER_POLICY;
 use ebb_documents::pinned_version::{PinError, with_version};
 use ebb_flow::offload::offload;
 use ebb_flow::operator::target_request::TargetRequest;
-use ebb_protocol::api::{ResourceEffect, TargetReceipt};
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult};
+use ebb_protocol::{ErrorCode, LifecycleResponse, LifecycleResult, ResourceEffect, TargetReceipt};
 use ebb_store::{Store, TargetHead};
 
 use super::target_requests::{self, AcceptedChange};

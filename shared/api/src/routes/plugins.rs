@@ -3,8 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use ebb_protocol::api::{DocumentBody, PlanPreview, PluginDetail, PluginInfo, PluginList, SigningSecrets};
-use ebb_protocol::sign::OWN_HOOKS;
+use ebb_protocol::{DocumentBody, OWN_HOOKS, PlanPreview, PluginDetail, PluginInfo, PluginList, SigningSecrets};
 
 use super::permitted::{self, Permitted, ReadPlugins};
 use crate::queries::{plans, plugins};

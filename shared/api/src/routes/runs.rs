@@ -2,8 +2,7 @@
 
 use axum::Json;
 use ebb_engine::Attempt;
-use ebb_protocol::api::{RunDetail, UnitRendering};
-use ebb_protocol::{ErrorCode, RunId, limits};
+use ebb_protocol::{ErrorCode, RunDetail, RunId, UnitRendering, limits};
 use serde::Deserialize;
 use utoipa::IntoParams;
 

@@ -1,7 +1,6 @@
 //! Positions in lists. A caller with limited scopes, who could read in them about targets of others, gets them encrypted.
 
-use ebb_protocol::lifecycle::FieldError;
-use ebb_protocol::seal::{open_value, seal_value};
+use ebb_protocol::{FieldError, open_value, seal_value};
 
 use crate::{HttpResult, Permitted, RoutePermission};
 

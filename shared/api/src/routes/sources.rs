@@ -7,8 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use ebb_flow::source::delivery::{self, DeliveryRequest};
-use ebb_protocol::api::{SourceResponse, SourceResult};
-use ebb_protocol::limits;
+use ebb_protocol::{SourceResponse, SourceResult, limits};
 use serde::Deserialize;
 
 use crate::{BodyBudget, HttpResult, Path, Query, RestOfRequest, ServerState, background, check_length};

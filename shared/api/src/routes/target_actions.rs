@@ -12,11 +12,10 @@ use ebb_engine::Millis;
 use ebb_flow::lifecycle::other_instance;
 use ebb_flow::operator::repair::RepairMode;
 use ebb_flow::operator::target_request;
-use ebb_protocol::api::{
-    ActOnTargets, NamedTarget, TargetAction, TargetInfo, TargetOutcome, TargetOutcomes, TargetPhase, TargetSelection,
-    TargetSelector,
+use ebb_protocol::{
+    ActOnTargets, ErrorCode, FieldError, NamedTarget, TargetAction, TargetInfo, TargetKey, TargetOutcome,
+    TargetOutcomes, TargetPhase, TargetSelection, TargetSelector, lifecycle, limits,
 };
-use ebb_protocol::{ErrorCode, FieldError, TargetKey, lifecycle, limits};
 use ebb_store::TargetHead;
 use futures::future::join_all;
 

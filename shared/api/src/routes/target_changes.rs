@@ -1,8 +1,7 @@
 //! Handles the feed of changed targets: `/v1/changes`.
 
 use axum::Json;
-use ebb_protocol::api::ChangeList;
-use ebb_protocol::{ErrorCode, TargetAccess};
+use ebb_protocol::{ChangeList, ErrorCode, TargetAccess};
 use serde::Deserialize;
 use utoipa::IntoParams;
 

@@ -1,8 +1,7 @@
 //! Handles the history of targets, `/v1/targets/…/history`, and the list of runs, `GET /v1/runs`.
 
 use axum::Json;
-use ebb_protocol::history::{HistoryDetail, HistoryPage, RunPage};
-use ebb_protocol::{ErrorCode, TargetKey, limits};
+use ebb_protocol::{ErrorCode, HistoryDetail, HistoryPage, RunPage, TargetKey, limits};
 use serde::Deserialize;
 use utoipa::IntoParams;
 

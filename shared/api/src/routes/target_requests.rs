@@ -6,11 +6,8 @@ use axum::http::{HeaderMap, StatusCode};
 use ebb_flow::advance::follow_up::FollowUp;
 use ebb_flow::operator::target_request::{self, TargetRequest};
 use ebb_flow::telemetry;
-use ebb_protocol::api::{ApplyTarget, TargetReceipt};
-use ebb_protocol::lifecycle::LifecycleResponse;
 use ebb_protocol::sign::MAX_ID;
-use ebb_protocol::unit::TRACEPARENT;
-use ebb_protocol::{ErrorCode, TargetKey, limits};
+use ebb_protocol::{ApplyTarget, ErrorCode, LifecycleResponse, TRACEPARENT, TargetKey, TargetReceipt, limits};
 use serde::Deserialize;
 use utoipa::IntoParams;
 

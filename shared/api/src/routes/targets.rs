@@ -3,12 +3,10 @@
 use axum::Json;
 use axum::body::Body;
 use axum::http::StatusCode;
-use ebb_protocol::api::{
-    ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, RejectedEvent, RetryResponse, RetryTarget, TargetDetail,
-    TargetDiagnosis,
+use ebb_protocol::{
+    ErrorCode, ForceCompleteUnit, ForceDeleteTarget, HistoryChange, OverrideResponse, RejectedEvent, RetryResponse,
+    RetryTarget, TargetDetail, TargetDiagnosis, TargetKey, limits, rfc3339,
 };
-use ebb_protocol::history::HistoryChange;
-use ebb_protocol::{ErrorCode, TargetKey, limits, rfc3339};
 use serde::Deserialize;
 use utoipa::IntoParams;
 

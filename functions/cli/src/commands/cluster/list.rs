@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use ebb_protocol::api::{ClusterDetail, ClusterInfo, ClusterState};
-use ebb_protocol::listing::ReportedPolicy;
+use ebb_protocol::{ClusterDetail, ClusterInfo, ClusterState, ReportedPolicy};
 use serde_json::Value;
 
 use super::values::label;

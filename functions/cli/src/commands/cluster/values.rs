@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::ValueEnum;
 use ebb_documents::compile::{AllowedService, ClusterPolicy, PodSecurityLevel, is_cluster_wide};
-use ebb_protocol::api::SignadotOutputs;
-use ebb_protocol::id::is_dns_label;
+use ebb_protocol::{SignadotOutputs, is_dns_label};
 use serde::Serialize;
 use serde_json::{Value, json};
 use url::Url;

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_protocol::api::{TargetAction, TargetOutcome};
-use ebb_protocol::lifecycle::LifecycleResult;
+use ebb_protocol::{LifecycleResult, TargetAction, TargetOutcome};
 
 use super::VersionedName;
 use crate::commands::apply_target::{begun, effect, planned};

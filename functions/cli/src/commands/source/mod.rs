@@ -10,8 +10,7 @@ use ebb_documents::model::{PluginDoc, SourceDoc};
 use ebb_documents::{DocumentVars, compile, load};
 use ebb_flow::source::delivery::scheme;
 use ebb_local::SecretFile;
-use ebb_protocol::named_secrets::{SecretReader as _, SecretText};
-use ebb_protocol::source_signature;
+use ebb_protocol::{SecretReader as _, SecretText, source_signature};
 use serde_json::Value;
 
 use crate::{ApiClient, CliError, DocumentSource, Result, documents, output};

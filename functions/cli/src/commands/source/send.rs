@@ -6,9 +6,7 @@ use ebb_documents::compile;
 use ebb_documents::event::EventSource;
 use ebb_documents::load;
 use ebb_flow::source::delivery::scheme;
-use ebb_protocol::api::{SourceDetail, SourceResponse};
-use ebb_protocol::sign::MessageId;
-use ebb_protocol::source_signature;
+use ebb_protocol::{MessageId, SourceDetail, SourceResponse, source_signature};
 
 use super::test::headers;
 use super::{checked, local_secret};

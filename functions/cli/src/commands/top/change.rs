@@ -1,9 +1,8 @@
 //! A change of a target that a user of `ebb top` confirms: its question and its request.
 
-use ebb_protocol::api::{
-    ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, RetryResponse, RetryTarget, TargetInfo, TargetPhase,
+use ebb_protocol::{
+    ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, RetryResponse, RetryTarget, TargetInfo, TargetPhase, words,
 };
-use ebb_protocol::words;
 
 use crate::commands::retry;
 use crate::commands::unit::override_text;

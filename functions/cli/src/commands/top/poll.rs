@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ebb_protocol::api::{RunDetail, TargetDetail, UnitDetail, UnitState};
-use ebb_protocol::limits;
+use ebb_protocol::{RunDetail, TargetDetail, UnitDetail, UnitState, limits};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 

@@ -1,7 +1,6 @@
 //! The state of `ebb top`, and its change by an event. It has no clock, no terminal and no client.
 
-use ebb_protocol::api::{TargetInfo, TargetPhase, TargetSelector};
-use ebb_protocol::limits;
+use ebb_protocol::{TargetInfo, TargetPhase, TargetSelector, limits};
 use jiff::Timestamp;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
