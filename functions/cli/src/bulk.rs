@@ -9,11 +9,10 @@ use ebb_protocol::{
     TargetSelector,
 };
 
-use crate::confirmation::confirm;
 use crate::many_waits::wait_until_ended;
 use crate::silence::{REPETITIONS, pause, repeated};
 use crate::{
-    ApiClient, CommandTargets, Exit, FollowGoal, InterruptCount, OutputArgs, Result, TargetRef, named, output,
+    ApiClient, CommandTargets, Exit, FollowGoal, InterruptCount, OutputArgs, Result, TargetRef, confirm, named, output,
 };
 
 /// The option `--yes` of commands that change the targets of a selector.

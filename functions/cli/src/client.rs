@@ -21,8 +21,7 @@ use serde::de::DeserializeOwned;
 use url::Url;
 
 use crate::refusal::refused;
-use crate::server::{AddressOrigin, ServerAccess};
-use crate::{CliError, Result, TargetRef, fresh_uid, timing};
+use crate::{AddressOrigin, CliError, Result, ServerAccess, TargetRef, fresh_uid, timing};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

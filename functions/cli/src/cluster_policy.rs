@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 
 use ebb_documents::compile::{self, CLUSTER_POLICY, ClusterPolicy, PolicyRequest, UNCHECKED_POLICY, policy_violations};
-use ebb_documents::diagnostic::Diagnostics;
-use ebb_documents::model::{PluginDoc, SourceText};
-use ebb_documents::plan::cluster_name;
+use ebb_documents::{Diagnostics, PluginDoc, SourceText, cluster_name};
 use ebb_protocol::api::{ClusterDetail, PlanPreview, ProblemDetails};
 use ebb_relay_client::reported_policy;
 

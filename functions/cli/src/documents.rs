@@ -4,9 +4,8 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, FolderFiles, MAX_DOCUMENT};
-use ebb_documents::model::{PluginDoc, RouteGroupDoc, SandboxDoc};
+use ebb_documents::{Diagnostic, Diagnostics, PluginDoc, RouteGroupDoc, SandboxDoc};
 
 use crate::{CliError, Result, TargetRef, output};
 

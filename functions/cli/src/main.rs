@@ -37,19 +37,23 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 pub(crate) use backend::BackendArgs;
 pub(crate) use bulk::{TargetsCommand, YesArgs};
 pub(crate) use client::ApiClient;
+pub(crate) use confirmation::confirm;
 pub(crate) use documents::{DocumentSource, SetArgs, target_of};
 pub(crate) use dry_run::{ChangeKind, DocumentChange, DryRunArgs};
 pub(crate) use exit::{CliError, Exit, Result};
 pub(crate) use interrupt::InterruptCount;
 pub(crate) use lifecycle::{WaitArgs, named, wait, watched};
 pub(crate) use local_server::LocalServer;
-pub(crate) use output::{OutputArgs, joined_lines, printable};
+pub(crate) use output::{OutputArgs, joined_lines, plugin_name, printable};
 pub(crate) use progress::follow::{FollowEnd, FollowGoal, FollowLimits, WatchedInstance, follow};
 pub(crate) use progress::labels;
 pub(crate) use progress::screen::ProgressScreen;
+pub(crate) use progress::tree::ScreenSize;
+pub(crate) use refusal::in_document;
 pub(crate) use selector::{CommandTargets, SelectorArgs};
-pub(crate) use server::ServerArgs;
-pub(crate) use target::{KindArgs, TargetArgs, TargetRef, fresh_uid};
+pub(crate) use server::{AddressOrigin, ServerAccess, ServerArgs};
+pub(crate) use silence::{LONGEST_SILENCE, ServerSilence};
+pub(crate) use target::{KindArgs, TargetArgs, TargetCommandArgs, TargetRef, fresh_uid};
 
 /// Under load, it takes less time than the allocator of the system.
 #[global_allocator]

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use ebb_documents::compile::{self, BoundPlugin, PolicyRequest};
 use ebb_documents::model::{At, Entries, Named, PluginDoc, ResourceDoc, ResourceSpec, RouteGroupDoc, SandboxDoc};
-use ebb_documents::plan::Plan;
-use ebb_documents::{Diagnostic, Diagnostics, Document, DocumentVars, NoFiles, load};
+use ebb_documents::{Diagnostic, Diagnostics, Document, DocumentVars, NoFiles, Plan, load};
 use ebb_protocol::api::PlanPreview;
 use semver::Version;
 

@@ -21,8 +21,14 @@ mod source;
 pub mod starters;
 pub mod template;
 
-pub use diagnostic::{Diagnostic, DiagnosticStyle, Diagnostics, Severity};
+pub use compile::{ClusterPolicy, PolicyRequest};
+pub use diagnostic::{Diagnostic, DiagnosticStyle, Diagnostics};
+pub use event::EventSource;
 pub use load::{Document, DocumentVars, NoFiles};
+pub use model::{At, ConnectionDoc, PluginDoc, RouteGroupDoc, SandboxDoc, SourceDoc, SourceText, SubscriptionDoc};
+pub use plan::{Action, Plan, UnitPlan, UnitRef, cluster_name};
+pub use presets::preset;
+pub use render::{KnownOutputs, RenderedUnit, TargetFacts, UnitContext};
 
 #[cfg(test)]
 mod tests;

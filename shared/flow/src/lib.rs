@@ -48,6 +48,7 @@ pub mod telemetry;
 
 use std::collections::BTreeMap;
 
+pub use advance::follow_up::FollowUp;
 pub(crate) use env::START_WINDOW_MS;
 pub use env::{CompiledPlan, DeploymentSettings, Env, InstanceCache};
 pub use error::{FlowError, FlowResult, RequestError};
@@ -55,8 +56,10 @@ pub(crate) use guarded_relay::guarded;
 pub use loaded_run::{EarlierRun, Run, target_facts};
 pub use lock::lock;
 pub use offload::offload;
+pub use operator::target_request::TargetRequest;
 pub(crate) use permits::{OriginPermit, SweepPermit};
 pub use ports::{ForwardedAttempts, QueueMessage, RelayClient, RelayError, SteadyTime, UnitCluster};
+pub use run::invocation_cache::InvocationCache;
 pub(crate) use taken_results::ExpectedResult;
 pub(crate) use telemetry::Counter;
 

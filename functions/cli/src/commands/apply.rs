@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ebb_documents::load::{self, Document};
-use ebb_documents::model::{PluginDoc, SandboxDoc};
+use ebb_documents::{Document, PluginDoc, SandboxDoc, load};
 use ebb_protocol::api::PluginInfo;
 use reqwest::StatusCode;
 use serde_json::{Value, json};

@@ -7,10 +7,9 @@ use ebb_protocol::{ApplyTarget, LifecycleResult, RunDetail, TargetDetail, Target
 use serde_json::Value;
 
 use crate::progress::follow::{FollowGoal, WatchedInstance, waiting_line};
-use crate::refusal::in_document;
 use crate::{
-    ApiClient, ChangeKind, CliError, DocumentChange, Exit, Result, TargetRef, cluster_policy, documents, labels,
-    offline, output, timing, wait,
+    ApiClient, ChangeKind, CliError, DocumentChange, Exit, Result, TargetRef, cluster_policy, documents, in_document,
+    labels, offline, output, timing, wait,
 };
 
 /// A target whose document the server has accepted.

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use ebb_documents::load::Document;
-use ebb_documents::model::{PluginDoc, RouteGroupDoc};
+use ebb_documents::{Document, PluginDoc, RouteGroupDoc};
 use ebb_protocol::api::PlanPreview;
 
 use super::plan;

@@ -2,8 +2,7 @@
 
 use ebb_protocol::history::{HistoryDetail, HistoryEntry, OpenNotification};
 
-use crate::target::TargetCommandArgs;
-use crate::{ApiClient, CliError, Exit, Result, labels, named, output, printable, timing};
+use crate::{ApiClient, CliError, Exit, Result, TargetCommandArgs, labels, named, output, printable, timing};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  ebb history pr-1234\n  ebb history pr-1234 --document ENTRY | ebb apply -f -")]

@@ -41,8 +41,7 @@ use self::source::SourceCommand;
 use self::subscription::SubscriptionCommand;
 use self::token::TokenCommand;
 use self::unit::UnitCommand;
-use crate::target::TargetCommandArgs;
-use crate::{ApiClient, Exit, OutputArgs, Result, ServerArgs, output, why};
+use crate::{ApiClient, Exit, OutputArgs, Result, ServerArgs, TargetCommandArgs, output, why};
 
 /// Create the resources that sandboxes need, and delete them when the sandboxes end
 #[derive(Debug, Parser)]

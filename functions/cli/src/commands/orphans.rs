@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use ebb_protocol::api::{ClusterError, DeleteOrphans, DeleteOrphansResponse, Orphan, OrphanList};
 
-use crate::confirmation::confirm;
-use crate::{ApiClient, Exit, OutputArgs, Result, output, timing};
+use crate::{ApiClient, Exit, OutputArgs, Result, confirm, output, timing};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct OrphansArgs {

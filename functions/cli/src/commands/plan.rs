@@ -2,15 +2,12 @@
 
 use std::path::PathBuf;
 
-use ebb_documents::compile::PolicyRequest;
-use ebb_documents::load::DocumentVars;
-use ebb_documents::model::SandboxDoc;
+use ebb_documents::{DocumentVars, PolicyRequest, SandboxDoc};
 use ebb_protocol::api::PlanPreview;
 
-use crate::refusal::in_document;
 use crate::{
-    ApiClient, Exit, OutputArgs, Result, ServerArgs, SetArgs, cluster_policy, documents, drawing, offline, pretend,
-    target_of,
+    ApiClient, Exit, OutputArgs, Result, ServerArgs, SetArgs, cluster_policy, documents, drawing, in_document, offline,
+    pretend, target_of,
 };
 
 #[derive(Debug, clap::Args)]

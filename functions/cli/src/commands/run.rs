@@ -5,8 +5,7 @@ use std::io::{IsTerminal as _, stderr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ebb_documents::load;
-use ebb_documents::model::{ConnectionDoc, PluginDoc, SandboxDoc};
+use ebb_documents::{ConnectionDoc, PluginDoc, SandboxDoc, load};
 use ebb_local::StackSettings;
 use ebb_protocol::{ConnectionDetail, LifecycleType, OutputValue, RunDetail, TargetDetail, TargetPhase, UnitState};
 use serde::Serialize;

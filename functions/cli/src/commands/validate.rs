@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use ebb_documents::compile::{self, ClusterPolicy};
-use ebb_documents::{Diagnostics, Document, DocumentVars, load};
+use ebb_documents::{ClusterPolicy, Diagnostics, Document, DocumentVars, compile, load};
 
 use super::connect;
 use crate::{DocumentSource, Exit, OutputArgs, Result, ServerArgs, SetArgs, cluster_policy, documents, output};

@@ -1,7 +1,6 @@
 //! Tools about documents, plugins and clusters.
 
-use ebb_documents::model::{PluginDoc, RouteGroupDoc};
-use ebb_documents::{Diagnostics, Document, DocumentVars, NoFiles, compile, load};
+use ebb_documents::{Diagnostics, Document, DocumentVars, NoFiles, PluginDoc, RouteGroupDoc, compile, load};
 use ebb_protocol::{
     ApplyTarget, ClusterDetail, ClusterList, DocumentBody, DocumentError, HistoryDetail, LifecycleResult, PlanPreview,
     PluginDetail, PluginInfo, PluginList, TargetReceipt,

@@ -4,12 +4,10 @@
 //! again. All objects of such a unit were ready when it succeeded.
 
 use ebb_documents::compile::is_cluster_wide;
-use ebb_documents::plan::{Action, UnitRef};
-use ebb_documents::render::{self, KnownOutputs, RenderedUnit, UnitContext};
+use ebb_documents::{Action, KnownOutputs, RenderedUnit, UnitContext, UnitRef, render};
 use ebb_engine::Unit;
 use ebb_flow::run::inputs;
-use ebb_flow::run::invocation_cache::InvocationCache;
-use ebb_flow::{Env, Run};
+use ebb_flow::{Env, InvocationCache, Run};
 use ebb_protocol::object_status::{MAX_OBJECTS, ObjectState, ObjectStatus};
 use ebb_protocol::{RunDetail, UnitState, limits};
 use serde_json::Value;

@@ -1,7 +1,6 @@
 //! Connections, as named documents.
 
-use ebb_documents::model::ConnectionDoc;
-use ebb_documents::{Diagnostics, DocumentVars, NoFiles, load};
+use ebb_documents::{ConnectionDoc, Diagnostics, DocumentVars, NoFiles, load};
 use ebb_flow::{Env, FlowResult, offload};
 use ebb_protocol::{ConnectionDetail, ConnectionInfo, ConnectionList, rfc3339};
 use ebb_store::{NamedDocument, NamedKind};

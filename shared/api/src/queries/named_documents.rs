@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
-use ebb_documents::model::{At, SourceText};
+use ebb_documents::{At, Diagnostic, Diagnostics, SourceText};
 use ebb_engine::Timestamp;
 use ebb_flow::{Env, FlowResult, RequestError, offload};
 use ebb_protocol::limits;

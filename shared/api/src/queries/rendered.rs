@@ -3,18 +3,17 @@
 //! The rendered form depends only on the plan and on recorded outputs, so it is not stored. No sensitive value is
 //! decrypted.
 
-use ebb_documents::plan::{Action, UnitPlan, UnitRef};
 use ebb_documents::render::{
     self, InputValue, RenderValue, RenderedRequest, RenderedUnit, SealedValue, SecretRef, UnitContext,
 };
+use ebb_documents::{Action, UnitPlan, UnitRef};
 use ebb_engine::{Attempt, AttemptRef, HeadState, Unit, UnitProgress};
 use ebb_protocol::{ErrorCode, RequestRendering, RunId, UnitRendering, limits, rfc3339, words};
 use serde_json::{Value, json};
 
 use ebb_flow::run::attempt::AttemptContext;
 use ebb_flow::run::dispatch::{UnitInputs, unit_inputs};
-use ebb_flow::run::invocation_cache::InvocationCache;
-use ebb_flow::{Env, RequestError, Run};
+use ebb_flow::{Env, InvocationCache, RequestError, Run};
 
 use crate::queries::plans;
 

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_documents::model::SourceDoc;
-use ebb_documents::{Diagnostics, DocumentVars, NoFiles, compile, load};
+use ebb_documents::{Diagnostics, DocumentVars, NoFiles, SourceDoc, compile, load};
 use ebb_flow::source::reconcile;
 use ebb_flow::{Env, FlowResult};
 use ebb_protocol::api::{DecidingEvent, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo, SourceList};

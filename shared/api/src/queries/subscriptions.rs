@@ -1,7 +1,6 @@
 //! Subscriptions, as named documents, with the notifications that wait and those that were given up.
 
-use ebb_documents::model::{SourceText, SubscriptionDoc};
-use ebb_documents::{Diagnostic, Diagnostics, DocumentVars, NoFiles, compile, load};
+use ebb_documents::{Diagnostic, Diagnostics, DocumentVars, NoFiles, SourceText, SubscriptionDoc, compile, load};
 use ebb_flow::instance::outbox::{self, ReceiverInfo};
 use ebb_flow::{Env, FlowResult, RequestError, offload};
 use ebb_protocol::{SubscriptionDetail, SubscriptionInfo, SubscriptionList, UndeliveredNotification, rfc3339};

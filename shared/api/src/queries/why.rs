@@ -7,8 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_documents::plan::{Plan, UnitRef};
-use ebb_documents::render::{self, RenderedUnit, UnitContext};
+use ebb_documents::{Plan, RenderedUnit, UnitContext, UnitRef, render};
 use ebb_engine::{Hook, Millis, TargetPhase, attempts_used};
 use ebb_protocol::words::{self, LostCluster, TargetSituation};
 use ebb_protocol::{
@@ -21,11 +20,10 @@ use crate::queries::logs::{self, UnitLog};
 use crate::queries::{live, open_units, runs, sources, targets, waits};
 use ebb_flow::run::cause::{self, FirstCause};
 use ebb_flow::run::inputs;
-use ebb_flow::run::invocation_cache::InvocationCache;
 use ebb_flow::run::removal::evidence;
 use ebb_flow::run::removal::possible_resources::{Override, RemainingResources, remaining_resources};
 use ebb_flow::sweep::outages;
-use ebb_flow::{Env, FlowError, FlowResult, RequestError, Run};
+use ebb_flow::{Env, FlowError, FlowResult, InvocationCache, RequestError, Run};
 
 /// Maximum lines of the log in a diagnosis.
 const LOG_LINES: usize = 20;

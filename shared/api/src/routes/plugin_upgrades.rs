@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use ebb_documents::compile::CLUSTER_POLICY;
 use ebb_documents::pinned_version::{PinError, with_version};
-use ebb_flow::offload::offload;
-use ebb_flow::operator::target_request::TargetRequest;
+use ebb_flow::{TargetRequest, offload};
 use ebb_protocol::{ErrorCode, LifecycleResponse, LifecycleResult, ResourceEffect, TargetReceipt};
 use ebb_store::{Store, TargetHead};
 

@@ -3,9 +3,8 @@
 use axum::Json;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
-use ebb_flow::advance::follow_up::FollowUp;
 use ebb_flow::operator::target_request::{self, TargetRequest};
-use ebb_flow::telemetry;
+use ebb_flow::{FollowUp, telemetry};
 use ebb_protocol::sign::MAX_ID;
 use ebb_protocol::{ApplyTarget, ErrorCode, LifecycleResponse, TRACEPARENT, TargetKey, TargetReceipt, limits};
 use serde::Deserialize;

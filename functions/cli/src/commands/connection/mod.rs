@@ -1,8 +1,7 @@
 //! `ebb connection new`, and what is to do after a connection was stored.
 
 use clap::{Subcommand, ValueEnum};
-use ebb_documents::model::ConnectionDoc;
-use ebb_documents::{Diagnostic, DocumentVars, NoFiles, load};
+use ebb_documents::{ConnectionDoc, Diagnostic, DocumentVars, NoFiles, load};
 use serde_json::Value;
 
 use crate::{Exit, Result, documents, output};

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetPhase, UnitDetail, UnitState};
 
 use super::{LogsArgs, clean, heading, is_relay_unavailable};
-use crate::silence::{LONGEST_SILENCE, ServerSilence};
-use crate::{ApiClient, Exit, Result, TargetRef, joined_lines, output, printable};
+use crate::{ApiClient, Exit, LONGEST_SILENCE, Result, ServerSilence, TargetRef, joined_lines, output, printable};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The pause after a slow request, as a multiple of its duration.

@@ -5,9 +5,7 @@ mod send;
 mod test;
 
 use clap::Subcommand;
-use ebb_documents::event::EventSource;
-use ebb_documents::model::{PluginDoc, SourceDoc};
-use ebb_documents::{DocumentVars, compile, load};
+use ebb_documents::{DocumentVars, EventSource, PluginDoc, SourceDoc, compile, load};
 use ebb_flow::source::delivery::scheme;
 use ebb_local::SecretFile;
 use ebb_protocol::{SecretReader as _, SecretText, source_signature};

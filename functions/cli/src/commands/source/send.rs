@@ -2,9 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ebb_documents::compile;
-use ebb_documents::event::EventSource;
-use ebb_documents::load;
+use ebb_documents::{EventSource, compile, load};
 use ebb_flow::source::delivery::scheme;
 use ebb_protocol::{MessageId, SourceDetail, SourceResponse, source_signature};
 

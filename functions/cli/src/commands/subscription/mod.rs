@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use ebb_documents::model::{ReceiverDoc, SubscriptionDoc};
 use ebb_documents::notification::NotificationFacts;
-use ebb_documents::render::TargetFacts;
-use ebb_documents::{Diagnostic, DocumentVars, NoFiles, compile, load, starters};
+use ebb_documents::{Diagnostic, DocumentVars, NoFiles, TargetFacts, compile, load, starters};
 use ebb_protocol::api::TargetPhase;
 use serde_json::Value;
 

@@ -6,8 +6,7 @@ use ebb_protocol::{
 
 use crate::commands::retry;
 use crate::commands::unit::override_text;
-use crate::output::{plugin_name, printable};
-use crate::{ApiClient, CliError, Result, TargetRef, labels, lifecycle};
+use crate::{ApiClient, CliError, Result, TargetRef, labels, lifecycle, plugin_name, printable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChangeVerb {

@@ -11,9 +11,8 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table};
 
 use super::page::OpenTarget;
 use super::state::TopState;
-use crate::output::{plugin_name, printable};
 use crate::progress::tree::TreeLine;
-use crate::{TargetRef, labels, timing};
+use crate::{TargetRef, labels, plugin_name, printable, timing};
 
 /// Maximum columns of a cell, except in the last column.
 const CELL: usize = 40;

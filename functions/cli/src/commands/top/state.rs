@@ -7,8 +7,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::change::{ChangeVerb, TargetChange};
 use super::page::{OpenTarget, PageUnit, TargetPage, TargetView};
 use super::wrap::wrapped;
-use crate::progress::tree::ScreenSize;
-use crate::{Exit, TargetRef, joined_lines, labels, printable};
+use crate::{Exit, ScreenSize, TargetRef, joined_lines, labels, printable};
 
 /// Maximum lines of messages below a page, except of a question.
 const MESSAGE_LINES: usize = 4;

@@ -11,8 +11,7 @@ use super::draw::draw;
 use super::page::{PageContent, PageUnit, TargetPage, TargetView};
 use super::state::{TopAnswer, TopEvent, TopInput, TopPoll, TopState};
 use crate::progress::fixtures;
-use crate::progress::tree::ScreenSize;
-use crate::{Exit, TargetRef};
+use crate::{Exit, ScreenSize, TargetRef};
 
 const SINCE: &str = "2026-11-21T09:00:00Z";
 /// A sequence for terminals, an override of the direction of text, and a forged line.
