@@ -32,6 +32,9 @@ use ebb_protocol::error_code::ErrorCode;
 
 use crate::{HttpProblem, HttpResult, Path, Query, ServerState};
 
+use forms::FormFields;
+use sessions::ConsoleSession;
+
 pub(crate) use memory::ConsoleMemory;
 
 /// The names in a path, or the problem that a page shows.

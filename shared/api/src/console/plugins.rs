@@ -10,9 +10,7 @@ use ebb_flow::offload::offload;
 use ebb_protocol::api::PluginDetail;
 use serde::Deserialize;
 
-use super::pages;
-use super::sessions::ConsoleSession;
-use super::{PathOf, QueryOf};
+use super::{ConsoleSession, PathOf, QueryOf, pages};
 use crate::queries::plugins;
 use crate::{HttpProblem, HttpResult, Path, Query, ReadPlugins, ReadTargets, routes};
 

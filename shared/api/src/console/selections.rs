@@ -11,9 +11,7 @@ use ebb_console::{BACK, BulkAction, BulkEntry, paths};
 use ebb_protocol::{ActOnTargets, ErrorCode, NamedTarget, TargetKey, TargetOutcome, TargetPhase, TargetSelection};
 use futures::StreamExt as _;
 
-use super::forms::FormFields;
-use super::responses;
-use super::sessions::ConsoleSession;
+use super::{ConsoleSession, FormFields, responses};
 use crate::{HttpProblem, HttpResult, Path, WriteTargets, routes};
 
 /// Maximum bytes of a form.

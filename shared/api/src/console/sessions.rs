@@ -14,8 +14,7 @@ use ebb_store::{SessionBasis, SessionItem};
 use serde_json::Value;
 use url::Url;
 
-use super::memory::ConsoleMemory;
-use super::responses;
+use super::{ConsoleMemory, responses};
 use crate::{ApiCaller, ApiPermission, CallerProof, HttpProblem, HttpResult, Permitted, RoutePermission, ServerState};
 
 /// The longest time of a session. It ends before if its token ends.
