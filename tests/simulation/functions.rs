@@ -3,8 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ebb_api::queries::runs;
-use ebb_api::queries::target_changes::{self, ChangesSince};
+use ebb_api::queries::{runs, target_changes};
 use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_flow::advance::follow_up::FollowUp;
 use ebb_flow::advance::retry::{self, RetryOutcome};
@@ -224,7 +223,10 @@ impl SimFunctions {
     }
 
     /// Returns the changes of targets after a number, for a reader of all targets.
-    pub(super) async fn changes(&self, since: Option<u64>) -> Result<ChangesSince, InvocationFailure> {
+    pub(super) async fn changes(
+        &self,
+        since: Option<u64>,
+    ) -> Result<(Option<u64>, Option<Vec<String>>), InvocationFailure> {
         let reader = {
             let mut reader = lock(&self.reader);
             *reader = reader.take().or_else(|| self.new_instance().map(Arc::new));

@@ -83,10 +83,10 @@ impl SimWatcher {
             let mut since = None;
             loop {
                 own.sleep(POLL_MS).await;
-                let Ok(changes) = functions.changes(since).await else { continue };
-                since = changes.last;
+                let Ok((last, targets)) = functions.changes(since).await else { continue };
+                since = last;
                 if let Some(state) = lock(&state).as_mut() {
-                    state.learn(changes.targets.as_deref(), &table.state());
+                    state.learn(targets.as_deref(), &table.state());
                 }
             }
         });

@@ -85,7 +85,8 @@ pub(crate) fn plan_alone(plugin: &PluginDoc) -> Result<LocalPlan> {
         // The picture does not depend on params, so missing ones are allowed.
         param.required = Some(At { value: false, at: param.name.at });
     }
-    let name = At { value: resource_name(&plugin), at: plugin.name.at };
+    let value = plugin.name.value.chars().filter(|c| c.is_ascii_alphanumeric()).take(20).collect();
+    let name = At { value, at: plugin.name.at };
     // There is one version.
     let resource = ResourceSpec { plugin: plugin.name.clone(), ..ResourceSpec::default() };
     let sandbox = SandboxDoc {
@@ -95,11 +96,6 @@ pub(crate) fn plan_alone(plugin: &PluginDoc) -> Result<LocalPlan> {
         ..SandboxDoc::default()
     };
     plan(&sandbox, std::slice::from_ref(&plugin))
-}
-
-/// Returns a resource name of at most 20 letters and digits of the plugin's name.
-fn resource_name(plugin: &PluginDoc) -> String {
-    plugin.name.value.chars().filter(|c| c.is_ascii_alphanumeric()).take(20).collect()
 }
 
 /// Compiles the expanded documents, as the server does, so that the digest equals the server's. The server encrypts literals

@@ -64,13 +64,6 @@ async fn run_in_turn(follow_ups: Vec<impl Future<Output = FlowResult<RestOfReque
     RemainingWork::joined(rests)
 }
 
-/// Returns true if a request changes state. Its invocation then continues when the client disconnects. A poll of a relay
-/// can be repeated, so it counts as a read.
-fn is_change(request: &Request) -> bool {
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    !reads && !request.uri().path().ends_with("/poll")
-}
-
 /// Returns the function that serves a request on AWS.
 fn function(request: &Request) -> FunctionKind {
     let (method, path) = (request.method(), request.uri().path());
@@ -99,7 +92,9 @@ pub fn instrument_router(
         let (telemetry, tasks) = (Arc::clone(&telemetry), Arc::clone(&tasks));
         async move {
             let (function, origin) = (function(&request), origin(&request));
-            let changes = is_change(&request);
+            // The invocation of a change continues when the client disconnects. A poll of a relay can be repeated.
+            let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+            let changes = !reads && !request.uri().path().ends_with("/poll");
             let (sender, receiver) = oneshot::channel();
             let handler = async move {
                 let mut response = next.run(request).await;

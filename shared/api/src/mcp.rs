@@ -32,7 +32,7 @@ use rmcp::{RoleServer, ServerHandler, ServiceExt as _};
 
 use tool_table::{TOOLS, ToolEffect, ToolSpec};
 
-pub(crate) use answer::{Answer, KeptLines, MAX_ANSWER, pick, yaml};
+pub(crate) use answer::{Answer, MAX_ANSWER, pick, yaml};
 pub use api_calls::ApiTransport;
 pub(crate) use api_calls::{ApiCalls, ToolError};
 

@@ -30,10 +30,7 @@ impl BulkAction {
     }
 
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Retry => "retry",
-            Self::Delete => "delete",
-        }
+        ["retry", "delete"][self as usize]
     }
 
     /// Returns the action of the API.
@@ -45,10 +42,7 @@ impl BulkAction {
     }
 
     pub(crate) fn verb(self) -> &'static str {
-        match self {
-            Self::Retry => "Retry",
-            Self::Delete => "Delete",
-        }
+        ["Retry", "Delete"][self as usize]
     }
 }
 
@@ -201,7 +195,7 @@ pub fn bulk_confirmation(viewer: ConsoleViewer<'_>, action: BulkAction, entries:
             }
         }
     };
-    frame::page(viewer, paths::ROOT, &title, PageRenewal::Never, &main)
+    frame::page(viewer, paths::ROOT, &title, PageRenewal::NEVER, &main)
 }
 
 /// Returns the page with the outcome for each target. `back` is the field of the form of the list.
@@ -213,7 +207,7 @@ pub fn bulk_outcomes(viewer: ConsoleViewer<'_>, action: BulkAction, entries: &[B
         (table("Targets", "Outcome", &entries.iter().collect::<Vec<_>>()))
         p { a href=(paths::safe_next(back)) { "Back" } }
     };
-    frame::page(viewer, paths::ROOT, &title, PageRenewal::Never, &main)
+    frame::page(viewer, paths::ROOT, &title, PageRenewal::NEVER, &main)
 }
 
 fn count(number: usize) -> String {

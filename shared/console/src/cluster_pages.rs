@@ -29,7 +29,7 @@ pub fn clusters(viewer: ConsoleViewer<'_>, clusters: &[ClusterInfo]) -> String {
         h1 { "Clusters" }
         (frame::table("Clusters", &HEADS, rows))
     };
-    frame::page(viewer, paths::CLUSTERS, "Clusters", PageRenewal::Never, &main)
+    frame::page(viewer, paths::CLUSTERS, "Clusters", PageRenewal::NEVER, &main)
 }
 
 fn state(info: &ClusterInfo) -> Markup {
@@ -88,7 +88,7 @@ pub fn cluster(viewer: ConsoleViewer<'_>, detail: &ClusterDetail) -> String {
         }
         @if let Some(known) = &info.policy { (policy(known, info.policy_since.as_ref())) }
     };
-    frame::page(viewer, paths::CLUSTERS, &format!("Cluster {}", info.name), PageRenewal::Never, &main)
+    frame::page(viewer, paths::CLUSTERS, &format!("Cluster {}", info.name), PageRenewal::NEVER, &main)
 }
 
 fn policy(policy: &ReportedPolicy, since: Option<&String>) -> Markup {

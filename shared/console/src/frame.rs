@@ -30,27 +30,26 @@ impl ConsoleViewer<'_> {
 /// The name of the field with the token of a form.
 pub const FORM_TOKEN: &str = "form";
 
-/// How `live.js` renews a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PageRenewal<'a> {
-    Never,
-    /// Requests the page again. The seconds between two requests.
-    Every(u32),
-    /// Asks for changes of targets, and requests the page again after one.
-    OnChange {
-        /// The number of the last change that the page shows.
-        since: &'a str,
-        seconds: u32,
-        /// The seconds after which the page is requested without a change.
-        full_seconds: u32,
-    },
-    /// Requests the page again with its stamp, so that it is rendered only if the stamp has changed.
-    OnStamp {
-        stamp: &'a str,
-        seconds: u32,
-        /// The seconds after which the page is rendered with the same stamp.
-        full_seconds: u32,
-    },
+/// How `live.js` renews a page. Without `seconds`, never.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageRenewal<'a> {
+    /// The seconds between two requests.
+    pub(crate) seconds: Option<u32>,
+    /// The seconds after which the page is rendered without a change.
+    pub(crate) full_seconds: Option<u32>,
+    /// The number of the last change that the page shows. It is requested again after a further change of targets.
+    pub(crate) since: Option<&'a str>,
+    /// The stamp of the page. It is rendered again only if the stamp has changed.
+    pub(crate) stamp: Option<&'a str>,
+}
+
+impl PageRenewal<'_> {
+    pub(crate) const NEVER: Self = Self { seconds: None, full_seconds: None, since: None, stamp: None };
+
+    /// Requests the page again.
+    pub(crate) fn every(seconds: u32) -> Self {
+        Self { seconds: Some(seconds), ..Self::NEVER }
+    }
 }
 
 /// The links of the navigation.
@@ -71,14 +70,7 @@ pub(crate) fn page(
     renewal: PageRenewal<'_>,
     main: &Markup,
 ) -> String {
-    let (seconds, full_seconds, since, stamp) = match renewal {
-        PageRenewal::Never => (None, None, None, None),
-        PageRenewal::Every(seconds) => (Some(seconds), None, None, None),
-        PageRenewal::OnChange { since, seconds, full_seconds } => {
-            (Some(seconds), Some(full_seconds), Some(since), None)
-        }
-        PageRenewal::OnStamp { stamp, seconds, full_seconds } => (Some(seconds), Some(full_seconds), None, Some(stamp)),
-    };
+    let PageRenewal { seconds, full_seconds, since, stamp } = renewal;
     let body = html! {
         header {
             a.skip href="#main" { "Skip to the content" }

@@ -25,10 +25,11 @@ pub fn history(viewer: ConsoleViewer<'_>, (kind, name): (&str, &str), page: &His
             }
         }
     };
-    frame::page(viewer, paths::ROOT, &title, PageRenewal::Never, &main)
+    frame::page(viewer, paths::ROOT, &title, PageRenewal::NEVER, &main)
 }
 
 fn row((kind, name): (&str, &str), entry: &HistoryEntry) -> Markup {
+    let detail = entry.units.iter().chain(&entry.reason).cloned().collect::<Vec<_>>().join(", ");
     html! {
         td { (texts::time(&entry.time)) }
         th scope="row" { (entry.change.words()) }
@@ -40,7 +41,7 @@ fn row((kind, name): (&str, &str), entry: &HistoryEntry) -> Markup {
                 @if let Some(at) = &run.notified { ", platform notified at " (texts::time(at)) }
             }
         }
-        td { (limits::printable(&detail(entry))) }
+        td { (limits::printable(&detail)) }
         td {
             @if entry.document.is_some() { a href=(paths::history_entry(kind, name, &entry.id)) { "document" } }
         }
@@ -63,11 +64,6 @@ fn notification(open: &OpenNotification) -> Markup {
     }
 }
 
-/// Returns the units and the reason of a decision.
-fn detail(entry: &HistoryEntry) -> String {
-    entry.units.iter().chain(&entry.reason).cloned().collect::<Vec<_>>().join(", ")
-}
-
 /// Returns the page of an entry with its document.
 pub fn history_entry(viewer: ConsoleViewer<'_>, (kind, name): (&str, &str), found: &HistoryDetail) -> String {
     let entry = &found.entry;
@@ -88,5 +84,5 @@ pub fn history_entry(viewer: ConsoleViewer<'_>, (kind, name): (&str, &str), foun
             None => p.none { "The entry has no stored document." },
         }
     };
-    frame::page(viewer, paths::ROOT, &title, PageRenewal::Never, &main)
+    frame::page(viewer, paths::ROOT, &title, PageRenewal::NEVER, &main)
 }

@@ -93,7 +93,7 @@ pub fn log(viewer: ConsoleViewer<'_>, view: &UnitLogView<'_>) -> String {
             "\n" (added.unwrap_or(&log))
         }
     };
-    frame::page(viewer, paths::ROOT, &format!("Log of {unit}"), PageRenewal::Every(3), &main)
+    frame::page(viewer, paths::ROOT, &format!("Log of {unit}"), PageRenewal::every(3), &main)
 }
 
 /// Returns the page with the manifests, the request or the inputs of a unit. `last_attempt` is the last one that has begun.
@@ -115,7 +115,7 @@ pub fn rendering(
         (texts::listing("Request", &texts::plain_log(&text)))
         @if let Some(script) = script { (frame::section("Script", &texts::listing("Script", &texts::plain_log(script)))) }
     };
-    frame::page(viewer, paths::ROOT, &format!("Request of {unit}"), PageRenewal::Never, &main)
+    frame::page(viewer, paths::ROOT, &format!("Request of {unit}"), PageRenewal::NEVER, &main)
 }
 
 /// Returns links to the attempts before and after an attempt, and to the last one, if there are such.

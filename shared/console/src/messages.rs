@@ -66,7 +66,7 @@ pub fn failure(viewer: Option<ConsoleViewer<'_>>, section: &str, view: FailureVi
             a href=(paths::ROOT) { "Start page" }
         }
     };
-    let renewal = if is_temporary { PageRenewal::Every(15) } else { PageRenewal::Never };
+    let renewal = if is_temporary { PageRenewal::every(15) } else { PageRenewal::NEVER };
     match viewer {
         Some(viewer) => frame::page(viewer, section, title, renewal, &main),
         None => frame::bare_page(title, &main),

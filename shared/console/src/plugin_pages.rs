@@ -22,7 +22,7 @@ pub fn plugins(viewer: ConsoleViewer<'_>, plugins: &[PluginInfo]) -> String {
         }
     });
     let main = html! { h1 { "Plugins" } (frame::table("Versions", &["Version", "Form", "Published"], rows)) };
-    frame::page(viewer, paths::PLUGINS, "Plugins", PageRenewal::Never, &main)
+    frame::page(viewer, paths::PLUGINS, "Plugins", PageRenewal::NEVER, &main)
 }
 
 /// A parameter of a plugin.
@@ -80,7 +80,7 @@ pub fn plugin(viewer: ConsoleViewer<'_>, view: &PluginView<'_>) -> String {
         }
         (frame::section("Document", &texts::listing("Document", document)))
     };
-    frame::page(viewer, paths::PLUGINS, &full, PageRenewal::Never, &main)
+    frame::page(viewer, paths::PLUGINS, &full, PageRenewal::NEVER, &main)
 }
 
 fn param(PluginParam { name, kind, default, is_required, description }: &PluginParam) -> Markup {
@@ -170,7 +170,7 @@ pub fn plugin_comparison(viewer: ConsoleViewer<'_>, comparison: PluginComparison
         }
         @if others > 0 { p { (others) " more lines: " code { "ebb plugin diff " (name) "@" (from) " " (name) "@" (to) } } }
     };
-    frame::page(viewer, paths::PLUGINS, &title, PageRenewal::Never, &main)
+    frame::page(viewer, paths::PLUGINS, &title, PageRenewal::NEVER, &main)
 }
 
 /// Returns a line of a unified diff. Its first character repeats what its colour says.

@@ -33,7 +33,7 @@ pub fn run(viewer: ConsoleViewer<'_>, view: &RunUnitsView<'_>) -> String {
             @if let Some(next) = &run.next_token { a rel="next" href=(paths::run(&run.id, Some(next))) { "Next units" } }
         }
     };
-    frame::page(viewer, paths::ROOT, &format!("Run {}", run.id), PageRenewal::Every(5), &main)
+    frame::page(viewer, paths::ROOT, &format!("Run {}", run.id), PageRenewal::every(5), &main)
 }
 
 /// Returns a sentence with links to a run and its target.

@@ -8,7 +8,7 @@ use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};
 /// Returns the page with all sources.
 pub fn sources(viewer: ConsoleViewer<'_>, sources: &[SourceInfo]) -> String {
     let main = html! { h1 { "Sources" } (list(sources)) };
-    frame::page(viewer, paths::SOURCES, "Sources", PageRenewal::Never, &main)
+    frame::page(viewer, paths::SOURCES, "Sources", PageRenewal::NEVER, &main)
 }
 
 /// Returns a table of sources with their rejected events.
@@ -77,7 +77,7 @@ pub fn source(viewer: ConsoleViewer<'_>, source: &SourceDetail, trial: &SourceTr
         (frame::section("Rejected events", &frame::table("Rejected events", &["Time", "Delivery", "Target", "Reason"], rows)))
         (frame::section("Document", &texts::listing("Document", &source.document)))
     };
-    let renewal = if trial.effect.is_some() { PageRenewal::Never } else { PageRenewal::Every(15) };
+    let renewal = if trial.effect.is_some() { PageRenewal::NEVER } else { PageRenewal::every(15) };
     frame::page(viewer, paths::SOURCES, &format!("Source {}", source.name), renewal, &main)
 }
 

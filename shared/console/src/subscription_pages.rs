@@ -12,7 +12,7 @@ const HEADS: [&str; 7] = ["Name", "Phases", "Receiver", "Waiting", "Last error",
 /// Returns the page with all subscriptions.
 pub fn subscriptions(viewer: ConsoleViewer<'_>, subscriptions: &[SubscriptionInfo]) -> String {
     let main = html! { h1 { "Subscriptions" } (list(subscriptions)) };
-    frame::page(viewer, paths::SUBSCRIPTIONS, "Subscriptions", PageRenewal::Never, &main)
+    frame::page(viewer, paths::SUBSCRIPTIONS, "Subscriptions", PageRenewal::NEVER, &main)
 }
 
 /// Returns a table of subscriptions.
@@ -72,7 +72,7 @@ pub fn subscription(viewer: ConsoleViewer<'_>, detail: &SubscriptionDetail) -> S
         (frame::section("Given up", &frame::table("Given up", &["Time", "Target", "Phase", "Reason"], rows)))
         (frame::section("Document", &texts::listing("Document", &detail.document)))
     };
-    frame::page(viewer, paths::SUBSCRIPTIONS, &format!("Subscription {}", info.name), PageRenewal::Every(15), &main)
+    frame::page(viewer, paths::SUBSCRIPTIONS, &format!("Subscription {}", info.name), PageRenewal::every(15), &main)
 }
 
 fn undelivered(UndeliveredNotification { target, phase, at, reason }: &UndeliveredNotification) -> Markup {

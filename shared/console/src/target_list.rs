@@ -131,8 +131,8 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
     };
     let renewal = match all_selected {
         // A renewal would select targets that the caller has not seen.
-        Some(true) => PageRenewal::Never,
-        _ => PageRenewal::OnChange { since: view.since, seconds: 15, full_seconds: 600 },
+        Some(true) => PageRenewal::NEVER,
+        _ => PageRenewal { since: Some(view.since), seconds: Some(15), full_seconds: Some(600), stamp: None },
     };
     frame::page(viewer, paths::ROOT, "Targets", renewal, &main)
 }

@@ -37,8 +37,9 @@ pub fn target(
     let moves = matches!(info.phase, TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping);
     // What relays report about an open run is in no stamp.
     let is_open = detail.runs.iter().any(|run| matches!(run.state, RunState::Running | RunState::Cancelling));
-    let (seconds, full_seconds) = (if moves { 3 } else { 15 }, if moves || is_open { 15 } else { 600 });
-    frame::page(viewer, paths::ROOT, &name, PageRenewal::OnStamp { stamp, seconds, full_seconds }, &main)
+    let (seconds, full_seconds) = (Some(if moves { 3 } else { 15 }), Some(if moves || is_open { 15 } else { 600 }));
+    let renewal = PageRenewal { seconds, full_seconds, since: None, stamp: Some(stamp) };
+    frame::page(viewer, paths::ROOT, &name, renewal, &main)
 }
 
 fn action_links(detail: &TargetDetail) -> Markup {

@@ -94,6 +94,7 @@ fn attempt_row(run: &RunDetail, unit: &UnitDetail, attempt: &AttemptDetail) -> M
 
 /// Returns what a reader has to know about a unit, one line each.
 fn notes(unit: &UnitDetail) -> Markup {
+    let awaited = |object: &str| unit.waits.iter().any(|wait| wait.object == object);
     html! {
         @if let Some(reason) = &unit.reason { div { (texts::reason(reason)) } }
         @if let Some(progress) = &unit.progress { div { (limits::printable(progress)) } }
@@ -101,7 +102,7 @@ fn notes(unit: &UnitDetail) -> Markup {
         @if let Some(objects) = unit.objects.filter(|objects| objects.total > 1) {
             div { (objects.ready) " of " (objects.total) " objects are ready" }
         }
-        @for status in unit.object_states.iter().filter(|status| !is_awaited(unit, &status.object)) {
+        @for status in unit.object_states.iter().filter(|status| !awaited(&status.object)) {
             div { (limits::printable(&status.object)) ": " (words::object_state(status)) }
         }
         @for wait in &unit.waits { div { "Waits: " (texts::timed(&words::unit_wait(wait))) } }
@@ -124,9 +125,4 @@ fn notes(unit: &UnitDetail) -> Markup {
             }
         }
     }
-}
-
-/// Returns true if a wait of the unit has the state of an object.
-fn is_awaited(unit: &UnitDetail, object: &str) -> bool {
-    unit.waits.iter().any(|wait| wait.object == object)
 }

@@ -43,7 +43,7 @@ pub fn waiting(viewer: ConsoleViewer<'_>, view: &WaitingView<'_>) -> String {
         @if let Some(subscriptions) = &subscriptions { (frame::section("Subscriptions", subscriptions)) }
     };
     // Sources and subscriptions are not in the feed of changes.
-    let renewal = PageRenewal::OnChange { since: view.since, seconds: 15, full_seconds: 60 };
+    let renewal = PageRenewal { since: Some(view.since), seconds: Some(15), full_seconds: Some(60), stamp: None };
     frame::page(viewer, paths::WAITING, "Stuck and waiting", renewal, &main)
 }
 

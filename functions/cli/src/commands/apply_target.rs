@@ -119,7 +119,10 @@ impl AppliedTarget {
         };
         let ended = if limit.is_some() { not_replaced(&instance, &seen, ended) } else { ended };
         if seen.info.uid != instance.uid {
-            hide_values(&mut seen);
+            // Its values are not those of the applied one.
+            seen.resources.values_mut().for_each(|resource| resource.outputs.clear());
+            seen.env.clear();
+            seen.workloads.clear();
             if seen.waiting_uid.as_ref() == Some(&instance.uid) {
                 output::status_line(&waiting_line(&instance, &seen));
             }
@@ -143,13 +146,6 @@ fn not_replaced(
         .with_hint(format!("ebb get {} {}", target.kind, target.name))),
         ended => ended,
     }
-}
-
-/// Removes the values of an instance that is not the applied one.
-fn hide_values(seen: &mut TargetDetail) {
-    seen.resources.values_mut().for_each(|resource| resource.outputs.clear());
-    seen.env.clear();
-    seen.workloads.clear();
 }
 
 /// Warns of a `ttl` that is shorter than the age of the target.

@@ -57,7 +57,8 @@ impl LogsArgs {
         let (mut logs, mut unavailable) = (Vec::new(), None);
         for (run, unit) in &chosen {
             let log = match client.log(&run.id, &unit.key, self.attempt).await {
-                Err(error) if is_relay_unavailable(&error) => {
+                // The relay of a running script does not return its log. Logs of other units can be read.
+                Err(error) if error.has_code("relay-unavailable") => {
                     unavailable.get_or_insert(error);
                     continue;
                 }
@@ -107,11 +108,6 @@ impl LogsArgs {
         }
         chosen
     }
-}
-
-/// Returns true if the relay of a running script does not return its log. Logs of other units can be read.
-fn is_relay_unavailable(error: &CliError) -> bool {
-    error.has_code("relay-unavailable")
 }
 
 /// Returns the error if no unit matches the options.

@@ -25,7 +25,9 @@ impl OrphansArgs {
             list.orphans.iter().filter(|orphan| orphan.owned).map(|orphan| orphan.uid.clone()).collect();
         if !self.delete {
             self.output.write(&list, |list| rows(&list.orphans))?;
-            list.errors.iter().for_each(|error| output::status_line(&not_checked(error)));
+            for ClusterError { cluster, reason } in &list.errors {
+                output::status_line(&output::printable(&format!("Not checked in {cluster}: {reason}")));
+            }
             // What was not checked may have orphans.
             return Ok(if list.errors.is_empty() { Exit::Done } else { Exit::Failed });
         }
@@ -47,10 +49,6 @@ impl OrphansArgs {
         });
         Ok(if response.remaining.is_empty() { Exit::Done } else { Exit::Failed })
     }
-}
-
-fn not_checked(error: &ClusterError) -> String {
-    output::printable(&format!("Not checked in {}: {}", error.cluster, error.reason))
 }
 
 fn rows(orphans: &[Orphan]) -> String {

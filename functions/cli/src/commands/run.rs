@@ -111,7 +111,10 @@ impl RunArgs {
             is_left: false,
         };
         let ended = sandbox.run_to_end(&document, &plugins, &connections).await;
-        let is_complete = ended.is_ok() && sandbox.is_gone_for_certain();
+        let is_gone_for_certain = |TargetDetail { info, .. }: &TargetDetail| {
+            info.phase == TargetPhase::Gone && info.unconfirmed == 0 && !info.overridden
+        };
+        let is_complete = ended.is_ok() && sandbox.last.as_ref().is_some_and(is_gone_for_certain);
         if sandbox.is_left {
             return ended;
         }
@@ -153,7 +156,14 @@ impl LocalSandbox<'_> {
         let created = data(&self.instance, Some(&document.expanded));
         self.machine.client.lifecycle(LifecycleType::Created, &created).await?;
         if self.args.open {
-            self.show_console().await;
+            // The link signs in once. In a terminal, a browser opens the page.
+            let page = self.machine.client.console(Some(&self.instance.target));
+            let link = self.machine.client.console_link(&page).await;
+            let line = link.map_or_else(|| format!("console {page}"), |link| format!("console {link} (signs in once)"));
+            output::status_line(&line);
+            if stderr().is_terminal() {
+                open::in_browser(&page);
+            }
         }
         let exit = match self.follow(goal, 0).await? {
             FollowEnd::Reached => Exit::Done,
@@ -198,17 +208,6 @@ impl LocalSandbox<'_> {
             output.write_data(&result(reached, last))?;
         }
         Ok(exit)
-    }
-
-    /// Prints a link that signs in once to the page of the sandbox. In a terminal, a browser opens the page.
-    async fn show_console(&self) {
-        let page = self.machine.client.console(Some(&self.instance.target));
-        let link = self.machine.client.console_link(&page).await;
-        let line = link.map_or_else(|| format!("console {page}"), |link| format!("console {link} (signs in once)"));
-        output::status_line(&line);
-        if stderr().is_terminal() {
-            open::in_browser(&page);
-        }
     }
 
     /// Prints the diagnosis and `line`. Returns the exit code of a failure.
@@ -283,12 +282,6 @@ impl LocalSandbox<'_> {
     fn how_to_delete(&self) -> String {
         let (target, dev) = (&self.instance.target, dev(&self.args.state));
         format!("{target} remains; to delete it, run `{dev}` and `{}`", delete(target))
-    }
-
-    /// Returns true if the sandbox is gone and nothing may remain of it.
-    fn is_gone_for_certain(&self) -> bool {
-        let is_certain = |last: &TargetDetail| last.info.unconfirmed == 0 && !last.info.overridden;
-        self.last.as_ref().is_some_and(|last| last.info.phase == TargetPhase::Gone && is_certain(last))
     }
 }
 

@@ -89,7 +89,12 @@ pub(crate) async fn follow(
                             let mut view = seen.clone();
                             if !screen.is_data() {
                                 running.note(&mut view, timing::now());
-                                keep_late_heartbeats(&mut view, timing::now());
+                                // Without those that are not late, a late heartbeat is a change.
+                                for unit in view.runs.iter_mut().flat_map(|run| &mut run.units) {
+                                    if labels::late_heartbeat(unit, timing::now()).is_none() {
+                                        unit.heartbeat = None;
+                                    }
+                                }
                             }
                             if let Some(machine) = machine.filter(|_| screen.is_terminal()) {
                                 add_last_lines(machine, &mut view);
@@ -161,15 +166,6 @@ impl AttemptStarts {
     }
 }
 
-/// Removes the heartbeats that are not late, so that a late one is a change.
-fn keep_late_heartbeats(view: &mut TargetDetail, now: Timestamp) {
-    for unit in view.runs.iter_mut().flat_map(|run| &mut run.units) {
-        if labels::late_heartbeat(unit, now).is_none() {
-            unit.heartbeat = None;
-        }
-    }
-}
-
 /// Adds the last log line of each unit that runs on this machine and reports no progress itself.
 fn add_last_lines(machine: &LocalServer, view: &mut TargetDetail) {
     for run in view.runs.iter_mut().filter(|run| run.state == RunState::Running) {
@@ -211,6 +207,7 @@ fn outcome(instance: &WatchedInstance, goal: FollowGoal, seen: Option<&TargetDet
     if is_update && seen.info.generation < instance.generation {
         return None;
     }
+    let after_ready = || seen.runs.iter().find(|run| run.hook == "postStart").map(|run| run.state);
     match (goal, seen.info.phase) {
         (_, TargetPhase::Gone) => lost(),
         (_, TargetPhase::Stuck) => Some(FollowEnd::Failed),
@@ -221,17 +218,12 @@ fn outcome(instance: &WatchedInstance, goal: FollowGoal, seen: Option<&TargetDet
             TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping,
         ) => None,
         (FollowGoal::Ready, TargetPhase::Ready) => Some(FollowEnd::Reached),
-        (FollowGoal::Settled, TargetPhase::Ready) => match after_ready(seen) {
+        (FollowGoal::Settled, TargetPhase::Ready) => match after_ready() {
             None | Some(RunState::Running | RunState::Cancelling) => None,
             Some(RunState::Succeeded) => Some(FollowEnd::Reached),
             Some(RunState::Failed | RunState::Cancelled) => Some(FollowEnd::Failed),
         },
     }
-}
-
-/// Returns the state of the run after ready.
-fn after_ready(seen: &TargetDetail) -> Option<RunState> {
-    seen.runs.iter().find(|run| run.hook == "postStart").map(|run| run.state)
 }
 
 #[cfg(test)]

@@ -26,7 +26,8 @@ pub(crate) fn target_wait(wait: &TargetWait) -> String {
 
 /// Returns the state of a unit, with its reason, its start and its deadline.
 pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> String {
-    let number = attempt_number(unit);
+    let UnitDetail { attempt, max_attempts, attempt_in_series: number, .. } = unit;
+    let number = format!("attempt {number}/{max_attempts}{}", words::in_all(*attempt, *number));
     let attempts = if unit.max_attempts > 1 { format!(", {number}") } else { String::new() };
     match unit.state {
         UnitState::Waiting if waiting_for.is_empty() => "ready to dispatch".to_owned(),
@@ -92,12 +93,6 @@ pub(crate) fn wait(UnitWait { object, message, since, fails_at, .. }: &UnitWait,
 /// Returns an outage of a cluster, with its start, its reason and the units that wait.
 pub(crate) fn outage(outage: &RelayOutage) -> String {
     format!("cluster {} {}", printable(&outage.cluster), timing::clocks(&words::silence(outage)))
-}
-
-/// Returns `attempt 1/3`, with the number among all attempts after a retry.
-fn attempt_number(unit: &UnitDetail) -> String {
-    let UnitDetail { attempt, max_attempts, attempt_in_series: number, .. } = unit;
-    format!("attempt {number}/{max_attempts}{}", words::in_all(*attempt, *number))
 }
 
 /// Returns an attempt before the last one, such as `attempt 1 failed in 2.0s at 2026-11-21 09:00:02Z: exit code 3`.

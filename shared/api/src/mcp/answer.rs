@@ -12,14 +12,6 @@ const MARK: &str = "| ";
 /// The sentence about lines that were cut. An agent could take such a line of a document for the whole one.
 const CUT_LINES: &str = "Lines of more than 1,024 bytes were cut; they end with `…`.\n";
 
-/// The lines that an answer keeps if not all fit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KeptLines {
-    First,
-    /// Those of a log.
-    Last,
-}
-
 /// Returns the sentence about the lines that were left out. Its argument is the number of lines that were kept.
 type RestSentence = Box<dyn Fn(usize) -> String + Send>;
 
@@ -27,7 +19,8 @@ type RestSentence = Box<dyn Fn(usize) -> String + Send>;
 pub(crate) struct Answer {
     title: String,
     lines: Vec<String>,
-    kept: KeptLines,
+    /// True if the last lines are kept if not all fit, as those of a log.
+    keeps_last: bool,
     /// True if there is more than `lines`.
     more: bool,
     rest: RestSentence,
@@ -39,7 +32,7 @@ impl Answer {
     pub(crate) fn new(title: impl Into<String>, next: impl Into<String>) -> Self {
         let rest: RestSentence = Box::new(|_| "The rest was left out.".to_owned());
         let (title, next) = (title.into(), next.into());
-        Self { title, lines: Vec::new(), kept: KeptLines::First, more: false, rest, next }
+        Self { title, lines: Vec::new(), keeps_last: false, more: false, rest, next }
     }
 
     /// Creates an answer with the lines of a text from `from_line` on, which counts from 1. A call of `tool` with `arguments` and
@@ -75,10 +68,10 @@ impl Answer {
         Self { lines: lines.into_iter().collect(), rest: Box::new(rest), ..self }
     }
 
-    /// Selects the lines that are kept.
+    /// Selects whether the last lines are kept.
     #[must_use]
-    pub(crate) fn keeping(self, kept: KeptLines) -> Self {
-        Self { kept, ..self }
+    pub(crate) fn keeping_last(self, keeps_last: bool) -> Self {
+        Self { keeps_last, ..self }
     }
 
     /// Adds the sentence about the rest also if all lines fit.
@@ -92,7 +85,7 @@ impl Answer {
         let marked = |line: &String| format!("{MARK}{}\n", limits::clean(&line.replace('\n', " "), MAX_LINE));
         let mut lines: Vec<String> = self.lines.iter().map(marked).collect();
         // Those that are kept come first.
-        if self.kept == KeptLines::Last {
+        if self.keeps_last {
             lines.reverse();
         }
         let mut room = MAX_ANSWER;
@@ -109,7 +102,7 @@ impl Answer {
 
     fn assembled(&self, lines: &[String], kept: usize) -> String {
         let mut shown = lines[..kept].to_vec();
-        if self.kept == KeptLines::Last {
+        if self.keeps_last {
             shown.reverse();
         }
         let rest = if kept < lines.len() || self.more { format!("{}\n", (self.rest)(kept)) } else { String::new() };
@@ -150,15 +143,15 @@ mod tests {
 
     #[test]
     fn a_long_answer_says_how_to_get_the_rest() {
-        for kept in [KeptLines::First, KeptLines::Last] {
+        for keeps_last in [false, true] {
             let rest = |shown: usize| format!("{shown} of 500 lines are shown.");
-            let text = Answer::new("Title.", "call it again").with(numbered(500), rest).keeping(kept).text();
+            let text = Answer::new("Title.", "call it again").with(numbered(500), rest).keeping_last(keeps_last).text();
             assert!(text.len() <= MAX_ANSWER && text.len() > MAX_ANSWER - 100, "{} bytes", text.len());
             let lines: Vec<&str> = text.lines().collect();
             let shown = lines.iter().filter(|line| line.starts_with(MARK)).count();
             assert_eq!(lines[lines.len() - 2], format!("{shown} of 500 lines are shown."));
             assert_eq!(lines[lines.len() - 1], "Next: call it again");
-            let expected = if kept == KeptLines::First { 0 } else { 500 - shown };
+            let expected = if keeps_last { 500 - shown } else { 0 };
             assert!(lines[1].starts_with(&format!("| line {expected} ")), "{}", lines[1]);
         }
     }

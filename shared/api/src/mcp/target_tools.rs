@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::mcp::{Answer, ApiCalls, KeptLines, MAX_ANSWER, ToolError, pick, yaml};
+use crate::mcp::{Answer, ApiCalls, MAX_ANSWER, ToolError, pick, yaml};
 
 /// Maximum pages of a list, of 100 targets each, that one call reads.
 const MAX_PAGES: usize = 10;
@@ -362,13 +362,12 @@ pub(crate) struct StuckAndWaiting {
     skip: usize,
 }
 
-fn needs_help(target: &TargetInfo) -> bool {
-    matches!(target.phase, TargetPhase::Failed | TargetPhase::Stuck) || target.waits_for.is_some()
-}
-
 /// Lists failed, stuck and waiting targets, and clusters that do not respond.
 pub(crate) async fn stuck_and_waiting(api: &ApiCalls, arguments: StuckAndWaiting) -> Result<Answer, ToolError> {
     let place = ListPlace { token: arguments.after, skip: arguments.skip };
+    let needs_help = |target: &TargetInfo| {
+        matches!(target.phase, TargetPhase::Failed | TargetPhase::Stuck) || target.waits_for.is_some()
+    };
     let found = TargetRows::read(api, &[], place, needs_help).await?;
     let count = found.rows.len();
     let next = match count {
@@ -429,7 +428,7 @@ pub(crate) async fn logs(api: &ApiCalls, arguments: Logs) -> Result<Answer, Tool
         format!("{earlier} earlier lines were left out: call logs with the same arguments and \"skip\": {skip}.")
     };
     let title = format!("The log of {unit} in run {run}, as the script printed it:");
-    Ok(Answer::new(title, next).with(lines, rest).keeping(KeptLines::Last))
+    Ok(Answer::new(title, next).with(lines, rest).keeping_last(true))
 }
 
 /// Returns the last run of a target that has a unit.

@@ -4,30 +4,25 @@ use std::collections::BTreeMap;
 
 use ebb_documents::plan::Plan;
 use ebb_engine::{Hook, TargetPhase};
-use ebb_protocol::{RunDetail, UnitDetail, UnitState, limits, rfc3339};
+use ebb_protocol::{ResourceDetail, RunDetail, UnitDetail, UnitState, limits, rfc3339};
 use ebb_store::TargetHead;
 
 use crate::queries::open_units::OpenRun;
 
-/// The phase of a resource, the time from which it is known, and the reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ResourceState {
-    pub(super) phase: TargetPhase,
-    pub(super) since: String,
-    pub(super) reason: Option<String>,
-}
-
 /// The last run with units of a resource, and these units.
 type LastRun<'a> = (&'a RunDetail, Vec<&'a UnitDetail>);
 
-/// Returns the state of a resource by its name. `runs` are in the order of hooks.
+/// Returns a function that returns the phase of a resource, the time from which it is known, and the reason. `runs` are in the
+/// order of hooks.
 pub(super) fn states<'a>(
     target: &'a TargetHead,
     plan: &'a Plan,
     runs: &'a [RunDetail],
-) -> impl Fn(&str) -> ResourceState + 'a {
+) -> impl Fn(&str) -> ResourceDetail + 'a {
     let mut last: BTreeMap<&str, LastRun<'a>> = BTreeMap::new();
-    for run in runs.iter().rev().filter(|run| is_setup(run) || is_teardown(run)) {
+    // The run of an event does not change the phases.
+    let setup = [Hook::PreStart, Hook::PostStart, Hook::Update(1)];
+    for run in runs.iter().rev().filter(|run| setup.iter().any(|hook| hook.name() == run.hook) || is_teardown(run)) {
         let mut own: BTreeMap<&str, Vec<&UnitDetail>> = BTreeMap::new();
         for unit in &run.units {
             own.entry(unit.key.split('/').next().unwrap_or_default()).or_default().push(unit);
@@ -37,11 +32,6 @@ pub(super) fn states<'a>(
         }
     }
     move |resource: &str| state(target, last.get(resource), || has_later_units(plan, resource))
-}
-
-/// Returns true for a run that makes or changes resources. The run of an event does not change their phases.
-fn is_setup(run: &RunDetail) -> bool {
-    [Hook::PreStart, Hook::PostStart, Hook::Update(1)].iter().any(|hook| hook.name() == run.hook)
 }
 
 fn is_teardown(run: &RunDetail) -> bool {
@@ -54,24 +44,26 @@ fn has_later_units(plan: &Plan, resource: &str) -> bool {
     last.flat_map(|planned| &planned.units).any(|unit| unit.resource() == resource)
 }
 
-fn state(target: &TargetHead, last: Option<&LastRun<'_>>, has_later_units: impl Fn() -> bool) -> ResourceState {
-    let of_target = ResourceState { phase: target.phase, since: rfc3339(target.phase_since()), reason: None };
+fn state(target: &TargetHead, last: Option<&LastRun<'_>>, has_later_units: impl Fn() -> bool) -> ResourceDetail {
+    let since = rfc3339(target.phase_since());
+    let of_target = ResourceDetail { phase: target.phase, since, ..ResourceDetail::default() };
     let Some((run, units)) = last else { return of_target };
-    let is_leaving = matches!(target.phase, TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone);
+    let is_leaving = !target.phase.is_alive();
     let is_teardown = is_teardown(run);
     if target.phase == TargetPhase::Gone {
         return of_target;
     }
     if is_leaving && !is_teardown {
         let reason = Some("its teardown has not begun".to_owned());
-        return ResourceState { phase: TargetPhase::Stopping, reason, ..of_target };
+        return ResourceDetail { phase: TargetPhase::Stopping, reason, ..of_target };
     }
     if let Some(failed) = units.iter().find(|unit| unit.state == UnitState::Failed) {
         let why = failed.reason.as_ref().map(|reason| format!(": {}", reason.message)).unwrap_or_default();
-        return ResourceState {
+        return ResourceDetail {
             phase: if is_teardown { TargetPhase::Stuck } else { TargetPhase::Failed },
             since: failed.ended.clone().unwrap_or(of_target.since),
             reason: Some(limits::message(&format!("{}{why}", failed.key))),
+            ..ResourceDetail::default()
         };
     }
     let is_over = |unit: &&&UnitDetail| matches!(unit.state, UnitState::Succeeded | UnitState::Skipped);
@@ -87,7 +79,7 @@ fn state(target: &TargetHead, last: Option<&LastRun<'_>>, has_later_units: impl 
         let started = units.iter().filter_map(|unit| unit.started.as_ref()).min();
         let phase = if is_leaving { TargetPhase::Stopping } else { of_target.phase };
         let reason = Some(limits::message(&format!("{} {text}", unit.key)));
-        return ResourceState { phase, since: started.unwrap_or(&run.started).clone(), reason };
+        return ResourceDetail { phase, since: started.unwrap_or(&run.started).clone(), reason, ..of_target };
     }
     let phase = match is_teardown {
         false => TargetPhase::Ready,
@@ -95,7 +87,7 @@ fn state(target: &TargetHead, last: Option<&LastRun<'_>>, has_later_units: impl 
         true => TargetPhase::Gone,
     };
     let ended = units.iter().filter_map(|unit| unit.ended.as_ref()).max();
-    ResourceState { phase, since: ended.cloned().unwrap_or(of_target.since), reason: None }
+    ResourceDetail { phase, since: ended.cloned().unwrap_or(of_target.since), ..ResourceDetail::default() }
 }
 
 #[cfg(test)]
@@ -143,7 +135,11 @@ mod tests {
             let run = run(&hook, &states);
             let last = (&run, run.units.iter().collect());
             let found = state(&target, Some(&last), || later);
-            assert_eq!(found, ResourceState { phase: expected, since, reason }, "{phase:?} {hook} {states:?}");
+            assert_eq!(
+                (found.phase, found.since, found.reason),
+                (expected, since, reason),
+                "{phase:?} {hook} {states:?}"
+            );
         }
     }
 }

@@ -4,25 +4,21 @@ use ebb_flow::instance::change_watch;
 use ebb_flow::{Env, FlowResult};
 use ebb_protocol::{TargetAccess, TargetKey};
 
-/// The changes after a number.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChangesSince {
-    /// The number of the last change. `None` while changes may be missing.
-    pub last: Option<u64>,
-    /// The changed targets, as `KIND/NAME`. `None` if they are not known.
-    pub targets: Option<Vec<String>>,
-}
-
-/// Returns the changes after the change `since`, and renews the watch, so that later changes are written. `access` limits them
-/// to targets that a caller may read, each of which costs a read unit.
+/// Returns the number of the last change, or `None` while changes may be missing, and the targets that have changed after the
+/// change `since`, as `KIND/NAME`, or `None` if they are not known. Renews the watch, so that later changes are written.
+/// `access` limits them to targets that a caller may read, each of which costs a read unit.
 ///
 /// # Errors
 /// Returns an error if the table cannot be read or written.
-pub async fn since(env: &Env, access: Option<&TargetAccess>, since: Option<u64>) -> FlowResult<ChangesSince> {
+pub async fn since(
+    env: &Env,
+    access: Option<&TargetAccess>,
+    since: Option<u64>,
+) -> FlowResult<(Option<u64>, Option<Vec<String>>)> {
     let feed = change_watch::watch(env).await?;
     let last = change_watch::is_settled(&feed, env.now()).then_some(feed.last);
     let Some(found) = since.and_then(|since| feed.since(since)).filter(|_| last.is_some()) else {
-        return Ok(ChangesSince { last, targets: None });
+        return Ok((last, None));
     };
     let mut targets = Vec::new();
     for target in found {
@@ -31,7 +27,7 @@ pub async fn since(env: &Env, access: Option<&TargetAccess>, since: Option<u64>)
             targets.push(target.to_owned());
         }
     }
-    Ok(ChangesSince { last, targets: Some(targets) })
+    Ok((last, Some(targets)))
 }
 
 async fn may_read(env: &Env, access: Option<&TargetAccess>, key: TargetKey<'_>) -> FlowResult<bool> {

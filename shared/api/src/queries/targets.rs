@@ -9,8 +9,7 @@ use ebb_protocol::{FieldError, RunId, TargetAccess, TargetKey, lifecycle, limits
 use ebb_store::{Store, TargetHead, TargetList};
 
 use crate::HttpResult;
-use crate::queries::resource_states::{self, ResourceState};
-use crate::queries::{open_units, runs, sources, waits};
+use crate::queries::{open_units, resource_states, runs, sources, waits};
 use ebb_flow::instance::notify;
 use ebb_flow::instance::target_outputs::{OutputsProblem, READ_LESS, SensitiveValues, TargetOutputs, target_outputs};
 use ebb_flow::run::removal::evidence;
@@ -169,7 +168,7 @@ pub(crate) fn hide_waiting(target: &mut TargetHead, access: &TargetAccess) {
 
 /// Returns the facts of a target for lists.
 pub fn about(target: &TargetHead) -> TargetInfo {
-    let stops = matches!(target.phase, TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone);
+    let stops = !target.phase.is_alive();
     let waits = waits::rows(target);
     TargetInfo {
         kind: target.kind.clone(),
@@ -288,11 +287,10 @@ fn resource_details(
 ) -> BTreeMap<String, ResourceDetail> {
     let state_of = resource_states::states(target, plan, runs);
     let resources = plan.resources.iter().map(|(name, resource)| {
-        let ResourceState { phase, since, reason } = state_of(name);
         let outputs = outputs.outputs.remove(name).unwrap_or_default();
         let params = resource.params.iter().map(|(name, value)| (name.clone(), value.shown())).collect();
         let (plugin, repaired_by) = (resource.plugin.clone(), resource.repaired_by.clone());
-        (name.clone(), ResourceDetail { plugin, repaired_by, phase, since, reason, params, outputs })
+        (name.clone(), ResourceDetail { plugin, repaired_by, params, outputs, ..state_of(name) })
     });
     resources.collect()
 }

@@ -5,7 +5,7 @@ use ebb_protocol::{ChangeList, ErrorCode, TargetAccess};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::queries::target_changes::{self, ChangesSince};
+use crate::queries::target_changes;
 use crate::{HttpProblem, HttpResult, Permitted, Query, ReadTargets};
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -40,7 +40,7 @@ pub(crate) async fn list(
         |text: String| server.opened(CHANGES, &text).and_then(|plain| plain.parse::<u64>().ok()).ok_or_else(invalid);
     let since = since.map(number).transpose()?.filter(|number| *number != UNKNOWN);
     let access = Some(server.access()).filter(TargetAccess::is_limited);
-    let ChangesSince { last, targets } = target_changes::since(&server.env, access.as_ref(), since).await?;
+    let (last, targets) = target_changes::since(&server.env, access.as_ref(), since).await?;
     let seq = server.sealed(CHANGES, last.unwrap_or(UNKNOWN).to_string());
     Ok(Json(ChangeList { seq, reload: targets.is_none(), targets: targets.unwrap_or_default() }))
 }

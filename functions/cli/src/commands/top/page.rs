@@ -156,11 +156,9 @@ impl From<(&RunDetail, &UnitDetail)> for PageUnit {
 /// Returns the units whose log may be read, in the order of the runs.
 pub(super) fn readable(detail: &TargetDetail) -> Vec<(&RunDetail, &UnitDetail)> {
     let units = detail.runs.iter().flat_map(|run| run.units.iter().map(move |unit| (run, unit)));
-    units.filter(|(_, unit)| unit.log || is_started_script(unit)).collect()
-}
-
-fn is_started_script(unit: &UnitDetail) -> bool {
-    unit.kind == "pod" && !matches!(unit.state, UnitState::Waiting | UnitState::Blocked | UnitState::Skipped)
+    let has_started =
+        |unit: &UnitDetail| !matches!(unit.state, UnitState::Waiting | UnitState::Blocked | UnitState::Skipped);
+    units.filter(|(_, unit)| unit.log || (unit.kind == "pod" && has_started(unit))).collect()
 }
 
 /// Returns the failed units of the last run.

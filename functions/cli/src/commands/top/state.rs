@@ -105,7 +105,12 @@ impl TopState {
     pub(super) fn update(mut self, event: TopEvent) -> Self {
         match event {
             TopEvent::Key(key) => self.press(key),
-            TopEvent::Pasted(text) => self.paste(&text),
+            // As one line. A page and a question take keys only.
+            TopEvent::Pasted(text) => {
+                for character in text.trim_end().chars().take(TEXT_LENGTH) {
+                    self.type_key(KeyCode::Char(if character.is_control() { ' ' } else { character }));
+                }
+            }
             TopEvent::Resized(width, height) => {
                 self.size = ScreenSize { width: usize::from(width), height: usize::from(height) };
             }
@@ -118,7 +123,8 @@ impl TopState {
             }
             TopEvent::Changed(result) => self.note = Some(result),
         }
-        self.keep_selected_visible();
+        let rows = self.rows();
+        self.first = self.first.min(self.selected).max(self.selected.saturating_sub(rows - 1));
         self
     }
 
@@ -180,13 +186,6 @@ impl TopState {
         }
     }
 
-    /// Adds a text to the one that is being typed, as one line. A page and a question take keys only.
-    fn paste(&mut self, pasted: &str) {
-        for character in pasted.trim_end().chars().take(TEXT_LENGTH) {
-            self.type_key(KeyCode::Char(if character.is_control() { ' ' } else { character }));
-        }
-    }
-
     /// Changes the text that is being typed, if there is one.
     fn type_key(&mut self, key: KeyCode) {
         let (text, most) = match &mut self.input {
@@ -205,7 +204,13 @@ impl TopState {
         let page = isize::try_from(self.page().height.saturating_sub(1)).unwrap_or(isize::MAX);
         match key {
             KeyCode::Char('q') => self.ended = Some(Exit::Done),
-            KeyCode::Esc => self.go_back(),
+            // From a target to the list, from a filter to all targets, and otherwise out of the program.
+            KeyCode::Esc => {
+                self.error = None;
+                if self.open.take().is_none() && self.selection.text.take().is_none() {
+                    self.ended = Some(Exit::Done);
+                }
+            }
             KeyCode::Up | KeyCode::Char('k') => self.step(-1),
             KeyCode::Down | KeyCode::Char('j') => self.step(1),
             KeyCode::PageUp => self.step(-page),
@@ -226,14 +231,6 @@ impl TopState {
             KeyCode::Char('c') if self.open.is_some() => self.ask_for(ChangeVerb::ForceComplete),
             KeyCode::Char('f') => self.ask_for(ChangeVerb::ForceDelete),
             _ => {}
-        }
-    }
-
-    /// Returns from a target to the list, from a filter to all targets, and otherwise ends the program.
-    fn go_back(&mut self) {
-        self.error = None;
-        if self.open.take().is_none() && self.selection.text.take().is_none() {
-            self.ended = Some(Exit::Done);
         }
     }
 
@@ -321,11 +318,6 @@ impl TopState {
     /// Returns the number of targets that the list shows below its header.
     pub(super) fn rows(&self) -> usize {
         self.page().height.saturating_sub(1).max(1)
-    }
-
-    fn keep_selected_visible(&mut self) {
-        let rows = self.rows();
-        self.first = self.first.min(self.selected).max(self.selected.saturating_sub(rows - 1));
     }
 
     /// Returns true if the messages are errors or questions.
