@@ -19,18 +19,14 @@ use ebb_documents::cel::convert::{CelOutput, from_json};
 use ebb_documents::cel::{Expression, Scope};
 use ebb_documents::template::is_loopback;
 use ebb_flow::Env;
-use ebb_protocol::api_token::{TokenScope, parse_scopes};
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::limits;
-use ebb_protocol::session::PendingSignIn;
+use ebb_protocol::{ErrorCode, PendingSignIn, TokenScope, limits, parse_scopes};
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, Validation};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use url::Url;
 
-use crate::caller::{ApiCaller, CallerProof};
-use crate::{HttpProblem, HttpResult};
+use crate::{ApiCaller, CallerProof, HttpProblem, HttpResult};
 use issuer_keys::{FetchedIssuer, IssuerKeys, KeyName};
 use sign_in_client::SignInClient;
 

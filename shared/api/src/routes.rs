@@ -98,7 +98,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
 
     async fn from_request(request: Request, _: &S) -> HttpResult<Self> {
         NoQuery::check(request.uri())?;
-        parse_json(&read(request.into_body(), ebb_protocol::limits::API_BODY).await?).map(Self)
+        read_json_within(request.into_body(), ebb_protocol::limits::API_BODY).await.map(Self)
     }
 }
 
@@ -121,6 +121,10 @@ pub(crate) async fn read(body: Body, limit: usize) -> HttpResult<Bytes> {
 async fn read_optional_json<T: DeserializeOwned + Default>(body: Body) -> HttpResult<T> {
     let bytes = read(body, ebb_protocol::limits::API_BODY).await?;
     if bytes.is_empty() { Ok(T::default()) } else { Ok(parse_json::<Option<T>>(&bytes)?.unwrap_or_default()) }
+}
+
+async fn read_json_within<T: DeserializeOwned>(body: Body, limit: usize) -> HttpResult<T> {
+    parse_json(&read(body, limit).await?)
 }
 
 fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> HttpResult<T> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetPhase, UnitDetail, UnitState};
 
-use super::{LogsArgs, clean, heading, is_relay_unavailable};
+use super::{LogsArgs, clean, heading};
 use crate::{ApiClient, Exit, LONGEST_SILENCE, Result, ServerSilence, TargetRef, joined_lines, output, printable};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -159,7 +159,7 @@ impl LogPrinter {
             }
             if !followed.is_over {
                 let log = match client.log(&run.id, &unit.key, Some(followed.attempt)).await {
-                    Err(error) if is_relay_unavailable(&error) => {
+                    Err(error) if error.has_code("relay-unavailable") => {
                         if !std::mem::replace(&mut self.is_unavailable, true) {
                             output::status_line(&printable(&error.message()));
                         }

@@ -29,13 +29,7 @@ use tokio::task::JoinSet;
 use url::Position;
 
 use self::state::{TopAnswer, TopEvent, TopPoll, TopState};
-use crate::client::ApiClient;
-use crate::exit::{CliError, Exit, Result};
-use crate::interrupt::InterruptCount;
-use crate::progress::tree::ScreenSize;
-use crate::selector::SelectorArgs;
-use crate::server::ServerArgs;
-use crate::timing;
+use crate::{ApiClient, CliError, Exit, InterruptCount, Result, ScreenSize, SelectorArgs, ServerArgs, timing};
 
 /// The pause after which ages are drawn again.
 const REDRAW: Duration = Duration::from_secs(1);
