@@ -73,15 +73,6 @@ pub(crate) fn is_local(url: &Url) -> bool {
     is_loopback(url) || matches!(url.host_str(), Some("0.0.0.0" | "[::]"))
 }
 
-/// Returns the innermost cause. The other causes only name layers of the client.
-fn root_cause(error: &reqwest::Error) -> &(dyn std::error::Error + 'static) {
-    let mut cause: &(dyn std::error::Error + 'static) = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause
-}
-
 impl ApiClient {
     pub(crate) fn new(server: ServerAccess) -> Result<Self> {
         let mut http = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).connect_timeout(CONNECT_TIMEOUT);
@@ -451,7 +442,12 @@ impl ApiClient {
     fn unreachable(&self, error: reqwest::Error) -> CliError {
         let ServerAccess { url, origin, .. } = &self.server;
         let error = error.without_url();
-        let report = CliError::unreachable(format!("no server responds at {url}")).with_causes(root_cause(&error));
+        // The other causes only name layers of the client.
+        let mut root: &(dyn std::error::Error + 'static) = &error;
+        while let Some(source) = root.source() {
+            root = source;
+        }
+        let report = CliError::unreachable(format!("no server responds at {url}")).with_causes(root);
         match origin {
             AddressOrigin::Given => report.with_hint("check --server or EBB_URL"),
             AddressOrigin::File(file) => report.with_hint(format!(

@@ -112,8 +112,9 @@ pub fn bulk_consequences(
                 none if none.is_empty() => "No unit has made anything that has to be undone.".to_owned(),
                 units => format!("What these units have made is undone: {units}."),
             };
-            if let Some(update) = dropped_update(why) {
-                text.push_str(&format!(" {update}"));
+            if let Some(update) = why.target_waits.iter().find(|wait| wait.waiter == WaitingParty::Update) {
+                let generation = limits::printable(update.waiter_name.as_deref().unwrap_or_default());
+                text.push_str(&format!(" The update to generation {generation}, which waits, is dropped."));
             }
             if let Some(uid) = waiting {
                 text.push_str(&format!(" The instance {uid}, which waits for the name, starts then."));
@@ -124,13 +125,6 @@ pub fn bulk_consequences(
             Ok(text)
         }
     }
-}
-
-/// Returns the consequence of a deletion for the update that waits, if there is one.
-fn dropped_update(why: &TargetDiagnosis) -> Option<String> {
-    let update = why.target_waits.iter().find(|wait| wait.waiter == WaitingParty::Update)?;
-    let generation = limits::printable(update.waiter_name.as_deref().unwrap_or_default());
-    Some(format!("The update to generation {generation}, which waits, is dropped."))
 }
 
 /// Returns the reason why the deletion of a target in this phase has no effect.

@@ -1,7 +1,7 @@
 //! The diagnosis of a target: what it waits for, or what failed, and what to do.
 
 use ebb_protocol::words::{self, DiagnosisLine, DiagnosisPart, DiagnosisSection};
-use ebb_protocol::{RootCause, TargetDiagnosis, limits};
+use ebb_protocol::{TargetDiagnosis, limits};
 use maud::{Markup, html};
 
 use crate::{frame, paths, texts};
@@ -21,7 +21,14 @@ pub(crate) fn diagnosis(why: &TargetDiagnosis) -> Markup {
                 @if !is_below(part) {
                     h3 { (capitalized(&title)) }
                     @if part == DiagnosisPart::NextSteps { ol { (items(&lines)) } } @else { ul { (items(&lines)) } }
-                    @if let (DiagnosisPart::Cause, Some(cause)) = (part, &why.cause) { (links(cause)) }
+                    @if let (DiagnosisPart::Cause, Some(cause)) = (part, &why.cause) {
+                        p {
+                            a href=(paths::rendering(&cause.run, &cause.unit, Some(cause.attempt))) { "Request" }
+                            @if !cause.log.is_empty() {
+                                " " a href=(paths::log(&cause.run, &cause.unit, Some(cause.attempt))) { "Whole log" }
+                            }
+                        }
+                    }
                 }
             }
         }
@@ -41,17 +48,6 @@ fn items(lines: &[DiagnosisLine]) -> Markup {
                 (texts::timed(text))
                 @for value in values { div { code { (limits::printable(value)) } } }
                 @if !listing.is_empty() { (texts::listing(if label.is_empty() { text } else { label }, &texts::plain_log(&listing.join("\n")))) }
-            }
-        }
-    }
-}
-
-fn links(cause: &RootCause) -> Markup {
-    html! {
-        p {
-            a href=(paths::rendering(&cause.run, &cause.unit, Some(cause.attempt))) { "Request" }
-            @if !cause.log.is_empty() {
-                " " a href=(paths::log(&cause.run, &cause.unit, Some(cause.attempt))) { "Whole log" }
             }
         }
     }

@@ -15,10 +15,9 @@ macro_rules! document_routes {
             use ebb_documents::model::$document;
             use ebb_protocol::api::{$detail, $list, DocumentBody};
 
-            use crate::{HttpProblem, HttpResult};
             use crate::queries::named_documents::{self, StoredKind as _};
-            use crate::routes::permitted::{Permitted, $read, $write};
-            use crate::routes::{JsonBody, NoQuery, Path};
+            use crate::routes::permitted::{$read, $write};
+            use crate::{HttpProblem, HttpResult, JsonBody, NoQuery, Path, Permitted};
 
             $(#[$list_about])*
             #[utoipa::path(get, path = $all, operation_id = $list_id, tag = stringify!($module), responses(

@@ -290,15 +290,15 @@ impl TopState {
 
     /// Returns the lines above a page. Those above a question leave it their room.
     pub(super) fn title(&self) -> Vec<String> {
-        wrapped(&self.title_text(), self.size.width).into_iter().take(self.most_lines()).collect()
-    }
-
-    fn title_text(&self) -> String {
-        let Some(open) = &self.open else {
-            let filter = self.selection.text.as_ref().map(|text| format!("  filter: {}", printable(text)));
-            return format!("{}  {}{}", self.server, counted(&self.targets), filter.unwrap_or_default());
+        let (what, rest) = match &self.open {
+            Some(open) => (printable(&TargetRef::from(&open.target).to_string()), open.title()),
+            None => {
+                let filter = self.selection.text.as_ref().map(|text| format!("  filter: {}", printable(text)));
+                (counted(&self.targets), filter.unwrap_or_default())
+            }
         };
-        format!("{}  {}{}", self.server, printable(&TargetRef::from(&open.target).to_string()), open.title())
+        let text = format!("{}  {what}{rest}", self.server);
+        wrapped(&text, self.size.width).into_iter().take(self.most_lines()).collect()
     }
 
     /// Returns the maximum lines of the title and of the keys.
