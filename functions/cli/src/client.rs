@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use ebb_api::mcp::ApiTransport;
 use ebb_documents::template::is_loopback;
-use ebb_protocol::engine::Timestamp;
 use ebb_protocol::sign::{self, MessageId, SecretError, WebhookSecret};
 use ebb_protocol::{
     ApplyTarget, ChangeList, DocumentBody, ErrorCode, HistoryPage, LifecycleData, LifecycleResponse, LifecycleType,
     PlanPreview, PluginDetail, PluginInfo, ProblemDetails, RelayOutage, RunDetail, SourceResponse, TargetDetail,
-    TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt, TargetSelector, UnitRendering, cloudevents,
+    TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt, TargetSelector, Timestamp, UnitRendering, cloudevents,
 };
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -20,8 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use crate::refusal::refused;
-use crate::{AddressOrigin, CliError, Result, ServerAccess, TargetRef, fresh_uid, timing};
+use crate::{AddressOrigin, CliError, Result, ServerAccess, TargetRef, fresh_uid, refused, timing};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,7 +1,6 @@
 //! The units of a run as a table, in the order in which they started.
 
-use ebb_protocol::engine::Millis;
-use ebb_protocol::{AttemptDetail, RunDetail, UnitDetail, UnitState, limits, words};
+use ebb_protocol::{AttemptDetail, Millis, RunDetail, UnitDetail, UnitState, limits, words};
 use maud::{Markup, html};
 
 use crate::run_graph::row_id;

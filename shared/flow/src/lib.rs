@@ -60,6 +60,7 @@ pub use operator::target_request::TargetRequest;
 pub(crate) use permits::{OriginPermit, SweepPermit};
 pub use ports::{ForwardedAttempts, QueueMessage, RelayClient, RelayError, SteadyTime, UnitCluster};
 pub use run::invocation_cache::InvocationCache;
+pub use sweep::outages;
 pub(crate) use taken_results::ExpectedResult;
 pub(crate) use telemetry::Counter;
 

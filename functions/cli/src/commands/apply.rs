@@ -11,10 +11,9 @@ use serde_json::{Value, json};
 use super::apply_target::{self, AppliedTarget};
 use super::kinds::{DocumentKind, KINDS};
 use super::{connect, connection, plugin, source, subscription, validate};
-use crate::documents::{SetArgs, divided, target_of};
 use crate::{
-    ApiClient, ChangeKind, DocumentChange, DryRunArgs, Exit, KindArgs, OutputArgs, Result, ServerArgs, WaitArgs,
-    offline, output, timing, why,
+    ApiClient, ChangeKind, DocumentChange, DryRunArgs, Exit, KindArgs, OutputArgs, Result, ServerArgs, SetArgs,
+    WaitArgs, divided, offline, output, target_of, timing, why,
 };
 
 #[derive(Debug, clap::Args)]

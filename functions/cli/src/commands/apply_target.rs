@@ -6,10 +6,9 @@ use ebb_documents::model::{PluginDoc, SandboxDoc};
 use ebb_protocol::{ApplyTarget, LifecycleResult, RunDetail, TargetDetail, TargetReceipt};
 use serde_json::Value;
 
-use crate::progress::follow::{FollowGoal, WatchedInstance, waiting_line};
 use crate::{
-    ApiClient, ChangeKind, CliError, DocumentChange, Exit, Result, TargetRef, cluster_policy, documents, in_document,
-    labels, offline, output, timing, wait,
+    ApiClient, ChangeKind, CliError, DocumentChange, Exit, FollowGoal, Result, TargetRef, WatchedInstance,
+    cluster_policy, documents, in_document, labels, offline, output, timing, wait, waiting_line,
 };
 
 /// A target whose document the server has accepted.

@@ -3,8 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use ebb_protocol::engine::Millis;
-use ebb_protocol::{CheckList, HealthCheck, SourceInfo, rfc3339};
+use ebb_protocol::{CheckList, HealthCheck, Millis, SourceInfo, rfc3339};
 use jiff::Timestamp;
 use serde::Serialize;
 

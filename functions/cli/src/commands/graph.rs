@@ -6,9 +6,8 @@ use ebb_documents::{Document, PluginDoc, RouteGroupDoc};
 use ebb_protocol::api::PlanPreview;
 
 use super::plan;
-use crate::documents::{DocumentSource, SetArgs, unexpected};
 use crate::drawing::DiagramFormat;
-use crate::{Exit, Result, ServerArgs, offline, output};
+use crate::{DocumentSource, Exit, Result, ServerArgs, SetArgs, offline, output, unexpected};
 
 #[derive(Debug, clap::Args)]
 #[command(

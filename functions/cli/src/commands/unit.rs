@@ -13,9 +13,8 @@ use ebb_documents::model::PluginDoc;
 use ebb_documents::plan::{Action, Plan, Template, UnitPlan, UnitRef};
 use ebb_documents::render::{self, KnownOutputs, RenderError, RenderedInput, RenderedUnit, TargetFacts, UnitContext};
 use ebb_flow::run::script_task;
-use ebb_protocol::engine::{Hook, Unit};
 use ebb_protocol::relay::{ScriptTask, TaskId};
-use ebb_protocol::{Callback, CallbackStatus, ForceCompleteUnit, OutputValue, OverrideResponse, RunId, id};
+use ebb_protocol::{Callback, CallbackStatus, ForceCompleteUnit, Hook, OutputValue, OverrideResponse, RunId, Unit, id};
 
 use crate::selector::pair;
 use crate::{

@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use ebb_protocol::api::{TargetDetail, TargetOutcome, TargetPhase};
 
-use crate::client::{ApiClient, list_command};
 use crate::{
-    CliError, CommandTargets, Exit, FollowGoal, InterruptCount, KindArgs, OutputArgs, Result, SelectorArgs, TargetRef,
-    WatchedInstance, bulk, lifecycle, output, timing, watched,
+    ApiClient, CliError, CommandTargets, Exit, FollowGoal, InterruptCount, KindArgs, OutputArgs, Result, SelectorArgs,
+    TargetRef, WatchedInstance, bulk, lifecycle, list_command, output, timing, watched,
 };
 
 /// The pause between two requests for a target that does not exist yet.

@@ -4,8 +4,7 @@ use axum::Router;
 use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetPhase, UnitDetail, UnitState, UnitWait};
 use serde_json::{Value, json};
 
-use crate::client::ApiClient;
-use crate::server::{AddressOrigin, ServerAccess};
+use crate::{AddressOrigin, ApiClient, ServerAccess};
 
 pub(crate) const NOW: &str = "2026-11-21T09:00:10Z";
 

@@ -8,8 +8,7 @@ use ebb_documents::{Action, KnownOutputs, RenderedUnit, UnitContext, UnitRef, re
 use ebb_engine::Unit;
 use ebb_flow::run::inputs;
 use ebb_flow::{Env, InvocationCache, Run};
-use ebb_protocol::object_status::{MAX_OBJECTS, ObjectState, ObjectStatus};
-use ebb_protocol::{RunDetail, UnitState, limits};
+use ebb_protocol::{MAX_OBJECTS, ObjectState, ObjectStatus, RunDetail, UnitState, limits};
 use serde_json::Value;
 
 use crate::queries::live::NAME;

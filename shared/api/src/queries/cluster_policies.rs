@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ebb_documents::compile::{PolicyRequest, UNCHECKED_POLICY, objects_without_cluster, policy_violations};
-use ebb_protocol::engine::Timestamp;
-use ebb_protocol::{ClusterInfo, DocumentError, ReportedPolicy, rfc3339};
+use ebb_protocol::{ClusterInfo, DocumentError, ReportedPolicy, Timestamp, rfc3339};
 use ebb_relay_client::reported_policy;
 use ebb_store::PolicyRecord;
 

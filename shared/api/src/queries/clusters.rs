@@ -5,17 +5,16 @@ use std::time::Duration;
 
 use ebb_documents::plan::{Plan, cluster_name};
 use ebb_engine::TargetPhase;
-use ebb_protocol::api::{
-    ClusterDetail, ClusterInfo, ClusterList, ClusterRegistration, ClusterState, RelayOutage, TransportKind,
+use ebb_protocol::{
+    ClusterDetail, ClusterInfo, ClusterList, ClusterRegistration, ClusterState, RelayOutage, ReportedPolicy, TargetKey,
+    TransportKind, limits, rfc3339,
 };
-use ebb_protocol::{ReportedPolicy, TargetKey, limits, rfc3339};
 use ebb_store::{ClusterFault, ClusterFaultKind, ClusterItem, ListPage, Store, TargetList};
 use tokio::time::Instant;
 
 use super::cluster_policies;
 use ebb_flow::ports::ConnectedCluster;
-use ebb_flow::sweep::outages;
-use ebb_flow::{Env, FlowError, FlowResult, RelayError};
+use ebb_flow::{Env, FlowError, FlowResult, RelayError, outages};
 
 /// Maximum targets that a refused deletion names.
 const MAX_NAMED: usize = 10;

@@ -22,8 +22,7 @@ use ebb_flow::run::cause::{self, FirstCause};
 use ebb_flow::run::inputs;
 use ebb_flow::run::removal::evidence;
 use ebb_flow::run::removal::possible_resources::{Override, RemainingResources, remaining_resources};
-use ebb_flow::sweep::outages;
-use ebb_flow::{Env, FlowError, FlowResult, InvocationCache, RequestError, Run};
+use ebb_flow::{Env, FlowError, FlowResult, InvocationCache, RequestError, Run, outages};
 
 /// Maximum lines of the log in a diagnosis.
 const LOG_LINES: usize = 20;

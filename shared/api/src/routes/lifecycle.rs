@@ -7,9 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use ebb_engine::target::RequestSender;
-use ebb_protocol::cloudevents::{self, EventError};
-use ebb_protocol::sign::{self, SignatureError};
-use ebb_protocol::{ErrorCode, LifecycleResponse, TRACEPARENT, limits};
+use ebb_protocol::{ErrorCode, EventError, LifecycleResponse, SignatureError, TRACEPARENT, cloudevents, limits, sign};
 
 use crate::{BodyBudget, HttpProblem, HttpResult, RestOfRequest, ServerState, background, check_length};
 use ebb_flow::lifecycle::{self, DecidedFor, LifecycleRejection};

@@ -9,8 +9,7 @@ use url::Url;
 use super::list::missing;
 use super::release::InstallArgs;
 use super::values::{self, OptionArgs, label};
-use crate::client::{ApiClient, is_local};
-use crate::{CliError, Exit, Result, output};
+use crate::{ApiClient, CliError, Exit, Result, is_local, output};
 
 #[derive(Debug, clap::Args)]
 #[command(

@@ -11,8 +11,7 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table};
 
 use super::page::OpenTarget;
 use super::state::TopState;
-use crate::progress::tree::TreeLine;
-use crate::{TargetRef, labels, plugin_name, printable, timing};
+use crate::{TargetRef, TreeLine, labels, plugin_name, printable, timing};
 
 /// Maximum columns of a cell, except in the last column.
 const CELL: usize = 40;

@@ -4,8 +4,7 @@ use ebb_protocol::api::{RunDetail, TargetDetail, TargetInfo, TargetPhase, Target
 use jiff::Timestamp;
 
 use super::wrap::{wrapped, wrapped_branch};
-use crate::progress::tree::{ScreenSize, TreeLine, tree_lines};
-use crate::{labels, printable};
+use crate::{ScreenSize, TreeLine, labels, printable, tree_lines};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TargetView {

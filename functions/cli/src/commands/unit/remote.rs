@@ -6,12 +6,11 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ebb_flow::ports::{RelayClient, RelayError};
+use ebb_flow::{RelayClient, RelayError};
 use ebb_local::pods::{LocalRelay, LocalRelayOptions};
 use ebb_local::{StackSettings, UnitBackend};
-use ebb_protocol::engine::Millis;
 use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ScriptTask, TaskBody, TaskId, TaskNames, TaskState, VERSION};
-use ebb_protocol::{Callback, limits};
+use ebb_protocol::{Callback, Millis, limits};
 
 use crate::commands::logs::LogPosition;
 use crate::{CliError, InterruptCount, LocalServer, Result, output};
