@@ -25,10 +25,7 @@ pub fn clusters(viewer: ConsoleViewer<'_>, clusters: &[ClusterInfo]) -> String {
             td { (limits::printable(info.error.as_deref().unwrap_or_default())) }
         }
     });
-    let main = html! {
-        h1 { "Clusters" }
-        (frame::table("Clusters", &HEADS, rows))
-    };
+    let main = html! { h1 { "Clusters" } (frame::table("Clusters", &HEADS, rows)) };
     frame::page(viewer, paths::CLUSTERS, "Clusters", PageRenewal::NEVER, &main)
 }
 

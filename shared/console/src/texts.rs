@@ -37,17 +37,14 @@ pub(crate) fn timed(text: &str) -> Markup {
 /// Returns an output. A sensitive one is masked.
 pub(crate) fn value(value: &OutputValue) -> Markup {
     let (text, is_masked) = words::output(value);
-    html! { @if is_masked { span.masked { (text) } } @else { (shown(&text)) } }
+    let shown = limits::excerpt(&limits::printable(&text), MAX_VALUE);
+    html! { @if is_masked { span.masked { (text) } } @else { code { (shown) } } }
 }
 
 /// Returns a param, or another value as JSON. A sensitive one is masked.
 pub(crate) fn json_value(json: &serde_json::Value) -> Markup {
     let is_sensitive = *json == serde_json::json!({"sensitive": true});
     value(&if is_sensitive { OutputValue::Sensitive(true) } else { OutputValue::Value(json.clone()) })
-}
-
-fn shown(text: &str) -> Markup {
-    html! { code { (limits::excerpt(&limits::printable(text), MAX_VALUE)) } }
 }
 
 /// Returns a log as plain text: without sequences for terminals, and with U+FFFD for other control characters.

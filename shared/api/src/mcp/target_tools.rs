@@ -64,19 +64,17 @@ impl TargetArguments {
     }
 }
 
-/// Returns the waiting party and the start of its wait, such as `update 4 since 2026-11-21T09:00:10.000Z`.
-fn waiting_party(wait: &TargetWait) -> String {
-    let since = wait.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
-    format!("{}{since}", words::waiter(wait))
-}
-
 /// Returns a target of a list in one line.
 fn row(target: &TargetInfo) -> String {
     let shown_first = [("target".to_owned(), json!(format!("{}/{}", target.kind, target.name)))];
     let Value::Object(fields) = json!(target) else { return String::new() };
     let hidden = ["kind", "name", "uid", "generation", "created", "waits"];
     let others = fields.into_iter().filter(|(key, _)| !hidden.contains(&key.as_str()));
-    let waiting: Vec<String> = TargetWait::of_others(&target.waits).map(waiting_party).collect();
+    let waiting = TargetWait::of_others(&target.waits).map(|wait| {
+        let since = wait.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
+        format!("{}{since}", words::waiter(wait))
+    });
+    let waiting: Vec<String> = waiting.collect();
     let waiting = (!waiting.is_empty()).then(|| ("waiting".to_owned(), json!(waiting)));
     Value::Object(shown_first.into_iter().chain(others).chain(waiting).collect::<Map<_, _>>()).to_string()
 }

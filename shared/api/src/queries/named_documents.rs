@@ -35,10 +35,8 @@ pub(crate) trait StoredKind: 'static {
 
 /// Returns the document `name`.
 pub(crate) async fn get<K: StoredKind>(env: &Env, name: &str) -> FlowResult<Option<K::Detail>> {
-    match env.store.get_document(K::KIND, name).await? {
-        Some(item) => Ok(Some(K::detail(env, item).await?)),
-        None => Ok(None),
-    }
+    let Some(item) = env.store.get_document(K::KIND, name).await? else { return Ok(None) };
+    K::detail(env, item).await.map(Some)
 }
 
 /// Creates or replaces the document `name`. If the stored document is the same, its time stays.

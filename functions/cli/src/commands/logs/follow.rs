@@ -101,7 +101,11 @@ impl LogsArgs {
         }
         let is_over = match self.unit {
             Some(_) if !chosen.is_empty() => chosen.iter().all(|(run, unit)| has_ended(run, unit)),
-            _ => is_settled(&seen),
+            // No other run follows.
+            _ => {
+                !matches!(seen.info.phase, TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping)
+                    && seen.runs.iter().all(|run| !matches!(run.state, RunState::Running | RunState::Cancelling))
+            }
         };
         Ok(if is_over { FollowState::Over(Box::new(seen)) } else { FollowState::Again })
     }
@@ -122,12 +126,6 @@ fn has_ended(run: &RunDetail, unit: &UnitDetail) -> bool {
         UnitState::Blocked | UnitState::Cancelled => !is_open,
         UnitState::Waiting | UnitState::Running | UnitState::Retrying => false,
     }
-}
-
-/// Returns true if all runs of a target have ended and no other run follows.
-fn is_settled(seen: &TargetDetail) -> bool {
-    let is_moving = matches!(seen.info.phase, TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping);
-    !is_moving && seen.runs.iter().all(|run| !matches!(run.state, RunState::Running | RunState::Cancelling))
 }
 
 impl LogPrinter {
