@@ -43,13 +43,9 @@ pub(crate) struct LogTail {
 
 impl LogTail {
     /// Divides a response. Without a valid size, all of it is the log.
-    fn new(attempt: Option<u32>, text: String, size: Option<usize>) -> Self {
-        match size.and_then(|size| text.split_at_checked(size)) {
-            Some((log, state)) => {
-                Self { attempt, log: log.to_owned(), state: state.trim_start_matches('\n').to_owned() }
-            }
-            None => Self { attempt, log: text, state: String::new() },
-        }
+    fn new(attempt: Option<u32>, text: &str, size: Option<usize>) -> Self {
+        let (log, state) = size.and_then(|size| text.split_at_checked(size)).unwrap_or((text, ""));
+        Self { attempt, log: log.to_owned(), state: state.trim_start_matches('\n').to_owned() }
     }
 
     /// Returns the log and the lines about its attempt.
@@ -346,7 +342,7 @@ impl ApiClient {
         let number = header(ATTEMPT).and_then(|number| u32::try_from(number).ok());
         let size = header(LOG_BYTES);
         let text = response.text().await.map_err(|error| self.unreachable(error))?;
-        Ok(Some(LogTail::new(number.or(attempt), text, size)))
+        Ok(Some(LogTail::new(number.or(attempt), &text, size)))
     }
 
     /// Returns the plan of a document without applying the document.

@@ -10,7 +10,7 @@ fn a_log_is_divided_from_the_state_of_its_attempt() {
         ("a\nwaiting: b\n", None, "a\nwaiting: b\n", ""),
         ("ä", Some(1), "ä", ""),
     ] {
-        let tail = LogTail::new(Some(2), text.to_owned(), size);
+        let tail = LogTail::new(Some(2), text, size);
         assert_eq!((tail.log.as_str(), tail.state.as_str()), (log, state), "{text:?} {size:?}");
         assert_eq!(tail.text(), text);
     }

@@ -231,10 +231,9 @@ pub(super) async fn log(session: ConsoleSession, path: PathOf<String>, query: Qu
             }
         };
         let (kind, name) = routes::runs::target(&run, &session.server).await?;
-        let target = (kind.as_str(), name.as_str());
         let view = UnitLogView {
             run: &run,
-            target,
+            target: (&kind, &name),
             unit: &unit,
             attempt: attempt.0,
             last_attempt: last.0,

@@ -56,7 +56,9 @@ impl TargetChange {
     /// Returns the question before the change, with its consequences.
     pub(super) fn question(&self, server: &str) -> String {
         let (action, text) = (self.action(server), printable(self.text.trim()));
-        let of = plugins_named(&self.target);
+        let plugins: Vec<&str> = self.target.plugins.iter().map(|plugin| plugin_name(plugin)).collect();
+        let named = || format!(" of {}", words::named(&plugins, plugins.len()));
+        let of = if plugins.is_empty() { String::new() } else { named() };
         match self.verb {
             ChangeVerb::Retry => {
                 format!("{action}? Its failed units run again and repeat their scripts and requests.")
@@ -125,10 +127,4 @@ impl TargetChange {
             }
         }
     }
-}
-
-/// Returns the first plugins of a target after the word `of`, or nothing without plugins.
-fn plugins_named(target: &TargetInfo) -> String {
-    let plugins: Vec<&str> = target.plugins.iter().map(|plugin| plugin_name(plugin)).collect();
-    if plugins.is_empty() { String::new() } else { format!(" of {}", words::named(&plugins, plugins.len())) }
 }
