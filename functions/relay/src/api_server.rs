@@ -3,4 +3,3 @@ pub(crate) mod client;
 pub(crate) mod discovery;
 pub(crate) mod event_recorder;
 pub(crate) mod namespace_cache;
-pub(crate) mod watches;

@@ -6,6 +6,7 @@ pub(crate) mod removal;
 mod start;
 pub(crate) mod task_events;
 pub(crate) mod terminate;
+mod watches;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,29 +52,10 @@ impl ReconcileAction {
 }
 
 impl Reconciler {
-    /// Starts a watch of a kind, unless one runs or the cluster does not have the kind. Its events wake the loops of the
-    /// objects' tasks.
-    pub(crate) async fn watch(
-        self: &Arc<Self>,
-        api_version: &str,
-        kind: &str,
-        namespace: Option<&str>,
-    ) -> kube::Result<()> {
-        let Some(kind) = self.discovery.find(&self.client, api_version, kind).await? else { return Ok(()) };
-        // A weak reference, so that the watch does not keep the relay alive.
-        let inner = Arc::downgrade(self);
-        self.watches.start(&self.client, &kind, namespace, move |unit| {
-            if let Some(inner) = inner.upgrade() {
-                inner.registry.notify_unit(unit);
-            }
-        });
-        Ok(())
-    }
-
     /// Wakes the loop of a task, or starts one.
     pub(crate) fn reconcile(self: &Arc<Self>, name: &TaskId) {
         if let Some(wake) = self.registry.wake_or_register(name) {
-            tokio::spawn(run_until_shutdown(self.clone(), name.clone(), wake));
+            tokio::spawn(reconcile_loop(self.clone(), name.clone(), wake));
         }
     }
 
@@ -167,25 +149,17 @@ impl Reconciler {
     }
 }
 
-async fn run_until_shutdown(inner: Arc<Reconciler>, name: TaskId, wake: Arc<Notify>) {
-    let mut ends = inner.shutdown.clone();
-    tokio::select! {
-        _ = ends.changed() => {}
-        () = reconcile_loop(&inner, &name, &wake) => {}
-    }
-}
-
-async fn reconcile_loop(inner: &Arc<Reconciler>, name: &TaskId, wake: &Notify) {
+async fn reconcile_loop(inner: Arc<Reconciler>, name: TaskId, wake: Arc<Notify>) {
     let mut pause = BACKOFF.0;
-    let TaskId { unit, attempt } = name;
+    let TaskId { unit, attempt } = &name;
     loop {
-        let next = inner.step(name).await;
+        let next = inner.step(&name).await;
         if !matches!(next, Err(_) | Ok(ReconcileAction::Retry)) {
             pause = BACKOFF.0;
         }
         // `None` waits until the loop is woken.
         let rest = match next {
-            Ok(ReconcileAction::Done) if inner.registry.unregister_if_idle(name) => return inner.store.forget(name),
+            Ok(ReconcileAction::Done) if inner.registry.unregister_if_idle(&name) => return inner.store.forget(&name),
             Ok(ReconcileAction::Done | ReconcileAction::RequeueNow) => continue,
             Ok(ReconcileAction::Requeue(rest)) => Some(rest),
             Ok(ReconcileAction::AwaitChange) => None,

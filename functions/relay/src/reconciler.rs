@@ -1,5 +1,7 @@
 //! The state that all steps of all tasks share.
 
+use std::collections::HashSet;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use kube::Client;
@@ -9,7 +11,6 @@ use tokio::sync::Semaphore;
 use crate::api_server::discovery::{DiscoveryCache, ResourceKind};
 use crate::api_server::event_recorder::EventRecorder;
 use crate::api_server::namespace_cache::NamespaceCache;
-use crate::api_server::watches::ObjectWatches;
 use crate::error::{LogLimit, LogSubject, ReconcileError};
 use crate::observe::blockers::Warning;
 use crate::policy::CurrentPolicy;
@@ -29,7 +30,8 @@ pub(crate) struct Reconciler {
     /// The time since which records are kept, in milliseconds since 1970.
     pub(crate) kept_since: u64,
     pub(crate) discovery: DiscoveryCache,
-    pub(crate) watches: ObjectWatches,
+    /// Version, kind and namespace of each watch.
+    pub(crate) watches: Mutex<HashSet<(String, String, Option<String>)>>,
     pub(crate) warnings: NamespaceCache<Vec<Warning>>,
     /// Objects that have owners.
     pub(crate) owned: NamespaceCache<Vec<Value>>,
@@ -44,7 +46,6 @@ pub(crate) struct Reconciler {
     /// The UID of `kube-system`.
     pub(crate) cluster_uid: String,
     pub(crate) opened: Instant,
-    pub(crate) shutdown: tokio::sync::watch::Receiver<()>,
 }
 
 impl Reconciler {

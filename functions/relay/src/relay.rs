@@ -1,6 +1,6 @@
 //! The relay with its shared state.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use ebb_kube::podspec::ClusterPolicy;
@@ -12,7 +12,6 @@ use tokio::sync::Semaphore;
 use crate::api_server::discovery::DiscoveryCache;
 use crate::api_server::event_recorder::EventRecorder;
 use crate::api_server::namespace_cache::NamespaceCache;
-use crate::api_server::watches::ObjectWatches;
 use crate::error::{LogLimit, Result};
 use crate::http_client::http_client;
 use crate::policy::CurrentPolicy;
@@ -27,13 +26,10 @@ use crate::task::task_registry::TaskRegistry;
 /// Callbacks in progress at the same time. Each result may have 5 MiB.
 const MAX_CALLBACKS: usize = 16;
 
-/// The relay of a cluster. Clones share one state. When the last one is dropped, tasks continue in the cluster without
-/// reconciliation.
+/// The relay of a cluster. Clones share one state. Its loops run until the process ends.
 #[derive(Clone)]
 pub struct Relay {
     pub(crate) inner: Arc<Reconciler>,
-    /// Ends the loops when the last clone is dropped.
-    _tasks: Arc<tokio::sync::watch::Sender<()>>,
 }
 
 impl Relay {
@@ -46,7 +42,6 @@ impl Relay {
     pub async fn open(client: Client, settings: RelaySettings, policy: ClusterPolicy) -> Result<Self> {
         let system: Api<Namespace> = Api::all(client.clone());
         let cluster = system.get("kube-system").await?.uid().unwrap_or_default();
-        let (sender, ends) = tokio::sync::watch::channel(());
         let store = RecordStore::new(&client, &settings.own_namespace);
         let kept_since = store.kept_since().await?;
         let policy = CurrentPolicy::new(policy);
@@ -74,7 +69,7 @@ impl Relay {
             store,
             kept_since,
             discovery: DiscoveryCache::default(),
-            watches: ObjectWatches::default(),
+            watches: Mutex::default(),
             warnings: NamespaceCache::default(),
             owned: NamespaceCache::default(),
             kinds: NamespaceCache::default(),
@@ -85,14 +80,13 @@ impl Relay {
             log_limit: LogLimit::default(),
             cluster_uid: cluster,
             opened: Instant::now(),
-            shutdown: ends,
         });
         inner.find_output_namespaces().await?;
         for task in &tasks {
             inner.reconcile(&task.name);
         }
-        tokio::spawn(removal::review_loop(Arc::downgrade(&inner)));
-        Ok(Self { inner, _tasks: Arc::new(sender) })
+        tokio::spawn(removal::review_loop(Arc::clone(&inner)));
+        Ok(Self { inner })
     }
 
     /// Replaces the policy, or records why the new one cannot be used. The previous policy then stays in force.

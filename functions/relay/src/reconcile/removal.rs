@@ -1,7 +1,7 @@
 //! Deletes objects of ended tasks, sensitive outputs, and old tombstones. Continues tasks of a relay that was killed.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ebb_protocol::relay::{TaskId, TaskWait};
@@ -221,17 +221,13 @@ impl Reconciler {
             let oldest = now_ms.saturating_sub(millis(retention));
             matches!(record.phase, TaskPhase::Tombstone { since_ms } if since_ms < oldest) && record.spec.is_none()
         };
-        let mut open = Vec::new();
         let review = |record: TaskRecord| {
-            if record.needs_reconcile() {
-                open.push(record.name.clone());
+            if record.needs_reconcile() && !self.registry.has_loop(&record.name) {
+                self.reconcile(&record.name);
             }
             is_old(&record).then_some(record.name)
         };
         let old = self.store.collect(None, review).await?;
-        for name in open.iter().filter(|name| !self.registry.has_loop(name)) {
-            self.reconcile(name);
-        }
         for name in old {
             if let Some(held) = self.store.get(&name).await?
                 && is_old(&held.record)
@@ -243,13 +239,12 @@ impl Reconciler {
     }
 }
 
-/// Reviews the records until the relay closes.
-pub(crate) async fn review_loop(inner: Weak<Reconciler>) {
-    while let Some(inner) = inner.upgrade() {
+/// Reviews the records again and again.
+pub(crate) async fn review_loop(inner: Arc<Reconciler>) {
+    loop {
         if let Err(error) = inner.review_records().await {
             tracing::warn!(%error, "cannot review the records");
         }
-        drop(inner);
         tokio::time::sleep(REVIEW_INTERVAL).await;
     }
 }
