@@ -17,6 +17,8 @@ pub(crate) const PHASE: &str = "ebb.dev/phase";
 /// Keeps a record that is needed. A record without it does not block the deletion of the relay's namespace.
 pub(crate) const FINALIZER: &str = "ebb.dev/result";
 pub(crate) const MANAGER: &str = "ebb";
+/// The reporting controller of events.
+pub(crate) const CONTROLLER: &str = "ebb.dev/relay";
 /// The prefix of labels of a record: each names a Secret or ConfigMap that objects of the task read or make.
 pub(crate) const USES: &str = "uses.ebb.dev/";
 /// The values of these labels.

@@ -1,7 +1,7 @@
 //! The state that all steps of all tasks share.
 
 use std::collections::HashSet;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kube::Client;
@@ -9,7 +9,6 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::api_server::discovery::{DiscoveryCache, ResourceKind};
-use crate::api_server::event_recorder::EventRecorder;
 use crate::api_server::namespace_cache::NamespaceCache;
 use crate::error::{LogLimit, LogSubject, ReconcileError};
 use crate::observe::blockers::Warning;
@@ -37,7 +36,8 @@ pub(crate) struct Reconciler {
     pub(crate) owned: NamespaceCache<Vec<Value>>,
     /// The kinds that tasks may create, in the only namespace `""`.
     pub(crate) kinds: NamespaceCache<Vec<ResourceKind>>,
-    pub(crate) events: EventRecorder,
+    /// Permits of events. Further ones are dropped, so that they do not displace other requests.
+    pub(crate) event_permits: Arc<Semaphore>,
     pub(crate) registry: TaskRegistry,
     pub(crate) queue: FairQueue,
     pub(crate) http: reqwest::Client,

@@ -10,7 +10,6 @@ use kube::{Client, ResourceExt as _};
 use tokio::sync::Semaphore;
 
 use crate::api_server::discovery::DiscoveryCache;
-use crate::api_server::event_recorder::EventRecorder;
 use crate::api_server::namespace_cache::NamespaceCache;
 use crate::error::{LogLimit, Result};
 use crate::http_client::http_client;
@@ -25,6 +24,8 @@ use crate::task::task_registry::TaskRegistry;
 
 /// Callbacks in progress at the same time. Each result may have 5 MiB.
 const MAX_CALLBACKS: usize = 16;
+/// Events that are sent at the same time.
+const MAX_EVENTS: usize = 8;
 
 /// The relay of a cluster. Clones share one state. Its loops run until the process ends.
 #[derive(Clone)]
@@ -62,7 +63,6 @@ impl Relay {
         let queued = queued.into_iter().filter_map(|task| Some((task.name.clone(), instance(task)?)));
         let queue = FairQueue::new(settings.max_concurrent_tasks, holders, queued);
         let inner = Arc::new(Reconciler {
-            events: EventRecorder::new(&client),
             client,
             settings,
             policy,
@@ -73,6 +73,7 @@ impl Relay {
             warnings: NamespaceCache::default(),
             owned: NamespaceCache::default(),
             kinds: NamespaceCache::default(),
+            event_permits: Arc::new(Semaphore::new(MAX_EVENTS)),
             registry: TaskRegistry::default(),
             queue,
             http: http_client()?,

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Event;
 use kube::Client;
 use kube::api::{Api, ListParams};
 
-use crate::api_server::event_recorder::CONTROLLER;
+use crate::names::CONTROLLER;
 use crate::observe::blockers::Warning;
 use crate::reconciler::Reconciler;
 

@@ -1,20 +1,24 @@
 //! Tells people about tasks: Kubernetes Events on the first object of a task, and a log line per end and per refusal. Ends are counted.
 
+use std::time::Duration;
+
 use ebb_protocol::callback::{Callback, CallbackStatus};
 use ebb_protocol::limits;
 use ebb_protocol::relay::{ObjectTask, RelayRequest, TaskId, TaskNames};
-use kube::runtime::events::{Event, EventType};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::events::{Event, EventType, Recorder};
 use serde_json::json;
 
 use crate::metrics::METRICS;
-use crate::names;
+use crate::names::{self, CONTROLLER};
 use crate::reconciler::Reconciler;
-use crate::task::record::TaskSpec;
+use crate::task::record::{AppliedObject, TaskSpec};
 
 /// Kubernetes accepts notes of up to 1,024 bytes.
 const MAX_NOTE: usize = 1000;
 /// Bytes of the reason of a refusal in the log.
 const MAX_REASON: usize = 300;
+const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The end of a task as people see it.
 pub(crate) struct TaskEnd {
@@ -51,7 +55,8 @@ impl Reconciler {
         self.publish(name, spec, reason, "End", None);
     }
 
-    /// Publishes an event about the first object of a task. A `failure` makes it a warning.
+    /// Publishes an event about the first object of a task, in the background and at most once. It never delays a task, and
+    /// its failure has no effect. A `failure` makes it a warning.
     pub(crate) fn publish(
         &self,
         name: &TaskId,
@@ -60,7 +65,18 @@ impl Reconciler {
         action: &str,
         failure: Option<&TaskEnd>,
     ) {
-        let Some(object) = spec.manifests().next() else { return };
+        // The relay has no right to events about objects outside of a namespace.
+        let is_namespaced = |applied: &&AppliedObject| applied.object_ref.namespace.is_some();
+        let Some(AppliedObject { object_ref, uid, .. }) = spec.manifests().next().filter(is_namespaced) else { return };
+        let Ok(permit) = self.event_permits.clone().try_acquire_owned() else { return };
+        let regarding = ObjectReference {
+            api_version: Some(object_ref.api_version.clone()),
+            kind: Some(object_ref.kind.clone()),
+            namespace: object_ref.namespace.clone(),
+            name: Some(object_ref.name.clone()),
+            uid: Some(uid.clone()),
+            ..ObjectReference::default()
+        };
         // The message may repeat a field of an object. Events have more readers than Secrets.
         let is_shown = spec.manifests().all(|it| it.object_ref.kind != "Secret");
         let type_ = if failure.is_some() { EventType::Warning } else { EventType::Normal };
@@ -71,7 +87,17 @@ impl Reconciler {
         let note = format!("{}{}", title(name, &spec.names), failure.unwrap_or_default());
         let note = Some(limits::clean(&note, MAX_NOTE));
         let (reason, action) = (reason.to_owned(), action.to_owned());
-        self.events.publish(object, Event { type_, reason, note, action, secondary: None });
+        let event = Event { type_, reason, note, action, secondary: None };
+        // One recorder for all events would keep those of six minutes, to count equal ones.
+        let recorder = Recorder::new(self.client.clone(), CONTROLLER.into());
+        tokio::spawn(async move {
+            let _permit = permit;
+            match tokio::time::timeout(EVENT_TIMEOUT, recorder.publish(&event, &regarding)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "an event was not published"),
+                Err(_) => tracing::debug!("an event was not published in time"),
+            }
+        });
     }
 }
 
