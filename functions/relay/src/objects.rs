@@ -215,10 +215,7 @@ pub(crate) fn deletion(object_ref: &ObjectRef, object: &Value) -> TaskWait {
     let metadata = &object["metadata"];
     let grace_s = metadata["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
     let grace = if grace_s > 0 { format!(", with a grace period of {grace_s} s") } else { String::new() };
-    let why = match ebb_kube::readiness::deletion(Some(object), None) {
-        ObjectReadiness::Pending { reason } => reason,
-        _ => String::new(),
-    };
+    let why = ebb_kube::readiness::deletion(object);
     // The time in the object is the end of the grace period.
     let since_ms = millis_at(&metadata["deletionTimestamp"]).saturating_sub(grace_s.saturating_mul(1000));
     let since_ms = (since_ms > 0).then(|| now_ms().saturating_sub(since_ms));

@@ -1,6 +1,6 @@
 //! Judges Kubernetes objects: pending, ready, failed or gone.
 //!
-//! [`judge`] judges an applied object, [`deletion`] a deleted one. Both are pure functions of one observation. The
+//! [`judge`] judges an applied object, [`deletion`] describes a deleted one. Both are pure functions of one observation. The
 //! caller handles deadlines and retries, reads the object, and evaluates the document's own `ready` and `fail`, which
 //! arrive as [`DocumentRules`].
 //!
@@ -31,7 +31,7 @@ pub use object::{MAX_TEXT, ObjectReadiness};
 
 use serde_json::Value;
 
-use object::ObjectView;
+use object::{ObjectView, shown};
 
 /// The results of the rules of a document, `None` without the rule. A rule that reads fields that do not exist yet is false.
 /// `ready` replaces the contract of the kind, including its failures, so the author adds `fail` or relies on the deadline.
@@ -51,7 +51,9 @@ pub const READY_RULE: &str = "its `ready` is not true yet";
 /// Judges an applied object. `object` is `None` if the API server did not find it. `uid` is the UID from the apply, or
 /// `None` if unknown.
 pub fn judge(object: Option<&Value>, uid: Option<&str>, rules: DocumentRules) -> ObjectReadiness {
-    let Some(object) = present(object, uid) else { return ObjectReadiness::Gone };
+    let object = object.map(ObjectView);
+    let present = object.filter(|object| uid.is_none_or(|uid| object.text("metadata.uid") == uid));
+    let Some(object) = present else { return ObjectReadiness::Gone };
     if object.at("metadata.deletionTimestamp").is_some() {
         return ObjectReadiness::failed("Terminating", "it is being deleted");
     }
@@ -65,18 +67,15 @@ pub fn judge(object: Option<&Value>, uid: Option<&str>, rules: DocumentRules) ->
     }
 }
 
-/// Judges a deleted object: gone, or pending on its finalizers. An object with another `uid` is not the deleted one.
-pub fn deletion(object: Option<&Value>, uid: Option<&str>) -> ObjectReadiness {
-    let Some(object) = present(object, uid) else { return ObjectReadiness::Gone };
-    if object.at("metadata.deletionTimestamp").is_none() {
-        return ObjectReadiness::pending("its deletion has not begun");
-    }
+/// Describes what an object that is being deleted waits for: its finalizers.
+pub fn deletion(object: &Value) -> String {
+    let object = ObjectView(object);
     let finalizers = object.list("metadata.finalizers").iter().filter_map(Value::as_str);
     let finalizers: Vec<_> = finalizers.map(|finalizer| describe_finalizer(object, finalizer)).collect();
-    if finalizers.is_empty() {
-        return ObjectReadiness::pending("it is terminating");
+    match finalizers.is_empty() {
+        true => "it is terminating".to_owned(),
+        false => shown(&format!("waiting for {}", finalizers.join(", and "))),
     }
-    ObjectReadiness::pending(format!("waiting for {}", finalizers.join(", and ")))
 }
 
 /// Describes a finalizer with the client that set it, because that client or its user can remove it.
@@ -91,11 +90,6 @@ fn describe_finalizer(object: ObjectView<'_>, finalizer: &str) -> String {
         Some(manager) => format!("the finalizer `{finalizer}`, which `{manager}` set"),
         None => format!("the finalizer `{finalizer}`"),
     }
-}
-
-fn present<'a>(object: Option<&'a Value>, uid: Option<&str>) -> Option<ObjectView<'a>> {
-    let object = ObjectView(object?);
-    uid.is_none_or(|uid| object.text("metadata.uid") == uid).then_some(object)
 }
 
 #[cfg(test)]

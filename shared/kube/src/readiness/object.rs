@@ -132,7 +132,7 @@ pub enum ObjectReadiness {
         /// A sentence for people, possibly from the controller. May be empty.
         message: String,
     },
-    /// The object is missing or replaced. A success for a deletion, a failure otherwise.
+    /// The object is missing or replaced.
     Gone,
 }
 
@@ -163,7 +163,7 @@ impl ObjectReadiness {
 }
 
 /// Returns one line of at most [`MAX_TEXT`] characters, without control characters.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     let mut words = String::new();
     for (number, character) in text.trim().chars().enumerate() {
         if number == MAX_TEXT - 1 {
