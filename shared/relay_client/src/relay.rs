@@ -134,12 +134,8 @@ fn unexpected(response: &RelayResponse) -> RelayError {
 impl RelayClient for ClusterRelay {
     async fn ensure(&self, cluster: UnitCluster<'_>, request: EnsureTask) -> Result<TaskState, RelayError> {
         let connected = self.named(cluster).await?;
-        let pods = PodSettings {
-            entrypoint_image: connected.entrypoint_image.clone(),
-            grace: self.grace,
-            run_as_non_root: connected.run_as_non_root,
-        };
-        let request = script::objects(request, &pods).map_err(|error| RelayError::Refused(error.to_string()))?;
+        let pods = PodSettings { cluster: &connected, grace: self.grace };
+        let request = script::objects(request, pods).map_err(RelayError::Refused)?;
         // A relay need not know the name of its cluster, which the commands in its texts have.
         let refused =
             |why: String| RelayError::Refused(why.replace(" connect NAME ", &format!(" connect {} ", connected.name)));

@@ -16,6 +16,8 @@ use ebb_protocol::relay::{
 use ebb_protocol::value::UnitValue;
 use serde_json::{Value, json};
 
+use super::registry::ClusterConfig;
+
 /// Maximum bytes of a Secret in Kubernetes.
 const MAX_SECRET: usize = 1 << 20;
 /// The pod of a script without its images, its Secret and its grace period.
@@ -40,36 +42,18 @@ const TOKEN: &str = "automountServiceAccountToken";
 /// The field of a container that decides if its processes may gain rights.
 const GAINS: &str = "allowPrivilegeEscalation";
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PodSettings {
-    /// The image with the entrypoint, as `/ebb-entrypoint`.
-    pub(super) entrypoint_image: String,
+#[derive(Clone, Copy)]
+pub(super) struct PodSettings<'a> {
+    pub(super) cluster: &'a ClusterConfig,
     /// The time between `SIGTERM` and `SIGKILL` of a script.
     pub(super) grace: Duration,
-    /// True if an image with the user root does not start, as the level `restricted` of the Pod Security Standards requires.
-    /// The pod always meets all other requirements of that level.
-    pub(super) run_as_non_root: bool,
-}
-
-/// The reason why a script cannot be sent to a cluster. Repeating the request does not help.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ScriptError {
-    /// The author's pod template cannot be merged with Ebb's.
-    #[error("pod template: {0}")]
-    PodTemplate(String),
-    /// The size of script and inputs, in bytes.
-    #[error(
-        "script and inputs have {0} bytes together, and their Secret holds at most {MAX_SECRET}; let the script fetch \
-         large inputs"
-    )]
-    TooLarge(usize),
-    /// The spec of the entrypoint cannot be encoded. This cannot happen.
-    #[error("{0}")]
-    Encode(#[from] serde_json::Error),
 }
 
 /// Returns the request for the relay. Objects are unchanged; a script becomes a Job and its Secret.
-pub(super) fn objects(request: EnsureTask, pods: &PodSettings) -> Result<EnsureTask<ObjectTask>, ScriptError> {
+///
+/// # Errors
+/// Returns the reason why a script cannot be sent to the cluster. Repeating the request does not help.
+pub(super) fn objects(request: EnsureTask, pods: PodSettings<'_>) -> Result<EnsureTask<ObjectTask>, String> {
     let EnsureTask { v, task, valid_for_ms, timeout_ms, callback, names, body } = request;
     let body = match body {
         TaskBody::Objects(objects) => objects,
@@ -83,12 +67,9 @@ fn script_objects(
     name: String,
     task: &TaskId,
     timeout_ms: u64,
-    pods: &PodSettings,
-) -> Result<ObjectTask, ScriptError> {
-    let job = job(&script, timeout_ms, &name, pods).map_err(|violations| {
-        let list: Vec<String> = violations.iter().map(ToString::to_string).collect();
-        ScriptError::PodTemplate(list.join("\n"))
-    })?;
+    pods: PodSettings<'_>,
+) -> Result<ObjectTask, String> {
+    let job = job(&script, timeout_ms, &name, pods)?;
     let namespace = script.namespace.clone();
     let secret = document(script, name, timeout_ms, pods)?;
     Ok(ObjectTask {
@@ -106,8 +87,8 @@ fn document(
     script: ScriptTask,
     name: String,
     timeout_ms: u64,
-    pods: &PodSettings,
-) -> Result<SecretDocument, ScriptError> {
+    pods: PodSettings<'_>,
+) -> Result<SecretDocument, String> {
     let mut fill = vec![DocumentFill { pointer: "/relay".to_owned(), with: FillWith::Report }];
     let mut inputs = Vec::with_capacity(script.inputs.len());
     for (number, input) in script.inputs.into_iter().enumerate() {
@@ -131,7 +112,7 @@ fn document(
         termination_log: "/dev/termination-log".to_owned(),
         relay: None,
     };
-    let mut document = serde_json::to_value(spec)?;
+    let mut document = serde_json::to_value(spec).map_err(|error| error.to_string())?;
     for fill in &fill {
         // The relay replaces existing members only.
         let (parent, key) = fill.pointer.rsplit_once('/').unwrap_or_default();
@@ -140,7 +121,10 @@ fn document(
         }
     }
     match document.to_string().len() {
-        bytes if bytes > MAX_SECRET => Err(ScriptError::TooLarge(bytes)),
+        bytes if bytes > MAX_SECRET => Err(format!(
+            "script and inputs have {bytes} bytes together, and their Secret holds at most {MAX_SECRET}; let the script \
+             fetch large inputs"
+        )),
         _ => Ok(SecretDocument { name, key: SPEC.to_owned(), document, fill }),
     }
 }
@@ -180,13 +164,17 @@ fn dns_label(name: &str) -> String {
 /// Returns the Job of a script. It has the name of the Secret that it mounts.
 ///
 /// # Errors
-/// Returns an error if the author's pod template is not YAML, cannot be merged, or changes a reserved field.
-fn job(script: &ScriptTask, timeout_ms: u64, name: &str, pods: &PodSettings) -> Result<Value, Vec<PodspecViolation>> {
+/// Returns the reason if the author's pod template is not YAML, cannot be merged, or changes a reserved field.
+fn job(script: &ScriptTask, timeout_ms: u64, name: &str, pods: PodSettings<'_>) -> Result<Value, String> {
+    let refused = |violations: Vec<PodspecViolation>| {
+        let list: Vec<String> = violations.iter().map(ToString::to_string).collect();
+        format!("pod template: {}", list.join("\n"))
+    };
     let base = template(script, name, pods);
     let template = match &script.pod_template {
         Some(text) => {
-            let overlay = podspec::parse(text).map_err(|violation| vec![violation])?;
-            let mut merged = podspec::merge(&base, &overlay)?;
+            let overlay = podspec::parse(text).map_err(|violation| refused(vec![violation]))?;
+            let mut merged = podspec::merge(&base, &overlay).map_err(refused)?;
             // Kubernetes gives a pod the token of the account that it names. The relay and the policy of the cluster
             // decide if the pod may name it.
             if overlay["spec"][TOKEN].is_null()
@@ -224,14 +212,14 @@ fn job(script: &ScriptTask, timeout_ms: u64, name: &str, pods: &PodSettings) -> 
     }))
 }
 
-fn template(script: &ScriptTask, secret: &str, pods: &PodSettings) -> Value {
+fn template(script: &ScriptTask, secret: &str, pods: PodSettings<'_>) -> Value {
     let mut template = TEMPLATE.clone();
     let pod = &mut template["spec"];
     pod["terminationGracePeriodSeconds"] = (2 * pods.grace.as_secs() + 5).into();
-    if pods.run_as_non_root {
+    if pods.cluster.run_as_non_root {
         pod["securityContext"]["runAsNonRoot"] = true.into();
     }
-    pod["initContainers"][0]["image"] = pods.entrypoint_image.as_str().into();
+    pod["initContainers"][0]["image"] = pods.cluster.entrypoint_image.as_str().into();
     pod["containers"][0]["image"] = script.image.as_str().into();
     pod["volumes"][1]["secret"]["secretName"] = secret.into();
     template

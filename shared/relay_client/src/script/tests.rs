@@ -1,11 +1,13 @@
 use super::*;
+use crate::ClusterRegistry;
 
-fn pods(run_as_non_root: bool) -> PodSettings {
-    PodSettings {
-        entrypoint_image: "ebb.test/entrypoint:1".to_owned(),
-        grace: Duration::from_secs(30),
-        run_as_non_root,
-    }
+/// Returns the objects in a cluster.
+fn objects(request: EnsureTask, run_as_non_root: bool) -> Result<EnsureTask<ObjectTask>, String> {
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let image = "ebb.test/entrypoint:1";
+    let cluster = json!({"secret": secret, "uid": "u", "entrypointImage": image, "runAsNonRoot": run_as_non_root});
+    let clusters = ClusterRegistry::parse(&json!({"default": cluster}).to_string()).unwrap();
+    super::objects(request, PodSettings { cluster: clusters.named(None).unwrap(), grace: Duration::from_secs(30) })
 }
 
 fn request(unit: &str, pod_template: Option<&str>, text: &str) -> EnsureTask {
@@ -22,7 +24,7 @@ const UNIT: &str = "k5ncuujcjllj2abc-1-pre-start-0";
 #[test]
 fn a_script_is_a_job_and_a_secret() {
     let overlay = "metadata: {annotations: {sidecar.istio.io/inject: \"false\"}}\nspec:\n  serviceAccountName: seeder\n  automountServiceAccountToken: true\n  containers:\n  - {name: main, resources: {requests: {memory: 1Gi}}}\n  - {name: proxy, image: proxy}\n";
-    let request = objects(request(UNIT, Some(overlay), "#!/bin/sh\ntrue\n"), &pods(true)).unwrap();
+    let request = objects(request(UNIT, Some(overlay), "#!/bin/sh\ntrue\n"), true).unwrap();
     insta::assert_json_snapshot!(request);
     // The document with all values is a valid spec of the entrypoint.
     let mut document = request.body.secrets[0].document.clone();
@@ -57,7 +59,7 @@ fn the_token_and_the_gain_of_rights_follow_the_pod_template() {
         (Some("spec: {containers: [{name: main, securityContext: {privileged: true}}]}"), rights, None),
         (Some("spec: {containers: [{name: main, securityContext: {privileged: false}}]}"), rights, Some(false)),
     ] {
-        let made = objects(request(UNIT, overlay, ""), &pods(false)).unwrap().body;
+        let made = objects(request(UNIT, overlay, ""), false).unwrap().body;
         let found = made.apply[0].pointer(&format!("/spec/template/spec/{field}"));
         assert_eq!(found.and_then(Value::as_bool), expected, "{overlay:?} {field}");
     }
@@ -70,7 +72,7 @@ fn a_sensitive_value_is_in_the_secret_only() {
     if let TaskBody::Script(script) = &mut request.body {
         script.inputs.push(serde_json::from_value(token.clone()).unwrap());
     }
-    let made = objects(request, &pods(false)).unwrap().body;
+    let made = objects(request, false).unwrap().body;
     assert!(!made.apply[0].to_string().contains("canary"));
     assert_eq!(made.secrets[0].document["inputs"][4], token);
 }
@@ -79,7 +81,7 @@ fn a_sensitive_value_is_in_the_secret_only() {
 fn names_are_deterministic_and_short_enough() {
     let long = format!("{}-18446744073709551615-post-start-4294967295", "k".repeat(16));
     for (unit, expected) in [(UNIT, Some("ebb-k5ncuujcjllj2abc-1-pre-start-0-2")), (&long, None)] {
-        let build = || objects(request(unit, None, "#!/bin/sh"), &pods(false)).unwrap().body;
+        let build = || objects(request(unit, None, "#!/bin/sh"), false).unwrap().body;
         let (first, second) = (build(), build());
         let name = first.apply[0]["metadata"]["name"].as_str().unwrap();
         assert_eq!(first, second);
@@ -128,7 +130,7 @@ fn invalid_scripts_are_rejected_with_the_reason() {
             "\nspec.volumes[ebb-in]: the name `ebb-in` is reserved",
         ),
     ] {
-        let error = objects(request(UNIT, overlay, text), &pods(false)).unwrap_err().to_string();
+        let error = objects(request(UNIT, overlay, text), false).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
 }
