@@ -91,7 +91,7 @@ pub(super) fn run(
         let container = ContainerTask { task, request, config, name: container_engine::name(task) };
         let aborted = tokio::select! {
             started = container.start(containers) => return container.supervise(containers, started?).await,
-            () = container.wait_for_cancellation() => Ok(SupervisorOutcome::Tombstone),
+            () = container.wait_for_cancellation() => Ok(None),
             () = tokio::time::sleep(Duration::from_millis(request.timeout_ms)) => {
                 let message = format!(
                     "the container did not start within the {} of the unit, with the image {:?}",

@@ -15,11 +15,8 @@ use super::task_folder::TaskFolder;
 use super::{PodsError, logs, secrets};
 use crate::files::StateFileError;
 
-/// The outcome of a task.
-pub(super) enum SupervisorOutcome {
-    Result(Box<Callback>),
-    Tombstone,
-}
+/// The result of a task, or `None` for a tombstone.
+pub(super) type SupervisorOutcome = Option<Callback>;
 
 /// The failure of a task whose script has no known end.
 pub(super) struct TaskFailure(pub(super) ReasonCode, pub(super) String);
@@ -93,7 +90,7 @@ pub(super) fn outcome(
     };
     // The outputs of a script that succeeded despite the cancellation are known, so that they can be removed.
     if is_cancelled && !is_success {
-        return Ok(SupervisorOutcome::Tombstone);
+        return Ok(None);
     }
     let mut result = match ended {
         Ok(ended) => store_outputs(id, config, ended),
@@ -101,7 +98,7 @@ pub(super) fn outcome(
     };
     result.duration_ms.get_or_insert_with(|| u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
     result.log.get_or_insert(log);
-    Ok(SupervisorOutcome::Result(Box::new(result)))
+    Ok(Some(result))
 }
 
 fn store_outputs(id: &TaskId, config: &SupervisorConfig, ended: ScriptExit) -> Callback {

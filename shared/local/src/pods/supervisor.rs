@@ -71,12 +71,12 @@ fn supervise(task: &TaskFolder) -> i32 {
     let containers = config.as_ref().ok().and_then(|config| config.containers.clone());
     let outcome = config
         .and_then(|config| run(task, &config))
-        .unwrap_or_else(|TaskFailure(code, why)| SupervisorOutcome::Result(Box::new(Callback::failed(code, &why))));
+        .unwrap_or_else(|TaskFailure(code, why)| Some(Callback::failed(code, &why)));
     // The private root may contain secrets.
     let _ = std::fs::remove_dir_all(task.root());
     let written = match outcome {
-        SupervisorOutcome::Result(result) => files::write_json(&task.result(), &result.fit()),
-        SupervisorOutcome::Tombstone => task.write_tombstone(),
+        Some(result) => files::write_json(&task.result(), &result.fit()),
+        None => task.write_tombstone(),
     };
     if let (Ok(()), Some(containers)) = (&written, containers) {
         container_task::remove(task, &containers);
@@ -100,7 +100,7 @@ fn run(task: &TaskFolder, config: &SupervisorConfig) -> Result<SupervisorOutcome
     let _ = files::write_whole(&task.folder.join("pid"), std::process::id().to_string().as_bytes());
     let request: EnsureTask<ScriptTask> = read(task.request())?;
     if task.cancel().exists() {
-        return Ok(SupervisorOutcome::Tombstone);
+        return Ok(None);
     }
     match &config.containers {
         Some(containers) => container_task::run(task, &request, config, containers),
