@@ -35,14 +35,6 @@ const MAX_UID: usize = 128;
 /// Bytes of a [`BatchResponse`] in addition to its large responses.
 const ENVELOPE: usize = 16 << 10;
 
-/// The batch is for the cluster with another UID. Nothing was executed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the batch is for cluster {theirs}, but this relay serves {ours}")]
-pub struct OtherCluster {
-    pub ours: String,
-    pub theirs: String,
-}
-
 /// The arrival of a batch, and the limits that its requests share.
 pub(crate) struct BatchContext {
     pub(crate) at: Instant,
@@ -115,13 +107,14 @@ impl Relay {
     /// of different units at the same time.
     ///
     /// # Errors
-    /// Returns [`OtherCluster`] if the batch is for another cluster.
-    pub async fn batch(&self, batch: Batch, transit: Duration) -> Result<BatchResponse, OtherCluster> {
+    /// Returns the reason if the batch is for another cluster. Nothing was executed then.
+    pub async fn batch(&self, batch: Batch, transit: Duration) -> Result<BatchResponse, String> {
         let batch = batch.after(transit);
         let received = Arc::new(BatchContext::new(transit));
         let ours = self.inner.cluster_uid.clone();
         if batch.cluster != ours {
-            return Err(OtherCluster { ours, theirs: limits::clean(&batch.cluster, MAX_UID) });
+            let theirs = limits::clean(&batch.cluster, MAX_UID);
+            return Err(format!("the batch is for cluster {theirs}, but this relay serves {ours}"));
         }
         let count = batch.requests.len();
         if batch.v != VERSION || count > BATCH {

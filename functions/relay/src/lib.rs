@@ -43,7 +43,6 @@ mod test_api;
 mod transport;
 
 pub use api_server::client::client;
-pub use batch::OtherCluster;
 pub use batch::admit::check_admission;
 pub use ebb_kube::podspec::{ClusterPolicy, NamespacePolicy, PodSecurityLevel};
 pub use error::ReconcileError;

@@ -125,7 +125,7 @@ pub(crate) async fn execute_batch(relay: &Relay, body: impl AsRef<[u8]>, transit
             }
             ReplyOutcome::Response(responses)
         }
-        Err(other) => not(StatusCode::CONFLICT, other.to_string()),
+        Err(why) => not(StatusCode::CONFLICT, why),
     }
 }
 
