@@ -20,6 +20,6 @@ mod script;
 
 pub use poll_endpoint::{PollEndpoint, PollResult};
 pub use registration::StoredRegistration;
-pub use registry::{ClusterConfig, ClusterConfigError, ClusterLookupError, ClusterRegistry, RelayTransport};
+pub use registry::{ClusterConfig, ClusterLookupError, ClusterRegistry, RelayTransport};
 pub use relay::ClusterRelay;
 pub use reported_policy::reported_policy;

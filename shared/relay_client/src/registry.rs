@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ebb_protocol::api::SignadotOutputs;
 use ebb_protocol::api_token::has_digest;
-use ebb_protocol::sign::{SecretError, WebhookKeys};
+use ebb_protocol::sign::WebhookKeys;
 use ebb_store::{Store, StoreError, StoreResult};
 use serde::Deserialize;
 
@@ -73,24 +73,6 @@ pub enum ClusterLookupError {
     Store(#[from] StoreError),
 }
 
-/// The reason why a list of clusters is invalid. Its text contains no secret.
-#[derive(Debug, thiserror::Error)]
-pub enum ClusterConfigError {
-    /// The text is not the expected JSON. The fields are line and column.
-    #[error(
-        "line {0}, column {1}: expected a JSON object NAME: {{url, secret, uid, entrypointImage, runAsNonRoot, \
-         signadotOutputs}}, in which `signadotOutputs` is \"open\" or absent"
-    )]
-    Form(usize, usize),
-    #[error("the secret of cluster {0:?}: {1}")]
-    Secret(String, #[source] SecretError),
-    #[error(
-        "cluster {0:?} has no `uid`: without it, the relay of a restored or copied cluster would act for the original. \
-         Set it to the output of `kubectl get namespace kube-system --output=jsonpath={{.metadata.uid}}` in the cluster"
-    )]
-    Unpinned(String),
-}
-
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ClusterEntry {
@@ -107,14 +89,28 @@ impl ClusterRegistry {
     /// Parses `{"NAME": {"url": …, "secret": "whsec_…", "uid": …, "entrypointImage": …, "runAsNonRoot": true}}`.
     /// `url`, `runAsNonRoot` and `"signadotOutputs": "open"` are optional; a cluster without `url` has the pull transport.
     /// `secret` lists secrets, separated by white space or commas. The first one signs.
-    pub fn parse(text: &str) -> Result<Self, ClusterConfigError> {
-        let entries: BTreeMap<String, ClusterEntry> =
-            serde_json::from_str(text).map_err(|error| ClusterConfigError::Form(error.line(), error.column()))?;
+    ///
+    /// # Errors
+    /// Returns the reason why the list is invalid. It contains no secret.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let entries: BTreeMap<String, ClusterEntry> = serde_json::from_str(text).map_err(|error| {
+            format!(
+                "line {}, column {}: expected a JSON object NAME: {{url, secret, uid, entrypointImage, runAsNonRoot, \
+                 signadotOutputs}}, in which `signadotOutputs` is \"open\" or absent",
+                error.line(),
+                error.column()
+            )
+        })?;
         let clusters = entries.into_iter().map(|(name, entry)| {
-            let keys =
-                WebhookKeys::parse(&entry.secret).map_err(|error| ClusterConfigError::Secret(name.clone(), error))?;
-            let uid = entry.uid.filter(|uid| !uid.is_empty());
-            let uid = uid.ok_or_else(|| ClusterConfigError::Unpinned(name.clone()))?;
+            let keys = WebhookKeys::parse(&entry.secret);
+            let keys = keys.map_err(|error| format!("the secret of cluster {name:?}: {error}"))?;
+            let uid = entry.uid.filter(|uid| !uid.is_empty()).ok_or_else(|| {
+                format!(
+                    "cluster {name:?} has no `uid`: without it, the relay of a restored or copied cluster would act for \
+                     the original. Set it to the output of `kubectl get namespace kube-system \
+                     --output=jsonpath={{.metadata.uid}}` in the cluster"
+                )
+            })?;
             let cluster = ClusterConfig {
                 name: name.clone(),
                 transport: entry
@@ -127,7 +123,7 @@ impl ClusterRegistry {
                 signadot_outputs: entry.signadot_outputs,
                 is_registered: false,
             };
-            Ok((name, Arc::new(cluster)))
+            Ok::<_, String>((name, Arc::new(cluster)))
         });
         Ok(Self { named: clusters.collect::<Result<_, _>>()?, ..Self::default() })
     }
@@ -252,7 +248,7 @@ mod tests {
 
     #[test]
     fn valid_lists_are_parsed_and_others_rejected() {
-        let parse = |text: &str| ClusterRegistry::parse(text).map_err(|error| error.to_string());
+        let parse = ClusterRegistry::parse;
         let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
         let second = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
         let push = |url: &str| RelayTransport::Push(url.to_owned());
