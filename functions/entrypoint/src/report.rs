@@ -29,13 +29,6 @@ const MIN_TIMEOUT: Duration = Duration::from_secs(1);
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// The response to an attempt.
-enum ReportReply {
-    Accepted,
-    Gone,
-    Unanswered,
-}
-
 /// Reports to one relay.
 #[derive(Debug)]
 pub(crate) struct RelayReporter {
@@ -123,10 +116,8 @@ impl ReportClient {
             .without_max_times();
         for pause in pauses.build() {
             let left = until.saturating_duration_since(Instant::now());
-            match self.post(body, left.clamp(MIN_TIMEOUT, ATTEMPT_TIMEOUT)) {
-                ReportReply::Accepted => return true,
-                ReportReply::Gone => return false,
-                ReportReply::Unanswered => {}
+            if let Some(is_taken) = self.post(body, left.clamp(MIN_TIMEOUT, ATTEMPT_TIMEOUT)) {
+                return is_taken;
             }
             if Instant::now() + pause >= until {
                 return false;
@@ -136,16 +127,17 @@ impl ReportClient {
         false
     }
 
-    fn post(&self, body: &[u8], most: Duration) -> ReportReply {
+    /// Returns true if the relay has taken the report, false if it needs none, and `None` if the report may be repeated.
+    fn post(&self, body: &[u8], most: Duration) -> Option<bool> {
         let request = self.agent.post(&self.address.url).config().timeout_global(Some(most)).build();
         let request = request
             .header("authorization", format!("Bearer {}", self.address.token))
             .header("content-type", "application/json");
         let request = if let Some(trace) = &self.trace { request.header(TRACEPARENT, trace) } else { request };
         match request.send(body).map(|answer| answer.status().as_u16()) {
-            Ok(200..=299) => ReportReply::Accepted,
-            Ok(410) => ReportReply::Gone,
-            _ => ReportReply::Unanswered,
+            Ok(200..=299) => Some(true),
+            Ok(410) => Some(false),
+            _ => None,
         }
     }
 }
