@@ -19,8 +19,6 @@ pub enum ReconcileError {
     /// The record was changed since it was read.
     #[error("the record was changed by another write")]
     Conflict,
-    #[error("the record {name} cannot be read: {why}")]
-    Damaged { name: String, why: String },
     /// A request is rejected. It will never be executed in this form.
     #[error("{0}")]
     Refused(String),
@@ -30,7 +28,7 @@ pub enum ReconcileError {
     /// The API server accepted a request and did not respond in time.
     #[error("the API server of the cluster did not respond in time")]
     TimedOut,
-    /// A local failure, for example of the HTTP client.
+    /// A local failure, for example of the HTTP client, or a damaged record.
     #[error("{0}")]
     Internal(String),
 }

@@ -47,10 +47,10 @@ impl VersionedRecord {
         self.record.phase == TaskPhase::Starting && !self.record.is_queued() && !self.confirmed
     }
 
-    /// Returns the result, or [`ReconcileError::Damaged`] if it is missing or cannot be read.
+    /// Returns the result, or an error if it is missing or cannot be read.
     pub(crate) fn result(&self) -> Result<Callback> {
         let bytes = self.result.as_deref().unwrap_or_default();
-        serde_json::from_slice(bytes).map_err(|error| damaged(&self.record.name, &error))
+        serde_json::from_slice(bytes).map_err(|error| damaged(&names::record_name(&self.record.name), &error))
     }
 
     /// Sets the result, truncated to the limits of the control plane.
@@ -261,7 +261,7 @@ impl RecordStore {
     /// Stores the documents of a queued task. They are deleted when it has started.
     pub(crate) async fn save_documents(&self, held: &mut VersionedRecord, documents: &[SecretDocument]) -> Result<()> {
         let name = held.record.name.clone();
-        let bytes = serde_json::to_vec(documents).map_err(|error| damaged(&name, &error))?;
+        let bytes = serde_json::to_vec(documents).map_err(|error| damaged(&names::record_name(&name), &error))?;
         for (part, piece) in (1..).zip(bytes.chunks(PART_BYTES)) {
             self.write_part(held, names::documents_name(&name, part), OF_DOCUMENTS, piece).await?;
         }
@@ -281,7 +281,7 @@ impl RecordStore {
         if bytes.is_empty() {
             return Ok(Vec::new());
         }
-        serde_json::from_slice(&bytes).map_err(|error| damaged(&record.name, &error))
+        serde_json::from_slice(&bytes).map_err(|error| damaged(&names::record_name(&record.name), &error))
     }
 
     async fn write_part(&self, held: &VersionedRecord, name: String, key: &str, piece: &[u8]) -> Result<()> {
@@ -355,19 +355,16 @@ fn write_error(error: kube::Error) -> ReconcileError {
     }
 }
 
-fn damaged(name: &TaskId, error: &serde_json::Error) -> ReconcileError {
-    ReconcileError::Damaged { name: names::record_name(name), why: position_of(error) }
-}
-
-/// Returns the position of an error. The error text itself may contain a value.
-fn position_of(error: &serde_json::Error) -> String {
-    format!("line {}, column {}", error.line(), error.column())
+/// Returns the error of a damaged record. The text of `error` itself may contain a value.
+fn damaged(record: &str, error: &serde_json::Error) -> ReconcileError {
+    let (line, column) = (error.line(), error.column());
+    ReconcileError::Internal(format!("the record {record} cannot be read: line {line}, column {column}"))
 }
 
 fn decode(secret: &Secret) -> Result<VersionedRecord> {
     let bytes = |key: &str| secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| &*bytes.0);
     let record = serde_json::from_slice(bytes(OF_RECORD).unwrap_or_default())
-        .map_err(|error| ReconcileError::Damaged { name: secret.name_any(), why: position_of(&error) })?;
+        .map_err(|error| damaged(&secret.name_any(), &error))?;
     Ok(VersionedRecord {
         record,
         result: bytes(OF_RESULT).map(<[u8]>::to_vec),
@@ -378,7 +375,7 @@ fn decode(secret: &Secret) -> Result<VersionedRecord> {
 }
 
 fn bytes_of(record: &TaskRecord) -> Result<Vec<u8>> {
-    serde_json::to_vec(record).map_err(|error| damaged(&record.name, &error))
+    serde_json::to_vec(record).map_err(|error| damaged(&names::record_name(&record.name), &error))
 }
 
 /// Checks that a new record will still fit when all objects are applied and recorded.
