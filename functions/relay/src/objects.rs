@@ -22,12 +22,12 @@ use crate::task::task_waits;
 impl Reconciler {
     /// Returns the present state of an object.
     pub(crate) async fn read(&self, object_ref: &ObjectRef) -> kube::Result<Option<Value>> {
-        let Some(api) = self.discovery.api_for(&self.client, object_ref).await? else { return Ok(None) };
+        let Some(api) = self.discovery.api_for(object_ref).await? else { return Ok(None) };
         let found = match client::retry_forbidden(&self.client, || api.get(&object_ref.name)).await {
             Err(error) if status(&error) == Some(404) && !names_object(&error, object_ref) => {
                 // The 404 is about the kind or its version, not about the object.
                 self.discovery.forget(object_ref);
-                let Some(api) = self.discovery.api_for(&self.client, object_ref).await? else { return Ok(None) };
+                let Some(api) = self.discovery.api_for(object_ref).await? else { return Ok(None) };
                 client::retry_forbidden(&self.client, || api.get(&object_ref.name)).await
             }
             found => found,
@@ -45,7 +45,7 @@ impl Reconciler {
     }
 
     async fn served_api(&self, object_ref: &ObjectRef) -> kube::Result<Api<DynamicObject>> {
-        let kind = self.discovery.find(&self.client, &object_ref.api_version, &object_ref.kind).await?;
+        let kind = self.discovery.find(&object_ref.api_version, &object_ref.kind).await?;
         let missing = || kube::Error::Discovery(kube::error::DiscoveryError::MissingKind(object_ref.to_string()));
         Ok(kind.ok_or_else(missing)?.api(&self.client, object_ref.namespace.as_deref()))
     }
@@ -95,7 +95,7 @@ impl Reconciler {
 
     /// Deletes the object of a lower attempt and its dependents. The object may exist for some time.
     pub(crate) async fn delete_lower(&self, object_ref: &ObjectRef, object: &Value) -> kube::Result<()> {
-        let Some(api) = self.discovery.api_for(&self.client, object_ref).await? else { return Ok(()) };
+        let Some(api) = self.discovery.api_for(object_ref).await? else { return Ok(()) };
         delete_uid(&api, &object_ref.name, uid(object).to_owned(), DeleteParams::foreground()).await
     }
 
@@ -152,7 +152,7 @@ impl Reconciler {
         if !object["metadata"]["deletionTimestamp"].is_null() {
             return Ok(Some(self.deletion_wait(object_ref, &object).await));
         }
-        let Some(api) = self.discovery.api_for(&self.client, object_ref).await? else { return Ok(None) };
+        let Some(api) = self.discovery.api_for(object_ref).await? else { return Ok(None) };
         delete_uid(&api, &object_ref.name, uid(&object).to_owned(), DeleteParams::foreground()).await?;
         Ok(Some(task_waits::wait(object_ref, "its deletion has begun")))
     }

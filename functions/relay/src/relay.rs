@@ -63,12 +63,12 @@ impl Relay {
         let queued = queued.into_iter().filter_map(|task| Some((task.name.clone(), instance(task)?)));
         let queue = FairQueue::new(settings.max_concurrent_tasks, holders, queued);
         let inner = Arc::new(Reconciler {
+            discovery: DiscoveryCache::new(client.clone()),
             client,
             settings,
             policy,
             store,
             kept_since,
-            discovery: DiscoveryCache::default(),
             watches: Mutex::default(),
             warnings: NamespaceCache::default(),
             owned: NamespaceCache::default(),

@@ -32,19 +32,18 @@ impl ResourceKind {
 }
 
 /// Caches resources by version and kind. Missing kinds are not cached.
-#[derive(Default)]
-pub(crate) struct DiscoveryCache(Mutex<HashMap<(String, String), ResourceKind>>);
+pub(crate) struct DiscoveryCache(Client, Mutex<HashMap<(String, String), ResourceKind>>);
 
 impl DiscoveryCache {
+    pub(crate) fn new(client: Client) -> Self {
+        Self(client, Mutex::default())
+    }
+
     /// Finds a kind. Returns `None` if the cluster does not have it at present.
-    pub(crate) async fn find(
-        &self,
-        client: &Client,
-        api_version: &str,
-        kind: &str,
-    ) -> kube::Result<Option<ResourceKind>> {
+    pub(crate) async fn find(&self, api_version: &str, kind: &str) -> kube::Result<Option<ResourceKind>> {
         let key = (api_version.to_owned(), kind.to_owned());
-        if let Some(known) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        let Self(client, known) = self;
+        if let Some(known) = known.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(Some(known.clone()));
         }
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
@@ -57,28 +56,24 @@ impl DiscoveryCache {
         }
         let Some((resource, can)) = found else { return Ok(None) };
         let found = ResourceKind { resource, namespaced: can.scope == Scope::Namespaced };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, found.clone());
+        known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, found.clone());
         Ok(Some(found))
     }
 
     /// Returns the API for a recorded object, in its version or in another served version of its group. Returns `None`
     /// if the kind no longer exists. Its objects are then deleted too.
-    pub(crate) async fn api_for(
-        &self,
-        client: &Client,
-        object_ref: &ObjectRef,
-    ) -> kube::Result<Option<Api<DynamicObject>>> {
-        let kind = match self.find(client, &object_ref.api_version, &object_ref.kind).await? {
+    pub(crate) async fn api_for(&self, object_ref: &ObjectRef) -> kube::Result<Option<Api<DynamicObject>>> {
+        let kind = match self.find(&object_ref.api_version, &object_ref.kind).await? {
             Some(kind) => Some(kind),
-            None => other_version(client, object_ref).await?,
+            None => other_version(&self.0, object_ref).await?,
         };
-        Ok(kind.map(|kind| kind.api(client, object_ref.namespace.as_deref())))
+        Ok(kind.map(|kind| kind.api(&self.0, object_ref.namespace.as_deref())))
     }
 
     /// Removes a kind from the cache when its version is no longer served.
     pub(crate) fn forget(&self, object_ref: &ObjectRef) {
         let key = (object_ref.api_version.clone(), object_ref.kind.clone());
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        self.1.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
     }
 }
 

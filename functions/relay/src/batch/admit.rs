@@ -131,7 +131,7 @@ impl Reconciler {
             return refuse("a manifest has no `metadata.name`");
         }
         let object_ref = ObjectRef::of(manifest);
-        let found = self.discovery.find(&self.client, &object_ref.api_version, &object_ref.kind).await?;
+        let found = self.discovery.find(&object_ref.api_version, &object_ref.kind).await?;
         let Some(kind) = found else {
             return refuse(format!("the cluster has no kind `{}` of `{}`", object_ref.kind, object_ref.api_version));
         };

@@ -22,7 +22,7 @@ impl Reconciler {
         kind: &str,
         namespace: Option<&str>,
     ) -> kube::Result<()> {
-        let Some(kind) = self.discovery.find(&self.client, api_version, kind).await? else { return Ok(()) };
+        let Some(kind) = self.discovery.find(api_version, kind).await? else { return Ok(()) };
         let key = (kind.resource.api_version.clone(), kind.resource.kind.clone(), namespace.map(str::to_owned));
         let is_new = self.watches.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
         if is_new {
