@@ -36,16 +36,9 @@ pub struct ContainerEngine {
     pub(super) entrypoint: PathBuf,
 }
 
-/// The error text of a failed command.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct EngineError(String);
-
-impl EngineError {
-    /// Returns true if the container does not exist.
-    fn is_missing(&self) -> bool {
-        self.0.to_ascii_lowercase().contains("no such container")
-    }
+/// Returns true if the error text of a command says that the container does not exist.
+fn is_missing(error: &str) -> bool {
+    error.to_ascii_lowercase().contains("no such container")
 }
 
 /// The state of a container.
@@ -87,7 +80,7 @@ impl ContainerEngine {
         Err(PodsError::Containers(said.join("; ")))
     }
 
-    pub(super) async fn ping(&self) -> Result<(), EngineError> {
+    pub(super) async fn ping(&self) -> Result<(), String> {
         self.ask(&["ps", "--quiet"]).await.map(drop)
     }
 
@@ -98,7 +91,7 @@ impl ContainerEngine {
         image: &str,
         entrypoint: &[u8],
         spec: &[u8],
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), String> {
         let (name, image) = (name(task), &*self.full(image));
         let state = format!("{STATE_LABEL}={}", digest(state(task)));
         let task = format!("{TASK_LABEL}={}", key(task));
@@ -109,7 +102,7 @@ impl ContainerEngine {
         let kept = ["--network", "host", "--log-driver", "none", "--entrypoint", &program_path, "--", image];
         let started = ["run", "--spec", &spec_path];
         self.run(&[&made[..], &kept, &started].concat(), b"").await?;
-        let archive = archive(entrypoint, spec).map_err(|error| EngineError(error.to_string()))?;
+        let archive = archive(entrypoint, spec).map_err(|error| error.to_string())?;
         self.run(&["cp", "-", &format!("{name}:/")], &archive).await.map(drop)
     }
 
@@ -129,7 +122,7 @@ impl ContainerEngine {
         self.run(&["image", "inspect", "--", &self.full(image)], b"").await.is_ok()
     }
 
-    pub(super) async fn pull(&self, image: &str) -> Result<(), EngineError> {
+    pub(super) async fn pull(&self, image: &str) -> Result<(), String> {
         self.run(&["pull", "--", &self.full(image)], b"").await.map(drop)
     }
 
@@ -140,10 +133,10 @@ impl ContainerEngine {
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn()
     }
 
-    pub(super) async fn inspect(&self, name: &str) -> Result<ContainerState, EngineError> {
+    pub(super) async fn inspect(&self, name: &str) -> Result<ContainerState, String> {
         let format = "{{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}}";
         let said = match self.ask(&["container", "inspect", "--format", format, name]).await {
-            Err(error) if error.is_missing() => return Ok(ContainerState::Missing),
+            Err(error) if is_missing(&error) => return Ok(ContainerState::Missing),
             said => said?,
         };
         let mut words = said.split_whitespace();
@@ -158,22 +151,22 @@ impl ContainerEngine {
     }
 
     /// Sends `SIGTERM` to a container.
-    pub(super) async fn terminate(&self, name: &str) -> Result<(), EngineError> {
+    pub(super) async fn terminate(&self, name: &str) -> Result<(), String> {
         self.ask(&["kill", "--signal", "TERM", name]).await.map(drop)
     }
 
     /// Kills and removes a container, if it exists.
-    pub(super) async fn remove(&self, name: &str) -> Result<(), EngineError> {
+    pub(super) async fn remove(&self, name: &str) -> Result<(), String> {
         // `rm` of Podman would wait for a running container.
         let _ = self.ask(&["kill", "--signal", "KILL", name]).await;
         match self.ask(&["rm", "--force", "--volumes", name]).await {
-            Err(error) if !error.is_missing() => Err(error),
+            Err(error) if !is_missing(&error) => Err(error),
             _ => Ok(()),
         }
     }
 
     /// Removes the containers of `state` whose task has ended. A killed supervisor leaves such containers.
-    pub(super) async fn sweep(&self, state: &Path) -> Result<(), EngineError> {
+    pub(super) async fn sweep(&self, state: &Path) -> Result<(), String> {
         let state_digest = digest(state);
         let filter = format!("label={STATE_LABEL}={state_digest}");
         let listed = self.ask(&["ps", "--all", "--filter", &filter, "--format", "{{.Names}}"]).await?;
@@ -191,14 +184,14 @@ impl ContainerEngine {
     }
 
     /// Runs a command that the engine executes immediately.
-    async fn ask(&self, arguments: &[&str]) -> Result<String, EngineError> {
-        let late = |_| EngineError(format!("no answer within {} s", ANSWER.as_secs()));
+    async fn ask(&self, arguments: &[&str]) -> Result<String, String> {
+        let late = |_| format!("no answer within {} s", ANSWER.as_secs());
         tokio::time::timeout(ANSWER, self.run(arguments, b"")).await.map_err(late)?
     }
 
     /// Runs a command to its end and returns its output. The command is killed if the future is dropped.
-    async fn run(&self, arguments: &[&str], input: &[u8]) -> Result<String, EngineError> {
-        let failed = |error: io::Error| EngineError(error.to_string());
+    async fn run(&self, arguments: &[&str], input: &[u8]) -> Result<String, String> {
+        let failed = |error: io::Error| error.to_string();
         let mut command = self.command(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
@@ -216,7 +209,7 @@ impl ContainerEngine {
             return Ok(String::from_utf8_lossy(&ended.stdout).into_owned());
         }
         let said = String::from_utf8_lossy(&ended.stderr);
-        Err(EngineError(reason(&said).map_or_else(|| ended.status.to_string(), str::to_owned)))
+        Err(reason(&said).map_or_else(|| ended.status.to_string(), str::to_owned))
     }
 
     fn command(&self, arguments: &[&str]) -> Command {

@@ -31,7 +31,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::PodsError;
-use super::container_engine::{self, ContainerEngine, ContainerState, EngineError, FOLDER};
+use super::container_engine::{self, ContainerEngine, ContainerState, FOLDER};
 use super::logs::{self, LogWriter};
 use super::script::{self, SupervisorOutcome, TaskFailure};
 use super::supervisor_config::SupervisorConfig;
@@ -54,7 +54,7 @@ const REMOVAL: Duration = Duration::from_secs(5);
 /// The time after which a task counts as lost if its engine does not respond.
 const ENGINE_TIMEOUT: Duration = Duration::from_secs(60);
 
-fn lost(what: &str) -> impl Fn(EngineError) -> TaskFailure {
+fn lost(what: &str) -> impl Fn(String) -> TaskFailure {
     move |error| TaskFailure(ReasonCode::Lost, format!("{what}: {error}"))
 }
 

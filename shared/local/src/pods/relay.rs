@@ -307,7 +307,7 @@ impl RelayShared {
         // The engine that started the container may differ from the engine of this relay.
         if let Some(containers) = config.and_then(|config| config.containers) {
             let removed = containers.remove(&container_engine::name(task)).await;
-            removed.map_err(|error| PodsError::Containers(error.to_string()))?;
+            removed.map_err(PodsError::Containers)?;
         }
         let marked = task.clone();
         let left = tokio::task::spawn_blocking(move || leftovers::kill_all(&marked)).await.unwrap_or(0);
