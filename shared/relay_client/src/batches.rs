@@ -4,6 +4,7 @@
 //! future: a caller that is dropped does not stop the others, and a batch without callers is not sent.
 
 use std::collections::HashMap;
+use std::mem::{Discriminant, discriminant};
 use std::sync::{Arc, Mutex};
 
 use ebb_protocol::relay::{BATCH, RelayRequest};
@@ -23,42 +24,27 @@ const MAX_LOGS: usize = 16;
 type BatchReplies = Arc<Mutex<Vec<Option<RelayReply>>>>;
 type BatchFuture = Shared<BoxFuture<'static, BatchReplies>>;
 
-/// The class of requests that may share a batch. The slowest request delays the response of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum BatchClass {
-    Start,
-    /// Starts of later attempts, which wait for the end of earlier ones.
-    Restart,
-    Cancel,
-    Dequeue,
-    Get,
-    Status,
-    /// Requests without a result.
-    Notify,
-}
+/// The verb of requests that may share a batch, and true for starts of later attempts, which wait for the end of earlier
+/// ones. The slowest request delays the response of a batch.
+type BatchClass = (Discriminant<RelayRequest>, bool);
 
-impl BatchClass {
-    /// Returns the class of a request, or `None` if the request needs its own batch.
-    fn of(request: &RelayRequest) -> Option<Self> {
-        match request {
-            RelayRequest::Ensure(ensure) if ensure.task.attempt == 1 => Some(Self::Start),
-            RelayRequest::Ensure(_) => Some(Self::Restart),
-            RelayRequest::Cancel { .. } => Some(Self::Cancel),
-            RelayRequest::Dequeue(_) => Some(Self::Dequeue),
-            RelayRequest::Get(_) => Some(Self::Get),
-            RelayRequest::Status(_) => Some(Self::Status),
-            RelayRequest::Acknowledge(_) | RelayRequest::Release { .. } => Some(Self::Notify),
-            RelayRequest::About
-            | RelayRequest::Call(_)
-            | RelayRequest::List { .. }
-            | RelayRequest::Delete(_)
-            | RelayRequest::Unreadable { .. } => None,
-        }
-    }
-
-    fn capacity(self) -> usize {
-        if self == Self::Get { MAX_LOGS } else { BATCH }
-    }
+/// Returns the class of a request, or `None` if the request needs its own batch.
+fn class_of(request: &RelayRequest) -> Option<BatchClass> {
+    let is_restart = match request {
+        RelayRequest::Ensure(ensure) => ensure.task.attempt != 1,
+        RelayRequest::Cancel { .. }
+        | RelayRequest::Dequeue(_)
+        | RelayRequest::Get(_)
+        | RelayRequest::Status(_)
+        | RelayRequest::Acknowledge(_)
+        | RelayRequest::Release { .. } => false,
+        RelayRequest::About
+        | RelayRequest::Call(_)
+        | RelayRequest::List { .. }
+        | RelayRequest::Delete(_)
+        | RelayRequest::Unreadable { .. } => return None,
+    };
+    Some((discriminant(request), is_restart))
 }
 
 /// The open batches by cluster, its UID and class.
@@ -71,11 +57,10 @@ struct OpenBatch {
     requests: Arc<Mutex<BatchRequests>>,
 }
 
-#[derive(Default)]
 struct BatchRequests {
+    /// Empty once the batch is closed.
     list: Vec<RelayRequest>,
     bytes: usize,
-    closed: bool,
 }
 
 impl OpenBatches {
@@ -86,7 +71,7 @@ impl OpenBatches {
         cluster: &Arc<ClusterConfig>,
         request: RelayRequest,
     ) -> RelayReply {
-        let Some(class) = BatchClass::of(&request) else {
+        let Some(class) = class_of(&request) else {
             let timeout = request.timeout();
             let mut replies = sender.send(cluster, vec![request], timeout).await;
             return replies.pop().unwrap_or_else(lost_reply);
@@ -113,14 +98,15 @@ impl OpenBatches {
             && let Some(future) = batch.future.upgrade()
         {
             let mut requests = lock(&batch.requests);
-            if !requests.closed && requests.list.len() < class.capacity() && requests.bytes + bytes <= MAX_BYTES {
+            let capacity = if matches!(request, RelayRequest::Get(_)) { MAX_LOGS } else { BATCH };
+            if (1..capacity).contains(&requests.list.len()) && requests.bytes + bytes <= MAX_BYTES {
                 requests.bytes += bytes;
                 requests.list.push(request);
                 return (future, requests.list.len() - 1);
             }
         }
         let timeout = request.timeout();
-        let requests = Arc::new(Mutex::new(BatchRequests { list: vec![request], bytes, closed: false }));
+        let requests = Arc::new(Mutex::new(BatchRequests { list: vec![request], bytes }));
         let (sender, cluster, own) = (Arc::clone(sender), Arc::clone(cluster), Arc::clone(&requests));
         let future = async move {
             let requests = close_batch(&own).await;
@@ -142,7 +128,6 @@ async fn close_batch(requests: &Mutex<BatchRequests>) -> Vec<RelayRequest> {
         {
             let mut requests = lock(requests);
             if requests.list.len() == count {
-                requests.closed = true;
                 return std::mem::take(&mut requests.list);
             }
             count = requests.list.len();
