@@ -84,21 +84,21 @@ pub(crate) enum StateScope {
     WithoutLog,
 }
 
-/// Returns the task of a request.
-fn task_of(request: &RelayRequest) -> Option<&TaskId> {
+/// Returns the verb of a request, for metrics, and its task.
+pub(crate) fn verb_and_task(request: &RelayRequest) -> (&'static str, Option<&TaskId>) {
     match request {
-        RelayRequest::Ensure(request) => Some(&request.task),
-        RelayRequest::Get(name)
-        | RelayRequest::Status(name)
-        | RelayRequest::Dequeue(name)
-        | RelayRequest::Acknowledge(name)
-        | RelayRequest::Delete(name)
-        | RelayRequest::Cancel { task: name, .. } => Some(name),
-        RelayRequest::Release { .. }
-        | RelayRequest::About
-        | RelayRequest::Call(_)
-        | RelayRequest::List { .. }
-        | RelayRequest::Unreadable { .. } => None,
+        RelayRequest::Ensure(request) => ("ensure", Some(&request.task)),
+        RelayRequest::Get(name) => ("get", Some(name)),
+        RelayRequest::Status(name) => ("status", Some(name)),
+        RelayRequest::Cancel { task: name, .. } => ("cancel", Some(name)),
+        RelayRequest::Dequeue(name) => ("dequeue", Some(name)),
+        RelayRequest::Acknowledge(name) => ("acknowledge", Some(name)),
+        RelayRequest::Release { .. } => ("release", None),
+        RelayRequest::About => ("about", None),
+        RelayRequest::Call(_) => ("call", None),
+        RelayRequest::List { .. } => ("list", None),
+        RelayRequest::Delete(name) => ("delete", Some(name)),
+        RelayRequest::Unreadable { .. } => ("unreadable", None),
     }
 }
 
@@ -139,7 +139,7 @@ impl Relay {
         }
         let mut groups: BTreeMap<String, Vec<(usize, RelayRequest)>> = BTreeMap::new();
         for (number, request) in batch.requests.into_iter().enumerate() {
-            let group = match (task_of(&request), &request) {
+            let group = match (verb_and_task(&request).1, &request) {
                 (Some(name), _) => name.unit.clone(),
                 // The space separates the key from all unit names.
                 (None, RelayRequest::Release { instance }) => format!("release {instance}"),
@@ -174,7 +174,7 @@ impl Relay {
 impl Reconciler {
     /// Responds within the deadline, even if the API server does not.
     async fn respond_in_time(self: &Arc<Self>, request: RelayRequest, received: &BatchContext) -> RelayResponse {
-        if let Some(Err(why)) = task_of(&request).map(TaskId::check) {
+        if let Some(Err(why)) = verb_and_task(&request).1.map(TaskId::check) {
             return match request {
                 // These requests are never refused, because the control plane would conclude that the task does not
                 // run. A task cannot have this name.
@@ -202,7 +202,7 @@ impl Reconciler {
         let deadline = received.deadline(&request, self.settings.step_timeout);
         let Ok(response) = tokio::time::timeout_at(deadline.into(), done).await else {
             if let RelayRequest::Ensure(_) | RelayRequest::Cancel { .. } | RelayRequest::Dequeue(_) = request
-                && let Some(name) = task_of(&request)
+                && let Some(name) = verb_and_task(&request).1
             {
                 // The reconcile loop completes a partly executed request.
                 self.reconcile(name);

@@ -12,12 +12,13 @@ use axum::routing::{Router, get, post};
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::entrypoint::REPORT_BODY;
 use ebb_protocol::pull::ReplyOutcome;
-use ebb_protocol::relay::{Batch, RelayRequest, RelayResponse, TaskId, TaskState};
+use ebb_protocol::relay::{Batch, RelayResponse, TaskId, TaskState};
 use ebb_protocol::sign::{self, SignatureError, WebhookKeys};
 use prometheus::TEXT_FORMAT;
 use tokio::sync::Semaphore;
 
 use crate::Relay;
+use crate::batch::verb_and_task;
 use crate::error::error_message;
 use crate::metrics::{self, METRICS};
 use crate::settings::now_ms;
@@ -117,7 +118,7 @@ pub(crate) async fn execute_batch(relay: &Relay, body: impl AsRef<[u8]>, transit
         Err(error) => return not(StatusCode::BAD_REQUEST, error.to_string()),
     };
     drop(body);
-    let verbs: Vec<_> = batch.requests.iter().map(verb).collect();
+    let verbs: Vec<_> = batch.requests.iter().map(|request| verb_and_task(request).0).collect();
     match relay.batch(batch, transit).await {
         Ok(responses) => {
             for (verb, response) in verbs.into_iter().zip(&responses.responses) {
@@ -184,23 +185,6 @@ async fn scrape(State(relay): State<Relay>) -> Response {
     match metrics::text(relay.inner.registry.count(), relay.inner.queue.count()) {
         Ok(text) => ([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    }
-}
-
-fn verb(request: &RelayRequest) -> &'static str {
-    match request {
-        RelayRequest::Ensure(_) => "ensure",
-        RelayRequest::Get(_) => "get",
-        RelayRequest::Status(_) => "status",
-        RelayRequest::Cancel { .. } => "cancel",
-        RelayRequest::Dequeue(_) => "dequeue",
-        RelayRequest::Acknowledge(_) => "acknowledge",
-        RelayRequest::Release { .. } => "release",
-        RelayRequest::About => "about",
-        RelayRequest::Call(_) => "call",
-        RelayRequest::List { .. } => "list",
-        RelayRequest::Delete(_) => "delete",
-        RelayRequest::Unreadable { .. } => "unreadable",
     }
 }
 
