@@ -97,8 +97,7 @@ impl RecordStore {
             let since = kept.data.and_then(|mut data| data.remove(OF_KEPT));
             return Ok(since.and_then(|since| String::from_utf8(since.0).ok()?.parse().ok()).unwrap_or(now));
         }
-        let labels = BTreeMap::from([(PART.to_owned(), names::KEPT.to_owned())]);
-        self.create_new(&secret(names::KEPT_SINCE, labels, &[(OF_KEPT, now.to_string().as_bytes())])).await?;
+        self.create_new(&part_secret(names::KEPT_SINCE, names::KEPT, &[(OF_KEPT, now.to_string().as_bytes())])).await?;
         Ok(now)
     }
 
@@ -309,8 +308,7 @@ impl RecordStore {
         if written().contains(namespace) {
             return Ok(());
         }
-        let labels = BTreeMap::from([(PART.to_owned(), NAMESPACE.to_owned())]);
-        self.create_new(&secret(&names::namespace_name(namespace), labels, &[])).await?;
+        self.create_new(&part_secret(&names::namespace_name(namespace), NAMESPACE, &[])).await?;
         written().insert(namespace.to_owned());
         Ok(())
     }
@@ -413,6 +411,11 @@ fn encode(held: &VersionedRecord) -> Result<Secret> {
     secret.metadata.finalizers = Some(finalizers);
     secret.metadata.resource_version = Some(held.resource_version.clone()).filter(|version| !version.is_empty());
     Ok(secret)
+}
+
+/// Returns a Secret of the relay that belongs to no task. `part` is its purpose.
+pub(crate) fn part_secret(name: &str, part: &str, data: &[(&str, &[u8])]) -> Secret {
+    secret(name, BTreeMap::from([(PART.to_owned(), part.to_owned())]), data)
 }
 
 /// Returns a Secret of the relay.

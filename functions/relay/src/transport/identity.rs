@@ -4,7 +4,6 @@
 //! stored there before it is sent, so a relay that was killed repeats the same registration. A token with another
 //! digest registers another secret, also if the Secret is damaged.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use backon::BackoffBuilder as _;
@@ -13,17 +12,16 @@ use ebb_protocol::registration::{RegisterRelay, RelayRegistration, VERSION, is_t
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::api::{Api, PostParams};
 
 use crate::error::Result;
 use crate::http_client::{TRANSPORT, exchange, http_client, pauses};
-use crate::names::PART;
+use crate::task::store::part_secret;
 
 /// The name of the Secret.
 const NAME: &str = "ebb-relay-identity";
-/// Its label [`PART`].
+/// Its label [`PART`](crate::names::PART).
 const IDENTITY: &str = "identity";
 /// The keys of the Secret: the registered secret with the digest of its token, and the one that is being registered.
 const REGISTERED: [&str; 2] = ["secret", "token"];
@@ -73,7 +71,7 @@ impl Registrar<'_> {
     async fn keys(&self) -> Result<WebhookSecret, String> {
         let token = self.token()?;
         let stored = self.secrets.get_opt(NAME).await.map_err(|error| self.secret_error("read", &error))?;
-        let mut identity = stored.unwrap_or_else(new_identity);
+        let mut identity = stored.unwrap_or_else(|| part_secret(NAME, IDENTITY, &[]));
         let (present, used) = pair(&identity, REGISTERED);
         // The control plane accepts the token of a damaged pair for its lost secret only.
         let token = token.filter(|token| used.as_deref() != Some(token_digest(token).as_str()));
@@ -173,12 +171,6 @@ impl Registrar<'_> {
     }
 }
 
-fn new_identity() -> Secret {
-    let labels = BTreeMap::from([(PART.to_owned(), IDENTITY.to_owned())]);
-    let metadata = ObjectMeta { name: Some(NAME.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
-    Secret { metadata, ..Secret::default() }
-}
-
 /// Returns a secret, or why its key cannot be used, and the digest of its token.
 fn pair(identity: &Secret, keys: [&str; 2]) -> (Result<Option<WebhookSecret>, String>, Option<String>) {
     let text = |key: &str| {
@@ -206,6 +198,7 @@ fn set(identity: &mut Secret, [of_secret, of_token]: [&str; 2], secret: &Webhook
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::sync::{Arc, Mutex};
 
     use axum::http::{HeaderMap, StatusCode};
