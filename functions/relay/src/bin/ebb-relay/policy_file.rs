@@ -27,12 +27,12 @@ pub(crate) fn parse(file: &Path, text: &str) -> Result<ClusterPolicy, String> {
 pub(crate) async fn follow(
     relay: Relay,
     file: PathBuf,
-    mut policy: ClusterPolicy,
+    policy: ClusterPolicy,
     attached: Option<(Client, RelaySettings)>,
 ) {
-    let mut failed: Option<String> = None;
     // After a failure, the API server may have a part of another policy.
     let mut enforced = Some(policy.clone());
+    let mut last: Result<ClusterPolicy, String> = Ok(policy);
     loop {
         tokio::time::sleep(INTERVAL).await;
         let mut next = read(&file).await;
@@ -45,20 +45,15 @@ pub(crate) async fn follow(
                 Err(error) => next = Err(format!("{error:#}")),
             }
         }
-        match &next {
-            Ok(next) if *next == policy && failed.is_none() => continue,
-            Err(reason) if failed.as_ref() == Some(reason) => continue,
-            Ok(next) => {
-                tracing::info!(file = %file.display(), "the policy was read again and is in force");
-                policy = next.clone();
-                failed = None;
-            }
-            Err(reason) => {
-                tracing::error!(reason, "the policy cannot be used; the previous one stays in force");
-                failed = Some(reason.clone());
-            }
+        if next == last {
+            continue;
         }
-        relay.set_policy(next);
+        match &next {
+            Ok(_) => tracing::info!(file = %file.display(), "the policy was read again and is in force"),
+            Err(reason) => tracing::error!(reason, "the policy cannot be used; the previous one stays in force"),
+        }
+        relay.set_policy(next.clone());
+        last = next;
     }
 }
 
