@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ebb_protocol::callback::{Callback, CallbackStatus};
 use ebb_protocol::object_status::ObjectStatus;
 use ebb_protocol::relay::{MAX_WAITS, ObjectCount, RunningTask, TaskId, TaskWait};
 use futures::FutureExt as _;
@@ -139,21 +140,17 @@ impl TaskRegistry {
         }
     }
 
-    /// Records the last progress of a script. `None` changes nothing. Returns true if a heartbeat for the control plane
-    /// is due.
-    pub(crate) fn record_progress(&self, name: &TaskId, progress: Option<String>) -> bool {
+    /// Records the last progress of a script. `None` changes nothing. Returns the heartbeat for the control plane if one is
+    /// due.
+    pub(crate) fn record_progress(&self, name: &TaskId, progress: Option<String>) -> Option<Callback> {
         let mut state = self.state();
-        let Some(running) = state.loops.get_mut(name) else { return false };
+        let running = state.loops.get_mut(name)?;
         running.progress = progress.or(running.progress.take());
-        let is_due = running.forwarded.is_none_or(|at| at.elapsed() >= FORWARD_INTERVAL);
-        if is_due {
-            running.forwarded = Some(Instant::now());
+        if running.forwarded.is_some_and(|at| at.elapsed() < FORWARD_INTERVAL) {
+            return None;
         }
-        is_due
-    }
-
-    pub(crate) fn progress(&self, name: &TaskId) -> Option<String> {
-        self.state().loops.get(name)?.progress.clone()
+        running.forwarded = Some(Instant::now());
+        Some(Callback { progress: running.progress.clone(), ..Callback::new(CallbackStatus::Heartbeat) })
     }
 
     /// Returns the time without a report of the entrypoint of a running container, which counts as lost after `limit`.
@@ -284,15 +281,15 @@ mod tests {
     #[test]
     fn heartbeats_are_forwarded_once_a_minute() {
         let (registry, name) = (TaskRegistry::default(), TaskId { unit: "run-0".to_owned(), attempt: 1 });
-        assert!(!registry.record_progress(&name, None), "an unknown task");
+        assert!(registry.record_progress(&name, None).is_none(), "an unknown task");
         registry.wake_or_register(&name);
-        assert!(registry.record_progress(&name, Some("1 %".to_owned())));
-        assert!(!registry.record_progress(&name, Some("2 %".to_owned())));
+        assert!(registry.record_progress(&name, Some("1 %".to_owned())).is_some());
+        assert!(registry.record_progress(&name, Some("2 %".to_owned())).is_none());
         pass(&registry, &name, 59);
-        assert!(!registry.record_progress(&name, None));
+        assert!(registry.record_progress(&name, None).is_none());
         pass(&registry, &name, 1);
-        assert!(registry.record_progress(&name, None));
-        assert_eq!(registry.progress(&name).as_deref(), Some("2 %"));
+        let heartbeat = registry.record_progress(&name, None).unwrap();
+        assert_eq!(heartbeat.progress.as_deref(), Some("2 %"));
     }
 
     #[test]

@@ -134,10 +134,7 @@ impl Reconciler {
 
     /// Records the progress of a script that runs. At most once a minute, the control plane gets it with a heartbeat.
     fn accept_progress(self: &Arc<Self>, name: &TaskId, spec: &TaskSpec, progress: Option<String>) {
-        if !self.registry.record_progress(name, progress) {
-            return;
-        }
-        let callback = Callback { progress: self.registry.progress(name), ..Callback::new(CallbackStatus::Heartbeat) };
+        let Some(callback) = self.registry.record_progress(name, progress) else { return };
         if self.may_call(&spec.callback.url).is_err() {
             return;
         }
