@@ -21,8 +21,7 @@ use crate::error::{ReconcileError, Result};
 use crate::names;
 use crate::reconcile::CONFLICT_PAUSE;
 use crate::reconcile::task_events;
-use crate::reconciler::Reconciler;
-use crate::relay::Relay;
+use crate::reconciler::{Reconciler, Relay};
 use crate::settings::{millis, now_ms};
 use crate::task::task_waits;
 

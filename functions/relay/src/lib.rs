@@ -35,7 +35,6 @@ mod policy;
 mod reasons;
 mod reconcile;
 mod reconciler;
-mod relay;
 mod settings;
 mod task;
 #[cfg(test)]
@@ -46,7 +45,7 @@ pub use api_server::client::client;
 pub use batch::admit::check_admission;
 pub use ebb_kube::podspec::{ClusterPolicy, NamespacePolicy, PodSecurityLevel};
 pub use error::ReconcileError;
-pub use relay::Relay;
+pub use reconciler::Relay;
 pub use settings::RelaySettings;
 pub use transport::http;
 pub use transport::identity::{RelayBootstrap, registered_keys};

@@ -2,7 +2,7 @@
 
 mod container;
 mod ready;
-pub(crate) mod removal;
+mod removal;
 mod start;
 pub(crate) mod task_events;
 pub(crate) mod terminate;

@@ -212,6 +212,16 @@ impl Reconciler {
         Err(ReconcileError::Internal(messages.into_iter().collect::<Vec<_>>().join("; ")))
     }
 
+    /// Reviews the records again and again.
+    pub(crate) async fn review_loop(self: Arc<Self>) {
+        loop {
+            if let Err(error) = self.review_records().await {
+                tracing::warn!(%error, "cannot review the records");
+            }
+            tokio::time::sleep(REVIEW_INTERVAL).await;
+        }
+    }
+
     /// Continues tasks without a loop, and deletes old tombstones. Another relay that had these tasks was killed.
     async fn review_records(self: &Arc<Self>) -> Result<()> {
         let now_ms = now_ms();
@@ -236,16 +246,6 @@ impl Reconciler {
             }
         }
         Ok(())
-    }
-}
-
-/// Reviews the records again and again.
-pub(crate) async fn review_loop(inner: Arc<Reconciler>) {
-    loop {
-        if let Err(error) = inner.review_records().await {
-            tracing::warn!(%error, "cannot review the records");
-        }
-        tokio::time::sleep(REVIEW_INTERVAL).await;
     }
 }
 

@@ -17,8 +17,7 @@ use crate::error::{ReconcileError, Result, within};
 use crate::names::{self, OUTPUT, PART};
 use crate::reconcile::CONFLICT_PAUSE;
 use crate::reconcile::task_events::{self, TaskEnd};
-use crate::reconciler::Reconciler;
-use crate::relay::Relay;
+use crate::reconciler::{Reconciler, Relay};
 use crate::task::record::{ObjectRef, TaskPhase, TaskSpec};
 use crate::task::store::VersionedRecord;
 
