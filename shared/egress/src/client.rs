@@ -110,7 +110,7 @@ impl HttpClient {
         let started = Instant::now();
         let backoff = ExponentialBuilder::default().with_min_delay(RETRY_FIRST).with_max_times(RETRIES).with_jitter();
         let is_retryable = |failure: &SendFailure| {
-            let harmless = failure.sent == SendState::Nothing || request.method().is_safe();
+            let harmless = failure.is_unsent || request.method().is_safe();
             let passing = matches!(failure.error, CallError::Connect(_));
             harmless && passing && started.elapsed() < RETRY_WITHIN
         };
@@ -134,7 +134,7 @@ impl HttpClient {
         while let Some(chunk) = response.chunk().await.map_err(SendFailure::from)? {
             if body.len() + chunk.len() > self.largest {
                 let error = CallError::TooLarge(self.largest);
-                return Err(SendFailure { error, sent: SendState::Perhaps });
+                return Err(SendFailure { error, is_unsent: false });
             }
             if let (Some(budget), None) = (budget, &permit)
                 && body.len() + chunk.len() > FREE_BYTES
@@ -211,16 +211,11 @@ fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> 
     Ok((parsed, value))
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SendState {
-    Nothing,
-    Perhaps,
-}
-
 #[derive(Debug)]
 struct SendFailure {
     error: CallError,
-    sent: SendState,
+    /// True if the server has certainly received nothing.
+    is_unsent: bool,
 }
 
 impl From<reqwest::Error> for SendFailure {
@@ -228,17 +223,17 @@ impl From<reqwest::Error> for SendFailure {
         let address = error.url().and_then(|url| Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?)));
         // The query of the URL may contain secrets.
         let error = error.without_url();
-        let sent = if error.is_connect() { SendState::Nothing } else { SendState::Perhaps };
+        let is_unsent = error.is_connect();
         let causes = || std::iter::successors(Some::<&(dyn Error + 'static)>(&error), |cause| (*cause).source());
         if let Some(refusal) = causes().find_map(|cause| cause.downcast_ref::<PolicyViolation>()) {
-            return Self { error: CallError::Refused(limits::message(&refusal.to_string())), sent: SendState::Nothing };
+            return Self { error: CallError::Refused(limits::message(&refusal.to_string())), is_unsent: true };
         }
         let is_refused = |cause: &(dyn Error + 'static)| {
             cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
         };
         if let Some(address) = address.filter(|_| causes().any(is_refused)) {
             let text = format!("connection refused: nothing listens at {address}");
-            return Self { error: CallError::Connect(limits::message(&text)), sent };
+            return Self { error: CallError::Connect(limits::message(&text)), is_unsent };
         }
         let mut text = String::new();
         for cause in causes().map(ToString::to_string) {
@@ -247,7 +242,7 @@ impl From<reqwest::Error> for SendFailure {
                 text.push_str(&cause);
             }
         }
-        Self { error: CallError::Connect(limits::message(&text)), sent }
+        Self { error: CallError::Connect(limits::message(&text)), is_unsent }
     }
 }
 
