@@ -3,8 +3,6 @@
 //! The API server increments `metadata.generation` with every change of the spec. A controller writes the observed one
 //! to `status.observedGeneration`. Only equality counts, as in kstatus: a number from before a restore may be higher.
 
-use std::borrow::Cow;
-
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -14,11 +12,11 @@ use crate::readiness::object::{ObjectReadiness, ObjectView, StatusCondition};
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TerminalCondition {
-    pub(crate) kind: Cow<'static, str>,
-    pub(crate) status: Cow<'static, str>,
+    kind: String,
+    status: String,
     /// The reasons, of which one is required, separated by spaces. Empty means any reason.
     #[serde(default)]
-    pub(crate) reasons: Cow<'static, str>,
+    reasons: String,
 }
 
 /// Judges an object by its conditions: failed by a terminal condition or `Stalled`, pending while `Reconciling`, ready
@@ -31,7 +29,7 @@ pub(crate) fn judge(object: ObjectView<'_>, wanted: &[&str], terminal: &[Termina
 }
 
 /// Returns the failure of a terminal condition, unless it is of an older generation.
-pub(crate) fn ended(object: ObjectView<'_>, terminal: &[TerminalCondition]) -> Option<ObjectReadiness> {
+fn ended(object: ObjectView<'_>, terminal: &[TerminalCondition]) -> Option<ObjectReadiness> {
     terminal.iter().find_map(|end| {
         let condition = object.condition(&end.kind).filter(|condition| condition.is(&end.status))?;
         let meant = end.reasons.is_empty() || end.reasons.split(' ').any(|reason| reason == condition.reason);

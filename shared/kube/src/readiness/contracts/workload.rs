@@ -4,20 +4,14 @@
 //! (`k8s.io/kubectl/pkg/polymorphichelpers/rollout_status.go`) plus availability. All of these write
 //! `observedGeneration`, so a missing one is pending: its replica counts are not from a controller yet.
 
-use std::borrow::Cow;
-
-use crate::readiness::conditions::{TerminalCondition, ended, unobserved};
+use crate::readiness::conditions::{failed, unobserved};
 use crate::readiness::object::{ObjectReadiness, ObjectView};
 
-/// The rollout exceeded `spec.progressDeadlineSeconds`.
-const TOO_SLOW: TerminalCondition = TerminalCondition {
-    kind: Cow::Borrowed("Progressing"),
-    status: Cow::Borrowed("False"),
-    reasons: Cow::Borrowed("ProgressDeadlineExceeded"),
-};
-
 pub(super) fn deployment(object: ObjectView<'_>) -> ObjectReadiness {
-    if let Some(verdict) = unobserved(object).or_else(|| ended(object, &[TOO_SLOW])) {
+    // The rollout exceeded `spec.progressDeadlineSeconds`.
+    let late = object.condition("Progressing").filter(|it| it.is("False") && it.reason == "ProgressDeadlineExceeded");
+    let late = late.filter(|it| !it.is_stale(object)).map(failed);
+    if let Some(verdict) = unobserved(object).or(late) {
         return verdict;
     }
     let wanted = replicas(object);
