@@ -26,7 +26,7 @@ const MIN_AGE: Duration = Duration::from_secs(1);
 
 /// The connected clusters, by their names in documents. A registered cluster precedes one of the configuration with the
 /// same name as soon as a relay has registered. The entry is then that of the same UID, or it is not used.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct ClusterRegistry {
     named: BTreeMap<String, Arc<ClusterConfig>>,
     only: Option<Arc<ClusterConfig>>,
@@ -285,7 +285,7 @@ mod tests {
             (&format!(r#"{{"a": {}}}"#, entry.replace("\"uid\": \"u\", ", "")), "cluster \"a\" has no `uid`"),
             (&format!(r#"{{"a": {}}}"#, entry.replace("\"u\"", "\"\"")), "kubectl get namespace kube-system"),
         ] {
-            let error = parse(text).unwrap_err();
+            let error = parse(text).err().unwrap();
             assert!(error.contains(expected) && !error.contains("canary"), "{text}: {error}");
         }
     }

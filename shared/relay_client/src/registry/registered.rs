@@ -1,7 +1,6 @@
 //! The clusters that are registered in the table, in memory for a few seconds.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::sync::{Arc, Mutex as SyncMutex};
 use std::time::{Duration, Instant};
 
@@ -44,12 +43,6 @@ pub(crate) struct RegisteredClusters {
     known: Mutex<Option<(Instant, Snapshot)>>,
     /// The times of the last denials that this process has recorded, so that a flood of wrong polls costs no requests.
     denied: SyncMutex<HashMap<String, NotedDenial>>,
-}
-
-impl fmt::Debug for RegisteredClusters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RegisteredClusters(…)")
-    }
 }
 
 impl RegisteredClusters {
@@ -164,7 +157,6 @@ impl RegisteredClusters {
 }
 
 /// A denial that this process has recorded.
-#[derive(Debug)]
 struct NotedDenial {
     at: Instant,
     /// False after a poll with the right secret. Anyone can send wrong polls, so the next one is not recorded sooner.
