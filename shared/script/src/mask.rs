@@ -4,7 +4,6 @@
 //! of a value, such as base64, are not found.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 
@@ -128,12 +127,6 @@ impl LogMask {
             // Any other line at the start of the text is in the common part.
             text = &text[..common];
         }
-    }
-}
-
-impl fmt::Debug for LogMask {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "LogMask of {} lines", self.lines.len())
     }
 }
 
