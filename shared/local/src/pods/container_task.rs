@@ -58,14 +58,8 @@ fn lost(what: &str) -> impl Fn(String) -> TaskFailure {
     move |error| TaskFailure(ReasonCode::Lost, format!("{what}: {error}"))
 }
 
-/// A container that was started.
-struct RunningContainer {
-    /// The command that ends with the container.
-    command: Child,
-    /// Writes the log.
-    log: JoinHandle<()>,
-    reports: ReportReceiver,
-}
+/// The command that ends with a container, the task that writes its log, and the reports of its entrypoint.
+type RunningContainer = (Child, JoinHandle<()>, ReportReceiver);
 
 /// Removes the container of a task whose result is on disk. If that fails, the container is removed when the state is
 /// opened again.
@@ -152,7 +146,7 @@ impl ContainerTask<'_> {
         let (output, input) = io::pipe().map_err(broken)?;
         let output = pipe::Receiver::from_owned_fd(output.into()).map_err(broken)?;
         let command = containers.start(&self.name, input).map_err(PodsError::Spawn)?;
-        Ok(RunningContainer { command, log: tokio::spawn(forward_output(output, log)), reports })
+        Ok((command, tokio::spawn(forward_output(output, log)), reports))
     }
 
     /// Creates the container. Pulls its image if it is missing.
@@ -175,9 +169,8 @@ impl ContainerTask<'_> {
     async fn supervise(
         &self,
         containers: &ContainerEngine,
-        started: RunningContainer,
+        (mut command, log, mut reports): RunningContainer,
     ) -> Result<SupervisorOutcome, TaskFailure> {
-        let RunningContainer { mut command, log, mut reports } = started;
         let begun = Instant::now();
         let deadline = begun.checked_add(Duration::from_millis(self.request.timeout_ms) + GRACE + DEADLINE_SLACK);
         let mut reported = None;

@@ -41,8 +41,9 @@ pub(crate) struct RegisteredClusters {
     /// The root secrets.
     keys: WebhookKeys,
     known: Mutex<Option<(Instant, Snapshot)>>,
-    /// The times of the last denials that this process has recorded, so that a flood of wrong polls costs no requests.
-    denied: SyncMutex<HashMap<String, NotedDenial>>,
+    /// The times of the last denials that this process has recorded, so that a flood of wrong polls costs no requests. The
+    /// flag is false after a poll with the right secret. Anyone can send wrong polls, so the next one is not recorded sooner.
+    denied: SyncMutex<HashMap<String, (Instant, bool)>>,
 }
 
 impl RegisteredClusters {
@@ -125,10 +126,10 @@ impl RegisteredClusters {
         {
             let mut denied = lock(&self.denied);
             let interval = Duration::from_millis(ClusterFault::DENIAL_INTERVAL_MS);
-            if denied.get(cluster).is_some_and(|last| last.at.elapsed() < interval) {
+            if denied.get(cluster).is_some_and(|(at, _)| at.elapsed() < interval) {
                 return;
             }
-            denied.insert(cluster.to_owned(), NotedDenial { at: Instant::now(), is_open: true });
+            denied.insert(cluster.to_owned(), (Instant::now(), true));
         }
         let reason = message(reason);
         tracing::warn!(cluster, reason, "denied a poll; the relay has another secret than the control plane");
@@ -141,7 +142,7 @@ impl RegisteredClusters {
     pub(crate) async fn end_noted_denial(&self, cluster: &str) {
         let is_open = {
             let mut denied = lock(&self.denied);
-            denied.get_mut(cluster).is_some_and(|noted| std::mem::take(&mut noted.is_open))
+            denied.get_mut(cluster).is_some_and(|(_, is_open)| std::mem::take(is_open))
         };
         if is_open {
             self.end_denial(cluster).await;
@@ -154,13 +155,6 @@ impl RegisteredClusters {
             tracing::warn!(cluster, %error, "cannot remove a denied poll");
         }
     }
-}
-
-/// A denial that this process has recorded.
-struct NotedDenial {
-    at: Instant,
-    /// False after a poll with the right secret. Anyone can send wrong polls, so the next one is not recorded sooner.
-    is_open: bool,
 }
 
 /// Returns the place for which the secret of a relay is encrypted.
