@@ -17,7 +17,8 @@ pub fn reported_policy(reported: &ReportedPolicy) -> Option<ClusterPolicy> {
     let entries = namespaces.iter().map(|(name, entry)| {
         let ReportedNamespace { level, service_accounts, image_pull_secrets } = entry;
         let policy = NamespacePolicy {
-            level: Some(level_of(level)),
+            // One that only a later version knows refuses nothing here.
+            level: Some(serde_json::from_value(level.as_str().into()).unwrap_or(PodSecurityLevel::Privileged)),
             service_accounts: service_accounts.clone(),
             image_pull_secrets: image_pull_secrets.clone(),
         };
@@ -36,12 +37,6 @@ pub fn reported_policy(reported: &ReportedPolicy) -> Option<ClusterPolicy> {
         secrets: BTreeSet::new(),
         unit_namespace: unit_namespace.clone(),
     })
-}
-
-/// Returns the level of a name. One that only a later version knows refuses nothing here.
-fn level_of(name: &str) -> PodSecurityLevel {
-    let levels = [PodSecurityLevel::Restricted, PodSecurityLevel::Baseline];
-    levels.into_iter().find(|level| level.name() == name).unwrap_or(PodSecurityLevel::Privileged)
 }
 
 #[cfg(test)]
