@@ -24,7 +24,7 @@ impl Reconciler {
     pub(crate) async fn read(&self, object_ref: &ObjectRef) -> kube::Result<Option<Value>> {
         let Some(api) = self.discovery.api_for(object_ref).await? else { return Ok(None) };
         let found = match client::retry_forbidden(&self.client, || api.get(&object_ref.name)).await {
-            Err(error) if status(&error) == Some(404) && !names_object(&error, object_ref) => {
+            Err(error) if status(&error) == Some(404) && !names_object(&error, &object_ref.name) => {
                 // The 404 is about the kind or its version, not about the object.
                 self.discovery.forget(object_ref);
                 let Some(api) = self.discovery.api_for(object_ref).await? else { return Ok(None) };
@@ -193,9 +193,9 @@ where
 }
 
 /// Returns true if a 404 is about the object. A 404 about a kind or version does not contain the name of an object.
-fn names_object(error: &kube::Error, object_ref: &ObjectRef) -> bool {
+pub(crate) fn names_object(error: &kube::Error, name: &str) -> bool {
     let kube::Error::Api(status) = error else { return false };
-    status.details.as_ref().is_some_and(|details| details.name == object_ref.name)
+    status.details.as_ref().is_some_and(|details| details.name == name)
 }
 
 /// Marks fields that were set by `create` as applied, because apply removes only such fields. Returns `None` if none

@@ -4,7 +4,7 @@
 
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::relay::WaitResolution;
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use serde_json::Value;
@@ -59,7 +59,7 @@ pub(crate) fn observe(job: Option<&Value>, pods: &[Pod], container: &str) -> Pod
         return if is_active { PodObservation::Waiting(None) } else { PodObservation::Gone };
     };
     let status = pod.status.as_ref();
-    let own = status.and_then(|it| find(it.container_statuses.as_deref(), container));
+    let own = status.and_then(|it| it.container_statuses.iter().flatten().find(|it| it.name == container));
     if let Some(end) = own.and_then(|it| it.state.as_ref()?.terminated.clone()) {
         return PodObservation::Terminated(end);
     }
@@ -95,10 +95,6 @@ pub(crate) fn failed_init(pod: &Pod) -> Option<(&str, &ContainerStateTerminated)
         let end = it.state.as_ref()?.terminated.as_ref().filter(|end| end.exit_code != 0)?;
         Some((it.name.as_str(), end))
     })
-}
-
-fn find<'a>(all: Option<&'a [ContainerStatus]>, name: &str) -> Option<&'a ContainerStatus> {
-    all.into_iter().flatten().find(|it| it.name == name)
 }
 
 pub(crate) fn condition<'a>(pod: &'a Pod, kind: &str, status: &str) -> Option<&'a PodCondition> {

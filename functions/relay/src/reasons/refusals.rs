@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::Api;
 
 use crate::error::{error_message, status};
+use crate::objects::names_object;
 use crate::reconciler::Reconciler;
 use crate::task::record::TaskRecord;
 use crate::task::task_waits;
@@ -23,11 +24,7 @@ impl Reconciler {
         match api.get(namespace).await {
             Ok(found) if found.metadata.deletion_timestamp.is_some() => NamespaceState::Terminating,
             // Another 404 would not be about the namespace.
-            Err(kube::Error::Api(status))
-                if status.code == 404 && status.details.as_ref().is_some_and(|it| it.name == namespace) =>
-            {
-                NamespaceState::Missing
-            }
+            Err(error) if status(&error) == Some(404) && names_object(&error, namespace) => NamespaceState::Missing,
             _ => NamespaceState::Other,
         }
     }
