@@ -10,13 +10,8 @@ use tokio::sync::Mutex as Lock;
 type CachedRead<T> = Arc<Lock<Option<(Instant, Arc<T>)>>>;
 
 /// Caches by namespace.
+#[derive(Default)]
 pub(crate) struct NamespaceCache<T>(Mutex<HashMap<String, CachedRead<T>>>);
-
-impl<T> Default for NamespaceCache<T> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
 
 impl<T> NamespaceCache<T> {
     /// Returns what was read of a namespace, if that was not longer ago than `max_age`. Reads it otherwise.

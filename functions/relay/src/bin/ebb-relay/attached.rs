@@ -1,7 +1,6 @@
 //! A relay that runs as a child of another program, as `ebb dev --kubeconfig` starts it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
 use std::io;
 
 use anyhow::Context as _;
@@ -13,7 +12,6 @@ use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// The kinds that are allowed without `--policy`. All of them are namespaced.
@@ -61,7 +59,7 @@ pub(crate) async fn prepare(client: &Client, settings: &RelaySettings, policy: &
         if api.get_opt(name).await?.is_none() {
             let metadata = json!({"name": name, "labels": labels});
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
-            apply(&api, name, &forced(), &namespace).await?;
+            api.patch(name, &forced(), &Patch::Apply(&namespace)).await?;
         }
     }
     let review: SelfSubjectReview = serde_json::from_value(json!({"metadata": {}}))?;
@@ -102,20 +100,12 @@ pub(crate) async fn prepare(client: &Client, settings: &RelaySettings, policy: &
     let (rules, binding) =
         (manifest("ValidatingAdmissionPolicy", spec), manifest("ValidatingAdmissionPolicyBinding", binding));
     for how in [forced().dry_run(), forced()] {
-        apply(&policies, &name, &how, &rules).await.context(hint)?;
-        apply(&bindings, &name, &how, &binding).await.context(hint)?;
+        policies.patch(&name, &how, &Patch::Apply(&rules)).await.context(hint)?;
+        bindings.patch(&name, &how, &Patch::Apply(&binding)).await.context(hint)?;
     }
     Ok(())
 }
 
 fn forced() -> PatchParams {
     PatchParams::apply("ebb").force()
-}
-
-async fn apply<K>(api: &Api<K>, name: &str, how: &PatchParams, manifest: &Value) -> anyhow::Result<()>
-where
-    K: Clone + DeserializeOwned + Debug,
-{
-    api.patch(name, how, &Patch::Apply(manifest)).await?;
-    Ok(())
 }
