@@ -93,22 +93,14 @@ impl ScriptWatch {
     pub fn next(&mut self, until: Instant) -> Option<WatchEvent> {
         let left = until.checked_duration_since(Instant::now())?;
         let event = self.events.recv_timeout(left).ok()?;
-        let request = match event {
-            WatchEvent::Signaled(signal) => {
-                Some(StopRequest { cause: StopCause::Signaled(signal), signal, grace: self.grace })
-            }
-            WatchEvent::Cancelled(grace) => {
-                let grace = grace.min(FAR_AWAY);
-                Some(StopRequest { cause: StopCause::Cancelled, signal: Signal::SIGTERM, grace })
-            }
-            WatchEvent::Drained => {
-                self.drained += 1;
-                None
-            }
-            WatchEvent::Child | WatchEvent::Reported(_) => None,
+        let mut stop = |cause, signal, grace| {
+            self.stop.get_or_insert((Instant::now(), StopRequest { cause, signal, grace }));
         };
-        if let Some(request) = request {
-            self.stop.get_or_insert((Instant::now(), request));
+        match event {
+            WatchEvent::Signaled(signal) => stop(StopCause::Signaled(signal), signal, self.grace),
+            WatchEvent::Cancelled(grace) => stop(StopCause::Cancelled, Signal::SIGTERM, grace.min(FAR_AWAY)),
+            WatchEvent::Drained => self.drained += 1,
+            WatchEvent::Child | WatchEvent::Reported(_) => {}
         }
         Some(event)
     }
