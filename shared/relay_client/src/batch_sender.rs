@@ -102,10 +102,7 @@ impl BatchSender {
             RelayTransport::Push(url) => self.push(cluster, url, batch, timeout).await,
             RelayTransport::Pull => self.send_by_queue(cluster, batch, timeout).await.map_err(BatchOutcome::All),
         };
-        match outcome {
-            Ok(outcome) => batch_outcome(cluster, outcome),
-            Err(outcome) => outcome,
-        }
+        outcome.map_or_else(|failed| failed, |reply| batch_outcome(cluster, reply))
     }
 
     async fn push(
@@ -174,20 +171,17 @@ fn batch_outcome(cluster: &ClusterConfig, outcome: ReplyOutcome) -> BatchOutcome
         }
         ReplyOutcome::Response(responses) => BatchOutcome::Responses(responses),
         ReplyOutcome::Status { status: 409, .. } => other_cluster(""),
-        ReplyOutcome::Status { status: status @ (400 | 413 | 422), message } => {
-            BatchOutcome::Parts(RelayError::Refused(format!("it responded {status}: {message}")))
-        }
-        // The responses together exceed the maximum size of a response of the relay.
-        ReplyOutcome::Status { status: 507, message } => {
-            BatchOutcome::Parts(RelayError::Busy(format!("it responded 507: {message}")))
-        }
-        // The relay currently has no memory for the batch.
-        ReplyOutcome::Status { status: 429, message } => {
-            BatchOutcome::All(RelayError::Busy(format!("it responded 429: {message}")))
-        }
-        // A wrong secret or URL also gives such a status. The requests are repeated until an operator corrects it.
         ReplyOutcome::Status { status, message } => {
-            BatchOutcome::All(RelayError::Unreachable(format!("it responded {status}: {message}")))
+            let why = format!("it responded {status}: {message}");
+            match status {
+                400 | 413 | 422 => BatchOutcome::Parts(RelayError::Refused(why)),
+                // The responses together exceed the maximum size of a response of the relay.
+                507 => BatchOutcome::Parts(RelayError::Busy(why)),
+                // The relay currently has no memory for the batch.
+                429 => BatchOutcome::All(RelayError::Busy(why)),
+                // A wrong secret or URL also gives such a status. The requests are repeated until an operator corrects it.
+                _ => BatchOutcome::All(RelayError::Unreachable(why)),
+            }
         }
     }
 }

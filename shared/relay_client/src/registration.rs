@@ -244,20 +244,18 @@ impl ClusterRegistry {
 
 /// Checks the settings of a cluster, and returns its URL without a slash at the end.
 fn check(name: &str, request: &PutCluster) -> Result<Option<String>, RequestError> {
-    let invalid = |why: String| Err(RequestError::refused(ErrorCode::InvalidField, why));
+    let invalid = |why: &str| Err(RequestError::refused(ErrorCode::InvalidField, why));
     if !is_dns_label(name) {
-        return invalid(
-            "the name is invalid; expected a DNS label: 1 to 63 of a-z, 0-9 and -, no - at the ends".to_owned(),
-        );
+        return invalid("the name is invalid; expected a DNS label: 1 to 63 of a-z, 0-9 and -, no - at the ends");
     }
     let image = request.entrypoint_image.as_str();
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"./:@_-".contains(&byte);
     if !(1..=MAX_TEXT).contains(&image.len()) || !image.bytes().all(plain) {
-        return invalid("`entrypointImage` is invalid; expected REPOSITORY:TAG or REPOSITORY@DIGEST".to_owned());
+        return invalid("`entrypointImage` is invalid; expected REPOSITORY:TAG or REPOSITORY@DIGEST");
     }
     let bytes = serde_json::to_vec(&request.options).map_or(usize::MAX, |json| json.len());
     if bytes > MAX_OPTIONS {
-        return invalid(format!("`options` has {bytes} bytes; expected at most {MAX_OPTIONS}"));
+        return invalid(&format!("`options` has {bytes} bytes; expected at most {MAX_OPTIONS}"));
     }
     let Some(url) = request.url.as_deref() else { return Ok(None) };
     let parsed = Url::parse(url).ok().filter(|parsed| {
@@ -267,9 +265,7 @@ fn check(name: &str, request: &PutCluster) -> Result<Option<String>, RequestErro
     });
     match parsed {
         Some(parsed) if url.len() <= MAX_TEXT => Ok(Some(parsed.as_str().trim_end_matches('/').to_owned())),
-        _ => invalid(
-            "`url` is invalid; expected https://HOST or http://HOST, without user, query and fragment".to_owned(),
-        ),
+        _ => invalid("`url` is invalid; expected https://HOST or http://HOST, without user, query and fragment"),
     }
 }
 

@@ -97,10 +97,8 @@ impl RootLayout {
 
     /// Moves this process into the private root. The process must not have other threads.
     pub(super) fn enter(&self) -> Result<(), IsolationError> {
-        let unavailable = |what: &str| {
-            let what = what.to_owned();
-            move |error: nix::Error| IsolationError::Unavailable(format!("{what}: {error}"))
-        };
+        let unavailable =
+            |what: &'static str| move |error: nix::Error| IsolationError::Unavailable(format!("{what}: {error}"));
         let (uid, gid) = (getuid(), getgid());
         if uid.is_root() {
             unshare(CloneFlags::CLONE_NEWNS).map_err(unavailable("no mount namespace"))?;
