@@ -158,10 +158,9 @@ impl Reconciler {
         let (all, was_confirmed): (Vec<_>, _) = (spec.object_refs().collect(), held.confirmed);
         for (number, (object_ref, document)) in all.iter().enumerate().skip(spec.applied.len()) {
             let existing = self.read(object_ref).await?;
-            let uid = match existing
-                .as_ref()
-                .map(|object| (objects::ownership(object, &name, &spec.objects.adopts), object))
-            {
+            let owned =
+                existing.as_ref().map(|object| (objects::ownership(object, &name, &spec.objects.adopts), object));
+            let uid = match owned {
                 Some((ObjectOwnership::Own, object)) => {
                     spec.taken_over |= *document;
                     objects::uid(object).to_owned()
