@@ -99,10 +99,8 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
         registered_clusters:
             a_cluster_is_replaced_by_its_next_version;
         capacity:
-            a_completion_is_one_write_and_two_with_outputs,
             a_completion_costs_one_to_three_write_units,
             a_retry_with_an_earlier_wakeup_costs_three_write_units,
-            a_start_is_a_transaction_of_two_items,
             a_failed_condition_is_counted;
         hints:
             unreadable_index_entries_are_skipped,

@@ -1,22 +1,7 @@
 use crate::PatchResult;
-use ebb_protocol::engine::{Patch, PatchChange, RunEvent, Timestamp, Unit, accept, accept::accept_with_wakeup};
+use ebb_protocol::engine::{Patch, PatchChange, RunEvent, Timestamp, Unit, accept::accept_with_wakeup};
 
-use super::fixture::{A1, StoreFixture, first_attempt, new_run, outputs, success};
-
-pub(super) async fn a_completion_is_one_write_and_two_with_outputs(fixture: StoreFixture) {
-    let run = fixture.run("a").await;
-    fixture.meter.take();
-    fixture.store.patch_run(&run, &accept(success(0))).await.unwrap();
-    let usage = fixture.meter.take();
-    assert_eq!(usage.requests, [("UpdateItem", 1)].into());
-    assert_eq!((usage.read_units, usage.write_units), (0.0, 1.0));
-
-    fixture.store.put_result(&run, Unit(1), A1, &outputs(30, "x")).await.unwrap();
-    fixture.store.patch_run(&run, &accept(success(1))).await.unwrap();
-    let usage = fixture.meter.take();
-    assert_eq!(usage.requests, [("UpdateItem", 2)].into());
-    assert_eq!((usage.read_units, usage.write_units), (0.0, 2.0));
-}
+use super::fixture::{A1, StoreFixture, first_attempt, new_run, success};
 
 /// A completion costs a write unit for each KiB of the head: one in a run of 400 units, and at most three.
 pub(super) async fn a_completion_costs_one_to_three_write_units(fixture: StoreFixture) {
@@ -40,14 +25,6 @@ pub(super) async fn a_retry_with_an_earlier_wakeup_costs_three_write_units(fixtu
     let retried = RunEvent::Retried { ended: first_attempt(0), to: A1.next() };
     fixture.store.patch_run(&run, &accept_with_wakeup(retried, due)).await.unwrap();
     assert_eq!(fixture.meter.take().write_units, 3.0);
-}
-
-pub(super) async fn a_start_is_a_transaction_of_two_items(fixture: StoreFixture) {
-    fixture.run("a").await;
-    let usage = fixture.meter.take();
-    assert_eq!(usage.requests, [("TransactWriteItems", 1)].into());
-    // Index entries: target due, target listed, run due.
-    assert_eq!(usage.write_units, fixture.start_units());
 }
 
 pub(super) async fn a_failed_condition_is_counted(fixture: StoreFixture) {

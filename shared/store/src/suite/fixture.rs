@@ -79,14 +79,6 @@ impl StoreFixture {
         Self { store: store.observed(meter.clone()), table, meter, sdk, folder }
     }
 
-    /// Returns the write units that the table reports for a transaction of two small items with three index entries.
-    ///
-    /// DynamoDB Local reports two units per item and per index entry, and all of it twice. The other tables report two per
-    /// item and one per index entry. The store does not rely on either.
-    pub(super) fn start_units(&self) -> f64 {
-        if self.sdk.is_some() { 20.0 } else { 7.0 }
-    }
-
     /// Returns the service. Only tests of [`super::service_trials`] have one.
     pub(super) fn sdk(&self) -> &SdkAccess {
         self.sdk.as_ref().unwrap()
