@@ -20,9 +20,10 @@ const NUMBERS: u8 = 16;
 ///
 /// A link connects node and machine. Pods reach the machine at its end of the link. The machine reaches pods and
 /// services through the node.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(transparent)]
 pub(crate) struct ClusterNetwork {
-    pub(crate) number: u8,
+    number: u8,
 }
 
 impl ClusterNetwork {
@@ -63,31 +64,24 @@ impl ClusterNetwork {
     }
 }
 
-/// The record of the namespaces in the state folder.
+/// The namespaces of a cluster, as the state folder records them.
 #[derive(Serialize, Deserialize)]
-struct NetnsRecord {
+pub(crate) struct ClusterNetns {
     /// The state folder. A copy of the record in another folder is invalid.
     #[serde(default)]
     state: PathBuf,
-    number: u8,
+    #[serde(rename = "number")]
+    pub(crate) network: ClusterNetwork,
     /// The pid of the first process, on the machine.
     init_pid: u32,
     /// The id of the process namespace. It detects a pid that was reused.
     namespace: String,
 }
 
-/// The running namespaces of a cluster.
-pub(crate) struct ClusterNetns {
-    pub(crate) network: ClusterNetwork,
-    init_pid: u32,
-}
-
 impl ClusterNetns {
     /// Returns the namespaces of this clone, if their first process runs.
     pub(crate) fn find() -> Option<Self> {
-        let record = record()?;
-        let runs = namespace(record.init_pid).is_some_and(|namespace| namespace == record.namespace);
-        runs.then_some(Self { network: ClusterNetwork { number: record.number }, init_pid: record.init_pid })
+        record().filter(|netns| namespace(netns.init_pid).is_some_and(|namespace| namespace == netns.namespace))
     }
 
     /// Creates the namespaces and links them to the machine's network.
@@ -125,21 +119,26 @@ impl ClusterNetns {
         let first = children.trim().parse().context("unshare has one child")?;
         let namespace = namespace(first).context("the first process is there")?;
         let network = link_network(first)?;
-        let record = NetnsRecord { state: state.to_owned(), number: network.number, init_pid: first, namespace };
-        folder::write(&path(), &serde_json::to_string(&record)?)?;
+        let netns = Self { state: state.to_owned(), network, init_pid: first, namespace };
+        folder::write(&path(), &serde_json::to_string(&netns)?)?;
         for group in groups(network) {
             fs::create_dir_all(&group).with_context(|| format!("cannot make {}", group.display()))?;
         }
-        Ok(Self { network, init_pid: first })
+        Ok(netns)
     }
 
     /// Returns a command that runs in the namespaces. Its environment contains only PATH.
     pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
-        let mut inside = command("nsenter");
-        inside.args(["--target", &self.init_pid.to_string(), "--net", "--mount", "--pid", "--"]);
-        inside.arg(program.as_ref()).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-        inside
+        inside(self.init_pid, program)
     }
+}
+
+/// Returns a command that runs in the namespaces of a process.
+fn inside(process: u32, program: impl AsRef<Path>) -> Command {
+    let mut inside = command("nsenter");
+    inside.args(["--target", &process.to_string(), "--net", "--mount", "--pid", "--"]);
+    inside.arg(program.as_ref()).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    inside
 }
 
 /// Ends the namespaces of this clone with all processes, and removes their leftovers. Fails if something remains.
@@ -148,15 +147,14 @@ pub(crate) fn close() -> anyhow::Result<()> {
         run(command("kill").args(["-KILL", &netns.init_pid.to_string()]))?;
         until("the end of the cluster's first process", 30, || ClusterNetns::find().is_none(), || Ok(()))?;
     }
-    if let Some(record) = record() {
-        let network = ClusterNetwork { number: record.number };
+    if let Some(ClusterNetns { network, namespace, .. }) = record() {
         let mut leftover = Vec::new();
         // Processes, namespaces and links disappear shortly after the first process.
         let gone = || {
             for group in groups(network) {
                 let _ = remove_group(&group);
             }
-            leftover = leftovers(network, &record.namespace);
+            leftover = leftovers(network, &namespace);
             leftover.is_empty()
         };
         let waited = until("the end of the namespaces", 30, gone, || Ok(()));
@@ -189,8 +187,8 @@ fn path() -> PathBuf {
     folder::state().join("netns.json")
 }
 
-fn record() -> Option<NetnsRecord> {
-    let record: NetnsRecord = serde_json::from_str(&fs::read_to_string(path()).ok()?).ok()?;
+fn record() -> Option<ClusterNetns> {
+    let record: ClusterNetns = serde_json::from_str(&fs::read_to_string(path()).ok()?).ok()?;
     (record.state == folder::state()).then_some(record)
 }
 
@@ -206,19 +204,18 @@ fn link_network(first: u32) -> anyhow::Result<ClusterNetwork> {
         let network = ClusterNetwork { number };
         let prefix = network.block().replace("0.0/16", "");
         let used = routes.split_whitespace().any(|word| word.starts_with(&prefix));
-        let (name, first) = (network.name(), first.to_string());
+        let (name, process) = (network.name(), first.to_string());
         // The name of the link reserves the number: a second link of that name is rejected.
-        let reserve = || ip(&["link", "add", &name, "type", "veth", "peer", "name", "eth0", "netns", &first]);
+        let reserve = || ip(&["link", "add", &name, "type", "veth", "peer", "name", "eth0", "netns", &process]);
         if used || Path::new("/sys/class/net").join(&name).exists() || reserve().is_err() {
             continue;
         }
         let (host, node) = (network.host(), network.node());
         ip(&["address", "add", &format!("{host}/30"), "dev", &name])?;
         ip(&["link", "set", &name, "up"])?;
-        let netns = ClusterNetns { network, init_pid: first.parse()? };
-        run(netns.command("ip").args(["address", "add", &format!("{node}/30"), "dev", "eth0"]))?;
-        run(netns.command("ip").args(["link", "set", "eth0", "up"]))?;
-        run(netns.command("ip").args(["route", "add", "default", "via", &host]))?;
+        run(inside(first, "ip").args(["address", "add", &format!("{node}/30"), "dev", "eth0"]))?;
+        run(inside(first, "ip").args(["link", "set", "eth0", "up"]))?;
+        run(inside(first, "ip").args(["route", "add", "default", "via", &host]))?;
         ip(&["route", "add", &network.block(), "via", &node])?;
         return Ok(network);
     }
