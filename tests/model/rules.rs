@@ -4,7 +4,6 @@
 //! the name of a rule leaves the rule out.
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use super::cases::{CaseEntry, ModelCase};
 use super::explore::{Violation, shortest};
@@ -25,22 +24,16 @@ pub struct RuleFinding {
     pub states: usize,
 }
 
+/// The file without what the build of the copy reads.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct RuleFile {
-    /// For the build of the copy, as `edits`.
-    #[serde(rename = "rule_switch")]
-    _switch: IgnoredAny,
     rules: Vec<Rule>,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Rule {
     rule: String,
     case: Option<CaseEntry>,
-    #[serde(rename = "edits")]
-    _edits: IgnoredAny,
 }
 
 fn read() -> Result<Vec<Rule>, serde_saphyr::Error> {
