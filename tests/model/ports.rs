@@ -71,10 +71,6 @@ impl RelayClient for ModelEnvironment {
         Err(RelayError::Unreachable(format!("no request is open for {}", name.unit)))
     }
 
-    async fn status(&self, cluster: UnitCluster<'_>, name: &TaskId) -> Result<TaskState, RelayError> {
-        self.get(cluster, name).await
-    }
-
     async fn acknowledge(&self, _: UnitCluster<'_>, _: &TaskId) -> Result<(), RelayError> {
         Ok(())
     }

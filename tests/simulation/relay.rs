@@ -11,8 +11,7 @@ use ebb_flow::ports::{RelayError, UnitCluster};
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::id::RunId;
 use ebb_protocol::relay::{
-    CallbackEndpoint, EnsureTask, RunningTask, ServiceRequest, ServiceResponse, TaskBody, TaskId, TaskState, TaskWait,
-    WaitResolution,
+    CallbackEndpoint, EnsureTask, RunningTask, ServiceRequest, ServiceResponse, TaskBody, TaskId, TaskState,
 };
 use ebb_protocol::removal::ObjectRemoval;
 use ebb_protocol::value::{SecretRef, UnitValue};
@@ -439,25 +438,6 @@ impl ebb_flow::ports::RelayClient for SimRelay {
 
     async fn get(&self, cluster: UnitCluster<'_>, name: &TaskId) -> Result<TaskState, RelayError> {
         self.end(cluster, name, |_| false).await
-    }
-
-    async fn status(&self, cluster: UnitCluster<'_>, name: &TaskId) -> Result<TaskState, RelayError> {
-        let task = match self.get(cluster, name).await? {
-            TaskState::Running(task) => task,
-            other => return Ok(other),
-        };
-        let wait = TaskWait {
-            object: "Pod units/a".to_owned(),
-            code: ReasonCode::ImagePull,
-            message: "as planned".to_owned(),
-            since_ms: task.age_ms,
-            fails_in_ms: None,
-            field: None,
-            last: None,
-            resolves: WaitResolution::Person,
-        };
-        let (heartbeat_ms, progress) = (task.age_ms, Some("as planned".to_owned()));
-        Ok(TaskState::Running(RunningTask { heartbeat_ms, progress, waits: vec![wait], ..task }))
     }
 
     async fn cluster_uid(&self, _: Option<&str>) -> StoreResult<Result<Option<String>, String>> {

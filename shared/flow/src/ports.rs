@@ -94,8 +94,10 @@ pub trait RelayClient: Send + Sync {
     }
     /// Returns the state of a task, with the tail of its log.
     async fn get(&self, cluster: UnitCluster<'_>, task: &TaskId) -> Result<TaskState, RelayError>;
-    /// Returns the state of a task without its log. An error says nothing about the health of the relay.
-    async fn status(&self, cluster: UnitCluster<'_>, task: &TaskId) -> Result<TaskState, RelayError>;
+    /// Returns the state of a task, which may have no log. An error says nothing about the health of the relay.
+    async fn status(&self, cluster: UnitCluster<'_>, task: &TaskId) -> Result<TaskState, RelayError> {
+        self.get(cluster, task).await
+    }
     /// Acknowledges the result of an ended task that was read with [`get`](Self::get). A response to a callback
     /// acknowledges the result, too.
     async fn acknowledge(&self, cluster: UnitCluster<'_>, task: &TaskId) -> Result<(), RelayError>;
