@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ebb_documents::plan::document_name;
-use ebb_engine::{Attempt, Hook, RunPhase, TargetPhase, Timestamp, Unit};
+use ebb_engine::{Attempt, Hook, RunPhase, Timestamp, Unit};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{self, RunId, TaskId};
@@ -110,19 +110,6 @@ fn listed(simulation: &Simulation, target: &TargetHead, which: ListedUnits) -> V
         None => key.clone(),
     };
     listed.iter().map(plain).collect()
-}
-
-/// A ready target with waiting events is due, so a sweep begins an event that its run does not.
-pub(super) fn waiting_events(simulation: &Simulation) {
-    let lost: Vec<String> = {
-        let state = simulation.table.state();
-        let ready = state.targets.values().filter(|target| target.phase == TargetPhase::Ready);
-        let lost = ready.filter(|target| !target.events.waiting.is_empty() && target.due.is_none());
-        lost.map(|target| target.uid.clone()).collect()
-    };
-    for uid in lost {
-        simulation.ledger.report_violation(format!("an event of {uid} waits, and nothing will begin it"));
-    }
 }
 
 /// Every run is closed.

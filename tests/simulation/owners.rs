@@ -254,9 +254,6 @@ pub(super) fn settled(simulation: &Simulation) {
     let mut wrong = Vec::new();
     for target in state.targets.values().filter(|target| target.phase.is_alive()) {
         let uid = &target.uid;
-        if target.pending_update.is_some() {
-            wrong.push(format!("an update of {uid} waits, and nothing is in progress"));
-        }
         let Some(plan) = state.plan(&target.instance_key()) else { continue };
         if target.phase == TargetPhase::Ready
             && let Some(unit) = incomplete(&state, target, &plan)

@@ -458,7 +458,6 @@ impl Simulation {
         let end = self.runtime.elapsed() + max_duration;
         while !is_over(self) {
             overdue = self.overdue().max(overdue);
-            checks::waiting_events(self);
             if self.runtime.elapsed() >= end {
                 self.ledger.report_violation("something is still in progress".to_owned());
                 break;
