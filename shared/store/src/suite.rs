@@ -134,7 +134,6 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             no_condition_holds_for_a_missing_run,
             a_run_gets_the_digest_of_another_plan;
         record:
-            results_are_read_unchanged,
             damaged_evidence_leaves_its_record_readable,
             concurrent_results_share_the_limit,
             attempts_are_accepted_together,

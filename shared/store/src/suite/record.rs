@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::PutOutcome;
@@ -9,24 +7,6 @@ use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 
 use super::fixture::{A1, StoreFixture, new_run, outputs, result, text};
 use super::samples::full_result;
-
-pub(super) async fn results_are_read_unchanged(fixture: StoreFixture) {
-    let run = new_run("a").id;
-    let results = [
-        full_result(),
-        result(AttemptOutcome::Succeeded, "x"),
-        result(AttemptOutcome::Skipped, "y"),
-        AttemptResult { digest: "short".into(), ..result(AttemptOutcome::Cancelled, "z") },
-        AttemptResult { outputs: OutputStorage::Bucket("outputs/k".into()), ..result(AttemptOutcome::Succeeded, "b") },
-        AttemptResult { outputs: OutputStorage::Inline(BTreeMap::new()), ..result(AttemptOutcome::Succeeded, "e") },
-    ];
-    for (unit, result) in (0..).map(Unit).zip(&results) {
-        assert_eq!(fixture.store.put_result(&run, unit, A1, result).await.unwrap(), PutOutcome::Created);
-    }
-    let records = fixture.store.read_all_records(&run).await.unwrap();
-    let read: Vec<_> = records.iter().map(|(.., record)| record.result.clone().unwrap()).collect();
-    assert_eq!(read, results);
-}
 
 /// The rest of a record with malformed evidence is readable.
 pub(super) async fn damaged_evidence_leaves_its_record_readable(fixture: StoreFixture) {

@@ -132,10 +132,17 @@ fn results() -> impl Strategy<Value = AttemptResult> {
         let outputs = Outputs::from([("id".to_owned(), UnitValue::Json(number.into()))]);
         AttemptResult { at: success.at.plus(Millis(later)), outputs: OutputStorage::Inline(outputs), ..success }
     };
+    let others = vec![
+        full_result(),
+        result(AttemptOutcome::Succeeded, "x"),
+        result(AttemptOutcome::Skipped, "y"),
+        AttemptResult { digest: "short".into(), ..result(AttemptOutcome::Cancelled, "z") },
+        AttemptResult { outputs: OutputStorage::Bucket("outputs/k".into()), ..result(AttemptOutcome::Succeeded, "b") },
+        AttemptResult { outputs: OutputStorage::Inline(Outputs::new()), ..result(AttemptOutcome::Succeeded, "e") },
+    ];
     prop_oneof![
         8 => (0..limits::DISTINCT_RESULTS + 4, 0..3_u64).prop_map(success),
-        1 => Just(full_result()),
-        1 => Just(result(AttemptOutcome::Cancelled, "cancelled")),
+        2 => prop::sample::select(others),
     ]
 }
 
