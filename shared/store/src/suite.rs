@@ -131,7 +131,6 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             nothing_is_left_of_a_forgotten_cluster;
         model:
             the_table_applies_patches_like_the_engine,
-            no_condition_holds_for_a_missing_run,
             a_run_gets_the_digest_of_another_plan;
         record:
             damaged_evidence_leaves_its_record_readable,

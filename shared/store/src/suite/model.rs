@@ -71,6 +71,10 @@ fn patch() -> impl Strategy<Value = Patch> {
 }
 
 async fn check(fixture: &StoreFixture, name: &str, patches: &[Patch]) {
+    let (missing, first) = (new_run(name).id, &patches[0]);
+    let patched = fixture.store.patch_run(&missing, first).await.unwrap();
+    assert_eq!(patched, PatchResult::ConditionFailed(None), "{first:?} without a run");
+    assert_eq!(fixture.store.read_run(&missing).await.unwrap(), None);
     let run = fixture.run(name).await;
     let head = HeadState { due: Some(new_run(name).due), ..HeadState::new(Epoch::FIRST) };
     let mut model = RunHead { head, facts: new_run(name).facts };
@@ -97,18 +101,6 @@ pub(super) async fn the_table_applies_patches_like_the_engine(fixture: StoreFixt
             runtime.block_on(check(&fixture, &format!("run-{name}"), &patches));
         });
     });
-}
-
-pub(super) async fn no_condition_holds_for_a_missing_run(fixture: StoreFixture) {
-    use PatchCondition as C;
-    let missing = new_run("b").id;
-    let unit = Unit(0);
-    for conditions in [&[][..], &[C::EpochIs(Epoch(1))], &[C::AttemptIs(unit, Attempt(1)), C::NotDone(unit)]] {
-        let patch = Patch { conditions: conditions.to_vec(), changes: vec![PatchChange::AddDone(unit)] };
-        let patched = fixture.store.patch_run(&missing, &patch).await.unwrap();
-        assert_eq!(patched, PatchResult::ConditionFailed(None), "{patch:?}");
-    }
-    assert_eq!(fixture.store.read_run(&missing).await.unwrap(), None);
 }
 
 pub(super) async fn a_run_gets_the_digest_of_another_plan(fixture: StoreFixture) {
