@@ -29,7 +29,7 @@ enum BenchCommand {
     /// Compares Ebb with Restate; needs Node.js
     Peers(peers::PeersArgs),
     /// Counts the write units of a unit that waits for a provider
-    Polling(polling::PollingArgs),
+    Polling,
     /// Computes the price of a sandbox on AWS from counted requests and list prices
     Prices(prices::PricesArgs),
     /// Measures one `ebb dev` over decades of runs, units and gone targets
@@ -41,7 +41,7 @@ async fn main() -> ExitCode {
     let measured = match BenchCli::parse().measure {
         BenchCommand::Counts(arguments) => counts::measured(&arguments).await,
         BenchCommand::Peers(arguments) => Box::pin(peers::compared(&arguments)).await.map(|()| Vec::new()),
-        BenchCommand::Polling(arguments) => Box::pin(polling::measured(&arguments)).await,
+        BenchCommand::Polling => Box::pin(polling::measured()).await,
         BenchCommand::Prices(arguments) => Box::pin(prices::priced(&arguments)).await,
         BenchCommand::Scale(arguments) => Box::pin(scale::measured(&arguments)).await,
     };

@@ -20,25 +20,14 @@ const SECOND: u64 = 1000;
 /// A unit that waits. Its provider reports another percentage with each answer.
 const PLUGIN: &str = include_str!("polling.yaml");
 
-/// The duration of the wait.
-#[derive(clap::Args)]
-pub(crate) struct PollingArgs {
-    /// Hours for which the provider is not ready
-    #[arg(long, default_value_t = 1)]
-    hours: u64,
-}
-
-/// Prints the questions and the write units of the wait, and returns an error if they exceed the limit.
-pub(crate) async fn measured(arguments: &PollingArgs) -> anyhow::Result<Vec<String>> {
-    ensure!((1..24).contains(&arguments.hours), "a wait has 1 to 23 hours");
-    let (none, waited) = (wait(0).await?, wait(arguments.hours * HOUR).await?);
+/// Prints the questions and the write units of an hour of waiting, and returns an error if they exceed the limit.
+pub(crate) async fn measured() -> anyhow::Result<Vec<String>> {
+    let (none, waited) = (wait(0).await?, wait(HOUR).await?);
     let (questions, units) = (waited.questions - none.questions, waited.write_units - none.write_units);
-    let hours = arguments.hours as f64;
-    println!("{questions} questions and {units} write units more than without a wait, in {hours} hours");
+    println!("{questions} questions and {units} write units more than without a wait, in an hour");
     println!("{} messages, {} reads", waited.messages - none.messages, waited.reads - none.reads);
-    let hour = units / hours;
-    let exceeded = format!("an hour of waiting costs {hour:.1} write units, the limit is {MAX_HOUR}");
-    Ok((hour > MAX_HOUR).then_some(exceeded).into_iter().collect())
+    let exceeded = format!("an hour of waiting costs {units:.1} write units, the limit is {MAX_HOUR}");
+    Ok((units > MAX_HOUR).then_some(exceeded).into_iter().collect())
 }
 
 #[derive(Default)]
