@@ -1,7 +1,6 @@
 //! `cargo xtask speed`: measures builds, tests and their size.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,7 +22,7 @@ pub(crate) struct SpeedArgs {
 }
 
 /// A row of the table: description, measurement and goal.
-struct SpeedRow(&'static str, String, &'static str);
+type SpeedRow = (&'static str, String, &'static str);
 
 /// Clones the last commit, runs the commands of the README and `.ci/run` in the clones, and prints a table.
 ///
@@ -35,84 +34,78 @@ pub(crate) fn all(arguments: &SpeedArgs) -> anyhow::Result<()> {
     let measured = rows(arguments, &folder);
     remove(&folder)?;
     println!("\n| | measured | goal |\n|---|---|---|");
-    for SpeedRow(what, measured, goal) in measured? {
+    for (what, measured, goal) in measured? {
         println!("| {what} | {measured} | {goal} |");
     }
     Ok(())
 }
 
 fn rows(arguments: &SpeedArgs, folder: &Path) -> anyhow::Result<Vec<SpeedRow>> {
-    let newcomer = CloneFolder::new(folder, "newcomer")?;
-    let readme = fs::read_to_string(newcomer.folder.join("README.md"))?;
+    let newcomer = cloned(folder, "newcomer")?;
+    let readme = fs::read_to_string(newcomer.join("README.md"))?;
     let [first, second] = commands(&readme)?;
     let mut rows = vec![
-        SpeedRow("README's first command, nothing built", newcomer.time(first)?, "4 min 30 s"),
-        SpeedRow("README's second command after it", newcomer.time(second)?, "10 min"),
+        ("README's first command, nothing built", time(&newcomer, first)?, "4 min 30 s"),
+        ("README's second command after it", time(&newcomer, second)?, "10 min"),
     ];
     let unit = "cargo test -p ebb-flow --lib";
-    newcomer.time(unit)?;
-    change(&newcomer.folder)?;
-    rows.push(SpeedRow("one line changed in `flow`, until its unit tests have run", newcomer.time(unit)?, "45 s"));
-    rows.push(SpeedRow("executables linked by the tests", newcomer.executables()?.to_string(), "25"));
-    rows.push(SpeedRow("packages that the `ebb` program compiles", newcomer.packages()?.to_string(), "390"));
+    time(&newcomer, unit)?;
+    change(&newcomer)?;
+    rows.push(("one line changed in `flow`, until its unit tests have run", time(&newcomer, unit)?, "45 s"));
+    rows.push(("executables linked by the tests", executables(&newcomer)?.to_string(), "25"));
+    rows.push(("packages that the `ebb` program compiles", packages(&newcomer)?.to_string(), "390"));
     let chores = crate::XtaskCli::command().get_subcommands().count();
-    rows.push(SpeedRow("chores of `cargo xtask`", chores.to_string(), "8"));
+    rows.push(("chores of `cargo xtask`", chores.to_string(), "8"));
     if !arguments.no_ci {
-        let clone = CloneFolder::new(folder, "ci")?;
-        rows.push(SpeedRow("`.ci/run`, nothing built", clone.time(".ci/run")?, "20 min"));
-        change(&clone.folder)?;
-        rows.push(SpeedRow("`.ci/run`, one line changed in `flow`", clone.time(".ci/run")?, "6 min"));
+        let clone = cloned(folder, "ci")?;
+        rows.push(("`.ci/run`, nothing built", time(&clone, ".ci/run")?, "20 min"));
+        change(&clone)?;
+        rows.push(("`.ci/run`, one line changed in `flow`", time(&clone, ".ci/run")?, "6 min"));
     }
     Ok(rows)
 }
 
-/// A clone with its own target folder.
-struct CloneFolder {
-    folder: PathBuf,
+/// Clones the last commit of this repository. Returns the folder.
+fn cloned(above: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    let folder = above.join(name);
+    run(command("git").args(["clone", "--quiet"]).arg(root()).arg(&folder))?;
+    Ok(folder)
 }
 
-impl CloneFolder {
-    /// Clones the last commit of this repository.
-    fn new(above: &Path, name: &str) -> anyhow::Result<Self> {
-        let folder = above.join(name);
-        run(command("git").args(["clone", "--quiet"]).arg(root()).arg(&folder))?;
-        Ok(Self { folder })
-    }
+/// Returns a command in a clone, which has its own target folder.
+fn inside(clone: &Path, program: &str) -> Command {
+    let mut command = command(program);
+    command.current_dir(clone).env_remove("CARGO_TARGET_DIR");
+    command
+}
 
-    fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = command(program.as_ref());
-        command.current_dir(&self.folder).env_remove("CARGO_TARGET_DIR");
-        command
-    }
+/// Runs a command line and returns its duration.
+fn time(clone: &Path, shown: &str) -> anyhow::Result<String> {
+    println!("== {shown}");
+    let began = Instant::now();
+    let status = inside(clone, "sh").args(["-c", shown]).status()?;
+    ensure!(status.success(), "`{shown}` failed: {status}");
+    let took = minutes(began.elapsed());
+    println!("== {took}");
+    Ok(took)
+}
 
-    /// Runs a command line and returns its duration.
-    fn time(&self, shown: &str) -> anyhow::Result<String> {
-        println!("== {shown}");
-        let began = Instant::now();
-        let status = self.command("sh").args(["-c", shown]).status()?;
-        ensure!(status.success(), "`{shown}` failed: {status}");
-        let took = minutes(began.elapsed());
-        println!("== {took}");
-        Ok(took)
-    }
+/// Counts the programs and test programs that `cargo test` links.
+fn executables(clone: &Path) -> anyhow::Result<usize> {
+    let messages = output(inside(clone, "cargo").args(["test", "--no-run", "--quiet", "--message-format=json"]))?;
+    let messages = messages.lines().filter_map(|line| serde_json::from_str(line).ok());
+    let executables = messages.filter_map(|message: serde_json::Value| {
+        let ours = message["package_id"].as_str()?.starts_with("path+");
+        ours.then(|| message["executable"].as_str().map(str::to_owned)).flatten()
+    });
+    Ok(executables.collect::<BTreeSet<_>>().len())
+}
 
-    /// Counts the programs and test programs that `cargo test` links.
-    fn executables(&self) -> anyhow::Result<usize> {
-        let messages = output(self.command("cargo").args(["test", "--no-run", "--quiet", "--message-format=json"]))?;
-        let messages = messages.lines().filter_map(|line| serde_json::from_str(line).ok());
-        let executables = messages.filter_map(|message: serde_json::Value| {
-            let ours = message["package_id"].as_str()?.starts_with("path+");
-            ours.then(|| message["executable"].as_str().map(str::to_owned)).flatten()
-        });
-        Ok(executables.collect::<BTreeSet<_>>().len())
-    }
-
-    /// Counts the packages of `ebb`, including build dependencies.
-    fn packages(&self) -> anyhow::Result<usize> {
-        let tree = ["tree", "-p", "ebb", "-e", "no-dev", "--prefix", "none", "--format", "{p}"];
-        let tree = output(self.command("cargo").args(tree))?;
-        Ok(tree.lines().map(|line| line.trim_end_matches(" (*)")).collect::<BTreeSet<_>>().len())
-    }
+/// Counts the packages of `ebb`, including build dependencies.
+fn packages(clone: &Path) -> anyhow::Result<usize> {
+    let tree = ["tree", "-p", "ebb", "-e", "no-dev", "--prefix", "none", "--format", "{p}"];
+    let tree = output(inside(clone, "cargo").args(tree))?;
+    Ok(tree.lines().map(|line| line.trim_end_matches(" (*)")).collect::<BTreeSet<_>>().len())
 }
 
 /// Returns the first two commands of the README, each a code block.
