@@ -23,12 +23,9 @@ pub(crate) struct ImagesArgs {
     /// Folder of the archives; by default target/images
     #[arg(long)]
     to: Option<PathBuf>,
-    /// Built relay to use, instead of a release build
+    /// Build only the image of this relay
     #[arg(long, value_name = "PROGRAM")]
     relay: Option<PathBuf>,
-    /// Build only the image of the relay
-    #[arg(long)]
-    only_relay: bool,
 }
 
 /// Builds the relay for release and returns its path.
@@ -37,15 +34,14 @@ pub(crate) fn relay() -> anyhow::Result<PathBuf> {
     Ok(folder().join("release/ebb-relay"))
 }
 
-/// Builds both programs and writes one archive each, in the format of `docker save`.
+/// Builds the programs and writes one archive each, in the format of `docker save`.
 pub(crate) fn all(arguments: &ImagesArgs) -> anyhow::Result<()> {
     let to = arguments.to.clone().unwrap_or_else(|| folder().join("images"));
     fs::create_dir_all(&to).with_context(|| to.display().to_string())?;
-    let relay = if let Some(program) = &arguments.relay { program.clone() } else { relay()? };
-    let mut images = vec![("ebb-relay", relay)];
-    if !arguments.only_relay {
-        images.push(("ebb-entrypoint", entrypoint::built()?));
-    }
+    let images = match &arguments.relay {
+        Some(program) => vec![("ebb-relay", program.clone())],
+        None => vec![("ebb-relay", relay()?), ("ebb-entrypoint", entrypoint::built()?)],
+    };
     for (name, program) in images {
         let layer = to.join(format!("{name}.layer"));
         let written = write_layer(&program, name, &layer).and_then(|()| {

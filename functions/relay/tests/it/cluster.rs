@@ -71,7 +71,7 @@ pub(crate) fn relay_image(program: &Path, image: &str) {
     let to = folder.path().to_str().unwrap();
     let (repository, tag) = image.rsplit_once("/ebb-relay:").unwrap();
     let named = ["--repository", repository, "--tag", tag];
-    xtask(&[&["build", "images", "--only-relay", "--relay", program, "--to", to], &named[..]].concat());
+    xtask(&[&["build", "images", "--relay", program, "--to", to], &named[..]].concat());
     xtask(&["cluster", "image", image, &format!("{to}/ebb-relay.tar")]);
 }
 
