@@ -3,10 +3,9 @@
 //! Its programs are built with Go or come from Debian. Its images are built here. It runs in its own namespaces
 //! (`netns`), so stopping it removes everything.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 pub(crate) use build::BinarySet;
 use clap::{Subcommand, ValueEnum};
 use netns::ClusterNetns;
@@ -28,8 +27,6 @@ pub(crate) enum TestClusterCommand {
     Up,
     /// Stop the cluster and remove its state
     Down,
-    /// Print the state of each server
-    Status,
     /// Send a signal to a server; its pods continue
     Kill {
         server: ClusterServer,
@@ -61,7 +58,6 @@ pub(crate) fn all(command: TestClusterCommand) -> anyhow::Result<()> {
     match command {
         TestClusterCommand::Up => up::all(),
         TestClusterCommand::Down => down(),
-        TestClusterCommand::Status => status(),
         TestClusterCommand::Kill { server, signal } => server.kill(&found()?, &signal),
         TestClusterCommand::Start { server } => server.start(&found()?),
         TestClusterCommand::Image { name, from, entrypoint } => images::import(&found()?, &name, &from, &entrypoint),
@@ -114,29 +110,4 @@ fn down() -> anyhow::Result<()> {
     netns::close()?;
     eprintln!("the cluster is stopped and removed ({:.1} s)", began.elapsed().as_secs_f64());
     Ok(())
-}
-
-fn status() -> anyhow::Result<()> {
-    let netns = found()?;
-    let mut stopped = Vec::new();
-    let mut text = String::new();
-    for server in ClusterServer::value_variants() {
-        let name = server.name();
-        match server.running(&netns) {
-            Some(pid) => text += &format!("{name:24} runs (pid {pid} in the namespaces)\n"),
-            None => {
-                text += &format!("{name:24} does not run: {}\n", server.log().display());
-                stopped.push(name);
-            }
-        }
-    }
-    let node = if kubectl::ready() { "is Ready" } else { "is not Ready" };
-    text += &format!("{:24} {node}\n{}", format!("node {}", servers::NODE), up::places(&netns));
-    print(&text);
-    if stopped.is_empty() { Ok(()) } else { bail!("servers that do not run: {}", stopped.join(", ")) }
-}
-
-/// Prints to standard output. A closed one is ignored.
-fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
 }

@@ -1,6 +1,7 @@
 //! `cargo xtask cluster up`: builds and starts the cluster.
 
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Instant;
@@ -54,7 +55,8 @@ pub(crate) fn all() -> anyhow::Result<()> {
     ClusterServer::Kro.check_running(&netns)?;
     let (built, started) = (built.as_secs_f64(), starting.elapsed().as_secs_f64());
     eprintln!("the cluster runs: started in {started:.1} s, built in {built:.1} s");
-    super::print(&places(&netns));
+    // A closed standard output is ignored.
+    let _ = std::io::stdout().write_all(places(&netns).as_bytes());
     Ok(())
 }
 
@@ -84,7 +86,7 @@ pub(crate) fn start(netns: &ClusterNetns) -> anyhow::Result<()> {
 }
 
 /// Returns the paths and the address of the cluster as text.
-pub(crate) fn places(netns: &ClusterNetns) -> String {
+fn places(netns: &ClusterNetns) -> String {
     let (kubeconfig, state) = (folder::kubeconfig(), folder::state());
     format!(
         "kubeconfig               {}\nprograms                 {}\nlogs                     {}\nthis machine, from pods  {}\n",
