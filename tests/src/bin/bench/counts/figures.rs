@@ -1,6 +1,5 @@
 //! The cost of a run, its documented limits, and the table of both.
 
-use comfy_table::{CellAlignment, Table, presets};
 use ebb_store::suite::TableUsage;
 use serde::Serialize;
 
@@ -131,18 +130,10 @@ impl CountRow {
 
 /// Returns the rows as a table.
 pub(crate) fn drawn(rows: &[CountRow]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).force_no_tty();
-    table.set_header(rows.iter().take(1).flat_map(|row| row.columns().map(|(name, _)| name)));
-    for row in rows {
-        table.add_row(row.columns().map(|(_, cell)| cell));
-    }
-    for (number, column) in table.column_iter_mut().enumerate() {
-        if number == 1 || number > 3 {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.trim_fmt()
+    let head = rows.iter().take(1).map(|row| row.columns().map(|(name, _)| name.to_owned()));
+    let cells = rows.iter().map(|row| row.columns().map(|(_, cell)| cell));
+    let line = |cells: [String; 11]| cells.map(|cell| format!("{cell:>12}")).concat();
+    head.chain(cells).map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the name of a variant, as in JSON.
