@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
-use axum::response::{IntoResponse as _, Response};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::response::{AppendHeaders, IntoResponse as _, Response};
 use ebb_protocol::unit::{CALLBACK_TOKEN, CALLBACK_URL};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -296,15 +296,11 @@ async fn take(
     let rule = rules.iter().find(|(line, _)| matches(line));
     let CallbackReply(reply, callbacks) =
         rule.map_or_else(|| CannedReply::status(200).into(), |(_, reply)| reply(&call, number));
-    let mut response = Response::new(reply.body.into());
-    *response.status_mut() = StatusCode::from_u16(reply.status).unwrap();
-    for (name, value) in reply.headers {
-        response.headers_mut().insert(name, HeaderValue::from_str(&value).unwrap());
-    }
     if let Some(callbacks) = callbacks {
         tokio::spawn(call_back(state, call, callbacks));
     }
-    response
+    let status = StatusCode::from_u16(reply.status).unwrap();
+    (status, AppendHeaders(reply.headers), Body::from(reply.body)).into_response()
 }
 
 async fn call_back(state: Arc<ReceiverState>, call: ReceivedCall, callbacks: Callbacks) {
