@@ -2,31 +2,22 @@
 
 use super::choice::StepChoice;
 use super::simulation::ModelSimulation;
-use crate::simulation::SimTaskId;
 
-/// The actor of a step.
-#[derive(Debug, PartialEq, Eq)]
-enum Actor {
-    Task(SimTaskId),
-    Flight(u64),
-    Work(String),
-    Mail(u64),
-}
-
-/// The delayed actors. All others come first, until none of them can continue.
+/// The names of the delayed actors. All others come first, until none of them can continue.
 ///
 /// So one unusual step delays an actor as long as necessary, and most violations need few of them. (Delay-bounded
 /// scheduling: Emmi, Qadeer, Rakamarić, POPL 2011.) They are part of the state if unusual steps are limited.
 #[derive(Debug, Default)]
-pub(super) struct ActorOrder(Vec<Actor>);
+pub(super) struct ActorOrder(Vec<String>);
 
 impl ActorOrder {
-    fn actor(place: &ModelSimulation, choice: &StepChoice) -> Option<Actor> {
+    /// Returns the name of the actor of a step.
+    fn actor(place: &ModelSimulation, choice: &StepChoice) -> Option<String> {
         match choice {
-            StepChoice::Step(number) => place.point(*number).map(|point| Actor::Task(point.task)),
-            StepChoice::Arrive { number, .. } => Some(Actor::Flight(*number)),
-            StepChoice::Finish { name, .. } => Some(Actor::Work(name.clone())),
-            StepChoice::Deliver { number, .. } => Some(Actor::Mail(*number)),
+            StepChoice::Step(number) => place.point(*number).map(|point| format!("task {}", point.task.0)),
+            StepChoice::Arrive { number, .. } => Some(format!("flight {number}")),
+            StepChoice::Finish { name, .. } => Some(format!("work {name}")),
+            StepChoice::Deliver { number, .. } => Some(format!("mail {number}")),
             _ => None,
         }
     }
