@@ -4,7 +4,6 @@ use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ebb_engine::TargetPhase;
 use ebb_flow::ports::QueueMessage;
 use ebb_tests::simulation::{
     KIND, Scenario, SetupUnit, SimOptions, Simulation, TableAccess, UnitAction, UnitBehavior, WriteFate,
@@ -22,26 +21,8 @@ fn reads(simulation: &Simulation, act: impl FnOnce()) -> usize {
     reads.load(Ordering::Relaxed)
 }
 
-/// Returns a simulation of a target with one unit.
-fn simulation(action: UnitAction) -> Simulation {
-    let scenario = Scenario::of(vec![SetupUnit::plain(action, 900, &[])]);
-    Simulation::of(&scenario.target(), SimOptions::default())
-}
-
 fn create(simulation: &Simulation) {
     assert!(simulation.create().is_none(), "{}", simulation.trace());
-}
-
-fn assert_ready(simulation: &Simulation) {
-    assert_eq!(simulation.target().map(|target| target.phase), Some(TargetPhase::Ready), "{}", simulation.trace());
-}
-
-/// The target, its tombstone and the plugin are read before the run begins, and the target before the notification.
-#[test]
-fn an_invocation_that_completes_its_run_reads_four_items() {
-    let simulation = simulation(UnitAction::Once);
-    assert_eq!(reads(&simulation, || create(&simulation)), 4, "{}", simulation.trace());
-    assert_ready(&simulation);
 }
 
 /// A plugin and the list of its versions are read once, however many resources have it.
@@ -61,19 +42,11 @@ fn a_creation_of_many_resources_reads_no_more_than_that_of_one() {
 /// The target is read, the root of the run that held its notification, and the target after a possible delivery.
 #[test]
 fn a_message_for_a_target_without_work_reads_three_items() {
-    let simulation = simulation(UnitAction::Once);
+    let scenario = Scenario::of(vec![SetupUnit::plain(UnitAction::Once, 900, &[])]);
+    let simulation = Simulation::of(&scenario.target(), SimOptions::default());
     create(&simulation);
     let message = QueueMessage::Target(KIND.to_owned(), "s".to_owned());
     let deliver = || simulation.invoke(|functions| async move { functions.message(message).await });
     let count = reads(&simulation, || assert_eq!(deliver(), Some(Ok(()))));
     assert_eq!(count, 3, "{}", simulation.trace());
-}
-
-/// The target is read before it becomes ready, and before the notification.
-#[test]
-fn a_callback_that_ends_a_run_reads_two_items() {
-    let simulation = simulation(UnitAction::Later);
-    assert_eq!(reads(&simulation, || create(&simulation)), 3, "{}", simulation.trace());
-    assert_eq!(reads(&simulation, || simulation.run_until_idle()), 2, "{}", simulation.trace());
-    assert_ready(&simulation);
 }
