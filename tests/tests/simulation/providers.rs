@@ -54,17 +54,6 @@ fn posts(simulation: &Simulation) -> usize {
 }
 
 #[test]
-fn a_thing_is_created_and_deleted() {
-    for creation in CREATIONS {
-        for (by_name, connected) in [(false, false), (false, true), (true, false), (true, true)] {
-            let unit = ProviderUnit { by_name, connected, ..thing(creation) };
-            let (simulation, end) = run(&unit.target(""), &[]);
-            assert_eq!(end.setup, Some(TargetPhase::Ready), "{}", simulation.trace());
-        }
-    }
-}
-
-#[test]
 fn a_thing_is_used_with_every_fault() {
     check_every_fault("a thing", &thing(ThingCreation::Keyed).target(""), "t");
 }
@@ -131,17 +120,6 @@ fn each_thing_of_a_retried_unit_is_deleted() {
     assert_eq!((ready.phase, posts(&simulation)), (Some(TargetPhase::Ready), 2), "{}", simulation.trace());
     assert_eq!(simulation.injected(FaultKind::KeyIgnored), 1);
     assert_eq!(tear_down(&simulation).remaining, BTreeSet::new(), "{}", simulation.trace());
-}
-
-/// The provider accepts a deletion and keeps the thing. The target is stuck until an operator has the provider repaired.
-#[test]
-fn a_target_is_not_gone_while_its_thing_stays() {
-    let faults = FaultInjector::none().and_at(FaultKind::DeletionHangs, [1]);
-    let report = simulate_target(&thing(ThingCreation::Keyed).target(""), "t", faults, TraceMode::Kept);
-    assert_eq!(report.injected[FaultKind::DeletionHangs as usize], 1);
-    assert_eq!(report.violations, Vec::<String>::new(), "{}", report.trace);
-    let stuck = "dev.ebb.target.stuck.v1";
-    assert!(report.notifications.contains(stuck), "{}", report.trace);
 }
 
 /// Returns the number of injection points of a fault from the creation of a target to its end.
