@@ -5,11 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ebb_engine::{EventName, Hook, Millis, RunPhase, TargetPhase, Timestamp};
+use ebb_engine::{EventName, Hook, Millis, TargetPhase, Timestamp};
 use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::id::{EventRef, RunId};
+use ebb_protocol::id::EventRef;
 use ebb_protocol::lifecycle::{LifecycleData, STUCK};
-use ebb_store::{NewRun, TargetTransition};
 use ebb_tests::platform::sandbox;
 use ebb_tests::simulation::{
     FaultInjector, FaultKind, InvocationFailure, SimOptions, SimReport, Simulation, TableAccess, TargetEnd,
@@ -340,40 +339,6 @@ fn a_sweep_continues_an_interrupted_retry() {
     simulation.advance(10 * 60_000);
     assert_eq!(phase(), Some(TargetPhase::Stuck), "{}", simulation.trace());
     assert_eq!(simulation.ledger.state().attempts.len(), attempts + 1);
-}
-
-/// Begins the run of an event that the plan of the target does not have, as updates did before they dropped such events.
-fn begin_event_without_units(simulation: &Simulation) -> RunId {
-    let event = EventName::new("sleep").unwrap();
-    let setup = simulation.target().unwrap().run(Hook::PreStart);
-    let facts = simulation.table.state().heads[&setup].facts.clone();
-    let mut begun = None;
-    simulation.table.edit_target("s", |TargetTransition { target, run, .. }| {
-        target.events.recent.push(EventRef::new(event, "uid-1-0"));
-        target.hook = Some(Hook::Event(event));
-        let id = target.run(Hook::Event(event));
-        begun = Some(id.clone());
-        *run = Some(NewRun { id, facts, due: simulation.runtime.now() });
-    });
-    begun.unwrap()
-}
-
-/// A sweep closes a run without units. The target takes an update and a deletion, also before that.
-#[test]
-fn a_run_of_an_event_without_units_ends() {
-    for is_swept in [true, false] {
-        let target = with_one_undo();
-        let simulation = Simulation::scheduled(&target, FaultInjector::none());
-        simulation.set_up();
-        let run = begin_event_without_units(&simulation);
-        if is_swept {
-            simulation.advance(2 * 60_000);
-            let phase = simulation.table.state().heads.get(&run).map(|run| run.head.phase);
-            assert_eq!(phase, Some(RunPhase::Closed), "{}", simulation.trace());
-        }
-        update(&simulation, "s", "uid-1", &target.document.replace("resources:", "labels: {a: b}\nresources:"));
-        tear_down(&simulation);
-    }
 }
 
 /// Returns a target whose first teardown unit has one attempt. In the version that repairs it, the next one reads what it
