@@ -97,12 +97,12 @@ fn lifecycle_trials() -> Vec<Trial> {
             the_progress_of_a_task_does_not_go_back a_relay_without_a_response_is_named;
         rendered_units: a_rendered_unit_has_no_sensitive_value;
         preset_lives: each_scheme_has_a_target_from_its_creation_to_its_end each_preset_is_documented;
-        documented: the_first_source_runs_the_first_plugin a_merge_request_shows_the_results_of_its_target
-            sources_replace_parts_of_a_preset templates_of_argo_cd_send_events webhooks_of_a_platform requests_by_curl;
+        documented: a_merge_request_shows_the_results_of_its_target sources_replace_parts_of_a_preset
+            templates_of_argo_cd_send_events webhooks_of_a_platform requests_by_curl;
         platform: a_notification_ends_without_a_platform a_run_continues_after_a_restart
             the_history_has_the_acceptance_of_a_notification;
         subscriptions: a_pull_request_shows_the_phases_of_its_target a_connection_permits_its_subscriptions
-            subscriptions_are_limited the_documented_subscriptions_report_the_targets_of_a_preset;
+            subscriptions_are_limited;
         retention: instances_are_removed_after_their_retention records_of_possible_resources_are_kept
             records_of_open_instances_are_kept an_unreadable_instance_is_postponed objects_without_a_record_are_removed
             without_a_retention_everything_is_kept an_announced_removal_waits_without_the_plan

@@ -13,7 +13,7 @@ use tokio::process::Command;
 
 use crate::harness::*;
 
-pub(crate) const GITHUB_SECRET: &str = "a secret of GitHub's webhook";
+const GITHUB_SECRET: &str = "a secret of GitHub's webhook";
 const GITLAB_SECRET: &str = "a secret of GitLab's webhook";
 const GITLAB_TOKEN: &str = "gitlab-token-of-the-test";
 const VERCEL_SECRET: &str = "a secret of Vercel's webhook";
@@ -50,13 +50,6 @@ pub(crate) fn document(page: &str, kind: &str, name: &str) -> String {
     block(page, &format!("apiVersion: ebb.dev/v1\nkind: {kind}\nname: {name}\n"))
 }
 
-/// Returns the event of the tutorial about GitHub with another action, time and commit.
-pub(crate) fn pull_request(action: &str, minute: u32, sha: &str) -> String {
-    let opened = block("github.md", "{\n  \"action\": \"opened\",\n");
-    let event = opened.replace("\"opened\"", &format!("\"{action}\"")).replace("6dcb09b5", sha);
-    event.replace("09:00:00", &format!("09:{minute:02}:00"))
-}
-
 /// Stores a source, connection or subscription.
 pub(crate) async fn store(harness: &Harness, collection: &str, name: &str, document: &str) {
     let path = format!("/v1/{collection}/{name}");
@@ -81,7 +74,7 @@ async fn send(harness: &Harness, source: &str, proof: (&'static str, String), bo
 }
 
 /// Sends an event of GitHub.
-pub(crate) async fn send_of_github(harness: &Harness, source: &str, body: String) -> SourceResponse {
+async fn send_of_github(harness: &Harness, source: &str, body: String) -> SourceResponse {
     let proof = ("x-hub-signature-256", signature(GITHUB_SECRET, body.as_bytes()));
     send(harness, source, proof, body).await
 }
@@ -90,10 +83,7 @@ pub(crate) async fn send_of_github(harness: &Harness, source: &str, body: String
 /// receiver takes the place of billing.
 async fn with_tenant_db() -> Harness {
     let harness = Harness::new().await;
-    let values = json!({
-        "GITHUB_WEBHOOK": GITHUB_SECRET, "GITLAB_WEBHOOK": GITLAB_SECRET, "GITLAB_TOKEN": GITLAB_TOKEN,
-    });
-    harness.write_secrets(&values.to_string());
+    harness.write_secrets(&json!({"GITLAB_WEBHOOK": GITLAB_SECRET, "GITLAB_TOKEN": GITLAB_TOKEN}).to_string());
     let dsn = b"postgres://admin@db.example.org/postgres";
     secrets::put(&harness.folder().join("state"), "postgres-admin", "dsn", dsn).unwrap();
     let plugin = document("plugins.md", "Plugin", "tenant-db@2.1.0");
@@ -117,25 +107,6 @@ async fn registered(harness: &Harness, name: &str) {
         (json!(target.resources["db"].outputs)["tenant"]["value"] == "t-1").then_some(())
     })
     .await;
-}
-
-/// A pull request has the database of the page about plugins until it is closed.
-pub(crate) async fn the_first_source_runs_the_first_plugin() {
-    let harness = with_tenant_db().await;
-    store(&harness, "sources", "previews", &document("sources.md", "Source", "previews")).await;
-    let name = "pr-7-1296269";
-    let opened = send_of_github(&harness, "previews", pull_request("opened", 1, "6dcb09b5")).await;
-    assert_eq!(opened.result, SourceResult::Starting, "{opened:?}");
-    harness.phase(name, TargetPhase::Ready).await;
-    registered(&harness, name).await;
-    let target = harness.target(name).await.unwrap();
-    assert_eq!(target.info.labels["title"], "Add a search field");
-    let call = harness.receiver.call("POST /tenants", 1).await;
-    assert_eq!(json!(target.resources["db"].outputs)["name"]["value"], call.body["database"]);
-    let closed = send_of_github(&harness, "previews", pull_request("closed", 2, "6dcb09b5")).await;
-    assert_eq!(closed.result, SourceResult::Stopping, "{closed:?}");
-    harness.phase(name, TargetPhase::Gone).await;
-    assert_eq!(harness.receiver.count(&format!("DELETE /tenants/{}", call.body["key"].as_str().unwrap())), 1);
 }
 
 /// Each commit of a merge request gets a status of GitLab.

@@ -1,12 +1,8 @@
 //! Notifications of subscriptions: what is shown of them, their limits, and the API of GitHub.
 
-use std::fs;
 use std::sync::Mutex;
 
-use ebb_protocol::api::SourceResult;
-
 use crate::harness::*;
-use crate::lifecycle::documented::{GITHUB_SECRET, block, document, pull_request, send_of_github, store};
 use crate::request_table;
 
 const TOKEN: &str = "github-token-of-the-test";
@@ -114,50 +110,6 @@ pub(crate) async fn a_pull_request_shows_the_phases_of_its_target() {
     assert!(comments.len() == 2 && comments[0].1.ends_with("<!-- ebb:other -->"), "{comments:?}");
     let page = format!("[Details]({})", harness.url("/console/targets/sandbox/a"));
     assert!(comments[1].1.contains("deleted") && comments[1].1.contains(&page), "{comments:?}");
-}
-
-/// Plugin, source and events of the tutorial about GitHub, with the connection and the subscriptions of their page: each
-/// commit gets its status, and the pull request a comment. A target without the labels is not reported.
-pub(crate) async fn the_documented_subscriptions_report_the_targets_of_a_preset() {
-    let harness = Harness::simple().await;
-    let github = GithubServer::start(&harness.receiver);
-    github.comments.lock().unwrap().push((40, "looks good to me".to_owned()));
-    harness.receiver.always("POST /repos/acme/shop/statuses/def456", CannedReply::status(201).with(json!({"id": 1})));
-    harness.write_secrets(&json!({"GITHUB_TOKEN": TOKEN, "GITHUB_WEBHOOK": GITHUB_SECRET}).to_string());
-    let connection = document("subscriptions.md", "Connection", "github");
-    let connection = connection.replace("https://api.github.com", harness.receiver.url());
-    store(&harness, "connections", "github", &connection).await;
-    for name in ["statuses", "comments"] {
-        store(&harness, "subscriptions", name, &document("subscriptions.md", "Subscription", name)).await;
-    }
-    let pages = tempfile::tempdir_in("/var/tmp").unwrap();
-    let plugin = block("github.md", "apiVersion: ebb.dev/v1\nkind: Plugin\n");
-    let plugin = plugin.replace("/var/tmp/ebb-github", pages.path().to_str().unwrap());
-    harness.post("/v1/plugins", json!({"document": plugin})).await.is(201);
-    store(&harness, "sources", "previews", &document("github.md", "Source", "previews")).await;
-    harness.receiver.always("POST /make", CannedReply::ok(json!({})));
-    harness.ready("other", "simple").await;
-    let send = async |action: &str, minute: u32, sha: &str| {
-        let event = pull_request(action, minute, sha).replace("octo-org/shop", "acme/shop");
-        send_of_github(&harness, "previews", event).await.result
-    };
-    let page = pages.path().join("pr-7-1296269/index.html");
-    assert_eq!(send("opened", 1, "abc123").await, SourceResult::Starting);
-    harness.phase("pr-7-1296269", TargetPhase::Ready).await;
-    assert_eq!(fs::read_to_string(&page).unwrap(), "Preview of pull request 7\n");
-    until("the success", async || (github.states() == ["pending", "success"]).then_some(())).await;
-    until("a comment", async || (github.comments.lock().unwrap().len() == 2).then_some(())).await;
-    // The labels of the target name the new commit, so it gets a status without a run.
-    assert_eq!(send("synchronize", 2, "def456").await, SourceResult::Updating);
-    let status = harness.receiver.call("POST /repos/acme/shop/statuses/def456", 1).await;
-    assert_eq!((&status.body["state"], &status.body["context"]), (&json!("success"), &json!("ebb/statuses")));
-    let target = harness.target("pr-7-1296269").await.unwrap();
-    assert!(target.runs.iter().all(|run| run.hook != "update"), "{:?}", target.runs);
-    assert_eq!(send("closed", 3, "def456").await, SourceResult::Stopping);
-    harness.phase("pr-7-1296269", TargetPhase::Gone).await;
-    assert!(!page.exists());
-    until("its end", async || github.comments.lock().unwrap()[1].1.contains("is **gone**").then_some(())).await;
-    assert!(github.comments.lock().unwrap()[1].1.contains("`sandbox/pr-7-1296269`"));
 }
 
 /// A connection sends only the notifications of subscriptions that it lists, and neither the table nor a response has its
