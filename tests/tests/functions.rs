@@ -114,7 +114,7 @@ fn lifecycle_trials() -> Vec<Trial> {
             runs_of_events_are_removed_after_their_retention;
         self_service: concurrent_requests_begin_one_instance;
         own_hooks: a_namespace_and_a_route_group_with_own_hooks;
-        plugin_units: a_collection_is_made_once_and_destroyed_in_reverse_order an_instance_with_the_tag_is_adopted
+        plugin_units: a_collection_is_made_once_and_destroyed_in_reverse_order
             several_instances_with_the_tag_are_refused_and_listed an_instance_without_its_outputs_is_destroyed
             a_plugin_without_its_instances_is_stuck a_list_is_no_evidence_of_a_removal
             a_call_without_a_result_has_its_reason;

@@ -39,12 +39,6 @@ async fn removals(harness: &Harness, name: &str) -> Vec<(RemovalGrade, String, S
     removals.map(|it| (it.grade, it.asked.clone().unwrap(), it.answered.clone().unwrap())).collect()
 }
 
-/// Returns the recorded IDs of the results of the setup.
-async fn made_ids(harness: &Harness, name: &str) -> Vec<String> {
-    let records = harness.state(name, Hook::PreStart).await.records;
-    records.into_iter().filter_map(|(_, _, record)| record.result).flat_map(|result| result.made).collect()
-}
-
 fn confirmed() -> (RemovalGrade, String, String) {
     (RemovalGrade::Confirmed, "Instance.DescribeInstances".to_owned(), "not listed".to_owned())
 }
@@ -91,18 +85,6 @@ fn tagged(made: &Path, name: &str) -> String {
     let spec = json!({"Properties": {"size": 4096}, "Tags": {KEY_TAG: key}});
     let result = perform(made, "Instance.Provision", &json!({"Type": "volume", "Spec": spec})).unwrap();
     result["ID"].as_str().unwrap().to_owned()
-}
-
-pub(crate) async fn an_instance_with_the_tag_is_adopted() {
-    let harness = Harness::new().await;
-    let (made, _) = start_plugin(&harness);
-    let (adopted, other) = (tagged(&made, "a"), tagged(&made, "b"));
-    let target = harness.run("a", "volumes", VOLUME, TargetPhase::Ready).await;
-    assert_eq!(outputs(&target)["id"]["value"], *adopted);
-    assert_eq!(made_ids(&harness, "a").await, [adopted]);
-    harness.tear_down("a").await;
-    let [_, volumes, _] = found(&made);
-    assert_eq!(volumes.iter().map(|volume| &volume["ID"]).collect::<Vec<_>>(), [&other]);
 }
 
 pub(crate) async fn several_instances_with_the_tag_are_refused_and_listed() {
