@@ -41,26 +41,6 @@ async fn cancellation_at_each_phase_of_a_task() {
     fixture.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_higher_attempt_replaces_the_lower_ones() {
-    let fixture = RelayFixture::new("attempts", &[]).await;
-    let [first, second, third] = [1, 2, 3].map(|attempt| name("unit", attempt));
-    fixture.run(&first, ScriptJob::new(&first, "echo started; sleep 1000")).await;
-    fixture.wait_for_log(&first, "started").await;
-    fixture.run(&third, ScriptJob::new(&third, "echo third; sleep 3")).await;
-    // When the third attempt has started, the pod of the first is gone.
-    let pods = fixture.api::<Pod>().list(&Default::default()).await.unwrap();
-    assert!(pods.iter().all(|pod| pod.labels()["ebb.dev/attempt"] == "3"), "{pods:?}");
-    for (unit, text) in [(&first, "echo again"), (&second, "echo late")] {
-        let response = fixture.apply(unit, script(unit, text)).await;
-        assert_eq!(response, RelayResponse::State(TaskState::Tombstoned));
-        assert_eq!(fixture.get(unit).await, TaskState::Tombstoned);
-    }
-    assert_eq!(fixture.result(&third).await.log.as_deref(), Some("third\n"));
-    assert!(fixture.callbacks.accepted(&token(&first)).is_empty());
-    fixture.close().await;
-}
-
 /// Creates the record of a task that a killed relay had just started, from that of the task `model`. Returns the manifest of its
 /// ConfigMap. The killed relay may have applied it.
 async fn leave_starting(fixture: &RelayFixture, unit: &TaskId) -> Value {
