@@ -115,27 +115,6 @@ fn held_sandbox(at: &std::path::Path, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn progress_after_a_request_shows_its_runs_only() {
-    let (workdir, dev) = Workdir::running().await;
-    workdir.publish("held@1.0.0", HELD).await;
-    workdir.write("gone", "");
-    let document = held_sandbox(workdir.path(), "first");
-    let changed = held_sandbox(workdir.path(), "second");
-    let labelled = changed.replace("name: pr-1\n", "name: pr-1\nlabels: {team: x}\n");
-    let hooks = ["preStart  ", "update  ", "postStop  "];
-    for (document, shown) in
-        [(&document, [true, false, false]), (&changed, [false, true, false]), (&labelled, [false; 3])]
-    {
-        let file = workdir.write("sandbox.yaml", document);
-        let applied = workdir.ebb(&["apply", "-f", &file]).await.ends_with(0, "sandbox/pr-1  ready");
-        assert_eq!(hooks.map(|hook| applied.stderr.contains(hook)), shown, "{applied:#?}");
-    }
-    let deleted = workdir.ebb(&["delete", "sandbox", "pr-1"]).await.done();
-    assert_eq!(hooks.map(|hook| deleted.stderr.contains(hook)), [false, false, true], "{deleted:#?}");
-    dev.stop().await;
-}
-
-#[tokio::test]
 async fn an_instance_that_waits_does_not_show_values_of_the_present_one() {
     let (workdir, dev) = Workdir::running().await;
     workdir.publish("held@1.0.0", HELD).await;
