@@ -64,41 +64,6 @@ async fn inputs_outputs_and_log() {
     fixture.close().await;
 }
 
-/// A second request of a task changes nothing. The result has the exit code and the log. The relay keeps it until a
-/// callback is accepted or `Acknowledge` arrives.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_task_starts_once() {
-    let fixture = RelayFixture::new("once", &[]).await;
-    let unit = name("run-1", 1);
-    fixture.callbacks.reject_with(Some(503));
-    fixture.run(&unit, ScriptJob::new(&unit, "echo started; sleep 5; echo done; exit 3")).await;
-    fixture.wait_for_log(&unit, "started").await;
-    let before = fixture.api::<Job>().get("ebb-run-1-1").await.unwrap();
-    fixture.run(&unit, ScriptJob::new(&unit, "echo another; exit 0")).await;
-    let after = fixture.api::<Job>().get("ebb-run-1-1").await.unwrap();
-    assert_eq!((before.uid(), before.metadata.generation), (after.uid(), after.metadata.generation));
-    let ended = fixture.wait_for_end(&unit).await;
-    let reason = ended.reason.clone().unwrap();
-    assert_eq!((reason.message.as_str(), ended.log.as_deref()), ("the script ended with 3", Some("started\ndone\n")));
-    // A second request gets the same response.
-    until("the callback", async || (fixture.callbacks.rejected(&token(&unit)) > 0).then_some(())).await;
-    let rejected = fixture.callbacks.rejected(&token(&unit));
-    let again = fixture.apply(&unit, script(&unit, "")).await;
-    assert_eq!(again, RelayResponse::State(TaskState::Ended(Box::new(ended))));
-    until("another callback", async || (fixture.callbacks.rejected(&token(&unit)) > rejected).then_some(())).await;
-    assert_eq!(fixture.send(RelayRequest::Acknowledge(unit.clone())).await, RelayResponse::Done);
-    until("a tombstone", async || (fixture.get(&unit).await == TaskState::Tombstoned).then_some(())).await;
-    // A request that was sent twice and arrives late starts nothing.
-    let late = fixture.apply(&unit, script(&unit, "")).await;
-    assert_eq!(late, RelayResponse::State(TaskState::Tombstoned));
-    // The relay rejects further reports of the entrypoint.
-    let url = format!("http://127.0.0.1:{}/v1/reports/run-1/1", fixture.port());
-    let report = json!({"v": 1, "logBytes": 0, "state": "running"}).to_string();
-    let response = reqwest::Client::new().post(url).bearer_auth("x").body(report).send().await.unwrap();
-    assert_eq!(response.status(), 410);
-    fixture.close().await;
-}
-
 /// Plain and sensitive outputs of the maximum size. Together they exceed the size of one Secret.
 #[tokio::test(flavor = "multi_thread")]
 async fn outputs_of_the_maximum_size() {
