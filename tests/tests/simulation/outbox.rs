@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 
 use ebb_engine::TargetPhase;
 use ebb_store::{NamedKind, TargetOutbox};
-use ebb_tests::simulation::{
-    FaultInjector, FaultKind, Scenario, SetupUnit, SimOptions, Simulation, TargetScenario, UnitAction,
-};
+use ebb_tests::simulation::{Scenario, SetupUnit, SimOptions, Simulation, TargetScenario, UnitAction};
 
 use crate::every_injection_point::check_every_fault;
 
@@ -49,31 +47,6 @@ fn undelivered(simulation: &Simulation) -> Vec<(String, String)> {
 #[test]
 fn no_fault_loses_or_reorders_a_notification() {
     check_every_fault("subscribed", &subscribed(), "t");
-}
-
-#[test]
-fn a_crash_after_each_request_repeats_its_notification() {
-    let run = |faults| {
-        let simulation = Simulation::of(&subscribed(), SimOptions { faults, ..SimOptions::default() });
-        let end = simulation.run_to_end();
-        assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), vec![]), "{}", simulation.trace());
-        (received(&simulation), simulation.injected(FaultKind::DeathAfterCall))
-    };
-    let once = run(FaultInjector::none()).0;
-    assert_eq!(once.len(), 6, "{once:?}");
-    let mut repeated = Vec::new();
-    for number in 1.. {
-        let (times, injected) = run(FaultInjector::none().and_at(FaultKind::DeathAfterCall, [number]));
-        if injected == 0 {
-            break;
-        }
-        repeated.extend(times.into_iter().filter(|(_, times)| *times > 1));
-    }
-    // The receivers get their notifications concurrently, so one crash can repeat those of both.
-    repeated.sort();
-    repeated.dedup();
-    let twice: Vec<_> = once.into_keys().map(|one| (one, 2)).collect();
-    assert_eq!(repeated, twice);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Concurrent invocations with every order of their operations on the table.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ebb_engine::{EventName, Hook, Millis, Patch, PatchChange, RunPhase, TargetPhase, Timestamp};
@@ -204,24 +204,6 @@ races! {
             let is_good = (target.phase, target.generation) == (TargetPhase::Ready, 3);
             if is_good { Ok(()) } else { Err(format!("{target:?}")) }
         };
-}
-
-#[test]
-fn no_object_remains_after_a_crashed_creation_and_a_deletion() {
-    // The table is the same before a write and after the one before it.
-    let after = (1..=4).map(|number| (FaultKind::DeathAfterWrite, number));
-    for (kind, number) in [(FaultKind::DeathBeforeWrite, 1)].into_iter().chain(after) {
-        let faults = || FaultInjector::none().and_at(kind, [number]);
-        let crashed = AtomicUsize::new(0);
-        // The platform repeats the deletion, and not the creation.
-        let race = |simulation: &Simulation| [create_once(simulation), delete(simulation, 0)];
-        let check = |simulation: &Simulation| {
-            crashed.fetch_add(simulation.injected(kind) as usize, Ordering::Relaxed);
-            check_first_gone(simulation)
-        };
-        in_every_order(&scenario().target(), 9, faults, |_| {}, race, check);
-        assert!(crashed.load(Ordering::Relaxed) > 0, "no task crashed: {kind} {number}");
-    }
 }
 
 /// The invocation that creates a target crashes before it posts the webhook. Messages and the first scheduled sweep are lost.
