@@ -23,40 +23,26 @@ fn skipped() -> String {
 
 const QUESTION: &str = r#"webhook: {url: "RECEIVER/things"}"#;
 const LIST: &str = r#"webhook: {url: "RECEIVER/things", absent: "${size(response.body.items) == 0}"}"#;
-const SCRIPT: &str = r##"pod: {runner: sh, script: "#!/bin/sh\ntrue"}"##;
 
-/// An answer other than *not found* shows that the credential sees the thing. A rejected setup has made none. The answer to
-/// a question is as ambiguous as that to the undo.
+/// A rejected setup has made nothing. Both answers of *not found* show nothing of a thing that may have been made.
 pub(crate) async fn earlier_answers_decide_about_not_found() {
     use RemovalGrade::{Confirmed, Reported, Unconfirmed};
-    let (question, script, skipped) = (verified(QUESTION), verified(SCRIPT), skipped());
-    let rows: [(&str, u16, &[u16], RemovalGrade); 9] = [
-        (PLUGIN, 200, &[204], Reported),
-        (PLUGIN, 200, &[410], Unconfirmed),
-        (PLUGIN, 200, &[423, 409, 404], Reported),
-        (PLUGIN, 403, &[404], Confirmed),
-        (PLUGIN, 500, &[404], Unconfirmed),
-        (&question, 200, &[204], Confirmed),
-        (&question, 200, &[404], Unconfirmed),
-        (&script, 200, &[404], Confirmed),
-        (&skipped, 200, &[], Unconfirmed),
-    ];
-    for (plugin, made, answers, grade) in rows {
+    for (made, undone, grade) in
+        [(200_u16, 204_u16, Reported), (200, 410, Unconfirmed), (403, 404, Confirmed), (500, 404, Unconfirmed)]
+    {
         let harness = Harness::new().await;
         harness.receiver.always("POST /make", made);
-        harness.receiver.replies("DELETE /thing", answers);
-        harness.receiver.always("GET /things", 404);
+        harness.receiver.always("DELETE /thing", undone);
         let phase = if made == 200 { TargetPhase::Ready } else { TargetPhase::Failed };
-        harness.run("a", "strange", plugin, phase).await;
+        harness.run("a", "strange", PLUGIN, phase).await;
         let target = harness.tear_down("a").await;
         let why = harness.why("a").await;
         let [removal] = why.removals.as_slice() else { panic!("{why:#?}") };
-        let by = if plugin.contains("verify:") { "r/drop-verify" } else { "r/drop" };
         let seen = (removal.by.as_deref(), removal.evidence.grade);
-        assert_eq!(seen, (Some(by), grade), "{plugin} {made} {answers:?}");
-        assert_eq!(harness.receiver.count("DELETE /thing"), answers.len(), "{made} {answers:?}");
-        assert_eq!(target.info.unconfirmed, u32::from(grade == Unconfirmed), "{made} {answers:?}");
-        if plugin == PLUGIN && answers == [204] {
+        assert_eq!(seen, (Some("r/drop"), grade), "{made} {undone}");
+        assert_eq!(harness.receiver.count("DELETE /thing"), 1, "{made} {undone}");
+        assert_eq!(target.info.unconfirmed, u32::from(grade == Unconfirmed), "{made} {undone}");
+        if undone == 204 {
             assert_eq!(harness.state("a", Hook::PostStop).await.records, [], "the usual evidence costs no record");
         }
     }
