@@ -14,11 +14,6 @@ pub(crate) fn position(key: &str) -> Option<usize> {
     key.strip_prefix("r/u")?.parse().ok()
 }
 
-/// Returns the position of the setup unit whose undo has this key.
-pub(crate) fn undone(key: &str) -> Option<usize> {
-    key.strip_prefix("r/x")?.parse().ok()
-}
-
 /// Returns the units of its hook that a unit waits for.
 pub(crate) fn waits_for(scenario: &Scenario, unit: usize) -> Vec<usize> {
     let own = &scenario.units[unit];
