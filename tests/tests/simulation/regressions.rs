@@ -154,57 +154,31 @@ fn instances_of_one_plan_read_their_own() {
     assert_eq!(read, Some(vec![Some(second), Some(first)]));
 }
 
-/// Returns a target whose resource has an output that stays in its cluster, where `bind` copies it. `params` continue the
-/// entry of the resource.
-fn with_bind(params: &str) -> TargetScenario {
+/// Returns a target whose resource has an output that stays in its cluster, where `bind` copies it.
+fn with_bind() -> TargetScenario {
     let scenario = target(include_str!("documents/bound-output.yaml"));
     let data = "data: {ID: \"${resources.r.outputs.id}\"}";
     let document = format!(
         "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nbind:\n- secret: {{namespace: web, name: \"${{target.key}}\"}}\n  \
-         {data}\nresources: {{r: {{plugin: p@1.0.0{params}}}}}\n"
+         {data}\nresources: {{r: {{plugin: p@1.0.0}}}}\n"
     );
     TargetScenario { document, ..scenario }
 }
 
 #[test]
 fn a_bound_object_exists_while_its_target_is_ready() {
-    check_every_fault("bind", &with_bind(""), "t");
-}
-
-/// Sets up a target that binds outputs of its resource, and changes a param of it. Returns the first bound object, too.
-fn change_bound(scenario: TargetScenario) -> (Simulation, Vec<Vec<String>>) {
-    let target = TargetScenario { document: with_bind("").document, ..scenario };
-    let simulation = Simulation::of(&target, SimOptions::default());
-    simulation.set_up();
-    let first = simulation.bound();
-    update(&simulation, "s", "uid-1", &with_bind(", params: {off: true}").document);
-    simulation.run_until_idle();
-    (simulation, first)
-}
-
-#[test]
-fn a_bound_object_gets_the_outputs_of_an_update() {
-    let (simulation, first) = change_bound(with_bind(""));
-    let second = simulation.bound();
-    assert!([&first, &second].iter().all(|bound| bound.len() == 1) && first != second, "{first:?} {second:?}");
-    tear_down(&simulation);
-    assert_eq!(simulation.bound(), Vec::<Vec<String>>::new());
-}
-
-/// `update` units change a param, which the bound value has. Nothing that the value reads is made again.
-#[test]
-fn a_bound_object_gets_a_param_that_changes_in_place() {
-    let (simulation, first) = change_bound(target(include_str!("documents/bound-param.yaml")));
-    let first = first.concat().concat();
-    assert!(first.ends_with("/false"), "{first}");
-    assert_eq!(simulation.bound(), [[first.replace("/false", "/true")]], "{}", simulation.trace());
-    tear_down(&simulation);
+    check_every_fault("bind", &with_bind(), "t");
 }
 
 /// No unit makes the bound value, which is that of a param. The object waits for the resource nevertheless.
 #[test]
 fn a_bound_object_names_no_resource_that_does_not_exist() {
-    let (simulation, _) = change_bound(target(include_str!("documents/bound-text.yaml")));
+    let bound_text = target(include_str!("documents/bound-text.yaml"));
+    let scenario = TargetScenario { document: with_bind().document, ..bound_text };
+    let simulation = Simulation::of(&scenario, SimOptions::default());
+    simulation.set_up();
+    update(&simulation, "s", "uid-1", &scenario.document.replace("p@1.0.0}", "p@1.0.0, params: {off: true}}"));
+    simulation.run_until_idle();
     assert_eq!(simulation.bound(), [["at true"]], "{}", simulation.trace());
     tear_down(&simulation);
     let attempts = simulation.ledger.state().attempts.clone();
@@ -222,15 +196,6 @@ fn a_bound_object_names_no_resource_that_does_not_exist() {
     assert!(removed.iter().zip(&undone).all(is_in_order), "{removed:?} {undone:?}\n{}", simulation.trace());
 }
 
-/// A relay that has lost its records does not report that a bound object is gone, which it cannot find.
-#[test]
-fn a_removal_without_records_waits_for_a_person() {
-    let faults = FaultInjector::none().and_at(FaultKind::RelayForgets, [1]);
-    let report = simulate_target(&with_bind(""), "t", faults, TraceMode::Kept);
-    assert_good(&report);
-    assert!(report.notifications.contains(STUCK), "{}", report.trace);
-}
-
 /// The cluster does not know the object that a teardown removes. A relay that has lost its records, and must not list the
 /// place of the object, ends the removal, and the target says that the object may remain. Another cluster that has got the
 /// name of the first one has nothing of the target, so the teardown waits for the first one.
@@ -240,7 +205,7 @@ fn a_teardown_in_a_cluster_without_records_is_unconfirmed_or_waits() {
         (FaultInjector::none().and_at(FaultKind::RelayForgets, [1]).and_at(FaultKind::PlaceUnlisted, [1]), false),
         (FaultInjector::none().and_at(FaultKind::ClusterReplaced, [1]), true),
     ] {
-        let simulation = Simulation::scheduled(&with_bind(""), faults);
+        let simulation = Simulation::scheduled(&with_bind(), faults);
         simulation.set_up();
         simulation.advance(REPLACED_MS);
         simulation.tear_down();
@@ -278,16 +243,6 @@ fn a_unit_that_its_cluster_has_refused_leaves_nothing() {
     assert!(simulation.injected(FaultKind::RelayRefuses) > before, "{}", simulation.trace());
     let end = tear_down(&simulation);
     assert!(!end.notifications.contains(STUCK), "{}", simulation.trace());
-}
-
-/// A heartbeat arrives before the first sweep. The start is that at the relay, also in the record.
-#[test]
-fn a_heartbeat_does_not_move_the_start_of_an_attempt() {
-    for seed in 0..20 {
-        let faults = [(FaultKind::HeartbeatsSent, 100), (FaultKind::AttemptHangs, 50), (FaultKind::RunRead, 100)];
-        let report = simulate_target(&with_script(), "t", FaultInjector::often(seed, &faults), TraceMode::Kept);
-        assert!(report.violations.iter().all(|wrong| !wrong.contains("the start")), "{}", report.trace);
-    }
 }
 
 #[test]
