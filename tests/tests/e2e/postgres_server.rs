@@ -15,8 +15,6 @@ use crate::workdir::{shared_folder, until};
 pub(crate) const USER: &str = "ebb";
 const HOST: &str = "127.0.0.1";
 pub(crate) const SANDBOX: &str = "billing-pr-7";
-/// The name of the test's own connections in the log.
-const TEST_CLIENT: &str = "test";
 /// The ID of an unprivileged user and its group. PostgreSQL does not run as root.
 const UNPRIVILEGED: u32 = 65534;
 /// Number of ports to try. Another process can take a free port before the server binds it.
@@ -26,7 +24,7 @@ const MAX_PORTS: usize = 5;
 pub(crate) struct PostgresServer {
     child: Child,
     pub(crate) port: u16,
-    folder: TempDir,
+    _folder: TempDir,
 }
 
 impl PostgresServer {
@@ -53,7 +51,7 @@ impl PostgresServer {
                     .then_some(false),
             });
             if !has_ended.await {
-                return Self { child, port, folder };
+                return Self { child, port, _folder: folder };
             }
         }
         panic!("PostgreSQL does not start: {}", fs::read_to_string(&log).unwrap_or_default());
@@ -64,27 +62,9 @@ impl PostgresServer {
         let mut psql = Command::new("psql");
         let port = self.port.to_string();
         psql.args(["-X", "-A", "-t", "-h", HOST, "-p", &port, "-U", USER, "-d", database, "-c", query]);
-        psql.env("PGAPPNAME", TEST_CLIENT);
         let result = psql.output().unwrap();
         assert!(result.status.success(), "{result:?}");
         String::from_utf8(result.stdout).unwrap().lines().map(str::to_owned).collect()
-    }
-
-    /// Returns the statements of scripts that change something, each with its database, in their order. Panics if a
-    /// statement or a connection has failed.
-    pub(crate) fn statements(&self) -> Vec<(String, String)> {
-        let log = fs::read_to_string(self.folder.path().join("log")).unwrap();
-        // `pg_isready` asks for the database of the user.
-        let is_failure = |line: &&str| {
-            (line.contains("|ERROR:") || line.contains("|FATAL:")) && !line.contains("database \"ebb\" does not exist")
-        };
-        assert_eq!(log.lines().filter(is_failure).collect::<Vec<_>>(), [""; 0]);
-        let statement = |line: &str| {
-            let (client, rest) = line.split_once('|')?;
-            let (database, statement) = rest.split_once("|LOG:  statement: ")?;
-            (client != TEST_CLIENT).then(|| (database.to_owned(), statement.to_owned()))
-        };
-        log.lines().filter_map(statement).collect()
     }
 
     /// Returns the databases that the example created.
@@ -141,7 +121,6 @@ fn postgres(programs: &Path, data: &Path, sockets: &Path, port: u16, log: &Path)
     postgres.arg("-D").arg(data).arg("-k").arg(sockets).args(["-h", HOST, "-p", &port.to_string()]);
     // The test does not need durable data.
     postgres.args(["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=20"]);
-    postgres.args(["-c", "log_statement=mod", "-c", "log_line_prefix=%a|%d|"]);
     postgres.stdout(Stdio::null()).stderr(log).spawn().unwrap()
 }
 
