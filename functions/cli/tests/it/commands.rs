@@ -46,20 +46,6 @@ fn a_closed_standard_error_does_not_change_the_exit_code() {
     assert_eq!(exit.code(), Some(2));
 }
 
-#[test]
-fn schemas_and_completions_are_complete() {
-    for document in ["plugin", "sandbox"] {
-        let out = command().args(["schema", document]).output().unwrap();
-        let schema: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
-        assert!(schema["properties"].is_object(), "{document}");
-    }
-    for shell in ["bash", "zsh", "fish"] {
-        let out = command().args(["completions", shell]).output().unwrap();
-        let script = String::from_utf8(out.stdout).unwrap();
-        assert!(out.status.success() && script.contains("wait-timeout"), "{shell}");
-    }
-}
-
 #[tokio::test]
 async fn a_single_unit_runs() {
     let workdir = Workdir::new();
