@@ -1,14 +1,8 @@
-//! Installed relays with push and pull transport: units in several clusters, a killed relay, a cluster without a relay, and
-//! orphans.
+//! Installed relays with push and pull transport: units in several clusters, a killed relay, and a cluster without a relay.
 
-use ebb_protocol::api::{ClusterInfo, DeleteOrphansResponse, OrphanList, TransportKind};
-use ebb_protocol::id;
+use ebb_protocol::api::{ClusterInfo, TransportKind};
 use ebb_protocol::lifecycle::OutputValue;
-use ebb_protocol::relay::{
-    Batch, CallbackEndpoint, EnsureTask, ObjectTask, RelayRequest, TaskCompletion, TaskId, TaskNames,
-};
 
-use crate::platform::{SignedRequest, http, now};
 use crate::prelude::*;
 
 const PLUGIN: &str = include_str!("documents/word.yaml");
@@ -24,50 +18,6 @@ fn names(relay: &InstalledRelay, kind: &str) -> Vec<String> {
     let items = list(relay.cluster, &relay.units, kind).unwrap().into_iter();
     let names = items.map(|item| item["metadata"]["name"].as_str().unwrap().to_owned());
     names.filter(|name| name != "kube-root-ca.crt").collect()
-}
-
-/// Sends a request with push transport, like a control plane with this entry of the cluster.
-async fn send(entry: &Value, request: RelayRequest) {
-    let text = |key: &str| entry[key].as_str().unwrap();
-    let batch = Batch { v: 1, cluster: text("uid").to_owned(), requests: vec![request] };
-    let secret = WebhookSecret::parse(text("secret")).unwrap();
-    let batch = SignedRequest::new(&secret, "m", now(), serde_json::to_vec(&batch).unwrap());
-    let response = batch.post(&http(), &format!("{}/v1/batch", text("url"))).send().await.unwrap();
-    assert_eq!(response.status().as_u16(), 200);
-}
-
-/// A task of an instance that is gone arrives late. Its object is listed, and deleted when a person confirms it.
-async fn one_orphan_is_deleted(
-    workdir: &Workdir,
-    (push, relay): (&Value, &InstalledRelay),
-    url: String,
-    instance: String,
-) {
-    let task = TaskId { unit: format!("{instance}-1-pre-start-7"), attempt: 1 };
-    let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "orphan"}});
-    let until_ready = TaskCompletion::Ready(vec![]);
-    let body = ObjectTask { instance, apply: vec![manifest], keep: true, until: until_ready, ..ObjectTask::default() };
-    let callback = CallbackEndpoint { url, token: "t".to_owned(), installation: String::new() };
-    let (late, names_of_task) = (task.clone(), TaskNames::default());
-    let (valid_for_ms, timeout_ms) = (60_000, 60_000);
-    let ensure = EnsureTask { v: 1, task, valid_for_ms, timeout_ms, callback, names: names_of_task, body };
-    send(push, RelayRequest::Ensure(Box::new(ensure))).await;
-    until("the orphan", async || {
-        let orphans: OrphanList =
-            workdir.ebb(&["orphans", "-o", "json"]).await.ends_with(1, "Not checked in gone").json();
-        assert!(orphans.errors.iter().all(|error| ["gone", "copy"].contains(&&*error.cluster)), "{orphans:?}");
-        let [orphan] = &orphans.orphans[..] else { return None };
-        (orphan.name == "orphan" && orphan.owned).then_some(())
-    })
-    .await;
-    assert_eq!(workdir.ebb(&["orphans", "--delete"]).await.code, Some(2), "a person has to confirm");
-    assert!(names(relay, "configmaps").contains(&"orphan".to_owned()));
-    let deleted: DeleteOrphansResponse =
-        workdir.ebb(&["orphans", "--delete", "--yes", "-o", "json"]).await.done().json();
-    assert_eq!(deleted.deleted.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["orphan"], "{deleted:?}");
-    assert_eq!(names(relay, "configmaps").len(), 1, "objects of the running sandbox remain");
-    // Acknowledges the result. Without this, the record would block the deletion of its namespace.
-    send(push, RelayRequest::Acknowledge(late)).await;
 }
 
 #[tokio::test]
@@ -141,12 +91,10 @@ async fn relays_with_push_and_pull() {
     let force_delete = ["delete", "sandbox", "lost", "--force", "--reason", "its cluster is gone"];
     assert_ne!(workdir.ebb(&force_delete).await.code, Some(0));
 
-    let instance = id::instance_key("sandbox", "pulled", &workdir.get("pulled").await.info.uid);
     for name in ["pulled", "spread"] {
         workdir.ebb(&["delete", "sandbox", name]).await.done();
     }
     pull_relay.wait_until_empty().await;
-    one_orphan_is_deleted(&workdir, (&push, &push_relay), format!("{}/v1/callbacks", dev.url), instance).await;
     workdir.ebb(&["delete", "sandbox", "pushed"]).await.done();
     push_relay.wait_until_empty().await;
     dev.stop().await;

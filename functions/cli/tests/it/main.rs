@@ -10,6 +10,7 @@ mod commands;
 mod hostile_texts;
 mod local_events;
 mod new;
+mod orphans;
 mod outputs;
 mod repairs;
 mod rollback;
