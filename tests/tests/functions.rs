@@ -89,8 +89,7 @@ fn lifecycle_trials() -> Vec<Trial> {
             tenants_of_an_own_service;
         teardown: a_stuck_teardown_is_retried a_teardown_says_when_it_is_stuck
             the_undo_is_repeated_after_a_gateway_timeout an_undo_that_has_not_begun_covers_every_late_success;
-        setup: responses_of_a_webhook_unit a_wait_ends_with_the_timeout failure_after_ready
-            fast_callbacks_cost_no_acceptance;
+        setup: responses_of_a_webhook_unit a_wait_ends_with_the_timeout fast_callbacks_cost_no_acceptance;
         changed_documents: the_newest_update_waits_for_the_run a_failed_setup_is_corrected_by_an_update;
         refused_updates: a_refused_update_undoes_nothing the_policy_of_a_cluster_counts_when_an_update_begins;
         cluster_waits: each_wait_has_its_reason_and_true_times each_object_of_a_unit_has_its_state_and_reason
@@ -166,7 +165,7 @@ fn security_trials() -> Vec<Trial> {
             a_slow_request_reaches_no_later_owner no_route_reaches_a_foreign_target;
         target_actions: an_action_has_the_rights_of_its_caller hostile_selections_change_nothing
             a_selection_is_handled_in_parts a_target_is_not_begun_late;
-        users: values_are_not_interpreted header_injection;
+        users: values_are_not_interpreted;
         waits: a_lost_plan_is_restored;
         webhooks: repeated_events refused_requests generations_of_documents;
     }

@@ -5,9 +5,6 @@ use std::ops::RangeInclusive;
 use ebb_protocol::callback::ReasonCode;
 
 use crate::harness::*;
-use crate::request_table;
-
-const TABLE: &str = "lifecycle/setup.yaml";
 
 /// A name, the replies to the requests of a unit, its state, attempt and reason after them, and the number of requests.
 type ResponseCase = (&'static str, Vec<CannedReply>, UnitState, u32, &'static str, RangeInclusive<usize>);
@@ -124,10 +121,4 @@ pub(crate) async fn a_wait_ends_with_the_timeout() {
     }
     let target = harness.phase("script", TargetPhase::Failed).await;
     assert_eq!(find(&target, "preStart", "make").unwrap().reason.unwrap().code, ReasonCode::Timeout);
-}
-
-pub(crate) async fn failure_after_ready() {
-    let harness = Harness::new().await;
-    request_table::play(&harness, TABLE, "failure_after_ready", &[]).await;
-    assert_eq!(harness.receiver.order()[3], "POST /drain");
 }

@@ -1,7 +1,7 @@
-//! Values of users cannot change the scripts and headers of a plugin. `tests/fuzz` tries them in URLs, headers and manifests.
+//! Values of users cannot change the scripts of a plugin. The table has its headers. `tests/fuzz` tries such values in URLs,
+//! headers and manifests.
 
 use crate::harness::*;
-use crate::request_table;
 
 /// Characters with a meaning in shells, URLs, templates, YAML and embeddings.
 const VALUE: &str = "'; touch /tmp/pwned; $(id) `id` ../../..//@evil.example.org:80/%2e%2e?#&\\ ${params.v} @{embed: /etc/passwd} \"}\nx: y";
@@ -24,10 +24,4 @@ pub(crate) async fn values_are_not_interpreted() {
     for (name, expected) in [("literal", literal), ("variable", VALUE), ("file", VALUE)] {
         assert_eq!(outputs[name]["value"], expected, "{name}");
     }
-}
-
-pub(crate) async fn header_injection() {
-    let harness = Harness::new().await;
-    request_table::play(&harness, "security/users.yaml", "header_injection", &[]).await;
-    assert_eq!(harness.receiver.calls("POST /call")[0].header("x-value"), "a: b, c");
 }
