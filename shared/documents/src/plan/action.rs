@@ -203,14 +203,6 @@ impl ManifestConditions {
             Self::Each(texts) => texts.get(manifest)?.as_deref(),
         }
     }
-
-    /// Returns all conditions.
-    pub fn texts(&self) -> Vec<&str> {
-        match self {
-            Self::First(text) => vec![text],
-            Self::Each(texts) => texts.iter().flatten().map(String::as_str).collect(),
-        }
-    }
 }
 
 /// A resource of an InfraKit plugin.
