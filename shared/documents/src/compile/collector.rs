@@ -9,7 +9,6 @@ use serde_json::Value;
 use super::defaults::MAX_STEPS;
 use crate::cel::{self, ReferenceSource, ReferenceUsage, Scope};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::escaping;
 use crate::model::{At, LineColumn, SourceText, TemplateTree};
 use crate::plan::Template;
 use crate::template::{self, TemplatePiece, UnclosedExpression};
@@ -223,7 +222,7 @@ impl DiagnosticCollector {
 
     /// Returns the tree as JSON in which each string is a template.
     pub(super) fn strings(&mut self, tree: &At<TemplateTree>, scope: Scope) -> Value {
-        strings(self.tree(&tree.value, tree.at, scope))
+        self.tree(&tree.value, tree.at, scope).shown()
     }
 
     /// Returns the value that is all of a text whose reads begin at the position `first`.
@@ -284,17 +283,7 @@ fn joined(parts: Vec<Template>, join: impl FnOnce(&mut dyn Iterator<Item = Value
     let computed = parts.iter().any(|part| !matches!(part, Template::Literal(_)));
     let value = join(&mut parts.into_iter().map(|part| match part {
         Template::Literal(value) if !computed => value,
-        part => strings(part),
+        part => part.shown(),
     }));
     if computed { Template::Tree(value) } else { Template::Literal(value) }
-}
-
-/// Returns a template as JSON in which each string is a template.
-pub(super) fn strings(template: Template) -> Value {
-    match template {
-        Template::Text(text) => text.into(),
-        Template::Tree(tree) => tree,
-        Template::Literal(value) => escaping::escape_tree(value),
-        Template::Secret { .. } | Template::Sealed(_) | Template::Plain(_) => Value::Null,
-    }
 }

@@ -10,7 +10,7 @@ use ebb_engine::Hook;
 use serde_json::Value;
 
 use super::checked::{BoundResource, CheckedPlugin, CompiledUnit};
-use super::collector::{DiagnosticCollector, strings};
+use super::collector::DiagnosticCollector;
 use super::plan_expressions;
 use crate::cel::{self, ReferenceSource, Scope};
 use crate::diagnostic::{Diagnostic, Severity};
@@ -64,7 +64,7 @@ fn identities(
     unit: &CompiledUnit<'_>,
     twice: bool,
 ) -> Vec<UnitIdentity> {
-    let inputs = unit.plan.inputs.iter().map(|input| strings(input.value.clone()));
+    let inputs = unit.plan.inputs.iter().map(|input| input.value.shown());
     // An identity exists only if all values are known and at least one of them names the target.
     let same = |noun: &str, values: Vec<Value>| {
         let mut parts = vec![instance.bound.digest.to_owned(), unit.plan.key.clone()];
@@ -80,7 +80,7 @@ fn identities(
     let found = match &unit.plan.action {
         Action::Object(object) => return objects(report, instance, unit, object),
         Action::Webhook(webhook) if twice => {
-            let parts = std::iter::once(&webhook.url).chain(webhook.headers.values()).cloned().map(strings);
+            let parts = std::iter::once(&webhook.url).chain(webhook.headers.values()).map(Template::shown);
             let values = parts.chain(webhook.body.clone()).chain(inputs).collect();
             same("would send the same request, with the same key", values)
         }
