@@ -264,7 +264,7 @@ fn reason(
     })?;
     let given = instance.params.get(name.as_str())?;
     let text = format!("`{}` reads param `{name}`, wired to what `{}` makes", plan.unit(from)?.key, plan.unit(to)?.key);
-    Some(CycleStep { at: given.at, text })
+    Some((given.at, text))
 }
 
 /// Adds the order of teardown to the plan.

@@ -10,7 +10,7 @@ use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::sensitive::Sensitivity;
 use crate::cel::{ReferenceSource, TextPattern};
 use crate::diagnostic::Diagnostic;
-use crate::model::{Dialect, HookOwner, LineColumn, ParamDoc, PluginDoc, SourceText, UnitDoc};
+use crate::model::{Dialect, HookOwner, LineColumn, ParamDoc, PluginDoc, UnitDoc};
 use crate::plan::{RequiredEvidence, Template, UnitPlan, UnitRef};
 
 /// A checked plugin.
@@ -95,7 +95,6 @@ pub(super) struct BoundResource<'a> {
     pub(super) name: &'a str,
     /// The position of its name.
     pub(super) at: LineColumn,
-    pub(super) source: &'a Arc<SourceText>,
     pub(super) bound: BoundPlugin<'a>,
     pub(super) checked: Arc<CheckedPlugin<'a>>,
     pub(super) params: BTreeMap<&'a str, ParamBinding>,

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::collection_text::{self, CollectionPart};
 use super::collector::{DiagnosticCollector, StepCount};
 use super::defaults::MAX_INPUTS;
-use super::order::{self, CycleStep};
+use super::order;
 use super::unit;
 use crate::cel::{ReferenceSource, Scope};
 use crate::diagnostic::Diagnostic;
@@ -255,7 +255,7 @@ impl<'c> CollectionUnits<'c> {
         let step = |from: usize, to: usize| {
             let found = self.references.iter().find(|reference| reference.from == from && reference.to == to)?;
             let at = template::place(&report.source, &found.text, found.offset);
-            Some(CycleStep { at, text: format!("`{}` refers to `{}`", name(from), name(to)) })
+            Some((at, format!("`{}` refers to `{}`", name(from), name(to))))
         };
         let wrong = order::cycle(&report.source, &dependencies, name, step);
         report.found.extend(wrong);

@@ -5,11 +5,8 @@ use std::sync::Arc;
 use crate::diagnostic::Diagnostic;
 use crate::model::{LineColumn, SourceText};
 
-/// An edge of a cycle, for its error.
-pub(super) struct CycleStep {
-    pub(super) at: LineColumn,
-    pub(super) text: String,
-}
+/// The place and the text of an edge of a cycle, for its error.
+pub(super) type CycleStep = (LineColumn, String);
 
 /// Returns an order in which each node comes after its dependencies, or a cycle: a path that ends where it begins, in
 /// which each node waits for the next.
@@ -67,11 +64,8 @@ pub(super) fn cycle_error(source: &Arc<SourceText>, names: &[&str], steps: &[Cyc
         shown.splice(10..names.len() - 10, [left_out]);
     }
     let message = format!("these wait for each other: {}", shown.join(" → "));
-    let mut diagnostic = Diagnostic::error("cycle", source, steps.first().map(|step| step.at), message);
-    for step in steps.iter().skip(1).take(20) {
-        diagnostic = diagnostic.related(step.at, step.text.clone());
-    }
-    let lines: Vec<String> =
-        steps.iter().take(20).map(|step| format!("{}, line {}", step.text, step.at.line)).collect();
+    let mut diagnostic = Diagnostic::error("cycle", source, steps.first().map(|step| step.0), message);
+    diagnostic.related.extend(steps.iter().skip(1).take(20).cloned());
+    let lines: Vec<String> = steps.iter().take(20).map(|(at, text)| format!("{text}, line {}", at.line)).collect();
     diagnostic.help(format!("{}; take one of these away", lines.join("; ")))
 }

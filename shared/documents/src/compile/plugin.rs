@@ -7,7 +7,7 @@ use ebb_engine::{Hook, MAX_UNITS};
 use super::checked::{CheckedOutput, CheckedPlugin, CompiledUnit, PublicOutputs};
 use super::collector::{DiagnosticCollector, ExpressionRead, StepCount, TextRole};
 use super::defaults::FEWER_UNITS;
-use super::order::{self, CycleStep};
+use super::order;
 use super::sensitive::{self, Sensitivity};
 use super::{params, profile, shared_keys, unit, unit_lints};
 use crate::cel::{ReferenceSource, ReferenceUsage, Scope};
@@ -349,10 +349,10 @@ impl<'a> CheckedPlugin<'a> {
             let (unit, own, first) = (&self.units[from], name(from), name(to));
             if let Some(found) = unit.uses.iter().find(|found| self.producer(&found.source) == Some(to)) {
                 let text = format!("`{own}` reads `{}`", found.source);
-                return Some(CycleStep { at: found.spot.pos(&report.source), text });
+                return Some((found.spot.pos(&report.source), text));
             }
             let at = unit.doc.after.0.iter().find(|after| after.value == first)?.at;
-            Some(CycleStep { at, text: format!("`{own}` runs after `{first}`") })
+            Some((at, format!("`{own}` runs after `{first}`")))
         };
         let wrong = order::cycle(&report.source, &targets.collect::<Vec<_>>(), name, step);
         report.found.extend(wrong);

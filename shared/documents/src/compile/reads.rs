@@ -1,13 +1,14 @@
 //! The values that resources read from each other: params are wired to public outputs, which read the outputs of units.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use super::checked::BoundResource;
 use super::collector::DiagnosticCollector;
 use super::order::{self, CycleStep};
 use crate::cel::ReferenceSource;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::model::LineColumn;
+use crate::model::{LineColumn, SourceText};
 use crate::plan::UnitRef;
 
 /// The number of steps to record a read.
@@ -78,7 +79,7 @@ impl<'a> ResourceReads<'a> {
             }
         }
         let targets: Vec<Vec<usize>> = inner.iter().map(|list| list.iter().map(|(to, _)| *to).collect()).collect();
-        let order = order::order(&targets).map_err(|cycle| cycle_of_values(&list, &cycle))?;
+        let order = order::order(&targets).map_err(|cycle| cycle_of_values(&report.source, &list, &cycle))?;
         let mut wires = Self { nodes, reads: own };
         for at in order {
             for &(target, optional) in &inner[at] {
@@ -115,7 +116,11 @@ fn place((instance, value): (&BoundResource<'_>, ResourceValue<'_>)) -> Option<L
     }
 }
 
-fn cycle_of_values(list: &[(&BoundResource<'_>, ResourceValue<'_>)], cycle: &[usize]) -> Diagnostic {
+fn cycle_of_values(
+    source: &Arc<SourceText>,
+    list: &[(&BoundResource<'_>, ResourceValue<'_>)],
+    cycle: &[usize],
+) -> Diagnostic {
     let names: Vec<String> = cycle
         .iter()
         .map(|&n| match list[n].1 {
@@ -125,15 +130,12 @@ fn cycle_of_values(list: &[(&BoundResource<'_>, ResourceValue<'_>)], cycle: &[us
         .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     // Every such cycle contains a param, whose position is in the sandbox.
-    let mut steps = Vec::new();
-    let mut source = None;
-    for &n in cycle.iter().take(cycle.len().saturating_sub(1)) {
-        if let (instance, ResourceValue::Param(resource, name)) = list[n] {
-            source = Some(instance.source);
-            let text = format!("param `{name}` of `{resource}` is wired");
-            steps.push(CycleStep { at: instance.params[name].at, text });
+    let step = |&n: &usize| match list[n].1 {
+        ResourceValue::Param(resource, name) => {
+            Some((place(list[n])?, format!("param `{name}` of `{resource}` is wired")))
         }
-    }
-    let source = source.unwrap_or(&list[0].0.checked.plugin.source);
+        ResourceValue::Output(..) => None,
+    };
+    let steps: Vec<CycleStep> = cycle.iter().take(cycle.len().saturating_sub(1)).filter_map(step).collect();
     order::cycle_error(source, &names, &steps)
 }

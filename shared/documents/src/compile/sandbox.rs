@@ -76,7 +76,6 @@ pub(super) fn instances<'a>(
         instances.push(BoundResource {
             name,
             at: resource.name.at,
-            source: &sandbox.source,
             bound: *bound,
             checked,
             params: given,
@@ -114,7 +113,6 @@ pub(super) fn bind_own<'a>(
                 found.push(BoundResource {
                     name,
                     at: own.name.at,
-                    source: &sandbox.source,
                     bound: BoundPlugin { plugin: own, version: &VERSION, digest: "" },
                     checked: checked.into(),
                     params: BTreeMap::new(),
