@@ -52,7 +52,6 @@ use crate::model::{PluginDoc, SandboxDoc};
 use crate::plan::{PLUGIN_UPDATE, Plan};
 use checked::PublicOutputs;
 use collector::{DiagnosticCollector, StepCount};
-use k8s_apply::BuiltIn;
 use reads::ResourceReads;
 
 pub use crate::canonical::PlanError;
@@ -97,8 +96,12 @@ pub fn plan(
 ) -> Result<(Plan, Vec<Diagnostic>, Vec<PolicyRequest>), Diagnostics> {
     let mut report = DiagnosticCollector::new(&sandbox.source, &StepCount::default());
     let mut warnings = Vec::new();
-    let built_in = BuiltIn::of(&mut report, sandbox, plugins);
-    let mut instances = sandbox::instances(&mut report, sandbox, &built_in.among(plugins), &mut warnings);
+    let built_in = k8s_apply::built_in(&mut report, sandbox, plugins);
+    let mut bound: BTreeMap<String, BoundPlugin<'_>> = plugins.clone();
+    bound.extend(built_in.iter().map(|(name, (plugin, version, digest))| {
+        (name.clone(), BoundPlugin { plugin, version, digest: digest.as_str() })
+    }));
+    let mut instances = sandbox::instances(&mut report, sandbox, &bound, &mut warnings);
     let (env, env_uses) = sandbox::env(&mut report, sandbox);
     if instances.len() == sandbox.resources.len() {
         let own = sandbox::bind_own(&mut report, sandbox, &instances, &mut warnings);

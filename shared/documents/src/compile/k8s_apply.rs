@@ -46,50 +46,33 @@ fn bare() -> Version {
     Version::new(0, 0, 0)
 }
 
-/// The plugins of the resources with `k8s-apply` or a collection, by the name of the resource.
-pub(super) struct BuiltIn(BTreeMap<String, (PluginDoc, Version, String)>);
-
-impl BuiltIn {
-    /// Creates a plugin for each resource with `k8s-apply` or a collection. Reports errors of its params or of the
-    /// collection.
-    pub(super) fn of(
-        report: &mut DiagnosticCollector,
-        sandbox: &SandboxDoc,
-        plugins: &BTreeMap<String, BoundPlugin<'_>>,
-    ) -> Self {
-        let mut made = BTreeMap::new();
-        let mut reads = None;
-        for resource in &sandbox.resources {
-            let published = plugins.get(&resource.name.value).filter(|_| resource.collection.is_none());
-            let plugin = match (&resource.collection, published) {
-                (Some(collection), _) => {
-                    let reads = reads.get_or_insert_with(|| collection::reads(sandbox));
-                    collection::plugin(report, sandbox, resource, collection, reads)
-                }
-                (None, Some(bound)) if !is_signadots(bound.plugin) => continue,
-                (None, None) if !is_built_in(resource) => continue,
-                (None, _) => plugin(report, sandbox, resource),
-            };
-            let (version, digest) = match published {
-                Some(bound) => (bound.version.clone(), bound.digest.to_owned()),
-                None => (bare(), load::digest(&plugin)),
-            };
-            made.insert(resource.name.value.clone(), (plugin, version, digest));
-        }
-        Self(made)
+/// Returns a plugin for each resource with `k8s-apply` or a collection, by the name of the resource, with its version and
+/// its digest. Reports errors of its params or of the collection.
+pub(super) fn built_in(
+    report: &mut DiagnosticCollector,
+    sandbox: &SandboxDoc,
+    plugins: &BTreeMap<String, BoundPlugin<'_>>,
+) -> BTreeMap<String, (PluginDoc, Version, String)> {
+    let mut made = BTreeMap::new();
+    let mut reads = None;
+    for resource in &sandbox.resources {
+        let published = plugins.get(&resource.name.value).filter(|_| resource.collection.is_none());
+        let plugin = match (&resource.collection, published) {
+            (Some(collection), _) => {
+                let reads = reads.get_or_insert_with(|| collection::reads(sandbox));
+                collection::plugin(report, sandbox, resource, collection, reads)
+            }
+            (None, Some(bound)) if !is_signadots(bound.plugin) => continue,
+            (None, None) if !is_built_in(resource) => continue,
+            (None, _) => plugin(report, sandbox, resource),
+        };
+        let (version, digest) = match published {
+            Some(bound) => (bound.version.clone(), bound.digest.to_owned()),
+            None => (bare(), load::digest(&plugin)),
+        };
+        made.insert(resource.name.value.clone(), (plugin, version, digest));
     }
-
-    /// Returns `plugins` with the built-in plugins added or replaced.
-    pub(super) fn among<'a>(
-        &'a self,
-        plugins: &BTreeMap<String, BoundPlugin<'a>>,
-    ) -> BTreeMap<String, BoundPlugin<'a>> {
-        let mut all = plugins.clone();
-        all.extend(self.0.iter().map(|(name, (plugin, version, digest))| {
-            (name.clone(), BoundPlugin { plugin, version, digest: digest.as_str() })
-        }));
-        all
-    }
+    made
 }
 
 /// Returns true for Signadot's document of the plugin, which Ebb replaces.
