@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cel::common::ast::{Expr, IdedExpr, LiteralValue, operators};
 
-use crate::cel::tokens::{self, NamePosition};
+use crate::cel::tokens;
 use crate::cel::walk::each_mut;
 
 /// Replacements of a dash. The first one that produces an unused name is used.
@@ -42,7 +42,7 @@ impl DashedNames {
                 let named = ["units", "resources", "params", "outputs", "labels"].contains(&last);
                 named && between.bytes().all(|byte| byte == b'.' || byte == b'?' || byte.is_ascii_whitespace())
             });
-            if name.position == NamePosition::AfterDot
+            if name.after_dot
                 && follows
                 && let Some(dashed) = tokens::dashed(text, name.offset)
             {

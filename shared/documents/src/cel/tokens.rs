@@ -4,14 +4,8 @@
 pub(crate) struct NameToken<'a> {
     pub(crate) text: &'a str,
     pub(crate) offset: usize,
-    pub(crate) position: NamePosition,
-}
-
-/// The position of a name in its path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NamePosition {
-    First,
-    AfterDot,
+    /// True for a name that is selected from what precedes it.
+    pub(crate) after_dot: bool,
 }
 
 /// Returns all names outside of strings and comments, in the order of the text.
@@ -19,7 +13,7 @@ pub(crate) fn names(text: &str) -> Vec<NameToken<'_>> {
     let bytes = text.as_bytes();
     let mut names = Vec::new();
     let mut at = 0;
-    let mut position = NamePosition::First;
+    let mut after_dot = false;
     while let Some(&byte) = bytes.get(at) {
         let start = at;
         if byte.is_ascii_alphabetic() || byte == b'_' {
@@ -28,24 +22,24 @@ pub(crate) fn names(text: &str) -> Vec<NameToken<'_>> {
             if prefix && matches!(bytes.get(at), Some(b'"' | b'\'')) {
                 at = string_end(text, at);
             } else {
-                names.push(NameToken { text: &text[start..at], offset: start, position });
+                names.push(NameToken { text: &text[start..at], offset: start, after_dot });
             }
-            position = NamePosition::First;
+            after_dot = false;
         } else if byte.is_ascii_digit() {
             at += word(&bytes[at..]);
-            position = NamePosition::First;
+            after_dot = false;
         } else if byte == b'"' || byte == b'\'' {
             at = string_end(text, at);
-            position = NamePosition::First;
+            after_dot = false;
         } else if bytes[at..].starts_with(b"//") {
             at += text[at..].find('\n').unwrap_or(text.len() - at);
         } else {
             match byte {
-                b'.' => position = NamePosition::AfterDot,
+                b'.' => after_dot = true,
                 // `.?name` is a name after a dot, and blanks are ignored.
-                b'?' if position == NamePosition::AfterDot => {}
+                b'?' if after_dot => {}
                 _ if byte.is_ascii_whitespace() => {}
-                _ => position = NamePosition::First,
+                _ => after_dot = false,
             }
             at += 1;
         }
@@ -97,11 +91,8 @@ mod tests {
     fn names_outside_of_strings() {
         let text = "a.?b + r'x\\' + size(\"c\\\"d\") // e\n + f . g[1e5] + bytes(b'''h'i''')";
         let found: Vec<String> =
-            names(text).iter().map(|name| format!("{:?} {} {}", name.position, name.offset, name.text)).collect();
-        assert_eq!(
-            found.join(", "),
-            "First 0 a, AfterDot 3 b, First 15 size, First 36 f, AfterDot 40 g, First 49 bytes"
-        );
+            names(text).iter().map(|name| format!("{} {} {}", name.after_dot, name.offset, name.text)).collect();
+        assert_eq!(found.join(", "), "false 0 a, true 3 b, false 15 size, false 36 f, true 40 g, false 49 bytes");
         assert_eq!(dashed("x.queue-url-2 - 1", 2), Some("queue-url-2"));
         assert_eq!(dashed("x.queue - url", 2), None);
     }

@@ -8,7 +8,7 @@ use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, L
 use crate::cel::names::{RootVariable, Scope, TYPES, functions, is_function};
 use crate::cel::path::{PathKey, SelectionPath, StepAccess, step};
 use crate::cel::pattern::PATTERN_HELP;
-use crate::cel::tokens::{self, NamePosition, NameToken};
+use crate::cel::tokens::{self, NameToken};
 use crate::cel::{
     BYTES_PER_STEP, Expression, ExpressionIssue, MAX_DEPTH, MAX_ISSUES, MAX_NESTED_LOOPS, MAX_NODES, MAX_PATTERN_STEPS,
     PatternError, ReferenceSource, ReferenceUsage, TextPattern, ValueReference, nearest,
@@ -453,7 +453,7 @@ impl ExpressionWalker<'_> {
             return false;
         }
         let text = self.text;
-        let found = self.names.iter().filter(|name| name.text == *last && name.position == NamePosition::AfterDot);
+        let found = self.names.iter().filter(|name| name.text == *last && name.after_dot);
         let found: Vec<(usize, &str)> =
             found.filter_map(|name| Some((name.offset, tokens::dashed(text, name.offset)?))).collect();
         let Some(&(offset, dashed)) = found.first() else { return false };
@@ -485,7 +485,7 @@ impl ExpressionWalker<'_> {
         let mut offsets: HashMap<u64, usize> = HashMap::new();
         for (id, root) in &self.roots {
             let nth = seen.entry(root).or_default();
-            let mut places = self.names.iter().filter(|n| n.text == root && n.position == NamePosition::First);
+            let mut places = self.names.iter().filter(|n| n.text == root && !n.after_dot);
             if let Some(name) = places.nth(*nth) {
                 offsets.insert(*id, name.offset);
             }
