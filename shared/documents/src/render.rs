@@ -18,6 +18,8 @@ mod url;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::Serialize;
+
 use crate::cel::EvaluationError;
 use crate::plan::{Plan, UnitRef, document_name};
 
@@ -200,13 +202,15 @@ pub struct RenderedRequest {
     pub describe: Option<String>,
 }
 
-/// The resource of an InfraKit unit.
-#[derive(Clone, Debug, PartialEq)]
+/// The resource of an InfraKit unit. It is serialized as the `Spec` of an instance.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
 pub struct RenderedInstance {
     pub properties: serde_json::Value,
     /// The boot script. Empty without one.
     pub init: String,
     pub tags: BTreeMap<String, String>,
+    #[serde(rename = "LogicalID")]
     pub logical_id: Option<String>,
     pub attachments: Option<serde_json::Value>,
 }

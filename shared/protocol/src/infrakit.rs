@@ -3,8 +3,6 @@
 //! Source: the packages `pkg/rpc` and `pkg/spi` of InfraKit. A plugin responds with status 200 also to a call that
 //! fails. Its `content-type` says nothing. All its errors have the code -32000 and a text for people.
 
-use std::collections::BTreeMap;
-
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -35,18 +33,6 @@ pub enum RpcFailure {
     Response(String),
 }
 
-/// An instance that is to be made.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-pub struct InstanceSpec<'a> {
-    pub properties: &'a Value,
-    pub tags: &'a BTreeMap<String, String>,
-    pub init: &'a str,
-    #[serde(rename = "LogicalID")]
-    pub logical_id: Option<&'a str>,
-    pub attachments: Option<&'a Value>,
-}
-
 /// A call of a method of a plugin. `instance_type` is the type of a resource within the plugin, or empty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PluginCall {
@@ -68,8 +54,9 @@ impl PluginCall {
         Self { method: "Instance.Validate", params, part: "" }
     }
 
-    /// Returns the call that makes an instance, for its ID. A repetition makes another one.
-    pub fn provision(instance_type: &str, spec: &InstanceSpec<'_>) -> Self {
+    /// Returns the call that makes an instance, for its ID. `spec` has `Properties`, `Tags`, `Init`, `LogicalID` and
+    /// `Attachments`. A repetition makes another one.
+    pub fn provision(instance_type: &str, spec: &impl Serialize) -> Self {
         Self { method: "Instance.Provision", params: json!({"Type": instance_type, "Spec": spec}), part: "ID" }
     }
 
@@ -186,15 +173,17 @@ mod tests {
     fn requests_have_the_fields_of_infrakit() {
         let (properties, attachments) = (json!({"size": 1}), json!([{"ID": "d", "Type": "disk"}]));
         let spec = json!({"kind": "group"});
-        let tags = &BTreeMap::from([("b".to_owned(), "2".to_owned()), ("a".to_owned(), "1".to_owned())]);
-        let instance =
-            InstanceSpec { properties: &properties, tags, init: "echo", logical_id: None, attachments: None };
-        let full = InstanceSpec { logical_id: Some("l"), attachments: Some(&attachments), ..instance.clone() };
+        let instance = |logical_id: Option<&str>, attachments: Option<&Value>| {
+            json!({
+                "Properties": properties, "Tags": {"a": "1", "b": "2"}, "Init": "echo", "LogicalID": logical_id,
+                "Attachments": attachments,
+            })
+        };
         let calls = [
             PluginCall::hello(),
             PluginCall::validate("disk", &properties),
-            PluginCall::provision("", &instance),
-            PluginCall::provision("", &full),
+            PluginCall::provision("", &instance(None, None)),
+            PluginCall::provision("", &instance(Some("l"), Some(&attachments))),
             PluginCall::describe("", "k"),
             PluginCall::destroy("", "i"),
             PluginCall::resource("Resource.Commit", "c", &properties, Some(true)),

@@ -152,6 +152,9 @@ fn units_of_infrakit() {
     ));
     let known = [("r/net", outputs)];
     assert_eq!(rendered(&plan, "r/disk.removal", &known), rendered(&plan, "r/disk", &known));
+    let Ok(RenderedUnit::Infrakit(disk)) = rendered(&plan, "r/disk", &known) else { panic!("an instance") };
+    let Value::Object(spec) = json!(disk) else { panic!("an object") };
+    assert_eq!(spec.keys().collect::<Vec<_>>(), ["Properties", "Init", "Tags", "LogicalID", "Attachments"]);
 }
 
 #[test]

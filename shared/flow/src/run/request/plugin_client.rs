@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ebb_documents::plan::{InfrakitAction, PluginInterface};
 use ebb_documents::render::RenderedInstance;
 use ebb_engine::{Millis, Timestamp};
-use ebb_protocol::infrakit::{self, InstanceSpec, KEY_TAG, PluginCall, RpcFailure};
+use ebb_protocol::infrakit::{self, KEY_TAG, PluginCall, RpcFailure};
 use ebb_protocol::limits::message;
 use ebb_protocol::named_secrets::SecretText;
 use serde::de::DeserializeOwned;
@@ -77,18 +77,11 @@ impl PluginClient<'_> {
     pub(super) async fn make(&self) -> Result<Value, PluginError> {
         match self.action.interface {
             PluginInterface::Instance => {
-                let mut tags = self.spec.tags.clone();
-                tags.insert(KEY_TAG.to_owned(), self.key.clone());
-                let spec = InstanceSpec {
-                    properties: &self.spec.properties,
-                    tags: &tags,
-                    init: &self.spec.init,
-                    logical_id: self.spec.logical_id.as_deref(),
-                    attachments: self.spec.attachments.as_ref(),
-                };
+                let mut spec = self.spec.clone();
+                spec.tags.insert(KEY_TAG.to_owned(), self.key.clone());
                 let call = PluginCall::provision(&self.action.instance_type, &spec);
                 let id: String = self.call(call).await?;
-                Ok(json!({"ID": id, "LogicalID": self.spec.logical_id, "Tags": tags}))
+                Ok(json!({"ID": id, "LogicalID": spec.logical_id, "Tags": spec.tags}))
             }
             PluginInterface::Resource => {
                 Ok(infrakit::made_resources(&self.resource("Resource.Commit", Some(false)).await?))
