@@ -103,21 +103,15 @@ pub enum RenderedUnit {
     Object {
         /// The complete manifests, in the order in which they are applied.
         manifests: Vec<serde_json::Value>,
-        /// The values of the first manifest that only the cluster has. Only an object of `bind` has some.
-        fill: Vec<BoundSecretKey>,
+        /// The keys in `data` of the first manifest that get values of other Secrets of the cluster. Only an object of `bind`
+        /// has some.
+        fill: Vec<(String, SecretRef)>,
     },
     /// Removes the objects of the unit that this one undoes.
     Removal,
     /// The resource of an InfraKit plugin. [`Action::Destroy`](crate::plan::Action::Destroy) renders the resource of the
     /// unit that it undoes.
     Infrakit(RenderedInstance),
-}
-
-/// A key in `data` of a Secret that gets a value from another Secret of the cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BoundSecretKey {
-    pub key: String,
-    pub secret: SecretRef,
 }
 
 /// The reason why a unit is skipped.

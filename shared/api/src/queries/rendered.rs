@@ -118,8 +118,8 @@ fn shown(run: &Run, unit: &UnitPlan, attempt: AttemptRef, inputs: &UnitInputs) -
         RenderedUnit::Object { mut manifests, fill } => {
             manifests.iter_mut().for_each(hide_secret);
             if let Some(manifest) = manifests.first_mut() {
-                for key in fill {
-                    manifest["data"][key.key] = reference(&key.secret);
+                for (key, secret) in fill {
+                    manifest["data"][key] = reference(&secret);
                 }
             }
             UnitRendering { manifests: Some(manifests), namespace: plan.target.namespace.clone(), ..base }

@@ -10,8 +10,8 @@ use super::context::{
     LookupResult, MissingPolicy, NullPolicy, PendingOutputs, RenderContext, as_json, capped, mistyped, sensitive,
 };
 use super::{
-    BoundSecretKey, InputValue, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue, RenderedInput,
-    RenderedInstance, RenderedRequest, RenderedUnit, SkipReason, UnitContext, evaluate, url,
+    InputValue, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue, RenderedInput, RenderedInstance,
+    RenderedRequest, RenderedUnit, SkipReason, UnitContext, evaluate, url,
 };
 use crate::cel::convert::json_type;
 use crate::plan::{Action, InfrakitAction, InputPlan, Template, UnitPlan, WebhookAction};
@@ -123,7 +123,7 @@ fn bound(context: RenderContext<'_>, manifest: &Json) -> RenderResult<RenderedUn
             LookupResult::Value(RenderValue::Json(json)) => joinable(json).into_bytes(),
             LookupResult::Value(RenderValue::Bytes(bytes)) => bytes,
             LookupResult::Value(RenderValue::Secret(secret)) if is_secret => {
-                fill.push(BoundSecretKey { key: key.clone(), secret });
+                fill.push((key.clone(), secret));
                 continue;
             }
             LookupResult::Value(_) => return Err(sensitive(&place, "its value")),

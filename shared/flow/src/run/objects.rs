@@ -1,11 +1,11 @@
 //! Builds the tasks of object units and of removals.
 
 use ebb_documents::plan::{Action, HookPlan, ManifestConditions, ObjectAction, OutputFrom, UnitPlan, UnitRef};
-use ebb_documents::render::BoundSecretKey;
 use ebb_engine::Unit;
 use ebb_protocol::relay::{
     ManifestFill, ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules, TaskCompletion, TaskId,
 };
+use ebb_protocol::value::SecretRef;
 
 use crate::loaded_run::Run;
 
@@ -15,7 +15,7 @@ pub(crate) fn applied(
     run: &Run,
     unit: &UnitPlan,
     object: &ObjectAction,
-    (manifests, fill): (Vec<serde_json::Value>, Vec<BoundSecretKey>),
+    (manifests, fill): (Vec<serde_json::Value>, Vec<(String, SecretRef)>),
 ) -> ObjectTask {
     // The contract of the kind replaces a missing rule. A single `ready: "${true}"` applies to all objects.
     let always = match &object.ready {
@@ -35,7 +35,7 @@ pub(crate) fn applied(
         };
         Some(ObjectOutput { name: name.clone(), from, sensitive: output.sensitive, optional: output.optional })
     });
-    let filled = |key: BoundSecretKey| ManifestFill { manifest: 0, key: key.key, secret: key.secret };
+    let filled = |(key, secret)| ManifestFill { manifest: 0, key, secret };
     let plan = &run.loaded.plan;
     ObjectTask {
         instance: run.facts.instance_key(),

@@ -8,8 +8,8 @@ use super::fixtures::{ALONE, OneFile, SHARED_PG, TENANT_DB, WIRED, alone, compil
 use crate::load::{self, DocumentVars, NoFiles};
 use crate::plan::{HookPlan, Plan, UnitRef};
 use crate::render::{
-    self, Answers, BoundSecretKey, InputValue, KnownOutputs, ProducerState, RenderError, RenderResult, RenderValue,
-    RenderedUnit, SecretRef, SkipReason, TargetFacts, UnitContext,
+    self, Answers, InputValue, KnownOutputs, ProducerState, RenderError, RenderResult, RenderValue, RenderedUnit,
+    SecretRef, SkipReason, TargetFacts, UnitContext,
 };
 use crate::tests::rows;
 
@@ -248,7 +248,7 @@ fn bound_objects() {
     let name = "db-k5ncuujcjllj2";
     let expected = RenderedUnit::Object {
         manifests: vec![object("Secret", name, json!({"PORT": "cDU0MzI="}))],
-        fill: vec![BoundSecretKey { key: "URL".to_owned(), secret: kept }],
+        fill: vec![("URL".to_owned(), kept)],
     };
     assert_eq!(rendered(&plan, "bind/secret-1", &states), Ok(expected));
     let manifests = vec![object("ConfigMap", "db", json!({"PORT": "5432"}))];
