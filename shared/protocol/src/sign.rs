@@ -255,12 +255,6 @@ pub fn sign_with(keys: &WebhookKeys, id: &MessageId, now: Timestamp, body: &[u8]
     headers
 }
 
-struct SignatureHeaders<'a> {
-    id: MessageId,
-    timestamp: &'a str,
-    signatures: Vec<Vec<u8>>,
-}
-
 /// Checks the headers before the body is read: all exist, and the time is at most [`WEBHOOK_TOLERANCE_SECONDS`] from
 /// `now`. This does not authenticate the sender.
 pub fn check_headers(headers: &HeaderMap, now: Timestamp) -> Result<(), SignatureError> {
@@ -275,7 +269,7 @@ pub fn verify(
     body: &[u8],
     now: Timestamp,
 ) -> Result<MessageId, SignatureError> {
-    let SignatureHeaders { id, timestamp, signatures } = read_headers(headers, now)?;
+    let (id, timestamp, signatures) = read_headers(headers, now)?;
     let mut fits = false;
     for key in keys.iter() {
         let mac = key.mac(id.0.as_bytes(), timestamp.as_bytes(), body);
@@ -286,7 +280,8 @@ pub fn verify(
     if fits { Ok(id) } else { Err(SignatureError::NoMatch) }
 }
 
-fn read_headers(headers: &HeaderMap, now: Timestamp) -> Result<SignatureHeaders<'_>, SignatureError> {
+/// Returns the id, the text of the timestamp, and the signatures.
+fn read_headers(headers: &HeaderMap, now: Timestamp) -> Result<(MessageId, &str, Vec<Vec<u8>>), SignatureError> {
     let id = single(headers, WEBHOOK_ID)?;
     let expected = "1 to 128 visible ASCII characters without a full stop";
     let id = MessageId::parse(id).map_err(|_| malformed(WEBHOOK_ID, expected))?;
@@ -299,7 +294,7 @@ fn read_headers(headers: &HeaderMap, now: Timestamp) -> Result<SignatureHeaders<
     if timestamp.saturating_sub(now) > WEBHOOK_TOLERANCE_SECONDS {
         return Err(SignatureError::InFuture { timestamp, now });
     }
-    Ok(SignatureHeaders { id, timestamp: written, signatures: signatures(headers)? })
+    Ok((id, written, signatures(headers)?))
 }
 
 /// Returns the value of a header that has to be given once.

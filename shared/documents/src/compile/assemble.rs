@@ -269,12 +269,9 @@ fn reason(
 
 /// Adds the order of teardown to the plan.
 pub(super) fn order_teardown(report: &DiagnosticCollector, plan: &mut Plan, instances: &[BoundResource<'_>]) {
-    let dialects: HashMap<&str, Dialect> =
-        instances.iter().map(|instance| (instance.name, instance.checked.plugin.dialect)).collect();
-    let order = |resource: &str| match dialects.get(resource) {
-        Some(Dialect::Ebb) => OrderSource::Setup,
-        _ => OrderSource::Author,
-    };
+    let ours = instances.iter().filter(|instance| instance.checked.plugin.dialect == Dialect::Ebb);
+    let ours: BTreeSet<&str> = ours.map(|instance| instance.name).collect();
+    let order = |resource: &str| if ours.contains(resource) { OrderSource::Setup } else { OrderSource::Author };
     add_teardown_edges(plan, &|steps| report.count(steps), order);
 }
 

@@ -209,29 +209,24 @@ impl DocumentReader<'_> {
         self.split_reference(name).and(own)
     }
 
-    /// Removes the range from a reference to a plugin and returns it: `name[@range|@latest]`.
+    /// Removes the range from a reference to a plugin and returns it: `name[@range|@latest]`. Reports an invalid one.
     pub(crate) fn split_reference(&self, name: &mut At<String>) -> Option<VersionRange> {
-        let PluginReference { name: bare, version } = self.reference(name)?;
-        name.value = bare;
-        version
-    }
-
-    /// Parses a reference to a plugin: `name[@range|@latest]`. Reports an invalid one.
-    pub(crate) fn reference(&self, text: &At<String>) -> Option<PluginReference> {
-        match text.value.parse::<PluginReference>() {
-            Ok(reference) => Some(reference),
-            Err(ReferenceError::Version(version)) => {
-                let bare = text.value.split('@').next().unwrap_or_default();
-                let wrong = self.wrong("bad-version", text.at, format!("`{version}` is not a valid version"));
-                self.note(wrong.help(format!("three numbers: `{bare}@1.2.3`")));
-                None
+        match name.value.parse::<PluginReference>() {
+            Ok(PluginReference { name: bare, version }) => {
+                name.value = bare;
+                return version;
             }
-            Err(ReferenceError::Name(name)) => {
-                let name = At { value: name, at: text.at };
+            Err(ReferenceError::Version(version)) => {
+                let bare = name.value.split('@').next().unwrap_or_default();
+                let wrong = self.wrong("bad-version", name.at, format!("`{version}` is not a valid version"));
+                self.note(wrong.help(format!("three numbers: `{bare}@1.2.3`")));
+            }
+            Err(ReferenceError::Name(value)) => {
+                let name = At { value, at: name.at };
                 self.check_name(&name, "the plugin's name", NameSyntax::Signadot, MAX_PLUGIN_NAME);
-                None
             }
         }
+        None
     }
 }
 

@@ -70,12 +70,10 @@ pub(super) fn check_secret_name(reader: &DocumentReader<'_>, secret: &At<String>
     } else if !is_name(&secret.value, NameSyntax::Environment) || secret.value.len() > MAX_NAME {
         "`secret` is not the name of a secret"
     } else {
-        ""
+        return;
     };
-    if !problem.is_empty() {
-        let help = "write the name of a value of the secret store: letters, digits and `_`, no digit first, at most 63";
-        reader.note(reader.wrong("secret-name", secret.at, problem).help(help));
-    }
+    let help = "write the name of a value of the secret store: letters, digits and `_`, no digit first, at most 63";
+    reader.note(reader.wrong("secret-name", secret.at, problem).help(help));
 }
 
 fn check_verify(reader: &DocumentReader<'_>, verify: &VerifyDoc) {
