@@ -27,7 +27,7 @@ pub use crate::cel::MAX_VALUE_BYTES;
 pub use answers::{PollState, WebhookResponse, reads_values};
 pub use ebb_engine::SecretRef;
 pub use facts::TargetFacts;
-pub use outputs::{TargetEnv, env, outputs_from_instance, resource_outputs};
+pub use outputs::{env, outputs_from_instance, resource_outputs};
 pub use unit::{preview, unit, unit_with_secrets};
 
 /// A value of an input, output or param.

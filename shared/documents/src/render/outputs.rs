@@ -96,20 +96,16 @@ pub fn resource_outputs(
     Ok(resources)
 }
 
-/// The environment of a target.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TargetEnv {
-    /// The values by variable. A sensitive one is a reference.
-    pub variables: BTreeMap<String, RenderValue>,
-    /// The errors of the other variables, in the order of their names.
-    pub errors: Vec<RenderError>,
-}
-
-/// Returns the environment of the target. A variable without a value and an optional one that is null are omitted. The
-/// error of another one is that it is null, or that an expression fails on the existing values.
-pub fn env(plan: &Plan, facts: &TargetFacts, known: &KnownOutputs) -> TargetEnv {
+/// Returns the environment of the target by variable, and the errors of the other variables in the order of their names. A
+/// sensitive value is a reference. A variable without a value and an optional one that is null are omitted. The error of
+/// another one is that it is null, or that an expression fails on the existing values.
+pub fn env(
+    plan: &Plan,
+    facts: &TargetFacts,
+    known: &KnownOutputs,
+) -> (BTreeMap<String, RenderValue>, Vec<RenderError>) {
     let context = RenderContext::outside(plan, facts, known, "", &[]);
-    let mut env = TargetEnv { variables: BTreeMap::new(), errors: Vec::new() };
+    let (mut variables, mut errors) = (BTreeMap::new(), Vec::new());
     for (name, template) in &plan.env {
         let place = format!("env `{name}`");
         match (context.template(template, &place), template) {
@@ -117,12 +113,12 @@ pub fn env(plan: &Plan, facts: &TargetFacts, known: &KnownOutputs) -> TargetEnv 
                 if plan.optional_env.contains(name) => {}
             (Ok(LookupResult::Value(RenderValue::Json(Json::Null))), Template::Text(text)) => {
                 let fix = "to leave it out, write `{value: \"${…}\", optional: true}`";
-                env.errors.push(RenderError::Null { place, what: format!("`{text}`"), fix });
+                errors.push(RenderError::Null { place, what: format!("`{text}`"), fix });
             }
-            (Ok(LookupResult::Value(value)), _) => drop(env.variables.insert(name.clone(), value)),
+            (Ok(LookupResult::Value(value)), _) => drop(variables.insert(name.clone(), value)),
             (Ok(LookupResult::Nothing | LookupResult::Placeholder(_)) | Err(RenderError::Missing { .. }), _) => {}
-            (Err(error), _) => env.errors.push(error),
+            (Err(error), _) => errors.push(error),
         }
     }
-    env
+    (variables, errors)
 }

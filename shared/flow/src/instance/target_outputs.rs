@@ -83,10 +83,10 @@ pub async fn target_outputs(
     if only.is_some() {
         return Ok(shown.noted(result));
     }
-    let env = render::env(&loaded.plan, &facts, &known);
-    result.env = shown.of("env", env.variables);
-    if !env.errors.is_empty() {
-        result.problem = failed(&env.errors);
+    let (variables, errors) = render::env(&loaded.plan, &facts, &known);
+    result.env = shown.of("env", variables);
+    if !errors.is_empty() {
+        result.problem = failed(&errors);
     }
     match workload_values(&loaded.plan, &result.outputs) {
         Some(workloads) => result.workloads = workloads,

@@ -79,8 +79,8 @@ fn shown(plan: &Plan, states: &[(&str, ProducerState)]) -> String {
         }
     }
     shown += &format!("outputs {:#?}\n", render::resource_outputs(plan, &facts(), &known, None));
-    let mut env = render::env(plan, &facts(), &known);
-    let env = env.errors.pop().map_or(Ok(env.variables), Err);
+    let (variables, mut errors) = render::env(plan, &facts(), &known);
+    let env = errors.pop().map_or(Ok(variables), Err);
     shown += &format!("env {env:#?}\n");
     shown
 }
@@ -313,8 +313,8 @@ fn a_variable_is_null_only_if_it_is_optional() {
     let (plan, _) = compiled(sandbox, &[NULL_SOURCE]).unwrap();
     assert!(plan.optional_env.iter().eq(["B"]));
     let null = known(&plan, &[("n/a", outputs(&[("o", RenderValue::Json(Value::Null))]))]);
-    let env = render::env(&plan, &facts(), &null);
-    let errors: Vec<String> = env.errors.iter().map(ToString::to_string).collect();
+    let (variables, errors) = render::env(&plan, &facts(), &null);
+    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
     assert_eq!(
         errors,
         [
@@ -322,7 +322,7 @@ fn a_variable_is_null_only_if_it_is_optional() {
             "env `C`: `resources.n.outputs.o` is null; expected a value; read it with `.?`",
         ]
     );
-    assert_eq!(env.variables, BTreeMap::from([("D".to_owned(), text("d")), ("E".to_owned(), text(""))]));
+    assert_eq!(variables, BTreeMap::from([("D".to_owned(), text("d")), ("E".to_owned(), text(""))]));
 }
 
 /// Users of a plugin cannot change its scripts, images and namespaces.
