@@ -196,7 +196,7 @@ fn examples<'a>(pages: &'a [Page], wrong: &mut Vec<String>) -> Vec<Example<'a>> 
         for block in page.blocks.iter().filter(|block| block.language == "yaml") {
             let Some(text) = page.document(block) else { continue };
             match load::documents(&block.place, &text, &PageFiles(page), &vars) {
-                Ok(loaded) => examples.push(Example { page, block, documents: loaded.documents }),
+                Ok((documents, _)) => examples.push(Example { page, block, documents }),
                 Err(errors) => wrong.push(errors.plain()),
             }
         }

@@ -63,9 +63,9 @@ impl DocumentSource {
 
     /// Parses all documents of the text, and prints warnings.
     pub(crate) fn documents(&self, vars: &DocumentVars) -> Result<Vec<Document>, Diagnostics> {
-        let loaded = load::documents(&self.name, &self.text, &self.folder, vars)?;
-        warn(loaded.warnings.iter());
-        Ok(loaded.documents)
+        let (documents, warnings) = load::documents(&self.name, &self.text, &self.folder, vars)?;
+        warn(warnings.iter());
+        Ok(documents)
     }
 }
 

@@ -44,15 +44,6 @@ pub enum Document {
     Subscription(SubscriptionDoc),
 }
 
-/// The documents of a text, with warnings.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LoadedDocuments {
-    /// The documents in the order of the text.
-    pub documents: Vec<Document>,
-    /// The warnings. There are no errors.
-    pub warnings: Diagnostics,
-}
-
 impl Document {
     /// Returns the kind in words, the name, the source, and the document as YAML with all `@{…}` expanded.
     fn parts(&self) -> (&'static str, &At<String>, &Arc<SourceText>, &str) {
@@ -91,7 +82,7 @@ impl Document {
     }
 }
 
-/// Returns all documents of a text. `---` separates documents. Empty ones are omitted.
+/// Returns all documents of a text in its order, and warnings. `---` separates documents. Empty ones are omitted.
 ///
 /// # Errors
 /// Returns the errors of the documents, or an error if the text has none.
@@ -100,7 +91,7 @@ pub fn documents(
     text: &str,
     files: &dyn FileSource,
     vars: &DocumentVars,
-) -> Result<LoadedDocuments, Diagnostics> {
+) -> Result<(Vec<Document>, Diagnostics), Diagnostics> {
     let source = SourceText::new(source_name, text.strip_prefix('\u{feff}').unwrap_or(text));
     let nodes = yaml::parse(&source).or_else(|wrong| collection::parse_unrendered(&source, wrong))?;
     if nodes.is_empty() {
@@ -118,8 +109,7 @@ pub fn documents(
             found.extend(own);
         }
     }
-    let (documents, warnings) = found.or(documents)?;
-    Ok(LoadedDocuments { documents, warnings })
+    found.or(documents)
 }
 
 /// Reads a document whose strings are expanded. The stored text is `as_written`, or the document is serialized.
@@ -180,7 +170,7 @@ pub fn document(
     files: &dyn FileSource,
     vars: &DocumentVars,
 ) -> Result<Document, Diagnostics> {
-    let mut documents = documents(source_name, text, files, vars)?.documents;
+    let (mut documents, _) = documents(source_name, text, files, vars)?;
     match (documents.pop(), documents.len()) {
         (Some(document), 0) => Ok(document),
         (last, more) => {
@@ -206,7 +196,7 @@ pub fn plugins(
 ) -> Result<Vec<PluginDoc>, Diagnostics> {
     let mut found = Diagnostics::new();
     let mut plugins = Vec::new();
-    for document in documents(source_name, text, files, vars)?.documents {
+    for document in documents(source_name, text, files, vars)?.0 {
         match document {
             Document::Plugin(plugin) => plugins.push(plugin),
             other => found.push(unwanted(&other, "not-a-plugin", "a plugin")),

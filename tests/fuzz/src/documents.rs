@@ -60,9 +60,9 @@ fn as_plugin(document: &Document) -> Option<&PluginDoc> {
 
 fn loaded(text: &str, files: &dyn FileSource) -> Option<Vec<Document>> {
     let vars = DocumentVars::parse(["dev=jane", "team=a=b", "tricky=@{dev} ${x}"]).expect("they are well written");
-    let loaded = placed::accepted(load::documents("f.yaml", text, files, &vars))?;
-    loaded.warnings.iter().for_each(placed::one);
-    Some(loaded.documents)
+    let (documents, warnings) = placed::accepted(load::documents("f.yaml", text, files, &vars))?;
+    warnings.iter().for_each(placed::one);
+    Some(documents)
 }
 
 /// Checks that a document can be stored: its expanded text loads to the same document and compiles to the same plan.

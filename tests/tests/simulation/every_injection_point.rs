@@ -67,7 +67,7 @@ fn example(name: &str, plugins: &[&str]) -> (TargetScenario, String) {
     let read = |file: &str| {
         let vars = DocumentVars::parse(values.map(str::to_owned)).unwrap();
         let text = std::fs::read_to_string(folder.join(file)).unwrap();
-        load::documents(file, &text, &FolderFiles::new(&folder), &vars).unwrap().documents.remove(0)
+        load::documents(file, &text, &FolderFiles::new(&folder), &vars).unwrap().0.remove(0)
     };
     let published = plugins.iter().map(|file| match read(file) {
         Document::Plugin(plugin) => {

@@ -71,9 +71,8 @@ fn check(
     vars: &DocumentVars,
     policy: Option<&NamedPolicy>,
 ) -> Result<(Vec<Document>, Diagnostics), Diagnostics> {
-    let loaded = load::documents(&source.name, &source.text, &source.folder, vars)?;
-    let mut found = loaded.warnings;
-    for document in &loaded.documents {
+    let (documents, mut found) = load::documents(&source.name, &source.text, &source.folder, vars)?;
+    for document in &documents {
         let checked = match document {
             Document::Plugin(plugin) => compile::check_plugin(plugin).and_then(|warnings| {
                 let refused = policy.map(|(name, policy)| cluster_policy::check_plugin(plugin, name, policy));
@@ -89,5 +88,5 @@ fn check(
             Err(errors) => found.extend(errors),
         }
     }
-    found.or(loaded.documents)
+    found.or(documents)
 }

@@ -296,8 +296,7 @@ pub(super) fn add_teardown_edges(plan: &mut Plan, count: &dyn Fn(u64) -> bool, o
             touches: {
                 // An added unit reads what its setup unit read. That need not exist any more.
                 let reads = unit.reads.iter().filter(|_| !unit.action.is_added()).map(|read| read.at);
-                let touched: BTreeSet<UnitRef> = unit.undoes.iter().copied().chain(reads).collect();
-                touched.into_iter().collect()
+                unit.undoes.iter().copied().chain(reads).collect()
             },
             dependencies: &unit.dependencies,
             order: if unit.action.is_added() { OrderSource::Compiler } else { order(unit.resource()) },

@@ -25,8 +25,8 @@ pub(super) struct TeardownUnit<'a> {
     pub(super) resource: &'a str,
     /// The setup units that it undoes.
     pub(super) undoes: &'a [UnitRef],
-    /// The setup units that it undoes or reads, sorted.
-    pub(super) touches: Vec<UnitRef>,
+    /// The setup units that it undoes or reads.
+    pub(super) touches: BTreeSet<UnitRef>,
     /// The units of postStop that it waits for.
     pub(super) dependencies: &'a [u32],
     pub(super) order: OrderSource,
@@ -143,7 +143,7 @@ impl Teardown<'_> {
 /// Returns true if the compiler decides the order of `x` and `y`.
 fn is_ours(x: &TeardownUnit<'_>, y: &TeardownUnit<'_>) -> bool {
     // A unit that still reads something must not wait until it is gone.
-    let needs = || y.undoes.iter().any(|at| x.touches.binary_search(at).is_ok());
+    let needs = || y.undoes.iter().any(|at| x.touches.contains(at));
     x.resource != y.resource
         || x.order == OrderSource::Compiler
         || ((x.order == OrderSource::Setup || y.order == OrderSource::Compiler) && !needs())

@@ -30,7 +30,7 @@ fn fixture(name: &str) -> Vec<Document> {
 }
 
 fn load(name: &str, text: &str) -> Result<Vec<Document>, Diagnostics> {
-    load::documents(name, text, &FolderFiles::new(folder()), &vars()).map(|loaded| loaded.documents)
+    load::documents(name, text, &FolderFiles::new(folder()), &vars()).map(|(documents, _)| documents)
 }
 
 /// Returns a document as text without positions and source, to compare two documents.

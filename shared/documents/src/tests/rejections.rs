@@ -47,7 +47,7 @@ fn check(case: &str) -> Result<String, Diagnostics> {
             false if text.contains("kind: Subscription") => "subscription.yaml",
             false => "plugin.yaml",
         };
-        for document in load::documents(name, text, &FolderFiles::new(folder()), &vars)?.documents {
+        for document in load::documents(name, text, &FolderFiles::new(folder()), &vars)?.0 {
             match document {
                 Document::Plugin(plugin) => own.push(plugin),
                 Document::Sandbox(document) => sandbox = Some(document),

@@ -251,17 +251,17 @@ fn collections() {
         outline(&plan),
         serde_json::to_string_pretty(&plan.hooks[0].units).unwrap()
     ));
-    let loaded =
+    let (documents, _) =
         load::documents("x.yaml", &text("unrendered.yaml"), &load::NoFiles, &load::DocumentVars::none()).unwrap();
-    let outlines = loaded.documents.iter().map(|document| {
+    let outlines = documents.iter().map(|document| {
         let load::Document::Sandbox(sandbox) = document else { panic!("{document:?}") };
         let (plan, _) = planned(sandbox, &[]).unwrap();
         format!("{}\n{}", sandbox.name.value, outline(&plan))
     });
     insta::assert_snapshot!("unrendered_collections", outlines.collect::<String>());
     let ignored = "kind: resource\nmetadata: {name: n}\nproperties: {a: {plugin: p, KeySelector: '\\{\\{.ID\\}\\}'}}\n";
-    let loaded = load::documents("x.yaml", ignored, &load::NoFiles, &load::DocumentVars::none()).unwrap();
-    assert!(loaded.warnings.plain().starts_with("x.yaml:3:42: warning[no-effect]"), "{}", loaded.warnings);
+    let (_, warnings) = load::documents("x.yaml", ignored, &load::NoFiles, &load::DocumentVars::none()).unwrap();
+    assert!(warnings.plain().starts_with("x.yaml:3:42: warning[no-effect]"), "{warnings}");
 }
 
 /// The numbers of edges and of steps are linear: a chain has one edge per resource in each direction.

@@ -96,12 +96,12 @@ fn a_digest_depends_on_the_expanded_document() {
 fn signadot_keys_in_another_case_are_accepted_with_a_warning() {
     let text =
         text("small.json").replace("\"image\"", "\"Image\"").replace("\"name\": \"small\"", "\"Name\": \"small\"");
-    let loaded = load::documents("small.json", &text, &NoFiles, &DocumentVars::none()).unwrap();
-    assert_eq!(loaded.warnings.plain(), "small.json:1:39: warning[key-case]: `Image` is taken as `image`\n");
-    let Document::Plugin(plugin) = &loaded.documents[0] else { panic!() };
+    let (documents, warnings) = load::documents("small.json", &text, &NoFiles, &DocumentVars::none()).unwrap();
+    assert_eq!(warnings.plain(), "small.json:1:39: warning[key-case]: `Image` is taken as `image`\n");
+    let Document::Plugin(plugin) = &documents[0] else { panic!() };
     assert_eq!(plugin.runners[0].image.value, "busybox");
     let again = load::document("again", &plugin.expanded, &NoFiles, &DocumentVars::none()).unwrap();
-    assert_eq!(meaning(&loaded.documents[0]), meaning(&again));
+    assert_eq!(meaning(&documents[0]), meaning(&again));
 }
 
 #[test]

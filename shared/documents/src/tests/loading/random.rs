@@ -8,8 +8,8 @@ use crate::load::{self, DocumentVars, NoFiles};
 
 fn check_expansion(text: &str) -> Result<(), TestCaseError> {
     match load::documents("f.yaml", text, &NoFiles, &DocumentVars::none()) {
-        Ok(loaded) => {
-            for document in &loaded.documents {
+        Ok((documents, _)) => {
+            for document in &documents {
                 let again = load::document("g.yaml", document.expanded(), &NoFiles, &DocumentVars::none());
                 let again = again.map_err(|e| TestCaseError::fail(format!("{e}\n{}", document.expanded())))?;
                 prop_assert_eq!(meaning(document), meaning(&again));
