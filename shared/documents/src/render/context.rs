@@ -9,7 +9,7 @@ use super::{
     Answers, KnownOutputs, MAX_VALUE_BYTES, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue,
     SealedValue, SecretRef, TargetFacts, UnitContext, evaluate,
 };
-use crate::cel::convert::{self, CelOutput};
+use crate::cel::convert;
 use crate::cel::{self, EvaluationError, Expression, ReferenceSource, ReferenceUsage, RootVariable, ValueReference};
 use crate::escaping;
 use crate::plan::{InputPlan, OutputPlan, OutputRead, Plan, PublicOutput, Template, UnitPlan, UnitRef, cluster_name};
@@ -365,9 +365,6 @@ impl<'a> RenderContext<'a> {
             }
         }
         match (evaluate::run(expression, &tree.variables(), place), needed) {
-            (Ok(CelOutput::Json(json)), _) => Ok(json.into()),
-            (Ok(CelOutput::Bytes(bytes)), _) => Ok(LookupResult::Value(RenderValue::Bytes(bytes))),
-            (Ok(CelOutput::Nothing), _) => Ok(LookupResult::Nothing),
             (
                 Err(RenderError::Evaluation {
                     error: EvaluationError::Evaluation(_) | EvaluationError::MissingValue(_),
@@ -375,7 +372,7 @@ impl<'a> RenderContext<'a> {
                 }),
                 Some(needed),
             ) => Err(missing(place, needed)),
-            (Err(error), _) => Err(error),
+            (made, _) => made,
         }
     }
 

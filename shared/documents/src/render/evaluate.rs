@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{RenderError, RenderResult};
+use super::context::LookupResult;
+use super::{RenderError, RenderResult, RenderValue};
 use crate::cel::convert::CelOutput;
 use crate::cel::{self, Expression, Scope};
 use crate::template::ParsedText;
@@ -22,6 +23,11 @@ pub(super) fn run(
     expression: &Expression,
     variables: &BTreeMap<&str, cel::CelValue<'_>>,
     place: &str,
-) -> RenderResult<CelOutput> {
-    cel::evaluate(expression, variables).map_err(|error| RenderError::Evaluation { place: place.to_owned(), error })
+) -> RenderResult<LookupResult> {
+    match cel::evaluate(expression, variables) {
+        Ok(CelOutput::Json(json)) => Ok(json.into()),
+        Ok(CelOutput::Bytes(bytes)) => Ok(LookupResult::Value(RenderValue::Bytes(bytes))),
+        Ok(CelOutput::Nothing) => Ok(LookupResult::Nothing),
+        Err(error) => Err(RenderError::Evaluation { place: place.to_owned(), error }),
+    }
 }

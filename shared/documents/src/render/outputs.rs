@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::context::{LookupResult, RenderContext, capped};
 use super::{KnownOutputs, RenderError, RenderResult, RenderValue, TargetFacts, evaluate};
-use crate::cel::convert::{CelOutput, from_json};
+use crate::cel::convert::from_json;
 use crate::cel::{EvaluationError, Expression};
 use crate::plan::{Action, OutputFrom, Plan, Template, UnitPlan};
 
@@ -18,13 +18,7 @@ use crate::plan::{Action, OutputFrom, Plan, Template, UnitPlan};
 /// that is too large or too costly.
 pub fn outputs_from_instance(unit: &UnitPlan, instance: &Json) -> RenderResult<BTreeMap<String, RenderValue>> {
     let variables = BTreeMap::from([("instance", from_json(instance))]);
-    outputs_from(unit, |expression, place| {
-        Ok(match evaluate::run(expression, &variables, place)? {
-            CelOutput::Json(json) => LookupResult::Value(RenderValue::Json(json)),
-            CelOutput::Bytes(bytes) => LookupResult::Value(RenderValue::Bytes(bytes)),
-            CelOutput::Nothing => LookupResult::Nothing,
-        })
-    })
+    outputs_from(unit, |expression, place| evaluate::run(expression, &variables, place))
 }
 
 /// Evaluates the declared outputs of a unit.
