@@ -74,16 +74,6 @@ impl ConnectionDoc {
         self.plugins.iter().any(|permitted| permitted.value == plugin)
     }
 
-    /// Returns true if the source may complete events with the connection.
-    pub fn permits_source(&self, source: &str) -> bool {
-        self.sources.iter().any(|permitted| permitted.value == source)
-    }
-
-    /// Returns true if the subscription may send notifications with the connection.
-    pub fn permits_subscription(&self, subscription: &str) -> bool {
-        self.subscriptions.iter().any(|permitted| permitted.value == subscription)
-    }
-
     /// Returns true for a header that a webhook with this connection cannot set.
     pub(crate) fn sets_header(&self, name: &str) -> bool {
         is_credential_header(name) || self.auth.scheme.header().is_some_and(|own| own.eq_ignore_ascii_case(name))

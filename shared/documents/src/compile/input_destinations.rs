@@ -14,17 +14,13 @@ const RESERVED_PATHS: [&str; 4] = ["/proc", "/sys", "/dev", "/ebb"];
 const VARIABLE: &str = "environment variable";
 const PATH: &str = "path";
 
-/// Returns the variable of an input that sets neither variable nor path.
-pub(super) fn default_env(input: &str) -> String {
-    input.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
-}
-
-/// Returns the variable and the path of an input.
+/// Returns the variable and the path of an input. One that sets neither gets a variable.
 pub(super) fn of_input(input: &InputDoc) -> (Option<String>, Option<String>) {
     let env = input.env.as_ref().map(|env| env.value.clone());
     let path = input.path.as_ref().map(|path| path.value.clone());
+    let own = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
     match (env, path) {
-        (None, None) => (Some(default_env(&input.name.value)), None),
+        (None, None) => (Some(input.name.value.chars().map(own).collect()), None),
         both => both,
     }
 }

@@ -195,7 +195,8 @@ impl<'a> CheckedPlugin<'a> {
             }
         }
         let sensitive = |whole: &Option<ReferenceSource>| {
-            whole.as_ref().is_some_and(|source| self.sensitivity(source).is_declared())
+            let found = whole.as_ref().map_or(Sensitivity::Open, |source| self.sensitivity(source));
+            !matches!(found, Sensitivity::Open | Sensitivity::InClusterByDefault)
         };
         let marks: Vec<Vec<bool>> = self.units.iter().map(|unit| unit.wholes.iter().map(sensitive).collect()).collect();
         for (unit, marks) in self.units.iter_mut().zip(marks) {

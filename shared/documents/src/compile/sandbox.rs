@@ -146,11 +146,10 @@ fn given<'a>(
             given.insert(declared, ParamBinding { value, uses, at: name.at });
         }
     }
-    for (name, param) in &checked.params {
+    for (name, CheckedParam { doc: param, .. }) in &checked.params {
         if given.contains_key(name) || resource.params.iter().any(|given| given.name.value == *name) {
             continue;
         }
-        let CheckedParam { doc: param, .. } = param;
         if let Some(default) = &param.default {
             let value = Template::Literal(default.value.clone());
             given.insert(name, ParamBinding { value, uses: Vec::new(), at: resource.name.at });
@@ -231,7 +230,7 @@ fn param_value(
         Template::Text(text)
             if !matches!(uses.as_slice(), [one] if one.usage == ReferenceUsage::Whole)
                 && param.kind != ParamKind::String
-                && !is_one_expression(&text) =>
+                && !crate::template::split(&text).is_ok_and(|pieces| pieces.len() == 1) =>
         {
             let message = format!("`{named}` must be of type {}, not text put together", params::kind_name(param.kind));
             report.push(report.error("param-value", value.at, message).help("one `${…}` alone keeps its type"));
@@ -239,10 +238,6 @@ fn param_value(
         }
         template => Some((template, uses)),
     }
-}
-
-fn is_one_expression(text: &str) -> bool {
-    crate::template::split(text).is_ok_and(|pieces| pieces.len() == 1)
 }
 
 /// Converts a value to the type of its param. For a text param, an unquoted `5` or `yes` becomes text. All params in

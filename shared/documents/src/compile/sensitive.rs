@@ -36,11 +36,6 @@ impl Sensitivity {
         self != Self::Open
     }
 
-    /// Returns true if the document asks for it.
-    pub(super) fn is_declared(self) -> bool {
-        !matches!(self, Self::Open | Self::InClusterByDefault)
-    }
-
     /// Returns the help for a use that is not permitted. It names the key that opens an output of a Signadot plugin.
     pub(super) fn help(self, help: &str) -> String {
         match self {

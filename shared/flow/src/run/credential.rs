@@ -155,11 +155,11 @@ pub(crate) async fn of_user(
         Ok(document) => document,
         Err(why) => return Ok(Err(why)),
     };
-    let (is_permitted, kind, user) = match user {
-        ConnectionUser::Source(user) => (document.permits_source(user), "source", user),
-        ConnectionUser::Subscription(user) => (document.permits_subscription(user), "subscription", user),
+    let (permitted, kind, user) = match user {
+        ConnectionUser::Source(user) => (&document.sources, "source", user),
+        ConnectionUser::Subscription(user) => (&document.subscriptions, "subscription", user),
     };
-    if !is_permitted {
+    if !permitted.iter().any(|permitted| permitted.value == user) {
         return Ok(Err(format!(
             "the connection {name} does not permit the {kind} {user}: add it to `{kind}s` of the connection"
         )));
