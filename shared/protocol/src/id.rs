@@ -46,13 +46,10 @@ impl FromStr for EventRef {
     type Err = EventRefError;
 
     fn from_str(text: &str) -> Result<Self, EventRefError> {
-        let parts = text.split_once('-').and_then(|(name, id)| Some((EventName::new(name)?, id)));
-        match parts {
-            Some((name, id)) if id.len() == Self::ID && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
-                Ok(Self { name, id: id.to_owned() })
-            }
-            _ => Err(EventRefError(text.to_owned())),
-        }
+        let parts = text.split_once('-').filter(|(_, id)| id.len() == Self::ID);
+        let parts = parts.filter(|(_, id)| id.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+        let found = parts.and_then(|(name, id)| Some(Self { name: EventName::new(name)?, id: id.to_owned() }));
+        found.ok_or_else(|| EventRefError(text.to_owned()))
     }
 }
 
@@ -234,8 +231,7 @@ pub fn short_digest(parts: &[&str], length: usize) -> String {
 
 /// Returns the id of an installation. `parts` must stay the same for as long as it exists.
 pub fn installation(parts: &[&str]) -> String {
-    const LENGTH: usize = 16;
-    short_digest(parts, LENGTH)
+    short_digest(parts, 16)
 }
 
 /// Returns a digest as `sha256:HEX`.

@@ -232,15 +232,12 @@ impl LifecycleData {
             );
             return Err(FieldError { field: "event", problem });
         }
-        if self.generation == 0 {
-            let problem = "is 0: generations count from 1".to_owned();
-            return Err(FieldError { field: "generation", problem });
-        }
-        if self.generation > MAX_GENERATION {
-            let problem = format!("is {}: expected at most {MAX_GENERATION}", self.generation);
-            return Err(FieldError { field: "generation", problem });
-        }
-        Ok(())
+        let problem = match self.generation {
+            0 => "is 0: generations count from 1".to_owned(),
+            1..=MAX_GENERATION => return Ok(()),
+            more => format!("is {more}: expected at most {MAX_GENERATION}"),
+        };
+        Err(FieldError { field: "generation", problem })
     }
 }
 
@@ -276,13 +273,9 @@ pub const API_UID: &str = "api-";
 
 /// Checks that a sender may give an instance this UID. No sender can name the UIDs that Ebb derives before they exist.
 pub fn unreserved_uid(uid: &str) -> Result<(), FieldError> {
-    match [EVENT_UID, API_UID].into_iter().find(|prefix| uid.starts_with(prefix)) {
-        None => Ok(()),
-        Some(prefix) => {
-            let problem = format!("begins with `{prefix}`, which Ebb uses for its own UIDs: use another prefix");
-            Err(FieldError { field: "uid", problem })
-        }
-    }
+    let Some(prefix) = [EVENT_UID, API_UID].into_iter().find(|prefix| uid.starts_with(prefix)) else { return Ok(()) };
+    let problem = format!("begins with `{prefix}`, which Ebb uses for its own UIDs: use another prefix");
+    Err(FieldError { field: "uid", problem })
 }
 
 /// Checks a UID in the same way as a name.
