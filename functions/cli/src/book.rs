@@ -236,9 +236,9 @@ fn compiled(document: &Document, plugins: &[PluginDoc]) -> Result<Vec<Diagnostic
 fn target_of(source: &SourceDoc, event: &Value, plugins: &[PluginDoc]) -> Result<()> {
     let (source, _) = compile::event_source(source)?;
     let input = EventInput { headers: BTreeMap::new(), body: event.clone(), fetched: None };
-    match source.evaluate(&input) {
+    match source.explain(&input).outcome {
         Ok(EventOutcome::Apply { document, .. }) => {
-            let target = load::sandbox(source.name(), &document, &NoFiles, &DocumentVars::none())?;
+            let target = load::sandbox(&source.name, &document, &NoFiles, &DocumentVars::none())?;
             offline::plan(&target, plugins).map(drop)
         }
         other => Err(CliError::failed(format!("the event of the tutorial has the effect {other:?}"))),

@@ -125,8 +125,9 @@ impl std::fmt::Display for SourceEventError {
 /// A checked source. [`compile::event_source`](crate::compile::event_source) creates it.
 #[derive(Clone, Debug)]
 pub struct EventSource {
-    pub(crate) name: String,
-    pub(crate) verify: VerifyDoc,
+    pub name: String,
+    /// The scheme that verifies requests, with the name of its secret.
+    pub verify: VerifyDoc,
     pub(crate) fetch: Option<EventFetch>,
     pub(crate) id: Option<ParsedText>,
     pub(crate) entries: Vec<EventEntry>,
@@ -185,16 +186,6 @@ pub(crate) enum EventTextRole {
 }
 
 impl EventSource {
-    /// Returns the name of the source.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Returns the scheme that verifies requests, with the name of its secret.
-    pub fn verify(&self) -> &VerifyDoc {
-        &self.verify
-    }
-
     /// Returns the delivery ID that `id` of the source selects: at most 128 characters without blanks, control
     /// characters and `/ # % ? \`. Another text is replaced by its SHA-256. Returns `None` without `id`, or if it has no
     /// value.
@@ -222,15 +213,6 @@ impl EventSource {
         Ok(Some(EventRequest { connection: connection.clone(), path, headers: headers.clone() }))
     }
 
-    /// Returns the effect of an event.
-    ///
-    /// # Errors
-    /// Returns an error if an expression fails on this event, or if its values do not fit into the target document. A
-    /// `when` that reads a missing key or a part of `null` is false.
-    pub fn evaluate(&self, input: &EventInput) -> Result<EventOutcome, SourceEventError> {
-        self.explain(input).outcome
-    }
-
     /// Returns kind, name and UID of the target of an event, as far as they are known. The rest of its entry can fail.
     pub fn target(&self, input: &EventInput) -> Option<(String, String, Option<String>)> {
         let renderer = EventRenderer::new(&self.name, input);
@@ -241,7 +223,9 @@ impl EventSource {
         Some((target.kind.clone(), name, renderer.uid(entry).ok().flatten()))
     }
 
-    /// Returns the effect of an event as [`Self::evaluate`] does, with the entries that do not hold.
+    /// Returns the effect of an event, with the entries that do not hold. It is an error if an expression fails on this
+    /// event, or if its values do not fit into the target document. A `when` that reads a missing key or a part of `null`
+    /// is false.
     pub fn explain(&self, input: &EventInput) -> EventExplanation {
         let mut renderer = EventRenderer::new(&self.name, input);
         let mut skipped = Vec::new();

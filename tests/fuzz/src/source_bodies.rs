@@ -20,7 +20,7 @@ pub(crate) fn sources(parts: &InputParts<'_>) {
     let input = EventInput { body, ..EventInput::default() };
     let _ = source.fetch(&input);
     let _ = source.delivery_id(&input);
-    if let Ok(EventOutcome::Apply { document, .. }) = source.evaluate(&input) {
+    if let Ok(EventOutcome::Apply { document, .. }) = source.explain(&input).outcome {
         assert!(document.len() <= cel::MAX_VALUE_BYTES);
         load::sandbox("rendered", &document, &NoFiles, &DocumentVars::none())
             .unwrap_or_else(|errors| panic!("the rendered document is invalid: {errors}"));

@@ -39,7 +39,7 @@ fn shop_event(changes: &Value) -> EventInput {
 
 /// Returns the outcome in one line without the document, or the error.
 pub(super) fn shown(source: &EventSource, input: &EventInput) -> String {
-    match source.evaluate(input) {
+    match source.explain(input).outcome {
         Ok(EventOutcome::Apply { kind, name, uid, time_ms, .. }) => format!("apply {kind}/{name} {uid:?} {time_ms:?}"),
         Ok(EventOutcome::Delete { kind, name, uid, time_ms }) => format!("delete {kind}/{name} {uid:?} {time_ms:?}"),
         Ok(EventOutcome::Ignored { reason }) => format!("ignored: {reason}"),
@@ -48,7 +48,7 @@ pub(super) fn shown(source: &EventSource, input: &EventInput) -> String {
 }
 
 pub(super) fn rendered(source: &EventSource, input: &EventInput) -> (String, SandboxDoc) {
-    let outcome = source.evaluate(input);
+    let outcome = source.explain(input).outcome;
     let Ok(EventOutcome::Apply { document, .. }) = outcome else { panic!("{outcome:?}") };
     let sandbox = load::sandbox("rendered", &document, &NoFiles, &DocumentVars::none());
     let sandbox = sandbox.unwrap_or_else(|error| panic!("{error}\n{document}"));
@@ -86,7 +86,7 @@ fn the_first_entry_that_holds_decides() {
     }
     let error = source.delivery_id(&event(&[], json!({}))).unwrap_err();
     assert_eq!(error.to_string(), "`id`: `${headers[\"x-shop-delivery\"]}`: there is no key `x-shop-delivery`");
-    assert!(matches!(source.verify(), VerifyDoc::Hmac(hmac) if hmac.secret.value == "SHOP_WEBHOOK"));
+    assert!(matches!(&source.verify, VerifyDoc::Hmac(hmac) if hmac.secret.value == "SHOP_WEBHOOK"));
 }
 
 #[test]
@@ -215,12 +215,12 @@ fn a_hostile_value_that_does_not_fit_is_an_error() {
         (json!("y".repeat(600_000)), "`target.name`: `${body.x}`: the values have more than 131072 bytes"),
         (json!("y".repeat(200_000)), "the values have more than 131072 bytes"),
     ] {
-        let error = source.evaluate(&event(&[], json!({"x": value}))).unwrap_err().to_string();
+        let error = source.explain(&event(&[], json!({"x": value}))).outcome.unwrap_err().to_string();
         assert!(error.contains(expected) && !error.contains("yyy"), "{error}");
     }
     let omitted = "{secret: \"${body.a}\", key: \"${body.b}\", c: \"${body.?c}\"}";
     let source = self::source(&HOSTILE.replace("[{x: \"${body.x}\"}]", omitted));
-    let error = source.evaluate(&event(&[], json!({"x": "x", "a": "a", "b": "b"}))).unwrap_err();
+    let error = source.explain(&event(&[], json!({"x": "x", "a": "a", "b": "b"}))).outcome.unwrap_err();
     assert_eq!(error.to_string(), "entry 1: `document.resources.r.params.deep`: an event cannot select a Secret");
 }
 
@@ -230,7 +230,7 @@ fn the_target_of_an_event_is_known_although_its_entry_fails() {
     let target = |changes| source.target(&shop_event(&changes)).map(|(kind, name, _)| format!("{kind}/{name}"));
     let whole = Some("sandbox/pr-7-shop".to_owned());
     for changes in [json!({"at": "yesterday"}), json!({"title": "x".repeat(200_000)})] {
-        assert!(source.evaluate(&shop_event(&changes)).is_err());
+        assert!(source.explain(&shop_event(&changes)).outcome.is_err());
         assert_eq!(target(changes), whole);
     }
     for changes in [json!({"action": "nothing"}), json!({"number": null})] {
@@ -257,7 +257,7 @@ fn the_expressions_of_a_source_have_a_limit_together() {
         assert_eq!(shown(&with(cheap), &input), "ignored: the end", "{cheap}");
     }
     for costly in ["size(body) == 0", "body.items == []", "{} in body.items && false"] {
-        let error = with(costly).evaluate(&input).unwrap_err();
+        let error = with(costly).explain(&input).outcome.unwrap_err();
         let expected = "this expression and those before it could touch more than 10000000 values";
         assert_eq!((error.key.as_str(), error.problem.as_str()), ("when", expected), "{costly}");
         assert!(error.entry.is_some_and(|entry| (10..60).contains(&entry)), "{costly}: {error}");
@@ -267,7 +267,7 @@ fn the_expressions_of_a_source_have_a_limit_together() {
 #[test]
 fn different_texts_have_different_names() {
     let source = source(&HOSTILE.replace("a-${body.x}", "${body.x}"));
-    let name = |text: &str| match source.evaluate(&event(&[], json!({"x": text}))) {
+    let name = |text: &str| match source.explain(&event(&[], json!({"x": text}))).outcome {
         Ok(EventOutcome::Apply { name, .. }) => name,
         other => format!("{other:?}"),
     };

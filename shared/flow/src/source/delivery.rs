@@ -44,7 +44,7 @@ pub async fn open(
     (headers, url_secret): (&HeaderMap, Option<&str>),
 ) -> Result<Arc<EventSource>, RequestError> {
     let source = find(env, name).await?;
-    source_signature::check_given(&scheme(source.verify()), headers, url_secret)
+    source_signature::check_given(&scheme(&source.verify), headers, url_secret)
         .map_err(|error| RequestError::refused(ErrorCode::InvalidSignature, error.to_string()))?;
     Ok(source)
 }
@@ -87,9 +87,9 @@ pub async fn receive(
     (name, source): (&str, Arc<EventSource>),
     request: DeliveryRequest<'_>,
 ) -> Result<(SourceResponse, Vec<FollowUp>), RequestError> {
-    let sender_id = verify(env, source.verify(), request)?;
+    let sender_id = verify(env, &source.verify, request)?;
     // The other schemes that have an id in a header sign the body only.
-    let is_id_signed = matches!(source.verify(), VerifyDoc::Standard(_) | VerifyDoc::Gitlab(_));
+    let is_id_signed = matches!(source.verify, VerifyDoc::Standard(_) | VerifyDoc::Gitlab(_));
     let digest = |fetched: &str| id::digest(&[request.body, fetched.as_bytes()].concat());
     let delivery_id = |id: Option<String>, fetched: &str| {
         let id = id.or_else(|| sender_id.clone()).unwrap_or_else(|| digest(fetched));
@@ -126,7 +126,7 @@ pub async fn receive(
     let fetched = input.fetched.as_ref().map_or_else(String::new, ToString::to_string);
     let evaluated = offload(move || {
         let (id, outcome) = match source.delivery_id(&input) {
-            Ok(id) => (id, source.evaluate(&input)),
+            Ok(id) => (id, source.explain(&input).outcome),
             Err(error) => (None, Err(error)),
         };
         let evaluated = (id, outcome.map_err(|error| (error, source.target(&input))));

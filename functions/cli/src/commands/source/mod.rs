@@ -51,10 +51,10 @@ pub(super) fn report(client: &ApiClient, source: &SourceDoc, stored: &Value) {
     let address = client.address(stored["path"].as_str().unwrap_or_default());
     output::status_line(&format!("Applied source {}. Send its events to {address}", source.name.value));
     let Ok((source, _)) = compile::event_source(source) else { return };
-    let secret = &source.verify().secret().value;
+    let secret = &source.verify.secret().value;
     match (client.state_folder(), local_secret(client, secret)) {
         (_, Ok(Some(value))) => {
-            if let Err(error) = source_signature::check_secret(&scheme(source.verify()), &value) {
+            if let Err(error) = source_signature::check_secret(&scheme(&source.verify), &value) {
                 output::status_line(&format!("warning: secret {secret}: {error}"));
             }
         }

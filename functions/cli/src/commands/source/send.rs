@@ -41,7 +41,7 @@ fn delivery(text: &str) -> Result<MessageId, String> {
 impl SourceSendArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let source = self.source(client).await?;
-        let name = &source.verify().secret().value;
+        let name = &source.verify.secret().value;
         let secret = local_secret(client, name)?.ok_or_else(|| {
             CliError::failed(format!("the secret {name} is not on this machine, so the event cannot be signed"))
                 .with_hint(format!("add {name} to `.ebb/secrets.json` of `ebb dev`, or send the event from its sender"))
@@ -49,7 +49,7 @@ impl SourceSendArgs {
         let body = DocumentSource::read(&self.payload)?.text;
         let id = self.delivery.clone().unwrap_or_else(|| MessageId::parse(&fresh_uid()).expect("hexadecimal digits"));
         let signed =
-            source_signature::sign(&scheme(source.verify()), &secret, &id, body.as_bytes(), crate::client::timestamp())
+            source_signature::sign(&scheme(&source.verify), &secret, &id, body.as_bytes(), crate::client::timestamp())
                 .map_err(|error| CliError::failed(error.to_string()))?;
         let mut all = headers(&self.headers)?;
         all.entry("content-type".to_owned()).or_insert_with(|| "application/json".to_owned());
@@ -57,7 +57,7 @@ impl SourceSendArgs {
             all.entry(name).or_insert(value);
         }
         let url_secret = signed.url_secret.as_ref().map(|secret| secret.as_str());
-        let response = client.source_event(source.name(), all, url_secret, body).await?;
+        let response = client.source_event(&source.name, all, url_secret, body).await?;
         self.output.write(&response, text)?;
         Ok(if response.result.is_failure() { Exit::Failed } else { Exit::Done })
     }

@@ -63,7 +63,7 @@ impl SourceTestArgs {
         let delivery_id = source.delivery_id(&input).map_err(|error| failed(&error))?;
         let EventExplanation { skipped, entry, outcome } = source.explain(&input);
         let outcome = outcome.map_err(|error| failed(&error))?;
-        let effect = EventEffect { source: source.name().to_owned(), entry, skipped, delivery_id, outcome };
+        let effect = EventEffect { source: source.name.clone(), entry, skipped, delivery_id, outcome };
         self.output.write(&effect, text)
     }
 }
