@@ -169,8 +169,7 @@ fn data(target: &TargetFacts, facts: &NotificationFacts) -> Json {
 fn variables(target: &TargetFacts, facts: Option<&NotificationFacts>) -> BTreeMap<&'static str, Json> {
     let mut shown = json!(target);
     if let Some(shown) = shown.as_object_mut() {
-        for key in ["namespace", "cluster", "labels"] {
-            let missing = if key == "labels" { json!({}) } else { json!("") };
+        for (key, missing) in [("namespace", json!("")), ("cluster", json!("")), ("labels", json!({}))] {
             shown.entry(key).or_insert(missing);
         }
     }

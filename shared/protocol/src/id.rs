@@ -148,10 +148,7 @@ impl TaskId {
         if !is_dns_label(&self.unit) {
             return Err(format!("{:?} is not a DNS label", self.unit.chars().take(80).collect::<String>()));
         }
-        if self.attempt == 0 {
-            return Err("attempt 0: attempts count from 1".to_owned());
-        }
-        Ok(())
+        if self.attempt == 0 { Err("attempt 0: attempts count from 1".to_owned()) } else { Ok(()) }
     }
 
     /// Returns the name of a unit, shared by all its attempts.

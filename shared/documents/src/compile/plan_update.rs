@@ -74,10 +74,7 @@ pub fn update(
         Some(state) => state.content == content,
         None => content_digest(current) == content,
     };
-    if is_same {
-        return Ok(None);
-    }
-    merge_changed(current, wanted, &content, is_done).map(Some)
+    if is_same { Ok(None) } else { complete(current, wanted, is_done).map(Some) }
 }
 
 /// Does the same as [`update`] for a target that has failed, also if the content of the document is the same: everything
@@ -86,27 +83,19 @@ pub fn update(
 /// # Errors
 /// Returns [`UpdateError`] if the target cannot be changed to this plan.
 pub fn complete(current: &Plan, wanted: &Plan, is_done: impl Fn(UnitRef) -> bool) -> Result<PlanUpdate, UpdateError> {
-    merge_changed(current, wanted, &content_digest(wanted), is_done)
-}
-
-fn merge_changed(
-    current: &Plan,
-    wanted: &Plan,
-    content: &str,
-    is_done: impl Fn(UnitRef) -> bool,
-) -> Result<PlanUpdate, UpdateError> {
     if current.target.cluster != wanted.target.cluster {
         return Err(UpdateError::Fixed("cluster"));
     }
     if current.target.namespace != wanted.target.namespace {
         return Err(UpdateError::Fixed("namespace"));
     }
-    let merged = merge(current, wanted, content, &is_done, UpdateMode::InPlace)?;
+    let content = content_digest(wanted);
+    let merged = merge(current, wanted, &content, &is_done, UpdateMode::InPlace)?;
     let has_cycle = |update: &PlanUpdate| update.plan.hooks.iter().any(|hook| hook.graph().is_err());
     match has_cycle(&merged) {
         // A resource must be updated before one that it read is undone, and after one that it reads now is made. If both
         // have one name, only undoing and making everything has an order.
-        true => merge(current, wanted, content, &is_done, UpdateMode::Replace),
+        true => merge(current, wanted, &content, &is_done, UpdateMode::Replace),
         false => Ok(merged),
     }
 }

@@ -82,10 +82,7 @@ impl FileSource for FolderFiles {
         let mut bytes = Vec::new();
         let opened = std::fs::File::open(&file).map_err(unreadable)?;
         opened.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-        if bytes.len() as u64 > MAX_FILE {
-            return Err(FileError::TooLarge(path.to_owned()));
-        }
-        Ok(bytes)
+        if bytes.len() as u64 > MAX_FILE { Err(FileError::TooLarge(path.to_owned())) } else { Ok(bytes) }
     }
 }
 
