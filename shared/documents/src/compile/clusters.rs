@@ -47,7 +47,10 @@ pub(super) fn named(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &
 ///
 /// # Errors
 /// Returns name and position of the param that names the cluster if the param is wired.
-fn of_unit(instance: &BoundResource<'_>, unit: &CompiledUnit<'_>) -> Result<Option<String>, (String, LineColumn)> {
+pub(super) fn of_unit(
+    instance: &BoundResource<'_>,
+    unit: &CompiledUnit<'_>,
+) -> Result<Option<String>, (String, LineColumn)> {
     let name = match &unit.cluster {
         None => return Ok(None),
         Some(UnitCluster::Named(name)) => return Ok(Some(name.clone())),
@@ -60,12 +63,7 @@ fn of_unit(instance: &BoundResource<'_>, unit: &CompiledUnit<'_>) -> Result<Opti
     }
 }
 
-/// Returns the cluster of a unit of a resource. `None` means the target's cluster, or that the cluster is not known.
-pub(super) fn known(instance: &BoundResource<'_>, unit: &CompiledUnit<'_>) -> Option<String> {
-    of_unit(instance, unit).unwrap_or_default()
-}
-
-/// Returns the same as [`known`], and reports a wired param.
+/// Returns the cluster of a unit of a resource. Reports a wired param.
 pub(super) fn of(
     report: &mut DiagnosticCollector,
     instance: &BoundResource<'_>,

@@ -3,7 +3,7 @@
 use ebb_engine::Hook;
 
 use super::plan_content::is_bound;
-use crate::plan::{HookPlan, Plan, UnitRef};
+use crate::plan::{Plan, UnitRef};
 
 /// A dependency between two units of the same hook.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,12 +29,8 @@ pub enum EdgeReason {
 /// Returns the edges of all hooks, in the order of the hooks and of the waiting units. A unit that reads two outputs of
 /// another unit has two edges to it.
 pub fn edges(plan: &Plan) -> Vec<DependencyEdge> {
-    plan.hooks.iter().flat_map(hook_edges).collect()
-}
-
-fn hook_edges(hook: &HookPlan) -> Vec<DependencyEdge> {
     let mut edges = Vec::new();
-    for unit in &hook.units {
+    for (hook, unit) in plan.hooks.iter().flat_map(|hook| hook.units.iter().map(move |unit| (hook, unit))) {
         for &dependency in &unit.dependencies {
             let Some(first) = hook.units.get(dependency as usize) else { continue };
             let edge =

@@ -369,15 +369,13 @@ impl<'a> CheckedPlugin<'a> {
         }
         let undone: HashSet<usize> = self.units.iter().flat_map(|unit| unit.undoes.iter().copied()).collect();
         let mut warnings = Vec::new();
-        let mut warn = |code, at, message: String, help: &str| {
-            warnings.push(Diagnostic::warning(code, &self.plugin.source, at, message).help(help));
-            warnings.len() < MAX_WARNINGS
+        let warning = |code, at, message: String, help: &str| {
+            Diagnostic::warning(code, &self.plugin.source, at, message).help(help)
         };
         let ours = self.plugin.dialect == Dialect::Ebb;
         let has_teardown = self.units.iter().any(|unit| unit.hook == Hook::PostStop);
-        let mut more = true;
         for (at, unit) in self.units.iter().enumerate() {
-            if !more {
+            if warnings.len() >= MAX_WARNINGS {
                 break;
             }
             let doc = unit.doc;
@@ -386,7 +384,7 @@ impl<'a> CheckedPlugin<'a> {
             for output in doc.outputs.iter().filter(unused) {
                 let message = format!("output `{}` of `{name}` is never read", output.name.value);
                 let help = "read it in another unit, publish it under `outputs`, or leave it out";
-                more = warn("unused-output", output.name.at, message, help);
+                warnings.push(warning("unused-output", output.name.at, message, help));
             }
             if let ActionDoc::Pod(PodDoc { script, .. }) = &doc.action
                 && ours
@@ -396,7 +394,8 @@ impl<'a> CheckedPlugin<'a> {
                 let at = template::place(&self.plugin.source, &place, offset);
                 let message =
                     format!("the script of `{name}` has a `${{…}}` that stays as it is: scripts are not templated");
-                more = warn("script-template", at, message, "declare an input with this value, and read its variable");
+                let help = "declare an input with this value, and read its variable";
+                warnings.push(warning("script-template", at, message, help));
             }
             let elsewhere = unit.undoes.iter().map(|&undone| &self.units[undone]).find(|undone| {
                 unit.plan.action.is_relayed() && undone.cluster.is_some() && undone.cluster != unit.cluster
@@ -405,7 +404,7 @@ impl<'a> CheckedPlugin<'a> {
                 let message =
                     format!("`{name}` runs in another cluster than `{}`, which it undoes", undone.doc.name.value);
                 let at = doc.cluster.as_ref().map_or(doc.name.at, |cluster| cluster.at);
-                more = warn("undo-cluster", at, message, "if that is not meant, give it the same `cluster`");
+                warnings.push(warning("undo-cluster", at, message, "if that is not meant, give it the same `cluster`"));
             }
             let asks = matches!(&doc.action, ActionDoc::Webhook(_)) && !profile::acts(unit);
             let is_unconfirmed = self.required_evidence() == Some(RequiredEvidence::Confirmed)
@@ -420,10 +419,10 @@ impl<'a> CheckedPlugin<'a> {
                     ActionDoc::Webhook(_) => "add `verify` or `until` to it; without one, its targets get stuck",
                     _ => "add `verify` to it; without one, its targets get stuck",
                 };
-                more = warn("evidence", doc.name.at, message, help);
+                warnings.push(warning("evidence", doc.name.at, message, help));
             }
             for (code, at, message, help) in unit_lints::of_unit(&self.units, at) {
-                more = warn(code, at, message, help);
+                warnings.push(warning(code, at, message, help));
             }
             let makes = profile::acts(unit) && !doc.outputs.is_empty();
             // Signadot's documents do not declare undos. Any step after the stop may be the undo.
@@ -433,7 +432,7 @@ impl<'a> CheckedPlugin<'a> {
                     true => format!("add a unit to postStop with `undoes: {name}`, or `cleanup: none` to `{name}`"),
                     false => format!("add a step to `delete` that removes what `{name}` makes"),
                 };
-                more = warn("no-undo", doc.name.at, format!("nothing undoes what `{name}` makes"), &help);
+                warnings.push(warning("no-undo", doc.name.at, format!("nothing undoes what `{name}` makes"), &help));
             }
         }
         self.warnings = grouped(warnings);

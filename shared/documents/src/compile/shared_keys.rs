@@ -103,7 +103,7 @@ fn objects(
         Value::String(text) => StaticText::of(report, Some(instance), text).map(|fixed| fixed.text),
         _ => None,
     };
-    let cluster = super::clusters::known(instance, unit).unwrap_or_default();
+    let cluster = super::clusters::of_unit(instance, unit).ok().flatten().unwrap_or_default();
     manifests(object)
         .iter()
         .filter_map(|manifest| {
