@@ -149,10 +149,7 @@ fn runs(text: &str) -> Vec<LineRun> {
 
 /// Returns the text without its header line.
 pub(crate) fn body(text: &str) -> &str {
-    match text.strip_prefix(HEADER) {
-        Some(rest) => rest.split_once('\n').map_or("", |(_, body)| body),
-        None => text,
-    }
+    text.strip_prefix(HEADER).map_or(text, |rest| rest.split_once('\n').map_or("", |(_, body)| body))
 }
 
 impl SourceCode for SourceText {

@@ -100,10 +100,8 @@ impl ParsedText {
 
     /// Returns the expression of a template that is exactly one.
     pub(crate) fn whole(&self) -> Option<&Expression> {
-        match self.0.as_slice() {
-            [TextPart::Expression(expression)] => Some(expression),
-            _ => None,
-        }
+        let [TextPart::Expression(expression)] = self.0.as_slice() else { return None };
+        Some(expression)
     }
 
     /// Returns the text in which `value` returns the text of each expression.

@@ -84,10 +84,8 @@ impl<'a> CostEstimator<'a> {
     }
 
     fn pattern(&self, call: &CallExpr) -> Option<&'a TextPattern> {
-        match &call.args.last()?.expr {
-            Expr::Literal(LiteralValue::String(text)) => self.patterns.get(text.inner()),
-            _ => None,
-        }
+        let Expr::Literal(LiteralValue::String(text)) = &call.args.last()?.expr else { return None };
+        self.patterns.get(text.inner())
     }
 
     fn of(&mut self, expr: &'a IdedExpr) -> CostBound {

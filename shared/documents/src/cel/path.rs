@@ -66,10 +66,8 @@ impl<'a> SelectionPath<'a> {
 
     /// Returns the name of a step unless it is dynamic or missing.
     pub(crate) fn name(&self, step: usize) -> Option<&'a str> {
-        match self.steps.get(step)?.key {
-            PathKey::Name(name) => Some(name),
-            PathKey::Dynamic(_) => None,
-        }
+        let PathKey::Name(name) = self.steps.get(step)?.key else { return None };
+        Some(name)
     }
 
     /// Returns true if one of the first `count` steps is optional.

@@ -82,10 +82,8 @@ pub(super) fn check<'a>(
 impl<'a> CheckedPlugin<'a> {
     /// Returns the unit that produces an output of this plugin.
     fn producer(&self, source: &ReferenceSource) -> Option<usize> {
-        match source {
-            ReferenceSource::Output { unit, .. } => self.by_name.get(unit.as_str()).copied(),
-            _ => None,
-        }
+        let ReferenceSource::Output { unit, .. } = source else { return None };
+        self.by_name.get(unit.as_str()).copied()
     }
 
     /// Returns the sensitivity of a value.

@@ -110,10 +110,8 @@ impl<'a> ResourceReads<'a> {
 
 /// Returns the position of a param. An output has no position in the sandbox.
 fn place((instance, value): (&BoundResource<'_>, ResourceValue<'_>)) -> Option<LineColumn> {
-    match value {
-        ResourceValue::Param(_, name) => instance.params.get(name).map(|given| given.at),
-        ResourceValue::Output(..) => None,
-    }
+    let ResourceValue::Param(_, name) = value else { return None };
+    instance.params.get(name).map(|given| given.at)
 }
 
 fn cycle_of_values(

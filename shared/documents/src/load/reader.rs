@@ -268,10 +268,8 @@ impl<'r, 'n> NodeReader<'r, 'n> {
     }
 
     fn text(&self) -> Option<&'n str> {
-        match &self.node.value {
-            YamlValue::String(text) => Some(text),
-            _ => None,
-        }
+        let YamlValue::String(text) = &self.node.value else { return None };
+        Some(text)
     }
 
     /// Returns true for an empty value that the format treats as an absent one.

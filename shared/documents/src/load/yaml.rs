@@ -64,10 +64,8 @@ impl YamlValue {
 impl YamlNode {
     /// Returns the value of a key of a mapping.
     pub(crate) fn get(&self, name: &str) -> Option<&YamlNode> {
-        match &self.value {
-            YamlValue::Map(entries) => entries.iter().find(|(key, _)| key.name == name).map(|(_, node)| node),
-            _ => None,
-        }
+        let YamlValue::Map(entries) = &self.value else { return None };
+        entries.iter().find(|(key, _)| key.name == name).map(|(_, node)| node)
     }
 
     /// Returns the value of a key. If it is missing, the case of keys is ignored.

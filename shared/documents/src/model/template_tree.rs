@@ -22,10 +22,8 @@ impl TemplateTree {
 
     /// Returns the value of a key, if this is a mapping that has it.
     pub(crate) fn get(&self, key: &str) -> Option<&At<TemplateTree>> {
-        match self {
-            Self::Map(entries) => entries.iter().find(|entry| entry.name.value == key).map(|entry| &entry.inner),
-            _ => None,
-        }
+        let Self::Map(entries) = self else { return None };
+        entries.iter().find(|entry| entry.name.value == key).map(|entry| &entry.inner)
     }
 
     /// Returns the tree as JSON in which the texts are templates.

@@ -40,10 +40,8 @@ impl VersionRange {
 
     /// Returns the version if no other is allowed.
     pub fn exact(&self) -> Option<&Version> {
-        match self {
-            Self::Exact(exact) => Some(exact),
-            Self::Minor(..) | Self::Major(_) => None,
-        }
+        let Self::Exact(exact) = self else { return None };
+        Some(exact)
     }
 }
 

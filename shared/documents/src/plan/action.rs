@@ -35,10 +35,8 @@ impl Action {
 
     /// Returns the connection of a webhook.
     pub fn connection(&self) -> Option<&BoundConnection> {
-        match self {
-            Self::Webhook(webhook) => webhook.connection.as_ref(),
-            _ => None,
-        }
+        let Self::Webhook(webhook) = self else { return None };
+        webhook.connection.as_ref()
     }
 
     /// Returns true for a webhook with the method `GET`. Its request removes nothing.

@@ -43,10 +43,8 @@ impl<'a> UnitContext<'a> {
     }
 
     fn webhook(self) -> RenderResult<&'a WebhookAction> {
-        match &self.unit()?.action {
-            Action::Webhook(webhook) => Ok(webhook),
-            _ => Err(RenderError::NoUnit(self.at)),
-        }
+        let Action::Webhook(webhook) = &self.unit()?.action else { return Err(RenderError::NoUnit(self.at)) };
+        Ok(webhook)
     }
 
     fn until(self) -> RenderResult<&'a UntilPlan> {

@@ -318,8 +318,6 @@ fn workload_name(entry: &YamlNode) -> String {
 }
 
 fn text(node: &YamlNode, key: &str) -> Option<String> {
-    match &node.find(key)?.value {
-        YamlValue::String(text) => Some(text.clone()),
-        _ => None,
-    }
+    let YamlValue::String(text) = &node.find(key)?.value else { return None };
+    Some(text.clone())
 }
