@@ -4,7 +4,7 @@
 //!
 //! A sensitive value is never part of an expression. One that stays in its cluster is passed on whole as a
 //! [`SecretRef`], or named by `secretRef(…)`. One that is stored encrypted is passed on whole as a [`SealedValue`], and
-//! decrypted by the caller of [`unit_with_secrets`] where its recipient may have it. Errors contain the names of inputs,
+//! decrypted by the caller of [`unit()`] where its recipient may have it. Errors contain the names of inputs,
 //! units and outputs, and never a value.
 
 mod answers;
@@ -28,7 +28,7 @@ pub use answers::{PollState, WebhookResponse, reads_values};
 pub use ebb_engine::SecretRef;
 pub use facts::TargetFacts;
 pub use outputs::{env, outputs_from_instance, resource_outputs};
-pub use unit::{preview, unit, unit_with_secrets};
+pub use unit::{preview, unit};
 
 /// A value of an input, output or param.
 #[derive(Clone, Debug, PartialEq)]

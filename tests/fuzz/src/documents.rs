@@ -162,7 +162,7 @@ fn sent(plan: &Plan) {
         for number in 0..u32::try_from(hook.units.len()).unwrap_or(u32::MAX) {
             let at = UnitRef { hook: hook.hook, unit: number };
             let context = UnitContext { plan, at, facts: &facts, known: &known };
-            for made in [render::preview(context), render::unit(context)] {
+            for made in [render::preview(context), render::unit(context, None)] {
                 if let Err(error) = made {
                     assert!(!matches!(error, RenderError::Plan { .. }) && !error.to_string().is_empty(), "{error}");
                 }

@@ -63,7 +63,7 @@ pub(crate) fn requests(parts: &InputParts<'_>) {
 /// Returns a unit of the hook `preStart`, or `None` if it has an error.
 fn rendered(plan: &Plan, facts: &TargetFacts, unit: u32) -> Option<RenderedUnit> {
     let at = UnitRef { hook: Hook::PreStart, unit };
-    render::unit(UnitContext { plan, at, facts, known: &KnownOutputs::new() }).ok()
+    render::unit(UnitContext { plan, at, facts, known: &KnownOutputs::new() }, None).ok()
 }
 
 fn same_receiver(wanted: &RenderedRequest, hostile: &RenderedRequest) {

@@ -202,7 +202,7 @@ fn rendered(plan: &Plan, at: UnitRef, unit: &UnitPlan) -> Result<Vec<RenderedInp
         ..TargetFacts::default()
     };
     let context = UnitContext { plan, at, facts: &facts, known: &KnownOutputs::new() };
-    match render::unit(context).map_err(|error| broken(&error))? {
+    match render::unit(context, None).map_err(|error| broken(&error))? {
         RenderedUnit::Pod { inputs } => Ok(inputs),
         _ => Err(CliError::failed(format!("{} is skipped", unit.key))),
     }

@@ -93,7 +93,7 @@ fn shown(run: &Run, unit: &UnitPlan, attempt: AttemptRef, inputs: &UnitInputs) -
     let at = UnitRef { hook: run.hook(), unit: attempt.unit.0 };
     let facts = run.target_facts();
     let hide = |_: &SealedValue| Some(RenderValue::Json(SENSITIVE.into()));
-    let rendered = render::unit_with_secrets(UnitContext { plan, at, facts: &facts, known }, &hide);
+    let rendered = render::unit(UnitContext { plan, at, facts: &facts, known }, Some(&hide));
     Ok(match rendered.map_err(|error| error.to_string())? {
         RenderedUnit::Skipped(reason) => UnitRendering { skipped: Some(reason.to_string()), ..base },
         RenderedUnit::Pod { inputs } => {

@@ -23,18 +23,13 @@ use crate::template::joinable;
 /// omitted, and so are those that must not be null. A `when` that reads such a value counts as true, because a resource
 /// may exist. Such a value in a URL or manifest is still an error, because the URL or manifest would have another meaning.
 ///
-/// # Errors
-/// Returns [`RenderError`] if a required value is missing, has the wrong type, is too large, or is sensitive.
-pub fn unit(context: UnitContext<'_>) -> RenderResult<RenderedUnit> {
-    render(context, PendingOutputs::Missing, None)
-}
-
-/// Renders a unit like [`unit()`]. Encrypted values that its recipient may have are decrypted with `open`.
+/// Encrypted values that the recipient of the unit may have are decrypted with `open`. Without it, they are an error.
 ///
 /// # Errors
-/// Returns the errors of [`unit()`], and [`RenderError::Undecryptable`] if `open` returns nothing.
-pub fn unit_with_secrets(context: UnitContext<'_>, open: &OpenSealed<'_>) -> RenderResult<RenderedUnit> {
-    render(context, PendingOutputs::Missing, Some(open))
+/// Returns [`RenderError`] if a required value is missing, has the wrong type, is too large, or is sensitive, and
+/// [`RenderError::Undecryptable`] if `open` returns nothing.
+pub fn unit(context: UnitContext<'_>, open: Option<&OpenSealed<'_>>) -> RenderResult<RenderedUnit> {
+    render(context, PendingOutputs::Missing, open)
 }
 
 /// Renders a unit for people, otherwise like [`unit()`].

@@ -143,7 +143,7 @@ fn rendered(
         }
     };
     let (plan, at) = (&context.run.loaded.plan, context.unit_ref());
-    let rendered = render::unit_with_secrets(UnitContext { plan, at, facts, known }, &open);
+    let rendered = render::unit(UnitContext { plan, at, facts, known }, Some(&open));
     (rendered, opened.into_inner().0)
 }
 

@@ -53,7 +53,7 @@ fn known(plan: &Plan, states: &[(&str, ProducerState)]) -> KnownOutputs {
 }
 
 fn rendered(plan: &Plan, key: &str, states: &[(&str, ProducerState)]) -> RenderResult<RenderedUnit> {
-    render::unit(UnitContext { plan, at: at(plan, key), facts: &facts(), known: &known(plan, states) })
+    render::unit(UnitContext { plan, at: at(plan, key), facts: &facts(), known: &known(plan, states) }, None)
 }
 
 fn previewed(plan: &Plan, key: &str) -> RenderResult<RenderedUnit> {

@@ -54,7 +54,7 @@ fn an_encrypted_output_is_decrypted_for_its_recipient_only() {
         let plan = alone(&plugin(unit));
         let (at, facts) = (UnitRef { hook, unit: 1 }, TargetFacts::default());
         let context = UnitContext { plan: &plan, at, facts: &facts, known: &known };
-        match render::unit_with_secrets(context, &open).unwrap() {
+        match render::unit(context, Some(&open)).unwrap() {
             RenderedUnit::Webhook(request) if request.headers.is_empty() => {
                 assert_eq!(request.body, Some(json!({"k": "opened"})));
             }
@@ -66,9 +66,9 @@ fn an_encrypted_output_is_decrypted_for_its_recipient_only() {
             RenderedUnit::Infrakit(instance) => assert_eq!(instance.properties, json!({"k": "opened"})),
             other => panic!("{other:?}"),
         }
-        let lost = render::unit_with_secrets(context, &|_| None);
+        let lost = render::unit(context, Some(&|_: &SealedValue| None));
         assert!(matches!(lost, Err(RenderError::Undecryptable { .. })), "{unit}: {lost:?}");
-        let closed = render::unit(context);
+        let closed = render::unit(context, None);
         assert!(matches!(closed, Err(RenderError::Sensitive { .. })), "{unit}: {closed:?}");
         let preview = render::preview(context).unwrap();
         assert!(format!("{preview:?}").contains("<sensitive>"), "{preview:?}");
@@ -125,7 +125,7 @@ fn an_encrypted_literal_is_decrypted_for_its_recipient_only() {
     let known = KnownOutputs::new();
     let rendered = |plan: &Plan| {
         let context = UnitContext { plan, at, facts: &facts, known: &known };
-        render::unit_with_secrets(context, &open)
+        render::unit(context, Some(&open))
     };
     let plain = rendered(&plan);
     assert!(matches!(plain, Err(RenderError::Sensitive { .. })), "{plain:?}");
