@@ -26,7 +26,7 @@ pub(super) fn structured(body: &[u8]) -> Result<EventAttributes, EventError> {
     if members.remove("data_base64").is_some_and(|raw| raw.get() != "null") {
         return Err(wrong("data_base64", "is not supported: send JSON in data"));
     }
-    let mut texts = BTreeMap::new();
+    let mut texts: BTreeMap<String, String> = BTreeMap::new();
     for (name, raw) in members {
         let value = serde_json::from_str(raw.get()).map_err(json)?;
         let text = match value {
@@ -39,42 +39,36 @@ pub(super) fn structured(body: &[u8]) -> Result<EventAttributes, EventError> {
         };
         texts.insert(name, text);
     }
-    EventAttributes::read(texts, data)
-}
-
-impl EventAttributes {
-    fn read(mut texts: BTreeMap<String, String>, data: Option<Box<RawValue>>) -> Result<Self, EventError> {
-        for (name, text) in &texts {
-            let plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-            if name.is_empty() || !plain {
-                return Err(wrong(name, "has an invalid name: expected a-z and 0-9"));
-            }
-            if text.len() > MAX_ATTRIBUTE {
-                return Err(wrong(name, &format!("is longer than {MAX_ATTRIBUTE} bytes")));
-            }
-            if text.is_empty() {
-                return Err(wrong(name, "is empty: leave it out or give it a value"));
-            }
-            if text.chars().any(char::is_control) {
-                return Err(wrong(name, "has control characters"));
-            }
+    for (name, text) in &texts {
+        let plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+        if name.is_empty() || !plain {
+            return Err(wrong(name, "has an invalid name: expected a-z and 0-9"));
         }
-        let mut required = |name: &'static str| texts.remove(name).ok_or(EventError::Missing(name));
-        let version = required("specversion")?;
-        if version != "1.0" {
-            return Err(wrong("specversion", &format!("is {version:?}: expected \"1.0\"")));
+        if text.len() > MAX_ATTRIBUTE {
+            return Err(wrong(name, &format!("is longer than {MAX_ATTRIBUTE} bytes")));
         }
-        let (id, _, r#type) = (required("id")?, required("source")?, required("type")?);
-        if let Some(media) = texts.get("datacontenttype")
-            && !media.parse().is_ok_and(|media| is_json(&media))
-        {
-            return Err(EventError::DataContentType(crate::limits::message(media)));
+        if text.is_empty() {
+            return Err(wrong(name, "is empty: leave it out or give it a value"));
         }
-        if let Some(text) = texts.get("time").filter(|text| text.parse::<Time>().is_err()) {
-            return Err(wrong("time", &format!("is {text:?}: expected RFC 3339, such as 2026-01-31T12:00:00Z")));
+        if text.chars().any(char::is_control) {
+            return Err(wrong(name, "has control characters"));
         }
-        Ok(Self { id, r#type, traceparent: texts.remove(TRACEPARENT), data })
     }
+    let mut required = |name: &'static str| texts.remove(name).ok_or(EventError::Missing(name));
+    let version = required("specversion")?;
+    if version != "1.0" {
+        return Err(wrong("specversion", &format!("is {version:?}: expected \"1.0\"")));
+    }
+    let (id, _, r#type) = (required("id")?, required("source")?, required("type")?);
+    if let Some(media) = texts.get("datacontenttype")
+        && !media.parse().is_ok_and(|media| is_json(&media))
+    {
+        return Err(EventError::DataContentType(crate::limits::message(media)));
+    }
+    if let Some(text) = texts.get("time").filter(|text| text.parse::<Time>().is_err()) {
+        return Err(wrong("time", &format!("is {text:?}: expected RFC 3339, such as 2026-01-31T12:00:00Z")));
+    }
+    Ok(EventAttributes { id, r#type, traceparent: texts.remove(TRACEPARENT), data })
 }
 
 fn wrong(name: &str, problem: &str) -> EventError {
