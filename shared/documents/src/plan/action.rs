@@ -147,13 +147,6 @@ pub struct UntilPlan {
     pub max_every_ms: u64,
 }
 
-impl UntilPlan {
-    /// Returns the wait before the next question, `elapsed_ms` after the response. It doubles with each question.
-    pub fn interval_ms(&self, elapsed_ms: u64) -> u64 {
-        elapsed_ms.saturating_add(self.every_ms).min(self.max_every_ms)
-    }
-}
-
 /// A connection with the origin that it had when the plan was made. Its credential is read for each request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -236,10 +236,11 @@ fn sweep_time(answers: &UnitAnswers<'_>, begun: Timestamp, now: Timestamp) -> Ti
     now.plus(wait).min(if now < last { last } else { deadline }).max(now.plus(Millis(1)))
 }
 
-/// Returns the wait before the next question. An answer can ask for a longer one.
+/// Returns the wait before the next question, `elapsed` after the response. It doubles with each question, and an answer can
+/// ask for a longer one.
 fn pause(until: &UntilPlan, elapsed: Millis, headers: &[(String, String)], now: Timestamp) -> Duration {
     let requested = retry_after(headers, now).unwrap_or_default();
-    requested.max(Duration::from_millis(until.interval_ms(elapsed.0)))
+    requested.max(Duration::from_millis(elapsed.0.saturating_add(until.every_ms).min(until.max_every_ms)))
 }
 
 /// Sends the message for the next question, unless a sweep at `next` comes first.
