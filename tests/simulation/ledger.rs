@@ -8,6 +8,7 @@ use ebb_engine::{Attempt, Hook, Timestamp, Unit, retry};
 use ebb_flow::ports::QueueMessage;
 use ebb_protocol::api::RunDetail;
 use ebb_protocol::id::{RunId, TaskId};
+use ebb_protocol::record::AttemptOutcome;
 use ebb_protocol::time::rfc3339;
 use ebb_store::TargetHead;
 
@@ -92,9 +93,9 @@ pub struct LedgerState {
     pub(super) forgotten: BTreeSet<String>,
     /// The tasks that a relay has refused once. A duplicate of the request may begin later.
     pub(super) refused_tasks: BTreeSet<TaskId>,
-    /// The updates that were refused when they should have begun: the UID, the generation that the instance kept, and that of
-    /// the update.
-    pub(super) refused: BTreeSet<(String, u64, u64)>,
+    /// The updates that were refused when they should have begun: the UID, the number of documents that were accepted before,
+    /// the generation that the instance kept, and that of the update.
+    pub(super) refused: BTreeSet<(String, usize, u64, u64)>,
     /// Relays have reported policies that refuse every object.
     pub(super) strict_policies: usize,
     /// The things of the provider, by id.
@@ -252,7 +253,11 @@ impl Ledger {
         }
         // A relay rejects lower attempts. An earlier request to a server may still arrive.
         let is_earlier = head.attempt(Unit(this.unit.unit)) > Attempt(this.attempt);
-        let later = this.receiver.kills() && is_earlier && is_done(this.unit.unit);
+        // It does not know of an attempt that an operator has overridden.
+        let newest = (this.run.clone(), Unit(this.unit.unit), head.attempt(Unit(this.unit.unit)));
+        let newest = table.records.get(&newest).and_then(|record| record.result.as_ref());
+        let has_succeeded = newest.is_some_and(|result| result.outcome == AttemptOutcome::Succeeded);
+        let later = this.receiver.kills() && is_earlier && is_done(this.unit.unit) && has_succeeded;
         later.then(|| "although a later attempt has succeeded".to_owned())
     }
 

@@ -144,7 +144,9 @@ impl Ledger {
         if state_of(target) != state_of(seen) {
             self.report_violation(format!("a refused update changes {}: {target:?}", target.uid));
         }
-        self.state().refused.insert((seen.uid.clone(), seen.generation, pending.generation));
+        let mut ledger = self.state();
+        let accepted = ledger.accepted.get(&seen.uid).map_or(0, Vec::len);
+        ledger.refused.insert((seen.uid.clone(), accepted, seen.generation, pending.generation));
     }
 
     /// Records the document of an instance. Checks that the instance keeps its owner, who has sent its first document.
@@ -275,11 +277,13 @@ pub(super) fn settled(simulation: &Simulation) {
         let lives = of_name.is_some_and(|target| is_present(target, uid));
         let Some(target) = of_name.filter(|_| lives && !repeated.contains(&entry.revision)) else { continue };
         // An update that is refused when it would begin has replaced those that waited before it.
-        let is_kept = |document: &&AcceptedDocument| {
-            let replaced = |kept: u64, refused: u64| kept < document.generation && document.generation <= refused;
-            !refused.iter().any(|(of, kept, update)| of == uid && replaced(*kept, *update))
+        let is_kept = |&(number, document): &(usize, &AcceptedDocument)| {
+            let generation = document.generation;
+            let replaces = |accepted, kept, update| number < accepted && kept < generation && generation <= update;
+            !refused.iter().any(|(of, accepted, kept, update)| of == uid && replaces(*accepted, *kept, *update))
         };
-        let accepted: Vec<&AcceptedDocument> = accepted.get(uid).into_iter().flatten().filter(is_kept).collect();
+        let accepted = accepted.get(uid).into_iter().flatten().enumerate().filter(is_kept);
+        let accepted: Vec<&AcceptedDocument> = accepted.map(|(_, document)| document).collect();
         let generation = accepted.iter().map(|one| one.generation).max();
         let newest: BTreeSet<&str> =
             accepted.iter().filter(|one| Some(one.generation) == generation).map(|one| one.revision.as_str()).collect();

@@ -42,10 +42,11 @@ const DELETION_MS: u64 = 1_200_000;
 /// The longest time for which a thing is hidden.
 const HIDDEN_MS: u64 = 240_000;
 /// The most requests of an attempt: these, and so many in a minute of its wait. Plugins let the pause between two
-/// questions grow to a minute. Faults repeat some of them, and a message that is delivered twice doubles the questions until
-/// the next sweep.
+/// questions grow to a minute. Faults repeat some of them.
 const REQUESTS: u64 = 24;
 const REQUESTS_PER_MINUTE: u64 = 4;
+/// The most questions that follow from a message that is delivered twice, until the next sweep.
+const REQUESTS_PER_DUPLICATE: u64 = 10;
 /// Two requests of one attempt by one invocation with this distance mean that it has slept.
 const SLEEP_MS: u64 = 1_000;
 
@@ -338,7 +339,9 @@ impl SimProvider {
         let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
         ledger.state().polls += 1;
         let (since, count, slept) = self.count(&(unit.key.clone(), attempt));
-        let most = REQUESTS + REQUESTS_PER_MINUTE * (runtime.elapsed() - since).div_ceil(60_000);
+        let duplicates = faults.injected()[FaultKind::MessageDuplicated as usize];
+        let minutes = (runtime.elapsed() - since).div_ceil(60_000);
+        let most = REQUESTS + REQUESTS_PER_MINUTE * minutes + REQUESTS_PER_DUPLICATE * duplicates;
         if count == most + 1 {
             ledger.report_violation(format!("{} #{attempt} sends {count} requests since {since}", unit.name));
         }
