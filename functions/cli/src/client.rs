@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use crate::{AddressOrigin, CliError, Result, ServerAccess, TargetRef, fresh_uid, refused, timing};
+use crate::{AddressOrigin, CliError, Result, ServerAccess, ServerArgs, TargetRef, fresh_uid, refused, timing};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -60,6 +60,11 @@ impl LogTail {
 pub(crate) struct ApiClient {
     http: reqwest::Client,
     pub(crate) server: ServerAccess,
+}
+
+/// Returns a client of the server that `server` selects.
+pub(crate) fn connect(server: &ServerArgs) -> Result<ApiClient> {
+    ApiClient::new(server.find()?)
 }
 
 /// Returns true if only this machine reaches the host of a URL.

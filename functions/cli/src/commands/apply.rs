@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use super::apply_target::{self, AppliedTarget};
 use super::kinds::{DocumentKind, KINDS};
-use super::{connect, connection, plugin, source, subscription, validate};
+use super::{connection, plugin, source, subscription, validate};
 use crate::{
     ApiClient, ChangeKind, DocumentChange, DryRunArgs, Exit, KindArgs, OutputArgs, Result, ServerArgs, SetArgs,
-    WaitArgs, divided, offline, output, target_of, timing, why,
+    WaitArgs, connect, divided, offline, output, target_of, timing, why,
 };
 
 #[derive(Debug, clap::Args)]

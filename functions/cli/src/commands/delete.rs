@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use ebb_protocol::api::{ForceDeleteTarget, OverrideResponse, TargetAction, TargetDetail, TargetPhase};
 
-use super::connect;
 use super::kinds::{DocumentKind, Kind, KindParser};
 use super::unit::override_text;
 use crate::{
     ApiClient, ChangeKind, CliError, CommandTargets, DocumentChange, DryRunArgs, Exit, FollowGoal, KindArgs,
     OutputArgs, Result, SelectorArgs, ServerArgs, SetArgs, TargetRef, TargetsCommand, WaitArgs, WatchedInstance,
-    YesArgs, bulk, documents, lifecycle, output, target_of, timing, wait, watched,
+    YesArgs, bulk, connect, documents, lifecycle, output, target_of, timing, wait, watched,
 };
 
 #[derive(Debug, clap::Args)]

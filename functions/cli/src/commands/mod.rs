@@ -41,7 +41,7 @@ use self::source::SourceCommand;
 use self::subscription::SubscriptionCommand;
 use self::token::TokenCommand;
 use self::unit::UnitCommand;
-use crate::{ApiClient, Exit, OutputArgs, Result, ServerArgs, TargetCommandArgs, output, why};
+use crate::{Exit, OutputArgs, Result, ServerArgs, TargetCommandArgs, connect, output, why};
 
 /// Create the resources that sandboxes need, and delete them when the sandboxes end
 #[derive(Debug, Parser)]
@@ -187,11 +187,6 @@ impl EbbCli {
             }
         }
     }
-}
-
-/// Returns a client of the server that `server` selects.
-fn connect(server: &ServerArgs) -> Result<ApiClient> {
-    ApiClient::new(server.find()?)
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use ebb_documents::{DocumentVars, PolicyRequest, SandboxDoc};
 use ebb_protocol::api::PlanPreview;
 
 use crate::{
-    ApiClient, Exit, OutputArgs, Result, ServerArgs, SetArgs, cluster_policy, documents, drawing, in_document, offline,
-    pretend, target_of,
+    ApiClient, Exit, OutputArgs, Result, ServerArgs, SetArgs, cluster_policy, connect, documents, drawing, in_document,
+    offline, pretend, target_of,
 };
 
 #[derive(Debug, clap::Args)]
@@ -62,7 +62,7 @@ pub(super) async fn preview(
     // Collections and built-in plugins need no server.
     if plugins.is_empty() && !offline::complete(document, &[]) {
         let hint = "or add the plugins' files with --plugin, which needs no server";
-        let client = super::connect(server).map_err(|error| error.with_hint(hint))?;
+        let client = connect(server).map_err(|error| error.with_hint(hint))?;
         let preview = client.preview(&document.expanded).await;
         return Ok((preview.map_err(|error| in_document(error, &document.source))?, None));
     }

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use ebb_documents::{ClusterPolicy, Diagnostics, Document, DocumentVars, compile, load};
 
-use super::connect;
-use crate::{DocumentSource, Exit, OutputArgs, Result, ServerArgs, SetArgs, cluster_policy, documents, output};
+use crate::{
+    DocumentSource, Exit, OutputArgs, Result, ServerArgs, SetArgs, cluster_policy, connect, documents, output,
+};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ValidateArgs {

@@ -4,7 +4,7 @@ use ebb_api::queries::plugins::{difference, with_other};
 use ebb_protocol::api::PluginDetail;
 use serde::Serialize;
 
-use super::VersionedName;
+use super::versioned_name::VersionedName;
 use crate::{ApiClient, CliError, Exit, OutputArgs, Result, output};
 
 #[derive(Debug, clap::Args)]

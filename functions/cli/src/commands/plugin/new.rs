@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 
-use super::VersionedName;
+use super::versioned_name::VersionedName;
 use crate::{CliError, Exit, Result, output};
 
 const EBB: &str = include_str!("new.ebb.yaml");

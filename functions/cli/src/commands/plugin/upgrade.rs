@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ebb_protocol::{LifecycleResult, TargetAction, TargetOutcome};
 
-use super::VersionedName;
+use super::versioned_name::VersionedName;
 use crate::commands::apply_target::{begun, effect, planned};
 use crate::{
     ApiClient, DryRunArgs, Exit, FollowGoal, KindArgs, OutputArgs, Result, SelectorArgs, TargetRef, TargetsCommand,

@@ -5,13 +5,13 @@ mod send;
 mod test;
 
 use clap::Subcommand;
-use ebb_documents::{DocumentVars, EventSource, PluginDoc, SourceDoc, compile, load};
+use ebb_documents::{PluginDoc, SourceDoc, compile};
 use ebb_flow::source::delivery::scheme;
-use ebb_local::SecretFile;
-use ebb_protocol::{SecretReader as _, SecretText, source_signature};
+use ebb_protocol::source_signature;
 use serde_json::Value;
 
-use crate::{ApiClient, CliError, DocumentSource, Result, documents, output};
+use self::send::local_secret;
+use crate::{ApiClient, Result, output};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SourceCommand {
@@ -21,14 +21,6 @@ pub(crate) enum SourceCommand {
     Test(test::SourceTestArgs),
     /// Sign an event with the secret of `ebb dev` and send it, for tests
     Send(send::SourceSendArgs),
-}
-
-/// Loads the source of a file, and prints warnings.
-fn checked(file: &DocumentSource, vars: &DocumentVars) -> Result<EventSource> {
-    let document = load::event_source(&file.name, &file.text, &file.folder, vars)?;
-    let (source, warnings) = compile::event_source(&document)?;
-    documents::warn(&warnings);
-    Ok(source)
 }
 
 /// Warns of the plugins of a source that are not published. `new` would be published before it.
@@ -65,13 +57,4 @@ pub(super) fn report(client: &ApiClient, source: &SourceDoc, stored: &Value) {
         (Some(_), Err(error)) => output::status_line(&format!("warning: {}", error.message())),
         (None, _) => output::status_line(&format!("The deployment needs the secret {secret}")),
     }
-}
-
-/// Returns a secret of the server, if the state of the server is on this machine.
-///
-/// # Errors
-/// Returns an error if the file of the secrets is invalid.
-fn local_secret(client: &ApiClient, name: &str) -> Result<Option<SecretText>> {
-    let Some(state) = client.state_folder() else { return Ok(None) };
-    SecretFile::of(state).secret(name).map_err(CliError::failed)
 }

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use ebb_documents::{EventSource, compile, load};
 use ebb_flow::source::delivery::scheme;
-use ebb_protocol::{MessageId, SourceDetail, SourceResponse, source_signature};
+use ebb_local::SecretFile;
+use ebb_protocol::{MessageId, SecretReader as _, SecretText, SourceDetail, SourceResponse, source_signature};
 
-use super::test::headers;
-use super::{checked, local_secret};
+use super::test::{checked, headers};
 use crate::{ApiClient, CliError, DocumentSource, Exit, OutputArgs, Result, SetArgs, fresh_uid, labels, output};
 
 #[derive(Debug, clap::Args)]
@@ -73,6 +73,15 @@ impl SourceSendArgs {
         let doc = load::event_source(&self.source, &detail.document, &load::NoFiles, &load::DocumentVars::none())?;
         Ok(compile::event_source(&doc)?.0)
     }
+}
+
+/// Returns a secret of the server, if the state of the server is on this machine.
+///
+/// # Errors
+/// Returns an error if the file of the secrets is invalid.
+pub(super) fn local_secret(client: &ApiClient, name: &str) -> Result<Option<SecretText>> {
+    let Some(state) = client.state_folder() else { return Ok(None) };
+    SecretFile::of(state).secret(name).map_err(CliError::failed)
 }
 
 fn text(response: &SourceResponse) -> String {

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use ebb_documents::event::{EventExplanation, EventInput, EventOutcome, SkippedEntry};
+use ebb_documents::{DocumentVars, EventSource, compile, load};
 use serde::Serialize;
 
-use super::checked;
-use crate::{CliError, DocumentSource, Exit, OutputArgs, Result, SetArgs};
+use crate::{CliError, DocumentSource, Exit, OutputArgs, Result, SetArgs, documents};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -66,6 +66,14 @@ impl SourceTestArgs {
         let effect = EventEffect { source: source.name.clone(), entry, skipped, delivery_id, outcome };
         self.output.write(&effect, text)
     }
+}
+
+/// Loads the source of a file, and prints warnings.
+pub(super) fn checked(file: &DocumentSource, vars: &DocumentVars) -> Result<EventSource> {
+    let document = load::event_source(&file.name, &file.text, &file.folder, vars)?;
+    let (source, warnings) = compile::event_source(&document)?;
+    documents::warn(&warnings);
+    Ok(source)
 }
 
 /// Parses headers. Names become lower case, and the first value of a name is kept.

@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 use url::Position;
 
 use self::state::{TopAnswer, TopEvent, TopPoll, TopState};
-use crate::{ApiClient, CliError, Exit, InterruptCount, Result, ScreenSize, SelectorArgs, ServerArgs, timing};
+use crate::{ApiClient, CliError, Exit, InterruptCount, Result, ScreenSize, SelectorArgs, ServerArgs, connect, timing};
 
 /// The pause after which ages are drawn again.
 const REDRAW: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ impl TopArgs {
             return Err(CliError::broken("`ebb top` needs a terminal for its input and its output")
                 .with_hint("ebb get sandboxes, ebb get sandbox NAME --watch"));
         }
-        let client = super::connect(server)?;
+        let client = connect(server)?;
         let kind = (self.kind != "all").then_some(self.kind.as_str());
         let selection = self.selector.selection(kind, self.plugin.as_deref());
         // A wrong address or token is an error of the command, before the screen is cleared.

@@ -1,0 +1,74 @@
+//! Plugins on the command line.
+
+use std::str::FromStr;
+
+use ebb_documents::model;
+use semver::Version;
+
+use crate::{CliError, Result};
+
+/// A plugin on the command line, `NAME[@VERSION]`.
+#[derive(Clone, Debug)]
+pub(crate) struct VersionedName {
+    pub(crate) name: String,
+    /// `None` selects the highest version.
+    version: Option<Version>,
+}
+
+impl VersionedName {
+    /// Returns the version in the form for the API.
+    pub(crate) fn version(&self) -> String {
+        self.version.as_ref().map_or("latest".to_owned(), ToString::to_string)
+    }
+
+    /// Returns the error if no such version is published.
+    pub(crate) fn unknown(&self) -> CliError {
+        match &self.version {
+            Some(version) => CliError::failed(format!("{}@{version} is not published", self.name))
+                .with_hint(format!("ebb get plugin {} --all", self.name)),
+            None => never_published(&self.name),
+        }
+    }
+}
+
+impl FromStr for VersionedName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, version) = match text.split_once('@') {
+            None => (text, None),
+            Some((name, "latest")) => (name, None),
+            Some((name, version)) => (name, Some(exact(version)?)),
+        };
+        if name.is_empty() {
+            return Err("expected NAME[@VERSION], found no name".to_owned());
+        }
+        Ok(Self { name: name.to_owned(), version })
+    }
+}
+
+fn exact(text: &str) -> Result<Version, String> {
+    model::version(text).ok_or_else(|| format!("`{text}` is not a version: expected MAJOR.MINOR.PATCH, such as 1.2.3"))
+}
+
+pub(crate) fn never_published(name: &str) -> CliError {
+    CliError::failed(format!("plugin {name} has no published version")).with_hint("ebb get plugins")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_and_without_version() {
+        let named = |text: &str| text.parse::<VersionedName>();
+        assert_eq!(named("db").map(|named| named.version()), Ok("latest".to_owned()));
+        assert_eq!(named("db@latest").map(|named| named.version()), Ok("latest".to_owned()));
+        for text in ["db@1.0.0", "db@v1", "db@1.0"] {
+            assert_eq!(named(text).map(|named| named.version()), Ok("1.0.0".to_owned()), "{text}");
+        }
+        assert_eq!(named("db@2.0-rc.1").map(|named| named.version()), Ok("2.0.0-rc.1".to_owned()));
+        assert!(named("db@x").is_err());
+        assert!(named("@1.0.0").is_err());
+    }
+}
