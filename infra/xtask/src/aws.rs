@@ -1,9 +1,7 @@
 //! The deployment: lints of its template, the build of its functions, and tests with emulators.
 
-use std::path::PathBuf;
-
 use crate::python::PythonTools;
-use crate::run::{root, run};
+use crate::run::run;
 use build::LambdaArchitecture;
 
 pub(crate) mod build;
@@ -37,9 +35,4 @@ fn lint() -> anyhow::Result<()> {
     println!("== checkov");
     let settings = ["--config-file", "infra/aws/checkov.yaml", "--file", "template.yaml"];
     run(PythonTools::Checkov.program("checkov").args(settings))
-}
-
-/// Returns the folder of the tools and their output. It does not depend on `CARGO_TARGET_DIR`.
-fn output_folder() -> PathBuf {
-    root().join("target/aws")
 }

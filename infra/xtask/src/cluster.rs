@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 pub(crate) use build::BinarySet;
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 use netns::ClusterNetns;
 use servers::ClusterServer;
 
@@ -88,11 +88,6 @@ impl Drop for ClusterGuard {
             eprintln!("cannot stop the cluster: {error:#}");
         }
     }
-}
-
-/// Returns the name of a value on the command line.
-fn name(value: impl ValueEnum) -> String {
-    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// Returns the running cluster of this clone.

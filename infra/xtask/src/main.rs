@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 mod aws;
 mod bench;
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
         XtaskCommand::Build { command: BuildCommand::Images(arguments) } => images::all(&arguments),
         XtaskCommand::Build { command: BuildCommand::Functions(architecture) } => aws::build::all(architecture),
         XtaskCommand::Cluster { command } => cluster::all(command),
-        XtaskCommand::Speed(arguments) => speed::all(&arguments),
+        XtaskCommand::Speed(arguments) => speed::all(&arguments, XtaskCli::command().get_subcommands().count()),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

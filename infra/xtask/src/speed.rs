@@ -7,7 +7,6 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use clap::CommandFactory as _;
 
 use crate::run::{command, output, remove, root, run};
 
@@ -26,12 +25,13 @@ type SpeedRow = (&'static str, String, &'static str);
 
 /// Clones the last commit, runs the commands of the README and `.ci/run` in the clones, and prints a table.
 ///
-/// Fails if a command fails. A missed goal appears in the table only.
-pub(crate) fn all(arguments: &SpeedArgs) -> anyhow::Result<()> {
+/// `chores` is the number of chores of `cargo xtask`. Fails if a command fails. A missed goal appears in the table
+/// only.
+pub(crate) fn all(arguments: &SpeedArgs, chores: usize) -> anyhow::Result<()> {
     let folder = std::path::absolute(&arguments.folder)?;
     ensure!(!folder.exists(), "{} exists already; choose a new folder", folder.display());
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    let measured = rows(arguments, &folder);
+    let measured = rows(arguments, chores, &folder);
     remove(&folder)?;
     println!("\n| | measured | goal |\n|---|---|---|");
     for (what, measured, goal) in measured? {
@@ -40,7 +40,7 @@ pub(crate) fn all(arguments: &SpeedArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn rows(arguments: &SpeedArgs, folder: &Path) -> anyhow::Result<Vec<SpeedRow>> {
+fn rows(arguments: &SpeedArgs, chores: usize, folder: &Path) -> anyhow::Result<Vec<SpeedRow>> {
     let newcomer = cloned(folder, "newcomer")?;
     let readme = fs::read_to_string(newcomer.join("README.md"))?;
     let [first, second] = commands(&readme)?;
@@ -54,7 +54,6 @@ fn rows(arguments: &SpeedArgs, folder: &Path) -> anyhow::Result<Vec<SpeedRow>> {
     rows.push(("one line changed in `flow`, until its unit tests have run", time(&newcomer, unit)?, "45 s"));
     rows.push(("executables linked by the tests", executables(&newcomer)?.to_string(), "25"));
     rows.push(("packages that the `ebb` program compiles", packages(&newcomer)?.to_string(), "390"));
-    let chores = crate::XtaskCli::command().get_subcommands().count();
     rows.push(("chores of `cargo xtask`", chores.to_string(), "8"));
     if !arguments.no_ci {
         let clone = cloned(folder, "ci")?;

@@ -1,15 +1,16 @@
 //! `cargo xtask verify`: runs tests that take long or need more than Rust.
 
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Command, Stdio};
+use std::io::Write as _;
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 
-use crate::run::{cargo, command, line, output, run};
+use crate::run::{command, output};
+use part::{PartRun, VerifyPart};
 use parts::PARTS;
 
+mod part;
 mod parts;
 mod rules;
 
@@ -30,64 +31,6 @@ pub(crate) struct VerifyArgs {
     /// Options for the tool of a single part: `cargo xtask verify simulation -- --seed 7 --trace`
     #[arg(last = true)]
     options: Vec<OsString>,
-}
-
-struct VerifyPart {
-    name: &'static str,
-    covers: &'static str,
-    /// Tools that must exist, and tools that the part installs.
-    needs: &'static str,
-    /// Prefixes of the paths that the part depends on, separated by spaces.
-    paths: &'static str,
-    run: fn(&mut PartRun) -> anyhow::Result<()>,
-}
-
-/// The options of a part and the number of its tests.
-struct PartRun<'a> {
-    /// True for the long form, which takes as long as is useful. The short form takes at most ten minutes on two cores
-    /// if its tools are built.
-    is_full: bool,
-    options: &'a [OsString],
-    /// The number of tests so far.
-    tests: u64,
-}
-
-impl PartRun<'_> {
-    /// Runs `cargo test` with the words of `arguments` and with environment variables, and prints its output.
-    ///
-    /// All tests run, even if some fail. It is an error if no test runs.
-    fn test(&mut self, arguments: &str, variables: &[(&str, String)]) -> anyhow::Result<()> {
-        let mut command = cargo();
-        command.args(["test", "--no-fail-fast"]).args(arguments.split(' ')).stdout(Stdio::piped());
-        command.envs(variables.iter().map(|(name, value)| (name, value)));
-        let shown = line(&command);
-        let before = self.tests;
-        let mut child = command.spawn().with_context(|| format!("cannot start `{shown}`"))?;
-        let stdout = child.stdout.take().context("standard output is piped")?;
-        for printed in BufReader::new(stdout).split(b'\n') {
-            let printed = printed?;
-            let printed = String::from_utf8_lossy(&printed);
-            self.tests += count(&printed);
-            // A closed standard output does not stop the tests.
-            let _ = writeln!(std::io::stdout(), "{printed}");
-        }
-        let status = child.wait()?;
-        ensure!(status.success(), "`{shown}` failed: {status}");
-        ensure!(self.tests > before, "`{shown}` ran no test");
-        Ok(())
-    }
-
-    /// Runs a command that counts as one test.
-    fn run(&mut self, command: &mut Command) -> anyhow::Result<()> {
-        run(command)?;
-        self.tests += 1;
-        Ok(())
-    }
-
-    /// Returns the value for the depth of this run.
-    fn pick<T>(&self, short: T, full: T) -> T {
-        if self.is_full { full } else { short }
-    }
 }
 
 /// Runs the selected parts in order. Each ends with the line `PART passed|failed, N tests, M s`.
@@ -143,12 +86,6 @@ fn selected(arguments: &VerifyArgs) -> anyhow::Result<Vec<&'static VerifyPart>> 
     arguments.parts.iter().map(find).collect()
 }
 
-impl VerifyPart {
-    fn watches(&self, path: &str) -> bool {
-        self.paths.split(' ').any(|beginning| path.starts_with(beginning))
-    }
-}
-
 /// Returns the paths of files that differ from a commit, including new files.
 fn changed(commit: &str) -> anyhow::Result<Vec<String>> {
     let mut paths = Vec::new();
@@ -156,15 +93,6 @@ fn changed(commit: &str) -> anyhow::Result<Vec<String>> {
         paths.extend(output(command("git").args(arguments))?.lines().map(str::to_owned));
     }
     Ok(paths)
-}
-
-/// Returns the tests of a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; …`; 0 for other lines.
-fn count(line: &str) -> u64 {
-    let counts = line.trim_start().strip_prefix("test result: ").and_then(|rest| rest.split_once(". "));
-    let counts =
-        counts.into_iter().flat_map(|(_, counts)| counts.split("; ")).filter_map(|count| count.split_once(' '));
-    let counts = counts.filter(|(_, what)| ["passed", "failed"].contains(what));
-    counts.filter_map(|(number, _)| number.parse::<u64>().ok()).sum()
 }
 
 fn list(parts: &[&VerifyPart]) -> anyhow::Result<()> {
@@ -200,17 +128,5 @@ mod tests {
         let model = PARTS.iter().find(|part| part.name == "model").unwrap();
         assert!(model.watches("shared/engine/src/dag.rs"));
         assert!(!model.watches("README.md"));
-    }
-
-    #[test]
-    fn tests_are_counted_by_their_results() {
-        for (line, expected) in [
-            ("running 3 tests", 0),
-            ("test of::result: ok", 0),
-            ("test result: ok. 3 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.00s", 3),
-            ("test result: FAILED. 1 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; finished in 1.20s", 3),
-        ] {
-            assert_eq!(count(line), expected, "{line}");
-        }
     }
 }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
-use super::output_folder;
 use crate::python::PythonTools;
 use crate::run::{command, folder, root, run};
 
@@ -92,4 +91,9 @@ pub(crate) fn empty() -> PathBuf {
 /// Returns the folder of SAM's output, as `infra/aws/samconfig.toml` sets it.
 pub(crate) fn built() -> PathBuf {
     output_folder().join("build")
+}
+
+/// Returns the folder of the tools and their output. It does not depend on `CARGO_TARGET_DIR`.
+pub(super) fn output_folder() -> PathBuf {
+    root().join("target/aws")
 }

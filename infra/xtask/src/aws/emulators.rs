@@ -10,8 +10,7 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use super::build::{self, LambdaArchitecture};
-use super::output_folder;
+use super::build::{self, LambdaArchitecture, output_folder};
 use crate::console;
 use crate::python::{self, PythonTools};
 use crate::run::{cargo, command, folder, root, run, works};

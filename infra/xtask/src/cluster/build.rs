@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use sha2::{Digest as _, Sha256};
 
-use super::{folder, name};
+use super::folder::{self, name};
 use crate::run::{command, output, retry, run};
 
 /// Programs that are built together, from one folder of `infra/cluster`.

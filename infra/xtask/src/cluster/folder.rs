@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use clap::ValueEnum;
 
 use crate::run::{remove, root};
 
@@ -21,6 +22,11 @@ pub(crate) fn kubeconfig() -> PathBuf {
 /// Returns the folder of the sources of programs and settings.
 pub(crate) fn sources() -> PathBuf {
     root().join("infra/cluster")
+}
+
+/// Returns the name of a server or of programs on the command line. Their files and folders have the same name.
+pub(super) fn name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// Returns the folder of programs and images. It is kept after `cargo clean` and shared by clones.

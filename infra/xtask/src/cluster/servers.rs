@@ -47,7 +47,7 @@ impl ClusterServer {
 
     /// Returns the name on the command line, of its log and of its settings.
     pub(crate) fn name(self) -> String {
-        super::name(self)
+        folder::name(self)
     }
 
     pub(crate) fn log(self) -> PathBuf {

@@ -1,6 +1,7 @@
 //! The parts of `cargo xtask verify`.
 
-use super::{PartRun, VerifyPart, rules};
+use super::part::{PartRun, VerifyPart};
+use super::rules;
 use crate::cluster;
 use crate::run::{cargo, command, folder, root, run};
 use crate::{aws, chart, console, dynamodb_local, entrypoint, fuzz, images, mutants, python, tools};
