@@ -13,7 +13,7 @@ use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 
-use crate::FunctionError;
+use crate::function_error::FunctionError;
 
 /// The timeout of one attempt at the table or the queue, which respond within milliseconds.
 ///

@@ -4,6 +4,7 @@
 
 mod aws;
 mod emf;
+mod function_error;
 mod lambda;
 mod queue;
 mod reloading;
@@ -39,6 +40,7 @@ use reloading::ReloadingValue;
 use variables::FunctionVariables;
 
 pub use emf::EmfSink;
+pub use function_error::FunctionError;
 use lambda::log;
 pub use lambda::log_to;
 pub use serve::serve;
@@ -49,20 +51,6 @@ pub use variables::SECRET_VARIABLES;
 pub const TIMEOUT: Duration = Duration::from_secs(29);
 /// The largest difference between two clocks.
 const SKEW: Duration = Duration::from_secs(60);
-
-/// The error of a function that cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum FunctionError {
-    #[error("the environment variable {0} is not set")]
-    Missing(&'static str),
-    /// A variable has an invalid value. The text omits the value, which may be secret.
-    #[error("invalid environment variable {name}: {reason}")]
-    Invalid { name: &'static str, reason: String },
-    #[error("cannot read the secret {name}: {reason}")]
-    Secret { name: String, reason: String },
-    #[error(transparent)]
-    Http(#[from] ebb_egress::HttpClientError),
-}
 
 /// The source of a [`FunctionContext`].
 struct FunctionConfig {

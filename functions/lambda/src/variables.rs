@@ -8,7 +8,7 @@ use aws_config::SdkConfig;
 use aws_sdk_secretsmanager::error::DisplayErrorContext;
 use serde_json::Value;
 
-use crate::FunctionError;
+use crate::function_error::FunctionError;
 
 /// The variable with the ARN or the name of the secret.
 const SECRET_NAME: &str = "EBB_SECRET_ARN";
