@@ -8,8 +8,8 @@ mod platform;
 mod queue;
 mod secret_file;
 mod server;
+mod stack_error;
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +37,7 @@ use crate::files::StateFileError;
 use crate::pods::{LocalRelay, LocalRelayOptions};
 use crate::{open_files, plugin_sockets};
 
+use backend::GRACE;
 pub use backend::{RemoteRelays, UnitBackend};
 pub use keys::StackConnection;
 use keys::{StackKeys, StateLock};
@@ -44,6 +45,7 @@ use metrics::StackMetrics;
 use platform::OutcomeLog;
 pub use queue::LocalQueue;
 pub use secret_file::SecretFile;
+pub use stack_error::StackError;
 
 /// The time between two sweeps. The queue wakes runs and targets that are due sooner.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -58,8 +60,6 @@ const PRUNE_INTERVAL: Duration = Duration::from_secs(600);
 /// The time for which folders of acknowledged scripts are kept. It exceeds the time for which a request for them is in
 /// flight.
 const POD_RETENTION: Duration = Duration::from_secs(3_600);
-/// The time between `SIGTERM` and `SIGKILL` of a script.
-const GRACE: Duration = Duration::from_secs(10);
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -98,34 +98,6 @@ pub struct ExternalTable {
     pub endpoint: String,
     /// Name of the table, created if it is missing.
     pub table: String,
-}
-
-/// An error of the start.
-#[derive(Debug, thiserror::Error)]
-pub enum StackError {
-    #[error("{0} is in use by another `ebb`: stop it, or choose another folder with --state")]
-    InUse(PathBuf),
-    #[error("{what}: {source}")]
-    Io { what: String, source: io::Error },
-    #[error(transparent)]
-    File(#[from] StateFileError),
-    /// Targets live whose units may have run in another part than the one of this start.
-    #[error(
-        "the units of the targets in {} have run with `{last}`, and this start has `{new}`, which would undo nothing: \
-         {living}, and maybe others, live. Start as before and delete them first. If their cluster or engine does not \
-         exist any more, remove {}; what they have created then counts as undone",
-        state.display(), file.display()
-    )]
-    OtherBackend { state: PathBuf, file: PathBuf, last: String, new: String, living: String },
-    /// An embedded server cannot be started.
-    #[error("{what} does not start: {reason}")]
-    Part { what: &'static str, reason: String },
-}
-
-impl StackError {
-    fn part<E: std::fmt::Display>(what: &'static str) -> impl FnOnce(E) -> Self {
-        move |error| Self::Part { what, reason: error.to_string() }
-    }
 }
 
 /// A running control plane. Units continue after it ends. The next start adopts them.

@@ -5,6 +5,7 @@
 
 mod last_change;
 mod row_writes;
+mod sqlite_error;
 mod stored_item;
 pub(super) mod write_queue;
 
@@ -18,11 +19,12 @@ use ebb_store::item_table::{
     ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemWrite, QueryRange, TableResponse, TransactionOutcome,
     WriteOutcome,
 };
-use ebb_store::{Item, ItemTable, StoreError, StoreResult, item_size};
+use ebb_store::{Item, ItemTable, StoreResult, item_size};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags, Params, ffi};
+use rusqlite::{Connection, OpenFlags, Params, ffi};
 
 use self::last_change::{ChangeCount, ChangeRecord};
+use self::sqlite_error::{failed, is_broken_item, is_damaged_file};
 use self::stored_item::StoredRow;
 use self::write_queue::WriteQueue;
 use super::{EmbeddedError, StateDurability};
@@ -145,25 +147,6 @@ impl EmbeddedTable {
         let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         action(&reader).map_err(|error| failed(operation, &error))
     }
-}
-
-/// A problem of the file can pass, for example a full disk. An item or a page that is damaged stays.
-fn failed(operation: &'static str, error: &rusqlite::Error) -> StoreError {
-    let reason = error.to_string();
-    match is_broken_item(error) || is_damaged_file(error) {
-        true => StoreError::Broken { operation, reason },
-        false => StoreError::Retryable { operation, reason },
-    }
-}
-
-/// Returns true if an item cannot be decoded or encoded.
-fn is_broken_item(error: &rusqlite::Error) -> bool {
-    use rusqlite::Error as E;
-    matches!(error, E::FromSqlConversionFailure(..) | E::ToSqlConversionFailure(_) | E::InvalidColumnType(..))
-}
-
-fn is_damaged_file(error: &rusqlite::Error) -> bool {
-    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }
 
 /// Reads all pages, indexes and rows. Returns the count, the stored digest and that of the rows, or `None` if the file
@@ -290,7 +273,7 @@ fn page(connection: &Connection, query: &ItemQuery, from: Option<&ItemKey>, due:
             let sql = "SELECT pk, sk, json_object('g', json_object('N', cast(g AS TEXT)), 'due', \
                        json_object('N', cast(due AS TEXT))), NULL FROM items WHERE g = ?1 AND due <= ?2 \
                        AND (due, pk, sk) > (?3, ?4, ?5) ORDER BY due, pk, sk";
-            items(connection, sql, (shard, signed(*until), due, after_pk, after_sk), query)
+            items(connection, sql, (shard, stored_item::signed(*until), due, after_pk, after_sk), query)
         }
         QueryRange::List { list, partitions } => {
             let (least, greatest) = partitions.as_ref().map_or(("", LAST), |(least, greatest)| (least, greatest));
@@ -299,11 +282,6 @@ fn page(connection: &Connection, query: &ItemQuery, from: Option<&ItemKey>, due:
             items(connection, sql, (list, least, greatest, after_pk, after_sk), query)
         }
     }
-}
-
-/// SQLite has no larger number, and no time is later.
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 #[async_trait]

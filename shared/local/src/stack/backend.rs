@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ebb_egress::{HttpCall, HttpClient, Policy};
 use ebb_flow::ports::RelayClient;
@@ -13,10 +14,14 @@ use ebb_store::Store;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{GRACE, StackError, backend_record};
+use super::backend_record;
+use super::stack_error::StackError;
 use crate::files;
 use crate::kubernetes::{self, KubernetesOptions};
 use crate::pods::{ContainerEngine, LocalRelay, LocalRelayOptions};
+
+/// The time between `SIGTERM` and `SIGKILL` of a script.
+pub(super) const GRACE: Duration = Duration::from_secs(10);
 
 /// The part that runs units.
 #[derive(Clone, Debug, Default)]

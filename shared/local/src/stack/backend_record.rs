@@ -7,7 +7,7 @@ use ebb_engine::TargetPhase;
 use ebb_protocol::id::TargetKey;
 use ebb_store::{Store, StoreResult, TargetList};
 
-use super::StackError;
+use super::stack_error::StackError;
 use crate::files;
 
 /// Records the part of this start, such as `--kubeconfig of the cluster UID`, in the folder `state`.

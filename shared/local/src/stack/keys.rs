@@ -11,7 +11,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ebb_protocol::sign::WebhookKeys;
 use serde::{Deserialize, Serialize};
 
-use super::StackError;
+use super::stack_error::StackError;
 use crate::files::{self, StateFileError};
 
 /// The wait for a lock. A killed process holds its lock until the kernel has closed its files.

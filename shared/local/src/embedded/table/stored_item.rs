@@ -14,6 +14,8 @@ use rusqlite::types::{Type, Value};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 use serde::{Deserialize, Serialize};
 
+use super::sqlite_error::is_broken_item;
+
 /// The value of an attribute, by the name of its type in DynamoDB.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -106,13 +108,18 @@ fn key(row: &Row<'_>) -> rusqlite::Result<ItemKey> {
 /// Reads an item as [`read`] does. If its attributes cannot be decoded, returns its key and the error.
 pub(super) fn read_any(row: &Row<'_>) -> rusqlite::Result<(Item, Option<rusqlite::Error>)> {
     match read(row) {
-        Err(error) if super::is_broken_item(&error) => {
+        Err(error) if is_broken_item(&error) => {
             let key = key(row)?;
             tracing::error!(%error, partition = key.partition, sort = key.sort, "cannot decode an item of the table");
             Ok((key.into_item(), Some(error)))
         }
         read => Ok((read?, None)),
     }
+}
+
+/// SQLite has no larger number, and no time is later.
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// The columns of indexes: `g`, `due`, `l` and `ttl`.
@@ -123,7 +130,7 @@ impl IndexColumns {
     fn of(item: &Item) -> Self {
         Self(["g", "due", "l", "ttl"].map(|name| match item.get(name) {
             Some(AttributeValue::N(number)) => {
-                number.parse().map_or(Value::Null, |number| Value::Integer(super::signed(number)))
+                number.parse().map_or(Value::Null, |number| Value::Integer(signed(number)))
             }
             Some(AttributeValue::S(text)) => Value::Text(text.clone()),
             _ => Value::Null,

@@ -13,7 +13,8 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::sync::oneshot;
 
 use super::last_change::{ChangeCount, ChangeRecord};
-use super::{failed, is_broken_item, stored_item};
+use super::sqlite_error::{failed, is_broken_item};
+use super::stored_item;
 
 /// The largest number of requests of a group. It bounds the time to the first answer.
 const MAX_GROUP: usize = 512;
@@ -147,7 +148,7 @@ fn empty_log(connection: &Connection) {
 /// Deletes expired items, and empties the log, which can have deleted text. Returns the time until the next deletion.
 pub(in crate::embedded) fn delete_expired(connection: &Connection) -> Duration {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let deleted = stored_item::delete_expired(connection, super::signed(since.as_secs()), MAX_EXPIRED);
+    let deleted = stored_item::delete_expired(connection, stored_item::signed(since.as_secs()), MAX_EXPIRED);
     empty_log(connection);
     match deleted {
         Ok(MAX_EXPIRED) => MORE_EXPIRED_INTERVAL,
