@@ -26,25 +26,11 @@ use std::time::{Duration, Instant};
 use ebb_protocol::entrypoint::{EntrypointSpec, ScriptExit};
 
 pub use mask::LogMask;
-pub use prepare::{StartError, check_path};
+pub use prepare::{StartError, Surroundings, check_path};
 pub use progress_lines::{ProgressLine, last_progress};
 pub use tail::LogTail;
+use watch::FAR_AWAY;
 pub use watch::{ScriptWatch, WatchEvent};
-
-/// The longest time that can be added to any clock. In practice it never passes.
-const FAR_AWAY: Duration = Duration::from_secs(100 * 365 * 86_400);
-
-/// The differences between the programs that run scripts.
-#[derive(Clone, Copy, Debug)]
-pub struct Surroundings<'a> {
-    /// The place with the interpreters, for error messages, such as `this image`.
-    pub place: &'a str,
-    /// The recipient of a termination signal, for error messages, such as `the pod`.
-    pub supervisor: &'a str,
-    /// Keeps the end of the log, which this process forwards to its own outputs. `None` means that the script writes
-    /// directly to the outputs of this process, whose reader masks the sensitive inputs.
-    pub tail: Option<&'a LogTail>,
-}
 
 /// Runs a script to its end. Its deadline counts from `begun`. The result has no log. After a failure, its sensitive
 /// outputs are those that the script has written. They serve to mask the log.

@@ -18,10 +18,22 @@ use ebb_protocol::relay::ScriptOutput;
 use ebb_protocol::script::{Interpreter, check_variable};
 use nix::errno::Errno;
 
-use crate::Surroundings;
+use crate::tail::LogTail;
 
 /// The interpreter of scripts whose first line does not name one.
 const DEFAULT: Interpreter<'static> = Interpreter { path: "/bin/sh", argument: None };
+
+/// The differences between the programs that run scripts.
+#[derive(Clone, Copy, Debug)]
+pub struct Surroundings<'a> {
+    /// The place with the interpreters, for error messages, such as `this image`.
+    pub place: &'a str,
+    /// The recipient of a termination signal, for error messages, such as `the pod`.
+    pub supervisor: &'a str,
+    /// Keeps the end of the log, which this process forwards to its own outputs. `None` means that the script writes
+    /// directly to the outputs of this process, whose reader masks the sensitive inputs.
+    pub tail: Option<&'a LogTail>,
+}
 
 /// The reason why a script was not started.
 #[derive(Debug, PartialEq, Eq)]
@@ -102,8 +114,7 @@ pub(crate) fn start(spec: &EntrypointSpec, surroundings: Surroundings<'_>) -> Re
         .map_err(|error| not_startable(explain(&error, interpreter.path, place)))
 }
 
-/// Returns the interpreter of a script. `path` is the script's `PATH`. `place` is as in
-/// [`Surroundings`](crate::Surroundings).
+/// Returns the interpreter of a script. `path` is the script's `PATH`. `place` is as in [`Surroundings`].
 ///
 /// # Errors
 /// Returns [`StartError`] with the missing program. The error of `exec` would not name it.

@@ -13,8 +13,10 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::exit::{ProcessExit, StopCause};
-use crate::{FAR_AWAY, processes};
+use crate::processes;
 
+/// The longest time that can be added to any clock. In practice it never passes.
+pub(crate) const FAR_AWAY: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// The timeout for the rest of the output after all processes of the script have ended.
 const DRAIN: Duration = Duration::from_secs(60);
 /// The timeout if a process could not be killed, because it may keep the stream open.
