@@ -1,5 +1,6 @@
 //! The connected clusters: those of the configuration, and those that were registered by a request.
 
+mod cluster_config;
 mod registered;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use ebb_protocol::sign::WebhookKeys;
 use ebb_store::{Store, StoreError, StoreResult};
 use serde::Deserialize;
 
+pub use cluster_config::{ClusterConfig, RelayTransport};
 use ebb_flow::ports::no_relay;
 use registered::RegisteredCluster;
 pub(crate) use registered::RegisteredClusters;
@@ -31,32 +33,6 @@ pub struct ClusterRegistry {
     named: BTreeMap<String, Arc<ClusterConfig>>,
     only: Option<Arc<ClusterConfig>>,
     registered: Option<RegisteredClusters>,
-}
-
-#[derive(Debug)]
-pub struct ClusterConfig {
-    /// The name in documents.
-    pub name: String,
-    pub transport: RelayTransport,
-    /// The first key signs and encrypts batches. Polls are accepted with any key, so that a secret can be rotated.
-    pub keys: WebhookKeys,
-    /// The UID of the namespace `kube-system`. Responses from a relay in another cluster are rejected.
-    pub uid: String,
-    /// The image with the entrypoint, as `/ebb-entrypoint`.
-    pub entrypoint_image: String,
-    /// True if an image with the user root does not start, as the level `restricted` of the Pod Security Standards requires.
-    /// The pod of a script always meets all other requirements of that level.
-    pub run_as_non_root: bool,
-    pub signadot_outputs: Option<SignadotOutputs>,
-    /// False for a cluster of the configuration of the control plane.
-    pub is_registered: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RelayTransport {
-    /// The control plane sends batches to this URL, which is without `/v1/batch`.
-    Push(String),
-    Pull,
 }
 
 /// The reason why a cluster cannot be used.

@@ -12,7 +12,7 @@ use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
 use ebb_store::{ClusterFault, ClusterFaultKind, ClusterItem, Store, StoreResult};
 use tokio::sync::Mutex;
 
-use super::{ClusterConfig, RelayTransport};
+use super::cluster_config::{ClusterConfig, RelayTransport};
 use ebb_flow::lock::lock;
 
 /// The clusters by name.

@@ -1,0 +1,30 @@
+//! How to reach a connected cluster, and how its scripts run.
+
+use ebb_protocol::api::SignadotOutputs;
+use ebb_protocol::sign::WebhookKeys;
+
+#[derive(Debug)]
+pub struct ClusterConfig {
+    /// The name in documents.
+    pub name: String,
+    pub transport: RelayTransport,
+    /// The first key signs and encrypts batches. Polls are accepted with any key, so that a secret can be rotated.
+    pub keys: WebhookKeys,
+    /// The UID of the namespace `kube-system`. Responses from a relay in another cluster are rejected.
+    pub uid: String,
+    /// The image with the entrypoint, as `/ebb-entrypoint`.
+    pub entrypoint_image: String,
+    /// True if an image with the user root does not start, as the level `restricted` of the Pod Security Standards requires.
+    /// The pod of a script always meets all other requirements of that level.
+    pub run_as_non_root: bool,
+    pub signadot_outputs: Option<SignadotOutputs>,
+    /// False for a cluster of the configuration of the control plane.
+    pub is_registered: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RelayTransport {
+    /// The control plane sends batches to this URL, which is without `/v1/batch`.
+    Push(String),
+    Pull,
+}
