@@ -8,13 +8,14 @@ mod attempts;
 mod desired;
 pub mod orphans;
 pub mod outages;
+mod postpone;
 mod runs;
 mod targets;
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use ebb_engine::{Millis, Timestamp};
+use ebb_engine::Timestamp;
 use ebb_protocol::id::TargetKey;
 use ebb_store::{DueItem, HealthMark, Store};
 use futures::StreamExt as _;
@@ -22,7 +23,11 @@ use futures::StreamExt as _;
 use crate::advance::dispatch_all::drive_slice;
 use crate::instance::outbox;
 use crate::permits::SweepPermits;
-use crate::{Env, FlowResult, ForwardedAttempts, QueueMessage, SweepPermit, lock, telemetry};
+use crate::{Env, FlowResult, QueueMessage, SweepPermit, lock, telemetry};
+use attempts::SweepCondition;
+use postpone::postpone_dropped;
+
+pub use postpone::postpone_message;
 
 /// Maximum runs and targets per sweep. One that waits for its turn at a destination holds no place.
 const MAX_DUE: usize = 2_000;
@@ -38,14 +43,6 @@ pub struct SweepSummary {
     pub unfinished: usize,
     /// Milliseconds by which the most urgent one was overdue.
     pub lag_ms: u64,
-}
-
-/// The condition under which a run is swept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SweepCondition {
-    Due,
-    /// Always, because its dispatcher may have ended early, and this process has no request in progress.
-    Always,
 }
 
 /// Sweeps all due runs and targets that `index` lists, until `end`. Unfinished ones are dropped and due again.
@@ -108,53 +105,6 @@ pub async fn sweep(env: &Env, index: &Store, end: impl Future<Output = ()>) -> F
 /// example by its memory, blocks all items after it. With alternating order it cannot block the same items each time.
 fn is_reversed(now: Timestamp) -> bool {
     now.0 / 60_000 % 2 == 1
-}
-
-/// Notes the end of the sweep of an item. After an error, the item is due again later.
-async fn record_end(env: &Env, due: &DueItem, end: FlowResult<()>) -> FlowResult<()> {
-    match &end {
-        Ok(()) => env.cache.failed_sweeps.clear(due),
-        Err(error) => postpone(env, due, env.cache.failed_sweeps.next_wait(due, error.is_retryable())).await,
-    }
-    end
-}
-
-/// Makes an item due after `wait`. Changes the due time only. A target or a desired state that changes meanwhile keeps its own.
-async fn postpone(env: &Env, due: &DueItem, wait: Millis) {
-    let postponed = match due {
-        DueItem::Run(run) => runs::postpone(env, run, wait).await,
-        DueItem::Target(kind, name) => targets::postpone(env, TargetKey::new(kind, name), wait).await,
-        DueItem::Desired(key) => desired::postpone(env, key, wait).await,
-    };
-    if let Err(error) = postponed {
-        tracing::warn!(?due, %error, "cannot postpone an item");
-    }
-}
-
-/// Postpones an item whose sweep was dropped. A desired state stays due, and is applied again by the next sweep.
-async fn postpone_dropped(env: &Env, due: &DueItem) {
-    let wait = env.cache.failed_sweeps.next_wait(due, true);
-    if !matches!(due, DueItem::Desired(_)) {
-        postpone(env, due, wait).await;
-    }
-}
-
-/// Postpones the run or target of a message whose handling was dropped. Otherwise only the lost message would refer to
-/// it.
-pub async fn postpone_message(env: &Env, message: &QueueMessage) {
-    match message {
-        QueueMessage::Run(run)
-        | QueueMessage::Recover(run)
-        | QueueMessage::Unit { run, .. }
-        | QueueMessage::Poll { run, .. }
-        | QueueMessage::Dispatch(ForwardedAttempts { run, .. }) => {
-            postpone_dropped(env, &DueItem::Run(run.clone())).await
-        }
-        QueueMessage::Target(kind, name) | QueueMessage::Deliver(kind, name) => {
-            postpone_dropped(env, &DueItem::Target(kind.clone(), name.clone())).await;
-        }
-        QueueMessage::Mark => {}
-    }
 }
 
 /// Writes the schedule mark of the health check.

@@ -15,7 +15,6 @@ mod trace;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, SystemTime};
 
 use ebb_engine::{Attempt, AttemptRef, RunOutcome, Timestamp, Unit};
 use ebb_protocol::id::RunId;
@@ -23,7 +22,8 @@ use ebb_protocol::id::RunId;
 use crate::ports::Clock as _;
 use crate::system::SystemClock;
 use crate::{Run, lock};
-use metrics::MetricCounters;
+use metrics::{InvocationSubject, MetricCounters};
+use sinks::time;
 use trace::{InvocationTrace, SpanTimes};
 
 pub use invocation::{InvocationOrigin, Telemetry};
@@ -50,13 +50,6 @@ struct InvocationTelemetry {
     trace: Option<Mutex<InvocationTrace>>,
 }
 
-/// The run that the invocation advances, and the unit of a callback.
-#[derive(Clone, Debug, Default)]
-struct InvocationSubject {
-    run: Option<String>,
-    unit: Option<String>,
-}
-
 impl InvocationTelemetry {
     fn counters(&self) -> MutexGuard<'_, MetricCounters> {
         lock(&self.counters)
@@ -74,10 +67,6 @@ impl InvocationTelemetry {
     fn trace(&self) -> Option<MutexGuard<'_, InvocationTrace>> {
         self.trace.as_ref().map(lock)
     }
-}
-
-fn time(at: Timestamp) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_millis(at.0)
 }
 
 fn record(record: impl FnOnce(&mut MetricCounters)) {

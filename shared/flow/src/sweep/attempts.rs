@@ -9,7 +9,6 @@ use ebb_protocol::relay::TaskState;
 use ebb_store::AttemptUpdate;
 use futures::StreamExt as _;
 
-use super::SweepCondition;
 use crate::advance::{apply_result, progress};
 use crate::run::{AttemptContext, AttemptEnd, InvocationCache, callback_result, lease, records, timeout, undo};
 use crate::{Env, FlowResult, RelayError, Run, START_WINDOW_MS, guarded, guarded_relay, telemetry};
@@ -26,6 +25,14 @@ const MIN_RETRY_MS: u64 = 15_000;
 const MAX_RETRY_MS: u64 = 5 * 60 * 1000;
 
 pub(super) type OpenRecords = BTreeMap<(Unit, Attempt), AttemptRecord>;
+
+/// The condition under which a run is swept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SweepCondition {
+    Due,
+    /// Always, because its dispatcher may have ended early, and this process has no request in progress.
+    Always,
+}
 
 /// The findings of the sweep of one run.
 pub(super) struct RunSweep {

@@ -13,14 +13,14 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::record::AttemptRecord;
 use ebb_store::{DueItem, RunHead};
 
-use super::SweepCondition;
-use super::attempts::{RunSweep, end_expired};
+use super::attempts::{RunSweep, SweepCondition, end_expired};
+use super::postpone::{postpone, record_end};
 use crate::advance::dispatch_all::{SweepContext, drive, drive_until_spent};
 use crate::advance::transition::{self, NotificationSender};
 use crate::advance::{Continuation, RunEnd, apply_result, cancel, progress};
 use crate::run::wakeup::{self, MAX_MESSAGE_DELAY};
 use crate::run::{AttemptContext, InvocationCache, records};
-use crate::{Env, FlowResult, QueueMessage, Run, SweepPermit, guarded_relay, loaded_run};
+use crate::{Env, FlowResult, QueueMessage, Run, SweepPermit, guarded_relay};
 
 /// Maximum passes over a run that changes meanwhile.
 const MAX_PASSES: usize = 4;
@@ -40,27 +40,14 @@ pub(super) async fn sweep_run(
     let mut condition = condition;
     for _ in 0..MAX_PASSES {
         match Box::pin(sweep_once(env, id, condition, permit)).await {
-            Ok(SweepOutcome::Done) => return super::record_end(env, &due, Ok(())).await,
+            Ok(SweepOutcome::Done) => return record_end(env, &due, Ok(())).await,
             Ok(SweepOutcome::Changed) => {}
             // This process may have requests in progress now.
             Ok(SweepOutcome::WokenEarlier) => condition = SweepCondition::Due,
-            Err(error) => return super::record_end(env, &due, Err(error)).await,
+            Err(error) => return record_end(env, &due, Err(error)).await,
         }
     }
-    super::postpone(env, &due, BUSY_WAIT).await;
-    Ok(())
-}
-
-pub(super) async fn postpone(env: &Env, id: &RunId, wait: Millis) -> FlowResult<()> {
-    let now = env.now();
-    let next = now.plus(wait);
-    let is_written = loaded_run::patch_head(env, id, |head| {
-        let seen = head.due.filter(|&due| due <= now)?;
-        Some(accept(RunEvent::Postponed { seen, next }))
-    });
-    if is_written.await? {
-        wakeup::send_wakeup(env, id, next).await;
-    }
+    postpone(env, &due, BUSY_WAIT).await;
     Ok(())
 }
 

@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use ebb_engine::{Millis, RunPhase, TargetPhase, Timestamp};
+use ebb_engine::{RunPhase, TargetPhase, Timestamp};
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::{DueItem, TargetHead};
 use futures::FutureExt as _;
 
+use super::postpone::record_end;
 use crate::advance::dispatch_all::drive;
 use crate::advance::{cancel, next_run, retry, transition};
 use crate::instance::{due, notify, outbox, secrets};
@@ -18,16 +19,7 @@ use crate::{Env, FlowResult, SweepPermit, UnitCluster, guarded, guarded_relay, l
 #[tracing::instrument(name = "sweep", skip_all, fields(kind = key.kind, name = key.name))]
 pub(super) async fn sweep_target(env: &Env, key: TargetKey<'_>, permit: &SweepPermit) -> FlowResult<()> {
     let end = sweep_once(env, key, permit).await;
-    super::record_end(env, &DueItem::target(key), end).await
-}
-
-pub(super) async fn postpone(env: &Env, key: TargetKey<'_>, wait: Millis) -> FlowResult<()> {
-    let Some(seen) = env.store.read_target(key).await? else { return Ok(()) };
-    let now = env.now();
-    if seen.due.is_some_and(|due| due <= now) {
-        env.store.move_target(&seen.update(|target| target.due = Some(now.plus(wait)))).await?;
-    }
-    Ok(())
+    record_end(env, &DueItem::target(key), end).await
 }
 
 async fn sweep_once(env: &Env, key: TargetKey<'_>, permit: &SweepPermit) -> FlowResult<()> {

@@ -2,8 +2,14 @@
 
 use std::time::SystemTime;
 
-use super::InvocationSubject;
 use super::sinks::{FunctionKind, InvocationMetrics};
+
+/// The run that the invocation advances, and the unit of a callback.
+#[derive(Clone, Debug, Default)]
+pub(super) struct InvocationSubject {
+    pub(super) run: Option<String>,
+    pub(super) unit: Option<String>,
+}
 
 /// The counts, each with its meaning, in the order of [`Counter`].
 pub const METRIC_COUNTS: [(&str, &str); 13] = [

@@ -1,8 +1,14 @@
 //! Metrics and spans as plain values, and the ports that export them.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use ebb_engine::Timestamp;
+
+/// Returns a time in the form in which it is exported.
+pub(super) fn time(at: Timestamp) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(at.0)
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FunctionKind {

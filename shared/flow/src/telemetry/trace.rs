@@ -3,9 +3,10 @@
 use ebb_engine::{AttemptRef, RunOutcome, Timestamp};
 use ebb_protocol::id::RunId;
 
+use super::ids;
+use super::metrics::Counter;
 use super::sinks::SpanAttribute::{self, Number, Text};
-use super::sinks::{FunctionKind, Span, SpanId, SpanKind};
-use super::{Counter, ids, time};
+use super::sinks::{FunctionKind, Span, SpanId, SpanKind, time};
 use crate::loaded_run::Run;
 
 /// The start and the end of a span.
