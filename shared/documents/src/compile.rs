@@ -5,6 +5,7 @@
 
 mod added_undos;
 mod assemble;
+mod bound_plugin;
 mod checked;
 mod clusters;
 mod collection;
@@ -56,6 +57,7 @@ use reads::ResourceReads;
 
 pub use crate::canonical::PlanError;
 pub use crate::plan::PLAN_VERSION;
+pub use bound_plugin::BoundPlugin;
 pub use ebb_kube::podspec::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};
 pub use edges::{DependencyEdge, EdgeReason, edges};
 pub use event_source::{event_source, named_plugins};
@@ -71,15 +73,6 @@ pub use policy_requests::{
 pub use route_group::check_route_group;
 pub use subscription::subscription;
 pub use version::resolve_version;
-
-/// The plugin that a resource is bound to.
-#[derive(Clone, Copy, Debug)]
-pub struct BoundPlugin<'a> {
-    pub plugin: &'a PluginDoc,
-    pub version: &'a semver::Version,
-    /// The digest of the document after embedding: `sha256:…`.
-    pub digest: &'a str,
-}
 
 /// Compiles a sandbox to the frozen plan. Returns the plan, the warnings, and what the units request from their clusters,
 /// for [`policy_violations`].

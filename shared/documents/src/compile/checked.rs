@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ebb_engine::Hook;
 
-use super::BoundPlugin;
+use super::bound_plugin::BoundPlugin;
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::sensitive::Sensitivity;
 use crate::cel::{ReferenceSource, TextPattern};

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use semver::Version;
 
-use super::BoundPlugin;
+use super::bound_plugin::BoundPlugin;
 use super::collection;
 use super::collector::DiagnosticCollector;
 use crate::escaping;

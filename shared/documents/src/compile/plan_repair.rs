@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use ebb_engine::Hook;
 
-use super::BoundPlugin;
+use super::bound_plugin::BoundPlugin;
 use super::checked::{CheckedPlugin, CompiledUnit, PublicOutputs};
 use super::collector::StepCount;
 use super::old_params::texts;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use semver::Version;
 use serde_json::Value;
 
-use super::BoundPlugin;
+use super::bound_plugin::BoundPlugin;
 use super::checked::{BoundResource, CheckedParam, CheckedPlugin, ParamBinding, PublicOutputs, UNKNOWN_RESOURCE};
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::MAX_RESOURCES;

@@ -4,14 +4,13 @@
 //! Signadot uses (forks, local workloads, routing) are kept unchanged. The outputs of resources in them are checked, and
 //! resolved for the platform.
 
+mod names;
 mod plugin;
 mod target;
 
 use crate::load::Document;
-use crate::load::names::{MAX_SIGNADOT_NAME, NameSyntax};
 use crate::load::reader::DocumentReader;
 use crate::load::yaml::{YamlNode, YamlValue};
-use crate::model::At;
 
 pub(crate) use plugin::ResourcePlugin;
 pub(crate) use target::SignadotSandbox;
@@ -80,9 +79,4 @@ fn alpha(reader: &DocumentReader<'_>, document: &YamlNode) -> Option<Document> {
         "write `name:` and `spec:` at the top, without `apiVersion`, `kind` and `metadata`"
     }));
     None
-}
-
-/// Checks the name of a step, an input, an output or a target.
-fn short_name(reader: &DocumentReader<'_>, name: &At<String>, what: &str) {
-    reader.check_name(name, what, NameSyntax::Signadot, MAX_SIGNADOT_NAME);
 }

@@ -7,7 +7,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
 use serde_json::Value;
 
-use super::{ApiVersion, At, CollectionKind, DurationMs, Entries, Named, TemplateTree};
+use super::placed::{At, Entries, Named};
+use super::{ApiVersion, CollectionKind, DurationMs, TemplateTree};
 
 /// Named resources of InfraKit's plugins with dependencies. The texts hold references such as `@depend('A/ID')@`; they
 /// are not templates of Ebb.

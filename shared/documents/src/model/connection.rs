@@ -5,7 +5,8 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{ApiVersion, At, ConnectionKind, SecretDoc, SourceText};
+use super::placed::At;
+use super::{ApiVersion, ConnectionKind, SecretDoc, SourceText};
 
 /// The entry of `plugins` for the own units of targets.
 pub const OWN_UNITS: &str = "_target";

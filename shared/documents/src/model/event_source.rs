@@ -6,7 +6,8 @@ use ebb_engine::{HmacAlgorithm, SignatureEncoding};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 
-use super::{ApiVersion, At, Entries, SandboxDoc, SourceKind, SourceText, TemplateTree};
+use super::placed::{At, Entries};
+use super::{ApiVersion, SandboxDoc, SourceKind, SourceText, TemplateTree};
 
 /// A source: maps the webhooks of a third party to the lifecycle of targets.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::At;
+use super::placed::At;
 
 /// A parameter. A sandbox has to set a parameter without a default, unless `required` is `false` or `optional` is `true`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]

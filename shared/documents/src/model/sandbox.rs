@@ -8,9 +8,10 @@ use serde::Deserialize;
 use serde::de::Deserializer;
 
 use super::collection::{self, CollectionDoc};
+use super::placed::{At, Entries, Named};
 use super::{
-    ApiVersion, At, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, Named, PluginDoc, RunnerDoc, SourceText,
-    TemplateTree, UnitSpec, VersionRange,
+    ApiVersion, DefaultsDoc, Dialect, DurationMs, HookDoc, PluginDoc, RunnerDoc, SourceText, TemplateTree, UnitSpec,
+    VersionRange,
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]

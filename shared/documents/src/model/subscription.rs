@@ -6,7 +6,8 @@ use ebb_engine::TargetPhase;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{ApiVersion, At, SourceText, SubscriptionKind, TemplateTree, WebhookMethod};
+use super::placed::At;
+use super::{ApiVersion, SourceText, SubscriptionKind, TemplateTree, WebhookMethod};
 
 /// A subscription: a receiver of the phase changes of targets.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{At, Entries};
+use super::placed::{At, Entries};
 
 /// A tree whose strings are templates, each with its place: `${…}` are expressions, `$${` is a literal `${`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

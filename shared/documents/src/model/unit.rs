@@ -5,7 +5,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, Unexpected};
 use serde_json::Value;
 
-use super::{At, Entries, Named, TemplateTree};
+use super::TemplateTree;
+use super::placed::{At, Entries, Named};
 use crate::durations;
 use crate::plan::PluginInterface;
 

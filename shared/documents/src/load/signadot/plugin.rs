@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::short_name;
+use super::names::short_name;
 use crate::load::reader::DocumentReader;
 use crate::load::yaml::YamlNode;
 use crate::model::{

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::Deserializer;
 use serde_json::Value;
 
-use super::short_name;
+use super::names::short_name;
 use crate::diagnostic::Diagnostic;
 use crate::durations;
 use crate::escaping;
