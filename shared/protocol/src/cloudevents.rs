@@ -7,6 +7,7 @@
 //! This module does not verify signatures. Call [`crate::sign::verify`] first.
 
 mod attributes;
+mod error;
 
 use http::HeaderMap;
 use jiff::Timestamp as Time;
@@ -15,12 +16,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::lifecycle::{CREATED, DELETED, EVENT, FieldError, LifecycleData, UPDATED};
-use attributes::{EventAttributes, structured};
+use attributes::{EventAttributes, is_json, structured};
+
+pub use error::EventError;
 
 /// The content type of events in structured mode.
 pub const CONTENT_TYPE: &str = "application/cloudevents+json; charset=utf-8";
-
-pub const MAX_ATTRIBUTE: usize = 1024;
 
 /// The type of a lifecycle webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,57 +56,6 @@ pub struct LifecycleEvent {
     /// The trace of the event (distributed tracing extension).
     pub traceparent: Option<String>,
     pub data: LifecycleData,
-}
-
-/// A request that is not a lifecycle webhook. The text is for the sender.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EventError {
-    #[error("content type {0:?} is not supported: send application/cloudevents+json")]
-    ContentType(String),
-    /// JSON content without attributes: the binary mode.
-    #[error(
-        "content type {0:?} is not supported: the signature does not cover the type of an event in binary mode. Send the \
-         event in structured mode, as application/cloudevents+json with all attributes in the body"
-    )]
-    BinaryMode(String),
-    #[error("batches of events are not supported: send each event in its own request")]
-    Batch,
-    #[error("datacontenttype {0:?} is not supported: data must be JSON")]
-    DataContentType(String),
-    /// The body is not a JSON object. The text has the position.
-    #[error("the body is not a CloudEvent in JSON: {0}")]
-    Json(String),
-    #[error("the attribute {0} is missing: CloudEvents 1.0 requires specversion, id, source and type")]
-    Missing(&'static str),
-    #[error("the attribute {name} {problem}")]
-    Attribute {
-        name: String,
-        /// The error and the expected value.
-        problem: String,
-    },
-    #[error("unknown event type {0:?}: expected {CREATED}, {UPDATED}, {DELETED} or {EVENT}")]
-    UnknownType(String),
-    #[error("the event has no data: expected an object with kind, name, uid and document")]
-    NoData,
-    #[error("{path}: {problem}")]
-    Data {
-        /// The path of the field, for example `data.kind`.
-        path: String,
-        /// The error and the expected value.
-        problem: String,
-    },
-}
-
-impl EventError {
-    /// Returns the status of the response: 415 for unsupported formats, 422 for valid events that cannot be processed,
-    /// 400 otherwise.
-    pub fn status(&self) -> u16 {
-        match self {
-            Self::ContentType(_) | Self::BinaryMode(_) | Self::Batch | Self::DataContentType(_) => 415,
-            Self::UnknownType(_) | Self::NoData | Self::Data { .. } => 422,
-            Self::Json(_) | Self::Missing(_) | Self::Attribute { .. } => 400,
-        }
-    }
 }
 
 /// Parses a lifecycle webhook. The caller limits `body` to [`crate::limits::WEBHOOK_BODY`] bytes.
@@ -151,10 +101,6 @@ pub fn check_content_type(headers: &HeaderMap) -> Result<(), EventError> {
         _ if is_json(&parsed) => Err(EventError::BinaryMode(crate::limits::message(&written))),
         _ => Err(refused()),
     }
-}
-
-fn is_json(media: &mime::Mime) -> bool {
-    media.subtype() == mime::JSON || media.suffix() == Some(mime::JSON)
 }
 
 fn read_data<T: DeserializeOwned>(raw: &RawValue) -> Result<T, EventError> {

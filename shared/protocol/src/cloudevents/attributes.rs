@@ -7,9 +7,11 @@ use jiff::Timestamp as Time;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{EventError, MAX_ATTRIBUTE, is_json};
+use super::error::EventError;
 use crate::unit::TRACEPARENT;
 
+/// The maximum bytes of an attribute.
+const MAX_ATTRIBUTE: usize = 1024;
 /// Attributes of the specification. All of them are strings, while extensions may be numbers and booleans.
 const TEXTS: [&str; 8] = ["specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema"];
 
@@ -69,6 +71,10 @@ pub(super) fn structured(body: &[u8]) -> Result<EventAttributes, EventError> {
         return Err(wrong("time", &format!("is {text:?}: expected RFC 3339, such as 2026-01-31T12:00:00Z")));
     }
     Ok(EventAttributes { id, r#type, traceparent: texts.remove(TRACEPARENT), data })
+}
+
+pub(super) fn is_json(media: &mime::Mime) -> bool {
+    media.subtype() == mime::JSON || media.suffix() == Some(mime::JSON)
 }
 
 fn wrong(name: &str, problem: &str) -> EventError {
