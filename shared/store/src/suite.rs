@@ -4,8 +4,6 @@
 //! table and bucket. A proxy between SDK and table refuses requests and drops responses. Every test with a fault
 //! asserts that the fault occurred.
 
-use std::sync::Arc;
-
 use libtest_mimic::Trial;
 
 mod batch_queue;
@@ -36,28 +34,11 @@ mod target;
 mod transactions;
 
 pub use dynamodb_local::DynamoDbLocal;
+pub use fixture::{TablePlace, TableUnderTest};
 pub use meter::{Meter, TableUsage};
 pub use observed::{RequestPlace, StoreObserver, TableRequest};
 
-use crate::ItemTable;
 use fixture::StoreFixture;
-
-/// A table under test.
-#[derive(Clone, Debug)]
-pub struct TableUnderTest {
-    /// The prefix of the names of its tests.
-    pub name: &'static str,
-    pub place: TablePlace,
-}
-
-/// The place of a table.
-#[derive(Clone, Debug)]
-pub enum TablePlace {
-    /// The URL of a service without a slash at the end. Requests are signed with arbitrary keys.
-    Endpoint(String),
-    /// This process. The function returns a new table.
-    Process(fn() -> Arc<dyn ItemTable>),
-}
 
 macro_rules! trials {
     ($table:expr; $($module:ident: $($test:ident),+;)+) => {

@@ -20,7 +20,6 @@ use tokio::runtime::Runtime;
 
 use super::meter::Meter;
 use super::proxy::FaultProxy;
-use super::{TablePlace, TableUnderTest};
 use crate::item_table::ItemKey;
 use crate::{
     ItemTable, NewRun, PatchResult, RunFacts, RunHead, S3Bucket, SdkTable, Store, TargetHead, TargetTransition,
@@ -41,6 +40,23 @@ pub(super) fn runtime() -> Runtime {
 pub(super) fn tombstone(instance: &str) -> Tombstone {
     let ended = Timestamp(1_800_000_000_000);
     Tombstone { instance: instance.to_owned(), ended, needed: Some(ended) }
+}
+
+/// A table under test.
+#[derive(Clone, Debug)]
+pub struct TableUnderTest {
+    /// The prefix of the names of its tests.
+    pub name: &'static str,
+    pub place: TablePlace,
+}
+
+/// The place of a table.
+#[derive(Clone, Debug)]
+pub enum TablePlace {
+    /// The URL of a service without a slash at the end. Requests are signed with arbitrary keys.
+    Endpoint(String),
+    /// This process. The function returns a new table.
+    Process(fn() -> Arc<dyn ItemTable>),
 }
 
 /// The table of a test as a service.
