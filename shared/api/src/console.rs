@@ -13,6 +13,7 @@
 mod forms;
 mod memory;
 mod pages;
+mod parameters;
 mod plugins;
 mod renewals;
 mod responses;
@@ -30,17 +31,9 @@ use axum::routing::{get, post};
 use ebb_console::paths;
 use ebb_protocol::error_code::ErrorCode;
 
-use crate::{HttpProblem, HttpResult, Path, Query, ServerState};
-
-use forms::FormFields;
-use sessions::ConsoleSession;
+use crate::{HttpProblem, ServerState};
 
 pub(crate) use memory::ConsoleMemory;
-
-/// The names in a path, or the problem that a page shows.
-type PathOf<T> = HttpResult<Path<T>>;
-/// The parameters of a query, or the problem that a page shows.
-type QueryOf<T> = HttpResult<Query<T>>;
 
 /// Refuses a method that a path does not accept, with a page for a path of the console, and with JSON for others.
 pub(crate) async fn not_allowed(method: Method, uri: Uri) -> Response {

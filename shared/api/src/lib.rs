@@ -9,6 +9,7 @@
 //! 6. `otlp` exports the spans of invocations, for programs that have this feature.
 //! 7. The tools of agents ([`mcp`]) send requests to these routes. `/mcp` serves them.
 
+mod api_tokens;
 mod background;
 mod bodies;
 mod caller;
@@ -21,6 +22,7 @@ mod otlp;
 mod problem;
 pub mod queries;
 mod routes;
+mod server_state;
 
 use std::sync::{Arc, LazyLock};
 
@@ -35,18 +37,16 @@ use utoipa::OpenApi as _;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use ebb_flow::env::Env;
-use ebb_relay_client::PollEndpoint;
-
 use routes::named_documents::{connections, sources, subscriptions};
 
+pub use api_tokens::ApiTokens;
 pub use background::instrument_router;
 pub use caller::ApiRole;
 pub use oidc::OidcIssuers;
 #[cfg(feature = "otlp")]
 pub use otlp::{OtlpError, OtlpExporter};
 pub use problem::{HttpProblem, HttpResult};
-pub use routes::auth::ApiTokens;
+pub use server_state::ServerState;
 
 pub(crate) use background::{RemainingWork, RestOfRequest};
 pub(crate) use bodies::{BodyBudget, check_length};
@@ -54,13 +54,6 @@ pub(crate) use caller::{ApiCaller, ApiPermission, CallerProof, forbidden};
 pub(crate) use routes::auth::bearer;
 pub(crate) use routes::permitted::{Operate, Permitted, ReadPlugins, ReadTargets, RoutePermission, WriteTargets};
 pub(crate) use routes::{JsonBody, NoQuery, Path, Query, no_store};
-
-#[derive(Clone)]
-pub struct ServerState {
-    pub env: Arc<Env>,
-    pub tokens: Arc<ApiTokens>,
-    pub poll_endpoint: Arc<PollEndpoint>,
-}
 
 #[derive(utoipa::OpenApi)]
 #[openapi(

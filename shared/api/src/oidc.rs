@@ -8,6 +8,7 @@
 //! For a sign-in, `SignInClient` gets the token. The issuer is that of the sign-in, and the audience is the client.
 
 mod issuer_keys;
+mod problem;
 mod sign_in_client;
 #[cfg(test)]
 mod tests;
@@ -17,7 +18,6 @@ use std::sync::Arc;
 
 use ebb_documents::cel::convert::{CelOutput, from_json};
 use ebb_documents::cel::{Expression, Scope};
-use ebb_documents::template::is_loopback;
 use ebb_flow::Env;
 use ebb_protocol::{ErrorCode, PendingSignIn, TokenScope, limits, parse_scopes};
 use jsonwebtoken::errors::ErrorKind;
@@ -27,8 +27,11 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use crate::{ApiCaller, CallerProof, HttpProblem, HttpResult};
-use issuer_keys::{FetchedIssuer, IssuerKeys, KeyName};
+use issuer_keys::{FetchedIssuer, IssuerKeys, KeyName, check_url};
+use problem::{refused, unavailable};
 use sign_in_client::SignInClient;
+
+pub(crate) use sign_in_client::SignInAccount;
 
 /// The maximum bytes of a token.
 pub(crate) const MAX_TOKEN: usize = 16 << 10;
@@ -71,43 +74,13 @@ struct RuleConfig {
     scopes: Vec<String>,
 }
 
-/// The account of an issuer as which a person signs in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum SignInAccount {
-    /// The one of the session at the issuer, if there is one.
-    #[default]
-    Present,
-    /// The issuer asks for one.
-    Other,
-}
-
 /// Returns true for the form of a JWT: a JSON object in base64url and two more parts.
 pub(crate) fn is_jwt(token: &str) -> bool {
     token.starts_with("ey") && token.split('.').count() == 3
 }
 
-fn refused(detail: impl Into<String>) -> HttpProblem {
-    HttpProblem::new(ErrorCode::InvalidToken, detail)
-}
-
 fn not_a_jwt<E>(_: E) -> HttpProblem {
     refused("the token is not a JWT that is signed with RS256 or ES256")
-}
-
-fn unavailable(issuer: &str, reason: &str) -> HttpProblem {
-    let detail = format!("the issuer {issuer} cannot be used: {reason}. Try again, or ask an operator");
-    HttpProblem::new(ErrorCode::IssuerUnavailable, detail)
-}
-
-/// Checks that a URL of an issuer is `https`. On the loopback interface, `http` is allowed.
-fn check_url(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|error| format!("{text:?} is not a URL: {error}"))?;
-    match url.scheme() {
-        "https" => Ok(url),
-        "http" if is_loopback(&url) => Ok(url),
-        scheme => Err(format!("{text:?} has the scheme {scheme}; expected https")),
-    }
 }
 
 impl OidcIssuers {

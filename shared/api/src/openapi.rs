@@ -6,8 +6,6 @@ mod lifecycle_webhook;
 mod security;
 
 use ebb_protocol::error_code::ErrorCode;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::{Components, Content, OpenApi, Ref, RefOr, Response};
 
@@ -81,10 +79,6 @@ fn meanings(codes: &str) -> Option<String> {
     let codes = codes.split(' ').map(ErrorCode::named).collect::<Option<Vec<_>>>()?;
     let meanings = codes.iter().map(|code| format!("`{}`: {}.", code.name(), code.meaning()));
     Some(meanings.collect::<Vec<_>>().join(" "))
-}
-
-fn parsed<T: DeserializeOwned>(schema: Value) -> T {
-    serde_json::from_value(schema).expect("the schema is a constant, and a test reads it")
 }
 
 fn description(status: u16) -> &'static str {

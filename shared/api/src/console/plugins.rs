@@ -10,7 +10,9 @@ use ebb_flow::offload::offload;
 use ebb_protocol::api::PluginDetail;
 use serde::Deserialize;
 
-use super::{ConsoleSession, PathOf, QueryOf, pages};
+use super::pages;
+use super::parameters::{PathOf, QueryOf};
+use super::sessions::ConsoleSession;
 use crate::queries::plugins;
 use crate::{HttpProblem, HttpResult, Path, Query, ReadPlugins, ReadTargets, routes};
 

@@ -8,8 +8,10 @@ use axum::response::Response;
 use ebb_console::paths;
 use ebb_protocol::{ChangeList, TargetDetail, TargetDiagnosis, TargetKey};
 
+use super::parameters::{PathOf, QueryOf};
+use super::responses;
+use super::sessions::ConsoleSession;
 use super::stamps::{self, TargetStamp};
-use super::{ConsoleSession, PathOf, QueryOf, responses};
 use crate::routes::target_changes::ChangesQuery;
 use crate::routes::targets::DetailQuery;
 use crate::{HttpResult, Path, Query, ReadTargets, WriteTargets, routes};

@@ -11,7 +11,9 @@ use ebb_console::{BACK, BulkAction, BulkEntry, paths};
 use ebb_protocol::{ActOnTargets, ErrorCode, NamedTarget, TargetKey, TargetOutcome, TargetPhase, TargetSelection};
 use futures::StreamExt as _;
 
-use super::{ConsoleSession, FormFields, responses};
+use super::forms::FormFields;
+use super::responses;
+use super::sessions::ConsoleSession;
 use crate::{HttpProblem, HttpResult, Path, WriteTargets, routes};
 
 /// Maximum bytes of a form.

@@ -10,7 +10,8 @@ use ebb_engine::Timestamp;
 use ebb_flow::source::trial::{self, EventTrial, TrialEvent};
 use ebb_protocol::{ErrorCode, limits, rfc3339};
 
-use super::{ConsoleSession, PathOf};
+use super::parameters::PathOf;
+use super::sessions::ConsoleSession;
 use crate::routes::named_documents::sources;
 use crate::{HttpProblem, HttpResult, Path};
 

@@ -3,6 +3,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use ebb_documents::template::is_loopback;
 use ebb_egress::{HttpCall, HttpRequest};
 use ebb_engine::Millis;
 use ebb_flow::ports::SteadyTime;
@@ -12,8 +13,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Mutex;
-
-use super::check_url;
+use url::Url;
 
 /// The reason of a question that comes too soon after a failed one.
 const TOO_SOON: &str = "the last request failed: try again in some seconds";
@@ -133,6 +133,16 @@ impl IssuerKeys {
     fn known(&self, now: SteadyTime) -> Option<Arc<FetchedIssuer>> {
         let fetched = self.fetched.read().unwrap_or_else(PoisonError::into_inner);
         fetched.clone().filter(|fetched| now < fetched.at.plus(MAX_AGE))
+    }
+}
+
+/// Checks that a URL of an issuer is `https`. On the loopback interface, `http` is allowed.
+pub(super) fn check_url(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| format!("{text:?} is not a URL: {error}"))?;
+    match url.scheme() {
+        "https" => Ok(url),
+        "http" if is_loopback(&url) => Ok(url),
+        scheme => Err(format!("{text:?} has the scheme {scheme}; expected https")),
     }
 }
 

@@ -10,9 +10,20 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use url::{Url, form_urlencoded};
 
-use super::issuer_keys::{DiscoveryDocument, FETCH_TIMEOUT, get};
-use super::{SignInAccount, check_url, refused, unavailable};
+use super::issuer_keys::{DiscoveryDocument, FETCH_TIMEOUT, check_url, get};
+use super::problem::{refused, unavailable};
 use crate::{HttpProblem, HttpResult};
+
+/// The account of an issuer as which a person signs in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum SignInAccount {
+    /// The one of the session at the issuer, if there is one.
+    #[default]
+    Present,
+    /// The issuer asks for one.
+    Other,
+}
 
 fn default_scope() -> String {
     "openid profile email".to_owned()

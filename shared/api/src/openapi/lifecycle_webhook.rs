@@ -1,13 +1,12 @@
 //! The body of a lifecycle webhook: a CloudEvent in structured mode. Each type requires other data, so each has a schema.
 
 use ebb_protocol::lifecycle::{CREATED, DELETED, EVENT, LifecycleData, UPDATED};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use utoipa::PartialSchema as _;
 use utoipa::openapi::example::ExampleBuilder;
 use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
 use utoipa::openapi::{Components, ContentBuilder, Object, Ref, Required, Schema};
-
-use super::parsed;
 
 const WEBHOOK: &str = "LifecycleWebhook";
 /// The name of a schema, its types, and the field of `data` that is required. The last field is allowed nowhere else.
@@ -42,6 +41,10 @@ pub(super) fn body() -> RequestBody {
         .content("application/cloudevents+json", content.build())
         .required(Some(Required::True))
         .build()
+}
+
+fn parsed<T: DeserializeOwned>(schema: Value) -> T {
+    serde_json::from_value(schema).expect("the schema is a constant, and a test reads it")
 }
 
 /// Returns the schema of an event with one of these types.

@@ -1,78 +1,14 @@
 //! Verifies callers, and authorises their requests.
 //!
 //! A caller has a token of the configuration with a role, a named token of the table, or the claims of an identity token. Each kind
-//! has one function that verifies it: [`ApiTokens::role_caller`], [`ServerState::named_caller`], and those of [`OidcIssuers`]. A
-//! bearer token, a code of a link, and a session of the console lead to them.
-
-use std::sync::{Mutex, PoisonError};
+//! has one function that verifies it: [`ApiTokens::role_caller`](crate::ApiTokens::role_caller), [`ServerState::named_caller`],
+//! and those of [`OidcIssuers`](crate::OidcIssuers). A bearer token, a code of a link, and a session of the console lead to them.
 
 use axum::http::{HeaderMap, header};
 use ebb_protocol::{ErrorCode, TokenInfo, api_token, has_digest, parse_scopes, rfc3339};
 
-use crate::oidc::{self, MAX_TOKEN, OidcIssuers};
-use crate::{ApiCaller, ApiPermission, ApiRole, CallerProof, HttpProblem, HttpResult, ServerState, forbidden};
-
-/// Maximum unused codes of links that sign in once.
-const MAX_SIGN_IN_CODES: usize = 16;
-
-/// The valid tokens of the configuration, as digests, and the issuers of identity tokens. The time of a comparison of
-/// digests reveals nothing about a token.
-#[derive(Debug, Default)]
-pub struct ApiTokens {
-    tokens: Vec<(String, ApiRole)>,
-    pub(crate) issuers: OidcIssuers,
-    /// The digests of the codes of links that sign in once, the oldest first. `None` for a server without such links.
-    sign_in_codes: Option<Mutex<Vec<String>>>,
-}
-
-impl ApiTokens {
-    pub fn new<'a>(tokens: impl IntoIterator<Item = (&'a str, ApiRole)>) -> Self {
-        let tokens = tokens.into_iter().map(|(token, role)| (api_token::token_digest(token), role)).collect();
-        Self { tokens, ..Self::default() }
-    }
-
-    /// Accepts identity tokens of `issuers`.
-    #[must_use]
-    pub fn with_issuers(self, issuers: OidcIssuers) -> Self {
-        Self { issuers, ..self }
-    }
-
-    /// Accepts a code once, as the first of the tokens. The code has 128 random bits or more.
-    #[must_use]
-    pub fn with_sign_in_code(self, code: &str) -> Self {
-        Self { sign_in_codes: Some(Mutex::new(vec![api_token::token_digest(code)])), ..self }
-    }
-
-    /// Returns the caller as which a code signs in. The code is not valid any more.
-    pub(crate) fn take_sign_in_code(&self, code: &str) -> Option<ApiCaller> {
-        let mut expected = self.sign_in_codes.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = expected.iter().position(|expected| has_digest(code, expected))?;
-        expected.remove(found);
-        // The first token.
-        self.role_caller(|_| true)
-    }
-
-    /// Returns another code of a link, to the holder of the token as which it signs in. `None` for other tokens, and for a
-    /// server without such links. The oldest of too many unused codes is not valid any more.
-    pub(crate) fn issue_sign_in_code(&self, token: &str, random: [u64; 2]) -> Option<String> {
-        let (own, _) = self.tokens.first()?;
-        let codes = self.sign_in_codes.as_ref().filter(|_| has_digest(token, own))?;
-        let code = random.map(|part| format!("{part:016x}")).concat();
-        let mut codes = codes.lock().unwrap_or_else(PoisonError::into_inner);
-        if codes.len() >= MAX_SIGN_IN_CODES {
-            codes.remove(0);
-        }
-        codes.push(api_token::token_digest(&code));
-        Some(code)
-    }
-
-    /// Returns the caller with the first token of the configuration whose digest is the own one.
-    pub(crate) fn role_caller(&self, is_own: impl Fn(&str) -> bool) -> Option<ApiCaller> {
-        let (digest, role) = self.tokens.iter().find(|(digest, _)| is_own(digest))?;
-        let name = format!("role {role:?}").to_lowercase();
-        Some(ApiCaller::new(name, vec![role.scope()], CallerProof::Role(digest.clone())))
-    }
-}
+use crate::oidc::{self, MAX_TOKEN};
+use crate::{ApiCaller, ApiPermission, CallerProof, HttpProblem, HttpResult, ServerState, forbidden};
 
 fn unknown_token() -> HttpProblem {
     HttpProblem::new(ErrorCode::InvalidToken, "the token is unknown")
