@@ -1,7 +1,7 @@
 //! Checks that the modules of a crate import each other in one direction, at each level of its tree: the files and the
 //! folders at the top, and those in each folder.
 //!
-//! A file may import its parent and its children, because they form one module. Test modules are not checked.
+//! A file that uses its child may not have items that the child uses. Test modules are not checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,11 +81,14 @@ fn reexports(files: &[&'static str]) -> BTreeMap<(&'static str, Vec<String>), Ve
     found
 }
 
+fn source_files() -> Vec<&'static str> {
+    let is_checked = |file: &&str| file.contains("/src/") && !file.starts_with("tests/") && !file.contains("/tests/");
+    tree::sources().filter(is_checked).collect()
+}
+
 /// Returns each source file with the files of its crate that it imports.
 fn graph() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
-    let files: Vec<&str> = tree::sources()
-        .filter(|file| file.contains("/src/") && !file.starts_with("tests/") && !file.contains("/tests/"))
-        .collect();
+    let files = source_files();
     let by_module: BTreeMap<(&str, Vec<&str>), &str> =
         files.iter().map(|file| ((split_source(file).0, module(split_source(file).1)), *file)).collect();
     let reexports = reexports(&files);
@@ -164,6 +167,64 @@ fn modules_import_each_other_in_one_direction() {
     assert!(
         wrong.is_empty(),
         "modules import each other; move what they share to a module below or above them:\n{}",
+        wrong.join("\n")
+    );
+}
+
+/// Returns the name of the item that begins in a line.
+fn item(line: &str) -> Option<&str> {
+    let line = line.strip_prefix("pub").map_or(line, |rest| rest.split_once(' ').map_or(rest, |(_, rest)| rest));
+    let line = ["async ", "unsafe ", "const "].iter().fold(line, |line, word| match line.strip_prefix(word) {
+        Some(rest) if rest.starts_with("fn ") => rest,
+        _ => line,
+    });
+    let (kind, rest) = line.split_once(' ')?;
+    let is_item = ["fn", "struct", "enum", "trait", "type", "const", "static"].contains(&kind);
+    is_item.then(|| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default())
+}
+
+/// Returns true if a file uses its child, other than to declare or to re-export it.
+fn uses_child(text: &str, child: &str) -> bool {
+    let text = text.split("mod tests {").next().unwrap_or_default();
+    let lines = text.lines().filter(|line| {
+        let is_export =
+            line.starts_with("pub") && line.split_once(' ').is_some_and(|(_, rest)| rest.starts_with("use "));
+        !is_export && !line.trim_start().starts_with("//")
+    });
+    let name = format!("{child}::");
+    let is_inside = |before: &str| before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
+    lines.flat_map(|line| line.match_indices(&name).map(move |(at, _)| &line[..at])).any(|before| !is_inside(before))
+}
+
+#[test]
+fn a_module_and_its_child_do_not_use_each_other() {
+    let (mut wrong, mut children) = (Vec::new(), 0);
+    let files = source_files();
+    for &parent in &files {
+        let (package, path) = split_source(parent);
+        let (own, text) = (module(path), tree::read(parent));
+        let items: BTreeSet<&str> = text.lines().filter_map(item).collect();
+        for &child in files.iter().filter(|child| !child.ends_with("tests.rs")) {
+            let (of, path) = split_source(child);
+            let of_child = module(path);
+            let Some((name, base)) = of_child.split_last().filter(|(_, base)| of == package && **base == own) else {
+                continue;
+            };
+            children += 1;
+            let imported = imports(&tree::read(child), &of_child);
+            let is_own =
+                |path: &&Vec<String>| path.len() > base.len() && path.iter().zip(base).all(|(at, own)| at == own);
+            let used = imported.iter().filter(is_own).map(|path| path[base.len()].as_str());
+            let used: BTreeSet<&str> = used.filter(|used| items.contains(used)).collect();
+            if !used.is_empty() && uses_child(&text, name) {
+                wrong.push(format!("{parent} uses {name}, which uses {used:?} of it"));
+            }
+        }
+    }
+    assert!(children > 300, "children were not found: {children}");
+    assert!(
+        wrong.is_empty(),
+        "move what a parent and its child share to a module beside the child:\n{}",
         wrong.join("\n")
     );
 }

@@ -10,8 +10,9 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::load::directives::DirectiveExpansion;
 use crate::load::reader::{DocumentReader, Strictness};
 use crate::load::yaml::{YamlNode, YamlValue};
-use crate::model::{At, ConnectionDoc, PluginDoc, RouteGroupDoc, SandboxDoc, SourceDoc, SourceText, SubscriptionDoc};
+use crate::model::{ConnectionDoc, PluginDoc, SandboxDoc, SourceDoc, SourceText, SubscriptionDoc};
 
+pub use document::Document;
 pub use files::{FileError, FileSource, FolderFiles, MAX_FILE, NoFiles};
 pub use names::{MAX_PLUGIN_NAME, MAX_SCRIPT, PluginReference, ReferenceError};
 pub use vars::{DocumentVars, VarError};
@@ -22,6 +23,7 @@ pub(crate) use vars::is_variable;
 mod bind;
 pub(crate) mod collection;
 pub(crate) mod directives;
+mod document;
 mod ebb;
 mod files;
 pub(crate) mod lines;
@@ -31,56 +33,6 @@ pub(crate) mod reader;
 pub(crate) mod signadot;
 mod vars;
 pub(crate) mod yaml;
-
-/// A document of any kind. The kind follows from the keys of the document or from its `kind`.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Document {
-    Plugin(PluginDoc),
-    Sandbox(SandboxDoc),
-    /// Signadot's route group.
-    RouteGroup(RouteGroupDoc),
-    Source(SourceDoc),
-    Connection(ConnectionDoc),
-    Subscription(SubscriptionDoc),
-}
-
-impl Document {
-    /// Returns the kind in words, the name, the source, and the document as YAML with all `@{…}` expanded.
-    fn parts(&self) -> (&'static str, &At<String>, &Arc<SourceText>, &str) {
-        match self {
-            Self::Plugin(plugin) => ("a plugin", &plugin.name, &plugin.source, &plugin.expanded),
-            Self::Sandbox(sandbox) => ("a sandbox", &sandbox.name, &sandbox.source, &sandbox.expanded),
-            Self::RouteGroup(RouteGroupDoc { target, .. }) => {
-                ("a route group", &target.name, &target.source, &target.expanded)
-            }
-            Self::Source(source) => ("a source", &source.name, &source.source, &source.expanded),
-            Self::Connection(connection) => {
-                ("a connection", &connection.name, &connection.source, &connection.expanded)
-            }
-            Self::Subscription(one) => ("a subscription", &one.name, &one.source, &one.expanded),
-        }
-    }
-
-    /// Returns the kind in words, such as `a plugin`.
-    pub fn noun(&self) -> &'static str {
-        self.parts().0
-    }
-
-    /// Returns the name. That of a plugin has no version.
-    pub fn name(&self) -> &str {
-        &self.parts().1.value
-    }
-
-    /// Returns the text of the document as it was written.
-    pub fn source(&self) -> &Arc<SourceText> {
-        self.parts().2
-    }
-
-    /// Returns the document as YAML with all `@{…}` expanded.
-    pub fn expanded(&self) -> &str {
-        self.parts().3
-    }
-}
 
 /// Returns all documents of a text in its order, and warnings. `---` separates documents. Empty ones are omitted.
 ///

@@ -7,7 +7,7 @@
 //! This module does not verify signatures. Call [`crate::sign::verify`] first.
 
 mod attributes;
-mod error;
+mod event_error;
 
 use http::HeaderMap;
 use jiff::Timestamp as Time;
@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 use crate::lifecycle::{CREATED, DELETED, EVENT, FieldError, LifecycleData, UPDATED};
 use attributes::{EventAttributes, is_json, structured};
 
-pub use error::EventError;
+pub use event_error::EventError;
 
 /// The content type of events in structured mode.
 pub const CONTENT_TYPE: &str = "application/cloudevents+json; charset=utf-8";

@@ -124,21 +124,23 @@ pub(super) fn children(expr: &IdedExpr) -> Vec<&IdedExpr> {
     }
 }
 
-/// Returns true if the tree contains `name` as a field or a text.
-pub(super) fn writes(tree: &IdedExpr, name: &str) -> bool {
-    let mut open = vec![tree];
-    while let Some(expr) = open.pop() {
-        let written = match &expr.expr {
-            Expr::Select(select) => select.field == name,
-            Expr::Literal(LiteralValue::String(text)) => text.inner() == name,
-            _ => false,
-        };
-        if written {
-            return true;
+impl Expression {
+    /// Returns true if the tree contains `name` as a field or a text.
+    pub(crate) fn writes(&self, name: &str) -> bool {
+        let mut open = vec![&self.tree];
+        while let Some(expr) = open.pop() {
+            let written = match &expr.expr {
+                Expr::Select(select) => select.field == name,
+                Expr::Literal(LiteralValue::String(text)) => text.inner() == name,
+                _ => false,
+            };
+            if written {
+                return true;
+            }
+            open.extend(children(expr));
         }
-        open.extend(children(expr));
+        false
     }
-    false
 }
 
 struct ExpressionWalker<'t> {

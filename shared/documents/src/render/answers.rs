@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
 
-use super::context::{LookupResult, NullPolicy, RenderContext, mistyped};
+use super::context::{NullPolicy, RenderContext, mistyped};
+use super::evaluate::LookupResult;
 use super::outputs::outputs_from;
 use super::{Answers, RenderError, RenderResult, RenderValue, UnitContext, evaluate, url};
 use crate::cel::convert::json_type;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use ebb_engine::Hook;
 use serde_json::{Value as Json, json};
 
+use super::evaluate::LookupResult;
 use super::{
     Answers, KnownOutputs, MAX_VALUE_BYTES, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue,
     SealedValue, SecretRef, TargetFacts, UnitContext, evaluate,
@@ -61,21 +62,6 @@ pub(super) enum ValueReader<'a> {
     Cluster(Option<&'a str>),
     /// A reader of the outputs of a target. A sensitive value is replaced by its location.
     Outside,
-}
-
-/// The result of a lookup or of rendering.
-#[derive(Clone, Debug)]
-pub(super) enum LookupResult {
-    Value(RenderValue),
-    Nothing,
-    /// The value does not exist yet, or must not be shown.
-    Placeholder(String),
-}
-
-impl From<Json> for LookupResult {
-    fn from(value: Json) -> Self {
-        Self::Value(RenderValue::Json(value))
-    }
 }
 
 impl<'a> RenderContext<'a> {

@@ -2,11 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use super::context::LookupResult;
+use serde_json::Value as Json;
+
 use super::{RenderError, RenderResult, RenderValue};
 use crate::cel::convert::CelOutput;
 use crate::cel::{self, Expression, Scope};
 use crate::template::ParsedText;
+
+/// The result of a lookup or of rendering.
+#[derive(Clone, Debug)]
+pub(super) enum LookupResult {
+    Value(RenderValue),
+    Nothing,
+    /// The value does not exist yet, or must not be shown.
+    Placeholder(String),
+}
+
+impl From<Json> for LookupResult {
+    fn from(value: Json) -> Self {
+        Self::Value(RenderValue::Json(value))
+    }
+}
 
 /// Parses a text of a plan.
 pub(super) fn text(text: &str, place: &str) -> RenderResult<ParsedText> {

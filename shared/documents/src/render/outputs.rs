@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
-use super::context::{LookupResult, RenderContext, capped};
+use super::context::{RenderContext, capped};
+use super::evaluate::LookupResult;
 use super::{KnownOutputs, RenderError, RenderResult, RenderValue, TargetFacts, evaluate};
 use crate::cel::convert::from_json;
 use crate::cel::{EvaluationError, Expression};

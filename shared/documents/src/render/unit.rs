@@ -6,9 +6,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value as Json;
 
-use super::context::{
-    LookupResult, MissingPolicy, NullPolicy, PendingOutputs, RenderContext, as_json, capped, mistyped, sensitive,
-};
+use super::context::{MissingPolicy, NullPolicy, PendingOutputs, RenderContext, as_json, capped, mistyped, sensitive};
+use super::evaluate::LookupResult;
 use super::{
     InputValue, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue, RenderedInput, RenderedInstance,
     RenderedRequest, RenderedUnit, SkipReason, UnitContext, evaluate, url,

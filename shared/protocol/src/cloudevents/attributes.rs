@@ -7,7 +7,7 @@ use jiff::Timestamp as Time;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::error::EventError;
+use super::event_error::EventError;
 use crate::unit::TRACEPARENT;
 
 /// The maximum bytes of an attribute.

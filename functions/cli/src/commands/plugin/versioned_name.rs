@@ -12,7 +12,7 @@ use crate::{CliError, Result};
 pub(crate) struct VersionedName {
     pub(crate) name: String,
     /// `None` selects the highest version.
-    version: Option<Version>,
+    pub(super) version: Option<Version>,
 }
 
 impl VersionedName {
