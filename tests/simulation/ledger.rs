@@ -484,7 +484,10 @@ impl Ledger {
 }
 
 /// Changes the state when it is dropped: at the end of what it stands for, even if a task is killed before its first step.
-pub(super) struct SimGuard(Arc<Ledger>, Box<dyn Fn(&mut LedgerState, u64) + Send + Sync>);
+pub(super) struct SimGuard(Arc<Ledger>, Box<GuardEnd>);
+
+/// Gets the state and the elapsed milliseconds.
+type GuardEnd = dyn Fn(&mut LedgerState, u64) + Send + Sync;
 
 impl Drop for SimGuard {
     fn drop(&mut self) {
