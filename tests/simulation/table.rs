@@ -419,7 +419,7 @@ fn described(item: &Item) -> String {
         Ok(StoredItem::Head(run, _)) => format!("starts {run}"),
         Ok(StoredItem::History(kind, name, entry)) => format!("{kind}/{name} {:?} {:?}", entry.change, entry.run),
         Ok(StoredItem::Plan(instance, _)) => format!("plan of {instance}"),
-        Ok(StoredItem::Unnamed(key)) => format!("removal of {}", folder(&key.sort)),
+        Ok(StoredItem::ObjectExpiry(key)) => format!("removal of {}", folder(&key.sort)),
         Ok(stored) => format!("{stored:?}"),
         Err(error) => error.to_string(),
     }

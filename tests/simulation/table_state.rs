@@ -163,7 +163,7 @@ impl TableState {
             }
             StoredItem::Expiry(expiry) => drop(self.expiries.insert((expiry.due, expiry.subject()), expiry)),
             StoredItem::Feed(feed) => self.feed = Some(feed),
-            StoredItem::Unnamed(key) => drop(self.object_expiries.insert(key.sort)),
+            StoredItem::ObjectExpiry(key) => drop(self.object_expiries.insert(key.sort)),
             StoredItem::Other(_) => {}
         }
         None
@@ -193,7 +193,7 @@ impl TableState {
             }
             StoredItem::Plan(instance, _) => removed.plans.extend(self.plans.remove_entry(&instance)),
             StoredItem::Expiry(expiry) => drop(self.expiries.remove(&(expiry.due, expiry.subject()))),
-            StoredItem::Unnamed(key) => drop(self.object_expiries.remove(&key.sort)),
+            StoredItem::ObjectExpiry(key) => drop(self.object_expiries.remove(&key.sort)),
             StoredItem::Document(kind, document) => drop(self.documents.remove(&named(kind, &document.name))),
             item => self.wrong.push(format!("{item:?} is removed")),
         }

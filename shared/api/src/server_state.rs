@@ -1,4 +1,4 @@
-//! What each handler gets.
+//! The state that each handler gets.
 
 use std::sync::Arc;
 

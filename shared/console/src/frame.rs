@@ -30,7 +30,7 @@ impl ConsoleViewer<'_> {
 /// The name of the field with the token of a form.
 pub const FORM_TOKEN: &str = "form";
 
-/// How `live.js` renews a page. Without `seconds`, never.
+/// The renewal of a page by `live.js`. Without `seconds`, the page is not renewed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageRenewal<'a> {
     /// The seconds between two requests.

@@ -124,7 +124,7 @@ struct TableRow {
     uid: Option<String>,
     generation: Option<u64>,
     routing_key: Option<String>,
-    /// The status of the answer, and the code of a problem. A list has several of which one is right.
+    /// The status of the answer, and the code of a problem. A list has the permitted ones.
     is: Option<Value>,
     /// The whole answer without line feeds at its end.
     text: Option<String>,

@@ -18,10 +18,10 @@ use crate::{HttpProblem, HttpResult};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum SignInAccount {
-    /// The one of the session at the issuer, if there is one.
+    /// The account of the session at the issuer, if the browser has a session there.
     #[default]
     Present,
-    /// The issuer asks for one.
+    /// Another account. The issuer asks for it.
     Other,
 }
 

@@ -6,7 +6,7 @@ use ebb_protocol::{TargetAccess, TargetKey};
 
 /// Returns the number of the last change, or `None` while changes may be missing, and the targets that have changed after the
 /// change `since`, as `KIND/NAME`, or `None` if they are not known. Renews the watch, so that later changes are written.
-/// `access` limits them to targets that a caller may read, each of which costs a read unit.
+/// `access` limits them to targets that a caller may read. This check costs a read unit per target.
 ///
 /// # Errors
 /// Returns an error if the table cannot be read or written.

@@ -8,7 +8,7 @@ use super::{Expression, ExpressionIssue, MAX_LENGTH, MAX_NODES, Scope, walk};
 /// Parses an expression with the names of `scope`.
 ///
 /// # Errors
-/// Returns all issues, at most [`MAX_ISSUES`]. After a syntax error, returns only the syntax error.
+/// Returns all issues, at most [`MAX_ISSUES`](super::MAX_ISSUES). After a syntax error, returns only the syntax error.
 pub fn parse(text: &str, scope: Scope) -> Result<Expression, Vec<ExpressionIssue>> {
     if text.len() > MAX_LENGTH {
         let message = format!("the expression has {} bytes; the limit is {MAX_LENGTH}", text.len());

@@ -14,7 +14,7 @@ use crate::readiness::object::{ObjectReadiness, ObjectView, StatusCondition};
 pub(crate) struct TerminalCondition {
     kind: String,
     status: String,
-    /// The reasons, of which one is required, separated by spaces. Empty means any reason.
+    /// The permitted reasons, separated by spaces. Empty means any reason.
     #[serde(default)]
     reasons: String,
 }

@@ -79,7 +79,7 @@ fn own<'de, D: Deserializer<'de>>(name: D) -> Result<ContractFunction, D::Error>
         "fluxStatic" => operators::flux_static,
         "fluxRepository" => operators::flux_repository,
         "azure" => operators::azure,
-        other => return Err(D::Error::custom(format!("there is no rule `{other}`"))),
+        other => return Err(D::Error::custom(format!("unknown rule `{other}`"))),
     };
     Ok(function)
 }

@@ -173,7 +173,7 @@ pub enum UnitState {
     Cancelled,
 }
 
-/// What a unit was rendered to. Which of `inputs`, `request`, `manifests` and `instance` is there depends on its kind.
+/// The rendered form of a unit. Its kind decides which of `inputs`, `request`, `manifests` and `instance` it has.
 /// A sensitive value is `<sensitive>`. One that is in a Secret of the cluster is `{"secretKeyRef": {"name", "key"}}`.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -203,7 +203,7 @@ pub struct UnitRendering {
     pub request: Option<RequestRendering>,
     /// The manifests of an object unit, in the order in which they are applied.
     pub manifests: Option<Vec<Value>>,
-    /// What a plugin of InfraKit gets.
+    /// The resource that a plugin of InfraKit gets.
     pub instance: Option<Value>,
 }
 

@@ -37,7 +37,7 @@ pub enum StoredItem {
     Document(NamedKind, NamedDocument),
     Expiry(InstanceExpiry),
     /// The removal time of the object of a plan.
-    Unnamed(ItemKey),
+    ObjectExpiry(ItemKey),
     Feed(ChangeFeed),
     /// An item that no test looks at.
     Other(ItemKey),
@@ -76,7 +76,9 @@ impl StoredItem {
             "c" => document(NamedKind::Connection),
             "n" => document(NamedKind::Subscription),
             "f" => document(NamedKind::Undelivered),
-            "retention" if expiry::unnamed_object(sort).is_some() => Ok(Self::Unnamed(ItemKey::new(partition, sort))),
+            "retention" if expiry::unnamed_object(sort).is_some() => {
+                Ok(Self::ObjectExpiry(ItemKey::new(partition, sort)))
+            }
             "retention" => Ok(Self::Expiry(expiry::read_expiry(sort, item)?)),
             "changes" => Ok(Self::Feed(changed_targets::read_feed(READ, item)?)),
             _ => Ok(Self::Other(ItemKey::new(partition, sort))),
