@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::error::StoreError;
 pub(crate) use crate::item_table::Item;
+use crate::item_table::ItemKey;
 use crate::ops::StoreResult;
 
 pub(crate) fn text(value: impl Into<String>) -> AttributeValue {
@@ -22,6 +23,14 @@ pub(crate) fn number(value: impl ToString) -> AttributeValue {
 /// Returns an item of these attributes.
 pub(crate) fn item<Name: Into<String>>(attributes: impl IntoIterator<Item = (Name, AttributeValue)>) -> Item {
     attributes.into_iter().map(|(name, value)| (name.into(), value)).collect()
+}
+
+/// Returns an item with this key and these attributes.
+pub(crate) fn item_at<Name: Into<String>>(
+    (partition, sort): (impl Into<String>, &str),
+    attributes: impl IntoIterator<Item = (Name, AttributeValue)>,
+) -> Item {
+    ItemKey::new(partition, sort).into_item().into_iter().chain(item(attributes)).collect()
 }
 
 /// Returns an item of those attributes that have a value.

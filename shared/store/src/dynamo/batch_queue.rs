@@ -6,7 +6,7 @@
 
 use ebb_protocol::engine::Timestamp;
 
-use super::attribute::{Item, ItemReader, item, number, text};
+use super::attribute::{Item, ItemReader, item_at, number};
 use super::store::{BATCH_INLINE, Store};
 use super::{BodyStorage, key};
 use crate::item_table::{AttributeChange, ItemQuery, WriteCondition, WriteExpression};
@@ -81,14 +81,13 @@ impl Store {
 impl Store {
     pub async fn enqueue_batch(&self, cluster: &str, batch: &QueuedBatch) -> StoreResult<()> {
         let body = self.store_body(format!("batches/{cluster}/{}", batch.id), &batch.body, BATCH_INLINE).await?;
-        let mut item = item([
-            ("pk", text(key::batch_queue(cluster))),
-            ("sk", text(&batch.id)),
+        let attributes = [
             ("at", number(batch.posted.0)),
             ("end", number(batch.expires.0)),
             (TableSpec::TTL, number(batch.expires.0.saturating_add(BATCH_RETENTION_MS) / 1000)),
             body.attribute(),
-        ]);
+        ];
+        let mut item = item_at((key::batch_queue(cluster), &batch.id), attributes);
         if batch.once {
             item.insert("once".to_owned(), number(0));
         }

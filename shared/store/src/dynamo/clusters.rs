@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use ebb_protocol::engine::Timestamp;
 
-use super::attribute::{Item, ItemReader, item, json, number, text};
+use super::attribute::{Item, ItemReader, item_at, json, number, text};
 use super::key;
 use super::readable;
 use super::store::Store;
@@ -140,13 +140,8 @@ impl Store {
     /// Writes a cluster. Returns false, and writes nothing, if the item does not have the version `seen`, or exists
     /// although none was seen. A repetition of the same write returns true.
     pub async fn put_cluster(&self, cluster: &ClusterItem, seen: Option<u64>) -> StoreResult<bool> {
-        let attributes = item([
-            ("pk", text(key::REGISTERED)),
-            ("sk", text(&cluster.name)),
-            ("b", json(cluster)?),
-            ("tv", number(cluster.version)),
-        ]);
-        self.table.put_once(attributes, has_version(seen)).await
+        let attributes = [("b", json(cluster)?), ("tv", number(cluster.version))];
+        self.table.put_once(item_at((key::REGISTERED, &cluster.name), attributes), has_version(seen)).await
     }
 
     /// Deletes a cluster. Returns false if it does not exist.

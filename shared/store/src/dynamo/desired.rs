@@ -3,7 +3,7 @@
 //! Rejected events of a source: `j#SOURCE` / `h`. The name of the source is in `n`, the events are JSON in `b`, and the
 //! version is in `tv`.
 
-use super::attribute::{Item, ItemReader, item, json, number, optional, sparse_json, text};
+use super::attribute::{Item, ItemReader, item_at, json, number, optional, sparse_json, text};
 use super::key;
 use super::store::Store;
 use super::target::{has_version, ttl_attribute};
@@ -35,15 +35,14 @@ impl Store {
         let partition = key::desired(&desired.key);
         // The time of an event can be long ago when it arrives.
         let last = desired.time.max(desired.result_time.unwrap_or_default());
-        let mut attributes =
-            item([("sk", text(key::HEAD)), ("b", sparse_json(desired)?), ("tv", number(desired.version))]);
-        attributes.extend(optional([
+        let mut item = optional([
             (TableSpec::DUE, desired.due.map(|due| number(due.0))),
             (TableSpec::DUE_SHARD, desired.due.map(|_| number(key::due_shard(&partition)))),
             (TableSpec::TTL, desired.due.is_none().then(|| ttl_attribute(last))),
-            ("pk", Some(text(partition))),
-        ]));
-        self.table.put_once(attributes, follows(desired.version)).await
+        ]);
+        let attributes = [("b", sparse_json(desired)?), ("tv", number(desired.version))];
+        item.extend(item_at((partition, key::HEAD), attributes));
+        self.table.put_once(item, follows(desired.version)).await
     }
 }
 
@@ -67,16 +66,15 @@ impl Store {
     /// its newest event.
     pub async fn put_rejections(&self, rejections: &SourceRejections) -> StoreResult<bool> {
         let newest = rejections.events.first().map(|event| event.time).unwrap_or_default();
-        let attributes = item([
-            ("pk", text(key::rejections(&rejections.source))),
-            ("sk", text(key::HEAD)),
+        let attributes = [
             (TableSpec::LIST, text(TableSpec::LIST_REJECTED)),
             ("n", text(&rejections.source)),
             ("b", json(&rejections.events)?),
             ("tv", number(rejections.version)),
             (TableSpec::TTL, ttl_attribute(newest)),
-        ]);
-        self.table.put_once(attributes, follows(rejections.version)).await
+        ];
+        let item = item_at((key::rejections(&rejections.source), key::HEAD), attributes);
+        self.table.put_once(item, follows(rejections.version)).await
     }
 }
 

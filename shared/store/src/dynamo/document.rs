@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::Timestamp;
 
-use super::attribute::{Item, ItemReader, digest, item, number, text};
+use super::attribute::{Item, ItemReader, digest, item_at, number, text};
 use super::key;
 use super::packed::unpack;
 use super::store::{DOCUMENT_INLINE, Store};
@@ -119,15 +119,14 @@ impl Store {
     pub async fn put_plugin(&self, plugin: &PluginItem) -> StoreResult<bool> {
         let document = plugin.document.as_bytes();
         let body = self.store_body(format!("plugins/{}", plugin.digest), document, DOCUMENT_INLINE).await?;
-        let item = item([
-            ("pk", text(key::plugin(&plugin.name))),
-            ("sk", text(&plugin.version)),
+        let attributes = [
             (TableSpec::LIST, text(TableSpec::LIST_PLUGINS)),
             ("dia", text(&plugin.dialect)),
             ("dg", digest(&plugin.digest)),
             ("cr", number(plugin.created.0)),
             body.attribute(),
-        ]);
+        ];
+        let item = item_at((key::plugin(&plugin.name), &plugin.version), attributes);
         let is_own = WriteCondition::equal("dg", digest(&plugin.digest));
         let is_published_again = WriteCondition::All(vec![is_own, WriteCondition::present(WITHDRAWN)]);
         let is_free = WriteCondition::Any(vec![WriteCondition::absent("pk"), is_published_again]);

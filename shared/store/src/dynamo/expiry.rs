@@ -7,7 +7,7 @@
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::id::RunId;
 
-use super::attribute::{Item, ItemReader, item, json, number, text};
+use super::attribute::{Item, ItemReader, item_at, json, number, text};
 use super::plan::{instance_of, plan_objects};
 use super::store::Store;
 use super::{BodyStorage, key};
@@ -20,12 +20,8 @@ const PAGE: usize = 2_000;
 const FAILURES: &str = "fl";
 
 fn expiry_item(expiry: &InstanceExpiry) -> StoreResult<Item> {
-    Ok(item([
-        ("pk", text(key::EXPIRIES)),
-        ("sk", text(key::expiry(expiry.due, &expiry.subject()))),
-        ("b", json(expiry)?),
-        (FAILURES, number(expiry.failures)),
-    ]))
+    let attributes = [("b", json(expiry)?), (FAILURES, number(expiry.failures))];
+    Ok(item_at((key::EXPIRIES, &key::expiry(expiry.due, &expiry.subject())), attributes))
 }
 
 pub(super) fn read_expiry(key: &str, item: &Item) -> StoreResult<InstanceExpiry> {

@@ -2,7 +2,7 @@
 
 use ebb_protocol::engine::Timestamp;
 
-use super::attribute::{ItemReader, item, number, text};
+use super::attribute::{ItemReader, item_at, number};
 use super::key;
 use super::store::Store;
 use crate::ops::{HealthMark, StoreResult};
@@ -20,7 +20,7 @@ fn sort(what: HealthMark) -> &'static str {
 /// Heartbeats of the health check (`PutItem`, `GetItem`).
 impl Store {
     pub async fn put_mark(&self, what: HealthMark, now: Timestamp) -> StoreResult<()> {
-        self.table.put(item([("pk", text(key::CHECK)), ("sk", text(sort(what))), (AT, number(now.0))])).await
+        self.table.put(item_at((key::CHECK, sort(what)), [(AT, number(now.0))])).await
     }
 
     pub async fn read_mark(&self, what: HealthMark) -> StoreResult<Option<Timestamp>> {

@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::id::TargetKey;
 
-use super::attribute::{Item, ItemReader, item, number, optional, sparse_json, text};
+use super::attribute::{Item, ItemReader, item_at, number, optional, sparse_json};
 use super::document::PACKED;
 use super::key;
 use super::packed::{pack, unpack};
@@ -27,13 +27,12 @@ const MAX_PACKED: usize = 100 << 10;
 pub(super) fn history_item(target: TargetKey<'_>, entry: &HistoryItem) -> StoreResult<Item> {
     let packed = entry.document.as_ref().map(|document| pack(document.as_bytes()));
     let packed = packed.filter(|packed| packed.len() <= MAX_PACKED);
-    let mut attributes =
-        item([("pk", text(key::history(target))), ("sk", text(entry.id())), ("b", sparse_json(entry)?)]);
-    attributes.extend(optional([
+    let mut item = item_at((key::history(target), &entry.id()), [("b", sparse_json(entry)?)]);
+    item.extend(optional([
         (PACKED, packed.map(|packed| AttributeValue::B(Blob::new(packed)))),
         (TableSpec::TTL, entry.expires.map(|at| number(at.0.div_ceil(1000)))),
     ]));
-    Ok(attributes)
+    Ok(item)
 }
 
 pub(super) fn read_entry(operation: &'static str, item: &Item) -> StoreResult<HistoryItem> {

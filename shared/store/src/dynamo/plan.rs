@@ -8,11 +8,12 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{Millis, Timestamp};
 
-use super::attribute::{Item, ItemReader, item, text};
+use super::attribute::{Item, ItemReader, item_at};
 use super::document::{BodyStorage, PACKED};
 use super::key;
 use super::packed::pack;
 use super::store::{PLAN_INLINE, Store};
+use crate::item_table::ItemKey;
 use crate::ops::StoreResult;
 
 /// An invocation of a function, which writes an object and then its item, is shorter.
@@ -24,7 +25,7 @@ pub(super) fn plan_item(instance: &str, body: &BodyStorage) -> Item {
         BodyStorage::Inline(text) if text.len() > PLAN_INLINE => (PACKED, AttributeValue::B(Blob::new(pack(text)))),
         BodyStorage::Inline(_) | BodyStorage::Object(_) => body.attribute(),
     };
-    item([("pk", text(key::plan(instance))), ("sk", text(key::HEAD)), body])
+    item_at((key::plan(instance), key::HEAD), [body])
 }
 
 pub(super) fn plan_objects(instance: &str) -> String {
@@ -67,7 +68,7 @@ impl Store {
         let key = format!("{}{:016x}", plan_objects(instance), rand::random::<u64>());
         if let Some(now) = now.filter(|_| !fits) {
             let sort = key::expiry(now.plus(MAX_WRITE), &key);
-            self.table.put(item([("pk", text(key::EXPIRIES)), ("sk", text(sort))])).await?;
+            self.table.put(ItemKey::new(key::EXPIRIES, sort).into_item()).await?;
         }
         self.store_body(key, json, inline).await
     }

@@ -24,11 +24,13 @@ use ebb_protocol::record::{
 };
 use futures::{StreamExt, TryStreamExt};
 
-use super::attribute::{Item, ItemReader, digest, item, json, number, optional, sparse_json, text};
+use super::attribute::{Item, ItemReader, digest, item, item_at, json, number, optional, sparse_json, text};
 use super::key::RecordPart;
 use super::store::Store;
 use super::{PARALLEL, TableClient, key};
-use crate::item_table::{AttributeChange, ItemQuery, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
+use crate::item_table::{
+    AttributeChange, ItemKey, ItemQuery, UpdateImage, WriteCondition, WriteExpression, WriteOutcome,
+};
 use crate::ops::{AttemptUpdate, PutOutcome, StoreResult};
 
 /// Units between two requested ones that a query reads rather than being split.
@@ -241,9 +243,8 @@ impl TableClient {
     /// Stores a further result once. A repetition does not change its time, because an undo removes results in order
     /// of arrival.
     async fn put_second(&self, run: &RunId, unit: Unit, attempt: Attempt, result: &AttemptResult) -> StoreResult<()> {
-        let mut item = result_attributes(result)?;
-        item.insert("pk".to_owned(), text(key::run(run)));
-        item.insert("sk".to_owned(), text(key::second_result(unit, attempt, &result.digest)));
+        let sort = key::second_result(unit, attempt, &result.digest);
+        let item = item_at((key::run(run), &sort), result_attributes(result)?);
         self.put_if(item, WriteExpression::when(WriteCondition::absent("pk"))).await.map(drop)
     }
 }
@@ -308,7 +309,7 @@ impl Store {
     /// Marks that the bucket may contain outputs of a run (`PutItem`). The mark is written before the first output, so
     /// that a removal finds outputs that are in no record.
     pub async fn mark_outputs(&self, run: &RunId) -> StoreResult<()> {
-        self.table.put(item([("pk", text(key::run(run))), ("sk", text(key::OUTPUTS))])).await
+        self.table.put(ItemKey::new(key::run(run), key::OUTPUTS).into_item()).await
     }
 }
 

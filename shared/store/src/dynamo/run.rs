@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Unit};
 use ebb_protocol::id::RunId;
 
-use super::attribute::{Item, ItemReader, digest, item, number, optional, text};
+use super::attribute::{Item, ItemReader, digest, item_at, number, optional, text};
 use super::key;
 use super::store::Store;
 use crate::error::StoreError;
@@ -51,10 +51,8 @@ fn from_short(text: &str) -> Option<u32> {
 pub(crate) fn new_run(run: &NewRun) -> Item {
     let partition = key::run(&run.id);
     let facts = &run.facts;
-    let mut head = item([
+    let attributes = [
         ("g", number(key::due_shard(&partition))),
-        ("pk", text(partition)),
-        ("sk", text(key::HEAD)),
         ("ep", number(Epoch::FIRST.0)),
         ("ph", text(phase_word(RunPhase::Running))),
         ("tv", number(0)),
@@ -65,7 +63,8 @@ pub(crate) fn new_run(run: &NewRun) -> Item {
         ("gen", number(facts.generation)),
         ("plan", digest(&facts.plan)),
         ("st", number(facts.started.0)),
-    ]);
+    ];
+    let mut head = item_at((partition, key::HEAD), attributes);
     head.extend(optional([("rk", facts.routing_key.as_ref().map(text)), ("cb", facts.by.as_ref().map(text))]));
     head
 }

@@ -1,7 +1,7 @@
 //! Sources: `s#NAME` / `h`. Connections: `c#NAME` / `h`. Subscriptions: `n#NAME` / `h`.
 //! Undelivered notifications: `f#ID` / `h`. The document is in `b`.
 
-use super::attribute::{Item, ItemReader, item, number, text};
+use super::attribute::{Item, ItemReader, item_at, number, text};
 use super::key;
 use super::readable;
 use super::store::Store;
@@ -82,14 +82,13 @@ impl Store {
 impl Store {
     /// Creates or replaces a document.
     pub async fn put_document(&self, kind: NamedKind, document: &NamedDocument) -> StoreResult<()> {
-        let mut item = item([
-            ("pk", text(key::document(kind, &document.name))),
-            ("sk", text(key::HEAD)),
+        let attributes = [
             (TableSpec::LIST, text(kind.list())),
             ("n", text(&document.name)),
             ("cr", number(document.changed.0)),
             ("b", text(&document.document)),
-        ]);
+        ];
+        let mut item = item_at((key::document(kind, &document.name), key::HEAD), attributes);
         if kind == NamedKind::Undelivered {
             item.insert(TableSpec::TTL.to_owned(), ttl_attribute(document.changed));
         }

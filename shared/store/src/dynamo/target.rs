@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{TargetPhase, Timestamp};
 use ebb_protocol::id::TargetKey;
 
-use super::attribute::{Item, ItemReader, item, number, optional, sparse_json, text};
+use super::attribute::{Item, ItemReader, item_at, number, optional, sparse_json, text};
 use super::document::BodyStorage;
 use super::history_items::history_item;
 use super::plan::plan_item;
@@ -33,20 +33,19 @@ fn mark() -> String {
 fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
     let partition = key::target(target.target_key());
     let is_final = target.phase == TargetPhase::Gone && target.due.is_none();
-    let mut attributes = item([
-        ("sk", text(key::HEAD)),
+    let mut item = optional([
+        (TableSpec::DUE, target.due.map(|due| number(due.0))),
+        (TableSpec::DUE_SHARD, target.due.map(|_| number(key::due_shard(&partition)))),
+        (TableSpec::TTL, target.removed.filter(|_| is_final).map(ttl_attribute)),
+    ]);
+    let attributes = [
         (TableSpec::LIST, text(target.list().partition())),
         ("b", sparse_json(target)?),
         ("tv", number(target.version)),
         (BY, text(mark)),
-    ]);
-    attributes.extend(optional([
-        (TableSpec::DUE, target.due.map(|due| number(due.0))),
-        (TableSpec::DUE_SHARD, target.due.map(|_| number(key::due_shard(&partition)))),
-        (TableSpec::TTL, target.removed.filter(|_| is_final).map(ttl_attribute)),
-        ("pk", Some(text(partition))),
-    ]));
-    Ok(attributes)
+    ];
+    item.extend(item_at((partition, key::HEAD), attributes));
+    Ok(item)
 }
 
 pub(super) fn read_target(operation: &'static str, item: &Item) -> StoreResult<TargetHead> {
@@ -65,13 +64,9 @@ pub(super) fn read_end(operation: &'static str, item: &Item) -> StoreResult<Time
 }
 
 fn tombstone_item(tombstone: &Tombstone) -> Item {
-    let mut attributes = item([
-        ("pk", text(key::tombstone(&tombstone.instance))),
-        ("sk", text(key::HEAD)),
-        (ENDED, number(tombstone.ended.0)),
-    ]);
-    attributes.extend(optional([(TableSpec::TTL, tombstone.needed.map(ttl_attribute))]));
-    attributes
+    let attributes =
+        optional([(ENDED, Some(number(tombstone.ended.0))), (TableSpec::TTL, tombstone.needed.map(ttl_attribute))]);
+    item_at((key::tombstone(&tombstone.instance), key::HEAD), attributes)
 }
 
 /// Returns the condition that a target has the expected version.

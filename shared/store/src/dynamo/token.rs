@@ -4,7 +4,7 @@
 use ebb_protocol::api_token::token_id;
 use ebb_protocol::engine::Timestamp;
 
-use super::attribute::{Item, ItemReader, digest, item, json, number, text};
+use super::attribute::{Item, ItemReader, digest, item_at, json, number, text};
 use super::key;
 use super::store::Store;
 use super::target::ttl_attribute;
@@ -42,21 +42,19 @@ impl Store {
     /// Creates a token. Returns false, and writes nothing, if its name has a token that is valid at its creation.
     pub async fn create_token(&self, token: &TokenItem) -> StoreResult<bool> {
         let info = &token.info;
-        let attributes = item([
-            ("pk", text(key::token(&token_id(&info.name)))),
-            ("sk", text(key::HEAD)),
+        let attributes = [
             (TableSpec::LIST, text(TableSpec::LIST_TOKENS)),
             ("b", json(info)?),
             ("dg", digest(&token.digest)),
             (EXPIRES, number(info.expires.0)),
             (TableSpec::TTL, ttl_attribute(info.expires)),
-        ]);
+        ];
         let expression = WriteExpression::when(WriteCondition::Any(vec![
             WriteCondition::absent("pk"),
             WriteCondition::present(REVOKED),
             WriteCondition::AtMost(EXPIRES.to_owned(), info.created.0),
         ]));
-        self.table.put_once(attributes, expression).await
+        self.table.put_once(item_at((key::token(&token_id(&info.name)), key::HEAD), attributes), expression).await
     }
 
     /// Revokes the token of a name. A repetition keeps the first time. Returns false if the name has no token.
@@ -77,13 +75,8 @@ impl Store {
 
     /// Writes a session. The table removes it some time after its end.
     pub async fn put_session(&self, session: &SessionItem) -> StoreResult<()> {
-        let attributes = item([
-            ("pk", text(key::session(&session.digest))),
-            ("sk", text(key::HEAD)),
-            ("b", json(session)?),
-            (TableSpec::TTL, number(session.expires.0.div_ceil(1000))),
-        ]);
-        self.table.put(attributes).await
+        let attributes = [("b", json(session)?), (TableSpec::TTL, number(session.expires.0.div_ceil(1000)))];
+        self.table.put(item_at((key::session(&session.digest), key::HEAD), attributes)).await
     }
 
     /// Deletes a session if it exists.
