@@ -45,6 +45,8 @@ fn read(operation: &'static str, item: &Item) -> StoreResult<BatchItem> {
     })
 }
 
+/// Batch queues of clusters (`PutItem`, `Query`, `UpdateItem`, `GetItem`, `DeleteItem`; large batches and responses in
+/// the bucket). All reads are strongly consistent, so a deleted batch is not delivered.
 impl Store {
     async fn get_batch_item(&self, cluster: &str, id: &str) -> StoreResult<Option<BatchItem>> {
         self.table.read(&key::batch_queue(cluster), id, read).await
@@ -74,11 +76,7 @@ impl Store {
             tracing::warn!(key, %error, "cannot delete a batch from the bucket; its lifecycle rule will delete it");
         }
     }
-}
 
-/// Batch queues of clusters (`PutItem`, `Query`, `UpdateItem`, `GetItem`, `DeleteItem`; large batches and responses in
-/// the bucket). All reads are strongly consistent, so a deleted batch is not delivered.
-impl Store {
     pub async fn enqueue_batch(&self, cluster: &str, batch: &QueuedBatch) -> StoreResult<()> {
         let body = self.store_body(format!("batches/{cluster}/{}", batch.id), &batch.body, BATCH_INLINE).await?;
         let attributes = [

@@ -33,7 +33,8 @@ pub(super) fn read_feed(operation: &'static str, item: &Item) -> StoreResult<Cha
     })
 }
 
-/// Reads the feed of changed targets, and appends to it (`Query`, `UpdateItem`).
+/// Watches the feed of changed targets, reads it, and appends to it (`Query`, `UpdateItem`). Looks whether a target has changed
+/// (`Query`).
 impl Store {
     /// Returns the feed as it was a short time ago.
     pub async fn peek_changes(&self) -> StoreResult<ChangeFeed> {
@@ -64,10 +65,7 @@ impl Store {
             WriteOutcome::Written(item) | WriteOutcome::Refused(item) => read_feed("UpdateItem", &item),
         }
     }
-}
 
-/// Watches the feed of changed targets (`UpdateItem`), and looks whether a target has changed (`Query`).
-impl Store {
     /// Sets the time until which changes are written. A watch that begins sets its start, and raises the number of the last
     /// change: earlier changes may be missing. Returns the feed after the write.
     pub async fn watch_changes(&self, until: Timestamp, begun: Option<Timestamp>) -> StoreResult<ChangeFeed> {

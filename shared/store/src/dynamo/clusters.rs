@@ -24,7 +24,15 @@ use crate::ops::{ClusterFault, ClusterFaultKind, PolicyRecord, StoreResult};
 
 const ITEM: (&str, &str) = (key::CLUSTERS, key::HEAD);
 
-/// Times of the next orphan scans (`GetItem`, `UpdateItem`), all in one item.
+fn read_cluster(operation: &'static str, item: &Item) -> StoreResult<ClusterItem> {
+    let reader = ItemReader::new(operation, item);
+    let cluster: ClusterItem = reader.json("b")?;
+    Ok(ClusterItem { version: reader.number("tv")?, ..cluster })
+}
+
+/// Times of the next orphan scans, outages of clusters and denied polls, all in one item (`GetItem`, `UpdateItem`). Policies
+/// that relays reported, and the end of the state of a cluster (`GetItem`, `UpdateItem`, `DeleteItem`). Registered clusters
+/// (`Query`, `PutItem`, `DeleteItem`).
 impl Store {
     /// Returns all clusters with any state, also outages and policies, with the time of the next scan. A cluster that
     /// was not scanned has none.
@@ -50,10 +58,7 @@ impl Store {
         // The write is refused if it is a repetition of a write whose response was lost. That scan is skipped.
         self.table.update_if(ITEM, expression.with([(name, Set(number(next.0)))])).await
     }
-}
 
-/// Outages of clusters and denied polls (`GetItem`, `UpdateItem`), all in the item of orphan scans.
-impl Store {
     /// Returns the recorded faults of a kind by cluster.
     pub async fn read_faults(&self, kind: ClusterFaultKind) -> StoreResult<BTreeMap<String, ClusterFault>> {
         let Some(item) = self.table.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
@@ -93,10 +98,7 @@ impl Store {
         let expression = WriteExpression::when(WriteCondition::present(&at_name));
         self.table.update_if(ITEM, expression.with([(at_name, Remove), (reason_name, Remove)])).await
     }
-}
 
-/// Policies that relays reported, and the end of the state of a cluster (`GetItem`, `UpdateItem`, `DeleteItem`).
-impl Store {
     /// Returns the last recorded policy of a cluster.
     pub async fn read_policy(&self, cluster: &str) -> StoreResult<Option<PolicyRecord>> {
         let Some(item) = self.table.get(key::CLUSTERS, &key::policy(cluster)).await? else { return Ok(None) };
@@ -121,16 +123,7 @@ impl Store {
         let expression = WriteExpression::when(WriteCondition::Any(conditions));
         self.table.update_if(ITEM, expression.with(names.map(|name| (name, Remove)))).await.map(drop)
     }
-}
 
-fn read_cluster(operation: &'static str, item: &Item) -> StoreResult<ClusterItem> {
-    let reader = ItemReader::new(operation, item);
-    let cluster: ClusterItem = reader.json("b")?;
-    Ok(ClusterItem { version: reader.number("tv")?, ..cluster })
-}
-
-/// Reads and writes registered clusters (`Query`, `PutItem`, `DeleteItem`).
-impl Store {
     /// Returns all clusters by name, strongly consistent. Unreadable ones are skipped and logged.
     pub async fn list_clusters(&self) -> StoreResult<Vec<ClusterItem>> {
         let (least, greatest) = key::CLUSTER_NAMES;

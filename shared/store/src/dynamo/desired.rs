@@ -23,7 +23,17 @@ pub(super) fn read_state(operation: &'static str, item: &Item) -> StoreResult<De
     Ok(DesiredTarget { due: reader.time_if_any("due")?, version: reader.number("tv")?, ..state })
 }
 
-/// Reads and writes the desired states of targets (`GetItem`, `PutItem`).
+pub(super) fn read_rejections(operation: &'static str, item: &Item) -> StoreResult<SourceRejections> {
+    let reader = ItemReader::new(operation, item);
+    Ok(SourceRejections {
+        source: reader.text("n")?.to_owned(),
+        events: reader.json("b")?,
+        version: reader.number("tv")?,
+    })
+}
+
+/// Reads and writes the desired states of targets and the rejected events of sources (`GetItem`, `PutItem`). Lists the
+/// rejected events of all sources (`Query` on the list index, `BatchGetItem`).
 impl Store {
     pub async fn read_desired(&self, key: &DesiredKey) -> StoreResult<Option<DesiredTarget>> {
         self.table.read(&key::desired(key), key::HEAD, read_state).await
@@ -44,19 +54,7 @@ impl Store {
         item.extend(item_at((partition, key::HEAD), attributes));
         self.table.put_once(item, follows(desired.version)).await
     }
-}
 
-pub(super) fn read_rejections(operation: &'static str, item: &Item) -> StoreResult<SourceRejections> {
-    let reader = ItemReader::new(operation, item);
-    Ok(SourceRejections {
-        source: reader.text("n")?.to_owned(),
-        events: reader.json("b")?,
-        version: reader.number("tv")?,
-    })
-}
-
-/// Reads and writes the rejected events of a source (`GetItem`, `PutItem`).
-impl Store {
     pub async fn read_rejections(&self, source: &str) -> StoreResult<Option<SourceRejections>> {
         self.table.read(&key::rejections(source), key::HEAD, read_rejections).await
     }
@@ -76,10 +74,7 @@ impl Store {
         let item = item_at((key::rejections(&rejections.source), key::HEAD), attributes);
         self.table.put_once(item, follows(rejections.version)).await
     }
-}
 
-/// Lists the rejected events of all sources (`Query` on the list index, `BatchGetItem`).
-impl Store {
     /// Returns the events of each source that has any, in no order. A source can be deleted.
     pub async fn list_rejections(&self) -> StoreResult<Vec<SourceRejections>> {
         self.table.list(TableSpec::LIST_REJECTED, None, read_rejections).await

@@ -81,7 +81,8 @@ fn read_plugin(operation: &'static str, item: &Item) -> StoreResult<PluginItem> 
     })
 }
 
-/// Reads published plugins (`GetItem`, `Query`), and the connections that they use.
+/// Reads, publishes and withdraws plugins (`GetItem`, `Query`, `BatchGetItem`, `PutItem`, `UpdateItem`; large documents in the
+/// bucket).
 impl Store {
     /// Returns a version, even if it is withdrawn.
     pub async fn get_plugin(&self, name: &str, version: &str) -> StoreResult<Option<PluginItem>> {
@@ -111,10 +112,7 @@ impl Store {
         plugins.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
         Ok(plugins)
     }
-}
 
-/// Publishes and withdraws plugins (`PutItem`, `UpdateItem`).
-impl Store {
     /// Publishes a version, or a withdrawn version again with the same document. Returns false if the version exists.
     pub async fn put_plugin(&self, plugin: &PluginItem) -> StoreResult<bool> {
         let document = plugin.document.as_bytes();
@@ -143,9 +141,7 @@ impl Store {
         let expression = WriteExpression::when(WriteCondition::present("pk")).with(changes);
         self.table.update_if((&key::plugin(name), version), expression).await
     }
-}
 
-impl Store {
     /// Returns the place of a body: the item up to `inline` bytes, otherwise the object `key`, which is written here.
     pub(super) async fn store_body(&self, key: String, bytes: &[u8], inline: usize) -> StoreResult<BodyStorage> {
         if bytes.len() <= inline {

@@ -27,7 +27,7 @@ fn read_due(entry: &Item) -> StoreResult<(Timestamp, DueItem)> {
     Ok((reader.time("due")?, due))
 }
 
-/// Queries the due index (`Query` per index shard).
+/// Queries the due index (`Query` per index shard), and lists targets (`Query` on the list index, then `BatchGetItem`).
 impl Store {
     /// Returns at most `limit` items that are due at `now`, the earliest first. Unreadable entries are skipped.
     pub async fn query_due(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<(Timestamp, DueItem)>> {
@@ -47,10 +47,7 @@ impl Store {
         found.truncate(limit);
         Ok(found)
     }
-}
 
-/// Lists targets (`Query` on the list index, then `BatchGetItem`).
-impl Store {
     /// Returns targets of a kind, or of all kinds, after the target `after`.
     pub async fn list_page(
         &self,

@@ -49,17 +49,14 @@ fn read_damaged(key: &str, item: &Item, error: &StoreError) -> DamagedExpiry {
     }
 }
 
-/// Schedules the removal of the data of instances (`PutItem`).
+/// Schedules the removal of the data of instances (`PutItem`), and removes it (`Query`, `BatchWriteItem`, `PutItem`,
+/// `DeleteItem`; S3 `ListObjectsV2`, `DeleteObject`). All operations can be repeated.
 impl Store {
     /// Schedules a removal. An instance may have several removal times.
     pub async fn put_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
         self.table.put(expiry_item(expiry)?).await
     }
-}
 
-/// Removes the data of instances (`Query`, `BatchWriteItem`, `PutItem`, `DeleteItem`; S3 `ListObjectsV2`,
-/// `DeleteObject`). All operations can be repeated.
-impl Store {
     /// Returns at most `limit` removals that are due at `now`, the oldest first.
     pub async fn list_expired(&self, now: Timestamp, limit: usize) -> StoreResult<DueExpiries> {
         // `$` is the character after `#`.

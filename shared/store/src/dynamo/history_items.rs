@@ -45,17 +45,15 @@ pub(super) fn read_entry(operation: &'static str, item: &Item) -> StoreResult<Hi
     Ok(HistoryItem { document, ..reader.json("b")? })
 }
 
-/// Writes entries of the history of a target (`PutItem`). [`Store::move_target`] writes those of changes without a run.
+/// Writes entries of the history of a target (`PutItem`). [`Store::move_target`] writes those of changes without a run. Reads
+/// the history, also of earlier instances (`Query`, `GetItem`).
 impl Store {
     /// Writes an entry. A repetition changes nothing. Returns false, and writes nothing, if another entry has its id.
     pub async fn note_history(&self, target: TargetKey<'_>, entry: &HistoryItem) -> StoreResult<bool> {
         let is_new = WriteExpression::when(WriteCondition::absent("pk"));
         self.table.put_once(history_item(target, entry)?, is_new).await
     }
-}
 
-/// Reads the history of a target, also of earlier instances (`Query`, `GetItem`).
-impl Store {
     /// Returns at most `limit` entries after the id `after`.
     pub async fn list_history(
         &self,

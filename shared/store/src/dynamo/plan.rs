@@ -32,6 +32,11 @@ pub(super) fn plan_objects(instance: &str) -> String {
     format!("plans/{instance}/")
 }
 
+/// Returns the instance of an object of a plan.
+pub(super) fn instance_of(object: &str) -> Option<&str> {
+    object.strip_prefix("plans/")?.split_once('/').map(|(instance, _)| instance)
+}
+
 /// Reads and restores plans (`GetItem`, `PutItem`; large ones in the bucket). [`Store::begin_instance`] writes
 /// them.
 impl Store {
@@ -47,14 +52,7 @@ impl Store {
             Some(body) => self.read_body(body).await.map(Some),
         }
     }
-}
 
-/// Returns the instance of an object of a plan.
-pub(super) fn instance_of(object: &str) -> Option<&str> {
-    object.strip_prefix("plans/")?.split_once('/').map(|(instance, _)| instance)
-}
-
-impl Store {
     /// Stores a large plan in the bucket, at `now` if its item may never be written. Each object has a unique key, so a
     /// refused writer does not remove the object of another one.
     pub(super) async fn store_plan(

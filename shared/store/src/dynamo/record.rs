@@ -255,6 +255,8 @@ impl TableClient {
 /// - The last `DispatchAgain`, `Leased`, `Postponed`, `Heartbeat` and `Seen` count. The IDs of all `Instances` count.
 /// - `Accepted` clears `DispatchAgain`. `Postponed` clears `Started`.
 /// - `Accepted`, `DispatchAgain` and `Postponed` end a lease.
+///
+/// Writes the result of an attempt (`UpdateItem`; for a further one another `UpdateItem` and `PutItem`).
 impl Store {
     /// Returns the record before the update, or the unchanged record if it has a result. Of two concurrent starts, one
     /// sees no start. If its response was lost, both see a start.
@@ -270,10 +272,7 @@ impl Store {
             WriteOutcome::Written(item) | WriteOutcome::Refused(item) => read_record("UpdateItem", &item),
         }
     }
-}
 
-/// Writes the result of an attempt (`UpdateItem`; for a further one another `UpdateItem` and `PutItem`).
-impl Store {
     /// Stores a result. The first result of an attempt decides (RecordDecides).
     pub async fn put_result(
         &self,

@@ -197,16 +197,13 @@ fn express(run: &RunId, patch: &Patch) -> StoreResult<WriteExpression> {
     Ok(expression)
 }
 
-/// Reads the head of a run (`GetItem`).
+/// Reads and updates the head of a run (`GetItem`, `UpdateItem`).
 impl Store {
     /// Returns the head, or `None` if the run does not exist.
     pub async fn read_run(&self, run: &RunId) -> StoreResult<Option<RunHead>> {
         self.table.read(&key::run(run), key::HEAD, read_head).await
     }
-}
 
-/// Updates the head of a run (`UpdateItem`).
-impl Store {
     /// Applies a patch if all its conditions hold.
     pub async fn patch_run(&self, run: &RunId, patch: &Patch) -> StoreResult<PatchResult> {
         let expression = express(run, patch)?;

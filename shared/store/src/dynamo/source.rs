@@ -31,15 +31,13 @@ impl NamedKind {
     }
 }
 
-/// Reads sources, connections and subscriptions (`GetItem`).
+/// Reads documents (`GetItem`), lists those of a kind (`Query` on the list index, `BatchGetItem`), and writes them (`PutItem`,
+/// `DeleteItem`).
 impl Store {
     pub async fn get_document(&self, kind: NamedKind, name: &str) -> StoreResult<Option<NamedDocument>> {
         self.table.read(&key::document(kind, name), key::HEAD, read_document).await
     }
-}
 
-/// Lists documents of a kind (`Query` on the list index, `BatchGetItem`).
-impl Store {
     /// Returns all documents of a kind by name. Unreadable ones are skipped and logged.
     pub async fn list_documents(&self, kind: NamedKind) -> StoreResult<Vec<NamedDocument>> {
         let keys = self.table.pages(&ItemQuery::list(kind.list()), usize::MAX).await?;
@@ -76,10 +74,7 @@ impl Store {
         keys.truncate(limit);
         Ok(keys)
     }
-}
 
-/// Writes documents (`PutItem`, `DeleteItem`).
-impl Store {
     /// Creates or replaces a document.
     pub async fn put_document(&self, kind: NamedKind, document: &NamedDocument) -> StoreResult<()> {
         let attributes = [

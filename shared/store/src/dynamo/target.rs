@@ -77,7 +77,8 @@ pub(super) fn has_version(version: Option<u64>) -> WriteExpression {
     })
 }
 
-/// Reads a target (`GetItem`).
+/// Reads a target (`GetItem`), and writes it (`PutItem`; `TransactWriteItems` with a run, a plan, a tombstone or an entry of the
+/// history).
 impl Store {
     pub async fn read_target(&self, target: TargetKey<'_>) -> StoreResult<Option<TargetHead>> {
         self.table.read(&key::target(target), key::HEAD, read_target).await
@@ -87,10 +88,7 @@ impl Store {
     pub async fn read_tombstone(&self, instance: &str) -> StoreResult<Option<Timestamp>> {
         self.table.read(&key::tombstone(instance), key::HEAD, read_end).await
     }
-}
 
-/// Writes a target (`PutItem`; `TransactWriteItems` with a run, a plan, a tombstone or an entry of the history).
-impl Store {
     /// Writes a transition. Returns false, and writes nothing, if the target has another version.
     pub async fn move_target(&self, transition: &TargetTransition) -> StoreResult<bool> {
         match (&transition.run, &transition.tombstone, &transition.entry) {

@@ -23,7 +23,8 @@ fn read_token(operation: &'static str, item: &Item) -> StoreResult<TokenItem> {
     Ok(TokenItem { info, digest, revoked: reader.time_if_any(REVOKED)? })
 }
 
-/// Reads and writes named API tokens (`GetItem`, `PutItem`, `UpdateItem`; `Query` on the list index, `BatchGetItem`).
+/// Reads and writes named API tokens (`GetItem`, `PutItem`, `UpdateItem`; `Query` on the list index, `BatchGetItem`), and
+/// sessions of the console (`GetItem`, `PutItem`, `DeleteItem`).
 impl Store {
     /// Returns a token by its id, also one that has expired or was revoked.
     pub async fn read_token(&self, id: &str) -> StoreResult<Option<TokenItem>> {
@@ -63,10 +64,7 @@ impl Store {
         let expression = WriteExpression::when(WriteCondition::present("pk")).with(changes);
         self.table.update_if((&key::token(&token_id(name)), key::HEAD), expression).await
     }
-}
 
-/// Reads and writes sessions of the console (`GetItem`, `PutItem`, `DeleteItem`).
-impl Store {
     /// Returns a session by the digest of its id, also one that has expired.
     pub async fn read_session(&self, digest: &str) -> StoreResult<Option<SessionItem>> {
         let read = |operation, item: &Item| ItemReader::new(operation, item).json("b");
