@@ -36,7 +36,6 @@ pub fn in_flight(graph: &Graph, head: &HeadState) -> Vec<(Unit, Attempt)> {
     graph.units().filter_map(|unit| open(graph, head, unit)).collect()
 }
 
-/// Returns true if an attempt of `unit` may have started.
 pub fn may_have_started(graph: &Graph, head: &HeadState, unit: Unit) -> bool {
     match head.status(unit) {
         UnitProgress::Done | UnitProgress::Failed => true,

@@ -8,7 +8,6 @@ use crate::graph::Unit;
 use crate::state::{Attempt, Epoch, HeadState, LateMark, RunPhase};
 use crate::time::Timestamp;
 
-/// A condition on the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchCondition {
     EpochIs(Epoch),
@@ -53,7 +52,6 @@ pub struct Patch {
 }
 
 impl PatchCondition {
-    /// Returns true if the condition holds.
     pub fn holds(self, head: &HeadState) -> bool {
         match self {
             Self::EpochIs(epoch) => head.epoch == epoch,

@@ -41,7 +41,6 @@ impl Epoch {
     }
 }
 
-/// The phase of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RunPhase {
     /// Units start when they are ready.
@@ -72,7 +71,6 @@ pub struct LateMark {
     pub mark: u32,
 }
 
-/// The progress of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnitProgress {
     Done,
@@ -91,7 +89,6 @@ pub struct HeadState {
     pub attempts: BTreeMap<Unit, Attempt>,
     /// Units that succeeded or were skipped.
     pub done: BTreeSet<Unit>,
-    /// Units that failed.
     pub failed: BTreeSet<Unit>,
     /// Successes whose attempts were given up.
     pub late: BTreeSet<LateMark>,
@@ -111,7 +108,6 @@ pub struct HeadState {
 }
 
 impl HeadState {
-    /// Returns the head of a new run.
     pub fn new(epoch: Epoch) -> Self {
         Self { epoch, ..Self::default() }
     }

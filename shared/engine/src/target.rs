@@ -182,7 +182,6 @@ impl TargetPhase {
         ["starting", "ready", "updating", "failed", "stopping", "stuck", "gone"][self as usize]
     }
 
-    /// Returns the phase of a name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|phase| phase.name() == name)
     }
@@ -283,7 +282,6 @@ impl Target {
 /// The hooks of a plan with units.
 pub type HookSet = BTreeSet<Hook>;
 
-/// A transition of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PhaseChange {
     pub phase: TargetPhase,
@@ -305,7 +303,6 @@ impl PhaseChange {
     }
 }
 
-/// The effect of a creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateDecision {
     Begin(PhaseChange),
@@ -367,7 +364,6 @@ pub fn begin(hooks: &HookSet) -> PhaseChange {
     }
 }
 
-/// The effect of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventDecision {
     /// The target does not exist.
@@ -376,13 +372,11 @@ pub enum EventDecision {
     Stale,
     /// The instance waits for its name.
     Waiting,
-    /// The target has failed.
     Failed,
     /// The event is accepted. It waits for the present run of the target.
     Accepted,
 }
 
-/// Decides whether an event for `uid` is accepted.
 pub fn event(existing: Option<&Target>, uid: &str) -> EventDecision {
     match existing {
         None => EventDecision::Unknown,
@@ -416,7 +410,6 @@ pub fn update(target: &Target, number: Option<u32>) -> Option<PhaseChange> {
     }
 }
 
-/// The effect of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeleteDecision {
     /// The instance is unknown. A tombstone rejects a later creation.

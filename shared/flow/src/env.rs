@@ -39,7 +39,6 @@ pub struct DeploymentSettings {
     pub webhook_keys: WebhookKeys,
     /// The root secrets. The secrets that sign the requests of each plugin's webhook units are derived from them.
     pub unit_keys: WebhookKeys,
-    /// The secrets of callback tokens.
     pub token_keys: WebhookKeys,
     /// The secrets that sources and connections name.
     pub secrets: Arc<dyn SecretReader>,
@@ -52,7 +51,6 @@ pub struct DeploymentSettings {
     pub response_timeout: Duration,
     /// Maximum time for which acceptances wait for callbacks to this function instance. Zero if others take the callbacks.
     pub callback_wait: Duration,
-    /// Delay of the first sweep of a new run.
     pub first_sweep_delay: Millis,
     /// Maximum time between two sweeps of an open run. `H` of the protocol.
     pub max_sweep_interval: Millis,
@@ -94,7 +92,6 @@ pub struct Env {
     pub cache: InstanceCache,
 }
 
-/// A plan with the graphs of its hooks.
 pub struct CompiledPlan {
     pub plan: Plan,
     pub digest: String,
@@ -169,7 +166,6 @@ pub struct InstanceCache {
     task_reports: LruCache<Arc<TaskReports>>,
     pub(crate) breakers: Arc<CircuitBreakers>,
     pub(crate) failed_sweeps: FailedSweeps,
-    /// The subscriptions, with the time at which they were read.
     pub(crate) subscriptions: tokio::sync::Mutex<Option<(SteadyTime, Arc<Vec<NotificationRule>>)>>,
     /// The feed of changed targets, with the time at which it was read or written.
     pub(crate) change_feed: tokio::sync::Mutex<Option<(SteadyTime, Arc<ChangeFeed>)>>,
@@ -202,7 +198,6 @@ impl Default for MemoryBudgets {
 }
 
 impl InstanceCache {
-    /// Returns the shared cell for the plan `digest`.
     fn loading(&self, digest: &str) -> Arc<PlanCell> {
         let mut loading = lock(&self.loading);
         loading.retain(|_, cell| cell.strong_count() > 0);

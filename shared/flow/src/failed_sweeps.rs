@@ -21,12 +21,10 @@ const MAX_ENTRIES: usize = 10_000;
 pub(crate) struct FailedSweeps(Mutex<BTreeMap<DueItem, u32>>);
 
 impl FailedSweeps {
-    /// Removes the failures of `due` after a success.
     pub(crate) fn clear(&self, due: &DueItem) {
         lock(&self.0).remove(due);
     }
 
-    /// Returns the wait before the next sweep of `due`.
     pub(crate) fn next_wait(&self, due: &DueItem, is_retryable: bool) -> Millis {
         let mut failures_of = lock(&self.0);
         if failures_of.len() >= MAX_ENTRIES && !failures_of.contains_key(due) {

@@ -48,7 +48,6 @@ impl<'a> PendingCall<'a> {
     }
 }
 
-/// The response of a destination to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResponseKind {
     Response,

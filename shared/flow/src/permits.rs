@@ -39,7 +39,6 @@ impl SweepPermits {
     }
 }
 
-/// The permit to sweep one run or target.
 pub(crate) struct SweepPermit {
     /// The places of a scheduled sweep.
     free: Option<Arc<Semaphore>>,

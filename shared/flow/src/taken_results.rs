@@ -41,7 +41,6 @@ pub(crate) struct ExpectedResult {
 }
 
 impl ExpectedResult {
-    /// Returns true if this function instance has taken the result.
     pub(crate) fn is_taken(&self) -> bool {
         *self.taken.borrow()
     }

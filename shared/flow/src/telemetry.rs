@@ -104,7 +104,6 @@ pub(crate) fn callback_received(run: &Run, attempt: AttemptRef, sent: Timestamp)
     trace(|trace| trace.callback(run, attempt));
 }
 
-/// Records that this invocation advances a run.
 pub(crate) fn run_driven(run: &RunId) {
     // Only the first run counts. Later runs begin with its end.
     let _ = INVOCATION.try_with(|invocation| {

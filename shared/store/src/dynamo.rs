@@ -103,7 +103,6 @@ impl TableClient {
         Ok(self.table.get(key).await?.value)
     }
 
-    /// Reads an item and parses it with `parse`.
     async fn read<T>(&self, partition: &str, sort: &str, parse: ItemParser<T>) -> StoreResult<Option<T>> {
         self.get(partition, sort).await?.map(|item| parse("GetItem", &item)).transpose()
     }
@@ -121,12 +120,10 @@ impl TableClient {
         items.iter().map(|item| parse("BatchGetItem", item)).collect()
     }
 
-    /// Replaces an item.
     async fn put(&self, item: Item) -> StoreResult<()> {
         self.put_if(item, WriteExpression::default()).await.map(drop)
     }
 
-    /// Replaces an item under the conditions of `expression`.
     async fn put_if(&self, item: Item, expression: WriteExpression) -> StoreResult<WriteOutcome> {
         let reason = || "the item has no key".to_owned();
         let key = ItemKey::of(&item);
@@ -164,7 +161,6 @@ impl TableClient {
         self.take(partition, sort).await.map(drop)
     }
 
-    /// Deletes an item and returns it.
     async fn take(&self, partition: &str, sort: &str) -> StoreResult<Option<Item>> {
         match self.take_if((partition, sort), WriteExpression::default()).await? {
             WriteOutcome::Written(item) => Ok(Some(item).filter(|item| !item.is_empty())),
@@ -219,7 +215,6 @@ impl TableClient {
         }
     }
 
-    /// Reads a page of a query.
     async fn page(&self, query: &ItemQuery, from: Option<Item>) -> StoreResult<ItemPage> {
         Ok(self.table.query(query, from).await?.value)
     }

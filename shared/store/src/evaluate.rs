@@ -136,7 +136,6 @@ pub fn batch<E>(
 /// The attributes of a key after which a page begins.
 const NEXT: [&str; 5] = [TableSpec::PARTITION, TableSpec::SORT, TableSpec::DUE_SHARD, TableSpec::DUE, TableSpec::LIST];
 
-/// Keeps the attributes that a request asks for.
 fn project(item: &mut Item, attributes: Option<&[&str]>) {
     if let Some(attributes) = attributes {
         item.retain(|name, _| attributes.contains(&name.as_str()));
@@ -205,7 +204,6 @@ fn contains(set: Option<&AttributeValue>, member: &AttributeValue) -> bool {
     }
 }
 
-/// Returns the item after the changes.
 fn updated(before: Option<&Item>, key: &ItemKey, expression: WriteExpression) -> Item {
     let mut item = before.cloned().unwrap_or_else(|| key.clone().into_item());
     for (name, change) in expression.changes {

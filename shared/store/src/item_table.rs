@@ -12,7 +12,6 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
 
-/// The attributes of an item by name.
 pub type Item = HashMap<String, AttributeValue>;
 
 /// The largest item, in bytes of [`item_size`](crate::item_size).
@@ -26,7 +25,6 @@ pub const BATCH_BYTES: usize = 16 << 20;
 /// The keys of one [`ItemTable::delete_batch`].
 pub const MAX_DELETE_BATCH: usize = 25;
 
-/// The key of an item.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ItemKey {
     /// 1 to 2,048 bytes.
@@ -40,13 +38,11 @@ impl ItemKey {
         Self { partition: partition.into(), sort: sort.into() }
     }
 
-    /// Returns the key of an item, if the item has one.
     pub fn of(item: &Item) -> Option<Self> {
         let part = |name| item.get(name)?.as_s().ok().cloned();
         Some(Self { partition: part(TableSpec::PARTITION)?, sort: part(TableSpec::SORT)? })
     }
 
-    /// Returns the attributes of the key.
     pub fn into_item(self) -> Item {
         let parts = [(TableSpec::PARTITION, self.partition), (TableSpec::SORT, self.sort)];
         parts.into_iter().map(|(name, part)| (name.to_owned(), AttributeValue::S(part))).collect()
@@ -87,7 +83,6 @@ impl WriteCondition {
     }
 }
 
-/// A change of one attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttributeChange {
     Set(AttributeValue),
@@ -108,7 +103,6 @@ pub struct WriteExpression {
 }
 
 impl WriteExpression {
-    /// Returns an expression with one condition and no changes.
     pub(crate) fn when(condition: WriteCondition) -> Self {
         Self { conditions: vec![condition], changes: BTreeMap::new() }
     }
@@ -127,7 +121,6 @@ impl WriteExpression {
 /// The effect of a write if its conditions hold.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteAction {
-    /// Replaces the item.
     Put(Item),
     /// Applies the changes of the expression, and returns the item as it was before or is after.
     Update(UpdateImage),
@@ -136,7 +129,6 @@ pub enum WriteAction {
 }
 
 impl WriteAction {
-    /// Returns the operation of DynamoDB.
     pub fn operation(&self) -> &'static str {
         match self {
             Self::Put(_) => "PutItem",
@@ -146,14 +138,12 @@ impl WriteAction {
     }
 }
 
-/// The image that an update returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdateImage {
     Before,
     After,
 }
 
-/// A conditional write of one item.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ItemWrite {
     pub key: ItemKey,
@@ -161,7 +151,6 @@ pub struct ItemWrite {
     pub action: WriteAction,
 }
 
-/// The outcome of a conditional write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteOutcome {
     /// The item that the write returned. Empty if it returned none.
@@ -184,7 +173,6 @@ pub struct ItemPut {
     pub expression: WriteExpression,
 }
 
-/// The outcome of a transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TransactionOutcome {
     Written,
@@ -225,7 +213,6 @@ impl ItemQuery {
         Self { range, is_consistent, limit: None, attributes: None, keeps_damaged: false }
     }
 
-    /// Returns a query of a part of one partition.
     pub(crate) fn range(partition: String, least: impl Into<String>, greatest: impl Into<String>) -> Self {
         Self::new(QueryRange::Partition { partition, sort: Some((least.into(), greatest.into())) })
     }
@@ -239,7 +226,6 @@ impl ItemQuery {
     }
 }
 
-/// A page of a query.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ItemPage {
     pub items: Vec<Item>,
@@ -255,7 +241,6 @@ pub struct ItemBatch {
     pub unprocessed: Vec<ItemKey>,
 }
 
-/// A response of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableResponse<T> {
     pub value: T,

@@ -124,7 +124,6 @@ impl TargetHead {
         TargetKey::new(&self.kind, &self.name)
     }
 
-    /// Returns the key of the present instance.
     pub fn instance_key(&self) -> String {
         self.target_key().instance(&self.uid).key()
     }
@@ -216,7 +215,6 @@ impl TargetTransition {
 /// The end of an instance that no target names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tombstone {
-    /// The key of the instance.
     pub instance: String,
     pub ended: Timestamp,
     /// It is kept until 30 days after this time. `None` keeps it, as the runs of the instance.
@@ -232,7 +230,6 @@ pub enum TargetList {
 }
 
 impl TargetList {
-    /// Returns its partition in the index of lists.
     pub(crate) fn partition(self) -> &'static str {
         match self {
             Self::Active => TableSpec::LIST_TARGETS,
@@ -285,7 +282,6 @@ pub struct PendingUpdate {
 #[serde(rename_all = "camelCase")]
 pub struct RefusedUpdate {
     pub generation: u64,
-    /// The error text.
     pub reason: String,
 }
 
@@ -321,7 +317,6 @@ impl PendingCreation {
     }
 }
 
-/// The kind of a [`NamedDocument`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamedKind {
     Source,
@@ -466,7 +461,6 @@ impl RunFacts {
     }
 }
 
-/// The head item of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunHead {
     pub head: HeadState,
@@ -525,12 +519,9 @@ impl HistoryItem {
     }
 }
 
-/// The outcome of a conditional write of the head item of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatchResult {
-    /// The item after the write.
     Written(RunHead),
-    /// The present item, if there is one.
     ConditionFailed(Option<RunHead>),
 }
 

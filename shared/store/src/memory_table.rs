@@ -16,7 +16,6 @@ use crate::item_table::{
 use crate::ops::{Bucket, OpenObject, StoreResult};
 use crate::table::TableSpec;
 
-/// A table and a bucket.
 #[derive(Debug, Default)]
 pub struct MemoryTable {
     content: Mutex<TableContent>,
@@ -42,7 +41,6 @@ fn due_part(shard: impl Display) -> String {
     format!("due {shard}")
 }
 
-/// Returns the entries of an item in the indexes.
 fn entries(key: &ItemKey, item: &Item) -> Vec<IndexEntry> {
     let due = number(item, TableSpec::DUE_SHARD).zip(number(item, TableSpec::DUE));
     let list = item.get(TableSpec::LIST).and_then(|list| list.as_s().ok());
@@ -104,23 +102,19 @@ impl MemoryTable {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a store on a new table.
     pub fn store() -> Store {
         let table = Arc::new(Self::default());
         Store::new(Arc::clone(&table) as Arc<dyn ItemTable>, table)
     }
 
-    /// Returns an object.
     pub fn object(&self, key: &str) -> Option<Vec<u8>> {
         self.content().objects.get(key).cloned()
     }
 
-    /// Returns the keys of all objects that begin with `prefix`.
     pub fn objects(&self, prefix: &str) -> Vec<String> {
         self.content().objects.keys().filter(|key| key.starts_with(prefix)).cloned().collect()
     }
 
-    /// Returns an item.
     pub fn item(&self, key: &ItemKey) -> Option<Item> {
         self.content().items.get(key).cloned()
     }

@@ -19,7 +19,6 @@ pub type StoreResult<T> = Result<T, StoreError>;
 /// A change of an attempt before its result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttemptUpdate {
-    /// The attempt was dispatched.
     Started(Timestamp),
     Accepted(Timestamp),
     /// The request is to be repeated at this time.
@@ -48,7 +47,6 @@ pub enum AttemptUpdate {
     Instances(InstanceIds),
 }
 
-/// The outcome of writing a result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PutOutcome {
     /// The attempt has this result now.
@@ -67,7 +65,6 @@ pub const OUTPUTS: &str = "outputs";
 /// The bucket folder of logs, with one folder per run.
 pub const LOGS: &str = "logs";
 
-/// A page of the history of a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistoryItems {
     /// The newest first, with the entries of runs that have not begun.
@@ -176,7 +173,6 @@ pub struct ListPage {
     pub next: Option<(String, String)>,
 }
 
-/// Concurrent deletions.
 const REMOVALS: usize = 16;
 
 /// Stores large values (S3 `PutObject`, `GetObject`, `DeleteObject`, `ListObjectsV2`).
@@ -271,7 +267,6 @@ pub enum HealthMark {
     Schedule,
 }
 
-/// A policy that a relay reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyRecord {
     /// The time of its first report.

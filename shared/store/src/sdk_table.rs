@@ -37,7 +37,6 @@ const TRANSACT: &str = "TransactWriteItems";
 /// The image of a refused write.
 const IMAGE: ReturnValuesOnConditionCheckFailure = ReturnValuesOnConditionCheckFailure::AllOld;
 
-/// A table of DynamoDB.
 #[derive(Clone, Debug)]
 pub struct SdkTable {
     client: Client,

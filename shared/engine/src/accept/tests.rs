@@ -138,7 +138,6 @@ fn expected_head(event: RunEvent, before: &HeadState) -> Option<HeadState> {
     allowed.then_some(head)
 }
 
-/// Applies every event to every head.
 fn cases() -> impl Iterator<Item = (RunEvent, HeadState)> {
     let events = of_run().into_iter().chain(of_unit());
     events.flat_map(|event| heads().into_iter().map(move |head| (event, head)))

@@ -20,14 +20,12 @@ const MAX_CHANGES: usize = 50;
 #[derive(Clone, Copy, Debug)]
 pub enum PinnedVersions<'a> {
     Latest,
-    /// The versions of an active target's plan.
     OfPlan(&'a Plan),
     /// Versions as `NAME@VERSION`, for a target whose plan is lost.
     Listed(&'a [String]),
 }
 
 impl<'a> PinnedVersions<'a> {
-    /// Returns the plan of the active target.
     pub(super) fn current(self) -> Option<&'a Plan> {
         match self {
             Self::OfPlan(plan) => Some(plan),
@@ -95,7 +93,6 @@ fn differing_lines(old: &str, new: &str) -> (String, String) {
     (old[..old.len() - last].join("\n"), new[..new.len() - last].join("\n"))
 }
 
-/// Returns true for an encrypted literal.
 fn is_sealed(members: &Map<String, Value>) -> bool {
     members.len() == 1 && members.contains_key(compile::SEALED)
 }

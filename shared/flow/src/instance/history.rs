@@ -17,7 +17,6 @@ use crate::{Env, FlowResult};
 /// The sender of the end of a TTL.
 pub const TTL: &str = "ttl";
 
-/// A decision of an operator about a target.
 #[derive(Clone, Copy, Debug)]
 pub struct Decision<'a> {
     pub change: HistoryChange,
@@ -47,7 +46,6 @@ pub(crate) fn entry(env: &Env, target: &TargetHead, change: HistoryChange, at: T
     }
 }
 
-/// Returns the change that a hook belongs to.
 fn change_of(target: &TargetHead, hook: Hook) -> HistoryChange {
     match hook {
         Hook::PreStart | Hook::PostStart => HistoryChange::Created,

@@ -15,7 +15,6 @@ use crate::run::cause;
 use crate::run::removal::evidence;
 use crate::{Env, FlowError, FlowResult, OriginPermit, QueueMessage};
 
-/// Maximum removals in a notification.
 const MAX_REMOVALS: usize = 100;
 
 /// Delivers the pending notification of a target. After a failed delivery, the target is due again. While the platform

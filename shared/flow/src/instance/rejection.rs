@@ -12,12 +12,10 @@ use crate::error::RequestError;
 pub enum LifecycleRejection {
     /// The fields are a code and the error text.
     Refused(ErrorCode, String),
-    /// The document has errors.
     Document(Diagnostics),
 }
 
 impl LifecycleRejection {
-    /// Returns the error text.
     pub(crate) fn detail(self) -> String {
         match self {
             Self::Refused(_, text) => text,

@@ -169,13 +169,11 @@ async fn announce(env: &Env, run: &RunId, now: Timestamp, announced: &AtomicUsiz
 
 enum RetentionOutcome {
     Removed,
-    /// Retention is disabled.
     Disabled,
     /// The removal is to be announced in the head of this run.
     Unannounced(RunId),
     /// The removal is announced. An invocation may have a result that it took before.
     Waiting,
-    /// The next check is due at this time.
     Postponed(Timestamp),
 }
 

@@ -145,7 +145,6 @@ pub struct DocumentNotes {
 /// params, and the clusters, of which some open the outputs of Signadot plugins.
 pub type CompilerTools<'a> = (&'a InstanceCache, &'a WebhookKeys, Option<&'a dyn RelayClient>);
 
-/// Returns the tools of an environment.
 pub fn compiler_tools(env: &Env) -> CompilerTools<'_> {
     (&env.cache, &env.settings.unit_keys, Some(env.relay.as_ref()))
 }
@@ -456,7 +455,6 @@ fn version_list(versions: &[semver::Version]) -> String {
     versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the versions of all plugins that resources name.
 async fn list_versions<'a>(
     plugins: &Store,
     resources: &[&'a ResourceDoc],

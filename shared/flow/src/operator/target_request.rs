@@ -44,7 +44,6 @@ pub struct TargetRequest {
     pub access: TargetAccess,
 }
 
-/// The instance that a request concerns.
 struct SelectedInstance {
     change: LifecycleType,
     uid: String,

@@ -171,7 +171,6 @@ pub async fn receive(
     Ok(apply(env, &event).await?)
 }
 
-/// Records and applies an event.
 async fn apply(env: &Env, event: &DesiredTarget) -> FlowResult<(SourceResponse, Vec<FollowUp>)> {
     if let Some(outcome) = record::record(env, event).await? {
         return Ok((outcome, Vec::new()));
@@ -223,7 +222,6 @@ fn verify(env: &Env, verify: &VerifyDoc, request: DeliveryRequest<'_>) -> Result
     verified.map_err(|error| RequestError::refused(ErrorCode::InvalidSignature, error.to_string()))
 }
 
-/// Returns the scheme of a source.
 pub fn scheme(verify: &VerifyDoc) -> SourceScheme {
     match verify {
         VerifyDoc::Github(_) => SourceScheme::github(),

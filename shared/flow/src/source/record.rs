@@ -73,7 +73,6 @@ fn new_uid(desired: &DesiredTarget) -> String {
     }
 }
 
-/// Lets `desired` replace `seen`.
 fn replace(desired: &mut DesiredTarget, seen: DesiredTarget) {
     desired.version = seen.version + 1;
     desired.replaces_due = seen.due.is_some();

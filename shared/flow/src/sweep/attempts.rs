@@ -26,7 +26,6 @@ const MAX_RETRY_MS: u64 = 5 * 60 * 1000;
 
 pub(super) type OpenRecords = BTreeMap<(Unit, Attempt), AttemptRecord>;
 
-/// The condition under which a run is swept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SweepCondition {
     Due,
@@ -34,7 +33,6 @@ pub(super) enum SweepCondition {
     Always,
 }
 
-/// The findings of the sweep of one run.
 pub(super) struct RunSweep {
     pub(super) now: Timestamp,
     when: SweepCondition,

@@ -31,14 +31,12 @@ const REQUEST_TIME: Duration = Duration::from_secs(20);
 /// The time between two delete requests for a task.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The state of an instance in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum OwnerState {
     /// The instance is active, or its teardown runs.
     Active,
     /// The instance of this target has ended. The time is present if it is known.
     Ended(String, Option<Timestamp>),
-    /// The run is not in the table.
     Unknown,
 }
 
@@ -162,7 +160,6 @@ async fn forget_deleted(env: &Env, unconnected: Vec<&String>) -> FlowResult<()> 
 }
 
 impl OrphanTask {
-    /// Returns true if a scan may delete the task.
     fn is_deletable(&self, now: Timestamp) -> bool {
         let OwnerState::Ended(_, since) = &self.owner else { return false };
         let ended = since.is_none_or(|since| now.since(since).0 >= MIN_AGE_MS);

@@ -81,7 +81,6 @@ pub fn explain_denial(env: &Env, denials: &BTreeMap<String, ClusterFault>, clust
     ))
 }
 
-/// Returns the units of a run that wait for a relay.
 fn waiting_units(run: &RunDetail) -> impl Iterator<Item = String> {
     let open = match run.state {
         RunState::Running => Some(UnitState::Running),

@@ -35,7 +35,6 @@ pub(super) fn of_attempt(run: &RunId, attempt: AttemptRef) -> SpanId {
     own(of_run(run).trace, u64::from_be_bytes(span))
 }
 
-/// Returns the W3C `traceparent` of an attempt.
 pub(super) fn traceparent(run: &RunId, attempt: AttemptRef) -> String {
     let SpanId { trace, span, .. } = of_attempt(run, attempt);
     format!("00-{trace:032x}-{span:016x}-01")

@@ -9,7 +9,6 @@ use super::sinks::SpanAttribute::{self, Number, Text};
 use super::sinks::{FunctionKind, Span, SpanId, SpanKind, time};
 use crate::loaded_run::Run;
 
-/// The start and the end of a span.
 pub(crate) type SpanTimes = (Timestamp, Timestamp);
 
 /// The span of an invocation, and the spans that ended in it.

@@ -20,12 +20,10 @@ pub(crate) fn number(value: impl ToString) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
 
-/// Returns an item of these attributes.
 pub(crate) fn item<Name: Into<String>>(attributes: impl IntoIterator<Item = (Name, AttributeValue)>) -> Item {
     attributes.into_iter().map(|(name, value)| (name.into(), value)).collect()
 }
 
-/// Returns an item with this key and these attributes.
 pub(crate) fn item_at<Name: Into<String>>(
     (partition, sort): (impl Into<String>, &str),
     attributes: impl IntoIterator<Item = (Name, AttributeValue)>,

@@ -59,7 +59,6 @@ impl Store {
         self.update_feed(WriteExpression::default().with([(LAST, Add(number(targets.len() as u64)))])).await
     }
 
-    /// Updates the feed without a condition.
     async fn update_feed(&self, expression: WriteExpression) -> StoreResult<ChangeFeed> {
         match self.table.update(ITEM, expression, UpdateImage::After).await? {
             WriteOutcome::Written(item) | WriteOutcome::Refused(item) => read_feed("UpdateItem", &item),

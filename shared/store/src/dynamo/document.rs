@@ -19,11 +19,9 @@ use crate::table::TableSpec;
 
 pub(super) const PACKED: &str = "z";
 
-/// The place of a stored body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BodyStorage {
     Inline(Vec<u8>),
-    /// The key of an object in the bucket.
     Object(String),
 }
 

@@ -96,7 +96,6 @@ pub(crate) fn desired(DesiredKey { source, kind, name, uid }: &DesiredKey) -> St
     uid.as_ref().map_or(target.clone(), |uid| format!("{target}#{}", encode(uid)))
 }
 
-/// The partition of removal times.
 pub(crate) const EXPIRIES: &str = "retention#";
 
 /// Returns the sort key of a removal time. Sort keys are ordered by time.
@@ -116,15 +115,12 @@ pub(crate) fn batch_queue(cluster: &str) -> String {
 /// The partition of the item with orphan scans, outages and denied polls, and of reported policies.
 pub(crate) const CLUSTERS: &str = "clusters";
 
-/// The partition of registered clusters.
 pub(crate) const REGISTERED: &str = "registered";
 /// A range of sort keys that contains the name of each cluster, which is a DNS label.
 pub(crate) const CLUSTER_NAMES: (&str, &str) = ("0", "{");
 
-/// The partition of the feed of changed targets.
 pub(crate) const CHANGES: &str = "changes";
 
-/// The partition of the health check.
 pub(crate) const CHECK: &str = "check";
 
 pub(crate) fn scan_attribute(cluster: &str) -> String {
@@ -188,7 +184,6 @@ pub(crate) fn records(first: Unit, last: Unit) -> (String, String) {
     (format!("u#{:05}#", first.0), format!("u#{:05}$", last.0))
 }
 
-/// The two kinds of items of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordPart {
     Main,
@@ -232,7 +227,6 @@ pub(crate) fn history_of(partition: &str) -> Option<(String, String)> {
     decode(kind).zip(decode(name))
 }
 
-/// Parses the sort key of a removal time.
 pub(crate) fn expiry_of(sort_key: &str) -> Option<(Timestamp, &str)> {
     let (due, instance) = sort_key.split_once('#')?;
     Some((Timestamp(due.parse().ok()?), instance))
@@ -242,7 +236,6 @@ pub(crate) fn plugin_of(partition: &str) -> Option<String> {
     decode(partition.strip_prefix("v#")?)
 }
 
-/// Returns the index shard of an item.
 pub(crate) fn due_shard(partition: &str) -> u8 {
     short_digest(&[partition], 1).bytes().next().map_or(0, |byte| match byte {
         b'a'..=b'z' => (byte - b'a') % DUE_SHARDS,

@@ -92,7 +92,6 @@ pub(super) fn read_record(operation: &'static str, item: &Item) -> StoreResult<A
     })
 }
 
-/// Returns the changes of an update by attribute.
 fn update_changes(update: &AttemptUpdate) -> StoreResult<Vec<(&'static str, AttributeChange)>> {
     use AttributeChange::{Add, Remove, Set, SetIfAbsent};
     Ok(match update {
@@ -126,7 +125,6 @@ fn update_changes(update: &AttemptUpdate) -> StoreResult<Vec<(&'static str, Attr
     })
 }
 
-/// Adds an item to the records of a run.
 fn add_item(records: &mut BTreeMap<(Unit, Attempt), AttemptRecord>, item: &Item) -> StoreResult<()> {
     let reader = ItemReader::new("Query", item);
     let (unit, attempt, part) =
@@ -185,7 +183,6 @@ impl Store {
         self.table.assembled(query).await
     }
 
-    /// Returns the records of all units.
     pub async fn read_all_records(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         self.table.assembled(ItemQuery::range(key::run(run), "u#", "u$")).await
     }

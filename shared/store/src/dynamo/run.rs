@@ -29,7 +29,6 @@ fn phase_word(phase: RunPhase) -> &'static str {
     PHASES.iter().find(|row| row.0 == phase).map_or("", |row| row.1)
 }
 
-/// The base of the numbers in sets.
 const BASE: u32 = 36;
 
 fn short(mut number: u32) -> String {
@@ -47,7 +46,6 @@ fn from_short(text: &str) -> Option<u32> {
     u32::from_str_radix(text, BASE).ok()
 }
 
-/// Returns the item of a new run.
 pub(crate) fn new_run(run: &NewRun) -> Item {
     let partition = key::run(&run.id);
     let facts = &run.facts;
@@ -199,7 +197,6 @@ fn express(run: &RunId, patch: &Patch) -> StoreResult<WriteExpression> {
 
 /// Reads and updates the head of a run (`GetItem`, `UpdateItem`).
 impl Store {
-    /// Returns the head, or `None` if the run does not exist.
     pub async fn read_run(&self, run: &RunId) -> StoreResult<Option<RunHead>> {
         self.table.read(&key::run(run), key::HEAD, read_head).await
     }

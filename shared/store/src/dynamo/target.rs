@@ -69,7 +69,6 @@ fn tombstone_item(tombstone: &Tombstone) -> Item {
     item_at((key::tombstone(&tombstone.instance), key::HEAD), attributes)
 }
 
-/// Returns the condition that a target has the expected version.
 pub(super) fn has_version(version: Option<u64>) -> WriteExpression {
     WriteExpression::when(match version {
         None => WriteCondition::absent("pk"),

@@ -69,7 +69,6 @@ impl DesiredTarget {
     }
 }
 
-/// The last rejected events of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceRejections {
     pub source: String,

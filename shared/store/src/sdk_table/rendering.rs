@@ -8,7 +8,6 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use crate::item_table::{AttributeChange, Item, WriteCondition, WriteExpression};
 use crate::table::TableSpec;
 
-/// The placeholders of one request.
 #[derive(Default)]
 pub(super) struct Placeholders<'a> {
     /// Attributes by the number of their placeholder.

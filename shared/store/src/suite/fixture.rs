@@ -26,7 +26,6 @@ use crate::{
     Tombstone, create_table,
 };
 
-/// The first attempt of a unit.
 pub(super) const A1: Attempt = Attempt::FIRST;
 /// The number of the next table of this test program.
 static TABLES: AtomicU32 = AtomicU32::new(0);
@@ -36,13 +35,11 @@ pub(super) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Returns the tombstone of an ended instance.
 pub(super) fn tombstone(instance: &str) -> Tombstone {
     let ended = Timestamp(1_800_000_000_000);
     Tombstone { instance: instance.to_owned(), ended, needed: Some(ended) }
 }
 
-/// A table under test.
 #[derive(Clone, Debug)]
 pub struct TableUnderTest {
     /// The prefix of the names of its tests.
@@ -76,7 +73,6 @@ pub(super) struct StoreFixture {
 }
 
 impl StoreFixture {
-    /// Creates the table and the bucket.
     pub(super) async fn new(table_under_test: &TableUnderTest) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (table, sdk): (Arc<dyn ItemTable>, _) = match &table_under_test.place {
@@ -108,18 +104,15 @@ impl StoreFixture {
         (proxy, store.observed(self.meter.clone()))
     }
 
-    /// Writes a new run.
     pub(super) async fn run(&self, name: &str) -> RunId {
         assert!(self.store.move_target(&begin(name)).await.unwrap());
         new_run(name).id
     }
 
-    /// Applies an event and returns the result.
     pub(super) async fn accept(&self, run: &RunId, event: RunEvent) -> PatchResult {
         self.store.patch_run(run, &accept(event)).await.unwrap()
     }
 
-    /// Writes a new target.
     pub(super) async fn put(&self, target: TargetHead) {
         self.transit(target, None).await;
     }
@@ -137,7 +130,6 @@ impl StoreFixture {
         names.collect()
     }
 
-    /// Returns an item of the table.
     pub(super) async fn item(&self, partition: &str, sort: &str) -> Option<HashMap<String, AttributeValue>> {
         self.table.get(ItemKey::new(partition, sort)).await.unwrap().value
     }
@@ -188,12 +180,10 @@ pub(super) fn written(patched: PatchResult) -> RunHead {
     }
 }
 
-/// Returns the first attempt of a unit.
 pub(super) fn first_attempt(unit: u32) -> AttemptRef {
     AttemptRef { unit: Unit(unit), number: Attempt::FIRST, epoch: Epoch::FIRST }
 }
 
-/// Returns the success of the first attempt of a unit.
 pub(super) fn success(unit: u32) -> RunEvent {
     RunEvent::Succeeded(first_attempt(unit))
 }

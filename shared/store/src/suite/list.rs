@@ -101,7 +101,6 @@ pub(super) async fn gone_targets_have_a_separate_list(fixture: StoreFixture) {
     assert_eq!(list(TargetList::Gone).await, ["b", "never-created"]);
 }
 
-/// Stale entries are skipped by page instead of one by one.
 pub(super) async fn stale_entries_are_skipped_by_page(fixture: StoreFixture) {
     const STALE: usize = 1_000;
     let name = |n: usize| match n {

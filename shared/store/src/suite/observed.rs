@@ -16,7 +16,6 @@ use crate::{Bucket, Item, ItemTable, OpenObject, Store, StoreResult, TableSpec};
 pub enum RequestPlace {
     /// Items by their keys. The sort key is empty for a query of a partition.
     Items(Vec<ItemKey>),
-    /// The index with this name.
     Index(&'static str),
 }
 
@@ -32,9 +31,7 @@ pub struct TableRequest<'a> {
     pub outcome: Option<&'a WriteOutcome>,
 }
 
-/// Receives the requests of a store.
 pub trait StoreObserver: Debug + Send + Sync {
-    /// Receives a request to the table.
     fn table(&self, request: &TableRequest<'_>);
     /// Receives a request to the bucket: the operation of S3, and a key or the beginning of keys.
     fn bucket(&self, operation: &'static str, key: &str);

@@ -11,7 +11,6 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// A fault of a request.
 #[derive(Clone, Debug)]
 pub(super) enum ProxyFault {
     /// The proxy responds, and the request does not reach the table.
@@ -54,7 +53,6 @@ pub(super) struct FaultProxy {
 }
 
 impl FaultProxy {
-    /// Starts a proxy for a table.
     pub(super) async fn start(table: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());

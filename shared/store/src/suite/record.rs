@@ -32,7 +32,6 @@ pub(super) async fn damaged_evidence_leaves_its_record_readable(fixture: StoreFi
     }
 }
 
-/// Concurrent results share the limit.
 pub(super) async fn concurrent_results_share_the_limit(fixture: StoreFixture) {
     let run = new_run("a").id;
     let first = result(AttemptOutcome::Succeeded, "first");

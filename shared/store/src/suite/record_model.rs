@@ -118,7 +118,6 @@ fn instances() -> impl Strategy<Value = InstanceIds> {
     all.prop_filter("an update has an ID", |ids| !ids.is_empty())
 }
 
-/// Returns a wait that began at `since`.
 fn wait(since: Timestamp) -> StateWait {
     let outputs = Outputs::from([("id".to_owned(), UnitValue::Json("br-1".into()))]);
     let response = StoredText::Inline(format!("sealed {}", since.0));

@@ -20,7 +20,6 @@ use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 /// The time of each sample.
 pub const AT: Timestamp = Timestamp(1_800_000_000_000);
 
-/// Returns an occurrence of an event.
 fn event(id: &str) -> EventRef {
     EventRef::new(EventName::new("sleep").unwrap(), id)
 }
@@ -166,7 +165,6 @@ pub fn full_cluster() -> ClusterItem {
     }
 }
 
-/// Returns a valid token.
 pub fn token() -> TokenItem {
     let info = TokenInfo {
         name: "ci".into(),
@@ -178,7 +176,6 @@ pub fn token() -> TokenItem {
     TokenItem { info, digest: digest(b"token"), revoked: None }
 }
 
-/// Returns the session of a named token.
 pub fn session() -> SessionItem {
     SessionItem {
         digest: "digest".into(),

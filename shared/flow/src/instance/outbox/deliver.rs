@@ -40,7 +40,6 @@ const BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000) };
 const FREQUENT_BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(60_000) };
 /// The number of deliveries to the platform in about the first hour. That of the later ones is unlimited.
 const FREQUENT_ATTEMPTS: u32 = 60;
-/// The shortest wait.
 const MIN_WAIT: Millis = Millis(250);
 /// The time in which an invocation begins further deliveries.
 const WINDOW: Millis = Millis(5_000);
@@ -53,11 +52,9 @@ const INTERRUPTED: &str = "the delivery was interrupted";
 /// The reason of a notification that exceeds the limit of its target.
 const TOO_MANY: &str = "too many notifications of the target wait";
 
-/// A delivery that has ended.
 struct EndedDelivery {
     notice: PhaseNotice,
     subscription: String,
-    /// The lease that it had.
     lease: Timestamp,
     result: NotificationDelivery,
 }

@@ -36,13 +36,11 @@ const NOT_JSON: &str = "the list of comments is not JSON";
 /// Derives the key of the marks in comments. It is not the name of a plugin.
 const COMMENT_KEY: &str = "#comment";
 
-/// The result of a delivery.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::instance) enum NotificationDelivery {
     Accepted,
     /// The receiver responded that it cannot accept the notification now, or before this time.
     Failed(String, Option<Duration>),
-    /// The receiver rejects the notification.
     Refused(String),
     /// The receiver rejects all further requests (410).
     Gone,
@@ -224,7 +222,6 @@ impl From<CallError> for NotificationDelivery {
     }
 }
 
-/// The receiver of a subscription.
 #[derive(Debug, Default)]
 pub struct ReceiverInfo {
     pub origin: Option<String>,
