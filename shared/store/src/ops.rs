@@ -215,12 +215,6 @@ impl OpenObject {
     }
 }
 
-impl std::fmt::Debug for OpenObject {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OpenObject").field("bytes", &self.bytes).finish_non_exhaustive()
-    }
-}
-
 /// A batch for a relay with the pull transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedBatch {
