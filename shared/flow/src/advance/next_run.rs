@@ -15,7 +15,7 @@ use ebb_store::{HistoryItem, PendingUpdate, RefusedUpdate, TargetHead};
 use crate::advance::policy_check::{CheckedUpdate, check_replacements};
 use crate::advance::{Continuation, transition};
 use crate::instance::rejection::LifecycleRejection;
-use crate::instance::target_document::{CompiledDocument, load_plan};
+use crate::instance::target_document::load_plan;
 use crate::instance::{due, history, rejected_events};
 use crate::{CompiledPlan, Env, FlowError, FlowResult, RequestError, Run};
 
@@ -197,7 +197,7 @@ pub(crate) async fn begin(
     CheckedUpdate { update: PlanUpdate { plan, number, .. }, stays_failed }: CheckedUpdate,
     text: Option<String>,
 ) -> FlowResult<Option<Option<Continuation>>> {
-    let plan = CompiledDocument { text, ..load_plan(plan).await? };
+    let plan = load_plan(plan, text).await?;
     let state = plan.loaded.plan.update.as_ref();
     let changed = TargetHead {
         generation: pending.generation,

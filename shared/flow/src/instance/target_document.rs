@@ -39,13 +39,6 @@ pub(crate) struct CompiledDocument {
 }
 
 impl CompiledDocument {
-    /// Sets the document that was compiled to the plan. One with a literal of a sensitive param is not stored.
-    #[must_use]
-    pub(crate) fn of(self, document: Option<&String>) -> Self {
-        let is_storable = sealed_values::sealed_param(&self.loaded.plan).is_none();
-        Self { text: document.filter(|_| is_storable).cloned(), ..self }
-    }
-
     /// Returns the entry of the history for a document that waits at `target`.
     pub(crate) fn accepted(
         &self,
@@ -92,7 +85,13 @@ pub(crate) async fn compile(
     sender: RequestSender<'_>,
 ) -> Result<CompiledDocument, RequestError<LifecycleRejection>> {
     let plan = compile_event(env, plugins, event, (PinnedVersions::Latest, sender)).await?;
-    Ok(load_plan(plan).await.map_err(RequestError::Failed)?.of(event.document.as_ref()))
+    let text = storable_text(&plan, event);
+    Ok(load_plan(plan, text).await?)
+}
+
+/// Returns the document that was compiled to a plan, if it may be stored. One with a literal of a sensitive param may not.
+pub(crate) fn storable_text(plan: &Plan, event: &LifecycleData) -> Option<String> {
+    event.document.clone().filter(|_| sealed_values::sealed_param(plan).is_none())
 }
 
 /// Compiles the document of a creation or update. The documents of a source are stored until they are applied, so they
@@ -119,7 +118,7 @@ pub(crate) async fn compile_event(
 }
 
 /// Returns a compiled plan with its JSON and the plugins in use.
-pub(crate) async fn load_plan(plan: Plan) -> FlowResult<CompiledDocument> {
+pub(crate) async fn load_plan(plan: Plan, text: Option<String>) -> FlowResult<CompiledDocument> {
     let names = plan.resources.values().flat_map(|resource| [Some(&resource.plugin), resource.repaired_by.as_ref()]);
     let names = names.flatten().cloned();
     let mut names: Vec<String> = names.collect();
@@ -130,7 +129,7 @@ pub(crate) async fn load_plan(plan: Plan) -> FlowResult<CompiledDocument> {
         Ok::<_, FlowError>((Arc::new(CompiledPlan::of(plan, &digest)?), json))
     });
     let (loaded, json) = loaded.await??;
-    Ok(CompiledDocument { loaded, json, plugins: names, text: None })
+    Ok(CompiledDocument { loaded, json, plugins: names, text })
 }
 
 /// What a compilation found beside the plan.

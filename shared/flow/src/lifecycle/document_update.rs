@@ -25,10 +25,10 @@ use crate::instance::history::Decision;
 use crate::instance::rejection::LifecycleRejection;
 use crate::instance::requester::Requester;
 use crate::instance::target_document::{
-    CompiledDocument, compile_document, compile_event, compiler_tools, load_plan, no_document,
+    CompiledDocument, compile_document, compile_event, compiler_tools, load_plan, no_document, storable_text,
 };
 use crate::instance::{due, retention};
-use crate::{CompiledPlan, Env, FlowError, FlowResult, RequestError, sealed_values};
+use crate::{CompiledPlan, Env, FlowError, FlowResult, RequestError};
 
 /// The result of an update with the generation of the target.
 type UpdateOutcome = Option<(LifecycleResult, u64, FollowUp)>;
@@ -102,8 +102,9 @@ pub(super) async fn update(
         );
         return Err(LifecycleRejection::Refused(ErrorCode::Outdated, text).into());
     }
+    let text = storable_text(&wanted, event);
     if let Some(waiting) = waiting {
-        let plan = load_plan(wanted).await?.of(event.document.as_ref());
+        let plan = load_plan(wanted, text).await?;
         let entry = Some(plan.accepted(env, target, event, sender.owner()));
         let requested_by = (waiting.source.as_deref(), waiting.owner.clone());
         let mut after = plan.pending(event, requested_by, waiting.since);
@@ -120,12 +121,10 @@ pub(super) async fn update(
     };
     let checked = Box::pin(check_replacements(env, target, (&current, &wanted), update)).await?;
     if !next_run::is_updatable(env, target).await? {
-        let plan = load_plan(wanted).await?.of(event.document.as_ref());
+        let plan = load_plan(wanted, text).await?;
         let entry = plan.accepted(env, target, event, sender.owner());
         return wait(env, target, pending, plan, entry).await;
     }
-    let is_storable = sealed_values::sealed_param(&wanted).is_none();
-    let text = event.document.clone().filter(|_| is_storable);
     let result = if checked.update.number.is_some() { LifecycleResult::Updating } else { LifecycleResult::Updated };
     let begun = Box::pin(next_run::begin(env, target, &pending, checked, text)).await?;
     Ok(begun.map(|continuation| (result, event.generation, FollowUp::drive(continuation))))

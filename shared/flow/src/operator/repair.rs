@@ -56,7 +56,7 @@ pub async fn repair(
             let (run, uid) = (target.run(hook).to_string(), Some(target.uid));
             return Ok(RetryResponse { uid, run, units: Vec::new(), changes, ignored });
         }
-        let repaired = load_plan(plan).await?;
+        let repaired = load_plan(plan, None).await?;
         if repaired.loaded.digest != target.plan {
             let transition = target.update(|after| {
                 after.plan = repaired.loaded.digest.clone();
