@@ -5,7 +5,6 @@
 //! sweeps are therefore harmless, and an item whose sweep is interrupted stays due.
 
 mod attempts;
-mod desired;
 pub mod orphans;
 pub mod outages;
 mod postpone;
@@ -17,15 +16,16 @@ use std::sync::{Mutex, PoisonError};
 
 use ebb_engine::Timestamp;
 use ebb_protocol::id::TargetKey;
-use ebb_store::{DueItem, HealthMark, Store};
+use ebb_store::{DesiredKey, DueItem, HealthMark, Store};
 use futures::StreamExt as _;
 
 use crate::advance::dispatch_all::drive_slice;
 use crate::instance::outbox;
 use crate::permits::SweepPermits;
+use crate::source::reconcile;
 use crate::{Env, FlowResult, QueueMessage, SweepPermit, lock, telemetry};
 use attempts::SweepCondition;
-use postpone::postpone_dropped;
+use postpone::{postpone_dropped, record_end};
 
 pub use postpone::postpone_message;
 
@@ -80,7 +80,7 @@ pub async fn sweep(env: &Env, index: &Store, end: impl Future<Output = ()>) -> F
                     let sweep = Box::pin(targets::sweep_target(env, TargetKey::new(kind, name), &permit));
                     permit.limit(sweep).await
                 }
-                DueItem::Desired(key) => permit.limit(Box::pin(desired::sweep_desired(env, key))).await,
+                DueItem::Desired(key) => permit.limit(Box::pin(sweep_desired(env, key))).await,
             };
             open().remove(&due);
             Some(
@@ -99,6 +99,20 @@ pub async fn sweep(env: &Env, index: &Store, end: impl Future<Output = ()>) -> F
     futures::stream::iter(postponed).buffer_unordered(MAX_POSTPONES).collect::<()>().await;
     telemetry::sweep_ended(swept.processed, late_ms);
     Ok(swept)
+}
+
+/// Applies a desired state, if its invocation has ended early or the target could not take it. After an error, it is due again
+/// later.
+async fn sweep_desired(env: &Env, key: &DesiredKey) -> FlowResult<()> {
+    let applied = async {
+        let (_, follow_ups) = reconcile::apply(env, key).await?;
+        for follow_up in follow_ups {
+            follow_up.finish(env).await?;
+        }
+        Ok(())
+    };
+    let end = applied.await;
+    record_end(env, &DueItem::Desired(key.clone()), end).await
 }
 
 /// Returns true in odd minutes, in which a sweep begins with the least urgent items. An item that ends the process, for
