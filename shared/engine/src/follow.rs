@@ -12,7 +12,6 @@ pub enum RunOutcome {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextSteps {
-    /// The units to dispatch, with their attempts.
     pub dispatch: Vec<(Unit, Attempt)>,
     /// The outcome of the run, if no unit can run.
     pub run_outcome: Option<RunOutcome>,

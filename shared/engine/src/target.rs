@@ -243,7 +243,6 @@ impl<'a> RequestSender<'a> {
     }
 }
 
-/// An instance that waits for its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingInstance {
     pub uid: String,
@@ -262,9 +261,7 @@ pub struct Target {
     /// Increases with each change of the document.
     pub generation: u64,
     pub phase: TargetPhase,
-    /// The hook of the last run.
     pub hook: Option<Hook>,
-    /// The instance that waits for the name.
     pub waiting: Option<WaitingInstance>,
     /// The first event that waits for a run.
     pub event: Option<EventName>,

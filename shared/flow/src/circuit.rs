@@ -50,7 +50,6 @@ pub(crate) struct ClusterCircuit {
     /// The time of the last response, except slow ones that reported *busy*.
     last_response: Option<SteadyTime>,
     pub(crate) trials: usize,
-    /// Requests in progress.
     pub(crate) pending: usize,
     /// Sweeps of runs and targets that hold a permit for the cluster or server.
     pub(crate) permits: usize,

@@ -187,7 +187,6 @@ const EVENT_BUDGET: u32 = 2 * limits::JSON_VALUES as u32;
 pub(crate) struct MemoryBudgets {
     /// Bytes of responses of other servers, and of outputs from the bucket.
     pub(crate) bytes: ByteBudget,
-    /// Values of events.
     pub(crate) event_values: ByteBudget,
 }
 

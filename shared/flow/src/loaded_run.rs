@@ -163,7 +163,6 @@ impl Run {
     }
 }
 
-/// Returns the facts about an instance with this document.
 pub fn target_facts(instance: InstanceRef<'_>, generation: u64, spec: &TargetSpec) -> TargetFacts {
     TargetFacts {
         kind: instance.target.kind.to_owned(),

@@ -18,7 +18,6 @@ const MAX_CONCURRENT: usize = 16;
 const MAX_AT_DESTINATION: usize = 12;
 
 tokio::task_local! {
-    /// The sweep that sends a request.
     static CURRENT: Arc<SweepPermit>;
 }
 
@@ -49,9 +48,7 @@ pub(crate) struct SweepPermit {
 #[derive(Default)]
 struct HeldPermits {
     place: Option<OwnedSemaphorePermit>,
-    /// The permit for the clusters of all open units.
     clusters: Option<DestinationPermit>,
-    /// The permits of requests in progress, by destination.
     requests: BTreeMap<String, Weak<DestinationPermit>>,
 }
 

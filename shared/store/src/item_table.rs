@@ -165,7 +165,6 @@ impl WriteOutcome {
     }
 }
 
-/// A put of a transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ItemPut {
     pub item: Item,

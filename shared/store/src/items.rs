@@ -192,7 +192,6 @@ impl TargetHead {
     }
 }
 
-/// An atomic transition of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetTransition {
     /// The target after the transition. Its `version` is one more than `expected_version`, or 1.
@@ -364,7 +363,6 @@ pub enum SessionBasis {
 /// A session of the console. Its id is not stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionItem {
-    /// The digest of the id.
     pub digest: String,
     pub basis: SessionBasis,
     /// Proves the token, or the encrypted claims, to the holder of the id.
@@ -489,7 +487,6 @@ pub struct HistoryItem {
     pub uid: String,
     pub generation: u64,
     pub run: Option<RunId>,
-    /// The reason of an operator.
     pub reason: Option<String>,
     /// The units of a decision, at most [`Self::MAX_UNITS`].
     #[serde(default)]

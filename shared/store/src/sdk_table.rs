@@ -34,7 +34,6 @@ use failure::is_conflict;
 use rendering::Placeholders;
 
 const TRANSACT: &str = "TransactWriteItems";
-/// The image of a refused write.
 const IMAGE: ReturnValuesOnConditionCheckFailure = ReturnValuesOnConditionCheckFailure::AllOld;
 
 #[derive(Clone, Debug)]

@@ -53,7 +53,6 @@ macro_rules! trials {
     };
 }
 
-/// Returns the tests for every table.
 pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
     trials![table;
         document:

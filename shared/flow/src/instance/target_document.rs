@@ -248,7 +248,6 @@ type ResourcePlugins = BTreeMap<String, Arc<PublishedPlugin>>;
 
 const PLUGIN_READS: usize = 16;
 
-/// The name of a plugin, with a version.
 type PluginVersion<'a> = (&'a str, &'a semver::Version);
 
 fn plugin_error(sandbox: &SandboxDoc, resource: &ResourceDoc, code: &'static str, text: String) -> Diagnostic {
@@ -346,7 +345,6 @@ async fn choose_versions<'a>(
     Ok((chosen, errors))
 }
 
-/// Returns the name of a parsed plugin in memory.
 fn parsed_key((name, version): PluginVersion<'_>, digest: &str) -> String {
     format!("{name}@{version} {digest}")
 }

@@ -21,14 +21,12 @@ pub(super) fn own(trace: u128, span: u64) -> SpanId {
     SpanId { trace, span, is_remote: false }
 }
 
-/// Returns the id of a run's span, in the trace of the run.
 pub(super) fn of_run(run: &RunId) -> SpanId {
     let name = run.as_str().as_bytes();
     let trace = u128::from_be_bytes(digest(&[b"trace", name]));
     own(trace, u64::from_be_bytes(digest(&[b"run", name])))
 }
 
-/// Returns the id of an attempt's span, in the trace of its run.
 pub(super) fn of_attempt(run: &RunId, attempt: AttemptRef) -> SpanId {
     let (unit, number) = (attempt.unit.0.to_be_bytes(), attempt.number.0.to_be_bytes());
     let span = digest(&[b"try", run.as_str().as_bytes(), &unit, &number]);

@@ -31,7 +31,6 @@ pub(crate) fn item_at<Name: Into<String>>(
     ItemKey::new(partition, sort).into_item().into_iter().chain(item(attributes)).collect()
 }
 
-/// Returns an item of those attributes that have a value.
 pub(crate) fn optional<const N: usize>(attributes: [(&str, Option<AttributeValue>); N]) -> Item {
     item(attributes.into_iter().filter_map(|(name, value)| Some((name, value?))))
 }

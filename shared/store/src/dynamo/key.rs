@@ -134,7 +134,6 @@ pub(crate) fn cluster_attributes(cluster: &str) -> [String; 6] {
     [scan_attribute(cluster), since, reason, denied, denial, policy(cluster)]
 }
 
-/// Returns the cluster of one of [`cluster_attributes`].
 pub(crate) fn attribute_cluster(attribute: &str) -> Option<&str> {
     let (kind, cluster) = attribute.split_once('#')?;
     ["scan", "since", "reason", "denied", "denial", "policy"].contains(&kind).then_some(cluster)

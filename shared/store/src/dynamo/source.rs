@@ -56,7 +56,6 @@ impl Store {
         Ok(self.undelivered_keys(&format!("{subscription}/"), limit).await?.len())
     }
 
-    /// Reads documents by their keys, ordered by name.
     async fn read_documents(&self, keys: &[Item]) -> StoreResult<Vec<NamedDocument>> {
         let mut documents = readable("BatchGetItem", &self.table.batch_get(keys, None).await?, read_document);
         documents.sort_by(|a, b| a.name.cmp(&b.name));

@@ -22,7 +22,6 @@ pub struct ClusterItem {
     pub options: serde_json::Value,
     /// `None` until a relay has registered.
     pub relay: Option<RegisteredRelay>,
-    /// The last bootstrap token.
     pub bootstrap: Option<BootstrapToken>,
     /// The time of the first request.
     pub created: Timestamp,

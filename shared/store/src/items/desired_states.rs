@@ -28,7 +28,6 @@ impl DesiredKey {
 #[serde(rename_all = "camelCase")]
 pub struct DesiredTarget {
     pub key: DesiredKey,
-    /// The id of the delivery that decided.
     pub delivery: String,
     /// What identifies the delivery, if that is not its id.
     pub identity: Option<String>,

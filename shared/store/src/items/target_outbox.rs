@@ -87,7 +87,6 @@ impl TargetOutbox {
 pub struct PhaseNotice {
     /// The version of the target that the change wrote.
     pub number: u64,
-    /// The phase that the target entered.
     pub phase: TargetPhase,
     pub at: Timestamp,
     pub run: Option<RunId>,

@@ -13,7 +13,6 @@ fn random(size: usize) -> Vec<u8> {
     std::iter::repeat_with(rand::random::<u8>).take(size).collect()
 }
 
-/// Starts an instance with the name of its target.
 pub(super) async fn begin(store: &Store, instance: &str, plan: &[u8]) -> bool {
     store.begin_instance(&fixture::begin(instance), instance, plan, NOW).await.unwrap()
 }

@@ -47,7 +47,6 @@ pub struct TableUnderTest {
     pub place: TablePlace,
 }
 
-/// The place of a table.
 #[derive(Clone, Debug)]
 pub enum TablePlace {
     /// The URL of a service without a slash at the end. Requests are signed with arbitrary keys.
@@ -218,7 +217,6 @@ pub(super) fn target(kind: &str, name: &str) -> TargetHead {
     }
 }
 
-/// Returns the transition that creates a target and its run.
 pub(super) fn begin(name: &str) -> TargetTransition {
     TargetTransition { run: Some(new_run(name)), ..TargetTransition::new(target("sandbox", name), None) }
 }

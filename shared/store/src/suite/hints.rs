@@ -18,7 +18,6 @@ fn number(value: impl ToString) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
 
-/// Returns an item with an entry in the due index.
 fn entry(partition: &str, shard: u8, due: u64) -> HashMap<String, AttributeValue> {
     let parts = [("pk", text(partition)), ("sk", text("h")), ("g", number(shard)), ("due", number(due))];
     parts.map(|(name, value)| (name.to_owned(), value)).into()

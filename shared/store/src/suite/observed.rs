@@ -19,15 +19,12 @@ pub enum RequestPlace {
     Index(&'static str),
 }
 
-/// A request to a table that has a response.
 #[derive(Clone, Debug)]
 pub struct TableRequest<'a> {
-    /// The operation of DynamoDB.
     pub operation: &'static str,
     pub place: RequestPlace,
     /// Read or write units as reported by the table.
     pub units: f64,
-    /// The outcome of a write of one item.
     pub outcome: Option<&'a WriteOutcome>,
 }
 

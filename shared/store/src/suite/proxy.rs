@@ -42,7 +42,6 @@ impl ProxyFault {
 struct ProxyState {
     plan: BTreeMap<String, VecDeque<ProxyFault>>,
     hits: usize,
-    /// Operation and body of all requests in order of arrival.
     requests: Vec<(String, Value)>,
 }
 

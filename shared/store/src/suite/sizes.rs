@@ -9,7 +9,6 @@ use crate::{PutOutcome, StoreError, StoreResult, TargetHead, TargetList, TargetT
 /// Maximum size of an item, in bytes.
 const LIMIT: usize = 400 << 10;
 
-/// Checks that the table rejected an item because of its size.
 fn assert_too_large<T: std::fmt::Debug>(response: StoreResult<T>) {
     let error = response.unwrap_err();
     let StoreError::Broken { reason, .. } = &error else { panic!("{error:?}") };

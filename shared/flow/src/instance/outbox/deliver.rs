@@ -45,11 +45,8 @@ const MIN_WAIT: Millis = Millis(250);
 const WINDOW: Millis = Millis(5_000);
 /// Maximum deliveries that one write begins, postpones or gives up.
 const MAX_PER_WRITE: usize = 32;
-/// The reason of a receiver that rejects all further requests.
 const GONE: &str = "the server answered 410";
-/// The reason of an attempt without an end.
 const INTERRUPTED: &str = "the delivery was interrupted";
-/// The reason of a notification that exceeds the limit of its target.
 const TOO_MANY: &str = "too many notifications of the target wait";
 
 struct EndedDelivery {

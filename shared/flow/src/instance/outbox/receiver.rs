@@ -31,7 +31,6 @@ const MAX_LOG: usize = 2_000;
 const MAX_COMMENTS: usize = 300;
 const LARGE_PAGE: usize = 100;
 const SMALL_PAGE: usize = 10;
-/// The reason of a list that cannot be searched.
 const NOT_JSON: &str = "the list of comments is not JSON";
 /// Derives the key of the marks in comments. It is not the name of a plugin.
 const COMMENT_KEY: &str = "#comment";
