@@ -12,7 +12,7 @@
 //! with an image that shows the first write.
 
 mod accepted;
-mod attribute;
+pub(crate) mod attribute;
 mod batch_queue;
 mod changed_targets;
 mod clusters;

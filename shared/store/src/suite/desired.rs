@@ -1,9 +1,9 @@
-use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::engine::Timestamp;
 
 use super::fixture::StoreFixture;
 use super::samples::rejections;
+use crate::dynamo::attribute::{item_at, text};
 use crate::{DesiredKey, DesiredTarget, DueItem, NamedDocument, NamedKind};
 
 fn key() -> DesiredKey {
@@ -68,10 +68,8 @@ pub(super) async fn named_documents_are_replaced_and_listed(fixture: StoreFixtur
         assert_eq!(store.list_documents(kind).await.unwrap(), [document("a", "1")]);
     }
     // A document that cannot be read hides no other one.
-    let damaged = [("pk", "n#damaged"), ("sk", "h"), ("l", "subscription"), ("n", "damaged")];
-    fixture
-        .write(vec![damaged.map(|(name, value)| (name.to_owned(), AttributeValue::S(value.to_owned()))).into()])
-        .await;
+    let damaged = item_at(("n#damaged", "h"), [("l", text("subscription")), ("n", text("damaged"))]);
+    fixture.write(vec![damaged]).await;
     assert_eq!(store.list_documents(NamedKind::Subscription).await.unwrap(), [document("a", "1")]);
 }
 

@@ -3,6 +3,7 @@ use ebb_protocol::id::EventRef;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 
 use super::fixture::{A1, StoreFixture, result};
+use crate::dynamo::attribute::text;
 use crate::{DamagedExpiry, InstanceExpiry};
 
 const LATER: Timestamp = Timestamp(9_000_000_000_000);
@@ -85,7 +86,7 @@ pub(super) async fn a_damaged_expiry_is_postponed(fixture: StoreFixture) {
         .await
         .unwrap();
     let changed = other["b"].as_s().unwrap().replace(r#""uid":"u""#, r#""uid":"v""#);
-    other.insert("b".to_owned(), aws_sdk_dynamodb::types::AttributeValue::S(changed));
+    other.insert("b".to_owned(), text(changed));
     fixture.write(vec![other]).await;
     let due = listed(20).await;
     assert_eq!((due.readable, due.damaged.len()), (vec![failed], 1));

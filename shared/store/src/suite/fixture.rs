@@ -1,6 +1,5 @@
 //! A table and a bucket for one test, and values for them.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +7,6 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::config::retry::{RetryConfig, RetryPartition};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
-use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{Attempt, AttemptRef, Epoch, Hook, RunEvent, Timestamp, Unit, accept};
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::TargetStopCause;
@@ -22,7 +20,7 @@ use super::meter::Meter;
 use super::proxy::FaultProxy;
 use crate::item_table::ItemKey;
 use crate::{
-    ItemTable, NewRun, PatchResult, RunFacts, RunHead, S3Bucket, SdkTable, Store, TargetHead, TargetTransition,
+    Item, ItemTable, NewRun, PatchResult, RunFacts, RunHead, S3Bucket, SdkTable, Store, TargetHead, TargetTransition,
     Tombstone, create_table,
 };
 
@@ -129,7 +127,7 @@ impl StoreFixture {
         names.collect()
     }
 
-    pub(super) async fn item(&self, partition: &str, sort: &str) -> Option<HashMap<String, AttributeValue>> {
+    pub(super) async fn item(&self, partition: &str, sort: &str) -> Option<Item> {
         self.table.get(ItemKey::new(partition, sort)).await.unwrap().value
     }
 }
@@ -166,10 +164,6 @@ fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
         .endpoint_url(endpoint)
         .build();
     aws_sdk_dynamodb::Client::from_conf(config)
-}
-
-pub(super) fn text(value: &str) -> AttributeValue {
-    AttributeValue::S(value.to_owned())
 }
 
 pub(super) fn written(patched: PatchResult) -> RunHead {

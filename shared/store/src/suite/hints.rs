@@ -1,30 +1,23 @@
-use std::collections::HashMap;
-
-use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::Timestamp;
 use hyper::StatusCode;
 use serde_json::json;
 
-use super::fixture::{StoreFixture, target, text};
+use super::fixture::{StoreFixture, target};
 use super::proxy::ProxyFault;
+use crate::dynamo::attribute::{item_at, number};
 use crate::item_table::{ItemPut, ItemQuery, QueryRange, TransactionOutcome, WriteExpression};
-use crate::{DueItem, TargetList};
+use crate::{DueItem, Item, TargetList};
 
 /// The items of one transaction.
 const BATCH: usize = 50;
 const LATER: Timestamp = Timestamp(u64::MAX / 4);
 
-fn number(value: impl ToString) -> AttributeValue {
-    AttributeValue::N(value.to_string())
-}
-
-fn entry(partition: &str, shard: u8, due: u64) -> HashMap<String, AttributeValue> {
-    let parts = [("pk", text(partition)), ("sk", text("h")), ("g", number(shard)), ("due", number(due))];
-    parts.map(|(name, value)| (name.to_owned(), value)).into()
+fn entry(partition: &str, shard: u8, due: u64) -> Item {
+    item_at((partition, "h"), [("g", number(shard)), ("due", number(due))])
 }
 
 impl StoreFixture {
-    pub(super) async fn write(&self, items: Vec<HashMap<String, AttributeValue>>) {
+    pub(super) async fn write(&self, items: Vec<Item>) {
         for items in items.chunks(BATCH) {
             let puts = items.iter().map(|item| ItemPut { item: item.clone(), expression: WriteExpression::default() });
             let puts: Vec<_> = puts.collect();

@@ -1,8 +1,9 @@
+use crate::dynamo::attribute::text;
 use crate::{DueItem, NotificationState, PendingCreation, ReceiverState, TargetHead, TargetList};
 use ebb_protocol::engine::{Hook, RunEvent, TargetPhase, Timestamp, accept};
 use ebb_protocol::id::TargetKey;
 
-use super::fixture::{StoreFixture, begin, new_run, target, text};
+use super::fixture::{StoreFixture, begin, new_run, target};
 
 impl StoreFixture {
     async fn names(&self, kind: Option<&str>, after: Option<TargetKey<'_>>, limit: usize) -> Vec<String> {
@@ -17,8 +18,8 @@ impl StoreFixture {
             let body = item["b"].as_s().unwrap().replace(&format!("\"{name}\""), &format!("\"{copy}\""));
             let body = if is_gone { body.replace("starting", "gone") } else { body };
             let mut item = item.clone();
-            item.insert("pk".to_owned(), text(&format!("t#sandbox#{copy}")));
-            item.insert("b".to_owned(), text(&body));
+            item.insert("pk".to_owned(), text(format!("t#sandbox#{copy}")));
+            item.insert("b".to_owned(), text(body));
             item
         });
         self.write(items.collect()).await;
@@ -140,7 +141,7 @@ pub(super) async fn a_damaged_target_is_reported_in_the_list(fixture: StoreFixtu
     }
     let mut item = fixture.item("t#sandbox#b", "h").await.unwrap();
     let later = item["b"].as_s().unwrap().replace("starting", "of-a-later-version");
-    item.insert("b".into(), text(&later));
+    item.insert("b".into(), text(later));
     fixture.write(vec![item]).await;
     let page = fixture.store.list_page(TargetList::Active, None, None, 100).await.unwrap();
     let names: Vec<&str> = page.targets.iter().map(|target| target.name.as_str()).collect();
