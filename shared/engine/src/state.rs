@@ -144,22 +144,9 @@ mod tests {
     }
 
     #[test]
-    fn a_head_has_the_progress_of_its_units() {
-        let head = HeadState {
-            attempts: [(Unit(3), Attempt(3))].into(),
-            done: [Unit(1)].into(),
-            failed: [Unit(2)].into(),
-            late: [LateMark { unit: Unit(4), attempt: Attempt(2), mark: 9 }].into(),
-            ..HeadState::new(Epoch(2))
-        };
-        for (unit, status) in [
-            (0, UnitProgress::Open(Attempt::FIRST)),
-            (1, UnitProgress::Done),
-            (2, UnitProgress::Failed),
-            (3, UnitProgress::Open(Attempt(3))),
-        ] {
-            assert_eq!(head.status(Unit(unit)), status, "{unit}");
-        }
+    fn late_results_are_counted_by_unit() {
+        let late = [LateMark { unit: Unit(4), attempt: Attempt(2), mark: 9 }].into();
+        let head = HeadState { late, ..HeadState::new(Epoch(2)) };
         assert_eq!([4, 5].map(|unit| head.late_marks(Unit(unit))), [1, 0]);
     }
 }
