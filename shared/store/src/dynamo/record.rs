@@ -205,16 +205,6 @@ impl TableClient {
         Ok(records.into_iter().map(|((unit, attempt), record)| (unit, attempt, record)).collect())
     }
 
-    async fn update_record(
-        &self,
-        run: &RunId,
-        (unit, attempt): (Unit, Attempt),
-        expression: WriteExpression,
-        image: UpdateImage,
-    ) -> StoreResult<WriteOutcome> {
-        self.update((&key::run(run), &key::record(unit, attempt)), expression, image).await
-    }
-
     /// Reserves one of `capacity` places for a further success. Returns false and counts the success if all are in use.
     async fn reserve(
         &self,
@@ -229,11 +219,12 @@ impl TableClient {
             WriteCondition::SizeBelow("ds".to_owned(), capacity as u64),
         ]));
         let expression = is_free.with([("ds", AttributeChange::Add(AttributeValue::Ss(vec![digest.to_owned()])))]);
-        if self.update_record(run, (unit, attempt), expression, UpdateImage::After).await?.is_written() {
+        let (partition, sort) = (key::run(run), key::record(unit, attempt));
+        if self.update_if((&partition, &sort), expression).await? {
             return Ok(true);
         }
         let expression = WriteExpression::default().with([("dx", AttributeChange::Add(number(1)))]);
-        self.update_record(run, (unit, attempt), expression, UpdateImage::After).await?;
+        self.update_if((&partition, &sort), expression).await?;
         Ok(false)
     }
 
@@ -265,7 +256,8 @@ impl Store {
         update: &AttemptUpdate,
     ) -> StoreResult<AttemptRecord> {
         let expression = WriteExpression::when(WriteCondition::absent("dg")).with(update_changes(update)?);
-        match self.table.update_record(run, (unit, attempt), expression, UpdateImage::Before).await? {
+        let (partition, sort) = (key::run(run), key::record(unit, attempt));
+        match self.table.update((&partition, &sort), expression, UpdateImage::Before).await? {
             WriteOutcome::Written(item) | WriteOutcome::Refused(item) => read_record("UpdateItem", &item),
         }
     }
@@ -280,7 +272,8 @@ impl Store {
     ) -> StoreResult<PutOutcome> {
         let changes = result_attributes(result)?.into_iter().map(|(name, value)| (name, AttributeChange::Set(value)));
         let expression = WriteExpression::when(WriteCondition::absent("dg")).with(changes);
-        let item = match self.table.update_record(run, (unit, attempt), expression, UpdateImage::After).await? {
+        let (partition, sort) = (key::run(run), key::record(unit, attempt));
+        let item = match self.table.update((&partition, &sort), expression, UpdateImage::After).await? {
             WriteOutcome::Written(_) => return Ok(PutOutcome::Created),
             WriteOutcome::Refused(item) => item,
         };
