@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
+use crate::dynamo::attribute::number;
 use crate::item_table::{AttributeChange, Item, WriteCondition, WriteExpression};
 use crate::table::TableSpec;
 
@@ -68,7 +69,7 @@ impl<'a> Placeholders<'a> {
 
     /// Renders the keys of an index shard that are due at `until`.
     pub(super) fn due(&mut self, shard: u8, until: u64) -> String {
-        let [shard, until] = [u64::from(shard), until].map(|number| self.value(number_of(number)));
+        let [shard, until] = [u64::from(shard), until].map(|bound| self.value(number(bound)));
         format!("{} = {shard} AND {} <= {until}", self.name(TableSpec::DUE_SHARD), self.name(TableSpec::DUE))
     }
 
@@ -86,8 +87,8 @@ impl<'a> Placeholders<'a> {
             WriteCondition::Present(name) => format!("attribute_exists({})", self.name(name)),
             WriteCondition::Absent(name) => format!("attribute_not_exists({})", self.name(name)),
             WriteCondition::Equal(name, value) => format!("{} = {}", self.name(name), self.value(value.clone())),
-            WriteCondition::Above(name, bound) => format!("{} > {}", self.name(name), self.value(number_of(*bound))),
-            WriteCondition::AtMost(name, bound) => format!("{} <= {}", self.name(name), self.value(number_of(*bound))),
+            WriteCondition::Above(name, bound) => format!("{} > {}", self.name(name), self.value(number(*bound))),
+            WriteCondition::AtMost(name, bound) => format!("{} <= {}", self.name(name), self.value(number(*bound))),
             WriteCondition::Contains(name, value) => {
                 format!("contains({}, {})", self.name(name), self.value(value.clone()))
             }
@@ -95,7 +96,7 @@ impl<'a> Placeholders<'a> {
                 format!("NOT contains({}, {})", self.name(name), self.value(value.clone()))
             }
             WriteCondition::SizeBelow(name, bound) => {
-                format!("size({}) < {}", self.name(name), self.value(number_of(*bound)))
+                format!("size({}) < {}", self.name(name), self.value(number(*bound)))
             }
             WriteCondition::All(parts) => format!("({})", self.joined(parts, " AND ")),
             WriteCondition::Any(parts) => format!("({})", self.joined(parts, " OR ")),
@@ -122,8 +123,4 @@ impl<'a> Placeholders<'a> {
         let sections: Vec<_> = sections.map(|(word, parts)| format!("{word} {}", parts.join(", "))).collect();
         (!sections.is_empty()).then(|| sections.join(" "))
     }
-}
-
-fn number_of(number: u64) -> AttributeValue {
-    AttributeValue::N(number.to_string())
 }
