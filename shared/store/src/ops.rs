@@ -83,12 +83,6 @@ pub enum DueItem {
     Desired(DesiredKey),
 }
 
-impl DueItem {
-    pub fn target(key: TargetKey<'_>) -> Self {
-        Self::Target(key.kind.to_owned(), key.name.to_owned())
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginItem {
     /// The name without version.

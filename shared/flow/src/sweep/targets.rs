@@ -19,7 +19,7 @@ use crate::{Env, FlowResult, SweepPermit, UnitCluster, guarded, guarded_relay, l
 #[tracing::instrument(name = "sweep", skip_all, fields(kind = key.kind, name = key.name))]
 pub(super) async fn sweep_target(env: &Env, key: TargetKey<'_>, permit: &SweepPermit) -> FlowResult<()> {
     let end = sweep_once(env, key, permit).await;
-    record_end(env, &DueItem::target(key), end).await
+    record_end(env, &DueItem::Target(key.kind.to_owned(), key.name.to_owned()), end).await
 }
 
 async fn sweep_once(env: &Env, key: TargetKey<'_>, permit: &SweepPermit) -> FlowResult<()> {
