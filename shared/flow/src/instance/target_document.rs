@@ -120,16 +120,14 @@ pub(crate) async fn compile_event(
 /// Returns a compiled plan with its JSON and the plugins in use.
 pub(crate) async fn load_plan(plan: Plan, text: Option<String>) -> FlowResult<CompiledDocument> {
     let names = plan.resources.values().flat_map(|resource| [Some(&resource.plugin), resource.repaired_by.as_ref()]);
-    let names = names.flatten().cloned();
-    let mut names: Vec<String> = names.collect();
-    names.sort();
-    names.dedup();
+    let names: BTreeSet<&String> = names.flatten().collect();
+    let plugins: Vec<String> = names.into_iter().cloned().collect();
     let loaded = offload(move || {
         let (digest, json) = plan.encoded();
         Ok::<_, FlowError>((Arc::new(CompiledPlan::of(plan, &digest)?), json))
     });
     let (loaded, json) = loaded.await??;
-    Ok(CompiledDocument { loaded, json, plugins: names, text })
+    Ok(CompiledDocument { loaded, json, plugins, text })
 }
 
 /// What a compilation found beside the plan.
