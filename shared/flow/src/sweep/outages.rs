@@ -14,7 +14,6 @@ use ebb_store::{ClusterFault, ClusterFaultKind};
 
 use crate::{Counter, Env, FlowResult, group, telemetry};
 
-const WEBHOOK: &str = "webhook";
 /// The time for which a denied poll explains why a relay does not respond, in milliseconds. A relay polls again within
 /// a minute.
 const DENIAL_AGE_MS: u64 = 3 * ClusterFault::DENIAL_INTERVAL_MS;
@@ -90,5 +89,5 @@ fn waiting_units(run: &RunDetail) -> impl Iterator<Item = String> {
     };
     let is_open = move |state| Some(state) == open;
     let units = run.units.iter().filter(move |unit| is_open(unit.state) && unit.ended.is_none());
-    units.filter(|unit| unit.kind != WEBHOOK).map(|unit| unit.key.clone())
+    units.filter(|unit| unit.kind != "webhook").map(|unit| unit.key.clone())
 }

@@ -45,9 +45,6 @@ const MIN_WAIT: Millis = Millis(250);
 const WINDOW: Millis = Millis(5_000);
 /// Maximum deliveries that one write begins, postpones or gives up.
 const MAX_PER_WRITE: usize = 32;
-const GONE: &str = "the server answered 410";
-const INTERRUPTED: &str = "the delivery was interrupted";
-const TOO_MANY: &str = "too many notifications of the target wait";
 
 struct EndedDelivery {
     notice: PhaseNotice,
@@ -124,7 +121,7 @@ async fn advance<'a>(
             let is_old = now.since(notice.at) >= MAX_DELIVERY_AGE;
             let given_up = match state {
                 _ if subscription == TargetOutbox::PLATFORM => None,
-                _ if outbox.exceeds(1) => Some(TOO_MANY.to_owned()),
+                _ if outbox.exceeds(1) => Some("too many notifications of the target wait".to_owned()),
                 Some(state) if is_old => Some(state.reason.clone()),
                 _ => None,
             };
@@ -146,7 +143,7 @@ async fn advance<'a>(
             };
             state.next = now.plus(env.settings.max_in_flight).plus(Millis::from(TIMEOUT));
             if state.reason.is_empty() {
-                INTERRUPTED.clone_into(&mut state.reason);
+                "the delivery was interrupted".clone_into(&mut state.reason);
             }
             calls.push((notice, subscription, state.clone(), call));
         }
@@ -171,7 +168,7 @@ async fn advance<'a>(
                 let result = match result {
                     // The platform gets it as every other outcome: until it accepts it, or answers 410.
                     result if subscription == TargetOutbox::PLATFORM => result,
-                    NotificationDelivery::Gone => NotificationDelivery::Final(GONE.to_owned()),
+                    NotificationDelivery::Gone => NotificationDelivery::Final("the server answered 410".to_owned()),
                     NotificationDelivery::Refused(reason) if state.refusals + 1 >= MAX_REFUSALS => {
                         NotificationDelivery::Final(reason)
                     }

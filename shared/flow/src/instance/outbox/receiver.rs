@@ -31,7 +31,6 @@ const MAX_LOG: usize = 2_000;
 const MAX_COMMENTS: usize = 300;
 const LARGE_PAGE: usize = 100;
 const SMALL_PAGE: usize = 10;
-const NOT_JSON: &str = "the list of comments is not JSON";
 /// Derives the key of the marks in comments. It is not the name of a plugin.
 const COMMENT_KEY: &str = "#comment";
 
@@ -355,7 +354,7 @@ impl SubscriptionOrigin<'_> {
                 return Ok((response, bytes));
             }
             let comments: Vec<Value> = serde_json::from_slice(&response.body)
-                .map_err(|_| NotificationDelivery::Failed(NOT_JSON.to_owned(), None))?;
+                .map_err(|_| NotificationDelivery::Failed("the list of comments is not JSON".to_owned(), None))?;
             // A log or a quotation in another comment can contain the mark, but not at its end.
             let is_own = |comment: &&Value| {
                 let text = comment["body"].as_str().unwrap_or_default().trim_end();
