@@ -289,12 +289,10 @@ pub struct PhaseChange {
 }
 
 impl PhaseChange {
-    /// Returns a change without a notification to the platform.
     const fn silent(phase: TargetPhase, start: Option<Hook>) -> Self {
         Self { phase, start, is_reported: false }
     }
 
-    /// Returns a change with a notification to the platform.
     pub const fn reported(phase: TargetPhase, start: Option<Hook>) -> Self {
         Self { phase, start, is_reported: true }
     }
@@ -316,7 +314,6 @@ pub enum CreateDecision {
     Foreign,
 }
 
-/// Decides the effect of a request of `sender` to create `uid` at `generation`.
 pub fn create(
     existing: Option<&Target>,
     (uid, sender): (&str, RequestSender<'_>),
@@ -422,7 +419,6 @@ pub enum DeleteDecision {
     Foreign,
 }
 
-/// Decides the effect of a request of `sender` to delete `uid`.
 pub fn delete(existing: Option<&Target>, (uid, sender): (&str, RequestSender<'_>), hooks: &HookSet) -> DeleteDecision {
     let Some(target) = existing else { return DeleteDecision::PutTombstone };
     if target.uid != uid {

@@ -192,7 +192,6 @@ impl TableClient {
         items.first().map(|item| parse("Query", item)).transpose()
     }
 
-    /// Reads pages of a query until there are `enough` items.
     async fn pages(&self, query: &ItemQuery, enough: usize) -> StoreResult<Vec<Item>> {
         self.read_pages(query, enough, Some).await
     }

@@ -236,7 +236,6 @@ pub struct ItemPage {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ItemBatch {
     pub items: Vec<Item>,
-    /// Keys that were not read.
     pub unprocessed: Vec<ItemKey>,
 }
 

@@ -33,7 +33,6 @@ pub(crate) fn cause_of_run(target: &TargetHead, hook: Hook) -> Option<String> {
     }
 }
 
-/// Returns an entry about the present instance of a target at the time `at`.
 pub(crate) fn entry(env: &Env, target: &TargetHead, change: HistoryChange, at: Timestamp) -> HistoryItem {
     HistoryItem {
         at,

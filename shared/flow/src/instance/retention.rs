@@ -22,11 +22,9 @@ use futures::future::{Either, select};
 use crate::run::removal::possible_resources;
 use crate::{CompiledPlan, Env, FlowError, FlowResult, Run};
 
-/// Maximum removals that a round announces.
 const MAX_ANNOUNCED: usize = 500;
 /// Milliseconds between the starts of two rounds.
 const ROUND_INTERVAL_MS: u64 = 60_000;
-/// Instances that are processed at the same time.
 const MAX_CONCURRENT: usize = 4;
 /// The time within which all attempts of a round end. Announcements are then written within the response window.
 const ROUND_TIME: Duration = Duration::from_secs(20);

@@ -34,7 +34,6 @@ pub(crate) struct CompiledDocument {
     pub(crate) loaded: Arc<CompiledPlan>,
     pub(crate) json: String,
     pub(crate) plugins: Vec<String>,
-    /// The document, if it may be stored.
     pub(crate) text: Option<String>,
 }
 
@@ -130,7 +129,6 @@ pub(crate) async fn load_plan(plan: Plan, text: Option<String>) -> FlowResult<Co
     Ok(CompiledDocument { loaded, json, plugins, text })
 }
 
-/// What a compilation found beside the plan.
 #[derive(Debug)]
 pub struct DocumentNotes {
     pub warnings: Vec<Diagnostic>,

@@ -170,7 +170,6 @@ struct ShownValues<'a> {
 }
 
 impl ShownValues<'_> {
-    /// Returns the values of a resource, or of `env`.
     fn of(&mut self, origin: &str, values: BTreeMap<String, RenderValue>) -> BTreeMap<String, OutputValue> {
         let shown = values.into_iter().map(|(name, value)| {
             let value = match (value, self.keys) {

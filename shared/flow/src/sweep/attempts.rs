@@ -39,9 +39,7 @@ pub(super) struct RunSweep {
     pub(super) next_sweep: Timestamp,
     /// Attempts to dispatch, with the time of their last request.
     dispatches: Vec<(u64, AttemptRef)>,
-    /// Attempts to dispatch without a recorded start.
     pub(super) unstarted: BTreeSet<(Unit, Attempt)>,
-    /// Attempts whose start has to be recorded.
     starts: Vec<AttemptStart>,
     /// Webhooks that may have been posted before.
     repeats: Vec<WebhookRepeat>,

@@ -173,7 +173,6 @@ pub(crate) fn second_result(unit: Unit, attempt: Attempt, digest: &str) -> Strin
     format!("{}#late#{}", record(unit, attempt), second_digest(digest))
 }
 
-/// Returns the short digest of a further result.
 pub(crate) fn second_digest(digest: &str) -> String {
     short_digest(&[digest], 32)
 }

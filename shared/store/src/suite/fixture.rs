@@ -25,7 +25,6 @@ use crate::{
 };
 
 pub(super) const A1: Attempt = Attempt::FIRST;
-/// The number of the next table of this test program.
 static TABLES: AtomicU32 = AtomicU32::new(0);
 static CLIENTS: AtomicU32 = AtomicU32::new(0);
 

@@ -8,7 +8,6 @@ use crate::dynamo::attribute::{item_at, number};
 use crate::item_table::{ItemPut, ItemQuery, QueryRange, TransactionOutcome, WriteExpression};
 use crate::{DueItem, Item, TargetList};
 
-/// The items of one transaction.
 const BATCH: usize = 50;
 const LATER: Timestamp = Timestamp(u64::MAX / 4);
 
