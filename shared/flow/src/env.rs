@@ -196,16 +196,6 @@ impl Default for MemoryBudgets {
     }
 }
 
-impl InstanceCache {
-    fn loading(&self, digest: &str) -> Arc<PlanCell> {
-        let mut loading = lock(&self.loading);
-        loading.retain(|_, cell| cell.strong_count() > 0);
-        let cell = loading.get(digest).and_then(Weak::upgrade).unwrap_or_default();
-        loading.insert(digest.to_owned(), Arc::downgrade(&cell));
-        cell
-    }
-}
-
 impl Env {
     pub fn now(&self) -> Timestamp {
         self.clock.now()
@@ -259,8 +249,14 @@ impl Env {
         if digest.is_empty() {
             return Ok(Arc::new(CompiledPlan::of(Plan::empty(), digest)?));
         }
-        let loading = self.cache.loading(digest);
-        let loaded = loading.get_or_try_init(|| self.read_plan(instance, digest)).await?;
+        let cell = {
+            let mut loading = lock(&self.cache.loading);
+            loading.retain(|_, cell| cell.strong_count() > 0);
+            let cell = loading.get(digest).and_then(Weak::upgrade).unwrap_or_default();
+            loading.insert(digest.to_owned(), Arc::downgrade(&cell));
+            cell
+        };
+        let loaded = cell.get_or_try_init(|| self.read_plan(instance, digest)).await?;
         if loaded.digest == digest {
             return Ok(Arc::clone(loaded));
         }
