@@ -1,7 +1,6 @@
 //! The shape of the table.
 
 /// Names of keys and indexes. The deployment template must have the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableSpec;
 
 impl TableSpec {
