@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use ebb_documents::{Document, PluginDoc, RouteGroupDoc};
-use ebb_protocol::api::PlanPreview;
+use ebb_documents::{Document, RouteGroupDoc};
 
 use super::plan;
 use crate::drawing::DiagramFormat;
@@ -32,29 +31,24 @@ impl GraphArgs {
         let source = DocumentSource::read(&self.file)?;
         let mut pictures = Vec::new();
         for document in source.documents(&vars)? {
-            match document {
-                Document::Plugin(plugin) => pictures.push(plugin_picture(&plugin, self.format)?),
+            let (title, mut plan) = match document {
+                Document::Plugin(plugin) => {
+                    let title = offline::full_name(&plugin);
+                    let plan = offline::preview("sandbox", &title, offline::plan_alone(&plugin)?.plan)?;
+                    (title, plan)
+                }
                 Document::Sandbox(sandbox) | Document::RouteGroup(RouteGroupDoc { target: sandbox, .. }) => {
                     let (plan, _) = plan::preview(server, &sandbox, &self.plugins, &vars).await?;
-                    pictures.push(picture(&sandbox.name.value, plan, self.format));
+                    (sandbox.name.value, plan)
                 }
                 other => return Err(unexpected(&source.name, &other, "a sandbox or plugins")),
+            };
+            // A picture has no rendered data.
+            for unit in plan.hooks.iter_mut().flat_map(|hook| &mut hook.units) {
+                unit.rendered = serde_json::Value::Null;
             }
+            pictures.push(self.format.draw(&title, &plan));
         }
         output::print(&pictures.join("\n"))
     }
-}
-
-fn plugin_picture(plugin: &PluginDoc, format: DiagramFormat) -> Result<String> {
-    let title = offline::full_name(plugin);
-    let plan = offline::preview("sandbox", &title, offline::plan_alone(plugin)?.plan)?;
-    Ok(picture(&title, plan, format))
-}
-
-/// Returns a picture without the rendered data of the units.
-fn picture(title: &str, mut plan: PlanPreview, format: DiagramFormat) -> String {
-    for unit in plan.hooks.iter_mut().flat_map(|hook| &mut hook.units) {
-        unit.rendered = serde_json::Value::Null;
-    }
-    format.draw(title, &plan)
 }
