@@ -96,30 +96,25 @@ impl LogsArgs {
 
     fn chosen<'a>(&self, seen: &'a TargetDetail) -> Vec<(&'a RunDetail, &'a UnitDetail)> {
         let fits = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
-        let mut chosen = Vec::new();
-        for run in seen.runs.iter().filter(|run| fits(&self.hook, &run.hook)) {
-            for unit in &run.units {
-                let (resource, name) = unit.key.split_once('/').unwrap_or((&unit.key, ""));
-                let is_named = fits(&self.unit, name) || fits(&self.unit, &unit.key);
-                if is_named && fits(&self.resource, resource) {
-                    chosen.push((run, unit));
-                }
-            }
-        }
-        chosen
+        let is_chosen = |unit: &UnitDetail| {
+            let (resource, name) = unit.key.split_once('/').unwrap_or((&unit.key, ""));
+            (fits(&self.unit, name) || fits(&self.unit, &unit.key)) && fits(&self.resource, resource)
+        };
+        let runs = seen.runs.iter().filter(|run| fits(&self.hook, &run.hook));
+        let units = runs.flat_map(|run| run.units.iter().map(move |unit| (run, unit)));
+        units.filter(|(_, unit)| is_chosen(unit)).collect()
     }
 }
 
 /// Returns the error if no unit matches the options.
 fn no_match(target: &TargetRef, seen: &TargetDetail) -> CliError {
-    let keys = seen.runs.iter().flat_map(|run| run.units.iter().map(|unit| unit.key.as_str()));
+    let keys = seen.runs.iter().flat_map(|run| &run.units).map(|unit| unit.key.as_str());
     let keys: Vec<&str> = keys.collect();
-    let error = CliError::failed(format!("no unit of {target} matches"));
-    if keys.is_empty() {
-        error.with_hint(format!("no unit has started: ebb why {}", named(target)))
-    } else {
-        error.with_hint(format!("units: {}", keys.join(", ")))
-    }
+    let hint = match keys.as_slice() {
+        [] => format!("no unit has started: ebb why {}", named(target)),
+        keys => format!("units: {}", keys.join(", ")),
+    };
+    CliError::failed(format!("no unit of {target} matches")).with_hint(hint)
 }
 
 /// Returns the error if none of the units has a log of this attempt.
@@ -144,15 +139,10 @@ fn no_log(units: &[&UnitDetail], attempt: Option<u32>) -> CliError {
 
 /// Returns one log without a heading. Writes a heading before each of several logs.
 fn text(logs: &[AttemptLog]) -> String {
-    if let [log] = logs {
-        return clean(&log.log);
+    match logs {
+        [log] => clean(&log.log),
+        logs => logs.iter().map(|log| heading(&log.hook, &log.unit, log.attempt) + &clean(&log.log)).collect(),
     }
-    let mut text = String::new();
-    for log in logs {
-        text.push_str(&heading(&log.hook, &log.unit, log.attempt));
-        text.push_str(&clean(&log.log));
-    }
-    text
 }
 
 /// Returns the line before each of several logs.
