@@ -112,9 +112,8 @@ fn resources(detail: &TargetDetail) -> String {
 }
 
 fn add_unit(text: &mut String, unit: &UnitDetail, run: &RunDetail, now: Timestamp) {
-    let waiting = labels::waiting_for(unit, &run.units);
     let state = UnitDetail { waits: Vec::new(), ..unit.clone() };
-    let _ = writeln!(text, "  {}  {}", unit.key, labels::unit(&state, &waiting, now));
+    let _ = writeln!(text, "  {}  {}", unit.key, labels::unit(&state, &run.units, now));
     let heartbeat = unit.heartbeat.as_deref().filter(|_| unit.state == UnitState::Running);
     if let Some(age) = heartbeat.and_then(|at| timing::since(at, now)) {
         let _ = writeln!(text, "    heartbeat: {} ago", timing::length(age));

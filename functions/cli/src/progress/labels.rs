@@ -24,14 +24,15 @@ pub(crate) fn target_wait(wait: &TargetWait) -> String {
     timing::clocks(&words::target_wait(wait))
 }
 
-/// Returns the state of a unit, with its reason, its start and its deadline.
-pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> String {
+/// Returns the state of a unit of a run, with its reason, its start and its deadline.
+pub(crate) fn unit(unit: &UnitDetail, units: &[UnitDetail], now: Timestamp) -> String {
+    let waiting_for = waiting_for(unit, units);
     let UnitDetail { attempt, max_attempts, attempt_in_series: number, .. } = unit;
     let number = format!("attempt {number}/{max_attempts}{}", words::in_all(*attempt, *number));
     let attempts = if unit.max_attempts > 1 { format!(", {number}") } else { String::new() };
     match unit.state {
         UnitState::Waiting if waiting_for.is_empty() => "ready to dispatch".to_owned(),
-        UnitState::Waiting => format!("waits for {}", words::named(waiting_for, waiting_for.len())),
+        UnitState::Waiting => format!("waits for {}", words::named(&waiting_for, waiting_for.len())),
         UnitState::Running => {
             let since = unit.started.as_deref().and_then(|at| timing::since(at, now));
             let since = since.map_or("sent".to_owned(), |time| format!("running {}", timing::length(time)));
@@ -60,11 +61,9 @@ pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> S
         UnitState::Skipped => format!("skipped{}", why(unit)),
         UnitState::Failed => format!("failed{}{attempts}{}", took(unit), why(unit)),
         UnitState::Blocked => {
-            let why = match (&unit.reason, waiting_for) {
-                (None, [_, ..]) => format!(": waits for {}", words::named(waiting_for, waiting_for.len())),
-                _ => why(unit),
-            };
-            format!("blocked{why}")
+            let waits = unit.reason.is_none() && !waiting_for.is_empty();
+            let waits = waits.then(|| format!(": waits for {}", words::named(&waiting_for, waiting_for.len())));
+            format!("blocked{}", waits.unwrap_or_else(|| why(unit)))
         }
         UnitState::Cancelled => format!("cancelled{}{}", took(unit), why(unit)),
     }
@@ -122,7 +121,7 @@ fn time_between(started: Option<&str>, ended: Option<&str>, duration_ms: Option<
 }
 
 /// Returns the keys of the units that a unit waits for.
-pub(crate) fn waiting_for<'a>(unit: &'a UnitDetail, units: &[UnitDetail]) -> Vec<&'a str> {
+fn waiting_for<'a>(unit: &'a UnitDetail, units: &[UnitDetail]) -> Vec<&'a str> {
     let settled = |key: &str| {
         units.iter().any(|other| other.key == key && matches!(other.state, UnitState::Succeeded | UnitState::Skipped))
     };

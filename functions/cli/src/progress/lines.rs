@@ -62,8 +62,7 @@ fn of_units(before: Option<&RunDetail>, after: &RunDetail, now: Timestamp) -> Ve
         if (state, attempt) == (unit.state, unit.attempt) && !has_news(old, unit) {
             continue;
         }
-        let waiting = labels::waiting_for(unit, &after.units);
-        lines.push(format!("{}  {}  {}", after.hook, unit.key, labels::unit(unit, &waiting, now)));
+        lines.push(format!("{}  {}  {}", after.hook, unit.key, labels::unit(unit, &after.units, now)));
     }
     lines
 }

@@ -79,8 +79,7 @@ fn units(run: &RunDetail, now: Timestamp, free: usize) -> Vec<TreeLine> {
     let hidden = run.units.len() > shown.len();
     for (number, unit) in shown.iter().enumerate() {
         let branch = if number + 1 == shown.len() && !hidden { "└ " } else { "├ " };
-        let waiting = labels::waiting_for(unit, &run.units);
-        let state = printable(&labels::unit(unit, &waiting, now));
+        let state = printable(&labels::unit(unit, &run.units, now));
         let (_, sign, colour) = look(unit.state);
         let text = format!(" {:<key_width$}  {state}", printable(&unit.key));
         lines.push(TreeLine { branch, sign: Some((sign, colour)), text });
