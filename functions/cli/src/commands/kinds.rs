@@ -176,9 +176,7 @@ impl DocumentKind {
     /// Returns a stored document. That of a plugin has the name `NAME[@VERSION]`.
     pub(super) async fn stored(&self, client: &ApiClient, name: &str) -> Result<Value> {
         if self.is_plugin() {
-            let plugin: VersionedName = name.parse().map_err(CliError::broken)?;
-            let found = client.find(&["plugins", &plugin.name, "versions", &plugin.version()]).await?;
-            return found.ok_or_else(|| plugin.unknown());
+            return name.parse::<VersionedName>().map_err(CliError::broken)?.find(client).await;
         }
         let unknown = || {
             CliError::failed(format!("no {} {name} exists", self.name)).with_hint(format!("ebb get {}", self.plural))

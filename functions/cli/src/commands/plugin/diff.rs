@@ -34,9 +34,9 @@ struct VersionDifference {
 impl PluginDiffArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let Self { from, to, output } = self;
-        let given = find(client, &from).await?;
+        let given = from.find(client).await?;
         let (old, new) = match to {
-            Some(to) => (given, find(client, &to).await?),
+            Some(to) => (given, to.find(client).await?),
             None => with_highest(client, &from, given).await?,
         };
         let full = |PluginDetail { info, .. }: &PluginDetail| format!("{}@{}", info.name, info.version);
@@ -66,8 +66,4 @@ async fn with_highest(
     let other = if is_lower { higher } else { lower };
     let other = client.plugin(name, &other).await?.ok_or_else(|| from.unknown())?;
     Ok(if is_lower { (given, other) } else { (other, given) })
-}
-
-async fn find(client: &ApiClient, plugin: &VersionedName) -> Result<PluginDetail> {
-    client.plugin(&plugin.name, &plugin.version()).await?.ok_or_else(|| plugin.unknown())
 }

@@ -4,8 +4,9 @@ use std::str::FromStr;
 
 use ebb_documents::model;
 use semver::Version;
+use serde::de::DeserializeOwned;
 
-use crate::{CliError, Result};
+use crate::{ApiClient, CliError, Result};
 
 /// A plugin on the command line, `NAME[@VERSION]`.
 #[derive(Clone, Debug)]
@@ -21,8 +22,13 @@ impl VersionedName {
         self.version.as_ref().map_or("latest".to_owned(), ToString::to_string)
     }
 
-    /// Returns the error if no such version is published.
-    pub(crate) fn unknown(&self) -> CliError {
+    /// Returns the published version. A missing one is an error.
+    pub(crate) async fn find<T: DeserializeOwned>(&self, client: &ApiClient) -> Result<T> {
+        let found = client.find(&["plugins", &self.name, "versions", &self.version()]).await?;
+        found.ok_or_else(|| self.unknown())
+    }
+
+    pub(super) fn unknown(&self) -> CliError {
         match &self.version {
             Some(version) => CliError::failed(format!("{}@{version} is not published", self.name))
                 .with_hint(format!("ebb get plugin {} --all", self.name)),
@@ -38,17 +44,16 @@ impl FromStr for VersionedName {
         let (name, version) = match text.split_once('@') {
             None => (text, None),
             Some((name, "latest")) => (name, None),
-            Some((name, version)) => (name, Some(exact(version)?)),
+            Some((name, version)) => {
+                let wrong = || format!("`{version}` is not a version: expected MAJOR.MINOR.PATCH, such as 1.2.3");
+                (name, Some(model::version(version).ok_or_else(wrong)?))
+            }
         };
         if name.is_empty() {
             return Err("expected NAME[@VERSION], found no name".to_owned());
         }
         Ok(Self { name: name.to_owned(), version })
     }
-}
-
-fn exact(text: &str) -> Result<Version, String> {
-    model::version(text).ok_or_else(|| format!("`{text}` is not a version: expected MAJOR.MINOR.PATCH, such as 1.2.3"))
 }
 
 pub(crate) fn never_published(name: &str) -> CliError {
