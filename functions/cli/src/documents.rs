@@ -13,18 +13,13 @@ use crate::{CliError, Result, TargetRef, output};
 pub(crate) struct SetArgs {
     /// Value of `@{NAME}` in documents; repeatable
     #[arg(long = "set", value_name = "NAME=VALUE")]
-    sets: Vec<String>,
+    pub(crate) sets: Vec<String>,
 }
 
 impl SetArgs {
     pub(crate) fn vars(&self) -> Result<DocumentVars> {
         DocumentVars::parse(&self.sets)
             .map_err(|error| CliError::broken(error.to_string()).with_hint("write --set NAME=VALUE, each name once"))
-    }
-
-    /// Returns true without `--set`.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.sets.is_empty()
     }
 }
 

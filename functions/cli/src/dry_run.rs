@@ -8,13 +8,7 @@ use crate::{labels, output};
 pub(crate) struct DryRunArgs {
     /// Check everything and show the changes, and make none
     #[arg(long)]
-    dry_run: bool,
-}
-
-impl DryRunArgs {
-    pub(crate) fn is_set(self) -> bool {
-        self.dry_run
-    }
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -52,7 +52,7 @@ impl ApplyArgs {
         let (mut documents, targets) = divided(valid.into_iter().flat_map(|(_, documents)| documents));
         documents.sort_by_key(|document| KINDS.iter().position(|kind| Some(kind.name) == kind_name(document)));
         let client = connect(server)?;
-        if self.dry_run.is_set() {
+        if self.dry_run.dry_run {
             return self.preview(&client, &documents, &targets).await;
         }
         let mut stored = Vec::new();

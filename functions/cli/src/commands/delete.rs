@@ -78,7 +78,7 @@ impl DeleteArgs {
         };
         let client = connect(server)?;
         let seen = client.existing(&target).await?;
-        if self.dry_run.is_set() {
+        if self.dry_run.dry_run {
             let is_gone = seen.info.phase == TargetPhase::Gone && seen.waiting_uid.is_none();
             let verb = if is_gone { "not change" } else { "delete" };
             output::status_line(&format!("Would {verb} {target}"));
@@ -118,7 +118,7 @@ impl DeleteArgs {
             let is_withdrawn = stored["withdrawn"].is_string();
             let change = if is_withdrawn { ChangeKind::None } else { ChangeKind::Delete };
             let mut change = DocumentChange::planned(kind.name, full, change);
-            if self.dry_run.is_set() {
+            if self.dry_run.dry_run {
                 change.show();
             } else {
                 kind.delete(&client, &stored).await?;
@@ -134,7 +134,7 @@ impl DeleteArgs {
         if self.force {
             return Err(CliError::broken("--force needs the name of one target"));
         }
-        let is_dry_run = self.dry_run.is_set();
+        let is_dry_run = self.dry_run.dry_run;
         let command = TargetsCommand { client, action: TargetAction::Delete {}, verb: "Delete", is_dry_run };
         let answered = command.run(targets, self.yes, |outcome, _| match is_dry_run {
             true => bulk::would("delete", outcome),
@@ -187,7 +187,7 @@ impl DeleteArgs {
     fn targets(&self, kind: Option<&str>) -> Result<CommandTargets> {
         let plugin = self.plugin.as_deref();
         if self.files.is_empty() {
-            if !self.sets.is_empty() {
+            if !self.sets.sets.is_empty() {
                 return Err(CliError::broken("--set needs a document: add -f FILE"));
             }
             let targets = self.selector.targets(&self.names, kind, plugin);

@@ -34,7 +34,7 @@ pub(crate) struct RetryArgs {
 
 impl RetryArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        let body = RetryTarget { uid: None, plugin: self.plugin.clone(), dry_run: self.dry_run.is_set() };
+        let body = RetryTarget { uid: None, plugin: self.plugin.clone(), dry_run: self.dry_run.dry_run };
         match self.selector.targets(&self.names, Some(&self.kind.kind), None)? {
             // Without another version, the server has nothing to compare.
             CommandTargets::One(target) if body.plugin.is_some() || !body.dry_run => {
@@ -50,7 +50,7 @@ impl RetryArgs {
     }
 
     async fn retry_all(&self, client: &ApiClient, targets: CommandTargets) -> Result<Exit> {
-        let is_dry_run = self.dry_run.is_set();
+        let is_dry_run = self.dry_run.dry_run;
         let action = TargetAction::Retry { plugin: self.plugin.clone() };
         let command = TargetsCommand { client, action, verb: "Retry", is_dry_run };
         let answered = command.run(targets, self.yes, |outcome, _| match &outcome.retry {

@@ -45,7 +45,7 @@ impl PluginUpgradeArgs {
         // Without names, the plugin is a part of the selector.
         let used = self.names.is_empty().then_some(name.as_str());
         let targets = self.selector.targets(&self.names, Some(&self.kind.kind), used)?;
-        let is_dry_run = self.dry_run.is_set();
+        let is_dry_run = self.dry_run.dry_run;
         let action = TargetAction::Upgrade { plugin: format!("{name}@{}", self.plugin.version()) };
         let command = TargetsCommand { client, action, verb: "Upgrade", is_dry_run };
         let answered = command.run(targets, self.yes, |outcome, full| text(outcome, full, is_dry_run));
