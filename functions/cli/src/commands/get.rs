@@ -83,8 +83,11 @@ impl GetArgs {
                 kind.plural
             )));
         }
-        let mut all = match &self.name {
-            Some(name) if kind.is_plugin() && self.all => versions(client, name).await?,
+        let mut all: Vec<Value> = match &self.name {
+            Some(name) if kind.is_plugin() && self.all => {
+                let versions = client.versions(name).await?.filter(|versions| !versions.is_empty());
+                versions.ok_or_else(|| never_published(name))?.iter().map(output::json).collect()
+            }
             Some(name) => return self.document(kind, &kind.stored(client, name).await?),
             None => client.all(kind.plural).await?,
         };
@@ -198,12 +201,6 @@ fn natural_order(text: &str) -> Vec<Result<u64, String>> {
     let characters: Vec<char> = text.chars().collect();
     let parts = characters.chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit());
     parts.map(|part| part.iter().collect::<String>()).map(|part| part.parse().map_err(|_| part)).collect()
-}
-
-/// Returns the versions of a plugin, highest first.
-async fn versions(client: &ApiClient, name: &str) -> Result<Vec<Value>> {
-    let versions = client.versions(name).await?.filter(|versions| !versions.is_empty());
-    Ok(versions.ok_or_else(|| never_published(name))?.iter().map(output::json).collect())
 }
 
 /// Returns the command that explains the first failed or stuck target.

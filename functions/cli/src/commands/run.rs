@@ -14,9 +14,9 @@ use serde_json::json;
 use super::open;
 use crate::lifecycle::{data, named};
 use crate::{
-    ApiClient, BackendArgs, CliError, DocumentSource, Exit, FollowEnd, FollowGoal, FollowLimits, InterruptCount,
-    LocalServer, OutputArgs, ProgressScreen, Result, SetArgs, TargetRef, WatchedInstance, documents, follow, fresh_uid,
-    labels, offline, output, server, timing, why,
+    BackendArgs, CliError, DocumentSource, Exit, FollowEnd, FollowGoal, FollowLimits, InterruptCount, LocalServer,
+    OutputArgs, ProgressScreen, Result, SetArgs, TargetRef, WatchedInstance, documents, follow, fresh_uid, labels,
+    offline, output, server, timing, why,
 };
 
 #[derive(Debug, clap::Args)]
@@ -148,7 +148,11 @@ impl LocalSandbox<'_> {
             self.machine.client.put::<ConnectionDetail>(&path, &body).await?;
         }
         for plugin in plugins {
-            publish(&self.machine.client, plugin).await?;
+            // A version with the same content counts as success.
+            if let Err(error) = self.machine.client.publish(&plugin.expanded).await {
+                let immutable = || super::plugin::immutable(plugin).with_hint("or use another --state");
+                return Err(if error.has_status(409) { immutable() } else { error });
+            }
         }
         let preview = self.machine.client.preview(&document.expanded).await?;
         let after_ready = preview.hooks.iter().any(|hook| hook.hook == "postStart");
@@ -282,17 +286,6 @@ impl LocalSandbox<'_> {
     fn how_to_delete(&self) -> String {
         let (target, dev) = (&self.instance.target, dev(&self.args.state));
         format!("{target} remains; to delete it, run `{dev}` and `{}`", delete(target))
-    }
-}
-
-/// Publishes a plugin. A version with the same content counts as success.
-async fn publish(client: &ApiClient, plugin: &PluginDoc) -> Result<()> {
-    match client.publish(&plugin.expanded).await {
-        Ok(_) => Ok(()),
-        Err(error) if error.has_status(409) => {
-            Err(super::plugin::immutable(plugin).with_hint("or use another --state"))
-        }
-        Err(error) => Err(error),
     }
 }
 

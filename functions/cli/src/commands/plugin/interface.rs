@@ -9,9 +9,7 @@ use crate::output;
 /// Returns tables of the plugin's params and outputs, with their descriptions.
 pub(in crate::commands) fn interface(plugin: &Value) -> String {
     let document = plugin["document"].as_str().unwrap_or_default();
-    let Ok(plugins) = load::plugins("document", document, &NoFiles, &DocumentVars::none()) else {
-        return String::new();
-    };
+    let plugins = load::plugins("document", document, &NoFiles, &DocumentVars::none()).unwrap_or_default();
     let Some(plugin) = plugins.first() else { return String::new() };
     let description = |text: &Option<String>| text.as_deref().map(one_line).unwrap_or_default();
     let mut text = String::new();
