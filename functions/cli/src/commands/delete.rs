@@ -9,8 +9,8 @@ use super::kinds::{DocumentKind, Kind, KindParser};
 use super::unit::override_text;
 use crate::{
     ApiClient, ChangeKind, CliError, CommandTargets, DocumentChange, DryRunArgs, Exit, FollowGoal, KindArgs,
-    OutputArgs, Result, SelectorArgs, ServerArgs, SetArgs, TargetRef, TargetsCommand, WaitArgs, WatchedInstance,
-    YesArgs, bulk, connect, documents, lifecycle, output, target_of, timing, wait, watched,
+    OutputArgs, Result, SelectorArgs, ServerArgs, SetArgs, TargetRef, TargetsCommand, WaitArgs, YesArgs, bulk, connect,
+    documents, lifecycle, output, target_of, timing, wait, watched,
 };
 
 #[derive(Debug, clap::Args)]
@@ -93,14 +93,12 @@ impl DeleteArgs {
             client.delete_target(&target, Some(waiting)).await?;
             withdrawn(&target, &seen);
         }
-        if info.phase != TargetPhase::Gone {
-            client.delete_target(&target, Some(&info.uid)).await?;
-        } else {
+        if info.phase == TargetPhase::Gone {
             output::status_line(&format!("{target} was deleted at {}", timing::clock(&info.since)));
             return self.output.write_data(&seen);
         }
-        let instance = watched(&target, &seen);
-        self.await_gone(&client, &instance, seen).await
+        client.delete_target(&target, Some(&info.uid)).await?;
+        self.await_gone(&client, &target, seen).await
     }
 
     async fn delete_documents(&self, server: &ServerArgs, kind: &DocumentKind) -> Result<Exit> {
@@ -159,24 +157,23 @@ impl DeleteArgs {
             false => error,
         })?;
         output::status_line(&override_text(&response));
-        let instance = watched(target, &seen);
-        self.await_gone(client, &instance, seen).await
+        self.await_gone(client, target, seen).await
     }
 
-    async fn await_gone(&self, client: &ApiClient, instance: &WatchedInstance, seen: TargetDetail) -> Result<Exit> {
+    async fn await_gone(&self, client: &ApiClient, target: &TargetRef, seen: TargetDetail) -> Result<Exit> {
         let ended = match self.wait.limit(self.wait_timeout) {
             None => {
-                output::status_line(&format!("{} is being deleted", instance.target));
+                output::status_line(&format!("{target} is being deleted"));
                 Ok(Exit::Done)
             }
-            Some(timeout) => wait(client, instance, FollowGoal::Gone, timeout, seen.runs.clone()).await,
+            Some(timeout) => wait(client, &watched(target, &seen), FollowGoal::Gone, timeout, seen.runs.clone()).await,
         };
         if self.output.format.is_some() {
-            let last = client.target(&instance.target).await;
+            let last = client.target(target).await;
             // The error of the wait is more important than this one.
             if last.is_ok() || ended.is_ok() {
                 // A new instance may have started under the name.
-                let last = last?.filter(|last| last.info.uid == instance.uid);
+                let last = last?.filter(|last| last.info.uid == seen.info.uid);
                 self.output.write_data(&last.unwrap_or(seen))?;
             }
         }
