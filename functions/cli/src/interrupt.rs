@@ -15,21 +15,18 @@ impl InterruptCount {
     /// Starts to handle SIGINT, SIGTERM and SIGHUP. They then no longer end the program by themselves.
     pub(crate) fn listen() -> Result<Self> {
         let broken = |error| CliError::broken("cannot handle signals").with_causes(&error);
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(broken)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(broken)?;
-        let mut hangup = signal(SignalKind::hangup()).map_err(broken)?;
         let (sender, count) = watch::channel(0);
-        tokio::spawn(async move {
-            loop {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                    _ = hangup.recv() => {}
-                    () = sender.closed() => return,
+        for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+            let (mut signals, sender) = (signal(kind).map_err(broken)?, sender.clone());
+            tokio::spawn(async move {
+                loop {
+                    tokio::select! {
+                        _ = signals.recv() => sender.send_modify(|count| *count += 1),
+                        () = sender.closed() => return,
+                    }
                 }
-                sender.send_modify(|count| *count += 1);
-            }
-        });
+            });
+        }
         Ok(Self { count })
     }
 
