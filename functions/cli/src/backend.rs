@@ -133,7 +133,6 @@ impl ClusterArgs {
 }
 
 impl PodsArgs {
-    /// Returns the container engine that the options select.
     async fn containers(self) -> Result<Option<ContainerEngine>> {
         let programs: &[&str] = match self.pods {
             PodRuntime::Process => return Ok(None),

@@ -23,7 +23,6 @@ pub(crate) struct YesArgs {
     yes: bool,
 }
 
-/// Describes a target in one line.
 fn line(outcome: &TargetOutcome) -> String {
     let phase = outcome.phase.map(|phase| phase.name().to_owned());
     let parts = [&phase, &outcome.owner, &outcome.first_cause].into_iter().flatten();
@@ -36,7 +35,6 @@ pub(crate) fn would(verb: &str, outcome: &TargetOutcome) -> String {
     format!("Would {verb} {}", line(outcome))
 }
 
-/// Returns the line about the error of a target.
 fn refusal(outcome: &TargetOutcome, error: &str) -> String {
     let target = TargetRef::from(outcome).to_string();
     if outcome.uid.is_none() && outcome.has_code(ErrorCode::NotFound) {
@@ -191,7 +189,6 @@ fn sent_target(select: &TargetSelection, number: usize, outcome: &TargetOutcome)
     named.unwrap_or_else(|| instance(outcome.clone()))
 }
 
-/// Returns the instance of an outcome.
 fn instance(TargetOutcome { kind, name, uid, .. }: TargetOutcome) -> NamedTarget {
     NamedTarget { kind, name, uid, run: None }
 }
@@ -227,7 +224,6 @@ impl AnsweredTargets {
     }
 }
 
-/// Waits until there are more than `seen` signals.
 async fn signals(interrupts: Option<&InterruptCount>, seen: u32) {
     match interrupts {
         Some(interrupts) => interrupts.more_than(seen).await,
@@ -245,7 +241,6 @@ pub(crate) fn print_warnings(warnings: impl IntoIterator<Item = String>) {
     warnings.into_iter().for_each(|warning| output::status_line(&format!("warning: {}", output::printable(&warning))));
 }
 
-/// Returns the targets of a selector.
 pub(crate) async fn found(client: &ApiClient, selector: &TargetSelector) -> Result<Vec<TargetOutcome>> {
     let (found, warnings) = client.targets(selector, &[]).await?;
     print_warnings(warnings);
@@ -268,7 +263,6 @@ pub(crate) fn print(outcomes: &[TargetOutcome], end: Result<Exit>, output: Outpu
     Ok(if exit == Exit::Done && has_failed { Exit::Failed } else { exit })
 }
 
-/// Returns the number of targets without an error.
 fn succeeded(outcomes: &[TargetOutcome]) -> usize {
     outcomes.iter().filter(|outcome| outcome.error.is_none()).count()
 }

@@ -48,7 +48,6 @@ impl LogTail {
         Self { attempt, log: log.to_owned(), state: state.trim_start_matches('\n').to_owned() }
     }
 
-    /// Returns the log and the lines about its attempt.
     pub(crate) fn text(self) -> String {
         let separator =
             if self.log.is_empty() || self.log.ends_with('\n') || self.state.is_empty() { "" } else { "\n" };
@@ -62,7 +61,6 @@ pub(crate) struct ApiClient {
     pub(crate) server: ServerAccess,
 }
 
-/// Returns a client of the server that `server` selects.
 pub(crate) fn connect(server: &ServerArgs) -> Result<ApiClient> {
     ApiClient::new(server.find()?)
 }
@@ -82,7 +80,6 @@ impl ApiClient {
         Ok(Self { http, server })
     }
 
-    /// Returns the data of a path of the API.
     pub(crate) async fn fetch<T: DeserializeOwned>(&self, path: &[&str]) -> Result<T> {
         self.read(self.request(Method::GET, path)).await
     }
@@ -92,7 +89,6 @@ impl ApiClient {
         found(self.fetch(path).await)
     }
 
-    /// Posts a body to a path of the API.
     pub(crate) async fn post<T: DeserializeOwned>(&self, path: &[&str], body: &impl Serialize) -> Result<T> {
         self.read(self.request(Method::POST, path).json(body)).await
     }
@@ -120,7 +116,6 @@ impl ApiClient {
         self.list(&[collection], collection).await
     }
 
-    /// Returns the items in a member of a response.
     async fn list<T: DeserializeOwned>(&self, path: &[&str], member: &str) -> Result<Vec<T>> {
         let mut body: serde_json::Map<_, _> = self.fetch(path).await?;
         serde_json::from_value(body.remove(member).unwrap_or_default())
@@ -295,7 +290,6 @@ impl ApiClient {
         self.of_target(target, request).await
     }
 
-    /// Returns the diagnosis of a target.
     pub(crate) async fn why(&self, target: &TargetRef) -> Result<TargetDiagnosis> {
         let request = self.request(Method::GET, &["targets", &target.kind, &target.name, "why"]);
         self.of_target(target, request).await
@@ -368,7 +362,6 @@ impl ApiClient {
         self.read(self.event(&id, now, content_type, body)?).await
     }
 
-    /// Returns the signed request of an event.
     fn event(&self, id: &str, now: Timestamp, content_type: &str, body: Vec<u8>) -> Result<RequestBuilder> {
         let unsigned = |error: SecretError| {
             CliError::broken(format!("cannot sign the lifecycle webhook: {error}")).with_hint("set EBB_WEBHOOK_SECRET")
@@ -383,7 +376,6 @@ impl ApiClient {
         Ok(request.header("content-type", content_type).body(body))
     }
 
-    /// Returns the URL of a path of the server.
     pub(crate) fn address(&self, path: &str) -> String {
         format!("{}{path}", self.server.url.as_str().trim_end_matches('/'))
     }
@@ -429,7 +421,6 @@ impl ApiClient {
         self.query(method, path, &[])
     }
 
-    /// Returns a request with the parameters that have a value.
     fn query(&self, method: Method, path: &[&str], parameters: &[(&str, Option<&str>)]) -> RequestBuilder {
         self.authorized(self.http.request(method, self.url(path, parameters)))
     }
@@ -517,7 +508,6 @@ fn missing(target: &TargetRef, error: CliError) -> CliError {
     CliError::failed(format!("{target} does not exist")).with_hint(list_command(&target.kind))
 }
 
-/// Returns the command that lists the targets of a kind.
 pub(crate) fn list_command(kind: &str) -> String {
     format!("ebb get {}", if kind == "sandbox" { "sandboxes" } else { kind })
 }

@@ -71,7 +71,6 @@ fn bounded(file: impl std::io::Read) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Prints warnings to standard error.
 pub(crate) fn warn<'a>(warnings: impl IntoIterator<Item = &'a Diagnostic>) {
     let drawn: Vec<String> = warnings.into_iter().map(|warning| warning.drawn(output::drawing())).collect();
     if !drawn.is_empty() {
@@ -143,7 +142,6 @@ pub(crate) fn plugins(path: &Path, vars: &DocumentVars) -> Result<Vec<PluginDoc>
     Ok(plugins)
 }
 
-/// Reads the plugins of several files.
 pub(crate) fn all_plugins(paths: &[PathBuf], vars: &DocumentVars) -> Result<Vec<PluginDoc>> {
     let all: Vec<Vec<PluginDoc>> = paths.iter().map(|path| plugins(path, vars)).collect::<Result<_>>()?;
     Ok(all.into_iter().flatten().collect())

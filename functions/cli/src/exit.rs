@@ -134,22 +134,18 @@ impl CliError {
         self.report()?.problem.as_ref()
     }
 
-    /// Returns true if the server rejected a request with this status.
     pub(crate) fn has_status(&self, status: u16) -> bool {
         self.problem().is_some_and(|problem| problem.status == status)
     }
 
-    /// Returns true if the server rejected a request with this code.
     pub(crate) fn has_code(&self, code: &str) -> bool {
         self.problem().is_some_and(|problem| problem.code == code)
     }
 
-    /// Returns true if the server did not respond.
     pub(crate) fn is_unreachable(&self) -> bool {
         self.report().is_some_and(|report| report.is_unreachable)
     }
 
-    /// Returns true if the server refused the request for the moment.
     pub(crate) fn is_busy(&self) -> bool {
         self.report().is_some_and(|report| report.is_busy)
     }

@@ -36,7 +36,6 @@ impl InterruptCount {
         Self { count }
     }
 
-    /// Returns the number of signals so far.
     pub(crate) fn count(&self) -> u32 {
         *self.count.borrow()
     }

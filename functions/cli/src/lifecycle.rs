@@ -42,7 +42,6 @@ pub(crate) fn watched(target: &TargetRef, seen: &TargetDetail) -> WatchedInstanc
     }
 }
 
-/// Returns the data of a lifecycle webhook for an instance.
 pub(crate) fn data(instance: &WatchedInstance, document: Option<&str>) -> LifecycleData {
     LifecycleData {
         kind: instance.target.kind.clone(),

@@ -16,7 +16,6 @@ pub(crate) struct LocalServer {
 }
 
 impl LocalServer {
-    /// Starts a control plane with `settings`.
     pub(crate) async fn start(settings: StackSettings) -> Result<Self> {
         let state = settings.state.clone();
         let stack = Stack::start(settings).await.map_err(|error| {

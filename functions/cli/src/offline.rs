@@ -24,7 +24,6 @@ pub(crate) fn version(plugin: &PluginDoc) -> Version {
     plugin.version.clone().unwrap_or(Version::new(0, 0, 0))
 }
 
-/// Returns `NAME@VERSION` of a plugin.
 pub(crate) fn full_name(plugin: &PluginDoc) -> String {
     format!("{}@{}", plugin.name.value, version(plugin))
 }

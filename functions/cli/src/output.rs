@@ -111,7 +111,6 @@ fn encoded<T: Serialize>(format: OutputFormat, data: &T) -> Result<String> {
     }
 }
 
-/// Returns data of a command as JSON.
 pub(crate) fn json(data: &impl Serialize) -> serde_json::Value {
     serde_json::to_value(data).unwrap_or_default()
 }
@@ -161,7 +160,6 @@ fn write_status(text: &str) {
         .and_then(|()| err.flush());
 }
 
-/// Returns the style of diagnostics on standard error.
 pub(crate) fn drawing() -> DiagnosticStyle {
     if console::colors_enabled_stderr() { DiagnosticStyle::Coloured } else { DiagnosticStyle::Plain }
 }

@@ -36,7 +36,6 @@ pub(crate) fn event_line(event: &DecidingEvent) -> String {
     format!("source {}, {}", event.source, timing::clocks(&words::deciding_event(event)))
 }
 
-/// Returns an output as one line.
 pub(crate) fn value_line(value: &OutputValue) -> String {
     words::quoted(&words::output(value).0)
 }

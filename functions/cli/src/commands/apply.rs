@@ -144,7 +144,6 @@ async fn change(client: &ApiClient, document: &Document, plugins: &[PluginDoc]) 
     Ok(DocumentChange::planned(kind, document.name().to_owned(), change))
 }
 
-/// Returns the path of a document in the API.
 fn path(document: &Document) -> [&str; 2] {
     [DocumentKind::of(document).map_or("", |kind| kind.plural), document.name()]
 }

@@ -166,7 +166,6 @@ impl GetArgs {
 }
 
 impl ListArgs {
-    /// Returns the format for data of programs.
     fn data(&self) -> OutputArgs {
         let format = match self.format {
             Some(ListFormat::Json) => Some(OutputFormat::Json),

@@ -68,7 +68,6 @@ fn text(entries: &[HistoryEntry]) -> String {
     output::table(&["TIME", "CHANGE", "BY", "UID", "GENERATION", "RUN", "DOCUMENT", "DETAIL"], rows)
 }
 
-/// Returns a line for a notification that was not accepted.
 fn notification(open: &OpenNotification) -> String {
     let OpenNotification { time, phase, to, given_up, reason, next } = open;
     let reason = reason.as_deref().map(|reason| format!(": {}", printable(reason))).unwrap_or_default();

@@ -74,7 +74,6 @@ pub(super) static KINDS: [DocumentKind; 4] = [
     },
 ];
 
-/// The columns of targets.
 pub(super) static TARGETS: Columns = [
     &["KIND", "NAME", "PHASE", "SINCE", "OWNER", "PLUGINS", "EXPIRES", "WAITS FOR", "FIRST CAUSE"],
     &["UID", "GENERATION", "CREATED", "LABELS"],

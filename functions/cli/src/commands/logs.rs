@@ -106,7 +106,6 @@ impl LogsArgs {
     }
 }
 
-/// Returns the error if no unit matches the options.
 fn no_match(target: &TargetRef, seen: &TargetDetail) -> CliError {
     let keys = seen.runs.iter().flat_map(|run| &run.units).map(|unit| unit.key.as_str());
     let keys: Vec<&str> = keys.collect();
@@ -117,7 +116,6 @@ fn no_match(target: &TargetRef, seen: &TargetDetail) -> CliError {
     CliError::failed(format!("no unit of {target} matches")).with_hint(hint)
 }
 
-/// Returns the error if none of the units has a log of this attempt.
 fn no_log(units: &[&UnitDetail], attempt: Option<u32>) -> CliError {
     let Some(pod) = units.iter().find(|unit| unit.kind == "pod") else {
         let kinds = units.iter().map(|unit| match unit.kind.as_str() {
@@ -145,7 +143,6 @@ fn text(logs: &[AttemptLog]) -> String {
     }
 }
 
-/// Returns the line before each of several logs.
 fn heading(hook: &str, unit: &str, attempt: u32) -> String {
     format!("==> {hook} {unit} attempt {attempt} <==\n")
 }

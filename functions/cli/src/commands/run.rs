@@ -227,7 +227,6 @@ impl LocalSandbox<'_> {
         Exit::Failed
     }
 
-    /// Fails if a sandbox of this name exists already.
     async fn refuse_existing(&self) -> Result<()> {
         let target = &self.instance.target;
         let Some(seen) = self.machine.client.target(target).await? else { return Ok(()) };
@@ -321,7 +320,6 @@ fn remaining_text(last: Option<&TargetDetail>, instance: &WatchedInstance, state
     )
 }
 
-/// Returns the command that starts a server on a state folder.
 fn dev(state: &Path) -> String {
     if state == Path::new(server::STATE) {
         "ebb dev".to_owned()
@@ -330,7 +328,6 @@ fn dev(state: &Path) -> String {
     }
 }
 
-/// Returns the command that deletes a target.
 fn delete(TargetRef { kind, name }: &TargetRef) -> String {
     format!("ebb delete {kind} {name}")
 }

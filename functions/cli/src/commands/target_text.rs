@@ -10,7 +10,6 @@ use crate::{
     TargetRef, follow, labels, named, output, timing, watched, why,
 };
 
-/// Prints a target.
 pub(super) fn show(seen: &TargetDetail, output: OutputArgs) -> Result<Exit> {
     output.write(seen, |seen| text(seen, timing::now()))
 }
@@ -79,7 +78,6 @@ fn facts(detail: &TargetDetail) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// Returns the resources with their params and outputs, and the environment.
 fn resources(detail: &TargetDetail) -> String {
     let mut text = String::new();
     if !detail.resources.is_empty() {

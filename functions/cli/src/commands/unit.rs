@@ -90,7 +90,6 @@ impl ForceCompleteArgs {
     }
 }
 
-/// Returns the result of an override as one line of text.
 pub(crate) fn override_text(response: &OverrideResponse) -> String {
     match response.units.as_slice() {
         [] => format!("The run {} continues", response.run),

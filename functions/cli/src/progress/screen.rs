@@ -31,7 +31,6 @@ enum ScreenMode {
 }
 
 impl ProgressScreen {
-    /// Returns a display for standard error.
     pub(crate) fn new() -> Self {
         let term = Term::stderr();
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");

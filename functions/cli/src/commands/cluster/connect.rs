@@ -85,7 +85,6 @@ impl Connection<'_> {
         self.registration()?.registered.as_deref()
     }
 
-    /// Returns the namespace of the relay.
     fn namespace(&self) -> &str {
         let stored = self.registration().and_then(relay_namespace);
         self.options.relay_namespace.as_deref().or(stored).unwrap_or("ebb-relay")

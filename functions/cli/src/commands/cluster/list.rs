@@ -11,7 +11,6 @@ use super::values::label;
 use crate::commands::kinds;
 use crate::{ApiClient, CliError, Exit, OutputArgs, Result, labels, output, printable, timing};
 
-/// Prints one row per cluster.
 pub(crate) async fn run(client: &ApiClient, output: OutputArgs) -> Result<Exit> {
     let clusters: Vec<ClusterInfo> = client.all("clusters").await?;
     output.write(&clusters, |clusters| table(clusters))
@@ -28,7 +27,6 @@ fn with_status(cluster: &ClusterInfo) -> Value {
     data
 }
 
-/// Returns the error for a cluster that does not exist.
 pub(super) fn missing(name: &str) -> CliError {
     CliError::failed(format!("the cluster {name} does not exist"))
         .with_hint("ebb cluster list")
@@ -105,7 +103,6 @@ fn text(detail: &ClusterDetail) -> String {
     text
 }
 
-/// Appends the policy that the relay reports.
 fn policy_text(text: &mut String, policy: &ReportedPolicy) {
     let joined = |names: &BTreeSet<String>| names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     let rows = policy.namespaces.iter().map(|(name, entry)| {

@@ -243,7 +243,6 @@ impl InstallArgs {
     }
 }
 
-/// Returns the error of a program with its message.
 fn failed(program: &str, message: &str) -> CliError {
     CliError::failed(format!("`{program}` failed: {}", output::printable(message.trim())))
 }

@@ -20,7 +20,6 @@ const LAST_CELL: usize = 15;
 /// The positions of the cells that a narrow screen lacks, the first one first: plugins, owner, and time in the phase.
 const OPTIONAL: [usize; 3] = [4, 3, 2];
 
-/// Draws the page with its title, messages and keys.
 pub(super) fn draw(state: &TopState, now: Timestamp, frame: &mut Frame<'_>) {
     let (title, messages, keys) = (state.title(), state.messages(), state.keys());
     let heights = [length(title.len()), Constraint::Fill(1), length(messages.len()), length(keys.len())];

@@ -43,7 +43,6 @@ pub(super) enum PageContent {
     },
 }
 
-/// The page of one target.
 #[derive(Debug)]
 pub(super) struct OpenTarget {
     pub(super) target: TargetInfo,
@@ -61,7 +60,6 @@ impl OpenTarget {
         Self { target, view, page: None, unit: None, scroll: None }
     }
 
-    /// Returns all lines of the page for a size.
     pub(super) fn lines(&self, size: ScreenSize, now: Timestamp) -> Vec<TreeLine> {
         let Some(TargetPage { detail, content }) = &self.page else { return Vec::new() };
         match content {

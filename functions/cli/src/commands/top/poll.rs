@@ -36,7 +36,6 @@ pub(super) async fn poll(client: ApiClient, mut wanted: watch::Receiver<TopPoll>
     }
 }
 
-/// Returns the answer of the server to a poll.
 pub(super) async fn ask(client: &ApiClient, poll: &TopPoll) -> Result<TopAnswer> {
     let (target, view, unit) = match poll {
         TopPoll::List(selection) => {

@@ -101,7 +101,6 @@ impl TopState {
         Self { server, selection, size, ..Self::default() }
     }
 
-    /// Returns the state after an event.
     pub(super) fn update(mut self, event: TopEvent) -> Self {
         match event {
             TopEvent::Key(key) => self.press(key),
@@ -128,7 +127,6 @@ impl TopState {
         self
     }
 
-    /// Returns what the screen shows.
     pub(super) fn poll(&self) -> TopPoll {
         let Some(open) = &self.open else { return TopPoll::List(self.selection.clone()) };
         let unit = open.unit.clone().filter(|_| open.view == TargetView::Log);
@@ -372,7 +370,6 @@ impl TopState {
         wrapped(&change.question(&self.server), self.size.width).len() <= self.most_messages()
     }
 
-    /// Returns the lines that name the keys.
     pub(super) fn keys(&self) -> Vec<String> {
         let keys = match &self.input {
             Some(TopInput::Filter(_)) => vec!["Enter apply", "Esc cancel"],

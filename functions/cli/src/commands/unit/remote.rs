@@ -143,7 +143,6 @@ impl SingleScript {
     }
 }
 
-/// Prints the new lines of a log.
 fn print_log(tail: &mut LogPosition, log: &str, is_over: bool) {
     let new = tail.advance(log, is_over);
     if new.has_gap {
