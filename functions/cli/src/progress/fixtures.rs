@@ -19,6 +19,10 @@ fn unit_of(fields: &Value) -> UnitDetail {
     serde_json::from_value(unit).unwrap()
 }
 
+pub(crate) fn run(id: &str, hook: &str, state: RunState, started: &str, units: Vec<UnitDetail>) -> RunDetail {
+    RunDetail { id: id.to_owned(), hook: hook.to_owned(), state, started: started.to_owned(), units, next_token: None }
+}
+
 /// Returns a target without runs.
 pub(crate) fn target(phase: &str, since: &str) -> TargetDetail {
     let target = json!({
@@ -31,15 +35,9 @@ pub(crate) fn target(phase: &str, since: &str) -> TargetDetail {
 /// Returns a view with a unit in every state.
 pub(crate) fn busy() -> TargetDetail {
     let units: Vec<Value> = serde_json::from_str(include_str!("fixtures.json")).unwrap();
-    let run = RunDetail {
-        id: "k3-1-pre-start".to_owned(),
-        hook: "preStart".to_owned(),
-        state: RunState::Running,
-        started: "2026-11-21T09:00:00Z".to_owned(),
-        units: units.iter().map(unit_of).collect(),
-        next_token: None,
-    };
-    TargetDetail { runs: vec![run], ..target("starting", "2026-11-21T09:00:00Z") }
+    let (started, units) = ("2026-11-21T09:00:00Z", units.iter().map(unit_of).collect());
+    let run = run("k3-1-pre-start", "preStart", RunState::Running, started, units);
+    TargetDetail { runs: vec![run], ..target("starting", started) }
 }
 
 /// Serves a router on this machine. Returns a client of it.
@@ -85,15 +83,9 @@ pub(crate) fn done() -> TargetDetail {
             _ => {}
         }
     }
-    let undo = UnitDetail { started: Some("2026-11-21T09:00:09Z".to_owned()), ..unit("db/drop", UnitState::Running) };
-    view.runs.push(RunDetail {
-        id: "k3-1-post-stop".to_owned(),
-        hook: "postStop".to_owned(),
-        state: RunState::Running,
-        started: "2026-11-21T09:00:09Z".to_owned(),
-        units: vec![undo],
-        next_token: None,
-    });
+    let started = "2026-11-21T09:00:09Z";
+    let undo = UnitDetail { started: Some(started.to_owned()), ..unit("db/drop", UnitState::Running) };
+    view.runs.push(run("k3-1-post-stop", "postStop", RunState::Running, started, vec![undo]));
     view
 }
 

@@ -1,6 +1,6 @@
 //! Tests of `ebb top`: its pictures and its state after keys and answers.
 
-use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetInfo, TargetPhase, TargetSelector, UnitState};
+use ebb_protocol::api::{RunState, TargetDetail, TargetInfo, TargetPhase, TargetSelector, UnitState};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -45,15 +45,9 @@ fn listed(width: usize, height: usize, phase: &str) -> TopState {
 
 /// Returns a target in a phase with a run.
 fn detail(phase: &str, hook: &str, units: &[(&str, UnitState)]) -> TargetDetail {
-    let run = RunDetail {
-        id: "k".to_owned(),
-        hook: hook.to_owned(),
-        state: RunState::Failed,
-        started: SINCE.to_owned(),
-        units: units.iter().map(|(key, state)| fixtures::unit(key, *state)).collect(),
-        next_token: None,
-    };
-    TargetDetail { info: target("pr-1", phase), runs: vec![run], ..fixtures::target(phase, SINCE) }
+    let units = units.iter().map(|(key, state)| fixtures::unit(key, *state)).collect();
+    let runs = vec![fixtures::run("k", hook, RunState::Failed, SINCE, units)];
+    TargetDetail { info: target("pr-1", phase), runs, ..fixtures::target(phase, SINCE) }
 }
 
 /// Returns a target whose teardown has two failed units.
