@@ -9,6 +9,7 @@ mod versioned_name;
 use clap::Subcommand;
 use ebb_documents::model::PluginDoc;
 use ebb_protocol::api::SigningSecrets;
+use semver::Version;
 
 pub(super) use self::interface::interface;
 pub(super) use self::versioned_name::{VersionedName, never_published};
@@ -44,17 +45,9 @@ impl SigningSecretArgs {
 
 /// Returns the error if the version is published with another content.
 pub(crate) fn immutable(plugin: &PluginDoc) -> CliError {
-    let name = &plugin.name.value;
-    let full = offline::full_name(plugin);
-    let error = CliError::failed(format!("{full} is published already: versions are immutable"));
-    match &plugin.version {
-        Some(version) => {
-            let mut next = version.clone();
-            next.patch += 1;
-            next.pre = semver::Prerelease::EMPTY;
-            next.build = semver::BuildMetadata::EMPTY;
-            error.with_hint(format!("increase the version: name: {name}@{next}"))
-        }
-        None => error.with_hint(format!("add a version: name: {name}@0.0.1")),
-    }
+    let verb = if plugin.version.is_some() { "increase the" } else { "add a" };
+    let Version { major, minor, patch, .. } = offline::version(plugin);
+    let next = Version::new(major, minor, patch + 1);
+    CliError::failed(format!("{} is published already: versions are immutable", offline::full_name(plugin)))
+        .with_hint(format!("{verb} version: name: {}@{next}", plugin.name.value))
 }
