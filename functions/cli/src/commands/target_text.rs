@@ -65,7 +65,7 @@ fn facts(detail: &TargetDetail) -> Vec<(&'static str, String)> {
     let next = detail.delivery.as_ref().and_then(|delivery| delivery.next.as_ref());
     rows.extend(next.map(|next| ("Next delivery:", clock(next))));
     rows.extend(info.waits_for.as_ref().map(|waits| ("Waits for:", printable(waits))));
-    rows.extend(info.waits.iter().map(|wait| ("", labels::target_wait(wait))));
+    rows.extend(info.waits.iter().map(|wait| ("", timing::clocks(&words::target_wait(wait)))));
     let first_wait = detail.first_wait.as_ref().map(words::open_units);
     rows.extend(first_wait.map(|(units, wait)| ("First wait:", format!("{units}  {}", timing::clocks(&wait)))));
     if let Some(RelayOutage { cluster, since, reason, units }) = &detail.outage {

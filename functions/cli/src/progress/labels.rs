@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_protocol::api::{AttemptDetail, RelayOutage, TargetInfo, TargetWait, UnitDetail, UnitState, UnitWait};
+use ebb_protocol::api::{AttemptDetail, RelayOutage, TargetInfo, UnitDetail, UnitState, UnitWait};
 use ebb_protocol::{WaitResolution, words};
 use jiff::Timestamp;
 
@@ -17,11 +17,6 @@ const LATE: Duration = Duration::from_secs(45);
 pub(crate) fn target_state(target: &TargetInfo) -> String {
     let (phase, notes) = (target.phase.name(), words::target_notes(target));
     if notes.is_empty() { phase.to_owned() } else { format!("{phase} ({})", notes.join(", ")) }
-}
-
-/// Returns a wait in one line: the waiting and the awaited party, the start, and the event that ends it.
-pub(crate) fn target_wait(wait: &TargetWait) -> String {
-    timing::clocks(&words::target_wait(wait))
 }
 
 /// Returns the state of a unit of a run, with its reason, its start and its deadline.

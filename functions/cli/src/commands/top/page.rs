@@ -1,10 +1,10 @@
 //! The page of one target in `ebb top`: its tree, its diagnosis or a log.
 
-use ebb_protocol::api::{RunDetail, TargetDetail, TargetInfo, TargetPhase, TargetWait, UnitDetail, UnitState};
+use ebb_protocol::{RunDetail, TargetDetail, TargetInfo, TargetPhase, TargetWait, UnitDetail, UnitState, words};
 use jiff::Timestamp;
 
 use super::wrap::{wrapped, wrapped_branch};
-use crate::{ScreenSize, TreeLine, labels, printable, tree_lines};
+use crate::{ScreenSize, TreeLine, printable, timing, tree_lines};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TargetView {
@@ -65,7 +65,8 @@ impl OpenTarget {
         match content {
             PageContent::Tree => {
                 let others = TargetWait::of_others(&detail.info.waits);
-                let others: Vec<TreeLine> = others.map(|wait| labels::target_wait(wait).into()).collect();
+                let others: Vec<TreeLine> =
+                    others.map(|wait| timing::clocks(&words::target_wait(wait)).into()).collect();
                 let mut lines = tree_lines(detail, now, size.height.saturating_sub(others.len()));
                 // The first line has the phase.
                 lines.splice(1..1, others);
