@@ -26,6 +26,7 @@ struct LogPrinter {
     is_unavailable: bool,
 }
 
+#[derive(Default)]
 struct UnitLog {
     /// The attempt that is being followed.
     attempt: u32,
@@ -36,10 +37,6 @@ struct UnitLog {
 }
 
 impl UnitLog {
-    fn new(attempt: u32) -> Self {
-        Self { attempt, tail: LogPosition::default(), state: String::new(), is_over: false }
-    }
-
     /// Returns true if `state` has other words than before. Ages and numbers are not compared.
     fn has_news(&mut self, state: &str) -> bool {
         let words: String = state.chars().filter(|it| !it.is_ascii_digit()).collect();
@@ -135,7 +132,8 @@ impl LogPrinter {
             return Ok(());
         }
         // Logs of attempts that ended before the start are not printed.
-        let mut followed = self.units.remove(&key).unwrap_or_else(|| UnitLog::new(unit.attempt));
+        let first = || UnitLog { attempt: unit.attempt, ..UnitLog::default() };
+        let mut followed = self.units.remove(&key).unwrap_or_else(first);
         let printed = self.print_unit(client, run, unit, &mut followed).await;
         self.units.insert(key, followed);
         printed
@@ -177,7 +175,7 @@ impl LogPrinter {
             if is_last {
                 return Ok(());
             }
-            *followed = UnitLog::new(followed.attempt + 1);
+            *followed = UnitLog { attempt: followed.attempt + 1, ..UnitLog::default() };
         }
     }
 
@@ -279,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_state_is_printed_when_its_words_change() {
-        let mut followed = UnitLog::new(1);
+        let mut followed = UnitLog::default();
         let states = ["", "waiting: 3 pods\n", "waiting: 2 pods\n", "waiting: no node\n", "", "waiting: no node\n"];
         let printed = states.map(|state| followed.has_news(state));
         assert_eq!(printed, [false, true, false, true, false, true]);
