@@ -23,14 +23,7 @@ pub(crate) struct WaitArgs {
         require_equals = true,
         action = ArgAction::Set
     )]
-    wait: bool,
-}
-
-impl WaitArgs {
-    /// Returns the maximum wait. With `None` the command ends as soon as the server has accepted the request.
-    pub(crate) fn limit(&self, timeout: Duration) -> Option<Duration> {
-        self.wait.then_some(timeout)
-    }
+    pub(crate) wait: bool,
 }
 
 /// Returns the present instance of a target, with the generation of an update that waits.

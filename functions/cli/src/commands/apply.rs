@@ -59,7 +59,7 @@ impl ApplyArgs {
         for document in &documents {
             stored.push(store(&client, document).await?);
         }
-        let limit = self.wait.limit(self.wait_timeout);
+        let limit = self.wait.wait.then_some(self.wait_timeout);
         let mut applied = Vec::new();
         for document in &targets {
             let target = target_of(document, &self.kind.kind);

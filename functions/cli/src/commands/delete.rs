@@ -138,7 +138,7 @@ impl DeleteArgs {
             true => bulk::would("delete", outcome),
             false => format!("{} is being deleted", TargetRef::from(outcome)),
         });
-        let wait = self.wait.limit(self.wait_timeout).filter(|_| !is_dry_run);
+        let wait = self.wait.wait.then_some(self.wait_timeout).filter(|_| !is_dry_run);
         let wait = wait.map(|timeout| ((FollowGoal::Gone, "are gone"), timeout));
         let state = if is_dry_run { bulk::WOULD_CHANGE } else { "are being deleted" };
         answered.await?.finish(client, state, wait, self.output).await
@@ -161,7 +161,7 @@ impl DeleteArgs {
     }
 
     async fn await_gone(&self, client: &ApiClient, target: &TargetRef, seen: TargetDetail) -> Result<Exit> {
-        let ended = match self.wait.limit(self.wait_timeout) {
+        let ended = match self.wait.wait.then_some(self.wait_timeout) {
             None => {
                 output::status_line(&format!("{target} is being deleted"));
                 Ok(Exit::Done)

@@ -49,7 +49,7 @@ impl PluginUpgradeArgs {
         let action = TargetAction::Upgrade { plugin: format!("{name}@{}", self.plugin.version()) };
         let command = TargetsCommand { client, action, verb: "Upgrade", is_dry_run };
         let answered = command.run(targets, self.yes, |outcome, full| text(outcome, full, is_dry_run));
-        let wait = self.wait.limit(self.wait_timeout).filter(|_| !is_dry_run);
+        let wait = self.wait.wait.then_some(self.wait_timeout).filter(|_| !is_dry_run);
         let wait = wait.map(|timeout| ((FollowGoal::Ready, "are ready with the version"), timeout));
         let state = if is_dry_run { bulk::WOULD_CHANGE } else { "are updated or have the version" };
         Box::pin(answered).await?.finish(client, state, wait, self.output).await
