@@ -290,18 +290,14 @@ impl LocalSandbox<'_> {
 
 fn result(reached: &TargetDetail, last: &TargetDetail) -> RunReport {
     // A server can lose a target and its runs. The runs of the earlier response are kept.
-    let mut runs: Vec<&RunDetail> = last.runs.iter().collect();
-    for run in &reached.runs {
-        if !runs.iter().any(|other| other.id == run.id) {
-            runs.push(run);
-        }
-    }
-    let units = runs
-        .iter()
-        .flat_map(|run| run.units.iter().map(|unit| UnitReport { hook: run.hook.clone(), unit: unit.clone() }));
+    let lost = reached.runs.iter().filter(|run| !last.runs.iter().any(|other| other.id == run.id));
+    let units =
+        last.runs.iter().chain(lost).flat_map(|run| {
+            run.units.iter().map(move |unit| UnitReport { hook: run.hook.clone(), unit: unit.clone() })
+        });
     let outputs = reached.resources.iter().map(|(name, resource)| (name.clone(), resource.outputs.clone()));
     RunReport {
-        target: format!("{}/{}", reached.info.kind, reached.info.name),
+        target: TargetRef::from(&reached.info).to_string(),
         phase: last.info.phase,
         outputs: outputs.collect(),
         env: reached.env.clone(),
