@@ -14,15 +14,11 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
 
 /// Returns a duration as text, such as `0.4s`, `12.3s`, `2m05s` or `1h02m`.
 pub(crate) fn length(duration: Duration) -> String {
-    let tenths = duration.as_millis().saturating_add(50) / 100;
-    let seconds = duration.as_secs();
-    match seconds {
-        0..60 => {
-            let tenths = tenths.min(599);
-            format!("{}.{}s", tenths / 10, tenths % 10)
-        }
-        _ if seconds < 3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
-        _ => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+    let tenths = (duration.as_millis().saturating_add(50) / 100).min(599);
+    match duration.as_secs() {
+        0..60 => format!("{}.{}s", tenths / 10, tenths % 10),
+        seconds @ 60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        seconds => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
     }
 }
 
