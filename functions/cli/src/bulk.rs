@@ -195,17 +195,19 @@ fn instance(TargetOutcome { kind, name, uid, .. }: TargetOutcome) -> NamedTarget
 
 impl AnsweredTargets {
     /// Prints how many targets are in `state`, and the outcomes for programs. With `wait`, waits before until the targets have
-    /// reached its goal, and prints its state. Returns the exit code of the whole command.
+    /// reached its goal, and prints its state. A dry run has another state, and waits for nothing. Returns the exit code of the
+    /// whole command.
     ///
     /// # Errors
     /// Returns the error of a request, and an error of the output.
     pub(crate) async fn finish(
         mut self,
-        client: &ApiClient,
+        &TargetsCommand { client, is_dry_run, .. }: &TargetsCommand<'_>,
         state: &str,
         wait: Option<((FollowGoal, &str), Duration)>,
         output: OutputArgs,
     ) -> Result<Exit> {
+        let (state, wait) = if is_dry_run { ("would change", None) } else { (state, wait) };
         let end = match (self.end, wait) {
             (Ok(Exit::Done), _) if self.outcomes.is_empty() => {
                 output::status_line(&match &self.plugin {
@@ -249,9 +251,6 @@ pub(crate) async fn found(client: &ApiClient, selector: &TargetSelector) -> Resu
     }
     Ok(found.into_iter().map(TargetOutcome::of).collect())
 }
-
-/// The state that a dry run reports for targets without an error.
-pub(crate) const WOULD_CHANGE: &str = "would change";
 
 /// Prints the outcomes of a command, also if it has ended with an error. Returns the exit code of the whole command.
 pub(crate) fn print(outcomes: &[TargetOutcome], end: Result<Exit>, output: OutputArgs) -> Result<Exit> {

@@ -138,10 +138,8 @@ impl DeleteArgs {
             true => bulk::would("delete", outcome),
             false => format!("{} is being deleted", TargetRef::from(outcome)),
         });
-        let wait = self.wait.wait.then_some(self.wait_timeout).filter(|_| !is_dry_run);
-        let wait = wait.map(|timeout| ((FollowGoal::Gone, "are gone"), timeout));
-        let state = if is_dry_run { bulk::WOULD_CHANGE } else { "are being deleted" };
-        answered.await?.finish(client, state, wait, self.output).await
+        let wait = self.wait.wait.then_some(((FollowGoal::Gone, "are gone"), self.wait_timeout));
+        answered.await?.finish(&command, "are being deleted", wait, self.output).await
     }
 
     async fn force_delete(&self, client: &ApiClient, target: &TargetRef, seen: TargetDetail) -> Result<Exit> {

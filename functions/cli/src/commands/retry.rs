@@ -57,8 +57,7 @@ impl RetryArgs {
             Some(done) => format!("{}: {}", TargetRef::from(outcome), text(done, is_dry_run)),
             None => bulk::would("retry", outcome),
         });
-        let state = if is_dry_run { bulk::WOULD_CHANGE } else { "are retried" };
-        answered.await?.finish(client, state, None, self.output).await
+        answered.await?.finish(&command, "are retried", None, self.output).await
     }
 }
 

@@ -8,7 +8,7 @@ use super::versioned_name::VersionedName;
 use crate::commands::apply_target::{begun, effect, planned};
 use crate::{
     ApiClient, DryRunArgs, Exit, FollowGoal, KindArgs, OutputArgs, Result, SelectorArgs, TargetRef, TargetsCommand,
-    WaitArgs, YesArgs, bulk, timing,
+    WaitArgs, YesArgs, timing,
 };
 
 #[derive(Debug, clap::Args)]
@@ -49,10 +49,9 @@ impl PluginUpgradeArgs {
         let action = TargetAction::Upgrade { plugin: format!("{name}@{}", self.plugin.version()) };
         let command = TargetsCommand { client, action, verb: "Upgrade", is_dry_run };
         let answered = command.run(targets, self.yes, |outcome, full| text(outcome, full, is_dry_run));
-        let wait = self.wait.wait.then_some(self.wait_timeout).filter(|_| !is_dry_run);
-        let wait = wait.map(|timeout| ((FollowGoal::Ready, "are ready with the version"), timeout));
-        let state = if is_dry_run { bulk::WOULD_CHANGE } else { "are updated or have the version" };
-        Box::pin(answered).await?.finish(client, state, wait, self.output).await
+        let wait = self.wait.wait.then_some(((FollowGoal::Ready, "are ready with the version"), self.wait_timeout));
+        let answered = Box::pin(answered).await?;
+        answered.finish(&command, "are updated or have the version", wait, self.output).await
     }
 }
 
