@@ -28,23 +28,14 @@ pub(crate) struct WaitArgs {
 
 /// Returns the present instance of a target, with the generation of an update that waits.
 pub(crate) fn watched(target: &TargetRef, seen: &TargetDetail) -> WatchedInstance {
-    WatchedInstance {
-        target: target.clone(),
-        uid: seen.info.uid.clone(),
-        generation: seen.pending_generation.unwrap_or(seen.info.generation),
-    }
+    let generation = seen.pending_generation.unwrap_or(seen.info.generation);
+    WatchedInstance { target: target.clone(), uid: seen.info.uid.clone(), generation }
 }
 
 pub(crate) fn data(instance: &WatchedInstance, document: Option<&str>) -> LifecycleData {
-    LifecycleData {
-        kind: instance.target.kind.clone(),
-        name: instance.target.name.clone(),
-        uid: instance.uid.clone(),
-        generation: instance.generation,
-        document: document.map(str::to_owned),
-        routing_key: None,
-        event: None,
-    }
+    let WatchedInstance { target: TargetRef { kind, name }, uid, generation } = instance.clone();
+    let document = document.map(str::to_owned);
+    LifecycleData { kind, name, uid, generation, document, routing_key: None, event: None }
 }
 
 /// Deletes an instance that waits for the name of a target in its teardown, before a force delete: it would begin as soon as

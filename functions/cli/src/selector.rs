@@ -35,15 +35,9 @@ pub(crate) struct SelectorArgs {
 impl SelectorArgs {
     /// Returns the selection of a kind, or of all kinds, and of those that use a plugin, if one is given.
     pub(crate) fn selection(&self, kind: Option<&str>, plugin: Option<&str>) -> TargetSelector {
-        TargetSelector {
-            kind: kind.map(str::to_owned),
-            phases: self.phases.clone(),
-            labels: self.labels.clone(),
-            owner: self.owner.clone(),
-            plugin: plugin.map(str::to_owned),
-            text: self.search.clone(),
-            ..TargetSelector::default()
-        }
+        let Self { phases, labels, owner, search: text } = self.clone();
+        let [kind, plugin] = [kind, plugin].map(|name| name.map(str::to_owned));
+        TargetSelector { kind, phases, labels, owner, plugin, text, ..TargetSelector::default() }
     }
 
     /// Returns the targets of a kind, or of all kinds, that names or the selector give.

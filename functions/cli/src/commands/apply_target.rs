@@ -19,14 +19,8 @@ pub(super) struct AppliedTarget {
 }
 
 fn request(document: &SandboxDoc, target: &TargetRef) -> ApplyTarget {
-    ApplyTarget {
-        kind: target.kind.clone(),
-        name: target.name.clone(),
-        document: document.expanded.clone(),
-        uid: None,
-        generation: None,
-        routing_key: None,
-    }
+    let TargetRef { kind, name } = target.clone();
+    ApplyTarget { kind, name, document: document.expanded.clone(), uid: None, generation: None, routing_key: None }
 }
 
 /// Returns the effect of a document as data and as text. `new` has the plugins of the call, if it would store documents
