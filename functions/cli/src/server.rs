@@ -69,13 +69,9 @@ impl ServerArgs {
     }
 
     fn find_from(&self, here: &Path) -> Result<ServerAccess> {
-        if let Some(url) = self.server.iter().flatten().next() {
-            return Ok(ServerAccess {
-                url: url.clone(),
-                token: self.token.clone(),
-                webhook_secret: self.webhook_secret.clone(),
-                origin: AddressOrigin::Given,
-            });
+        let Self { server, token, webhook_secret } = self.clone();
+        if let Some(url) = server.flatten() {
+            return Ok(ServerAccess { url, token, webhook_secret, origin: AddressOrigin::Given });
         }
         let state = here.ancestors().map(|folder| folder.join(STATE)).find(|state| state.join(FILE).is_file());
         let Some(state) = state else {
@@ -94,12 +90,8 @@ impl ServerArgs {
         })?;
         let found = found.ok_or_else(|| unusable(&std::io::Error::from(std::io::ErrorKind::NotFound), again))?;
         let url = found.url.parse().map_err(|error: url::ParseError| unusable(&error, again))?;
-        Ok(ServerAccess {
-            url,
-            token: Some(self.token.clone().unwrap_or(found.token)),
-            webhook_secret: Some(self.webhook_secret.clone().unwrap_or(found.webhook_secret)),
-            origin: AddressOrigin::File(file),
-        })
+        let (token, webhook_secret) = (token.or(Some(found.token)), webhook_secret.or(Some(found.webhook_secret)));
+        Ok(ServerAccess { url, token, webhook_secret, origin: AddressOrigin::File(file) })
     }
 }
 
