@@ -212,11 +212,8 @@ fn outcome(instance: &WatchedInstance, goal: FollowGoal, seen: Option<&TargetDet
         (_, TargetPhase::Gone) => lost(),
         (_, TargetPhase::Stuck) => Some(FollowEnd::Failed),
         (FollowGoal::Gone, _) => None,
-        (FollowGoal::Ready | FollowGoal::Settled, TargetPhase::Failed) => Some(FollowEnd::Failed),
-        (
-            FollowGoal::Ready | FollowGoal::Settled,
-            TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping,
-        ) => None,
+        (_, TargetPhase::Failed) => Some(FollowEnd::Failed),
+        (_, TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping) => None,
         (FollowGoal::Ready, TargetPhase::Ready) => Some(FollowEnd::Reached),
         (FollowGoal::Settled, TargetPhase::Ready) => match after_ready() {
             None | Some(RunState::Running | RunState::Cancelling) => None,
