@@ -81,16 +81,13 @@ impl AppliedTarget {
             // The policy may be another one when the units run.
             output::status_line(&violations.text(output::drawing()).replacen("error:", "warning:", 1));
         }
-        let uid = response.uid.unwrap_or_default();
-        let instance = WatchedInstance { target, uid, generation: response.generation };
-        let result = begun(response.result);
-        let WatchedInstance { target, uid, generation } = &instance;
-        output::status_line(&format!("{result} {target} (uid {uid}, generation {generation})"));
-        if matches!(response.result, LifecycleResult::Updated | LifecycleResult::Updating | LifecycleResult::Waiting) {
-            let seen = client.target(target).await?.filter(|seen| seen.info.uid == *uid);
-            warn_of_end(target, seen.and_then(|seen| seen.info.expires).as_deref());
+        let (result, uid, generation) = (response.result, response.uid.unwrap_or_default(), response.generation);
+        output::status_line(&format!("{} {target} (uid {uid}, generation {generation})", begun(result)));
+        if matches!(result, LifecycleResult::Updated | LifecycleResult::Updating | LifecycleResult::Waiting) {
+            let seen = client.target(&target).await?.filter(|seen| seen.info.uid == uid);
+            warn_of_end(&target, seen.and_then(|seen| seen.info.expires).as_deref());
         }
-        Ok(Self { instance, before })
+        Ok(Self { instance: WatchedInstance { target, uid, generation }, before })
     }
 
     /// Waits until the target is ready, if there is a limit. Returns the target, and the end of the wait.
