@@ -21,28 +21,16 @@ use crate::evidence::Evidence;
 use crate::lifecycle::{OutputValue, TargetStopCause, WorkloadValue};
 use crate::removal::ResourceRemoval;
 
-pub use clusters::{
-    ClusterBootstrap, ClusterDetail, ClusterError, ClusterInfo, ClusterList, ClusterRegistration, ClusterState,
-    DeleteOrphans, DeleteOrphansResponse, Orphan, OrphanList, PutCluster, RelayOutage, SignadotOutputs, TransportKind,
-};
-pub use connection_bodies::{
-    ConnectionDetail, ConnectionInfo, ConnectionList, DeliveryError, SubscriptionDetail, SubscriptionInfo,
-    SubscriptionList, UndeliveredNotification,
-};
+pub use clusters::*;
+pub use connection_bodies::*;
 pub use ebb_engine::{ResourceEffect, TargetPhase};
-pub use named_tokens::{CallerInfo, CreateToken, CreatedToken, TokenInfo, TokenList};
-pub use repairs::{ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, RetryResponse, RetryTarget, UndoChange};
-pub use run_details::{
-    AttemptDetail, RequestRendering, RunDetail, RunState, UnitDetail, UnitRendering, UnitState, UnitWait,
-};
-pub use source_events::{
-    DecidingEvent, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo, SourceList, SourceResponse, SourceResult,
-};
-pub use target_actions::{
-    ActOnTargets, NamedTarget, TargetAction, TargetOutcome, TargetOutcomes, TargetSelection, TargetSelector,
-};
-pub use target_requests::{ApplyTarget, TargetReceipt};
-pub use target_waits::{AwaitedParty, OpenUnits, TargetWait, WaitingParty};
+pub use named_tokens::*;
+pub use repairs::*;
+pub use run_details::*;
+pub use source_events::*;
+pub use target_actions::*;
+pub use target_requests::*;
+pub use target_waits::*;
 
 /// An error as in RFC 9457: `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
