@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 
@@ -30,26 +29,22 @@ const LIMITS: [&str; 4] = ["-timeout=3", "-rss_limit_mb=1024", "-malloc_limit_mb
 pub(crate) fn all(seconds: u32, targets: &[OsString]) -> anyhow::Result<()> {
     let folder = root().join("tests/fuzz");
     let known = names(&folder.join("seeds"))?;
-    let mut chosen = Vec::new();
-    for target in targets {
-        let found = known.iter().find(|name| target == name.as_str());
-        chosen.push(found.with_context(|| format!("unknown target {target:?}; targets: {}", known.join(", ")))?);
-    }
-    if chosen.is_empty() {
-        chosen.extend(&known);
-    }
+    let find = |target: &OsString| {
+        let found = known.iter().map(String::as_str).find(|name| target == *name);
+        found.with_context(|| format!("unknown target {target:?}; targets: {}", known.join(", ")))
+    };
+    let named: Vec<&str> = targets.iter().map(find).collect::<anyhow::Result<_>>()?;
+    let chosen = if named.is_empty() { known.iter().map(String::as_str).collect() } else { named };
     let program = build()?;
-    let broken: Vec<&str> = chosen
-        .iter()
-        .filter(|target| {
-            println!("== {target}");
-            let done = one(&folder, &program, target, seconds);
-            done.inspect_err(|error| eprintln!("== {target}: {error:#}")).is_err()
-        })
-        .map(|target| target.as_str())
-        .collect();
+    let mut broken = Vec::new();
+    for &target in &chosen {
+        println!("== {target}");
+        if let Err(error) = one(&folder, &program, target, seconds) {
+            eprintln!("== {target}: {error:#}");
+            broken.push(target);
+        }
+    }
     ensure!(broken.is_empty(), "promises are broken: {}", broken.join(", "));
-    let chosen: Vec<&str> = chosen.into_iter().map(String::as_str).collect();
     println!("== no promise was broken in {seconds} s of each of {}", chosen.join(", "));
     Ok(())
 }
@@ -61,7 +56,7 @@ fn one(folder: &Path, program: &Path, target: &str, seconds: u32) -> anyhow::Res
     fs::create_dir_all(&crashes)?;
     let artifacts = format!("-artifact_prefix={}/", crashes.display());
     let dictionary = format!("-dict={}", folder.join("words.dict").display());
-    let mut fuzz: Command = command(program);
+    let mut fuzz = command(program);
     fuzz.env("EBB_FUZZ_TARGET", target)
         .args(LIMITS)
         .args(["-print_final_stats=1", "-verbosity=0"])
