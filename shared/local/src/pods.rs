@@ -21,7 +21,6 @@ mod script;
 pub mod secrets;
 mod start;
 mod supervisor;
-mod supervisor_config;
 mod task_folder;
 
 use std::io;

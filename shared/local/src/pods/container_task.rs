@@ -33,8 +33,7 @@ use tokio::task::JoinHandle;
 use super::PodsError;
 use super::container_engine::{self, ContainerEngine, ContainerState, FOLDER};
 use super::logs::{self, LogWriter};
-use super::script::{self, SupervisorOutcome, TaskFailure};
-use super::supervisor_config::SupervisorConfig;
+use super::script::{self, SupervisorConfig, SupervisorOutcome, TaskFailure};
 use super::task_folder::TaskFolder;
 use crate::files;
 

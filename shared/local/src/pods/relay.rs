@@ -19,7 +19,7 @@ use ebb_protocol::relay::{EnsureTask, RunningTask, ScriptTask, ServiceRequest, S
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::AbortHandle;
 
-use super::supervisor_config::SupervisorConfig;
+use super::script::SupervisorConfig;
 use super::task_folder::{CancelRequest, FolderState, TaskFolder};
 use super::{ContainerEngine, PodsError, container_engine, leftovers, logs, secrets, start};
 use crate::files::StateFileError;

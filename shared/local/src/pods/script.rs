@@ -1,5 +1,7 @@
-//! The spec of a script before it starts, and its result after it has ended. Processes and containers share both.
+//! The spec of a script before it starts, its settings, and its result after it has ended. Processes and containers share
+//! them.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use base64::Engine as _;
@@ -9,11 +11,24 @@ use ebb_protocol::entrypoint::{self, EntrypointSpec, RelayAddress, ScriptExit};
 use ebb_protocol::limits::LOG_TAIL;
 use ebb_protocol::relay::{EnsureTask, ScriptInput, ScriptTask, TaskId};
 use ebb_protocol::value::{SecretRef, UnitValue};
+use serde::{Deserialize, Serialize};
 
-use super::supervisor_config::SupervisorConfig;
 use super::task_folder::TaskFolder;
-use super::{PodsError, logs, secrets};
+use super::{ContainerEngine, PodsError, logs, secrets};
 use crate::files::StateFileError;
+
+/// The settings of a supervisor, which its start writes to a file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct SupervisorConfig {
+    /// The state folder of the relay.
+    pub(super) state: PathBuf,
+    /// `PATH` of scripts.
+    pub(super) path: String,
+    pub(super) extra_env: Vec<(String, String)>,
+    /// Runs scripts as containers. `None` means that scripts are processes of this machine.
+    #[serde(default)]
+    pub(super) containers: Option<ContainerEngine>,
+}
 
 /// The result of a task, or `None` for a tombstone.
 pub(super) type SupervisorOutcome = Option<Callback>;

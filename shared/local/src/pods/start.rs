@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::supervisor_config::SupervisorConfig;
+use super::script::SupervisorConfig;
 use super::task_folder::TaskFolder;
 use super::{PodsError, supervisor};
 use crate::files::{self, StateFileError};

@@ -33,8 +33,7 @@ use super::container_task;
 use super::isolation::{OWN, RootLayout, below};
 use super::logs::LogWriter;
 use super::process_entrypoint::{self, Answer};
-use super::script::{self, SupervisorOutcome, TaskFailure};
-use super::supervisor_config::SupervisorConfig;
+use super::script::{self, SupervisorConfig, SupervisorOutcome, TaskFailure};
 use super::task_folder::TaskFolder;
 use crate::files::{self, StateFileError};
 
