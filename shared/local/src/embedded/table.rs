@@ -60,15 +60,6 @@ const SCHEMA: &str = "
     END;
 ";
 
-/// Returns the statements that set the durability of a connection.
-fn durability_settings(durability: StateDurability) -> &'static str {
-    match durability {
-        StateDurability::Process => "PRAGMA synchronous = NORMAL",
-        // On macOS, the disk keeps its cache without the last two.
-        StateDurability::Full => "PRAGMA synchronous = FULL; PRAGMA fullfsync = 1; PRAGMA checkpoint_fullfsync = 1",
-    }
-}
-
 /// A table in a file. It is closed when it is dropped.
 #[derive(Debug)]
 pub struct EmbeddedTable {
@@ -224,7 +215,11 @@ pub(super) fn writer(file: &Path, durability: StateDurability) -> rusqlite::Resu
     }
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
-    connection.execute_batch(durability_settings(durability))?;
+    connection.execute_batch(match durability {
+        StateDurability::Process => "PRAGMA synchronous = NORMAL",
+        // On macOS, the disk keeps its cache without the last two.
+        StateDurability::Full => "PRAGMA synchronous = FULL; PRAGMA fullfsync = 1; PRAGMA checkpoint_fullfsync = 1",
+    })?;
     connection
         .execute_batch("PRAGMA cache_size = -8192; PRAGMA wal_autocheckpoint = 4000; PRAGMA secure_delete = 1")?;
     connection.set_prepared_statement_cache_capacity(32);

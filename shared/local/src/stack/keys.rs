@@ -109,7 +109,8 @@ impl StackKeys {
 
     /// Returns the keys of lifecycle webhooks, of notifications, of webhooks to units and of callback tokens.
     pub(crate) fn signing_keys(&self) -> Result<[WebhookKeys; 4], StateFileError> {
-        let parse = |secret: &str| WebhookKeys::parse(secret).map_err(invalid);
+        let invalid = |reason: String| damaged(StateFileError::Damaged { path: "keys.json".into(), reason });
+        let parse = |secret: &str| WebhookKeys::parse(secret).map_err(|error| invalid(error.to_string()));
         Ok([
             parse(&self.webhook_secret)?,
             parse(&self.platform_secret)?,
@@ -127,10 +128,6 @@ impl StackKeys {
             s3: s3.to_owned(),
         }
     }
-}
-
-fn invalid(error: impl std::fmt::Display) -> StateFileError {
-    damaged(StateFileError::Damaged { path: "keys.json".into(), reason: error.to_string() })
 }
 
 /// Adds the fix to the error of a damaged file.
