@@ -18,9 +18,7 @@ use ebb_flow::FlowResult;
 use ebb_flow::telemetry::{InvocationMetrics, METRIC_COUNTS, METRIC_TIMES, MetricSink};
 use ebb_protocol::error_code::ErrorCode;
 use prometheus::core::Collector;
-use prometheus::{
-    Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, IntGaugeVec, Opts, Registry, TEXT_FORMAT, TextEncoder,
-};
+use prometheus::{Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, Opts, Registry, TEXT_FORMAT, TextEncoder};
 use tokio::sync::Mutex;
 
 use crate::embedded::names_loopback;
@@ -34,11 +32,11 @@ const BOUNDS: [f64; 15] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.
 /// The metrics of a stack.
 pub(super) struct StackMetrics {
     registry: Registry,
-    targets: IntGaugeVec,
-    open_runs: IntGauge,
+    targets: GaugeVec,
+    open_runs: Gauge,
     due_lag: Gauge,
-    outages: IntGauge,
-    waiting: IntGauge,
+    outages: Gauge,
+    waiting: Gauge,
     waiting_time: Gauge,
     /// The time at which the gauges were read. Requests that arrive together read them once.
     read_at: Mutex<Option<Instant>>,
@@ -54,8 +52,7 @@ impl StackMetrics {
     /// Returns metrics that are all zero, and their sink.
     pub(super) fn new() -> (Self, PrometheusSink) {
         let registry = Registry::new();
-        let count = |name: &str, help: &str| registered(&registry, IntGauge::new(name, help));
-        let time = |name: &str, help: &str| registered(&registry, Gauge::new(name, help));
+        let gauge = |name: &str, help: &str| registered(&registry, Gauge::new(name, help));
         let counts = METRIC_COUNTS.map(|(name, help)| {
             let counter = IntCounter::new(exposed_name(name, "total"), help);
             (name, registered(&registry, counter))
@@ -66,12 +63,12 @@ impl StackMetrics {
         });
         let phases = Opts::new("ebb_targets", "Targets in each phase, without those that are gone.");
         let metrics = Self {
-            targets: registered(&registry, IntGaugeVec::new(phases, &["phase"])),
-            open_runs: count("ebb_open_runs", "Runs that have not ended."),
-            due_lag: time("ebb_due_lag_seconds", "Time for which the most urgent run or target is due."),
-            outages: count("ebb_cluster_outages", "Clusters whose relay does not respond."),
-            waiting: count("ebb_notifications_waiting", "Notifications that wait for receivers of subscriptions."),
-            waiting_time: time("ebb_notifications_waiting_seconds", "Time for which the oldest of them waits."),
+            targets: registered(&registry, GaugeVec::new(phases, &["phase"])),
+            open_runs: gauge("ebb_open_runs", "Runs that have not ended."),
+            due_lag: gauge("ebb_due_lag_seconds", "Time for which the most urgent run or target is due."),
+            outages: gauge("ebb_cluster_outages", "Clusters whose relay does not respond."),
+            waiting: gauge("ebb_notifications_waiting", "Notifications that wait for receivers of subscriptions."),
+            waiting_time: gauge("ebb_notifications_waiting_seconds", "Time for which the oldest of them waits."),
             read_at: Mutex::default(),
             registry,
         };
@@ -79,14 +76,13 @@ impl StackMetrics {
     }
 
     fn set(&self, counts: &StateCounts) {
-        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         for (phase, count) in &counts.targets {
-            self.targets.with_label_values(&[*phase]).set(number(*count));
+            self.targets.with_label_values(&[*phase]).set(*count as f64);
         }
-        self.open_runs.set(number(counts.open_runs));
+        self.open_runs.set(counts.open_runs as f64);
         self.due_lag.set(seconds(counts.due_lag_ms));
-        self.outages.set(number(counts.outages));
-        self.waiting.set(number(counts.waiting));
+        self.outages.set(counts.outages as f64);
+        self.waiting.set(counts.waiting as f64);
         self.waiting_time.set(seconds(counts.waiting_ms));
     }
 
