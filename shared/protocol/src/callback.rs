@@ -10,6 +10,7 @@ use crate::removal::ObjectRemoval;
 use crate::value::SecretRef;
 
 /// `POST /v1/callbacks` with `Authorization: Bearer TOKEN`.
+#[serde_with::apply(BTreeMap => #[serde(default, skip_serializing_if = "BTreeMap::is_empty")])]
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -19,14 +20,11 @@ pub struct Callback {
     pub v: u32,
     pub status: CallbackStatus,
     /// Outputs by name, any JSON. Only with `succeeded`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, Object>)]
     pub outputs: BTreeMap<String, serde_json::Value>,
     /// Outputs that are not UTF-8, in base64.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub binary: BTreeMap<String, String>,
     /// Outputs that stay in the cluster. Only accepted from a relay.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, SecretRef>,
     /// The reason of a failure.
     #[schema(value_type = Option<ReportedReason>)]

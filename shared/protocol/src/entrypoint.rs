@@ -38,6 +38,7 @@ pub mod exit {
 }
 
 /// A script with its environment and limits.
+#[serde_with::apply(Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EntrypointSpec {
@@ -45,13 +46,10 @@ pub struct EntrypointSpec {
     /// The script. `/bin/sh` runs it if its first line has no `#!`.
     pub text: String,
     /// Environment variables. They replace those of the container.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<(String, String)>,
     /// Inputs with their values: `{"json": "text"}` or `{"base64": "…"}`, never a reference.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<ScriptInput>,
     /// Files to collect after a success, anywhere in the container.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<ScriptOutput>,
     /// Milliseconds after the start of the entrypoint at which the script is terminated.
     pub timeout_ms: u64,

@@ -66,6 +66,7 @@ fn first() -> u64 {
 }
 
 /// `data` of a notification.
+#[serde_with::apply(BTreeMap => #[serde(default, skip_serializing_if = "BTreeMap::is_empty")])]
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -75,14 +76,11 @@ pub struct OutcomeData {
     pub uid: String,
     pub generation: u64,
     /// Outputs by resource and key. With `ready`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outputs: BTreeMap<String, BTreeMap<String, OutputValue>>,
     /// The document's `env`. With `ready`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, OutputValue>,
     /// The values that the workloads of a Signadot sandbox read, by workload: `KIND/NAMESPACE/NAME` for the origin of a
     /// fork, `local/NAME` for a local workload. With `ready`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub workloads: BTreeMap<String, Vec<WorkloadValue>>,
     /// The URL of the target in the API, if the outputs are too large for a notification. Then `outputs`, `env` and
     /// `workloads` are left out. With `ready`.

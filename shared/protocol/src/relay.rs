@@ -279,6 +279,7 @@ pub enum TaskBody {
 }
 
 /// Objects to apply and to remove, the end of the task, and its outputs.
+#[serde_with::apply(Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObjectTask {
@@ -288,29 +289,23 @@ pub struct ObjectTask {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Manifests, applied in this order by server-side apply and labelled with the task.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub apply: Vec<serde_json::Value>,
     /// True for objects of `bind`: Secrets and ConfigMaps in the namespaces that the policy lists for them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bind: bool,
     /// Values that only the cluster has, for applied Secrets.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fill: Vec<ManifestFill>,
     /// Units, as in [`TaskId::unit`], whose objects this task may take over. Such an object changes in place.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adopts: Vec<String>,
     /// Secrets with values that exist only in the cluster. They are created before the first object and deleted with
     /// it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretDocument>,
     /// Units whose objects are deleted, those of all attempts, by the recorded UIDs. The task waits until they are
     /// gone, including finalizers. As [`TaskId::unit`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<String>,
     /// The condition that ends the task. All removals must be complete too.
     pub until: TaskCompletion,
     /// Outputs to collect after a success.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<ObjectOutput>,
     /// True if the objects stay until another task removes them, even if the task fails or is cancelled.
     #[serde(default)]

@@ -43,6 +43,7 @@ pub enum RunState {
     Cancelled,
 }
 
+#[serde_with::apply(Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -62,7 +63,6 @@ pub struct UnitDetail {
     /// The number of the attempt since the last retry by an operator, from 1.
     pub attempt_in_series: u32,
     /// Keys of the units in this hook that it depends on.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
     /// The reason of a failure, a skip or a retry.
     pub reason: Option<FailureReason>,
@@ -89,10 +89,8 @@ pub struct UnitDetail {
     /// The state of each object of a running or failed unit with several objects, or of a succeeded unit, at most 20. Of a
     /// unit that has ended, as it ended. Of a failed one, with shortened reasons, and as many as fit into 480 bytes. Of the
     /// succeeded units of a run, the first 100 have them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub object_states: Vec<ObjectStatus>,
     /// The states that a running unit awaits in its cluster, one row per manifest.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<UnitWait>,
     /// True if a log is stored.
     #[serde(default)]
@@ -103,7 +101,6 @@ pub struct UnitDetail {
     /// Callbacks that were rejected because of their content.
     pub refused_callbacks: Option<CallbackRefusals>,
     /// The attempts before the last one, the oldest first. At most the last 20.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier_attempts: Vec<AttemptDetail>,
 }
 
