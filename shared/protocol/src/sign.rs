@@ -204,28 +204,18 @@ pub enum SignatureError {
     Repeated(String),
     #[error("the header {header} cannot be read: expected {expected}")]
     Malformed { header: String, expected: &'static str },
-    /// The webhook is a replay, or the sender's clock is slow.
+    /// The webhook is a replay, or the sender's clock is slow. Both times are in seconds since 1970.
     #[error(
         "webhook-timestamp {timestamp} is {} s before our clock ({now}), more than the tolerance of \
          {WEBHOOK_TOLERANCE_SECONDS} s: sign again with the current time, or set the sender's clock", now - timestamp
     )]
-    TooOld {
-        /// Seconds since 1970 in the header.
-        timestamp: u64,
-        /// Seconds since 1970 by our clock.
-        now: u64,
-    },
-    /// The sender's clock is fast.
+    TooOld { timestamp: u64, now: u64 },
+    /// The sender's clock is fast. Both times are in seconds since 1970.
     #[error(
         "webhook-timestamp {timestamp} is {} s after our clock ({now}), more than the tolerance of \
          {WEBHOOK_TOLERANCE_SECONDS} s: give it in seconds, and set the sender's clock", timestamp - now
     )]
-    InFuture {
-        /// Seconds since 1970 in the header.
-        timestamp: u64,
-        /// Seconds since 1970 by our clock.
-        now: u64,
-    },
+    InFuture { timestamp: u64, now: u64 },
     #[error("webhook-signature has no v1 signature: expected v1,BASE64 made with HMAC-SHA256")]
     NoVersion,
     /// No signature is valid for this content and one of the keys.

@@ -22,23 +22,16 @@ pub enum EventError {
     Json(String),
     #[error("the attribute {0} is missing: CloudEvents 1.0 requires specversion, id, source and type")]
     Missing(&'static str),
+    /// `problem` has the error and the expected value.
     #[error("the attribute {name} {problem}")]
-    Attribute {
-        name: String,
-        /// The error and the expected value.
-        problem: String,
-    },
+    Attribute { name: String, problem: String },
     #[error("unknown event type {0:?}: expected {CREATED}, {UPDATED}, {DELETED} or {EVENT}")]
     UnknownType(String),
     #[error("the event has no data: expected an object with kind, name, uid and document")]
     NoData,
+    /// `path` is that of the field, such as `data.kind`. `problem` has the error and the expected value.
     #[error("{path}: {problem}")]
-    Data {
-        /// The path of the field, for example `data.kind`.
-        path: String,
-        /// The error and the expected value.
-        problem: String,
-    },
+    Data { path: String, problem: String },
 }
 
 impl EventError {
