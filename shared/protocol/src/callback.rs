@@ -16,7 +16,7 @@ use crate::value::SecretRef;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Callback {
     /// The version of the message. The default is 1.
-    #[serde(default = "one")]
+    #[serde(default = "crate::one")]
     pub v: u32,
     pub status: CallbackStatus,
     /// Outputs by name, any JSON. Only with `succeeded`.
@@ -177,10 +177,6 @@ impl ReasonCode {
             | Self::Overridden => false,
         }
     }
-}
-
-fn one() -> u32 {
-    1
 }
 
 impl Callback {

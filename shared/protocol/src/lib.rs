@@ -57,5 +57,10 @@ pub use time::{parse_rfc3339, rfc3339};
 pub use token::TokenKind;
 pub use unit::TRACEPARENT;
 
+/// Returns the default of versions and generations.
+fn one<N: From<u8>>() -> N {
+    1.into()
+}
+
 #[cfg(test)]
 mod tests;

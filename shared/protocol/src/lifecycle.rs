@@ -48,7 +48,7 @@ pub struct LifecycleData {
     #[schema(pattern = r"^(?!\.{1,2}$)([!\x22$&-.0->@-\[\]-~]{1,128}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
     pub uid: String,
     /// Rises with each change of the document. The default is 1, the maximum 2^53 - 1.
-    #[serde(default = "first")]
+    #[serde(default = "crate::one")]
     #[schema(minimum = 1, maximum = 9_007_199_254_740_991_i64)]
     pub generation: u64,
     /// The document as YAML or JSON text, with all `@{…}` expanded. Required for a creation and an update.
@@ -59,10 +59,6 @@ pub struct LifecycleData {
     /// The name of the event: `[a-z][a-z0-9]*`, at most 11 characters. Required for an event, and only allowed there.
     #[schema(pattern = "^(?!(on|update|(pre|post)(start|stop))$)[a-z][a-z0-9]{0,10}$")]
     pub event: Option<String>,
-}
-
-fn first() -> u64 {
-    1
 }
 
 /// `data` of a notification.
