@@ -71,7 +71,6 @@ pub(crate) struct ClusterGuard {
 }
 
 impl ClusterGuard {
-    /// Starts the cluster.
     pub(crate) fn up() -> anyhow::Result<Self> {
         up::privileged()?;
         let guard = Self { was_up: ClusterNetns::find().is_some() };

@@ -20,7 +20,6 @@ pub(crate) fn all() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the entrypoint and returns its path.
 pub(crate) fn built() -> anyhow::Result<PathBuf> {
     let target = host()?;
     // The target is that of the host, so no other target has to be installed. With a named target, build scripts are
@@ -31,7 +30,6 @@ pub(crate) fn built() -> anyhow::Result<PathBuf> {
     Ok(folder().join(&target).join("entrypoint/ebb-entrypoint"))
 }
 
-/// Fails if a program needs a loader or a library.
 fn check(program: &Path) -> anyhow::Result<()> {
     let headers = output(command("readelf").args(["--program-headers", "--dynamic", "--wide"]).arg(program))?;
     for (part, what) in [(" INTERP ", "a loader (PT_INTERP)"), ("(NEEDED)", "libraries (DT_NEEDED)")] {

@@ -84,7 +84,6 @@ fn directory() -> PathBuf {
     root().join("target/fuzz")
 }
 
-/// Returns the sorted names of the entries of a folder.
 fn names(folder: &Path) -> anyhow::Result<Vec<String>> {
     let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut names = Vec::new();

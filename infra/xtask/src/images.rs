@@ -28,7 +28,6 @@ pub(crate) struct ImagesArgs {
     relay: Option<PathBuf>,
 }
 
-/// Builds the relay for release and returns its path.
 pub(crate) fn relay() -> anyhow::Result<PathBuf> {
     run(cargo().args(["build", "--quiet", "--release", "--package", "ebb-relay"]))?;
     Ok(folder().join("release/ebb-relay"))

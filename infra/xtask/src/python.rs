@@ -11,7 +11,6 @@ use crate::tools::{installed, packages};
 /// Exits with the version of Python if it is older than 3.11.
 const VERSION: &str = "import sys; sys.exit(None if sys.version_info >= (3, 11) else 'Python ' + sys.version)";
 
-/// A set of tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PythonTools {
     /// SAM, with the tools of its build and its checks.
@@ -48,7 +47,6 @@ impl PythonTools {
         })
     }
 
-    /// Returns the folder of the programs.
     pub(crate) fn programs(self) -> PathBuf {
         self.places().1.join("bin")
     }

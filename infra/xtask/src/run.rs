@@ -11,7 +11,6 @@ use anyhow::{Context as _, bail, ensure};
 /// The maximum number of attempts of a command that needs the network.
 const ATTEMPTS: u32 = 5;
 
-/// Returns the root of the repository.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_owned()
@@ -82,7 +81,6 @@ pub(crate) fn works(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// Returns a command as a shell command line.
 pub(crate) fn line(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let program = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
@@ -90,7 +88,6 @@ pub(crate) fn line(command: &Command) -> String {
     std::iter::once(program).chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// Removes a file or a folder, if it exists.
 pub(crate) fn remove(path: &Path) -> anyhow::Result<()> {
     let removed = match fs::symlink_metadata(path) {
         Err(_) => return Ok(()),

@@ -78,7 +78,6 @@ fn inside(clone: &Path, program: &str) -> Command {
     command
 }
 
-/// Runs a command line and returns its duration.
 fn time(clone: &Path, shown: &str) -> anyhow::Result<String> {
     println!("== {shown}");
     let began = Instant::now();

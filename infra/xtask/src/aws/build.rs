@@ -30,7 +30,6 @@ impl LambdaArchitecture {
         }
     }
 
-    /// Returns the name of the architecture in Lambda.
     pub(crate) fn name(self) -> &'static str {
         if self.arm64 { "arm64" } else { "x86_64" }
     }
@@ -83,7 +82,6 @@ fn build_empty(architecture: LambdaArchitecture) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the program of the empty function.
 pub(crate) fn empty() -> PathBuf {
     output_folder().join("empty/bootstrap")
 }

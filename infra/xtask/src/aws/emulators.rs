@@ -23,7 +23,6 @@ const NAMESPACES: [&str; 5] = ["--net", "--pid", "--fork", "--kill-child=KILL", 
 /// The folder of the runtime interface emulators in SAM's installation.
 const RUNTIMES: &str = "site-packages/samcli/local/rapid";
 
-/// Checks that this user can create a network namespace.
 pub(super) fn check_namespaces() -> anyhow::Result<()> {
     let works = works(command("unshare").args(NAMESPACES).arg("true"));
     ensure!(works, "cannot create a network namespace: run this as root, on Linux");
@@ -45,7 +44,6 @@ fn program() -> anyhow::Result<Command> {
     Ok(program)
 }
 
-/// Deploys the functions to MiniStack and tests them.
 pub(super) fn test_deployment() -> anyhow::Result<()> {
     let template = staged()?;
     let mut program = program()?;
@@ -90,7 +88,6 @@ fn staged() -> anyhow::Result<PathBuf> {
     Ok(staged)
 }
 
-/// Copies SAM's emulator and makes it executable.
 fn runtime(architecture: LambdaArchitecture) -> anyhow::Result<PathBuf> {
     let libraries = PythonTools::Sam.programs().join("../lib");
     let python = fs::read_dir(&libraries).with_context(|| libraries.display().to_string())?;

@@ -86,7 +86,6 @@ fn required_version(sources: &Path, module: &str) -> anyhow::Result<String> {
     version.map(str::to_owned).with_context(|| format!("go.mod requires no {module}"))
 }
 
-/// Copies the definitions of kro's kinds from its module.
 fn definitions(sources: &Path, to: &Path) -> anyhow::Result<()> {
     let module = output(go(sources).args(["list", "-m", "-f", "{{.Dir}}", "github.com/kubernetes-sigs/kro"]))?;
     run(command("cp").arg("--recursive").arg(Path::new(module.trim()).join("helm/crds")).arg(to))

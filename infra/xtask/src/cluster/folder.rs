@@ -82,7 +82,6 @@ pub(crate) fn lock(path: &Path, why: &str) -> anyhow::Result<File> {
     Ok(file)
 }
 
-/// Writes a file and creates its folder.
 pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     path.parent()
         .map_or(Ok(()), fs::create_dir_all)

@@ -43,7 +43,6 @@ pub(crate) fn debian() -> anyhow::Result<PathBuf> {
     })
 }
 
-/// Imports the images of every cluster that are missing.
 pub(crate) fn import_all(netns: &ClusterNetns) -> anyhow::Result<()> {
     let present = ctr(netns, &["images", "list", "--quiet"])?;
     let missing = |name: &str| !present.lines().any(|line| line == name);

@@ -17,7 +17,6 @@ pub(crate) fn kubectl(arguments: &[&str]) -> Command {
     kubectl
 }
 
-/// Returns true if the API server is ready.
 pub(crate) fn serves() -> bool {
     works(&mut kubectl(&["get", "--raw=/readyz", "--request-timeout=5s"]))
 }

@@ -102,7 +102,6 @@ impl ClusterNetns {
         })
     }
 
-    /// Waits for the first process, links the network, and writes the record.
     fn set_up(outer: &mut Child, state: &Path) -> anyhow::Result<Self> {
         let ready = state.join("open");
         until(
@@ -133,7 +132,6 @@ impl ClusterNetns {
     }
 }
 
-/// Returns a command that runs in the namespaces of a process.
 fn inside(process: u32, program: impl AsRef<Path>) -> Command {
     let mut inside = command("nsenter");
     inside.args(["--target", &process.to_string(), "--net", "--mount", "--pid", "--"]);
@@ -165,7 +163,6 @@ pub(crate) fn close() -> anyhow::Result<()> {
     remove(&folder::state())
 }
 
-/// Returns the leftovers of the namespaces on the machine.
 fn leftovers(network: ClusterNetwork, namespace_id: &str) -> Vec<String> {
     let mut leftover = Vec::new();
     let state = folder::state();

@@ -129,7 +129,6 @@ pub(crate) fn etc() -> PathBuf {
     folder::state().join("etc")
 }
 
-/// Writes the settings of the servers from the templates in `infra/cluster/etc`.
 pub(crate) fn settings(netns: &ClusterNetns) -> anyhow::Result<()> {
     for (name, file) in [
         ("containerd.toml", "containerd.toml"),
@@ -142,13 +141,11 @@ pub(crate) fn settings(netns: &ClusterNetns) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a template of `infra/cluster/etc`.
 pub(crate) fn form(name: &str) -> anyhow::Result<String> {
     let file = folder::sources().join("etc").join(name);
     fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
 }
 
-/// Fills the places of a template.
 fn filled(text: &str, netns: &ClusterNetns) -> String {
     let network = netns.network;
     text.replace("{{etc}}", &etc().display().to_string())

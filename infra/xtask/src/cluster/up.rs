@@ -85,7 +85,6 @@ pub(crate) fn start(netns: &ClusterNetns) -> anyhow::Result<()> {
     })
 }
 
-/// Returns the paths and the address of the cluster as text.
 fn places(netns: &ClusterNetns) -> String {
     let (kubeconfig, state) = (folder::kubeconfig(), folder::state());
     format!(
@@ -105,7 +104,6 @@ pub(crate) fn lock() -> anyhow::Result<File> {
     folder::lock(&parent.join("cluster.lock"), "another process starts or stops the cluster")
 }
 
-/// Fails if the user is not root.
 pub(crate) fn privileged() -> anyhow::Result<()> {
     if !output(command("id").arg("-u")).is_ok_and(|user| user.trim() == "0") {
         bail!("not root: a cluster needs root for namespaces, mounts and containers");
@@ -127,7 +125,6 @@ fn check_requirements() -> anyhow::Result<()> {
     build::go_version().map(drop)
 }
 
-/// Links a program into the folder `bin` of the state.
 fn link(name: &str, built: &Path) -> anyhow::Result<()> {
     let path = folder::state().join("bin").join(name);
     remove(&path)?;

@@ -30,7 +30,6 @@ pub(super) struct PartRun<'a> {
     /// if its tools are built.
     pub(super) is_full: bool,
     pub(super) options: &'a [OsString],
-    /// The number of tests so far.
     pub(super) tests: u64,
 }
 
@@ -59,7 +58,6 @@ impl PartRun<'_> {
         Ok(())
     }
 
-    /// Runs a command that counts as one test.
     pub(super) fn run(&mut self, command: &mut Command) -> anyhow::Result<()> {
         run(command)?;
         self.tests += 1;
