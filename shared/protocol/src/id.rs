@@ -77,7 +77,6 @@ impl RunId {
         }
     }
 
-    /// Returns the run of an occurrence of an event.
     pub fn of_event(instance_key: &str, generation: u64, event: &EventRef) -> Self {
         Self(format!("{instance_key}-{generation}-{EVENT}{event}"))
     }
@@ -181,7 +180,6 @@ impl<'a> TargetKey<'a> {
         Self { kind, name }
     }
 
-    /// Returns the instance of the target with a UID.
     pub const fn instance(self, uid: &'a str) -> InstanceRef<'a> {
         InstanceRef { target: self, uid }
     }
