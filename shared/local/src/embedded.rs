@@ -16,12 +16,10 @@ pub use bucket::FolderBucket;
 pub(crate) use server::{names_loopback, s3_router};
 pub use table::EmbeddedTable;
 
-/// The error of a start.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedError {
     #[error(transparent)]
     File(#[from] StateFileError),
-    /// The file of the table is damaged.
     #[error(
         "{} is damaged ({reason}). Put back a copy of the whole state folder, or replace the file with what SQLite \
          can recover (sqlite3 {} .recover | sqlite3 recovered.sqlite) and accept the loss (echo any >last-change, in \

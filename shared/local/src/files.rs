@@ -56,7 +56,6 @@ fn unsafe_owner(path: &Path, owner: u32, mode: u32, me: u32) -> Option<String> {
     })
 }
 
-/// Returns the name of a user, or the number of one without a name.
 fn user_name(uid: u32) -> String {
     let user = nix::unistd::User::from_uid(uid.into()).ok().flatten();
     user.map_or_else(|| format!("with uid {uid}"), |user| user.name)

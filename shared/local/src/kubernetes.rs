@@ -18,7 +18,6 @@ use tracing::Level;
 /// The longest time until the relay of a killed process frees its port.
 const PORT_WAIT: Duration = Duration::from_secs(3);
 const PORT_INTERVAL: Duration = Duration::from_millis(20);
-/// The pause before a relay is restarted.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]

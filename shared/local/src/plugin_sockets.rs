@@ -26,7 +26,6 @@ pub fn default_folder() -> PathBuf {
     variable("INFRAKIT_PLUGINS_DIR").unwrap_or_else(|| home().unwrap_or_default().join("plugins"))
 }
 
-/// A connection to a plugin.
 trait PluginStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> PluginStream for T {}

@@ -37,18 +37,14 @@ pub use supervisor::supervise_if_asked;
 pub enum PodsError {
     #[error(transparent)]
     File(#[from] StateFileError),
-    /// Processes of a script do not end.
     #[error("{0} processes of a script survive SIGKILL")]
     Unkillable(usize),
-    /// The name of a secret or key cannot be the name of a file.
     #[error(
         "{0:?} is not a valid name of a secret or key: use up to 253 letters, digits, `-`, `_` and `.`, not starting with `.`"
     )]
     SecretName(String),
-    /// No container engine responds.
     #[error("containers: {0}")]
     Containers(String),
-    /// No supervisor process can be started.
     #[error("cannot start a supervisor: {0}")]
     Spawn(io::Error),
 }

@@ -51,7 +51,6 @@ pub use stack_error::StackError;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// The time after which the next sweep does not wait for the last one, which waits for a server.
 const MAX_SWEEP_WAIT: Duration = Duration::from_secs(3);
-/// Maximum concurrent sweeps.
 const MAX_SWEEPS: usize = 8;
 /// The time between two runs of the schedule, which writes its heartbeat, removes expired data and scans for orphans.
 const SCHEDULE_INTERVAL: Duration = Duration::from_secs(60);
@@ -63,7 +62,6 @@ const POD_RETENTION: Duration = Duration::from_secs(3_600);
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// The settings of a [`Stack`].
 #[derive(Clone, Debug, Default)]
 pub struct StackSettings {
     pub state: PathBuf,
@@ -217,7 +215,6 @@ impl Stack {
         format!("{}/console/sign-in?code={}", self.connection.url, self.sign_in_code)
     }
 
-    /// Returns the secret that signs lifecycle webhooks.
     pub fn webhook_secret(&self) -> &str {
         &self.connection.webhook_secret
     }
@@ -381,7 +378,6 @@ async fn sweep_forever(env: Arc<Env>, telemetry: Arc<Telemetry>, mut stop: watch
     while sweeps.join_next().await.is_some() {}
 }
 
-/// Periodically removes the folders of ended scripts.
 async fn prune_pods(relay: LocalRelay, mut stopped: watch::Receiver<bool>) {
     loop {
         match relay.prune(POD_RETENTION).await {

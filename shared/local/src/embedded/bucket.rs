@@ -52,7 +52,6 @@ fn failed(operation: &'static str) -> impl Fn(io::Error) -> StoreError {
     move |error| StoreError::Retryable { operation, reason: error.to_string() }
 }
 
-/// Runs a blocking operation on another thread.
 async fn on_disk<T: Send + 'static>(
     operation: &'static str,
     action: impl FnOnce() -> io::Result<T> + Send + 'static,

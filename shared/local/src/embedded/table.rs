@@ -98,7 +98,6 @@ impl EmbeddedTable {
         Ok(Self { queue, reader: Mutex::new(reader), _folder: None })
     }
 
-    /// Returns the file of the table in the folder `state`.
     pub fn file(state: &Path) -> PathBuf {
         state.join("table/table.sqlite")
     }
@@ -205,7 +204,6 @@ fn refused(file: &Path, reason: impl Display) -> EmbeddedError {
     EmbeddedError::Refused { what: format!("table in {}", file.display()), reason: reason.to_string() }
 }
 
-/// Opens the connection of the writes.
 pub(super) fn writer(file: &Path, durability: StateDurability) -> rusqlite::Result<Connection> {
     let connection = Connection::open(file)?;
     // SQLite opens a file that it cannot write for reading.

@@ -39,7 +39,6 @@ fn new_table() -> (TempDir, EmbeddedTable) {
     (folder, table)
 }
 
-/// Opens another connection to the file of a table.
 fn connection(folder: &TempDir) -> rusqlite::Connection {
     rusqlite::Connection::open(EmbeddedTable::file(folder.path())).unwrap()
 }
@@ -210,7 +209,6 @@ async fn a_panic_of_the_thread_ends_the_process() {
     assert_eq!(child.status.signal(), Some(nix::libc::SIGABRT), "{child:?}");
 }
 
-/// A group whose commit fails answers none of its writes, and none of them is in the table.
 #[tokio::test]
 async fn a_group_that_is_not_committed_answers_no_write() {
     let (folder, table) = new_table();
@@ -233,7 +231,6 @@ async fn a_group_that_is_not_committed_answers_no_write() {
     }
 }
 
-/// Writes that wait for the lock of another process get an error together.
 #[tokio::test]
 async fn a_locked_file_fails_all_writes_that_wait() {
     let folder = tempfile::tempdir().unwrap();
@@ -283,7 +280,6 @@ async fn a_damaged_page_breaks_the_requests_that_read_it() {
     assert!(add(&table, "before", 2).await);
 }
 
-/// A transaction writes nothing if one of its items cannot be stored.
 #[tokio::test]
 async fn a_transaction_with_an_item_that_cannot_be_stored_writes_nothing() {
     let (_folder, table) = new_table();
@@ -444,7 +440,6 @@ async fn serve(folder: &Path) -> String {
     endpoint
 }
 
-/// Returns the status and the body of a response to `curl`.
 async fn curl(arguments: &[&str]) -> (u16, String) {
     let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
     let output = tokio::task::spawn_blocking(move || {

@@ -41,7 +41,6 @@ fn is_missing(error: &str) -> bool {
     error.to_ascii_lowercase().contains("no such container")
 }
 
-/// The state of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ContainerState {
     /// The container has never run.
@@ -117,7 +116,6 @@ impl ContainerEngine {
         }
     }
 
-    /// Returns true if the image is on this machine.
     pub(super) async fn has(&self, image: &str) -> bool {
         self.run(&["image", "inspect", "--", &self.full(image)], b"").await.is_ok()
     }
@@ -150,12 +148,10 @@ impl ContainerEngine {
         })
     }
 
-    /// Sends `SIGTERM` to a container.
     pub(super) async fn terminate(&self, name: &str) -> Result<(), String> {
         self.ask(&["kill", "--signal", "TERM", name]).await.map(drop)
     }
 
-    /// Kills and removes a container, if it exists.
     pub(super) async fn remove(&self, name: &str) -> Result<(), String> {
         // `rm` of Podman would wait for a running container.
         let _ = self.ask(&["kill", "--signal", "KILL", name]).await;

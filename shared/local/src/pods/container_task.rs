@@ -71,7 +71,6 @@ pub(super) fn remove(task: &TaskFolder, containers: &ContainerEngine) {
     }
 }
 
-/// Runs a script to its end.
 pub(super) fn run(
     task: &TaskFolder,
     request: &EnsureTask<ScriptTask>,
@@ -148,7 +147,6 @@ impl ContainerTask<'_> {
         Ok((command, tokio::spawn(forward_output(output, log)), reports))
     }
 
-    /// Creates the container. Pulls its image if it is missing.
     async fn create(&self, containers: &ContainerEngine, entrypoint: &[u8], spec: &[u8]) -> Result<(), TaskFailure> {
         let image = &self.request.body.image;
         let Err(first) = containers.create(self.task, image, entrypoint, spec).await else { return Ok(()) };
@@ -164,7 +162,6 @@ impl ContainerTask<'_> {
         containers.create(self.task, image, entrypoint, spec).await.map_err(unmade)
     }
 
-    /// Watches the container until it has ended.
     async fn supervise(
         &self,
         containers: &ContainerEngine,
@@ -241,7 +238,6 @@ impl ContainerTask<'_> {
     }
 }
 
-/// Writes the output of the container to the log.
 async fn forward_output(mut output: pipe::Receiver, mut log: LogWriter) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(count @ 1..) = output.read(&mut buffer).await {
@@ -250,7 +246,6 @@ async fn forward_output(mut output: pipe::Receiver, mut log: LogWriter) {
     }
 }
 
-/// Receives the reports of the entrypoint.
 fn serve(listener: TcpListener, token: String) -> ReportReceiver {
     let (send, reports) = mpsc::unbounded_channel();
     let known = Arc::new((format!("Bearer {token}"), send));

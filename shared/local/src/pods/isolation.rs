@@ -41,7 +41,6 @@ pub(super) struct RootLayout {
     files: BTreeSet<PathBuf>,
 }
 
-/// The reason why a script cannot be isolated.
 #[derive(Debug)]
 pub(super) enum IsolationError {
     /// This machine cannot isolate scripts.
@@ -185,7 +184,6 @@ fn bind(from: &Path, to: &Path) -> io::Result<()> {
     mount(Some(from), to, none, MsFlags::MS_BIND | MsFlags::MS_REC, none).map_err(io::Error::from)
 }
 
-/// Returns the absolute `path` below `root`.
 pub(super) fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }

@@ -40,7 +40,6 @@ pub(super) fn kill_all(task: &TaskFolder) -> usize {
     }
 }
 
-/// Returns the device and inode of a folder, or `None` if the folder does not exist.
 fn identity(folder: &Path) -> Option<(u64, u64)> {
     fs::metadata(folder).ok().map(|found| (found.dev(), found.ino()))
 }

@@ -33,14 +33,12 @@ const TERMINATION_WAIT: Duration = Duration::from_secs(15);
 const POLL_INTERVAL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
 /// The longest time for which the start of a script delays the start of others. An image may be pulled first.
 const START_WAIT: Duration = Duration::from_millis(250);
-/// The interval at which the start of a script is polled.
 const START_POLL: Duration = Duration::from_millis(2);
 /// The timeout of a callback. The control plane dispatches the units that became ready before it responds.
 const CALLBACK_TIMEOUT: Duration = Duration::from_secs(60);
 /// The first and the longest pause between two attempts of a callback.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
-/// The options of a relay.
 #[derive(Clone)]
 pub struct LocalRelayOptions {
     /// The sender and the URL of callbacks. `None` means that the owner polls and acknowledges. The guard of the sender
@@ -65,7 +63,6 @@ pub struct LocalRelay {
 /// Ends the watches when the last clone is dropped.
 struct WatchOwner(Arc<RelayShared>);
 
-/// The state that the watches share.
 struct RelayShared {
     pods: PathBuf,
     options: LocalRelayOptions,

@@ -93,7 +93,6 @@ pub(super) fn of_output(id: &TaskId, output: &str) -> (String, String) {
     (format!("{OF_OUTPUTS}{}-{}", id.unit, id.attempt), key(output))
 }
 
-/// Returns the key for an output or input.
 fn key(name: &str) -> String {
     if valid(name) { name.to_owned() } else { short_digest(&[name], 16) }
 }

@@ -141,7 +141,6 @@ fn run_process(
     script::outcome(task, &request.task, config, ended, process.is_cancelled, begun)
 }
 
-/// A script as a process of this machine.
 struct ProcessTask<'a> {
     task: &'a TaskFolder,
     request: &'a EnsureTask<ScriptTask>,

@@ -13,20 +13,17 @@ use serde::{Deserialize, Serialize};
 use super::PodsError;
 use crate::files::{self, StateFileError};
 
-/// The folder of one task.
 #[derive(Clone, Debug)]
 pub(super) struct TaskFolder {
     pub(super) folder: PathBuf,
 }
 
-/// The request to cancel a task.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct CancelRequest {
     /// Milliseconds between `SIGTERM` and `SIGKILL`.
     pub(super) grace_ms: u64,
 }
 
-/// The state of a task.
 #[derive(Debug)]
 pub(super) enum FolderState {
     Absent,
@@ -59,7 +56,6 @@ files! {
     /// Exists once the control plane has acknowledged the result.
     acknowledged: "taken",
     lock: "lock",
-    /// The script's private root.
     root: "root",
 }
 

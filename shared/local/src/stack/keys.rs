@@ -171,7 +171,6 @@ impl StackConnection {
     }
 }
 
-/// Returns the port of a URL of a stack.
 pub(crate) fn port(url: &str) -> Option<u16> {
     url.rsplit_once(':')?.1.parse().ok()
 }

@@ -29,7 +29,6 @@ const MAX_AGE: Duration = Duration::from_secs(15);
 /// The upper bounds of the buckets of times, in seconds.
 const BOUNDS: [f64; 15] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0];
 
-/// The metrics of a stack.
 pub(super) struct StackMetrics {
     registry: Registry,
     targets: GaugeVec,

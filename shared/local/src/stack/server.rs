@@ -31,7 +31,6 @@ const LINGER_BYTES: u64 = 16 << 20;
 /// The pause after a connection could not be accepted, for example because of too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Serves requests until the stack stops.
 pub(super) async fn serve(listener: TcpListener, router: Router, stopped: watch::Receiver<bool>) {
     serve_within(HEAD_TIMEOUT, listener, router, stopped).await;
 }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use crate::files::StateFileError;
 
-/// An error of the start.
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
     #[error("{0} is in use by another `ebb`: stop it, or choose another folder with --state")]
@@ -22,7 +21,6 @@ pub enum StackError {
         state.display(), file.display()
     )]
     OtherBackend { state: PathBuf, file: PathBuf, last: String, new: String, living: String },
-    /// An embedded server cannot be started.
     #[error("{what} does not start: {reason}")]
     Part { what: &'static str, reason: String },
 }

@@ -86,7 +86,6 @@ impl PodsFixture {
         .await
     }
 
-    /// Starts a script and waits until it has printed `text`.
     pub(crate) async fn starts(&self, request: &EnsureTask<ScriptTask>, text: &str) -> String {
         self.ensure(request.clone()).await;
         self.prints(&request.task, text).await
@@ -97,7 +96,6 @@ impl PodsFixture {
         self.control.requests.lock().unwrap().len()
     }
 
-    /// Waits until the script has printed `text`.
     pub(crate) async fn prints(&self, name: &TaskId, text: &str) -> String {
         until("the script prints", async || match self.get(name).await {
             TaskState::Running(task) => task.log.contains(text).then_some(task.log),
@@ -121,7 +119,6 @@ pub(crate) fn name(unit: &str, attempt: u32) -> TaskId {
     TaskId { unit: unit.to_owned(), attempt }
 }
 
-/// A script for `sh`.
 pub(crate) fn sh(lines: &str) -> EnsureTask<ScriptTask> {
     let text = format!("#!/bin/sh\n{lines}\n");
     let request = json!({
@@ -148,13 +145,11 @@ pub(crate) fn text(value: &str) -> Option<UnitValue> {
     Some(UnitValue::Json(value.into()))
 }
 
-/// Returns the same request as another attempt.
 pub(crate) fn attempt(number: u32, mut request: EnsureTask<ScriptTask>) -> EnsureTask<ScriptTask> {
     request.task.attempt = number;
     request
 }
 
-/// Checks that a script failed with a code and a part of a message.
 pub(crate) fn assert_failed(result: &Callback, code: ReasonCode, part: &str) {
     let reason = reason(result);
     assert!(reason.code == code && reason.message.contains(part), "{code:?} {part:?}: {result:?}");

@@ -11,7 +11,6 @@ use rusqlite::Connection;
 
 use crate::files::{self, StateFileError};
 
-/// The id of a table and the number of changes of its rows.
 #[derive(Debug)]
 pub(super) struct ChangeCount {
     pub(super) id: u64,
@@ -54,7 +53,6 @@ pub(super) fn expected(state: &Path, found: Option<&ChangeCount>) -> Result<Opti
     Ok((!fits).then(|| text.as_deref().unwrap_or("the file `last-change`").trim().to_owned()))
 }
 
-/// The open file.
 #[derive(Debug)]
 pub(in crate::embedded) struct ChangeRecord(File);
 

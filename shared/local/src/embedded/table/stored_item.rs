@@ -138,7 +138,6 @@ impl IndexColumns {
     }
 }
 
-/// An item as its row stores it.
 pub(super) struct EncodedItem {
     text: String,
     columns: IndexColumns,
@@ -153,7 +152,6 @@ impl EncodedItem {
     }
 }
 
-/// An item with the number of its row.
 pub(super) struct StoredRow {
     number: i64,
     /// Its key only, if it is damaged.

@@ -18,7 +18,6 @@ use super::stored_item;
 
 /// The largest number of requests of a group. It bounds the time to the first answer.
 const MAX_GROUP: usize = 512;
-/// The time between two deletions of expired items.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(60);
 /// The time until the next deletion if there may be more of them.
 const MORE_EXPIRED_INTERVAL: Duration = Duration::from_secs(1);
