@@ -6,7 +6,6 @@ use reqwest::{Client, Method, RequestBuilder};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// A reply of a server.
 #[derive(Debug)]
 pub struct ApiReply {
     pub status: u16,
@@ -22,7 +21,6 @@ impl ApiReply {
         Self { status, headers, body: response.text().await.unwrap() }
     }
 
-    /// Returns a header, or an empty text.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map(|value| value.to_str().unwrap()).unwrap_or_default()
     }
@@ -38,7 +36,6 @@ impl ApiReply {
         self
     }
 
-    /// Checks that the reply of a form or page leads to another page.
     #[track_caller]
     pub fn leads_to(&self, location: &str) {
         assert_eq!((self.status, self.header("location")), (303, location), "{self:?}");
@@ -51,7 +48,6 @@ impl ApiReply {
         rest.split('"').next().unwrap().to_owned()
     }
 
-    /// Checks that the reply is a problem with this status and code.
     #[track_caller]
     pub fn is_problem(&self, status: u16, code: &str) -> ProblemDetails {
         assert_eq!(self.is(status).header("content-type"), "application/problem+json", "{self:?}");
@@ -62,7 +58,6 @@ impl ApiReply {
     }
 }
 
-/// A caller of a server.
 #[derive(Clone, Debug)]
 pub struct ApiClient {
     pub http: Client,
@@ -72,12 +67,10 @@ pub struct ApiClient {
 }
 
 impl ApiClient {
-    /// Returns a caller with a token.
     pub fn new(http: &Client, url: &str, token: &str) -> Self {
         Self { http: http.clone(), url: url.to_owned(), authorization: Some(format!("Bearer {token}")) }
     }
 
-    /// Sends a request to a path, with a body in JSON.
     pub async fn request(&self, method: Method, path: &str, body: Option<Value>) -> ApiReply {
         let mut request = self.http.request(method, format!("{}{path}", self.url));
         if let Some(authorization) = &self.authorization {
@@ -97,7 +90,6 @@ impl ApiClient {
         self.request(Method::POST, path, Some(body)).await
     }
 
-    /// Publishes a plugin.
     pub async fn publish(&self, document: &str) {
         self.post("/v1/plugins", json!({ "document": document })).await.is(201);
     }

@@ -83,7 +83,6 @@ fn behave(dir: &Path, behavior: &PluginBehavior, method: &str, params: &Value) -
     Ok(result)
 }
 
-/// Returns the time since a resource was made.
 fn age(folder: &Path) -> Option<Duration> {
     let made = fs::metadata(folder.join("description.json")).and_then(|file| file.modified()).ok()?;
     Some(made.elapsed().unwrap_or_default())

@@ -21,7 +21,6 @@ pub async fn receive(
     Ok(response)
 }
 
-/// Applies a callback.
 pub async fn complete(env: &Env, token: &str, body: &[u8]) -> FlowResult<CallbackOutcome> {
     let Some(token) = callback::verify_token(env, token) else { return Ok(CallbackOutcome::Forbidden) };
     let (outcome, follow_up) = callback::begin(env, token, body).await?;

@@ -8,18 +8,15 @@ use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::sign::{self, MessageId, WebhookSecret};
 use reqwest::{Client, RequestBuilder};
 
-/// Returns the time of this machine.
 pub fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     Timestamp(u64::try_from(since.as_millis()).unwrap())
 }
 
-/// Returns a client that uses no proxy.
 pub fn http() -> Client {
     Client::builder().no_proxy().build().unwrap()
 }
 
-/// Returns a document of a kind with this name and rest.
 pub fn named(kind: &str, name: &str, rest: &str) -> String {
     format!("apiVersion: ebb.dev/v1\nkind: {kind}\nname: {name}\n{rest}")
 }
@@ -45,7 +42,6 @@ pub struct SignedRequest {
 }
 
 impl SignedRequest {
-    /// Signs a body as sent at a time.
     pub fn new(secret: &WebhookSecret, id: &str, time: Timestamp, body: Vec<u8>) -> Self {
         let headers = sign::sign(secret, &MessageId::parse(id).unwrap(), time, &body).to_vec();
         Self { headers, body }
@@ -58,13 +54,11 @@ impl SignedRequest {
         Self::new(secret, &id, time, body).header("content-type", content_type)
     }
 
-    /// Adds a header.
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
         self.headers.push((name, value.to_owned()));
         self
     }
 
-    /// Returns the request to a URL.
     pub fn post(&self, http: &Client, url: &str) -> RequestBuilder {
         let request = http.post(url).body(self.body.clone());
         self.headers.iter().fold(request, |request, (name, value)| request.header(*name, value))

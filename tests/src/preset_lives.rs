@@ -37,7 +37,6 @@ struct RecordedEvent {
     result: Option<SourceResult>,
 }
 
-/// The life of a target of a preset.
 #[derive(Clone, Debug)]
 pub struct PresetLife {
     pub preset: String,
@@ -77,7 +76,6 @@ pub fn samples() -> impl Iterator<Item = PresetLife> {
     lives().into_iter().filter(|life| ["argocd", "coder", "github"].contains(&life.preset.as_str()))
 }
 
-/// Returns the secrets of all lives, by name.
 pub fn secrets() -> Value {
     let mut secrets = BTreeMap::<String, Vec<String>>::new();
     for life in lives() {
@@ -87,7 +85,6 @@ pub fn secrets() -> Value {
 }
 
 impl PresetLife {
-    /// Returns the scheme of the preset.
     pub fn verify(&self) -> VerifyDoc {
         preset(&self.preset).and_then(|preset| preset.document().verify).unwrap().scheme
     }
@@ -141,7 +138,6 @@ impl PresetLife {
         }
     }
 
-    /// Sends an event that is signed with a secret.
     async fn send(&self, server: &ApiClient, secret: &str, delivery: &str, body: &Value) -> ApiReply {
         let body = body.to_string().into_bytes();
         let id = MessageId::parse(delivery).unwrap();

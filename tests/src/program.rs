@@ -16,7 +16,6 @@ pub fn relay() -> &'static Path {
     RELAY.get_or_init(|| built("ebb-relay"))
 }
 
-/// Returns the path of a program with the name of its package.
 fn built(name: &str) -> PathBuf {
     // This executable is a program in TARGET/PROFILE or a test in TARGET/PROFILE/deps.
     let own = std::env::current_exe().unwrap();

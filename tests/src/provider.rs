@@ -135,7 +135,6 @@ struct ProviderAccount {
     things: Vec<ProviderThing>,
     /// The number of creations.
     made: usize,
-    /// The names of removed things.
     removed: BTreeSet<String>,
     /// The kinds of requests that have met the mishap.
     met: HashSet<Discriminant<ProviderRequest>>,
@@ -178,7 +177,6 @@ impl Provider {
         self.receiver.url()
     }
 
-    /// Returns the requests that were not verified.
     pub fn refused(&self) -> Vec<String> {
         self.receiver.refused()
     }
@@ -203,12 +201,10 @@ impl Provider {
         })
     }
 
-    /// Returns true if the thing of the test is ready.
     pub fn is_ready(&self, account: &str) -> bool {
         self.account(account, |account| account.own().any(|thing| thing.state == ThingState::Ready))
     }
 
-    /// Returns the number of creations in an account.
     pub fn made(&self, account: &str) -> usize {
         self.account(account, |account| account.made)
     }
@@ -264,7 +260,6 @@ impl ProviderAccount {
         Some(self.things[at].clone())
     }
 
-    /// Returns true for the first request of its kind.
     fn is_first(&mut self, request: &ProviderRequest) -> bool {
         self.met.insert(discriminant(request))
     }

@@ -21,10 +21,8 @@ use tokio::task::JoinSet;
 
 use crate::wait::until;
 
-/// Maximum number of concurrent callbacks.
 const CONCURRENT_CALLBACKS: usize = 32;
 
-/// A request that the receiver got.
 #[derive(Clone, Debug)]
 pub struct ReceivedCall {
     /// Method and path, as in `POST /path`.
@@ -36,17 +34,14 @@ pub struct ReceivedCall {
 }
 
 impl ReceivedCall {
-    /// Returns a header, or an empty string.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// Returns the callback token.
     pub fn token(&self) -> &str {
         self.header(CALLBACK_TOKEN)
     }
 
-    /// Returns the path.
     pub fn path(&self) -> &str {
         self.line.split_once(' ').map_or("", |(_, path)| path)
     }
@@ -54,7 +49,6 @@ impl ReceivedCall {
 
 type Callbacks = Pin<Box<dyn Future<Output = Vec<Value>> + Send>>;
 
-/// A reply.
 #[derive(Clone, Debug)]
 pub struct CannedReply {
     status: u16,
@@ -62,7 +56,6 @@ pub struct CannedReply {
     body: String,
 }
 
-/// A reply, and the callbacks that follow it.
 pub struct CallbackReply(CannedReply, Option<Callbacks>);
 
 impl CannedReply {
@@ -74,13 +67,11 @@ impl CannedReply {
         Self::status(200).with(body)
     }
 
-    /// Returns a page in HTML.
     pub fn page(page: &str) -> Self {
         let headers = vec![("content-type", "text/html".to_owned())];
         Self { headers, body: page.to_owned(), ..Self::status(200) }
     }
 
-    /// Returns a document in XML.
     pub fn xml(status: u16, document: &str) -> Self {
         let headers = vec![("content-type", "text/xml".to_owned())];
         Self { headers, body: document.to_owned(), ..Self::status(status) }
@@ -223,22 +214,18 @@ impl TestReceiver {
         hold
     }
 
-    /// Returns the requests so far.
     pub fn all(&self) -> Vec<ReceivedCall> {
         self.state.calls.lock().unwrap().all.clone()
     }
 
-    /// Returns the requests with this line so far.
     pub fn calls(&self, line: &str) -> Vec<ReceivedCall> {
         self.state.calls.lock().unwrap().all.iter().filter(|call| call.line == line).cloned().collect()
     }
 
-    /// Returns the number of requests with this line.
     pub fn count(&self, line: &str) -> usize {
         self.state.calls.lock().unwrap().counts.get(line).copied().unwrap_or_default()
     }
 
-    /// Returns the lines of all requests so far.
     pub fn order(&self) -> Vec<String> {
         self.state.calls.lock().unwrap().all.iter().map(|call| call.line.clone()).collect()
     }
@@ -253,12 +240,10 @@ impl TestReceiver {
         .await
     }
 
-    /// Deletes all recorded requests.
     pub fn forget(&self) {
         *self.state.calls.lock().unwrap() = ReceivedCalls::default();
     }
 
-    /// Returns the requests that were not verified.
     pub fn refused(&self) -> Vec<String> {
         self.state.calls.lock().unwrap().refused.clone()
     }

@@ -22,7 +22,6 @@ impl ManualClock {
         Self { now: AtomicU64::new(millis), back: AtomicU64::default() }
     }
 
-    /// Advances the clock.
     pub fn advance(&self, millis: u64) {
         self.now.fetch_add(millis, Ordering::SeqCst);
     }
@@ -52,12 +51,10 @@ pub struct ManualQueue {
 }
 
 impl ManualQueue {
-    /// Returns an empty queue.
     pub fn new(clock: Arc<ManualClock>) -> Self {
         Self { clock, waiting: Mutex::default() }
     }
 
-    /// Takes the due messages.
     pub fn take_due(&self) -> Vec<QueueMessage> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();

@@ -60,17 +60,14 @@ impl SimRuntime {
         self.0.now.load(Ordering::Relaxed)
     }
 
-    /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         Timestamp(BEGIN + self.elapsed())
     }
 
-    /// Returns the running task.
     pub fn current(&self) -> SimTaskId {
         SimTaskId(self.0.current.load(Ordering::Relaxed))
     }
 
-    /// Returns the newest task.
     pub fn newest(&self) -> SimTaskId {
         SimTaskId(self.0.next.load(Ordering::Relaxed))
     }
@@ -92,7 +89,6 @@ impl SimRuntime {
         }
     }
 
-    /// Starts a task.
     pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> SimTask<T> {
         let id = SimTaskId(self.0.next.fetch_add(1, Ordering::Relaxed) + 1);
         let (sender, result) = oneshot::channel();
@@ -114,7 +110,6 @@ impl SimRuntime {
         drop(job);
     }
 
-    /// Kills the running task.
     pub async fn die(&self) -> ! {
         self.kill(self.current());
         std::future::pending::<()>().await;
@@ -153,7 +148,6 @@ impl SimRuntime {
         }
     }
 
-    /// Drops all tasks.
     pub fn clear(&self) {
         loop {
             let jobs = std::mem::take(&mut *lock(&self.0.jobs));

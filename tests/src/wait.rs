@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 /// Longer than any wait takes, even on a machine under load.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(180);
-/// Time between two polls of a condition.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Polls a condition until it returns a value.

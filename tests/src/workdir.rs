@@ -22,7 +22,6 @@ use crate::program;
 use crate::stored_bytes::contains;
 pub use crate::wait::{POLL_INTERVAL, WAIT_TIMEOUT, until};
 
-/// Returns the path of a file of the examples.
 pub fn example(path: &str) -> String {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let root = above.into_iter().find(|folder| folder.join("template.yaml").is_file());
@@ -53,7 +52,6 @@ pub struct Workdir {
 /// The number of the next table in a DynamoDB.
 static TABLES: AtomicU32 = AtomicU32::new(0);
 
-/// The output and the exit code of a command.
 #[derive(Debug)]
 pub struct CommandResult {
     pub code: Option<i32>,
@@ -62,7 +60,6 @@ pub struct CommandResult {
 }
 
 impl CommandResult {
-    /// Checks that the command succeeded.
     pub fn done(self) -> Self {
         self.ends_with(0, "")
     }
@@ -73,26 +70,22 @@ impl CommandResult {
         self
     }
 
-    /// Returns standard output, which is JSON.
     pub fn json<T: DeserializeOwned>(&self) -> T {
         serde_json::from_str(&self.stdout).unwrap()
     }
 }
 
 impl Workdir {
-    /// Creates a working directory whose servers get these arguments.
     pub fn with(arguments: &[&str]) -> Self {
         let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
         Self { folder: shared_folder(), arguments, variables: vec![], _locks: None }
     }
 
-    /// Adds arguments of the servers.
     pub fn and(mut self, arguments: &[&str]) -> Self {
         self.arguments.extend(arguments.iter().map(|&argument| argument.to_owned()));
         self
     }
 
-    /// Sets environment variables of the commands.
     pub fn with_env(mut self, variables: &[(&'static str, PathBuf)]) -> Self {
         self.variables.extend_from_slice(variables);
         self
@@ -108,7 +101,6 @@ impl Workdir {
         Self::with(&[])
     }
 
-    /// Creates a working directory with a running `ebb dev`.
     pub async fn running() -> (Self, DevProcess) {
         let workdir = Self::new();
         let dev = workdir.dev().await;
@@ -129,7 +121,6 @@ impl Workdir {
         self.path().join(".ebb")
     }
 
-    /// Writes a file and returns its path.
     pub fn write(&self, name: &str, text: &str) -> String {
         let path = self.path().join(name);
         fs::write(&path, text).unwrap();
@@ -150,7 +141,6 @@ impl Workdir {
         command
     }
 
-    /// Runs `ebb` and waits for its end.
     pub async fn ebb(&self, arguments: &[&str]) -> CommandResult {
         self.start(arguments).end().await
     }
@@ -161,7 +151,6 @@ impl Workdir {
         self.ebb(&arguments.iter().copied().chain(own).collect::<Vec<_>>()).await
     }
 
-    /// Starts `ebb` with its output piped.
     pub fn start(&self, arguments: &[&str]) -> RunningCommand {
         let mut command = self.command(arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -171,7 +160,6 @@ impl Workdir {
         RunningCommand { child, stdout, printed: String::new(), stderr, errors: String::new(), arguments }
     }
 
-    /// Returns a sandbox by `ebb get sandbox`.
     pub async fn get(&self, name: &str) -> TargetDetail {
         self.ebb(&["get", "sandbox", name, "-o", "json"]).await.done().json()
     }
@@ -187,18 +175,15 @@ impl Workdir {
         self.apply("plugin", &named("Plugin", name, rest)).await;
     }
 
-    /// Writes the document of a sandbox and returns its path.
     pub fn write_sandbox(&self, name: &str, rest: &str) -> String {
         self.write(&format!("{name}.yaml"), &named("Sandbox", name, rest))
     }
 
-    /// Requests a sandbox.
     pub async fn create(&self, name: &str, rest: &str) {
         let file = self.write_sandbox(name, rest);
         self.ebb(&["apply", "-f", &file, "--wait=false"]).await.done();
     }
 
-    /// Waits until a sandbox is in a phase.
     pub async fn reaches(&self, name: &str, phase: TargetPhase) -> TargetDetail {
         until(&format!("{name} to be {phase:?}\n{}", self.log()), async || {
             let seen = self.get(name).await;
@@ -310,7 +295,6 @@ fn scripts(folder: &str) -> Vec<u32> {
         .collect()
 }
 
-/// Returns true if the process is a running relay.
 pub fn is_relay(process: Pid) -> bool {
     fs::read_link(format!("/proc/{process}/exe")).is_ok_and(|program| program.ends_with("ebb-relay"))
 }
@@ -319,7 +303,6 @@ fn port(url: &serde_json::Value) -> u16 {
     url.as_str().unwrap().rsplit_once(':').unwrap().1.parse().unwrap()
 }
 
-/// A running command.
 pub struct RunningCommand {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -336,18 +319,15 @@ impl RunningCommand {
         read_to(&mut self.stderr, &mut self.errors, matches, &format!("{parts:?} from `ebb {}`", self.arguments)).await;
     }
 
-    /// Reads standard output up to this line.
     pub async fn says(&mut self, line: &str) {
         let what = format!("{line:?} from `ebb {}`", self.arguments);
         read_to(&mut self.stdout, &mut self.printed, |printed| printed.trim_end() == line, &what).await;
     }
 
-    /// Sends a signal to the command.
     pub fn signal(&self, sent: Signal) {
         signal(&self.child, sent);
     }
 
-    /// Waits for the end of the command.
     pub async fn end(mut self) -> CommandResult {
         let ending = async {
             let (out, err) = tokio::join!(
@@ -363,7 +343,6 @@ impl RunningCommand {
     }
 }
 
-/// Reads up to a line that `matches`.
 async fn read_to(
     from: &mut (impl AsyncBufRead + Unpin),
     text: &mut String,
@@ -400,12 +379,10 @@ pub struct DevProcess {
 }
 
 impl DevProcess {
-    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id().expect("the process has not been awaited")
     }
 
-    /// Kills the server with SIGKILL.
     pub async fn kill(mut self) {
         self.child.kill().await.unwrap();
     }
@@ -419,7 +396,6 @@ impl DevProcess {
         pids.map(Pid::from_raw).find(|pid| is_relay(*pid) && is_child(pid))
     }
 
-    /// Stops the server with SIGINT.
     pub async fn stop(mut self) {
         signal(&self.child, Signal::SIGINT);
         let ended = tokio::time::timeout(WAIT_TIMEOUT, self.child.wait()).await;

@@ -11,7 +11,6 @@ use super::{
 use crate::receiver::{CannedReply, ReceivedCall};
 
 impl ProviderApi {
-    /// Returns the account and the meaning of a request.
     pub(super) fn request(self, call: &ReceivedCall) -> Option<(String, ProviderRequest)> {
         use ProviderRequest::{Access, Create, Delete, Identity, List, Read};
         let (method, path) = call.line.split_once(' ')?;

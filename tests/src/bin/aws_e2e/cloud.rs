@@ -33,7 +33,6 @@ pub(crate) struct CloudEmulator {
     secret: String,
 }
 
-/// Returns a command that uses the emulator as AWS.
 fn with_emulator(name: impl AsRef<OsStr>) -> Command {
     let mut program = Command::new(name);
     program
@@ -45,7 +44,6 @@ fn with_emulator(name: impl AsRef<OsStr>) -> Command {
 }
 
 impl CloudEmulator {
-    /// Starts the emulator and creates the secret.
     pub(crate) async fn start(place: &DeployedArgs) -> anyhow::Result<Self> {
         let log = File::create(&place.log).with_context(|| place.log.display().to_string())?;
         // The emulator unpacks the functions into this folder.
@@ -81,7 +79,6 @@ impl CloudEmulator {
         &self.secret
     }
 
-    /// Deploys the template with SAM, with these parameters.
     pub(crate) async fn deploy(&self, name: &str, arguments: &StackArgs, parameters: &[&str]) -> anyhow::Result<()> {
         let mut deploy = self.sam();
         deploy.args(["deploy", "--config-file", CONFIG, "--stack-name", STACK, "--no-confirm-changeset"]);
@@ -89,7 +86,6 @@ impl CloudEmulator {
         step(name, run(deploy.args(parameters))).await.map(drop)
     }
 
-    /// Returns the outputs of the stack.
     pub(crate) async fn outputs(&self) -> anyhow::Result<BTreeMap<String, String>> {
         let mut sam = self.sam();
         let printed = run(sam.args(["list", "stack-outputs", "--stack-name", STACK, "--output", "json"])).await?;

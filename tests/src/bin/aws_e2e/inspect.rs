@@ -41,7 +41,6 @@ impl CloudEmulator {
         Ok(kinds(keys, '/'))
     }
 
-    /// Returns the variables of the functions of the stack, by function.
     pub(crate) async fn variables(&self) -> anyhow::Result<BTreeMap<String, Map<String, Value>>> {
         let listed: Value = serde_json::from_str(&self.get("lambda", "/2015-03-31/functions/").await?)?;
         let functions = listed["Functions"].as_array().context("functions")?.iter();

@@ -18,7 +18,6 @@ pub(crate) enum SignedMessage {
 }
 
 impl SignedMessage {
-    /// Returns the key as text.
     pub(crate) fn key(self) -> String {
         format!("whsec_{}", STANDARD.encode([self as u8; 32]))
     }
@@ -28,7 +27,6 @@ impl SignedMessage {
     }
 }
 
-/// Returns the secret of the deployment.
 pub(crate) fn secret() -> Value {
     json!({
         "EBB_WEBHOOK_SECRETS": SignedMessage::Lifecycle.key(),

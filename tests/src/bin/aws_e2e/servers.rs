@@ -65,7 +65,6 @@ impl OutsideServers {
         Ok(Self { receiver, may_call_back })
     }
 
-    /// Returns the URL of the servers of webhook units.
     pub(crate) fn url(&self) -> &str {
         self.receiver.url()
     }
@@ -88,7 +87,6 @@ impl OutsideServers {
         calls.map(|call| format!("{} {}", call.line, call.body["note"].as_str().unwrap_or_default())).collect()
     }
 
-    /// Returns the URL of the platform.
     pub(crate) fn platform(&self) -> String {
         format!("{}{PLATFORM}", self.receiver.url())
     }

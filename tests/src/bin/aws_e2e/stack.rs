@@ -23,10 +23,8 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 const SCHEDULE_TIMEOUT: Duration = Duration::from_secs(130);
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
-/// The root of the repository.
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// The stack, its clients and its external servers.
 struct DeployedStack<'a> {
     arguments: &'a StackArgs,
     cloud: &'a CloudEmulator,

@@ -11,7 +11,6 @@ pub(crate) fn say(text: &str) {
     writeln!(std::io::stdout(), "{text}").ok();
 }
 
-/// Runs a step and prints its duration.
 pub(crate) async fn step<T>(name: &str, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let began = Instant::now();
     let value = work.await.with_context(|| name.to_owned())?;

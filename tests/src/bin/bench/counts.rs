@@ -79,7 +79,6 @@ enum ResultDelivery {
     Later,
 }
 
-/// One run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CountCase {
     graph: RunGraph,

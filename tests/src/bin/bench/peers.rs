@@ -27,7 +27,6 @@ use crate::shapes::{RunGraph, RunShape, UnitOutputs};
 
 /// Minimum number of runs of a graph in a round.
 const MIN_RUNS: usize = 3;
-/// Maximum time of a run.
 const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The measurements, and their duration.
@@ -111,7 +110,6 @@ impl RunningEngine {
         }
     }
 
-    /// Starts a run and waits until the engine reports its end.
     async fn run(&self, graph: RunGraph) -> anyhow::Result<()> {
         let run = async {
             match self {
@@ -132,7 +130,6 @@ impl RunningEngine {
     }
 }
 
-/// Runs both engines in all rounds and prints the table.
 pub(crate) async fn compared(arguments: &PeersArgs) -> anyhow::Result<()> {
     ensure!(arguments.rounds > 0 && arguments.callers > 0, "--rounds and --callers are at least 1");
     let receiver = UnitReceiver::start().await?;
@@ -169,7 +166,6 @@ pub(crate) async fn compared(arguments: &PeersArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measures one engine in one round.
 async fn measured(
     engine: &RunningEngine,
     receiver: &UnitReceiver,
@@ -240,7 +236,6 @@ async fn loaded(
     Ok(units)
 }
 
-/// Starts runs, one at a time, until `end`. Returns their number.
 async fn caller(engine: &RunningEngine, graph: RunGraph, end: Instant) -> anyhow::Result<usize> {
     let mut runs = 0;
     while runs == 0 || Instant::now() < end {

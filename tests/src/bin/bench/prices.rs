@@ -26,7 +26,6 @@ const MAX_PRICE: f64 = 3.45;
 /// The size and the duration of the prices in `costs.md`.
 const UNITS: usize = 10;
 const DURATION_MS: f64 = 100.0;
-/// The name of the sandbox.
 const NAME: &str = "priced";
 const DAY: u64 = 24 * HOUR;
 /// Duration of a unit, in milliseconds.

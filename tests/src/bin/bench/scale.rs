@@ -33,7 +33,6 @@ const SANDBOXES: usize = 10;
 const MIN_RUNS: usize = 3;
 /// Items of a transaction that writes gone targets.
 const BATCH: usize = 100;
-/// Maximum time of a run.
 const RUN_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// Allowed ratio of CPU per unit, and of the time of a run, to those of the first size.
@@ -65,7 +64,6 @@ pub(crate) struct ScaleArgs {
     seconds: u64,
 }
 
-/// The runs of one size.
 struct DecadeLoad {
     size: usize,
     graph: RunGraph,
@@ -74,7 +72,6 @@ struct DecadeLoad {
     callers: usize,
 }
 
-/// The figures of one size.
 struct DecadeRow {
     size: usize,
     units: usize,
@@ -158,7 +155,6 @@ fn broken(name: &str, growth_mib: f64, rows: &[DecadeRow]) -> Vec<String> {
     broken
 }
 
-/// Runs a load on a fresh `ebb dev`.
 async fn decade(receiver: &UnitReceiver, load: &DecadeLoad) -> anyhow::Result<DecadeRow> {
     let server = Box::pin(EbbServer::start(receiver, Workdir::new(), &[load.graph])).await?;
     let memory = |field| memory_mib(&format!("{}/status", server.pid()), field);
@@ -235,7 +231,6 @@ async fn fill_gone(state: &Path, count: usize) -> anyhow::Result<String> {
     Ok(name(count - 1))
 }
 
-/// Creates a target and waits until it is ready.
 async fn run(server: &EbbServer, graph: RunGraph, resources: usize) -> anyhow::Result<()> {
     let run = server.run(graph, resources);
     tokio::time::timeout(RUN_TIMEOUT, run).await.context("a run has not ended in time")?

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// The shape of the graph of units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RunShape {
@@ -19,7 +18,6 @@ pub(crate) enum RunShape {
     Diamond,
 }
 
-/// The outputs of units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum UnitOutputs {
@@ -29,7 +27,6 @@ pub(crate) enum UnitOutputs {
     Nothing,
 }
 
-/// The units of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunGraph {
     pub(crate) shape: RunShape,
@@ -46,7 +43,6 @@ impl RunShape {
         matches!(self, Self::FanIn | Self::Diamond)
     }
 
-    /// Returns the units that `unit` of `units` waits for.
     fn dependencies(self, unit: usize, units: usize) -> std::ops::Range<usize> {
         let last = units - 1;
         match self {

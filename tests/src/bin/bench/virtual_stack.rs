@@ -45,7 +45,6 @@ pub(crate) struct VirtualStack {
     unit_requests: Arc<AtomicUsize>,
 }
 
-/// The functions of a deployment.
 pub(crate) struct VirtualFunctions {
     pub(crate) receive: Arc<Env>,
     pub(crate) complete: Arc<Env>,
@@ -53,7 +52,6 @@ pub(crate) struct VirtualFunctions {
     pub(crate) telemetry: Telemetry,
 }
 
-/// A part of the life of a sandbox.
 pub(crate) struct LifePart {
     pub(crate) event_type: LifecycleType,
     pub(crate) event: LifecycleData,
@@ -107,7 +105,6 @@ impl VirtualStack {
         })
     }
 
-    /// Returns the number of requests of units that the servers got.
     pub(crate) fn unit_requests(&self) -> usize {
         self.unit_requests.load(Ordering::Relaxed)
     }

@@ -8,7 +8,6 @@ use std::time::Instant;
 use clap::Parser;
 use ebb_tests::model::{RuleFinding, cases, check_rule, explore, rules};
 
-/// Maximum number of paths of a case.
 const MAX_PATHS: usize = 3_000_000;
 
 /// Explores every order of the steps of small graphs.

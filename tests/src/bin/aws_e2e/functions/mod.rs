@@ -29,7 +29,6 @@ pub(crate) struct FunctionsCheckArgs {
     empty: PathBuf,
 }
 
-/// Measures the starts of all functions.
 pub(crate) async fn all(
     arguments: &FunctionsCheckArgs,
     place: &DeployedArgs,

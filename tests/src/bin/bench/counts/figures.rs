@@ -44,7 +44,6 @@ const KIB: u64 = 1024;
 /// Records per page of a query. A record with a result has less than 1 KB.
 const PAGE: u64 = 1000;
 
-/// A case and its cost.
 pub(crate) struct CountRow {
     pub(super) case: CountCase,
     pub(super) figures: TableUsage,
@@ -128,7 +127,6 @@ impl CountRow {
     }
 }
 
-/// Returns the rows as a table.
 pub(crate) fn drawn(rows: &[CountRow]) -> String {
     let head = rows.iter().take(1).map(|row| row.columns().map(|(name, _)| name.to_owned()));
     let cells = rows.iter().map(|row| row.columns().map(|(_, cell)| cell));

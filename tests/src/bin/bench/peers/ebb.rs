@@ -25,7 +25,6 @@ pub(crate) struct EbbServer {
 }
 
 impl EbbServer {
-    /// Starts `ebb dev` in a working directory, and applies a plugin for each graph.
     pub(crate) async fn start(receiver: &UnitReceiver, place: Workdir, graphs: &[RunGraph]) -> anyhow::Result<Self> {
         let place = place.and(&["--platform-url", &receiver.outcomes_url()]);
         let dev = place.dev().await;
@@ -40,7 +39,6 @@ impl EbbServer {
         self.dev.pid()
     }
 
-    /// Stops the server and returns its working directory.
     pub(crate) async fn stop(self) -> Workdir {
         self.dev.stop().await;
         self.place

@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 
-/// Maximum time until a process is ready.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Lines of the output that an error shows.
 const SHOWN_LINES: usize = 3;

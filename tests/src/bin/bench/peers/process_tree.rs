@@ -9,7 +9,6 @@ use ebb_tests::figures::memory_mib;
 /// Linux reports CPU time in this unit on every machine.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// The CPU time and memory of processes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TreeUsage {
     /// User and system time, with that of processes that have ended.

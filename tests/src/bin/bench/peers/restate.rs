@@ -32,7 +32,6 @@ pub(crate) struct RestateServer {
 }
 
 impl RestateServer {
-    /// Starts the server and the worker, and tells the server about the worker.
     pub(crate) async fn start(receiver: &UnitReceiver) -> anyhow::Result<Self> {
         // The processes run in a folder of their own.
         let tools = std::path::absolute(INSTALLED)?;
@@ -67,7 +66,6 @@ impl RestateServer {
         Ok(Self { note, http, url, worker, server, _folder: folder })
     }
 
-    /// Starts a run and waits until the response reports its end.
     pub(crate) async fn run(&self, RunGraph { shape, units, .. }: RunGraph) -> anyhow::Result<()> {
         // The worker adds the first and the last unit of a fan.
         let (shape, size) = if shape == RunShape::Chain { ("chain", units) } else { ("fan", units - 2) };
@@ -87,7 +85,6 @@ fn free_addresses() -> anyhow::Result<[SocketAddr; 3]> {
     Ok([first.local_addr()?, second.local_addr()?, third.local_addr()?])
 }
 
-/// Sends a request, which must succeed.
 async fn sent(request: RequestBuilder) -> anyhow::Result<()> {
     let response = request.send().await?;
     let (status, text) = (response.status(), response.text().await?);
@@ -95,7 +92,6 @@ async fn sent(request: RequestBuilder) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a program to its end and returns what it prints.
 fn printed(program: &Path, argument: &str) -> anyhow::Result<String> {
     let output = Command::new(program).arg(argument).output();
     let output = output.with_context(|| format!("cannot start {}", program.display()))?;

@@ -18,7 +18,6 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, oneshot};
 
-/// The result of each unit.
 const RESULT: &str = r#"{"status":"succeeded","outputs":{"id":"done"}}"#;
 /// Attempts of a callback, and the pause between them.
 const CALLBACK_ATTEMPTS: usize = 50;
@@ -30,7 +29,6 @@ struct UnitReceiverState {
     outcomes: Mutex<HashMap<String, oneshot::Sender<String>>>,
 }
 
-/// A running receiver.
 #[derive(Clone)]
 pub(crate) struct UnitReceiver {
     url: String,
@@ -49,17 +47,14 @@ impl UnitReceiver {
         Ok(Self { url, state })
     }
 
-    /// Returns the URL of units.
     pub(crate) fn units_url(&self) -> String {
         format!("{}/units", self.url)
     }
 
-    /// Returns the URL of Ebb's notifications.
     pub(crate) fn outcomes_url(&self) -> String {
         format!("{}/outcomes", self.url)
     }
 
-    /// Returns the number of received units.
     pub(crate) fn units(&self) -> usize {
         self.state.units.load(Ordering::Relaxed)
     }
@@ -72,7 +67,6 @@ impl UnitReceiver {
     }
 }
 
-/// Accepts a unit.
 async fn unit(State(state): State<Arc<UnitReceiverState>>, headers: HeaderMap, _body: Bytes) -> StatusCode {
     state.units.fetch_add(1, Ordering::Relaxed);
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
@@ -103,7 +97,6 @@ async fn call_back(state: Arc<UnitReceiverState>, url: String, token: String) {
     eprintln!("{CALLBACK_ATTEMPTS} callbacks to {url} failed: {last}");
 }
 
-/// Accepts a notification.
 async fn outcome(State(state): State<Arc<UnitReceiverState>>, body: Bytes) -> StatusCode {
     let Ok(event) = serde_json::from_slice::<Value>(&body) else { return StatusCode::BAD_REQUEST };
     let (Some(kind), Some(target)) = (event["type"].as_str(), event["data"]["name"].as_str()) else {
