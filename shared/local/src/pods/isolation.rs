@@ -25,6 +25,8 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getgid, getuid, pivot_root};
 use serde::{Deserialize, Serialize};
 
+use crate::files;
+
 /// The folder of the script, in its root.
 pub(super) const OWN: &str = "/ebb-unit";
 const TMP: &str = "/tmp";
@@ -75,10 +77,8 @@ impl RootLayout {
         };
         let folder = resolve(folder)?;
         let file = folder.join(name);
-        for kernel in KERNEL {
-            if file.starts_with(kernel) {
-                return Err(format!("{kernel} belongs to the kernel"));
-            }
+        if let Some(kernel) = KERNEL.into_iter().find(|kernel| file.starts_with(kernel)) {
+            return Err(format!("{kernel} belongs to the kernel"));
         }
         if file.starts_with(OWN) || file == Path::new(TMP) {
             return Err(format!("{} is taken", file.display()));
@@ -139,12 +139,8 @@ impl RootLayout {
             if path == Path::new(TMP) || path == Path::new(OWN) || self.files.contains(&path) {
                 continue;
             }
-            match self.mount_entry(&path) {
-                Ok(()) => {}
-                // The entry was removed in the meantime.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(within(error, &path)),
-            }
+            // The entry may have been removed in the meantime.
+            files::existing(self.mount_entry(&path)).map_err(|error| within(error, &path))?;
         }
         Ok(())
     }
