@@ -52,10 +52,7 @@ pub(crate) async fn open(
     let relay = RelayProcess::start(cluster, functions, &secret).await?;
     let clusters = ClusterRegistry::only(ClusterConfig {
         name: "default".to_owned(),
-        transport: RelayTransport::Push(format!(
-            "http://{}",
-            SocketAddr::from((Ipv4Addr::LOCALHOST, cluster.advertise_address.port()))
-        )),
+        transport: RelayTransport::Push(format!("http://127.0.0.1:{}", cluster.advertise_address.port())),
         keys: secret.clone().into(),
         uid: relay.cluster.clone(),
         entrypoint_image: cluster.entrypoint_image.clone(),

@@ -193,13 +193,12 @@ impl ContainerEngine {
         let mut child = command.spawn().map_err(failed)?;
         let stdin = child.stdin.take();
         let write = async move {
-            match stdin {
+            if let Some(mut stdin) = stdin {
                 // A failed command does not read its input. Its exit provides the reason.
-                Some(mut stdin) => stdin.write_all(input).await.ok(),
-                None => None,
+                stdin.write_all(input).await.ok();
             }
         };
-        let (_, ended) = tokio::join!(write, child.wait_with_output());
+        let ((), ended) = tokio::join!(write, child.wait_with_output());
         let ended = ended.map_err(failed)?;
         if ended.status.success() {
             return Ok(String::from_utf8_lossy(&ended.stdout).into_owned());

@@ -29,13 +29,9 @@ pub(super) type Answer = Result<ScriptExit, String>;
 
 /// Runs as entrypoint and returns the exit code.
 pub(super) fn run() -> i32 {
-    match answer() {
-        Ok(()) => 0,
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "ebb: {error}");
-            1
-        }
-    }
+    let Err(error) = answer() else { return 0 };
+    let _ = writeln!(io::stderr(), "ebb: {error}");
+    1
 }
 
 fn answer() -> io::Result<()> {

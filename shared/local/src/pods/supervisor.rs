@@ -80,14 +80,10 @@ fn supervise(task: &TaskFolder) -> i32 {
     if let (Ok(()), Some(containers)) = (&written, containers) {
         container_task::remove(task, &containers);
     }
-    match written {
-        Ok(()) => 0,
-        Err(error) => {
-            // Without a result the relay reports the task as lost.
-            let _ = writeln!(io::stderr(), "{error}");
-            1
-        }
-    }
+    let Err(error) = written else { return 0 };
+    // Without a result the relay reports the task as lost.
+    let _ = writeln!(io::stderr(), "{error}");
+    1
 }
 
 fn read<T: DeserializeOwned>(path: PathBuf) -> Result<T, TaskFailure> {

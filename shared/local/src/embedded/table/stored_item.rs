@@ -191,9 +191,8 @@ impl StoredRow {
         let sum = checksum(key, text.as_bytes());
         match before {
             Some(before) if before.damage.is_none() && IndexColumns::of(&before.item) == columns => {
-                let mut statement =
-                    connection.prepare_cached("UPDATE items SET item = ?2, sum = ?3 WHERE rowid = ?1")?;
-                statement.execute((before.number, text, sum))?;
+                let sql = "UPDATE items SET item = ?2, sum = ?3 WHERE rowid = ?1";
+                connection.prepare_cached(sql)?.execute((before.number, text, sum))?;
             }
             Some(before) => {
                 let sql = "UPDATE items SET item = ?2, sum = ?3, g = ?4, due = ?5, l = ?6, ttl = ?7 WHERE rowid = ?1";
