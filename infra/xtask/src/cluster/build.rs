@@ -1,6 +1,5 @@
 //! Programs that Go builds from modules, with the versions and checksums of `infra/cluster/*/go.{mod,sum}`.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -63,7 +62,7 @@ impl BinarySet {
         let mut flags = "-s -w".to_owned();
         if self == Self::Kubernetes {
             let version = required_version(sources, "k8s.io/kubernetes")?;
-            write!(flags, " -X k8s.io/component-base/version.gitVersion=v{version}")?;
+            flags += &format!(" -X k8s.io/component-base/version.gitVersion=v{version}");
         }
         Ok(flags)
     }

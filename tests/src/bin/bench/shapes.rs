@@ -1,7 +1,5 @@
 //! Graphs of webhook units, as documents.
 
-use std::fmt::Write as _;
-
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -68,14 +66,13 @@ impl RunGraph {
                 }
                 UnitOutputs::Nothing => Vec::new(),
             };
-            // Writing to a string does not fail.
-            let _ = write!(text, "  u{unit}:\n    webhook: {{url: \"{url}\", body: {{unit: u{unit}, ");
-            let _ = writeln!(text, "read: [{}]}}}}", read.join(", "));
+            let body = format!("{{unit: u{unit}, read: [{}]}}", read.join(", "));
+            text += &format!("  u{unit}:\n    webhook: {{url: \"{url}\", body: {body}}}\n");
             match self.outputs {
                 UnitOutputs::Kept => text.push_str("    outputs: {id: {value: \"${response.body.id}\"}}\n"),
                 UnitOutputs::Nothing if !dependencies.is_empty() => {
                     let names: Vec<String> = dependencies.map(|unit| format!("u{unit}")).collect();
-                    let _ = writeln!(text, "    after: [{}]", names.join(", "));
+                    text += &format!("    after: [{}]\n", names.join(", "));
                 }
                 UnitOutputs::Nothing => {}
             }

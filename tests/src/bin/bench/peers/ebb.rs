@@ -1,6 +1,5 @@
 //! `ebb dev` with the plugins of the comparison. A platform creates targets, and gets a notification for each.
 
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context as _, ensure};
@@ -48,12 +47,10 @@ impl EbbServer {
     pub(crate) async fn run(&self, graph: RunGraph, resources: usize) -> anyhow::Result<()> {
         let name = format!("run-{}", self.targets.fetch_add(1, Ordering::Relaxed));
         let outcome = self.receiver.next_outcome(&name).await;
-        let mut rest = String::from("cluster: local\nresources:\n");
-        for resource in 0..resources {
-            // Writing to a string does not fail.
-            let _ = writeln!(rest, "  r{resource}: {{plugin: {}}}", plugin_name(graph));
-        }
-        let event = sandbox(&name, &name, &rest);
+        let plugin = plugin_name(graph);
+        let resources: String =
+            (0..resources).map(|resource| format!("  r{resource}: {{plugin: {plugin}}}\n")).collect();
+        let event = sandbox(&name, &name, &format!("cluster: local\nresources:\n{resources}"));
         let request = SignedRequest::lifecycle(&self.secret, LifecycleType::Created, &event);
         let response = request.post(&self.http, &format!("{}/v1/events", self.dev.url)).send().await?;
         let (status, text) = (response.status(), response.text().await?);
