@@ -312,9 +312,7 @@ fn signatures(headers: &HeaderMap) -> Result<Vec<Vec<u8>>, SignatureError> {
     let text = single(headers, WEBHOOK_SIGNATURE)?;
     let all: Vec<&str> = text
         .split(' ')
-        .filter_map(|signature| signature.split_once(','))
-        .filter(|(version, _)| *version == VERSION)
-        .map(|(_, encoded)| encoded)
+        .filter_map(|signature| signature.strip_prefix(VERSION)?.strip_prefix(','))
         .take(MAX_SIGNATURES + 1)
         .collect();
     if all.is_empty() {
