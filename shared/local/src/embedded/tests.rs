@@ -441,11 +441,9 @@ async fn serve(folder: &Path) -> String {
 }
 
 async fn curl(arguments: &[&str]) -> (u16, String) {
-    let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
-    let output = tokio::task::spawn_blocking(move || {
-        Command::new("curl").args(["-sS", "-w", "\n%{http_code}"]).args(arguments).output().unwrap()
-    });
-    let output = String::from_utf8(output.await.unwrap().stdout).unwrap();
+    let mut curl = tokio::process::Command::new("curl");
+    let output = curl.args(["-sS", "-w", "\n%{http_code}"]).args(arguments).output().await.unwrap();
+    let output = String::from_utf8(output.stdout).unwrap();
     let (body, status) = output.rsplit_once('\n').unwrap();
     (status.parse().unwrap(), body.to_owned())
 }
