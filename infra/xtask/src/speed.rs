@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 
@@ -83,7 +83,8 @@ fn time(clone: &Path, shown: &str) -> anyhow::Result<String> {
     let began = Instant::now();
     let status = inside(clone, "sh").args(["-c", shown]).status()?;
     ensure!(status.success(), "`{shown}` failed: {status}");
-    let took = minutes(began.elapsed());
+    let seconds = began.elapsed().as_secs();
+    let took = format!("{} min {:02} s", seconds / 60, seconds % 60);
     println!("== {took}");
     Ok(took)
 }
@@ -120,10 +121,6 @@ fn change(clone: &Path) -> anyhow::Result<()> {
     let number = text.matches("CHANGE_").count();
     fs::write(&file, format!("{text}/// A change.\npub const CHANGE_{number}: usize = {number};\n"))?;
     Ok(())
-}
-
-fn minutes(took: Duration) -> String {
-    format!("{} min {:02} s", took.as_secs() / 60, took.as_secs() % 60)
 }
 
 #[cfg(test)]

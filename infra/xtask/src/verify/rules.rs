@@ -52,13 +52,15 @@ fn copy(to: &Path) -> anyhow::Result<()> {
     let edited = edited()?;
     let rules_changed = fs::metadata(root().join(RULES))?.modified()?;
     remove(to)?;
-    for path in repository_files()? {
-        let from = root().join(&path);
+    // All files in git, and new files that git does not ignore.
+    let listed = output(command("git").args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]))?;
+    for path in listed.split_terminator('\0') {
+        let from = root().join(path);
         // A deleted file is listed until the deletion is committed.
         let Ok(changed) = fs::metadata(&from).and_then(|file| file.modified()) else { continue };
-        match edited.get(&path) {
-            None => write(&to.join(&path), &fs::read(&from)?, changed)?,
-            Some(text) => write(&to.join(&path), text.as_bytes(), changed.max(rules_changed))?,
+        match edited.get(path) {
+            None => write(&to.join(path), &fs::read(&from)?, changed)?,
+            Some(text) => write(&to.join(path), text.as_bytes(), changed.max(rules_changed))?,
         }
     }
     write(&to.join(SWITCH), edited[SWITCH].as_bytes(), rules_changed)
@@ -90,10 +92,4 @@ fn edited() -> anyhow::Result<BTreeMap<String, String>> {
         }
     }
     Ok(files)
-}
-
-/// Returns the paths of all files in git, and of new files that git does not ignore.
-fn repository_files() -> anyhow::Result<Vec<String>> {
-    let listed = output(command("git").args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]))?;
-    Ok(listed.split_terminator('\0').map(str::to_owned).collect())
 }
