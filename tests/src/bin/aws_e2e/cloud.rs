@@ -30,7 +30,8 @@ pub(crate) struct CloudEmulator {
     _emulator: Child,
     tools: PathBuf,
     address: String,
-    secret: String,
+    /// The ARN of the secret.
+    pub(crate) secret: String,
 }
 
 fn with_emulator(name: impl AsRef<OsStr>) -> Command {
@@ -72,11 +73,6 @@ impl CloudEmulator {
 
     fn sam(&self) -> Command {
         with_emulator(self.tools.join("sam"))
-    }
-
-    /// Returns the ARN of the secret.
-    pub(crate) fn secret(&self) -> &str {
-        &self.secret
     }
 
     pub(crate) async fn deploy(&self, name: &str, arguments: &StackArgs, parameters: &[&str]) -> anyhow::Result<()> {

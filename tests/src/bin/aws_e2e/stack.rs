@@ -37,7 +37,7 @@ struct DeployedStack<'a> {
 /// stack.
 pub(crate) async fn all(arguments: &StackArgs, cloud: &CloudEmulator, outside: &OutsideServers) -> anyhow::Result<()> {
     let platform = format!("PlatformUrl={}", outside.platform());
-    let secrets = format!("SecretArn={}", cloud.secret());
+    let secrets = format!("SecretArn={}", cloud.secret);
     // The emulator has no function URLs of stacks, and runs programs of this machine.
     let architecture = if cfg!(target_arch = "aarch64") { "Architecture=arm64" } else { "Architecture=x86_64" };
     let first = [secrets.as_str(), "ProtectTable=false", "CallbackEndpoint=HttpApi", architecture, &platform];

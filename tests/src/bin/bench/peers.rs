@@ -123,7 +123,7 @@ impl RunningEngine {
     /// Returns what the engine has used, without and with its worker.
     fn usage(&self) -> anyhow::Result<(TreeUsage, TreeUsage)> {
         let pids = match self {
-            Self::Ebb(server) => vec![server.pid()],
+            Self::Ebb(server) => vec![server.dev.pid()],
             Self::Restate(server) => server.pids(),
         };
         Ok((usage(&pids[..1])?, usage(&pids)?))

@@ -157,13 +157,13 @@ fn broken(name: &str, growth_mib: f64, rows: &[DecadeRow]) -> Vec<String> {
 
 async fn decade(receiver: &UnitReceiver, load: &DecadeLoad) -> anyhow::Result<DecadeRow> {
     let server = Box::pin(EbbServer::start(receiver, Workdir::new(), &[load.graph])).await?;
-    let memory = |field| memory_mib(&format!("{}/status", server.pid()), field);
-    let (cpu_before, received_before) = (usage(&[server.pid()])?.cpu_seconds, receiver.units());
+    let memory = |field| memory_mib(&format!("{}/status", server.dev.pid()), field);
+    let (cpu_before, received_before) = (usage(&[server.dev.pid()])?.cpu_seconds, receiver.units());
     let began = Instant::now();
     let runs = (0..load.runs).map(|_| run(&server, load.graph, load.resources));
     futures::stream::iter(runs).buffer_unordered(load.callers).try_collect::<()>().await?;
     let seconds = began.elapsed().as_secs_f64();
-    let cpu_seconds = usage(&[server.pid()])?.cpu_seconds - cpu_before;
+    let cpu_seconds = usage(&[server.dev.pid()])?.cpu_seconds - cpu_before;
     let (resident_mib, most_mib) = (memory("VmRSS")?, memory("VmHWM")?);
     let (units, received) = (load.runs * load.resources * load.graph.units, receiver.units() - received_before);
     ensure!(received >= units, "{received} units were received of {units}");

@@ -38,7 +38,7 @@ pub(crate) async fn all(
     let programs = NAMES.map(|(name, resource)| (name, arguments.built.join(resource).join("bootstrap")));
     let programs = [&[(measures::EMPTY, arguments.empty.clone())], &programs[..]].concat();
     say("init of each function, the minimum and the median of its starts:");
-    let slow = measures::all(&arguments.rie, &programs, &variables(cloud.secret()), folder).await?;
+    let slow = measures::all(&arguments.rie, &programs, &variables(&cloud.secret), folder).await?;
     ensure!(slow.is_empty(), "the init of {} takes too long", slow.join(", "));
     Ok(())
 }

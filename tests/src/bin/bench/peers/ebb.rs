@@ -15,7 +15,7 @@ use crate::shapes::{RunGraph, RunShape};
 
 /// A running `ebb dev`. It is killed when this is dropped.
 pub(crate) struct EbbServer {
-    dev: DevProcess,
+    pub(crate) dev: DevProcess,
     pub(crate) place: Workdir,
     secret: WebhookSecret,
     http: Client,
@@ -25,17 +25,13 @@ pub(crate) struct EbbServer {
 
 impl EbbServer {
     pub(crate) async fn start(receiver: &UnitReceiver, place: Workdir, graphs: &[RunGraph]) -> anyhow::Result<Self> {
-        let place = place.and(&["--platform-url", &receiver.outcomes_url()]);
+        let place = place.and(&["--platform-url", &format!("{}/outcomes", receiver.url)]);
         let dev = place.dev().await;
         for &graph in graphs {
-            place.apply("plugin", &graph.plugin(&plugin_name(graph), &receiver.units_url())).await;
+            place.apply("plugin", &graph.plugin(&plugin_name(graph), &format!("{}/units", receiver.url))).await;
         }
         let secret = WebhookSecret::parse(&dev.secret)?;
         Ok(Self { dev, place, secret, http: http(), receiver: receiver.clone(), targets: AtomicU64::new(0) })
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.dev.pid()
     }
 
     pub(crate) async fn stop(self) -> Workdir {

@@ -14,7 +14,7 @@ const SHOWN_LINES: usize = 3;
 
 /// A running process. It is killed when this is dropped.
 pub(crate) struct LoggedChild {
-    child: Child,
+    pub(crate) child: Child,
     name: &'static str,
     log: PathBuf,
 }
@@ -27,10 +27,6 @@ impl LoggedChild {
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).current_dir(folder);
         let child = command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))?;
         Ok(Self { child, name, log })
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
     }
 
     /// Polls until `condition` returns a value. Fails if the process ends before.

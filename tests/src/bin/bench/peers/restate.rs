@@ -54,7 +54,7 @@ impl RestateServer {
         let mut server = LoggedChild::start(&mut server, folder.path(), "restate-server")?;
         let mut worker = Command::new("node");
         worker.arg(tools.join("worker.js")).env("INGRESS", format!("http://{ingress}"));
-        worker.env("RESTATE_LOGGING", "WARN").env("RECEIVER", receiver.units_url());
+        worker.env("RESTATE_LOGGING", "WARN").env("RECEIVER", format!("{}/units", receiver.url));
         let mut worker = LoggedChild::start(&mut worker, folder.path(), "worker")?;
         let port = worker.port().await?;
         let (http, health) = (http(), format!("http://{admin}/health"));
@@ -74,7 +74,7 @@ impl RestateServer {
 
     /// Returns the ids of the server and of the worker, in this order.
     pub(crate) fn pids(&self) -> Vec<u32> {
-        vec![self.server.pid(), self.worker.pid()]
+        vec![self.server.child.id(), self.worker.child.id()]
     }
 }
 

@@ -31,7 +31,8 @@ struct UnitReceiverState {
 
 #[derive(Clone)]
 pub(crate) struct UnitReceiver {
-    url: String,
+    /// It has `/units` for units, and `/outcomes` for Ebb's notifications.
+    pub(crate) url: String,
     state: Arc<UnitReceiverState>,
 }
 
@@ -45,14 +46,6 @@ impl UnitReceiver {
         let router = router.with_state(Arc::clone(&state));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Ok(Self { url, state })
-    }
-
-    pub(crate) fn units_url(&self) -> String {
-        format!("{}/units", self.url)
-    }
-
-    pub(crate) fn outcomes_url(&self) -> String {
-        format!("{}/outcomes", self.url)
     }
 
     pub(crate) fn units(&self) -> usize {
