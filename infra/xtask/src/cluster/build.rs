@@ -33,28 +33,21 @@ impl BinarySet {
         let name = name(self);
         let sources = folder::sources().join(&name);
         let version = go_version()?;
-        folder::cached(&self.folder()?, |made| {
+        let mut files: Vec<PathBuf> = fs::read_dir(&sources)
+            .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
+            .with_context(|| format!("cannot list {}", sources.display()))?;
+        files.sort();
+        let mut parts = vec![version.clone().into_bytes()];
+        for file in &files {
+            parts.push(fs::read(file).with_context(|| format!("cannot read {}", file.display()))?);
+        }
+        folder::cached(&format!("{name}-{}", digest(&parts)), |made| {
             eprintln!("building {name} with {version}");
             fs::create_dir_all(made).with_context(|| format!("cannot make {}", made.display()))?;
             let package = if sources.join("main.go").exists() { "." } else { "tool" };
             go_build(&sources, package, &self.linker_flags(&sources)?, made)?;
             if self == Self::Kro { definitions(&sources, &made.join("crds")) } else { Ok(()) }
         })
-    }
-
-    /// Returns the name of the folder in the cache: a digest of the sources and of Go's version.
-    fn folder(self) -> anyhow::Result<String> {
-        let name = name(self);
-        let sources = folder::sources().join(&name);
-        let mut files: Vec<PathBuf> = fs::read_dir(&sources)
-            .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
-            .with_context(|| format!("cannot list {}", sources.display()))?;
-        files.sort();
-        let mut parts = vec![go_version()?.into_bytes()];
-        for file in &files {
-            parts.push(fs::read(file).with_context(|| format!("cannot read {}", file.display()))?);
-        }
-        Ok(format!("{name}-{}", digest(&parts)))
     }
 
     /// Returns the flags of the linker. They set versions, which servers and clients of Kubernetes compare.
