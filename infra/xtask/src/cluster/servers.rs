@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 
 use super::build::BinarySet;
-use super::folder::{self, until};
+use super::folder::{self, name, until};
 use super::netns::ClusterNetns;
 use crate::run::output;
 
@@ -45,17 +45,12 @@ impl ClusterServer {
     pub(crate) const SECOND: [Self; 4] =
         [Self::KubeControllerManager, Self::KubeScheduler, Self::Kubelet, Self::KubeProxy];
 
-    /// Returns the name on the command line, of its log and of its settings.
-    pub(crate) fn name(self) -> String {
-        folder::name(self)
-    }
-
     pub(crate) fn log(self) -> PathBuf {
-        folder::state().join(format!("log/{}.log", self.name()))
+        folder::state().join(format!("log/{}.log", name(self)))
     }
 
     fn pid(self) -> PathBuf {
-        folder::state().join(format!("run/{}.pid", self.name()))
+        folder::state().join(format!("run/{}.pid", name(self)))
     }
 
     fn program(self) -> anyhow::Result<PathBuf> {
@@ -63,13 +58,13 @@ impl ClusterServer {
             Self::Etcd => BinarySet::Etcd.built()?.join("server"),
             Self::Containerd => "/usr/bin/containerd".into(),
             Self::Kro => BinarySet::Kro.built()?.join("controller"),
-            _ => BinarySet::Kubernetes.built()?.join(self.name()),
+            _ => BinarySet::Kubernetes.built()?.join(name(self)),
         })
     }
 
     fn arguments(self, netns: &ClusterNetns) -> anyhow::Result<Vec<String>> {
         let all: BTreeMap<String, String> = serde_saphyr::from_str(&form("arguments.yaml")?)?;
-        let own = all.get(&self.name()).with_context(|| format!("arguments.yaml lacks {}", self.name()))?;
+        let own = all.get(&name(self)).with_context(|| format!("arguments.yaml lacks {}", name(self)))?;
         // The places are filled after the arguments are split, because the path of a clone can contain spaces.
         Ok(own.split_whitespace().map(|word| filled(word, netns)).collect())
     }
@@ -104,10 +99,10 @@ impl ClusterServer {
 
     /// Sends a signal. After KILL and TERM, waits until the server has ended.
     pub(crate) fn kill(self, netns: &ClusterNetns, signal: &str) -> anyhow::Result<()> {
-        let Some(pid) = self.running(netns) else { bail!("{} does not run", self.name()) };
+        let Some(pid) = self.running(netns) else { bail!("{} does not run", name(self)) };
         output(netns.command("sh").args(["-c", "kill -s \"$1\" \"$2\"", "kill", signal, &pid]))?;
         if matches!(signal, "KILL" | "TERM") {
-            until(&format!("the end of {}", self.name()), 30, || self.running(netns).is_none(), || Ok(()))?;
+            until(&format!("the end of {}", name(self)), 30, || self.running(netns).is_none(), || Ok(()))?;
         }
         Ok(())
     }
@@ -120,7 +115,7 @@ impl ClusterServer {
         let log = fs::read_to_string(self.log()).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
         let last = lines[lines.len().saturating_sub(10)..].join("\n");
-        bail!("{} has ended; its log ({}) ends with\n{last}", self.name(), self.log().display())
+        bail!("{} has ended; its log ({}) ends with\n{last}", name(self), self.log().display())
     }
 }
 
