@@ -124,7 +124,7 @@ impl RunningEngine {
     fn usage(&self) -> anyhow::Result<(TreeUsage, TreeUsage)> {
         let pids = match self {
             Self::Ebb(server) => vec![server.dev.pid()],
-            Self::Restate(server) => server.pids(),
+            Self::Restate(restate) => vec![restate.server.child.id(), restate.worker.child.id()],
         };
         Ok((usage(&pids[..1])?, usage(&pids)?))
     }

@@ -25,8 +25,8 @@ pub(crate) struct RestateServer {
     http: Client,
     /// The URL at which runs start.
     url: String,
-    worker: LoggedChild,
-    server: LoggedChild,
+    pub(crate) worker: LoggedChild,
+    pub(crate) server: LoggedChild,
     /// Removed after the processes have ended.
     _folder: TempDir,
 }
@@ -70,11 +70,6 @@ impl RestateServer {
         // The worker adds the first and the last unit of a fan.
         let (shape, size) = if shape == RunShape::Chain { ("chain", units) } else { ("fan", units - 2) };
         sent(self.http.post(format!("{}/{shape}", self.url)).json(&size)).await
-    }
-
-    /// Returns the ids of the server and of the worker, in this order.
-    pub(crate) fn pids(&self) -> Vec<u32> {
-        vec![self.server.child.id(), self.worker.child.id()]
     }
 }
 
