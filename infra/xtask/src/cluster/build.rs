@@ -45,7 +45,11 @@ impl BinarySet {
             eprintln!("building {name} with {version}");
             fs::create_dir_all(made).with_context(|| format!("cannot make {}", made.display()))?;
             let package = if sources.join("main.go").exists() { "." } else { "tool" };
-            go_build(&sources, package, &self.linker_flags(&sources)?, made)?;
+            let fetch = ["list", "-mod=readonly", "-deps", "-f", "{{if .Error}}{{.Error}}{{end}}"];
+            retry(go(&sources).args(fetch).arg(package)).context("Go needs a module proxy")?;
+            let mut build = go(&sources);
+            build.args(["build", "-mod=readonly", "-trimpath", "-ldflags", &self.linker_flags(&sources)?, "-o"]);
+            run(build.arg(made.join("")).arg(package))?;
             if self == Self::Kro { definitions(&sources, &made.join("crds")) } else { Ok(()) }
         })
     }
@@ -59,15 +63,6 @@ impl BinarySet {
         }
         Ok(flags)
     }
-}
-
-/// Fetches the modules of the folder `sources` and builds a package, or all of `tool`, into the folder `to`.
-fn go_build(sources: &Path, package: &str, linker_flags: &str, to: &Path) -> anyhow::Result<()> {
-    let fetch = ["list", "-mod=readonly", "-deps", "-f", "{{if .Error}}{{.Error}}{{end}}"];
-    retry(go(sources).args(fetch).arg(package)).context("Go needs a module proxy")?;
-    let mut build = go(sources);
-    build.args(["build", "-mod=readonly", "-trimpath", "-ldflags", linker_flags, "-o"]);
-    run(build.arg(to.join("")).arg(package))
 }
 
 /// Returns the version of a module that `go.mod` requires, without its `v`.
