@@ -1,7 +1,9 @@
 //! The deployment: lints of its template, the build of its functions, and tests with emulators.
 
+use anyhow::ensure;
+
 use crate::python::PythonTools;
-use crate::run::run;
+use crate::run::{command, run, works};
 use build::LambdaArchitecture;
 
 pub(crate) mod build;
@@ -12,7 +14,8 @@ mod emulators;
 /// Adds one test per step to `tests`.
 pub(crate) fn all(tests: &mut u64) -> anyhow::Result<()> {
     // Fails before the build, which takes minutes, if tests cannot run here.
-    emulators::check_namespaces()?;
+    let works = works(command("unshare").args(emulators::NAMESPACES).arg("true"));
+    ensure!(works, "cannot create a network namespace: run this as root, on Linux");
     let architecture = LambdaArchitecture::of_this_machine()?;
     let steps: [&dyn Fn() -> anyhow::Result<()>; 4] =
         [&lint, &|| build::all(architecture), &emulators::test_deployment, &|| emulators::test_functions(architecture)];

@@ -7,27 +7,21 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use serde_json::Value;
 
 use super::build::{self, LambdaArchitecture, output_folder};
 use crate::console;
 use crate::python::{self, PythonTools};
-use crate::run::{cargo, command, folder, root, run, works};
+use crate::run::{cargo, command, folder, root, run};
 use crate::tools;
 
 /// The address of the emulators, on their own network. The functions call only public addresses, and this is one.
 const ADDRESS: &str = "11.0.0.1";
 /// Options of `unshare` for a network and a process namespace.
-const NAMESPACES: [&str; 5] = ["--net", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"];
+pub(super) const NAMESPACES: [&str; 5] = ["--net", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"];
 /// The folder of the runtime interface emulators in SAM's installation.
 const RUNTIMES: &str = "site-packages/samcli/local/rapid";
-
-pub(super) fn check_namespaces() -> anyhow::Result<()> {
-    let works = works(command("unshare").args(NAMESPACES).arg("true"));
-    ensure!(works, "cannot create a network namespace: run this as root, on Linux");
-    Ok(())
-}
 
 /// Returns a command that runs `aws-e2e`. Callers add its arguments.
 fn program() -> anyhow::Result<Command> {
