@@ -28,7 +28,7 @@ const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../infra/aws/samconfi
 pub(crate) struct CloudEmulator {
     // Killed when it is dropped.
     _emulator: Child,
-    tools: PathBuf,
+    sam: PathBuf,
     address: String,
     /// The ARN of the secret.
     pub(crate) secret: String,
@@ -66,24 +66,19 @@ impl CloudEmulator {
             response.status().is_success().then_some(response)
         };
         step("start the emulator", async { Ok(until(&place.log.display().to_string(), healthy).await) }).await?;
-        let tools = place.tools.clone();
         let secret = secret().await?;
-        Ok(Self { _emulator: emulator, tools, address: place.address.to_string(), secret })
-    }
-
-    fn sam(&self) -> Command {
-        with_emulator(self.tools.join("sam"))
+        Ok(Self { _emulator: emulator, sam: place.tools.join("sam"), address: place.address.to_string(), secret })
     }
 
     pub(crate) async fn deploy(&self, name: &str, arguments: &StackArgs, parameters: &[&str]) -> anyhow::Result<()> {
-        let mut deploy = self.sam();
+        let mut deploy = with_emulator(&self.sam);
         deploy.args(["deploy", "--config-file", CONFIG, "--stack-name", STACK, "--no-confirm-changeset"]);
         deploy.arg("--template-file").arg(&arguments.template).arg("--parameter-overrides");
         step(name, run(deploy.args(parameters))).await.map(drop)
     }
 
     pub(crate) async fn outputs(&self) -> anyhow::Result<BTreeMap<String, String>> {
-        let mut sam = self.sam();
+        let mut sam = with_emulator(&self.sam);
         let printed = run(sam.args(["list", "stack-outputs", "--stack-name", STACK, "--output", "json"])).await?;
         let outputs: Vec<BTreeMap<String, serde_json::Value>> = serde_json::from_str(&printed)?;
         let text = |output: &BTreeMap<String, serde_json::Value>, name: &str| {
