@@ -16,7 +16,6 @@ mod unit;
 mod url;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::Serialize;
 
@@ -93,7 +92,8 @@ pub struct Answers<'a> {
 /// A rendered unit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RenderedUnit {
-    Skipped(SkipReason),
+    /// The unit does not run, for this reason.
+    Skipped(String),
     /// The script of [`Action::Pod`](crate::plan::Action::Pod) runs with these inputs.
     Pod {
         /// The inputs in the order of the document.
@@ -112,37 +112,6 @@ pub enum RenderedUnit {
     /// The resource of an InfraKit plugin. [`Action::Destroy`](crate::plan::Action::Destroy) renders the resource of the
     /// unit that it undoes.
     Infrakit(RenderedInstance),
-}
-
-/// The reason why a unit is skipped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SkipReason {
-    /// The condition `when` is false.
-    WhenFalse,
-    /// The unit reads an output of a skipped unit.
-    ReadsSkipped {
-        /// The key of the skipped unit.
-        unit: String,
-        /// The missing output.
-        output: String,
-    },
-    /// The unit of preStop reads an output of a unit that has none, because it failed or never started.
-    ReadsMissing {
-        /// The key of the unit without outputs.
-        unit: String,
-        /// The missing output.
-        output: String,
-    },
-}
-
-impl fmt::Display for SkipReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::WhenFalse => f.write_str("`when` is false"),
-            Self::ReadsSkipped { unit, output } => write!(f, "reads output `{output}` of `{unit}`, which is skipped"),
-            Self::ReadsMissing { unit, output } => write!(f, "reads output `{output}` of `{unit}`, which has none"),
-        }
-    }
 }
 
 /// An input of a pod with its value.

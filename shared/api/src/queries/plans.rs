@@ -113,7 +113,7 @@ fn state(until: &UntilPlan) -> Value {
 /// Returns a rendered unit as JSON without sensitive values.
 pub(crate) fn shown(action: &Action, rendered: RenderedUnit) -> Value {
     match rendered {
-        RenderedUnit::Skipped(reason) => json!({ "skipped": reason.to_string() }),
+        RenderedUnit::Skipped(reason) => json!({ "skipped": reason }),
         RenderedUnit::Pod { inputs } => {
             let list = inputs.into_iter().map(|input| {
                 json!({ "name": input.name, "env": input.env, "path": input.path, "value": input.value.shown() })

@@ -95,7 +95,7 @@ fn shown(run: &Run, unit: &UnitPlan, attempt: AttemptRef, inputs: &UnitInputs) -
     let hide = |_: &SealedValue| Some(RenderValue::Json(SENSITIVE.into()));
     let rendered = render::unit(UnitContext { plan, at, facts: &facts, known }, Some(&hide));
     Ok(match rendered.map_err(|error| error.to_string())? {
-        RenderedUnit::Skipped(reason) => UnitRendering { skipped: Some(reason.to_string()), ..base },
+        RenderedUnit::Skipped(reason) => UnitRendering { skipped: Some(reason), ..base },
         RenderedUnit::Pod { inputs } => {
             let inputs = inputs.into_iter().map(|input| (input.name, shown_input(input.value))).collect();
             let base = UnitRendering { inputs: Some(inputs), ..base };

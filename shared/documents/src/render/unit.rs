@@ -10,7 +10,7 @@ use super::context::{MissingPolicy, NullPolicy, PendingOutputs, RenderContext, a
 use super::evaluate::LookupResult;
 use super::{
     InputValue, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue, RenderedInput, RenderedInstance,
-    RenderedRequest, RenderedUnit, SkipReason, UnitContext, evaluate, url,
+    RenderedRequest, RenderedUnit, UnitContext, evaluate, url,
 };
 use crate::cel::convert::json_type;
 use crate::plan::{Action, InfrakitAction, InputPlan, Template, UnitPlan, WebhookAction};
@@ -52,22 +52,18 @@ fn render(
     // An undo runs without its missing inputs.
     let is_plain_pre_stop = unit.is_plain_pre_stop(at.hook);
     for read in unit.reads.iter().filter(|read| !read.optional) {
-        let output = read.output.clone();
-        let unit = || plan.unit(read.at).map(|unit| unit.key.clone()).unwrap_or_default();
-        match known.get(&read.at) {
-            Some(ProducerState::Skipped) => {
-                return Ok(RenderedUnit::Skipped(SkipReason::ReadsSkipped { unit: unit(), output }));
-            }
-            Some(ProducerState::Absent) if is_plain_pre_stop => {
-                return Ok(RenderedUnit::Skipped(SkipReason::ReadsMissing { unit: unit(), output }));
-            }
-            _ => {}
-        }
+        let why = match known.get(&read.at) {
+            Some(ProducerState::Skipped) => "is skipped",
+            Some(ProducerState::Absent) if is_plain_pre_stop => "has none",
+            _ => continue,
+        };
+        let key = plan.unit(read.at).map(|unit| unit.key.as_str()).unwrap_or_default();
+        return Ok(RenderedUnit::Skipped(format!("reads output `{}` of `{key}`, which {why}", read.output)));
     }
     let context = RenderContext { unknowns, nulls: NullPolicy::Omitted, open, ..RenderContext::of_unit(context, unit) };
     let lenience = if unit.undoes.is_empty() { MissingPolicy::Strict } else { MissingPolicy::LeaveOut };
     if !wanted(context, unit, lenience)? {
-        return Ok(RenderedUnit::Skipped(SkipReason::WhenFalse));
+        return Ok(RenderedUnit::Skipped("`when` is false".to_owned()));
     }
     match &unit.action {
         Action::Pod(_) => {

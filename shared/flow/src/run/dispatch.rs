@@ -49,8 +49,7 @@ pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowRe
             DispatchOutcome::ended(AttemptEnd::Succeeded(AttemptSuccess { removal, ..AttemptSuccess::default() }))
         }
         Err(error) => DispatchOutcome::failed(ReasonCode::Render, &error.to_string()),
-        Ok(RenderedUnit::Skipped(reason)) => {
-            let why = reason.to_string();
+        Ok(RenderedUnit::Skipped(why)) => {
             DispatchOutcome::ended(match Box::pin(evidence::failure_of(context, None, Some(&why))).await? {
                 Some(failure) => AttemptEnd::Failed(failure),
                 None => AttemptEnd::Skipped(why),

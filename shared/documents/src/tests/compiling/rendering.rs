@@ -9,7 +9,7 @@ use crate::load::{self, DocumentVars, NoFiles};
 use crate::plan::{HookPlan, Plan, UnitRef};
 use crate::render::{
     self, Answers, InputValue, KnownOutputs, ProducerState, RenderError, RenderResult, RenderValue, RenderedUnit,
-    SecretRef, SkipReason, TargetFacts, UnitContext,
+    SecretRef, TargetFacts, UnitContext,
 };
 use crate::tests::rows;
 
@@ -117,8 +117,7 @@ fn a_drain_without_outputs_is_skipped() {
          preStop:\n  drain: {webhook: {url: \"https://e.example/${units.a.outputs.id}\"}}\n  stop: {webhook: {url: \"https://e.example/stop\", body: [\"${units.a.outputs.?id.orValue('')}\"]}}\n",
     );
     let absent = [("r/a", ProducerState::Absent)];
-    let (unit, output) = ("r/a".to_owned(), "id".to_owned());
-    let skipped = RenderedUnit::Skipped(SkipReason::ReadsMissing { unit, output });
+    let skipped = RenderedUnit::Skipped("reads output `id` of `r/a`, which has none".to_owned());
     assert_eq!(rendered(&plan, "r/drain", &absent), Ok(skipped));
     assert!(matches!(rendered(&plan, "r/stop", &absent), Ok(RenderedUnit::Webhook(_))));
 }
