@@ -204,19 +204,9 @@ pub enum RenderError {
     /// An expression fails on these values, or could take too long on them.
     #[error("{place}: {error}")]
     Evaluation { place: String, error: EvaluationError },
-    /// A value has another type than its place requires.
-    #[error("{place} must be {wanted}, not {got}")]
-    Type {
-        place: String,
-        wanted: &'static str,
-        /// The type of the value.
-        got: &'static str,
-    },
-    #[error("{place} has {bytes} bytes; the limit is {MAX_VALUE_BYTES}")]
-    TooLarge { place: String, bytes: usize },
-    /// A sensitive value would leave its cluster.
-    #[error("{place}: {what} is sensitive and lies in cluster {holder}, so it cannot be used in cluster {user}")]
-    OtherCluster { place: String, what: String, holder: String, user: String },
+    /// A value has a type, a size or a cluster that its place does not permit, or an output is null that is not optional.
+    #[error("{0}")]
+    Unfit(String),
     /// A sensitive value would be exposed.
     #[error("{place}: {what} is sensitive and cannot be used here")]
     Sensitive { place: String, what: String },
@@ -232,14 +222,6 @@ pub enum RenderError {
         output: String,
         /// The reason without values.
         reason: String,
-    },
-    /// An output that is not optional is null.
-    #[error("output `{output}` is null: `{expression}`; expected a value; {fix}add `optional: true`")]
-    NullOutput {
-        output: String,
-        expression: String,
-        /// A fix that precedes the other one, or nothing.
-        fix: &'static str,
     },
     /// This crate did not create the plan, or the plan was changed.
     #[error("the plan holds an expression that does not compile: {place}: {reason}")]

@@ -376,19 +376,14 @@ impl<'a> RenderContext<'a> {
 
     /// Rejects a sensitive value in another cluster than the one that stores it.
     fn guarded(self, value: RenderValue, reference: &ValueReference, place: &str) -> RenderResult<RenderValue> {
-        match (&value, self.reader) {
-            (RenderValue::Secret(secret), ValueReader::Cluster(cluster))
-                if cluster_name(secret.cluster.as_deref()) != cluster_name(cluster) =>
-            {
-                Err(RenderError::OtherCluster {
-                    place: place.to_owned(),
-                    what: reference.source.to_string(),
-                    holder: cluster_name(secret.cluster.as_deref()).to_owned(),
-                    user: cluster_name(cluster).to_owned(),
-                })
-            }
-            _ => Ok(value),
+        let (RenderValue::Secret(secret), ValueReader::Cluster(user)) = (&value, self.reader) else { return Ok(value) };
+        let (what, holder, user) = (&reference.source, cluster_name(secret.cluster.as_deref()), cluster_name(user));
+        if holder == user {
+            return Ok(value);
         }
+        Err(RenderError::Unfit(format!(
+            "{place}: {what} is sensitive and lies in cluster {holder}, so it cannot be used in cluster {user}"
+        )))
     }
 
     /// Renders a tree whose strings are templates. Entries without a value are omitted. Returns `None` for a text
@@ -424,8 +419,8 @@ impl MissingPolicy {
 /// The description of bytes in errors where a text is expected.
 const NOT_TEXT: &str = "bytes that are not UTF-8";
 
-pub(super) fn mistyped(place: &str, wanted: &'static str, got: &'static str) -> RenderError {
-    RenderError::Type { place: place.to_owned(), wanted, got }
+pub(super) fn mistyped(place: &str, wanted: &str, got: &str) -> RenderError {
+    RenderError::Unfit(format!("{place} must be {wanted}, not {got}"))
 }
 
 pub(super) fn sensitive(place: &str, what: impl Into<String>) -> RenderError {
@@ -454,7 +449,10 @@ fn null(place: &str, expression: &Expression) -> RenderError {
 }
 
 pub(super) fn capped(place: &str, bytes: usize) -> RenderResult<()> {
-    if bytes > MAX_VALUE_BYTES { Err(RenderError::TooLarge { place: place.to_owned(), bytes }) } else { Ok(()) }
+    if bytes <= MAX_VALUE_BYTES {
+        return Ok(());
+    }
+    Err(RenderError::Unfit(format!("{place} has {bytes} bytes; the limit is {MAX_VALUE_BYTES}")))
 }
 
 /// Returns a value as JSON, or `None` for a missing value. `what` names the value in the error for a sensitive one.

@@ -41,7 +41,8 @@ pub(super) fn outputs_from(
             }
             Ok(LookupResult::Value(RenderValue::Json(Json::Null))) => {
                 let fix = if matches!(unit.action, Action::Webhook(_)) { "wait for it with `until`, or " } else { "" };
-                return Err(RenderError::NullOutput { output: name.clone(), expression: text.clone(), fix });
+                let why = format!("{place} is null: `{text}`; expected a value; {fix}add `optional: true`");
+                return Err(RenderError::Unfit(why));
             }
             Ok(LookupResult::Value(value)) => value,
             Ok(LookupResult::Nothing | LookupResult::Placeholder(_)) => {
