@@ -4,16 +4,8 @@ use std::collections::BTreeMap;
 
 /// The error of an invalid `--set`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum VarError {
-    /// The text contains no `=`.
-    #[error("`{0}` is no `name=value`")]
-    NoValue(String),
-    /// The name is invalid in `@{…}`.
-    #[error("`{0}` is not a valid variable name: expected a letter, then letters, digits, `_`, `.` or `-`")]
-    Name(String),
-    #[error("conflicting variable defs: `{name}` is set to `{first}` and to `{second}`")]
-    Conflict { name: String, first: String, second: String },
-}
+#[error("{0}")]
+pub struct VarError(String);
 
 /// Values for `@{var}`. Unused values are allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,12 +25,14 @@ impl DocumentVars {
         let mut vars = BTreeMap::new();
         for set in sets {
             let set = set.as_ref();
-            let (name, value) = set.split_once('=').ok_or_else(|| VarError::NoValue(set.to_owned()))?;
+            let (name, value) = set.split_once('=').ok_or_else(|| VarError(format!("`{set}` is no `name=value`")))?;
             if !is_variable(name) {
-                return Err(VarError::Name(name.to_owned()));
+                let rule = "expected a letter, then letters, digits, `_`, `.` or `-`";
+                return Err(VarError(format!("`{name}` is not a valid variable name: {rule}")));
             }
             if let Some(first) = vars.insert(name.to_owned(), value.to_owned()).filter(|first| first != value) {
-                return Err(VarError::Conflict { name: name.to_owned(), first, second: value.to_owned() });
+                let conflict = format!("`{name}` is set to `{first}` and to `{value}`");
+                return Err(VarError(format!("conflicting variable defs: {conflict}")));
             }
         }
         Ok(Self(vars))

@@ -1,7 +1,7 @@
 //! Tests directives (`@{…}`), variables (`--set`) and embedded files.
 
 use super::super::compiling::fixtures::OneFile;
-use crate::load::{self, DocumentVars, FileError, FileSource, FolderFiles, VarError};
+use crate::load::{self, DocumentVars, FileError, FileSource, FolderFiles};
 use crate::tests::rows;
 
 fn description(written: &str, files: &dyn FileSource, vars: &DocumentVars) -> String {
@@ -32,10 +32,10 @@ fn keys_are_not_expanded() {
 #[test]
 fn variables_are_parsed() {
     assert_eq!(DocumentVars::parse(["a=1", "a=1", "b=x=y"]).unwrap().get("b"), Some("x=y"));
-    assert_eq!(DocumentVars::parse(["a"]), Err(VarError::NoValue("a".into())));
-    assert_eq!(DocumentVars::parse(["1a=x"]), Err(VarError::Name("1a".into())));
-    let conflict = DocumentVars::parse(["a=1", "b=1", "a=2"]).unwrap_err();
-    assert_eq!(conflict.to_string(), "conflicting variable defs: `a` is set to `1` and to `2`");
+    let refused = |sets: &[&str]| DocumentVars::parse(sets).unwrap_err().to_string();
+    assert_eq!(refused(&["a"]), "`a` is no `name=value`");
+    assert!(refused(&["1a=x"]).starts_with("`1a` is not a valid variable name: "));
+    assert_eq!(refused(&["a=1", "b=1", "a=2"]), "conflicting variable defs: `a` is set to `1` and to `2`");
 }
 
 #[test]
