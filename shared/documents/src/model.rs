@@ -45,7 +45,7 @@ pub use unit::{
     OutputDoc, OutputFromDoc, OutputSpec, PodDoc, RetryDoc, SecretOutput, UnitDoc, UnitSpec, UntilDoc,
     VerificationAction, VerificationRequest, VerificationSpec, WebhookDoc, WebhookMethod,
 };
-pub use version_range::{InvalidRange, VersionRange, version};
+pub use version_range::{VersionRange, version};
 
 /// Gives a type the JSON Schema of another one, in whose form its values are written.
 macro_rules! written_as {

@@ -134,10 +134,10 @@ fn one_plugin(document: &str) -> Result<PluginDoc, Diagnostics> {
 /// Returns a version in canonical form; for `latest`, the highest version that is not withdrawn, for the first numbers
 /// of versions the highest one of these.
 async fn resolve(store: &Store, name: &str, version: &str) -> FlowResult<Option<String>> {
-    let range = match (version, version.parse::<VersionRange>()) {
+    let range = match (version, VersionRange::parse(version)) {
         ("latest", _) => None,
-        (_, Err(_)) => return Ok(Some(version.to_owned())),
-        (_, Ok(range)) => match range.exact() {
+        (_, None) => return Ok(Some(version.to_owned())),
+        (_, Some(range)) => match range.exact() {
             Some(version) => return Ok(Some(version.to_string())),
             None => Some(range),
         },
@@ -157,7 +157,7 @@ pub async fn get(store: &Store, name: &str, version: &str) -> FlowResult<Option<
 /// Withdraws a version: new targets cannot use it. Active targets keep it in their plans. Returns false if the version
 /// does not exist, or is only the first numbers of versions.
 pub(crate) async fn withdraw(store: &Store, name: &str, version: &str, now: Timestamp) -> FlowResult<bool> {
-    if version.parse::<VersionRange>().is_ok_and(|range| range.exact().is_none()) {
+    if VersionRange::parse(version).is_some_and(|range| range.exact().is_none()) {
         return Ok(false);
     }
     let Some(version) = resolve(store, name, version).await? else { return Ok(false) };

@@ -21,7 +21,7 @@ mod tests {
         let published: Vec<Version> =
             ["1.9.0", "1.10.0", "2.0.0-rc.1", "0.0.0"].map(|text| text.parse().unwrap()).to_vec();
         let resolved = |range: &str| {
-            let found = resolve_version(Some(&range.parse().unwrap()), &published);
+            let found = resolve_version(Some(&VersionRange::parse(range).unwrap()), &published);
             found.map(ToString::to_string)
         };
         assert_eq!(resolve_version(None, &published).unwrap().to_string(), "1.10.0");

@@ -24,16 +24,10 @@ pub struct PluginReference {
     pub version: Option<VersionRange>,
 }
 
-/// The error of a text that is not a reference to a plugin.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// The part of a text that is not valid in a reference to a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReferenceError {
-    /// The name is invalid.
-    #[error(
-        "`{0}` is not a valid plugin name: use letters, digits and `-`, a letter first, no `-` last, at most {MAX_PLUGIN_NAME}"
-    )]
     Name(String),
-    /// The version is invalid.
-    #[error("`{0}` is not a valid version: write `1.2.3`")]
     Version(String),
 }
 
@@ -50,7 +44,7 @@ impl std::str::FromStr for PluginReference {
         }
         let version = match version {
             None | Some("latest") => None,
-            Some(version) => Some(version.parse().map_err(|_| ReferenceError::Version(version.to_owned()))?),
+            Some(text) => Some(VersionRange::parse(text).ok_or_else(|| ReferenceError::Version(text.to_owned()))?),
         };
         Ok(Self { name: name.to_owned(), version })
     }
