@@ -10,7 +10,7 @@ use crate::plan::PLUGIN_UPDATE;
 /// The maximum number of bytes of a plugin's name without a version.
 pub const MAX_PLUGIN_NAME: usize = 253;
 /// The maximum number of characters of a name in a Signadot document.
-pub(crate) const MAX_SIGNADOT_NAME: usize = 30;
+const MAX_SIGNADOT_NAME: usize = 30;
 /// The maximum number of characters of a name in Ebb's documents.
 pub(crate) const MAX_NAME: usize = 63;
 /// The maximum number of bytes of a script: 256 KiB.
@@ -144,6 +144,11 @@ impl DocumentReader<'_> {
             let wrong = self.wrong("bad-name", name.at, format!("{what} `{}` is not valid", name.value));
             self.note(wrong.help(name_help(&name.value, shape, most)));
         }
+    }
+
+    /// Checks a name in a Signadot document.
+    pub(super) fn check_short_name(&self, name: &At<String>, what: &str) {
+        self.check_name(name, what, NameSyntax::Signadot, MAX_SIGNADOT_NAME);
     }
 
     /// Reports a name that no event can have.

@@ -4,7 +4,6 @@
 //! Signadot uses (forks, local workloads, routing) are kept unchanged. The outputs of resources in them are checked, and
 //! resolved for the platform.
 
-mod names;
 mod plugin;
 mod target;
 

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::names::short_name;
 use crate::load::reader::DocumentReader;
 use crate::load::yaml::YamlNode;
 use crate::model::{
@@ -200,10 +199,10 @@ fn close_outputs<'u>(reader: &DocumentReader<'_>, opened: &[At<String>], units: 
 }
 
 fn unit(reader: &DocumentReader<'_>, step: SignadotStep, params: &mut Entries<ParamDoc>) -> Named<UnitSpec> {
-    short_name(reader, &step.name, "the step's name");
+    reader.check_short_name(&step.name, "the step's name");
     reader.check_script(&step.script);
     let outputs = step.outputs.into_iter().map(|output| {
-        short_name(reader, &output.name, "the output's name");
+        reader.check_short_name(&output.name, "the output's name");
         let from = OutputFromDoc::File(output.value_from_path);
         let inner = OutputSpec { from, sensitive: None, optional: false, description: output.description };
         Named { name: output.name, inner }
@@ -220,7 +219,7 @@ fn unit(reader: &DocumentReader<'_>, step: SignadotStep, params: &mut Entries<Pa
 
 fn input(reader: &DocumentReader<'_>, input: SignadotInput, params: &mut Entries<ParamDoc>) -> Option<InputDoc> {
     let name = input.name;
-    short_name(reader, &name, "the input's name");
+    reader.check_short_name(&name, "the input's name");
     let wrong = |at, message| reader.wrong("value-source", at, format!("the input `{}` {message}", name.value));
     let nowhere = input.value_from_sandbox.as_ref().map_or(name.at, |given| given.at);
     let (text, at, optional) = match (input.value_from_sandbox.filter(|given| given.value), input.value_from_step) {
@@ -232,8 +231,8 @@ fn input(reader: &DocumentReader<'_>, input: SignadotInput, params: &mut Entries
             (format!("${{params[?\"{}\"]}}", name.value), given.at, true)
         }
         (None, Some(At { value: step, .. })) => {
-            short_name(reader, &step.name, "the step's name");
-            short_name(reader, &step.output, "the output's name");
+            reader.check_short_name(&step.name, "the step's name");
+            reader.check_short_name(&step.output, "the output's name");
             (template::of_output(&step.name.value, &step.output.value), step.output.at, false)
         }
         (Some(_), Some(step)) => {

@@ -7,7 +7,6 @@ use serde::Deserialize;
 use serde::de::Deserializer;
 use serde_json::Value;
 
-use super::names::short_name;
 use crate::diagnostic::Diagnostic;
 use crate::durations;
 use crate::escaping;
@@ -180,7 +179,7 @@ struct RouteGroupEndpoint {
 /// Reads a sandbox. Returns `None` after it has reported an error.
 pub(super) fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<SandboxDoc> {
     let SignadotSandbox { name, spec, ebb } = reader.read(node)?;
-    short_name(reader, &name, "the sandbox's name");
+    reader.check_short_name(&name, "the sandbox's name");
     let mut consumers = Vec::new();
     for key in ["forks", "local"] {
         if let Some(below) = node.find("spec").and_then(|spec| spec.find(key)) {
@@ -208,7 +207,7 @@ pub(super) fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: St
 
 fn resources(reader: &DocumentReader<'_>, resources: Vec<SignadotResource>) -> Entries<ResourceSpec> {
     let resources = resources.into_iter().map(|mut resource| {
-        short_name(reader, &resource.name, "the resource's name");
+        reader.check_short_name(&resource.name, "the resource's name");
         let version = reader.split_reference(&mut resource.plugin);
         let params = resource.params.0.into_iter().map(|Named { name, inner: At { at, value } }| {
             let text = escaping::escape(&value.unwrap_or_default());
@@ -224,7 +223,7 @@ fn resources(reader: &DocumentReader<'_>, resources: Vec<SignadotResource>) -> E
 /// Reads a route group. Returns `None` after it has reported an error.
 pub(super) fn route_group(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<RouteGroupDoc> {
     let SignadotRouteGroup { name, spec, ebb } = reader.read(node)?;
-    short_name(reader, &name, "the route group's name");
+    reader.check_short_name(&name, "the route group's name");
     let (ttl, ttl_from) = match spec.ttl {
         Some(At { value: SignadotTtl { duration, offset_from }, at }) => {
             let ttl = lifetime(reader, &duration, offset_from.as_ref(), &TtlStart::UpdatedAt);
