@@ -271,12 +271,9 @@ impl<'a> RenderContext<'a> {
 
     /// Returns the value of an expression as a part of a text. An optional without a value is an empty text.
     pub(super) fn piece(self, expression: &Expression, place: &str) -> RenderResult<String> {
-        let context = Self { nulls: NullPolicy::Omitted, ..self };
-        Ok(match context.expression(expression, place)? {
-            LookupResult::Value(value) => text_of(value, place, expression)?,
-            LookupResult::Nothing => String::new(),
-            LookupResult::Placeholder(name) => format!("<{name}>"),
-        })
+        let made = Self { nulls: NullPolicy::Omitted, ..self }.expression(expression, place)?;
+        let what = expression.references.first().map(|read| read.source.to_string()).unwrap_or_default();
+        Ok(as_json(made, place, &what)?.map(template::joinable).unwrap_or_default())
     }
 
     /// Returns the value of an expression. A missing required value is an error. Returns [`LookupResult::Nothing`] for
@@ -416,9 +413,6 @@ impl MissingPolicy {
     }
 }
 
-/// The description of bytes in errors where a text is expected.
-const NOT_TEXT: &str = "bytes that are not UTF-8";
-
 pub(super) fn mistyped(place: &str, wanted: &str, got: &str) -> RenderError {
     RenderError::Unfit(format!("{place} must be {wanted}, not {got}"))
 }
@@ -459,22 +453,10 @@ pub(super) fn capped(place: &str, bytes: usize) -> RenderResult<()> {
 pub(super) fn as_json(value: LookupResult, place: &str, what: &str) -> RenderResult<Option<Json>> {
     match value {
         LookupResult::Value(RenderValue::Json(json)) => Ok(Some(json)),
-        LookupResult::Value(RenderValue::Bytes(_)) => Err(mistyped(place, "text", NOT_TEXT)),
+        LookupResult::Value(RenderValue::Bytes(_)) => Err(mistyped(place, "text", "bytes that are not UTF-8")),
         LookupResult::Value(RenderValue::Secret(_) | RenderValue::Sealed(_)) => Err(sensitive(place, what)),
         LookupResult::Nothing => Ok(None),
         LookupResult::Placeholder(name) => Ok(Some(format!("<{name}>").into())),
-    }
-}
-
-/// Returns a value as text. Values of other types become JSON.
-fn text_of(value: RenderValue, place: &str, expression: &Expression) -> RenderResult<String> {
-    match value {
-        RenderValue::Json(json) => Ok(template::joinable(json)),
-        RenderValue::Bytes(_) => Err(mistyped(place, "text", NOT_TEXT)),
-        RenderValue::Secret(_) | RenderValue::Sealed(_) => {
-            let what = expression.references.first().map(|r| r.source.to_string());
-            Err(sensitive(place, what.unwrap_or_default()))
-        }
     }
 }
 
