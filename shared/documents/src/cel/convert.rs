@@ -8,7 +8,7 @@ use cel::common::types::{
 use cel::objects::OptionalValue;
 use serde_json::Value as Json;
 
-use crate::cel::{CelValue, Expression};
+use crate::cel::{CelValue, Expression, walk};
 
 /// Converts JSON to CEL. Integers become `int` if they fit, so that `+ 1` works. Texts are borrowed.
 pub fn from_json(value: &Json) -> CelValue<'_> {
@@ -142,7 +142,7 @@ pub(crate) fn is_about_null(error: &cel::ExecutionError) -> bool {
 pub(crate) fn reason(expression: &Expression, error: &cel::ExecutionError) -> String {
     use cel::ExecutionError as E;
     match error {
-        E::NoSuchKey(key) if expression.writes(key) => {
+        E::NoSuchKey(key) if walk::writes(&expression.tree, key) => {
             format!("there is no key `{}`", key.chars().take(60).collect::<String>())
         }
         E::NoSuchKey(_) => "a computed key does not exist".to_owned(),

@@ -69,11 +69,6 @@ impl<'a> SelectionPath<'a> {
         let PathKey::Name(name) = self.steps.get(step)?.key else { return None };
         Some(name)
     }
-
-    /// Returns true if one of the first `count` steps is optional.
-    pub(crate) fn optional(&self, count: usize) -> bool {
-        self.steps.iter().take(count).any(|step| step.access != StepAccess::Required)
-    }
 }
 
 /// Formats a step: `.name`, or `["name"]` for a name that is not an identifier with dashes.

@@ -124,23 +124,14 @@ pub(super) fn children(expr: &IdedExpr) -> Vec<&IdedExpr> {
     }
 }
 
-impl Expression {
-    /// Returns true if the tree contains `name` as a field or a text.
-    pub(crate) fn writes(&self, name: &str) -> bool {
-        let mut open = vec![&self.tree];
-        while let Some(expr) = open.pop() {
-            let written = match &expr.expr {
-                Expr::Select(select) => select.field == name,
-                Expr::Literal(LiteralValue::String(text)) => text.inner() == name,
-                _ => false,
-            };
-            if written {
-                return true;
-            }
-            open.extend(children(expr));
-        }
-        false
-    }
+/// Returns true if a tree that passed [`shape`] contains `name` as a field or a text.
+pub(super) fn writes(expr: &IdedExpr, name: &str) -> bool {
+    let is_written = match &expr.expr {
+        Expr::Select(select) => select.field == name,
+        Expr::Literal(LiteralValue::String(text)) => text.inner() == name,
+        _ => false,
+    };
+    is_written || children(expr).into_iter().any(|child| writes(child, name))
 }
 
 struct ExpressionWalker<'t> {
@@ -293,14 +284,13 @@ impl ExpressionWalker<'_> {
             _ => 0,
         };
         let Some(source) = self.source(root, path) else { return };
-        let last = path.steps.len().checked_sub(1).and_then(|last| path.steps.get(last));
-        let presence = last.is_some_and(|step| step.access == StepAccess::Presence);
+        let presence = path.steps.last().is_some_and(|step| step.access == StepAccess::Presence);
         let usage = match usage {
             _ if presence && path.steps.len() <= steps => ReferenceUsage::Presence,
             usage if path.steps.len() <= steps || steps == 0 => usage,
             _ => ReferenceUsage::Part,
         };
-        let optional = path.optional(steps.max(1));
+        let optional = path.steps.iter().take(steps.max(1)).any(|step| step.access != StepAccess::Required);
         let reference = ValueReference { source, optional, usage, offset: 0, length: 0 };
         self.found.push((path.root_id, reference));
     }
