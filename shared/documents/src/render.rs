@@ -23,7 +23,7 @@ use crate::cel::EvaluationError;
 use crate::plan::{Plan, UnitRef, document_name};
 
 pub use crate::cel::MAX_VALUE_BYTES;
-pub use answers::{PollState, WebhookResponse, reads_values};
+pub use answers::{PollState, reads_values, response_value};
 pub use ebb_engine::SecretRef;
 pub use facts::TargetFacts;
 pub use outputs::{env, outputs_from_instance, resource_outputs};
@@ -81,7 +81,7 @@ pub struct UnitContext<'a> {
     pub known: &'a KnownOutputs,
 }
 
-/// The answers to the requests of a unit, as [`WebhookResponse::into_value`] returns them.
+/// The answers to the requests of a unit, as [`response_value`] returns them.
 #[derive(Clone, Copy)]
 pub struct Answers<'a> {
     pub response: &'a serde_json::Value,

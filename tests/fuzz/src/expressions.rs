@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use ebb_documents::cel::{self, Scope};
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::plan::{Plan, UnitRef};
-use ebb_documents::render::{
-    self, Answers, KnownOutputs, MAX_VALUE_BYTES, RenderError, TargetFacts, UnitContext, WebhookResponse,
-};
+use ebb_documents::render::{self, Answers, KnownOutputs, MAX_VALUE_BYTES, RenderError, TargetFacts, UnitContext};
 use ebb_documents::{compile, model::PluginDoc};
 use ebb_engine::Hook;
 use serde_json::Value;
@@ -41,7 +39,7 @@ pub(crate) fn expressions(parts: &InputParts<'_>) {
     let (at, facts, known) = (UnitRef { hook: Hook::PreStart, unit: 0 }, TargetFacts::default(), KnownOutputs::new());
     let context = UnitContext { plan: &plan, at, facts: &facts, known: &known };
     let headers = BTreeMap::from([("x-one".to_owned(), format!("one{CANARY}"))]);
-    let response = WebhookResponse { status: 200, headers, body: marked(body) }.into_value();
+    let response = render::response_value(200, headers, marked(body));
     let answers = Answers { response: &response, poll: None };
     let made = context.outputs(answers);
     assert_eq!(made, context.outputs(answers), "evaluated twice");

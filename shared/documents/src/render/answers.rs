@@ -12,20 +12,10 @@ use crate::cel::convert::json_type;
 use crate::cel::{Expression, ReferenceSource, RootVariable};
 use crate::plan::{Action, OutputFrom, UnitPlan, UntilPlan, WebhookAction};
 
-/// The answer to a request of a webhook unit.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WebhookResponse {
-    pub status: u16,
-    pub headers: BTreeMap<String, String>,
-    /// The body as JSON. A body that is not JSON is a string.
-    pub body: Json,
-}
-
-impl WebhookResponse {
-    /// Returns the value of `response` or `poll`.
-    pub fn into_value(self) -> Json {
-        json!({"status": self.status, "headers": self.headers, "body": self.body})
-    }
+/// Returns the answer to a request of a webhook unit as the value of `response` or `poll`. A body that is not JSON is a
+/// string.
+pub fn response_value(status: u16, headers: BTreeMap<String, String>, body: Json) -> Json {
+    json!({"status": status, "headers": headers, "body": body})
 }
 
 /// The meaning of the answer to a question of `until`.

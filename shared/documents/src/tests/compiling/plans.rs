@@ -11,7 +11,7 @@ use crate::compile::{self, edges};
 use crate::load;
 use crate::model::PluginDoc;
 use crate::plan::{Action, Plan, RequiredEvidence, UnitRef};
-use crate::render::{KnownOutputs, TargetFacts, UnitContext, WebhookResponse};
+use crate::render::{KnownOutputs, TargetFacts, UnitContext, response_value};
 
 fn named(plan: &Plan, at: UnitRef) -> String {
     plan.unit(at).map(|unit| unit.key.clone()).unwrap_or_default()
@@ -100,8 +100,7 @@ outputs: {id: \"${units.make.outputs.id}\"}
     let (facts, known) = (TargetFacts::default(), KnownOutputs::new());
     let at = UnitRef { hook: Hook::PostStop, unit: 1 };
     let context = UnitContext { plan: &plan, at, facts: &facts, known: &known };
-    let is_shown =
-        |body| context.is_shown(&WebhookResponse { status: 200, headers: Default::default(), body }.into_value());
+    let is_shown = |body| context.is_shown(&response_value(200, Default::default(), body));
     assert_eq!((is_shown(json!([])), is_shown(json!([1]))), (Ok(false), Ok(true)));
     assert!(is_shown(json!(5)).is_err());
 }

@@ -62,7 +62,7 @@ fn previewed(plan: &Plan, key: &str) -> RenderResult<RenderedUnit> {
 
 /// Returns the outputs of a webhook with this response.
 fn response_outputs(plan: &Plan, key: &str, body: Value) -> RenderResult<BTreeMap<String, RenderValue>> {
-    let response = render::WebhookResponse { status: 200, headers: BTreeMap::new(), body }.into_value();
+    let response = render::response_value(200, BTreeMap::new(), body);
     let (facts, known) = (facts(), KnownOutputs::new());
     let context = UnitContext { plan, at: at(plan, key), facts: &facts, known: &known };
     context.outputs(Answers { response: &response, poll: None })

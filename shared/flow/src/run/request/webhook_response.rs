@@ -144,7 +144,7 @@ pub(crate) fn value(response: &HttpResponse) -> Result<serde_json::Value, Attemp
         AttemptFailure::new(ReasonCode::OutputTooLarge, &format!("the response of the server has {problem}"))
     })?;
     let headers = response.headers.iter().cloned().collect();
-    Ok(render::WebhookResponse { status: response.status, headers, body }.into_value())
+    Ok(render::response_value(response.status, headers, body))
 }
 
 pub(crate) fn call_failure(error: &CallError) -> AttemptFailure {
