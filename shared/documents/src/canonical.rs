@@ -12,10 +12,7 @@ pub enum PlanError {
     Json(#[from] serde_json::Error),
     /// A newer or older program wrote the plan.
     #[error("the plan has format version {found}; this program reads version {PLAN_VERSION}")]
-    Version {
-        /// The `v` of the plan.
-        found: u32,
-    },
+    Version { found: u32 },
 }
 
 impl Plan {

@@ -34,7 +34,6 @@ const MAX_EVENT_COST: u64 = 2 * cel::MAX_COST;
 /// Times at or above are milliseconds, times below are seconds. As seconds, it is in the year 5138.
 const FIRST_MILLISECONDS: f64 = 1e11;
 
-/// An event of a third party.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EventInput {
     /// The first value of each header, by the name in lower case.
@@ -53,7 +52,6 @@ pub struct EventRequest {
     pub headers: Vec<(String, String)>,
 }
 
-/// The effect of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum EventOutcome {
@@ -89,7 +87,6 @@ pub struct EventExplanation {
     pub outcome: Result<EventOutcome, SourceEventError>,
 }
 
-/// An entry that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SkippedEntry {
     /// The number of the entry, from 1.
@@ -104,7 +101,6 @@ pub struct SourceEventError {
     pub entry: Option<usize>,
     /// The key in the entry, such as `target.name`.
     pub key: String,
-    /// The expression that fails.
     pub expression: Option<String>,
     pub problem: String,
 }
@@ -162,7 +158,6 @@ pub(crate) struct EventTarget {
     pub(crate) name: ParsedText,
 }
 
-/// A part of a target document.
 #[derive(Clone, Debug)]
 pub(crate) enum EventTree {
     /// A part that stays as it was written.
@@ -254,11 +249,9 @@ enum MissingPiece {
     Rejected,
 }
 
-/// Renders texts and trees with the values of one event.
 struct EventRenderer<'a> {
     variables: BTreeMap<&'static str, cel::CelValue<'a>>,
     entry: Option<usize>,
-    /// The rendered bytes.
     bytes: Cell<usize>,
     cost: SharedCost,
 }
@@ -358,7 +351,6 @@ impl<'a> EventRenderer<'a> {
         joined.map(Some)
     }
 
-    /// Returns a rendered path.
     fn path(&self, path: &ParsedText) -> Result<String, SourceEventError> {
         let key = "fetch.path";
         let path = path.joined(|expression| {
@@ -396,7 +388,6 @@ impl<'a> EventRenderer<'a> {
         milliseconds.map(Some).ok_or_else(|| self.error("time", None, problem))
     }
 
-    /// Returns the target document as YAML.
     fn document(&self, kind: &str, name: &str, document: &EventTree) -> Result<String, SourceEventError> {
         let mut tree = Map::new();
         tree.insert("apiVersion".to_owned(), "ebb.dev/v1".into());

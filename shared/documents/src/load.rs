@@ -157,7 +157,6 @@ pub fn plugins(
     found.or(plugins).map(|(plugins, _)| plugins)
 }
 
-/// Defines functions that return the only document of a text.
 macro_rules! loaders_of_one_document {
     ($($function:ident -> $doc:ty = $kind:ident, $noun:literal;)+) => {$(
         #[doc = concat!("Returns the only ", $noun, " of a text.")]

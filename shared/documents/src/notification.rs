@@ -18,7 +18,6 @@ use crate::template::{self, ParsedText};
 
 /// Maximum characters of the description of a commit status.
 const MAX_DESCRIPTION: usize = 140;
-/// The form of `repository`.
 const REPOSITORY: &str = "OWNER/NAME";
 /// Maximum bytes of a rendered request.
 const MAX_REQUEST: usize = 256 << 10;
@@ -41,7 +40,6 @@ pub struct NotificationFacts {
     pub phase: TargetPhase,
     /// RFC 3339.
     pub time: String,
-    /// The last run.
     pub run: String,
     /// The unit that failed first.
     pub unit: String,
@@ -55,7 +53,6 @@ pub struct NotificationFacts {
     pub link: String,
 }
 
-/// The request that delivers a notification.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum NotificationRequest {
@@ -290,7 +287,6 @@ pub(crate) mod tests {
         TargetFacts { kind: "sandbox".into(), name: "pr-1".into(), labels, ..TargetFacts::default() }
     }
 
-    /// Returns the facts about a failure with this log.
     pub(crate) fn failed(log: &str) -> NotificationFacts {
         NotificationFacts {
             id: "i".into(),

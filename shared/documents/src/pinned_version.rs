@@ -14,7 +14,6 @@ use crate::model::{LineColumn, ResourceDoc, RouteGroupDoc, VersionRange};
 pub enum PinError {
     #[error("{0:?} is not a plugin with its version; expected NAME@VERSION, such as db@1.1.0")]
     Plugin(String),
-    /// The text is not a valid document.
     #[error("{0}")]
     Document(Diagnostics),
     #[error("the stored document is not that of a target")]

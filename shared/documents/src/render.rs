@@ -40,7 +40,6 @@ pub enum RenderValue {
     Sealed(SealedValue),
 }
 
-/// A sensitive value that is encrypted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SealedValue {
     /// The place for which it is encrypted. It is valid for no other one.
@@ -89,7 +88,6 @@ pub struct Answers<'a> {
     pub poll: Option<&'a serde_json::Value>,
 }
 
-/// A rendered unit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RenderedUnit {
     /// The unit does not run, for this reason.
@@ -114,11 +112,9 @@ pub enum RenderedUnit {
     Infrakit(RenderedInstance),
 }
 
-/// An input of a pod with its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RenderedInput {
     pub name: String,
-    /// The environment variable of the input.
     pub env: Option<String>,
     /// The absolute path of the input file.
     pub path: Option<String>,
@@ -126,7 +122,6 @@ pub struct RenderedInput {
     pub value: InputValue,
 }
 
-/// The value of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputValue {
     /// Text. Values of other types are JSON text.
@@ -136,7 +131,6 @@ pub enum InputValue {
     Secret(SecretRef),
     /// A sensitive value that was decrypted. It is masked in logs.
     Opened(Vec<u8>),
-    /// No value.
     Absent,
 }
 
@@ -152,14 +146,12 @@ impl InputValue {
     }
 }
 
-/// The request of a webhook unit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RenderedRequest {
     pub method: String,
     /// The absolute URL. Rendered values in it are percent-encoded.
     pub url: String,
     pub headers: BTreeMap<String, String>,
-    /// The JSON body, if there is one.
     pub body: Option<serde_json::Value>,
     /// The URL that returns the result of a request with an unknown outcome, if there is one.
     pub describe: Option<String>,
@@ -182,10 +174,8 @@ pub struct RenderedInstance {
 /// value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
-    /// The plan does not contain the unit.
     #[error("the plan has no unit {0:?}")]
     NoUnit(UnitRef),
-    /// A required value is missing.
     #[error("{place} needs {what}, which has no value")]
     Missing {
         /// The part of the unit, such as "input `dsn`".
@@ -193,7 +183,6 @@ pub enum RenderError {
         /// The reference as written.
         what: String,
     },
-    /// A value is null where one is needed.
     #[error("{place}: {what} is null; expected a value; {fix}")]
     Null {
         place: String,
@@ -210,13 +199,11 @@ pub enum RenderError {
     /// A sensitive value would be exposed.
     #[error("{place}: {what} is sensitive and cannot be used here")]
     Sensitive { place: String, what: String },
-    /// The key of a sensitive value is missing.
     #[error(
         "{place}: the sensitive value cannot be decrypted, because the root secret that encrypted it is missing; restore it \
          in the list of unit secrets (EBB_UNIT_SECRETS)"
     )]
     Undecryptable { place: String },
-    /// A declared output is not in the response.
     #[error("output `{output}` is not in the response: {reason}")]
     NoOutput {
         output: String,

@@ -8,7 +8,6 @@ use serde_json::Value;
 use crate::load::signadot::{ResourcePlugin, SignadotSandbox};
 use crate::model::{CollectionTarget, ConnectionDoc, PluginDoc, SandboxDoc, SourceDoc, SubscriptionDoc};
 
-/// Defines functions that return a schema.
 macro_rules! schemas {
     ($(#[$doc:meta] $name:ident: $type:ty;)+) => {$(
         #[$doc]

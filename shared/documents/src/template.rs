@@ -10,7 +10,6 @@ use url::{Host, Url};
 use crate::cel::{self, Expression, Scope, string_end};
 use crate::model::{At, LineColumn, SourceText};
 
-/// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplatePiece {
     /// Literal text with resolved escapes.
@@ -66,11 +65,9 @@ pub fn split(text: &str) -> Result<Vec<TemplatePiece>, UnclosedExpression> {
     Ok(pieces)
 }
 
-/// A template whose expressions are parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ParsedText(pub(crate) Vec<TextPart>);
 
-/// A part of a [`ParsedText`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TextPart {
     Literal(String),

@@ -9,18 +9,15 @@ use nix::sys::wait::WaitStatus;
 
 use crate::outputs;
 
-/// The reason why a script has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopCause {
     Finished,
-    /// The script ran longer than its deadline.
     Deadline,
     /// The supervisor has received a termination signal.
     Signaled(Signal),
     Cancelled,
 }
 
-/// The end of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessExit {
     /// The status of its process. `None` means that even `SIGKILL` has not ended it.

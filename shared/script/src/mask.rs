@@ -15,7 +15,6 @@ use ebb_protocol::script::end_of;
 
 use crate::outputs;
 
-/// The replacement of a line.
 const MASK: &[u8] = b"***";
 /// The minimum length of a masked line in bytes. Masking shorter ones would remove large parts of a log.
 const MIN_LINE: usize = 4;
@@ -40,7 +39,6 @@ impl LogMask {
         Self { lines: Arc::new(lines), held: Vec::new() }
     }
 
-    /// Masks the sensitive inputs of a script.
     pub fn of_inputs(spec: &EntrypointSpec) -> Self {
         let sensitive = spec.inputs.iter().filter(|input| input.sensitive);
         Self::new(sensitive.filter_map(|input| input.value.as_ref()?.to_bytes()))
@@ -60,7 +58,6 @@ impl LogMask {
         Self::new(values.values().filter_map(|text| STANDARD.decode(text).ok()))
     }
 
-    /// Returns true if nothing is masked.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }

@@ -35,7 +35,6 @@ pub struct Surroundings<'a> {
     pub tail: Option<&'a LogTail>,
 }
 
-/// The reason why a script was not started.
 #[derive(Debug, PartialEq, Eq)]
 pub struct StartError {
     message: String,
@@ -49,7 +48,6 @@ impl StartError {
         Self { message, code: NOT_STARTABLE }
     }
 
-    /// The interpreter does not exist.
     fn no_interpreter(message: String) -> Self {
         Self { message, code: NO_INTERPRETER }
     }

@@ -63,7 +63,6 @@ impl DashedNames {
         replaced
     }
 
-    /// Restores the names in a tree.
     pub(crate) fn restore(&self, tree: &mut IdedExpr) {
         if self.names.is_empty() {
             return;

@@ -1,9 +1,7 @@
 //! The names of expressions.
 
-/// Defines the root variables with their names.
 macro_rules! root_variables {
     ($($(#[$doc:meta])* $variant:ident: $name:literal,)+) => {
-        /// A root variable of expressions.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum RootVariable {
             $($(#[$doc])* $variant,)+
@@ -12,7 +10,6 @@ macro_rules! root_variables {
         impl RootVariable {
             pub const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
 
-            /// Returns the name.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)+

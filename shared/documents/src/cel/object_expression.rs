@@ -25,10 +25,8 @@ pub enum ObjectExpressionError {
     /// The result is an optional without a value.
     #[error("there is no value")]
     Nothing,
-    /// The result has another type than expected.
     #[error("expected {wanted}, got {got}")]
     Type { wanted: &'static str, got: &'static str },
-    /// The result has more than [`MAX_VALUE_BYTES`].
     #[error("its value has {0} bytes; the limit is {MAX_VALUE_BYTES}")]
     TooLarge(usize),
 }

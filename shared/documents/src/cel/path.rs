@@ -64,7 +64,6 @@ impl<'a> SelectionPath<'a> {
         }
     }
 
-    /// Returns the name of a step unless it is dynamic or missing.
     pub(crate) fn name(&self, step: usize) -> Option<&'a str> {
         let PathKey::Name(name) = self.steps.get(step)?.key else { return None };
         Some(name)

@@ -31,15 +31,12 @@ pub struct TextPattern {
     machine: Arc<PikeVM>,
 }
 
-/// The error of an invalid or rejected pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     #[error("{0}")]
     Syntax(String),
-    /// The pattern is longer than [`MAX_PATTERN_LENGTH`].
     #[error("it has {0} bytes; the limit is {MAX_PATTERN_LENGTH}")]
     TooLong(usize),
-    /// The compiled pattern is larger than [`MAX_PATTERN`].
     #[error("it takes more than {MAX_PATTERN} bytes when it is compiled")]
     TooLarge,
     /// The caller did not allow the number of steps.

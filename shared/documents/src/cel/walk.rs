@@ -225,7 +225,6 @@ impl ExpressionWalker<'_> {
         self.mistake_at("matches", ExpressionIssue::new("pattern", message).help(help));
     }
 
-    /// Adds an issue, at most [`MAX_ISSUES`].
     fn mistake(&mut self, root: Option<u64>, mistake: ExpressionIssue) {
         if self.mistakes.len() < MAX_ISSUES {
             self.mistakes.push((root, mistake));
@@ -509,7 +508,6 @@ impl ExpressionWalker<'_> {
     }
 }
 
-/// Returns the first name of an expression.
 fn leftmost(expr: &IdedExpr) -> Option<&str> {
     let mut at = expr;
     loop {

@@ -37,7 +37,6 @@ const QUOTES: [char; 3] = [';', '%', '!'];
 /// The replacements of `{{`, of `}}`, and of a quotation mark between them.
 type ActionMarks = (&'static str, &'static str, char);
 
-/// Returns true for a document of InfraKit.
 pub(crate) fn is_document(node: &YamlNode) -> bool {
     let has = |key: &str| node.find(key).is_some();
     match node.find("kind") {

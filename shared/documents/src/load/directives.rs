@@ -13,7 +13,6 @@ use crate::load::yaml::{self, MAX_DEPTH, MAX_DOCUMENT, YamlNode, YamlValue, plac
 use crate::load::{DocumentVars, FileError, FileSource, is_variable};
 use crate::source::{LineColumn, SourceText};
 
-/// Expands the directives of one document.
 pub(crate) struct DirectiveExpansion<'a> {
     source: &'a Arc<SourceText>,
     files: &'a dyn FileSource,
@@ -23,7 +22,6 @@ pub(crate) struct DirectiveExpansion<'a> {
     grafted: Option<LineColumn>,
 }
 
-/// The encoding of an inserted value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EmbedEncoding {
     Raw,
@@ -239,7 +237,6 @@ fn next_byte(source: &SourceText, left: &mut Option<(usize, usize)>, spot: &str)
 /// The error of an invalid placeholder: code, message and help.
 type DirectiveError = (&'static str, String, &'static str);
 
-/// Parses a placeholder.
 fn parse(spot: &str) -> Result<(Directive<'_>, EmbedEncoding), DirectiveError> {
     let inside = spot.strip_prefix("@{").and_then(|rest| rest.strip_suffix('}')).unwrap_or(spot);
     let Some((operation, rest)) = inside.split_once(':') else {

@@ -9,7 +9,6 @@ use crate::model::{At, ConnectionDoc, PluginDoc, RouteGroupDoc, SandboxDoc, Sour
 pub enum Document {
     Plugin(PluginDoc),
     Sandbox(SandboxDoc),
-    /// Signadot's route group.
     RouteGroup(RouteGroupDoc),
     Source(SourceDoc),
     Connection(ConnectionDoc),

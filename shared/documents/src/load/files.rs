@@ -6,18 +6,14 @@ use std::path::{Component, Path, PathBuf};
 /// The maximum size of an embedded file in bytes: 4 MiB, like the limit of a whole document.
 pub const MAX_FILE: u64 = 4 << 20;
 
-/// The error of an embedded file that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The file is outside of the document's directory.
     #[error("`{0}` leaves the directory of the document")]
     Outside(String),
     #[error("there is no file `{0}`")]
     Missing(String),
-    /// The path is not a regular file.
     #[error("`{0}` is not a file")]
     NotAFile(String),
-    /// The file has more than [`MAX_FILE`] bytes.
     #[error("`{0}` has more than {MAX_FILE} bytes")]
     TooLarge(String),
     /// Files cannot be embedded here, see [`NoFiles`].

@@ -134,7 +134,6 @@ pub(crate) fn name_help(name: &str, shape: NameSyntax, most: usize) -> String {
 }
 
 impl DocumentReader<'_> {
-    /// Reports a name that is too long or has invalid characters.
     pub(crate) fn check_name(&self, name: &At<String>, what: &str, shape: NameSyntax, most: usize) {
         let length = name.value.chars().count();
         if length > most {
@@ -146,7 +145,6 @@ impl DocumentReader<'_> {
         }
     }
 
-    /// Checks a name in a Signadot document.
     pub(super) fn check_short_name(&self, name: &At<String>, what: &str) {
         self.check_name(name, what, NameSyntax::Signadot, MAX_SIGNADOT_NAME);
     }
@@ -189,7 +187,6 @@ impl DocumentReader<'_> {
         self.note(self.wrong("no-interpreter", script.at, message).help(help));
     }
 
-    /// Reports the keys of a mapping that are not valid names.
     pub(crate) fn check_names<T>(&self, entries: &Entries<T>, what: &str, shape: NameSyntax) {
         let most = if shape == NameSyntax::Environment { 255 } else { MAX_NAME };
         for Named { name, .. } in entries {

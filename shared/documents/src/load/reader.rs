@@ -32,7 +32,6 @@ pub(crate) enum Strictness {
     Signadot,
 }
 
-/// Reads a document and reports its errors.
 pub(crate) struct DocumentReader<'a> {
     pub(crate) source: &'a Arc<SourceText>,
     strictness: Strictness,
@@ -75,7 +74,6 @@ impl<'a> DocumentReader<'a> {
         Diagnostic::error(code, self.source, at, message)
     }
 
-    /// Reports a diagnostic.
     pub(crate) fn note(&self, diagnostic: Diagnostic) {
         self.found.borrow_mut().push(diagnostic);
     }
@@ -182,13 +180,11 @@ impl de::Error for ReadError {
 
 type Found<T> = Result<T, ReadError>;
 
-/// Deserializes one node.
 #[derive(Clone, Copy)]
 struct NodeReader<'r, 'n> {
     reader: &'r DocumentReader<'r>,
     strictness: Strictness,
     node: &'n YamlNode,
-    /// The key of the node.
     key: Option<&'n YamlKey>,
     /// The field of the key.
     field: &'n str,
@@ -449,7 +445,6 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n> {
     }
 }
 
-/// Deserializes the items of a list.
 struct ListReader<'r, 'n> {
     list: NodeReader<'r, 'n>,
     items: std::iter::Enumerate<std::slice::Iter<'n, YamlNode>>,
@@ -466,7 +461,6 @@ impl<'n> SeqAccess<'n> for ListReader<'_, 'n> {
     }
 }
 
-/// Deserializes the entries of a mapping.
 struct MapReader<'r, 'n> {
     map: NodeReader<'r, 'n>,
     fields: std::vec::IntoIter<Field<'n>>,

@@ -14,7 +14,6 @@ use crate::load::yaml::{YamlNode, YamlValue};
 pub(crate) use plugin::ResourcePlugin;
 pub(crate) use target::SignadotSandbox;
 
-/// The kinds of Signadot's documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SignadotKind {
     Plugin,

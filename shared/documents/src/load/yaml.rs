@@ -19,7 +19,6 @@ pub const MAX_DOCUMENT: usize = 4 << 20;
 /// The maximum nesting of a document.
 pub const MAX_DEPTH: usize = 32;
 
-/// A value with its position.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct YamlNode {
     pub(crate) value: YamlValue,
@@ -29,7 +28,6 @@ pub(crate) struct YamlNode {
     pub(crate) bytes: Option<(usize, usize)>,
 }
 
-/// The value of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum YamlValue {
     Null,
@@ -40,7 +38,6 @@ pub(crate) enum YamlValue {
     Map(Vec<(YamlKey, YamlNode)>),
 }
 
-/// A key of a mapping.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct YamlKey {
     pub(crate) name: String,
@@ -48,7 +45,6 @@ pub(crate) struct YamlKey {
 }
 
 impl YamlValue {
-    /// Returns the type in words.
     pub(crate) fn noun(&self) -> &'static str {
         match self {
             Self::Null => "nothing",
@@ -62,7 +58,6 @@ impl YamlValue {
 }
 
 impl YamlNode {
-    /// Returns the value of a key of a mapping.
     pub(crate) fn get(&self, name: &str) -> Option<&YamlNode> {
         let YamlValue::Map(entries) = &self.value else { return None };
         entries.iter().find(|(key, _)| key.name == name).map(|(_, node)| node)
@@ -91,7 +86,6 @@ impl YamlNode {
         }
     }
 
-    /// Returns the value without positions.
     pub(crate) fn to_json(&self) -> Json {
         match &self.value {
             YamlValue::Null => Json::Null,
@@ -156,7 +150,6 @@ fn options() -> serde_saphyr::Options {
     }
 }
 
-/// Converts an error of serde-saphyr to a diagnostic.
 fn refusal(source: &Arc<SourceText>, error: &serde_saphyr::Error) -> Diagnostic {
     use serde_saphyr::Error as E;
     let error = error.without_snippet();
@@ -210,7 +203,6 @@ fn unquoted(line: &str) -> bool {
     line.contains(['{', '[']) && line.match_indices("${").any(|(at, _)| before(at))
 }
 
-/// Returns a description of the exceeded limit.
 fn too_complex(message: String) -> String {
     if message.starts_with("recursion") || message.contains("nesting") || message.contains("depth") {
         "this is nested too deeply".to_owned()
@@ -360,7 +352,6 @@ pub(crate) fn placeholders(text: &str) -> Vec<(usize, usize)> {
     spots
 }
 
-/// Returns a text with escaped directives.
 fn escaped(text: &str) -> String {
     if placeholders(text).is_empty() { text.to_owned() } else { text.replace("@{", "@{literal: @}{") }
 }

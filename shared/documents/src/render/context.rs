@@ -23,7 +23,6 @@ pub(super) enum PendingOutputs {
     Shown,
 }
 
-/// The treatment of `null`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NullPolicy {
     /// The reader of the param or public output decides.
@@ -55,7 +54,6 @@ pub(super) struct RenderContext<'a> {
     pub(super) answers: Option<(Answers<'a>, &'a [InputPlan])>,
 }
 
-/// The recipient of values.
 #[derive(Clone, Copy)]
 pub(super) enum ValueReader<'a> {
     /// A unit in this cluster. `None` means the default of the control plane.
@@ -88,7 +86,6 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// Creates a context for the values that a unit reads.
     pub(super) fn of_unit(context: UnitContext<'a>, unit: &'a UnitPlan) -> Self {
         let UnitContext { plan, at, facts, known } = context;
         let update = match at.hook {
@@ -211,7 +208,6 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// Returns the value of a param of the resource.
     fn param(self, name: &str, given: &Template, place: &str) -> RenderResult<LookupResult> {
         match given {
             Template::Sealed(text) if self.unknowns != PendingOutputs::Shown => {
@@ -222,7 +218,6 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// Returns the value of a template.
     pub(super) fn template(self, template: &Template, place: &str) -> RenderResult<LookupResult> {
         match template {
             Template::Literal(value) => Ok(value.clone().into()),
@@ -247,7 +242,6 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// Returns the value of a text with `${…}`.
     pub(super) fn text(self, text: &str, place: &str) -> RenderResult<LookupResult> {
         // Most texts of a manifest are literal.
         if !text.contains('$') {

@@ -24,17 +24,14 @@ impl From<Json> for LookupResult {
     }
 }
 
-/// Parses a text of a plan.
 pub(super) fn text(text: &str, place: &str) -> RenderResult<ParsedText> {
     ParsedText::new(text, Scope::Plan).map_err(|reason| RenderError::Plan { place: place.to_owned(), reason })
 }
 
-/// Parses an expression of a plan.
 pub(super) fn expression(text: &str, place: &str) -> RenderResult<Expression> {
     cel::parse_checked(text, Scope::Plan).map_err(|reason| RenderError::Plan { place: place.to_owned(), reason })
 }
 
-/// Evaluates an expression over these variables.
 pub(super) fn run(
     expression: &Expression,
     variables: &BTreeMap<&str, cel::CelValue<'_>>,

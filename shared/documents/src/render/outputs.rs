@@ -22,7 +22,6 @@ pub fn outputs_from_instance(unit: &UnitPlan, instance: &Json) -> RenderResult<B
     outputs_from(unit, |expression, place| evaluate::run(expression, &variables, place))
 }
 
-/// Evaluates the declared outputs of a unit.
 pub(super) fn outputs_from(
     unit: &UnitPlan,
     value: impl Fn(&Expression, &str) -> RenderResult<LookupResult>,

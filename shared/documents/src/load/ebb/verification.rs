@@ -7,7 +7,6 @@ use crate::model::{At, LineColumn, PluginDoc, UnitDoc};
 
 /// The suffix to the name of an undo, for the unit that verifies it.
 const SUFFIX: &str = "-verify";
-/// The code of the errors.
 const CODE: &str = "verify";
 
 /// Adds a unit after each undo with `verify`. Reports each `verify` of a unit of another hook.

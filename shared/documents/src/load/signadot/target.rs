@@ -105,7 +105,6 @@ struct SignadotResource {
     params: Entries<At<Option<String>>>,
 }
 
-/// A Signadot RouteGroup.
 #[derive(Deserialize)]
 struct SignadotRouteGroup {
     name: At<String>,
