@@ -62,7 +62,7 @@ pub(crate) fn run(path: &Path) -> i32 {
 /// Adds log and time, and truncates the result to the size that the control plane accepts.
 fn add_log_and_time(mut ended: ScriptExit, tail: &LogTail, begun: Instant) -> ScriptExit {
     ended.result.duration_ms = Some(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
-    ended.result.log = Some(tail.text(&LogMask::of_outputs(&ended)));
+    ended.result.log = Some(tail.text(&LogMask::of_outputs(&ended.sensitive)));
     ended.result = ended.result.fit();
     if ended.result.status != CallbackStatus::Succeeded {
         ended.sensitive.clear();

@@ -9,11 +9,8 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_protocol::entrypoint::{EntrypointSpec, ScriptExit};
-use ebb_protocol::relay::ScriptOutput;
+use ebb_protocol::entrypoint::EntrypointSpec;
 use ebb_protocol::script::end_of;
-
-use crate::outputs;
 
 const MASK: &[u8] = b"***";
 /// The minimum length of a masked line in bytes. Masking shorter ones would remove large parts of a log.
@@ -44,18 +41,9 @@ impl LogMask {
         Self::new(sensitive.filter_map(|input| input.value.as_ref()?.to_bytes()))
     }
 
-    /// Masks the sensitive outputs of a script. They are known when the script has ended.
-    pub fn of_outputs(ended: &ScriptExit) -> Self {
-        Self::of_base64(&ended.sensitive)
-    }
-
-    /// Masks the sensitive outputs that a running script has written so far.
-    pub(crate) fn of_written(all: &[ScriptOutput]) -> Self {
-        Self::of_base64(&outputs::sensitive(all))
-    }
-
-    fn of_base64(values: &BTreeMap<String, String>) -> Self {
-        Self::new(values.values().filter_map(|text| STANDARD.decode(text).ok()))
+    /// Masks the sensitive outputs of a script by name, in base64.
+    pub fn of_outputs(sensitive: &BTreeMap<String, String>) -> Self {
+        Self::new(sensitive.values().filter_map(|text| STANDARD.decode(text).ok()))
     }
 
     pub fn is_empty(&self) -> bool {

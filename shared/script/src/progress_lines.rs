@@ -4,6 +4,7 @@ use ebb_protocol::limits;
 use ebb_protocol::relay::ScriptOutput;
 
 use crate::mask::LogMask;
+use crate::outputs;
 
 const PREFIX: &[u8] = b"::ebb progress ";
 /// Bytes of a text that are read. They hold the longest progress in any characters.
@@ -23,7 +24,7 @@ impl ProgressLine {
     /// Returns the progress for people. Masks those of the sensitive `outputs` that the script has written so far.
     pub fn text(&self, outputs: &[ScriptOutput]) -> Option<String> {
         let is_cut = self.0.len() == MAX_TEXT;
-        cleaned(&LogMask::of_written(outputs).line(&self.0, is_cut))
+        cleaned(&LogMask::of_outputs(&outputs::sensitive(outputs)).line(&self.0, is_cut))
     }
 }
 

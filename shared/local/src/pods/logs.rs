@@ -53,7 +53,7 @@ fn masked_text(folder: &Path, most: usize, mask: &LogMask) -> String {
 
 /// Masks the sensitive outputs of a script that has ended in the log in `folder`. Returns the end of the log.
 pub(super) fn mask_outputs(folder: &Path, ended: &ScriptExit) -> Result<String, StateFileError> {
-    let mask = LogMask::of_outputs(ended);
+    let mask = LogMask::of_outputs(&ended.sensitive);
     let text = masked_text(folder, LOG_TAIL, &mask);
     if !mask.is_empty() {
         files::write_whole(&folder.join("log"), text.as_bytes())?;
