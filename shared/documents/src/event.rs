@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 
 use crate::canonical;
 use crate::cel::convert::{self, CelOutput, json_type};
@@ -389,20 +389,14 @@ impl<'a> EventRenderer<'a> {
     }
 
     fn document(&self, kind: &str, name: &str, document: &EventTree) -> Result<String, SourceEventError> {
-        let mut tree = Map::new();
-        tree.insert("apiVersion".to_owned(), "ebb.dev/v1".into());
-        if kind == SANDBOX {
-            tree.insert("kind".to_owned(), "Sandbox".into());
-        } else {
-            tree.insert("kind".to_owned(), "Target".into());
-            tree.insert("targetKind".to_owned(), kind.into());
-        }
-        tree.insert("name".to_owned(), name.into());
-        if let Some(Json::Object(rendered)) = self.tree(document, "document")? {
+        let mut tree = match kind {
+            SANDBOX => json!({"apiVersion": "ebb.dev/v1", "kind": "Sandbox", "name": name}),
+            kind => json!({"apiVersion": "ebb.dev/v1", "kind": "Target", "targetKind": kind, "name": name}),
+        };
+        if let (Some(tree), Some(Json::Object(rendered))) = (tree.as_object_mut(), self.tree(document, "document")?) {
             tree.extend(rendered);
         }
         let error = |problem: String| self.error("document", None, problem);
-        let tree = Json::Object(tree);
         if yaml::depth(&tree) > MAX_DEPTH {
             return Err(error(format!("the document is nested more than {MAX_DEPTH} levels deep")));
         }

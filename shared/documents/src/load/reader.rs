@@ -513,13 +513,9 @@ impl<'n, A: Deserializer<'n, Error = ReadError>, B: Deserializer<'n, Error = Rea
     type Error = ReadError;
 
     fn next_element_seed<S: DeserializeSeed<'n>>(&mut self, seed: S) -> Found<Option<S::Value>> {
-        match (self.0.take(), self.1.take()) {
-            (Some(first), second) => {
-                self.1 = second;
-                seed.deserialize(first).map(Some)
-            }
-            (None, Some(second)) => seed.deserialize(second).map(Some),
-            (None, None) => Ok(None),
+        match self.0.take() {
+            Some(first) => seed.deserialize(first).map(Some),
+            None => self.1.take().map(|second| seed.deserialize(second)).transpose(),
         }
     }
 }

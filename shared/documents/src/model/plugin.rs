@@ -106,12 +106,9 @@ impl PluginDoc {
     #[must_use]
     pub fn with_open_outputs(&self) -> Self {
         let mut plugin = self.clone();
-        for hook in [&mut plugin.pre_start, &mut plugin.post_stop].into_iter().flatten() {
-            for unit in &mut hook.inner.0 {
-                for output in &mut unit.outputs.0 {
-                    output.sensitive = Some(false);
-                }
-            }
+        let hooks = [&mut plugin.pre_start, &mut plugin.post_stop].into_iter().flatten();
+        for output in hooks.flat_map(|hook| hook.iter_mut()).flat_map(|unit| unit.outputs.iter_mut()) {
+            output.sensitive = Some(false);
         }
         plugin
     }
