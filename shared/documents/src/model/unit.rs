@@ -177,7 +177,13 @@ impl VerificationSpec {
     pub(crate) fn unit(&self, name: At<String>, undo: &UnitDoc) -> UnitDoc {
         let (action, cluster) = match &self.action {
             VerificationAction::Pod(pod) => (ActionDoc::Pod(pod.clone()), undo.cluster.clone()),
-            VerificationAction::Webhook(request) => (ActionDoc::Webhook(Box::new(request.webhook())), None),
+            VerificationAction::Webhook(request) => {
+                let VerificationRequest { url, connection, path, method, headers, body, absent } = request.clone();
+                let method = method.unwrap_or(WebhookMethod::Get);
+                let webhook =
+                    WebhookDoc { url, connection, path, method, headers, body, absent, ..WebhookDoc::default() };
+                (ActionDoc::Webhook(Box::new(webhook)), None)
+            }
             VerificationAction::Object(object) => (ActionDoc::Object(object.clone()), undo.cluster.clone()),
         };
         let undone = At { value: undo.name.value.clone(), at: name.at };
@@ -193,21 +199,6 @@ impl VerificationSpec {
             ..UnitSpec::default()
         };
         Named { name, inner }
-    }
-}
-
-impl VerificationRequest {
-    fn webhook(&self) -> WebhookDoc {
-        WebhookDoc {
-            url: self.url.clone(),
-            connection: self.connection.clone(),
-            path: self.path.clone(),
-            method: self.method.unwrap_or(WebhookMethod::Get),
-            headers: self.headers.clone(),
-            body: self.body.clone(),
-            absent: self.absent.clone(),
-            ..WebhookDoc::default()
-        }
     }
 }
 
