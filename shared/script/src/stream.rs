@@ -62,14 +62,10 @@ pub(crate) fn forward_outputs(
                 to = None;
             }
         });
+        1_usize
     };
-    let (stdout, stderr) = (script.stdout.take(), script.stderr.take());
-    let streams = usize::from(stdout.is_some()) + usize::from(stderr.is_some());
-    if let Some(from) = stdout {
-        start(Box::new(from), io::stdout().as_fd().try_clone_to_owned());
-    }
-    if let Some(from) = stderr {
-        start(Box::new(from), io::stderr().as_fd().try_clone_to_owned());
-    }
-    streams
+    let stdout = script.stdout.take();
+    let stdout = stdout.map_or(0, |from| start(Box::new(from), io::stdout().as_fd().try_clone_to_owned()));
+    let stderr = script.stderr.take();
+    stdout + stderr.map_or(0, |from| start(Box::new(from), io::stderr().as_fd().try_clone_to_owned()))
 }
