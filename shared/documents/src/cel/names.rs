@@ -69,15 +69,7 @@ impl RootVariable {
             Self::Fetched => &["status", "body"],
             Self::Notification => &["id", "phase", "time", "run", "unit", "reason", "log", "ended", "link"],
             Self::Instance => &INSTANCE_FIELDS,
-            Self::Params
-            | Self::Units
-            | Self::Resources
-            | Self::Inputs
-            | Self::Object
-            | Self::Objects
-            | Self::Headers
-            | Self::Body
-            | Self::Claims => &[],
+            _ => &[],
         }
     }
 }

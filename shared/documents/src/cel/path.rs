@@ -72,9 +72,8 @@ impl<'a> SelectionPath<'a> {
 
 /// Formats a step: `.name`, or `["name"]` for a name that is not an identifier with dashes.
 pub(crate) fn step(name: &str) -> String {
-    let mut characters = name.chars();
-    let plain = characters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
-        && characters.all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+    let plain = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
         && !name.ends_with('-')
         && !RESERVED.contains(&name);
     if plain { format!(".{name}") } else { format!("[\"{name}\"]") }

@@ -381,18 +381,12 @@ impl ExpressionWalker<'_> {
         let allowed: Vec<&str> = self.scope.roots().iter().map(|root| root.as_str()).collect();
         let here = format!("`{}`", allowed.join("`, `"));
         let name = path.root;
+        let outside = [Scope::Event, Scope::FetchedEvent, Scope::Subscription, Scope::Notification];
         let (message, help) = match RootVariable::named(name) {
-            Some(RootVariable::Resources)
-                if !matches!(
-                    self.scope,
-                    Scope::Event | Scope::FetchedEvent | Scope::Subscription | Scope::Notification
-                ) =>
-            {
-                (
-                    "a plugin cannot name other resources".to_owned(),
-                    "declare a param; the sandbox wires the other resource's output into it".to_owned(),
-                )
-            }
+            Some(RootVariable::Resources) if !outside.contains(&self.scope) => (
+                "a plugin cannot name other resources".to_owned(),
+                "declare a param; the sandbox wires the other resource's output into it".to_owned(),
+            ),
             Some(_) => (format!("`{name}` cannot be used here"), format!("use {here}")),
             None => match self.near(name, allowed.iter().copied()) {
                 Some(near) => (format!("`{name}` is not known"), format!("did you mean `{near}`?")),

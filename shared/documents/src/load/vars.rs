@@ -48,7 +48,6 @@ impl DocumentVars {
 
 /// Returns true if a name matches `^[a-zA-Z][a-zA-Z0-9_.-]*$`.
 pub(crate) fn is_variable(name: &str) -> bool {
-    let mut characters = name.chars();
-    characters.next().is_some_and(|c| c.is_ascii_alphabetic())
-        && characters.all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
+    let is_inner = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(is_inner)
 }
