@@ -43,7 +43,7 @@ fn candidate<'a>(resource: &ResourceDoc, plugins: &'a [PluginDoc]) -> Option<&'a
 
 /// Compiles a sandbox with plugins from files.
 pub(crate) fn plan(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<LocalPlan> {
-    let mut missing = Diagnostics::new();
+    let mut missing = Diagnostics::default();
     let mut chosen = Vec::new();
     for resource in &sandbox.resources {
         match candidate(resource, plugins) {

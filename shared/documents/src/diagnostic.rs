@@ -250,10 +250,6 @@ impl miette::Diagnostic for Diagnostic {
 pub struct Diagnostics(Vec<Diagnostic>);
 
 impl Diagnostics {
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds a diagnostic. After [`MAX_REPORTED`] of one severity, a final one states that there are more, and further
     /// ones are omitted.
     pub fn push(&mut self, diagnostic: Diagnostic) {
@@ -351,15 +347,6 @@ impl IntoIterator for Diagnostics {
     }
 }
 
-impl<'a> IntoIterator for &'a Diagnostics {
-    type Item = &'a Diagnostic;
-    type IntoIter = std::slice::Iter<'a, Diagnostic>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.iter()
-    }
-}
-
 /// Shortens a text to [`MAX_MESSAGE`] characters. Messages quote documents, whose texts can be of any length.
 fn capped(text: String) -> String {
     match text.char_indices().nth(MAX_MESSAGE) {
@@ -410,7 +397,7 @@ mod tests {
     #[test]
     fn the_first_hundred_of_each_severity_are_reported() {
         let source = SourceText::new("f", "a\n".repeat(300));
-        let mut all = Diagnostics::new();
+        let mut all = Diagnostics::default();
         for line in 1..=300 {
             let at = LineColumn { line, column: 1 };
             all.push(Diagnostic::warning("w", &source, at, "looks wrong"));

@@ -50,7 +50,7 @@ pub fn documents(
         let empty = Diagnostic::error("empty", &source, None, "the text has no document");
         return Err(empty.help("begin with `apiVersion: ebb.dev/v1`, or with `name:` and `spec:`").into());
     }
-    let mut found = Diagnostics::new();
+    let mut found = Diagnostics::default();
     let mut documents = Vec::new();
     // A single document without `@{…}` is stored unchanged, with its comments and positions.
     let as_written = (nodes.len() == 1 && !source.text.contains("@{")).then(|| source.text.clone());
@@ -146,7 +146,7 @@ pub fn plugins(
     files: &dyn FileSource,
     vars: &DocumentVars,
 ) -> Result<Vec<PluginDoc>, Diagnostics> {
-    let mut found = Diagnostics::new();
+    let mut found = Diagnostics::default();
     let mut plugins = Vec::new();
     for document in documents(source_name, text, files, vars)?.0 {
         match document {
@@ -195,7 +195,7 @@ pub(crate) fn expanded_tree(text: &str) -> Option<serde_json::Value> {
     let source = SourceText::new("document", text);
     let mut nodes = yaml::parse(&source).ok()?;
     let [node] = nodes.as_mut_slice() else { return None };
-    let mut found = Diagnostics::new();
+    let mut found = Diagnostics::default();
     DirectiveExpansion::new(&source, &NoFiles, &DocumentVars::none(), &mut found).expand(node);
     (!found.has_errors()).then(|| node.to_json())
 }

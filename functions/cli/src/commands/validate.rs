@@ -52,12 +52,12 @@ pub(super) async fn policy(server: &ServerArgs, cluster: Option<&str>) -> Result
 
 /// Loads and checks the documents of files and folders, and prints warnings.
 pub(super) fn load(paths: &[PathBuf], vars: &DocumentVars, policy: Option<&NamedPolicy>) -> Result<CheckedFiles> {
-    let (mut valid, mut errors) = (Vec::new(), Diagnostics::new());
+    let (mut valid, mut errors) = (Vec::new(), Diagnostics::default());
     for path in documents::files(paths)? {
         let source = DocumentSource::read(&path)?;
         match check(&source, vars, policy) {
             Ok((documents, warnings)) => {
-                documents::warn(&warnings);
+                documents::warn(warnings.iter());
                 valid.push((source.name, documents));
             }
             Err(wrong) => errors.extend(wrong),

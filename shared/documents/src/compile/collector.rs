@@ -95,7 +95,7 @@ impl DiagnosticCollector {
     pub(super) fn new(source: &Arc<SourceText>, steps: &StepCount) -> Self {
         let (source, steps) = (Arc::clone(source), Rc::clone(steps));
         let (role, reads) = (TextRole::Public, Vec::new());
-        Self { source, units: Scope::Plugin, role, reads, found: Diagnostics::new(), steps }
+        Self { source, units: Scope::Plugin, role, reads, found: Diagnostics::default(), steps }
     }
 
     fn is_exhausted(&self) -> bool {

@@ -24,7 +24,7 @@ pub fn bind(
     known: &BTreeMap<String, ConnectionDoc>,
     current: Option<&Plan>,
 ) -> Result<(), Diagnostics> {
-    let mut found = Diagnostics::new();
+    let mut found = Diagnostics::default();
     let bound: BTreeMap<&str, &BoundConnection> = current
         .iter()
         .flat_map(|current| current.hooks.iter().flat_map(|hook| &hook.units))

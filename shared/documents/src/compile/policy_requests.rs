@@ -191,7 +191,7 @@ pub fn policy_violations<'p>(
     requests: &[PolicyRequest],
     policy_of: impl Fn(Option<&str>) -> Option<(&'p str, &'p ClusterPolicy)>,
 ) -> Diagnostics {
-    let (mut found, mut seen) = (Diagnostics::new(), BTreeSet::new());
+    let (mut found, mut seen) = (Diagnostics::default(), BTreeSet::new());
     for PolicyRequest { cluster, source, part, .. } in requests {
         let Some((name, policy)) = policy_of(cluster.as_deref()) else { continue };
         for (at, PodspecViolation { why, help, .. }) in violations(part, policy) {
@@ -208,7 +208,7 @@ pub fn policy_violations<'p>(
 /// Returns an error for each requested object, for a control plane without clusters. Its scripts and plugins run on its
 /// machine.
 pub fn objects_without_cluster(requests: &[PolicyRequest]) -> Diagnostics {
-    let (mut found, mut seen) = (Diagnostics::new(), BTreeSet::new());
+    let (mut found, mut seen) = (Diagnostics::default(), BTreeSet::new());
     for PolicyRequest { source, part, .. } in requests {
         let (RequestedPart::Manifest(At { at, .. }) | RequestedPart::Bound(At { at, .. })) = part else { continue };
         if seen.insert((source.name.as_str(), *at)) {

@@ -79,7 +79,7 @@ fn check(case: &str) -> Result<String, Diagnostics> {
 }
 
 fn shown(name: &str, case: &str) -> String {
-    format!("#### {name}\n{}\n", check(case).unwrap_or_else(|errors| drawn(&errors)))
+    format!("#### {name}\n{}\n", check(case).unwrap_or_else(|errors| drawn(errors.iter())))
 }
 
 #[test]

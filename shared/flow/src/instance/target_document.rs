@@ -307,7 +307,7 @@ async fn choose_versions<'a>(
     resources: &[&'a ResourceDoc],
     versions: &'a BTreeMap<&'a str, PluginVersions>,
 ) -> StoreResult<(BTreeMap<PluginVersion<'a>, Vec<&'a ResourceDoc>>, Diagnostics)> {
-    let mut errors = Diagnostics::new();
+    let mut errors = Diagnostics::default();
     let mut published: Option<Vec<PluginItem>> = None;
     let mut chosen: BTreeMap<PluginVersion<'_>, Vec<&ResourceDoc>> = BTreeMap::new();
     for &resource in resources {

@@ -72,7 +72,7 @@ impl SourceTestArgs {
 pub(super) fn checked(file: &DocumentSource, vars: &DocumentVars) -> Result<EventSource> {
     let document = load::event_source(&file.name, &file.text, &file.folder, vars)?;
     let (source, warnings) = compile::event_source(&document)?;
-    documents::warn(&warnings);
+    documents::warn(warnings.iter());
     Ok(source)
 }
 

@@ -17,7 +17,7 @@ fn check_expansion(text: &str) -> Result<(), TestCaseError> {
         }
         Err(wrong) => {
             prop_assert!(wrong.has_errors());
-            for diagnostic in &wrong {
+            for diagnostic in wrong.iter() {
                 diagnostic.drawn(crate::diagnostic::DiagnosticStyle::Plain);
                 diagnostic.drawn(crate::diagnostic::DiagnosticStyle::Ascii);
             }
