@@ -14,7 +14,7 @@ use super::collector::DiagnosticCollector;
 use crate::escaping;
 use crate::load;
 use crate::load::lines::EmbeddedLines;
-use crate::load::yaml::{self, YamlKey, YamlNode, YamlValue};
+use crate::load::yaml::{self, YamlNode, YamlValue};
 use crate::model::{
     ActionDoc, At, Dialect, Entries, HookDoc, Named, ObjectDoc, PluginDoc, ResourceDoc, SandboxDoc, SourceText,
     TemplateTree, UnitSpec, VersionRange,
@@ -193,7 +193,7 @@ pub(super) fn tree(lines: &EmbeddedLines, node: &YamlNode) -> At<TemplateTree> {
         YamlValue::String(text) => TemplateTree::Text(escaping::escape(text)),
         YamlValue::List(items) => TemplateTree::List(items.iter().map(|item| tree(lines, item)).collect()),
         YamlValue::Map(entries) => {
-            let named = |key: &YamlKey| At { value: key.name.clone(), at: lines.place(key.at) };
+            let named = |key: &At<String>| At { value: key.value.clone(), at: lines.place(key.at) };
             let entries = entries.iter().map(|(key, node)| Named { name: named(key), inner: tree(lines, node) });
             TemplateTree::Map(Entries(entries.collect()))
         }

@@ -228,7 +228,7 @@ pub(crate) fn in_resources(node: &YamlNode) -> impl Iterator<Item = (&str, &Yaml
         Some(YamlValue::Map(resources)) => resources.as_slice(),
         _ => &[],
     };
-    resources.iter().filter_map(|(key, resource)| Some((key.name.as_str(), resource.get(NAME)?)))
+    resources.iter().filter_map(|(key, resource)| Some((key.value.as_str(), resource.get(NAME)?)))
 }
 
 /// Returns the text with its template actions replaced, and with blanks for comments and statements. Returns the first
@@ -274,7 +274,7 @@ fn restore(node: &mut YamlNode, marks: ActionMarks) {
         YamlValue::List(items) => items.iter_mut().for_each(|item| restore(item, marks)),
         YamlValue::Map(entries) => {
             for (key, value) in entries {
-                key.name = unmask(&key.name, marks);
+                key.value = unmask(&key.value, marks);
                 restore(value, marks);
             }
         }

@@ -110,7 +110,7 @@ impl DocumentReader<'_> {
             else {
                 continue;
             };
-            for (key, _) in keys.iter().filter(|(key, _)| is_reserved_key(&key.name)) {
+            for (key, _) in keys.iter().filter(|(key, _)| is_reserved_key(&key.value)) {
                 wrong("reserved-name", key.at, "`ebb.dev/` is reserved".to_owned(), "use another key");
             }
         }

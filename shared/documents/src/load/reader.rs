@@ -15,8 +15,8 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 use serde::forward_to_deserialize_any;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::load::yaml::{YamlKey, YamlNode, YamlValue};
-use crate::model::{LineColumn, SourceText, TemplateTree};
+use crate::load::yaml::{YamlNode, YamlValue};
+use crate::model::{At, LineColumn, SourceText, TemplateTree};
 
 /// The field of a struct that may be written as this value alone. It is the first field of such a struct.
 const SHORT_FORM: &str = "value";
@@ -185,18 +185,18 @@ struct NodeReader<'r, 'n> {
     reader: &'r DocumentReader<'r>,
     strictness: Strictness,
     node: &'n YamlNode,
-    key: Option<&'n YamlKey>,
+    key: Option<&'n At<String>>,
     /// The field of the key.
     field: &'n str,
     /// The entries of the mapping that contains the node.
-    beside: &'n [(YamlKey, YamlNode)],
+    beside: &'n [(At<String>, YamlNode)],
     path: &'r NodePath<'r>,
     /// True for the value of a required key. A text must not be empty.
     required: bool,
 }
 
 /// A field of a struct, its key in the document, and its value.
-type Field<'n> = (&'n str, Option<&'n YamlKey>, &'n YamlNode);
+type Field<'n> = (&'n str, Option<&'n At<String>>, &'n YamlNode);
 
 impl<'r, 'n> NodeReader<'r, 'n> {
     /// Reports the reason why the node cannot be deserialized.
@@ -274,21 +274,21 @@ impl<'r, 'n> NodeReader<'r, 'n> {
     }
 
     /// Returns the entries of a mapping with the fields that their keys mean.
-    fn fields(&self, entries: &'n [(YamlKey, YamlNode)], known: &'static [&'static str]) -> Found<Vec<Field<'n>>> {
+    fn fields(&self, entries: &'n [(At<String>, YamlNode)], known: &'static [&'static str]) -> Found<Vec<Field<'n>>> {
         let any_case = matches!(self.strictness, Strictness::Infrakit | Strictness::Signadot);
         let mut fields: Vec<Field<'n>> = Vec::with_capacity(entries.len());
         for (key, node) in entries {
-            let exact = known.contains(&key.name.as_str());
-            let near = known.iter().find(|field| any_case && !exact && field.eq_ignore_ascii_case(&key.name));
-            let field = near.copied().unwrap_or(&key.name);
+            let exact = known.contains(&key.value.as_str());
+            let near = known.iter().find(|field| any_case && !exact && field.eq_ignore_ascii_case(&key.value));
+            let field = near.copied().unwrap_or(&key.value);
             if let Some((_, Some(first), _)) = fields.iter().find(|(other, ..)| any_case && *other == field) {
-                let wrong = self.reader.wrong("duplicate-key", key.at, format!("`{}` is `{field}` again", key.name));
+                let wrong = self.reader.wrong("duplicate-key", key.at, format!("`{}` is `{field}` again", key.value));
                 self.reader.note(wrong.help("keep one of the two").related(first.at, "first here"));
                 return Err(ReadError::Reported);
             }
             // Unknown keys at the top of Signadot's documents are the platform's own.
             if near.is_some() && self.strictness == Strictness::Signadot && !matches!(self.path, NodePath::Root) {
-                let message = format!("`{}` is taken as `{field}`", key.name);
+                let message = format!("`{}` is taken as `{field}`", key.value);
                 let warning = Diagnostic::warning("key-case", self.reader.source, key.at, message);
                 self.reader.note(warning.help(format!("write `{field}`")));
             }
@@ -349,7 +349,7 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n> {
             YamlValue::String(text) => visitor.visit_borrowed_str(text),
             YamlValue::List(items) => visitor.visit_seq(ListReader { list: self, items: items.iter().enumerate() }),
             YamlValue::Map(entries) => {
-                let fields = entries.iter().map(|(key, node)| (key.name.as_str(), Some(key), node)).collect();
+                let fields = entries.iter().map(|(key, node)| (key.value.as_str(), Some(key), node)).collect();
                 visitor.visit_map(self.map(fields, false))
             }
         }
@@ -391,7 +391,7 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n> {
         match (name, &self.node.value) {
             ("At", _) => visitor.visit_seq(Pair(Some(position(self.node.at)), Some(self))),
             ("Named", _) => {
-                let (name, at) = self.key.map_or(("", self.node.at), |key| (key.name.as_str(), key.at));
+                let (name, at) = self.key.map_or(("", self.node.at), |key| (key.value.as_str(), key.at));
                 let name = Pair(Some(position(at)), Some(BorrowedStrDeserializer::new(name)));
                 visitor.visit_seq(Pair(Some(SeqAccessDeserializer::new(name)), Some(self)))
             }
@@ -424,11 +424,11 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n> {
             return visitor.visit_enum(StrDeserializer::<ReadError>::new(text));
         }
         let given = self.beside.iter().filter(|(_, node)| !self.is_absent(node)).map(|(key, _)| key);
-        let mut others = given.filter(|key| variants.contains(&key.name.as_str()) && key.name != self.field);
+        let mut others = given.filter(|key| variants.contains(&key.value.as_str()) && key.value != self.field);
         let (Some(other), Some(own), NodePath::Key(above, _)) = (others.next(), self.key, self.path) else {
             return self.variant(visitor, self.field);
         };
-        let message = format!("{} has `{}` and `{}`", above.place(), own.name, other.name);
+        let message = format!("{} has `{}` and `{}`", above.place(), own.value, other.value);
         let wrong = self.reader.wrong("one-of", other.at, message).related(own.at, "the first one");
         self.reader.note(wrong.help("keep exactly one"));
         Err(ReadError::Reported)
@@ -481,8 +481,8 @@ impl<'n> MapAccess<'n> for MapReader<'_, 'n> {
                     path => format!("in `{path}`"),
                 };
                 let reader = self.map.reader;
-                let wrong = reader.wrong("unknown-key", key.at, format!("unknown key `{}` {place}", key.name));
-                reader.note_near(wrong, &key.name, known.iter().copied());
+                let wrong = reader.wrong("unknown-key", key.at, format!("unknown key `{}` {place}", key.value));
+                reader.note_near(wrong, &key.value, known.iter().copied());
                 Err(ReadError::Reported)
             }
             (made, _) => made.map(Some),
@@ -499,7 +499,7 @@ impl<'n> MapAccess<'n> for MapReader<'_, 'n> {
             YamlValue::Map(entries) => entries.as_slice(),
             _ => &[],
         };
-        let below = key.map(|key| NodePath::Key(self.map.path, &key.name));
+        let below = key.map(|key| NodePath::Key(self.map.path, &key.value));
         let path = below.as_ref().unwrap_or(self.map.path);
         let reader = NodeReader { node, key, field, beside, path, required: self.required, ..self.map };
         reader.report(seed.deserialize(reader))

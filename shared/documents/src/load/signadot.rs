@@ -59,7 +59,7 @@ pub(crate) fn document(
 pub(crate) fn kept(document: &YamlNode) -> YamlNode {
     let mut kept = document.clone();
     if let YamlValue::Map(entries) = &mut kept.value {
-        entries.retain(|(key, _)| ["name", "spec", "ebb"].iter().any(|kept| key.name.eq_ignore_ascii_case(kept)));
+        entries.retain(|(key, _)| ["name", "spec", "ebb"].iter().any(|kept| key.value.eq_ignore_ascii_case(kept)));
     }
     kept
 }

@@ -12,6 +12,7 @@ use serde_saphyr::{Location, Spanned};
 
 use crate::diagnostic::Diagnostic;
 use crate::escaping::with_texts;
+use crate::model::At;
 use crate::source::{LineColumn, SourceText};
 
 /// The maximum size of a document in bytes, before and after embedding: 4 MiB.
@@ -35,13 +36,7 @@ pub(crate) enum YamlValue {
     Number(serde_json::Number),
     String(String),
     List(Vec<YamlNode>),
-    Map(Vec<(YamlKey, YamlNode)>),
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct YamlKey {
-    pub(crate) name: String,
-    pub(crate) at: LineColumn,
+    Map(Vec<(At<String>, YamlNode)>),
 }
 
 impl YamlValue {
@@ -60,13 +55,13 @@ impl YamlValue {
 impl YamlNode {
     pub(crate) fn get(&self, name: &str) -> Option<&YamlNode> {
         let YamlValue::Map(entries) = &self.value else { return None };
-        entries.iter().find(|(key, _)| key.name == name).map(|(_, node)| node)
+        entries.iter().find(|(key, _)| key.value == name).map(|(_, node)| node)
     }
 
     /// Returns the value of a key. If it is missing, the case of keys is ignored.
     pub(crate) fn find(&self, name: &str) -> Option<&YamlNode> {
         let YamlValue::Map(entries) = &self.value else { return None };
-        let near = || entries.iter().find(|(key, _)| key.name.eq_ignore_ascii_case(name)).map(|(_, node)| node);
+        let near = || entries.iter().find(|(key, _)| key.value.eq_ignore_ascii_case(name)).map(|(_, node)| node);
         self.get(name).or_else(near)
     }
 
@@ -93,7 +88,7 @@ impl YamlNode {
             YamlValue::Number(value) => value.clone().into(),
             YamlValue::String(value) => value.clone().into(),
             YamlValue::List(items) => items.iter().map(Self::to_json).collect(),
-            YamlValue::Map(entries) => entries.iter().map(|(key, node)| (key.name.clone(), node.to_json())).collect(),
+            YamlValue::Map(entries) => entries.iter().map(|(key, node)| (key.value.clone(), node.to_json())).collect(),
         }
     }
 }
@@ -263,7 +258,7 @@ fn node(source: &SourceText, spanned: Spanned<RawNode>) -> YamlNode {
             entries
                 .into_iter()
                 .map(|(key, value)| {
-                    (YamlKey { at: pos(key.referenced).unwrap_or_default(), name: key.value }, node(source, value))
+                    (At { at: pos(key.referenced).unwrap_or_default(), value: key.value }, node(source, value))
                 })
                 .collect(),
         ),

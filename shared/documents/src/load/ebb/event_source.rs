@@ -3,7 +3,7 @@
 use crate::load::ebb;
 use crate::load::names::{MAX_NAME, NameSyntax, is_name};
 use crate::load::reader::{DocumentReader, NodePath};
-use crate::load::yaml::{YamlKey, YamlNode, YamlValue};
+use crate::load::yaml::{YamlNode, YamlValue};
 use crate::model::{At, EventAction, SUPPLIED_KEYS, SourceDoc, VerifyDoc};
 
 /// Reads a source. Returns `None` after it has reported an error.
@@ -45,17 +45,17 @@ fn check_document(reader: &DocumentReader<'_>, document: &YamlNode, path: &NodeP
         let message = format!("`{path}` is {}; expected a mapping", document.value.noun());
         return reader.note(reader.wrong("wrong-type", document.at, message));
     };
-    for (key, _) in entries.iter().filter(|(key, _)| SUPPLIED_KEYS.contains(&key.name.as_str())) {
-        let wrong = reader.wrong("contradiction", key.at, format!("`{path}` has `{}`", key.name));
+    for (key, _) in entries.iter().filter(|(key, _)| SUPPLIED_KEYS.contains(&key.value.as_str())) {
+        let wrong = reader.wrong("contradiction", key.at, format!("`{path}` has `{}`", key.value));
         reader.note(wrong.help("leave it out: `target` of the source has the kind and the name"));
     }
     let node = |text: &str| YamlNode { value: YamlValue::String(text.to_owned()), at: document.at, bytes: None };
     let supplied = [("apiVersion", "ebb.dev/v1"), ("kind", "Sandbox"), ("name", "source")];
-    let supplied = supplied.map(|(key, text)| (YamlKey { name: key.to_owned(), at: document.at }, node(text)));
-    let own = entries.iter().filter(|(key, _)| !SUPPLIED_KEYS.contains(&key.name.as_str()));
+    let supplied = supplied.map(|(key, text)| (At { value: key.to_owned(), at: document.at }, node(text)));
+    let own = entries.iter().filter(|(key, _)| !SUPPLIED_KEYS.contains(&key.value.as_str()));
     let own = own.map(|(key, value)| match &value.value {
         // The event supplies the time.
-        YamlValue::String(text) if key.name == "ttl" && text.contains("${") => (key.clone(), node("1h")),
+        YamlValue::String(text) if key.value == "ttl" && text.contains("${") => (key.clone(), node("1h")),
         _ => (key.clone(), value.clone()),
     });
     let value = YamlValue::Map(supplied.into_iter().chain(own).collect());

@@ -286,9 +286,9 @@ fn consume(
         }
         YamlValue::Map(entries) => {
             for (key, value) in entries {
-                let path = NodePath::Key(path, &key.name);
+                let path = NodePath::Key(path, &key.value);
                 match value.get("resource") {
-                    Some(resource) if key.name == "valueFrom" => {
+                    Some(resource) if key.value == "valueFrom" => {
                         let read = reader.read_below(resource, &NodePath::Key(&path, "resource"));
                         consumers.extend(read.map(|read| ConsumerDoc {
                             workload: workload.to_owned(),
