@@ -48,10 +48,6 @@ impl StartError {
         Self { message, code: NOT_STARTABLE }
     }
 
-    fn no_interpreter(message: String) -> Self {
-        Self { message, code: NO_INTERPRETER }
-    }
-
     /// Returns the end of a script that was not started.
     pub fn script_exit(&self) -> ScriptExit {
         let result = Callback::failed(ReasonCode::NotStartable, &self.message);
@@ -65,8 +61,7 @@ pub(crate) fn start(spec: &EntrypointSpec, surroundings: Surroundings<'_>) -> Re
     let (not_startable, place) = (StartError::not_startable, surroundings.place);
     // The first line is checked first, because the check does not depend on the surroundings.
     Interpreter::of(&spec.text).map_err(not_startable)?;
-    for output in &spec.outputs {
-        let ScriptOutput { name, path, .. } = output;
+    for ScriptOutput { name, path, .. } in &spec.outputs {
         check_path(path).map_err(|why| not_startable(format!("output {name:?}: {path:?}: {why}")))?;
     }
     let mut environment = Vec::new();
@@ -129,14 +124,15 @@ fn find_interpreter<'a>(text: &'a str, path: &OsStr, place: &str) -> Result<Inte
         Some(_) => return Err(StartError::not_startable(not_executable(program))),
         None => {
             let of = if named.is_some() { "" } else { ", which runs scripts without a first line such as #!/bin/sh" };
-            return Err(StartError::no_interpreter(format!("{place} has no {program}, the script's interpreter{of}")));
+            let message = format!("{place} has no {program}, the script's interpreter{of}");
+            return Err(StartError { message, code: NO_INTERPRETER });
         }
     }
     if let Some(name) = chosen.program()
         && !env::split_paths(path).any(|folder| mode(&folder.join(name)).is_some())
     {
-        let why = format!("{place} has no {name:?}, the script's interpreter, in PATH");
-        return Err(StartError::no_interpreter(why));
+        let message = format!("{place} has no {name:?}, the script's interpreter, in PATH");
+        return Err(StartError { message, code: NO_INTERPRETER });
     }
     Ok(chosen)
 }
