@@ -71,6 +71,5 @@ impl Expression {
 
 /// Returns the names of a path up to its first computed key.
 fn constant_steps<'a>(path: &SelectionPath<'a>) -> impl Iterator<Item = &'a str> {
-    let names: Vec<&str> = (0..path.steps.len()).map_while(|step| path.name(step)).collect();
-    names.into_iter()
+    (0..path.steps.len()).map_while(move |step| path.name(step))
 }

@@ -9,9 +9,7 @@ use crate::cel::{EvaluationError, Expression, MAX_VALUE_BYTES, Scope, evaluate, 
 
 /// A parsed expression over `object` and `objects`.
 #[derive(Clone, Debug)]
-pub struct ObjectExpression {
-    expression: Expression,
-}
+pub struct ObjectExpression(Expression);
 
 /// The error of an expression. The texts contain no values of objects.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,19 +32,18 @@ pub enum ObjectExpressionError {
 impl ObjectExpression {
     /// Parses an expression over `object` and `objects`. Returns the first issue as an error.
     pub fn new(text: &str) -> Result<Self, ObjectExpressionError> {
-        let expression = parse_checked(text, Scope::Objects).map_err(ObjectExpressionError::NotAnExpression)?;
-        Ok(Self { expression })
+        parse_checked(text, Scope::Objects).map(Self).map_err(ObjectExpressionError::NotAnExpression)
     }
 
     /// Returns the fields that the expression reads, such as `object.status.phase`. A field ends before a computed key.
     pub fn fields(&self) -> BTreeSet<String> {
-        self.expression.fields()
+        self.0.fields()
     }
 
     /// Returns the result as JSON. Bytes that are UTF-8 become text.
     pub fn evaluate(&self, variables: &[(&str, &Json)]) -> Result<Json, ObjectExpressionError> {
         let variables = variables.iter().map(|(name, value)| (*name, from_json(value))).collect();
-        let json = match evaluate(&self.expression, &variables)? {
+        let json = match evaluate(&self.0, &variables)? {
             CelOutput::Json(json) => json,
             CelOutput::Bytes(_) => {
                 return Err(ObjectExpressionError::Type { wanted: "JSON", got: "bytes that are not UTF-8" });

@@ -66,11 +66,8 @@ impl<'a> UnitContext<'a> {
         for (name, output) in std::mem::take(&mut unit.outputs) {
             let OutputFrom::Expression(text) = &output.from else { continue };
             let expression = evaluate::expression(text, &name)?;
-            if expression
-                .references
-                .iter()
-                .any(|reference| reference.source == ReferenceSource::Root(RootVariable::Poll))
-            {
+            let poll = ReferenceSource::Root(RootVariable::Poll);
+            if expression.references.iter().any(|reference| reference.source == poll) {
                 continue;
             }
             unit.outputs = BTreeMap::from([(name, output)]);

@@ -6,17 +6,13 @@ use crate::load::{self, Document, DocumentVars, FolderFiles, NoFiles};
 use crate::model::{ActionDoc, LineColumn, PluginDoc, PodDoc, SandboxDoc, UnitDoc};
 
 fn plugin(name: &str) -> PluginDoc {
-    match fixture(name).remove(0) {
-        Document::Plugin(plugin) => plugin,
-        other => panic!("{other:?}"),
-    }
+    let Document::Plugin(plugin) = fixture(name).remove(0) else { panic!("{name} has no plugin") };
+    plugin
 }
 
 fn sandbox(name: &str) -> SandboxDoc {
-    match fixture(name).remove(0) {
-        Document::Sandbox(sandbox) => sandbox,
-        other => panic!("{other:?}"),
-    }
+    let Document::Sandbox(sandbox) = fixture(name).remove(0) else { panic!("{name} has no sandbox") };
+    sandbox
 }
 
 fn units(plugin: &PluginDoc, hook: usize) -> &[UnitDoc] {
