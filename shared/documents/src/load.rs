@@ -195,9 +195,8 @@ pub(crate) fn expanded_tree(text: &str) -> Option<serde_json::Value> {
     let source = SourceText::new("document", text);
     let mut nodes = yaml::parse(&source).ok()?;
     let [node] = nodes.as_mut_slice() else { return None };
-    let mut found = Diagnostics::default();
-    DirectiveExpansion::new(&source, &NoFiles, &DocumentVars::none(), &mut found).expand(node);
-    (!found.has_errors()).then(|| node.to_json())
+    let (vars, mut found) = (DocumentVars::none(), Diagnostics::default());
+    DirectiveExpansion::new(&source, &NoFiles, &vars, &mut found).expand(node).then(|| node.to_json())
 }
 
 /// Returns the digest of a plugin: `sha256:` and 64 hexadecimal digits over [`PluginDoc::expanded`], without the header

@@ -46,9 +46,8 @@ pub(crate) fn kill_all(script: Pid) -> bool {
         }
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::StillAlive) => break,
                 Err(Errno::ECHILD) => return true,
-                Err(_) => break,
+                Ok(WaitStatus::StillAlive) | Err(_) => break,
                 Ok(_) => {}
             }
         }

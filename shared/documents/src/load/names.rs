@@ -35,10 +35,7 @@ impl std::str::FromStr for PluginReference {
     type Err = ReferenceError;
 
     fn from_str(text: &str) -> Result<Self, ReferenceError> {
-        let (name, version) = match text.split_once('@') {
-            Some((name, version)) => (name, Some(version)),
-            None => (text, None),
-        };
+        let (name, version) = text.split_once('@').map_or((text, None), |(name, version)| (name, Some(version)));
         if !is_name(name, NameSyntax::Signadot) || name.len() > MAX_PLUGIN_NAME {
             return Err(ReferenceError::Name(name.to_owned()));
         }

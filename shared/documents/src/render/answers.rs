@@ -9,7 +9,7 @@ use super::evaluate::LookupResult;
 use super::outputs::outputs_from;
 use super::{Answers, RenderError, RenderResult, RenderValue, UnitContext, evaluate, url};
 use crate::cel::convert::json_type;
-use crate::cel::{Expression, ReferenceSource, RootVariable};
+use crate::cel::{ReferenceSource, RootVariable};
 use crate::plan::{Action, OutputFrom, UnitPlan, UntilPlan, WebhookAction};
 
 /// Returns the answer to a request of a webhook unit as the value of `response` or `poll`. A body that is not JSON is a
@@ -72,9 +72,8 @@ impl<'a> UnitContext<'a> {
             }
             unit.outputs = BTreeMap::from([(name, output)]);
             let answers = Answers { response, poll: None };
-            let made =
-                |expression: &Expression, place: &str| self.context(&unit, answers).expression(expression, place);
-            outputs.extend(outputs_from(&unit, made).unwrap_or_default());
+            let made = outputs_from(&unit, |text, place| self.context(&unit, answers).expression(text, place));
+            outputs.extend(made.unwrap_or_default());
         }
         Ok(outputs)
     }
