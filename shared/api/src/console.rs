@@ -13,7 +13,6 @@
 mod forms;
 mod memory;
 mod pages;
-mod parameters;
 mod plugins;
 mod renewals;
 mod responses;

@@ -7,8 +7,7 @@ use ebb_console::{RunUnitsView, SourceTrial, TargetListFilter, TargetListView, U
 use ebb_protocol::{ErrorCode, TargetAccess, TargetPage, TargetPhase};
 use serde::Deserialize;
 
-use super::parameters::{PathOf, QueryOf};
-use super::sessions::ConsoleSession;
+use super::sessions::{ConsoleSession, PathOf, QueryOf};
 use super::{renewals, responses};
 use crate::queries::logs::{MissingLog, ShownLog, UnitLog};
 use crate::routes::named_documents::{sources as source_routes, subscriptions as subscription_routes};

@@ -11,8 +11,7 @@ use ebb_protocol::api::PluginDetail;
 use serde::Deserialize;
 
 use super::pages;
-use super::parameters::{PathOf, QueryOf};
-use super::sessions::ConsoleSession;
+use super::sessions::{ConsoleSession, PathOf, QueryOf};
 use crate::queries::plugins;
 use crate::{HttpProblem, HttpResult, Path, Query, ReadPlugins, ReadTargets, routes};
 

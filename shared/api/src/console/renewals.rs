@@ -8,9 +8,8 @@ use axum::response::Response;
 use ebb_console::paths;
 use ebb_protocol::{ChangeList, TargetDetail, TargetDiagnosis, TargetKey};
 
-use super::parameters::{PathOf, QueryOf};
 use super::responses;
-use super::sessions::ConsoleSession;
+use super::sessions::{ConsoleSession, PathOf, QueryOf};
 use super::stamps::{self, TargetStamp};
 use crate::routes::target_changes::ChangesQuery;
 use crate::routes::targets::DetailQuery;

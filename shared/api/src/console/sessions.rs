@@ -1,4 +1,4 @@
-//! Sessions of browsers, and the caller of each request.
+//! Sessions of browsers, and the caller and the parameters of each request.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,7 +15,15 @@ use serde_json::Value;
 use url::Url;
 
 use super::{ConsoleMemory, responses};
-use crate::{ApiCaller, ApiPermission, CallerProof, HttpProblem, HttpResult, Permitted, RoutePermission, ServerState};
+use crate::{
+    ApiCaller, ApiPermission, CallerProof, HttpProblem, HttpResult, Path, Permitted, Query, RoutePermission,
+    ServerState,
+};
+
+/// The names in a path, or the problem that a page shows.
+pub(super) type PathOf<T> = HttpResult<Path<T>>;
+/// The parameters of a query, or the problem that a page shows.
+pub(super) type QueryOf<T> = HttpResult<Query<T>>;
 
 /// The longest time of a session. It ends before if its token ends.
 const LIFETIME: Millis = Millis(8 * 3_600_000);

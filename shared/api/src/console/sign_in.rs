@@ -15,9 +15,8 @@ use ebb_protocol::{ErrorCode, PendingSignIn, has_digest, limits};
 use serde::Deserialize;
 
 use super::forms::{self, FormFields};
-use super::parameters::QueryOf;
 use super::responses;
-use super::sessions::{self, ConsoleSession, SignInBrowser};
+use super::sessions::{self, ConsoleSession, QueryOf, SignInBrowser};
 use crate::oidc::{self, MAX_TOKEN, SignInAccount};
 use crate::{BodyBudget, HttpProblem, HttpResult, Query, ServerState, bearer, check_length, forbidden};
 

@@ -10,8 +10,7 @@ use ebb_engine::Timestamp;
 use ebb_flow::source::trial::{self, EventTrial, TrialEvent};
 use ebb_protocol::{ErrorCode, limits, rfc3339};
 
-use super::parameters::PathOf;
-use super::sessions::ConsoleSession;
+use super::sessions::{ConsoleSession, PathOf};
 use crate::routes::named_documents::sources;
 use crate::{HttpProblem, HttpResult, Path};
 
