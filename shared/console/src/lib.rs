@@ -21,7 +21,6 @@ mod source_pages;
 mod subscription_pages;
 mod target_list;
 mod target_page;
-mod target_waits;
 #[cfg(test)]
 mod tests;
 mod texts;

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 
 use crate::run_graph::graph;
 use crate::timeline::timeline;
-use crate::{ConsoleViewer, PageRenewal, bulk_pages, diagnosis, frame, paths, target_list, target_waits, texts};
+use crate::{ConsoleViewer, PageRenewal, bulk_pages, diagnosis, frame, paths, target_list, texts, waiting_page};
 
 /// Returns the page of a target. `may_change` is true if the caller may retry and delete it, and `stamp` is what a poll compares.
 pub fn target(
@@ -25,7 +25,7 @@ pub fn target(
         (diagnosis::diagnosis(why))
         (target_list::outages(detail.outage.as_slice()))
         @if may_change { (action_links(detail)) }
-        (target_waits::section(&info.waits))
+        (waiting_page::section(&info.waits))
         @for run in detail.runs.iter().rev() { (run_section(run)) }
         (resources(detail))
         (diagnosis::remains(why))

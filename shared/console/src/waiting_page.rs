@@ -1,10 +1,15 @@
-//! Everything that is stuck, failed or waits.
+//! Everything that is stuck, failed or waits, and the waits of one target.
 
-use ebb_protocol::{AwaitedParty, RelayOutage, SourceInfo, SubscriptionInfo, TargetInfo, TargetPhase, limits, words};
+use ebb_protocol::{
+    AwaitedParty, RelayOutage, SourceInfo, SubscriptionInfo, TargetInfo, TargetPhase, TargetWait, limits, words,
+};
 use maud::{Markup, html};
 
 use crate::frame::{self, ConsoleViewer, PageRenewal};
-use crate::{paths, source_pages, subscription_pages, target_list, target_waits, texts};
+use crate::{paths, source_pages, subscription_pages, target_list, texts};
+
+/// The heads of the columns of a waiter and of [`rest`].
+const HEADS: [&str; 4] = ["Who waits", "Waits for", "Since", "Until"];
 
 /// What the page shows. A list that the caller may not read is `None`.
 #[derive(Clone, Debug, Default)]
@@ -68,10 +73,25 @@ fn waits(targets: &[TargetInfo]) -> Markup {
                 th scope="row" { a href=(paths::target(&target.kind, &target.name)) { (target.kind) "/" (target.name) } }
                 td { (limits::printable(target.owner.as_deref().unwrap_or_default())) }
                 td { (words::waiter(wait)) }
-                (target_waits::rest(wait))
+                (rest(wait))
             }
         })
     });
-    let heads = [&["Name", "Owner"][..], &target_waits::HEADS].concat();
+    let heads = [&["Name", "Owner"][..], &HEADS].concat();
     frame::table("Waiting", &heads, rows)
+}
+
+/// Returns the waits of a target as a section, or nothing without any.
+pub(crate) fn section(waits: &[TargetWait]) -> Markup {
+    let rows = waits.iter().map(|wait| html! { th scope="row" { (words::waiter(wait)) } (rest(wait)) });
+    html! { @if !waits.is_empty() { (frame::section("Who waits", &frame::table("Who waits", &HEADS, rows))) } }
+}
+
+/// Returns the cells after that of the waiter.
+fn rest(wait: &TargetWait) -> Markup {
+    html! {
+        td { (words::awaited(wait)) }
+        td { (texts::time_if_any(wait.since.as_ref())) }
+        td { (texts::timed(&words::one_line(&wait.release))) }
+    }
 }
