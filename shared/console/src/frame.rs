@@ -46,13 +46,11 @@ pub(crate) struct PageRenewal<'a> {
 impl PageRenewal<'_> {
     pub(crate) const NEVER: Self = Self { seconds: None, full_seconds: None, since: None, stamp: None };
 
-    /// Requests the page again.
     pub(crate) fn every(seconds: u32) -> Self {
         Self { seconds: Some(seconds), ..Self::NEVER }
     }
 }
 
-/// The links of the navigation.
 const SECTIONS: [(&str, &str); 6] = [
     (paths::ROOT, "Targets"),
     (paths::WAITING, "Waiting"),
@@ -140,7 +138,6 @@ pub(crate) fn table(label: &str, heads: &[&str], rows: impl IntoIterator<Item = 
     }
 }
 
-/// Returns a section with a title.
 pub(crate) fn section(title: &str, content: &Markup) -> Markup {
     html! { section { h2 { (title) } (content) } }
 }

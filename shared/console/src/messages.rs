@@ -4,7 +4,6 @@ use maud::{Markup, html};
 
 use crate::{ConsoleViewer, PageRenewal, frame, paths};
 
-/// The reason why a sign-in was refused.
 #[derive(Clone, Copy, Debug)]
 pub struct SignInProblem<'a> {
     /// For people.
@@ -40,7 +39,6 @@ pub fn sign_in(next: &str, issuers: &[&str], problem: Option<SignInProblem<'_>>)
     frame::bare_page("Sign in", &main)
 }
 
-/// A failed request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FailureView<'a> {
     pub title: &'a str,

@@ -192,7 +192,6 @@ fn place(count: usize, edges: &[GraphEdge]) -> Option<PlacedGraph> {
     Some((if is_readable { places } else { in_columns(&columns) }, edges))
 }
 
-/// Returns true if two boxes overlap.
 fn overlap(places: &[(f64, f64)]) -> bool {
     let near =
         |one: &(f64, f64), other: &(f64, f64)| (one.0 - other.0).abs() < WIDTH && (one.1 - other.1).abs() < HEIGHT;

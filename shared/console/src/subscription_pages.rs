@@ -6,16 +6,13 @@ use maud::{Markup, html};
 use crate::source_pages::target_link;
 use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};
 
-/// The columns of the table of subscriptions.
 const HEADS: [&str; 7] = ["Name", "Phases", "Receiver", "Waiting", "Last error", "Given up", "Problem"];
 
-/// Returns the page with all subscriptions.
 pub fn subscriptions(viewer: ConsoleViewer<'_>, subscriptions: &[SubscriptionInfo]) -> String {
     let main = html! { h1 { "Subscriptions" } (list(subscriptions)) };
     frame::page(viewer, paths::SUBSCRIPTIONS, "Subscriptions", PageRenewal::NEVER, &main)
 }
 
-/// Returns a table of subscriptions.
 pub(crate) fn list<'a>(subscriptions: impl IntoIterator<Item = &'a SubscriptionInfo>) -> Markup {
     let rows = subscriptions.into_iter().map(|info| {
         html! {
@@ -39,7 +36,6 @@ fn waiting(info: &SubscriptionInfo) -> Markup {
     }
 }
 
-/// Returns the last failure of a notification that waits.
 fn last_error(info: &SubscriptionInfo) -> Markup {
     html! {
         @if let Some(DeliveryError { target, at, reason, next }) = &info.last_error {
@@ -54,7 +50,6 @@ fn problem(info: &SubscriptionInfo) -> Markup {
     html! { (limits::printable(problem)) }
 }
 
-/// Returns the page of a subscription.
 pub fn subscription(viewer: ConsoleViewer<'_>, detail: &SubscriptionDetail) -> String {
     let info = &detail.info;
     let rows = detail.failures.iter().map(undelivered);

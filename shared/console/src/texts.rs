@@ -24,7 +24,6 @@ pub(crate) fn time(at: &str) -> Markup {
     html! { time datetime=(at) { (shown) } }
 }
 
-/// Returns a time, or nothing.
 pub(crate) fn time_if_any(at: Option<&String>) -> Markup {
     html! { @if let Some(at) = at { (time(at)) } }
 }
