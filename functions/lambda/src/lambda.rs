@@ -43,7 +43,6 @@ pub(crate) fn host(request: &Request) -> Option<String> {
     }
 }
 
-/// Returns the request id and the time of arrival.
 pub(crate) fn invocation_origin(request: &Request) -> InvocationOrigin {
     let id = request.lambda_context_ref().map(|context| context.request_id.clone());
     let at = match request.request_context_ref() {

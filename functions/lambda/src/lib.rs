@@ -52,7 +52,6 @@ pub const TIMEOUT: Duration = Duration::from_secs(29);
 /// The largest difference between two clocks.
 const SKEW: Duration = Duration::from_secs(60);
 
-/// The source of a [`FunctionContext`].
 struct FunctionConfig {
     config: SdkConfig,
     variables: FunctionVariables,
@@ -76,7 +75,6 @@ impl FunctionConfig {
     }
 }
 
-/// The clients and settings of a function.
 struct FunctionContext {
     server: ServerState,
     telemetry: Arc<Telemetry>,
@@ -170,7 +168,6 @@ impl FunctionContext {
         Ok(Self { server: ServerState { env, tokens, poll_endpoint }, telemetry })
     }
 
-    /// Returns the routes of an HTTP function. Each request is an invocation with telemetry.
     fn router(&self, routes: fn(ServerState) -> Router, background: &Arc<BackgroundTasks>) -> Router {
         let router = routes(self.server.clone());
         ebb_api::instrument_router(self.telemetry.clone(), router, background, lambda::invocation_origin)
@@ -205,7 +202,6 @@ fn settings(variables: &FunctionVariables, host: Option<&str>) -> Result<Deploym
     })
 }
 
-/// Returns true for the host of a function URL.
 fn is_function_url(host: &str) -> bool {
     host.contains(".lambda-url.") && host.ends_with(".on.aws")
 }

@@ -15,7 +15,6 @@ const MAX_DELAY: Duration = Duration::from_secs(900);
 const BATCH: usize = 10;
 const MAX_CONCURRENT: usize = 8;
 
-/// Sends messages to one SQS queue.
 pub(crate) struct SqsQueue {
     client: Client,
     url: String,

@@ -27,7 +27,6 @@ pub async fn serve(routes: fn(ServerState) -> Router) -> Result<(), Error> {
     Runtime::new(Adapter::from(router)).layer(TracingLayer::new()).layer(joined).run().await
 }
 
-/// Waits for the response, then for the background tasks.
 async fn join<T>(response: impl Future<Output = T>, background: Arc<BackgroundTasks>) -> T {
     let response = response.await;
     background.join().await;

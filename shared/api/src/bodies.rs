@@ -33,7 +33,6 @@ const UNIT: usize = 1 << 10;
 pub(crate) struct BodyBudget {
     small: Semaphore,
     large: Semaphore,
-    /// Maximum time without a byte.
     idle: Duration,
 }
 

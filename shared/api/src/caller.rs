@@ -30,13 +30,11 @@ impl ApiRole {
     }
 }
 
-/// The permission that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ApiPermission<'a> {
     ReadPlugins,
     /// Writes at least one plugin. The plugin is not known yet.
     PublishPlugin,
-    /// Writes the plugin of a name.
     WritePlugin(&'a str),
     ReadTargets,
     /// Reads counts over all targets.
@@ -143,7 +141,6 @@ impl ApiCaller {
         TargetAccess { caller: self.name.clone(), limits: limits.collect() }
     }
 
-    /// Returns the scopes of the caller as text.
     pub(crate) fn scope_list(&self) -> String {
         self.info().scopes.join(", ")
     }
@@ -158,12 +155,10 @@ impl ApiCaller {
         (!matches!(self.proof, CallerProof::Role(_))).then_some(&self.name)
     }
 
-    /// Returns the name as a stored text.
     pub(crate) fn stored_name(&self) -> String {
         limits::clean(&self.name, limits::REFUSAL)
     }
 
-    /// Returns the name and the scopes for the caller itself.
     pub(crate) fn info(&self) -> CallerInfo {
         CallerInfo { name: self.name.clone(), scopes: self.scopes.iter().map(ToString::to_string).collect() }
     }
@@ -185,7 +180,6 @@ impl fmt::Display for ApiCaller {
     }
 }
 
-/// Returns the problem of a caller without a permission.
 pub(crate) fn forbidden(detail: String) -> HttpProblem {
     HttpProblem::new(ErrorCode::Forbidden, detail)
 }

@@ -30,7 +30,6 @@ impl HttpProblem {
         self
     }
 
-    /// Returns true for a problem with this code.
     pub(crate) fn is(&self, code: ErrorCode) -> bool {
         self.0.code == code.name()
     }

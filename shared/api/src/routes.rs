@@ -102,7 +102,6 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     }
 }
 
-/// Refuses a path that no route has.
 pub(super) async fn not_found(uri: Uri) -> HttpProblem {
     HttpProblem::not_found(format!("unknown path {}; GET /v1/openapi.json lists all paths", uri.path()))
 }
@@ -112,12 +111,10 @@ pub(crate) fn no_store() -> HeaderMap {
     HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("no-store"))])
 }
 
-/// Reads a body of at most `limit` bytes.
 pub(crate) async fn read(body: Body, limit: usize) -> HttpResult<Bytes> {
     to_bytes(body, limit).await.map_err(|error| bodies::incomplete(&error, limit))
 }
 
-/// Reads a body that may be absent.
 async fn read_optional_json<T: DeserializeOwned + Default>(body: Body) -> HttpResult<T> {
     let bytes = read(body, ebb_protocol::limits::API_BODY).await?;
     if bytes.is_empty() { Ok(T::default()) } else { Ok(parse_json::<Option<T>>(&bytes)?.unwrap_or_default()) }

@@ -23,7 +23,6 @@ impl FormFields {
         self.all(name).next_back().unwrap_or_default()
     }
 
-    /// Returns the values of a repeated field.
     pub(super) fn all(&self, name: &str) -> impl DoubleEndedIterator<Item = &str> {
         self.0.iter().filter(move |(found, _)| found == name).map(|(_, value)| value.as_str())
     }

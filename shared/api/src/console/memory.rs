@@ -9,7 +9,6 @@ use ebb_protocol::api::{TargetDetail, TargetDiagnosis, TargetPage};
 use ebb_store::{RunHead, TargetHead};
 use tokio::sync::OnceCell;
 
-/// The memory of a function instance.
 #[derive(Default)]
 pub(crate) struct ConsoleMemory {
     /// Pages of lists, by the access of the caller and the query.

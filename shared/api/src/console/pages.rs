@@ -89,7 +89,6 @@ pub(super) async fn first_pages(
     Ok((pages, next.is_some()))
 }
 
-/// Shows the list of targets.
 pub(super) async fn targets(
     session: ConsoleSession,
     filter: QueryOf<TargetListFilter>,
@@ -133,7 +132,6 @@ pub(super) async fn targets(
     session.respond(paths::ROOT, page.await)
 }
 
-/// Shows everything that is stuck, failed or waits.
 pub(super) async fn waiting(session: ConsoleSession) -> Response {
     let page = async {
         let all = TargetListFilter::default();
@@ -162,7 +160,6 @@ pub(super) async fn waiting(session: ConsoleSession) -> Response {
     session.respond(paths::WAITING, page.await)
 }
 
-/// Shows a page of the history of a target.
 pub(super) async fn history(
     session: ConsoleSession,
     path: PathOf<(String, String)>,
@@ -179,7 +176,6 @@ pub(super) async fn history(
     session.respond(paths::ROOT, page.await)
 }
 
-/// Shows an entry of the history with its document.
 pub(super) async fn history_entry(session: ConsoleSession, path: PathOf<(String, String, String)>) -> Response {
     let page = async {
         let Path((kind, name, id)) = path?;
@@ -190,7 +186,6 @@ pub(super) async fn history_entry(session: ConsoleSession, path: PathOf<(String,
     session.respond(paths::ROOT, page.await)
 }
 
-/// Shows a run with a page of its units.
 pub(super) async fn run(session: ConsoleSession, path: PathOf<String>, query: QueryOf<PageQuery>) -> Response {
     let page = async {
         let (Path(id), Query(PageQuery { next_token, .. })) = (path?, query?);
@@ -247,7 +242,6 @@ pub(super) async fn log(session: ConsoleSession, path: PathOf<String>, query: Qu
     session.respond(paths::ROOT, page.await)
 }
 
-/// Returns the log of an attempt as a file.
 pub(super) async fn log_text(session: ConsoleSession, path: PathOf<String>, query: QueryOf<UnitQuery>) -> Response {
     let text = async {
         let (Path(run), Query(UnitQuery { unit, attempt, .. })) = (path?, query?);
@@ -262,7 +256,6 @@ pub(super) async fn log_text(session: ConsoleSession, path: PathOf<String>, quer
     }
 }
 
-/// Shows what an attempt was rendered to.
 pub(super) async fn rendering(session: ConsoleSession, path: PathOf<String>, query: QueryOf<UnitQuery>) -> Response {
     let page = async {
         let (Path(run), Query(UnitQuery { unit, attempt, .. })) = (path?, query?);

@@ -22,7 +22,6 @@ pub(super) struct ComparisonQuery {
     to: String,
 }
 
-/// Shows a version of a plugin.
 pub(super) async fn version(session: ConsoleSession, path: PathOf<(String, String)>) -> Response {
     let page = async {
         let Path((name, version)) = path?;

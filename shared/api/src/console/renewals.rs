@@ -15,7 +15,6 @@ use crate::routes::target_changes::ChangesQuery;
 use crate::routes::targets::DetailQuery;
 use crate::{HttpResult, Path, Query, ReadTargets, WriteTargets, routes};
 
-/// Returns the changes of targets since a former request.
 pub(super) async fn changes_since(session: &ConsoleSession, since: Option<String>) -> HttpResult<ChangeList> {
     let list = routes::target_changes::list(session.permitted()?, Query(ChangesQuery { since }));
     Ok(Box::pin(list).await?.0)

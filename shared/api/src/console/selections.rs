@@ -30,7 +30,6 @@ pub(super) async fn show(session: ConsoleSession, RawQuery(query): RawQuery) -> 
     }
 }
 
-/// Shows the consequences of an action on the selected targets.
 pub(super) async fn confirm(session: ConsoleSession, headers: HeaderMap, body: Body) -> Response {
     match session.form(&headers, body, MAX_FORM).await {
         Ok(fields) => confirmation(&session, &fields).await,

@@ -105,7 +105,6 @@ impl ConsoleSession {
     }
 }
 
-/// Returns the paths of the sections that a caller may not read.
 fn hidden_sections(caller: &ApiCaller) -> Vec<&'static str> {
     let needed = [
         (paths::ROOT, ApiPermission::ReadTargets),
@@ -193,7 +192,6 @@ impl SignInBrowser {
         Ok(set_cookie(server, "", id.reveal(), seconds))
     }
 
-    /// Returns true if the browser has a valid session.
     pub(super) async fn is_signed_in(&self) -> bool {
         matches!(find(&self.server, &self.headers).await, Ok(Some(_)))
     }
@@ -202,7 +200,6 @@ impl SignInBrowser {
         SessionId::issue(std::array::from_fn(|_| self.server.env.random.next()))
     }
 
-    /// Begins a sign-in at an issuer.
     pub(super) fn begin_at(&self, issuer: &str, next: &str) -> PendingSignIn {
         PendingSignIn::begin(&self.new_id(), self.server.env.now(), issuer, next)
     }

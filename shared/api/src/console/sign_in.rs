@@ -209,7 +209,6 @@ async fn with_answer(browser: &SignInBrowser, pending: &PendingSignIn, answer: &
     browser.begin(&person).await
 }
 
-/// Ends a session.
 pub(super) async fn sign_out(session: ConsoleSession, headers: HeaderMap, body: Body) -> Response {
     let ended = async {
         session.form(&headers, body, MAX_SIGN_OUT).await?;

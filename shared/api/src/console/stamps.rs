@@ -18,7 +18,6 @@ use crate::{HttpResult, ReadTargets};
 const PART: usize = 24;
 const CLOSED: &str = "closed";
 
-/// The stamp of a page.
 pub(super) struct TargetStamp {
     /// The stamp for one session.
     pub(super) text: String,

@@ -19,7 +19,6 @@ const MAX_FORM: usize = 2 << 20;
 /// Maximum headers of an event.
 const MAX_HEADERS: usize = 100;
 
-/// Shows the effect that an event would have.
 pub(super) async fn try_event(
     session: ConsoleSession,
     path: PathOf<String>,

@@ -28,7 +28,6 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Creates an answer of a title and the next step.
     pub(crate) fn new(title: impl Into<String>, next: impl Into<String>) -> Self {
         let rest: RestSentence = Box::new(|_| "The rest was left out.".to_owned());
         let (title, next) = (title.into(), next.into());

@@ -119,12 +119,10 @@ fn path(segments: &[&str], query: &[(&str, Option<&str>)]) -> Result<String, Too
     Ok(path)
 }
 
-/// Calls the API.
 #[derive(Clone)]
 pub(crate) struct ApiCalls(Arc<dyn ApiTransport>);
 
 impl ApiCalls {
-    /// Returns the calls of the caller whose credentials `transport` sends.
     pub(crate) fn new(transport: impl ApiTransport) -> Self {
         Self(Arc::new(transport))
     }
@@ -138,13 +136,11 @@ impl ApiCalls {
         self.send(Method::GET, segments, query, None).await
     }
 
-    /// Returns the text of a path.
     pub(crate) async fn text(&self, segments: &[&str], query: &[(&str, Option<&str>)]) -> Result<String, ToolError> {
         let body = self.exchange(Method::GET, path(segments, query)?, None).await?;
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
-    /// Sends a request and returns the data of its response.
     pub(crate) async fn send<T: DeserializeOwned>(
         &self,
         method: Method,

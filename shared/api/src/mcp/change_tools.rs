@@ -38,7 +38,6 @@ async fn act(
     Err(problem.map_or(ToolError::Every(lines), ToolError::Refused))
 }
 
-/// Returns an outcome in one line.
 fn line(outcome: &TargetOutcome) -> String {
     let target = format!("{}/{}", outcome.kind, outcome.name);
     let line: Value = match (&outcome.error, &outcome.update) {

@@ -120,7 +120,6 @@ pub(crate) struct ApplyDocument {
     dry_run: bool,
 }
 
-/// A document that can be sent.
 enum AppliedDocument {
     Target(ApplyTarget),
     Plugin(CheckedPlugin),

@@ -64,7 +64,6 @@ impl TargetArguments {
     }
 }
 
-/// Returns a target of a list in one line.
 fn row(target: &TargetInfo) -> String {
     let shown_first = [("target".to_owned(), json!(format!("{}/{}", target.kind, target.name)))];
     let Value::Object(fields) = json!(target) else { return String::new() };
@@ -87,7 +86,6 @@ struct ListPlace {
     skip: usize,
 }
 
-/// A part of a list of targets.
 #[derive(Default)]
 struct TargetRows {
     rows: Vec<String>,
@@ -95,7 +93,6 @@ struct TargetRows {
     places: Vec<ListPlace>,
     /// The place after the last row, if more follows.
     next: Option<ListPlace>,
-    /// The number of targets that were read.
     read: usize,
     /// Outages of clusters, each as a line.
     outages: Vec<String>,

@@ -21,7 +21,6 @@ use crate::mcp::{Answer, ApiCalls, ToolError};
 
 use ToolEffect::{Destroys, Reads};
 
-/// The effect of a tool on the deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ToolEffect {
     Reads,

@@ -38,7 +38,6 @@ pub(super) struct IssuerKeys {
     next_fetch: Mutex<SteadyTime>,
 }
 
-/// The document and the keys of an issuer, with the time of their fetch.
 #[derive(Debug)]
 pub(super) struct FetchedIssuer {
     at: SteadyTime,
@@ -80,7 +79,6 @@ struct KeySet {
 }
 
 impl FetchedIssuer {
-    /// Returns the key with a name.
     pub(super) fn key(&self, (kid, algorithm): KeyName<'_>) -> Option<DecodingKey> {
         let named = self.keys.iter().filter(|key| key.common.key_id.as_deref() == Some(kid));
         named.filter(|key| fits(key, algorithm)).find_map(|key| DecodingKey::from_jwk(key).ok())

@@ -18,7 +18,6 @@ const VARIANTS: [(&str, &[&str], Option<&str>); 3] = [
 /// The value of an attribute: no control characters, at most 1,024 bytes.
 const ATTRIBUTE: &str = r"^([ -~]{1,1024}|[^\x00-\x1f\x7f-\x9f]{1,256})$";
 
-/// Adds the schemas of the webhook.
 pub(super) fn add_schemas(components: &mut Components) {
     for (name, types, required) in VARIANTS {
         components.schemas.insert(name.to_owned(), Schema::Object(event(types, required)).into());
@@ -47,7 +46,6 @@ fn parsed<T: DeserializeOwned>(schema: Value) -> T {
     serde_json::from_value(schema).expect("the schema is a constant, and a test reads it")
 }
 
-/// Returns the schema of an event with one of these types.
 fn event(types: &[&str], required: Option<&str>) -> Object {
     let event = include_str!("../../openapi/lifecycle_event.json");
     let mut event: Value = serde_json::from_str(event).expect("a test reads the constant schema");

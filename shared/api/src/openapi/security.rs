@@ -33,7 +33,6 @@ const SIGNED: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// Adds all schemes.
 pub(super) fn add_schemes(components: &mut Components) {
     for (name, scheme) in &*SCHEMES {
         let scheme = serde_json::from_value::<SecurityScheme>(scheme.clone());

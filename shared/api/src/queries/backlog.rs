@@ -22,7 +22,6 @@ pub(super) struct Backlog {
     pub(super) is_incomplete: bool,
 }
 
-/// The notifications of a subscription that wait.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waiting {
     pub(super) count: usize,

@@ -28,7 +28,6 @@ pub async fn list(env: &Env) -> FlowResult<ClusterList> {
     Ok(ClusterList { clusters: described(env, None).await?.0 })
 }
 
-/// Returns a cluster, connected or registered.
 pub async fn get(env: &Env, name: &str) -> FlowResult<Option<ClusterDetail>> {
     let (mut clusters, registered) = described(env, Some(name)).await?;
     let registration = registered.first().map(registration);

@@ -31,7 +31,6 @@ const SPARED_MS: u64 = 10_000;
 /// Maximum bytes of the name of an object, and of the name and value of its awaited field.
 pub(super) const NAME: usize = 400;
 
-/// The attempt records of units.
 type UnitRecords = BTreeMap<Unit, Vec<(Attempt, AttemptRecord)>>;
 
 /// Adds the reports of relays to the running units of a run. `records` are those with which the units were described.
@@ -175,7 +174,6 @@ fn before(at: Timestamp, age_ms: u64) -> String {
     rfc3339(Timestamp(at.0.saturating_sub(age_ms)))
 }
 
-/// Returns the name of the cluster of a unit.
 pub(super) fn cluster_of(env: &Env, run: &Run, unit: Unit) -> String {
     let cluster = run.cluster(unit).name;
     env.relay.resolve_cluster(cluster).unwrap_or_else(|| cluster_name(cluster).to_owned())

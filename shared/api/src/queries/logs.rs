@@ -20,7 +20,6 @@ pub struct ShownLog {
     pub state: String,
 }
 
-/// The log of an attempt of a unit.
 pub struct UnitLog {
     pub attempt: Attempt,
     /// The last attempt that has begun.
@@ -87,7 +86,6 @@ fn absence(run: &Run, head: &HeadState, unit: Unit, attempt: Attempt) -> &'stati
 /// An attempt with its log, if it has one, or with the reason why its relay does not return the log.
 type AttemptLog = Result<Option<(Attempt, ShownLog)>, (Attempt, String)>;
 
-/// Returns the log of an attempt.
 async fn log_of(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> FlowResult<AttemptLog> {
     let only_log = |log: String| ShownLog { log, state: String::new() };
     if let Some(bytes) = env.store.bucket.get_object(&log_key(run, unit, attempt)).await? {

@@ -11,9 +11,7 @@ use ebb_store::{NamedDocument, NamedKind, Store};
 /// A kind of document that a deployment stores by name.
 pub(crate) trait StoredKind: 'static {
     const KIND: NamedKind;
-    /// The response with all documents.
     type List;
-    /// The response with one document.
     type Detail;
 
     /// Rejects the document `name` if it would be one too many.
@@ -33,7 +31,6 @@ pub(crate) trait StoredKind: 'static {
     async fn forget(_env: &Env) {}
 }
 
-/// Returns the document `name`.
 pub(crate) async fn get<K: StoredKind>(env: &Env, name: &str) -> FlowResult<Option<K::Detail>> {
     let Some(item) = env.store.get_document(K::KIND, name).await? else { return Ok(None) };
     K::detail(env, item).await.map(Some)

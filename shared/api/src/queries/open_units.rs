@@ -17,7 +17,6 @@ pub(super) struct OpenReason {
     resolves: WaitResolution,
 }
 
-/// A run with its units by key.
 pub(super) struct OpenRun<'a> {
     run: &'a RunDetail,
     units: HashMap<&'a str, &'a UnitDetail>,

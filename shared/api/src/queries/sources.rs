@@ -23,7 +23,6 @@ impl StoredKind for SourceDoc {
         Ok(checked)
     }
 
-    /// Returns all sources by name, with a summary of their rejected events.
     async fn list(env: &Env) -> FlowResult<SourceList> {
         let rejected = env.store.list_rejections().await?.into_iter();
         let mut rejected: BTreeMap<_, _> = rejected.map(|one| (one.source, one.events)).collect();

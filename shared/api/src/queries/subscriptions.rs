@@ -49,7 +49,6 @@ impl StoredKind for SubscriptionDoc {
         Ok(SubscriptionList { subscriptions })
     }
 
-    /// Returns a subscription with its document and its failures.
     async fn detail(env: &Env, item: NamedDocument) -> FlowResult<SubscriptionDetail> {
         let backlog = Backlog::read(&env.store).await?;
         let mut failures = env.store.list_undelivered(&format!("{}/", item.name), MAX_UNDELIVERED).await?;

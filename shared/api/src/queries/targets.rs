@@ -101,7 +101,6 @@ pub(crate) async fn list(
     Ok(TargetPage { targets: shown.collect(), damaged, outages: Vec::new(), next_token })
 }
 
-/// A page of stored targets.
 #[derive(Default)]
 pub(crate) struct SelectedTargets {
     pub targets: Vec<TargetHead>,
@@ -295,7 +294,6 @@ fn resource_details(
     resources.collect()
 }
 
-/// Returns the known facts of a target without its plan.
 fn without_plan(target: &TargetHead) -> TargetDetail {
     TargetDetail {
         info: about(target),

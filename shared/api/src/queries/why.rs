@@ -35,7 +35,6 @@ const INPUT_LENGTH: usize = 200;
 /// The end of a summary that names no unit: a function ended before it moved the target on.
 pub const CONTINUED: &str = "the next sweep continues it";
 
-/// Returns the diagnosis of a target.
 pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
     let loaded = match env.plan_of(&target).await {
         Err(FlowError::Damaged { what, fix }) => return Ok(damaged(&target, &what, fix)),
@@ -327,7 +326,6 @@ fn hook_of(target: &TargetHead) -> &str {
     target.hook.as_ref().map_or("starting", Hook::name)
 }
 
-/// Returns true if a unit runs or waits for its next attempt.
 fn is_waiting(unit: &UnitDetail) -> bool {
     matches!(unit.state, UnitState::Running | UnitState::Retrying)
 }

@@ -78,7 +78,6 @@ pub(crate) async fn rotate(
     Ok(bootstrap(stored, &server))
 }
 
-/// Returns random bits of a token.
 fn random(server: &ServerState) -> [u64; 4] {
     std::array::from_fn(|_| server.env.random.next())
 }

@@ -8,7 +8,6 @@ use axum::http::request::Parts;
 
 use crate::{ApiCaller, ApiPermission, HttpProblem, HttpResult, ServerState};
 
-/// A permission as a type.
 pub(crate) trait RoutePermission {
     const NEEDED: ApiPermission<'static>;
 }

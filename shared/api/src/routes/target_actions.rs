@@ -50,7 +50,6 @@ pub(crate) async fn act(
     acted(server, super::read_json_within(body, MAX_BODY).await?).await
 }
 
-/// Takes the action of a request.
 pub(crate) async fn acted(
     server: Permitted<WriteTargets>,
     ActOnTargets { select, mut action, dry_run }: ActOnTargets,

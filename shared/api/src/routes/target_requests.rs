@@ -15,9 +15,7 @@ use crate::{HttpProblem, HttpResult, Path, Permitted, Query, RestOfRequest, Serv
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// The rest of a request, and its receipt.
 pub(super) type AcceptedChange = (RestOfRequest, TargetReceipt);
-/// A receipt, its status and the rest of the request.
 type ReceiptResponse = (StatusCode, RestOfRequest, Json<TargetReceipt>);
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -65,7 +63,6 @@ pub(crate) async fn apply(
     Ok((StatusCode::ACCEPTED, rest, Json(receipt)))
 }
 
-/// Returns the effect that a request would have.
 pub(super) async fn previewed(server: &Permitted<WriteTargets>, request: TargetRequest) -> HttpResult<TargetReceipt> {
     let env = &server.env;
     let (receipt, plan, notes) = match target_request::preview(env, &request).await {
@@ -76,7 +73,6 @@ pub(super) async fn previewed(server: &Permitted<WriteTargets>, request: TargetR
     Ok(TargetReceipt { plan: Some(plan), ..receipt })
 }
 
-/// Applies a request, and runs its follow-ups.
 pub(super) async fn applied(server: &Permitted<WriteTargets>, request: &TargetRequest) -> HttpResult<AcceptedChange> {
     match Box::pin(target_request::apply(&server.env, request)).await {
         Ok((response, follow_ups)) => Ok(accepted(server, request.target_key(), response, follow_ups).await),
