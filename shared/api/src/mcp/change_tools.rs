@@ -89,7 +89,6 @@ pub(crate) struct UpgradePlugin {
     dry_run: bool,
 }
 
-/// Gives targets another version of a plugin. A target that refuses it has its reason in the answer.
 pub(crate) async fn upgrade_plugin(api: &ApiCalls, arguments: UpgradePlugin) -> Result<Answer, ToolError> {
     let UpgradePlugin { plugin, names, kind, dry_run } = arguments;
     let named = names.into_iter().map(|name| NamedTarget { kind: kind.clone(), name, ..NamedTarget::default() });
@@ -140,7 +139,6 @@ pub(crate) struct DeleteTarget {
     dry_run: Option<bool>,
 }
 
-/// Begins to delete targets and all their resources, or shows them.
 pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Result<Answer, ToolError> {
     let DeleteTarget { name, kind, targets, filters, dry_run } = arguments;
     let is_dry_run = dry_run.unwrap_or(name.is_none());

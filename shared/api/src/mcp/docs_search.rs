@@ -129,7 +129,6 @@ pub(crate) struct SearchDocs {
     from_line: usize,
 }
 
-/// Searches the documentation, or shows one section.
 pub(crate) async fn search_docs(_: &ApiCalls, arguments: SearchDocs) -> Result<Answer, ToolError> {
     let SearchDocs { query, section, from_line } = arguments;
     let all = sections();

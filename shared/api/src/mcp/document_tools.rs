@@ -47,7 +47,6 @@ pub(crate) struct PlanDocument {
     unit: Option<String>,
 }
 
-/// Shows the units that a document would run, with their order, and starts nothing.
 pub(crate) async fn plan_document(api: &ApiCalls, arguments: PlanDocument) -> Result<Answer, ToolError> {
     let body = json!(DocumentBody { document: arguments.document });
     let plan: PlanPreview = api.send(Method::POST, &["plans"], &[], Some(body)).await?;
@@ -86,7 +85,6 @@ pub(crate) struct ValidatePlugin {
     document: String,
 }
 
-/// Checks plugins. Sends nothing.
 pub(crate) async fn validate_plugin(_: &ApiCalls, arguments: ValidatePlugin) -> Result<Answer, ToolError> {
     let lines = offload(move || {
         let mut lines = Vec::new();
@@ -195,7 +193,6 @@ fn loaded(text: &str) -> Result<AppliedDocument, ToolError> {
     Ok(AppliedDocument::Target(target))
 }
 
-/// Creates the target of a document, or updates it. Publishes a plugin.
 pub(crate) async fn apply_document(api: &ApiCalls, arguments: ApplyDocument) -> Result<Answer, ToolError> {
     let ApplyDocument { document, name, kind, entry, dry_run } = arguments;
     let text = match (document, name, entry) {
@@ -239,7 +236,6 @@ pub(crate) struct ListPlugins {
     name: Option<String>,
 }
 
-/// Lists plugins with their published versions.
 pub(crate) async fn list_plugins(api: &ApiCalls, arguments: ListPlugins) -> Result<Answer, ToolError> {
     let path: Vec<&str> = ["plugins"].into_iter().chain(arguments.name.as_deref()).collect();
     let PluginList { plugins } = api.get(&path, &[]).await?;
@@ -276,7 +272,6 @@ pub(crate) struct GetPlugin {
     from_line: usize,
 }
 
-/// Shows the document of a plugin.
 pub(crate) async fn get_plugin(api: &ApiCalls, arguments: GetPlugin) -> Result<Answer, ToolError> {
     let GetPlugin { name, version, from_line } = arguments;
     // Lists show a plugin with its version.
@@ -300,7 +295,6 @@ pub(crate) struct ListClusters {
     name: Option<String>,
 }
 
-/// Lists clusters, or shows one with its policy.
 pub(crate) async fn list_clusters(api: &ApiCalls, arguments: ListClusters) -> Result<Answer, ToolError> {
     if let Some(name) = arguments.name {
         let cluster: ClusterDetail = api.get(&["clusters", &name], &[]).await?;

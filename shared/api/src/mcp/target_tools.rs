@@ -190,7 +190,6 @@ impl ListTargets {
     }
 }
 
-/// Lists the targets that fit all filters.
 pub(crate) async fn list_targets(api: &ApiCalls, arguments: ListTargets) -> Result<Answer, ToolError> {
     let found = arguments.read(api).await?;
     let (title, next) = match found.rows.len() {
@@ -233,7 +232,6 @@ fn shown_run(run: &RunDetail, resource: Option<&str>) -> Value {
     json!({"run": run.id, "hook": run.hook, "state": state, "unitsByState": words::unit_counts(&run.units), "units": units})
 }
 
-/// Shows a target with its resources, outputs and runs.
 pub(crate) async fn get_target(api: &ApiCalls, arguments: GetTarget) -> Result<Answer, ToolError> {
     let GetTarget { name, kind, resource } = arguments;
     let resource = resource.as_deref();
@@ -267,7 +265,6 @@ pub(crate) async fn get_target(api: &ApiCalls, arguments: GetTarget) -> Result<A
     Ok(Answer::new(title, next).with(yaml(&shown), rest))
 }
 
-/// Explains what a target waits for or why it failed.
 pub(crate) async fn why_not_ready(api: &ApiCalls, target: TargetArguments) -> Result<Answer, ToolError> {
     let diagnosis: TargetDiagnosis = api.get(&target.path(&["why"]), &[]).await?;
     let next = match (&diagnosis.cause, diagnosis.phase) {
@@ -306,7 +303,6 @@ pub(crate) struct WhatExists {
     kind: String,
 }
 
-/// Shows what a target has made, or what all gone targets have left, with the evidence of removals.
 pub(crate) async fn what_exists(api: &ApiCalls, arguments: WhatExists) -> Result<Answer, ToolError> {
     let Some(name) = arguments.name else { return leftovers(api).await };
     let target = TargetArguments { name, kind: arguments.kind };
@@ -357,7 +353,6 @@ pub(crate) struct StuckAndWaiting {
     skip: usize,
 }
 
-/// Lists failed, stuck and waiting targets, and clusters that do not respond.
 pub(crate) async fn stuck_and_waiting(api: &ApiCalls, arguments: StuckAndWaiting) -> Result<Answer, ToolError> {
     let place = ListPlace { token: arguments.after, skip: arguments.skip };
     let needs_help = |target: &TargetInfo| {
@@ -391,7 +386,6 @@ pub(crate) struct Logs {
     skip: usize,
 }
 
-/// Shows the end of the log of a unit.
 pub(crate) async fn logs(api: &ApiCalls, arguments: Logs) -> Result<Answer, ToolError> {
     let Logs { name, kind, unit, attempt, skip } = arguments;
     let target = TargetArguments { name, kind };
@@ -467,7 +461,6 @@ pub(crate) struct History {
     from_line: usize,
 }
 
-/// Shows the history of a target, or the document of an entry.
 pub(crate) async fn history(api: &ApiCalls, arguments: History) -> Result<Answer, ToolError> {
     let History { name, kind, entry, after, from_line } = arguments;
     let target = TargetArguments { name, kind };
@@ -519,7 +512,6 @@ pub(crate) struct RetryArguments {
     dry_run: bool,
 }
 
-/// Retries the failed units of a target, also with another version of a plugin.
 pub(crate) async fn retry_target(api: &ApiCalls, arguments: RetryArguments) -> Result<Answer, ToolError> {
     let RetryArguments { name, kind, plugin, uid, dry_run } = arguments;
     if dry_run && plugin.is_none() {

@@ -1,4 +1,4 @@
-//! The table of tools: names, purposes, effects, arguments and handlers.
+//! The table of tools: names, purposes, effects, arguments and handlers. The purpose also documents the handler.
 
 use std::sync::Arc;
 
