@@ -109,7 +109,7 @@ fn late(problem: String) -> HttpProblem {
     HttpProblem::new(ErrorCode::RequestTimeout, format!("{problem}; send it again"))
 }
 
-/// Rejects a body by its `Content-Length`.
+/// Rejects a body by its `Content-Length`, before memory is allocated for it.
 ///
 /// # Errors
 /// Returns 413 for more than `limit` bytes.

@@ -31,7 +31,6 @@ pub(crate) async fn complete(
     };
     let problem = |code, detail: &str| Err(HttpProblem::new(code, detail));
     let unknown = || HttpProblem::new(ErrorCode::InvalidToken, INVALID_TOKEN).with_status(StatusCode::FORBIDDEN);
-    // Headers are checked before memory is allocated for the body.
     check_length(&headers, limits::CALLBACK_BODY)?;
     let Some(token) = callback::verify_token(&server.env, token) else {
         return Err(unknown());

@@ -149,7 +149,6 @@ pub(crate) async fn register(
     Path(name): Path<String>,
     body: Body,
 ) -> HttpResult<Json<RelayRegistration>> {
-    // Headers are checked before memory is allocated for the body.
     check_length(&headers, REGISTRATION_BODY)?;
     let Some(token) = bearer(&headers) else {
         let detail = "the request has no bootstrap token: send `Authorization: Bearer TOKEN`";
@@ -182,7 +181,6 @@ pub(crate) async fn poll(
     Path(name): Path<String>,
     body: Body,
 ) -> HttpResult<Json<PollResponse>> {
-    // Headers are checked before memory is allocated for the body.
     check_length(&headers, POLL_BODY)?;
     sign::check_headers(&headers, server.env.now())
         .map_err(|error| HttpProblem::new(ErrorCode::InvalidSignature, error.to_string()))?;

@@ -39,7 +39,6 @@ pub(crate) async fn receive(
         let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
         HttpProblem::new(ErrorCode::InvalidEvent, error.to_string()).with_status(status)
     };
-    // Headers are checked before memory is allocated for the body.
     check_length(&headers, limits::WEBHOOK_BODY)?;
     sign::check_headers(&headers, env.now()).map_err(unsigned)?;
     cloudevents::check_content_type(&headers).map_err(invalid_event)?;
