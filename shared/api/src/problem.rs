@@ -1,6 +1,5 @@
 //! Errors of the API, as in RFC 9457.
 
-use axum::extract::rejection::{PathRejection, QueryRejection, RawPathParamsRejection};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
@@ -60,27 +59,6 @@ impl IntoResponse for HttpProblem {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
         }
         response
-    }
-}
-
-impl From<QueryRejection> for HttpProblem {
-    fn from(rejection: QueryRejection) -> Self {
-        let text = rejection.body_text();
-        let reason = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
-        let detail = format!("a query parameter is missing or wrong: {reason}");
-        Self::new(ErrorCode::InvalidQuery, detail)
-    }
-}
-
-impl From<PathRejection> for HttpProblem {
-    fn from(rejection: PathRejection) -> Self {
-        Self::new(ErrorCode::InvalidPath, rejection.body_text())
-    }
-}
-
-impl From<RawPathParamsRejection> for HttpProblem {
-    fn from(rejection: RawPathParamsRejection) -> Self {
-        Self::new(ErrorCode::InvalidPath, rejection.body_text())
     }
 }
 

@@ -45,12 +45,14 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
     type Rejection = HttpProblem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> HttpResult<Self> {
-        let raw = RawPathParams::from_request_parts(parts, state).await?;
+        let malformed = |detail: String| HttpProblem::new(ErrorCode::InvalidPath, detail);
+        let raw = RawPathParams::from_request_parts(parts, state).await;
+        let raw = raw.map_err(|rejection| malformed(rejection.body_text()))?;
         if raw.iter().any(|(_, name)| name.len() > MAX_NAME) {
             return Err(HttpProblem::not_found(format!("a name in the path has more than {MAX_NAME} bytes")));
         }
-        let axum::extract::Path(names) = axum::extract::Path::from_request_parts(parts, state).await?;
-        Ok(Self(names))
+        let names = axum::extract::Path::<T>::from_request_parts(parts, state).await;
+        names.map(|names| Self(names.0)).map_err(|rejection| malformed(rejection.body_text()))
     }
 }
 
@@ -61,8 +63,13 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
     type Rejection = HttpProblem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> HttpResult<Self> {
-        let axum::extract::Query(parameters) = axum::extract::Query::from_request_parts(parts, state).await?;
-        Ok(Self(parameters))
+        let parameters = axum::extract::Query::<T>::from_request_parts(parts, state).await;
+        parameters.map(|parameters| Self(parameters.0)).map_err(|rejection| {
+            let text = rejection.body_text();
+            let reason = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
+            let detail = format!("a query parameter is missing or wrong: {reason}");
+            HttpProblem::new(ErrorCode::InvalidQuery, detail)
+        })
     }
 }
 
