@@ -9,15 +9,14 @@ use ebb_protocol::history::{
 };
 use ebb_protocol::{FieldError, RunId, TargetAccess, TargetKey, digest, lifecycle, parse_rfc3339, rfc3339};
 use ebb_store::{
-    HistoryItem, HistoryItems, NamedDocument, NamedKind, RunFacts, RunHead, Store, TargetHead, TargetList,
+    HistoryItem, HistoryItems, ListPage, NamedDocument, NamedKind, RunFacts, RunHead, Store, TargetHead, TargetList,
 };
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::HttpResult;
-use crate::queries::targets::{self, SelectedTargets};
-use crate::queries::{runs, subscriptions, waits};
+use crate::queries::{runs, subscriptions, targets, waits};
 
 /// Entries per page.
 const ENTRIES: usize = 20;
@@ -219,13 +218,13 @@ pub(crate) async fn runs(
     let earliest = filter.earliest()?;
     let covers = |target: &TargetHead| access.covers(target.owner.as_deref(), &target.labels);
     let list = if filter.gone { TargetList::Gone } else { TargetList::Active };
-    let SelectedTargets { targets: own, next_token, .. } = match (kind, filter.name.as_deref()) {
+    let ListPage { targets: own, next, .. } = match (kind, filter.name.as_deref()) {
         (Some(kind), Some(name)) => {
             lifecycle::kind(kind)?;
             token.map(targets::cursor).transpose()?;
             let target = store.read_target(TargetKey::new(kind, name)).await?;
             let targets = target.into_iter().filter(covers).collect();
-            SelectedTargets { targets, ..SelectedTargets::default() }
+            ListPage { targets, ..ListPage::default() }
         }
         (None, Some(_)) => {
             let problem = "needs the parameter `kind`".to_owned();
@@ -245,5 +244,5 @@ pub(crate) async fn runs(
         let RunFacts { kind, name, uid, started, by, .. } = facts;
         Some(ListedRun { kind, name, uid, started: rfc3339(started), by, run })
     });
-    Ok(RunPage { runs: listed.collect(), next_token })
+    Ok(RunPage { runs: listed.collect(), next_token: next.map(|(kind, name)| format!("{kind}/{name}")) })
 }

@@ -6,7 +6,7 @@ use ebb_documents::plan::Plan;
 use ebb_engine::{Hook, TargetPhase};
 use ebb_protocol::api::{ResourceDetail, RunDetail, TargetDetail, TargetInfo, TargetPage, TargetSelector};
 use ebb_protocol::{FieldError, RunId, TargetAccess, TargetKey, lifecycle, limits, rfc3339, words};
-use ebb_store::{Store, TargetHead, TargetList};
+use ebb_store::{ListPage, Store, TargetHead, TargetList};
 
 use crate::HttpResult;
 use crate::queries::{open_units, resource_states, runs, sources, waits};
@@ -90,7 +90,7 @@ pub(crate) async fn list(
             && fits(selector, target)
     };
     let found = selected(store, (list, selector.kind.as_deref()), token, PAGE, is_listed).await?;
-    let SelectedTargets { targets, damaged, next_token } = found;
+    let ListPage { targets, damaged, next } = found;
     for reason in &damaged {
         tracing::error!(reason, "cannot read a target");
     }
@@ -98,15 +98,8 @@ pub(crate) async fn list(
         hide_waiting(&mut target, access);
         about(&target)
     });
+    let next_token = next.map(|(kind, name)| format!("{kind}/{name}"));
     Ok(TargetPage { targets: shown.collect(), damaged, outages: Vec::new(), next_token })
-}
-
-#[derive(Default)]
-pub(crate) struct SelectedTargets {
-    pub targets: Vec<TargetHead>,
-    /// The reasons why targets cannot be read.
-    pub damaged: Vec<String>,
-    pub next_token: Option<String>,
 }
 
 /// Returns at most `count` targets that are selected, of at most about 1,000 that are read. `token` is the `nextToken` of the
@@ -117,30 +110,28 @@ pub(crate) async fn selected(
     token: Option<&str>,
     count: usize,
     selects: impl Fn(&TargetHead) -> bool,
-) -> HttpResult<SelectedTargets> {
+) -> HttpResult<ListPage> {
     let after = token.map(cursor).transpose()?;
     kind.map(lifecycle::kind).transpose()?;
-    let mut page = SelectedTargets::default();
+    let (mut page, mut read) = (ListPage::default(), 0);
     // Pages are ordered by kind, then by name. All targets of the requested kind may be before or after the token.
-    let mut next = match (kind, after) {
+    page.next = match (kind, after) {
         (Some(kind), Some(after)) if after.kind > kind => return Ok(page),
         (Some(kind), Some(after)) if after.kind < kind => None,
         (_, after) => after.map(|after| (after.kind.to_owned(), after.name.to_owned())),
     };
-    let mut read = 0;
     loop {
-        let begin = next.as_ref().map(|(kind, name)| TargetKey { kind, name });
+        let begin = page.next.as_ref().map(|(kind, name)| TargetKey { kind, name });
         let found = store.list_page(list, kind, begin, count).await?;
         read += found.targets.len() + found.damaged.len();
         page.damaged.extend(found.damaged);
         page.targets.extend(found.targets.into_iter().filter(|target| selects(target)));
-        next = found.next;
+        page.next = found.next;
         if page.targets.len() > count {
             page.targets.truncate(count);
-            next = page.targets.last().map(|target| (target.kind.clone(), target.name.clone()));
+            page.next = page.targets.last().map(|target| (target.kind.clone(), target.name.clone()));
         }
-        if next.is_none() || page.targets.len() == count || read >= MAX_READ {
-            page.next_token = next.map(|(kind, name)| format!("{kind}/{name}"));
+        if page.next.is_none() || page.targets.len() == count || read >= MAX_READ {
             return Ok(page);
         }
     }
