@@ -3,11 +3,9 @@
 use std::collections::BTreeSet;
 
 use axum::Json;
-use ebb_protocol::api::{TargetPage, TargetPhase, TargetSelector};
+use ebb_protocol::api::{TargetPage, TargetSelector};
 use ebb_store::TargetList;
 use serde::Deserialize;
-use serde::de::IntoDeserializer as _;
-use serde::de::value::{Error as ValueError, StrDeserializer};
 use utoipa::IntoParams;
 
 use crate::queries::{clusters, targets};
@@ -40,10 +38,11 @@ impl TryFrom<Vec<(String, String)>> for ListQuery {
         let flag = |name: &str, value: &str| {
             value.parse::<bool>().map_err(|_| format!("`{name}` is {value:?}: expected true or false"))
         };
+        let phase = |value: String| serde_json::from_value(value.into()).map_err(|error| format!("`phase`: {error}"));
         let (Self { mut selector, mut flags }, mut seen) = (Self::default(), BTreeSet::new());
         for (name, value) in pairs {
             match name.as_str() {
-                "phase" => selector.phases.push(phase_of(&value)?),
+                "phase" => selector.phases.push(phase(value)?),
                 "label" => selector.labels.push(value),
                 _ if !seen.insert(name.clone()) => return Err(format!("duplicate field `{name}`")),
                 "kind" => selector.kind = Some(value),
@@ -58,11 +57,6 @@ impl TryFrom<Vec<(String, String)>> for ListQuery {
         }
         Ok(Self { selector, flags })
     }
-}
-
-fn phase_of(text: &str) -> Result<TargetPhase, String> {
-    let word: StrDeserializer<'_, ValueError> = text.into_deserializer();
-    TargetPhase::deserialize(word).map_err(|error| format!("`phase`: {error}"))
 }
 
 impl From<TargetSelector> for ListQuery {
