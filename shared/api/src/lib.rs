@@ -44,7 +44,7 @@ pub use background::instrument_router;
 pub use caller::ApiRole;
 pub use oidc::OidcIssuers;
 #[cfg(feature = "otlp")]
-pub use otlp::{OtlpError, OtlpExporter};
+pub use otlp::OtlpExporter;
 pub use problem::{HttpProblem, HttpResult};
 pub use server_state::ServerState;
 

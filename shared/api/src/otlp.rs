@@ -19,18 +19,9 @@ const EXPORT_TIMEOUT: Duration = Duration::from_millis(800);
 /// The time after which an idle connection is not used again.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// The collector cannot be used. The text does not contain its headers.
-#[derive(Debug, thiserror::Error)]
-pub enum OtlpError {
-    #[error(
-        "OTEL_EXPORTER_OTLP_HEADERS is invalid: expected NAME=VALUE, separated by commas, with percent-encoded values"
-    )]
-    Headers,
-    #[error("cannot create an HTTP client")]
-    Client,
-    #[error("OTEL_EXPORTER_OTLP_ENDPOINT is not an http:// or https:// URL")]
-    Endpoint,
-}
+const NO_URL: &str = "OTEL_EXPORTER_OTLP_ENDPOINT is not an http:// or https:// URL";
+const INVALID_HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS is invalid: expected NAME=VALUE, separated by commas, with \
+                               percent-encoded values";
 
 pub struct OtlpExporter(opentelemetry_otlp::SpanExporter);
 
@@ -39,24 +30,24 @@ impl OtlpExporter {
     /// them. Returns `None` if there is no endpoint. Sends no request.
     ///
     /// # Errors
-    /// Returns [`OtlpError`] if the settings are invalid. A collector that does not respond is not an error.
-    pub fn open(endpoint: &str, headers: &str) -> Result<Option<Self>, OtlpError> {
+    /// Returns a text for operators, without the headers, for invalid settings. A collector without a response is no error.
+    pub fn open(endpoint: &str, headers: &str) -> Result<Option<Self>, &'static str> {
         if endpoint.is_empty() {
             return Ok(None);
         }
         if !url::Url::parse(endpoint).is_ok_and(|url| matches!(url.scheme(), "http" | "https")) {
-            return Err(OtlpError::Endpoint);
+            return Err(NO_URL);
         }
         // Connections of a frozen function are dead, and headers must not follow a redirect.
         let client = reqwest::Client::builder().pool_idle_timeout(IDLE).redirect(reqwest::redirect::Policy::none());
         let exporter = opentelemetry_otlp::SpanExporter::builder()
             .with_http()
-            .with_http_client(client.build().map_err(|_| OtlpError::Client)?)
+            .with_http_client(client.build().map_err(|_| "cannot create an HTTP client")?)
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')))
             .with_timeout(EXPORT_TIMEOUT)
-            .with_headers(parsed(headers).ok_or(OtlpError::Headers)?);
-        let mut exporter = exporter.build().map_err(|_| OtlpError::Endpoint)?;
+            .with_headers(parsed(headers).ok_or(INVALID_HEADERS)?);
+        let mut exporter = exporter.build().map_err(|_| NO_URL)?;
         let mut resource = Resource::builder();
         if std::env::var_os("OTEL_SERVICE_NAME").is_none() {
             resource = resource.with_service_name("ebb");
