@@ -190,7 +190,7 @@ pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Re
             ("These targets would be deleted with all their resources", next.to_owned())
         }
         ([TargetOutcome { kind, name, .. }], false) => {
-            let target = TargetArguments::new(kind, name);
+            let target = TargetArguments { name: name.clone(), kind: kind.clone() };
             let next = format!("{} until it is gone, then {}", target.call("get_target"), target.call("what_exists"));
             ("The deletion begins", next)
         }

@@ -37,10 +37,10 @@ pub(crate) fn no_document(entry: &str) -> ToolError {
 #[serde(deny_unknown_fields)]
 pub(crate) struct TargetArguments {
     /// The name of the target.
-    name: String,
+    pub(crate) name: String,
     /// The kind of the target.
     #[serde(default = "sandbox")]
-    kind: String,
+    pub(crate) kind: String,
 }
 
 impl TargetArguments {
@@ -52,10 +52,6 @@ impl TargetArguments {
     /// Returns the target as the arguments of a command.
     fn arguments(&self) -> String {
         commands::target_arguments(&self.kind, &self.name)
-    }
-
-    pub(crate) fn new(kind: &str, name: &str) -> Self {
-        Self { name: name.to_owned(), kind: kind.to_owned() }
     }
 
     pub(crate) fn call(&self, tool: &str) -> String {
@@ -163,22 +159,6 @@ pub(crate) struct ListTargets {
 }
 
 impl ListTargets {
-    /// Reads the targets that fit all filters, until an answer is full.
-    async fn read(&self, api: &ApiCalls) -> Result<TargetRows, ToolError> {
-        let Self { phase, label, owner, plugin, q, kind, after, skip } = self;
-        let gone = (phase.as_deref() == Some("gone")).then_some("true");
-        let query = [
-            ("gone", gone),
-            ("phase", phase.as_deref().filter(|_| gone.is_none())),
-            ("label", label.as_deref()),
-            ("owner", owner.as_deref()),
-            ("plugin", plugin.as_deref()),
-            ("q", q.as_deref()),
-            ("kind", kind.as_deref()),
-        ];
-        TargetRows::read(api, &query, ListPlace { token: after.clone(), skip: *skip }, |_| true).await
-    }
-
     /// Returns the selector of an action. `kind` is used if the filters have none.
     pub(crate) fn selector(self, kind: Option<String>) -> Result<TargetSelector, ToolError> {
         let Self { phase, label, owner, plugin, q: text, kind: own, after: next_token, .. } = self;
@@ -191,7 +171,18 @@ impl ListTargets {
 }
 
 pub(crate) async fn list_targets(api: &ApiCalls, arguments: ListTargets) -> Result<Answer, ToolError> {
-    let found = arguments.read(api).await?;
+    let ListTargets { phase, label, owner, plugin, q, kind, after: token, skip } = arguments;
+    let gone = (phase.as_deref() == Some("gone")).then_some("true");
+    let query = [
+        ("gone", gone),
+        ("phase", phase.as_deref().filter(|_| gone.is_none())),
+        ("label", label.as_deref()),
+        ("owner", owner.as_deref()),
+        ("plugin", plugin.as_deref()),
+        ("q", q.as_deref()),
+        ("kind", kind.as_deref()),
+    ];
+    let found = TargetRows::read(api, &query, ListPlace { token, skip }, |_| true).await?;
     let (title, next) = match found.rows.len() {
         0 if found.next.is_some() => (
             format!("No target fits among the {} that were read.", found.read),
