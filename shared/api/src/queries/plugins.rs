@@ -19,31 +19,27 @@ const CONTEXT: usize = 3;
 
 /// Returns all versions of all plugins that are not withdrawn, by name, the highest version first.
 pub async fn list(store: &Store) -> FlowResult<Vec<PluginInfo>> {
-    Ok(sorted(store.list_plugins().await?).into_iter().map(info).collect())
+    Ok(sorted(store.list_plugins().await?).map(|detail| detail.info).collect())
 }
 
 /// Returns the versions of a plugin that are not withdrawn, the highest first.
 pub async fn versions(store: &Store, name: &str) -> FlowResult<Vec<PluginInfo>> {
     let mut listed = store.list_versions(name).await?;
     listed.retain(|item| item.withdrawn.is_none());
-    Ok(sorted(listed).into_iter().map(info).collect())
+    Ok(sorted(listed).map(|detail| detail.info).collect())
 }
 
-fn sorted(mut items: Vec<PluginItem>) -> Vec<PluginItem> {
+fn sorted(mut items: Vec<PluginItem>) -> impl Iterator<Item = PluginDetail> {
     let version = |item: &PluginItem| item.version.parse::<semver::Version>().ok();
     items.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| version(b).cmp(&version(a))));
-    items
-}
-
-fn info(item: PluginItem) -> PluginInfo {
-    detail(item).info
+    items.into_iter().map(detail)
 }
 
 /// Returns all versions of a plugin without their documents, the highest first, and the one that a document without a version
 /// gets.
 pub(crate) async fn all_versions(store: &Store, name: &str) -> FlowResult<(Vec<PluginDetail>, Option<String>)> {
     let latest = resolve(store, name, "latest").await?;
-    Ok((sorted(store.list_versions(name).await?).into_iter().map(detail).collect(), latest))
+    Ok((sorted(store.list_versions(name).await?).collect(), latest))
 }
 
 fn detail(item: PluginItem) -> PluginDetail {
@@ -101,12 +97,12 @@ pub async fn publish(
         withdrawn: None,
     };
     if store.put_plugin(&item).await? {
-        return Ok((info(item), true));
+        return Ok((detail(item).info, true));
     }
     let existing = store.get_plugin(&item.name, &item.version).await?;
     let is_withdrawn = existing.as_ref().is_some_and(|existing| existing.withdrawn.is_some());
     if let Some(existing) = existing.filter(|existing| existing.digest == item.digest) {
-        return Ok((info(existing), false));
+        return Ok((detail(existing).info, false));
     }
     let was = if is_withdrawn { "was published and withdrawn" } else { "is published" };
     let text = format!("plugin {}@{} {was} with another document: versions are immutable", item.name, item.version);
