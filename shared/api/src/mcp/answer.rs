@@ -87,13 +87,11 @@ impl Answer {
         if self.keeps_last {
             lines.reverse();
         }
-        let mut room = MAX_ANSWER;
-        let fits = |line: &&String| {
-            let left = room.checked_sub(line.len());
-            room = left.unwrap_or_default();
-            left.is_some()
-        };
-        let fitting = lines.iter().take_while(fits).count();
+        let sizes = lines.iter().scan(0, |size, line| {
+            *size += line.len();
+            Some(*size)
+        });
+        let fitting = sizes.take_while(|size| *size <= MAX_ANSWER).count();
         let mut texts = (0..=fitting).rev().map(|kept| self.assembled(&lines, kept));
         let text = texts.find(|text| text.len() <= MAX_ANSWER);
         text.unwrap_or_else(|| limits::clean(&self.assembled(&lines, 0), MAX_ANSWER))

@@ -108,15 +108,9 @@ fn path(segments: &[&str], query: &[(&str, Option<&str>)]) -> Result<String, Too
         path.push('/');
         path.extend(utf8_percent_encode(segment, ENCODED));
     }
-    let mut separator = '?';
-    for (name, value) in query.iter().filter_map(|(name, value)| Some((name, (*value)?))) {
-        path.push(separator);
-        path.push_str(name);
-        path.push('=');
-        path.extend(utf8_percent_encode(value, ENCODED));
-        separator = '&';
-    }
-    Ok(path)
+    let given = query.iter().filter_map(|(name, value)| Some((name, utf8_percent_encode((*value)?, ENCODED))));
+    let given: Vec<String> = given.map(|(name, value)| format!("{name}={value}")).collect();
+    Ok(if given.is_empty() { path } else { format!("{path}?{}", given.join("&")) })
 }
 
 #[derive(Clone)]
