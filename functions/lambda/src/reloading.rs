@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-/// The time between two checks of the source.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(300);
 
 /// The value of the last valid source.

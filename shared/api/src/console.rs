@@ -43,7 +43,6 @@ pub(crate) async fn not_allowed(method: Method, uri: Uri) -> Response {
     }
 }
 
-/// Returns the routes, which `api` serves.
 pub(crate) fn routes() -> Router<ServerState> {
     Router::new()
         .route("/", get(responses::to_console))

@@ -16,7 +16,6 @@ pub struct ConsoleViewer<'a> {
 }
 
 impl ConsoleViewer<'_> {
-    /// Returns the paths and names of the sections that the caller may read.
     fn sections(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         SECTIONS.into_iter().filter(|(path, _)| !self.hidden.contains(path))
     }

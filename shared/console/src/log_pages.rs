@@ -39,7 +39,6 @@ fn digest(text: &str) -> String {
     short_digest(&["console log", &text[begin..]], DIGEST)
 }
 
-/// Returns the mark of the whole lines of a log.
 fn mark(log: &str) -> String {
     let end = log.rfind('\n').map_or(0, |end| end + 1);
     format!("{end}-{}", digest(&log[..end]))

@@ -74,7 +74,6 @@ pub fn log(run: &str, unit: &str, attempt: Option<u32>) -> String {
     of_attempt(run, "log", unit, attempt)
 }
 
-/// Returns the path of the log of an attempt as a file.
 pub fn log_text(run: &str, unit: &str, attempt: u32) -> String {
     of_attempt(run, "log.txt", unit, Some(attempt))
 }
@@ -125,7 +124,6 @@ pub fn sign_in(next: &str) -> String {
     with(SIGN_IN, &[("next", next)])
 }
 
-/// Returns the path of a link that signs in once.
 pub fn sign_in_once(code: &str) -> String {
     with(SIGN_IN, &[("code", code)])
 }

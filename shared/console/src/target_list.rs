@@ -141,7 +141,6 @@ fn uncounted(view: &TargetListView<'_>) -> impl Iterator<Item = (TargetPhase, us
     living.filter(move |phase| may_have && !is_counted(*phase)).map(|phase| (phase, 0))
 }
 
-/// Returns the tokens of the pages before the next page.
 fn previous_of_next(view: &TargetListView<'_>) -> String {
     let all = format!("{} {}", view.previous, view.page_token);
     let begin = all.ceil_char_boundary(all.len().saturating_sub(MAX_PREVIOUS));

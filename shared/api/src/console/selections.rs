@@ -138,7 +138,6 @@ fn with_no_effect(action: BulkAction, outcome: TargetOutcome) -> TargetOutcome {
     }
 }
 
-/// Returns what an action has done with a target.
 fn entry(action: BulkAction, TargetOutcome { kind, name, uid, phase, error, .. }: TargetOutcome) -> BulkEntry {
     let done = match action {
         BulkAction::Retry => "Accepted: its failed units run again.",

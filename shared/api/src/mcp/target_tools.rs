@@ -22,12 +22,10 @@ pub(crate) fn sandbox() -> String {
     "sandbox".to_owned()
 }
 
-/// Returns the number of the first line.
 pub(crate) fn first() -> usize {
     1
 }
 
-/// Returns the error about an entry of a history without a document.
 pub(crate) fn no_document(entry: &str) -> ToolError {
     ToolError::Arguments(format!("the entry {entry} has no stored document"))
 }
@@ -85,7 +83,6 @@ struct ListPlace {
 #[derive(Default)]
 struct TargetRows {
     rows: Vec<String>,
-    /// The place of each row.
     places: Vec<ListPlace>,
     /// The place after the last row, if more follows.
     next: Option<ListPlace>,

@@ -8,13 +8,11 @@ use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::security::{SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Components, RefOr, Required};
 
-/// The security scheme of API tokens.
 const API: &str = "apiToken";
-/// The security scheme of tokens of attempts.
+/// The scheme of tokens of attempts.
 const CALLBACK: &str = "callbackToken";
-/// The security scheme of bootstrap tokens.
 const BOOTSTRAP: &str = "bootstrapToken";
-/// The security scheme of Standard Webhooks.
+/// The scheme of Standard Webhooks.
 const WEBHOOK: &str = "webhookSignature";
 
 /// The schemes by name. Those of sources come first.

@@ -17,7 +17,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const LATE_MS: u64 = 300_000;
 /// Maximum time in milliseconds from a message to the mark of `sweep`, with a cold start.
 const MAX_DELIVERY_MS: u64 = 8_000;
-/// The pause between two reads of the mark.
 const MARK_INTERVAL: Duration = Duration::from_millis(200);
 /// The key of the object that the check writes.
 const OBJECT: &str = "checks/check";

@@ -189,7 +189,6 @@ pub(crate) async fn targets_in(env: &Env, cluster: &str) -> FlowResult<Option<Ve
     }
 }
 
-/// Returns true if a plan has units or sensitive outputs in a cluster.
 fn uses(plan: &Plan, cluster: &str) -> bool {
     plan.unit_clusters().into_iter().chain(plan.secret_clusters()).any(|name| cluster_name(name) == cluster)
 }

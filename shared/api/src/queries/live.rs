@@ -135,7 +135,6 @@ fn cluster_wait(env: &Env, run: &Run, unit: Unit, prefix: &str, message: String)
     }
 }
 
-/// Adds heartbeat, objects and waits of a running task.
 fn add_activity(task: &RunningTask, at: Timestamp, shown: &mut UnitDetail) {
     shown.heartbeat = task.heartbeat_ms.map(|age| before(at, age));
     shown.object_states = task.object_states.iter().take(MAX_OBJECTS).map(object_status).collect();

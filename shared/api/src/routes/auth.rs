@@ -93,7 +93,6 @@ impl ServerState {
     }
 }
 
-/// Returns the text after `Bearer `.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;

@@ -147,7 +147,6 @@ fn check(NamedTarget { kind, name, uid, .. }: &NamedTarget) -> Result<(), FieldE
     uid.as_deref().map_or(Ok(()), lifecycle::uid)
 }
 
-/// Returns the plugin of an action, with its version.
 fn plugin_of(action: &TargetAction) -> Option<&str> {
     match action {
         TargetAction::Delete {} => None,
