@@ -1,6 +1,6 @@
 //! Runs each request as an invocation, which may continue after its response.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
@@ -11,33 +11,29 @@ use ebb_flow::background::{self, BackgroundTasks};
 use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
 use ebb_flow::{Env, FlowResult, FollowUp};
 use futures::FutureExt as _;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Shared};
 use tokio::sync::oneshot;
 
 /// The rest of an invocation whose response is ready, as an extension of the response.
 #[derive(Clone)]
-pub(crate) struct RemainingWork(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
+pub(crate) struct RemainingWork(Shared<BoxFuture<'static, ()>>);
 
 /// The work of a request that continues after its response, or `None`.
 pub(crate) type RestOfRequest = Option<Extension<RemainingWork>>;
 
 impl RemainingWork {
     fn new(rest: BoxFuture<'static, ()>) -> Extension<Self> {
-        Extension(Self(Arc::new(Mutex::new(Some(rest)))))
-    }
-
-    fn rest(self) -> Option<BoxFuture<'static, ()>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        Extension(Self(rest.shared()))
     }
 
     /// Returns the rests of several requests as one. They run at the same time.
     pub(crate) fn joined(rests: Vec<RestOfRequest>) -> RestOfRequest {
-        let rests: Vec<_> = rests.into_iter().flatten().filter_map(|Extension(work)| work.rest()).collect();
+        let rests: Vec<_> = rests.into_iter().flatten().map(|Extension(work)| work.0).collect();
         (!rests.is_empty()).then(|| Self::new(futures::future::join_all(rests).map(drop).boxed()))
     }
 
-    fn take(response: &mut Response) -> Option<BoxFuture<'static, ()>> {
-        response.extensions_mut().remove::<Self>()?.rest()
+    fn take(response: &mut Response) -> Option<Shared<BoxFuture<'static, ()>>> {
+        response.extensions_mut().remove::<Self>().map(|work| work.0)
     }
 }
 
