@@ -18,7 +18,7 @@ use super::forms::{self, FormFields};
 use super::responses;
 use super::sessions::{self, ConsoleSession, QueryOf, SignInBrowser};
 use crate::oidc::{self, MAX_TOKEN, SignInAccount};
-use crate::{BodyBudget, HttpProblem, HttpResult, Query, ServerState, bearer, check_length, forbidden};
+use crate::{BodyBudget, HttpProblem, HttpResult, Query, ServerState, bearer, forbidden};
 
 /// The maximum bytes of the form: a token, whose encoded bytes take three each, and a path.
 const MAX_FORM: usize = 4 * MAX_TOKEN;
@@ -97,7 +97,6 @@ pub(super) async fn sign_in(
 
 async fn fields(server: &ServerState, bodies: &BodyBudget, headers: &HeaderMap, body: Body) -> HttpResult<FormFields> {
     forms::check_origin(server, headers)?;
-    check_length(headers, MAX_FORM)?;
     let body = bodies.read(headers, body, MAX_FORM).await?;
     Ok(FormFields::parse(&body.bytes))
 }
