@@ -38,13 +38,9 @@ impl SqsQueue {
         let entries = entries.collect::<Result<_, _>>()?;
         let sent = self.client.send_message_batch().queue_url(&self.url).set_entries(Some(entries)).send().await;
         let sent = sent.map_err(|error| DisplayErrorContext(&error).to_string())?;
-        match sent.failed().first() {
-            Some(failed) => {
-                let (count, reason) = (sent.failed().len(), failed.message().unwrap_or_else(|| failed.code()));
-                Err(format!("{count} of {} messages were rejected: {reason}", messages.len()))
-            }
-            None => Ok(()),
-        }
+        let Some(failed) = sent.failed().first() else { return Ok(()) };
+        let (count, reason) = (sent.failed().len(), failed.message().unwrap_or_else(|| failed.code()));
+        Err(format!("{count} of {} messages were rejected: {reason}", messages.len()))
     }
 }
 

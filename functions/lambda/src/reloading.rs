@@ -54,17 +54,16 @@ impl<S: PartialEq, T: Clone> ReloadingValue<S, T> {
         if now.duration_since(last.checked) >= REFRESH_INTERVAL {
             last.checked = now;
             let changed = match read().await {
-                Ok(source) if source == last.source => None,
-                Ok(source) => Some(make(&source).map(|value| (value, source))),
-                Err(error) => Some(Err(error)),
+                Ok(source) if source == last.source => return Ok(last.value.clone()),
+                Ok(source) => make(&source).map(|value| (value, source)),
+                Err(error) => Err(error),
             };
             match changed {
-                None => {}
-                Some(Ok((value, source))) => {
+                Ok((value, source)) => {
                     tracing::info!("the secret has changed");
                     (last.value, last.source) = (value, source);
                 }
-                Some(Err(error)) => tracing::error!(%error, "the function keeps its previous configuration"),
+                Err(error) => tracing::error!(%error, "the function keeps its previous configuration"),
             }
         }
         Ok(last.value.clone())

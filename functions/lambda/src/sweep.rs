@@ -96,11 +96,9 @@ impl FunctionContext {
                 Ok(message) => self.handle_message(&message).await,
                 Err(error) => Err(FlowError::Broken(format!("invalid message: {error}"))),
             };
-            match result {
-                Ok(()) => return None,
-                Err(error) => tracing::warn!(%error, "the message failed; SQS delivers it again"),
-            }
-            Some(json!({ "itemIdentifier": record.get("messageId") }))
+            let failed =
+                result.inspect_err(|error| tracing::warn!(%error, "the message failed; SQS delivers it again"));
+            failed.is_err().then(|| json!({ "itemIdentifier": record.get("messageId") }))
         });
         let failures = futures::future::join_all(handled).await.into_iter().flatten();
         json!({ "batchItemFailures": failures.collect::<Vec<_>>() })

@@ -86,13 +86,11 @@ impl<S: Send + Sync> FromRequestParts<S> for NoQuery {
 
 impl NoQuery {
     fn check(uri: &Uri) -> HttpResult<Self> {
-        match uri.query().filter(|query| !query.is_empty()) {
-            None => Ok(Self),
-            Some(_) => {
-                let detail = "this path has no query parameters: remove those of the request";
-                Err(HttpProblem::new(ErrorCode::InvalidQuery, detail))
-            }
+        if uri.query().is_none_or(str::is_empty) {
+            return Ok(Self);
         }
+        let detail = "this path has no query parameters: remove those of the request";
+        Err(HttpProblem::new(ErrorCode::InvalidQuery, detail))
     }
 }
 

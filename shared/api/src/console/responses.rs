@@ -96,11 +96,9 @@ pub(super) async fn to_console() -> Redirect {
 }
 
 pub(super) async fn asset(Path(file): Path<String>) -> Response {
-    match assets::find(&format!("{}/assets/{file}", paths::ROOT)) {
-        Some(asset) => {
-            let headers = [(header::CONTENT_TYPE, asset.content_type), (header::CACHE_CONTROL, FOREVER)];
-            (headers, asset.content).into_response()
-        }
-        None => failure(None, HttpProblem::not_found("the file is not of this version: load the page again")),
-    }
+    let Some(asset) = assets::find(&format!("{}/assets/{file}", paths::ROOT)) else {
+        return failure(None, HttpProblem::not_found("the file is not of this version: load the page again"));
+    };
+    let headers = [(header::CONTENT_TYPE, asset.content_type), (header::CACHE_CONTROL, FOREVER)];
+    (headers, asset.content).into_response()
 }

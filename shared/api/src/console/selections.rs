@@ -96,16 +96,12 @@ fn selection(session: &ConsoleSession, fields: &FormFields) -> HttpResult<(BulkA
     let action = BulkAction::parse(fields.get("action"));
     let action = action.ok_or_else(|| invalid("the form has no action: open the list again".to_owned()))?;
     let targets: Option<BTreeSet<NamedTarget>> = fields.all("target").map(ebb_console::selected_target).collect();
-    match targets {
-        None => Err(invalid("the form has an invalid target: open the list again".to_owned())),
-        Some(targets) if targets.is_empty() => {
-            Err(invalid("no target is selected: go back and select at least one".to_owned()))
-        }
-        Some(targets) if targets.len() > TargetSelection::MAX_TARGETS => {
-            let (found, max) = (targets.len(), TargetSelection::MAX_TARGETS);
-            Err(invalid(format!("{found} targets are selected, at most {max} are allowed")))
-        }
-        Some(targets) => Ok((action, targets)),
+    let targets = targets.ok_or_else(|| invalid("the form has an invalid target: open the list again".to_owned()))?;
+    let (found, max) = (targets.len(), TargetSelection::MAX_TARGETS);
+    match found {
+        0 => Err(invalid("no target is selected: go back and select at least one".to_owned())),
+        _ if found > max => Err(invalid(format!("{found} targets are selected, at most {max} are allowed"))),
+        _ => Ok((action, targets)),
     }
 }
 

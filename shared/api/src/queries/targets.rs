@@ -58,13 +58,9 @@ fn check(TargetSelector { labels, text, .. }: &TargetSelector) -> Result<(), Fie
         return Err(FieldError { field: "q", problem });
     }
     let is_pair = |label: &&String| label.split_once('=').is_some_and(|(name, _)| !name.is_empty());
-    match labels.iter().find(|label| !is_pair(label)) {
-        Some(label) => {
-            let problem = format!("is {:?}: expected KEY=VALUE", limits::message(label));
-            Err(FieldError { field: "label", problem })
-        }
-        None => Ok(()),
-    }
+    let Some(label) = labels.iter().find(|label| !is_pair(label)) else { return Ok(()) };
+    let problem = format!("is {:?}: expected KEY=VALUE", limits::message(label));
+    Err(FieldError { field: "label", problem })
 }
 
 /// Returns true if a target shows a text, which is in lower case.

@@ -32,9 +32,7 @@ pub(crate) async fn complete(
     let problem = |code, detail: &str| Err(HttpProblem::new(code, detail));
     let unknown = || HttpProblem::new(ErrorCode::InvalidToken, INVALID_TOKEN).with_status(StatusCode::FORBIDDEN);
     check_length(&headers, limits::CALLBACK_BODY)?;
-    let Some(token) = callback::verify_token(&server.env, token) else {
-        return Err(unknown());
-    };
+    let token = callback::verify_token(&server.env, token).ok_or_else(unknown)?;
     let body = super::read(body, limits::CALLBACK_BODY).await?;
     let (outcome, follow_up) = Box::pin(callback::begin(&server.env, token, &body)).await?;
     let rest = background::run_follow_up(&server.env, follow_up).await?;

@@ -254,13 +254,11 @@ async fn instance(
 /// Checks that the last run of a target is the one that the caller has seen, if the request names one.
 fn check_run(target: &NamedTarget, head: &TargetHead) -> HttpResult<()> {
     let present = head.hook.map(|hook| head.run(hook).to_string());
-    match &target.run {
-        Some(seen) if present.as_ref() != Some(seen) => {
-            let detail = format!("{} has changed since, and other units would run: read it again", head.target_key());
-            Err(HttpProblem::new(ErrorCode::Outdated, detail))
-        }
-        _ => Ok(()),
+    if target.run.is_none() || target.run == present {
+        return Ok(());
     }
+    let detail = format!("{} has changed since, and other units would run: read it again", head.target_key());
+    Err(HttpProblem::new(ErrorCode::Outdated, detail))
 }
 
 async fn retry(
