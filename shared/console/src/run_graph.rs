@@ -3,7 +3,7 @@
 //! The time of the layout depends on the units, on the edges and on the columns that edges cross. All three have limits,
 //! because a document decides them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_protocol::{RunDetail, UnitDetail, UnitState, limits};
 use maud::{Markup, html};
@@ -92,11 +92,9 @@ fn by_resource(run: &RunDetail) -> (Vec<GraphBox>, Vec<GraphEdge>) {
         let own = resource(&unit.key);
         unit.after.iter().map(|key| resource(key)).filter(move |other| *other != own).map(move |other| (other, own))
     });
-    let mut edges: Vec<GraphEdge> =
+    let edges: BTreeSet<GraphEdge> =
         edges.filter_map(|(before, after)| Some((*positions.get(before)?, *positions.get(after)?))).collect();
-    edges.sort_unstable();
-    edges.dedup();
-    (boxes.collect(), edges)
+    (boxes.collect(), edges.into_iter().collect())
 }
 
 fn resource(key: &str) -> &str {
@@ -151,10 +149,8 @@ fn columns(count: usize, edges: &[GraphEdge]) -> (Vec<usize>, Vec<GraphEdge>) {
             }
         }
     }
-    let mut kept: Vec<GraphEdge> = edges.iter().copied().filter(|&(from, _)| open[from] == 0).collect();
-    kept.sort_unstable();
-    kept.dedup();
-    (columns, kept)
+    let kept: BTreeSet<GraphEdge> = edges.iter().copied().filter(|&(from, _)| open[from] == 0).collect();
+    (columns, kept.into_iter().collect())
 }
 
 /// The centre of each box, and the edges that are drawn.
