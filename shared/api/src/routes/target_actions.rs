@@ -19,7 +19,8 @@ use ebb_protocol::{
 use ebb_store::TargetHead;
 use futures::future::join_all;
 
-use super::{NoQuery, Query, plugin_upgrades, target_list, target_requests, targets};
+use super::target_list::{self, ListQuery};
+use super::{NoQuery, Query, plugin_upgrades, target_requests, targets};
 use crate::{
     ApiPermission, HttpProblem, HttpResult, Permitted, ReadTargets, RemainingWork, RestOfRequest, WriteTargets, queries,
 };
@@ -128,8 +129,8 @@ async fn selected(
                 let detail = "a filter of an action needs one of phase, label, owner, plugin and q";
                 return Err(HttpProblem::new(ErrorCode::MissingField, detail));
             }
-            let list = target_list::list(Permitted::of(server, &server.caller)?, Query(query.into()));
-            let Json(page) = list.await?;
+            let query = Query(ListQuery { selector: query, ..ListQuery::default() });
+            let Json(page) = target_list::list(Permitted::of(server, &server.caller)?, query).await?;
             let found = page.targets.into_iter().filter(|target| has_effect(action, target)).map(|target| {
                 let TargetInfo { kind, name, uid, .. } = target.clone();
                 (NamedTarget { kind, name, uid: Some(uid), run: None }, TargetOutcome::of(target))

@@ -14,7 +14,7 @@ use crate::{HttpResult, Permitted, Query, ReadTargets};
 /// The parameters of a list beside those of a selector.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct ListFlags {
+pub(super) struct ListFlags {
     /// Lists gone targets instead of active ones. A gone target is listed for 30 days.
     #[serde(default)]
     gone: bool,
@@ -27,8 +27,8 @@ struct ListFlags {
 #[derive(Debug, Default, Deserialize)]
 #[serde(try_from = "Vec<(String, String)>")]
 pub(crate) struct ListQuery {
-    selector: TargetSelector,
-    flags: ListFlags,
+    pub(super) selector: TargetSelector,
+    pub(super) flags: ListFlags,
 }
 
 impl TryFrom<Vec<(String, String)>> for ListQuery {
@@ -56,12 +56,6 @@ impl TryFrom<Vec<(String, String)>> for ListQuery {
             }
         }
         Ok(Self { selector, flags })
-    }
-}
-
-impl From<TargetSelector> for ListQuery {
-    fn from(selector: TargetSelector) -> Self {
-        Self { selector, flags: ListFlags::default() }
     }
 }
 
