@@ -53,16 +53,12 @@ impl FunctionVariables {
         variable.or_else(|| self.secret.get(name).cloned()).unwrap_or_default()
     }
 
-    /// Returns a variable.
-    ///
     /// # Errors
     /// Returns [`FunctionError::Missing`] if it is empty.
     pub(crate) fn required(&self, name: &'static str) -> Result<String, FunctionError> {
         Some(self.optional(name)).filter(|value| !value.is_empty()).ok_or(FunctionError::Missing(name))
     }
 
-    /// Returns a parsed variable.
-    ///
     /// # Errors
     /// Returns [`FunctionError::Missing`] if it is empty, and [`FunctionError::Invalid`] if it cannot be parsed.
     pub(crate) fn parsed<T, E: std::fmt::Display>(

@@ -59,8 +59,6 @@ fn redirect_uri(env: &Env) -> String {
     format!("{}{}", env.settings.source.trim_end_matches('/'), paths::SIGN_IN_RETURN)
 }
 
-/// Returns the secret of a client.
-///
 /// # Errors
 /// Returns a text for people. The log has the cause.
 fn client_secret(name: &str, env: &Env) -> Result<SecretText, String> {

@@ -28,9 +28,7 @@ pub struct StateCounts {
     pub waiting_ms: u64,
 }
 
-/// Counts targets, runs, outages and notifications.
-///
-/// It reads each target that is not gone, so callers keep the counts for some seconds.
+/// Reads each target that is not gone, so callers keep the counts for some seconds.
 ///
 /// # Errors
 /// Returns an error if the table cannot be read.

@@ -25,8 +25,6 @@ impl ServerState {
         Ok(caller)
     }
 
-    /// Returns the verified sender of a request.
-    ///
     /// # Errors
     /// Returns 401 without a valid token, and 503 if the token cannot be read.
     pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> HttpResult<ApiCaller> {
@@ -39,8 +37,6 @@ impl ServerState {
         self.caller_with(token).await
     }
 
-    /// Returns the caller with a token.
-    ///
     /// # Errors
     /// Returns 401 for an invalid token, and 503 if it cannot be read.
     pub(crate) async fn caller_with(&self, token: &str) -> HttpResult<ApiCaller> {

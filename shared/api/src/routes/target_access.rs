@@ -65,8 +65,6 @@ impl<P: RoutePermission> Permitted<P> {
         Ok(self.present(key).await?.map(|head| head.uid))
     }
 
-    /// Checks that a permission covers an instance.
-    ///
     /// # Errors
     /// Returns 403 with those who have the permission, or 404 if the caller may not read the target.
     pub(crate) fn check_permission(&self, needed: ApiPermission<'_>, head: &TargetHead) -> HttpResult<()> {
