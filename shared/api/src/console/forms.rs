@@ -33,8 +33,8 @@ impl ConsoleSession {
     ///
     /// # Errors
     /// Returns 403 for a form of another site or of another session, and 413 for a larger one.
-    pub(super) async fn form(&self, headers: &HeaderMap, body: Body, limit: usize) -> HttpResult<FormFields> {
-        check_origin(&self.server, headers)?;
+    pub(super) async fn form(&self, body: Body, limit: usize) -> HttpResult<FormFields> {
+        check_origin(&self.server, &self.request)?;
         let fields = FormFields::parse(&crate::routes::read(body, limit).await?);
         if self.id.has_form_token(fields.get(FORM_TOKEN)) {
             return Ok(fields);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::RawQuery;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse as _, Redirect, Response};
 use ebb_console::{BACK, BulkAction, BulkEntry, paths};
 use ebb_protocol::{ActOnTargets, ErrorCode, NamedTarget, TargetKey, TargetOutcome, TargetPhase, TargetSelection};
@@ -30,8 +30,8 @@ pub(super) async fn show(session: ConsoleSession, RawQuery(query): RawQuery) -> 
     }
 }
 
-pub(super) async fn confirm(session: ConsoleSession, headers: HeaderMap, body: Body) -> Response {
-    match session.form(&headers, body, MAX_FORM).await {
+pub(super) async fn confirm(session: ConsoleSession, body: Body) -> Response {
+    match session.form(body, MAX_FORM).await {
         Ok(fields) => confirmation(&session, &fields).await,
         Err(problem) => responses::failed_action(session.viewer(), None, problem),
     }
@@ -53,8 +53,8 @@ async fn confirmation(session: &ConsoleSession, fields: &FormFields) -> Response
 
 /// Takes an action on the selected targets, and shows the outcome for each one. If one target was selected, a refusal has its
 /// status, and a success leads back to the page of the target, if it came from there.
-pub(super) async fn execute(session: ConsoleSession, headers: HeaderMap, body: Body) -> Response {
-    let fields = match session.form(&headers, body, MAX_FORM).await {
+pub(super) async fn execute(session: ConsoleSession, body: Body) -> Response {
+    let fields = match session.form(body, MAX_FORM).await {
         Ok(fields) => fields,
         Err(problem) => return responses::failed_action(session.viewer(), None, problem),
     };

@@ -208,9 +208,9 @@ async fn with_answer(browser: &SignInBrowser, pending: &PendingSignIn, answer: &
     browser.begin(&person).await
 }
 
-pub(super) async fn sign_out(session: ConsoleSession, headers: HeaderMap, body: Body) -> Response {
+pub(super) async fn sign_out(session: ConsoleSession, body: Body) -> Response {
     let ended = async {
-        session.form(&headers, body, MAX_SIGN_OUT).await?;
+        session.form(body, MAX_SIGN_OUT).await?;
         sessions::end(&session.server, &session.id).await
     };
     match ended.await {

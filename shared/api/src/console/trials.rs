@@ -19,15 +19,10 @@ const MAX_FORM: usize = 2 << 20;
 /// Maximum headers of an event.
 const MAX_HEADERS: usize = 100;
 
-pub(super) async fn try_event(
-    session: ConsoleSession,
-    path: PathOf<String>,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
+pub(super) async fn try_event(session: ConsoleSession, path: PathOf<String>, body: Body) -> Response {
     let page = async {
         let Path(name) = path?;
-        let fields = session.form(&headers, body, MAX_FORM).await?;
+        let fields = session.form(body, MAX_FORM).await?;
         let Json(source) = sources::get(Path(name.clone()), session.permitted()?).await?;
         let [headers, payload, fetched] = ["headers", "payload", "fetched"].map(|name| fields.get(name));
         let effect = effect(&session, &name, (headers, payload, fetched)).await;
