@@ -21,9 +21,6 @@ const COUNTED_PAGES: usize = 3;
 /// Maximum units on a page of a run.
 const UNITS: usize = 100;
 
-/// A page, or the problem that its failure shows.
-type Page = HttpResult<String>;
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct PageQuery {
@@ -127,7 +124,7 @@ pub(super) async fn targets(
             next_token: shown.next_token.as_deref(),
             since: &since,
         };
-        Page::Ok(ebb_console::targets(session.viewer(), &view))
+        HttpResult::Ok(ebb_console::targets(session.viewer(), &view))
     };
     session.respond(paths::ROOT, page.await)
 }
@@ -155,7 +152,7 @@ pub(super) async fn waiting(session: ConsoleSession) -> Response {
             subscriptions: subscriptions.as_deref(),
             since: &since,
         };
-        Page::Ok(ebb_console::waiting(session.viewer(), &view))
+        HttpResult::Ok(ebb_console::waiting(session.viewer(), &view))
     };
     session.respond(paths::WAITING, page.await)
 }
@@ -171,7 +168,7 @@ pub(super) async fn history(
         let path = Path((kind.clone(), name.clone()));
         let found = routes::target_history::list(path, session.permitted()?, Query(query));
         let Json(found) = Box::pin(found).await?;
-        Page::Ok(ebb_console::history(session.viewer(), (&kind, &name), &found, &next_token))
+        HttpResult::Ok(ebb_console::history(session.viewer(), (&kind, &name), &found, &next_token))
     };
     session.respond(paths::ROOT, page.await)
 }
@@ -181,7 +178,7 @@ pub(super) async fn history_entry(session: ConsoleSession, path: PathOf<(String,
         let Path((kind, name, id)) = path?;
         let path = Path((kind.clone(), name.clone(), id));
         let Json(found) = Box::pin(routes::target_history::get(path, session.permitted()?)).await?;
-        Page::Ok(ebb_console::history_entry(session.viewer(), (&kind, &name), &found))
+        HttpResult::Ok(ebb_console::history_entry(session.viewer(), (&kind, &name), &found))
     };
     session.respond(paths::ROOT, page.await)
 }
@@ -199,7 +196,7 @@ pub(super) async fn run(session: ConsoleSession, path: PathOf<String>, query: Qu
             run.next_token = run.units.last().map(|unit| unit.key.clone());
         }
         let view = RunUnitsView { run: &run, target: (&kind, &name), counts: &counts, page_token: &next_token };
-        Page::Ok(ebb_console::run(session.viewer(), &view))
+        HttpResult::Ok(ebb_console::run(session.viewer(), &view))
     };
     session.respond(paths::ROOT, page.await)
 }
@@ -237,7 +234,7 @@ pub(super) async fn log(session: ConsoleSession, path: PathOf<String>, query: Qu
             state: &state,
             after: &after,
         };
-        Page::Ok(ebb_console::log(session.viewer(), &view))
+        HttpResult::Ok(ebb_console::log(session.viewer(), &view))
     };
     session.respond(paths::ROOT, page.await)
 }
@@ -262,7 +259,7 @@ pub(super) async fn rendering(session: ConsoleSession, path: PathOf<String>, que
         let (server, query) = (session.permitted()?, AttemptQuery { unit, attempt });
         let (rendering, last) = Box::pin(routes::runs::find_rendering(&run, &server, &query)).await?;
         let (kind, name) = routes::runs::target(&rendering.run, &session.server).await?;
-        Page::Ok(ebb_console::rendering(session.viewer(), (&kind, &name), &rendering, last.0))
+        HttpResult::Ok(ebb_console::rendering(session.viewer(), (&kind, &name), &rendering, last.0))
     };
     session.respond(paths::ROOT, page.await)
 }
@@ -273,7 +270,7 @@ macro_rules! response_pages {
         pub(super) async fn $name($session: ConsoleSession $(, $path: PathOf<String>)?) -> Response {
             let page = async {
                 let Json($found) = $read.await?;
-                Page::Ok($page)
+                HttpResult::Ok($page)
             };
             $session.respond(paths::$section, page.await)
         }
