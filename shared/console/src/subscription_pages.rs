@@ -6,8 +6,6 @@ use maud::{Markup, html};
 use crate::source_pages::target_link;
 use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};
 
-const HEADS: [&str; 7] = ["Name", "Phases", "Receiver", "Waiting", "Last error", "Given up", "Problem"];
-
 pub fn subscriptions(viewer: ConsoleViewer<'_>, subscriptions: &[SubscriptionInfo]) -> String {
     let main = html! { h1 { "Subscriptions" } (list(subscriptions)) };
     frame::page(viewer, paths::SUBSCRIPTIONS, "Subscriptions", PageRenewal::NEVER, &main)
@@ -25,7 +23,8 @@ pub(crate) fn list<'a>(subscriptions: impl IntoIterator<Item = &'a SubscriptionI
             td { (problem(info)) }
         }
     });
-    frame::table("Subscriptions", &HEADS, rows)
+    let heads = ["Name", "Phases", "Receiver", "Waiting", "Last error", "Given up", "Problem"];
+    frame::table("Subscriptions", &heads, rows)
 }
 
 fn waiting(info: &SubscriptionInfo) -> Markup {

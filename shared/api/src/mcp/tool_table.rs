@@ -45,15 +45,13 @@ impl ToolEffect {
 const TARGETS: &[&str] = &["targets:write"];
 const TARGETS_OR_PLUGINS: &[&str] = &["targets:write", "plugins:write"];
 
-type ToolResult<'a> = BoxFuture<'a, Result<Answer, ToolError>>;
-
 pub(crate) struct ToolSpec {
     pub(crate) name: &'static str,
     /// The purpose, for the model that selects a tool.
     about: &'static str,
     pub(crate) effect: ToolEffect,
     schema: fn() -> Result<Arc<JsonObject>, String>,
-    pub(crate) run: for<'a> fn(&'a ApiCalls, JsonObject) -> ToolResult<'a>,
+    pub(crate) run: for<'a> fn(&'a ApiCalls, JsonObject) -> BoxFuture<'a, Result<Answer, ToolError>>,
 }
 
 impl ToolSpec {

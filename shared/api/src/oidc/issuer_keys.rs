@@ -15,8 +15,6 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 use url::Url;
 
-/// The reason of a question that comes too soon after a failed one.
-const TOO_SOON: &str = "the last request failed: try again in some seconds";
 /// The time after which fetched keys are not used any more, so that a removed key ends.
 const MAX_AGE: Millis = Millis(3_600_000);
 /// The time between two fetches. A sender can name unknown keys without end.
@@ -110,7 +108,7 @@ impl IssuerKeys {
         // Another request may have fetched it.
         match self.known(now) {
             Some(known) if is_too_soon || known.has(wanted) => return Ok(known),
-            None if is_too_soon => return Err(TOO_SOON.to_owned()),
+            None if is_too_soon => return Err("the last request failed: try again in some seconds".to_owned()),
             Some(_) | None => {}
         }
         match fetch(issuer, http, now).await.map(Arc::new) {

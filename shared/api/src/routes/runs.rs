@@ -10,10 +10,6 @@ use crate::queries::logs::{self, MissingLog, ShownLog, UnitLog};
 use crate::queries::{clusters, rendered, runs};
 use crate::{HttpProblem, HttpResult, Path, Permitted, Query, ReadTargets, ServerState};
 
-/// The response header with the attempt of a log.
-const ATTEMPT: &str = "ebb-attempt";
-const LOG_BYTES: &str = "ebb-log-bytes";
-
 fn parse(run: &str) -> HttpResult<RunId> {
     run.parse()
         .map_err(|error: ebb_protocol::id::RunIdError| HttpProblem::new(ErrorCode::InvalidRunId, error.to_string()))
@@ -103,7 +99,7 @@ pub(crate) async fn logs(
     Query(query): Query<AttemptQuery>,
 ) -> HttpResult<([(&'static str, String); 2], String)> {
     let (attempt, ShownLog { mut log, state }) = Box::pin(read_log(&run, &server, &query)).await?;
-    let headers = [(ATTEMPT, attempt.0.to_string()), (LOG_BYTES, log.len().to_string())];
+    let headers = [("ebb-attempt", attempt.0.to_string()), ("ebb-log-bytes", log.len().to_string())];
     if !log.is_empty() && !log.ends_with('\n') && !state.is_empty() {
         log.push('\n');
     }

@@ -13,8 +13,6 @@ use utoipa::IntoParams;
 use crate::queries::plans;
 use crate::{HttpProblem, HttpResult, Path, Permitted, Query, RestOfRequest, ServerState, WriteTargets, background};
 
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
-
 pub(super) type AcceptedChange = (RestOfRequest, TargetReceipt);
 type ReceiptResponse = (StatusCode, RestOfRequest, Json<TargetReceipt>);
 
@@ -128,7 +126,7 @@ async fn accepted(
 }
 
 fn idempotency_key(headers: &HeaderMap) -> HttpResult<Option<String>> {
-    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     let text = value.to_str().ok().filter(|text| (1..=MAX_ID).contains(&text.len()));
     text.map(|text| Some(text.to_owned())).ok_or_else(|| {
         let detail = format!("`Idempotency-Key` is invalid; expected 1 to {MAX_ID} visible ASCII characters");
