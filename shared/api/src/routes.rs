@@ -11,7 +11,6 @@ pub(super) mod permitted;
 mod plugin_upgrades;
 pub(super) mod plugins;
 pub(super) mod runs;
-mod sealed_cursors;
 pub(super) mod sources;
 mod target_access;
 pub(super) mod target_actions;
