@@ -6,7 +6,7 @@ use std::time::Duration;
 use ebb_documents::plan::{Plan, cluster_name};
 use ebb_engine::TargetPhase;
 use ebb_protocol::{
-    ClusterDetail, ClusterInfo, ClusterList, ClusterRegistration, ClusterState, RelayOutage, ReportedPolicy, TargetKey,
+    ClusterDetail, ClusterInfo, ClusterRegistration, ClusterState, RelayOutage, ReportedPolicy, TargetKey,
     TransportKind, limits, rfc3339,
 };
 use ebb_store::{ClusterFault, ClusterFaultKind, ClusterItem, ListPage, Store, TargetList};
@@ -23,19 +23,15 @@ const PAGE: usize = 100;
 /// The time within which the plans of the targets are read.
 const SEARCH_TIME: Duration = Duration::from_secs(15);
 
-/// Lists the clusters, connected or registered. One whose relay does not respond in time has an error.
-pub async fn list(env: &Env) -> FlowResult<ClusterList> {
-    Ok(ClusterList { clusters: described(env, None).await?.0 })
-}
-
 pub async fn get(env: &Env, name: &str) -> FlowResult<Option<ClusterDetail>> {
     let (mut clusters, registered) = described(env, Some(name)).await?;
     let registration = registered.first().map(registration);
     Ok(clusters.pop().map(|info| ClusterDetail { info, registration }))
 }
 
-/// Returns the clusters by name, or only that with the name `only`, and those of them that are registered.
-async fn described(env: &Env, only: Option<&str>) -> FlowResult<(Vec<ClusterInfo>, Vec<ClusterItem>)> {
+/// Returns the clusters by name, or only that with the name `only`, and those of them that are registered. One whose relay does
+/// not respond in time has an error.
+pub(crate) async fn described(env: &Env, only: Option<&str>) -> FlowResult<(Vec<ClusterInfo>, Vec<ClusterItem>)> {
     let (mut connected, mut registered) = (env.relay.clusters().await, env.store.list_clusters().await?);
     connected.retain(|cluster| only.is_none_or(|name| name == cluster.name));
     registered.retain(|item| only.is_none_or(|name| name == item.name));

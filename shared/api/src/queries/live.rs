@@ -137,20 +137,17 @@ fn cluster_wait(env: &Env, run: &Run, unit: Unit, prefix: &str, message: String)
 
 fn add_activity(task: &RunningTask, at: Timestamp, shown: &mut UnitDetail) {
     shown.heartbeat = task.heartbeat_ms.map(|age| before(at, age));
-    shown.object_states = task.object_states.iter().take(MAX_OBJECTS).map(object_status).collect();
+    let object_states = task.object_states.iter().take(MAX_OBJECTS).map(|status| ObjectStatus {
+        object: limits::clean(&status.object, NAME),
+        state: status.state,
+        reason: status.reason.as_deref().map(limits::message),
+    });
+    shown.object_states = object_states.collect();
     shown.objects = task.objects.filter(|objects| objects.total > 0 && objects.ready <= objects.total);
     shown.waits = task.waits.iter().take(relay::MAX_WAITS).map(|wait| unit_wait(wait, at)).collect();
     // The timeout of the unit ends the task too.
     for wait in &mut shown.waits {
         wait.fails_at = wait.fails_at.take().filter(|at| shown.deadline.as_ref().is_none_or(|deadline| at < deadline));
-    }
-}
-
-fn object_status(status: &ObjectStatus) -> ObjectStatus {
-    ObjectStatus {
-        object: limits::clean(&status.object, NAME),
-        state: status.state,
-        reason: status.reason.as_deref().map(limits::message),
     }
 }
 

@@ -28,7 +28,7 @@ use ebb_relay_client::StoredRegistration;
     (status = 200, body = ClusterList),
 ))]
 pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> HttpResult<Json<ClusterList>> {
-    Ok(Json(clusters::list(&server.env).await?))
+    Ok(Json(ClusterList { clusters: clusters::described(&server.env, None).await?.0 }))
 }
 
 /// Returns the name, the state and the policy of a cluster. With the scope `operate`, returns all information from its
