@@ -4,21 +4,13 @@ use maud::{Markup, html};
 
 use crate::{ConsoleViewer, PageRenewal, frame, paths};
 
-#[derive(Clone, Copy, Debug)]
-pub struct SignInProblem<'a> {
-    /// For people.
-    pub detail: &'a str,
-    /// The issuer at which another account may be permitted.
-    pub issuer: Option<&'a str>,
-}
-
-/// Returns the page that asks for a token, or leads to one of the issuers. `next` is the page to which the sign-in leads, and
-/// `problem` that of the last one.
-pub fn sign_in(next: &str, issuers: &[&str], problem: Option<SignInProblem<'_>>) -> String {
+/// Returns the page that asks for a token, or leads to one of the issuers. `next` is the page to which the sign-in leads.
+/// `problem` is the reason why the last one was refused, with the issuer at which another account may be permitted.
+pub fn sign_in(next: &str, issuers: &[&str], problem: Option<(&str, Option<&str>)>) -> String {
     let shown = |issuer: &str| issuer.trim_start_matches("https://").to_owned();
     let main = html! {
         h1 { "Sign in to Ebb" }
-        @if let Some(SignInProblem { detail, issuer }) = problem {
+        @if let Some((detail, issuer)) = problem {
             p.problem role="alert" { (detail) }
             @if let Some(issuer) = issuer {
                 p { a href=(paths::sign_in_as_other(issuer, next)) { "Use another account of " (shown(issuer)) } }

@@ -77,7 +77,7 @@ fn list_view<'a>(filter: &'a TargetListFilter, targets: &'a [TargetInfo]) -> Tar
 fn pages(text: &str) -> Vec<(&'static str, String)> {
     let failed = FailureView { title: text, detail: text, ..FailureView::default() };
     let messages = vec![
-        ("sign-in", sign_in(text, &[text], Some(SignInProblem { detail: text, issuer: Some(text) }))),
+        ("sign-in", sign_in(text, &[text], Some((text, Some(text))))),
         ("failure", failure(Some(viewer(text)), paths::ROOT, failed)),
         ("bare failure", failure(None, paths::ROOT, failed)),
     ];

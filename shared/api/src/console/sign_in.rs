@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::extract::RawQuery;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
-use ebb_console::{SignInProblem, paths};
+use ebb_console::paths;
 use ebb_protocol::{ErrorCode, PendingSignIn, has_digest, limits};
 use serde::Deserialize;
 
@@ -125,11 +125,10 @@ fn refused(server: &ServerState, next: &str, problem: &HttpProblem) -> Response 
 /// permitted.
 fn refused_at(server: &ServerState, issuer: Option<&str>, next: &str, HttpProblem(problem): &HttpProblem) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let problem = SignInProblem { detail: &problem.detail, issuer };
-    page(server, status, next, Some(problem).filter(|problem| !problem.detail.is_empty()))
+    page(server, status, next, Some((problem.detail.as_str(), issuer)).filter(|(detail, _)| !detail.is_empty()))
 }
 
-fn page(server: &ServerState, status: StatusCode, next: &str, problem: Option<SignInProblem<'_>>) -> Response {
+fn page(server: &ServerState, status: StatusCode, next: &str, problem: Option<(&str, Option<&str>)>) -> Response {
     let issuers: Vec<&str> = server.tokens.issuers.for_people().collect();
     (status, Html(ebb_console::sign_in(paths::safe_next(next), &issuers, problem))).into_response()
 }
