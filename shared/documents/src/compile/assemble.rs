@@ -238,8 +238,8 @@ pub(super) fn check_cycles(
         let at = |unit: usize| Some(UnitRef { hook: hook.hook, unit: u32::try_from(unit).ok()? });
         let step = |from: usize, to: usize| reason(plan, instances, wires, at(from)?, at(to)?);
         // Only wires between resources can close such a cycle, and their positions are in the sandbox.
-        let wrong = order::cycle(&report.source, &dependencies, |unit| hook.units[unit].key.as_str(), step);
-        report.found.extend(wrong);
+        let order = order::order_or_error(&report.source, &dependencies, |unit| hook.units[unit].key.clone(), step);
+        report.found.extend(order.err());
     }
 }
 

@@ -257,8 +257,8 @@ impl<'c> CollectionUnits<'c> {
             let at = template::place(&report.source, &found.text, found.offset);
             Some((at, format!("`{}` refers to `{}`", name(from), name(to))))
         };
-        let wrong = order::cycle(&report.source, &dependencies, name, step);
-        report.found.extend(wrong);
+        let order = order::order_or_error(&report.source, &dependencies, |number| name(number).to_owned(), step);
+        report.found.extend(order.err());
     }
 
     /// Adds the outputs to the units. Returns the public outputs.

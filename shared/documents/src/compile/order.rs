@@ -41,31 +41,28 @@ pub(super) fn order(dependencies: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize
     }
 }
 
-/// Returns the error for a cycle of a graph, or `None` without one. `step` describes the edge from a node to its
-/// dependency.
-pub(super) fn cycle<'n>(
+/// Returns the same order.
+///
+/// # Errors
+/// Returns the error for a cycle. `step` describes the edge from a node to its dependency.
+pub(super) fn order_or_error(
     source: &Arc<SourceText>,
     dependencies: &[Vec<usize>],
-    name: impl Fn(usize) -> &'n str,
+    name: impl Fn(usize) -> String,
     step: impl Fn(usize, usize) -> Option<CycleStep>,
-) -> Option<Diagnostic> {
-    let cycle = order(dependencies).err()?;
-    let names: Vec<&str> = cycle.iter().map(|&node| name(node)).collect();
-    // The message names only the first steps, and finding a position scans the document.
-    let steps: Vec<CycleStep> = cycle.windows(2).filter_map(|pair| step(pair[0], pair[1])).take(21).collect();
-    Some(cycle_error(source, &names, &steps))
-}
-
-/// Returns the error for a cycle of these names, in the document of its steps.
-pub(super) fn cycle_error(source: &Arc<SourceText>, names: &[&str], steps: &[CycleStep]) -> Diagnostic {
-    let mut shown: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-    if shown.len() > 21 {
-        let left_out = format!("({} more)", shown.len() - 20);
-        shown.splice(10..names.len() - 10, [left_out]);
-    }
-    let message = format!("these wait for each other: {}", shown.join(" → "));
-    let mut diagnostic = Diagnostic::error("cycle", source, steps.first().map(|step| step.0), message);
-    diagnostic.related.extend(steps.iter().skip(1).take(20).cloned());
-    let lines: Vec<String> = steps.iter().take(20).map(|(at, text)| format!("{text}, line {}", at.line)).collect();
-    diagnostic.help(format!("{}; take one of these away", lines.join("; ")))
+) -> Result<Vec<usize>, Diagnostic> {
+    order(dependencies).map_err(|cycle| {
+        let mut shown: Vec<String> = cycle.iter().map(|&node| format!("`{}`", name(node))).collect();
+        if shown.len() > 21 {
+            let left_out = format!("({} more)", shown.len() - 20);
+            shown.splice(10..cycle.len() - 10, [left_out]);
+        }
+        let message = format!("these wait for each other: {}", shown.join(" → "));
+        // The message names only the first steps, and finding a position scans the document.
+        let steps: Vec<CycleStep> = cycle.windows(2).filter_map(|pair| step(pair[0], pair[1])).take(21).collect();
+        let mut diagnostic = Diagnostic::error("cycle", source, steps.first().map(|step| step.0), message);
+        diagnostic.related.extend(steps.iter().skip(1).cloned());
+        let lines: Vec<String> = steps.iter().take(20).map(|(at, text)| format!("{text}, line {}", at.line)).collect();
+        diagnostic.help(format!("{}; take one of these away", lines.join("; ")))
+    })
 }

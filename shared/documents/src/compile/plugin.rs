@@ -353,8 +353,9 @@ impl<'a> CheckedPlugin<'a> {
             let at = unit.doc.after.0.iter().find(|after| after.value == first)?.at;
             Some((at, format!("`{own}` runs after `{first}`")))
         };
-        let wrong = order::cycle(&report.source, &targets.collect::<Vec<_>>(), name, step);
-        report.found.extend(wrong);
+        let targets: Vec<Vec<usize>> = targets.collect();
+        let order = order::order_or_error(&report.source, &targets, |unit| name(unit).to_owned(), step);
+        report.found.extend(order.err());
     }
 
     fn warn(&mut self) {

@@ -1,14 +1,13 @@
 //! The values that resources read from each other: params are wired to public outputs, which read the outputs of units.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 use super::checked::BoundResource;
 use super::collector::DiagnosticCollector;
-use super::order::{self, CycleStep};
+use super::order;
 use crate::cel::ReferenceSource;
-use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::model::{LineColumn, SourceText};
+use crate::diagnostic::Diagnostics;
+use crate::model::LineColumn;
 use crate::plan::UnitRef;
 
 /// The number of steps to record a read.
@@ -79,7 +78,18 @@ impl<'a> ResourceReads<'a> {
             }
         }
         let targets: Vec<Vec<usize>> = inner.iter().map(|list| list.iter().map(|(to, _)| *to).collect()).collect();
-        let order = order::order(&targets).map_err(|cycle| cycle_of_values(&report.source, &list, &cycle))?;
+        let name = |node: usize| match list[node].1 {
+            ResourceValue::Param(resource, name) => format!("{resource}.params.{name}"),
+            ResourceValue::Output(resource, name) => format!("{resource}.outputs.{name}"),
+        };
+        // Every such cycle contains a param, whose position is in the sandbox.
+        let step = |from: usize, _: usize| match list[from].1 {
+            ResourceValue::Param(resource, name) => {
+                Some((place(list[from])?, format!("param `{name}` of `{resource}` is wired")))
+            }
+            ResourceValue::Output(..) => None,
+        };
+        let order = order::order_or_error(&report.source, &targets, name, step)?;
         let mut wires = Self { nodes, reads: own };
         for at in order {
             for &(target, optional) in &inner[at] {
@@ -87,9 +97,7 @@ impl<'a> ResourceReads<'a> {
                 if !report.spend(steps, place(list[at]).unwrap_or(whole)) {
                     return Err(std::mem::take(&mut report.found).sorted());
                 }
-                let found: Vec<_> =
-                    wires.reads[target].iter().map(|(key, optional)| (key.clone(), *optional)).collect();
-                for ((unit, output), inner) in found {
+                for ((unit, output), inner) in wires.reads[target].clone() {
                     add(&mut wires.reads[at], unit, &output, optional || inner);
                 }
             }
@@ -112,28 +120,4 @@ impl<'a> ResourceReads<'a> {
 fn place((instance, value): (&BoundResource<'_>, ResourceValue<'_>)) -> Option<LineColumn> {
     let ResourceValue::Param(_, name) = value else { return None };
     instance.params.get(name).map(|given| given.at)
-}
-
-fn cycle_of_values(
-    source: &Arc<SourceText>,
-    list: &[(&BoundResource<'_>, ResourceValue<'_>)],
-    cycle: &[usize],
-) -> Diagnostic {
-    let names: Vec<String> = cycle
-        .iter()
-        .map(|&n| match list[n].1 {
-            ResourceValue::Param(resource, name) => format!("{resource}.params.{name}"),
-            ResourceValue::Output(resource, name) => format!("{resource}.outputs.{name}"),
-        })
-        .collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    // Every such cycle contains a param, whose position is in the sandbox.
-    let step = |&n: &usize| match list[n].1 {
-        ResourceValue::Param(resource, name) => {
-            Some((place(list[n])?, format!("param `{name}` of `{resource}` is wired")))
-        }
-        ResourceValue::Output(..) => None,
-    };
-    let steps: Vec<CycleStep> = cycle.iter().take(cycle.len().saturating_sub(1)).filter_map(step).collect();
-    order::cycle_error(source, &names, &steps)
 }
