@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::checked::{BoundResource, CompiledUnit, ParamBinding, UnitCluster};
-use super::collector::DiagnosticCollector;
+use super::collector::{DiagnosticCollector, whole};
 use super::reads::{OutputReads, ResourceReads};
 use crate::cel::{ReferenceSource, ReferenceUsage};
 use crate::diagnostic::Diagnostic;
@@ -20,7 +20,7 @@ pub(super) fn named(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &
     }
     let first = report.reads.len();
     let template = report.text(&text.value, text.at, report.units);
-    match (template, report.whole(first)) {
+    match (template, whole(&report.reads[first..]).cloned()) {
         (Template::Literal(Value::String(name)), _) if !name.is_empty() => Some(UnitCluster::Named(name)),
         (Template::Text(_), Some(ReferenceSource::Param(name))) => {
             let declared = plugin.params.iter().find(|declared| declared.name.value == name);

@@ -225,14 +225,6 @@ impl DiagnosticCollector {
         self.tree(&tree.value, tree.at, scope).shown()
     }
 
-    /// Returns the value that is all of a text whose reads begin at the position `first`.
-    pub(super) fn whole(&self, first: usize) -> Option<ReferenceSource> {
-        match &self.reads[first..] {
-            [read] if read.usage == ReferenceUsage::Whole => Some(read.source.clone()),
-            _ => None,
-        }
-    }
-
     fn pieces(&mut self, text: &str, at: LineColumn) -> Option<Vec<TemplatePiece>> {
         let split = template::split(text);
         if let Err(UnclosedExpression { offset }) = split {
@@ -275,6 +267,14 @@ impl DiagnosticCollector {
                 }
             }
         }
+    }
+}
+
+/// Returns the value that is all of a text with these reads.
+pub(super) fn whole(reads: &[ExpressionRead]) -> Option<&ReferenceSource> {
+    match reads {
+        [read] if read.usage == ReferenceUsage::Whole => Some(&read.source),
+        _ => None,
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::bound_plugin::BoundPlugin;
 use super::checked::{BoundResource, CheckedParam, CheckedPlugin, ParamBinding, PublicOutputs, UNKNOWN_RESOURCE};
-use super::collector::{DiagnosticCollector, ExpressionRead};
+use super::collector::{DiagnosticCollector, ExpressionRead, whole};
 use super::defaults::MAX_RESOURCES;
 use super::sensitive::{self, Sensitivity};
 use super::{params, plugin, profile};
@@ -219,7 +219,7 @@ fn param_value(
             Some((literal, uses))
         }
         template if is_secret => {
-            if !matches!(uses.as_slice(), [one] if one.usage == ReferenceUsage::Whole) {
+            if whole(&uses).is_none() {
                 let message = format!("param `{named}` is sensitive and cannot be put together");
                 let help = "give a value, `{secret: NAME, key: KEY}`, or one output: `${resources.R.outputs.O}`";
                 report.push(report.error("sensitive", value.at, message).help(help));
@@ -228,7 +228,7 @@ fn param_value(
             Some((template, uses))
         }
         Template::Text(text)
-            if !matches!(uses.as_slice(), [one] if one.usage == ReferenceUsage::Whole)
+            if whole(&uses).is_none()
                 && param.kind != ParamKind::String
                 && !crate::template::split(&text).is_ok_and(|pieces| pieces.len() == 1) =>
         {

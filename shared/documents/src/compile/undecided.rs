@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use super::checked::{BoundResource, ParamBinding};
-use super::collector::{DiagnosticCollector, ExpressionRead};
+use super::collector::{DiagnosticCollector, whole};
 use super::reads::READ_STEPS;
 use super::sensitive::Sensitivity;
-use crate::cel::{ReferenceSource, ReferenceUsage};
+use crate::cel::ReferenceSource;
 use crate::diagnostic::Diagnostic;
 use crate::plan::Template;
 
@@ -87,9 +87,4 @@ fn decided<'x, 'a>(
         }
     }
     Sensitivity::Open
-}
-
-/// Returns the value that is all of a text.
-fn whole(uses: &[ExpressionRead]) -> Option<&ReferenceSource> {
-    uses.iter().find(|found| found.usage == ReferenceUsage::Whole).map(|found| &found.source)
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ebb_engine::{Hook, Millis};
 
 use super::checked::CompiledUnit;
-use super::collector::{DiagnosticCollector, TextRole};
+use super::collector::{DiagnosticCollector, TextRole, whole};
 use super::defaults::{
     self, BACKOFF_MS, MAX_ATTEMPTS, MAX_INPUTS, MAX_TIMEOUT_MS, RETRY_CLASSES, attempts, max_backoff,
 };
@@ -79,7 +79,7 @@ fn action(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &UnitDoc, h
 fn input_plan(report: &mut DiagnosticCollector, input: &InputDoc) -> (InputPlan, Option<ReferenceSource>) {
     let first = report.reads.len();
     let value = report.tree(&input.value.value, input.value.at, report.units);
-    let whole = report.whole(first);
+    let whole = whole(&report.reads[first..]).cloned();
     let of_pod = report.role == TextRole::PodInput;
     let (env, path) = if of_pod { input_destinations::of_input(input) } else { (None, None) };
     if let Some(destination) = input.env.as_ref().or(input.path.as_ref()).filter(|_| !of_pod) {
