@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::defaults::MAX_STEPS;
-use crate::cel::{self, ReferenceSource, ReferenceUsage, Scope};
+use crate::cel::{self, Expression, ReferenceSource, ReferenceUsage, Scope};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::model::{At, LineColumn, SourceText, TemplateTree};
 use crate::plan::Template;
@@ -195,6 +195,12 @@ impl DiagnosticCollector {
         let whole: Arc<str> = content.into();
         self.uses(&expression, (&whole, offset), text.at, scope);
         Some(expression)
+    }
+
+    /// Parses a text as the condition `when`.
+    pub(super) fn condition(&mut self, text: &At<String>, scope: Scope) -> Option<Expression> {
+        let text = self.expression("`when`", text, scope)?;
+        cel::parse(&text, scope).ok()
     }
 
     /// Parses a tree as a template. Adds the values that it reads to [`Self::reads`].

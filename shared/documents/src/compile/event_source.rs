@@ -6,7 +6,7 @@ use super::collector::{DiagnosticCollector, ExpressionRead, StepCount};
 use super::defaults::MAX_EVENTS;
 use super::k8s_apply::is_built_in_name;
 use super::{source_lints, webhook};
-use crate::cel::{self, Expression, ReferenceSource, RootVariable, Scope};
+use crate::cel::{ReferenceSource, RootVariable, Scope};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::event::{EntryAction, EventEntry, EventFetch, EventSource, EventTarget, EventTextRole, EventTree};
 use crate::load::PluginReference;
@@ -43,25 +43,19 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
     let fetch = doc.fetch.as_ref().map(|fetch| self::fetch(&mut own, fetch));
     own.units = if fetch.is_some() { Scope::FetchedEvent } else { Scope::Event };
     of_preset.units = own.units;
-    let id = match (&doc.id, &preset.id) {
-        (Some(id), _) => text(&mut own, id),
-        (None, Some(id)) => text(&mut of_preset, id),
-        (None, None) => None,
+    let id = match &doc.id {
+        Some(id) => text(&mut own, id),
+        None => preset.id.as_ref().and_then(|id| text(&mut of_preset, id)),
     };
-    let target = match (&doc.target, &preset.target) {
-        (Some(target), _) => self::target(&mut own, target),
-        (None, Some(target)) => self::target(&mut of_preset, target),
-        (None, None) => None,
+    let target = match &doc.target {
+        Some(target) => self::target(&mut own, target),
+        None => preset.target.as_ref().and_then(|target| self::target(&mut of_preset, target)),
     };
     let has_target = doc.target.is_some() || preset.target.is_some();
     let document = doc.document.as_ref().map(|document| self::document(&mut own, document));
     let mut defaults = EntryDefaults { target, has_target, document, undocumented: None };
-    let none = Vec::new();
-    let (events, report) = match (&doc.events, &preset.events) {
-        (Some(events), _) => (events, &mut own),
-        (None, Some(events)) => (events, &mut of_preset),
-        (None, None) => (&none, &mut own),
-    };
+    let events = doc.events.as_ref().or(preset.events.as_ref()).map_or(&[][..], Vec::as_slice);
+    let report = if doc.events.is_none() && preset.events.is_some() { &mut of_preset } else { &mut own };
     let entries: Vec<_> = events.iter().take(MAX_EVENTS).filter_map(|rule| defaults.entry(report, rule)).collect();
     let missing = |key| format!("the source has no `{key}`");
     if events.is_empty() {
@@ -147,7 +141,7 @@ struct EntryDefaults {
 impl EntryDefaults {
     /// Returns a checked entry. It has no use after a reported error.
     fn entry(&mut self, report: &mut DiagnosticCollector, rule: &EventRule) -> Option<EventEntry> {
-        let when = condition(report, &rule.when);
+        let when = report.condition(&rule.when, report.units);
         let time = rule.time.as_ref().and_then(|time| text(report, time));
         let uid = rule.uid.as_ref().and_then(|uid| text(report, uid));
         let own_target = match &rule.action {
@@ -182,14 +176,8 @@ impl EntryDefaults {
     }
 }
 
-/// Returns a parsed condition, or `None` after it has reported an error.
-fn condition(report: &mut DiagnosticCollector, when: &At<String>) -> Option<Expression> {
-    let text = report.expression("`when`", when, report.units)?;
-    cel::parse(&text, report.units).ok()
-}
-
 fn fetch(report: &mut DiagnosticCollector, fetch: &FetchDoc) -> Option<EventFetch> {
-    let when = fetch.when.as_ref().and_then(|when| condition(report, when));
+    let when = fetch.when.as_ref().and_then(|when| report.condition(when, report.units));
     webhook::path(report, &fetch.path);
     webhook::headers(report, &fetch.headers);
     webhook::check_connection_headers(report, &fetch.headers);

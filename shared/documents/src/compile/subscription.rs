@@ -4,7 +4,7 @@ use ebb_engine::TargetPhase;
 
 use super::collector::{DiagnosticCollector, StepCount};
 use super::webhook;
-use crate::cel::{self, Scope};
+use crate::cel::Scope;
 use crate::diagnostic::Diagnostics;
 use crate::model::{At, ReceiverDoc, SubscriptionDoc};
 use crate::notification::NotificationRule;
@@ -19,10 +19,7 @@ const STATUSES: [TargetPhase; 5] =
 /// Returns all semantic errors, sorted by position.
 pub fn subscription(doc: &SubscriptionDoc) -> Result<NotificationRule, Diagnostics> {
     let mut report = DiagnosticCollector::new(&doc.source, &StepCount::default());
-    let when = doc.when.as_ref().and_then(|when| {
-        let text = report.expression("`when`", when, Scope::Subscription)?;
-        cel::parse(&text, Scope::Subscription).ok()
-    });
+    let when = doc.when.as_ref().and_then(|when| report.condition(when, Scope::Subscription));
     report.units = Scope::Notification;
     let text = |text: &At<String>| {
         report.text(&text.value, text.at, Scope::Notification);
