@@ -5,7 +5,6 @@
 
 mod added_undos;
 mod assemble;
-mod bound_plugin;
 mod checked;
 mod clusters;
 mod collection;
@@ -57,7 +56,7 @@ use reads::ResourceReads;
 
 pub use crate::canonical::PlanError;
 pub use crate::plan::PLAN_VERSION;
-pub use bound_plugin::BoundPlugin;
+pub use checked::BoundPlugin;
 pub use ebb_kube::podspec::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};
 pub use edges::{DependencyEdge, EdgeReason, edges};
 pub use event_source::{event_source, named_plugins};

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ebb_engine::Hook;
+use semver::Version;
 
-use super::bound_plugin::BoundPlugin;
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::sensitive::Sensitivity;
 use crate::cel::{ReferenceSource, TextPattern};
@@ -87,6 +87,18 @@ pub(super) enum UnitCluster {
     Named(String),
     /// The cluster that is the value of this param.
     Param(String),
+}
+
+/// The version of a plugin without one. Own units and built-in plugins have it.
+pub(super) static UNVERSIONED: Version = Version::new(0, 0, 0);
+
+/// The plugin that a resource is bound to.
+#[derive(Clone, Copy, Debug)]
+pub struct BoundPlugin<'a> {
+    pub plugin: &'a PluginDoc,
+    pub version: &'a Version,
+    /// The digest of the document after embedding: `sha256:…`.
+    pub digest: &'a str,
 }
 
 /// A resource with its plugin, or the target with its own hooks.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use semver::Version;
 
-use super::bound_plugin::BoundPlugin;
+use super::checked::{BoundPlugin, UNVERSIONED};
 use super::collection;
 use super::collector::DiagnosticCollector;
 use crate::escaping;
@@ -38,12 +38,7 @@ pub fn is_built_in(resource: &ResourceDoc) -> bool {
 
 /// Returns true if a plugin need not be published.
 pub(super) fn is_built_in_name(name: &str, version: Option<&VersionRange>) -> bool {
-    name == NAME && version.is_none_or(|version| version.allows(&bare()))
-}
-
-/// Returns the version of a plugin that is published without a version.
-fn bare() -> Version {
-    Version::new(0, 0, 0)
+    name == NAME && version.is_none_or(|version| version.allows(&UNVERSIONED))
 }
 
 /// Returns a plugin for each resource with `k8s-apply` or a collection, by the name of the resource, with its version and
@@ -68,7 +63,7 @@ pub(super) fn built_in(
         };
         let (version, digest) = match published {
             Some(bound) => (bound.version.clone(), bound.digest.to_owned()),
-            None => (bare(), load::digest(&plugin)),
+            None => (UNVERSIONED.clone(), load::digest(&plugin)),
         };
         made.insert(resource.name.value.clone(), (plugin, version, digest));
     }

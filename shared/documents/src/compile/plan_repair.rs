@@ -8,8 +8,7 @@ use std::collections::BTreeSet;
 
 use ebb_engine::Hook;
 
-use super::bound_plugin::BoundPlugin;
-use super::checked::{CheckedPlugin, CompiledUnit, PublicOutputs};
+use super::checked::{BoundPlugin, CheckedPlugin, CompiledUnit, PublicOutputs};
 use super::collector::StepCount;
 use super::old_params::texts;
 use super::plan_content::units_of;

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use semver::Version;
 use serde_json::Value;
 
-use super::bound_plugin::BoundPlugin;
-use super::checked::{BoundResource, CheckedParam, CheckedPlugin, ParamBinding, PublicOutputs, UNKNOWN_RESOURCE};
+use super::checked::{
+    BoundPlugin, BoundResource, CheckedParam, CheckedPlugin, ParamBinding, PublicOutputs, UNKNOWN_RESOURCE, UNVERSIONED,
+};
 use super::collector::{DiagnosticCollector, ExpressionRead, whole};
 use super::defaults::MAX_RESOURCES;
 use super::sensitive::{self, Sensitivity};
@@ -20,9 +20,6 @@ use crate::model::{
     VariableSpec,
 };
 use crate::plan::{PlainLiteral, Template};
-
-/// A version that no plan shows.
-static VERSION: Version = Version::new(0, 0, 0);
 
 /// Binds the resources of a sandbox, in the order of the document. Without errors, the result has an entry for
 /// every resource.
@@ -113,7 +110,7 @@ pub(super) fn bind_own<'a>(
                 found.push(BoundResource {
                     name,
                     at: own.name.at,
-                    bound: BoundPlugin { plugin: own, version: &VERSION, digest: "" },
+                    bound: BoundPlugin { plugin: own, version: &UNVERSIONED, digest: "" },
                     checked: checked.into(),
                     params: BTreeMap::new(),
                     unit_refs: Vec::new(),
