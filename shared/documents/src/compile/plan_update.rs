@@ -69,12 +69,8 @@ pub fn update(
     wanted: &Plan,
     is_done: impl Fn(UnitRef) -> bool,
 ) -> Result<Option<PlanUpdate>, UpdateError> {
-    let content = content_digest(wanted);
-    let is_same = match &current.update {
-        Some(state) => state.content == content,
-        None => content_digest(current) == content,
-    };
-    if is_same { Ok(None) } else { complete(current, wanted, is_done).map(Some) }
+    let before = current.update.as_ref().map_or_else(|| content_digest(current), |state| state.content.clone());
+    if before == content_digest(wanted) { Ok(None) } else { complete(current, wanted, is_done).map(Some) }
 }
 
 /// Does the same as [`update`] for a target that has failed, also if the content of the document is the same: everything
@@ -121,7 +117,6 @@ fn merge(
         read_before,
         wanted,
         number,
-        hook: Hook::Update(number),
         resources,
         units: Vec::new(),
         undos: BTreeMap::new(),
@@ -190,8 +185,6 @@ struct PlanMerge<'a> {
     read_before: BTreeMap<String, String>,
     wanted: &'a Plan,
     number: u32,
-    /// The hook of the update.
-    hook: Hook,
     resources: BTreeMap<String, ResourceEffect>,
     /// The units of the update.
     units: Vec<UnitPlan>,
@@ -209,7 +202,7 @@ impl PlanMerge<'_> {
 
     /// Returns the place of a unit of the update.
     fn place(&self, index: usize) -> UnitRef {
-        UnitRef { hook: self.hook, unit: position(index) }
+        UnitRef { hook: Hook::Update(self.number), unit: position(index) }
     }
 
     /// Adds the undos of removed and replaced resources, and those that a failed update has left open.
@@ -266,7 +259,7 @@ impl PlanMerge<'_> {
     /// Adds the `update` units of updated resources. They run after the setup units that they read, and before the undos
     /// of what the resource read until now.
     fn add_updates(&mut self) {
-        let (wanted, first) = (self.wanted, self.units.len());
+        let (wanted, first, hook) = (self.wanted, self.units.len(), Hook::Update(self.number));
         let is_updated = |resource: &str| self.resources.get(resource) == Some(&ResourceEffect::Updated);
         let chosen: Vec<(u32, &UnitPlan)> =
             (0..).zip(&wanted.plugin_updates).filter(|(_, unit)| is_updated(unit.resource())).collect();
@@ -274,17 +267,17 @@ impl PlanMerge<'_> {
             chosen.iter().enumerate().map(|(index, (at, _))| (*at, position(first + index))).collect();
         for (_, unit) in chosen {
             let here = |at: UnitRef| match at.hook {
-                PLUGIN_UPDATE => UnitRef { hook: self.hook, unit: places[&at.unit] },
+                PLUGIN_UPDATE => UnitRef { hook, unit: places[&at.unit] },
                 _ => self.origin(at),
             };
             let mut unit = with_reads(unit, here);
             if let Some(before) = self.read_before.get(unit.resource()) {
                 old_params::add_reads(&self.current, before, &mut unit);
             }
-            let read = unit.reads.iter().filter(|read| read.at.hook == self.hook).map(|read| read.at.unit);
+            let read = unit.reads.iter().filter(|read| read.at.hook == hook).map(|read| read.at.unit);
             let own = unit.dependencies.iter().map(|first| places[first]);
             let dependencies = read.chain(own).collect();
-            self.units.push(UnitPlan { dependencies, ordered_after: Vec::new(), stage: Some(self.hook), ..unit });
+            self.units.push(UnitPlan { dependencies, ordered_after: Vec::new(), stage: Some(hook), ..unit });
         }
         let last = last_of(&self.units);
         for (name, origin) in self.old.iter().filter(|(name, _)| is_updated(name)) {
@@ -370,7 +363,7 @@ impl PlanMerge<'_> {
         // The number is used even without units, because former resources can have it.
         let number = self.number;
         let mut hooks: Vec<HookPlan> = self.current.hooks.iter().filter(|hook| hook.hook.is_setup()).cloned().collect();
-        hooks.extend(has_units.then_some(HookPlan { hook: self.hook, units }));
+        hooks.extend(has_units.then_some(HookPlan { hook: Hook::Update(number), units }));
         for hook in self.wanted.hooks.iter().filter(|hook| matches!(hook.hook, Hook::Event(_))) {
             let units = hook.units.iter().map(|unit| with_reads(unit, |at| self.origin(at)));
             hooks.push(HookPlan { hook: hook.hook, units: units.collect() });
