@@ -168,7 +168,7 @@ fn begun(record: &AttemptRecord) -> Option<Timestamp> {
 /// Returns the objects of a unit that has succeeded. All objects of such a unit were ready.
 fn ready_objects(plan: &UnitPlan) -> Option<ObjectCount> {
     let Action::Object(object) = &plan.action else { return None };
-    let total = object.manifest.as_array().map_or(1, Vec::len);
+    let total = object.manifests().len();
     (total > 0).then_some(ObjectCount { total, ready: total })
 }
 

@@ -166,8 +166,7 @@ fn of_planned(unit: &UnitPlan, cluster: Option<&str>) -> Vec<PolicyRequest> {
         }
         Action::Object(object) => {
             let part = if object.bound { RequestedPart::Bound } else { RequestedPart::Manifest };
-            let manifests = object.manifest.as_array().map_or(std::slice::from_ref(&object.manifest), Vec::as_slice);
-            manifests.iter().filter_map(|manifest| tree(manifest.to_string()).map(part)).collect()
+            object.manifests().iter().filter_map(|manifest| tree(manifest.to_string()).map(part)).collect()
         }
         Action::Infrakit(action) => vec![RequestedPart::Service(At { value: action.plugin.clone(), at })],
         Action::Webhook(_) | Action::Removal | Action::Destroy => Vec::new(),

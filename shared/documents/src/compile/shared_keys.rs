@@ -104,27 +104,18 @@ fn objects(
         _ => None,
     };
     let cluster = super::clusters::of_unit(instance, unit).ok().flatten().unwrap_or_default();
-    manifests(object)
-        .iter()
-        .filter_map(|manifest| {
-            let metadata = &manifest["metadata"];
-            let (kind, name) = (manifest["kind"].as_str()?, known(&metadata["name"])?);
-            let namespace = match &metadata["namespace"] {
-                Value::Null => String::new(),
-                other => known(other)?,
-            };
-            let noun = format!("would both make the {kind} `{name}`");
-            let group = manifest["apiVersion"].as_str().unwrap_or_default().split('/').next().unwrap_or_default();
-            Some((noun, vec![group.to_owned(), namespace, cluster.clone()]))
-        })
-        .collect()
-}
-
-fn manifests(object: &ObjectAction) -> &[Value] {
-    match &object.manifest {
-        Value::Array(manifests) => manifests,
-        one => std::slice::from_ref(one),
-    }
+    let identity = |manifest: &Value| {
+        let metadata = &manifest["metadata"];
+        let (kind, name) = (manifest["kind"].as_str()?, known(&metadata["name"])?);
+        let namespace = match &metadata["namespace"] {
+            Value::Null => String::new(),
+            other => known(other)?,
+        };
+        let noun = format!("would both make the {kind} `{name}`");
+        let group = manifest["apiVersion"].as_str().unwrap_or_default().split('/').next().unwrap_or_default();
+        Some((noun, vec![group.to_owned(), namespace, cluster.clone()]))
+    };
+    object.manifests().iter().filter_map(identity).collect()
 }
 
 /// A text with resolved params. References to the target are kept as written.
@@ -186,7 +177,7 @@ impl StaticText {
 /// Returns warnings for names that two resources of the plugin in one sandbox would share.
 pub(super) fn warn(report: &DiagnosticCollector, checked: &CheckedPlugin<'_>) -> Vec<Diagnostic> {
     let shared = |unit: &CompiledUnit<'_>| match &unit.plan.action {
-        Action::Object(object) => manifests(object).iter().find_map(|manifest| {
+        Action::Object(object) => object.manifests().iter().find_map(|manifest| {
             let name = manifest["metadata"]["name"].as_str()?;
             let shared = StaticText::of(report, None, name)?.names_target;
             shared.then(|| format!("the {} `{name}`", manifest["kind"].as_str().unwrap_or("object")))

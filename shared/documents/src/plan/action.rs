@@ -176,6 +176,13 @@ pub struct ObjectAction {
     pub fail_fast: bool,
 }
 
+impl ObjectAction {
+    /// Returns the manifests in the order in which they are applied.
+    pub fn manifests(&self) -> &[serde_json::Value] {
+        self.manifest.as_array().map_or(std::slice::from_ref(&self.manifest), Vec::as_slice)
+    }
+}
+
 /// CEL conditions over `object`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
