@@ -26,6 +26,7 @@ pub use unit::{
 pub const PLAN_VERSION: u32 = 1;
 
 /// A compiled document. It is stored, and its digest is computed, in this form.
+#[serde_with::apply(BTreeSet => #[serde(default, skip_serializing_if = "BTreeSet::is_empty")])]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Plan {
@@ -39,7 +40,6 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, Template>,
     /// The variables of `env` that are left out if they are null.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub optional_env: BTreeSet<String>,
     /// The outputs that the workloads of a Signadot sandbox read, by workload: `KIND/NAMESPACE/NAME` for the origin of a
     /// fork, `local/NAME` for a local workload.
@@ -52,7 +52,6 @@ pub struct Plan {
     pub update: Option<UpdateState>,
     /// The clusters in which only units of earlier plans of the instance stored sensitive outputs. `None` is the default of
     /// the control plane.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub former_secret_clusters: BTreeSet<Option<String>>,
     /// The UIDs of the clusters in which the units run, by the names of [`cluster_name`]. A cluster that was not connected
     /// when the plan was made has none. An update keeps them: what was made in a cluster is removed there.

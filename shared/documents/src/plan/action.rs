@@ -159,6 +159,7 @@ pub struct BoundConnection {
 
 /// Kubernetes objects.
 #[serde_with::skip_serializing_none]
+#[serde_with::apply(bool => #[serde(default, skip_serializing_if = "std::ops::Not::not")])]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObjectAction {
@@ -169,10 +170,8 @@ pub struct ObjectAction {
     /// True if an object has failed.
     pub fail: Option<ManifestConditions>,
     /// True for an object of `bind`. The strings in its `data` are templates of texts, also in a Secret.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bound: bool,
     /// True if the unit fails as soon as an object cannot become ready, instead of at its timeout.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fail_fast: bool,
 }
 

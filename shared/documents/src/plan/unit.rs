@@ -10,6 +10,7 @@ use super::{Action, Template};
 
 /// A compiled unit. The compiler sets the fields that differ from the default.
 #[serde_with::skip_serializing_none]
+#[serde_with::apply(Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnitPlan {
@@ -20,32 +21,25 @@ pub struct UnitPlan {
     /// [`Plan::cluster`](super::Plan::cluster).
     pub cluster: Option<String>,
     /// The units of the same hook that must end first: because of references, `after`, or the order of teardown.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<u32>,
     /// All outputs of this hook or earlier hooks that the unit reads, including those behind params and resources.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<OutputRead>,
     /// The params that the unit reads as `old.params`. Only units of `update` have some.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub old_params: Vec<String>,
     /// A CEL condition. The unit is skipped if it is false.
     pub when: Option<String>,
     /// The inputs of a pod, in the order of the document.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<InputPlan>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outputs: BTreeMap<String, OutputPlan>,
     /// The units of earlier hooks that this unit undoes. A unit that undoes none always runs.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undoes: Vec<UnitRef>,
     /// The dependencies on units of the same resource that only the order of teardown requires. Without this list, they
     /// could not be told from those of `after`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ordered_after: Vec<u32>,
     /// In an update: the hook of the document to which the unit belongs.
     pub stage: Option<Hook>,
     /// In preStop and postStop: the units of updates that did the same. If one of them is done, this unit is skipped.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unless: Vec<UnitRef>,
     /// True for the `verify` of an undo: it shows whether what it undoes is gone, and removes nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -92,6 +86,7 @@ pub struct OutputRead {
 
 /// An input of a pod.
 #[serde_with::skip_serializing_none]
+#[serde_with::apply(bool => #[serde(default, skip_serializing_if = "std::ops::Not::not")])]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InputPlan {
@@ -102,27 +97,23 @@ pub struct InputPlan {
     /// The absolute path of the input file.
     pub path: Option<String>,
     /// True if the input is unset when its value is missing (Signadot). Otherwise the unit fails.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
     /// True if the value is declared as sensitive. It is passed on whole.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
 }
 
 /// A declared output.
+#[serde_with::apply(bool => #[serde(default, skip_serializing_if = "std::ops::Not::not")])]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct OutputPlan {
     pub from: OutputFrom,
     /// True if the value stays in the cluster in which it was created, or is stored encrypted if no relay made it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
     /// True if the value is sensitive only because the document, which is Signadot's, does not open it. An update does
     /// not replace a resource for it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive_by_default: bool,
     /// True if the value may be null. A missing value then is null.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
     /// The description from the document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
