@@ -219,7 +219,7 @@ fn plugins(examples: &[Example<'_>], page: &Page) -> Vec<PluginDoc> {
 /// Compiles a document with these plugins. Returns the warnings.
 fn compiled(document: &Document, plugins: &[PluginDoc]) -> Result<Vec<Diagnostic>> {
     match document {
-        Document::Plugin(plugin) => Ok(compile::check_plugin(plugin)?),
+        Document::Plugin(plugin) => Ok(compile::check_plugin(plugin)?.0),
         Document::Sandbox(target) | Document::RouteGroup(RouteGroupDoc { target, .. }) => {
             Ok(offline::plan(target, plugins)?.warnings)
         }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use ebb_documents::compile::{self, CLUSTER_POLICY, ClusterPolicy, PolicyRequest, UNCHECKED_POLICY, policy_violations};
-use ebb_documents::{Diagnostics, PluginDoc, SourceText, cluster_name};
+use ebb_documents::compile::{CLUSTER_POLICY, ClusterPolicy, PolicyRequest, UNCHECKED_POLICY, policy_violations};
+use ebb_documents::{Diagnostics, SourceText, cluster_name};
 use ebb_protocol::api::{ClusterDetail, PlanPreview, ProblemDetails};
 use ebb_relay_client::reported_policy;
 
@@ -61,14 +61,13 @@ pub(crate) async fn of(client: &ApiClient, name: &str) -> Result<Option<ClusterP
     cluster.map(|cluster| known(&cluster)).ok_or_else(|| missing().with_hint("ebb cluster list"))
 }
 
-/// Checks a plugin in a cluster, for the units that name no other cluster.
+/// Checks the requests of a plugin in a cluster, for the units that name no other cluster.
 ///
 /// # Errors
-/// Returns the errors of the plugin, or the violations.
-pub(crate) fn check_plugin(plugin: &PluginDoc, name: &str, policy: &ClusterPolicy) -> Result<(), Diagnostics> {
-    let requests = compile::plugin_requests(plugin)?;
+/// Returns the violations.
+pub(crate) fn check_plugin(requests: &[PolicyRequest], name: &str, policy: &ClusterPolicy) -> Result<(), Diagnostics> {
     let found =
-        policy_violations(&requests, |cluster| Some((name, policy)).filter(|_| cluster.is_none_or(|it| it == name)));
+        policy_violations(requests, |cluster| Some((name, policy)).filter(|_| cluster.is_none_or(|it| it == name)));
     if found.has_errors() { Err(found) } else { Ok(()) }
 }
 

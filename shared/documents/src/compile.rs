@@ -55,7 +55,6 @@ use collector::{DiagnosticCollector, StepCount};
 use reads::ResourceReads;
 
 pub use crate::canonical::PlanError;
-pub use crate::plan::PLAN_VERSION;
 pub use checked::BoundPlugin;
 pub use ebb_kube::podspec::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};
 pub use edges::{DependencyEdge, EdgeReason, edges};
@@ -119,19 +118,13 @@ pub fn plan(
     Ok((plan, warnings, requests))
 }
 
-/// Checks a plugin on its own. Returns the warnings.
+/// Checks a plugin on its own. Returns the warnings, and what its units request from their clusters, without units whose
+/// cluster is a param.
 ///
 /// # Errors
 /// Returns all semantic errors, sorted by position.
-pub fn check_plugin(plugin: &PluginDoc) -> Result<Vec<Diagnostic>, Diagnostics> {
-    plugin::check(plugin, PublicOutputs::default(), &StepCount::default()).map(|checked| checked.warnings)
-}
-
-/// Returns what the units of a plugin request from their clusters, without units whose cluster is a param.
-///
-/// # Errors
-/// Returns the same errors as [`check_plugin`].
-pub fn plugin_requests(plugin: &PluginDoc) -> Result<Vec<PolicyRequest>, Diagnostics> {
+pub fn check_plugin(plugin: &PluginDoc) -> Result<(Vec<Diagnostic>, Vec<PolicyRequest>), Diagnostics> {
     let checked = plugin::check(plugin, PublicOutputs::default(), &StepCount::default())?;
-    Ok(policy_requests::of_plugin(&checked))
+    let requests = policy_requests::of_plugin(&checked);
+    Ok((checked.warnings, requests))
 }

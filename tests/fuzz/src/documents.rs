@@ -75,7 +75,7 @@ fn stored(document: &Document, plugins: &[&PluginDoc]) {
         (Document::Plugin(one), Document::Plugin(two)) => {
             assert_eq!(load::digest(one), load::digest(two));
             match (compile::check_plugin(one), compile::check_plugin(two)) {
-                (Ok(warnings), Ok(_)) => warnings.iter().for_each(placed::one),
+                (Ok((warnings, _)), Ok(_)) => warnings.iter().for_each(placed::one),
                 (Err(errors), Err(_)) => return placed::errors(&errors),
                 (one, two) => panic!("stored, it is judged otherwise: {one:?} {two:?}\n{text}"),
             }

@@ -75,8 +75,8 @@ fn check(
     let (documents, mut found) = load::documents(&source.name, &source.text, &source.folder, vars)?;
     for document in &documents {
         let checked = match document {
-            Document::Plugin(plugin) => compile::check_plugin(plugin).and_then(|warnings| {
-                let refused = policy.map(|(name, policy)| cluster_policy::check_plugin(plugin, name, policy));
+            Document::Plugin(plugin) => compile::check_plugin(plugin).and_then(|(warnings, requests)| {
+                let refused = policy.map(|(name, policy)| cluster_policy::check_plugin(&requests, name, policy));
                 refused.unwrap_or(Ok(())).map(|()| warnings)
             }),
             Document::RouteGroup(group) => compile::check_route_group(group).map(|()| Vec::new()),

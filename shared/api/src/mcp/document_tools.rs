@@ -89,7 +89,7 @@ pub(crate) async fn validate_plugin(_: &ApiCalls, arguments: ValidatePlugin) -> 
     let lines = offload(move || {
         let mut lines = Vec::new();
         for plugin in load::plugins(DOCUMENT, &arguments.document, &NoFiles, &DocumentVars::none())? {
-            let warnings = compile::check_plugin(&plugin)?;
+            let (warnings, _) = compile::check_plugin(&plugin)?;
             let version = plugin.version.as_ref().map(|version| format!("@{version}")).unwrap_or_default();
             lines.push(format!("{}{version} is valid", plugin.name.value));
             lines.extend(warnings.iter().map(|warning| warning.plain()));
@@ -135,7 +135,7 @@ struct CheckedPlugin {
 
 impl CheckedPlugin {
     fn new(plugin: &PluginDoc) -> Result<Self, ToolError> {
-        let warnings = compile::check_plugin(plugin)?.iter().map(|warning| warning.plain()).collect();
+        let warnings = compile::check_plugin(plugin)?.0.iter().map(|warning| warning.plain()).collect();
         // The API publishes a plugin without a version as this one.
         let version = plugin.version.as_ref().map_or_else(|| "0.0.0".to_owned(), ToString::to_string);
         let (name, text) = (plugin.name.value.clone(), plugin.expanded.clone());

@@ -44,7 +44,7 @@ fn violations_of_a_plan_have_positions() {
 
 #[test]
 fn a_plugin_is_checked_alone() {
-    let mut requests = compile::plugin_requests(&plugin()).unwrap();
+    let mut requests = compile::check_plugin(&plugin()).unwrap().1;
     let clusters: Vec<_> = requests.iter().filter_map(|request| request.cluster.as_deref()).collect();
     assert_eq!(clusters, ["far"]);
     for request in &mut requests {
@@ -61,7 +61,7 @@ fn the_built_in_plugin_requests_nothing() {
     let text = include_str!("../../../../tests/tests/e2e/signadot/k8s-apply/plugin.yaml");
     let requests = |text: &str| {
         let plugin = load::plugins("k8s-apply.yaml", text, &NoFiles, &DocumentVars::none()).unwrap().remove(0);
-        compile::plugin_requests(&plugin).unwrap().len()
+        compile::check_plugin(&plugin).unwrap().1.len()
     };
     assert_eq!(requests(text), 0);
     assert_eq!(requests(&text.replace("image: signadot/", "image: mirror/")), 1);
@@ -73,14 +73,19 @@ fn without_namespaces() -> PluginDoc {
     load::plugins("p.yaml", &text, &NoFiles, &DocumentVars::none()).unwrap().remove(0)
 }
 
+/// Returns the violations of the units that name no cluster.
+fn violations_of_plugin(plugin: &PluginDoc, policy: &ClusterPolicy) -> String {
+    let (_, requests) = compile::check_plugin(plugin).unwrap();
+    policy_violations(&requests, |cluster| Some(("eu", policy)).filter(|_| cluster.is_none())).plain()
+}
+
 /// Units without a namespace run in the one that the relay has reported.
 #[test]
 fn the_namespace_of_units_decides_for_documents_without_one() {
     let mut policy = policy();
     policy.namespaces.entry("open".to_owned()).or_default();
     policy.unit_namespace = Some("units".to_owned());
-    let requests = compile::plugin_requests(&without_namespaces()).unwrap();
-    let found = policy_violations(&requests, |cluster| Some(("eu", &policy)).filter(|_| cluster.is_none())).plain();
+    let found = violations_of_plugin(&without_namespaces(), &policy);
     for expected in
         ["p.yaml:12:29: ", "pods in units may not run as the service account admin", "may not set hostNetwork"]
     {
@@ -92,9 +97,7 @@ fn the_namespace_of_units_decides_for_documents_without_one() {
 fn what_is_reserved_is_reported_before_the_run() {
     let text = PLUGIN.replace("{name: 'd-${resource.name}'", "{labels: {ebb.dev/unit: u}, name: 'd-${resource.name}'");
     let plugin = load::plugins("p.yaml", &text, &NoFiles, &DocumentVars::none()).unwrap().remove(0);
-    let policy = policy();
-    let requests = compile::plugin_requests(&plugin).unwrap();
-    let found = policy_violations(&requests, |cluster| Some(("eu", &policy)).filter(|_| cluster.is_none())).plain();
+    let found = violations_of_plugin(&plugin, &policy());
     assert!(found.contains("p.yaml:28:") && found.contains("`ebb.dev/` is reserved"), "{found}");
 
     let text = PLUGIN.replace("      spec:\n", "      metadata: {labels: {ebb.dev/unit: u}}\n      spec:\n");
@@ -106,14 +109,11 @@ fn what_is_reserved_is_reported_before_the_run() {
 /// a relay of an earlier version does not report that namespace.
 #[test]
 fn what_is_not_certain_is_not_reported() {
-    let plugin = without_namespaces();
     let policy: ClusterPolicy = serde_json::from_value(json!({
         "namespaces": {"a": {"level": "privileged"}, "other": []},
         "kinds": ["ConfigMap", "*.example.org"], "clusterKinds": ["Namespace"],
         "services": {"files": {"namespace": "a", "name": "s", "port": 1}},
     }))
     .unwrap();
-    let requests = compile::plugin_requests(&plugin).unwrap();
-    let found = policy_violations(&requests, |cluster| Some(("eu", &policy)).filter(|_| cluster.is_none()));
-    assert_eq!(found.plain(), "");
+    assert_eq!(violations_of_plugin(&without_namespaces(), &policy), "");
 }

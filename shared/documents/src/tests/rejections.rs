@@ -72,7 +72,7 @@ fn check(case: &str) -> Result<String, Diagnostics> {
             let place = |cluster: Option<&str>| cluster.map_or(String::new(), |cluster| format!(" in {cluster}"));
             (units.map(|unit| format!("{}{}\n", unit.key, place(plan.cluster(unit)))).collect(), warnings)
         }
-        (None, [plugin, ..]) => (String::new(), compile::check_plugin(plugin)?),
+        (None, [plugin, ..]) => (String::new(), compile::check_plugin(plugin)?.0),
         (None, []) => Default::default(),
     };
     Ok(format!("accepted\n{units}{}", drawn(warnings.iter().chain(&of_sources))))

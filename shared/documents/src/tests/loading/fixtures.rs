@@ -113,7 +113,7 @@ fn positions_refer_to_the_file_of_the_author() {
         assert_eq!(stored.source.author(two.name.at), one.name.at, "{}", written.expanded);
         assert_ne!(two.name.at, one.name.at, "the lines differ");
     }
-    let warned = crate::compile::check_plugin(&stored).unwrap();
+    let warned = crate::compile::check_plugin(&stored).unwrap().0;
     let warned: Vec<String> = warned.iter().map(crate::diagnostic::Diagnostic::plain).collect();
     assert!(
         warned.iter().all(|warned| warned.starts_with("p@1.0.0:13:") || warned.starts_with("p@1.0.0:18:")),
