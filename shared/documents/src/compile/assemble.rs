@@ -267,7 +267,6 @@ fn reason(
     Some((given.at, text))
 }
 
-/// Adds the order of teardown to the plan.
 pub(super) fn order_teardown(report: &DiagnosticCollector, plan: &mut Plan, instances: &[BoundResource<'_>]) {
     let ours = instances.iter().filter(|instance| instance.checked.plugin.dialect == Dialect::Ebb);
     let ours: BTreeSet<&str> = ours.map(|instance| instance.name).collect();

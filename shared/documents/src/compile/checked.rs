@@ -13,7 +13,6 @@ use crate::diagnostic::Diagnostic;
 use crate::model::{Dialect, HookOwner, LineColumn, ParamDoc, PluginDoc, UnitDoc};
 use crate::plan::{RequiredEvidence, Template, UnitPlan, UnitRef};
 
-/// A checked plugin.
 #[derive(Debug)]
 pub(super) struct CheckedPlugin<'a> {
     pub(super) plugin: &'a PluginDoc,
@@ -28,7 +27,6 @@ pub(super) struct CheckedPlugin<'a> {
 }
 
 impl CheckedPlugin<'_> {
-    /// Returns a unit by its name.
     pub(super) fn unit(&self, name: &str) -> Option<&CompiledUnit<'_>> {
         self.units.get(*self.by_name.get(name)?)
     }
@@ -50,14 +48,12 @@ impl CheckedPlugin<'_> {
     }
 }
 
-/// A declared param with its compiled pattern.
 #[derive(Clone, Debug)]
 pub(super) struct CheckedParam<'a> {
     pub(super) doc: &'a ParamDoc,
     pub(super) pattern: Option<TextPattern>,
 }
 
-/// A checked public output.
 #[derive(Debug)]
 pub(super) struct CheckedOutput {
     pub(super) value: Template,
@@ -114,7 +110,6 @@ pub(super) struct BoundResource<'a> {
     pub(super) unit_refs: Vec<UnitRef>,
 }
 
-/// The value of a param.
 #[derive(Debug)]
 pub(super) struct ParamBinding {
     pub(super) value: Template,
@@ -126,7 +121,6 @@ pub(super) struct ParamBinding {
 #[derive(Debug, Default)]
 pub(super) struct PublicOutputs<'a>(BTreeMap<&'a str, Arc<CheckedPlugin<'a>>>);
 
-/// The error code of a reference to a missing resource.
 pub(super) const UNKNOWN_RESOURCE: &str = "unknown-resource";
 
 impl<'a> PublicOutputs<'a> {
@@ -168,7 +162,6 @@ impl BoundResource<'_> {
         self.checked.plugin.owner == HookOwner::Target
     }
 
-    /// Returns the plan reference of a unit.
     pub(super) fn at(&self, unit: &str) -> Option<UnitRef> {
         self.unit_refs.get(*self.checked.by_name.get(unit)?).copied()
     }

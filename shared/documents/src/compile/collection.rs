@@ -85,7 +85,6 @@ pub(super) fn reads(sandbox: &SandboxDoc) -> SandboxReads {
     reads
 }
 
-/// The units of a collection.
 struct CollectionUnits<'c> {
     collection: &'c CollectionDoc,
     by_name: HashMap<&'c str, usize>,
@@ -96,7 +95,6 @@ struct CollectionUnits<'c> {
     references: Vec<ResourceReference<'c>>,
 }
 
-/// A reference from one resource to another one.
 struct ResourceReference<'c> {
     from: usize,
     to: usize,
@@ -247,7 +245,6 @@ impl<'c> CollectionUnits<'c> {
         Ok(made)
     }
 
-    /// Rejects resources that refer to each other in a cycle.
     fn check_cycles(&self, report: &mut DiagnosticCollector) {
         let mut dependencies = vec![Vec::new(); self.names.len()];
         self.references.iter().for_each(|reference| dependencies[reference.from].push(reference.to));

@@ -4,7 +4,6 @@
 //! description of the resource NAME. `{{ resource "NAME" }}` and `{{ .Resources.NAME.ID }}` are its ID. Any other
 //! template action is an error, except ``{{ `TEXT` }}``, which is TEXT.
 
-/// A part of a text.
 #[derive(Debug, PartialEq)]
 pub(super) enum CollectionPart<'t> {
     Literal(&'t str),

@@ -13,13 +13,11 @@ use crate::model::{At, LineColumn, SourceText, TemplateTree};
 use crate::plan::Template;
 use crate::template::{self, TemplatePiece, UnclosedExpression};
 
-/// The code of the error for a compilation that takes too many steps.
 pub(super) const COMPILE_LIMIT: &str = "compile-limit";
 
 /// The number of steps of a compilation over all of its documents.
 pub(super) type StepCount = Rc<Cell<u64>>;
 
-/// The role of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TextRole {
     PodInput,
@@ -81,7 +79,6 @@ pub(super) struct TextSpan {
 }
 
 impl TextSpan {
-    /// Returns the part.
     pub(super) fn text(&self) -> String {
         self.text.get(self.offset..).unwrap_or_default().chars().take(self.length).collect()
     }
@@ -123,7 +120,6 @@ impl DiagnosticCollector {
         allowed
     }
 
-    /// Reports that the compilation up to this position takes too many steps.
     pub(super) fn exhausted(&mut self, at: LineColumn) {
         let message = format!("up to here, compiling takes more than the limit of {MAX_STEPS} steps");
         let help = "use fewer or simpler patterns, expressions and references, or split the document";
@@ -143,7 +139,6 @@ impl DiagnosticCollector {
         Diagnostic::error(code, &self.source, at, message)
     }
 
-    /// Creates an error at a part of a text.
     pub(super) fn error_in(&self, code: &'static str, spot: &TextSpan, message: impl Into<String>) -> Diagnostic {
         // Finding the position scans the document.
         let at = if self.found.is_full() { spot.at } else { spot.pos(&self.source) };

@@ -201,7 +201,6 @@ fn text(report: &mut DiagnosticCollector, text: &At<String>) -> Option<ParsedTex
     ParsedText::new(&text.value, report.units).ok()
 }
 
-/// Adds labels to those of a document.
 fn labelled(mut document: EventTree, labels: Vec<(String, EventTree)>) -> EventTree {
     if let EventTree::Map(entries) = &mut document {
         let at = entries.iter().position(|(key, _)| key == "labels").unwrap_or_else(|| {

@@ -16,7 +16,6 @@ const PROCESSING_MS: u64 = 60_000;
 /// The maximum number of characters of a plugin's name, and of a type.
 const MAX_NAME: usize = 253;
 
-/// Compiles the action of a unit and reports its errors.
 pub(super) fn action(
     report: &mut DiagnosticCollector,
     doc: &UnitDoc,

@@ -8,7 +8,6 @@ use crate::diagnostic::Diagnostic;
 use crate::model::{At, ObjectDoc, TemplateTree, UnitDoc};
 use crate::plan::{ManifestConditions, ObjectAction, PLUGIN_UPDATE};
 
-/// Compiles the manifests of a unit, and their conditions.
 pub(super) fn compile(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: Hook, object: &ObjectDoc) -> ObjectAction {
     let manifest = &object.manifest;
     if hook == PLUGIN_UPDATE {

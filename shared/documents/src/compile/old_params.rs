@@ -43,7 +43,6 @@ pub(super) fn add_reads(current: &Plan, before: &str, unit: &mut UnitPlan) {
     unit.reads.extend(found);
 }
 
-/// Returns the texts of a template.
 pub(super) fn texts(template: &Template) -> Vec<&str> {
     match template {
         Template::Literal(_) | Template::Secret { .. } | Template::Sealed(_) | Template::Plain(_) => Vec::new(),

@@ -186,7 +186,6 @@ struct PlanMerge<'a> {
     wanted: &'a Plan,
     number: u32,
     resources: BTreeMap<String, ResourceEffect>,
-    /// The units of the update.
     units: Vec<UnitPlan>,
     /// The places in the update of undos of the current plan.
     undos: BTreeMap<UnitRef, UnitRef>,
@@ -195,12 +194,10 @@ struct PlanMerge<'a> {
 }
 
 impl PlanMerge<'_> {
-    /// Returns true if the update makes the resource.
     fn is_made(&self, resource: &str) -> bool {
         matches!(self.resources.get(resource), Some(ResourceEffect::Added | ResourceEffect::Replaced))
     }
 
-    /// Returns the place of a unit of the update.
     fn place(&self, index: usize) -> UnitRef {
         UnitRef { hook: Hook::Update(self.number), unit: position(index) }
     }

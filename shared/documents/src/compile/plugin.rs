@@ -80,13 +80,11 @@ pub(super) fn check<'a>(
 }
 
 impl<'a> CheckedPlugin<'a> {
-    /// Returns the unit that produces an output of this plugin.
     fn producer(&self, source: &ReferenceSource) -> Option<usize> {
         let ReferenceSource::Output { unit, .. } = source else { return None };
         self.by_name.get(unit.as_str()).copied()
     }
 
-    /// Returns the sensitivity of a value.
     fn sensitivity(&self, source: &ReferenceSource) -> Sensitivity {
         match source {
             ReferenceSource::Resource { resource, output } => {
@@ -112,7 +110,6 @@ impl<'a> CheckedPlugin<'a> {
         whole.map_or(Sensitivity::Open, |whole| self.sensitivity(whole))
     }
 
-    /// Adds a suggestion to the error for an unknown unit.
     fn unknown_unit(&self, report: &DiagnosticCollector, wrong: Diagnostic, name: &str) -> Diagnostic {
         report.found.suggest(wrong, name, self.units.iter().map(|unit| unit.doc.name.value.as_str()))
     }
@@ -336,7 +333,6 @@ impl<'a> CheckedPlugin<'a> {
         }
     }
 
-    /// Rejects cycles among the units of the plugin.
     fn check_cycles(&self, report: &mut DiagnosticCollector) {
         let targets = self.units.iter().enumerate().map(|(at, unit)| {
             let reads = unit.uses.iter().filter_map(|found| self.producer(&found.source));

@@ -4,7 +4,6 @@ use super::collector::{DiagnosticCollector, ExpressionRead, TextRole};
 use crate::cel::ReferenceUsage;
 use crate::plan::UnitPlan;
 
-/// The sensitivity of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sensitivity {
     Open,
@@ -22,7 +21,6 @@ pub(super) enum Sensitivity {
 pub(super) type Refusal = (&'static str, &'static str);
 
 impl Sensitivity {
-    /// Returns the sensitivity of an output of a unit.
     pub(super) fn of_output(unit: &UnitPlan, output: &str) -> Self {
         match unit.outputs.get(output) {
             Some(output) if output.sensitive_by_default => Self::InClusterByDefault,

@@ -86,7 +86,6 @@ pub(super) fn uid_of_preset(
     Some(warning.help("write `events` of your own, without `uid` or with one that fits the target"))
 }
 
-/// Returns the fields that a text reads.
 fn fields(text: &ParsedText) -> BTreeSet<String> {
     text.expressions().flat_map(Expression::fields).collect()
 }

@@ -14,7 +14,6 @@ use crate::cel::{self, ReferenceSource};
 use crate::model::{ActionDoc, At, InputDoc, LineColumn, Named, PluginDoc, PodDoc, RunnerDoc, UnitDoc};
 use crate::plan::{Action, InputPlan, PodAction, RetryPolicy, SourceLocation, UnitPlan};
 
-/// Compiles a unit and reports its errors.
 pub(super) fn compile<'a>(
     report: &mut DiagnosticCollector,
     plugin: &'a PluginDoc,
@@ -89,7 +88,6 @@ fn input_plan(report: &mut DiagnosticCollector, input: &InputDoc) -> (InputPlan,
     (InputPlan { name, value, env, path, optional: input.optional, sensitive: false }, whole)
 }
 
-/// Rejects `until` of another unit than a webhook.
 fn until_of_webhook(report: &mut DiagnosticCollector, doc: &UnitDoc) {
     if let (Some(until), false) = (&doc.until, matches!(doc.action, ActionDoc::Webhook(_))) {
         let help = "a script waits by itself, and an object has `ready`";
@@ -115,7 +113,6 @@ fn limits(report: &mut DiagnosticCollector, doc: &UnitDoc) {
     }
 }
 
-/// Rejects `failFast` of a unit without objects.
 fn fail_fast(report: &mut DiagnosticCollector, doc: &UnitDoc) {
     let help = match (&doc.fail_fast, &doc.action) {
         (None, _) | (_, ActionDoc::Object(_)) => return,

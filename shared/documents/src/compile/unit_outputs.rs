@@ -9,7 +9,6 @@ use crate::cel::Scope;
 use crate::model::{ActionDoc, Dialect, OutputDoc, OutputFromDoc, PluginDoc, UnitDoc};
 use crate::plan::{OutputFrom, OutputPlan};
 
-/// Compiles the outputs of a unit, and reports their errors.
 pub(super) fn compile(
     report: &mut DiagnosticCollector,
     plugin: &PluginDoc,

@@ -112,7 +112,6 @@ pub(super) fn role(url: Option<&At<String>>) -> TextRole {
     }
 }
 
-/// Parses the headers.
 pub(super) fn headers(report: &mut DiagnosticCollector, headers: &Entries<At<String>>) -> BTreeMap<String, Template> {
     let mut made = BTreeMap::new();
     for Named { name, inner: value } in headers {

@@ -10,7 +10,6 @@ use crate::cel::{ReferenceSource, RootVariable, Scope};
 use crate::model::{At, UnitDoc, UntilDoc, WebhookDoc, WebhookMethod};
 use crate::plan::{BoundConnection, UntilPlan, WebhookAction};
 
-/// Compiles the request of a unit, and the questions about it.
 pub(super) fn compile(
     report: &mut DiagnosticCollector,
     doc: &UnitDoc,

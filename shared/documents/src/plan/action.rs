@@ -17,7 +17,6 @@ pub enum Action {
     /// Removes the objects of the unit that this one undoes. Only the compiler adds it.
     #[default]
     Removal,
-    /// A resource of an InfraKit plugin.
     Infrakit(InfrakitAction),
     /// Destroys the resource of the InfraKit unit that this one undoes. Only the compiler adds it.
     Destroy,
@@ -242,7 +241,6 @@ pub enum PluginInterface {
 }
 
 impl PluginInterface {
-    /// Returns true for `instance`.
     fn is_default(&self) -> bool {
         *self == Self::default()
     }

@@ -48,7 +48,6 @@ pub struct UnitPlan {
     pub evidence: Option<RequiredEvidence>,
     /// The timeout of one attempt, in milliseconds.
     pub timeout_ms: u64,
-    /// The retry policy.
     pub retry: RetryPolicy,
     /// The position of the unit in its document.
     pub source: SourceLocation,
@@ -115,7 +114,6 @@ pub struct OutputPlan {
     pub sensitive_by_default: bool,
     /// True if the value may be null. A missing value then is null.
     pub optional: bool,
-    /// The description from the document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }
