@@ -57,7 +57,7 @@ use reads::ResourceReads;
 pub use crate::canonical::PlanError;
 pub use checked::BoundPlugin;
 pub use ebb_kube::podspec::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};
-pub use edges::{DependencyEdge, EdgeReason, edges};
+pub use edges::{EdgeReason, edges};
 pub use event_source::{event_source, named_plugins};
 pub use k8s_apply::is_built_in;
 pub use params::kind_name;

@@ -63,7 +63,6 @@ pub fn show(kind: &str, name: &str, plan: Plan) -> FlowResult<PlanPreview> {
     let plan = &loaded.plan;
     let instance = TargetKey::new(kind, name).instance("<uid>");
     let facts = TargetFacts { key: "<key>".to_owned(), ..target_facts(instance, 1, &plan.target) };
-    let edges = edges(plan);
     let mut hooks = Vec::new();
     for hook in &plan.hooks {
         let Some((_, graph)) = loaded.hook_plan(hook.hook) else { continue };
@@ -77,9 +76,9 @@ pub fn show(kind: &str, name: &str, plan: Plan) -> FlowResult<PlanPreview> {
                 Ok(rendered) => shown(&unit.action, rendered),
                 Err(error) => json!({ "error": error.to_string() }),
             };
-            let after = edges.iter().filter(|edge| edge.to == unit.key).map(|edge| EdgePreview {
-                key: edge.from.clone(),
-                reason: match &edge.reason {
+            let after = edges(hook, unit).into_iter().map(|(first, reason)| EdgePreview {
+                key: first.key.clone(),
+                reason: match reason {
                     EdgeReason::Reads(output) => format!("reads {output}"),
                     EdgeReason::After => "after".to_owned(),
                     EdgeReason::TeardownOrder => "teardown order".to_owned(),

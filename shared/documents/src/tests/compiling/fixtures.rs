@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use ebb_engine::Hook;
 use semver::Version;
 
-use crate::compile::{self, BoundPlugin};
+use crate::compile::{self, BoundPlugin, EdgeReason};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::load::{self, DocumentVars, FileError, FileSource, NoFiles};
 use crate::model::{PluginDoc, SandboxDoc};
@@ -57,6 +58,16 @@ pub(crate) fn planned(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<(Pl
     assert_eq!(Plan::from_json(&json).unwrap().to_json(), json);
     assert!(plan.hooks.iter().all(|hook| hook.graph().is_ok()));
     Ok((plan, warnings))
+}
+
+/// Returns the edges of a plan: the hook, the unit that runs first, the unit that waits, and the reason.
+pub(crate) fn plan_edges(plan: &Plan) -> Vec<(Hook, &str, &str, EdgeReason)> {
+    let mut edges = Vec::new();
+    for (hook, unit) in plan.hooks.iter().flat_map(|hook| hook.units.iter().map(move |unit| (hook, unit))) {
+        let of_unit = compile::edges(hook, unit).into_iter();
+        edges.extend(of_unit.map(move |(first, reason)| (hook.hook, first.key.as_str(), unit.key.as_str(), reason)));
+    }
+    edges
 }
 
 /// A sandbox with the resource `r` of the plugin `p`.

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use ebb_engine::Hook;
 use serde_json::json;
 
-use super::fixtures::{SHARED_PG, TENANT_DB, WIRED, alone, compiled, planned, plugins};
-use crate::compile::{self, edges};
+use super::fixtures::{SHARED_PG, TENANT_DB, WIRED, alone, compiled, plan_edges, planned, plugins};
+use crate::compile;
 use crate::load;
 use crate::model::PluginDoc;
 use crate::plan::{Action, Plan, RequiredEvidence, UnitRef};
@@ -33,8 +33,8 @@ fn outline(plan: &Plan) -> String {
             }
         }
     }
-    for edge in edges(plan) {
-        let _ = writeln!(text, "{}: {} -> {} {:?}", edge.hook.name(), edge.from, edge.to, edge.reason);
+    for (hook, from, to, reason) in plan_edges(plan) {
+        let _ = writeln!(text, "{}: {from} -> {to} {reason:?}", hook.name());
     }
     text
 }
@@ -226,8 +226,8 @@ fn undos_follow_the_reverse_of_the_setup() {
     let setup = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  net: {webhook: &w {url: 'https://e.example.org/'}, outputs: &o {x: {value: '${response.body}'}}}\n  db: {webhook: *w, inputs: {x: '${units.net.outputs.x}'}, outputs: *o}\n  rows: {webhook: *w, inputs: {x: '${units.db.outputs.x}'}, outputs: *o}\noutputs: {x: '${units.rows.outputs.x}'}\npostStop:\n  drop-rows: {undoes: rows, webhook: *w}\n";
     let shown = |undos: &str| {
         let plan = alone(&format!("{setup}{undos}"));
-        let edges = edges(&plan).into_iter().filter(|edge| edge.hook == Hook::PostStop);
-        let edges = edges.map(|edge| format!("{} -> {} {:?}\n", edge.from, edge.to, edge.reason));
+        let edges = plan_edges(&plan).into_iter().filter(|(hook, ..)| *hook == Hook::PostStop);
+        let edges = edges.map(|(_, from, to, reason)| format!("{from} -> {to} {reason:?}\n"));
         format!("{undos}{}\n", edges.collect::<String>())
     };
     let cases = [

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::fixtures::{ALONE, alone, planned, plugins};
-use crate::compile::{EdgeReason, edges};
+use super::fixtures::{ALONE, alone, plan_edges, planned, plugins};
+use crate::compile::EdgeReason;
 use crate::load::{self, DocumentVars, NoFiles};
 
 /// Returns a plugin with these edges, by an output or by `after`, and with units in this order.
@@ -42,7 +42,8 @@ fn dag() -> impl Strategy<Value = (usize, Vec<(usize, usize, bool)>, Vec<usize>)
 type Edges = BTreeSet<(String, String, EdgeReason)>;
 
 fn graph(text: &str) -> Edges {
-    edges(&alone(text)).into_iter().map(|edge| (edge.from, edge.to, edge.reason)).collect()
+    let plan = alone(text);
+    plan_edges(&plan).into_iter().map(|(_, from, to, reason)| (from.to_owned(), to.to_owned(), reason)).collect()
 }
 
 proptest! {
