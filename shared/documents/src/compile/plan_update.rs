@@ -228,9 +228,7 @@ impl PlanMerge<'_> {
         let (wanted, first) = (self.wanted, self.units.len());
         let setup = units_of(&wanted.hooks, [Hook::PreStart, Hook::PostStart]);
         let chosen: Vec<(UnitRef, &UnitPlan)> = setup.filter(|(_, unit)| self.is_made(unit.resource())).collect();
-        for (index, (at, _)) in chosen.iter().enumerate() {
-            self.setup.insert(*at, self.place(first + index));
-        }
+        self.setup = chosen.iter().enumerate().map(|(index, (at, _))| (*at, self.place(first + index))).collect();
         let last_undos = last_of(&self.units);
         for (at, unit) in chosen {
             let mut made = with_reads(&moved(at, unit, &self.setup), |at| self.origin(at));
@@ -283,11 +281,8 @@ impl PlanMerge<'_> {
             let own = self.units[first..].iter().filter(|unit| unit.resource() == name);
             let makers = setup.chain(own).flat_map(|unit| &unit.reads).filter_map(|read| current.unit(read.at));
             let read: BTreeSet<&str> = makers.map(|unit| document_name(unit.resource())).collect();
-            let updates: Vec<u32> = last
-                .iter()
-                .copied()
-                .filter(|&unit| unit as usize >= first && self.units[unit as usize].resource() == name)
-                .collect();
+            let is_update = |&unit: &u32| unit as usize >= first && self.units[unit as usize].resource() == name;
+            let updates: Vec<u32> = last.iter().copied().filter(is_update).collect();
             let undos = self.units[..first].iter_mut().filter(|unit| !unit.is_setup(Hook::PreStop));
             for undo in undos.filter(|undo| read.contains(document_name(undo.resource()))) {
                 undo.dependencies.extend(&updates);
@@ -379,9 +374,7 @@ impl PlanMerge<'_> {
             let units = origin.units.into_iter().map(|(key, at)| (key, self.origin(at))).collect();
             (name, ResourceOrigin { units, ..origin })
         });
-        let origins = origins.collect();
-        let former = std::mem::take(&mut self.former);
-        let update = Some(UpdateState { number, content, resources: origins, former });
+        let update = Some(UpdateState { number, content, resources: origins.collect(), former: self.former });
         let mut plan = Plan { resources: public, hooks, update, plugin_updates: Vec::new(), ..self.wanted.clone() };
         let steps = std::cell::Cell::new(0_u64);
         let count = |more: u64| {
