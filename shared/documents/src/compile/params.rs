@@ -139,7 +139,8 @@ pub(super) fn fits(report: &DiagnosticCollector, param: &CheckedParam<'_>, value
     }
     fits_kind(param.kind, value)?;
     if param.one_of.is_some() && !param.allowed().any(|allowed| allowed == value) {
-        let allowed: Vec<String> = param.allowed().take(12).map(|v| format!("`{}`", shown(v))).collect();
+        let shown = |value: &Value| value.as_str().map_or_else(|| format!("`{value}`"), |text| format!("`{text}`"));
+        let allowed: Vec<String> = param.allowed().take(12).map(shown).collect();
         return Err(format!("must be one of {}", allowed.join(", ")));
     }
     if let Some(number) = value.as_f64() {
@@ -180,13 +181,6 @@ fn fits_kind(kind: ParamKind, value: &Value) -> Result<(), String> {
         Value::Null => (false, "null"),
     };
     if right { Ok(()) } else { Err(format!("must be of type {}, not {got}", kind_name(kind))) }
-}
-
-fn shown(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }
 
 /// Compiles a pattern that must match the whole text.
