@@ -61,9 +61,9 @@ impl Graph {
             clean.push(set.into_iter().collect::<Vec<_>>());
         }
         let graph = Self { dependencies: clean, successors };
-        match graph.cycle() {
-            Some(path) => Err(GraphError::Cycle(path)),
-            None => Ok(graph),
+        match topological_order(&graph.indices()) {
+            Err(path) => Err(GraphError::Cycle(path.into_iter().map(unit_at).collect())),
+            Ok(_) => Ok(graph),
         }
     }
 
@@ -96,36 +96,46 @@ impl Graph {
 
     /// Returns a topological order. Ties are in the order of the plan.
     pub fn order(&self) -> Vec<Unit> {
-        let mut missing: Vec<usize> = self.dependencies.iter().map(Vec::len).collect();
-        let mut ready: BTreeSet<Unit> = self.roots().collect();
-        let mut order = Vec::with_capacity(self.len());
-        while let Some(unit) = ready.pop_first() {
-            order.push(unit);
-            for &successor in self.successors(unit) {
-                missing[successor.index()] -= 1;
-                if missing[successor.index()] == 0 {
-                    ready.insert(successor);
-                }
-            }
-        }
-        order
+        topological_order(&self.indices()).unwrap_or_default().into_iter().map(unit_at).collect()
     }
 
-    /// Returns a cycle as a path from a unit to itself, if there is one.
-    fn cycle(&self) -> Option<Vec<Unit>> {
-        let ordered: BTreeSet<Unit> = self.order().into_iter().collect();
-        // Every remaining unit depends on a cycle, directly or not, so following open dependencies leads into one.
-        let mut at = self.units().find(|unit| !ordered.contains(unit))?;
-        let mut path = vec![at];
-        loop {
-            at = *self.dependencies(at).iter().find(|unit| !ordered.contains(unit))?;
-            if let Some(first) = path.iter().position(|&unit| unit == at) {
-                path.drain(..first);
-                path.push(at);
-                return Some(path);
+    fn indices(&self) -> Vec<Vec<usize>> {
+        self.dependencies.iter().map(|list| list.iter().map(|unit| unit.index()).collect()).collect()
+    }
+}
+
+/// Returns an order in which each node comes after its dependencies. Ties are in the order of the nodes.
+///
+/// # Errors
+/// Returns a cycle: a path that ends where it begins, in which each node depends on the next.
+pub fn topological_order(dependencies: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize>> {
+    let mut missing: Vec<usize> = dependencies.iter().map(Vec::len).collect();
+    let mut followers = vec![Vec::new(); dependencies.len()];
+    for (at, list) in dependencies.iter().enumerate() {
+        list.iter().for_each(|&first| followers[first].push(at));
+    }
+    let mut ready: BTreeSet<usize> = (0..dependencies.len()).filter(|&at| missing[at] == 0).collect();
+    let mut order = Vec::with_capacity(dependencies.len());
+    while let Some(at) = ready.pop_first() {
+        order.push(at);
+        for &follower in &followers[at] {
+            missing[follower] -= 1;
+            if missing[follower] == 0 {
+                ready.insert(follower);
             }
-            path.push(at);
         }
+    }
+    // Every remaining node depends on a cycle, directly or not, so following open dependencies leads into one.
+    let Some(mut at) = missing.iter().position(|&missing| missing > 0) else { return Ok(order) };
+    let mut step_of = vec![None; dependencies.len()];
+    let mut path = Vec::new();
+    loop {
+        let first = step_of[at].replace(path.len());
+        path.push(at);
+        if let Some(first) = first {
+            return Err(path.split_off(first));
+        }
+        at = dependencies[at].iter().copied().find(|&next| missing[next] > 0).unwrap_or(at);
     }
 }
 

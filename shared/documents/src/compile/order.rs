@@ -1,6 +1,8 @@
-//! The topological order of a graph, and the error for a cycle.
+//! The error for a cycle of a graph.
 
 use std::sync::Arc;
+
+use ebb_engine::topological_order;
 
 use crate::diagnostic::Diagnostic;
 use crate::model::{LineColumn, SourceText};
@@ -8,40 +10,7 @@ use crate::model::{LineColumn, SourceText};
 /// The place and the text of an edge of a cycle, for its error.
 pub(super) type CycleStep = (LineColumn, String);
 
-/// Returns an order in which each node comes after its dependencies, or a cycle: a path that ends where it begins, in
-/// which each node waits for the next.
-pub(super) fn order(dependencies: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize>> {
-    let mut missing: Vec<usize> = dependencies.iter().map(Vec::len).collect();
-    let mut followers = vec![Vec::new(); dependencies.len()];
-    for (at, list) in dependencies.iter().enumerate() {
-        list.iter().for_each(|&first| followers[first].push(at));
-    }
-    let mut order: Vec<usize> = (0..dependencies.len()).filter(|&at| missing[at] == 0).collect();
-    let mut next = 0;
-    while let Some(&at) = order.get(next) {
-        next += 1;
-        for &follower in &followers[at] {
-            missing[follower] -= 1;
-            if missing[follower] == 0 {
-                order.push(follower);
-            }
-        }
-    }
-    // Every remaining node depends on a cycle, directly or not, so following open dependencies leads into one.
-    let Some(mut at) = missing.iter().position(|&missing| missing > 0) else { return Ok(order) };
-    let mut step_of = vec![None; dependencies.len()];
-    let mut path = Vec::new();
-    loop {
-        let first = step_of[at].replace(path.len());
-        path.push(at);
-        if let Some(first) = first {
-            return Err(path.split_off(first));
-        }
-        at = dependencies[at].iter().copied().find(|&next| missing[next] > 0).unwrap_or(at);
-    }
-}
-
-/// Returns the same order.
+/// Returns an order in which each node comes after its dependencies.
 ///
 /// # Errors
 /// Returns the error for a cycle. `step` describes the edge from a node to its dependency.
@@ -51,7 +20,7 @@ pub(super) fn order_or_error(
     name: impl Fn(usize) -> String,
     step: impl Fn(usize, usize) -> Option<CycleStep>,
 ) -> Result<Vec<usize>, Diagnostic> {
-    order(dependencies).map_err(|cycle| {
+    topological_order(dependencies).map_err(|cycle| {
         let mut shown: Vec<String> = cycle.iter().map(|&node| format!("`{}`", name(node))).collect();
         if shown.len() > 21 {
             let left_out = format!("({} more)", shown.len() - 20);

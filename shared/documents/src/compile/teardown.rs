@@ -16,7 +16,8 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
-use super::order;
+use ebb_engine::topological_order;
+
 use super::reads::READ_STEPS;
 use crate::plan::UnitRef;
 
@@ -69,7 +70,7 @@ pub(super) fn edges(
     let teardown = Teardown { units, users, touched_by };
     // Without cycles, direct edges are enough.
     let direct = teardown.wanted(count, true);
-    if order::order(&teardown.graph(&direct)).is_ok() {
+    if topological_order(&teardown.graph(&direct)).is_ok() {
         return direct;
     }
     teardown.without_cycles(count, teardown.wanted(count, false))
