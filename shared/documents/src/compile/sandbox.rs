@@ -215,14 +215,11 @@ fn param_value(
             let literal = if is_secret { Template::Plain(PlainLiteral(literal)) } else { Template::Literal(literal) };
             Some((literal, uses))
         }
-        template if is_secret => {
-            if whole(&uses).is_none() {
-                let message = format!("param `{named}` is sensitive and cannot be put together");
-                let help = "give a value, `{secret: NAME, key: KEY}`, or one output: `${resources.R.outputs.O}`";
-                report.push(report.error("sensitive", value.at, message).help(help));
-                return None;
-            }
-            Some((template, uses))
+        _ if is_secret && whole(&uses).is_none() => {
+            let message = format!("param `{named}` is sensitive and cannot be put together");
+            let help = "give a value, `{secret: NAME, key: KEY}`, or one output: `${resources.R.outputs.O}`";
+            report.push(report.error("sensitive", value.at, message).help(help));
+            None
         }
         Template::Text(text)
             if whole(&uses).is_none()
@@ -271,11 +268,8 @@ pub(super) fn check_uses(
                 }
                 let sensitivity = check_use(report, &outputs, found).unwrap_or(Sensitivity::Open);
                 let is_whole = found.usage == ReferenceUsage::Whole && instance.checked.hands_on_whole();
-                if sensitivity.is_sensitive()
-                    && !param.sensitive
-                    && !is_whole
-                    && found.usage != ReferenceUsage::Presence
-                {
+                let may_get = param.sensitive || is_whole || found.usage == ReferenceUsage::Presence;
+                if sensitivity.is_sensitive() && !may_get {
                     let message = format!(
                         "`{}` is sensitive, and param `{name}` of `{}` is not",
                         found.source, instance.checked.plugin.name.value
