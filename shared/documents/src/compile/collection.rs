@@ -16,8 +16,8 @@ use crate::diagnostic::Diagnostic;
 use crate::escaping;
 use crate::load::names::{NameSyntax, valid_name};
 use crate::model::{
-    ActionDoc, At, CollectionDoc, CollectionEntry, CollectionForm, Dialect, Entries, HookDoc, InfrakitDoc, Named,
-    OutputFromDoc, OutputSpec, PluginDoc, ResourceDoc, SandboxDoc, TemplateTree, UnitDoc, UnitSpec,
+    ActionDoc, At, CollectionDoc, CollectionEntry, CollectionForm, Entries, HookDoc, InfrakitDoc, Named, OutputFromDoc,
+    OutputSpec, PluginDoc, ResourceDoc, SandboxDoc, TemplateTree, UnitDoc, UnitSpec,
 };
 use crate::plan::PluginInterface;
 use crate::template;
@@ -43,7 +43,6 @@ pub(super) fn plugin(
     let at = collection.id.at;
     let plugin = PluginDoc {
         source: sandbox.source.clone(),
-        dialect: Dialect::Ebb,
         name: resource.plugin.clone(),
         expanded: collection.text.clone(),
         ..PluginDoc::default()

@@ -246,9 +246,8 @@ fn document(report: &mut DiagnosticCollector, document: &At<TemplateTree>) -> Ev
 /// Converts the values of a mapping. The loader has reported another type.
 fn map(tree: &TemplateTree, mut value: impl FnMut(&str, &At<TemplateTree>) -> EventTree) -> EventTree {
     let TemplateTree::Map(entries) = tree else { return EventTree::Literal(Json::Null) };
-    EventTree::Map(
-        entries.iter().map(|Named { name, inner }| (name.value.clone(), value(&name.value, inner))).collect(),
-    )
+    let entries = entries.iter().map(|Named { name, inner }| (name.value.clone(), value(&name.value, inner)));
+    EventTree::Map(entries.collect())
 }
 
 /// Converts a text that the target reads as it is, such as a label.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ebb_engine::{Hook, Millis};
+use serde_json::json;
 
 use super::collector::{DiagnosticCollector, ExpressionRead, TextRole};
 use super::defaults;
@@ -36,10 +37,9 @@ pub(super) fn action(
         check_spec(report, instance);
     }
     let scope = report.units;
-    let empty = || serde_json::Value::Object(serde_json::Map::new());
     report.role = TextRole::Infrakit;
     let first = report.reads.len();
-    let properties = instance.properties.as_ref().map_or_else(empty, |tree| report.strings(tree, scope));
+    let properties = instance.properties.as_ref().map_or_else(|| json!({}), |tree| report.strings(tree, scope));
     if instance.interface != PluginInterface::Instance {
         check_search(report, first);
     }

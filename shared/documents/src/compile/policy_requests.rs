@@ -273,10 +273,7 @@ fn manifest(manifest: &Value, policy: &ClusterPolicy) -> Vec<PodspecViolation> {
     if is_cluster_wide(&full) {
         return outside.into_iter().chain(reserved()).collect();
     }
-    let mut found = Vec::new();
-    if let (Some(_), Some(inside)) = (&outside, inside) {
-        found.push(inside);
-    }
+    let mut found: Vec<PodspecViolation> = inside.filter(|_| outside.is_some()).into_iter().collect();
     let name = known(namespace);
     if let (Some(name), Some(_)) = (name, &outside) {
         found.extend(policy.namespace_violation(name));

@@ -114,17 +114,15 @@ fn limits(report: &mut DiagnosticCollector, doc: &UnitDoc) {
 }
 
 fn fail_fast(report: &mut DiagnosticCollector, doc: &UnitDoc) {
-    let help = match (&doc.fail_fast, &doc.action) {
-        (None, _) | (_, ActionDoc::Object(_)) => return,
-        (Some(_), ActionDoc::Pod(_)) => {
-            "leave it out: a pod that cannot start fails after `podStartTimeoutSeconds` of its relay"
-        }
-        (Some(_), ActionDoc::Webhook(_)) => "leave it out: `failed` of `until` ends a wait early",
-        (Some(_), ActionDoc::Infrakit(_)) => "leave it out: a plugin of InfraKit reports its failures itself",
+    let Some(fails) = &doc.fail_fast else { return };
+    let help = match &doc.action {
+        ActionDoc::Object(_) => return,
+        ActionDoc::Pod(_) => "leave it out: a pod that cannot start fails after `podStartTimeoutSeconds` of its relay",
+        ActionDoc::Webhook(_) => "leave it out: `failed` of `until` ends a wait early",
+        ActionDoc::Infrakit(_) => "leave it out: a plugin of InfraKit reports its failures itself",
     };
-    let at = doc.fail_fast.as_ref().map_or(doc.name.at, |fails| fails.at);
     let message = format!("`{}` has `failFast`, which only a unit with `object` may have", doc.name.value);
-    report.push(report.error("fail-fast", at, message).help(help));
+    report.push(report.error("fail-fast", fails.at, message).help(help));
 }
 
 fn unique<'a>(report: &mut DiagnosticCollector, what: &str, names: impl Iterator<Item = &'a At<String>>) {
