@@ -35,11 +35,9 @@ pub(super) fn add(plan: &mut Plan, instances: &[BoundResource<'_>]) {
         units.filter(|(unit, ..)| is_kept(unit)).map(|(_, at, evidence)| (at, evidence)).collect();
     let undos = kept.into_iter().filter_map(|(at, evidence)| Some(UnitPlan { evidence, ..undo(plan.unit(at)?, at) }));
     let undos: Vec<UnitPlan> = undos.collect();
-    if undos.is_empty() {
-        return;
-    }
     match plan.hooks.iter_mut().find(|hook| hook.hook == Hook::PostStop) {
         Some(hook) => hook.units.extend(undos),
+        None if undos.is_empty() => {}
         // It is the last hook of the lifecycle, so it is the last in the list.
         None => plan.hooks.push(HookPlan { hook: Hook::PostStop, units: undos }),
     }

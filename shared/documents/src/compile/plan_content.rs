@@ -144,13 +144,9 @@ pub(super) fn units_of<const N: usize>(
 
 /// Returns the positions of the units for which no other unit of the same resource waits.
 pub(super) fn last_of(units: &[UnitPlan]) -> Vec<u32> {
-    let waited_for: BTreeSet<u32> = units
-        .iter()
-        .flat_map(|unit| {
-            let is_same = |first: &&u32| units[**first as usize].resource() == unit.resource();
-            unit.dependencies.iter().filter(is_same).copied()
-        })
-        .collect();
+    let waits = units.iter().flat_map(|unit| unit.dependencies.iter().map(move |&first| (unit, first)));
+    let own = waits.filter(|(unit, first)| units[*first as usize].resource() == unit.resource());
+    let waited_for: BTreeSet<u32> = own.map(|(_, first)| first).collect();
     (0..).zip(units).map(|(number, _)| number).filter(|number| !waited_for.contains(number)).collect()
 }
 

@@ -234,9 +234,8 @@ impl UnitRepair<'_> {
                     for reference in texts(given).into_iter().flat_map(expressions).flat_map(|it| it.references) {
                         let ReferenceSource::Resource { resource, output } = &reference.source else { continue };
                         let read = self.current.resource_read(name, resource);
-                        let Some(public) = read.and_then(|(_, resource)| resource.outputs.get(output)) else {
-                            continue;
-                        };
+                        let public = read.and_then(|(_, resource)| resource.outputs.get(output));
+                        let Some(public) = public else { continue };
                         if public.sensitive && !is_sensitive && !self.checked.hands_on_whole() {
                             return Err(self.missing(value(), "is sensitive in the plan of the target"));
                         }
@@ -283,9 +282,8 @@ impl UnitRepair<'_> {
 fn check_reads(plan: &Plan, version: &str) -> Result<(), RepairError> {
     for (_, unit) in units_of(&plan.hooks, Hook::TEARDOWN) {
         for read in unit.reads.iter().filter(|read| read.at.hook.is_teardown()) {
-            let Some(maker) = plan.unit(read.at).filter(|maker| !maker.outputs.contains_key(&read.output)) else {
-                continue;
-            };
+            let maker = plan.unit(read.at).filter(|maker| !maker.outputs.contains_key(&read.output));
+            let Some(maker) = maker else { continue };
             return Err(RepairError::Missing {
                 plugin: version.to_owned(),
                 unit: unit.key.clone(),

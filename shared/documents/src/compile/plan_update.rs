@@ -87,13 +87,10 @@ pub fn complete(current: &Plan, wanted: &Plan, is_done: impl Fn(UnitRef) -> bool
     }
     let content = content_digest(wanted);
     let merged = merge(current, wanted, &content, &is_done, UpdateMode::InPlace)?;
-    let has_cycle = |update: &PlanUpdate| update.plan.hooks.iter().any(|hook| hook.graph().is_err());
-    match has_cycle(&merged) {
-        // A resource must be updated before one that it read is undone, and after one that it reads now is made. If both
-        // have one name, only undoing and making everything has an order.
-        true => merge(current, wanted, &content, &is_done, UpdateMode::Replace),
-        false => Ok(merged),
-    }
+    // A resource must be updated before one that it read is undone, and after one that it reads now is made. If both
+    // have one name, only undoing and making everything has an order.
+    let has_cycle = merged.plan.hooks.iter().any(|hook| hook.graph().is_err());
+    if has_cycle { merge(current, wanted, &content, &is_done, UpdateMode::Replace) } else { Ok(merged) }
 }
 
 fn merge(
