@@ -40,7 +40,6 @@ mod teardown;
 mod undecided;
 mod unit;
 mod unit_lints;
-mod unit_outputs;
 mod version;
 mod webhook;
 mod webhook_action;
