@@ -30,13 +30,10 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
     let whole = doc.name.at;
     let preset = match &doc.preset {
         None => SourceDoc::default(),
-        Some(name) => match presets::preset(&name.value).map(SourcePreset::document) {
-            Some(preset) => preset,
-            None => {
-                let wrong = own.error("unknown-preset", name.at, format!("unknown preset `{}`", name.value));
-                return Err(wrong.suggest(&name.value, presets::PRESETS.iter().map(|preset| preset.name)).into());
-            }
-        },
+        Some(name) => presets::preset(&name.value).map(SourcePreset::document).ok_or_else(|| {
+            let wrong = own.error("unknown-preset", name.at, format!("unknown preset `{}`", name.value));
+            wrong.suggest(&name.value, presets::PRESETS.iter().map(|preset| preset.name))
+        })?,
     };
     let mut of_preset = DiagnosticCollector::new(&preset.source, &steps);
     own.units = Scope::Event;

@@ -156,16 +156,12 @@ fn ready(report: &mut DiagnosticCollector, dialect: Dialect, value: &At<Template
 fn manifests(report: &mut DiagnosticCollector, data: &At<String>) -> Option<Vec<At<TemplateTree>>> {
     let source = SourceText::new(DATA, data.value.as_str());
     let lines = EmbeddedLines::of(&report.source, &source, data.at);
-    let nodes = match yaml::parse(&source) {
-        Ok(nodes) => nodes,
-        Err(error) => {
-            let at = error.at.map_or(data.at, |at| lines.place(at));
-            let wrong = report.error("manifest", at, format!("`{DATA}` is not YAML: {}", error.message));
-            report.push(wrong.help(error.help.unwrap_or_else(|| "`---` separates manifests".to_owned())));
-            return None;
-        }
-    };
-    let nodes: Vec<YamlNode> = nodes.into_iter().filter(|node| node.value != YamlValue::Null).collect();
+    let parsed = yaml::parse(&source).map_err(|error| {
+        let at = error.at.map_or(data.at, |at| lines.place(at));
+        let wrong = report.error("manifest", at, format!("`{DATA}` is not YAML: {}", error.message));
+        report.push(wrong.help(error.help.unwrap_or_else(|| "`---` separates manifests".to_owned())));
+    });
+    let nodes: Vec<YamlNode> = parsed.ok()?.into_iter().filter(|node| node.value != YamlValue::Null).collect();
     if nodes.is_empty() {
         let wrong = report.error("manifest", data.at, format!("`{DATA}` contains no manifest"));
         report.push(wrong.help("write what is to be applied, `---` separates manifests"));

@@ -53,22 +53,19 @@ pub(super) fn check_declaration<'a>(
             report.push(report.error("contradiction", at, message).help(format!("it is for {kinds}")));
         }
     }
-    let pattern = param.pattern.as_ref().and_then(|pattern| match matcher(report, &pattern.value) {
-        Ok(compiled) => Some(compiled),
-        Err(PatternError::TooSlow) => {
-            report.exhausted(pattern.at);
-            None
-        }
-        Err(PatternError::Syntax(reason)) => {
-            let message = format!("the pattern of `{named}` is not a regular expression: {reason}");
-            report.push(report.error("param", pattern.at, message));
-            None
-        }
-        Err(error) => {
-            let message = format!("the pattern of `{named}` cannot be used: {error}");
-            report.push(report.error("param", pattern.at, message).help(PATTERN_HELP));
-            None
-        }
+    let pattern = param.pattern.as_ref().and_then(|pattern| {
+        let compiled = matcher(report, &pattern.value).map_err(|error| match error {
+            PatternError::TooSlow => report.exhausted(pattern.at),
+            PatternError::Syntax(reason) => {
+                let message = format!("the pattern of `{named}` is not a regular expression: {reason}");
+                report.push(report.error("param", pattern.at, message));
+            }
+            error => {
+                let message = format!("the pattern of `{named}` cannot be used: {error}");
+                report.push(report.error("param", pattern.at, message).help(PATTERN_HELP));
+            }
+        });
+        compiled.ok()
     });
     let checked = CheckedParam { doc: param, pattern };
     for At { at, value } in param.one_of.iter().flat_map(|values| &values.value) {

@@ -56,17 +56,11 @@ pub(super) fn instances<'a>(
             continue;
         };
         let known = checked.entry(std::ptr::from_ref(bound.plugin)).or_insert_with(|| {
-            match plugin::check(bound.plugin, PublicOutputs::default(), &report.steps) {
-                Ok(checked) => {
-                    warnings.extend(checked.warnings.iter().cloned());
-                    warnings.extend(profile::warn(&sandbox.source, resource, &checked));
-                    Some(Arc::new(checked))
-                }
-                Err(wrong) => {
-                    report.found.extend(wrong);
-                    None
-                }
-            }
+            let checked = plugin::check(bound.plugin, PublicOutputs::default(), &report.steps);
+            let checked = checked.map_err(|wrong| report.found.extend(wrong)).ok()?;
+            warnings.extend(checked.warnings.iter().cloned());
+            warnings.extend(profile::warn(&sandbox.source, resource, &checked));
+            Some(Arc::new(checked))
         });
         let Some(checked) = known.clone() else { continue };
         let given = given(report, sandbox.dialect, resource, &checked);
@@ -316,13 +310,8 @@ fn check_use(
         return Some(Sensitivity::Open);
     };
     let error = |code, message| report.error_in(code, &found.spot, message);
-    match outputs.check(report, (resource, output), error) {
-        Ok(sensitivity) => Some(sensitivity),
-        Err(wrong) => {
-            report.push(wrong);
-            None
-        }
-    }
+    let checked = outputs.check(report, (resource, output), error);
+    checked.map_err(|wrong| report.push(wrong)).ok()
 }
 
 /// Returns the environment of the sandbox, and the values that it reads.
