@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use semver::Version;
 use serde_json::json;
 
+use super::compiling::fixtures::plugins;
 use crate::compile::{self, BoundPlugin, ClusterPolicy, PolicyRequest, policy_violations};
 use crate::diagnostic::Diagnostic;
 use crate::load::{self, DocumentVars, NoFiles};
@@ -20,8 +21,8 @@ fn policy() -> ClusterPolicy {
     serde_json::from_value(policy).unwrap()
 }
 
-fn plugin() -> PluginDoc {
-    load::plugins("plugin.yaml", PLUGIN, &NoFiles, &DocumentVars::none()).unwrap().remove(0)
+fn plugin(text: &str) -> PluginDoc {
+    plugins(&[text]).unwrap().remove(0)
 }
 
 /// Returns the violations in the cluster `eu`, each in one line with its help.
@@ -35,7 +36,7 @@ fn violations(requests: &[PolicyRequest]) -> Vec<String> {
 #[test]
 fn violations_of_a_plan_have_positions() {
     let sandbox = load::sandbox("sandbox.yaml", SANDBOX, &NoFiles, &DocumentVars::none()).unwrap();
-    let (plugin, version) = (plugin(), Version::new(0, 0, 0));
+    let (plugin, version) = (plugin(PLUGIN), Version::new(0, 0, 0));
     let bound = BoundPlugin { plugin: &plugin, version: &version, digest: "sha256:00" };
     let bound = BTreeMap::from(["r", "again"].map(|name| (name.to_owned(), bound)));
     let (_, _, requests) = compile::plan(&sandbox, &bound).unwrap();
@@ -44,7 +45,7 @@ fn violations_of_a_plan_have_positions() {
 
 #[test]
 fn a_plugin_is_checked_alone() {
-    let mut requests = compile::check_plugin(&plugin()).unwrap().1;
+    let mut requests = compile::check_plugin(&plugin(PLUGIN)).unwrap().1;
     let clusters: Vec<_> = requests.iter().filter_map(|request| request.cluster.as_deref()).collect();
     assert_eq!(clusters, ["far"]);
     for request in &mut requests {
@@ -59,18 +60,14 @@ fn a_plugin_is_checked_alone() {
 #[test]
 fn the_built_in_plugin_requests_nothing() {
     let text = include_str!("../../../../tests/tests/e2e/signadot/k8s-apply/plugin.yaml");
-    let requests = |text: &str| {
-        let plugin = load::plugins("k8s-apply.yaml", text, &NoFiles, &DocumentVars::none()).unwrap().remove(0);
-        compile::check_plugin(&plugin).unwrap().1.len()
-    };
+    let requests = |text: &str| compile::check_plugin(&plugin(text)).unwrap().1.len();
     assert_eq!(requests(text), 0);
     assert_eq!(requests(&text.replace("image: signadot/", "image: mirror/")), 1);
 }
 
 /// Returns the plugin, without the namespaces of its runners.
 fn without_namespaces() -> PluginDoc {
-    let text = PLUGIN.replace("    namespace: elsewhere\n", "").replace("    namespace: units\n", "");
-    load::plugins("p.yaml", &text, &NoFiles, &DocumentVars::none()).unwrap().remove(0)
+    plugin(&PLUGIN.replace("    namespace: elsewhere\n", "").replace("    namespace: units\n", ""))
 }
 
 /// Returns the violations of the units that name no cluster.
@@ -87,7 +84,7 @@ fn the_namespace_of_units_decides_for_documents_without_one() {
     policy.unit_namespace = Some("units".to_owned());
     let found = violations_of_plugin(&without_namespaces(), &policy);
     for expected in
-        ["p.yaml:12:29: ", "pods in units may not run as the service account admin", "may not set hostNetwork"]
+        ["plugin.yaml:12:29: ", "pods in units may not run as the service account admin", "may not set hostNetwork"]
     {
         assert!(found.contains(expected), "{found}");
     }
@@ -96,13 +93,12 @@ fn the_namespace_of_units_decides_for_documents_without_one() {
 #[test]
 fn what_is_reserved_is_reported_before_the_run() {
     let text = PLUGIN.replace("{name: 'd-${resource.name}'", "{labels: {ebb.dev/unit: u}, name: 'd-${resource.name}'");
-    let plugin = load::plugins("p.yaml", &text, &NoFiles, &DocumentVars::none()).unwrap().remove(0);
-    let found = violations_of_plugin(&plugin, &policy());
-    assert!(found.contains("p.yaml:28:") && found.contains("`ebb.dev/` is reserved"), "{found}");
+    let found = violations_of_plugin(&plugin(&text), &policy());
+    assert!(found.contains("plugin.yaml:28:") && found.contains("`ebb.dev/` is reserved"), "{found}");
 
     let text = PLUGIN.replace("      spec:\n", "      metadata: {labels: {ebb.dev/unit: u}}\n      spec:\n");
-    let found = load::plugins("p.yaml", &text, &NoFiles, &DocumentVars::none()).unwrap_err().plain();
-    assert!(found.contains("p.yaml:13:") && found.contains("`ebb.dev/` is reserved"), "{found}");
+    let found = plugins(&[&text]).unwrap_err().plain();
+    assert!(found.contains("plugin.yaml:13:") && found.contains("`ebb.dev/` is reserved"), "{found}");
 }
 
 /// The check leaves out values that are known only at the run. It also leaves out what depends on the namespace of units, if
