@@ -178,11 +178,9 @@ fn fetch(report: &mut DiagnosticCollector, fetch: &FetchDoc) -> Option<EventFetc
     webhook::path(report, &fetch.path);
     webhook::headers(report, &fetch.headers);
     webhook::check_connection_headers(report, &fetch.headers);
-    for Named { name, inner: value } in &fetch.headers {
-        if value.value.contains("${") {
-            let message = format!("header `{}` has an expression; expected a literal text", name.value);
-            report.push(report.error("header", value.at, message));
-        }
+    for Named { name, inner: value } in fetch.headers.iter().filter(|header| header.inner.value.contains("${")) {
+        let message = format!("header `{}` has an expression; expected a literal text", name.value);
+        report.push(report.error("header", value.at, message));
     }
     let path = ParsedText::new(&fetch.path.value, report.units).ok()?;
     let headers = fetch.headers.iter().map(|header| (header.name.value.clone(), header.inner.value.clone())).collect();

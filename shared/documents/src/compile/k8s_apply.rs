@@ -167,13 +167,10 @@ fn manifests(report: &mut DiagnosticCollector, data: &At<String>) -> Option<Vec<
         report.push(wrong.help("write what is to be applied, `---` separates manifests"));
         return None;
     }
-    for node in &nodes {
-        if let Some(kind) = node.get("kind")
-            && kind.value == YamlValue::String("List".to_owned())
-        {
-            let wrong = report.error("manifest", lines.place(kind.at), "a `List` is nothing that is applied");
-            report.push(wrong.help("write its items one by one, `---` separates them"));
-        }
+    let kinds = nodes.iter().filter_map(|node| node.get("kind"));
+    for list in kinds.filter(|kind| kind.value == YamlValue::String("List".to_owned())) {
+        let wrong = report.error("manifest", lines.place(list.at), "a `List` is nothing that is applied");
+        report.push(wrong.help("write its items one by one, `---` separates them"));
     }
     Some(nodes.iter().map(|node| tree(&lines, node)).collect())
 }

@@ -27,13 +27,9 @@ pub fn content(plan: &Plan) -> Value {
         let outputs: Map<String, Value> = outputs.collect();
         (name.clone(), json!({"plugin": resource.plugin, "params": params(resource), "outputs": outputs}))
     });
-    let env = plan.env.iter().map(|(name, value)| {
-        let value = if plan.optional_env.contains(name) {
-            json!({"value": value.shown(), "optional": true})
-        } else {
-            value.shown()
-        };
-        (name.clone(), value)
+    let env = plan.env.iter().map(|(name, value)| match plan.optional_env.contains(name) {
+        true => (name.clone(), json!({"value": value.shown(), "optional": true})),
+        false => (name.clone(), value.shown()),
     });
     let target = &plan.target;
     let mut content = json!({

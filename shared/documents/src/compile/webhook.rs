@@ -131,11 +131,9 @@ pub(super) fn headers(report: &mut DiagnosticCollector, headers: &Entries<At<Str
 
 /// Reports headers that would compete with the credential of a connection.
 pub(super) fn check_connection_headers(report: &mut DiagnosticCollector, headers: &Entries<At<String>>) {
-    for Named { name, .. } in headers {
-        if is_credential_header(&name.value) {
-            let message = format!("header `{}` is set by the connection", name.value);
-            report.push(report.error("header", name.at, message).help("leave it out"));
-        }
+    for Named { name, .. } in headers.iter().filter(|header| is_credential_header(&header.name.value)) {
+        let message = format!("header `{}` is set by the connection", name.value);
+        report.push(report.error("header", name.at, message).help("leave it out"));
     }
 }
 
