@@ -24,9 +24,7 @@ pub(super) fn named(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &
         (Template::Literal(Value::String(name)), _) if !name.is_empty() => Some(UnitCluster::Named(name)),
         (Template::Text(_), Some(ReferenceSource::Param(name))) => {
             let declared = plugin.params.iter().find(|declared| declared.name.value == name);
-            if let Some(declared) = declared
-                && declared.kind != ParamKind::String
-            {
+            if let Some(declared) = declared.filter(|declared| declared.kind != ParamKind::String) {
                 let message = format!("param `{name}` is not a string, so it cannot name a cluster");
                 let wrong = report.error("cluster", text.at, message).related(declared.name.at, "the param");
                 report.push(wrong.help("make it a `string`"));

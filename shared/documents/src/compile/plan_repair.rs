@@ -18,7 +18,7 @@ use super::plugin;
 use super::reads::{self, OutputReads};
 use crate::cel::ReferenceSource;
 use crate::diagnostic::Diagnostics;
-use crate::plan::{HookPlan, OutputRead, Plan, Resource, Template, UnitPlan, UnitRef};
+use crate::plan::{HookPlan, OutputPlan, OutputRead, Plan, Resource, Template, UnitPlan, UnitRef};
 
 /// The plan of a stuck target with the teardown of another version of a plugin.
 #[derive(Clone, Debug, PartialEq)]
@@ -265,12 +265,10 @@ impl UnitRepair<'_> {
             return Ok(at);
         }
         let declared = self.checked.unit(made.name()).and_then(|unit| unit.plan.outputs.get(output));
+        let is_other = |frozen: &OutputPlan| declared.is_some_and(|declared| declared.sensitive != frozen.sensitive);
         match made.outputs.get(output) {
             None => Err(self.missing(value(), "the setup of the target did not have")),
-            Some(frozen)
-                if declared.is_some_and(|declared| declared.sensitive != frozen.sensitive)
-                    && !self.checked.hands_on_whole() =>
-            {
+            Some(frozen) if is_other(frozen) && !self.checked.hands_on_whole() => {
                 Err(self.missing(value(), "is sensitive in one of both versions only"))
             }
             Some(_) => Ok(at),

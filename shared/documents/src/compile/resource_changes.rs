@@ -32,6 +32,8 @@ pub(super) fn changes(
         };
         before.units.iter().all(is_kept)
     };
+    let is_same =
+        |before: &ResourceOrigin, origin: &ResourceOrigin| before.setup == origin.setup && keeps_undos(before, origin);
     // Outputs keep their units.
     let can_update = |name: &str, before: &ResourceOrigin, origin: &ResourceOrigin| {
         mode == UpdateMode::InPlace
@@ -47,13 +49,7 @@ pub(super) fn changes(
         let change = match old.get(name) {
             None => ResourceEffect::Added,
             Some(before) if !before.units.values().all(|&at| is_done(at)) => ResourceEffect::Replaced,
-            Some(before)
-                if before.setup == origin.setup
-                    && incomplete_update(current, name, is_done).is_none()
-                    && keeps_undos(before, origin) =>
-            {
-                continue;
-            }
+            Some(before) if is_same(before, origin) && incomplete_update(current, name, is_done).is_none() => continue,
             Some(before) if can_update(name, before, origin) => ResourceEffect::Updated,
             Some(_) => ResourceEffect::Replaced,
         };

@@ -173,9 +173,8 @@ fn limits(report: &mut DiagnosticCollector, doc: &UnitDoc) {
             report.push(report.error("limit", at, message).help("hand on one file, or split the unit"));
         }
     }
-    if let Some(timeout) = doc.timeout.map(|timeout| timeout.0)
-        && !(1..=MAX_TIMEOUT_MS).contains(&timeout)
-    {
+    let timeout = doc.timeout.map(|timeout| timeout.0);
+    if let Some(timeout) = timeout.filter(|timeout| !(1..=MAX_TIMEOUT_MS).contains(timeout)) {
         let message =
             format!("`{}` has a timeout of {}; it must be above 0 and at most 24h", doc.name.value, Millis(timeout));
         report.push(report.error("limit", at, message));

@@ -61,9 +61,7 @@ pub(super) fn compile(
 fn max_processing_time(report: &mut DiagnosticCollector, doc: &UnitDoc, webhook: &WebhookDoc) {
     let name = &doc.name.value;
     let time = webhook.max_processing_time.map(|time| time.0);
-    if let Some(time) = time
-        && time > MAX_TIMEOUT_MS
-    {
+    if let Some(time) = time.filter(|&time| time > MAX_TIMEOUT_MS) {
         let message = format!("`{name}` has a `maxProcessingTime` of {}; it must be at most 24h", Millis(time));
         report.push(report.error("limit", doc.name.at, message));
     }
