@@ -13,7 +13,6 @@ use crate::diagnostic::Diagnostic;
 use crate::model::{Dialect, HookOwner, LineColumn, ParamDoc, PluginDoc, UnitDoc};
 use crate::plan::{RequiredEvidence, Template, UnitPlan, UnitRef};
 
-#[derive(Debug)]
 pub(super) struct CheckedPlugin<'a> {
     pub(super) plugin: &'a PluginDoc,
     /// All units in the order of the document.
@@ -48,13 +47,11 @@ impl CheckedPlugin<'_> {
     }
 }
 
-#[derive(Clone, Debug)]
 pub(super) struct CheckedParam<'a> {
     pub(super) doc: &'a ParamDoc,
     pub(super) pattern: Option<TextPattern>,
 }
 
-#[derive(Debug)]
 pub(super) struct CheckedOutput {
     pub(super) value: Template,
     pub(super) sensitivity: Sensitivity,
@@ -62,7 +59,6 @@ pub(super) struct CheckedOutput {
 }
 
 /// A unit with everything that it reads. The key in `plan` is the name of the unit, and `plan` has no edges yet.
-#[derive(Clone, Debug)]
 pub(super) struct CompiledUnit<'a> {
     pub(super) doc: &'a UnitDoc,
     pub(super) hook: Hook,
@@ -98,7 +94,6 @@ pub struct BoundPlugin<'a> {
 }
 
 /// A resource with its plugin, or the target with its own hooks.
-#[derive(Debug)]
 pub(super) struct BoundResource<'a> {
     pub(super) name: &'a str,
     /// The position of its name.
@@ -110,7 +105,6 @@ pub(super) struct BoundResource<'a> {
     pub(super) unit_refs: Vec<UnitRef>,
 }
 
-#[derive(Debug)]
 pub(super) struct ParamBinding {
     pub(super) value: Template,
     pub(super) uses: Vec<ExpressionRead>,
@@ -118,7 +112,7 @@ pub(super) struct ParamBinding {
 }
 
 /// The public outputs of the resources of a target, by the name of the resource.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct PublicOutputs<'a>(BTreeMap<&'a str, Arc<CheckedPlugin<'a>>>);
 
 pub(super) const UNKNOWN_RESOURCE: &str = "unknown-resource";

@@ -4,7 +4,6 @@
 //! description of the resource NAME. `{{ resource "NAME" }}` and `{{ .Resources.NAME.ID }}` are its ID. Any other
 //! template action is an error, except ``{{ `TEXT` }}``, which is TEXT.
 
-#[derive(Debug, PartialEq)]
 pub(super) enum CollectionPart<'t> {
     Literal(&'t str),
     /// A reference with its byte offset.
@@ -12,7 +11,6 @@ pub(super) enum CollectionPart<'t> {
 }
 
 /// A value of another resource.
-#[derive(Debug, PartialEq)]
 pub(super) struct CollectionReference {
     pub(super) resource: String,
     /// The path without the name, such as `Properties/gateway`. It is the name of the output.

@@ -58,7 +58,6 @@ pub(super) struct DiagnosticCollector {
 }
 
 /// A value that a text of a document reads.
-#[derive(Clone, Debug)]
 pub(super) struct ExpressionRead {
     pub(super) role: TextRole,
     pub(super) source: ReferenceSource,
@@ -70,7 +69,6 @@ pub(super) struct ExpressionRead {
 }
 
 /// A part of a text. Its line and column are computed only for messages, because that scans the document.
-#[derive(Clone, Debug)]
 pub(super) struct TextSpan {
     text: Arc<str>,
     at: LineColumn,

@@ -17,7 +17,6 @@ pub(super) const READ_STEPS: u64 = 6;
 pub(super) type OutputReads = BTreeMap<(UnitRef, String), bool>;
 
 /// The reads of every param and public output of every resource.
-#[derive(Debug, Default)]
 pub(super) struct ResourceReads<'a> {
     nodes: HashMap<ResourceValue<'a>, usize>,
     reads: Vec<OutputReads>,
