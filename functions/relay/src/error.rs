@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::mem::{Discriminant, discriminant};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::id::TaskId;
 
+use crate::lock::lock;
 use crate::settings::now_ms;
 
 /// A step or a request that did not complete. It does not mean that the task failed.
@@ -155,7 +156,7 @@ pub(crate) struct LogLimit(Mutex<HashMap<LogSubject, Instant>>);
 impl LogLimit {
     /// Returns true if a line about `subject` may be logged now. It may be repeated after `pause`.
     pub(crate) fn allows(&self, subject: LogSubject, pause: Duration, now: Instant) -> bool {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = lock(&self.0);
         lines.retain(|_, until| *until > now);
         let is_new = !lines.contains_key(&subject);
         lines.entry(subject).or_insert(now + pause);

@@ -27,6 +27,7 @@ mod api_server;
 mod batch;
 mod error;
 mod http_client;
+mod lock;
 mod metrics;
 mod names;
 mod objects;

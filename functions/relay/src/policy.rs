@@ -1,7 +1,7 @@
 //! The policy in force, which its operator may change while the relay runs.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex};
 
 use ebb_kube::podspec::{ClusterPolicy, NamespacePolicy};
 use ebb_protocol::id::short_digest;
@@ -9,9 +9,10 @@ use ebb_protocol::limits;
 use ebb_protocol::listing::{ReportedNamespace, ReportedPolicy};
 
 use crate::error::status;
+use crate::lock::lock;
 
 /// The policy that all tasks share.
-pub(crate) struct CurrentPolicy(RwLock<PolicyState>);
+pub(crate) struct CurrentPolicy(Mutex<PolicyState>);
 
 #[derive(Clone)]
 struct PolicyState {
@@ -26,30 +27,21 @@ struct PolicyState {
 impl CurrentPolicy {
     pub(crate) fn new(policy: ClusterPolicy) -> Self {
         let namespaces = policy.namespaces.keys().cloned().collect();
-        Self(RwLock::new(PolicyState { policy: Arc::new(policy), error: None, namespaces }))
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, PolicyState> {
-        // Every use leaves the state consistent, so a poisoned lock is harmless.
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, PolicyState> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        Self(Mutex::new(PolicyState { policy: Arc::new(policy), error: None, namespaces }))
     }
 
     /// Returns the snapshot. One decision uses one snapshot.
     pub(crate) fn get(&self) -> Arc<ClusterPolicy> {
-        Arc::clone(&self.read().policy)
+        Arc::clone(&lock(&self.0).policy)
     }
 
     /// Returns the namespaces that may contain objects of tasks. An earlier policy may have listed some of them.
     pub(crate) fn namespaces(&self) -> BTreeSet<String> {
-        self.read().namespaces.clone()
+        lock(&self.0).namespaces.clone()
     }
 
     pub(crate) fn add_namespaces(&self, namespaces: impl IntoIterator<Item = String>) {
-        self.write().namespaces.extend(namespaces);
+        lock(&self.0).namespaces.extend(namespaces);
     }
 
     /// Returns true if the relay may not read a namespace any more: the policy no longer lists it, and its operator has
@@ -61,7 +53,7 @@ impl CurrentPolicy {
     }
 
     pub(crate) fn set(&self, next: Result<ClusterPolicy, String>) {
-        let mut state = self.write();
+        let mut state = lock(&self.0);
         match next {
             Ok(policy) => {
                 state.namespaces.extend(policy.namespaces.keys().cloned());
@@ -74,7 +66,7 @@ impl CurrentPolicy {
     /// Returns the policy for people at the control plane. `unit_namespace` is the namespace of units without one. The targets
     /// of Services stay in the cluster.
     pub(crate) fn report(&self, unit_namespace: &str) -> ReportedPolicy {
-        let PolicyState { policy, error, .. } = self.read().clone();
+        let PolicyState { policy, error, .. } = lock(&self.0).clone();
         let namespaces = policy.namespaces.iter().map(|(name, entry)| {
             let NamespacePolicy { service_accounts, image_pull_secrets, .. } = entry.clone();
             let level = policy.level(name).name().to_owned();

@@ -1,7 +1,7 @@
 //! Finds the API resource of a kind.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use kube::api::{Api, DynamicObject};
 use kube::core::{DynamicResourceScope, GroupVersionKind};
@@ -10,6 +10,7 @@ use kube::{Client, Resource};
 
 use crate::api_server::client;
 use crate::error::status;
+use crate::lock::lock;
 use crate::task::record::ObjectRef;
 
 #[derive(Clone, Debug)]
@@ -43,7 +44,7 @@ impl DiscoveryCache {
     pub(crate) async fn find(&self, api_version: &str, kind: &str) -> kube::Result<Option<ResourceKind>> {
         let key = (api_version.to_owned(), kind.to_owned());
         let Self(client, known) = self;
-        if let Some(known) = known.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        if let Some(known) = lock(known).get(&key) {
             return Ok(Some(known.clone()));
         }
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
@@ -56,7 +57,7 @@ impl DiscoveryCache {
         }
         let Some((resource, can)) = found else { return Ok(None) };
         let found = ResourceKind { resource, namespaced: can.scope == Scope::Namespaced };
-        known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, found.clone());
+        lock(known).insert(key, found.clone());
         Ok(Some(found))
     }
 
@@ -73,7 +74,7 @@ impl DiscoveryCache {
     /// Removes a kind from the cache when its version is no longer served.
     pub(crate) fn forget(&self, object_ref: &ObjectRef) {
         let key = (object_ref.api_version.clone(), object_ref.kind.clone());
-        self.1.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        lock(&self.1).remove(&key);
     }
 }
 

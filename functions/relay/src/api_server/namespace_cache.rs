@@ -1,10 +1,12 @@
 //! Reads something of a namespace once for all tasks that wait there.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex as Lock;
+
+use crate::lock::lock;
 
 /// Waits for a read that is in progress. Holds the last one with its time.
 type CachedRead<T> = Arc<Lock<Option<(Instant, Arc<T>)>>>;
@@ -17,7 +19,7 @@ impl<T> NamespaceCache<T> {
     /// Returns what was read of a namespace, if that was not longer ago than `max_age`. Reads it otherwise.
     pub(crate) async fn get(&self, namespace: &str, max_age: Duration, read: impl Future<Output = T>) -> Arc<T> {
         let cached = {
-            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = lock(&self.0);
             // An entry that is in use has further references, and gets them only under this lock.
             all.retain(|_, entry| {
                 let is_new = |(at, _): &(Instant, Arc<T>)| at.elapsed() < max_age;

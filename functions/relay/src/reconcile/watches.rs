@@ -1,7 +1,7 @@
 //! Watches the kinds of applied objects, one watch per kind and namespace. A watch only wakes loops, which then read
 //! the state. An interrupted watch therefore loses nothing.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use futures::StreamExt as _;
 use kube::ResourceExt as _;
@@ -10,6 +10,7 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Config;
 use kube::runtime::{WatchStreamExt as _, watcher};
 
+use crate::lock::lock;
 use crate::names::{self, UNIT};
 use crate::reconciler::Reconciler;
 
@@ -24,7 +25,7 @@ impl Reconciler {
     ) -> kube::Result<()> {
         let Some(kind) = self.discovery.find(api_version, kind).await? else { return Ok(()) };
         let key = (kind.resource.api_version.clone(), kind.resource.kind.clone(), namespace.map(str::to_owned));
-        let is_new = self.watches.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+        let is_new = lock(&self.watches).insert(key);
         if is_new {
             tokio::spawn(follow(Arc::clone(self), kind.api(&self.client, namespace)));
         }

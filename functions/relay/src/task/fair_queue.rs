@@ -5,9 +5,11 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::num::NonZeroUsize;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use ebb_protocol::relay::TaskId;
+
+use crate::lock::lock;
 
 pub(crate) struct FairQueue {
     max_slots: NonZeroUsize,
@@ -38,7 +40,7 @@ impl FairQueue {
 
     /// Assigns a slot to a task, or queues the task and returns false.
     pub(crate) fn acquire(&self, name: &TaskId, instance: &str) -> bool {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if !state.holders.contains(name) {
             state.enqueue(name, instance);
             state.assign_slots(self.max_slots);
@@ -48,19 +50,19 @@ impl FairQueue {
 
     /// Assigns a slot even above the limit, because the record contains it.
     pub(crate) fn force_acquire(&self, name: &TaskId) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if state.holders.insert(name.clone()) {
             state.dequeue(name);
         }
     }
 
     pub(crate) fn has_slot(&self, name: &TaskId) -> bool {
-        self.state().holders.contains(name)
+        lock(&self.state).holders.contains(name)
     }
 
     /// Releases the slot of a task. Returns the tasks that get a slot now.
     pub(crate) fn release(&self, name: &TaskId) -> Vec<TaskId> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if !state.holders.remove(name) {
             state.dequeue(name);
         }
@@ -68,12 +70,12 @@ impl FairQueue {
     }
 
     pub(crate) fn dequeue(&self, name: &TaskId) {
-        self.state().dequeue(name);
+        lock(&self.state).dequeue(name);
     }
 
     /// Returns the number of tasks that get a slot before this one, or `None` if it is not queued.
     pub(crate) fn position(&self, name: &TaskId) -> Option<usize> {
-        let state = self.state();
+        let state = lock(&self.state);
         let of = |names: &VecDeque<TaskId>| names.iter().position(|it| it == name);
         let (own, position) =
             state.instances.iter().enumerate().find_map(|(instance, (_, names))| Some((instance, of(names)?)))?;
@@ -87,12 +89,8 @@ impl FairQueue {
 
     /// Returns the number of tasks with a slot and of queued tasks.
     pub(crate) fn count(&self) -> (usize, usize) {
-        let state = self.state();
+        let state = lock(&self.state);
         (state.holders.len(), state.instances.iter().map(|(_, names)| names.len()).sum())
-    }
-
-    fn state(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Stores records as Secrets in the relay's namespace. Every write is conditional on the version that was read.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::relay::{SecretDocument, TaskId};
@@ -12,6 +12,7 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Client, ResourceExt as _};
 
 use crate::error::{ReconcileError, Result, status};
+use crate::lock::lock;
 use crate::names::{self, CONTINUED, FINALIZER, INSTANCE, NAMESPACE, NAMESPACES, PART, PHASE, RECORD, TARGET, UNIT};
 use crate::settings::now_ms;
 use crate::task::record::{AppliedObject, ObjectRef, TaskPhase, TaskRecord, TaskSpec};
@@ -121,7 +122,7 @@ impl RecordStore {
         let Some(secret) = self.secrets.get_opt(&names::record_name(name)).await? else { return Ok(None) };
         let mut held = decode(&secret)?;
         let is_confirmed = |confirmed: &String| *confirmed == held.resource_version;
-        held.confirmed = held.record.is_queued() || self.versions().get(name).is_some_and(is_confirmed);
+        held.confirmed = held.record.is_queued() || lock(&self.confirmed).get(name).is_some_and(is_confirmed);
         Ok(Some(held))
     }
 
@@ -218,16 +219,12 @@ impl RecordStore {
     /// not.
     pub(crate) fn mark_confirmed(&self, held: &VersionedRecord) {
         if held.confirmed && held.record.phase == TaskPhase::Starting {
-            self.versions().insert(held.record.name.clone(), held.resource_version.clone());
+            lock(&self.confirmed).insert(held.record.name.clone(), held.resource_version.clone());
         }
     }
 
     pub(crate) fn forget(&self, name: &TaskId) {
-        self.versions().remove(name);
-    }
-
-    fn versions(&self) -> MutexGuard<'_, HashMap<TaskId, String>> {
-        self.confirmed.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.confirmed).remove(name);
     }
 
     /// Saves a record if its version is unchanged. Parts of a large result are written to further Secrets first.
@@ -304,12 +301,11 @@ impl RecordStore {
     /// Records that a namespace has sensitive outputs. They outlive the records of their tasks and the policy that lists
     /// the namespace.
     pub(crate) async fn add_output_namespace(&self, namespace: &str) -> Result<()> {
-        let written = || self.output_namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        if written().contains(namespace) {
+        if lock(&self.output_namespaces).contains(namespace) {
             return Ok(());
         }
         self.create_new(&part_secret(&names::namespace_name(namespace), NAMESPACE, &[])).await?;
-        written().insert(namespace.to_owned());
+        lock(&self.output_namespaces).insert(namespace.to_owned());
         Ok(())
     }
 

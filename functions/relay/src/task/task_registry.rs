@@ -1,7 +1,7 @@
 //! Keeps the reconcile loops, their wake-ups, and state that is lost when the relay ends.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ebb_protocol::callback::{Callback, CallbackStatus};
@@ -10,6 +10,7 @@ use ebb_protocol::relay::{MAX_WAITS, ObjectCount, RunningTask, TaskId, TaskWait}
 use futures::FutureExt as _;
 use tokio::sync::{Mutex as Lock, Notify, OwnedMutexGuard};
 
+use crate::lock::lock;
 use crate::settings::millis;
 use crate::task::task_waits;
 
@@ -66,7 +67,7 @@ pub(crate) struct Silence {
 impl TaskRegistry {
     /// Wakes the loop of a task. If there is no loop, returns a notification, and the caller must start a loop.
     pub(crate) fn wake_or_register(&self, name: &TaskId) -> Option<Arc<Notify>> {
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         if let Some(running) = state.loops.get(name) {
             running.wake.notify_one();
             return None;
@@ -76,12 +77,12 @@ impl TaskRegistry {
     }
 
     pub(crate) fn has_loop(&self, name: &TaskId) -> bool {
-        self.state().loops.contains_key(name)
+        lock(&self.0).loops.contains_key(name)
     }
 
     /// Subscribes a task to changes of the objects of other units.
     pub(crate) fn subscribe(&self, name: &TaskId, units: &[String]) {
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         for unit in units {
             state.subscribers.entry(unit.clone()).or_default().insert(name.clone());
         }
@@ -89,14 +90,14 @@ impl TaskRegistry {
 
     /// Wakes the tasks that are subscribed to a unit.
     pub(crate) fn notify_unit(&self, unit: &str) {
-        let state = self.state();
+        let state = lock(&self.0);
         let tasks = state.subscribers.get(unit).into_iter().flatten();
         tasks.filter_map(|name| state.loops.get(name)).for_each(|running| running.wake.notify_one());
     }
 
     /// Removes the loop of a task. Returns false if it was woken since its last step.
     pub(crate) fn unregister_if_idle(&self, name: &TaskId) -> bool {
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         if state.loops.get(name).is_some_and(|running| running.wake.notified().now_or_never().is_some()) {
             return false;
         }
@@ -111,31 +112,31 @@ impl TaskRegistry {
     /// Records what a task waits for. An empty list means that it only waits for its own end.
     pub(crate) fn record_waits(&self, name: &TaskId, waits: Vec<TaskWait>) {
         let now = Instant::now();
-        if let Some(running) = self.state().loops.get_mut(name) {
+        if let Some(running) = lock(&self.0).loops.get_mut(name) {
             running.waits = waits.into_iter().take(MAX_WAITS).map(|wait| (now, wait)).collect();
         }
     }
 
     /// Returns the places that could not be listed, if the units that a task removes have no unmanaged objects elsewhere.
     pub(crate) fn searched(&self, name: &TaskId) -> Option<Vec<String>> {
-        self.state().loops.get(name)?.searched.clone()
+        lock(&self.0).loops.get(name)?.searched.clone()
     }
 
     pub(crate) fn mark_searched(&self, name: &TaskId, unlisted: &[String]) {
-        if let Some(running) = self.state().loops.get_mut(name) {
+        if let Some(running) = lock(&self.0).loops.get_mut(name) {
             running.searched = Some(unlisted.to_vec());
         }
     }
 
     /// Records how many objects of a task are ready, and the state of each if there are several.
     pub(crate) fn record_objects(&self, name: &TaskId, objects: ObjectCount, states: Vec<ObjectStatus>) {
-        if let Some(running) = self.state().loops.get_mut(name) {
+        if let Some(running) = lock(&self.0).loops.get_mut(name) {
             (running.objects, running.object_states) = (Some(objects), states);
         }
     }
 
     pub(crate) fn record_heartbeat(&self, name: &TaskId) {
-        if let Some(running) = self.state().loops.get_mut(name) {
+        if let Some(running) = lock(&self.0).loops.get_mut(name) {
             (running.heartbeat, running.silent_since) = (Some(Instant::now()), None);
         }
     }
@@ -143,7 +144,7 @@ impl TaskRegistry {
     /// Records the last progress of a script. `None` changes nothing. Returns the heartbeat for the control plane if one is
     /// due.
     pub(crate) fn record_progress(&self, name: &TaskId, progress: Option<String>) -> Option<Callback> {
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         let running = state.loops.get_mut(name)?;
         running.progress = progress.or(running.progress.take());
         if running.forwarded.is_some_and(|at| at.elapsed() < FORWARD_INTERVAL) {
@@ -157,7 +158,7 @@ impl TaskRegistry {
     /// Without any report, the time counts from the first call, unless the entrypoint may report elsewhere. Returns `None`
     /// if the task has no loop, or no time counts.
     pub(crate) fn silence(&self, name: &TaskId, limit: Duration, reports_elsewhere: bool) -> Option<Silence> {
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         let running = state.loops.get_mut(name)?;
         if reports_elsewhere && running.heartbeat.is_none() {
             return None;
@@ -177,14 +178,14 @@ impl TaskRegistry {
 
     /// Returns true if what a task waits for was observed longer ago than [`FRESH`].
     pub(crate) fn is_outdated(&self, name: &TaskId) -> bool {
-        let state = self.state();
+        let state = lock(&self.0);
         let first = state.loops.get(name).and_then(|running| running.waits.first());
         first.is_some_and(|(observed, _)| observed.elapsed() >= FRESH)
     }
 
     /// Returns what is known here of a running task. Its log and its age are absent.
     pub(crate) fn status(&self, name: &TaskId) -> RunningTask {
-        let state = self.state();
+        let state = lock(&self.0);
         let Some(running) = state.loops.get(name) else { return RunningTask::default() };
         let since = running.heartbeat.or(running.seen_running).map(|at| at.elapsed()).filter(|since| *since >= LATE);
         let silent = since.map(|since| TaskWait {
@@ -211,22 +212,18 @@ impl TaskRegistry {
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.state().loops.len()
+        lock(&self.0).loops.len()
     }
 
     /// Waits for exclusive access to a unit.
     pub(crate) async fn lock(&self, unit: &str) -> OwnedMutexGuard<()> {
         let lock = {
-            let mut state = self.state();
+            let mut state = lock(&self.0);
             // Remove locks that are not in use.
             state.locks.retain(|_, lock| Arc::strong_count(lock) > 1);
             state.locks.entry(unit.to_owned()).or_default().clone()
         };
         lock.lock_owned().await
-    }
-
-    fn state(&self) -> MutexGuard<'_, RegistryState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -238,7 +235,7 @@ mod tests {
 
     /// Sets the times of a task back.
     fn pass(registry: &TaskRegistry, name: &TaskId, seconds: u64) {
-        let mut state = registry.state();
+        let mut state = lock(&registry.0);
         let running = state.loops.get_mut(name).unwrap();
         let [seen, silent] = [&mut running.seen_running, &mut running.silent_since];
         for time in [&mut running.heartbeat, seen, silent, &mut running.forwarded].into_iter().flatten() {
@@ -298,7 +295,7 @@ mod tests {
         registry.wake_or_register(&name);
         let wait = crate::task::task_waits::wait("Pod n/a", "m");
         registry.record_waits(&name, vec![TaskWait { since_ms: Some(12_000), fails_in_ms: Some(48_000), ..wait }]);
-        for (observed, _) in &mut registry.state().loops.get_mut(&name).unwrap().waits {
+        for (observed, _) in &mut lock(&registry.0).loops.get_mut(&name).unwrap().waits {
             *observed = observed.checked_sub(Duration::from_secs(8)).unwrap();
         }
         let wait = registry.status(&name).waits.remove(0);

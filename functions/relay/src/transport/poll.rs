@@ -4,7 +4,7 @@
 //! progress is only in memory. The control plane delivers batches again to a restarted relay until they expire.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder as _, Retryable as _};
@@ -19,6 +19,7 @@ use tokio::sync::Semaphore;
 use crate::Relay;
 use crate::error::Result;
 use crate::http_client::{TRANSPORT, exchange, http_client, pauses};
+use crate::lock::lock;
 use crate::metrics::METRICS;
 use crate::settings::now_ms;
 use crate::transport::http;
@@ -66,15 +67,10 @@ impl PollClient {
         Ok(Self { relay, endpoint, http: http_client()?, url, in_flight, senders })
     }
 
-    fn in_flight(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        // Every use leaves the state consistent, so a poisoned lock is harmless.
-        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn fetch_batches(self: &Arc<Self>) {
         let mut rests = pauses().build();
         loop {
-            let in_progress: Vec<String> = self.in_flight().iter().cloned().collect();
+            let in_progress: Vec<String> = lock(&self.in_flight).iter().cloned().collect();
             if in_progress.len() >= MAX_CONCURRENT_BATCHES {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -99,7 +95,7 @@ impl PollClient {
     /// Executes a batch and sends the reply, unless the batch is in progress already or has expired. A reply that cannot be
     /// sent is dropped, and its batch is delivered again until it expires.
     fn handle_batch(self: &Arc<Self>, sealed: SealedBatch, transit: Duration) {
-        if transit >= Duration::from_millis(sealed.expires_in_ms) || !self.in_flight().insert(sealed.id.clone()) {
+        if transit >= Duration::from_millis(sealed.expires_in_ms) || !lock(&self.in_flight).insert(sealed.id.clone()) {
             return;
         }
         let client = Arc::clone(self);
@@ -126,7 +122,7 @@ impl PollClient {
             if let Err(reason) = sent {
                 tracing::warn!(reason, "the control plane did not accept a reply");
             }
-            client.in_flight().remove(&id);
+            lock(&client.in_flight).remove(&id);
         });
     }
 
@@ -219,7 +215,7 @@ mod tests {
         assert_eq!(received.load(SeqCst), SENDERS);
         responses.add_permits(batches);
         let delivered = async {
-            while !client.in_flight().is_empty() {
+            while !lock(&client.in_flight).is_empty() {
                 sleep(LOOK).await;
             }
         };
