@@ -120,8 +120,12 @@ pub(crate) fn is_final(error: &kube::Error, until_ms: u64) -> bool {
 
 /// Returns the message of an error for display.
 pub(crate) fn error_message(error: &kube::Error) -> String {
-    let outage = |cause: &dyn std::error::Error| {
-        format!("the API server of the cluster does not respond: {}", first_cause(cause))
+    // The innermost cause, such as a refused connection. Those around it name only layers of the client.
+    let outage = |mut cause: &dyn std::error::Error| {
+        while let Some(next) = cause.source() {
+            cause = next;
+        }
+        format!("the API server of the cluster does not respond: {cause}")
     };
     match error {
         kube::Error::Api(status) => status.message.clone(),
@@ -129,15 +133,6 @@ pub(crate) fn error_message(error: &kube::Error) -> String {
         kube::Error::HyperError(cause) => outage(cause),
         other => other.to_string(),
     }
-}
-
-/// Returns the innermost cause, such as a refused connection. Those around it name only layers of the client.
-fn first_cause(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    cause.to_string()
 }
 
 /// Identifies the lines that repeat each other. An error counts by its kind, because its text can differ at each attempt.

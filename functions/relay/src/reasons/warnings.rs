@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Event;
-use kube::Client;
 use kube::api::{Api, ListParams};
 
 use crate::names::CONTROLLER;
@@ -24,8 +23,12 @@ impl Reconciler {
     /// them, because they only explain.
     pub(crate) async fn warnings(&self, namespace: &str) -> Arc<Vec<Warning>> {
         let read = async {
-            match tokio::time::timeout(TIMEOUT, list(&self.client, namespace)).await {
-                Ok(Ok(warnings)) => warnings,
+            let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+            let wanted = ListParams::default().fields("type=Warning").limit(MAX_EVENTS);
+            // An event of this relay tells of a former attempt.
+            let foreign = |event: &Event| event.reporting_component.as_deref() != Some(CONTROLLER);
+            match tokio::time::timeout(TIMEOUT, events.list(&wanted)).await {
+                Ok(Ok(list)) => list.items.into_iter().filter(foreign).map(Warning::from).collect(),
                 failed => {
                     tracing::debug!(namespace, ?failed, "cannot list the events");
                     Vec::new()
@@ -34,12 +37,4 @@ impl Reconciler {
         };
         self.warnings.get(namespace, MAX_AGE, read).await
     }
-}
-
-async fn list(client: &Client, namespace: &str) -> kube::Result<Vec<Warning>> {
-    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
-    let list = events.list(&ListParams::default().fields("type=Warning").limit(MAX_EVENTS)).await?;
-    // An event of this relay tells of a former attempt.
-    let foreign = |event: &Event| event.reporting_component.as_deref() != Some(CONTROLLER);
-    Ok(list.items.into_iter().filter(foreign).map(Warning::from).collect())
 }
