@@ -12,7 +12,7 @@ use kube::discovery::{ApiResource, Scope, oneshot, verbs};
 
 use crate::api_server::discovery::ResourceKind;
 use crate::error::{Result, error_message, status};
-use crate::names::{ATTEMPT, CONTINUED, OUTPUT, PART, RECORD, UNIT, task_of_labels};
+use crate::names::{CONTINUED, OUTPUT, PART, RECORD, UNIT, task_of_labels};
 use crate::objects::{self, ObjectIdentity};
 use crate::reconciler::Reconciler;
 use crate::settings::now_ms;
@@ -227,7 +227,7 @@ fn unmanaged_object(kind: &ResourceKind, object: &PartialObjectMeta<DynamicObjec
             namespace: object.namespace(),
             name: object.name_any(),
             uid: object.uid()?,
-            labelled: labels.contains_key(ATTEMPT) && task_of_labels(labels).is_some(),
+            labelled: task_of_labels(labels).is_some(),
         },
     })
 }

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use ebb_protocol::callback::{CallbackStatus, FailureReason, ReasonCode};
-use ebb_protocol::limits::message;
+use ebb_protocol::callback::{CallbackStatus, ReasonCode};
 use ebb_protocol::relay::TaskWait;
 use k8s_openapi::api::core::v1::Pod;
 
@@ -113,7 +112,7 @@ impl Reconciler {
         if known.is_some_and(|known| known.code == seen.code || known.code == ReasonCode::Evicted) {
             return Ok(());
         }
-        spec.early_failure = Some(FailureReason { code: seen.code, message: message(&seen.message) });
+        spec.early_failure = Some(seen);
         // A terminated container is evaluated in this step.
         if !matches!(observation, PodObservation::Terminated(_)) {
             self.store.save(held).await?;

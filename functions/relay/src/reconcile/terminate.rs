@@ -28,8 +28,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 impl Reconciler {
     /// Ends a task with this result. All objects that may still run or appear are terminated first.
     pub(crate) async fn terminate_with(&self, held: &mut VersionedRecord, result: Callback) -> Result<ReconcileAction> {
-        let may_run = held.record.spec.as_ref().is_some_and(|spec| spec.container().is_some());
-        if may_run || held.may_be_in_flight() {
+        if held.record.has_container() || held.may_be_in_flight() {
             self.begin_termination(held, GRACE_MS, Some(result)).await?;
             return Ok(ReconcileAction::RequeueNow);
         }

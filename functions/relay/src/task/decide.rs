@@ -160,12 +160,9 @@ pub(crate) fn judge(
 ) -> Option<TaskWait> {
     let object_ref = &applied.object_ref;
     let failed = |code, why: &str| Some(task_waits::failure(object_ref, code, why));
-    let rules = match (document_rules, object) {
-        (Some(rules), Some(object)) => ready_rules::judge(rules, object),
-        _ => Ok(ebb_kube::readiness::DocumentRules::default()),
-    };
-    let rules = match rules {
-        Ok(rules) => rules,
+    let judged = document_rules.zip(object).map(|(rules, object)| ready_rules::judge(rules, object));
+    let rules = match judged.transpose() {
+        Ok(rules) => rules.unwrap_or_default(),
         Err(why) => return failed(ReasonCode::Failed, &why),
     };
     let readiness = ebb_kube::readiness::judge(object, Some(&applied.uid), rules);
