@@ -1,5 +1,7 @@
 //! Reserved parts of a pod. An overlay cannot remove, change or duplicate them.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::podspec::{ViolationList, below};
@@ -99,17 +101,10 @@ fn items_stay(base: &Value, merged: &Value, list: &str, key: &str, report: &mut 
 
 fn keys_stay(base: &Value, merged: &Value, part: &str, report: &mut ViolationList) {
     let keys = [base, merged].map(|map| map.as_object().into_iter().flat_map(|map| map.keys()));
-    let mut keys: Vec<_> = keys.into_iter().flatten().filter(|key| is_reserved_key(key)).collect();
-    keys.sort();
-    keys.dedup();
-    for key in keys {
-        if base.get(key) != merged.get(key) {
-            report.add(
-                format!("metadata.{part}[{key}]"),
-                format!("`{RESERVED_DOMAIN}/` is reserved"),
-                "use another key",
-            );
-        }
+    let keys: BTreeSet<_> = keys.into_iter().flatten().filter(|key| is_reserved_key(key)).collect();
+    for key in keys.into_iter().filter(|key| base.get(key) != merged.get(key)) {
+        let why = format!("`{RESERVED_DOMAIN}/` is reserved");
+        report.add(format!("metadata.{part}[{key}]"), why, "use another key");
     }
 }
 

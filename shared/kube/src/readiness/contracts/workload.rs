@@ -29,20 +29,12 @@ pub(super) fn stateful_set(object: ObjectView<'_>) -> ObjectReadiness {
         return verdict;
     }
     let on_delete = object.text("spec.updateStrategy.type") == "OnDelete";
-    let wanted = replicas(object);
+    let (wanted, delayed) = (replicas(object), object.count("spec.minReadySeconds") > 0);
     let missing = first_below(object, &["replicas", "readyReplicas"], wanted)
-        .or_else(|| available(object, wanted))
+        // `availableReplicas` exists since Kubernetes 1.22. It differs from readiness only with `minReadySeconds`.
+        .or_else(|| delayed.then(|| at_least(object, "availableReplicas", wanted)).flatten())
         .or_else(|| (!on_delete).then(|| rolled(object, wanted)).flatten());
     missing.map_or(ObjectReadiness::Ready, ObjectReadiness::pending)
-}
-
-/// Describes missing available replicas. `availableReplicas` exists since Kubernetes 1.22. It differs from readiness
-/// only with `minReadySeconds`.
-fn available(object: ObjectView<'_>, wanted: i64) -> Option<String> {
-    if object.count("spec.minReadySeconds") <= 0 {
-        return None;
-    }
-    at_least(object, "availableReplicas", wanted)
 }
 
 fn rolled(object: ObjectView<'_>, wanted: i64) -> Option<String> {
