@@ -29,7 +29,6 @@ const MIN_TIMEOUT: Duration = Duration::from_secs(1);
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// Reports to one relay.
 #[derive(Debug)]
 pub(crate) struct RelayReporter {
     end: Sender<Vec<u8>>,
@@ -75,7 +74,6 @@ struct ReportClient {
     address: RelayAddress,
     /// The W3C trace context of the requests.
     trace: Option<String>,
-    /// The outputs of the script.
     outputs: Vec<ScriptOutput>,
 }
 

@@ -107,7 +107,6 @@ fn report_end(
     }
 }
 
-/// Returns a spec and the address of its relay.
 fn read(path: &Path) -> Result<(EntrypointSpec, RelayAddress), String> {
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
     // The version is parsed first, because a later version may have another format.
@@ -125,7 +124,6 @@ struct SpecVersion {
     v: u32,
 }
 
-/// Writes a line to the container's log.
 fn log_line(what: &str) {
     let _ = writeln!(io::stderr(), "ebb-entrypoint: {what}");
 }

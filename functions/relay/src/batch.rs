@@ -48,7 +48,6 @@ pub(crate) struct BatchContext {
 }
 
 impl BatchContext {
-    /// Starts the clock of a batch that arrives now.
     fn new(transit: Duration) -> Self {
         let (slots, response_bytes) = (Semaphore::new(AT_ONCE), AtomicUsize::new(0));
         Self { at: Instant::now(), ms: now_ms(), transit, slots, response_bytes }
@@ -76,7 +75,6 @@ impl BatchContext {
     }
 }
 
-/// The content of the state of a running task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StateScope {
     WithLog,

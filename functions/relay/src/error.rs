@@ -52,7 +52,6 @@ impl ReconcileError {
 
 pub(crate) type Result<T, E = ReconcileError> = std::result::Result<T, E>;
 
-/// Returns the error of a request that is rejected.
 pub(crate) fn refuse<T>(why: impl Into<String>) -> Result<T> {
     Err(ReconcileError::Refused(why.into()))
 }
@@ -73,17 +72,14 @@ impl<E: Into<ReconcileError>> From<E> for StepError {
     }
 }
 
-/// Returns the error of a step whose task fails.
 pub(crate) fn fail<T>(code: ReasonCode, why: &str) -> StepResult<T> {
     Err(StepError::Failed(Box::new(Callback::failed(code, why))))
 }
 
-/// Waits for a result at most for this time.
 pub(crate) async fn within<T>(time: Duration, done: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::time::timeout(time, done).await.unwrap_or(Err(ReconcileError::TimedOut))
 }
 
-/// Returns the HTTP status of a response with an error.
 pub(crate) fn status(error: &kube::Error) -> Option<u16> {
     if let kube::Error::Api(status) = error { Some(status.code) } else { None }
 }
@@ -118,7 +114,6 @@ pub(crate) fn is_final(error: &kube::Error, until_ms: u64) -> bool {
     status(error).is_some() && now_ms() >= until_ms.saturating_add(grace_ms)
 }
 
-/// Returns the message of an error for display.
 pub(crate) fn error_message(error: &kube::Error) -> String {
     // The innermost cause, such as a refused connection. Those around it name only layers of the client.
     let outage = |mut cause: &dyn std::error::Error| {

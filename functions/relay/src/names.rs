@@ -54,7 +54,6 @@ pub(crate) const KEPT_SINCE: &str = "ebb-kept-since";
 /// The longest label value.
 const LONGEST: usize = 63;
 
-/// The labels and annotations of an object of a task.
 pub(crate) struct ObjectMarks {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotations: BTreeMap<String, String>,
@@ -118,7 +117,6 @@ fn label_value(name: &str) -> Option<String> {
     }
 }
 
-/// Returns the labels of a Secret of the relay.
 pub(crate) fn secret_labels(name: &TaskId, instance: Option<&str>, more: &[(&str, &str)]) -> BTreeMap<String, String> {
     let attempt = name.attempt.to_string();
     let labels = [(UNIT, &*name.unit), (ATTEMPT, &attempt)].into_iter().chain(instance.map(|it| (INSTANCE, it)));

@@ -20,7 +20,6 @@ use crate::task::record::{AppliedObject, ObjectRef, TaskRecord};
 use crate::task::task_waits;
 
 impl Reconciler {
-    /// Returns the present state of an object.
     pub(crate) async fn read(&self, object_ref: &ObjectRef) -> kube::Result<Option<Value>> {
         let Some(api) = self.discovery.api_for(object_ref).await? else { return Ok(None) };
         let found = match client::retry_forbidden(&self.client, || api.get(&object_ref.name)).await {

@@ -30,7 +30,6 @@ const CALLBACK_TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause before an error of the same kind of a task is logged again.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The action after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReconcileAction {
     Done,

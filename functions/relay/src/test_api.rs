@@ -21,7 +21,6 @@ pub(crate) struct TestApi {
 }
 
 impl TestApi {
-    /// Opens a relay that uses this server.
     pub(crate) async fn relay(self: &Arc<Self>) -> Relay {
         let server = Arc::clone(self);
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -54,7 +53,6 @@ impl TestApi {
     }
 }
 
-/// Opens a relay that uses a server.
 pub(crate) async fn open_relay(client: Client) -> Relay {
     let settings = RelaySettings::new("relay", "units", "http://127.0.0.1:1");
     Relay::open(client, settings, ClusterPolicy::default()).await.unwrap()

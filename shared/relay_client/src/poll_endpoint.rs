@@ -156,7 +156,6 @@ impl PollEndpoint {
     }
 }
 
-/// Returns the cluster that a poll names.
 fn connected(name: &str, found: Result<Arc<ClusterConfig>, ClusterLookupError>) -> PollResult<Arc<ClusterConfig>> {
     match found {
         Ok(cluster) if cluster.name == name => Ok(cluster),

@@ -110,7 +110,6 @@ fn parse_response(cluster: &ClusterConfig, id: &str, sealed: &[u8]) -> Result<Re
         .map_err(|error| RelayError::Unreachable(format!("its response cannot be parsed: {error}")))
 }
 
-/// Encrypts the response to a batch for the batch queue.
 pub(super) fn sealed_reply(cluster: &ClusterConfig, id: &str, response: &[u8]) -> Vec<u8> {
     seal::seal_value(&cluster.keys, &reply_place(cluster, id), response).into_bytes()
 }
@@ -124,7 +123,6 @@ fn queue_error(error: &StoreError) -> RelayError {
     RelayError::Busy(format!("its batch queue does not respond: {error}"))
 }
 
-/// Converts a queued batch into the form for the relay.
 pub(super) fn sealed_batch(batch: QueuedBatch, now: Timestamp) -> SealedBatch {
     SealedBatch {
         age_ms: now.since(batch.posted).0,

@@ -27,7 +27,6 @@ static TEMPLATE: LazyLock<Value> =
 const FOLDER: &str = "/ebb/script";
 /// The key of the Secret, a file in the volume `ebb-in`.
 const SPEC: &str = "spec.json";
-/// The container of the script.
 const MAIN: &str = "main";
 /// Maximum length of a label value. Names of Jobs are label values, too.
 const MAX_NAME: usize = 63;

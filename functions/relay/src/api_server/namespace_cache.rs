@@ -11,7 +11,6 @@ use crate::lock::lock;
 /// Waits for a read that is in progress. Holds the last one with its time.
 type CachedRead<T> = Arc<Lock<Option<(Instant, Arc<T>)>>>;
 
-/// Caches by namespace.
 #[derive(Default)]
 pub(crate) struct NamespaceCache<T>(Mutex<HashMap<String, CachedRead<T>>>);
 

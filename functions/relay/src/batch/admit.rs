@@ -20,7 +20,6 @@ use crate::observe::ready_rules;
 use crate::reconciler::Reconciler;
 use crate::task::record::ObjectRef;
 
-/// Returns the violations of a manifest.
 type ManifestCheck = fn(&Value, &ClusterPolicy) -> Vec<PodspecViolation>;
 
 impl Reconciler {
@@ -156,7 +155,6 @@ impl Reconciler {
         refuse(format!("{object_ref}: {}", messages.join("; ")))
     }
 
-    /// Checks that the policy allows callbacks to a URL.
     pub(crate) fn may_call(&self, url: &str) -> Result<(), String> {
         let parsed = Url::parse(url).map_err(|error| format!("invalid callback URL: {error}"))?;
         let host = parsed.host_str().unwrap_or_default();

@@ -18,7 +18,6 @@ use crate::task::record::{ObjectRef, TaskSpec};
 /// Bytes of a document after its values are filled in.
 const MAX_DOCUMENT: usize = 1 << 20;
 
-/// Returns the value of a key of a Secret.
 pub(crate) fn secret_bytes(secret: &Value, key: &str) -> Option<Vec<u8>> {
     STANDARD.decode(secret["data"][key].as_str()?).ok()
 }
@@ -70,7 +69,6 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Returns the address and token for the reports of a task's entrypoint.
     fn report_address(&self, name: &TaskId, spec: &TaskSpec) -> RelayAddress {
         RelayAddress {
             url: format!("{}/v1/reports/{}/{}", self.settings.advertise_url, name.unit, name.attempt),
@@ -80,7 +78,6 @@ impl Reconciler {
         }
     }
 
-    /// Returns the value of a key of a Secret.
     async fn secret_value(&self, spec: &TaskSpec, from: &SecretRef) -> StepResult<UnitValue> {
         let namespace = from.namespace.as_deref().unwrap_or(&spec.namespace);
         let object_ref = ObjectRef::secret(namespace, &from.name);

@@ -42,7 +42,6 @@ struct LabelledObjects {
 }
 
 impl Reconciler {
-    /// Returns the page after the token `after`.
     pub(crate) async fn list(&self, after: Option<&str>) -> Result<ClusterListing> {
         if after == Some(UNMANAGED_PAGE) {
             return self.list_unmanaged().await;

@@ -180,7 +180,6 @@ fn trimmed(message: &str) -> String {
     message.trim_end().trim_end_matches(':').to_owned()
 }
 
-/// Returns the blocker of any container of the pod.
 fn blocked(pod: &Pod, own: &[&Warning], cluster: &str) -> Option<StartBlocker> {
     let started_ms = millis(pod.status.as_ref()?.start_time.as_ref());
     containers(pod).find_map(|(role, container)| {

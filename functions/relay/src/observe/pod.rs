@@ -12,7 +12,6 @@ use serde_json::Value;
 /// Milliseconds after the grace period until a pod counts as stuck, because its node is lost.
 pub(crate) const STUCK_MS: u64 = 120_000;
 
-/// The observed state of a container.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PodObservation {
     /// The container has not started. The reason is that of a pod that has failed, or it is found later (`blockers`).
@@ -102,7 +101,6 @@ pub(crate) fn condition<'a>(pod: &'a Pod, kind: &str, status: &str) -> Option<&'
     conditions.iter().find(|it| it.type_ == kind && it.status == status)
 }
 
-/// Returns the end of a container.
 #[cfg(test)]
 pub(crate) fn terminated(exit_code: i32, reason: &str, message: &str) -> ContainerStateTerminated {
     let (reason, message) = (Some(reason.to_owned()), Some(message.to_owned()));

@@ -11,7 +11,6 @@ const MAX_VALUE: usize = 199;
 /// Reported fields of a rule.
 const MAX_FIELDS: usize = 5;
 
-/// Checks that an expression compiles.
 pub(crate) fn check(text: &str) -> Result<(), String> {
     ObjectExpression::new(text).map(drop).map_err(|error| error.to_string())
 }

@@ -102,7 +102,6 @@ impl Reconciler {
         }
     }
 
-    /// Watches the kind of an object and reads it.
     async fn read_current(self: &Arc<Self>, object_ref: &ObjectRef) -> StepResult<Option<Value>> {
         self.watch(&object_ref.api_version, &object_ref.kind, object_ref.namespace.as_deref()).await?;
         Ok(self.read(object_ref).await?)

@@ -212,7 +212,6 @@ impl Reconciler {
         Err(ReconcileError::Internal(messages.into_iter().collect::<Vec<_>>().join("; ")))
     }
 
-    /// Reviews the records again and again.
     pub(crate) async fn review_loop(self: Arc<Self>) {
         loop {
             if let Err(error) = self.review_records().await {

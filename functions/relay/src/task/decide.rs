@@ -39,7 +39,6 @@ pub(crate) fn open_lower_attempts(name: &TaskId, records: Vec<TaskRecord>) -> Op
     Some(lower.map(|other| other.name).collect())
 }
 
-/// The effect of a termination.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Termination {
     Pending,
@@ -303,7 +302,6 @@ impl ObservedContainer<'_> {
     }
 }
 
-/// Parses the result from the termination message of the entrypoint.
 fn from_termination_message(end: &ContainerStateTerminated) -> Option<Callback> {
     let TerminationResult { mut result, report, .. } = serde_json::from_str(end.message.as_deref()?).ok()?;
     // Only a relay may refer to Secrets.

@@ -233,7 +233,6 @@ impl TaskSpec {
         documents.chain(self.objects.apply.iter().map(|manifest| (ObjectRef::of(manifest), false)))
     }
 
-    /// Returns the applied manifests, without documents.
     pub(crate) fn manifests(&self) -> impl DoubleEndedIterator<Item = &AppliedObject> {
         self.applied.iter().filter(|applied| !applied.document)
     }
@@ -286,7 +285,6 @@ impl ObjectRef {
         format!("{USES}{}", short_digest(&[&self.kind, namespace, &self.name], 16))
     }
 
-    /// Returns the manifest of this Secret with one value.
     pub(crate) fn secret_manifest(&self, marks: &ObjectMarks, key: &str, value: &[u8]) -> Value {
         let ObjectMarks { labels, annotations } = marks;
         json!({

@@ -30,7 +30,6 @@ const RECORD_RESERVE: usize = 16 << 10;
 const UID: &str = "00000000-0000-0000-0000-000000000000";
 const PAGE: u32 = 50;
 
-/// A record with the version at which it was read.
 #[derive(Clone, Debug)]
 pub(crate) struct VersionedRecord {
     pub(crate) record: TaskRecord,
@@ -414,7 +413,6 @@ pub(crate) fn part_secret(name: &str, part: &str, data: &[(&str, &[u8])]) -> Sec
     secret(name, BTreeMap::from([(PART.to_owned(), part.to_owned())]), data)
 }
 
-/// Returns a Secret of the relay.
 fn secret(name: &str, labels: BTreeMap<String, String>, data: &[(&str, &[u8])]) -> Secret {
     let metadata = ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
     let data = data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.to_vec())));

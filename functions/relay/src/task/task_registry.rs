@@ -176,7 +176,6 @@ impl TaskRegistry {
         Some(Silence { lasted, next_check })
     }
 
-    /// Returns true if what a task waits for was observed longer ago than [`FRESH`].
     pub(crate) fn is_outdated(&self, name: &TaskId) -> bool {
         let state = lock(&self.0);
         let first = state.loops.get(name).and_then(|running| running.waits.first());

@@ -85,7 +85,6 @@ pub(crate) fn blocked(wait: TaskWait, source: Option<&str>, blocker: &StartBlock
     }
 }
 
-/// Returns the first wait in one text.
 pub(crate) fn first_text(waits: &[TaskWait]) -> Option<String> {
     waits.first().map(ToString::to_string)
 }

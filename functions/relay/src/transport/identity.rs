@@ -119,7 +119,6 @@ impl Registrar<'_> {
         }
     }
 
-    /// Reads the bootstrap token, if there is one.
     fn token(&self) -> Result<Option<String>, String> {
         let file = &self.bootstrap.token_file;
         let text = match std::fs::read_to_string(file) {
@@ -138,7 +137,6 @@ impl Registrar<'_> {
         }
     }
 
-    /// Creates or replaces the Secret.
     async fn save(&self, identity: &Secret) -> Result<Secret, String> {
         let saved = match identity.metadata.resource_version {
             None => self.secrets.create(&PostParams::default(), identity).await,

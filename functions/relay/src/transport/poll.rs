@@ -152,7 +152,6 @@ impl PollClient {
     }
 }
 
-/// Replaces a reply that is too large for the control plane by status 507.
 fn fit_event(reply: QueuedReply) -> QueuedReply {
     match serde_json::to_vec(&reply).map_or(0, |json| lambda_event_size(&json)) {
         bytes if bytes > LAMBDA_EVENT - ENVELOPE => {

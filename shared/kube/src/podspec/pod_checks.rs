@@ -112,13 +112,11 @@ fn set_fields(map: &Value) -> impl Iterator<Item = (&String, &Value)> {
     map.as_object().into_iter().flatten().filter(move |(_, value)| is_set(value))
 }
 
-/// Returns true for a text that is not known yet.
 fn is_unknown(text: &str) -> bool {
     text.contains("${")
 }
 
 struct PodCheck<'a> {
-    /// The path of the pod.
     path: &'static str,
     namespace: &'a str,
     level: PodSecurityLevel,

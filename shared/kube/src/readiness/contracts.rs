@@ -55,7 +55,6 @@ enum ContractRule {
 
 type ContractFunction = fn(ObjectView<'_>) -> ObjectReadiness;
 
-/// Parses the name of a rule that is a function.
 fn own<'de, D: Deserializer<'de>>(name: D) -> Result<ContractFunction, D::Error> {
     let name = String::deserialize(name)?;
     let function: ContractFunction = match name.as_str() {

@@ -15,7 +15,6 @@ use tokio::sync::Mutex;
 use super::cluster_config::{ClusterConfig, RelayTransport};
 use ebb_flow::lock::lock;
 
-/// The clusters by name.
 type Snapshot = Arc<BTreeMap<String, RegisteredCluster>>;
 
 #[derive(Clone)]
@@ -98,7 +97,6 @@ impl RegisteredClusters {
         WebhookSecret::parse(std::str::from_utf8(&opened).ok()?).ok()
     }
 
-    /// Returns the configuration of a cluster with a relay.
     fn config(&self, item: &ClusterItem) -> Option<ClusterConfig> {
         let relay = item.relay.as_ref()?;
         let Some(secret) = self.open(&item.name, &relay.secret) else {

@@ -104,7 +104,6 @@ impl RelayArgs {
         RelaySettings { cluster: given(&self.cluster).unwrap_or(settings.cluster), ..settings }
     }
 
-    /// Returns the client of the cluster.
     pub(crate) async fn client(&self) -> anyhow::Result<Client> {
         let config = match &self.kubeconfig {
             Some(path) => {

@@ -87,7 +87,6 @@ fn pending(object: ObjectView<'_>, missing: String) -> ObjectReadiness {
     ObjectReadiness::pending(missing)
 }
 
-/// Describes the first of these counts of the status that is too low.
 fn first_below(object: ObjectView<'_>, fields: &[&str], wanted: i64) -> Option<String> {
     fields.iter().find_map(|field| at_least(object, field, wanted))
 }
