@@ -10,43 +10,38 @@ use crate::reconciler::Reconciler;
 use crate::task::record::TaskRecord;
 use crate::task::task_waits;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NamespaceState {
-    Missing,
-    Terminating,
-    /// It exists, or the relay may not read it.
-    Other,
-}
-
 impl Reconciler {
-    async fn namespace_state(&self, namespace: &str) -> NamespaceState {
+    /// Returns a namespace, or `None` if it does not exist.
+    async fn read_namespace(&self, namespace: &str) -> kube::Result<Option<Namespace>> {
         let api: Api<Namespace> = Api::all(self.client.clone());
         match api.get(namespace).await {
-            Ok(found) if found.metadata.deletion_timestamp.is_some() => NamespaceState::Terminating,
             // Another 404 would not be about the namespace.
-            Err(error) if status(&error) == Some(404) && names_object(&error, namespace) => NamespaceState::Missing,
-            _ => NamespaceState::Other,
+            Err(error) if status(&error) == Some(404) && names_object(&error, namespace) => Ok(None),
+            found => found.map(Some),
         }
     }
 
     /// Returns true if an error is a refusal, and the namespace does not exist. All its objects are gone then.
     pub(crate) async fn is_namespace_missing(&self, namespace: Option<&str>, error: &kube::Error) -> bool {
         match namespace.filter(|_| matches!(status(error), Some(403 | 404))) {
-            Some(namespace) => self.namespace_state(namespace).await == NamespaceState::Missing,
+            Some(namespace) => matches!(self.read_namespace(namespace).await, Ok(None)),
             None => false,
         }
     }
 
     /// Returns why the objects of a namespace cannot be reached, if that is known.
     pub(crate) async fn namespace_problem(&self, namespace: &str) -> Option<String> {
-        match self.namespace_state(namespace).await {
-            NamespaceState::Missing => Some(format!(
+        match self.read_namespace(namespace).await {
+            Ok(None) => Some(format!(
                 "the namespace `{namespace}` does not exist (any more); the operator of the cluster can create it again \
                  with the rights of the relay: ebb cluster connect {} --apply",
                 self.settings.cluster
             )),
-            NamespaceState::Terminating => Some(format!("the namespace `{namespace}` is being deleted")),
-            NamespaceState::Other => None,
+            Ok(Some(found)) if found.metadata.deletion_timestamp.is_some() => {
+                Some(format!("the namespace `{namespace}` is being deleted"))
+            }
+            // It exists, or the relay may not read it.
+            _ => None,
         }
     }
 
