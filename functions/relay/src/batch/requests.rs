@@ -73,7 +73,6 @@ impl Reconciler {
     /// Creates the record and applies as many objects as possible.
     async fn begin(self: &Arc<Self>, request: &EnsureTask<ObjectTask>, received_ms: u64) -> Result<TaskState> {
         let mut objects = request.body.clone();
-        let documents = objects.secrets.clone();
         for document in &mut objects.secrets {
             document.document = serde_json::Value::Null;
         }
@@ -102,7 +101,7 @@ impl Reconciler {
                 ReconcileError::TooLarge(why) => ReconcileError::Refused(why),
                 other => other,
             })?;
-            self.start(&mut held, &documents).await?;
+            self.start(&mut held, &request.body.secrets).await?;
             Ok::<_, ReconcileError>(held)
         };
         let created = created.await;

@@ -31,21 +31,18 @@ impl Reconciler {
         request: &ServiceRequest,
         received: &BatchContext,
     ) -> Result<ServiceResponse> {
-        let policy = self.policy.get();
-        let Some(allowed) = policy.services.get(&request.service) else {
-            return refuse(policy.service_refusal(&request.service).to_string());
+        let (policy, name) = (self.policy.get(), &request.service);
+        let Some(allowed) = policy.services.get(name) else {
+            return refuse(policy.service_refusal(name).to_string());
         };
         let url = proxy_url(allowed, &request.path).map_err(ReconcileError::Refused)?;
         let http = http_request(request, &url).map_err(ReconcileError::Refused)?;
         let services: Api<Service> = Api::namespaced(self.client.clone(), &allowed.namespace);
         let service = services.get(&allowed.name).await.map_err(|error| match status(&error) {
-            Some(403 | 404) => {
-                ReconcileError::Refused(format!("the service `{}`: {}", request.service, error_message(&error)))
-            }
+            Some(403 | 404) => ReconcileError::Refused(format!("the service `{name}`: {}", error_message(&error))),
             _ => error.into(),
         })?;
-        check_target(&service)
-            .map_err(|why| ReconcileError::Refused(format!("the service `{}` {why}", request.service)))?;
+        check_target(&service).map_err(|why| ReconcileError::Refused(format!("the service `{name}` {why}")))?;
         if u128::from(request.valid_for_ms) <= received.at.elapsed().as_millis() {
             return Err(ReconcileError::Internal("the request has expired and was not sent".to_owned()));
         }
@@ -54,13 +51,11 @@ impl Reconciler {
         let content_type =
             response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let body = Limited::new(response.into_body(), RESPONSE_BODY).collect().await;
-        let body = body.map_err(|error| {
-            ReconcileError::Internal(format!("the response of the service `{}`: {error}", request.service))
-        })?;
-        let body = body.to_bytes();
+        let failed = |error| ReconcileError::Internal(format!("the response of the service `{name}`: {error}"));
+        let body = body.map_err(failed)?.to_bytes();
         match proxy_error(status, &body) {
-            Some(why) if status == 403 => refuse(format!("the service `{}`: {why}", request.service)),
-            Some(why) => Err(ReconcileError::Internal(format!("the service `{}`: {why}", request.service))),
+            Some(why) if status == 403 => refuse(format!("the service `{name}`: {why}")),
+            Some(why) => Err(ReconcileError::Internal(format!("the service `{name}`: {why}"))),
             None => Ok(ServiceResponse { status, content_type, body: String::from_utf8_lossy(&body).into_owned() }),
         }
     }

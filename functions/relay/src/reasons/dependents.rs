@@ -181,10 +181,8 @@ impl Reconciler {
     async fn owned_objects(&self, namespace: &str) -> Arc<Vec<Value>> {
         let read = async {
             let mut owned = Vec::new();
-            let kinds = self
-                .kinds
-                .get("", KINDS_MAX_AGE, async { self.managed_kinds(&mut Vec::new()).await.unwrap_or_default() });
-            let kinds = kinds.await;
+            let managed = async { self.managed_kinds(&mut Vec::new()).await.unwrap_or_default() };
+            let kinds = self.kinds.get("", KINDS_MAX_AGE, managed).await;
             let kinds = kinds.iter().filter(|kind| kind.namespaced != namespace.is_empty());
             let all = ListParams::default().limit(PAGE);
             for kind in kinds.filter(|kind| !SKIPPED.contains(&kind.resource.kind.as_str())).take(MAX_KINDS) {

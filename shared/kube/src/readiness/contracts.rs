@@ -57,7 +57,7 @@ type ContractFunction = fn(ObjectView<'_>) -> ObjectReadiness;
 
 fn own<'de, D: Deserializer<'de>>(name: D) -> Result<ContractFunction, D::Error> {
     let name = String::deserialize(name)?;
-    let function: ContractFunction = match name.as_str() {
+    Ok(match name.as_str() {
         "claim" => core::claim,
         "service" => core::service,
         "addressed" => core::addressed,
@@ -79,8 +79,7 @@ fn own<'de, D: Deserializer<'de>>(name: D) -> Result<ContractFunction, D::Error>
         "fluxRepository" => operators::flux_repository,
         "azure" => operators::azure,
         other => return Err(D::Error::custom(format!("unknown rule `{other}`"))),
-    };
-    Ok(function)
+    })
 }
 
 static ROWS: LazyLock<Vec<ContractRow>> = LazyLock::new(|| {
