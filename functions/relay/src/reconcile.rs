@@ -36,8 +36,6 @@ pub(crate) enum ReconcileAction {
     RequeueNow,
     /// Takes the next step at an event, or after this time.
     Requeue(Duration),
-    /// Takes the next step at an event.
-    AwaitChange,
     /// Repeats the step after a growing pause.
     Retry,
 }
@@ -156,27 +154,22 @@ async fn reconcile_loop(inner: Arc<Reconciler>, name: TaskId, wake: Arc<Notify>)
         if !matches!(next, Err(_) | Ok(ReconcileAction::Retry)) {
             pause = BACKOFF.0;
         }
-        // `None` waits until the loop is woken.
         let rest = match next {
             Ok(ReconcileAction::Done) if inner.registry.unregister_if_idle(&name) => return inner.store.forget(&name),
             Ok(ReconcileAction::Done | ReconcileAction::RequeueNow) => continue,
-            Ok(ReconcileAction::Requeue(rest)) => Some(rest),
-            Ok(ReconcileAction::AwaitChange) => None,
-            Ok(ReconcileAction::Retry) => Some(next_backoff(&mut pause)),
-            Err(ReconcileError::Conflict) => Some(CONFLICT_PAUSE),
-            Err(error) if inner.log_outage(&error) => Some(next_backoff(&mut pause)),
+            Ok(ReconcileAction::Requeue(rest)) => rest,
+            Ok(ReconcileAction::Retry) => next_backoff(&mut pause),
+            Err(ReconcileError::Conflict) => CONFLICT_PAUSE,
+            Err(error) if inner.log_outage(&error) => next_backoff(&mut pause),
             Err(error) => {
                 let subject = LogSubject::Step(name.clone(), error.kind());
                 if inner.log_limit.allows(subject, LOG_INTERVAL, Instant::now()) {
                     tracing::warn!(unit, attempt, %error, "a step of a task failed");
                 }
-                Some(next_backoff(&mut pause))
+                next_backoff(&mut pause)
             }
         };
-        match rest {
-            Some(rest) => drop(tokio::time::timeout(rest, wake.notified()).await),
-            None => wake.notified().await,
-        }
+        let _ = tokio::time::timeout(rest, wake.notified()).await;
     }
 }
 

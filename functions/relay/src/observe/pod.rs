@@ -119,24 +119,19 @@ pub(crate) fn early_failure(pod: &Pod) -> Option<FailureReason> {
         let message = format!("{why}: {}", message.unwrap_or_default());
         Some(FailureReason { code, message: ebb_protocol::limits::message(message.trim_end_matches(": ")) })
     };
-    if let Some(said) = condition(pod, "DisruptionTarget", "True") {
-        let message = said.message.as_deref();
-        return match said.reason.as_deref().unwrap_or_default() {
-            "DeletionByTaintManager" | "DeletionByPodGC" => {
-                failure(ReasonCode::Lost, "the pod's node is lost", message)
-            }
-            _ => failure(ReasonCode::Evicted, "the pod was evicted", message),
+    if let Some(disruption) = condition(pod, "DisruptionTarget", "True") {
+        let said = disruption.message.as_deref();
+        return match disruption.reason.as_deref().unwrap_or_default() {
+            "DeletionByTaintManager" | "DeletionByPodGC" => failure(ReasonCode::Lost, "the pod's node is lost", said),
+            _ => failure(ReasonCode::Evicted, "the pod was evicted", said),
         };
     }
+    let said = status.message.as_deref();
     match status.reason.as_deref() {
-        Some("Evicted" | "Preempting") => {
-            failure(ReasonCode::Evicted, "the pod was evicted", status.message.as_deref())
-        }
-        Some("DeadlineExceeded") => {
-            failure(ReasonCode::Timeout, "the pod exceeded its deadline", status.message.as_deref())
-        }
+        Some("Evicted" | "Preempting") => failure(ReasonCode::Evicted, "the pod was evicted", said),
+        Some("DeadlineExceeded") => failure(ReasonCode::Timeout, "the pod exceeded its deadline", said),
         Some("NodeLost" | "NodeShutdown" | "Terminated" | "Shutdown") => {
-            failure(ReasonCode::Lost, "the pod's node was shut down", status.message.as_deref())
+            failure(ReasonCode::Lost, "the pod's node was shut down", said)
         }
         _ if pod.metadata.deletion_timestamp.is_some() => {
             failure(ReasonCode::Lost, "the pod was deleted", Some(&pod.name_any()))

@@ -98,7 +98,7 @@ impl Reconciler {
             if !self.queue.acquire(&name, &spec.objects.instance) {
                 self.save_queued_documents(held, documents).await?;
                 // The task is woken by a slot, a request or a cancel. No other event affects it.
-                return Ok(ReconcileAction::AwaitChange);
+                return Ok(ReconcileAction::Requeue(Duration::MAX));
             }
             spec.start_clock(now_ms());
             self.store.save(held).await?;
@@ -165,9 +165,7 @@ impl Reconciler {
                     spec.taken_over |= *document;
                     objects::uid(object).to_owned()
                 }
-                Some((ObjectOwnership::Foreign, _)) => {
-                    return fail(ReasonCode::Denied, &objects::foreign(object_ref));
-                }
+                Some((ObjectOwnership::Foreign, _)) => return fail(ReasonCode::Denied, &objects::foreign(object_ref)),
                 Some((ObjectOwnership::LowerAttempt, object)) if !object["metadata"]["deletionTimestamp"].is_null() => {
                     let wait = self.deletion_wait(object_ref, object).await;
                     let why = format!("the object of an earlier attempt is still being deleted: {}", wait.message);
