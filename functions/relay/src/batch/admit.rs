@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use ebb_documents::cel::ObjectExpression;
 use ebb_kube::podspec::{self, ClusterPolicy, PodSecurityLevel, PodspecViolation};
 use ebb_protocol::relay::{EnsureTask, ObjectOutputFrom, ObjectTask, TaskCompletion, VERSION};
 use http::header::{CONTENT_TYPE, WARNING};
@@ -16,7 +17,6 @@ use crate::api_server::discovery::ResourceKind;
 use crate::error::{ReconcileError, Result, error_message, refuse, status};
 use crate::names::{self, MANAGER, ObjectMarks};
 use crate::objects::{self, ObjectOwnership};
-use crate::observe::ready_rules;
 use crate::reconciler::Reconciler;
 use crate::task::record::ObjectRef;
 
@@ -271,7 +271,9 @@ fn check_expressions(objects: &ObjectTask) -> Result<(), String> {
         let (ObjectOutputFrom::Value(text) | ObjectOutputFrom::Secret { name: text, .. }) = &output.from;
         texts.push(text);
     }
-    texts.into_iter().try_for_each(|text| ready_rules::check(text).map_err(|why| format!("`{text}`: {why}")))
+    texts
+        .into_iter()
+        .try_for_each(|text| ObjectExpression::new(text).map(drop).map_err(|error| format!("`{text}`: {error}")))
 }
 
 /// Checks that the awaited Job has exactly one pod, because a task has one slot.

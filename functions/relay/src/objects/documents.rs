@@ -43,7 +43,12 @@ impl Reconciler {
         let mut filled = document.document.clone();
         for fill in &document.fill {
             let value = match &fill.with {
-                FillWith::Report => json!(self.report_address(name, spec)),
+                FillWith::Report => json!(RelayAddress {
+                    url: format!("{}/v1/reports/{}/{}", self.settings.advertise_url, name.unit, name.attempt),
+                    token: spec.token.clone(),
+                    heartbeat_ms: millis(self.settings.heartbeat),
+                    report_retry_ms: millis(self.settings.report_retry),
+                }),
                 FillWith::Secret(from) => json!(self.secret_value(spec, from).await?),
             };
             let Some(there) = filled.pointer_mut(&fill.pointer) else {
@@ -67,15 +72,6 @@ impl Reconciler {
             manifest["data"][fill.key.as_str()] = STANDARD.encode(value.to_bytes().unwrap_or_default()).into();
         }
         Ok(())
-    }
-
-    fn report_address(&self, name: &TaskId, spec: &TaskSpec) -> RelayAddress {
-        RelayAddress {
-            url: format!("{}/v1/reports/{}/{}", self.settings.advertise_url, name.unit, name.attempt),
-            token: spec.token.clone(),
-            heartbeat_ms: millis(self.settings.heartbeat),
-            report_retry_ms: millis(self.settings.report_retry),
-        }
     }
 
     async fn secret_value(&self, spec: &TaskSpec, from: &SecretRef) -> StepResult<UnitValue> {

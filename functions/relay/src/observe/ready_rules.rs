@@ -11,10 +11,6 @@ const MAX_VALUE: usize = 199;
 /// Reported fields of a rule.
 const MAX_FIELDS: usize = 5;
 
-pub(crate) fn check(text: &str) -> Result<(), String> {
-    ObjectExpression::new(text).map(drop).map_err(|error| error.to_string())
-}
-
 /// Evaluates the rules of an object. Fails if a rule is not a boolean.
 pub(crate) fn judge(rules: &ReadyRules, object: &Value) -> Result<DocumentRules, String> {
     let holds = |text: &String| {

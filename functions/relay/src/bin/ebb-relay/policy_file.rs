@@ -35,7 +35,9 @@ pub(crate) async fn follow(
     let mut last: Result<ClusterPolicy, String> = Ok(policy);
     loop {
         tokio::time::sleep(INTERVAL).await;
-        let mut next = read(&file).await;
+        let text = tokio::fs::read_to_string(&file).await;
+        let text = text.map_err(|error| format!("cannot read {}: {error}", file.display()));
+        let mut next = text.and_then(|text| parse(&file, &text));
         if let (Ok(new), Some((client, settings))) = (&next, &attached)
             && enforced.as_ref() != Some(new)
         {
@@ -55,9 +57,4 @@ pub(crate) async fn follow(
         relay.set_policy(next.clone());
         last = next;
     }
-}
-
-async fn read(file: &Path) -> Result<ClusterPolicy, String> {
-    let text = tokio::fs::read_to_string(file).await;
-    parse(file, &text.map_err(|error| format!("cannot read {}: {error}", file.display()))?)
 }
