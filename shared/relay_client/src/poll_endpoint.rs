@@ -16,7 +16,7 @@ use ebb_protocol::pull::{
 };
 use ebb_protocol::sign;
 use ebb_store::{Store, StoreResult};
-use futures::StreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 use http::HeaderMap;
 
 use super::registry::{ClusterConfig, ClusterLookupError, ClusterRegistry, RelayTransport};
@@ -70,11 +70,7 @@ impl PollEndpoint {
         }
         let PollRequest { replies, in_progress, wait_ms, .. } = poll;
         let stored = replies.into_iter().map(|reply| self.store_response(cluster, reply));
-        let mut stored = futures::stream::iter(stored).buffer_unordered(MAX_CONCURRENT);
-        while let Some(result) = stored.next().await {
-            result?;
-        }
-        drop(stored);
+        futures::stream::iter(stored).buffer_unordered(MAX_CONCURRENT).try_collect::<()>().await?;
         match wait_ms {
             None => Ok(PollResponse { v: pull::VERSION, waited_ms: 0, batches: Vec::new() }),
             Some(wait) => {

@@ -30,8 +30,7 @@ pub fn client(config: Config) -> Result<Client, Error> {
     without_retry.default_retry = false;
     let (once, client) = (Client::try_from(without_retry)?, Client::try_from(config)?);
     let (namespace, permits) = (client.default_namespace().to_owned(), Arc::new(Semaphore::new(REQUESTS)));
-    let limited = tower::service_fn(move |request| {
-        let request: http::Request<Body> = request;
+    let limited = tower::service_fn(move |request: Request<Body>| {
         let is_sent_once = request.extensions().get::<SendOnce>().is_some();
         let client = if is_sent_once { once.clone() } else { client.clone() };
         let permits = permits.clone();

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use ebb_protocol::listing::{ClusterListing, MAX_UNMANAGED, ObjectSummary, TaskSummary, UnmanagedObject};
 use ebb_protocol::relay::{MAX_WAITS, TaskWait, WaitResolution};
-use futures::StreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt as _;
 use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
@@ -49,10 +49,9 @@ impl Reconciler {
         let token = after.and_then(|after| after.strip_prefix(PAGE));
         let (records, next) = self.store.page(None, token).await?;
         let summaries = records.into_iter().map(|record| self.summarize(record));
-        let summaries: Vec<_> = futures::stream::iter(summaries).buffered(AT_ONCE).collect().await;
+        let summaries: Vec<_> = futures::stream::iter(summaries).buffered(AT_ONCE).try_collect().await?;
         let mut listing = ClusterListing::default();
-        for summary in summaries {
-            let (summary, errors) = summary?;
+        for (summary, errors) in summaries {
             listing.tasks.extend(summary);
             listing.errors.extend(errors);
         }
