@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ebb_protocol::api_token::{has_digest, token_digest};
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::entrypoint::{ReportState, ScriptExit, ScriptReport, VERSION};
 use ebb_protocol::limits::{self, OUTPUT as OUTPUT_BYTES, OUTPUTS};
 use ebb_protocol::relay::TaskId;
 use ebb_protocol::value::SecretRef;
-use sha2::{Digest as _, Sha256};
 
 use crate::error::{ReconcileError, Result, within};
 use crate::names::{self, OUTPUT, PART};
@@ -73,8 +73,7 @@ impl Relay {
 /// Returns the task of a report with its token.
 fn expected(held: &VersionedRecord, token: &str) -> Result<TaskSpec, ReportError> {
     let spec = held.record.spec.as_ref().ok_or(ReportError::Gone)?;
-    // Digests have the same length, and their comparison reveals nothing about the token.
-    match Sha256::digest(token.as_bytes()) == Sha256::digest(spec.token.as_bytes()) {
+    match has_digest(token, &token_digest(&spec.token)) {
         true => Ok(spec.clone()),
         false => Err(ReportError::Unauthorized),
     }
