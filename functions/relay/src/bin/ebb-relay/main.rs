@@ -2,7 +2,6 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
@@ -10,7 +9,6 @@ use anyhow::Context as _;
 use args::KeySource;
 use axum::Router;
 use clap::Parser as _;
-use ebb_protocol::sign::WebhookKeys;
 use ebb_relay::{ClusterPolicy, ControlPlaneEndpoint, Relay, RelaySettings};
 use kube::Client;
 use tokio::net::TcpListener;
@@ -59,32 +57,33 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
         let attached = options.attached.then(|| (client.clone(), settings));
         tokio::spawn(policy_file::follow(relay.clone(), file, policy, attached));
     }
-    let (cluster, reports) = (relay.cluster_uid().to_owned(), ebb_relay::http::reports(relay.clone()));
-    let keys = load_keys(source, client, cluster.clone());
+    let (uid, reports) = (relay.cluster_uid().to_owned(), ebb_relay::http::reports(relay.clone()));
     // An attached relay listens on all addresses of a personal machine, so it serves no probes and no metrics.
     let mut routes = match options.attached {
         true => Router::new(),
         false => ebb_relay::http::monitoring(relay.clone()),
     };
+    let registered = Arc::new(OnceLock::new());
+    if control_plane.is_none() {
+        routes = routes.merge(ebb_relay::http::batches(relay.clone(), Arc::clone(&registered)));
+    }
     // The relay serves probes and reports while it registers.
-    let working: Pin<Box<dyn Future<Output = anyhow::Result<()>>>> = match control_plane {
-        Some((url, cluster)) => Box::pin(async move {
-            let keys = keys.await?;
-            Ok(ebb_relay::poll(relay, ControlPlaneEndpoint { url, cluster, keys }).await?)
-        }),
-        None => {
-            let registered = Arc::new(OnceLock::new());
-            routes = routes.merge(ebb_relay::http::batches(relay, Arc::clone(&registered)));
-            Box::pin(async move {
-                let keys = keys.await?;
+    let working = Box::pin(async {
+        let keys = match source {
+            KeySource::Given(keys) => keys,
+            KeySource::Bootstrap(bootstrap) => ebb_relay::registered_keys(&client, &uid, &bootstrap).await?,
+        };
+        match control_plane {
+            Some((url, cluster)) => Ok(ebb_relay::poll(relay, ControlPlaneEndpoint { url, cluster, keys }).await?),
+            None => {
                 registered.get_or_init(|| keys);
                 std::future::pending::<anyhow::Result<()>>().await
-            })
+            }
         }
-    };
+    });
     let listener = listening(options.listen).await?;
     // Tests and `ebb dev` read the port and the cluster from the first line, whatever the level of the log is.
-    let line = format!("listening on {} in cluster {cluster}", listener.local_addr()?);
+    let line = format!("listening on {} in cluster {uid}", listener.local_addr()?);
     if options.attached {
         writeln!(std::io::stdout(), "{line}")?;
     } else {
@@ -120,14 +119,6 @@ async fn open(
     ebb_relay::check_admission(&client, units, level).await.map_err(anyhow::Error::msg)?;
     let opened = Relay::open(client.clone(), settings.clone(), policy.clone()).await;
     Ok((client, opened.context("cannot open the relay")?))
-}
-
-/// Returns the secrets of batches. Waits until the relay is registered, if it makes its own secret.
-async fn load_keys(source: KeySource, client: Client, cluster: String) -> anyhow::Result<WebhookKeys> {
-    match source {
-        KeySource::Given(keys) => Ok(keys),
-        KeySource::Bootstrap(bootstrap) => Ok(ebb_relay::registered_keys(&client, &cluster, &bootstrap).await?),
-    }
 }
 
 async fn listening(address: SocketAddr) -> anyhow::Result<TcpListener> {
