@@ -23,11 +23,8 @@ const MAX_SECRET: usize = 1 << 20;
 /// The pod of a script without its images, its Secret and its grace period.
 static TEMPLATE: LazyLock<Value> =
     LazyLock::new(|| podspec::parse(include_str!("script/pod.yaml")).expect("the file has a pod template"));
-/// The folder in which the entrypoint writes the script.
-const FOLDER: &str = "/ebb/script";
 /// The key of the Secret, a file in the volume `ebb-in`.
 const SPEC: &str = "spec.json";
-const MAIN: &str = "main";
 /// Maximum length of a label value. Names of Jobs are label values, too.
 const MAX_NAME: usize = 63;
 /// Characters that Kubernetes appends to the name of a Job to name its pod, which is a host name.
@@ -76,7 +73,7 @@ fn script_objects(
         namespace,
         apply: vec![job],
         secrets: vec![secret],
-        until: TaskCompletion::Ended { container: MAIN.to_owned() },
+        until: TaskCompletion::Ended { container: "main".to_owned() },
         ..ObjectTask::default()
     })
 }
@@ -107,7 +104,7 @@ fn document(
         outputs: script.outputs,
         timeout_ms,
         grace_ms: Millis::from(pods.grace).0,
-        folder: FOLDER.to_owned(),
+        folder: "/ebb/script".to_owned(),
         termination_log: "/dev/termination-log".to_owned(),
         relay: None,
     };
