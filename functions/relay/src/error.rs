@@ -34,12 +34,9 @@ pub enum ReconcileError {
     Internal(String),
 }
 
-/// The kind of an error, and the status of a response of the API server.
-pub(crate) type ErrorKind = (Discriminant<ReconcileError>, Option<u16>);
-
 impl ReconcileError {
-    /// Returns what errors with different texts have in common.
-    pub(crate) fn kind(&self) -> ErrorKind {
+    /// Returns what errors with different texts have in common: their kind, and the status of the API server.
+    pub(crate) fn kind(&self) -> (Discriminant<Self>, Option<u16>) {
         let status = if let Self::Api(error) = self { status(error) } else { None };
         (discriminant(self), status)
     }
@@ -136,7 +133,7 @@ pub(crate) enum LogSubject {
     /// The API server does not respond.
     Outage,
     /// A step of a task failed.
-    Step(TaskId, ErrorKind),
+    Step(TaskId, (Discriminant<ReconcileError>, Option<u16>)),
 }
 
 /// The last lines by subject, each with the time until which it is not repeated.

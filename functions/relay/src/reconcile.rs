@@ -23,6 +23,9 @@ use crate::task::store::VersionedRecord;
 /// The pause before a task without events is reconciled again, in case a watch missed an event.
 pub(crate) const RESYNC: Duration = Duration::from_secs(30);
 pub(crate) const CONFLICT_PAUSE: Duration = Duration::from_millis(20);
+/// The pause between two checks of objects that are being deleted. Watches do not report every deletion, and a finalizer can
+/// hold an object for hours.
+pub(crate) const DELETION_PAUSE: Duration = Duration::from_secs(1);
 /// The first and the longest pause before a failed step is repeated.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
 /// The timeout of a callback. The control plane dispatches the next attempts before it responds.

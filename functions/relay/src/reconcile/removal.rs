@@ -13,14 +13,13 @@ use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta};
 use crate::error::{ReconcileError, Result, error_message};
 use crate::names::{self, INSTANCE, OUTPUT, PART};
 use crate::objects::delete_uid;
-use crate::reconcile::ReconcileAction;
+use crate::reconcile::{DELETION_PAUSE, ReconcileAction};
 use crate::reconciler::Reconciler;
 use crate::settings::{millis, now_ms};
 use crate::task::record::{TaskPhase, TaskRecord};
 use crate::task::store::VersionedRecord;
 use crate::task::task_waits;
 
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause between two reviews of all records.
 const REVIEW_INTERVAL: Duration = Duration::from_secs(300);
 /// The retention of a tombstone. It exceeds the longest time for which a request can be in transit.
@@ -121,7 +120,7 @@ impl Reconciler {
             remaining |= self.delete(&held.record.name, applied).await?.is_some();
         }
         if remaining {
-            return Ok(ReconcileAction::Requeue(POLL_INTERVAL));
+            return Ok(ReconcileAction::Requeue(DELETION_PAUSE));
         }
         self.record_removal(held).await?;
         Ok(ReconcileAction::Done)

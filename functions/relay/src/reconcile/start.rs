@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::error::{ReconcileError, Result, StepError, StepResult, api_refusal, fail, is_final, status};
 use crate::objects::{self, ObjectOwnership};
-use crate::reconcile::ReconcileAction;
+use crate::reconcile::{DELETION_PAUSE, ReconcileAction};
 use crate::reconciler::Reconciler;
 use crate::settings::now_ms;
 use crate::task::decide;
@@ -23,8 +23,6 @@ use crate::task::store::VersionedRecord;
 use crate::task::task_waits;
 
 const DYING: Duration = Duration::from_millis(200);
-/// The pause between two looks at an object that is being deleted. A finalizer can hold it for hours.
-const DELETION_PAUSE: Duration = Duration::from_secs(1);
 
 impl Reconciler {
     /// Applies the missing objects. `documents` come from the request, because records do not hold them.

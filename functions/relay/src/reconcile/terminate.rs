@@ -1,7 +1,6 @@
 //! Terminates tasks: the Job with its pods, and all objects of a task unless `keep` is set.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ebb_protocol::callback::Callback;
 use ebb_protocol::relay::{TaskId, TaskWait};
@@ -11,8 +10,8 @@ use kube::api::{Api, DeleteParams};
 
 use crate::error::Result;
 use crate::objects::{self, ObjectIdentity, delete_uid};
-use crate::reconcile::ReconcileAction;
 use crate::reconcile::task_events::{self, TaskEnd};
+use crate::reconcile::{DELETION_PAUSE, ReconcileAction};
 use crate::reconciler::Reconciler;
 use crate::settings::{millis, now_ms};
 use crate::task::decide::{self, Termination};
@@ -22,8 +21,6 @@ use crate::task::task_waits;
 
 /// The default grace period in milliseconds.
 pub(crate) const GRACE_MS: u64 = 5_000;
-/// The pause between two checks. Watches do not report every deletion.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Reconciler {
     /// Ends a task with this result. All objects that may still run or appear are terminated first.
@@ -115,7 +112,7 @@ impl Reconciler {
         let left = task_waits::first_text(&remaining);
         self.registry.record_waits(&held.record.name, remaining);
         match decide::terminated(&held.record.phase, result, left, now_ms()) {
-            Termination::Pending => Ok(ReconcileAction::Requeue(POLL_INTERVAL)),
+            Termination::Pending => Ok(ReconcileAction::Requeue(DELETION_PAUSE)),
             Termination::Ended(result) => self.finish(held, *result).await,
             Termination::Cancelled => {
                 held.make_tombstone();
