@@ -11,6 +11,7 @@ mod watches;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use backon::{BackoffBuilder as _, ExponentialBuilder};
 use ebb_protocol::relay::{CallbackEndpoint, TaskId};
 use tokio::sync::Notify;
 
@@ -26,8 +27,9 @@ pub(crate) const CONFLICT_PAUSE: Duration = Duration::from_millis(20);
 /// The pause between two checks of objects that are being deleted. Watches do not report every deletion, and a finalizer can
 /// hold an object for hours.
 pub(crate) const DELETION_PAUSE: Duration = Duration::from_secs(1);
-/// The first and the longest pause before a failed step is repeated.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
+/// The pauses before a failed step is repeated: from 0.2 s to 60 s, the default.
+const BACKOFF: ExponentialBuilder =
+    ExponentialBuilder::new().with_min_delay(Duration::from_millis(200)).without_max_times();
 /// The timeout of a callback. The control plane dispatches the next attempts before it responds.
 const CALLBACK_TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause before an error of the same kind of a task is logged again.
@@ -150,34 +152,28 @@ impl Reconciler {
 }
 
 async fn reconcile_loop(inner: Arc<Reconciler>, name: TaskId, wake: Arc<Notify>) {
-    let mut pause = BACKOFF.0;
+    let mut pauses = BACKOFF.build();
     let TaskId { unit, attempt } = &name;
     loop {
         let next = inner.step(&name).await;
         if !matches!(next, Err(_) | Ok(ReconcileAction::Retry)) {
-            pause = BACKOFF.0;
+            pauses = BACKOFF.build();
         }
         let rest = match next {
             Ok(ReconcileAction::Done) if inner.registry.unregister_if_idle(&name) => return inner.store.forget(&name),
             Ok(ReconcileAction::Done | ReconcileAction::RequeueNow) => continue,
-            Ok(ReconcileAction::Requeue(rest)) => rest,
-            Ok(ReconcileAction::Retry) => next_backoff(&mut pause),
-            Err(ReconcileError::Conflict) => CONFLICT_PAUSE,
-            Err(error) if inner.log_outage(&error) => next_backoff(&mut pause),
+            Ok(ReconcileAction::Requeue(rest)) => Some(rest),
+            Ok(ReconcileAction::Retry) => pauses.next(),
+            Err(ReconcileError::Conflict) => Some(CONFLICT_PAUSE),
+            Err(error) if inner.log_outage(&error) => pauses.next(),
             Err(error) => {
                 let subject = LogSubject::Step(name.clone(), error.kind());
                 if inner.log_limit.allows(subject, LOG_INTERVAL, Instant::now()) {
                     tracing::warn!(unit, attempt, %error, "a step of a task failed");
                 }
-                next_backoff(&mut pause)
+                pauses.next()
             }
         };
-        let _ = tokio::time::timeout(rest, wake.notified()).await;
+        let _ = tokio::time::timeout(rest.unwrap_or(RESYNC), wake.notified()).await;
     }
-}
-
-fn next_backoff(pause: &mut Duration) -> Duration {
-    let rest = *pause;
-    *pause = (rest * 2).min(BACKOFF.1);
-    rest
 }

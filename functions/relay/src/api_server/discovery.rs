@@ -86,9 +86,7 @@ async fn other_version(client: &Client, object_ref: &ObjectRef) -> kube::Result<
         Err(kube::Error::Discovery(_)) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let found = group.versions().find_map(|version| {
-        group.versioned_resources(version).into_iter().find(|(resource, _)| resource.kind == object_ref.kind)
-    });
+    let found = group.resources_by_stability().into_iter().find(|(resource, _)| resource.kind == object_ref.kind);
     Ok(found.map(|(resource, can)| ResourceKind { resource, namespaced: can.scope == Scope::Namespaced }))
 }
 
