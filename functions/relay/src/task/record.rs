@@ -117,13 +117,12 @@ impl TaskRecord {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub(crate) enum TaskPhase {
     Starting,
     /// All objects are applied. The relay waits for readiness or for the end of the container.
     Running,
     /// The containers are being terminated. Times are milliseconds since 1970 by the relay's clock.
-    #[serde(rename_all = "camelCase")]
     Terminating {
         grace_ms: u64,
         since_ms: u64,
@@ -137,7 +136,6 @@ pub(crate) enum TaskPhase {
     /// The result is acknowledged. Objects are deleted unless `keep` is set.
     Acknowledged,
     /// The task does not run and must never start.
-    #[serde(rename_all = "camelCase")]
     Tombstone {
         since_ms: u64,
     },
