@@ -16,7 +16,7 @@ pub(crate) fn deployment(name: &str, image: &str) -> Value {
     yaml(include_str!("objects/deployment.yaml"), &[("NAME", name), ("IMAGE", image)])
 }
 
-fn kept(apply: Vec<Value>) -> ObjectTask {
+pub(crate) fn kept(apply: Vec<Value>) -> ObjectTask {
     ObjectTask { keep: true, ..objects(apply) }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::cluster::BUSYBOX;
 use crate::fixture::*;
-use crate::objects::deployment;
+use crate::objects::{deployment, kept};
 
 /// Returns the specification of a pod that runs once.
 fn once(command: &str) -> Value {
@@ -21,10 +21,6 @@ fn job(name: &str, command: &str) -> Value {
     json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec})
 }
 
-fn kept(manifest: Value) -> ObjectTask {
-    ObjectTask { keep: true, ..objects(vec![manifest]) }
-}
-
 /// A further attempt adopts a pod that runs, and replaces a pod and a Job that have failed.
 #[tokio::test(flavor = "multi_thread")]
 async fn running_pods_are_adopted_and_failed_ones_run_again() {
@@ -32,7 +28,7 @@ async fn running_pods_are_adopted_and_failed_ones_run_again() {
     let fixture = RelayFixture::with_policy("retries", &[], policy).await;
     fixture.grant(&[("", "pods")]).await;
     let (pods, [first, second]) = (fixture.api::<Pod>(), [1, 2].map(|attempt| name("living", attempt)));
-    fixture.apply_within(&first, kept(pod("living", "sleep 1000")), 3_000).await;
+    fixture.apply_within(&first, kept(vec![pod("living", "sleep 1000")]), 3_000).await;
     assert_eq!(fixture.reason(&first).await.0, ReasonCode::Timeout);
     // The cluster has set the node of the pod, which an author may not set.
     let before = until("the node", async || {
@@ -41,7 +37,7 @@ async fn running_pods_are_adopted_and_failed_ones_run_again() {
     })
     .await;
     let is_running = ready_if("object.status.phase == 'Running'");
-    fixture.apply(&second, ObjectTask { until: is_running, ..kept(pod("living", "sleep 1000")) }).await;
+    fixture.apply(&second, ObjectTask { until: is_running, ..kept(vec![pod("living", "sleep 1000")]) }).await;
     fixture.success(&second).await;
     let after = pods.get("living").await.unwrap();
     assert_eq!((after.uid(), &*after.labels()["ebb.dev/attempt"]), (before.uid(), "2"));
@@ -49,9 +45,9 @@ async fn running_pods_are_adopted_and_failed_ones_run_again() {
     let cases: [(&str, fn(&str, &str) -> Value); 2] = [("pod", pod), ("job", job)];
     for (unit, manifest) in cases {
         let [first, second] = [1, 2].map(|attempt| name(unit, attempt));
-        fixture.apply(&first, kept(manifest(unit, "exit 4"))).await;
+        fixture.apply(&first, kept(vec![manifest(unit, "exit 4")])).await;
         assert_eq!(fixture.reason(&first).await.0, ReasonCode::Failed);
-        fixture.apply(&second, kept(manifest(unit, "true"))).await;
+        fixture.apply(&second, kept(vec![manifest(unit, "true")])).await;
         fixture.success(&second).await;
     }
     fixture.remove(&["living", "pod", "job"]).await;
