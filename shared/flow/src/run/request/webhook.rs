@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ebb_documents::plan::Action;
 use ebb_documents::render::RenderedRequest;
-use ebb_egress::{HttpRequest, HttpResponse};
+use ebb_egress::{HttpRequest, HttpResponse, retry_after};
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::token::TokenKind;
@@ -13,7 +13,8 @@ use ebb_store::AttemptUpdate;
 
 use crate::run::credential::{CredentialDigest, credential};
 use crate::run::removal::evidence::{self, RemovalAnswer};
-use crate::run::request::webhook_response::{ResponseVerdict, UnitAnswers, call_failure, judge_response};
+use crate::run::removal::visibility::{DELETE, STILL_EXISTS};
+use crate::run::request::webhook_response::{UnitAnswers, call_failure};
 use crate::run::request::{describe, until};
 use crate::run::request_headers::{CONTENT_TYPE, add_plugin_headers, signed_headers};
 use crate::run::sent_request::SentRequest;
@@ -109,45 +110,69 @@ struct SentWebhook<'a> {
 }
 
 impl SentWebhook<'_> {
+    /// Judges the response. 2xx is a success. 202 of a receiver with a callback token announces a callback or, with
+    /// `Retry-After`, a repetition of the request. 410 is a final failure. For a `DELETE` that undoes a unit, and for a
+    /// verification, 404 and 410 mean that the resource does not exist. 2xx is a success of a verification only by its
+    /// condition.
     async fn judge(&self, response: &HttpResponse, reason: DispatchReason) -> FlowResult<DispatchOutcome> {
         let (answers, context, unit) = (self.answers, self.answers.attempt, self.answers.attempt.unit);
         let UndoneResult { may_act_until, is_rejected, .. } = *self.undone;
-        match judge_response(answers, &self.request, response, self.ended) {
-            // Without a `describe` URL, no request may be repeated.
-            ResponseVerdict::Repeat(_) if unit.action.is_non_idempotent() && self.describe.is_none() => {
-                handle_accepted(context, reason).await
-            }
-            ResponseVerdict::Accepted => handle_accepted(context, reason).await,
-            ResponseVerdict::Repeat(seconds) => context.repeat(seconds).await,
+        // A fraction of a second is rounded up, because the server requests a minimum wait.
+        let wait = retry_after(&response.headers, self.ended).map(|wait| wait.as_millis().div_ceil(1000));
+        let wait = wait.map(|seconds| u64::try_from(seconds).unwrap_or(u64::MAX));
+        let is_undo = self.request.method == DELETE && !unit.undoes.is_empty();
+        let is_not_found = (is_undo || unit.verifies) && matches!(response.status, 404 | 410);
+        // Others than receivers of Ebb mean by 202 that they have the request.
+        let calls_back = self.request.headers.iter().any(|(name, _)| name == headers::CALLBACK_TOKEN);
+        // Without a `describe` URL, no request may be repeated.
+        let is_repeatable = !unit.action.is_non_idempotent() || self.describe.is_some();
+        let failure = match (response.status, wait) {
+            (202, Some(seconds)) if calls_back && is_repeatable => return context.repeat(seconds).await,
+            (202, _) if calls_back => return handle_accepted(context, reason).await,
+            (200..=299, _) if let Some(until) = answers.until() => match self.request.foreign_format(unit, response) {
+                Some(foreign) if !answers.can_ask(response) => {
+                    AttemptFailure { is_made: true, ..AttemptFailure::new(ReasonCode::OutputInvalid, &foreign) }
+                }
+                _ => {
+                    let seen_by = (!unit.action.only_asks()).then(|| self.sender.text().to_owned());
+                    return until::begin(answers, until, response, (self.begun, seen_by)).await;
+                }
+            },
+            (200..=299, _) if unit.verifies => match answers.is_shown(response) {
+                Ok(false) => return self.succeed(response, AttemptSuccess::default()).await,
+                Ok(true) => {
+                    let why = format!("{STILL_EXISTS}: the server answered {}", response.status);
+                    AttemptFailure::new(ReasonCode::Failed, &why)
+                }
+                Err(failure) => failure,
+            },
+            (200..=299, _) => match answers.outputs(&self.request, response) {
+                Ok(outputs) => {
+                    return self.succeed(response, AttemptSuccess { outputs, ..AttemptSuccess::default() }).await;
+                }
+                Err(failure) => failure,
+            },
             // A receiver that has not responded may create the resource until then. The next request finds it.
-            ResponseVerdict::NotFound if may_act_until > self.ended => context.postpone(may_act_until).await,
-            ResponseVerdict::Waits(_)
-                if !answers.can_ask(response)
-                    && let Some(foreign) = self.request.foreign_format(unit, response) =>
+            _ if is_not_found && may_act_until > self.ended => return context.postpone(may_act_until).await,
+            _ if is_not_found
+                && !is_rejected
+                && let Some(until) = answers.until()
+                && answers.can_ask(response) =>
             {
-                let failure = AttemptFailure::new(ReasonCode::OutputInvalid, &foreign);
-                self.fail(AttemptFailure { is_made: true, ..failure }, Some(response)).await
+                return until::begin(answers, until, response, (self.begun, None)).await;
             }
-            ResponseVerdict::Waits(until) => {
-                let seen_by = (!unit.action.only_asks()).then(|| self.sender.text().to_owned());
-                until::begin(answers, until, response, (self.begun, seen_by)).await
-            }
-            ResponseVerdict::NotFound
-                if !is_rejected
-                    && let Some(until) = answers.until()
-                    && answers.can_ask(response) =>
-            {
-                until::begin(answers, until, response, (self.begun, None)).await
-            }
-            ResponseVerdict::NotFound => {
+            _ if is_not_found => {
                 let found_nothing = may_act_until > Timestamp(0) && !unit.verifies;
-                self.succeed(response, AttemptSuccess { found_nothing, ..AttemptSuccess::default() }).await
+                return self.succeed(response, AttemptSuccess { found_nothing, ..AttemptSuccess::default() }).await;
             }
-            ResponseVerdict::Succeeded(outputs) => {
-                self.succeed(response, AttemptSuccess { outputs, ..AttemptSuccess::default() }).await
-            }
-            ResponseVerdict::Failed(failure) => self.fail(failure, Some(response)).await,
-        }
+            (410, _) => AttemptFailure::new(ReasonCode::Refused, "the server answered 410 Gone"),
+            (status, retry_after) => AttemptFailure {
+                status: Some(status),
+                retry_after,
+                ..AttemptFailure::new(ReasonCode::HttpStatus, &format!("the server answered {status}"))
+            },
+        };
+        self.fail(failure, Some(response)).await
     }
 
     /// Ends the attempt with a success. That of an undo has the evidence of the response.

@@ -1,71 +1,17 @@
-//! Judges the response of a webhook unit.
+//! Reads the responses to the requests of a webhook unit.
 
 use std::collections::BTreeMap;
 
 use ebb_documents::plan::{Action, UntilPlan, WebhookAction};
 use ebb_documents::render::{self, Answers, KnownOutputs, RenderValue, TargetFacts, UnitContext};
-use ebb_egress::{CallError, HttpResponse, retry_after};
-use ebb_engine::Timestamp;
+use ebb_egress::{CallError, HttpResponse};
 use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::limits;
 use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::value::Outputs;
-use ebb_protocol::{limits, unit as headers};
 
 use crate::response_body;
-use crate::run::removal::visibility::STILL_EXISTS;
 use crate::run::{AttemptContext, AttemptFailure, opened_texts, sent_request};
-
-pub(crate) enum ResponseVerdict<'a> {
-    Succeeded(Outputs),
-    /// The request succeeded, and the unit waits for a state.
-    Waits(&'a UntilPlan),
-    /// The resource to remove or to verify does not exist.
-    NotFound,
-    Accepted,
-    Repeat(u64),
-    Failed(AttemptFailure),
-}
-
-/// Judges the response of a webhook unit. 2xx is a success. 202 of a receiver with a callback token announces a callback
-/// or, with `Retry-After`, a repetition of the request. 410 is a final failure. For a `DELETE` that undoes a unit, and for a
-/// verification, 404 and 410 mean that the resource does not exist. 2xx is a success of a verification only by its condition.
-pub(crate) fn judge_response<'a>(
-    answers: &'a UnitAnswers<'_>,
-    sent: &sent_request::SentRequest<'_>,
-    response: &HttpResponse,
-    now: Timestamp,
-) -> ResponseVerdict<'a> {
-    // A fraction of a second is rounded up, because the server requests a minimum wait.
-    let wait = retry_after(&response.headers, now).map(|wait| wait.as_millis().div_ceil(1000));
-    let wait = wait.map(|seconds| u64::try_from(seconds).unwrap_or(u64::MAX));
-    let is_undo = sent.method == "DELETE" && !answers.attempt.unit.undoes.is_empty();
-    let undone = (is_undo || answers.attempt.unit.verifies) && matches!(response.status, 404 | 410);
-    // Others than receivers of Ebb mean by 202 that they have the request.
-    let calls_back = sent.headers.iter().any(|(name, _)| name == headers::CALLBACK_TOKEN);
-    match (response.status, wait) {
-        (202, Some(seconds)) if calls_back => ResponseVerdict::Repeat(seconds),
-        (202, None) if calls_back => ResponseVerdict::Accepted,
-        (200..=299, _) if let Some(until) = answers.until() => ResponseVerdict::Waits(until),
-        (200..=299, _) if answers.attempt.unit.verifies => match answers.is_shown(response) {
-            Ok(false) => ResponseVerdict::Succeeded(Outputs::default()),
-            Ok(true) => {
-                let why = format!("{STILL_EXISTS}: the server answered {}", response.status);
-                ResponseVerdict::Failed(AttemptFailure::new(ReasonCode::Failed, &why))
-            }
-            Err(failure) => ResponseVerdict::Failed(failure),
-        },
-        (200..=299, _) => {
-            answers.outputs(sent, response).map_or_else(ResponseVerdict::Failed, ResponseVerdict::Succeeded)
-        }
-        _ if undone => ResponseVerdict::NotFound,
-        (410, _) => ResponseVerdict::Failed(AttemptFailure::new(ReasonCode::Refused, "the server answered 410 Gone")),
-        (status, wait) => ResponseVerdict::Failed(AttemptFailure {
-            status: Some(status),
-            retry_after: wait,
-            ..AttemptFailure::new(ReasonCode::HttpStatus, &format!("the server answered {status}"))
-        }),
-    }
-}
 
 /// A webhook unit with the values that its expressions read beside the answers to its requests.
 pub(crate) struct UnitAnswers<'a> {
