@@ -26,24 +26,20 @@ const SIGNED: &str = "signed";
 const DIGEST: usize = 16;
 
 /// Identifies the credential of a connection in records. It is keyed, so that it says nothing about the credential. All
-/// signed requests have one digest: receivers do not hide resources by the key of a signature.
+/// signed requests have one digest: receivers do not hide resources by the key of a signature. During a rotation, each key
+/// gives another digest, and that of the first key is recorded.
 #[derive(Clone, Debug)]
-pub(crate) struct CredentialDigest {
-    /// That of the first key. It is the recorded one.
-    first: String,
-    /// Those of the other keys of a rotation.
-    others: Vec<String>,
-}
+pub(crate) struct CredentialDigest(Vec<String>);
 
 impl CredentialDigest {
     /// Returns the digest for a record.
     pub(crate) fn text(&self) -> &str {
-        &self.first
+        self.0.first().map_or("", String::as_str)
     }
 
     /// Returns true if a record has this digest.
     pub(crate) fn is(&self, known: &str) -> bool {
-        self.first == known || self.others.iter().any(|other| other == known)
+        self.0.iter().any(|own| own == known)
     }
 
     pub(crate) fn is_signed(&self) -> bool {
@@ -52,7 +48,7 @@ impl CredentialDigest {
 
     #[cfg(test)]
     pub(crate) fn of(name: Option<&str>) -> Self {
-        Self { first: name.unwrap_or(SIGNED).to_owned(), others: Vec::new() }
+        Self(vec![name.unwrap_or(SIGNED).to_owned()])
     }
 }
 
@@ -69,14 +65,13 @@ pub(crate) struct RequestCredential {
 impl RequestCredential {
     pub(crate) fn digest(&self, env: &Env) -> CredentialDigest {
         let Some((name, value)) = &self.header else {
-            return CredentialDigest { first: SIGNED.to_owned(), others: Vec::new() };
+            return CredentialDigest(vec![SIGNED.to_owned()]);
         };
         let digest = |key: &WebhookSecret| {
             let sealed = seal::seal_value(&key.clone().into(), name, value.as_bytes());
             id::short_digest(&[&sealed], DIGEST)
         };
-        let mut digests = env.settings.unit_keys.iter().map(digest);
-        CredentialDigest { first: digests.next().unwrap_or_default(), others: digests.collect() }
+        CredentialDigest(env.settings.unit_keys.iter().map(digest).collect())
     }
 
     /// Returns the header of the credential, or the signature of a message with this id and body.
