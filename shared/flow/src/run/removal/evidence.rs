@@ -68,10 +68,15 @@ fn covers_unknown(undo: &UnitPlan, undone: UnitRef) -> bool {
     !undo.reads.iter().any(|read| read.at == undone)
 }
 
+/// Returns evidence that shows nothing, with the reason.
+fn unconfirmed(why: Option<String>) -> RemovalEvidence {
+    RemovalEvidence { answered: why, ..RemovalGrade::Unconfirmed.into() }
+}
+
 /// Returns the evidence of an undo that has removed what it knows.
 fn of_unknown() -> RemovalEvidence {
-    let answered = Some("a request of the setup has no known outcome, and may have made another thing".to_owned());
-    RemovalEvidence { answered, ..RemovalGrade::Unconfirmed.into() }
+    let why = "a request of the setup has no known outcome, and may have made another thing";
+    unconfirmed(Some(why.to_owned()))
 }
 
 /// The runs of an instance that have begun.
@@ -216,7 +221,7 @@ pub(crate) fn of_objects(run: &Run, unit: &UnitPlan, observed: Option<&ObjectRem
     let unlisted = observed.map(|it| it.unlisted.join("; ")).filter(|it| !it.is_empty());
     let unlisted = unlisted.map(|places| format!("; it cannot list {places}")).unwrap_or_default();
     let why = format!("the relay has no record of the objects of {}{unlisted}", unknown.join(", "));
-    Some(RemovalEvidence { answered: Some(limits::message(&why)), ..RemovalGrade::Unconfirmed.into() })
+    Some(unconfirmed(Some(limits::message(&why))))
 }
 
 /// Returns the undos of the teardown by the setup units that they undo. It has each undo that an update has.
@@ -250,8 +255,7 @@ fn evidence(plan: &Plan, runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvid
     }
     let records = run.records(unit);
     if let Some(reason) = override_record::override_reason(records.iter().map(|(_, record)| record)) {
-        let answered = Some(reason.message.clone());
-        return Some(RemovalEvidence { answered, ..RemovalGrade::Unconfirmed.into() });
+        return Some(unconfirmed(Some(reason.message.clone())));
     }
     let last = run.head.attempt(unit);
     let mut found: Vec<(Attempt, RemovalEvidence)> = Vec::new();
@@ -281,52 +285,37 @@ fn evidence(plan: &Plan, runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvid
 fn skipped_evidence(runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvidence> {
     let (_, last) = runs.get(&at.hook)?.records(Unit(at.unit)).last()?;
     let skipped = last.result.as_ref().filter(|result| result.outcome == AttemptOutcome::Skipped)?;
-    let answered = skipped.reason.as_ref().map(|reason| reason.message.clone());
-    Some(RemovalEvidence { answered, ..RemovalGrade::Unconfirmed.into() })
+    Some(unconfirmed(skipped.reason.as_ref().map(|reason| reason.message.clone())))
 }
 
-/// An answer to an undo or a verification that does not show the resource.
-pub(crate) struct RemovalAnswer<'a> {
-    pub(crate) sent: &'a SentRequest<'a>,
-    /// A status 2xx, or that of *not found*.
-    pub(crate) status: u16,
-    /// The credential of the request.
-    pub(crate) by: &'a CredentialDigest,
-}
-
-impl RemovalAnswer<'_> {
-    /// Returns true for a status 2xx.
-    fn is_success(&self) -> bool {
-        (200..300).contains(&self.status)
-    }
-}
-
-/// Returns the evidence of an undo, or of a verification, with this answer, if it is not the usual one. `is_rejected` is true
-/// if the server has rejected each request of the undone units.
+/// Returns the evidence of an undo, or of a verification, whose request was answered without the resource, if it is not the
+/// usual one. The status is 2xx, or that of *not found*. `by` is the credential of the request. `is_rejected` is true if the
+/// server has rejected each request of the undone units.
 ///
 /// Providers also answer *not found* for what a credential must not see. Only an answer of another kind, to the same
 /// credential, shows that it sees the resource.
 pub(crate) async fn of_answer(
     context: AttemptContext<'_>,
-    answer: &RemovalAnswer<'_>,
+    (sent, status): (&SentRequest<'_>, u16),
+    by: &CredentialDigest,
     is_rejected: bool,
 ) -> FlowResult<Option<RemovalEvidence>> {
     let grade = if context.unit.verifies {
-        verified_grade(context, answer).await?
-    } else if answer.is_success() {
+        verified_grade(context, by, status).await?
+    } else if (200..300).contains(&status) {
         // A receiver of Ebb calls back after 202. Another server only has the request.
-        if answer.status != 202 || context.unit.undoes.is_empty() {
+        if status != 202 || context.unit.undoes.is_empty() {
             return Ok(None);
         }
         RemovalGrade::Unconfirmed
     } else if is_rejected {
         return Ok(Some(of_rejection()));
-    } else if VisibilityCheck::new(context, answer.by).await?.undo_has_seen().await? {
+    } else if VisibilityCheck::new(context, by).await?.undo_has_seen().await? {
         return Ok(None);
     } else {
         RemovalGrade::Unconfirmed
     };
-    Ok(Some(RemovalEvidence::new(grade, &answer.sent.asked(), &answer.status.to_string())))
+    Ok(Some(RemovalEvidence::new(grade, &sent.asked(), &status.to_string())))
 }
 
 /// Returns the evidence of an undo whose undone units have made nothing: their server has rejected each request. No removal
@@ -338,13 +327,13 @@ pub(crate) fn of_rejection() -> RemovalEvidence {
 
 /// Returns the grade of a verification with this answer: `confirmed` if its credential has been shown the resource, or if a
 /// list for it would have the resource. Otherwise that of the undos. For *not found*, the address can be wrong, too.
-async fn verified_grade(context: AttemptContext<'_>, answer: &RemovalAnswer<'_>) -> FlowResult<RemovalGrade> {
-    let by = answer.by;
-    if answer.is_success() && by.is_signed() {
+async fn verified_grade(context: AttemptContext<'_>, by: &CredentialDigest, status: u16) -> FlowResult<RemovalGrade> {
+    let is_success = (200..300).contains(&status);
+    if is_success && by.is_signed() {
         return Ok(RemovalGrade::Confirmed);
     }
     let check = VisibilityCheck::new(context, by).await?;
-    if check.verification_has_seen().await? || (answer.is_success() && check.list_is_complete().await?) {
+    if check.verification_has_seen().await? || (is_success && check.list_is_complete().await?) {
         return Ok(RemovalGrade::Confirmed);
     }
     let AttemptContext { run, unit, .. } = context;
@@ -430,7 +419,7 @@ pub(crate) async fn failure_of(
             of_undos.min_by_key(|evidence| evidence.grade).unwrap_or(RemovalGrade::Unconfirmed.into())
         }
         None if has_other_undos(&run.loaded.plan, unit) => return Ok(None),
-        None => RemovalEvidence { answered: skipped.map(str::to_owned), ..RemovalGrade::Unconfirmed.into() },
+        None => unconfirmed(skipped.map(str::to_owned)),
     };
     if evidence.grade >= required {
         return Ok(None);

@@ -12,7 +12,7 @@ use ebb_protocol::unit as headers;
 use ebb_store::AttemptUpdate;
 
 use crate::run::credential::{CredentialDigest, credential};
-use crate::run::removal::evidence::{self, RemovalAnswer};
+use crate::run::removal::evidence;
 use crate::run::removal::visibility::{DELETE, STILL_EXISTS};
 use crate::run::request::webhook_response::{UnitAnswers, call_failure};
 use crate::run::request::{describe, until};
@@ -177,8 +177,8 @@ impl SentWebhook<'_> {
 
     /// Ends the attempt with a success. That of an undo has the evidence of the response.
     async fn succeed(&self, response: &HttpResponse, success: AttemptSuccess) -> FlowResult<DispatchOutcome> {
-        let answer = RemovalAnswer { sent: &self.request, status: response.status, by: &self.sender };
-        let removal = evidence::of_answer(self.answers.attempt, &answer, self.undone.is_rejected).await?;
+        let answer = (&self.request, response.status);
+        let removal = evidence::of_answer(self.answers.attempt, answer, &self.sender, self.undone.is_rejected).await?;
         let (duration_ms, sent_by) = self.facts();
         let success = AttemptSuccess { duration_ms, removal, sent_by, ..success };
         Ok(DispatchOutcome::ended(AttemptEnd::Succeeded(success)))

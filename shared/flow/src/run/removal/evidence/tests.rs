@@ -30,7 +30,7 @@ fn done() -> AttemptResult {
 }
 
 /// Returns the result of a `DELETE` that was answered with this status.
-fn unconfirmed(status: &str) -> AttemptResult {
+fn deleted(status: &str) -> AttemptResult {
     let removal = RemovalEvidence::new(RemovalGrade::Unconfirmed, "DELETE https://api.example.org/a", status);
     AttemptResult { removal: Some(Box::new(removal)), ..done() }
 }
@@ -62,11 +62,11 @@ fn the_lowest_evidence_of_the_last_pass_counts() {
     let late = || AttemptRecord { further_results: vec![done()], ..failed() };
     let rows: [RecordedAttempts; 7] = [
         (1, vec![], RemovalGrade::Reported),
-        (1, vec![(1, record(unconfirmed("404")))], RemovalGrade::Unconfirmed),
+        (1, vec![(1, record(deleted("404")))], RemovalGrade::Unconfirmed),
         (2, vec![(1, failed())], RemovalGrade::Reported),
         // Two results were removed, then both again.
-        (3, vec![(1, record(more(unconfirmed("404"))))], RemovalGrade::Unconfirmed),
-        (7, vec![(1, record(unconfirmed("404"))), (5, record(more(done())))], RemovalGrade::Reported),
+        (3, vec![(1, record(more(deleted("404"))))], RemovalGrade::Unconfirmed),
+        (7, vec![(1, record(deleted("404"))), (5, record(more(done())))], RemovalGrade::Reported),
         (5, vec![(1, failed()), (5, overridden())], RemovalGrade::Unconfirmed),
         (5, vec![(1, late()), (5, overridden())], RemovalGrade::Reported),
     ];
@@ -108,8 +108,8 @@ fn only_an_answer_other_than_not_found_shows_the_resource() {
     let found_nothing = record(with_reason(ReasonCode::Skipped, done()));
     let rows = [
         (record(done()), true),
-        (record(unconfirmed("202")), true),
-        (record(unconfirmed("404")), false),
+        (record(deleted("202")), true),
+        (record(deleted("404")), false),
         (found_nothing, false),
         (record(refused("DELETE", 409)), true),
         (record(refused("DELETE", 423)), true),
