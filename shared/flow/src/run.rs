@@ -24,7 +24,6 @@ mod relay_task;
 pub mod removal;
 mod request;
 mod request_headers;
-mod retried_failure;
 mod sent_request;
 pub mod skip;
 pub(crate) mod timeout;
