@@ -20,6 +20,11 @@ pub fn task_id(run: &Run, unit: Unit, attempt: Attempt) -> TaskId {
     TaskId { unit: TaskId::unit_of(&run.id, unit), attempt: attempt.0 }
 }
 
+/// Returns the name of a unit of an earlier run of the instance, as relays know it.
+pub(crate) fn task_unit(run: &Run, at: UnitRef) -> String {
+    TaskId::unit_of(&run.id.sibling(at.hook), Unit(at.unit))
+}
+
 /// Returns the start of a task from the age that its relay reports. No task is older than its run.
 pub fn task_start(run: &Run, age_ms: u64, now: Timestamp) -> Timestamp {
     Timestamp(now.0.saturating_sub(age_ms)).max(run.facts.started).min(now)

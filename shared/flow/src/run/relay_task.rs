@@ -1,22 +1,25 @@
 //! Dispatches a unit to a relay: a script, objects, or a removal of objects.
 
-use ebb_documents::plan::{Action, OutputFrom, PodAction, UnitPlan, document_name};
+use ebb_documents::plan::{
+    Action, HookPlan, ManifestConditions, ObjectAction, OutputFrom, PodAction, UnitPlan, UnitRef, document_name,
+};
 use ebb_documents::render::{InputValue, RenderedInput, RenderedUnit};
 use ebb_engine::Millis;
 use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::relay::{
-    self, CallbackEndpoint, EnsureTask, ScriptInput, ScriptOutput, ScriptTask, TaskNames, TaskState,
+    self, CallbackEndpoint, EnsureTask, ManifestFill, ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules,
+    ScriptInput, ScriptOutput, ScriptTask, TaskCompletion, TaskNames, TaskState,
 };
 use ebb_protocol::token::TokenKind;
 use ebb_protocol::unit as headers;
-use ebb_protocol::value::UnitValue;
+use ebb_protocol::value::{SecretRef, UnitValue};
 use ebb_store::AttemptUpdate;
 
 use crate::guarded_relay::{guarded, retry_at};
-use crate::run::attempt::{task_start, undone_name, unit_name};
+use crate::run::attempt::{task_start, task_unit, undone_name, unit_name};
 use crate::run::callback_result::{relay_result, with_checked_outputs};
 use crate::run::wakeup::AttemptWakeup;
-use crate::run::{AttemptContext, DispatchOutcome, DispatchReason, objects};
+use crate::run::{AttemptContext, DispatchOutcome, DispatchReason};
 use crate::{FlowResult, RelayError, Run, telemetry};
 
 /// The wait before a queued task is checked again: a quarter of the age of its run, between these bounds. Its result
@@ -63,9 +66,9 @@ pub(super) fn task_body(context: AttemptContext<'_>, rendered: RenderedUnit) -> 
             relay::TaskBody::Script(script_task(unit, pod, environment(context), inputs))
         }
         (RenderedUnit::Object { manifests, fill }, Action::Object(object)) => {
-            relay::TaskBody::Objects(objects::applied(run, unit, object, (manifests, fill)))
+            relay::TaskBody::Objects(applied(run, unit, object, (manifests, fill)))
         }
-        (RenderedUnit::Removal, Action::Removal) => relay::TaskBody::Objects(objects::removed(run, unit)),
+        (RenderedUnit::Removal, Action::Removal) => relay::TaskBody::Objects(removed(run, unit)),
         _ => return None,
     })
 }
@@ -134,6 +137,64 @@ fn script_input(input: RenderedInput) -> ScriptInput {
         InputValue::Absent => None,
     };
     ScriptInput { name: input.name, env: input.env, path: input.path, value, sensitive }
+}
+
+/// Returns the task that applies objects and waits until they are ready. Objects of a setup hook remain until their
+/// removal, objects of a teardown hook until the result is acknowledged.
+fn applied(
+    run: &Run,
+    unit: &UnitPlan,
+    object: &ObjectAction,
+    (manifests, fill): (Vec<serde_json::Value>, Vec<(String, SecretRef)>),
+) -> ObjectTask {
+    // The contract of the kind replaces a missing rule. A single `ready: "${true}"` applies to all objects.
+    let always = match &object.ready {
+        Some(ManifestConditions::First(text)) if text.trim() == "true" => Some(text.clone()),
+        _ => None,
+    };
+    let rule = |conditions: Option<&ManifestConditions>, manifest| conditions?.of(manifest).map(str::to_owned);
+    let rules = (0..manifests.len()).map(|manifest| ReadyRules {
+        ready: rule(object.ready.as_ref(), manifest).or_else(|| always.clone()),
+        fail: rule(object.fail.as_ref(), manifest),
+    });
+    let outputs = unit.outputs.iter().filter_map(|(name, output)| {
+        let from = match &output.from {
+            OutputFrom::Expression(text) => ObjectOutputFrom::Value(text.clone()),
+            OutputFrom::Secret { name, key } => ObjectOutputFrom::Secret { name: name.clone(), key: key.clone() },
+            OutputFrom::File(_) => return None,
+        };
+        Some(ObjectOutput { name: name.clone(), from, sensitive: output.sensitive, optional: output.optional })
+    });
+    let filled = |(key, secret)| ManifestFill { manifest: 0, key, secret };
+    let plan = &run.loaded.plan;
+    ObjectTask {
+        instance: run.facts.instance_key(),
+        // A bound object names its namespace, which need not be one of units.
+        namespace: plan.target.namespace.clone().filter(|_| !object.bound),
+        apply: manifests,
+        bind: object.bound,
+        fill: fill.into_iter().map(filled).collect(),
+        adopts: if object.bound { bound_before(run) } else { Vec::new() },
+        until: TaskCompletion::Ready(rules.collect()),
+        outputs: outputs.collect(),
+        keep: unit.is_setup(run.hook()),
+        fail_fast: object.fail_fast,
+        ..ObjectTask::default()
+    }
+}
+
+/// Returns the units of earlier runs that have applied objects of `bind`.
+fn bound_before(run: &Run) -> Vec<String> {
+    let hooks = run.loaded.plan.hooks.iter().filter(|hook| hook.hook != run.hook());
+    let bound = |(_, unit): &(UnitRef, &UnitPlan)| matches!(&unit.action, Action::Object(object) if object.bound);
+    let units = hooks.flat_map(HookPlan::places).filter(bound);
+    units.map(|(at, _)| task_unit(run, at)).collect()
+}
+
+/// Returns the task that removes the objects of all attempts of the units that `unit` undoes.
+fn removed(run: &Run, unit: &UnitPlan) -> ObjectTask {
+    let names = unit.undoes.iter().map(|&at| task_unit(run, at));
+    ObjectTask { instance: run.facts.instance_key(), remove: names.collect(), ..ObjectTask::default() }
 }
 
 pub(super) async fn ensure_task(

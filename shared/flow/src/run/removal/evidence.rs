@@ -13,12 +13,13 @@ use ebb_protocol::removal::{ObjectRemoval, RemovalEvidence, RemovalGrade, Resour
 use ebb_protocol::{limits, words};
 use ebb_store::TargetHead;
 
+use crate::run::attempt::task_unit;
 use crate::run::credential::CredentialDigest;
 use crate::run::removal::visibility::{self, VisibilityCheck};
 use crate::run::removal::{override_record, possible_resources};
 use crate::run::sent_request::SentRequest;
 use crate::run::undo::UndoPasses;
-use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport, objects};
+use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
 use crate::{CompiledPlan, Env, FlowResult, Run, group};
 
 /// The attempt records of a unit, in the order of attempts.
@@ -212,7 +213,7 @@ pub(crate) fn of_objects(run: &Run, unit: &UnitPlan, observed: Option<&ObjectRem
     if unit.action != Action::Removal {
         return None;
     }
-    let is_unknown = |at: &&UnitRef| observed.is_none_or(|it| !it.objects.contains_key(&objects::task_unit(run, **at)));
+    let is_unknown = |at: &&UnitRef| observed.is_none_or(|it| !it.objects.contains_key(&task_unit(run, **at)));
     let unknown = unit.undoes.iter().filter(is_unknown).filter_map(|&at| run.loaded.plan.unit(at));
     let unknown: Vec<&str> = unknown.map(|unit| unit.key.as_str()).collect();
     if unknown.is_empty() {
