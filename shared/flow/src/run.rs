@@ -17,7 +17,6 @@ pub mod inputs;
 pub mod invocation_cache;
 pub mod lease;
 mod masking;
-mod opened_texts;
 pub mod records;
 mod relay_task;
 pub mod removal;

@@ -13,7 +13,7 @@ use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::value::UnitValue;
 use ebb_store::AttemptUpdate;
 
-use crate::run::opened_texts::OpenedTexts;
+use crate::run::masking::OpenedTexts;
 use crate::run::relay_task::{ensure_task, prevent_start, task_body};
 use crate::run::removal::evidence;
 use crate::run::request::infrakit::{self, PluginUnit};

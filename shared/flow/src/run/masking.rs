@@ -1,11 +1,18 @@
-//! Replaces secret texts in what comes from outside.
+//! Replaces secret texts in what comes from outside, among them the sensitive values that a dispatch has decrypted.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use ebb_documents::plan::UnitPlan;
+use ebb_documents::render::RenderValue;
 use ebb_protocol::named_secrets::SecretText;
+use ebb_protocol::value::{Outputs, UnitValue};
 use regex::{Captures, Regex};
 use serde_json::Value;
+
+use crate::run::records;
 
 /// The replacement of a masked value.
 pub(crate) const MASK: &str = "***";
@@ -48,4 +55,78 @@ fn plain_escapes(text: &str) -> Cow<'_, str> {
             Err(_) => escapes.to_owned(),
         },
     })
+}
+
+/// Minimum bytes of a masked text. Masking shorter ones would remove large parts of an answer.
+const MIN_BYTES: usize = 4;
+
+/// The texts of decrypted values, the longest first.
+#[derive(Default)]
+pub(super) struct OpenedTexts(pub(super) Vec<SecretText>);
+
+impl OpenedTexts {
+    pub(super) fn add(&mut self, value: &UnitValue) {
+        if let UnitValue::Json(json) = value {
+            self.add_json(json);
+            self.0.sort_by_key(|text| Reverse(text.len()));
+        }
+    }
+
+    fn add_json(&mut self, json: &Value) {
+        match json {
+            Value::String(text) => {
+                self.0.extend(forms(text).filter(|form| form.len() >= MIN_BYTES));
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.add_json(item)),
+            Value::Object(members) => members.values().for_each(|member| self.add_json(member)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+}
+
+/// Returns the outputs of a unit as values. The `opened` texts are masked in those that are not sensitive.
+pub(super) fn unit_values(unit: &UnitPlan, outputs: BTreeMap<String, RenderValue>, opened: &[SecretText]) -> Outputs {
+    let is_sensitive = |name: &str| unit.outputs.get(name).is_some_and(|output| output.sensitive);
+    let value = |(name, value): (String, RenderValue)| {
+        let value = match records::from_rendered(value) {
+            UnitValue::Json(json) if !opened.is_empty() && !is_sensitive(&name) => {
+                UnitValue::Json(masked_json(json, opened))
+            }
+            value => value,
+        };
+        (name, value)
+    };
+    outputs.into_iter().map(value).collect()
+}
+
+fn masked_json(json: Value, opened: &[SecretText]) -> Value {
+    match json {
+        Value::String(text) => masked(&text, opened).into(),
+        Value::Array(items) => items.into_iter().map(|item| masked_json(item, opened)).collect(),
+        Value::Object(members) => {
+            members.into_iter().map(|(name, value)| (masked(&name, opened), masked_json(value, opened))).collect()
+        }
+        scalar => scalar,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_form_of_a_decrypted_text_is_masked() {
+        let mut opened = OpenedTexts::default();
+        opened.add(&UnitValue::Json(json!({"dsn": "a\"canary", "parts": ["canary", "abc"], "port": 5432})));
+        let opened = opened.0;
+        for text in ["a\"canary", r#"{"dsn":"a\"canary"}"#, "see canary", r#"{"dsn":"a\u0022c\u0061nary"}"#] {
+            let masked = masked(text, &opened);
+            assert!(masked.contains(MASK) && !masked.contains("canary"), "{masked}");
+        }
+        assert_eq!(masked("abc 5432", &opened), "abc 5432");
+        let json = masked_json(json!({"canary": [{"k": "x-canary"}, 1]}), &opened);
+        assert_eq!(json, json!({"***": [{"k": "x-***"}, 1]}));
+    }
 }

@@ -27,7 +27,7 @@ use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::request::plugin_client::{PluginClient, PluginError, instance_id, is_ready};
 use crate::run::undo::MadeInstances;
-use crate::run::{opened_texts, records};
+use crate::run::{masking, records};
 use crate::{FlowResult, telemetry};
 
 /// The wait in seconds after a call without a response, and between two looks for an instance.
@@ -215,7 +215,7 @@ impl PluginUnit<'_> {
 
     fn outputs(&self, instance: &Value) -> RenderResult<ebb_protocol::value::Outputs> {
         let outputs = render::outputs_from_instance(self.attempt.unit, instance)?;
-        Ok(opened_texts::unit_values(self.attempt.unit, outputs, &self.opened))
+        Ok(masking::unit_values(self.attempt.unit, outputs, &self.opened))
     }
 
     async fn complete(&self, client: &PluginClient<'_>, instance: &Value) -> FlowResult<PluginStep> {

@@ -11,7 +11,7 @@ use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::value::Outputs;
 
 use crate::response_body;
-use crate::run::{AttemptContext, AttemptFailure, opened_texts, sent_request};
+use crate::run::{AttemptContext, AttemptFailure, masking, sent_request};
 
 /// A webhook unit with the values that its expressions read beside the answers to its requests.
 pub(crate) struct UnitAnswers<'a> {
@@ -64,7 +64,7 @@ impl UnitAnswers<'_> {
 
     /// Returns outputs as values, in which the sensitive values of the request are masked.
     pub(crate) fn values(&self, outputs: BTreeMap<String, RenderValue>) -> Outputs {
-        opened_texts::unit_values(self.attempt.unit, outputs, &self.opened)
+        masking::unit_values(self.attempt.unit, outputs, &self.opened)
     }
 
     /// Returns true if a response 2xx shows the resource. Without a condition, each one does.
