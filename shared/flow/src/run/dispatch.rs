@@ -1,6 +1,7 @@
 //! Dispatches one attempt: renders its unit and sends it to its executor.
 
 use std::cell::RefCell;
+use std::cmp::Reverse;
 
 use ebb_documents::plan::Action;
 use ebb_documents::render::{
@@ -13,7 +14,7 @@ use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::value::UnitValue;
 use ebb_store::AttemptUpdate;
 
-use crate::run::masking::OpenedTexts;
+use crate::run::masking::add_opened;
 use crate::run::relay_task::{ensure_task, prevent_start, task_body};
 use crate::run::removal::evidence;
 use crate::run::request::infrakit::{self, PluginUnit};
@@ -131,19 +132,20 @@ fn rendered(
     facts: &TargetFacts,
     known: &KnownOutputs,
 ) -> (RenderResult<RenderedUnit>, Vec<SecretText>) {
-    let opened = RefCell::new(OpenedTexts::default());
-    let open = |sealed: &SealedValue| {
-        let value = sealed_values::open(&context.env.settings.unit_keys, sealed)?;
-        opened.borrow_mut().add(&value);
-        match value {
-            UnitValue::Json(json) => Some(RenderValue::Json(json)),
-            UnitValue::Bytes(bytes) => Some(RenderValue::Bytes(bytes)),
-            UnitValue::Secret(_) | UnitValue::Sealed(_) => None,
+    let opened: RefCell<Vec<SecretText>> = RefCell::default();
+    let open = |sealed: &SealedValue| match sealed_values::open(&context.env.settings.unit_keys, sealed)? {
+        UnitValue::Json(json) => {
+            add_opened(&mut opened.borrow_mut(), &json);
+            Some(RenderValue::Json(json))
         }
+        UnitValue::Bytes(bytes) => Some(RenderValue::Bytes(bytes)),
+        UnitValue::Secret(_) | UnitValue::Sealed(_) => None,
     };
     let (plan, at) = (&context.run.loaded.plan, context.unit_ref());
     let rendered = render::unit(UnitContext { plan, at, facts, known }, Some(&open));
-    (rendered, opened.into_inner().0)
+    let mut opened = opened.into_inner();
+    opened.sort_by_key(|text| Reverse(text.len()));
+    (rendered, opened)
 }
 
 fn mismatch(key: &str) -> FlowError {

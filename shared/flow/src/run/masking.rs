@@ -1,7 +1,6 @@
 //! Replaces secret texts in what comes from outside, among them the sensitive values that a dispatch has decrypted.
 
 use std::borrow::Cow;
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -60,27 +59,13 @@ fn plain_escapes(text: &str) -> Cow<'_, str> {
 /// Minimum bytes of a masked text. Masking shorter ones would remove large parts of an answer.
 const MIN_BYTES: usize = 4;
 
-/// The texts of decrypted values, the longest first.
-#[derive(Default)]
-pub(super) struct OpenedTexts(pub(super) Vec<SecretText>);
-
-impl OpenedTexts {
-    pub(super) fn add(&mut self, value: &UnitValue) {
-        if let UnitValue::Json(json) = value {
-            self.add_json(json);
-            self.0.sort_by_key(|text| Reverse(text.len()));
-        }
-    }
-
-    fn add_json(&mut self, json: &Value) {
-        match json {
-            Value::String(text) => {
-                self.0.extend(forms(text).filter(|form| form.len() >= MIN_BYTES));
-            }
-            Value::Array(items) => items.iter().for_each(|item| self.add_json(item)),
-            Value::Object(members) => members.values().for_each(|member| self.add_json(member)),
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-        }
+/// Adds the texts of a decrypted value. The longest ones must be masked first.
+pub(super) fn add_opened(opened: &mut Vec<SecretText>, json: &Value) {
+    match json {
+        Value::String(text) => opened.extend(forms(text).filter(|form| form.len() >= MIN_BYTES)),
+        Value::Array(items) => items.iter().for_each(|item| add_opened(opened, item)),
+        Value::Object(members) => members.values().for_each(|member| add_opened(opened, member)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -118,9 +103,8 @@ mod tests {
 
     #[test]
     fn every_form_of_a_decrypted_text_is_masked() {
-        let mut opened = OpenedTexts::default();
-        opened.add(&UnitValue::Json(json!({"dsn": "a\"canary", "parts": ["canary", "abc"], "port": 5432})));
-        let opened = opened.0;
+        let mut opened = Vec::new();
+        add_opened(&mut opened, &json!({"dsn": "a\"canary", "parts": ["canary", "abc"], "port": 5432}));
         for text in ["a\"canary", r#"{"dsn":"a\"canary"}"#, "see canary", r#"{"dsn":"a\u0022c\u0061nary"}"#] {
             let masked = masked(text, &opened);
             assert!(masked.contains(MASK) && !masked.contains("canary"), "{masked}");
