@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use ebb_documents::plan::{UnitPlan, UnitRef};
 use ebb_documents::render::{KnownOutputs, ProducerState};
-use ebb_engine::{Attempt, Hook, Timestamp, Unit};
+use ebb_engine::{Hook, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage, StateWait};
 use ebb_protocol::value::Outputs;
@@ -68,25 +68,18 @@ async fn read(env: &Env, run: &Run, wanted: BTreeSet<UnitRef>, cache: &Invocatio
 /// because a done unit gets no further attempt. A done unit without a record has no outputs.
 async fn outputs_of(env: &Env, run: &Run, id: &RunId, units: &[Unit]) -> FlowResult<BTreeMap<Unit, ProducerState>> {
     let (hook, found) = (id.hook(), env.store.read_records(id, units).await?);
-    let mut counts: BTreeMap<Unit, (Attempt, &AttemptResult)> = BTreeMap::new();
-    for (unit, attempt, record) in &found {
-        let Some(result) = &record.result else { continue };
-        let is_done = matches!(result.outcome, AttemptOutcome::Succeeded | AttemptOutcome::Skipped);
-        if is_done && counts.get(unit).is_none_or(|(last, _)| last <= attempt) {
-            counts.insert(*unit, (*attempt, result));
-        }
-    }
+    // The records are in the order of attempts, so the last success of a unit stays.
+    let results = found.iter().filter_map(|(unit, _, record)| Some((*unit, record.result.as_ref()?)));
+    let is_done = |outcome| matches!(outcome, AttemptOutcome::Succeeded | AttemptOutcome::Skipped);
+    let done: BTreeMap<Unit, &AttemptResult> = results.filter(|(_, result)| is_done(result.outcome)).collect();
     let mut produced: BTreeMap<Unit, ProducerState> = BTreeMap::new();
     let mut made = Vec::new();
     for &unit in units {
-        match counts.get(&unit) {
-            Some((_, result)) if result.outcome == AttemptOutcome::Skipped => {
+        match done.get(&unit) {
+            Some(result) if result.outcome == AttemptOutcome::Skipped => {
                 produced.insert(unit, ProducerState::Skipped);
             }
-            Some((_, result)) => made.push((unit, result.outputs.clone())),
-            None => {
-                produced.insert(unit, ProducerState::Outputs(BTreeMap::new()));
-            }
+            result => made.push((unit, result.map(|result| result.outputs.clone()).unwrap_or_default())),
         }
     }
     let read: ReadOutputs = match hook == run.hook() {
