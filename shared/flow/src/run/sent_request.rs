@@ -55,22 +55,17 @@ pub(crate) struct SentRequest<'a> {
 impl SentRequest<'_> {
     /// Returns the evidence of a failure of `unit`. Without a response, `response` is `None`.
     pub(crate) fn evidence(&self, unit: &UnitPlan, response: Option<&HttpResponse>) -> Evidence {
-        let body = response.filter(|response| !is_hidden(unit, response)).map(|response| self.scrubbed(&response.body));
-        let (body, truncated) = match body {
-            Some(body) => {
-                let kept = head(&body, limits::EVIDENCE);
-                (Some(kept.to_owned()).filter(|kept| !kept.is_empty()), kept.len() < body.len())
-            }
-            None => (None, false),
-        };
+        let shown = response.filter(|response| !is_hidden(unit, response));
+        let body = shown.map(|response| self.scrubbed(&response.body)).unwrap_or_default();
+        let kept = head(&body, limits::EVIDENCE);
         let content_type = response.and_then(content_type).map(|text| self.scrub(head(text, MAX_LINE)));
         Evidence {
             method: self.method.to_owned(),
             url: self.shown_url(),
             status: response.map(|response| response.status),
             content_type,
-            body,
-            truncated,
+            body: Some(kept.to_owned()).filter(|kept| !kept.is_empty()),
+            truncated: kept.len() < body.len(),
             damaged: None,
         }
     }
@@ -94,12 +89,11 @@ impl SentRequest<'_> {
             || "without a content type".to_owned(),
             |text| self.scrub(head(text.split(';').next().unwrap_or_default().trim(), MAX_LINE)),
         );
-        if has_sensitive_outputs(unit) || response.body.is_empty() {
-            let description =
-                if response.body.is_empty() { "empty, not JSON".to_owned() } else { format!("{format}, not JSON") };
-            return Some(format!("the response is {description}"));
-        }
-        Some(format!("the response is {format}, not JSON: `{}`", self.excerpt(&response.body)))
+        Some(match response.body.is_empty() {
+            true => "the response is empty, not JSON".to_owned(),
+            false if has_sensitive_outputs(unit) => format!("the response is {format}, not JSON"),
+            false => format!("the response is {format}, not JSON: `{}`", self.excerpt(&response.body)),
+        })
     }
 
     /// Returns the status of a response, and the beginning of its body unless the unit declares a sensitive output.
