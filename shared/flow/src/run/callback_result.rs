@@ -27,21 +27,16 @@ pub(crate) fn with_checked_outputs(
     AttemptContext { run, unit, .. }: AttemptContext<'_>,
     end: AttemptEnd,
 ) -> AttemptEnd {
-    match end {
-        AttemptEnd::Succeeded(success) => {
-            match declared_outputs::check_outputs(unit, run.loaded.plan.cluster(unit), success.outputs) {
-                Ok(outputs) => {
-                    let removal =
-                        success.removal.or_else(|| evidence::of_objects(run, unit, success.observed.as_ref()));
-                    AttemptEnd::Succeeded(AttemptSuccess { outputs, removal, ..success })
-                }
-                Err(failure) => {
-                    let task = TaskReport::of_log(success.log);
-                    AttemptEnd::Failed(AttemptFailure { duration_ms: success.duration_ms, task, ..failure })
-                }
-            }
+    let AttemptEnd::Succeeded(success) = end else { return end };
+    match declared_outputs::check_outputs(unit, run.loaded.plan.cluster(unit), success.outputs) {
+        Ok(outputs) => {
+            let removal = success.removal.or_else(|| evidence::of_objects(run, unit, success.observed.as_ref()));
+            AttemptEnd::Succeeded(AttemptSuccess { outputs, removal, ..success })
         }
-        other => other,
+        Err(failure) => {
+            let task = TaskReport::of_log(success.log);
+            AttemptEnd::Failed(AttemptFailure { duration_ms: success.duration_ms, task, ..failure })
+        }
     }
 }
 
