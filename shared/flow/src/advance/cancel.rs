@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ebb_documents::plan::Action;
-use ebb_engine::{AttemptRef, HeadState, RunEvent, RunPhase, Timestamp, Unit, accept, in_flight};
+use ebb_engine::{AttemptRef, HeadState, RunEvent, RunPhase, Timestamp, accept, in_flight};
 use ebb_protocol::id::RunId;
 use ebb_protocol::relay::{RunningTask, TaskState};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -53,8 +53,7 @@ pub async fn begin_cancel(env: &Env, id: &RunId) -> FlowResult<()> {
 pub async fn finish_cancel(env: &Env, run: &Run, head: &HeadState) -> FlowResult<Option<Continuation>> {
     let stopped = record_stop(env, run, head).await?;
     let open = in_flight(run.graph(), head);
-    let units: Vec<Unit> = open.iter().map(|(unit, _)| *unit).collect();
-    let found = records::read_open(env, run, &units).await?;
+    let found = records::read_open(env, run, &open).await?;
     let mut all_ended = true;
     let cache = InvocationCache::default();
     let mut relayed: BTreeMap<UnitCluster<'_>, Vec<AttemptContext<'_>>> = BTreeMap::new();

@@ -59,7 +59,7 @@ pub(crate) async fn lease_delivery(
     units: &[(Unit, Attempt)],
     forwarded_at: Timestamp,
 ) -> FlowResult<bool> {
-    let first = units.iter().find(|(unit, _)| is_request(run, *unit));
+    let first = units.iter().find(|(unit, _)| !run.is_relayed(*unit));
     let Some(&(unit, attempt)) = first else {
         return Ok(true);
     };
@@ -73,10 +73,6 @@ pub(crate) async fn lease_delivery(
     let sweep_lease = forwarded_at.plus(env.settings.response_window());
     let is_leased = before.leased_until.is_some_and(|until| until > sweep_lease && until > now);
     Ok(!is_answered && !is_leased)
-}
-
-fn is_request(run: &Run, unit: Unit) -> bool {
-    run.unit(unit).is_some_and(|unit| !unit.action.is_relayed())
 }
 
 /// Records the start of the webhooks among `units`. Returns those without an earlier start, and the tasks of relays.
@@ -110,8 +106,7 @@ pub struct UnsentAttempt {
 
 /// Returns the attempts without a result and without an acceptance, except those that are postponed to a later time.
 pub async fn unsent(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> FlowResult<Vec<UnsentAttempt>> {
-    let positions: Vec<Unit> = units.iter().map(|(unit, _)| *unit).collect();
-    let records = records::read_open(env, run, &positions).await?;
+    let records = records::read_open(env, run, &units).await?;
     let now = env.now();
     let is_unsent = |record: &AttemptRecord| {
         let is_postponed = record.next_dispatch.is_some_and(|at| at > now);
@@ -119,7 +114,7 @@ pub async fn unsent(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> FlowRe
     };
     let unsent = units.into_iter().filter_map(|unit_attempt| {
         let record = records.get(&unit_attempt);
-        let is_webhook = is_request(run, unit_attempt.0);
+        let is_webhook = !run.is_relayed(unit_attempt.0);
         let is_started = record.is_some_and(|record| record.started.is_some());
         let is_postponed = record.is_some_and(|record| record.next_dispatch.is_some());
         record.is_none_or(is_unsent).then_some(UnsentAttempt { unit_attempt, is_webhook, is_started, is_postponed })

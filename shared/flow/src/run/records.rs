@@ -22,10 +22,15 @@ const FOUND_NOTHING: &str = "there was nothing to delete";
 /// Maximum concurrent reads from the bucket per caller.
 const MAX_READS: usize = 32;
 
-/// Reads the records of `units` that may be in flight, with the acceptances that were recorded together.
-pub async fn read_open(env: &Env, run: &Run, units: &[Unit]) -> FlowResult<BTreeMap<(Unit, Attempt), AttemptRecord>> {
-    let records = env.store.read_records(&run.id, units).await?;
-    with_accepted(env, run, units, records).await
+/// Reads the records of the units of attempts that may be in flight, with the acceptances that were recorded together.
+pub async fn read_open(
+    env: &Env,
+    run: &Run,
+    attempts: &[(Unit, Attempt)],
+) -> FlowResult<BTreeMap<(Unit, Attempt), AttemptRecord>> {
+    let units: Vec<Unit> = attempts.iter().map(|(unit, _)| *unit).collect();
+    let records = env.store.read_records(&run.id, &units).await?;
+    with_accepted(env, run, &units, records).await
 }
 
 /// Adds the acceptances of `units` that were recorded together to `records`.

@@ -31,8 +31,8 @@ pub(crate) fn timed_out(unit: &UnitPlan, record: &AttemptRecord) -> AttemptFailu
 /// Returns an error if the record cannot be read.
 pub(crate) async fn unreported(context: AttemptContext<'_>) -> FlowResult<AttemptFailure> {
     let AttemptContext { env, run, attempt, unit, .. } = context;
-    let mut open = records::read_open(env, run, &[attempt.unit]).await?;
-    let record = open.remove(&(attempt.unit, attempt.number)).unwrap_or_default();
+    let attempt = (attempt.unit, attempt.number);
+    let record = records::read_open(env, run, &[attempt]).await?.remove(&attempt).unwrap_or_default();
     let evidence = match record.accepted {
         // The attempt ends also if its inputs cannot be read any more.
         Some(_) => Box::pin(evidence(context)).await.unwrap_or_default(),

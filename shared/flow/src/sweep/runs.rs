@@ -100,8 +100,7 @@ async fn sweep_once(
         drive(env, Continuation { run, epoch, ready: Vec::new(), end: Some(end), target: None, cache }).await?;
         return Ok(SweepOutcome::Done);
     }
-    let units: Vec<Unit> = open.iter().map(|(unit, _)| *unit).collect();
-    let records = records::read_open(env, &run, &units).await?;
+    let records = records::read_open(env, &run, &open).await?;
     let now = env.now();
     let mut sweep = RunSweep::new(now, condition, now.plus(interval(env, &run, &head)));
     let mut progress = progress::RunProgress::default();
@@ -170,7 +169,7 @@ async fn defer(
 #[tracing::instrument(name = "sweep", skip_all, fields(run = %id))]
 pub(super) async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, number: Attempt) -> FlowResult<()> {
     let Some((run, head)) = load_open(env, id, unit, number).await? else { return Ok(()) };
-    let records = records::read_open(env, &run, &[unit]).await?;
+    let records = records::read_open(env, &run, &[(unit, number)]).await?;
     let epoch = head.epoch;
     let cache = InvocationCache::default();
     let attempt = AttemptRef { unit, number, epoch };
