@@ -17,7 +17,7 @@ use ebb_store::AttemptUpdate;
 use crate::run::masking::add_opened;
 use crate::run::relay_task::{ensure_task, prevent_start, task_body};
 use crate::run::removal::evidence;
-use crate::run::request::infrakit::{self, PluginUnit};
+use crate::run::request::infrakit;
 use crate::run::request::webhook::post_webhook;
 use crate::run::request::webhook_response::UnitAnswers;
 use crate::run::undo::{self, UndoDecision, UndoneResult};
@@ -67,8 +67,7 @@ pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowRe
             else {
                 return Err(mismatch(&unit.key));
             };
-            let plugin_unit = PluginUnit { attempt: context, action, spec, instances: undone.instances, opened };
-            infrakit::send(plugin_unit, reason, undone.may_act_until).await?
+            infrakit::send(context, action, (spec, opened), &undone, reason).await?
         }
         Ok(rendered) => match task_body(context, rendered) {
             Some(body) => ensure_task(context, body, undone.remaining, reason).await?,

@@ -26,7 +26,7 @@ use crate::run::attempt::{AttemptContext, undone_name, unit_name};
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::request::plugin_client::{PluginClient, PluginError, instance_id, is_ready};
-use crate::run::undo::MadeInstances;
+use crate::run::undo::{MadeInstances, UndoneResult};
 use crate::run::{masking, records};
 use crate::{FlowResult, telemetry};
 
@@ -48,31 +48,32 @@ enum PluginStep {
     Recorded,
 }
 
-pub(crate) struct PluginUnit<'a> {
-    pub(crate) attempt: AttemptContext<'a>,
-    pub(crate) action: &'a InfrakitAction,
-    pub(crate) spec: RenderedInstance,
+struct PluginUnit<'a> {
+    attempt: AttemptContext<'a>,
+    client: PluginClient<'a>,
     /// What the undone units have made, for an undo.
-    pub(crate) instances: MadeInstances,
-    /// The texts of the sensitive values in the properties.
-    pub(crate) opened: Vec<SecretText>,
+    instances: &'a MadeInstances,
 }
 
-/// Makes the resource of a unit or adopts it, or destroys that of the undone unit. Until `may_act_until`, the plugin may
-/// still make one.
+/// Makes the resource of a unit or adopts it, or destroys that of the undone unit. `opened` has the texts of the sensitive
+/// values in the properties.
 pub(crate) async fn send(
-    plugin_unit: PluginUnit<'_>,
+    context: AttemptContext<'_>,
+    action: &InfrakitAction,
+    (spec, opened): (RenderedInstance, Vec<SecretText>),
+    undone: &UndoneResult,
     reason: DispatchReason,
-    may_act_until: Timestamp,
 ) -> FlowResult<DispatchOutcome> {
-    let context = plugin_unit.attempt;
     let AttemptContext { env, run, attempt, unit, .. } = context;
-    let client = plugin_unit.client();
-    telemetry::dispatch_started(run, attempt, client.begun);
+    let key = run.stable_key(undone_name(run, unit).unwrap_or(unit_name(run, unit)));
+    let (cluster, begun) = (run.cluster(attempt.unit), env.now());
+    let client = PluginClient { env, cluster, action, spec, opened, key, begun };
+    let plugin_unit = PluginUnit { attempt: context, client, instances: &undone.instances };
+    telemetry::dispatch_started(run, attempt, begun);
     let is_setup = unit.action != Action::Destroy;
     let step = match is_setup {
-        true => plugin_unit.make(&client, reason).await,
-        false => plugin_unit.remove(&client, may_act_until).await,
+        true => plugin_unit.make(reason).await,
+        false => plugin_unit.remove(undone.may_act_until).await,
     };
     let step = match step {
         Ok(step) => step,
@@ -92,7 +93,7 @@ pub(crate) async fn send(
         PluginStep::Repeat(_) => Some("repeated"),
         _ => None,
     };
-    telemetry::dispatch_ended(run, attempt, (client.begun, env.now()), failure);
+    telemetry::dispatch_ended(run, attempt, (begun, env.now()), failure);
     match step {
         PluginStep::End(end) => Ok(DispatchOutcome::ended(*end)),
         PluginStep::Recorded => Ok(DispatchOutcome::later(None)),
@@ -102,36 +103,22 @@ pub(crate) async fn send(
 }
 
 impl PluginUnit<'_> {
-    fn client(&self) -> PluginClient<'_> {
-        let AttemptContext { env, run, attempt, unit, .. } = self.attempt;
-        let name = undone_name(run, unit).unwrap_or(unit_name(run, unit));
-        PluginClient {
-            env,
-            cluster: run.cluster(attempt.unit),
-            action: self.action,
-            spec: &self.spec,
-            opened: &self.opened,
-            key: run.stable_key(name),
-            begun: env.now(),
-        }
-    }
-
-    async fn make(&self, client: &PluginClient<'_>, reason: DispatchReason) -> Result<PluginStep, PluginError> {
+    async fn make(&self, reason: DispatchReason) -> Result<PluginStep, PluginError> {
         let env = self.attempt.env;
-        let existing = self.look(client, reason).await;
+        let existing = self.look(reason).await;
         if let Err(PluginError::NotSent(why) | PluginError::Rejected(why)) = &existing
             && self.attempt.read_record().await?.is_some_and(|record| record.posted.is_some())
         {
             // The answer to another call does not show what a `Provision` without a response has made.
             return Err(PluginError::Unknown(why.clone()));
         }
-        match (self.action.interface, existing?.as_slice()) {
-            (PluginInterface::Controller, objects) => return self.commit(client, objects.first()).await,
+        match (self.client.action.interface, existing?.as_slice()) {
+            (PluginInterface::Controller, objects) => return self.commit(objects.first()).await,
             (_, []) => {}
-            (_, [instance]) => return Ok(self.adopt(client, instance).await?),
-            (_, several) => return Ok(ambiguous(&client.key, several)),
+            (_, [instance]) => return Ok(self.adopt(instance).await?),
+            (_, several) => return Ok(ambiguous(&self.client.key, several)),
         }
-        if client.is_late() {
+        if self.client.is_late() {
             return Err(PluginError::Late);
         }
         // The intent is recorded before the request is sent. A dispatcher that finds the intent does not send it.
@@ -150,76 +137,76 @@ impl PluginUnit<'_> {
             let why = "the plugin did not respond, and what it was to make does not exist";
             return Ok(failed(ReasonCode::Lost, why));
         }
-        let made = client.make().await?;
-        if self.action.interface == PluginInterface::Resource {
-            return Ok(self.complete(client, &made).await?);
+        let made = self.client.make().await?;
+        if self.client.action.interface == PluginInterface::Resource {
+            return Ok(self.complete(&made).await?);
         }
         // The description has the properties of the instance, which outputs may read.
-        let instances = client.find().await.unwrap_or_default();
+        let instances = self.client.find().await.unwrap_or_default();
         let described = instances.iter().find(|instance| instance_id(instance) == instance_id(&made));
         if described.is_none() && self.outputs(&made).is_err() {
             let step = PluginStep::Repeat(CONTINUE_SECONDS);
-            return Ok(self.keep(self.made_ids(client, &made), step).await?);
+            return Ok(self.keep(self.made_ids(&made), step).await?);
         }
-        Ok(self.complete(client, described.unwrap_or(&made)).await?)
+        Ok(self.complete(described.unwrap_or(&made)).await?)
     }
 
     /// Checks the plugin, and returns what exists. A collection is not looked for.
-    async fn look(&self, client: &PluginClient<'_>, reason: DispatchReason) -> Result<Vec<Value>, PluginError> {
+    async fn look(&self, reason: DispatchReason) -> Result<Vec<Value>, PluginError> {
         // A repetition has no time to check again what the first dispatch has checked.
         if reason != DispatchReason::SweepRepeat {
-            client.check().await.map_err(|error| match error {
+            self.client.check().await.map_err(|error| match error {
                 // A repetition would get the same response.
                 PluginError::Rejected(why) => PluginError::NotSent(why),
                 error => error,
             })?;
         }
-        match self.action.interface {
+        match self.client.action.interface {
             PluginInterface::Resource => Ok(Vec::new()),
-            PluginInterface::Instance | PluginInterface::Controller => client.find().await,
+            PluginInterface::Instance | PluginInterface::Controller => self.client.find().await,
         }
     }
 
     /// Commits the specification of a controller, which may be repeated, or waits until its object is ready.
-    async fn commit(&self, client: &PluginClient<'_>, found: Option<&Value>) -> Result<PluginStep, PluginError> {
+    async fn commit(&self, found: Option<&Value>) -> Result<PluginStep, PluginError> {
         let Some(object) = found else {
-            client.make().await?;
+            self.client.make().await?;
             return Ok(PluginStep::Repeat(CONTROLLER_SECONDS));
         };
         Ok(match is_ready(object) {
-            Ok(true) => self.complete(client, object).await?,
+            Ok(true) => self.complete(object).await?,
             Ok(false) => PluginStep::Repeat(CONTROLLER_SECONDS),
             Err(why) => failed(ReasonCode::Failed, &why),
         })
     }
 
     /// Adopts the instance with the tag of the unit, unless another invocation may still wait for the `Provision`.
-    async fn adopt(&self, client: &PluginClient<'_>, instance: &Value) -> FlowResult<PluginStep> {
+    async fn adopt(&self, instance: &Value) -> FlowResult<PluginStep> {
         let env = self.attempt.env;
         let record = self.attempt.read_record().await?;
         let posted = record.and_then(|record| record.posted.filter(|_| record.next_dispatch.is_none()));
-        let window = env.settings.response_window().min(Millis(self.action.max_processing_time_ms));
+        let window = env.settings.response_window().min(Millis(self.client.action.max_processing_time_ms));
         let due = posted.map(|posted| posted.plus(window));
         match due.map(|due| due.since(env.now()).0).filter(|&wait| wait > 0) {
             Some(wait) => Ok(PluginStep::Repeat(wait.div_ceil(1000))),
-            None => self.complete(client, instance).await,
+            None => self.complete(instance).await,
         }
     }
 
     /// Returns the time until which a plugin may act on a request that was sent at `posted`.
     fn acts_until(&self, posted: Timestamp) -> Timestamp {
         let settings = &self.attempt.env.settings;
-        let processing = posted.plus(settings.max_in_flight).plus(Millis(self.action.max_processing_time_ms));
+        let processing = posted.plus(settings.max_in_flight).plus(Millis(self.client.action.max_processing_time_ms));
         processing.max(posted.plus(settings.response_window()))
     }
 
     fn outputs(&self, instance: &Value) -> RenderResult<ebb_protocol::value::Outputs> {
         let outputs = render::outputs_from_instance(self.attempt.unit, instance)?;
-        Ok(masking::unit_values(self.attempt.unit, outputs, &self.opened))
+        Ok(masking::unit_values(self.attempt.unit, outputs, &self.client.opened))
     }
 
-    async fn complete(&self, client: &PluginClient<'_>, instance: &Value) -> FlowResult<PluginStep> {
-        let made = self.made_ids(client, instance);
+    async fn complete(&self, instance: &Value) -> FlowResult<PluginStep> {
+        let made = self.made_ids(instance);
         let step = match self.outputs(instance) {
             Ok(outputs) => {
                 let made = made.into_iter().collect();
@@ -231,9 +218,9 @@ impl PluginUnit<'_> {
     }
 
     /// Returns the ID of an instance. The plugin finds what another interface has made by the key of the unit.
-    fn made_ids(&self, client: &PluginClient<'_>, made: &Value) -> BTreeSet<String> {
-        match self.action.interface {
-            PluginInterface::Instance => client.ids(std::slice::from_ref(made)),
+    fn made_ids(&self, made: &Value) -> BTreeSet<String> {
+        match self.client.action.interface {
+            PluginInterface::Instance => self.client.ids(std::slice::from_ref(made)),
             PluginInterface::Resource | PluginInterface::Controller => BTreeSet::new(),
         }
     }
@@ -258,10 +245,10 @@ impl PluginUnit<'_> {
     }
 
     /// Destroys what the plugin lists, and the instances with recorded IDs. Later dispatches continue.
-    async fn remove(&self, client: &PluginClient<'_>, may_act_until: Timestamp) -> Result<PluginStep, PluginError> {
+    async fn remove(&self, may_act_until: Timestamp) -> Result<PluginStep, PluginError> {
         let made = &self.instances.ids;
-        let found = client.find().await?;
-        let listed = client.ids(&found);
+        let found = self.client.find().await?;
+        let listed = self.client.ids(&found);
         if !listed.is_empty() {
             // After a crash, the plugin may not know any more what it has destroyed.
             let ids = InstanceIds { listed: listed.clone(), ..InstanceIds::default() };
@@ -270,11 +257,11 @@ impl PluginUnit<'_> {
             }
         }
         let mut answers = self.answers(&listed).await?;
-        let destroyed = if found.is_empty() { Ok(()) } else { client.destroy(&found).await };
+        let destroyed = if found.is_empty() { Ok(()) } else { self.client.destroy(&found).await };
         let unseen: Vec<&String> = made.iter().filter(|id| !is_known(&answers, id)).collect();
         let mut rejection = String::new();
         for &id in &unseen {
-            match client.destroy_instance(id).await {
+            match self.client.destroy_instance(id).await {
                 Ok(()) => {
                     let ids = InstanceIds { destroyed: BTreeSet::from([id.clone()]), ..InstanceIds::default() };
                     self.note(ids.clone()).await?;
@@ -286,12 +273,12 @@ impl PluginUnit<'_> {
         }
         // A plugin rejects the call for what no longer exists, and may list late what it has destroyed.
         if !(found.is_empty() && unseen.is_empty()) {
-            let left = client.find().await;
+            let left = self.client.find().await;
             if !left.as_ref().is_ok_and(Vec::is_empty) {
                 // A later attempt cannot ask: the plugin rejects the call for what no longer exists.
                 let gone = match (&destroyed, &left) {
                     (Ok(()), _) => listed.clone(),
-                    (Err(_), Ok(left)) => &listed - &client.ids(left),
+                    (Err(_), Ok(left)) => &listed - &self.client.ids(left),
                     (Err(_), Err(_)) => BTreeSet::new(),
                 };
                 self.note(InstanceIds { destroyed: gone, ..InstanceIds::default() }).await?;
@@ -301,7 +288,7 @@ impl PluginUnit<'_> {
             }
         }
         // What the plugin has made for a request that it rejected may be listed late, too. Other interfaces have no IDs.
-        let is_open = self.instances.may_be_more && self.action.interface == PluginInterface::Instance;
+        let is_open = self.instances.may_be_more && self.client.action.interface == PluginInterface::Instance;
         let is_listed = made.iter().all(|id| has(&answers.listed, id)) && !is_open;
         let due = if is_listed { may_act_until } else { may_act_until.max(self.instances.listed_by) };
         if due > self.attempt.env.now() {
@@ -315,7 +302,7 @@ impl PluginUnit<'_> {
         if !left.is_empty() {
             return Ok(failed(ReasonCode::Failed, &self.unknown_ids(&left, &rejection)));
         }
-        let removal = self.evidence(client, &answers);
+        let removal = self.evidence(&answers);
         Ok(succeeded(AttemptSuccess { removal, ..AttemptSuccess::default() }))
     }
 
@@ -348,19 +335,19 @@ impl PluginUnit<'_> {
         format!(
             "the plugin `{}` neither lists nor destroys {}, which it has made; it may have another region, project or \
              credential; start it with the one of the setup, then retry; its answer was: {rejection}",
-            self.action.plugin,
+            self.client.action.plugin,
             ids.join(", ")
         )
     }
 
     /// Returns the evidence that nothing is left, or `None` if nothing was made.
-    fn evidence(&self, client: &PluginClient<'_>, answers: &InstanceIds) -> Option<RemovalEvidence> {
-        let MadeInstances { ids, may_be_more, .. } = &self.instances;
+    fn evidence(&self, answers: &InstanceIds) -> Option<RemovalEvidence> {
+        let MadeInstances { ids, may_be_more, .. } = self.instances;
         let (grade, asked, answered) = match answers.listed.is_empty() {
-            true if *may_be_more => (RemovalGrade::Unconfirmed, client.find_method(), "not listed"),
+            true if *may_be_more => (RemovalGrade::Unconfirmed, self.client.find_method(), "not listed"),
             true if ids.is_empty() => return None,
             _ if ids.iter().all(|id| has(&answers.listed, id)) => {
-                (RemovalGrade::Confirmed, client.find_method(), "not listed")
+                (RemovalGrade::Confirmed, self.client.find_method(), "not listed")
             }
             _ => (RemovalGrade::Reported, "Instance.Destroy", "OK"),
         };

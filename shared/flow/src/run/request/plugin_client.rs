@@ -34,9 +34,9 @@ pub(super) struct PluginClient<'a> {
     pub(super) env: &'a Env,
     pub(super) cluster: UnitCluster<'a>,
     pub(super) action: &'a InfrakitAction,
-    pub(super) spec: &'a RenderedInstance,
+    pub(super) spec: RenderedInstance,
     /// The texts that are masked in errors of the plugin.
-    pub(super) opened: &'a [SecretText],
+    pub(super) opened: Vec<SecretText>,
     /// The `EBB_KEY` of the unit that makes the resource.
     pub(super) key: String,
     /// The start of the dispatch. Calls start within [`START_WINDOW_MS`] after it.
@@ -175,9 +175,9 @@ impl PluginClient<'_> {
         })?;
         call.result(response.status, &response.body).map_err(|error| match error {
             RpcFailure::Plugin(why) => {
-                PluginError::Rejected(format!("{}: {}", call.method, message(&masked(&why, self.opened))))
+                PluginError::Rejected(format!("{}: {}", call.method, message(&masked(&why, &self.opened))))
             }
-            RpcFailure::Response(why) => PluginError::Unknown(message(&masked(&why, self.opened))),
+            RpcFailure::Response(why) => PluginError::Unknown(message(&masked(&why, &self.opened))),
         })
     }
 }
