@@ -177,13 +177,10 @@ impl HttpCall for HttpClient {
 /// Checks all parts of a request and returns it.
 fn checked(policy: &Policy, request: HttpRequest) -> Result<reqwest::Request, String> {
     let url = policy.check_url(&request.url).map_err(|refusal| limits::message(&refusal.to_string()))?;
-    let method = match request.method.as_str() {
-        "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS" => {
-            Method::from_bytes(request.method.as_bytes())
-        }
-        other => return Err(limits::message(&format!("the method {other:?} is not allowed"))),
-    };
-    let method = method.map_err(|error| error.to_string())?;
+    let allowed =
+        [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
+    let method = allowed.into_iter().find(|allowed| allowed.as_str() == request.method);
+    let method = method.ok_or_else(|| limits::message(&format!("the method {:?} is not allowed", request.method)))?;
     let mut headers = HeaderMap::with_capacity(request.headers.len());
     for (name, value) in &request.headers {
         let (name, value) = header(name, value).map_err(|problem| limits::message(&problem))?;

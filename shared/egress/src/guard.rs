@@ -7,7 +7,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, LazyLock};
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv6Net};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
@@ -36,11 +36,6 @@ pub enum PolicyViolation {
     Name { name: String, address: IpAddr, range: &'static str },
 }
 
-const LOOPBACK: [IpNet; 2] = [
-    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
-    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128)),
-];
-
 /// The ranges that are not public, with their names. Other IPv6 addresses outside of `2000::/3` are closed too.
 static CLOSED: LazyLock<Vec<(IpNet, &str)>> = LazyLock::new(|| {
     let rows = include_str!("guard/closed.txt").lines().filter(|row| !row.starts_with('#'));
@@ -62,7 +57,7 @@ impl Policy {
 
     /// Also allows loopback, for local mode.
     pub fn with_loopback() -> Self {
-        Self { allow: LOOPBACK.to_vec() }
+        Self::public().and_networks("127.0.0.0/8, ::1/128").expect("each entry is a network")
     }
 
     /// Allows further networks: a comma-separated list such as `10.0.0.0/8, fd00::/8`.

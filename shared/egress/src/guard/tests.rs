@@ -37,7 +37,10 @@ fn the_loopback_policy_opens_only_loopback() {
 
 #[test]
 fn an_allowed_range_opens_only_itself() {
-    let policy = Policy::public().and_networks("10.1.0.0/16, fd12::/32").unwrap();
+    let invalid = Policy::public().and_networks("10.0.0.0");
+    assert_eq!(invalid, Err("\"10.0.0.0\" is not a network such as 10.0.0.0/8".to_owned()));
+    assert_eq!(Policy::public().and_networks(""), Ok(Policy::public()));
+    let policy = Policy::public().and_networks("10.1.0.0/16, fd12::/32,").unwrap();
     for (host, expected) in [
         ("10.1.2.3", "open"),
         ("[::ffff:10.1.2.3]", "open"),
@@ -101,22 +104,5 @@ proptest! {
         if let Ok(url) = Policy::public().check_url(&format!("http://{host}/")) {
             prop_assert!(url.host().is_some() && url.username().is_empty());
         }
-    }
-}
-
-#[test]
-fn networks_are_opened_by_a_list() {
-    let open = |list: &str, address: &str| {
-        let policy = Policy::public().and_networks(list)?;
-        Ok::<_, String>(policy.check_address(address.parse().unwrap()).is_ok())
-    };
-    for (list, address, expected) in [
-        ("", "10.1.2.3", Ok(false)),
-        ("10.0.0.0/8, fd00::/8", "10.1.2.3", Ok(true)),
-        ("10.0.0.0/8, fd00::/8,", "fd00::1", Ok(true)),
-        ("10.0.0.0/8", "192.168.0.1", Ok(false)),
-        ("10.0.0.0", "10.0.0.0", Err("\"10.0.0.0\" is not a network such as 10.0.0.0/8".to_owned())),
-    ] {
-        assert_eq!(open(list, address), expected, "{list} {address}");
     }
 }
