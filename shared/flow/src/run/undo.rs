@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_documents::plan::{Action, InfrakitAction, PluginInterface, UnitPlan, UnitRef, WebhookAction};
+use ebb_documents::plan::{Action, InfrakitAction, PluginInterface, UnitPlan, UnitRef};
 use ebb_documents::render::{KnownOutputs, ProducerState};
 use ebb_engine::{Attempt, Hook, Millis, Patch, PatchChange, Timestamp, Unit, UnitProgress, retry};
 use ebb_protocol::callback::ReasonCode;
@@ -26,8 +26,8 @@ pub enum UndoDecision {
     /// A request without a response may still arrive until this time.
     Later(Timestamp),
     Remove {
-        /// The outputs of the undone units. `None` means that the unit has not succeeded.
-        made: BTreeMap<UnitRef, Option<OutputStorage>>,
+        /// The outputs of the undone units that have succeeded.
+        made: BTreeMap<UnitRef, OutputStorage>,
         undone: UndoneResult,
     },
 }
@@ -160,7 +160,8 @@ pub async fn decide(context: AttemptContext<'_>) -> FlowResult<UndoDecision> {
         }
     }
     if !started {
-        let names: Vec<&str> = unit.undoes.iter().filter_map(|&at| key(run, at)).collect();
+        let names = unit.undoes.iter().filter_map(|&at| Some(run.loaded.plan.unit(at)?.key.as_str()));
+        let names: Vec<&str> = names.collect();
         return Ok(UndoDecision::Nothing(format!("nothing to undo: {} never started", names.join(", "))));
     }
     if arrives_by > env.now() {
@@ -172,13 +173,11 @@ pub async fn decide(context: AttemptContext<'_>) -> FlowResult<UndoDecision> {
         _ => variants.values().map(Vec::len).max().unwrap_or(0).max(1),
     };
     let index = if count > 1 { removed_before(context).await? } else { 0 };
-    let made = variants
-        .into_iter()
-        .map(|(at, mut list)| {
-            let last = list.len().saturating_sub(1);
-            (at, (!list.is_empty()).then(|| list.swap_remove(index.min(last))))
-        })
-        .collect();
+    let made = variants.into_iter().filter_map(|(at, mut list)| {
+        let last = list.len().checked_sub(1)?;
+        Some((at, list.swap_remove(index.min(last))))
+    });
+    let made = made.collect();
     let remaining = u32::try_from(count.saturating_sub(index + 1)).unwrap_or(u32::MAX);
     let undone = UndoneResult { instances, remaining, may_act_until, is_rejected };
     Ok(UndoDecision::Remove { made, undone })
@@ -190,7 +189,7 @@ pub async fn decide(context: AttemptContext<'_>) -> FlowResult<UndoDecision> {
 /// Returns [`FlowError::Broken`](crate::FlowError::Broken) if an object is missing or invalid.
 pub(crate) async fn undo_inputs(
     AttemptContext { env, run, unit, .. }: AttemptContext<'_>,
-    made: BTreeMap<UnitRef, Option<OutputStorage>>,
+    made: BTreeMap<UnitRef, OutputStorage>,
 ) -> FlowResult<KnownOutputs> {
     let mut known: KnownOutputs = unit.undoes.iter().map(|&at| (at, ProducerState::Absent)).collect();
     let read: ReadOutputs = unit.reads.iter().collect();
@@ -200,10 +199,7 @@ pub(crate) async fn undo_inputs(
     };
     let is_read = |at: UnitRef| unit.reads.iter().any(|read| read.at == at);
     // Outputs that the undo does not use are not read from the bucket.
-    let made = made.into_iter().filter_map(|(at, stored)| {
-        let stored = stored?;
-        Some((at, if is_read(at) { stored } else { OutputStorage::Nothing }))
-    });
+    let made = made.into_iter().map(|(at, stored)| (at, if is_read(at) { stored } else { OutputStorage::Nothing }));
     known.extend(records::read_all_outputs(env, made, keep).await?);
     Ok(known)
 }
@@ -275,8 +271,7 @@ fn processing_until(env: &Env, unit: &UnitPlan, record: &AttemptRecord) -> Optio
 /// Returns true if the receiver of a webhook may act on the request of an attempt after any time, because the unit does
 /// not state its `maxProcessingTime`.
 pub(crate) fn may_act_later(env: &Env, unit: &UnitPlan, record: &AttemptRecord) -> bool {
-    let is_stated = |webhook: &WebhookAction| webhook.max_processing_time_ms.is_some();
-    matches!(&unit.action, Action::Webhook(webhook) if !is_stated(webhook))
+    matches!(&unit.action, Action::Webhook(webhook) if webhook.max_processing_time_ms.is_none())
         && processing_until(env, unit, record).is_some()
 }
 
@@ -286,10 +281,6 @@ pub async fn remaining(context: AttemptContext<'_>) -> FlowResult<u32> {
         UndoDecision::Remove { undone, .. } => undone.remaining,
         UndoDecision::Nothing(_) | UndoDecision::Later(_) => 0,
     })
-}
-
-fn key(run: &Run, at: UnitRef) -> Option<&str> {
-    Some(run.loaded.plan.unit(at)?.key.as_str())
 }
 
 /// Returns the number of results that the present pass has removed before `attempt`.
