@@ -27,19 +27,13 @@ pub(super) fn forms(text: &str) -> impl Iterator<Item = SecretText> {
     std::iter::once(text.to_owned()).chain(escaped).map(SecretText::new)
 }
 
-/// Returns a text without the `opened` texts.
-pub(super) fn masked(text: &str, opened: &[SecretText]) -> String {
-    let opened: Vec<&str> = opened.iter().map(|secret| secret.as_str()).collect();
-    masked_texts(text, &opened)
-}
-
 /// Returns a text without `secrets`, in whatever escapes of JSON it has them.
-pub(super) fn masked_texts(text: &str, secrets: &[&str]) -> String {
+pub(super) fn masked(text: &str, secrets: &[impl AsRef<str>]) -> String {
     let plain = plain_escapes(text);
     // A text without a secret keeps its escapes.
-    let is_hidden = matches!(plain, Cow::Owned(_)) && secrets.iter().any(|secret| plain.contains(secret));
+    let is_hidden = matches!(plain, Cow::Owned(_)) && secrets.iter().any(|secret| plain.contains(secret.as_ref()));
     let text = if is_hidden { plain.into_owned() } else { text.to_owned() };
-    secrets.iter().fold(text, |text, secret| text.replace(secret, MASK))
+    secrets.iter().fold(text, |text, secret| text.replace(secret.as_ref(), MASK))
 }
 
 /// Writes the escapes of JSON as Ebb writes them: other programs escape slashes, and characters that need no escape.

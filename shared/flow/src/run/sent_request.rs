@@ -13,7 +13,7 @@ use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::{limits, sign, unit as headers};
 use regex::Regex;
 
-use crate::run::masking::{MASK, masked_texts};
+use crate::run::masking::{MASK, masked};
 
 /// Minimum length of a credential in a header. Masking shorter values would remove large parts of a response.
 const MIN_SECRET: usize = 8;
@@ -113,12 +113,12 @@ impl SentRequest<'_> {
     /// Returns up to twice the stored length of a body, masked. The values of the request are masked in the whole body,
     /// because a part of one is not recognised. Another credential at the limit is still recognised by its beginning.
     fn scrubbed(&self, body: &[u8]) -> String {
-        let text = masked_texts(&String::from_utf8_lossy(body), &self.secrets().collect::<Vec<_>>());
+        let text = masked(&String::from_utf8_lossy(body), &self.secrets().collect::<Vec<_>>());
         self.scrub(head(&text, 2 * limits::EVIDENCE))
     }
 
     pub(crate) fn scrub(&self, text: &str) -> String {
-        let mut text = masked_texts(text, &self.secrets().collect::<Vec<_>>());
+        let mut text = masked(text, &self.secrets().collect::<Vec<_>>());
         for pattern in PATTERNS.iter() {
             text = pattern.replace_all(&text, format!("${{1}}{MASK}")).into_owned();
         }
