@@ -11,9 +11,9 @@ use crate::error::FlowResult;
 use crate::run::credential::RequestCredential;
 use crate::run::request::until;
 use crate::run::request::webhook_response::UnitAnswers;
-use crate::run::{
-    AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, request_headers, sent_request,
-};
+use crate::run::request_headers::{GET, ask, question_headers};
+use crate::run::sent_request::SentRequest;
+use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome};
 
 /// The wait in seconds after a failed request to the `describe` URL.
 const RETRY_SECONDS: u64 = 10;
@@ -57,17 +57,12 @@ pub(super) async fn describe_attempt(
         let failure = AttemptFailure::new(ReasonCode::Connect, "no response to its request is known");
         return unanswered(answers.attempt, None, failure).await;
     };
-    let headers = request_headers::question_headers(answers.attempt, credential, ("-describe", &url, request))?;
-    let sent = sent_request::SentRequest {
-        method: request_headers::GET,
-        url: &url,
-        headers: &headers,
-        opened: &answers.opened,
-    };
+    let headers = question_headers(answers.attempt, credential, ("-describe", &url, request))?;
+    let sent = SentRequest { method: GET, url: &url, headers: &headers, opened: &answers.opened };
     let digest = credential.digest(env);
     // Another credential may not see what the request made.
     let is_sender = record.posted_by.as_ref().is_none_or(|by| digest.is(by));
-    let answer = request_headers::ask(answers.attempt, credential, &sent).await.and_then(Result::ok);
+    let answer = ask(answers.attempt, credential, &sent).await.and_then(Result::ok);
     let is_shown = answer.as_ref().and_then(|(response, _bytes)| match response.status {
         200..=299 => answers.is_shown(response).ok(),
         404 => Some(false),

@@ -11,7 +11,8 @@ use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::value::Outputs;
 
 use crate::response_body;
-use crate::run::{AttemptContext, AttemptFailure, masking, sent_request};
+use crate::run::sent_request::SentRequest;
+use crate::run::{AttemptContext, AttemptFailure, masking};
 
 /// A webhook unit with the values that its expressions read beside the answers to its requests.
 pub(crate) struct UnitAnswers<'a> {
@@ -45,11 +46,7 @@ impl UnitAnswers<'_> {
     ///
     /// # Errors
     /// Returns the failure of the unit if the response lacks a declared output.
-    pub(crate) fn outputs(
-        &self,
-        sent: &sent_request::SentRequest<'_>,
-        response: &HttpResponse,
-    ) -> Result<Outputs, AttemptFailure> {
+    pub(crate) fn outputs(&self, sent: &SentRequest<'_>, response: &HttpResponse) -> Result<Outputs, AttemptFailure> {
         if self.attempt.unit.outputs.is_empty() {
             return Ok(Outputs::default());
         }
