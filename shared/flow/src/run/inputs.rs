@@ -49,15 +49,10 @@ async fn read(env: &Env, run: &Run, wanted: BTreeSet<UnitRef>, cache: &Invocatio
             let earlier = cache.earlier_run(env, run, hook).await?;
             (earlier.id.clone(), units.iter().copied().filter(|&unit| earlier.success(unit).is_some()).collect())
         };
-        let mut found = outputs_of(env, run, &id, &done).await?;
-        for &unit in &units {
-            found.entry(unit).or_insert(ProducerState::Absent);
-        }
-        for (unit, produced) in found {
+        known.extend(units.iter().map(|unit| (UnitRef { hook, unit: unit.0 }, ProducerState::Absent)));
+        for (unit, produced) in outputs_of(env, run, &id, &done).await? {
             let at = UnitRef { hook, unit: unit.0 };
-            if produced != ProducerState::Absent {
-                lock(&cache.produced).insert(at, produced.clone());
-            }
+            lock(&cache.produced).insert(at, produced.clone());
             known.insert(at, produced);
         }
     }
