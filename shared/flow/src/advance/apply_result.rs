@@ -51,7 +51,7 @@ pub async fn apply_result(context: AttemptContext<'_>, end: &AttemptEnd, remaini
         AttemptEnd::Failed(failure) => return apply_failure(context, failure).await,
         AttemptEnd::Cancelled(_) => {
             records::put(context, end, None).await?;
-            return Ok(RunProgress::late(LateResult::Ignored));
+            return Ok(RunProgress::late(LateResult::Late));
         }
     };
     if needs_record {
@@ -149,7 +149,7 @@ async fn mark_done(context: AttemptContext<'_>, end: Option<&AttemptEnd>) -> Flo
         (PatchRefusal::AlreadyDone, Some(head), _) if head.head.epoch == attempt.epoch => {
             next_progress(context, &head, ResultTaker::Repeated).await
         }
-        (.., None) => Ok(RunProgress::late(LateResult::Recorded)),
+        (.., None) => Ok(RunProgress::late(LateResult::Late)),
         // The run was cancelled meanwhile.
         (PatchRefusal::AlreadyDone, ..) => Ok(RunProgress::default()),
         (PatchRefusal::StillOpen, ..) => Err(FlowError::Contended(format!("run {}", run.id))),
@@ -181,7 +181,7 @@ const MAX_LATE_MARKS: usize = limits::DISTINCT_RESULTS;
 
 /// Marks a late success whose record is written, and reopens its undo if that has read the records. Repetitions change
 /// nothing. The success is in excess if the head has no space for a further mark, and an undo of the teardown may have
-/// read the records already, and is reported here. It is never [`LateResult::Ignored`].
+/// read the records already, and is reported here.
 ///
 /// The mark comes last: after a crash before it, a repetition does all steps. A seal that comes later reads the record.
 async fn record_late_success(context: AttemptContext<'_>, digest: &str) -> FlowResult<LateResult> {
@@ -193,12 +193,12 @@ async fn record_late_success(context: AttemptContext<'_>, digest: &str) -> FlowR
         if sealed {
             repeat_skipped_undos(context).await?;
         }
-        return Ok(LateResult::Recorded);
+        return Ok(LateResult::Late);
     }
     // Without a mark, every repetition would reopen the undo. Without a limit, the item would outgrow the table.
     if head.late_marks(attempt.unit) >= MAX_LATE_MARKS {
         let is_missed = sealed && teardown_may_have_read(context).await?;
-        return Ok(if is_missed { report_excess(context) } else { LateResult::Recorded });
+        return Ok(if is_missed { report_excess(context) } else { LateResult::Late });
     }
     if sealed {
         reopen_undos(context).await?;
@@ -213,7 +213,7 @@ async fn record_late_success(context: AttemptContext<'_>, digest: &str) -> FlowR
     }
     // A cancelled run waits for this result.
     env.queue.send(QueueMessage::Run(run.id.clone()), Duration::ZERO).await;
-    Ok(LateResult::Recorded)
+    Ok(LateResult::Late)
 }
 
 /// Returns 32 bits of the digest, which distinguish the results of an attempt in the head.
@@ -338,7 +338,7 @@ async fn apply_failure(context: AttemptContext<'_>, failure: &AttemptFailure) ->
 /// Advances the run by a recorded result. It also continues after a crash between record and head.
 pub async fn resume(context: AttemptContext<'_>, result: &AttemptResult) -> FlowResult<RunProgress> {
     match result.outcome {
-        AttemptOutcome::Cancelled => Ok(RunProgress::late(LateResult::Ignored)),
+        AttemptOutcome::Cancelled => Ok(RunProgress::late(LateResult::Late)),
         outcome if result.has_more() => start_next_undo(context, outcome).await,
         AttemptOutcome::Skipped => {
             context.put_produced(ProducerState::Skipped);
@@ -369,7 +369,7 @@ async fn schedule_retry(context: AttemptContext<'_>, due: Timestamp) -> FlowResu
         // crash in between costs one idle sweep.
         wakeup::wake_by(env, &run.id, due).await?;
         if !env.store.patch_run(&run.id, &accept(event)).await?.is_written() {
-            return Ok(RunProgress::late(LateResult::Ignored));
+            return Ok(RunProgress::late(LateResult::Late));
         }
     }
     telemetry::attempt_ended(run, attempt, Counter::Retried, env.now());
@@ -392,7 +392,7 @@ async fn mark_failed(context: AttemptContext<'_>) -> FlowResult<RunProgress> {
         PatchResult::ConditionFailed(_) => {
             // A cancelled run waits for this result.
             env.queue.send(QueueMessage::Run(run.id.clone()), Duration::ZERO).await;
-            Ok(RunProgress::late(LateResult::Ignored))
+            Ok(RunProgress::late(LateResult::Late))
         }
     }
 }

@@ -194,7 +194,7 @@ async fn apply_callback(
     }
     let outcome = match progress.late {
         None => CallbackOutcome::Accepted,
-        Some(LateResult::Recorded | LateResult::Ignored) => CallbackOutcome::Late(source),
+        Some(LateResult::Late) => CallbackOutcome::Late(source),
         Some(LateResult::Excess) => CallbackOutcome::Excess(source),
     };
     Ok((outcome, progress))

@@ -39,10 +39,8 @@ pub struct RunEnd {
 /// The reason why a result did not advance its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LateResult {
-    /// A success that is now recorded as late.
-    Recorded,
-    /// A failure of an attempt that the run does not wait for.
-    Ignored,
+    /// A success that is now recorded as late, or a failure of an attempt that the run does not wait for.
+    Late,
     /// A distinct success above the limit of its attempt, or above that of its unit after an undo of the teardown may have
     /// begun. No undo takes it into account.
     Excess,
