@@ -71,7 +71,7 @@ pub async fn apply_result(context: AttemptContext<'_>, end: &AttemptEnd, remaini
         }
         _ => ProducerState::Skipped,
     };
-    context.put_produced(produced);
+    context.cache.put_produced(context.run, context.attempt.unit, produced);
     mark_done(context, Some(end)).await
 }
 
@@ -337,16 +337,17 @@ async fn apply_failure(context: AttemptContext<'_>, failure: &AttemptFailure) ->
 
 /// Advances the run by a recorded result. It also continues after a crash between record and head.
 pub async fn resume(context: AttemptContext<'_>, result: &AttemptResult) -> FlowResult<RunProgress> {
+    let AttemptContext { env, run, attempt: AttemptRef { unit, .. }, cache, .. } = context;
     match result.outcome {
         AttemptOutcome::Cancelled => Ok(RunProgress::late(LateResult::Late)),
         outcome if result.has_more() => start_next_undo(context, outcome).await,
         AttemptOutcome::Skipped => {
-            context.put_produced(ProducerState::Skipped);
+            cache.put_produced(run, unit, ProducerState::Skipped);
             mark_done(context, Some(&AttemptEnd::Skipped(String::new()))).await
         }
         AttemptOutcome::Succeeded => {
-            let outputs = records::read_outputs(context.env, &result.outputs, |outputs| outputs).await?;
-            context.put_produced(records::produced(&context.run.id, context.attempt.unit, outputs));
+            let outputs = records::read_outputs(env, &result.outputs, |outputs| outputs).await?;
+            cache.put_produced(run, unit, records::produced(&run.id, unit, outputs));
             mark_done(context, None).await
         }
         AttemptOutcome::Failed => match result.next {

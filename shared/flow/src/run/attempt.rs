@@ -1,7 +1,6 @@
 //! An attempt of a unit, with its name at a relay and its callback token.
 
 use ebb_documents::plan::{UnitPlan, UnitRef, document_name};
-use ebb_documents::render::ProducerState;
 use ebb_engine::{Attempt, AttemptRef, Timestamp, Unit};
 use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::relay::TaskId;
@@ -49,11 +48,6 @@ impl<'a> AttemptContext<'a> {
     pub fn new(env: &'a Env, run: &'a Run, attempt: AttemptRef, cache: &'a InvocationCache) -> FlowResult<Self> {
         let unknown = || FlowError::Broken(format!("run {} has no unit {}", run.id, attempt.unit.0));
         Ok(Self { env, run, attempt, unit: run.unit(attempt.unit).ok_or_else(unknown)?, cache })
-    }
-
-    /// Keeps the outputs of the unit for the units of the run that read them.
-    pub(crate) fn put_produced(&self, produced: ProducerState) {
-        self.cache.put_produced(self.run, self.attempt.unit, produced);
     }
 
     /// Returns the name of the attempt at its relay.
