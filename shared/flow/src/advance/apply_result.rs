@@ -357,7 +357,6 @@ pub async fn resume(context: AttemptContext<'_>, result: &AttemptResult) -> Flow
     }
 }
 
-/// Starts the next attempt of the unit at `due`.
 async fn schedule_retry(context: AttemptContext<'_>, due: Timestamp) -> FlowResult<RunProgress> {
     let AttemptContext { env, run, attempt, .. } = context;
     // A repeated result may name a past time.

@@ -134,7 +134,6 @@ fn misplaced_field(callback: &Callback) -> Option<&'static str> {
     fields.into_iter().find_map(|(is_sent, text)| is_sent.then_some(text))
 }
 
-/// Returns the outcome of a callback with the progress of its run.
 async fn apply_callback(
     context: AttemptContext<'_>,
     &ProvenToken { ref claims, is_expired }: &ProvenToken,

@@ -228,7 +228,6 @@ fn is_spent(env: &Env, until: Timestamp, dispatches: usize) -> bool {
 
 enum DriveStep {
     Prepared(FlowResult<Vec<(Unit, Attempt)>>),
-    /// An attempt was dispatched, and its result applied if it was immediate.
     Dispatched(FlowResult<DispatchProgress>),
     Enqueued(FlowResult<Option<AttemptWakeup>>),
 }

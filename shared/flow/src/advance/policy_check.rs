@@ -56,7 +56,6 @@ pub(crate) async fn check_replacements(
     }
 }
 
-/// Returns the violations of the present policies.
 async fn violations(env: &Env, requests: &[PolicyRequest]) -> Diagnostics {
     if !env.relay.applies_objects() {
         return objects_without_cluster(requests);

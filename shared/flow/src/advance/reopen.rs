@@ -78,7 +78,6 @@ async fn record_removals(env: &Env, run: &Run, head: &HeadState, units: &[Unit])
     Ok(())
 }
 
-/// Starts the next attempt of a unit of a run that was read as `head`.
 async fn reopen_unit(env: &Env, run: &Run, head: &HeadState, unit: Unit, cause: ReopenCause) -> FlowResult<()> {
     let mut seen = AttemptRef { unit, number: head.attempt(unit), epoch: head.epoch };
     for _ in 0..crate::ATTEMPTS {

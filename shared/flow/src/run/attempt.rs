@@ -50,7 +50,6 @@ impl<'a> AttemptContext<'a> {
         Ok(Self { env, run, attempt, unit: run.unit(attempt.unit).ok_or_else(unknown)?, cache })
     }
 
-    /// Returns the name of the attempt at its relay.
     pub(crate) fn task(&self) -> TaskId {
         task_id(self.run, self.attempt.unit, self.attempt.number)
     }
@@ -74,7 +73,6 @@ impl<'a> AttemptContext<'a> {
         claims.sign(&self.env.settings.token_keys)
     }
 
-    /// Reads the record of the attempt, if there is one.
     pub(super) async fn read_record(&self) -> FlowResult<Option<AttemptRecord>> {
         let records = self.env.store.read_records(&self.run.id, &[self.attempt.unit]).await?;
         let record = records.into_iter().find(|(_, number, _)| *number == self.attempt.number);
@@ -93,7 +91,6 @@ pub(crate) fn sent_at(claims: &TokenClaims, unit: &UnitPlan) -> Timestamp {
     Timestamp(claims.expiry.0.saturating_sub(unit.timeout_ms).saturating_sub(TOKEN_SLACK_MS))
 }
 
-/// Returns the name of a unit of `run`.
 pub(super) fn unit_name<'a>(run: &Run, unit: &'a UnitPlan) -> UnitName<'a> {
     let (resource, name) = unit.key.split_once('/').unwrap_or(("", &unit.key));
     UnitName { hook: run.hook(), resource, unit: name }

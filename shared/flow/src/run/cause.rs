@@ -29,7 +29,6 @@ pub(crate) async fn of_run(env: &Env, id: &RunId) -> FlowResult<Option<(Run, Fir
     Ok(first(env, &run).await?.map(|cause| (run, cause)))
 }
 
-/// Returns the unit of `run` that failed first, by the time of its record.
 async fn first(env: &Env, run: &Run) -> FlowResult<Option<FirstCause>> {
     Ok(failed(env, run, &run.read_head(env).await?).await?.into_iter().next())
 }

@@ -52,7 +52,6 @@ impl CredentialDigest {
     }
 }
 
-/// The credential of the requests of a unit.
 pub(crate) struct RequestCredential {
     /// The keys that sign the requests.
     pub(crate) keys: Option<WebhookKeys>,
@@ -91,7 +90,6 @@ impl RequestCredential {
         Ok((HttpResponse { status, headers, body: self.mask(body) }, permit))
     }
 
-    /// Masks the credential in a body.
     fn mask(&self, body: Vec<u8>) -> Vec<u8> {
         if self.masked.is_empty() {
             return body;

@@ -63,7 +63,6 @@ pub fn check_outputs(unit: &UnitPlan, cluster: Option<&str>, mut outputs: Output
     Ok(outputs)
 }
 
-/// Returns the message for a null output that is not optional.
 fn null_text(unit: &UnitPlan, name: &str, declared: &OutputPlan) -> String {
     let (expression, fix) = match (&unit.action, &declared.from) {
         (Action::Object(_), OutputFrom::Expression(text)) => (format!(": `{text}`"), "wait for it with `ready`"),

@@ -13,10 +13,8 @@ use serde_json::Value;
 
 use crate::run::records;
 
-/// The replacement of a masked value.
 pub(crate) const MASK: &str = "***";
 
-/// The escapes of JSON.
 static ESCAPES: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?s)(?:\\u[0-9A-Fa-f]{4})+|\\.").expect("the pattern is a literal"));
 

@@ -158,7 +158,6 @@ pub(super) async fn store_outputs(
     Ok((OutputStorage::Bucket(key), json))
 }
 
-/// Returns the key of the log of an attempt.
 pub fn log_key(run: &Run, unit: Unit, attempt: Attempt) -> String {
     format!("{LOGS}/{}/{}/{}.log", run.id, unit.0, attempt.0)
 }
@@ -240,7 +239,6 @@ pub(crate) fn from_rendered(value: Rendered) -> UnitValue {
     }
 }
 
-/// Returns true if the result of an attempt has a reason with this code.
 pub(crate) fn has_code(record: &AttemptRecord, code: ReasonCode) -> bool {
     let reason = record.result.as_ref().and_then(|result| result.reason.as_ref());
     reason.is_some_and(|reason| reason.code == code)

@@ -25,7 +25,6 @@ use crate::{CompiledPlan, Env, FlowResult, Run, group};
 /// The attempt records of a unit, in the order of attempts.
 type Records = Vec<(Attempt, AttemptRecord)>;
 
-/// A run of an instance with its records.
 struct RecordedRun {
     head: HeadState,
     records: BTreeMap<Unit, Records>,

@@ -157,7 +157,6 @@ async fn is_made_by(env: &Env, run: &Run, undo: &UnitPlan, by: &CredentialDigest
     Ok(true)
 }
 
-/// Returns true if a credential has sent the request of an attempt.
 fn is_sent_by(record: &AttemptRecord, by: &CredentialDigest) -> bool {
     let of_result = record.result.as_ref().and_then(|result| result.sent_by.as_ref());
     record.posted_by.as_ref().or(record.seen_by.as_ref()).or(of_result).is_some_and(|known| by.is(known))

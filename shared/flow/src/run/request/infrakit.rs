@@ -37,7 +37,6 @@ const CONTROLLER_SECONDS: u64 = 5;
 /// The wait in seconds until the next dispatch continues the work of this one.
 const CONTINUE_SECONDS: u64 = 1;
 
-/// The progress of a dispatch.
 enum PluginStep {
     End(Box<AttemptEnd>),
     /// The attempt is dispatched again after so many seconds.
@@ -373,7 +372,6 @@ fn failed(code: ReasonCode, why: &str) -> PluginStep {
     PluginStep::End(Box::new(AttemptEnd::Failed(AttemptFailure::new(code, why))))
 }
 
-/// Returns the failure of a unit with several instances.
 fn ambiguous(key: &str, instances: &[Value]) -> PluginStep {
     let ids: Vec<&str> = instances.iter().map(instance_id).collect();
     let why = format!(

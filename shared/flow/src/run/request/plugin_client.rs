@@ -29,7 +29,6 @@ pub(super) enum PluginError {
     Flow(#[from] FlowError),
 }
 
-/// The plugin of one unit.
 pub(super) struct PluginClient<'a> {
     pub(super) env: &'a Env,
     pub(super) cluster: UnitCluster<'a>,
