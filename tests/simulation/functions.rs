@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ebb_api::queries::{runs, target_changes};
+use ebb_flow::advance::FollowUp;
 use ebb_flow::advance::callback::CallbackOutcome;
-use ebb_flow::advance::follow_up::FollowUp;
 use ebb_flow::advance::retry::{self, RetryOutcome};
 use ebb_flow::instance::history::Decision;
 use ebb_flow::instance::retention;

@@ -9,7 +9,6 @@ pub mod apply_result;
 pub mod callback;
 pub mod cancel;
 pub mod dispatch_all;
-pub mod follow_up;
 pub(crate) mod next_run;
 pub(crate) mod policy_check;
 pub mod progress;
@@ -17,5 +16,5 @@ pub mod reopen;
 pub mod retry;
 pub mod transition;
 
-pub use follow_up::FollowUp;
+pub use dispatch_all::FollowUp;
 pub use progress::{Continuation, LateResult, RunEnd, RunProgress};

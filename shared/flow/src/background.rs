@@ -13,7 +13,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::task::JoinSet;
 
-use crate::advance::follow_up::FollowUp;
+use crate::advance::FollowUp;
 use crate::{Env, FlowResult, lock};
 
 /// Maximum delay of a response by its follow-up. Most receivers respond sooner. No write is then needed to make the run

@@ -48,7 +48,7 @@ pub mod telemetry;
 
 use std::collections::BTreeMap;
 
-pub use advance::follow_up::FollowUp;
+pub use advance::FollowUp;
 pub(crate) use env::START_WINDOW_MS;
 pub use env::{CompiledPlan, DeploymentSettings, Env, InstanceCache};
 pub use error::{FlowError, FlowResult, RequestError};

@@ -6,13 +6,14 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use ebb_engine::{Attempt, AttemptRef, Millis, RunEvent, RunPhase, Timestamp, Unit, accept, in_flight};
+use ebb_protocol::id::RunId;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use tracing::Instrument as _;
 
 use crate::advance::transition::{self, NotificationSender};
-use crate::advance::{Continuation, RunEnd, RunProgress, apply_result, next_run};
+use crate::advance::{Continuation, RunEnd, RunProgress, apply_result, cancel, next_run};
 use crate::run::acceptances::AcceptanceBatch;
 use crate::run::wakeup::{self, AttemptWakeup};
 use crate::run::{AttemptContext, AttemptEnd, DispatchOutcome, DispatchReason, dispatch, inputs, lease, undo};
@@ -42,6 +43,34 @@ pub(crate) struct SweepContext {
 pub async fn drive(env: &Env, continuation: impl Into<Option<Continuation>>) -> FlowResult<()> {
     let Some(continuation) = continuation.into() else { return Ok(()) };
     drive_until_spent(env, continuation, None, NotificationSender::Queue).await.map(drop)
+}
+
+/// The follow-up of an accepted request. If this process ends early, `sweep` does it later.
+#[derive(Default)]
+pub struct FollowUp {
+    pub(crate) continuation: Option<Continuation>,
+    /// A cancelled run whose attempts have to be stopped.
+    pub(crate) cancelled_run: Option<RunId>,
+}
+
+impl FollowUp {
+    pub(crate) fn drive(continuation: Option<Continuation>) -> Self {
+        Self { continuation, ..Self::default() }
+    }
+
+    /// Runs the follow-up, with the notifications of its runs: it may wait for the platform. After an error, `sweep` does
+    /// the rest.
+    pub async fn finish(self, env: &Env) -> FlowResult<()> {
+        if let Some(continuation) = self.continuation {
+            Box::pin(drive_until_spent(env, continuation, None, NotificationSender::Invocation)).await?;
+        }
+        if let Some(run) = self.cancelled_run
+            && let Some(continuation) = Box::pin(cancel::cancel_run(env, &run)).await?
+        {
+            Box::pin(drive_until_spent(env, continuation, None, NotificationSender::Invocation)).await?;
+        }
+        Ok(())
+    }
 }
 
 /// Does the same as [`drive`], also for a sweep, which makes the run due again itself. Returns the time at which a unit

@@ -17,7 +17,7 @@ use ebb_store::{DesiredKey, DesiredTarget, NamedKind};
 use http::HeaderMap;
 
 use super::{fetch, reconcile, record};
-use crate::advance::follow_up::FollowUp;
+use crate::advance::FollowUp;
 use crate::instance::rejected_events;
 use crate::{Env, FlowError, FlowResult, RequestError, offload};
 

@@ -9,7 +9,7 @@ use ebb_protocol::lifecycle::{EVENT_UID, LifecycleData, LifecycleResult, TargetS
 use ebb_protocol::limits;
 use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
 
-use crate::advance::follow_up::FollowUp;
+use crate::advance::FollowUp;
 use crate::instance::rejected_events;
 use crate::lifecycle::{self, DecidedFor, LifecycleRejection};
 use crate::{Env, FlowError, FlowResult, RequestError};
