@@ -108,16 +108,13 @@ pub struct UnsentAttempt {
 pub async fn unsent(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> FlowResult<Vec<UnsentAttempt>> {
     let records = records::read_open(env, run, &units).await?;
     let now = env.now();
-    let is_unsent = |record: &AttemptRecord| {
-        let is_postponed = record.next_dispatch.is_some_and(|at| at > now);
-        record.result.is_none() && record.accepted.is_none() && !is_postponed
-    };
     let unsent = units.into_iter().filter_map(|unit_attempt| {
-        let record = records.get(&unit_attempt);
-        let is_webhook = !run.is_relayed(unit_attempt.0);
-        let is_started = record.is_some_and(|record| record.started.is_some());
-        let is_postponed = record.is_some_and(|record| record.next_dispatch.is_some());
-        record.is_none_or(is_unsent).then_some(UnsentAttempt { unit_attempt, is_webhook, is_started, is_postponed })
+        let record = records.get(&unit_attempt).cloned().unwrap_or_default();
+        let (is_webhook, is_started) = (!run.is_relayed(unit_attempt.0), record.started.is_some());
+        let is_later = record.next_dispatch.is_some_and(|at| at > now);
+        let is_postponed = record.next_dispatch.is_some();
+        let is_unsent = record.result.is_none() && record.accepted.is_none() && !is_later;
+        is_unsent.then_some(UnsentAttempt { unit_attempt, is_webhook, is_started, is_postponed })
     });
     Ok(unsent.collect())
 }
