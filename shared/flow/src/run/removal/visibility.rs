@@ -66,15 +66,16 @@ impl<'a> VisibilityCheck<'a> {
 
     /// Returns true if an earlier answer to this undo, also in an update, has shown the resource to the credential.
     pub(crate) async fn undo_has_seen(&self) -> FlowResult<bool> {
+        let unit = self.attempt.unit;
         let shows = |record: &AttemptRecord| shows_resource(record, self.by);
-        Ok(self.own.iter().any(shows) || self.records_of_updates(self.attempt.unit).await?.iter().any(shows))
+        Ok(self.own.iter().any(shows) || self.records(unit, &unit.unless).await?.iter().any(shows))
     }
 
     /// Returns true if an answer to this verification, or to the undos that it verifies, has shown the resource to the
     /// credential.
     pub(crate) async fn verification_has_seen(&self) -> FlowResult<bool> {
-        for (undo, plan) in undos(self.attempt.run, self.attempt.unit) {
-            if self.records(undo, plan).await?.iter().any(|record| shows_resource(record, self.by)) {
+        for (undo, places) in undos(self.attempt.run, self.attempt.unit) {
+            if self.records(undo, &places).await?.iter().any(|record| shows_resource(record, self.by)) {
                 return Ok(true);
             }
         }
@@ -92,8 +93,8 @@ impl<'a> VisibilityCheck<'a> {
         if !all.any(|other| !other.verifies && is_shared(unit, other) && is_same_connection(unit, other)) {
             return Ok(true);
         }
-        for (undo, plan) in undos(run, unit) {
-            let records = self.records(undo, plan).await?;
+        for (undo, places) in undos(run, unit) {
+            let records = self.records(undo, &places).await?;
             let mut sent = records.iter().filter_map(|record| record.result.as_ref()?.sent_by.as_deref());
             if sent.next_back().is_some_and(|last| !self.by.is(last)) {
                 return Ok(false);
@@ -102,36 +103,29 @@ impl<'a> VisibilityCheck<'a> {
         is_made_by(env, run, unit, self.by).await
     }
 
-    /// Returns the records of an undo about the result, in the order of attempts, after those of updates.
-    async fn records(&self, undo: Unit, plan: &UnitPlan) -> FlowResult<Vec<AttemptRecord>> {
-        let AttemptContext { env, run, .. } = self.attempt;
-        let mut records = self.records_of_updates(plan).await?;
-        records.extend(of_result(plan, env.store.read_records(&run.id, &[undo]).await?, self.position));
-        Ok(records)
-    }
-
-    /// Returns the records of the undos of updates that have done the same as an undo.
-    async fn records_of_updates(&self, plan: &UnitPlan) -> FlowResult<Vec<AttemptRecord>> {
+    /// Returns the records of an undo at these places about the result, in the order of attempts.
+    async fn records(&self, undo: &UnitPlan, places: &[UnitRef]) -> FlowResult<Vec<AttemptRecord>> {
         let AttemptContext { env, run, .. } = self.attempt;
         let mut records = Vec::new();
-        for undo in &plan.unless {
-            let of_undo = env.store.read_records(&run.id.sibling(undo.hook), &[Unit(undo.unit)]).await?;
-            records.extend(of_result(plan, of_undo, self.position));
+        for at in places {
+            let of_undo = env.store.read_records(&run.id.sibling(at.hook), &[Unit(at.unit)]).await?;
+            records.extend(of_result(undo, of_undo, self.position));
         }
         Ok(records)
     }
 }
 
-/// Returns the undos in the run of a verification that have its connection.
-fn undos<'a>(run: &'a Run, verification: &UnitPlan) -> Vec<(Unit, &'a UnitPlan)> {
-    let units = (0..).map(Unit).zip(&run.hook_plan().units);
+/// Returns the undos in the run of a verification that have its connection, with their places: first those of the undos of
+/// updates that have done the same.
+fn undos<'a>(run: &'a Run, verification: &UnitPlan) -> Vec<(&'a UnitPlan, Vec<UnitRef>)> {
     let is_undo = |undo: &UnitPlan| {
         !undo.verifies
             && matches!(undo.action, Action::Webhook(_))
             && is_shared(verification, undo)
             && is_same_connection(verification, undo)
     };
-    units.filter(|(_, undo)| is_undo(undo)).collect()
+    let undos = run.hook_plan().places().filter(|(_, undo)| is_undo(undo));
+    undos.map(|(at, undo)| (undo, [undo.unless.as_slice(), &[at]].concat())).collect()
 }
 
 /// Returns true if a credential has sent each request of the undone webhooks that may have made something.
