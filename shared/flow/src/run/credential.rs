@@ -115,20 +115,18 @@ pub(crate) async fn credential(env: &Env, run: &Run, unit: &UnitPlan) -> FlowRes
         let keys = Some(env.settings.unit_keys.for_plugin(plugin));
         return Ok(Ok(RequestCredential { keys, header: None, masked: Vec::new() }));
     };
-    let document = match open(env, name).await? {
-        Ok(document) => document,
-        Err(why) => return Ok(Err(why)),
-    };
-    if document.origin.value != *origin {
+    Ok(open(env, name).await?.and_then(|document| {
         let now = &document.origin.value;
-        return Ok(Err(format!("the connection {name} leads to {now} now; the plan of the target has {origin}")));
-    }
-    if !document.permits(plugin) {
-        return Ok(Err(format!(
-            "the connection {name} does not permit {plugin}: add it to `plugins` of the connection"
-        )));
-    }
-    Ok(authorized(env, &document))
+        if now != origin {
+            return Err(format!("the connection {name} leads to {now} now; the plan of the target has {origin}"));
+        }
+        if !document.permits(plugin) {
+            return Err(format!(
+                "the connection {name} does not permit {plugin}: add it to `plugins` of the connection"
+            ));
+        }
+        authorized(env, &document)
+    }))
 }
 
 /// A source or a subscription that uses a connection, by its name.
@@ -144,20 +142,17 @@ pub(crate) async fn of_user(
     name: &str,
     user: ConnectionUser<'_>,
 ) -> FlowResult<Result<(String, RequestCredential), String>> {
-    let document = match open(env, name).await? {
-        Ok(document) => document,
-        Err(why) => return Ok(Err(why)),
-    };
-    let (permitted, kind, user) = match user {
-        ConnectionUser::Source(user) => (&document.sources, "source", user),
-        ConnectionUser::Subscription(user) => (&document.subscriptions, "subscription", user),
-    };
-    if !permitted.iter().any(|permitted| permitted.value == user) {
-        return Ok(Err(format!(
-            "the connection {name} does not permit the {kind} {user}: add it to `{kind}s` of the connection"
-        )));
-    }
-    Ok(authorized(env, &document).map(|credential| (document.origin.value, credential)))
+    Ok(open(env, name).await?.and_then(|document| {
+        let (permitted, kind, user) = match user {
+            ConnectionUser::Source(user) => (&document.sources, "source", user),
+            ConnectionUser::Subscription(user) => (&document.subscriptions, "subscription", user),
+        };
+        if !permitted.iter().any(|permitted| permitted.value == user) {
+            let why = format!("the connection {name} does not permit the {kind} {user}");
+            return Err(format!("{why}: add it to `{kind}s` of the connection"));
+        }
+        Ok((document.origin.value.clone(), authorized(env, &document)?))
+    }))
 }
 
 async fn open(env: &Env, name: &str) -> FlowResult<Result<ConnectionDoc, String>> {
@@ -169,15 +164,11 @@ async fn open(env: &Env, name: &str) -> FlowResult<Result<ConnectionDoc, String>
 }
 
 fn authorized(env: &Env, document: &ConnectionDoc) -> Result<RequestCredential, String> {
-    let name = &document.auth.scheme.secret().value;
-    match env.settings.secrets.secret(name) {
-        Ok(Some(secret)) => authorize(document, secret).map_err(|problem| format!("the secret {name} {problem}")),
-        Ok(None) => {
-            let connection = &document.name.value;
-            Err(format!("the deployment has no secret {name}; the connection {connection} needs it"))
-        }
-        Err(error) => Err(format!("the secrets of the deployment cannot be read: {error}")),
-    }
+    let (name, connection) = (&document.auth.scheme.secret().value, &document.name.value);
+    let secret = env.settings.secrets.secret(name);
+    let secret = secret.map_err(|error| format!("the secrets of the deployment cannot be read: {error}"))?;
+    let missing = || format!("the deployment has no secret {name}; the connection {connection} needs it");
+    authorize(document, secret.ok_or_else(missing)?).map_err(|problem| format!("the secret {name} {problem}"))
 }
 
 /// Returns the credential with the value of the secret of a connection.
