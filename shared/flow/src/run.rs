@@ -23,7 +23,6 @@ pub mod removal;
 mod request;
 mod request_headers;
 mod sent_request;
-pub mod skip;
 pub(crate) mod timeout;
 pub mod undo;
 pub mod wakeup;

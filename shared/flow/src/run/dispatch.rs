@@ -1,14 +1,14 @@
-//! Dispatches one attempt: renders its unit and sends it to its executor.
+//! Dispatches one attempt: renders its unit and sends it to its executor, unless an update is a reason to skip the unit.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
 
-use ebb_documents::plan::Action;
+use ebb_documents::plan::{Action, Plan, UnitPlan, UnitRef};
 use ebb_documents::render::{
     self, KnownOutputs, ProducerState, RenderError, RenderResult, RenderValue, RenderedUnit, SealedValue, TargetFacts,
     UnitContext,
 };
-use ebb_engine::Timestamp;
+use ebb_engine::{Hook, Timestamp, Unit};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::value::UnitValue;
@@ -21,7 +21,7 @@ use crate::run::request::infrakit;
 use crate::run::request::webhook::post_webhook;
 use crate::run::request::webhook_response::UnitAnswers;
 use crate::run::undo::{self, UndoDecision, UndoneResult};
-use crate::run::{AttemptContext, AttemptEnd, AttemptSuccess, DispatchOutcome, DispatchReason, inputs, skip};
+use crate::run::{AttemptContext, AttemptEnd, AttemptSuccess, DispatchOutcome, DispatchReason, inputs};
 use crate::{FlowError, FlowResult, sealed_values};
 
 /// Renders and dispatches an attempt. The call is idempotent: receivers recognise an attempt by its name, so a
@@ -105,7 +105,11 @@ pub enum UnitInputs {
 /// Reads the inputs of an attempt. Those of an undo include what it removes. Nothing is written.
 pub async fn unit_inputs(context: AttemptContext<'_>) -> FlowResult<UnitInputs> {
     let AttemptContext { env, run, unit, cache, .. } = context;
-    if let Some(why) = skip::reason(env, run, unit, cache).await? {
+    let why = match done_before(context).await? {
+        None => incomplete(context).await?,
+        done => done,
+    };
+    if let Some(why) = why {
         return Ok(UnitInputs::Skipped(why));
     }
     let mut known = inputs::read_inputs(env, run, unit, cache).await?;
@@ -122,6 +126,51 @@ pub async fn unit_inputs(context: AttemptContext<'_>) -> FlowResult<UnitInputs> 
             skipped.for_each(|produced| *produced = ProducerState::Absent);
             UnitInputs::Known(known, undone)
         }
+    })
+}
+
+/// Returns the reason to skip a unit if an update has done the same. After a late success, the unit runs again, because the
+/// undo of the update did not remove that result.
+async fn done_before(AttemptContext { env, run, unit, cache, .. }: AttemptContext<'_>) -> FlowResult<Option<String>> {
+    let mut done = None;
+    for undo in &unit.unless {
+        let update = cache.earlier_run(env, run, undo.hook).await?;
+        if update.success(Unit(undo.unit)).is_some() {
+            done = Some(format!("run {} has done this", update.id));
+        }
+    }
+    if done.is_none() {
+        return Ok(None);
+    }
+    for undone in &unit.undoes {
+        let earlier = cache.earlier_run(env, run, undone.hook).await?;
+        if earlier.head.as_ref().is_some_and(|head| head.late_marks(Unit(undone.unit)) > 0) {
+            return Ok(None);
+        }
+    }
+    Ok(done)
+}
+
+/// Returns the reason to skip a unit of preStop whose resource has an incomplete preStart.
+async fn incomplete(AttemptContext { env, run, unit, cache, .. }: AttemptContext<'_>) -> FlowResult<Option<String>> {
+    let plan = &run.loaded.plan;
+    if plan.update.is_none() || !unit.is_plain_pre_stop(run.hook()) {
+        return Ok(None);
+    }
+    for at in setup(plan, unit.resource()) {
+        let earlier = cache.earlier_run(env, run, at.hook).await?;
+        if earlier.success(Unit(at.unit)).is_none() {
+            return Ok(Some(format!("`{}` was never ready", unit.resource())));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the preStart units of a resource in all runs.
+fn setup<'a>(plan: &'a Plan, resource: &'a str) -> impl Iterator<Item = UnitRef> + 'a {
+    plan.hooks.iter().flat_map(move |hook| {
+        let is_setup = |unit: &UnitPlan| unit.stage.unwrap_or(hook.hook) == Hook::PreStart;
+        hook.places().filter(move |(_, unit)| unit.resource() == resource && is_setup(unit)).map(|(at, _)| at)
     })
 }
 
