@@ -8,7 +8,7 @@ use ebb_protocol::id::TargetKey;
 use crate::advance::reopen::{ReopenCause, reopen};
 use crate::instance::history::{self, Decision};
 use crate::instance::rejection::missing_instance;
-use crate::run::removal::override_record;
+use crate::run::removal::possible_resources::override_reason;
 use crate::{Env, FlowResult, Run};
 
 /// The units that run again. It is refused if no unit has to be retried, and for another instance.
@@ -44,7 +44,7 @@ pub async fn retry(
     let records = env.store.read_records(&run.id, &undos).await?;
     let is_overridden = |undo: Unit| {
         let of_undo = records.iter().filter(|(of, ..)| *of == undo).map(|(.., record)| record);
-        override_record::override_reason(of_undo).is_some()
+        override_reason(of_undo).is_some()
     };
     let is_done = |&undo: &Unit| head.status(undo) == UnitProgress::Done && !is_overridden(undo);
     failed.extend(undos.into_iter().filter(is_done));

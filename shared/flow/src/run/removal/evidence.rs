@@ -15,8 +15,8 @@ use ebb_store::TargetHead;
 
 use crate::run::attempt::task_unit;
 use crate::run::credential::CredentialDigest;
+use crate::run::removal::possible_resources;
 use crate::run::removal::visibility::{self, VisibilityCheck};
-use crate::run::removal::{override_record, possible_resources};
 use crate::run::sent_request::SentRequest;
 use crate::run::undo::UndoPasses;
 use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
@@ -254,7 +254,7 @@ fn evidence(plan: &Plan, runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvid
         return None;
     }
     let records = run.records(unit);
-    if let Some(reason) = override_record::override_reason(records.iter().map(|(_, record)| record)) {
+    if let Some(reason) = possible_resources::override_reason(records.iter().map(|(_, record)| record)) {
         return Some(unconfirmed(Some(reason.message.clone())));
     }
     let last = run.head.attempt(unit);
