@@ -16,23 +16,16 @@ use crate::run::sent_request::SentRequest;
 use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome};
 
 /// The wait in seconds after a failed request to the `describe` URL.
-const RETRY_SECONDS: u64 = 10;
+pub(super) const RETRY_SECONDS: u64 = 10;
 
-/// Fails an attempt whose request got no response, or schedules a request to its `describe` URL.
-pub(crate) async fn unanswered(
-    context: AttemptContext<'_>,
-    describe: Option<&str>,
-    failure: AttemptFailure,
-) -> FlowResult<DispatchOutcome> {
-    if describe.is_some() {
-        return context.repeat(RETRY_SECONDS).await;
-    }
+/// Returns the failure of an attempt whose request got no response, and that has no `describe` URL.
+pub(super) fn unknown_outcome(failure: AttemptFailure) -> DispatchOutcome {
     let why = format!(
         "{}; the webhook is not idempotent, so its request is not sent again and its outcome is unknown",
         failure.reason.message
     );
     let reason = AttemptFailure::new(failure.reason.code, &why).reason;
-    Ok(DispatchOutcome::ended(AttemptEnd::Failed(AttemptFailure { reason, ..failure })))
+    DispatchOutcome::ended(AttemptEnd::Failed(AttemptFailure { reason, ..failure }))
 }
 
 /// Determines the result of an attempt whose request was sent before. Does not send the request again.
@@ -55,7 +48,7 @@ pub(super) async fn describe_attempt(
     }
     let Some(url) = request.describe.clone() else {
         let failure = AttemptFailure::new(ReasonCode::Connect, "no response to its request is known");
-        return unanswered(answers.attempt, None, failure).await;
+        return Ok(unknown_outcome(failure));
     };
     let headers = question_headers(answers.attempt, credential, ("-describe", &url, request))?;
     let sent = SentRequest { method: GET, url: &url, headers: &headers, opened: &answers.opened };

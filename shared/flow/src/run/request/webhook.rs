@@ -191,7 +191,10 @@ impl SentWebhook<'_> {
         let (duration_ms, sent_by) = self.facts();
         let failure = AttemptFailure { duration_ms, evidence, sent_by, ..failure };
         if context.unit.action.is_non_idempotent() && failure.is_unanswered() {
-            return describe::unanswered(context, self.describe, failure).await;
+            return match self.describe {
+                Some(_) => context.repeat(describe::RETRY_SECONDS).await,
+                None => Ok(describe::unknown_outcome(failure)),
+            };
         }
         Ok(DispatchOutcome::ended(AttemptEnd::Failed(failure)))
     }
