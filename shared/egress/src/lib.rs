@@ -2,17 +2,19 @@
 
 pub mod client;
 pub mod guard;
-mod retry_header;
 
 pub use client::{HttpClient, HttpClientError};
 pub use guard::{Policy, PolicyViolation};
-pub use retry_header::{MAX_RETRY_AFTER, retry_after};
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ebb_protocol::engine::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The longest `retry-after` that is respected.
+pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRequest {
@@ -40,6 +42,25 @@ impl HttpResponse {
     /// Returns a response without headers.
     pub fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
         Self { status, headers: Vec::new(), body: body.into() }
+    }
+
+    /// Returns the first value of a header, by its name in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Returns the wait that the server requests by `retry-after`, in seconds or as a date, limited to [`MAX_RETRY_AFTER`].
+    /// A date before `now` is zero. Returns `None` if the header is missing or malformed.
+    pub fn retry_after(&self, now: Timestamp) -> Option<Duration> {
+        let value = self.header("retry-after")?.trim();
+        let wait = if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+            // A number with too many digits is a long wait.
+            Duration::from_secs(value.parse().unwrap_or(u64::MAX))
+        } else {
+            let until = httpdate::parse_http_date(value).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+            until.saturating_sub(Duration::from_millis(now.0))
+        };
+        Some(wait.min(MAX_RETRY_AFTER))
     }
 }
 
@@ -109,3 +130,6 @@ impl ByteBudget {
         BytePermit(Arc::clone(&self.free).acquire_many_owned(bytes).await.ok())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -58,7 +58,8 @@ impl SentRequest<'_> {
         let shown = response.filter(|response| !is_hidden(unit, response));
         let body = shown.map(|response| self.scrubbed(&response.body)).unwrap_or_default();
         let kept = head(&body, limits::EVIDENCE);
-        let content_type = response.and_then(content_type).map(|text| self.scrub(head(text, MAX_LINE)));
+        let content_type =
+            response.and_then(|response| response.header("content-type")).map(|text| self.scrub(head(text, MAX_LINE)));
         Evidence {
             method: self.method.to_owned(),
             url: self.shown_url(),
@@ -85,7 +86,7 @@ impl SentRequest<'_> {
         if serde_json::from_slice::<serde::de::IgnoredAny>(&response.body).is_ok() {
             return None;
         }
-        let format = content_type(response).map_or_else(
+        let format = response.header("content-type").map_or_else(
             || "without a content type".to_owned(),
             |text| self.scrub(head(text.split(';').next().unwrap_or_default().trim(), MAX_LINE)),
         );
@@ -152,11 +153,6 @@ fn is_hidden(unit: &UnitPlan, response: &HttpResponse) -> bool {
 
 fn has_sensitive_outputs(unit: &UnitPlan) -> bool {
     unit.outputs.values().any(|output| output.sensitive)
-}
-
-fn content_type(response: &HttpResponse) -> Option<&str> {
-    let header = response.headers.iter().find(|(name, _)| name == "content-type");
-    header.map(|(_, value)| value.as_str())
 }
 
 /// Returns a URL without user, password, fragment and the values of its query.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ebb_documents::model::ReceiverDoc;
 use ebb_documents::notification::{NotificationFacts, NotificationRequest, NotificationRule};
 use ebb_documents::render::TargetFacts;
-use ebb_egress::{BytePermit, CallError, CallResult, HttpCall, HttpRequest, HttpResponse, retry_after};
+use ebb_egress::{BytePermit, CallError, CallResult, HttpCall, HttpRequest, HttpResponse};
 use ebb_engine::{TargetPhase, Timestamp};
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::{OutcomeData, TargetStopCause};
@@ -287,7 +287,7 @@ fn verdict(response: &HttpResponse, now: Timestamp) -> NotificationDelivery {
         _ => "",
     };
     let reason = format!("the server answered {}{hint}", response.status);
-    match (response.status, retry_after(&response.headers, now)) {
+    match (response.status, response.retry_after(now)) {
         (400..=499, None) if !matches!(response.status, 408 | 425 | 429) => NotificationDelivery::Refused(reason),
         (_, after) => NotificationDelivery::Failed(reason, after),
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ebb_documents::plan::UntilPlan;
 use ebb_documents::render::{Answers, PollState, RenderError, RenderedRequest};
-use ebb_egress::{HttpResponse, retry_after};
+use ebb_egress::HttpResponse;
 use ebb_engine::{AttemptRef, Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, StateWait, StoredText};
@@ -68,7 +68,7 @@ pub(super) async fn begin(
     let now = env.now();
     let next = sweep_time(answers, begun, now);
     // A message that arrives before the record is written has no effect.
-    send_next(answers.attempt, pause(until, Millis(0), &response.headers, now), next).await;
+    send_next(answers.attempt, pause(until, Millis(0), Some(response), now), next).await;
     let wait = Box::new(StateWait { since: now, outputs: early, response: stored });
     let sent_by = unit.action.connection().and(seen_by.as_deref()).map(Into::into);
     let update = AttemptUpdate::Waiting { wait, begun, next, seen_by };
@@ -165,8 +165,8 @@ pub(super) async fn ask(
         note(context, record, &format!("{}{text}", sent.asked())).await?;
     }
     let elapsed = now.since(wait.since);
-    let headers = answer.as_ref().and_then(|answer| answer.as_ref().ok()).map(|(poll, _bytes)| poll.headers.as_slice());
-    let pause = pause(until, elapsed, headers.unwrap_or_default(), now);
+    let poll = answer.as_ref().and_then(|answer| answer.as_ref().ok()).map(|(poll, _bytes)| poll);
+    let pause = pause(until, elapsed, poll, now);
     match record.next_dispatch.filter(|&next| next > now) {
         Some(next) => {
             send_next(context, pause, next).await;
@@ -238,16 +238,15 @@ fn sweep_time(answers: &UnitAnswers<'_>, begun: Timestamp, now: Timestamp) -> Ti
 
 /// Returns the wait before the next question, `elapsed` after the response. It doubles with each question, and an answer can
 /// ask for a longer one.
-fn pause(until: &UntilPlan, elapsed: Millis, headers: &[(String, String)], now: Timestamp) -> Duration {
-    let requested = retry_after(headers, now).unwrap_or_default();
+fn pause(until: &UntilPlan, elapsed: Millis, answer: Option<&HttpResponse>, now: Timestamp) -> Duration {
+    let requested = answer.and_then(|answer| answer.retry_after(now)).unwrap_or_default();
     requested.max(Duration::from_millis(elapsed.0.saturating_add(until.every_ms).min(until.max_every_ms)))
 }
 
 /// Sends the message for the next question, unless a sweep at `next` comes first.
 async fn send_next(context: AttemptContext<'_>, pause: Duration, next: Timestamp) {
     let AttemptContext { env, run, attempt: AttemptRef { unit, number, .. }, .. } = context;
-    let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-    if env.now().plus(Millis(pause_ms)) < next {
+    if env.now().plus(pause.into()) < next {
         let message = QueueMessage::Poll { run: run.id.clone(), unit, attempt: number, sweep: next };
         env.queue.send(message, pause).await;
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ebb_documents::plan::Action;
 use ebb_documents::render::RenderedRequest;
-use ebb_egress::{HttpRequest, HttpResponse, retry_after};
+use ebb_egress::{HttpRequest, HttpResponse};
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::token::TokenKind;
@@ -118,8 +118,7 @@ impl SentWebhook<'_> {
         let (answers, context, unit) = (self.answers, self.answers.attempt, self.answers.attempt.unit);
         let UndoneResult { may_act_until, is_rejected, .. } = *self.undone;
         // A fraction of a second is rounded up, because the server requests a minimum wait.
-        let wait = retry_after(&response.headers, self.ended).map(|wait| wait.as_millis().div_ceil(1000));
-        let wait = wait.map(|seconds| u64::try_from(seconds).unwrap_or(u64::MAX));
+        let wait = response.retry_after(self.ended).map(|wait| Millis::from(wait).0.div_ceil(1000));
         let is_undo = self.request.method == DELETE && !unit.undoes.is_empty();
         let is_not_found = (is_undo || unit.verifies) && matches!(response.status, 404 | 410);
         // Others than receivers of Ebb mean by 202 that they have the request.
