@@ -22,12 +22,10 @@ use crate::run::undo::UndoPasses;
 use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
 use crate::{CompiledPlan, Env, FlowResult, Run, group};
 
-/// The attempt records of a unit, in the order of attempts.
-type Records = Vec<(Attempt, AttemptRecord)>;
-
 struct RecordedRun {
     head: HeadState,
-    records: BTreeMap<Unit, Records>,
+    /// The records of each unit, in the order of attempts.
+    records: BTreeMap<Unit, Vec<(Attempt, AttemptRecord)>>,
 }
 
 impl RecordedRun {
@@ -138,8 +136,8 @@ async fn may_be_unconfirmed(env: &Env, target: &TargetHead, loaded: &CompiledPla
             }
         }
         let is_undo = |unit: &&UnitPlan| !unit.undoes.is_empty();
-        let mut undos = hook_plan.units.iter().filter(is_undo).peekable();
-        if undos.peek().is_none() {
+        let undos: Vec<&UnitPlan> = hook_plan.units.iter().filter(is_undo).collect();
+        if undos.is_empty() {
             continue;
         }
         let run = target.run(hook);
@@ -147,14 +145,10 @@ async fn may_be_unconfirmed(env: &Env, target: &TargetHead, loaded: &CompiledPla
         if hook == Hook::PreStop && env.store.read_run(&run).await?.is_none() {
             return Ok(true);
         }
-        let mut needs_records = target.is_overridden;
-        for undo in undos {
-            match usual_evidence(undo) {
-                Some(_) => needs_records |= can_be_unconfirmed(undo),
-                None => return Ok(true),
-            }
+        if undos.iter().any(|undo| usual_evidence(undo).is_none()) {
+            return Ok(true);
         }
-        if !needs_records {
+        if !target.is_overridden && !undos.iter().any(|undo| can_be_unconfirmed(undo)) {
             continue;
         }
         let is_weak = |unit: Unit, record: &AttemptRecord| {
