@@ -136,17 +136,6 @@ pub async fn end_cancelled_run(env: &Env, run: &Run) -> FlowResult<Option<Contin
     Ok(end_run(env, run, end, (None, NotificationSender::Queue)).await?.0)
 }
 
-/// Returns the hook of a run that ends and can stay open for the notification. A deletion after the end of the run finds
-/// it closed.
-async fn holder_of(env: &Env, seen: &TargetHead, step: PhaseChange, run: &Run) -> FlowResult<Option<Hook>> {
-    let was_stopped = seen.phase == TargetPhase::Stopping && !run.hook().is_teardown();
-    if was_stopped && step.is_reported {
-        let present = env.store.read_run(&run.id).await?;
-        return Ok(present.filter(|present| present.head.phase != RunPhase::Closed).map(|_| run.hook()));
-    }
-    Ok(Some(run.hook()))
-}
-
 /// Moves the run's target by the change that `decide` returns for the target and the hooks of its plan. `None` means no
 /// change. The first attempt decides for the `known` target: if it has another version now, nothing is written. Returns
 /// the transition, with the plan that the target has.
@@ -184,7 +173,12 @@ async fn move_target(
             }
             _ => seen,
         };
-        let ending = holder_of(env, &seen, step, run).await?;
+        // A deletion after the end of the run finds it closed, so that it cannot stay open for the notification.
+        let was_stopped = seen.phase == TargetPhase::Stopping && !run.hook().is_teardown();
+        let is_closed = was_stopped
+            && step.is_reported
+            && env.store.read_run(&run.id).await?.is_none_or(|present| present.head.phase == RunPhase::Closed);
+        let ending = (!is_closed).then(|| run.hook());
         let transition = transition(env, &seen, step, &loaded, (ending, None)).await?;
         if env.store.move_target(&transition).await? {
             if transition.target.phase == TargetPhase::Stuck {
