@@ -62,13 +62,6 @@ pub struct TaskReport {
     pub objects: Vec<ObjectStatus>,
 }
 
-impl TaskReport {
-    /// Returns the report with the log of a task without objects.
-    pub(crate) fn of_log(log: Option<String>) -> Option<Box<Self>> {
-        log.map(|log| Box::new(Self { log: Some(log), objects: Vec::new() }))
-    }
-}
-
 impl AttemptFailure {
     /// Creates a failure. The message is shortened and made printable.
     pub fn new(code: ReasonCode, message: &str) -> Self {
@@ -83,6 +76,12 @@ impl AttemptFailure {
             is_made: false,
             sent_by: None,
         }
+    }
+
+    /// Returns the end of an attempt whose success, with this duration and log, the failure replaces.
+    pub(crate) fn instead_of(self, duration_ms: Option<u64>, log: Option<String>) -> AttemptEnd {
+        let task = log.map(|log| Box::new(TaskReport { log: Some(log), objects: Vec::new() }));
+        AttemptEnd::Failed(Self { duration_ms, task, ..self })
     }
 
     /// Returns true if the backend did not respond, so that the request may still arrive or be processed. The

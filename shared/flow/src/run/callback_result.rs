@@ -33,10 +33,7 @@ pub(crate) fn with_checked_outputs(
             let removal = success.removal.or_else(|| evidence::of_objects(run, unit, success.observed.as_ref()));
             AttemptEnd::Succeeded(AttemptSuccess { outputs, removal, ..success })
         }
-        Err(failure) => {
-            let task = TaskReport::of_log(success.log);
-            AttemptEnd::Failed(AttemptFailure { duration_ms: success.duration_ms, task, ..failure })
-        }
+        Err(failure) => failure.instead_of(success.duration_ms, success.log),
     }
 }
 

@@ -19,7 +19,7 @@ use crate::run::removal::possible_resources;
 use crate::run::removal::visibility::{self, VisibilityCheck};
 use crate::run::sent_request::SentRequest;
 use crate::run::undo::UndoPasses;
-use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
+use crate::run::{AttemptContext, AttemptEnd, AttemptFailure};
 use crate::{CompiledPlan, Env, FlowResult, Run, group};
 
 struct RecordedRun {
@@ -370,9 +370,7 @@ pub(crate) async fn shortfall(context: AttemptContext<'_>, end: &AttemptEnd) -> 
         false => success.removal.clone().or_else(|| usual_evidence(context.unit)),
     };
     let failure = Box::pin(failure_of(context, evidence, None)).await?;
-    let AttemptSuccess { duration_ms, log, .. } = success.clone();
-    let task = TaskReport::of_log(log);
-    Ok(failure.map(|failure| AttemptEnd::Failed(AttemptFailure { duration_ms, task, ..failure })))
+    Ok(failure.map(|failure| failure.instead_of(success.duration_ms, success.log.clone())))
 }
 
 /// Returns true if an undone unit may have made something that this undo cannot address.
