@@ -122,7 +122,7 @@ async fn find(
     let (mut to_verify, mut verified) = (BTreeSet::new(), BTreeSet::new());
     let mut found = Vec::new();
     for hook in loaded.lifecycle_hooks() {
-        let Some((hook_plan, graph)) = loaded.hook_plan(hook) else { continue };
+        let Some((hook_plan, _)) = loaded.hook_plan(hook) else { continue };
         let Some((run, head)) = of(hook) else { continue };
         if !hook_plan.units.iter().any(|plan| !plan.is_setup(hook)) {
             continue;
@@ -130,9 +130,8 @@ async fn find(
         let verifications = hook_plan.units.iter().filter(|plan| plan.verifies);
         to_verify.extend(verifications.flat_map(|plan| plan.undoes.iter().copied()));
         let all = by_unit(env.store.read_outlines(run).await?);
-        for unit in graph.units().filter(|&unit| head.status(unit) == UnitProgress::Done) {
-            let Some(plan) = hook_plan.units.get(unit.0 as usize) else { continue };
-            let records = all.get(&unit).map(Vec::as_slice).unwrap_or_default();
+        for (at, plan) in hook_plan.places().filter(|(at, _)| head.status(Unit(at.unit)) == UnitProgress::Done) {
+            let records = all.get(&Unit(at.unit)).map(Vec::as_slice).unwrap_or_default();
             if let Some(reason) = override_reason(records.iter()) {
                 let (unit, reason) = (plan.key.clone(), reason.message.clone());
                 found.push(Override { unit, reason, is_open: is_open(records) });
@@ -171,18 +170,16 @@ async fn find(
     for hook in loaded.lifecycle_hooks().filter(|hook| !hook.is_teardown()) {
         let Some((hook_plan, graph)) = loaded.hook_plan(hook) else { continue };
         let Some((run, head)) = of(hook) else { continue };
-        let units = hook_plan.units.iter().zip(graph.units()).filter(|(plan, unit)| {
-            let at = UnitRef { hook, unit: unit.0 };
-            // A unit without an undo has no resources that Ebb removes.
-            plan.is_setup(hook) && !undone.contains(&at) && undoable.contains(&at)
-        });
+        // A unit without an undo has no resources that Ebb removes.
+        let is_left = |at: &UnitRef| !undone.contains(at) && undoable.contains(at);
+        let units = hook_plan.places().filter(|(at, plan)| plan.is_setup(hook) && is_left(at));
         let units: Vec<_> = units.collect();
         if units.is_empty() {
             continue;
         }
         let all = by_unit(env.store.read_outlines(run).await?);
-        for (plan, unit) in units {
-            let at = UnitRef { hook, unit: unit.0 };
+        for (at, plan) in units {
+            let unit = Unit(at.unit);
             let attempts = all.get(&unit).map(Vec::as_slice).unwrap_or_default();
             if !may_have_made((graph, head), unit, attempts.iter()) {
                 continue;
