@@ -162,16 +162,14 @@ fn bare_url(text: &str) -> String {
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.set_fragment(None);
-    let Some(query) = url.query().map(str::to_owned) else { return url.to_string() };
-    url.set_query(None);
-    let masked: Vec<String> = query
-        .split('&')
-        .map(|pair| match pair.split_once('=') {
-            Some((name, _)) => format!("{name}={MASK}"),
-            None => MASK.to_owned(),
-        })
-        .collect();
-    format!("{url}?{}", masked.join("&"))
+    let Some(query) = url.query() else { return url.into() };
+    let masked = query.split('&').map(|pair| match pair.split_once('=') {
+        Some((name, _)) => format!("{name}={MASK}"),
+        None => MASK.to_owned(),
+    });
+    let masked = masked.collect::<Vec<_>>().join("&");
+    url.set_query(Some(&masked));
+    url.into()
 }
 
 /// Returns the first bytes of a text, up to a character boundary.
