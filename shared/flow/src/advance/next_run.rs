@@ -48,36 +48,24 @@ pub(crate) async fn start_update(
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         };
-        let update = match checked {
-            Ok(Some(update)) => update,
+        let ended = match checked {
+            Ok(Some(update)) => begin(env, &target, &pending, update, None).await?,
+            Ok(None) => withdraw_update(env, &target, pending.generation, None).await?,
             Err(RequestError::Failed(error)) => return Err(error),
-            result => {
-                let (generation, refused) = match result {
-                    Err(RequestError::Rejected(rejection)) => {
-                        let reason = limits::message(&rejection.detail());
-                        if target.source.is_some() {
-                            if !is_scheduled {
-                                return Ok(None);
-                            }
-                            Box::pin(rejected_events::note_refused_update(env, &target, &reason)).await?;
-                        }
-                        tracing::error!(
-                            kind = key.kind,
-                            name = key.name,
-                            reason,
-                            "cannot apply the update that has waited"
-                        );
-                        (target.generation, Some(RefusedUpdate { generation: pending.generation, reason }))
+            Err(RequestError::Rejected(rejection)) => {
+                let reason = limits::message(&rejection.detail());
+                if target.source.is_some() {
+                    if !is_scheduled {
+                        return Ok(None);
                     }
-                    _ => (pending.generation, None),
-                };
-                match withdraw_update(env, &target, generation, refused).await? {
-                    Some(continuation) => return Ok(continuation),
-                    None => continue,
+                    Box::pin(rejected_events::note_refused_update(env, &target, &reason)).await?;
                 }
+                tracing::error!(kind = key.kind, name = key.name, reason, "cannot apply the update that has waited");
+                let refused = RefusedUpdate { generation: pending.generation, reason };
+                withdraw_update(env, &target, target.generation, Some(refused)).await?
             }
         };
-        if let Some(continuation) = begin(env, &target, &pending, update, None).await? {
+        if let Some(continuation) = ended {
             return Ok(continuation);
         }
     }
