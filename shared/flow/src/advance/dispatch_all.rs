@@ -98,22 +98,17 @@ pub(crate) async fn drive_until_spent(
                 end
             }
         };
-        next = match end {
-            Some(end) => {
-                // The caller has already waited for units, so the queue delivers the notification.
-                let sender = if env.now() >= until { NotificationSender::Queue } else { sender };
-                // Following runs are not part of the sweep.
-                let (next, has_pending_update) =
-                    Box::pin(transition::end_run(env, &continuation.run, end, (continuation.target.take(), sender)))
-                        .await?;
-                let next = match has_pending_update {
-                    true => Box::pin(next_run::start_update(env, false, continuation.run.facts.target_key())).await?,
-                    false => next,
-                };
-                next.map(|next| (next, None))
-            }
-            None => None,
+        let Some(end) = end else { break };
+        // The caller has already waited for units, so the queue delivers the notification.
+        let sender = if env.now() >= until { NotificationSender::Queue } else { sender };
+        let known = (continuation.target.take(), sender);
+        let (following, has_pending_update) = Box::pin(transition::end_run(env, &continuation.run, end, known)).await?;
+        let following = match has_pending_update {
+            true => Box::pin(next_run::start_update(env, false, continuation.run.facts.target_key())).await?,
+            false => following,
         };
+        // Following runs are not part of the sweep.
+        next = following.map(|following| (following, None));
     }
     Ok(wakeup)
 }
