@@ -76,15 +76,11 @@ pub async fn end_run(
         // A late success has reopened an undo. The run stays due, and the target moves back to it.
         reopen::restore_target(env, run, false).await?;
     }
-    let has_pending = moved.as_ref().is_some_and(|(moved, _)| moved.target.pending_update.is_some());
-    let next = match moved {
-        Some((transition, loaded)) => {
-            // Units do not wait for the platform.
-            let sender = if transition.run.is_some() { NotificationSender::Queue } else { sender };
-            after_end(env, transition, &loaded, sender, held).await?
-        }
-        None => None,
-    };
+    let Some((transition, loaded)) = moved else { return Ok((None, false)) };
+    let has_pending = transition.target.pending_update.is_some();
+    // Units do not wait for the platform.
+    let sender = if transition.run.is_some() { NotificationSender::Queue } else { sender };
+    let next = after_end(env, transition, &loaded, sender, held).await?;
     let has_pending_update = has_pending && next.is_none();
     Ok((next, has_pending_update))
 }
