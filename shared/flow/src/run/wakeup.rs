@@ -26,10 +26,7 @@ pub enum AttemptWakeup {
 /// that the sweep at that time runs again before it reschedules (rule VersionGuardsReschedule).
 pub(crate) async fn wake_by(env: &Env, run: &RunId, due: Timestamp) -> FlowResult<()> {
     for _ in 0..crate::ATTEMPTS {
-        let Err(image) = set_due(env, run, RunEvent::WakeupAdvanced { due }, due).await? else { return Ok(()) };
-        if image.is_none() {
-            return Ok(());
-        }
+        let Err(Some(_)) = set_due(env, run, RunEvent::WakeupAdvanced { due }, due).await? else { return Ok(()) };
         // The run was due earlier, and a sweep at that time may have postponed it since.
         match env.store.patch_run(run, &accept(RunEvent::VersionBumped)).await? {
             PatchResult::Written(bumped) if bumped.head.due > Some(due) => {}
