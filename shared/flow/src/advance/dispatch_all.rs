@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use ebb_engine::{Attempt, AttemptRef, Millis, RunEvent, RunPhase, Timestamp, Unit, accept, in_flight};
+use ebb_engine::{Attempt, AttemptRef, HeadState, Millis, RunEvent, RunPhase, Timestamp, Unit, accept, in_flight};
 use ebb_protocol::id::RunId;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -332,11 +332,9 @@ async fn enqueue_rest(
 
 /// Dispatches the forwarded attempts that are still unsent.
 pub(crate) async fn drive_slice(env: &Env, slice: &ForwardedAttempts) -> FlowResult<()> {
-    let Some((run, head)) = Run::load_with_head(env, &slice.run).await? else { return Ok(()) };
-    let running = head.phase == RunPhase::Running && head.epoch == slice.epoch;
-    if !running {
-        return Ok(());
-    }
+    let is_running = |head: &HeadState| head.phase == RunPhase::Running && head.epoch == slice.epoch;
+    let running = Run::load_with_head(env, &slice.run).await?.filter(|(_, head)| is_running(head));
+    let Some((run, head)) = running else { return Ok(()) };
     let open: BTreeSet<(Unit, Attempt)> = in_flight(run.graph(), &head).into_iter().collect();
     let ready = slice.units.iter().copied().filter(|attempt| open.contains(attempt)).collect();
     let is_own = lease::lease_delivery(env, &run, &slice.units, slice.forwarded_at).await?;

@@ -154,10 +154,8 @@ pub(crate) async fn restore_target(env: &Env, run: &Run, is_override: bool) -> F
     let facts = &run.facts;
     let is_teardown = run.hook().is_teardown();
     for _ in 0..crate::ATTEMPTS {
-        let Some(seen) = env.store.read_target(facts.target_key()).await? else { return Ok(is_teardown) };
-        if seen.uid != facts.uid {
-            return Ok(is_teardown);
-        }
+        let seen = env.store.read_target(facts.target_key()).await?;
+        let Some(seen) = seen.filter(|seen| seen.uid == facts.uid) else { return Ok(is_teardown) };
         // The data of the run is being removed, so the target would wait for it forever.
         if retention::is_removed(&seen) {
             return Ok(false);
