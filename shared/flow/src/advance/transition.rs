@@ -372,8 +372,15 @@ async fn after_end(
     outbox::announce_any(env, &target).await;
     Box::pin(change_watch::note(env, target.target_key())).await;
     if target.notification.is_some() {
-        // If the notification is lost, the run or the target is due.
-        send_notification(env, &target, sender, held).await;
+        // If the notification is lost, the run or the target is due. A gone target with secrets to release always uses the
+        // queue.
+        if sender == NotificationSender::Queue || !target.release.is_empty() {
+            let message = QueueMessage::Target(target.kind.clone(), target.name.clone());
+            env.queue.send(message, Duration::ZERO).await;
+        } else if let Err(error) = Box::pin(notify::notify(env, &target, held)).await {
+            let (kind, name) = (&target.kind, &target.name);
+            tracing::warn!(kind, name, %error, "cannot deliver the notification; the delivery is repeated when the run is due");
+        }
     }
     if let Some(NewRun { id, facts, .. }) = run {
         env.remember_plan(loaded);
@@ -388,20 +395,6 @@ async fn after_end(
         return start_waiting(env, target.target_key()).await;
     }
     Ok(None)
-}
-
-/// Delivers the notification of a target, or sends a message to deliver it. A gone target with secrets to release
-/// always uses the queue.
-async fn send_notification(env: &Env, target: &TargetHead, sender: NotificationSender, held: Option<HeadState>) {
-    if sender == NotificationSender::Invocation && target.release.is_empty() {
-        if let Err(error) = Box::pin(notify::notify(env, target, held)).await {
-            let (kind, name) = (&target.kind, &target.name);
-            tracing::warn!(kind, name, %error, "cannot deliver the notification; the delivery is repeated when the run is due");
-        }
-        return;
-    }
-    let message = QueueMessage::Target(target.kind.clone(), target.name.clone());
-    env.queue.send(message, Duration::ZERO).await;
 }
 
 /// Returns the target of an instance that begins. `former` is the target that has the name.
