@@ -103,7 +103,7 @@ pub(crate) async fn send(
 
 impl PluginUnit<'_> {
     async fn make(&self, reason: DispatchReason) -> Result<PluginStep, PluginError> {
-        let env = self.attempt.env;
+        let (env, max_processing_time) = (self.attempt.env, Millis(self.client.action.max_processing_time_ms));
         let existing = self.look(reason).await;
         if let Err(PluginError::NotSent(why) | PluginError::Rejected(why)) = &existing
             && self.attempt.read_record().await?.is_some_and(|record| record.posted.is_some())
@@ -129,7 +129,9 @@ impl PluginUnit<'_> {
             if let Some(id) = before.instances.made.first() {
                 return Err(PluginError::Unknown(format!("the plugin does not list {id}, which it has made")));
             }
-            let open_for = self.acts_until(posted).since(env.now()).0;
+            // The plugin may act on the request until then.
+            let processing = posted.plus(env.settings.max_in_flight).plus(max_processing_time);
+            let open_for = processing.max(posted.plus(env.settings.response_window())).since(env.now()).0;
             if open_for > 0 {
                 return Ok(PluginStep::Repeat(open_for.div_ceil(1000).min(RETRY_SECONDS)));
             }
@@ -190,13 +192,6 @@ impl PluginUnit<'_> {
             Some(wait) => Ok(PluginStep::Repeat(wait.div_ceil(1000))),
             None => self.complete(instance).await,
         }
-    }
-
-    /// Returns the time until which a plugin may act on a request that was sent at `posted`.
-    fn acts_until(&self, posted: Timestamp) -> Timestamp {
-        let settings = &self.attempt.env.settings;
-        let processing = posted.plus(settings.max_in_flight).plus(Millis(self.client.action.max_processing_time_ms));
-        processing.max(posted.plus(settings.response_window()))
     }
 
     fn outputs(&self, instance: &Value) -> RenderResult<ebb_protocol::value::Outputs> {
@@ -299,7 +294,13 @@ impl PluginUnit<'_> {
         }
         let left: Vec<&str> = unseen.into_iter().filter(|id| !is_known(&answers, id)).map(String::as_str).collect();
         if !left.is_empty() {
-            return Ok(failed(ReasonCode::Failed, &self.unknown_ids(&left, &rejection)));
+            let why = format!(
+                "the plugin `{}` neither lists nor destroys {}, which it has made; it may have another region, project \
+                 or credential; start it with the one of the setup, then retry; its answer was: {rejection}",
+                self.client.action.plugin,
+                left.join(", ")
+            );
+            return Ok(failed(ReasonCode::Failed, &why));
         }
         let removal = self.evidence(&answers);
         Ok(succeeded(AttemptSuccess { removal, ..AttemptSuccess::default() }))
@@ -327,16 +328,6 @@ impl PluginUnit<'_> {
             }
         }
         Ok(answers)
-    }
-
-    /// Returns why an undo fails whose plugin does not know instances that it has made.
-    fn unknown_ids(&self, ids: &[&str], rejection: &str) -> String {
-        format!(
-            "the plugin `{}` neither lists nor destroys {}, which it has made; it may have another region, project or \
-             credential; start it with the one of the setup, then retry; its answer was: {rejection}",
-            self.client.action.plugin,
-            ids.join(", ")
-        )
     }
 
     /// Returns the evidence that nothing is left, or `None` if nothing was made.
