@@ -15,7 +15,8 @@ use crate::{EarlierRun, Env, FlowError, FlowResult, Run, lock};
 pub struct InvocationCache {
     pub(super) produced: Mutex<BTreeMap<UnitRef, ProducerState>>,
     earlier: tokio::sync::Mutex<BTreeMap<Hook, Arc<EarlierRun>>>,
-    sealed: Mutex<BTreeSet<UnitRef>>,
+    /// The units that are sealed by this invocation.
+    pub(super) sealed: Mutex<BTreeSet<UnitRef>>,
     /// The earlier runs whose units are sealed by this invocation.
     pub(super) sealed_runs: Mutex<BTreeSet<Hook>>,
     /// The records of undone units that were read after their seal. An attempt takes them, and the next one reads them again.
@@ -33,12 +34,6 @@ impl InvocationCache {
             read.retain(at, outputs);
         }
         lock(&self.produced).insert(at, produced);
-    }
-
-    /// Marks units as sealed by this invocation. Returns those that were not.
-    pub(crate) fn mark_sealed(&self, units: impl IntoIterator<Item = UnitRef>) -> Vec<UnitRef> {
-        let mut sealed = lock(&self.sealed);
-        units.into_iter().filter(|&at| sealed.insert(at)).collect()
     }
 
     /// Returns the state of an earlier run of the same instance. Reads it once per invocation.

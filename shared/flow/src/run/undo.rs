@@ -82,7 +82,7 @@ impl MadeInstances {
 /// enough for the whole run. Then reads the records of the units that `units` undo, with one query per range of units.
 pub async fn seal(env: &Env, run: &Run, units: &[Unit], cache: &InvocationCache) -> FlowResult<()> {
     let undone = units.iter().filter_map(|&unit| run.unit(unit)).flat_map(|unit| unit.undoes.iter().copied());
-    let sealed = cache.mark_sealed(undone).into_iter().map(|at| (at.hook, Unit(at.unit)));
+    let sealed = undone.filter(|&at| lock(&cache.sealed).insert(at)).map(|at| (at.hook, Unit(at.unit)));
     for (hook, units) in group(sealed) {
         let earlier = cache.earlier_run(env, run, hook).await?;
         let Some(head) = &earlier.head else { continue };
