@@ -28,23 +28,6 @@ const MIN_QUEUED_POLL_MS: u64 = 60_000;
 
 const MAX_QUEUED_POLL_MS: u64 = 5 * 60 * 1000;
 
-fn request(context: AttemptContext<'_>, body: relay::TaskBody, remaining: u32) -> EnsureTask {
-    let AttemptContext { env, run, unit, .. } = context;
-    EnsureTask {
-        v: relay::VERSION,
-        task: context.task(),
-        valid_for_ms: env.settings.max_in_flight.0,
-        timeout_ms: unit.timeout_ms,
-        callback: CallbackEndpoint {
-            url: env.settings.callback_url.clone(),
-            token: context.token(TokenKind::Relay, remaining),
-            installation: env.settings.installation.clone(),
-        },
-        names: task_names(run, unit),
-        body,
-    }
-}
-
 /// Returns the names of a unit for people who look at the cluster.
 fn task_names(run: &Run, unit: &UnitPlan) -> TaskNames {
     let own = unit_name(run, unit);
@@ -203,11 +186,23 @@ pub(super) async fn ensure_task(
     remaining: u32,
     reason: DispatchReason,
 ) -> FlowResult<DispatchOutcome> {
-    let AttemptContext { env, run, attempt, .. } = context;
+    let AttemptContext { env, run, attempt, unit, .. } = context;
     let begun = env.now();
     telemetry::dispatch_started(run, attempt, begun);
     let cluster = run.cluster(attempt.unit);
-    let request = request(context, body, remaining);
+    let request = EnsureTask {
+        v: relay::VERSION,
+        task: context.task(),
+        valid_for_ms: env.settings.max_in_flight.0,
+        timeout_ms: unit.timeout_ms,
+        callback: CallbackEndpoint {
+            url: env.settings.callback_url.clone(),
+            token: context.token(TokenKind::Relay, remaining),
+            installation: env.settings.installation.clone(),
+        },
+        names: task_names(run, unit),
+        body,
+    };
     let response = guarded(env, cluster.name, env.relay.ensure(cluster, request)).await;
     let failure = match &response {
         Ok(_) => None,
