@@ -285,9 +285,8 @@ pub async fn remaining(context: AttemptContext<'_>) -> FlowResult<u32> {
 
 /// Returns the number of results that the present pass has removed before `attempt`.
 async fn removed_before(AttemptContext { env, run, attempt, unit, .. }: AttemptContext<'_>) -> FlowResult<usize> {
-    let attempts = env.store.read_records(&run.id, &[attempt.unit]).await?;
-    let attempts = attempts.iter().map(|(_, attempt, record)| (*attempt, record));
-    Ok(UndoPasses::new(unit, attempts).removed_before(attempt.number))
+    let records = env.store.read_records(&run.id, &[attempt.unit]).await?;
+    Ok(UndoPasses::new(unit, &records).removed_before(attempt.number))
 }
 
 /// The passes of an undo over the results of its units.
@@ -299,11 +298,11 @@ pub(crate) struct UndoPasses {
 }
 
 impl UndoPasses {
-    pub(crate) fn new<'a>(unit: &UnitPlan, records: impl Iterator<Item = (Attempt, &'a AttemptRecord)>) -> Self {
+    pub(crate) fn new(unit: &UnitPlan, records: &[(Unit, Attempt, AttemptRecord)]) -> Self {
         let attempts = unit.retry.attempts;
         let removes = |record: &AttemptRecord| record.result.as_ref().is_some_and(AttemptResult::has_more);
-        let removed = records.filter(|(_, record)| removes(record));
-        let removed = removed.map(|(attempt, _)| retry::attempt_block(attempt, attempts)).collect();
+        let removed = records.iter().filter(|(.., record)| removes(record));
+        let removed = removed.map(|(_, attempt, _)| retry::attempt_block(*attempt, attempts)).collect();
         Self { removed, attempts }
     }
 

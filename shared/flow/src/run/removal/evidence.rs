@@ -25,15 +25,15 @@ use crate::{CompiledPlan, Env, FlowResult, Run, group};
 struct RecordedRun {
     head: HeadState,
     /// The records of each unit, in the order of attempts.
-    records: BTreeMap<Unit, Vec<(Attempt, AttemptRecord)>>,
+    records: BTreeMap<Unit, Vec<(Unit, Attempt, AttemptRecord)>>,
 }
 
 impl RecordedRun {
     fn new(head: HeadState, list: Vec<(Unit, Attempt, AttemptRecord)>) -> Self {
-        Self { head, records: group(list.into_iter().map(|(unit, attempt, record)| (unit, (attempt, record)))) }
+        Self { head, records: group(list.into_iter().map(|record| (record.0, record))) }
     }
 
-    fn records(&self, unit: Unit) -> &[(Attempt, AttemptRecord)] {
+    fn records(&self, unit: Unit) -> &[(Unit, Attempt, AttemptRecord)] {
         self.records.get(&unit).map(Vec::as_slice).unwrap_or_default()
     }
 
@@ -95,7 +95,7 @@ pub async fn removals(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> 
         else {
             continue;
         };
-        let mut attempts = run.records(Unit(at.unit)).iter().map(|(_, record)| record);
+        let mut attempts = run.records(Unit(at.unit)).iter().map(|(.., record)| record);
         let is_made = possible_resources::may_have_made((graph, &run.head), Unit(at.unit), attempts.clone());
         if is_made && (target.phase == TargetPhase::Gone || !undos.iter().any(is_open)) {
             let (undo, evidence) = removal(&loaded.plan, &runs, &undos);
@@ -248,12 +248,12 @@ fn evidence(plan: &Plan, runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvid
         return None;
     }
     let records = run.records(unit);
-    if let Some(reason) = possible_resources::override_reason(records.iter().map(|(_, record)| record)) {
+    if let Some(reason) = possible_resources::override_reason(records.iter().map(|(.., record)| record)) {
         return Some(unconfirmed(Some(reason.message.clone())));
     }
     let last = run.head.attempt(unit);
     let mut found: Vec<(Attempt, RemovalEvidence)> = Vec::new();
-    for (attempt, record) in records {
+    for (_, attempt, record) in records {
         let results = record.result.iter().chain(&record.further_results);
         let successes = results.filter(|result| result.outcome == AttemptOutcome::Succeeded);
         let removed =
@@ -261,10 +261,10 @@ fn evidence(plan: &Plan, runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvid
         found.extend(removed.map(|evidence| (*attempt, evidence)));
     }
     // A success without anything to keep has no record.
-    if !records.iter().any(|(attempt, record)| *attempt == last && record.result.is_some()) {
+    if !records.iter().any(|(_, attempt, record)| *attempt == last && record.result.is_some()) {
         found.extend(usual_evidence(undo).map(|evidence| (last, evidence)));
     }
-    let passes = UndoPasses::new(undo, records.iter().map(|(attempt, record)| (*attempt, record)));
+    let passes = UndoPasses::new(undo, records);
     let is_of_pass = |(attempt, _): &(Attempt, RemovalEvidence)| passes.is_same_pass(*attempt, last);
     // The last pass over the results counts, unless it had nothing to do.
     if found.iter().any(is_of_pass) {
@@ -277,7 +277,7 @@ fn evidence(plan: &Plan, runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvid
 
 /// Returns the evidence of an undo that was skipped, with the reason, if it was.
 fn skipped_evidence(runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvidence> {
-    let (_, last) = runs.get(&at.hook)?.records(Unit(at.unit)).last()?;
+    let (.., last) = runs.get(&at.hook)?.records(Unit(at.unit)).last()?;
     let skipped = last.result.as_ref().filter(|result| result.outcome == AttemptOutcome::Skipped)?;
     Some(unconfirmed(skipped.reason.as_ref().map(|reason| reason.message.clone())))
 }

@@ -59,7 +59,7 @@ impl<'a> VisibilityCheck<'a> {
     pub(crate) async fn new(attempt: AttemptContext<'a>, by: &'a CredentialDigest) -> FlowResult<Self> {
         let AttemptContext { env, run, attempt: AttemptRef { unit: at, number, .. }, unit, .. } = attempt;
         let records = env.store.read_records(&run.id, &[at]).await?;
-        let position = passes(unit, &records).removed_before(number);
+        let position = UndoPasses::new(unit, &records).removed_before(number);
         let own = of_result(unit, records, position).collect();
         Ok(Self { attempt, by, position, own })
     }
@@ -156,17 +156,13 @@ fn is_sent_by(record: &AttemptRecord, by: &CredentialDigest) -> bool {
     record.posted_by.as_ref().or(record.seen_by.as_ref()).or(of_result).is_some_and(|known| by.is(known))
 }
 
-fn passes(unit: &UnitPlan, records: &[(Unit, Attempt, AttemptRecord)]) -> UndoPasses {
-    UndoPasses::new(unit, records.iter().map(|(_, number, record)| (*number, record)))
-}
-
 /// Returns the records about the result at a position.
 fn of_result(
     unit: &UnitPlan,
     records: Vec<(Unit, Attempt, AttemptRecord)>,
     position: usize,
 ) -> impl Iterator<Item = AttemptRecord> {
-    let passes = passes(unit, &records);
+    let passes = UndoPasses::new(unit, &records);
     records
         .into_iter()
         .filter(move |(_, number, _)| passes.removed_before(*number) == position)

@@ -74,7 +74,7 @@ fn the_lowest_evidence_of_the_last_pass_counts() {
     for (last, records, expected) in rows {
         let attempts = [(Unit(0), Attempt(last))].into();
         let head = HeadState { done: [Unit(0)].into(), attempts, ..HeadState::new(Epoch::FIRST) };
-        let records: Vec<_> = records.into_iter().map(|(number, record)| (Attempt(number), record)).collect();
+        let records: Vec<_> = records.into_iter().map(|(number, record)| (Unit(0), Attempt(number), record)).collect();
         let run = RecordedRun { head, records: [(Unit(0), records.clone())].into() };
         let runs = RecordedRuns::from([(Hook::PostStop, run)]);
         let found = evidence(&plan, &runs, UnitRef { hook: Hook::PostStop, unit: 0 });
