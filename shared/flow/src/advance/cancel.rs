@@ -218,8 +218,7 @@ async fn cancel_request(context: AttemptContext<'_>, is_accepted: bool, stopped:
 
 /// Records a result that does not advance the run. Outputs are checked as usual.
 async fn record_end(context: AttemptContext<'_>, end: AttemptEnd) -> FlowResult<()> {
-    records::put(context, &callback_result::with_checked_outputs(context, end), None).await?;
-    Ok(())
+    records::put(context, &callback_result::with_checked_outputs(context, end), None).await.map(drop)
 }
 
 /// Stores the log of a script before it is stopped, because the relay deletes it then.

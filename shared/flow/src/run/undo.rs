@@ -177,10 +177,9 @@ pub async fn decide(context: AttemptContext<'_>) -> FlowResult<UndoDecision> {
         let last = list.len().checked_sub(1)?;
         Some((at, list.swap_remove(index.min(last))))
     });
-    let made = made.collect();
     let remaining = u32::try_from(count.saturating_sub(index + 1)).unwrap_or(u32::MAX);
     let undone = UndoneResult { instances, remaining, may_act_until, is_rejected };
-    Ok(UndoDecision::Remove { made, undone })
+    Ok(UndoDecision::Remove { made: made.collect(), undone })
 }
 
 /// Reads the outputs in `made` that the undo `unit` uses.

@@ -17,7 +17,7 @@ use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::infrakit::KEY_TAG;
 use ebb_protocol::limits;
 use ebb_protocol::named_secrets::SecretText;
-use ebb_protocol::record::{AttemptRecord, InstanceIds};
+use ebb_protocol::record::InstanceIds;
 use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 use ebb_store::AttemptUpdate;
 use serde_json::Value;
@@ -224,18 +224,14 @@ impl PluginUnit<'_> {
         if made.is_empty() {
             return Ok(step);
         }
-        let before = self.note(InstanceIds { made: made.clone(), ..InstanceIds::default() }).await?;
+        let ids = InstanceIds { made: made.clone(), ..InstanceIds::default() };
+        let before = self.attempt.update(AttemptUpdate::Instances(ids)).await?;
         let Some(result) = before.result else { return Ok(step) };
         if made.iter().all(|id| result.made.contains(id) || before.instances.made.contains(id)) {
             return Ok(step);
         }
         let made = made.into_iter().collect();
         Ok(succeeded(AttemptSuccess { made, ..AttemptSuccess::default() }))
-    }
-
-    /// Adds answers of the plugin to the record of the attempt, unless it has a result. Returns the record before.
-    async fn note(&self, ids: InstanceIds) -> FlowResult<AttemptRecord> {
-        self.attempt.update(AttemptUpdate::Instances(ids)).await
     }
 
     /// Destroys what the plugin lists, and the instances with recorded IDs. Later dispatches continue.
@@ -246,7 +242,7 @@ impl PluginUnit<'_> {
         if !listed.is_empty() {
             // After a crash, the plugin may not know any more what it has destroyed.
             let ids = InstanceIds { listed: listed.clone(), ..InstanceIds::default() };
-            if self.note(ids).await?.result.is_some() {
+            if self.attempt.update(AttemptUpdate::Instances(ids)).await?.result.is_some() {
                 return Ok(PluginStep::Recorded);
             }
         }
@@ -258,7 +254,7 @@ impl PluginUnit<'_> {
             match self.client.destroy_instance(id).await {
                 Ok(()) => {
                     let ids = InstanceIds { destroyed: BTreeSet::from([id.clone()]), ..InstanceIds::default() };
-                    self.note(ids.clone()).await?;
+                    self.attempt.update(AttemptUpdate::Instances(ids.clone())).await?;
                     answers.merge(ids);
                 }
                 Err(PluginError::Rejected(why)) => rejection = why,
@@ -275,7 +271,8 @@ impl PluginUnit<'_> {
                     (Err(_), Ok(left)) => &listed - &self.client.ids(left),
                     (Err(_), Err(_)) => BTreeSet::new(),
                 };
-                self.note(InstanceIds { destroyed: gone, ..InstanceIds::default() }).await?;
+                let ids = InstanceIds { destroyed: gone, ..InstanceIds::default() };
+                self.attempt.update(AttemptUpdate::Instances(ids)).await?;
                 left?;
                 // Without an error, the plugin destroys in the background.
                 return destroyed.map(|()| PluginStep::Repeat(RETRY_SECONDS));
