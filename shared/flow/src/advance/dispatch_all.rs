@@ -160,7 +160,7 @@ async fn send_all(
 ) -> FlowResult<(Option<RunEnd>, Option<Timestamp>)> {
     let mut ready: VecDeque<(Unit, Attempt)> = continuation.ready.iter().copied().collect();
     // All steps are polled together, because a batch may wait for memory that a dispatch holds.
-    let mut in_progress: FuturesUnordered<BoxFuture<'_, DriveStep>> = FuturesUnordered::new();
+    let mut in_progress: FuturesUnordered<BoxFuture<'_, FlowResult<DriveStep>>> = FuturesUnordered::new();
     let (mut dispatching, mut is_preparing) = (0, false);
     let mut end: Option<RunEnd> = None;
     let mut wakeups = WakeupTimes::default();
@@ -183,12 +183,13 @@ async fn send_all(
         // The rest is enqueued now, so that a slow response does not delay it.
         if error.is_none() && !ready.is_empty() && is_spent(env, until, *dispatches) {
             let rest: Vec<_> = std::mem::take(&mut ready).into();
-            let enqueue = async move { DriveStep::Enqueued(enqueue_rest(env, continuation, &rest, sweep).await) };
+            let enqueue = async move { enqueue_rest(env, continuation, &rest, sweep).await.map(DriveStep::Enqueued) };
             in_progress.push(enqueue.boxed());
         }
         match in_progress.next().await {
             None => break,
-            Some(DriveStep::Prepared(Ok(batch))) => {
+            Some(Err(failed)) => error = Some(error.unwrap_or(failed)),
+            Some(Ok(DriveStep::Prepared(batch))) => {
                 is_preparing = false;
                 dispatching += batch.len();
                 for (unit, number) in batch {
@@ -198,23 +199,17 @@ async fn send_all(
                         Some(sweep) if sweep.unstarted.contains(&(unit, number)) => DispatchReason::SweepStart,
                         Some(_) => DispatchReason::SweepRepeat,
                     };
-                    let dispatch = dispatch_one(env, continuation, attempt, reason);
-                    in_progress.push(dispatch.map(DriveStep::Dispatched).boxed());
+                    in_progress.push(dispatch_one(env, continuation, attempt, reason).boxed());
                 }
             }
-            Some(DriveStep::Dispatched(Ok(DispatchProgress { progress, wakeup, accepted: attempt }))) => {
+            Some(Ok(DriveStep::Dispatched { progress, wakeup, accepted: attempt })) => {
                 dispatching -= 1;
                 ready.extend(progress.ready);
                 end = end.or(progress.end);
                 wakeup.into_iter().for_each(|wakeup| wakeups.add(wakeup));
                 attempt.into_iter().for_each(|attempt| accepted.add(attempt, env.now()));
             }
-            Some(DriveStep::Enqueued(Ok(wakeup))) => wakeup.into_iter().for_each(|wakeup| wakeups.add(wakeup)),
-            Some(
-                DriveStep::Prepared(Err(failed))
-                | DriveStep::Dispatched(Err(failed))
-                | DriveStep::Enqueued(Err(failed)),
-            ) => error = Some(error.unwrap_or(failed)),
+            Some(Ok(DriveStep::Enqueued(wakeup))) => wakeup.into_iter().for_each(|wakeup| wakeups.add(wakeup)),
         }
         if in_progress.is_empty() && ready.is_empty() {
             accepted.wait(env).await;
@@ -251,26 +246,22 @@ fn is_spent(env: &Env, until: Timestamp, dispatches: usize) -> bool {
 }
 
 enum DriveStep {
-    Prepared(FlowResult<Vec<(Unit, Attempt)>>),
-    Dispatched(FlowResult<DispatchProgress>),
-    Enqueued(FlowResult<Option<AttemptWakeup>>),
+    Prepared(Vec<(Unit, Attempt)>),
+    Dispatched {
+        progress: RunProgress,
+        wakeup: Option<AttemptWakeup>,
+        /// The attempt, if its acceptance has to be recorded, with its result.
+        accepted: Option<(AttemptRef, ExpectedResult)>,
+    },
+    Enqueued(Option<AttemptWakeup>),
 }
 
 /// Seals undone units and reads inputs, once for a whole batch.
-async fn prepare(env: &Env, continuation: &Continuation, batch: Vec<(Unit, Attempt)>) -> DriveStep {
+async fn prepare(env: &Env, continuation: &Continuation, batch: Vec<(Unit, Attempt)>) -> FlowResult<DriveStep> {
     let units: Vec<Unit> = batch.iter().map(|(unit, _)| *unit).collect();
-    let prepared = async {
-        undo::seal(env, &continuation.run, &units, &continuation.cache).await?;
-        inputs::prefetch(env, &continuation.run, &units, &continuation.cache).await
-    };
-    DriveStep::Prepared(prepared.await.map(|()| batch))
-}
-
-struct DispatchProgress {
-    progress: RunProgress,
-    wakeup: Option<AttemptWakeup>,
-    /// The attempt, if its acceptance has to be recorded, with its result.
-    accepted: Option<(AttemptRef, ExpectedResult)>,
+    undo::seal(env, &continuation.run, &units, &continuation.cache).await?;
+    inputs::prefetch(env, &continuation.run, &units, &continuation.cache).await?;
+    Ok(DriveStep::Prepared(batch))
 }
 
 /// Dispatches an attempt, and applies its result if it is immediate.
@@ -279,7 +270,7 @@ async fn dispatch_one(
     Continuation { run, cache, .. }: &Continuation,
     attempt: AttemptRef,
     reason: DispatchReason,
-) -> FlowResult<DispatchProgress> {
+) -> FlowResult<DriveStep> {
     let context = AttemptContext::new(env, run, attempt, cache)?;
     let unit = context.unit;
     let span = tracing::info_span!("attempt", run = %run.id, unit = unit.key, attempt = attempt.number.0);
@@ -292,7 +283,7 @@ async fn dispatch_one(
             None => RunProgress::default(),
         };
         let accepted = outcome.is_accepted.then_some((attempt, expected));
-        Ok::<_, FlowError>(DispatchProgress { progress, wakeup: outcome.wakeup, accepted })
+        Ok::<_, FlowError>(DriveStep::Dispatched { progress, wakeup: outcome.wakeup, accepted })
     };
     Box::pin(send).instrument(span).await
 }
