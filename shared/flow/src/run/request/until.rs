@@ -109,14 +109,11 @@ pub(super) async fn ask(
         Ok(urls) => urls,
         Err(error) => return Ok(failed(AttemptFailure::new(ReasonCode::Render, &format!("`until`: {error}")))),
     };
-    let (credential, headers) = match credential {
-        Ok((credential, request)) => {
-            let question = ("-until", url.as_str(), request);
-            let headers = request_headers::question_headers(context, credential, question)?;
-            (Ok(credential), headers)
-        }
-        Err(why) => (Err(why), Vec::new()),
+    let headers = match credential {
+        Ok((credential, request)) => request_headers::question_headers(context, credential, ("-until", &url, request))?,
+        Err(_) => Vec::new(),
     };
+    let credential = credential.map(|(credential, _)| credential);
     let sent = SentRequest { method: request_headers::GET, url: &shown, headers: &headers, opened: &answers.opened };
     let answer = match credential {
         // A question that cannot be sent says nothing about the state. An operator can restore a connection.
@@ -139,9 +136,8 @@ pub(super) async fn ask(
                 };
                 let grade = if is_shown { RemovalGrade::Confirmed } else { RemovalGrade::Unconfirmed };
                 let removal = Some(RemovalEvidence::new(grade, &sent.asked(), &poll.status.to_string()));
-                let found_nothing = may_act && grade == RemovalGrade::Unconfirmed;
-                let digest = digest.ok().filter(|_| unit.action.connection().is_some());
-                let sent_by = digest.map(|digest| digest.text().into());
+                let found_nothing = may_act && !is_shown;
+                let sent_by = unit.action.connection().and(digest.ok()).map(|digest| digest.text().into());
                 let success = AttemptSuccess { removal, found_nothing, sent_by, ..success };
                 return Ok(DispatchOutcome::ended(AttemptEnd::Succeeded(success)));
             }
@@ -167,18 +163,14 @@ pub(super) async fn ask(
     let elapsed = now.since(wait.since);
     let poll = answer.as_ref().and_then(|answer| answer.as_ref().ok()).map(|(poll, _bytes)| poll);
     let pause = pause(until, elapsed, poll, now);
-    match record.next_dispatch.filter(|&next| next > now) {
-        Some(next) => {
-            send_next(context, pause, next).await;
-            Ok(DispatchOutcome::later(None))
-        }
-        None => {
-            let next = sweep_time(answers, record.started.unwrap_or(now), now);
-            send_next(context, pause, next).await;
-            context.update(AttemptUpdate::DispatchAgain(next)).await?;
-            Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(next))))
-        }
+    let planned = record.next_dispatch.filter(|&next| next > now);
+    let next = planned.unwrap_or_else(|| sweep_time(answers, record.started.unwrap_or(now), now));
+    send_next(context, pause, next).await;
+    if planned.is_some() {
+        return Ok(DispatchOutcome::later(None));
     }
+    context.update(AttemptUpdate::DispatchAgain(next)).await?;
+    Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(next))))
 }
 
 /// Returns the end of an attempt whose question was answered with `poll`, or the reason why it waits, as the end of a

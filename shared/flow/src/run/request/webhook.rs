@@ -35,13 +35,12 @@ pub(crate) async fn post_webhook(
     let context = answers.attempt;
     let AttemptContext { env, run, attempt, unit, .. } = context;
     let credential = credential(env, run, unit).await?;
-    if let Some(until) = answers.until() {
-        let record = context.read_record().await?;
-        if let Some(record) = record.filter(|record| record.wait.is_some()) {
-            let may_act = undone.may_act_until > Timestamp(0);
-            let credential = credential.as_ref().map(|credential| (credential, &request));
-            return until::ask(&answers, until, (&record, may_act), credential).await;
-        }
+    if let Some(until) = answers.until()
+        && let Some(record) = context.read_record().await?.filter(|record| record.wait.is_some())
+    {
+        let may_act = undone.may_act_until > Timestamp(0);
+        let credential = credential.as_ref().map(|credential| (credential, &request));
+        return until::ask(&answers, until, (&record, may_act), credential).await;
     }
     let credential = match credential {
         Ok(credential) => credential,
