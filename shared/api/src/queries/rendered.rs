@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use ebb_flow::run::attempt::AttemptContext;
 use ebb_flow::run::dispatch::{UnitInputs, unit_inputs};
+use ebb_flow::run::undo::NoDispatch;
 use ebb_flow::{Env, InvocationCache, RequestError, Run};
 
 use crate::queries::plans;
@@ -83,12 +84,12 @@ fn shown(run: &Run, unit: &UnitPlan, attempt: AttemptRef, inputs: &UnitInputs) -
         ..UnitRendering::default()
     };
     let known = match inputs {
-        UnitInputs::Skipped(why) => return Ok(UnitRendering { skipped: Some(why.clone()), ..base }),
-        UnitInputs::Later(at) => {
+        Err(NoDispatch::Skipped(why)) => return Ok(UnitRendering { skipped: Some(why.clone()), ..base }),
+        Err(NoDispatch::Later(at)) => {
             let at = rfc3339(*at);
             return Err(format!("a request of the unit that it undoes may arrive until {at}; ask again then"));
         }
-        UnitInputs::Known(known, _) => known,
+        Ok((known, _)) => known,
     };
     let at = UnitRef { hook: run.hook(), unit: attempt.unit.0 };
     let facts = run.target_facts();

@@ -8,7 +8,7 @@ use ebb_documents::render::{
     self, KnownOutputs, ProducerState, RenderError, RenderResult, RenderValue, RenderedUnit, SealedValue, TargetFacts,
     UnitContext,
 };
-use ebb_engine::{Hook, Timestamp, Unit};
+use ebb_engine::{Hook, Unit};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::value::UnitValue;
@@ -20,7 +20,7 @@ use crate::run::removal::evidence;
 use crate::run::request::infrakit;
 use crate::run::request::webhook::post_webhook;
 use crate::run::request::webhook_response::UnitAnswers;
-use crate::run::undo::{self, UndoDecision, UndoneResult};
+use crate::run::undo::{self, NoDispatch, UndoneResult};
 use crate::run::{AttemptContext, AttemptEnd, AttemptSuccess, DispatchOutcome, DispatchReason, inputs};
 use crate::{FlowError, FlowResult, sealed_values};
 
@@ -29,9 +29,9 @@ use crate::{FlowError, FlowResult, sealed_values};
 pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowResult<DispatchOutcome> {
     let AttemptContext { env, run, unit, .. } = context;
     let (mut known, undone) = match unit_inputs(context).await? {
-        UnitInputs::Skipped(why) => return Ok(DispatchOutcome::ended(AttemptEnd::Skipped(why))),
-        UnitInputs::Later(at) => return context.postpone(at).await,
-        UnitInputs::Known(known, undone) => (known, undone),
+        Ok(inputs) => inputs,
+        Err(NoDispatch::Skipped(why)) => return Ok(DispatchOutcome::ended(AttemptEnd::Skipped(why))),
+        Err(NoDispatch::Later(at)) => return context.postpone(at).await,
     };
     let facts = run.target_facts();
     let (rendered, opened) = rendered(context, &facts, &known);
@@ -94,13 +94,7 @@ pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowRe
 }
 
 /// What is known before an attempt is rendered.
-pub enum UnitInputs {
-    /// The attempt is skipped. The value is the reason.
-    Skipped(String),
-    /// A request without a response may still arrive until this time.
-    Later(Timestamp),
-    Known(KnownOutputs, UndoneResult),
-}
+pub type UnitInputs = Result<(KnownOutputs, UndoneResult), NoDispatch>;
 
 /// Reads the inputs of an attempt. Those of an undo include what it removes. Nothing is written.
 pub async fn unit_inputs(context: AttemptContext<'_>) -> FlowResult<UnitInputs> {
@@ -110,23 +104,21 @@ pub async fn unit_inputs(context: AttemptContext<'_>) -> FlowResult<UnitInputs> 
         done => done,
     };
     if let Some(why) = why {
-        return Ok(UnitInputs::Skipped(why));
+        return Ok(Err(NoDispatch::Skipped(why)));
     }
     let mut known = inputs::read_inputs(env, run, unit, cache).await?;
     if unit.undoes.is_empty() {
-        return Ok(UnitInputs::Known(known, UndoneResult::default()));
+        return Ok(Ok((known, UndoneResult::default())));
     }
-    Ok(match undo::decide(context).await? {
-        UndoDecision::Nothing(why) => UnitInputs::Skipped(why),
-        UndoDecision::Later(at) => UnitInputs::Later(at),
-        UndoDecision::Remove { made, undone } => {
-            known.extend(undo::undo_inputs(context, made).await?);
-            // The unit has no outputs because it was skipped. The undo still removes the resources of the other units.
-            let skipped = known.values_mut().filter(|produced| **produced == ProducerState::Skipped);
-            skipped.for_each(|produced| *produced = ProducerState::Absent);
-            UnitInputs::Known(known, undone)
-        }
-    })
+    let (made, undone) = match undo::decide(context).await? {
+        Ok(decided) => decided,
+        Err(why) => return Ok(Err(why)),
+    };
+    known.extend(undo::undo_inputs(context, made).await?);
+    // The unit has no outputs because it was skipped. The undo still removes the resources of the other units.
+    let skipped = known.values_mut().filter(|produced| **produced == ProducerState::Skipped);
+    skipped.for_each(|produced| *produced = ProducerState::Absent);
+    Ok(Ok((known, undone)))
 }
 
 /// Returns the reason to skip a unit if an update has done the same. After a late success, the unit runs again, because the

@@ -19,18 +19,17 @@ use crate::run::invocation_cache::ReadOutputs;
 use crate::run::{AttemptContext, InvocationCache, inputs, records};
 use crate::{EarlierRun, Env, FlowResult, Run, group, lock};
 
+/// The reason why an attempt is not dispatched now.
 #[derive(Clone, Debug, PartialEq)]
-pub enum UndoDecision {
-    /// The undone units never started or were skipped. The value is the reason.
-    Nothing(String),
+pub enum NoDispatch {
+    /// There is nothing to do. The value is the reason.
+    Skipped(String),
     /// A request without a response may still arrive until this time.
     Later(Timestamp),
-    Remove {
-        /// The outputs of the undone units that have succeeded.
-        made: BTreeMap<UnitRef, OutputStorage>,
-        undone: UndoneResult,
-    },
 }
+
+/// The outputs of the undone units that have succeeded.
+type MadeOutputs = BTreeMap<UnitRef, OutputStorage>;
 
 /// One result of the undone units, which an undo removes. It is empty for a unit that undoes nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -110,9 +109,9 @@ async fn read_attempts(env: &Env, run: &RunId, units: &[Unit]) -> FlowResult<BTr
     Ok(attempts)
 }
 
-/// Returns the decision for an attempt of an undo, whose undone units are sealed. A repetition of the attempt
-/// gets the same decision, even if its result is recorded.
-pub async fn decide(context: AttemptContext<'_>) -> FlowResult<UndoDecision> {
+/// Returns what an attempt of an undo removes, whose undone units are sealed. A repetition of the attempt gets the same,
+/// even if its result is recorded.
+pub async fn decide(context: AttemptContext<'_>) -> FlowResult<Result<(MadeOutputs, UndoneResult), NoDispatch>> {
     let AttemptContext { env, run, unit, cache, .. } = context;
     let mut started = false;
     let mut is_rejected = true;
@@ -162,10 +161,10 @@ pub async fn decide(context: AttemptContext<'_>) -> FlowResult<UndoDecision> {
     if !started {
         let names = unit.undoes.iter().filter_map(|&at| Some(run.loaded.plan.unit(at)?.key.as_str()));
         let names: Vec<&str> = names.collect();
-        return Ok(UndoDecision::Nothing(format!("nothing to undo: {} never started", names.join(", "))));
+        return Ok(Err(NoDispatch::Skipped(format!("nothing to undo: {} never started", names.join(", ")))));
     }
     if arrives_by > env.now() {
-        return Ok(UndoDecision::Later(arrives_by));
+        return Ok(Err(NoDispatch::Later(arrives_by)));
     }
     let count = match unit.action {
         // A removal deletes the objects of all attempts together, and a destroy everything with the tag of the unit.
@@ -179,7 +178,7 @@ pub async fn decide(context: AttemptContext<'_>) -> FlowResult<UndoDecision> {
     });
     let remaining = u32::try_from(count.saturating_sub(index + 1)).unwrap_or(u32::MAX);
     let undone = UndoneResult { instances, remaining, may_act_until, is_rejected };
-    Ok(UndoDecision::Remove { made: made.collect(), undone })
+    Ok(Ok((made.collect(), undone)))
 }
 
 /// Reads the outputs in `made` that the undo `unit` uses.
@@ -188,7 +187,7 @@ pub async fn decide(context: AttemptContext<'_>) -> FlowResult<UndoDecision> {
 /// Returns [`FlowError::Broken`](crate::FlowError::Broken) if an object is missing or invalid.
 pub(crate) async fn undo_inputs(
     AttemptContext { env, run, unit, .. }: AttemptContext<'_>,
-    made: BTreeMap<UnitRef, OutputStorage>,
+    made: MadeOutputs,
 ) -> FlowResult<KnownOutputs> {
     let mut known: KnownOutputs = unit.undoes.iter().map(|&at| (at, ProducerState::Absent)).collect();
     let read: ReadOutputs = unit.reads.iter().collect();
@@ -276,10 +275,7 @@ pub(crate) fn may_act_later(env: &Env, unit: &UnitPlan, record: &AttemptRecord) 
 
 /// Returns the number of results that remain after an attempt of an undo.
 pub async fn remaining(context: AttemptContext<'_>) -> FlowResult<u32> {
-    Ok(match decide(context).await? {
-        UndoDecision::Remove { undone, .. } => undone.remaining,
-        UndoDecision::Nothing(_) | UndoDecision::Later(_) => 0,
-    })
+    Ok(decide(context).await?.map_or(0, |(_, undone)| undone.remaining))
 }
 
 /// Returns the number of results that the present pass has removed before `attempt`.
