@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ebb_documents::compile::CLUSTER_POLICY;
 use ebb_flow::lifecycle::LifecycleRejection;
 use ebb_flow::operator::target_request::TargetRequest;
-use ebb_protocol::api::SourceResult;
+use ebb_protocol::api::{ApplyTarget, SourceResult};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
 
@@ -100,8 +100,8 @@ impl PlatformSender {
             let (kind, name) = (KIND.to_owned(), name.clone());
             let caller = CALLERS[number as usize % CALLERS.len()];
             self.0.ledger.state().owners.insert(revision.clone(), caller.to_owned());
-            let access = owners::access(caller);
-            let request = TargetRequest { kind, name, document, uid, generation: seen, routing_key, key, access };
+            let target = ApplyTarget { kind, name, document, uid, generation: seen, routing_key };
+            let request = TargetRequest { target, key, access: owners::access(caller) };
             if random.below(4) == 0 {
                 functions.preview(request.clone()).await.ok();
             }
@@ -115,10 +115,10 @@ impl PlatformSender {
                     }
                 }
             };
-            self.0.ledger.trace(|| format!("the API applies {revision} to {}: {response:?}", request.name));
+            self.0.ledger.trace(|| format!("the API applies {revision} to {}: {response:?}", request.target.name));
             match response {
                 Ok(response) => {
-                    let (generation, routing_key) = (response.generation, request.routing_key);
+                    let (generation, routing_key) = (response.generation, request.target.routing_key);
                     if let Some(named) = seen {
                         self.0.ledger.state().conditional[0] += 1;
                         if generation != named + 1 && !self.0.ledger.state().repeated.contains(&revision) {

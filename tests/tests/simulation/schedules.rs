@@ -7,6 +7,7 @@ use ebb_engine::{EventName, Hook, Millis, Patch, PatchChange, RunPhase, TargetPh
 use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_flow::operator::target_request::TargetRequest;
 use ebb_flow::ports::QueueMessage;
+use ebb_protocol::api::ApplyTarget;
 use ebb_protocol::api_token::{TargetAccess, TargetLimit};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{EventRef, RunId};
@@ -421,16 +422,16 @@ fn a_run_is_due_at_the_wakeup_of_the_first_of_two_sweeps() {
 /// Returns a request to the API for the target `s` with a time to live.
 fn request(target: &TargetScenario, ttl: &str) -> TargetRequest {
     let document = target.document.replace("NAME", "s");
-    TargetRequest {
+    let target = ApplyTarget {
         kind: KIND.to_owned(),
         name: "s".to_owned(),
         document: document.replacen("resources:", &format!("ttl: {ttl}\nresources:"), 1),
         uid: None,
         generation: None,
         routing_key: None,
-        key: None,
-        access: TargetAccess { caller: "token a".to_owned(), limits: vec![TargetLimit::All] },
-    }
+    };
+    let access = TargetAccess { caller: "token a".to_owned(), limits: vec![TargetLimit::All] };
+    TargetRequest { target, key: None, access }
 }
 
 /// A request removes the surplus instance of an earlier one, which waits for the name. It has begun in between.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use ebb_documents::compile::CLUSTER_POLICY;
 use ebb_documents::pinned_version::{PinError, with_version};
 use ebb_flow::{TargetRequest, offload};
-use ebb_protocol::{ErrorCode, LifecycleResponse, LifecycleResult, ResourceEffect, TargetReceipt};
+use ebb_protocol::{ApplyTarget, ErrorCode, LifecycleResponse, LifecycleResult, ResourceEffect, TargetReceipt};
 use ebb_store::{Store, TargetHead};
 
 use super::target_requests::{self, AcceptedChange};
@@ -66,16 +66,15 @@ pub(super) async fn upgraded(
         let unchanged = LifecycleResponse { target, uid, generation, result };
         return Ok((None, TargetReceipt::of(unchanged, server.env.target_url(head.target_key()))));
     };
-    let request = TargetRequest {
+    let target = ApplyTarget {
         kind: head.kind.clone(),
         name: head.name.clone(),
         document,
         uid: Some(head.uid.clone()),
         generation: Some(head.newest_generation()),
         routing_key: None,
-        key: None,
-        access: server.access(),
     };
+    let request = TargetRequest { target, key: None, access: server.access() };
     let mut preview = target_requests::previewed(server, request.clone()).await?;
     let plan = preview.plan.take();
     if is_dry_run {

@@ -48,15 +48,13 @@ pub(crate) async fn apply(
     body: Body,
 ) -> HttpResult<ReceiptResponse> {
     let key = idempotency_key(&headers)?;
-    let ApplyTarget { kind, name, document, uid, generation, routing_key } =
-        super::read_json_within(body, limits::WEBHOOK_BODY).await?;
-    let access = server.access();
-    let request = TargetRequest { kind, name, document, uid, generation, routing_key, key, access };
+    let target: ApplyTarget = super::read_json_within(body, limits::WEBHOOK_BODY).await?;
+    let request = TargetRequest { target, key, access: server.access() };
     if query.dry_run {
         return Ok((StatusCode::OK, None, Json(previewed(&server, request).await?)));
     }
     let parent = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
-    telemetry::webhook_received(&request.kind, &request.name, parent);
+    telemetry::webhook_received(&request.target.kind, &request.target.name, parent);
     let (rest, receipt) = applied(&server, &request).await?;
     Ok((StatusCode::ACCEPTED, rest, Json(receipt)))
 }
@@ -67,7 +65,7 @@ pub(super) async fn previewed(server: &Permitted<WriteTargets>, request: TargetR
         Ok(preview) => preview,
         Err(error) => return Err(server.rejected(request.target_key(), error).await),
     };
-    let plan = plans::shown_plan(env, (request.kind, request.name), plan, &notes).await?;
+    let plan = plans::shown_plan(env, (request.target.kind, request.target.name), plan, &notes).await?;
     Ok(TargetReceipt { plan: Some(plan), ..receipt })
 }
 

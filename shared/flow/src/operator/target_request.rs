@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ebb_documents::plan::Plan;
 use ebb_engine::{Millis, RequestSender, TargetPhase};
-use ebb_protocol::api::TargetReceipt;
+use ebb_protocol::api::{ApplyTarget, TargetReceipt};
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::error_code::ErrorCode;
@@ -30,14 +30,7 @@ use crate::{CompiledPlan, Env, FlowError, RequestError};
 /// A request to create or update a target.
 #[derive(Clone, Debug)]
 pub struct TargetRequest {
-    pub kind: String,
-    pub name: String,
-    pub document: String,
-    /// The instance. `None` means the newest one of the name, or a new one.
-    pub uid: Option<String>,
-    /// The newest generation of the instance. `None` means any.
-    pub generation: Option<u64>,
-    pub routing_key: Option<String>,
+    pub target: ApplyTarget,
     /// The name of the request. The UID of a new instance follows from it, so a repetition begins no second instance.
     pub key: Option<String>,
     /// The verified caller, who owns a new instance, and the targets that it may change.
@@ -54,22 +47,22 @@ struct SelectedInstance {
 
 impl TargetRequest {
     pub fn target_key(&self) -> TargetKey<'_> {
-        TargetKey::new(&self.kind, &self.name)
+        TargetKey::new(&self.target.kind, &self.target.name)
     }
 
     fn derived_uid(&self) -> Option<String> {
         let key = self.key.as_ref()?;
-        Some(format!("{API_UID}{}", short_digest(&[&self.kind, &self.name, key], 20)))
+        Some(format!("{API_UID}{}", short_digest(&[&self.target.kind, &self.target.name, key], 20)))
     }
 
     fn data(&self, instance: &SelectedInstance) -> LifecycleData {
         LifecycleData {
-            kind: self.kind.clone(),
-            name: self.name.clone(),
+            kind: self.target.kind.clone(),
+            name: self.target.name.clone(),
             uid: instance.uid.clone(),
             generation: instance.generation,
-            document: Some(self.document.clone()),
-            routing_key: self.routing_key.clone(),
+            document: Some(self.target.document.clone()),
+            routing_key: self.target.routing_key.clone(),
             event: None,
         }
     }
@@ -81,27 +74,29 @@ impl TargetRequest {
     /// another generation than the one that the caller has seen.
     fn select(&self, env: &Env, head: Option<&TargetHead>) -> Result<SelectedInstance, LifecycleRejection> {
         // A program does not change what a source has created.
-        let is_meant = |uid: &String| self.uid.as_ref().is_none_or(|named| named == uid);
+        let is_meant = |uid: &String| self.target.uid.as_ref().is_none_or(|named| named == uid);
         let is_foreign = |head: &TargetHead| {
             let waiting = head.waiting.as_ref().filter(|waiting| waiting.source.is_some() && is_meant(&waiting.uid));
             let is_present = head.phase.is_alive() && head.source.is_some() && is_meant(&head.uid);
-            is_present || (waiting.is_some() && (self.uid.is_some() || !head.phase.is_alive()))
+            is_present || (waiting.is_some() && (self.target.uid.is_some() || !head.phase.is_alive()))
         };
         if head.is_some_and(is_foreign) {
             return Err(foreign(self.target_key()));
         }
-        let waiting = head.filter(|head| self.uid.is_some() || second(head).is_none());
+        let waiting = head.filter(|head| self.target.uid.is_some() || second(head).is_none());
         let waiting = waiting.and_then(|head| head.waiting.as_ref()).filter(|waiting| waiting.source.is_none());
         let waiting = waiting.map(|waiting| (&waiting.uid, waiting.generation, &waiting.plan));
         let alive =
             head.filter(|head| head.phase.is_alive()).map(|head| (&head.uid, head.newest_generation(), &head.plan));
-        let found =
-            waiting.into_iter().chain(alive).find(|(uid, ..)| self.uid.as_ref().is_none_or(|wanted| wanted == *uid));
+        let found = waiting
+            .into_iter()
+            .chain(alive)
+            .find(|(uid, ..)| self.target.uid.as_ref().is_none_or(|wanted| wanted == *uid));
         let derived = self.derived_uid();
         let instance = match found {
             Some((uid, generation, plan)) => {
                 // The request that began the instance is repeated.
-                let is_repeated = self.uid.is_none() && derived.as_ref() == Some(uid);
+                let is_repeated = self.target.uid.is_none() && derived.as_ref() == Some(uid);
                 let known = Some((generation, plan.clone()));
                 let (change, generation) = match is_repeated {
                     true => (LifecycleType::Created, 1),
@@ -111,11 +106,11 @@ impl TargetRequest {
             }
             None => {
                 let random = || format!("{API_UID}{:016x}{:016x}", env.random.next(), env.random.next());
-                let named = self.uid.as_deref().map_or(Ok(()), fields::unreserved_uid);
+                let named = self.target.uid.as_deref().map_or(Ok(()), fields::unreserved_uid);
                 named.map_err(|error| LifecycleRejection::Refused(ErrorCode::InvalidField, error.to_string()))?;
                 // Another request may begin the named instance first. This one then takes the next generation.
-                let change = if self.uid.is_some() { LifecycleType::Updated } else { LifecycleType::Created };
-                let uid = self.uid.clone().or(derived).unwrap_or_else(random);
+                let change = if self.target.uid.is_some() { LifecycleType::Updated } else { LifecycleType::Created };
+                let uid = self.target.uid.clone().or(derived).unwrap_or_else(random);
                 SelectedInstance { change, uid, generation: 1, known: None }
             }
         };
@@ -126,7 +121,7 @@ impl TargetRequest {
             Requester::api(&self.access).check(head, &instance.uid)?;
         }
         let newest = instance.known.as_ref().map(|(generation, _)| *generation);
-        if let Some(seen) = self.generation.filter(|seen| newest != Some(*seen)) {
+        if let Some(seen) = self.target.generation.filter(|seen| newest != Some(*seen)) {
             let text = format!("{} does not have generation {seen} any more; read it again", self.target_key());
             return Err(LifecycleRejection::Refused(ErrorCode::Outdated, text));
         }
@@ -150,7 +145,7 @@ pub async fn apply(
     request: &TargetRequest,
 ) -> Result<(LifecycleResponse, Vec<FollowUp>), RequestError<LifecycleRejection>> {
     let mut follow_ups = Vec::new();
-    let is_free = request.uid.is_none();
+    let is_free = request.target.uid.is_none();
     let requester = Requester::api(&request.access);
     for _ in 0..crate::ATTEMPTS {
         let head = env.store.read_target(request.target_key()).await?;
@@ -218,7 +213,7 @@ pub async fn preview(
         None => None,
     };
     let versions = current.as_ref().map_or(PinnedVersions::Latest, |plan| PinnedVersions::OfPlan(&plan.plan));
-    let compiled = compile_document(&env.store, compiler_tools(env), meant, &request.document, versions).await;
+    let compiled = compile_document(&env.store, compiler_tools(env), meant, &request.target.document, versions).await;
     let (plan, notes) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     let owner = match head.as_ref().filter(|_| instance.known.is_some()) {
         Some(TargetHead { waiting: Some(waiting), .. }) if waiting.uid == instance.uid => waiting.owner.clone(),
@@ -260,7 +255,7 @@ pub async fn preview(
             (1, if waits { LifecycleResult::Waiting } else { LifecycleResult::Starting })
         }
     };
-    let is_random = instance.known.is_none() && request.uid.is_none() && request.key.is_none();
+    let is_random = instance.known.is_none() && request.target.uid.is_none() && request.key.is_none();
     let uid = (!is_random).then_some(instance.uid);
     let (target, url) = (request.target_key().to_string(), env.target_url(request.target_key()));
     let expires = expires.map(rfc3339);
