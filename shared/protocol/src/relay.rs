@@ -263,13 +263,6 @@ impl EnsureTask {
     }
 }
 
-impl From<EnsureTask<ScriptTask>> for EnsureTask {
-    fn from(request: EnsureTask<ScriptTask>) -> Self {
-        let EnsureTask { v, task, valid_for_ms, timeout_ms, callback, names, body } = request;
-        Self { v, task, valid_for_ms, timeout_ms, callback, names, body: TaskBody::Script(body) }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TaskBody {

@@ -13,7 +13,7 @@ pub(crate) async fn expired_requests_are_not_accepted() {
     let mut request = sh("echo ran");
     request.valid_for_ms = 0;
     let task = request.task.clone();
-    let refused = fixture.relay.ensure(UnitCluster::default(), request.into()).await;
+    let refused = fixture.relay.ensure(UnitCluster::default(), of_script(request)).await;
     assert!(matches!(&refused, Err(RelayError::Busy(why)) if why == "the request has expired"), "{refused:?}");
     assert_eq!(fixture.get(&task).await, TaskState::Unknown);
 }

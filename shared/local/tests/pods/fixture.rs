@@ -10,7 +10,7 @@ use ebb_egress::{CallResult, HttpCall, HttpRequest, HttpResponse};
 use ebb_flow::ports::{RelayClient as _, UnitCluster};
 use ebb_local::pods::{LocalRelay, LocalRelayOptions};
 use ebb_protocol::callback::{Callback, FailureReason, ReasonCode};
-use ebb_protocol::relay::{EnsureTask, ScriptInput, ScriptTask, TaskId, TaskState};
+use ebb_protocol::relay::{EnsureTask, ScriptInput, ScriptTask, TaskBody, TaskId, TaskState};
 use ebb_protocol::value::UnitValue;
 use serde_json::json;
 use tempfile::TempDir;
@@ -60,7 +60,7 @@ impl PodsFixture {
     }
 
     pub(crate) async fn ensure(&self, request: EnsureTask<ScriptTask>) -> TaskState {
-        self.relay.ensure(UnitCluster::default(), request.into()).await.unwrap()
+        self.relay.ensure(UnitCluster::default(), of_script(request)).await.unwrap()
     }
 
     pub(crate) async fn get(&self, name: &TaskId) -> TaskState {
@@ -117,6 +117,12 @@ pub(crate) fn options(call: Arc<dyn HttpCall>) -> LocalRelayOptions {
 
 pub(crate) fn name(unit: &str, attempt: u32) -> TaskId {
     TaskId { unit: unit.to_owned(), attempt }
+}
+
+/// Returns the request that the control plane sends for a script.
+pub(crate) fn of_script(request: EnsureTask<ScriptTask>) -> EnsureTask {
+    let EnsureTask { v, task, valid_for_ms, timeout_ms, callback, names, body } = request;
+    EnsureTask { v, task, valid_for_ms, timeout_ms, callback, names, body: TaskBody::Script(body) }
 }
 
 pub(crate) fn sh(lines: &str) -> EnsureTask<ScriptTask> {

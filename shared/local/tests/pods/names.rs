@@ -56,7 +56,7 @@ pub(crate) async fn many_at_once() {
     let all = (0..20).map(|index| {
         let relay = if index % 2 == 0 { fixture.relay.clone() } else { second.clone() };
         let request = request.clone();
-        tokio::spawn(async move { relay.ensure(UnitCluster::default(), request.into()).await })
+        tokio::spawn(async move { relay.ensure(UnitCluster::default(), of_script(request)).await })
     });
     for answer in all.collect::<Vec<_>>() {
         assert!(matches!(answer.await.unwrap().unwrap(), TaskState::Running { .. } | TaskState::Ended(_)));
@@ -116,7 +116,8 @@ pub(crate) async fn cancel_races_ensure() {
         request.task.unit = format!("round-{round}");
         let name = request.task.clone();
         let relay = fixture.relay.clone();
-        let ensure = tokio::spawn(async move { relay.ensure(UnitCluster::default(), request.into()).await.unwrap() });
+        let ensure =
+            tokio::spawn(async move { relay.ensure(UnitCluster::default(), of_script(request)).await.unwrap() });
         let state = fixture.cancel(&name, Duration::ZERO).await;
         assert_eq!(state, TaskState::Tombstoned);
         ensure.await.unwrap();
@@ -148,7 +149,7 @@ pub(crate) async fn callbacks_until_taken() {
     // An acknowledged result is not sent again after the state was opened again.
     let control = Arc::new(ControlPlane::default());
     let again = LocalRelay::open(fixture.state.path(), options(control.clone())).unwrap();
-    again.ensure(UnitCluster::default(), attempt(3, sh("")).into()).await.unwrap();
+    again.ensure(UnitCluster::default(), of_script(attempt(3, sh("")))).await.unwrap();
     until("a callback", async || (control.requests.lock().unwrap().len() == 1).then_some(())).await;
 }
 
@@ -172,12 +173,12 @@ pub(crate) async fn refused() {
     for unit in ["", "../x", "a/b", "UPPER", "-a", "a-", &"a".repeat(64)] {
         let mut request = sh("");
         request.task.unit = unit.to_owned();
-        let answer = fixture.relay.ensure(UnitCluster::default(), request.into()).await;
+        let answer = fixture.relay.ensure(UnitCluster::default(), of_script(request)).await;
         assert!(matches!(answer, Err(RelayError::Refused(_))), "{unit}: {answer:?}");
     }
     for request in [attempt(0, sh("")), EnsureTask { v: 2, ..sh("") }] {
         assert!(matches!(
-            fixture.relay.ensure(UnitCluster::default(), request.into()).await,
+            fixture.relay.ensure(UnitCluster::default(), of_script(request)).await,
             Err(RelayError::Refused(_))
         ));
     }

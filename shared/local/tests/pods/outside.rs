@@ -27,7 +27,7 @@ pub(crate) fn own_if_asked() {
         let requests: Vec<ebb_protocol::relay::EnsureTask<ebb_protocol::relay::ScriptTask>> =
             serde_json::from_str(&arguments[3]).unwrap();
         for request in requests {
-            relay.ensure(UnitCluster::default(), request.into()).await.unwrap();
+            relay.ensure(UnitCluster::default(), of_script(request)).await.unwrap();
         }
         println!("asked");
         std::future::pending::<()>().await;
