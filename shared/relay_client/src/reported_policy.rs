@@ -1,7 +1,5 @@
 //! The policy that a relay reported, in the form that checks use.
 
-use std::collections::BTreeSet;
-
 use ebb_kube::podspec::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};
 use ebb_protocol::listing::{ReportedNamespace, ReportedPolicy};
 
@@ -13,29 +11,24 @@ pub fn reported_policy(reported: &ReportedPolicy) -> Option<ClusterPolicy> {
     if reported.is_cut() {
         return None;
     }
-    let ReportedPolicy { unit_namespace, namespaces, kinds, cluster_kinds, bind_namespaces, services, .. } = reported;
-    let entries = namespaces.iter().map(|(name, entry)| {
+    let reported = reported.clone();
+    let entries = reported.namespaces.into_iter().map(|(name, entry)| {
         let ReportedNamespace { level, service_accounts, image_pull_secrets } = entry;
-        let policy = NamespacePolicy {
-            // One that only a later version knows refuses nothing here.
-            level: Some(serde_json::from_value(level.as_str().into()).unwrap_or(PodSecurityLevel::Privileged)),
-            service_accounts: service_accounts.clone(),
-            image_pull_secrets: image_pull_secrets.clone(),
-        };
-        (name.clone(), policy)
+        // One that only a later version knows refuses nothing here.
+        let level = Some(serde_json::from_value(level.into()).unwrap_or(PodSecurityLevel::Privileged));
+        (name, NamespacePolicy { level, service_accounts, image_pull_secrets })
     });
     let target = || AllowedService { namespace: String::new(), name: String::new(), port: 0, path: String::new() };
     Some(ClusterPolicy {
-        pod_security_level: PodSecurityLevel::default(),
         namespaces: entries.collect(),
-        kinds: kinds.clone(),
-        cluster_kinds: cluster_kinds.clone(),
-        bind_namespaces: bind_namespaces.clone(),
-        runtime_classes: reported.runtime_classes.clone(),
-        priority_classes: reported.priority_classes.clone(),
-        services: services.iter().map(|name| (name.clone(), target())).collect(),
-        secrets: BTreeSet::new(),
-        unit_namespace: unit_namespace.clone(),
+        kinds: reported.kinds,
+        cluster_kinds: reported.cluster_kinds,
+        bind_namespaces: reported.bind_namespaces,
+        runtime_classes: reported.runtime_classes,
+        priority_classes: reported.priority_classes,
+        services: reported.services.into_iter().map(|name| (name, target())).collect(),
+        unit_namespace: reported.unit_namespace,
+        ..ClusterPolicy::default()
     })
 }
 

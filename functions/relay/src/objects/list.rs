@@ -16,7 +16,7 @@ use crate::names::{CONTINUED, OUTPUT, PART, RECORD, UNIT, task_of_labels};
 use crate::objects::{self, ObjectIdentity};
 use crate::reconciler::Reconciler;
 use crate::settings::now_ms;
-use crate::task::record::{ObjectRef, TaskRecord};
+use crate::task::record::{AppliedObject, ObjectRef, TaskRecord};
 use crate::task::task_waits;
 
 /// The token of the last page.
@@ -63,7 +63,7 @@ impl Reconciler {
         let mut errors = Vec::new();
         let Some(spec) = record.spec else { return Ok((None, errors)) };
         let mut objects = Vec::new();
-        for applied in &spec.applied {
+        for applied in spec.applied {
             let object = match self.read(&applied.object_ref).await {
                 Ok(Some(object)) if objects::uid(&object) == applied.uid => object,
                 Ok(_) => continue,
@@ -73,15 +73,9 @@ impl Reconciler {
                 }
                 Err(error) => return Err(error.into()),
             };
-            let identity = self.identify(&record.name, &applied.uid, &object).await?;
-            objects.push(ObjectSummary {
-                api_version: applied.object_ref.api_version.clone(),
-                kind: applied.object_ref.kind.clone(),
-                namespace: applied.object_ref.namespace.clone(),
-                name: applied.object_ref.name.clone(),
-                uid: applied.uid.clone(),
-                labelled: identity == ObjectIdentity::Own,
-            });
+            let labelled = self.identify(&record.name, &applied.uid, &object).await? == ObjectIdentity::Own;
+            let AppliedObject { object_ref: ObjectRef { api_version, kind, namespace, name }, uid, .. } = applied;
+            objects.push(ObjectSummary { api_version, kind, namespace, name, uid, labelled });
         }
         let listed = TaskSummary {
             phase: record.phase.label().to_owned(),
