@@ -14,7 +14,7 @@ use super::environment::{
     ModelEnvironment, ModelTaskState, PendingDelivery, UnitRequest, callback, is_setup, outputs, tombstone,
 };
 use super::gates::GateKind;
-use crate::simulation::{UnitAction, WriteFate, header, texts};
+use crate::simulation::{UnitAction, WriteFate, header, script_of, texts};
 
 fn name_of(name: &TaskId) -> String {
     format!("{}.{}", name.unit, name.attempt)
@@ -23,7 +23,7 @@ fn name_of(name: &TaskId) -> String {
 #[async_trait]
 impl RelayClient for ModelEnvironment {
     async fn ensure(&self, _: UnitCluster<'_>, request: EnsureTask) -> Result<TaskState, RelayError> {
-        let script = request.script().expect("the model's units are scripts");
+        let script = script_of(&request).expect("the model's units are scripts");
         let env = |wanted: &str| {
             let found = script.env.iter().find(|(name, _)| name == wanted);
             found.map(|(_, value)| value.clone()).unwrap_or_default()

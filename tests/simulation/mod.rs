@@ -47,7 +47,7 @@ pub use provider_documents::{ProviderUnit, ThingCreation, ThingRemoval};
 pub use random::SimRandom;
 pub use receivers::ReceivedNotice;
 pub use registry::{SimUnit, UnitBehavior, UnitEffect};
-pub use relay::{BUSY, ClusterOptions, REFUSING, SimRelay, UNREACHABLE, texts};
+pub use relay::{BUSY, ClusterOptions, REFUSING, SimRelay, UNREACHABLE, script_of, texts};
 pub use runtime::{SimClock, SimRuntime, SimTask, SimTaskId, lock};
 pub use scenario::{AttemptFate, Scenario, SetupUnit, TargetScenario, UndoUnit};
 pub use servers::header;

@@ -11,7 +11,7 @@ use ebb_flow::ports::{RelayError, UnitCluster};
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::id::RunId;
 use ebb_protocol::relay::{
-    CallbackEndpoint, EnsureTask, RunningTask, ServiceRequest, ServiceResponse, TaskBody, TaskId, TaskState,
+    CallbackEndpoint, EnsureTask, RunningTask, ScriptTask, ServiceRequest, ServiceResponse, TaskBody, TaskId, TaskState,
 };
 use ebb_protocol::removal::ObjectRemoval;
 use ebb_protocol::value::{SecretRef, UnitValue};
@@ -103,9 +103,17 @@ pub struct SimRelay {
     plugin: SimPlugin,
 }
 
+/// Returns the script of a request, or `None` if the task applies objects.
+pub fn script_of(request: &EnsureTask) -> Option<&ScriptTask> {
+    match &request.body {
+        TaskBody::Script(script) => Some(script),
+        TaskBody::Objects(_) => None,
+    }
+}
+
 /// Returns the texts that a script reads, by input. The key of a reference is the value that the relay has kept.
 pub fn texts(request: &EnsureTask) -> impl Iterator<Item = (String, String)> {
-    let inputs = request.script().into_iter().flat_map(|script| &script.inputs);
+    let inputs = script_of(request).into_iter().flat_map(|script| &script.inputs);
     inputs.filter_map(|input| match &input.value {
         Some(UnitValue::Json(serde_json::Value::String(text))) => Some((input.name.clone(), text.clone())),
         Some(UnitValue::Secret(kept)) => Some((input.name.clone(), kept.key.clone())),
@@ -124,7 +132,7 @@ fn keep_outputs(callback: &mut Callback, names: &[String]) {
 }
 
 fn unit_of(work: &SimExecutor, request: &EnsureTask) -> Option<Arc<SimUnit>> {
-    let Some(script) = request.script() else {
+    let Some(script) = script_of(request) else {
         // A task of objects has no environment. An update can give the position of a teardown unit to another one.
         let is_own = |unit: &SimUnit| TaskId::unit_of(&unit.run(), Unit(unit.unit)) == request.task.unit;
         let state = work.ledger.state();
@@ -244,10 +252,10 @@ impl SimRelay {
         let running = self.executor.begin(unit, run, request.task.attempt, receiver, true, reads);
         let (own, unit) = (self.clone(), Arc::clone(unit));
         let (name, to, timeout) = (request.task.clone(), request.callback.clone(), request.timeout_ms);
-        let outputs = request.script().into_iter().flat_map(|script| &script.outputs);
+        let outputs = script_of(request).into_iter().flat_map(|script| &script.outputs);
         let sensitive: Vec<String> = outputs.filter(|it| it.sensitive).map(|it| it.name.clone()).collect();
         let body = request.body.clone();
-        if request.script().is_some() && self.executor.faults.should_inject(FaultKind::HeartbeatsSent) {
+        if script_of(request).is_some() && self.executor.faults.should_inject(FaultKind::HeartbeatsSent) {
             let heartbeats = Arc::clone(&self.executor).send_heartbeats(request.callback.token.clone());
             self.executor.runtime.spawn(heartbeats);
         }

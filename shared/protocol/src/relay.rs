@@ -248,13 +248,6 @@ impl TaskNames {
 }
 
 impl EnsureTask {
-    pub fn script(&self) -> Option<&ScriptTask> {
-        match &self.body {
-            TaskBody::Script(script) => Some(script),
-            TaskBody::Objects(_) => None,
-        }
-    }
-
     /// Returns the request if the task is a script.
     pub fn into_script(self) -> Option<EnsureTask<ScriptTask>> {
         let Self { v, task, valid_for_ms, timeout_ms, callback, names, body } = self;
