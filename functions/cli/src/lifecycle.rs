@@ -13,6 +13,7 @@ use crate::{
 /// The option `--wait` of commands that change targets.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct WaitArgs {
+    // If it is false, the command ends as soon as the server has accepted the request.
     /// Wait until the change has ended
     #[arg(
         long,

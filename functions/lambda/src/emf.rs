@@ -10,12 +10,14 @@ use serde_json::{Value, json};
 /// The maximum number of values of a metric in one line (*Embedded metric format specification*).
 const MAX_VALUES: usize = 100;
 
+/// Writes metrics as lines of JSON.
 pub struct EmfSink {
     namespace: String,
     to: Mutex<Box<dyn Write + Send>>,
 }
 
 impl EmfSink {
+    /// Returns a sink that writes to `to`, with a namespace of CloudWatch.
     pub fn new(namespace: &str, to: Box<dyn Write + Send>) -> Self {
         Self { namespace: namespace.to_owned(), to: Mutex::new(to) }
     }

@@ -25,6 +25,7 @@ impl ApiTokens {
         Self { tokens, ..Self::default() }
     }
 
+    /// Accepts identity tokens of `issuers`.
     #[must_use]
     pub fn with_issuers(self, issuers: OidcIssuers) -> Self {
         Self { issuers, ..self }

@@ -108,6 +108,7 @@ pub(crate) enum CallerProof {
     Identity(Arc<Value>),
 }
 
+/// The verified sender of a request.
 #[derive(Clone)]
 pub(crate) struct ApiCaller {
     /// `role ROLE`, `token NAME` or `ISSUER SUBJECT`.

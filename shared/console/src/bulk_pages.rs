@@ -14,6 +14,7 @@ pub const BACK: &str = "back";
 /// Maximum units that a consequence names.
 const MAX_NAMED: usize = 20;
 
+/// An action on selected targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BulkAction {
     Retry,
@@ -23,6 +24,7 @@ pub enum BulkAction {
 impl BulkAction {
     pub(crate) const ALL: [Self; 2] = [Self::Retry, Self::Delete];
 
+    /// Returns the action of a form.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.name() == text)
     }
@@ -31,6 +33,7 @@ impl BulkAction {
         ["retry", "delete"][self as usize]
     }
 
+    /// Returns the action of the API.
     pub fn request(self) -> TargetAction {
         match self {
             Self::Retry => TargetAction::Retry { plugin: None },

@@ -8,6 +8,7 @@ use maud::html;
 
 use crate::{ConsoleViewer, PageRenewal, frame, paths, run_pages, texts};
 
+/// The log of an attempt.
 #[derive(Clone, Debug, Default)]
 pub struct UnitLogView<'a> {
     pub run: &'a str,
@@ -70,6 +71,7 @@ pub fn log_text(log: &str) -> String {
     shown(log).0
 }
 
+/// Returns the page with a log.
 pub fn log(viewer: ConsoleViewer<'_>, view: &UnitLogView<'_>) -> String {
     let UnitLogView { run, target, unit, attempt, last_attempt, log, state, after } = *view;
     let (log, is_cut) = shown(log);

@@ -31,6 +31,7 @@ pub fn sign_in(next: &str, issuers: &[&str], problem: Option<(&str, Option<&str>
     frame::bare_page("Sign in", &main)
 }
 
+/// A failed request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FailureView<'a> {
     pub title: &'a str,

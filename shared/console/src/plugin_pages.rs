@@ -25,6 +25,7 @@ pub fn plugins(viewer: ConsoleViewer<'_>, plugins: &[PluginInfo]) -> String {
     frame::page(viewer, paths::PLUGINS, "Plugins", PageRenewal::NEVER, &main)
 }
 
+/// A parameter of a plugin.
 #[derive(Clone, Debug)]
 pub struct PluginParam {
     pub name: String,
@@ -52,6 +53,7 @@ pub struct PluginView<'a> {
     pub is_partial: bool,
 }
 
+/// Returns the page of a version.
 pub fn plugin(viewer: ConsoleViewer<'_>, view: &PluginView<'_>) -> String {
     let PluginDetail { info, withdrawn, document } = view.detail;
     let full = format!("{}@{}", info.name, info.version);

@@ -5,6 +5,7 @@ use maud::{Markup, html};
 
 use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};
 
+/// Returns the page with all sources.
 pub fn sources(viewer: ConsoleViewer<'_>, sources: &[SourceInfo]) -> String {
     let main = html! { h1 { "Sources" } (list(sources)) };
     frame::page(viewer, paths::SOURCES, "Sources", PageRenewal::NEVER, &main)
@@ -52,12 +53,15 @@ pub struct TrialEffect {
     /// `KIND/NAME` of the target.
     pub target: Option<String>,
     pub uid: Option<String>,
+    /// The time of the event in RFC 3339.
     pub time: Option<String>,
     /// The delivery ID that the source selects.
     pub delivery: Option<String>,
+    /// The document of the target.
     pub document: Option<String>,
 }
 
+/// Returns the page of a source.
 pub fn source(viewer: ConsoleViewer<'_>, source: &SourceDetail, trial: &SourceTrial<'_>) -> String {
     let rows = source.rejected.iter().map(rejected);
     let owner = format!("source {}", source.name);

@@ -53,6 +53,7 @@ const MAX_PREVIOUS: usize = 2_048;
 /// The value of the parameter `select` of a list whose rows are all selected.
 const SELECT_ALL: &str = "all";
 
+/// The targets of a page.
 #[derive(Clone, Debug)]
 pub struct TargetListView<'a> {
     pub filter: &'a TargetListFilter,
@@ -61,6 +62,7 @@ pub struct TargetListView<'a> {
     pub counts: &'a [(TargetPhase, usize)],
     /// True if further targets exist that were not counted.
     pub is_partial: bool,
+    /// Recorded outages of clusters.
     pub outages: &'a [RelayOutage],
     /// Errors of targets that cannot be read.
     pub damaged: &'a [String],
@@ -71,11 +73,13 @@ pub struct TargetListView<'a> {
     /// The tokens of the pages before, if the page was reached through them: separated by blanks, the nearest one last. The
     /// first page has no token, and the first ones of many are dropped.
     pub previous: &'a str,
+    /// The token of the next page.
     pub next_token: Option<&'a str>,
     /// The number of the last change that the list has.
     pub since: &'a str,
 }
 
+/// Returns the page with the list of targets.
 pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
     let filter = view.filter;
     // Without rows there is nothing to select. A target that is gone has no action.

@@ -104,6 +104,7 @@ pub enum ReferenceSource {
     Root(RootVariable),
 }
 
+/// The use of a value in an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReferenceUsage {
     /// The expression is exactly this value.
@@ -115,6 +116,7 @@ pub enum ReferenceUsage {
     Part,
 }
 
+/// An error of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpressionIssue {
     pub code: &'static str,

@@ -25,6 +25,7 @@ pub const MAX_REPORTED: usize = 100;
 /// The maximum number of diagnostics of a document that suggest a name. A search can take several milliseconds.
 const MAX_SUGGESTIONS: usize = 20;
 
+/// The severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     Error,
@@ -32,6 +33,7 @@ pub enum Severity {
     Warning,
 }
 
+/// The style in which a diagnostic is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiagnosticStyle {
     /// Unicode lines, no colour.
@@ -41,6 +43,7 @@ pub enum DiagnosticStyle {
     Ascii,
 }
 
+/// An error or warning of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// The code of the error in kebab-case. A released code is never renamed.
@@ -81,6 +84,7 @@ impl Diagnostic {
         }
     }
 
+    /// Creates a warning at a position.
     pub fn warning(
         code: &'static str,
         source: &Arc<SourceText>,
@@ -113,12 +117,14 @@ impl Diagnostic {
         self.help(format!("there is `{}`{more}", shown.join("`, `")))
     }
 
+    /// Sets the number of underlined characters.
     #[must_use]
     pub fn length(mut self, length: usize) -> Self {
         self.length = length;
         self
     }
 
+    /// Adds a related position with its label.
     #[must_use]
     pub fn related(mut self, at: LineColumn, what: impl Into<String>) -> Self {
         self.related.push((at, what.into()));
@@ -279,6 +285,7 @@ impl Diagnostics {
         if self.0.len() < MAX_SUGGESTIONS { diagnostic.suggest(name, candidates) } else { diagnostic }
     }
 
+    /// Returns true if the list contains an error.
     pub fn has_errors(&self) -> bool {
         self.0.iter().any(|d| d.severity == Severity::Error)
     }
@@ -299,10 +306,12 @@ impl Diagnostics {
         if sorted.has_errors() { Err(sorted) } else { Ok((value, sorted)) }
     }
 
+    /// Returns one line per diagnostic.
     pub fn plain(&self) -> String {
         self.0.iter().map(|d| d.plain() + "\n").collect()
     }
 
+    /// Returns all diagnostics as drawings.
     pub fn drawn(&self, drawing: DiagnosticStyle) -> String {
         self.0.iter().map(|d| d.drawn(drawing)).collect::<Vec<_>>().join("\n")
     }

@@ -34,6 +34,7 @@ const MAX_EVENT_COST: u64 = 2 * cel::MAX_COST;
 /// Times at or above are milliseconds, times below are seconds. As seconds, it is in the year 5138.
 const FIRST_MILLISECONDS: f64 = 1e11;
 
+/// An event of a third party.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EventInput {
     /// The first value of each header, by the name in lower case.
@@ -52,6 +53,7 @@ pub struct EventRequest {
     pub headers: Vec<(String, String)>,
 }
 
+/// The effect of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum EventOutcome {
@@ -87,6 +89,7 @@ pub struct EventExplanation {
     pub outcome: Result<EventOutcome, SourceEventError>,
 }
 
+/// An entry that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SkippedEntry {
     /// The number of the entry, from 1.
@@ -101,6 +104,7 @@ pub struct SourceEventError {
     pub entry: Option<usize>,
     /// The key in the entry, such as `target.name`.
     pub key: String,
+    /// The expression that fails.
     pub expression: Option<String>,
     pub problem: String,
 }

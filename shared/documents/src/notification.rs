@@ -40,6 +40,7 @@ pub struct NotificationFacts {
     pub phase: TargetPhase,
     /// RFC 3339.
     pub time: String,
+    /// The last run.
     pub run: String,
     /// The unit that failed first.
     pub unit: String,
@@ -53,6 +54,7 @@ pub struct NotificationFacts {
     pub link: String,
 }
 
+/// The request that delivers a notification.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum NotificationRequest {

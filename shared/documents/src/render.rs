@@ -40,6 +40,7 @@ pub enum RenderValue {
     Sealed(SealedValue),
 }
 
+/// A sensitive value that is encrypted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SealedValue {
     /// The place for which it is encrypted. It is valid for no other one.
@@ -88,6 +89,7 @@ pub struct Answers<'a> {
     pub poll: Option<&'a serde_json::Value>,
 }
 
+/// A rendered unit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RenderedUnit {
     /// The unit does not run, for this reason.
@@ -112,9 +114,11 @@ pub enum RenderedUnit {
     Infrakit(RenderedInstance),
 }
 
+/// An input of a pod with its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RenderedInput {
     pub name: String,
+    /// The environment variable of the input.
     pub env: Option<String>,
     /// The absolute path of the input file.
     pub path: Option<String>,
@@ -122,6 +126,7 @@ pub struct RenderedInput {
     pub value: InputValue,
 }
 
+/// The value of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputValue {
     /// Text. Values of other types are JSON text.
@@ -146,12 +151,14 @@ impl InputValue {
     }
 }
 
+/// The request of a webhook unit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RenderedRequest {
     pub method: String,
     /// The absolute URL. Rendered values in it are percent-encoded.
     pub url: String,
     pub headers: BTreeMap<String, String>,
+    /// The JSON body, if there is one.
     pub body: Option<serde_json::Value>,
     /// The URL that returns the result of a request with an unknown outcome, if there is one.
     pub describe: Option<String>,

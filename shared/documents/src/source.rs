@@ -17,6 +17,7 @@ pub struct LineColumn {
     pub column: u32,
 }
 
+/// A document's text and its name in messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceText {
     /// The path as the user wrote it, `<stdin>`, or `name@version` for a stored plugin.

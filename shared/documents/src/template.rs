@@ -10,6 +10,7 @@ use url::{Host, Url};
 use crate::cel::{self, Expression, Scope, string_end};
 use crate::model::{At, LineColumn, SourceText};
 
+/// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplatePiece {
     /// Literal text with resolved escapes.

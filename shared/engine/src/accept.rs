@@ -126,6 +126,7 @@ fn open(AttemptRef { unit, number, epoch }: AttemptRef, changes: Vec<PatchChange
     Patch { conditions: vec![EpochIs(epoch), AttemptIs(unit, number), NotDone(unit), NotFailed(unit)], changes }
 }
 
+/// The reason why a result was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchRefusal {
     /// The same attempt is done. Its writer may have crashed before it dispatched the successors.

@@ -8,6 +8,7 @@ use crate::graph::Unit;
 use crate::state::{Attempt, Epoch, HeadState, LateMark, RunPhase};
 use crate::time::Timestamp;
 
+/// A condition on the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchCondition {
     EpochIs(Epoch),
@@ -52,6 +53,7 @@ pub struct Patch {
 }
 
 impl PatchCondition {
+    /// Returns true if the condition holds.
     pub fn holds(self, head: &HeadState) -> bool {
         match self {
             Self::EpochIs(epoch) => head.epoch == epoch,

@@ -41,6 +41,7 @@ impl Epoch {
     }
 }
 
+/// The phase of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RunPhase {
     /// Units start when they are ready.
@@ -71,6 +72,7 @@ pub struct LateMark {
     pub mark: u32,
 }
 
+/// The progress of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnitProgress {
     Done,
@@ -108,6 +110,7 @@ pub struct HeadState {
 }
 
 impl HeadState {
+    /// Returns the head of a new run.
     pub fn new(epoch: Epoch) -> Self {
         Self { epoch, ..Self::default() }
     }

@@ -182,6 +182,7 @@ impl TargetPhase {
         ["starting", "ready", "updating", "failed", "stopping", "stuck", "gone"][self as usize]
     }
 
+    /// Returns the phase of a name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|phase| phase.name() == name)
     }
@@ -243,6 +244,7 @@ impl<'a> RequestSender<'a> {
     }
 }
 
+/// An instance that waits for its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingInstance {
     pub uid: String,
@@ -261,7 +263,9 @@ pub struct Target {
     /// Increases with each change of the document.
     pub generation: u64,
     pub phase: TargetPhase,
+    /// The hook of the last run.
     pub hook: Option<Hook>,
+    /// The instance that waits for the name.
     pub waiting: Option<WaitingInstance>,
     /// The first event that waits for a run.
     pub event: Option<EventName>,
@@ -279,6 +283,7 @@ impl Target {
 /// The hooks of a plan with units.
 pub type HookSet = BTreeSet<Hook>;
 
+/// A transition of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PhaseChange {
     pub phase: TargetPhase,
@@ -293,11 +298,13 @@ impl PhaseChange {
         Self { phase, start, is_reported: false }
     }
 
+    /// Returns a change with a notification to the platform.
     pub const fn reported(phase: TargetPhase, start: Option<Hook>) -> Self {
         Self { phase, start, is_reported: true }
     }
 }
 
+/// The effect of a creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateDecision {
     Begin(PhaseChange),
@@ -314,6 +321,7 @@ pub enum CreateDecision {
     Foreign,
 }
 
+/// Decides the effect of a request of `sender` to create `uid` at `generation`.
 pub fn create(
     existing: Option<&Target>,
     (uid, sender): (&str, RequestSender<'_>),
@@ -358,6 +366,7 @@ pub fn begin(hooks: &HookSet) -> PhaseChange {
     }
 }
 
+/// The effect of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventDecision {
     /// The target does not exist.
@@ -366,11 +375,13 @@ pub enum EventDecision {
     Stale,
     /// The instance waits for its name.
     Waiting,
+    /// The target has failed.
     Failed,
     /// The event is accepted. It waits for the present run of the target.
     Accepted,
 }
 
+/// Decides whether an event for `uid` is accepted.
 pub fn event(existing: Option<&Target>, uid: &str) -> EventDecision {
     match existing {
         None => EventDecision::Unknown,
@@ -404,6 +415,7 @@ pub fn update(target: &Target, number: Option<u32>) -> Option<PhaseChange> {
     }
 }
 
+/// The effect of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeleteDecision {
     /// The instance is unknown. A tombstone rejects a later creation.
@@ -419,6 +431,7 @@ pub enum DeleteDecision {
     Foreign,
 }
 
+/// Decides the effect of a request of `sender` to delete `uid`.
 pub fn delete(existing: Option<&Target>, (uid, sender): (&str, RequestSender<'_>), hooks: &HookSet) -> DeleteDecision {
     let Some(target) = existing else { return DeleteDecision::PutTombstone };
     if target.uid != uid {

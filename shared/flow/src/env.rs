@@ -39,6 +39,7 @@ pub struct DeploymentSettings {
     pub webhook_keys: WebhookKeys,
     /// The root secrets. The secrets that sign the requests of each plugin's webhook units are derived from them.
     pub unit_keys: WebhookKeys,
+    /// The secrets of callback tokens.
     pub token_keys: WebhookKeys,
     /// The secrets that sources and connections name.
     pub secrets: Arc<dyn SecretReader>,
@@ -51,6 +52,7 @@ pub struct DeploymentSettings {
     pub response_timeout: Duration,
     /// Maximum time for which acceptances wait for callbacks to this function instance. Zero if others take the callbacks.
     pub callback_wait: Duration,
+    /// Delay of the first sweep of a new run.
     pub first_sweep_delay: Millis,
     /// Maximum time between two sweeps of an open run. `H` of the protocol.
     pub max_sweep_interval: Millis,
@@ -92,6 +94,7 @@ pub struct Env {
     pub cache: InstanceCache,
 }
 
+/// A plan with the graphs of its hooks.
 pub struct CompiledPlan {
     pub plan: Plan,
     pub digest: String,
@@ -166,6 +169,7 @@ pub struct InstanceCache {
     task_reports: LruCache<Arc<TaskReports>>,
     pub(crate) breakers: Arc<CircuitBreakers>,
     pub(crate) failed_sweeps: FailedSweeps,
+    /// The subscriptions, with the time at which they were read.
     pub(crate) subscriptions: tokio::sync::Mutex<Option<(SteadyTime, Arc<Vec<NotificationRule>>)>>,
     /// The feed of changed targets, with the time at which it was read or written.
     pub(crate) change_feed: tokio::sync::Mutex<Option<(SteadyTime, Arc<ChangeFeed>)>>,

@@ -21,6 +21,7 @@ pub enum FlowError {
 }
 
 impl FlowError {
+    /// Returns true if the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Store(StoreError::Retryable { .. }) | Self::Contended(_))
     }
@@ -28,6 +29,7 @@ impl FlowError {
 
 pub type FlowResult<T> = Result<T, FlowError>;
 
+/// The error of a request that can be rejected.
 #[derive(Debug)]
 pub enum RequestError<R = RefusedRequest> {
     /// The caller has to change the request.

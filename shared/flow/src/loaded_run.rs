@@ -19,6 +19,7 @@ pub struct UnitName<'a> {
     pub unit: &'a str,
 }
 
+/// A run with its facts and its plan.
 #[derive(Clone)]
 pub struct Run {
     pub id: RunId,
@@ -83,6 +84,7 @@ impl Run {
         self.hook_plan().units.get(unit.0 as usize)
     }
 
+    /// Returns the unit with a key.
     pub fn find_unit(&self, key: &str) -> Option<(Unit, &UnitPlan)> {
         self.graph().units().zip(&self.hook_plan().units).find(|(_, planned)| planned.key == key)
     }
@@ -95,12 +97,14 @@ impl Run {
         plan.unit(at).is_some_and(|unit| unit.is_setup(at.hook) && plan.former(unit.resource()).is_some())
     }
 
+    /// Returns the cluster of a unit.
     pub fn cluster(&self, unit: Unit) -> UnitCluster<'_> {
         let plan = &self.loaded.plan;
         let name = self.unit(unit).and_then(|unit| plan.cluster(unit));
         UnitCluster { name, uid: plan.cluster_uid(name) }
     }
 
+    /// Returns true if a relay executes the unit.
     pub fn is_relayed(&self, unit: Unit) -> bool {
         self.unit(unit).is_some_and(|unit| unit.action.is_relayed())
     }
@@ -163,6 +167,7 @@ impl Run {
     }
 }
 
+/// Returns the facts about an instance with this document.
 pub fn target_facts(instance: InstanceRef<'_>, generation: u64, spec: &TargetSpec) -> TargetFacts {
     TargetFacts {
         kind: instance.target.kind.to_owned(),
@@ -203,10 +208,12 @@ pub struct EarlierRun {
 }
 
 impl EarlierRun {
+    /// Returns true if any attempt of `unit` may have started.
     pub fn may_have_started(&self, unit: Unit) -> bool {
         self.head.as_ref().is_some_and(|head| ebb_engine::follow::may_have_started(&self.graph, head, unit))
     }
 
+    /// Returns the successful attempt of the unit.
     pub fn success(&self, unit: Unit) -> Option<Attempt> {
         let head = self.head.as_ref()?;
         (head.status(unit) == UnitProgress::Done).then(|| head.attempt(unit))

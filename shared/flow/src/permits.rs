@@ -48,7 +48,9 @@ pub(crate) struct SweepPermit {
 #[derive(Default)]
 struct HeldPermits {
     place: Option<OwnedSemaphorePermit>,
+    /// The permit for the clusters of all open units.
     clusters: Option<DestinationPermit>,
+    /// The permits of requests in progress, by destination.
     requests: BTreeMap<String, Weak<DestinationPermit>>,
 }
 

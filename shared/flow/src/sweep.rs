@@ -121,6 +121,7 @@ fn is_reversed(now: Timestamp) -> bool {
     now.0 / 60_000 % 2 == 1
 }
 
+/// Writes the schedule mark of the health check.
 pub async fn mark_schedule(env: &Env) -> FlowResult<()> {
     Ok(env.store.put_mark(HealthMark::Schedule, env.now()).await?)
 }

@@ -16,6 +16,7 @@ pub use bucket::FolderBucket;
 pub(crate) use server::{names_loopback, s3_router};
 pub use table::EmbeddedTable;
 
+/// The error of a start.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedError {
     #[error(transparent)]

@@ -62,6 +62,7 @@ const POD_RETENTION: Duration = Duration::from_secs(3_600);
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
+/// The settings of a [`Stack`].
 #[derive(Clone, Debug, Default)]
 pub struct StackSettings {
     pub state: PathBuf,
@@ -215,6 +216,7 @@ impl Stack {
         format!("{}/console/sign-in?code={}", self.connection.url, self.sign_in_code)
     }
 
+    /// Returns the secret that signs lifecycle webhooks.
     pub fn webhook_secret(&self) -> &str {
         &self.connection.webhook_secret
     }

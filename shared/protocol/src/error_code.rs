@@ -125,6 +125,7 @@ impl ErrorCode {
     }
 }
 
+/// A request that is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedRequest {
     pub code: ErrorCode,

@@ -33,6 +33,7 @@ pub enum HistoryChange {
 }
 
 impl HistoryChange {
+    /// Returns the change as words.
     pub fn words(self) -> &'static str {
         match self {
             Self::Created => "created",

@@ -77,6 +77,7 @@ impl RunId {
         }
     }
 
+    /// Returns the run of an occurrence of an event.
     pub fn of_event(instance_key: &str, generation: u64, event: &EventRef) -> Self {
         Self(format!("{instance_key}-{generation}-{EVENT}{event}"))
     }
@@ -180,6 +181,7 @@ impl<'a> TargetKey<'a> {
         Self { kind, name }
     }
 
+    /// Returns the instance of the target with a UID.
     pub const fn instance(self, uid: &'a str) -> InstanceRef<'a> {
         InstanceRef { target: self, uid }
     }

@@ -72,6 +72,7 @@ impl InstanceIds {
         *self == Self::default()
     }
 
+    /// Adds the IDs of `other`.
     pub fn merge(&mut self, other: Self) {
         self.made.extend(other.made);
         self.listed.extend(other.listed);

@@ -198,6 +198,7 @@ pub struct ServiceRequest {
     pub valid_for_ms: u64,
 }
 
+/// The response of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceResponse {
@@ -353,6 +354,7 @@ pub struct ObjectOutput {
     pub optional: bool,
 }
 
+/// The source of an output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum ObjectOutputFrom {
@@ -441,6 +443,7 @@ pub struct ScriptInput {
     pub sensitive: bool,
 }
 
+/// An output of a script.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptOutput {

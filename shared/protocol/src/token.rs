@@ -51,6 +51,7 @@ pub struct TokenClaims {
     pub remaining_results: u32,
 }
 
+/// The error of a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// The token is authentic and has expired. A success is still recorded as a late result.

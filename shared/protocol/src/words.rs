@@ -206,6 +206,7 @@ pub fn units(count: usize) -> String {
     if count == 1 { "1 unit".to_owned() } else { format!("{count} units") }
 }
 
+/// Returns the certainty that something exists.
 pub fn certainty(certainty: Certainty) -> &'static str {
     match certainty {
         Certainty::Exists => "exists",

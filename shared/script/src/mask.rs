@@ -36,6 +36,7 @@ impl LogMask {
         Self { lines: Arc::new(lines), held: Vec::new() }
     }
 
+    /// Masks the sensitive inputs of a script.
     pub fn of_inputs(spec: &EntrypointSpec) -> Self {
         let sensitive = spec.inputs.iter().filter(|input| input.sensitive);
         Self::new(sensitive.filter_map(|input| input.value.as_ref()?.to_bytes()))
@@ -46,6 +47,7 @@ impl LogMask {
         Self::new(sensitive.values().filter_map(|text| STANDARD.decode(text).ok()))
     }
 
+    /// Returns true if nothing is masked.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }

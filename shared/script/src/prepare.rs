@@ -35,6 +35,7 @@ pub struct Surroundings<'a> {
     pub tail: Option<&'a LogTail>,
 }
 
+/// The reason why a script was not started.
 #[derive(Debug, PartialEq, Eq)]
 pub struct StartError {
     message: String,

@@ -22,6 +22,7 @@ const DRAIN: Duration = Duration::from_secs(60);
 /// The timeout if a process could not be killed, because it may keep the stream open.
 const DRAIN_OF_STUCK: Duration = Duration::from_secs(1);
 
+/// An event that a supervisor waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEvent {
     /// A child of this process has changed its state.
@@ -83,6 +84,7 @@ impl ScriptWatch {
         Ok(Self { events, sender, grace, stop: None, drained: 0 })
     }
 
+    /// Returns a sender for the other threads of the supervisor.
     pub fn sender(&self) -> Sender<WatchEvent> {
         self.sender.clone()
     }

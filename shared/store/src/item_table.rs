@@ -12,6 +12,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
 
+/// The attributes of an item by name.
 pub type Item = HashMap<String, AttributeValue>;
 
 /// The largest item, in bytes of [`item_size`](crate::item_size).
@@ -25,6 +26,7 @@ pub const BATCH_BYTES: usize = 16 << 20;
 /// The keys of one [`ItemTable::delete_batch`].
 pub const MAX_DELETE_BATCH: usize = 25;
 
+/// The key of an item.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ItemKey {
     /// 1 to 2,048 bytes.
@@ -38,11 +40,13 @@ impl ItemKey {
         Self { partition: partition.into(), sort: sort.into() }
     }
 
+    /// Returns the key of an item, if the item has one.
     pub fn of(item: &Item) -> Option<Self> {
         let part = |name| item.get(name)?.as_s().ok().cloned();
         Some(Self { partition: part(TableSpec::PARTITION)?, sort: part(TableSpec::SORT)? })
     }
 
+    /// Returns the attributes of the key.
     pub fn into_item(self) -> Item {
         let parts = [(TableSpec::PARTITION, self.partition), (TableSpec::SORT, self.sort)];
         parts.into_iter().map(|(name, part)| (name.to_owned(), AttributeValue::S(part))).collect()
@@ -83,6 +87,7 @@ impl WriteCondition {
     }
 }
 
+/// A change of one attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttributeChange {
     Set(AttributeValue),
@@ -121,6 +126,7 @@ impl WriteExpression {
 /// The effect of a write if its conditions hold.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteAction {
+    /// Replaces the item.
     Put(Item),
     /// Applies the changes of the expression, and returns the item as it was before or is after.
     Update(UpdateImage),
@@ -129,6 +135,7 @@ pub enum WriteAction {
 }
 
 impl WriteAction {
+    /// Returns the operation of DynamoDB.
     pub fn operation(&self) -> &'static str {
         match self {
             Self::Put(_) => "PutItem",
@@ -138,12 +145,14 @@ impl WriteAction {
     }
 }
 
+/// The image that an update returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdateImage {
     Before,
     After,
 }
 
+/// A conditional write of one item.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ItemWrite {
     pub key: ItemKey,
@@ -151,6 +160,7 @@ pub struct ItemWrite {
     pub action: WriteAction,
 }
 
+/// The outcome of a conditional write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteOutcome {
     /// The item that the write returned. Empty if it returned none.
@@ -165,6 +175,7 @@ impl WriteOutcome {
     }
 }
 
+/// A put of a transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ItemPut {
     pub item: Item,
@@ -172,6 +183,7 @@ pub struct ItemPut {
     pub expression: WriteExpression,
 }
 
+/// The outcome of a transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TransactionOutcome {
     Written,
@@ -225,6 +237,7 @@ impl ItemQuery {
     }
 }
 
+/// A page of a query.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ItemPage {
     pub items: Vec<Item>,
@@ -236,9 +249,11 @@ pub struct ItemPage {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ItemBatch {
     pub items: Vec<Item>,
+    /// Keys that were not read.
     pub unprocessed: Vec<ItemKey>,
 }
 
+/// A response of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableResponse<T> {
     pub value: T,

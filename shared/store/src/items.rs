@@ -124,6 +124,7 @@ impl TargetHead {
         TargetKey::new(&self.kind, &self.name)
     }
 
+    /// Returns the key of the present instance.
     pub fn instance_key(&self) -> String {
         self.target_key().instance(&self.uid).key()
     }
@@ -192,6 +193,7 @@ impl TargetHead {
     }
 }
 
+/// An atomic transition of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetTransition {
     /// The target after the transition. Its `version` is one more than `expected_version`, or 1.
@@ -214,6 +216,7 @@ impl TargetTransition {
 /// The end of an instance that no target names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tombstone {
+    /// The key of the instance.
     pub instance: String,
     pub ended: Timestamp,
     /// It is kept until 30 days after this time. `None` keeps it, as the runs of the instance.
@@ -281,6 +284,7 @@ pub struct PendingUpdate {
 #[serde(rename_all = "camelCase")]
 pub struct RefusedUpdate {
     pub generation: u64,
+    /// The error text.
     pub reason: String,
 }
 
@@ -316,6 +320,7 @@ impl PendingCreation {
     }
 }
 
+/// The kind of a [`NamedDocument`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamedKind {
     Source,
@@ -363,6 +368,7 @@ pub enum SessionBasis {
 /// A session of the console. Its id is not stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionItem {
+    /// The digest of the id.
     pub digest: String,
     pub basis: SessionBasis,
     /// Proves the token, or the encrypted claims, to the holder of the id.
@@ -459,6 +465,7 @@ impl RunFacts {
     }
 }
 
+/// The head item of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunHead {
     pub head: HeadState,
@@ -487,6 +494,7 @@ pub struct HistoryItem {
     pub uid: String,
     pub generation: u64,
     pub run: Option<RunId>,
+    /// The reason of an operator.
     pub reason: Option<String>,
     /// The units of a decision, at most [`Self::MAX_UNITS`].
     #[serde(default)]
@@ -516,9 +524,12 @@ impl HistoryItem {
     }
 }
 
+/// The outcome of a conditional write of the head item of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatchResult {
+    /// The item after the write.
     Written(RunHead),
+    /// The present item, if there is one.
     ConditionFailed(Option<RunHead>),
 }
 

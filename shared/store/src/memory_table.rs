@@ -16,6 +16,7 @@ use crate::item_table::{
 use crate::ops::{Bucket, OpenObject, StoreResult};
 use crate::table::TableSpec;
 
+/// A table and a bucket in memory.
 #[derive(Debug, Default)]
 pub struct MemoryTable {
     content: Mutex<TableContent>,
@@ -102,19 +103,23 @@ impl MemoryTable {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns a store on a new table.
     pub fn store() -> Store {
         let table = Arc::new(Self::default());
         Store::new(Arc::clone(&table) as Arc<dyn ItemTable>, table)
     }
 
+    /// Returns an object.
     pub fn object(&self, key: &str) -> Option<Vec<u8>> {
         self.content().objects.get(key).cloned()
     }
 
+    /// Returns the keys of all objects that begin with `prefix`.
     pub fn objects(&self, prefix: &str) -> Vec<String> {
         self.content().objects.keys().filter(|key| key.starts_with(prefix)).cloned().collect()
     }
 
+    /// Returns an item.
     pub fn item(&self, key: &ItemKey) -> Option<Item> {
         self.content().items.get(key).cloned()
     }

@@ -19,6 +19,7 @@ pub type StoreResult<T> = Result<T, StoreError>;
 /// A change of an attempt before its result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttemptUpdate {
+    /// The attempt was dispatched.
     Started(Timestamp),
     Accepted(Timestamp),
     /// The request is to be repeated at this time.
@@ -47,6 +48,7 @@ pub enum AttemptUpdate {
     Instances(InstanceIds),
 }
 
+/// The outcome of writing a result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PutOutcome {
     /// The attempt has this result now.
@@ -65,6 +67,7 @@ pub const OUTPUTS: &str = "outputs";
 /// The bucket folder of logs, with one folder per run.
 pub const LOGS: &str = "logs";
 
+/// A page of the history of a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistoryItems {
     /// The newest first, with the entries of runs that have not begun.
@@ -255,6 +258,7 @@ pub enum HealthMark {
     Schedule,
 }
 
+/// A policy that a relay reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyRecord {
     /// The time of its first report.

@@ -36,6 +36,7 @@ use rendering::Placeholders;
 const TRANSACT: &str = "TransactWriteItems";
 const IMAGE: ReturnValuesOnConditionCheckFailure = ReturnValuesOnConditionCheckFailure::AllOld;
 
+/// A table of DynamoDB.
 #[derive(Clone, Debug)]
 pub struct SdkTable {
     client: Client,

@@ -53,6 +53,7 @@ macro_rules! trials {
     };
 }
 
+/// Returns the tests for every table.
 pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
     trials![table;
         document:

@@ -23,8 +23,10 @@ pub trait ApiTransport: Send + Sync + 'static {
 /// The reason why a tool has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ToolError {
+    /// The reason, for people.
     #[error("The arguments are invalid.")]
     Arguments(String),
+    /// The errors of the document, as lines.
     #[error("The document is invalid.")]
     Document(Vec<String>),
     /// The API did not respond. The value is the reason, for people.

@@ -89,6 +89,7 @@ pub(crate) struct UpgradePlugin {
     dry_run: bool,
 }
 
+/// Gives targets another version of a plugin. A target that refuses it has its reason in the answer.
 pub(crate) async fn upgrade_plugin(api: &ApiCalls, arguments: UpgradePlugin) -> Result<Answer, ToolError> {
     let UpgradePlugin { plugin, names, kind, dry_run } = arguments;
     let named = names.into_iter().map(|name| NamedTarget { kind: kind.clone(), name, ..NamedTarget::default() });

@@ -23,14 +23,15 @@ const PAGE: usize = 100;
 /// The time within which the plans of the targets are read.
 const SEARCH_TIME: Duration = Duration::from_secs(15);
 
+/// Returns a cluster, connected or registered.
 pub async fn get(env: &Env, name: &str) -> FlowResult<Option<ClusterDetail>> {
     let (mut clusters, registered) = described(env, Some(name)).await?;
     let registration = registered.first().map(registration);
     Ok(clusters.pop().map(|info| ClusterDetail { info, registration }))
 }
 
-/// Returns the clusters by name, or only that with the name `only`, and those of them that are registered. One whose relay does
-/// not respond in time has an error.
+/// Returns the clusters by name, connected or registered, or only that with the name `only`, and those of them that are
+/// registered. One whose relay does not respond in time has an error.
 pub(crate) async fn described(env: &Env, only: Option<&str>) -> FlowResult<(Vec<ClusterInfo>, Vec<ClusterItem>)> {
     let (mut connected, mut registered) = (env.relay.clusters().await, env.store.list_clusters().await?);
     connected.retain(|cluster| only.is_none_or(|name| name == cluster.name));

@@ -20,6 +20,7 @@ pub struct ShownLog {
     pub state: String,
 }
 
+/// The log of an attempt of a unit.
 pub struct UnitLog {
     pub attempt: Attempt,
     /// The last attempt that has begun.

@@ -28,7 +28,9 @@ pub struct StateCounts {
     pub waiting_ms: u64,
 }
 
-/// Reads each target that is not gone, so callers keep the counts for some seconds.
+/// Counts targets, runs, outages and notifications.
+///
+/// It reads each target that is not gone, so callers keep the counts for some seconds.
 ///
 /// # Errors
 /// Returns an error if the table cannot be read.

@@ -26,20 +26,24 @@ pub fn from_json(value: &Json) -> CelValue<'_> {
     }
 }
 
+/// Borrows a text.
 pub fn from_text(text: &str) -> CelValue<'_> {
     Box::new(CelString::from(text))
 }
 
+/// Borrows bytes.
 pub fn from_bytes(bytes: &[u8]) -> CelValue<'_> {
     Box::new(CelBytes::from(bytes))
 }
 
+/// Returns a map of named values.
 pub fn from_map<'v>(entries: impl IntoIterator<Item = (&'v str, CelValue<'v>)>) -> CelValue<'v> {
     let map: HashMap<CelMapKey<'v>, CelValue<'v>> =
         entries.into_iter().map(|(key, value)| (CelMapKey::from(key), value)).collect();
     Box::new(CelMap::from(map))
 }
 
+/// The result of an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CelOutput {
     Json(Json),

@@ -13,6 +13,7 @@ use crate::cel::convert::{self, CelOutput};
 use crate::cel::cost::{self, CostBound};
 use crate::cel::{CelValue, Expression, MAX_COST, MAX_VALUE_BYTES, walk};
 
+/// The error of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
     /// The expression fails on these values. The text contains no value.

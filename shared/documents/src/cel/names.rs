@@ -2,6 +2,7 @@
 
 macro_rules! root_variables {
     ($($(#[$doc:meta])* $variant:ident: $name:literal,)+) => {
+        /// A root variable of expressions.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum RootVariable {
             $($(#[$doc])* $variant,)+
@@ -10,6 +11,7 @@ macro_rules! root_variables {
         impl RootVariable {
             pub const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
 
+            /// Returns the name.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)+
@@ -69,7 +71,15 @@ impl RootVariable {
             Self::Fetched => &["status", "body"],
             Self::Notification => &["id", "phase", "time", "run", "unit", "reason", "log", "ended", "link"],
             Self::Instance => &INSTANCE_FIELDS,
-            _ => &[],
+            Self::Params
+            | Self::Units
+            | Self::Resources
+            | Self::Inputs
+            | Self::Object
+            | Self::Objects
+            | Self::Headers
+            | Self::Body
+            | Self::Claims => &[],
         }
     }
 }

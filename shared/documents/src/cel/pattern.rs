@@ -31,6 +31,7 @@ pub struct TextPattern {
     machine: Arc<PikeVM>,
 }
 
+/// The error of an invalid or rejected pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     #[error("{0}")]

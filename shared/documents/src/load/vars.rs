@@ -12,6 +12,7 @@ pub struct VarError(String);
 pub struct DocumentVars(BTreeMap<String, String>);
 
 impl DocumentVars {
+    /// Returns no values.
     pub fn none() -> Self {
         Self::default()
     }
@@ -37,10 +38,12 @@ impl DocumentVars {
         Ok(Self(vars))
     }
 
+    /// Returns the value of a variable.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
+    /// Returns all names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }

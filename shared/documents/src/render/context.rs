@@ -266,8 +266,8 @@ impl<'a> RenderContext<'a> {
     /// Returns the value of an expression as a part of a text. An optional without a value is an empty text.
     pub(super) fn piece(self, expression: &Expression, place: &str) -> RenderResult<String> {
         let made = Self { nulls: NullPolicy::Omitted, ..self }.expression(expression, place)?;
-        let what = expression.references.first().map(|read| read.source.to_string()).unwrap_or_default();
-        Ok(as_json(made, place, &what)?.map(template::joinable).unwrap_or_default())
+        let what = || expression.references.first().map(|read| read.source.to_string()).unwrap_or_default();
+        Ok(as_json(made, place, what)?.map(template::joinable).unwrap_or_default())
     }
 
     /// Returns the value of an expression. A missing required value is an error. Returns [`LookupResult::Nothing`] for
@@ -382,7 +382,7 @@ impl<'a> RenderContext<'a> {
     pub(super) fn tree(self, tree: &Json, place: &str, lenience: MissingPolicy) -> RenderResult<Option<Json>> {
         escaping::with_values(tree, &|text: &str| {
             let made = lenience.apply(Self { nulls: NullPolicy::Kept, ..self }.text(text, place))?;
-            as_json(self.disclosed(made, place)?, place, "a value")
+            as_json(self.disclosed(made, place)?, place, || "a value".to_owned())
         })
     }
 }
@@ -444,11 +444,11 @@ pub(super) fn capped(place: &str, bytes: usize) -> RenderResult<()> {
 }
 
 /// Returns a value as JSON, or `None` for a missing value. `what` names the value in the error for a sensitive one.
-pub(super) fn as_json(value: LookupResult, place: &str, what: &str) -> RenderResult<Option<Json>> {
+pub(super) fn as_json(value: LookupResult, place: &str, what: impl FnOnce() -> String) -> RenderResult<Option<Json>> {
     match value {
         LookupResult::Value(RenderValue::Json(json)) => Ok(Some(json)),
         LookupResult::Value(RenderValue::Bytes(_)) => Err(mistyped(place, "text", "bytes that are not UTF-8")),
-        LookupResult::Value(RenderValue::Secret(_) | RenderValue::Sealed(_)) => Err(sensitive(place, what)),
+        LookupResult::Value(RenderValue::Secret(_) | RenderValue::Sealed(_)) => Err(sensitive(place, what())),
         LookupResult::Nothing => Ok(None),
         LookupResult::Placeholder(name) => Ok(Some(format!("<{name}>").into())),
     }

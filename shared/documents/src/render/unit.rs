@@ -49,7 +49,8 @@ fn render(
 ) -> RenderResult<RenderedUnit> {
     let UnitContext { plan, at, known, .. } = context;
     let unit = plan.unit(at).ok_or(RenderError::NoUnit(at))?;
-    // An undo runs without its missing inputs.
+    // A unit of preStop is skipped if a unit whose output it reads never started, or failed without outputs. An undo runs
+    // without its missing inputs.
     let is_plain_pre_stop = unit.is_plain_pre_stop(at.hook);
     for read in unit.reads.iter().filter(|read| !read.optional) {
         let why = match known.get(&read.at) {
@@ -256,7 +257,8 @@ fn text(
     place: &str,
     lenience: MissingPolicy,
 ) -> RenderResult<Option<String>> {
-    let text = as_json(lenience.apply(context.template(template, place))?, place, "its value")?.map(joinable);
+    let text =
+        as_json(lenience.apply(context.template(template, place))?, place, || "its value".to_owned())?.map(joinable);
     capped(place, text.as_ref().map_or(0, String::len))?;
     Ok(text)
 }
@@ -288,7 +290,7 @@ fn inputs_as_object(context: RenderContext<'_>, inputs: &[InputPlan], lenience: 
     for input in inputs {
         let place = format!("input `{}`", input.name);
         let found = context.disclosed(input_value(context, input, &place, lenience)?, &place)?;
-        if let Some(value) = as_json(found, &place, "its value")? {
+        if let Some(value) = as_json(found, &place, || "its value".to_owned())? {
             body.insert(input.name.clone(), value);
         }
     }

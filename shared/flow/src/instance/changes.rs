@@ -20,6 +20,7 @@ const MAX_CHANGES: usize = 50;
 #[derive(Clone, Copy, Debug)]
 pub enum PinnedVersions<'a> {
     Latest,
+    /// The versions of an active target's plan.
     OfPlan(&'a Plan),
     /// Versions as `NAME@VERSION`, for a target whose plan is lost.
     Listed(&'a [String]),

@@ -17,6 +17,7 @@ use crate::{Env, FlowResult};
 /// The sender of the end of a TTL.
 pub const TTL: &str = "ttl";
 
+/// A decision of an operator about a target.
 #[derive(Clone, Copy, Debug)]
 pub struct Decision<'a> {
     pub change: HistoryChange,

@@ -111,6 +111,7 @@ async fn record(env: &Env, target: &TargetHead, change: impl Fn(&mut TargetHead)
     Ok(false)
 }
 
+/// A notification that the platform has not accepted yet.
 pub struct PendingNotification {
     /// The deliveries so far.
     state: ReceiverState,

@@ -27,6 +27,7 @@ pub(super) use deliver::{record_failure, try_begin};
 pub(super) use receiver::{NotificationDelivery, post_outcome};
 pub use receiver::{ReceiverInfo, receiver_info};
 
+/// The age at which the list of subscriptions is read again.
 pub const MAX_AGE: Millis = Millis(60_000);
 
 /// Forgets the subscriptions, after a change by this program.

@@ -22,6 +22,7 @@ use futures::future::{Either, select};
 use crate::run::removal::possible_resources;
 use crate::{CompiledPlan, Env, FlowError, FlowResult, Run};
 
+/// Maximum removals that a round announces.
 const MAX_ANNOUNCED: usize = 500;
 /// Milliseconds between the starts of two rounds.
 const ROUND_INTERVAL_MS: u64 = 60_000;

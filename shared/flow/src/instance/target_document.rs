@@ -34,6 +34,7 @@ pub(crate) struct CompiledDocument {
     pub(crate) loaded: Arc<CompiledPlan>,
     pub(crate) json: String,
     pub(crate) plugins: Vec<String>,
+    /// The document, if it may be stored.
     pub(crate) text: Option<String>,
 }
 
@@ -116,7 +117,7 @@ pub(crate) async fn compile_event(
     }
 }
 
-/// Returns a compiled plan with its JSON and the plugins in use.
+/// Returns a compiled plan with its JSON and the plugins in use. `text` is that of [`storable_text`].
 pub(crate) async fn load_plan(plan: Plan, text: Option<String>) -> FlowResult<CompiledDocument> {
     let names = plan.resources.values().flat_map(|resource| [Some(&resource.plugin), resource.repaired_by.as_ref()]);
     let names: BTreeSet<&String> = names.flatten().collect();
@@ -129,6 +130,7 @@ pub(crate) async fn load_plan(plan: Plan, text: Option<String>) -> FlowResult<Co
     Ok(CompiledDocument { loaded, json, plugins, text })
 }
 
+/// What a compilation found beside the plan.
 #[derive(Debug)]
 pub struct DocumentNotes {
     pub warnings: Vec<Diagnostic>,
@@ -140,6 +142,7 @@ pub struct DocumentNotes {
 /// params, and the clusters, of which some open the outputs of Signadot plugins.
 pub type CompilerTools<'a> = (&'a InstanceCache, &'a WebhookKeys, Option<&'a dyn RelayClient>);
 
+/// Returns the tools of an environment.
 pub fn compiler_tools(env: &Env) -> CompilerTools<'_> {
     (&env.cache, &env.settings.unit_keys, Some(env.relay.as_ref()))
 }

@@ -18,6 +18,7 @@ use crate::instance::rejection::{LifecycleRejection, not_begun, stale};
 use crate::instance::{due, retention};
 use crate::{Env, FlowError, FlowResult, RequestError};
 
+/// Maximum events of a target that wait for a run.
 const MAX_WAITING: usize = 16;
 
 /// Accepts the event of a webhook with the CloudEvent id `id`. The same id is accepted once. Also returns the generation

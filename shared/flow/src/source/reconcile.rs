@@ -97,6 +97,7 @@ pub(super) fn derived_uid(key: &DesiredKey, delivery: &str) -> String {
     format!("{EVENT_UID}{}", short_digest(&[&key.source, &key.kind, &key.name, delivery], 20))
 }
 
+/// Returns true for a UID of `derived_uid`.
 pub fn is_derived(uid: &str) -> bool {
     uid.starts_with(EVENT_UID)
 }

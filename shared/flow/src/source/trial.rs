@@ -8,6 +8,7 @@ use http::HeaderMap;
 use super::delivery;
 use crate::{Env, RequestError, offload};
 
+/// An event that a person tries.
 #[derive(Clone, Copy, Debug)]
 pub struct TrialEvent<'a> {
     pub headers: &'a HeaderMap,
@@ -17,8 +18,10 @@ pub struct TrialEvent<'a> {
     pub fetched: &'a str,
 }
 
+/// The effect that an event would have.
 #[derive(Clone, Debug)]
 pub struct EventTrial {
+    /// The delivery ID that the source selects.
     pub delivery_id: Option<String>,
     pub explanation: EventExplanation,
 }

@@ -33,6 +33,7 @@ impl fmt::Debug for Telemetry {
 }
 
 impl Telemetry {
+    /// Exports the metrics of each invocation to `sink`.
     pub fn with_metrics(self, sink: impl MetricSink + 'static) -> Self {
         Self { metrics: Some(Arc::new(sink)), ..self }
     }

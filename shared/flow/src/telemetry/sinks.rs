@@ -37,6 +37,7 @@ pub struct InvocationMetrics {
     /// The request id, if the invocation has other log lines.
     pub request_id: Option<String>,
     pub run: Option<String>,
+    /// The unit of a callback.
     pub unit: Option<String>,
     /// Counts by name, without zeros.
     pub counts: Vec<(&'static str, u64)>,

@@ -98,6 +98,7 @@ impl EmbeddedTable {
         Ok(Self { queue, reader: Mutex::new(reader), _folder: None })
     }
 
+    /// Returns the file of the table in the folder `state`.
     pub fn file(state: &Path) -> PathBuf {
         state.join("table/table.sqlite")
     }

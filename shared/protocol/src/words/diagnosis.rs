@@ -25,6 +25,7 @@ pub struct DiagnosisSection {
     pub lines: Vec<DiagnosisLine>,
 }
 
+/// A line with what belongs to it.
 #[derive(Clone, Debug, Default)]
 pub struct DiagnosisLine {
     /// What the text is about. Empty for a sentence.

@@ -34,6 +34,7 @@ pub(super) fn read_acceptances(item: &Item) -> StoreResult<Vec<(Unit, Attempt, T
 
 /// Acceptances of attempts, whose records stay unchanged (`UpdateItem`, `Query`).
 impl Store {
+    /// Records acceptances in one write.
     pub async fn record_accepted(&self, run: &RunId, attempts: &[(Unit, Attempt)], at: Timestamp) -> StoreResult<()> {
         let texts = attempts.iter().map(|(unit, attempt)| format!("{}#{}", unit.0, attempt.0));
         let changes = [(ATTEMPTS, Add(AttributeValue::Ss(texts.collect()))), (TableSpec::TTL, Set(ttl_attribute(at)))];

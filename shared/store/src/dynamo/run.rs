@@ -197,6 +197,7 @@ fn express(run: &RunId, patch: &Patch) -> StoreResult<WriteExpression> {
 
 /// Reads and updates the head of a run (`GetItem`, `UpdateItem`).
 impl Store {
+    /// Returns the head, or `None` if the run does not exist.
     pub async fn read_run(&self, run: &RunId) -> StoreResult<Option<RunHead>> {
         self.table.read(&key::run(run), key::HEAD, read_head).await
     }

@@ -77,6 +77,7 @@ impl Store {
         self.table.put(item_at((key::session(&session.digest), key::HEAD), attributes)).await
     }
 
+    /// Deletes a session if it exists.
     pub async fn delete_session(&self, digest: &str) -> StoreResult<()> {
         self.table.delete(&key::session(digest), key::HEAD).await
     }

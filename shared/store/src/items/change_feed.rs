@@ -25,6 +25,7 @@ pub struct ChangeRing {
 }
 
 impl ChangeFeed {
+    /// Maximum targets of a ring.
     pub const MAX_TARGETS: usize = 64;
     /// Maximum bytes of a ring as JSON. The item then has less than 1 KiB, so that a change costs one write unit.
     pub const MAX_BYTES: usize = 900;

@@ -22,20 +22,24 @@ pub struct ClusterItem {
     pub options: serde_json::Value,
     /// `None` until a relay has registered.
     pub relay: Option<RegisteredRelay>,
+    /// The last bootstrap token.
     pub bootstrap: Option<BootstrapToken>,
     /// The time of the first request.
     pub created: Timestamp,
+    /// The caller that sent it.
     pub created_by: String,
     #[serde(skip)]
     pub version: u64,
 }
 
+/// The relay of a registered cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegisteredRelay {
     /// The UID of the namespace `kube-system`. It never changes.
     pub uid: String,
     /// The encrypted secret that the relay has made.
     pub secret: String,
+    /// The time of the registration.
     pub since: Timestamp,
 }
 

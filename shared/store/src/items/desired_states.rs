@@ -28,6 +28,7 @@ impl DesiredKey {
 #[serde(rename_all = "camelCase")]
 pub struct DesiredTarget {
     pub key: DesiredKey,
+    /// The id of the delivery that decided.
     pub delivery: String,
     /// What identifies the delivery, if that is not its id.
     pub identity: Option<String>,
@@ -68,6 +69,7 @@ impl DesiredTarget {
     }
 }
 
+/// The last rejected events of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceRejections {
     pub source: String,

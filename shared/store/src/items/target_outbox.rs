@@ -19,6 +19,7 @@ pub struct TargetOutbox {
 }
 
 impl TargetOutbox {
+    /// Maximum notifications that wait.
     pub const MAX_NOTICES: usize = 100;
     /// Maximum bytes of their JSON. An item may have 400 KB.
     pub const MAX_BYTES: usize = 128 << 10;
@@ -87,6 +88,7 @@ impl TargetOutbox {
 pub struct PhaseNotice {
     /// The version of the target that the change wrote.
     pub number: u64,
+    /// The phase that the target entered.
     pub phase: TargetPhase,
     pub at: Timestamp,
     pub run: Option<RunId>,
@@ -117,6 +119,7 @@ pub struct ReceiverState {
     pub refusals: u32,
     /// The time of the next attempt. During an attempt, it is the end of its lease.
     pub next: Timestamp,
+    /// The reason of the last failure.
     pub reason: String,
     /// The time of the last failure. 0 before the first one.
     pub at: Timestamp,

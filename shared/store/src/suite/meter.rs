@@ -30,6 +30,7 @@ pub struct TableUsage {
 }
 
 impl Meter {
+    /// Returns the counts and resets them.
     pub fn take(&self) -> TableUsage {
         std::mem::take(&mut *self.lock())
     }

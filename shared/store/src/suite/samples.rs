@@ -17,12 +17,14 @@ use ebb_protocol::object_status::{ObjectState, ObjectStatus};
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 
+/// The time of each sample.
 pub const AT: Timestamp = Timestamp(1_800_000_000_000);
 
 fn event(id: &str) -> EventRef {
     EventRef::new(EventName::new("sleep").unwrap(), id)
 }
 
+/// Returns a target with every attribute.
 pub fn full_target() -> TargetHead {
     let (plan, key, plugins) = (digest(b"plan"), Some("key".to_owned()), vec!["p@1.0.0".to_owned()]);
     TargetHead {
@@ -111,6 +113,7 @@ pub fn full_target() -> TargetHead {
     }
 }
 
+/// Returns a failure with every attribute.
 pub fn full_result() -> AttemptResult {
     let secret = json!({"cluster": "far", "namespace": "ns", "name": "n", "key": "k"});
     let outputs = json!({"a": {"json": "x"}, "b": {"base64": "/w=="}, "c": {"secret": secret}});
@@ -145,6 +148,7 @@ pub fn full_result() -> AttemptResult {
     }
 }
 
+/// Returns a registered cluster with every attribute.
 pub fn full_cluster() -> ClusterItem {
     ClusterItem {
         name: "far".into(),
@@ -161,6 +165,7 @@ pub fn full_cluster() -> ClusterItem {
     }
 }
 
+/// Returns a valid token.
 pub fn token() -> TokenItem {
     let info = TokenInfo {
         name: "ci".into(),
@@ -172,6 +177,7 @@ pub fn token() -> TokenItem {
     TokenItem { info, digest: digest(b"token"), revoked: None }
 }
 
+/// Returns the session of a named token.
 pub fn session() -> SessionItem {
     SessionItem {
         digest: "digest".into(),
@@ -182,6 +188,7 @@ pub fn session() -> SessionItem {
     }
 }
 
+/// Returns the rejected events of a source with these deliveries.
 pub fn rejections(source: &str, deliveries: &[&str], version: u64) -> SourceRejections {
     let event = |delivery: &&str| RejectedEvent {
         time: AT,
