@@ -139,7 +139,7 @@ async fn sources(instance: &LifecycleRun) {
     let send = async |function: &str, body: Value| {
         instance.caller(function, TOKEN).post("/v1/sources/events", body).await.status
     };
-    instance.put("Source", "events", SOURCE).await;
+    instance.put("Source", "events", include_str!("documents/source.yaml")).await;
     let event = |plugin: &str, apply: bool| json!({"plugin": plugin, "name": format!("by-{plugin}"), "apply": apply});
     // The second event changes the target.
     for (round, function) in [(1, "Receive"), (2, "Second")] {
@@ -242,17 +242,17 @@ async fn agents(instance: &LifecycleRun) {
 
 /// Publishes the plugins, reads them, and subscribes to phases.
 async fn publications(instance: &LifecycleRun, noise: &str) {
-    instance.put("Connection", "outside", CONNECTION).await;
+    instance.put("Connection", "outside", include_str!("documents/connection.yaml")).await;
     for (name, path) in [("phases", "/ok"), ("refused", "/refused")] {
         let to = format!("to: {{webhook: {{connection: outside, path: {path}}}}}");
         instance.put("Subscription", name, &format!("on: [ready, failed, gone]\n{to}\n")).await;
     }
     // The document and its compressed plan are too large for the table.
-    let whole = WHOLE.replace("NOISE", noise);
+    let whole = include_str!("documents/whole.yaml").replace("NOISE", noise);
     let description = "x".repeat(110 << 10);
     instance.publish("whole@1.0.0", &format!("{whole}\n# {description}\n")).await;
     instance.publish("whole@2.0.0", &whole).await;
-    for plugin in PLUGINS.split("---\n") {
+    for plugin in include_str!("documents/plugins.yaml").split("---\n") {
         instance.operator().publish(&plugin.replace("OUTSIDE", instance.outside.url())).await;
     }
     for path in ["", "/whole", "/whole/versions/1.0.0"] {
@@ -369,8 +369,3 @@ pub(crate) async fn all() -> DeployedFunctions {
     instance.post("/v1/orphans/delete", json!({"uids": ["uid-left"]}), 200).await;
     instance.functions
 }
-
-const WHOLE: &str = include_str!("documents/whole.yaml");
-const CONNECTION: &str = include_str!("documents/connection.yaml");
-const SOURCE: &str = include_str!("documents/source.yaml");
-const PLUGINS: &str = include_str!("documents/plugins.yaml");

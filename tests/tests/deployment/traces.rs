@@ -15,7 +15,6 @@ use serde_json::Value;
 use crate::outside::SeenTraces;
 use crate::run::LifecycleRun;
 
-const PLUGIN: &str = include_str!("documents/traced.yaml");
 /// The trace and span of the client that creates the sandbox.
 const CALLER: (u128, u64) = (0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, 0x00f0_67aa_0ba9_02b7);
 
@@ -61,7 +60,7 @@ async fn one_trace_for_each_run() {
     let telemetry = Telemetry::default().with_spans(sink.clone());
     let telemetry = telemetry.with_metrics(EmfSink::new("Ebb/test", Box::new(lines.clone())));
     let mut instance = LifecycleRun::begin(telemetry, seen.clone()).await;
-    instance.publish("traced@1.0.0", PLUGIN).await;
+    instance.publish("traced@1.0.0", include_str!("documents/traced.yaml")).await;
     instance.traceparent = Some(traceparent(CALLER.0, CALLER.1));
     assert_eq!(instance.create("called", "1", "traced", "").await, 202);
     instance.phase("called", "1", "ready").await;

@@ -41,9 +41,11 @@ async fn updated(instance: &LifecycleRun, name: &str) {
 
 /// Runs the updates and events.
 pub(crate) async fn all(instance: &LifecycleRun, noise: &str) {
-    instance.publish("held@1.0.0", &HELD.replace("NOISE", noise)).await;
-    instance.publish("plain@1.0.0", PLAIN).await;
-    instance.publish("third@1.0.0", THIRD).await;
+    // The plan is too large for the table.
+    instance.publish("held@1.0.0", &include_str!("documents/held.yaml").replace("NOISE", noise)).await;
+    instance.publish("plain@1.0.0", "preStart: {make: {webhook: {url: \"OUTSIDE/ok\"}}}\n").await;
+    let third = "preStart: {make: {retry: {attempts: 1}, webhook: {url: \"OUTSIDE/third\"}}}\n";
+    instance.publish("third@1.0.0", third).await;
     behind_callbacks(instance).await;
     behind_a_retry(instance).await;
 }
@@ -103,8 +105,3 @@ pub(crate) async fn by_a_swept_state(instance: &LifecycleRun, name: &str) {
     assert!(table.put_desired(&next).await.unwrap());
     instance.until(name, "updated", |after| after["generation"] == 2 && after["uid"] == target["uid"]).await;
 }
-
-/// The plan is too large for the table.
-const HELD: &str = include_str!("documents/held.yaml");
-const PLAIN: &str = "preStart: {make: {webhook: {url: \"OUTSIDE/ok\"}}}\n";
-const THIRD: &str = "preStart: {make: {retry: {attempts: 1}, webhook: {url: \"OUTSIDE/third\"}}}\n";

@@ -232,7 +232,7 @@ async fn examples_of_a_platform() {
         let result = command.output().unwrap();
         assert!(result.status.success(), "{command:?}: {}", String::from_utf8_lossy(&result.stdout));
     };
-    workdir.publish("p@1.0.0", PLUGIN).await;
+    workdir.publish("p@1.0.0", include_str!("documents/created-name.yaml")).await;
     for name in ["a", "b"] {
         workdir.write_sandbox(name, "resources: {r: {plugin: p@1.0.0}}\n");
     }
@@ -244,8 +244,6 @@ async fn examples_of_a_platform() {
     await_both("gone");
     dev.stop().await;
 }
-
-const PLUGIN: &str = include_str!("documents/created-name.yaml");
 
 /// The page about connections, with a server in place of the provider.
 #[tokio::test(flavor = "multi_thread")]

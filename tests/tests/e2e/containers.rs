@@ -80,8 +80,6 @@ impl Drop for PodmanEngine {
     }
 }
 
-const PLUGIN: &str = include_str!("documents/boxed.yaml");
-
 /// Returns the rest of the document of a sandbox with a plugin.
 fn resource(plugin: &str, params: &str) -> String {
     format!("resources: {{r: {{plugin: {plugin}, params: {params}}}}}\n")
@@ -92,7 +90,7 @@ async fn scripts_run_in_their_images() {
     let engine = PodmanEngine::new();
     let workdir = workdir_setup::with_containers(&engine);
     let dev = workdir.dev().await;
-    workdir.apply("plugin", PLUGIN).await;
+    workdir.apply("plugin", include_str!("documents/boxed.yaml")).await;
 
     workdir.create("stubborn", &resource("stubborn", "{}")).await;
     let mut log = workdir.start(&["logs", "stubborn", "--unit", "stubborn", "--follow"]);

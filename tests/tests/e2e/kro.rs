@@ -2,8 +2,6 @@
 
 use crate::prelude::*;
 
-const SANDBOX: &str = "greeting-pr-8";
-
 #[tokio::test]
 async fn objects_of_a_controller_are_created_and_deleted() {
     let (_lock, cluster) = (shared_lock().await, cluster().await);
@@ -23,7 +21,7 @@ async fn objects_of_a_controller_are_created_and_deleted() {
     assert_eq!(instance["status"]["state"], "ACTIVE");
     assert_ne!(instance["metadata"]["finalizers"], json!(null), "kro has no finalizer: {instance}");
 
-    workdir.ebb(&["delete", "sandbox", SANDBOX]).await.done();
+    workdir.ebb(&["delete", "sandbox", "greeting-pr-8"]).await.done();
     // kro has deleted its objects before the deletion of the instance ended.
     assert_eq!(list(cluster, &relay.units, "greetings.kro.run,deployments,services,configmaps").unwrap().len(), 1);
     relay.wait_until_empty().await;

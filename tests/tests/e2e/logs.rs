@@ -6,8 +6,6 @@ use ebb_protocol::limits::LOG_TAIL;
 
 use crate::workdir::{Workdir, shared_folder};
 
-const PLUGIN: &str = include_str!("documents/talk.yaml");
-
 fn numbers(from: u32, to: u32) -> String {
     (from..=to).map(|number| format!("{number}\n")).collect()
 }
@@ -17,7 +15,7 @@ async fn followed_logs_contain_each_line_once() {
     let (workdir, root) = (Workdir::new(), shared_folder());
     let path = root.path().to_str().unwrap();
     let dev = workdir.dev().await;
-    workdir.publish("talk@1.0.0", PLUGIN).await;
+    workdir.publish("talk@1.0.0", include_str!("documents/talk.yaml")).await;
     workdir.create("talker", &format!("resources: {{r: {{plugin: talk, params: {{root: {path}}}}}}}\n")).await;
 
     let mut one = workdir.start(&["logs", "talker", "--unit", "talk", "--follow"]);

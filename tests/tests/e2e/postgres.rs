@@ -6,8 +6,6 @@ use crate::outputs::output;
 use crate::postgres_server::{PostgresServer, SANDBOX, USER};
 use crate::prelude::*;
 
-/// A reader of a database. It fails if it runs twice, or if the database does not exist.
-const REPORT: &str = include_str!("documents/report.yaml");
 /// The row that belongs to the user of the database.
 const OWN_ROW: &str = "5000|Barbara";
 
@@ -27,7 +25,8 @@ async fn databases_change_with_the_document_of_a_living_sandbox() {
     for file in ["plugin.yaml", "app-db.yaml"] {
         workdir.ebb(&["apply", "-f", &example(&format!("postgres/{file}"))]).await.done();
     }
-    workdir.publish("report@1.0.0", REPORT).await;
+    // It reads a database, and fails if it runs twice, or if the database does not exist.
+    workdir.publish("report@1.0.0", include_str!("documents/report.yaml")).await;
     let insert = |database: &str| {
         server.query(database, &format!("INSERT INTO customers VALUES ({})", OWN_ROW.replace('|', ", '") + "'"));
     };

@@ -5,15 +5,13 @@ use ebb_protocol::record::OutputStorage;
 use crate::harness::*;
 use crate::request_table;
 
-/// The resource has the output of `shown` only, and the undo of `kept` reads none.
-const TWO_OUTPUTS: &str = include_str!("documents/two-outputs.yaml");
-
 /// A lost object of an output that nothing refers to affects neither the target nor its teardown.
 pub(crate) async fn unreferenced_outputs_are_not_read() {
     let harness = Harness::new().await;
     harness.receiver.always("POST /shown", json!({"id": "the-id"}));
     harness.receiver.always("POST /kept", json!({"text": "x".repeat(10_000)}));
-    harness.run("a", "two", TWO_OUTPUTS, TargetPhase::Ready).await;
+    // The resource has the output of `shown` only, and the undo of `kept` reads none.
+    harness.run("a", "two", include_str!("documents/two-outputs.yaml"), TargetPhase::Ready).await;
     harness.notified("a", &["ready"]).await;
     let stored = harness.state("a", Hook::PreStart).await;
     let kept = stored.records.iter().filter_map(|(_, _, record)| match &record.result.as_ref()?.outputs {

@@ -5,12 +5,9 @@ use ebb_protocol::sign;
 use crate::harness::*;
 use crate::request_table;
 
-/// The own hooks, with `ID` for the expression of the output of the resource.
-const OWN: &str = include_str!("documents/own-hooks.yaml");
-
 /// Returns the document of a namespace or a route group with one resource `r` of the plugin `db`.
 fn document(kind: &str) -> String {
-    let own = OWN.replace("ID", "resources.r.outputs.id");
+    let own = include_str!("documents/own-hooks.yaml").replace("ID", "resources.r.outputs.id");
     match kind {
         "namespace" => named("Target", "a", &format!("targetKind: namespace\nresources: {{r: {{plugin: db}}}}\n{own}")),
         _ => format!(

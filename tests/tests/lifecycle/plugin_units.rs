@@ -100,14 +100,12 @@ pub(crate) async fn several_instances_with_the_tag_are_refused_and_listed() {
     assert_eq!(found(&made), NOTHING);
 }
 
-/// Two volumes. One of the units has no outputs, and that of the other one is not in the response.
-const UNLISTED: &str = include_str!("documents/unlisted-volumes.yaml");
-
-/// The plugin does not list its instances. Their recorded IDs are destroyed.
+/// One of two units has no outputs, and that of the other one is not in the response. The plugin does not list its instances.
+/// Their recorded IDs are destroyed.
 pub(crate) async fn an_instance_without_its_outputs_is_destroyed() {
     let harness = Harness::new().await;
     let (made, behavior) = start_plugin(&harness);
-    harness.begin("a", "volumes", UNLISTED).await;
+    harness.begin("a", "volumes", include_str!("documents/unlisted-volumes.yaml")).await;
     let unit = harness.unit("a", "preStart", "one", UnitState::Failed).await;
     assert!(unit.reason.unwrap().message.contains("output `id`"));
     harness.phase("a", TargetPhase::Failed).await;

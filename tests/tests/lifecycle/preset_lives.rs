@@ -9,7 +9,6 @@ use futures::future::join_all;
 use crate::harness::*;
 use crate::lifecycle::documented::{block, document, page, store};
 
-const PLUGIN: &str = include_str!("documents/noted.yaml");
 const API_KEY: &str = "an-API-key";
 const PAGE: &str = "source-presets.md";
 
@@ -45,7 +44,7 @@ pub(crate) async fn each_scheme_has_a_target_from_its_creation_to_its_end() {
         assert!(lives.iter().any(|life| discriminant(&life.verify()) == scheme), "no life like {}", preset.name);
     }
     let harness = Harness::new().await;
-    harness.publish("life@1.0.0", PLUGIN).await;
+    harness.publish("life@1.0.0", include_str!("documents/noted.yaml")).await;
     let mut secrets = secrets();
     for name in ["DAYTONA_API_KEY", "ANTHROPIC_API_KEY"] {
         secrets[name] = json!(API_KEY);

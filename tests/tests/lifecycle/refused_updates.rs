@@ -12,21 +12,6 @@ use serde::Deserialize;
 use crate::harness::*;
 use crate::request_table;
 
-/// A database with a name that the receiver gives it.
-const DATABASE: &str = include_str!("documents/database.yaml");
-
-/// An index of a database.
-const INDEX: &str = include_str!("documents/index.yaml");
-
-/// A database that is an object, in a cluster by choice.
-const OBJECT: &str = include_str!("documents/object-database.yaml");
-
-/// A database whose setup ends with an object.
-const HALF: &str = include_str!("documents/half-database.yaml");
-
-/// A database with an object that is made for more than nine rows.
-const MAPPED: &str = include_str!("documents/mapped-database.yaml");
-
 /// Returns the answer of a relay that makes every object. A strict one reports a policy that allows no ConfigMap.
 fn respond(request: RelayRequest, is_strict: bool) -> RelayResponse {
     match request {
@@ -56,11 +41,14 @@ async fn send(harness: &Harness, generation: u64, rest: &str) -> LifecycleResult
 async fn begin(harness: &Harness, document: &str) {
     harness.receiver.always("POST /create", json!({"id": "db-1"}));
     for (plugin, rest) in [
-        ("database@1.0.0", DATABASE),
-        ("database@2.0.0", OBJECT),
-        ("half@1.0.0", HALF),
-        ("mapped@1.0.0", MAPPED),
-        ("index@1.0.0", INDEX),
+        ("database@1.0.0", include_str!("documents/database.yaml")),
+        // An object, in a cluster by choice.
+        ("database@2.0.0", include_str!("documents/object-database.yaml")),
+        // Its setup ends with an object.
+        ("half@1.0.0", include_str!("documents/half-database.yaml")),
+        // It has an object that is made for more than nine rows.
+        ("mapped@1.0.0", include_str!("documents/mapped-database.yaml")),
+        ("index@1.0.0", include_str!("documents/index.yaml")),
     ] {
         harness.publish(plugin, rest).await;
     }

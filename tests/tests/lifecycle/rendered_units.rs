@@ -10,13 +10,11 @@ const SENSITIVE: &str = "<sensitive>";
 /// The value that no rendered form has.
 const TOKEN: &str = "rendered-4711-token";
 
-const PLUGIN: &str = include_str!("documents/rendered.yaml");
-
 pub(crate) async fn a_rendered_unit_has_no_sensitive_value() {
     let (harness, server) = relayed().await;
     harness.receiver.always("POST /make", json!({"id": "i-1", "token": TOKEN}));
     harness.receiver.always("POST /tell/i-1", 200);
-    harness.begin("a", "shown", PLUGIN).await;
+    harness.begin("a", "shown", include_str!("documents/rendered.yaml")).await;
     let task = first_task(&server).await;
     assert_eq!(harness.receiver.call("POST /tell/i-1", 1).await.body["token"], TOKEN, "the receiver gets the value");
     let setup = async |query: &str| {

@@ -17,10 +17,6 @@ use super::secrets::{GIVEN, assert_has_none, contains, contains_canary, stored};
 use crate::harness::*;
 use crate::request_table;
 
-const PLUGIN: &str = include_str!("documents/branch.yaml");
-
-/// Events have the number of a build only.
-const SOURCE: &str = include_str!("documents/builds.yaml");
 const SENDER: &str = "the secret of a sender";
 
 fn connection(origin: &str, auth: &str, plugins: &str) -> String {
@@ -43,7 +39,7 @@ impl Harness {
         let harness = Self::new().await;
         harness.secrets(&json!({"TOKEN": GIVEN}));
         harness.connection(harness.receiver.url(), auth, "branch").await;
-        harness.publish("branch@0.9.0", PLUGIN).await;
+        harness.publish("branch@0.9.0", include_str!("documents/branch.yaml")).await;
         harness.receiver.always("POST /branches/a", json!({"id": "br-1"}));
         harness
     }
@@ -195,7 +191,8 @@ impl Harness {
         let harness = Self::connected(BEARER).await;
         harness.secrets(&json!({"TOKEN": GIVEN, "SENDER": SENDER}));
         harness.permit_source(harness.receiver.url(), "builds").await;
-        harness.put("Source", "builds", SOURCE).await.is(200);
+        // Its events have the number of a build only.
+        harness.put("Source", "builds", include_str!("documents/builds.yaml")).await.is(200);
         harness
     }
 

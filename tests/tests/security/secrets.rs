@@ -21,8 +21,6 @@ pub(crate) const GIVEN: &str = "canary-4711-given";
 pub(crate) const MADE: &str = "canary-4711-made";
 pub(crate) const CALLED: &str = "canary-4711-called";
 
-const PLUGIN: &str = include_str!("documents/kept-secrets.yaml");
-
 fn document(name: &str) -> LifecycleData {
     let rest = "resources: {r: {plugin: keeps, params: {admin: {secret: admin, key: dsn}}}}\nenv: {DSN: \"${resources.r.outputs.dsn}\"}\n";
     ebb_tests::platform::sandbox(name, &format!("{name}-uid"), rest)
@@ -110,7 +108,7 @@ pub(crate) async fn sensitive_values_are_stored_by_the_relay_only() {
     let harness = Harness::new().await;
     let state = harness.folder().join("state");
     secrets::put(&state, "admin", "dsn", GIVEN.as_bytes()).unwrap();
-    harness.publish("keeps@1.0.0", PLUGIN).await;
+    harness.publish("keeps@1.0.0", include_str!("documents/kept-secrets.yaml")).await;
     let mut plain = document("plain");
     plain.document = plain.document.map(|text| text.replace("{secret: admin, key: dsn}", &format!("[{MADE}]")));
     let created = harness.lifecycle(LifecycleType::Created, &plain).await;
@@ -138,16 +136,13 @@ pub(crate) async fn sensitive_values_are_stored_by_the_relay_only() {
     }
 }
 
-/// A plugin of Signadot, whose format has no `sensitive`.
-const SIGNADOT: &str = include_str!("documents/signadot.yaml");
-
-/// A cluster opens the outputs of Signadot's plugins, also before its relay registers.
+/// The format of Signadot has no `sensitive`. A cluster opens the outputs of its plugins, also before its relay registers.
 pub(crate) async fn clusters_open_outputs_of_signadot_plugins() {
     let kept = json!({"secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "uid": "u", "entrypointImage": "r"});
     let harness = Harness::with_clusters(&json!({ "kept": kept })).await;
     let put = json!({"entrypointImage": "r", "signadotOutputs": "open"});
     harness.request(Method::PUT, "/v1/clusters/open", Some(put)).await.is(200);
-    harness.post("/v1/plugins", json!({"document": SIGNADOT})).await.is(201);
+    harness.post("/v1/plugins", json!({"document": include_str!("documents/signadot.yaml")})).await.is(201);
     for (cluster, is_sensitive) in [("kept", true), ("open", false)] {
         let rest = format!("cluster: {cluster}\nresources: {{r: {{plugin: keeps}}}}\n");
         let data = ebb_tests::platform::sandbox(cluster, "u", &rest);

@@ -7,8 +7,6 @@ use ebb_protocol::source_signature::{SourceScheme, sign};
 use crate::harness::*;
 use crate::request_table;
 
-const TABLE: &str = "security/source_abuse.yaml";
-
 const PLAIN: &str = "a-secret-of-this-source";
 /// The proof of the source `bearer`.
 const BEARER: &str = "{bearer: {secret: PLAIN}}";
@@ -197,5 +195,5 @@ pub(crate) async fn targets_of_others() {
     for name in ["bearer", "other"] {
         harness.put_source(name, BEARER, &EVENTS.replace("NAME", "shared")).await.is(200);
     }
-    request_table::play(&harness, TABLE, "targets_of_others", &[]).await;
+    request_table::play(&harness, "security/source_abuse.yaml", "targets_of_others", &[]).await;
 }

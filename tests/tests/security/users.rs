@@ -6,11 +6,9 @@ use crate::harness::*;
 /// Characters with a meaning in shells, URLs, templates, YAML and embeddings.
 const VALUE: &str = "'; touch /tmp/pwned; $(id) `id` ../../..//@evil.example.org:80/%2e%2e?#&\\ ${params.v} @{embed: /etc/passwd} \"}\nx: y";
 
-const PLUGIN: &str = include_str!("documents/user-values.yaml");
-
 pub(crate) async fn values_are_not_interpreted() {
     let harness = Harness::new().await;
-    harness.publish("plain@1.0.0", PLUGIN).await;
+    harness.publish("plain@1.0.0", include_str!("documents/user-values.yaml")).await;
     // Escaped for a template, so that the plugin gets the value itself.
     let value = VALUE.replace("${", "$${").replace("@{", "@{literal: @}{");
     let document = json!({

@@ -3,8 +3,6 @@
 use crate::harness::*;
 use crate::request_table;
 
-const TABLE: &str = "security/waits.yaml";
-
 /// Returns a plugin whose plan is an object of the bucket, because its text is hard to compress.
 fn large() -> String {
     let units = (0..80_u64).map(|number| {
@@ -24,5 +22,5 @@ pub(crate) async fn a_lost_plan_is_restored() {
     assert!(!bucket.list("plans/").await.unwrap().is_empty(), "no plan was found");
     bucket.remove_all("plans/").await.unwrap();
     harness.restart().await;
-    request_table::play(&harness, TABLE, "a_lost_plan_is_restored", &[]).await;
+    request_table::play(&harness, "security/waits.yaml", "a_lost_plan_is_restored", &[]).await;
 }

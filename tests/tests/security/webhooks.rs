@@ -6,8 +6,6 @@ use ebb_tests::platform::SignedRequest;
 use crate::harness::*;
 use crate::request_table;
 
-const TABLE: &str = "security/webhooks.yaml";
-
 const JSON: &str = "application/cloudevents+json";
 
 /// Returns the event of the sandbox `a`, signed at a time.
@@ -100,7 +98,7 @@ pub(crate) async fn repeated_events() {
 
 pub(crate) async fn generations_of_documents() {
     let harness = Harness::simple().await;
-    request_table::play(&harness, TABLE, "generations_of_documents", &[]).await;
+    request_table::play(&harness, "security/webhooks.yaml", "generations_of_documents", &[]).await;
     let target = harness.stack().store().read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
     // The removals that were scheduled while it waited name the runs of its first generation.
     let facts = (target.generation, target.routing_key.as_deref(), target.first_generation);
