@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::cluster::{relay_image, root};
+use crate::interrupt::entries;
 use crate::prelude::*;
 
 /// The image of the older relay.
@@ -44,11 +45,6 @@ fn start_plugin(cluster: &TestCluster, namespace: &str, made: &Path) {
     cluster.run("kubectl", &wait, "").unwrap();
 }
 
-fn names(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).unwrap();
-    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
-}
-
 #[tokio::test]
 async fn a_collection_through_an_older_relay() {
     let (_lock, cluster) = (shared_lock().await, cluster().await);
@@ -64,14 +60,14 @@ async fn a_collection_through_an_older_relay() {
     let dev = workdir.dev().await;
 
     workdir.ebb(&["apply", "-f", &example("infrakit/infrakit.yaml")]).await.done();
-    let [network, volume, instance] = ["network", "volume", "instance"].map(|name| names(&made.join(name)));
+    let [network, volume, instance] = ["network", "volume", "instance"].map(|name| entries(&made.join(name)));
     assert_eq!([network.len(), volume.len(), instance.len()], [1, 1, 1]);
-    let mut used = names(&made.join("instance").join(&instance[0]).join("uses"));
+    let mut used = entries(&made.join("instance").join(&instance[0]).join("uses"));
     used.sort();
     assert_eq!(used, [network[0].clone(), volume[0].clone()]);
 
     workdir.ebb(&["delete", "sandbox", "shop"]).await.done();
-    assert!(["network", "volume", "instance"].iter().all(|name| names(&made.join(name)).is_empty()));
+    assert!(["network", "volume", "instance"].iter().all(|name| entries(&made.join(name)).is_empty()));
     relay.wait_until_empty().await;
     dev.stop().await;
     relay.remove();
