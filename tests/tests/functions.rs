@@ -84,9 +84,6 @@ fn log() {
 
 fn lifecycle_trials() -> Vec<Trial> {
     tests! { lifecycle
-        // The longest tests come first.
-        providers: branches_of_neon branches_of_planetscale branches_of_supabase instances_of_rds
-            tenants_of_an_own_service;
         teardown: a_stuck_teardown_is_retried a_teardown_says_when_it_is_stuck
             the_undo_is_repeated_after_a_gateway_timeout an_undo_that_has_not_begun_covers_every_late_success;
         setup: responses_of_a_webhook_unit a_wait_ends_with_the_timeout fast_callbacks_cost_no_acceptance;
@@ -175,7 +172,9 @@ fn main() {
     ebb_local::pods::supervise_if_asked();
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(TEST_THREADS);
-    let tests = [lifecycle_trials(), security_trials(), request_table::trials()].into_iter().flatten().collect();
+    // The longest tests come first.
+    let tests = [lifecycle::providers::trials(), lifecycle_trials(), security_trials(), request_table::trials()];
+    let tests = tests.into_iter().flatten().collect();
     log();
     let ended = libtest_mimic::run(&arguments, tests);
     let _ = std::fs::remove_file(log_file());

@@ -8,6 +8,7 @@ use clap::ValueEnum as _;
 use ebb_local::pods::secrets;
 use ebb_tests::provider::{Mishap, Provider, ProviderApi};
 use futures::future::join_all;
+use libtest_mimic::Trial;
 use serde::Deserialize;
 use standardwebhooks::Webhook;
 
@@ -272,26 +273,14 @@ impl ProviderExample {
     }
 }
 
-async fn survives(provider: &str) {
-    table::<ProviderExample>("lifecycle/providers.yaml", provider, &[]).survives().await;
-}
-
-pub(crate) async fn branches_of_neon() {
-    survives("neon").await;
-}
-
-pub(crate) async fn branches_of_planetscale() {
-    survives("planetscale").await;
-}
-
-pub(crate) async fn branches_of_supabase() {
-    survives("supabase").await;
-}
-
-pub(crate) async fn instances_of_rds() {
-    survives("rds").await;
-}
-
-pub(crate) async fn tenants_of_an_own_service() {
-    survives("tenants").await;
+/// Returns a test for each provider.
+pub(crate) fn trials() -> Vec<Trial> {
+    let trial = |provider: &str| {
+        let example: ProviderExample = table("lifecycle/providers.yaml", provider, &[]);
+        Trial::test(format!("lifecycle::providers::{provider}"), move || {
+            block_on(example.survives());
+            Ok(())
+        })
+    };
+    ["neon", "planetscale", "supabase", "rds", "tenants"].map(trial).into()
 }
