@@ -50,12 +50,6 @@ pub(crate) fn document(page: &str, kind: &str, name: &str) -> String {
     block(page, &format!("apiVersion: ebb.dev/v1\nkind: {kind}\nname: {name}\n"))
 }
 
-/// Stores a source, connection or subscription.
-pub(crate) async fn store(harness: &Harness, collection: &str, name: &str, document: &str) {
-    let path = format!("/v1/{collection}/{name}");
-    harness.request(Method::PUT, &path, Some(json!({"document": document}))).await.is(200);
-}
-
 /// Returns the MAC of a body in hexadecimal digits, without the code that verifies it.
 fn hex_mac(algorithm: hmac::Algorithm, secret: &str, body: &[u8]) -> String {
     let mac = hmac::sign(&hmac::Key::new(algorithm, secret.as_bytes()), body);
@@ -112,12 +106,13 @@ async fn registered(harness: &Harness, name: &str) {
 /// Each commit of a merge request gets a status of GitLab.
 pub(crate) async fn a_merge_request_shows_the_results_of_its_target() {
     let harness = with_tenant_db().await;
-    store(&harness, "sources", "previews", &document("source-presets.md", "Source", "previews")).await;
+    let operator = harness.operator();
+    operator.put("Source", "previews", &document("source-presets.md", "Source", "previews")).await.is(200);
     let connection = document("subscriptions.md", "Connection", "gitlab");
     let connection = connection.replace("https://gitlab.com", harness.receiver.url());
-    store(&harness, "connections", "gitlab", &connection).await;
+    operator.put("Connection", "gitlab", &connection).await.is(200);
     let subscription = document("subscriptions.md", "Subscription", "gitlab-statuses");
-    store(&harness, "subscriptions", "gitlab-statuses", &subscription).await;
+    operator.put("Subscription", "gitlab-statuses", &subscription).await.is(200);
     // Billing refuses the second tenant.
     harness.receiver.replies("POST /tenants", &[CannedReply::ok(json!({"id": "t-1"})), CannedReply::status(422)]);
     let status = "POST /api/v4/projects/acme%2Fshop/statuses";
@@ -159,7 +154,7 @@ pub(crate) async fn sources_replace_parts_of_a_preset() {
     let harness = Harness::new().await;
     harness.write_secrets(&json!({"GITHUB_WEBHOOK": GITHUB_SECRET, "VERCEL_WEBHOOK": VERCEL_SECRET}).to_string());
     for name in ["branches", "vercel"] {
-        store(&harness, "sources", name, &document("source-presets.md", "Source", name)).await;
+        harness.operator().put("Source", name, &document("source-presets.md", "Source", name)).await.is(200);
     }
     let branch = |name: &str, minute: u32| {
         let pushed = format!("2026-01-01T00:{minute:02}:00Z");
@@ -193,7 +188,7 @@ pub(crate) async fn sources_replace_parts_of_a_preset() {
 pub(crate) async fn templates_of_argo_cd_send_events() {
     let harness = Harness::new().await;
     harness.write_secrets(&json!({"ARGOCD_TOKEN": ARGOCD_TOKEN}).to_string());
-    store(&harness, "sources", "argocd", &preset("argocd").unwrap().starter("argocd")).await;
+    harness.operator().put("Source", "argocd", &preset("argocd").unwrap().starter("argocd")).await.is(200);
     let yaml = |text: &str| serde_saphyr::from_str::<Value>(text).unwrap();
     let config = yaml(&block("source-presets.md", "apiVersion: v1\nkind: ConfigMap\n"));
     let entry = |key: String| yaml(config["data"][&key].as_str().unwrap_or_else(|| panic!("no {key}")));

@@ -7,7 +7,7 @@ use ebb_tests::preset_lives::{CHANGED, FIRST, PresetLife, SENDERS, lives, secret
 use futures::future::join_all;
 
 use crate::harness::*;
-use crate::lifecycle::documented::{block, document, page, store};
+use crate::lifecycle::documented::{block, document, page};
 
 const API_KEY: &str = "an-API-key";
 const PAGE: &str = "source-presets.md";
@@ -50,14 +50,14 @@ pub(crate) async fn each_scheme_has_a_target_from_its_creation_to_its_end() {
         secrets[name] = json!(API_KEY);
     }
     harness.write_secrets(&secrets.to_string());
+    let server = harness.operator();
     for (name, origin) in [("daytona", "https://app.daytona.io"), ("anthropic", "https://api.anthropic.com")] {
         let connection = document(PAGE, "Connection", name).replace(origin, harness.receiver.url());
-        store(&harness, "connections", name, &connection).await;
+        server.put("Connection", name, &connection).await.is(200);
     }
     // The creation and its redelivery complete their events before the labels change.
     let labels = |note: &str| json!({"id": "s5", "labels": {"note": note}});
     harness.receiver.replies("GET /api/sandbox/s5", &[labels(FIRST), labels(FIRST), labels(CHANGED)]);
-    let server = harness.operator();
     let live = async |life: &PresetLife| {
         let mut source = life.source(&format!("{{r: {{plugin: life@1, params: {{note: \"${{{}}}\"}}}}}}", life.note));
         match life.preset.as_str() {

@@ -13,7 +13,6 @@ use serde::Deserialize;
 use standardwebhooks::Webhook;
 
 use crate::harness::*;
-use crate::lifecycle::documented::store;
 use crate::request_table::table;
 use crate::security::secrets::{
     GIVEN, MADE, api_responses, assert_no_event_contains_it, contains, contains_canary, stored,
@@ -247,7 +246,7 @@ impl ProviderExample {
         self.give(&harness, &tokens[0]);
         if self.secret.is_some() {
             let connection = replaced(&self.file("connection.yaml"), &self.origin, provider.url());
-            store(&harness, "connections", &self.folder, &connection).await;
+            harness.operator().put("Connection", &self.folder, &connection).await.is(200);
         }
         for version in VERSIONS {
             let document = self.document(version, &provider);
