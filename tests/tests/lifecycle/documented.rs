@@ -77,7 +77,7 @@ async fn send_of_github(harness: &Harness, source: &str, body: String) -> Source
 /// receiver takes the place of billing.
 async fn with_tenant_db() -> Harness {
     let harness = Harness::new().await;
-    harness.write_secrets(&json!({"GITLAB_WEBHOOK": GITLAB_SECRET, "GITLAB_TOKEN": GITLAB_TOKEN}).to_string());
+    harness.write_secrets(&json!({"GITLAB_WEBHOOK": GITLAB_SECRET, "GITLAB_TOKEN": GITLAB_TOKEN}));
     let dsn = b"postgres://admin@db.example.org/postgres";
     secrets::put(&harness.folder().join("state"), "postgres-admin", "dsn", dsn).unwrap();
     let plugin = document("plugins.md", "Plugin", "tenant-db@2.1.0");
@@ -152,7 +152,7 @@ pub(crate) async fn a_merge_request_shows_the_results_of_its_target() {
 /// Sources of the page about presets that replace the events or the target of their preset.
 pub(crate) async fn sources_replace_parts_of_a_preset() {
     let harness = Harness::new().await;
-    harness.write_secrets(&json!({"GITHUB_WEBHOOK": GITHUB_SECRET, "VERCEL_WEBHOOK": VERCEL_SECRET}).to_string());
+    harness.write_secrets(&json!({"GITHUB_WEBHOOK": GITHUB_SECRET, "VERCEL_WEBHOOK": VERCEL_SECRET}));
     for name in ["branches", "vercel"] {
         harness.operator().put("Source", name, &document("source-presets.md", "Source", name)).await.is(200);
     }
@@ -187,7 +187,7 @@ pub(crate) async fn sources_replace_parts_of_a_preset() {
 /// Each trigger of the ConfigMap of the page sends its template, in which Argo CD sets the values of an application.
 pub(crate) async fn templates_of_argo_cd_send_events() {
     let harness = Harness::new().await;
-    harness.write_secrets(&json!({"ARGOCD_TOKEN": ARGOCD_TOKEN}).to_string());
+    harness.write_secrets(&json!({"ARGOCD_TOKEN": ARGOCD_TOKEN}));
     harness.operator().put("Source", "argocd", &preset("argocd").unwrap().starter("argocd")).await.is(200);
     let yaml = |text: &str| serde_saphyr::from_str::<Value>(text).unwrap();
     let config = yaml(&block("source-presets.md", "apiVersion: v1\nkind: ConfigMap\n"));

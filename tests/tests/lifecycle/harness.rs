@@ -149,10 +149,10 @@ impl Harness {
         self.folder.path()
     }
 
-    /// Writes the file of the secrets that sources name.
-    pub(crate) fn write_secrets(&self, text: &str) {
+    /// Writes the file of the secrets that sources name. A text is its content as it is.
+    pub(crate) fn write_secrets(&self, secrets: &Value) {
         let path = self.folder().join("state/secrets.json");
-        std::fs::write(&path, text).unwrap();
+        std::fs::write(&path, secrets.as_str().map_or_else(|| secrets.to_string(), str::to_owned)).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     }
 

@@ -49,7 +49,7 @@ pub(crate) async fn each_scheme_has_a_target_from_its_creation_to_its_end() {
     for name in ["DAYTONA_API_KEY", "ANTHROPIC_API_KEY"] {
         secrets[name] = json!(API_KEY);
     }
-    harness.write_secrets(&secrets.to_string());
+    harness.write_secrets(&secrets);
     let server = harness.operator();
     for (name, origin) in [("daytona", "https://app.daytona.io"), ("anthropic", "https://api.anthropic.com")] {
         let connection = document(PAGE, "Connection", name).replace(origin, harness.receiver.url());

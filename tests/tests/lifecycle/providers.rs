@@ -158,7 +158,7 @@ impl ProviderExample {
     fn give(&self, harness: &Harness, token: &str) {
         let state = harness.folder().join("state");
         match &self.secret {
-            Some(name) => harness.write_secrets(&json!({ name: token }).to_string()),
+            Some(name) => harness.write_secrets(&json!({ name: token })),
             None => {
                 secrets::put(&state, "aws", "credential", format!("{token}:secret").as_bytes()).unwrap();
                 secrets::put(&state, "app-db", "password", MADE.as_bytes()).unwrap();

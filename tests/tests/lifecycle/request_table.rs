@@ -230,7 +230,7 @@ pub(crate) async fn play(harness: &Harness, file: &str, test: &str, names: &[(&s
         let row: TableRow = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{test}: {error}: {text}"));
         row.assert_is_checked(test);
         if let Some(secrets) = &row.secrets {
-            harness.write_secrets(&secrets.as_str().map_or_else(|| secrets.to_string(), str::to_owned));
+            harness.write_secrets(secrets);
         }
         row.instruct(&harness.receiver, &mut held);
         if let Some(name) = &row.wait {

@@ -67,7 +67,7 @@ impl Harness {
     }
 
     async fn connect_github(&self, subscriptions: &str) {
-        self.write_secrets(&json!({ "GITHUB_TOKEN": TOKEN }).to_string());
+        self.write_secrets(&json!({ "GITHUB_TOKEN": TOKEN }));
         let head = "origin: RECEIVER\nauth: {bearer: {secret: GITHUB_TOKEN}}\n";
         self.put("Connection", "github", &format!("{head}subscriptions: [{subscriptions}]\n")).await.is(200);
     }

@@ -30,14 +30,10 @@ impl Harness {
         self.put("Connection", "api", &connection(origin, auth, plugins)).await.is(200);
     }
 
-    fn secrets(&self, secrets: &Value) {
-        self.write_secrets(&secrets.to_string());
-    }
-
     /// Starts a stack with a connection to the receiver.
     async fn connected(auth: &str) -> Self {
         let harness = Self::new().await;
-        harness.secrets(&json!({"TOKEN": GIVEN}));
+        harness.write_secrets(&json!({"TOKEN": GIVEN}));
         harness.connection(harness.receiver.url(), auth, "branch").await;
         harness.publish("branch@0.9.0", include_str!("documents/branch.yaml")).await;
         harness.receiver.always("POST /branches/a", json!({"id": "br-1"}));
@@ -66,7 +62,7 @@ pub(crate) async fn schemes_of_connections() {
         ("{signed: {secret: SIGNING}}", "webhook-signature", "v1,".to_owned()),
     ] {
         let harness = Harness::connected(auth).await;
-        harness.secrets(&json!({"TOKEN": GIVEN, "SIGNING": signing.as_str()}));
+        harness.write_secrets(&json!({"TOKEN": GIVEN, "SIGNING": signing.as_str()}));
         let signed = auth.contains("signed");
         let repeated = move |call: &ReceivedCall| {
             if signed { String::new() } else { format!("{} {GIVEN}", call.header(header)) }
@@ -189,7 +185,7 @@ impl Harness {
     /// Starts a stack with a source that completes its events with the connection.
     async fn with_builds() -> Self {
         let harness = Self::connected(BEARER).await;
-        harness.secrets(&json!({"TOKEN": GIVEN, "SENDER": SENDER}));
+        harness.write_secrets(&json!({"TOKEN": GIVEN, "SENDER": SENDER}));
         harness.permit_source(harness.receiver.url(), "builds").await;
         // Its events have the number of a build only.
         harness.put("Source", "builds", include_str!("documents/builds.yaml")).await.is(200);

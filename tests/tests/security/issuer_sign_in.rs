@@ -162,7 +162,7 @@ impl PeopleStack {
         let mut entry = issuer.entry();
         change(&mut entry);
         let harness = Harness::with_issuers(&json!([entry, other.entry()])).await;
-        harness.write_secrets(&json!({"EBB_CLIENT": SECRET}).to_string());
+        harness.write_secrets(&json!({"EBB_CLIENT": SECRET}));
         Self { harness, issuer, other }
     }
 
@@ -489,7 +489,7 @@ pub(crate) async fn failures_of_an_issuer_are_explained() {
     for (secrets, reason) in
         [(json!({}), "`clientSecret` cannot be read"), (json!({"EBB_CLIENT": "another"}), "(invalid_client)")]
     {
-        stack.harness.write_secrets(&secrets.to_string());
+        stack.harness.write_secrets(&secrets);
         stack.refused(&stack.sign_in(&mut browser).await, 503, reason);
     }
     let page = browser.get(&begin("https://evil.example", "/console")).await;

@@ -62,7 +62,7 @@ impl Harness {
     /// Starts a stack with a source for each scheme.
     pub(crate) async fn with_schemes() -> Self {
         let harness = Self::new().await;
-        harness.write_secrets(&json!({"PLAIN": PLAIN}).to_string());
+        harness.write_secrets(&json!({"PLAIN": PLAIN}));
         for (name, verify, _) in schemes() {
             harness.put_source(name, verify, &EVENTS.replace("NAME", name)).await.is(200);
         }
