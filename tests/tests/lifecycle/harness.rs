@@ -217,7 +217,7 @@ impl Harness {
     /// Publishes a plugin with this name and version. `rest` is the rest of its document, in which `RECEIVER` stands
     /// for the URL of the receiver.
     pub(crate) async fn publish(&self, name: &str, rest: &str) {
-        self.operator().publish(&plugin(name, rest).replace("RECEIVER", self.receiver.url())).await;
+        self.operator().publish(&named("Plugin", name, rest).replace("RECEIVER", self.receiver.url())).await;
     }
 
     /// Sends a document of a kind such as `Source`. `rest` is the rest of the document, in which `RECEIVER` stands for the
@@ -511,11 +511,6 @@ pub(crate) fn undone(harness: &Harness) -> BTreeSet<String> {
 
 pub(crate) fn ids<const N: usize>(ids: [&str; N]) -> BTreeSet<String> {
     ids.map(str::to_owned).into()
-}
-
-/// Returns a plugin document with this name and rest.
-pub(crate) fn plugin(name: &str, rest: &str) -> String {
-    named("Plugin", name, rest)
 }
 
 /// Serves routes. Returns their URL.

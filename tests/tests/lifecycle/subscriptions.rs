@@ -65,20 +65,6 @@ impl Harness {
     async fn subscribe(&self, name: &str, rest: &str) {
         self.put("Subscription", name, rest).await.is(200);
     }
-
-    async fn connect_github(&self, subscriptions: &str) {
-        self.write_secrets(&json!({ "GITHUB_TOKEN": TOKEN }));
-        let head = "origin: RECEIVER\nauth: {bearer: {secret: GITHUB_TOKEN}}\n";
-        self.put("Connection", "github", &format!("{head}subscriptions: [{subscriptions}]\n")).await.is(200);
-    }
-
-    /// Requests a sandbox with labels of a pull request.
-    async fn create_labelled(&self, name: &str) {
-        let mut data = sandbox(name, &format!("{name}-uid"), "simple");
-        data.document =
-            data.document.map(|text| format!("{text}labels: {{repo: acme/shop, sha: abc123, number: \"7\"}}\n"));
-        self.lifecycle(LifecycleType::Created, &data).await.is(202);
-    }
 }
 
 /// A commit gets each status once and in order, and the pull request has one comment, which is changed.
@@ -86,14 +72,18 @@ pub(crate) async fn a_pull_request_shows_the_phases_of_its_target() {
     let harness = Harness::simple().await;
     let github = GithubServer::start(&harness.receiver);
     github.comments.lock().unwrap().push((40, "looks good to me".to_owned()));
-    harness.connect_github("statuses, comments").await;
+    harness.write_secrets(&json!({ "GITHUB_TOKEN": TOKEN }));
+    let rest = "origin: RECEIVER\nauth: {bearer: {secret: GITHUB_TOKEN}}\nsubscriptions: [statuses, comments]\n";
+    harness.put("Connection", "github", rest).await.is(200);
     let of_pull_request = r#"connection: github, repository: "${target.labels.repo}""#;
     let status = format!("to: {{github: {{{of_pull_request}, sha: \"${{target.labels.sha}}\"}}}}");
     harness.subscribe("statuses", &format!("on: [starting, ready, failed, stuck]\n{status}")).await;
     let comment = format!("to: {{comment: {{{of_pull_request}, number: \"${{target.labels.number}}\"}}}}");
     harness.subscribe("comments", &format!("on: [ready, failed, gone]\n{comment}")).await;
     harness.receiver.replies("POST /make", &[CannedReply::status(422), CannedReply::ok(json!({}))]);
-    harness.create_labelled("a").await;
+    let mut data = sandbox("a", "a-uid", "simple");
+    data.document = data.document.map(|text| text + "labels: {repo: acme/shop, sha: abc123, number: \"7\"}\n");
+    harness.lifecycle(LifecycleType::Created, &data).await.is(202);
     harness.phase("a", TargetPhase::Failed).await;
     until("the failure", async || (github.states() == ["pending", "failure"]).then_some(())).await;
     until("a comment", async || (github.comments.lock().unwrap().len() == 2).then_some(())).await;

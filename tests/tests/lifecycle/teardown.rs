@@ -8,13 +8,6 @@ use crate::request_table;
 
 const TABLE: &str = "lifecycle/teardown.yaml";
 
-/// Returns the plugin `simple` with options of its undo.
-fn with_undo(options: &str) -> String {
-    let plugin = SIMPLE.replace("undoes: make,", &format!("undoes: make, {options},"));
-    assert_ne!(plugin, SIMPLE);
-    plugin
-}
-
 pub(crate) async fn a_stuck_teardown_is_retried() {
     let harness = Harness::new().await;
     request_table::play(&harness, TABLE, "a_stuck_teardown_is_retried", &[]).await;
@@ -35,7 +28,9 @@ pub(crate) async fn a_stuck_teardown_is_retried() {
 /// The reader of a teardown that waits learns when it can be overridden.
 pub(crate) async fn a_teardown_says_when_it_is_stuck() {
     let harness = Harness::new().await;
-    let rest = with_undo("timeout: 10m, retry: {attempts: 3, backoff: 1m}");
+    let options = "undoes: make, timeout: 10m, retry: {attempts: 3, backoff: 1m},";
+    let rest = SIMPLE.replace("undoes: make,", options);
+    assert_ne!(rest, SIMPLE);
     harness.receiver.always("POST /drop", 202);
     harness.run("a", "slow", &rest, TargetPhase::Ready).await;
     harness.delete("a").await;

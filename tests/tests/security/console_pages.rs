@@ -62,7 +62,7 @@ pub(crate) async fn responses_are_compressed() {
     let harness = Harness::simple().await;
     harness.ready("a", "simple").await;
     harness.notification_accepted("a").await;
-    at_rest(&harness, "a").await;
+    at_rest(&harness).await;
     let browser = Browser::operator(&harness).await;
     let compressed = async |request: reqwest::RequestBuilder| {
         let request = request.header(header::ACCEPT_ENCODING, "br, gzip");
@@ -103,12 +103,11 @@ fn attribute(page: &ApiReply, name: &str) -> String {
     rest.split('"').next().unwrap().to_owned()
 }
 
-/// Waits until the last run of a sandbox is closed.
-async fn at_rest(harness: &Harness, name: &str) {
-    let run = run_id(name, Hook::PreStart);
+/// Waits until the setup of the sandbox `a` is closed.
+async fn at_rest(harness: &Harness) {
     until("the end of the run", async || {
-        let present = harness.stack().store().read_run(&run).await.unwrap()?;
-        (present.head.phase == RunPhase::Closed).then_some(())
+        let head = harness.state("a", Hook::PreStart).await.head?;
+        (head.phase == RunPhase::Closed).then_some(())
     })
     .await;
 }
@@ -121,7 +120,7 @@ pub(crate) async fn an_open_page_without_news_costs_little() {
     const TARGET: &str = "/console/targets/sandbox/a";
     let harness = Harness::simple().await;
     harness.ready("a", "simple").await;
-    at_rest(&harness, "a").await;
+    at_rest(&harness).await;
     let token = harness.token("viewer", &["read"]).await;
     let watcher = Watcher::start(&harness).await;
     let browser = Browser::signed_in_at(&watcher.url, &token).await;
@@ -174,7 +173,7 @@ pub(crate) async fn an_ended_session_gets_no_news() {
     let harness = Harness::simple().await;
     harness.ready("a", "simple").await;
     harness.notification_accepted("a").await;
-    at_rest(&harness, "a").await;
+    at_rest(&harness).await;
     let token = harness.token("ci", &["read"]).await;
     let watcher = Watcher::start(&harness).await;
     let browser = Browser::signed_in_at(&watcher.url, &token).await;

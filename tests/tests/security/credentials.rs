@@ -19,15 +19,12 @@ use crate::request_table;
 
 const SENDER: &str = "the secret of a sender";
 
-fn connection(origin: &str, auth: &str, plugins: &str) -> String {
-    format!("origin: {origin}\nauth: {auth}\nplugins: [{plugins}]\n")
-}
-
 const BEARER: &str = "{bearer: {secret: TOKEN}}";
 
 impl Harness {
     async fn connection(&self, origin: &str, auth: &str, plugins: &str) {
-        self.put("Connection", "api", &connection(origin, auth, plugins)).await.is(200);
+        let rest = format!("origin: {origin}\nauth: {auth}\nplugins: [{plugins}]\n");
+        self.put("Connection", "api", &rest).await.is(200);
     }
 
     /// Starts a stack with a connection to the receiver.
@@ -186,15 +183,10 @@ impl Harness {
     async fn with_builds() -> Self {
         let harness = Self::connected(BEARER).await;
         harness.write_secrets(&json!({"TOKEN": GIVEN, "SENDER": SENDER}));
-        harness.permit_source(harness.receiver.url(), "builds").await;
+        harness.connection(harness.receiver.url(), BEARER, "branch]\nsources: [builds").await;
         // Its events have the number of a build only.
         harness.put("Source", "builds", include_str!("documents/builds.yaml")).await.is(200);
         harness
-    }
-
-    async fn permit_source(&self, origin: &str, sources: &str) {
-        let plugins = format!("branch]\nsources: [{sources}");
-        self.connection(origin, BEARER, &plugins).await;
     }
 
     async fn build(&self, secret: &str, id: &Value) -> ApiReply {

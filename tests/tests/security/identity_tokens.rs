@@ -139,7 +139,7 @@ pub(crate) async fn claims_of_pipelines_grant_scopes() {
     let stack = TrustedStack::new().await;
     let token = stack.sign(&stack.github());
     let target = request_for("by-pipeline", "");
-    let plugin = |name: &str| json!({"document": plugin(name, SCRIPT)});
+    let plugin = |name: &str| json!({"document": named("Plugin", name, SCRIPT)});
     for (path, body, status) in [
         ("/v1/targets", target, 202),
         ("/v1/plugins", plugin("tenant-db@1.0.0"), 201),
