@@ -1,10 +1,8 @@
 //! Events of active targets: one after the other, and the answers to those that cannot run.
 
 use ebb_protocol::api::WaitingParty;
-use ebb_protocol::cloudevents;
 use ebb_protocol::id::EventRef;
 use ebb_protocol::unit::IDEMPOTENCY_KEY;
-use ebb_tests::platform::SignedRequest;
 
 use crate::harness::*;
 use crate::lifecycle::retention::{RETENTION, remove_expired_after};
@@ -17,10 +15,7 @@ impl Harness {
     /// Sends an event to the sandbox `a`, as the CloudEvent `id`.
     async fn send_event(&self, event: &str, id: &str) -> ApiReply {
         let data = LifecycleData { document: None, event: Some(event.to_owned()), ..sandbox("a", "a-uid", "none") };
-        let time = now();
-        let (content_type, body) = cloudevents::lifecycle(id, "urn:tests", LifecycleType::Event, time, &data);
-        let request = SignedRequest::new(&self.secret(), &format!("msg-{id}"), time, body);
-        self.event(&request.header("content-type", content_type)).await
+        self.cloud_event(id, LifecycleType::Event, &data).await
     }
 
     /// Sends an event that is accepted. Returns the result.

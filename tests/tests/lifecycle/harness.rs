@@ -11,6 +11,7 @@ use ebb_flow::Env;
 use ebb_flow::system::SystemClock;
 use ebb_local::stack::{RemoteRelays, Stack, StackSettings, UnitBackend};
 use ebb_protocol::api::{CreatedToken, TargetDetail, TargetDiagnosis, TargetPage, UnitDetail};
+use ebb_protocol::cloudevents;
 use ebb_protocol::id::{self, TargetKey};
 use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::relay::{Batch, BatchResponse, RelayRequest, RelayResponse};
@@ -235,6 +236,13 @@ impl Harness {
     /// Sends a signed lifecycle webhook.
     pub(crate) async fn lifecycle(&self, event_type: LifecycleType, data: &LifecycleData) -> ApiReply {
         self.event(&SignedRequest::lifecycle(&self.secret(), event_type, data)).await
+    }
+
+    /// Sends a signed lifecycle webhook as the CloudEvent `id`.
+    pub(crate) async fn cloud_event(&self, id: &str, event_type: LifecycleType, data: &LifecycleData) -> ApiReply {
+        let (content_type, body) = cloudevents::lifecycle(id, "urn:tests", event_type, now(), data);
+        let request = SignedRequest::new(&self.secret(), &format!("msg-{id}"), now(), body);
+        self.event(&request.header("content-type", content_type)).await
     }
 
     pub(crate) async fn event(&self, event: &SignedRequest) -> ApiReply {

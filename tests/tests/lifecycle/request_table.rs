@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ebb_protocol::cloudevents;
-use ebb_tests::platform::SignedRequest;
 use ebb_tests::receiver::ReplyHold;
 use libtest_mimic::Trial;
 use serde::Deserialize;
@@ -504,9 +502,7 @@ impl TableRow {
             ..sandbox(name, self.uid.as_ref().unwrap_or(&format!("{name}-uid")), "none")
         };
         let Some(id) = &self.id else { return harness.lifecycle(event_type, &data).await };
-        let (content_type, body) = cloudevents::lifecycle(id, "urn:tests", event_type, now(), &data);
-        let request = SignedRequest::new(&harness.secret(), &format!("msg-{id}"), now(), body);
-        harness.event(&request.header("content-type", content_type)).await
+        harness.cloud_event(id, event_type, &data).await
     }
 
     fn check(&self, reply: &ApiReply) -> Result<(), String> {
