@@ -15,17 +15,17 @@ use ebb_tests::platform::SignedRequest;
 use super::secrets::contains;
 use crate::harness::*;
 
-const INSIDE: [u8; 32] = [1; 32];
-const OTHER: [u8; 32] = [2; 32];
+const INSIDE: u8 = 1;
+const OTHER: u8 = 2;
 pub(super) const PINNED: &str = "uid-of-inside";
 
-fn secret(of: [u8; 32]) -> WebhookSecret {
-    WebhookSecret::from_bytes(&of).unwrap()
+pub(super) fn secret(of: u8) -> WebhookSecret {
+    WebhookSecret::from_bytes(&[of; 32]).unwrap()
 }
 
 /// Starts a stack with two pull clusters, and a push cluster that does not respond.
 async fn harness() -> Harness {
-    let reveal = |of: [u8; 32]| secret(of).reveal().to_string();
+    let reveal = |of: u8| secret(of).reveal().to_string();
     Harness::with_clusters(&json!({
         "inside": {"secret": reveal(INSIDE), "uid": PINNED, "entrypointImage": "r"},
         "other": {"secret": reveal(OTHER), "uid": PINNED, "entrypointImage": "r"},
@@ -50,7 +50,7 @@ pub(super) fn about(id: &str, tasks: u64, policy: Option<ReportedPolicy>) -> Que
     QueuedReply { id: id.to_owned(), outcome: ReplyOutcome::Response(response) }
 }
 
-pub(super) fn signed(of: [u8; 32], at: Timestamp, body: Vec<u8>) -> SignedRequest {
+pub(super) fn signed(of: u8, at: Timestamp, body: Vec<u8>) -> SignedRequest {
     SignedRequest::new(&secret(of), "poll-1", at, body)
 }
 
@@ -60,7 +60,7 @@ pub(super) async fn send(harness: &Harness, cluster: &str, poll: &SignedRequest)
 }
 
 /// Polls as the relay of the cluster, and returns the batches of the response.
-async fn poll_batches(harness: &Harness, cluster: &str, of: [u8; 32], poll: &PollRequest) -> Vec<SealedBatch> {
+async fn poll_batches(harness: &Harness, cluster: &str, of: u8, poll: &PollRequest) -> Vec<SealedBatch> {
     let response = send(harness, cluster, &signed(of, now(), serde_json::to_vec(poll).unwrap())).await;
     response.is(200).json::<PollResponse>().batches
 }
@@ -89,7 +89,7 @@ pub(crate) async fn invalid_polls() {
     for (cluster, request, status, code) in [
         ("inside", unsigned, 401, "invalid-signature"),
         ("inside", altered, 401, "invalid-signature"),
-        ("inside", signed([9; 32], now(), body(&empty())), 401, "invalid-signature"),
+        ("inside", signed(9, now(), body(&empty())), 401, "invalid-signature"),
         ("inside", signed(OTHER, now(), body(&empty())), 401, "invalid-signature"),
         ("other", right(&empty()), 401, "invalid-signature"),
         ("unknown", right(&empty()), 401, "invalid-signature"),

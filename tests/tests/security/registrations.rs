@@ -17,13 +17,9 @@ use ebb_store::{ClusterFaultKind, PolicyRecord};
 use ebb_tests::platform;
 
 use super::api::SCRIPT;
-use super::polls::{self, PINNED};
+use super::polls::{self, PINNED, secret};
 use crate::harness::*;
 use crate::request_table;
-
-fn secret(of: u8) -> WebhookSecret {
-    WebhookSecret::from_bytes(&[of; 32]).unwrap()
-}
 
 /// Registers a cluster, and returns its bootstrap token.
 async fn bootstrap(harness: &Harness, name: &str) -> String {
@@ -52,7 +48,7 @@ async fn poll(harness: &Harness, name: &str, of: u8) -> ApiReply {
 
 async fn poll_with(harness: &Harness, name: &str, of: u8, replies: Vec<QueuedReply>) -> ApiReply {
     let poll = serde_json::to_vec(&polls::poll(Some(0), &[], replies)).unwrap();
-    polls::send(harness, name, &polls::signed([of; 32], now(), poll)).await
+    polls::send(harness, name, &polls::signed(of, now(), poll)).await
 }
 
 async fn detail(harness: &Harness, name: &str) -> ClusterDetail {
