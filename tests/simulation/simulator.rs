@@ -501,16 +501,6 @@ impl Simulation {
         });
     }
 
-    /// Starts a reader that follows the feed of changed targets to the end.
-    pub fn start_watcher(&self) {
-        self.watcher.start(&self.runtime, &self.functions, &self.table);
-    }
-
-    /// Returns the number of changes that the reader has learned from the feed.
-    pub fn followed(&self) -> u64 {
-        self.watcher.followed()
-    }
-
     /// Returns true if all targets in `scope` are gone, and nothing is in progress.
     fn is_over(&self, scope: TargetScope) -> bool {
         let is_gone = |target: &TargetHead| target.phase == TargetPhase::Gone && target.waiting.is_none();

@@ -6,10 +6,8 @@ use std::sync::{Arc, Mutex};
 use ebb_engine::TargetPhase;
 
 use super::faults::FaultKind;
-use super::functions::SimFunctions;
-use super::runtime::{SimRuntime, lock};
+use super::runtime::lock;
 use super::simulator::Simulation;
-use super::table::SimTable;
 use super::table_state::TableState;
 
 /// The pause between two questions.
@@ -74,15 +72,16 @@ impl WatcherState {
     }
 }
 
-impl SimWatcher {
-    pub(super) fn start(&self, runtime: &SimRuntime, functions: &Arc<SimFunctions>, table: &Arc<SimTable>) {
-        let (state, own) = (Arc::clone(&self.0), runtime.clone());
-        let (functions, table) = (Arc::clone(functions), Arc::clone(table));
+impl Simulation {
+    /// Starts a reader that follows the feed of changed targets to the end.
+    pub fn start_watcher(&self) {
+        let (state, runtime) = (Arc::clone(&self.watcher.0), self.runtime.clone());
+        let (functions, table) = (Arc::clone(&self.functions), Arc::clone(&self.table));
         *lock(&state) = Some(WatcherState::default());
-        runtime.spawn(async move {
+        self.runtime.spawn(async move {
             let mut since = None;
             loop {
-                own.sleep(POLL_MS).await;
+                runtime.sleep(POLL_MS).await;
                 let Ok((last, targets)) = functions.changes(since).await else { continue };
                 since = last;
                 if let Some(state) = lock(&state).as_mut() {
@@ -92,9 +91,9 @@ impl SimWatcher {
         });
     }
 
-    /// Returns the number of targets that the feed has named.
-    pub(super) fn followed(&self) -> u64 {
-        lock(&self.0).as_ref().map_or(0, |state| state.followed)
+    /// Returns the number of changes that the reader has learned from the feed.
+    pub fn followed(&self) -> u64 {
+        lock(&self.watcher.0).as_ref().map_or(0, |state| state.followed)
     }
 }
 
