@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-use super::cases::{CaseEntry, ModelCase};
+use super::cases::CaseEntry;
 use super::explore::{Violation, shortest};
 use crate::simulation::{TraceMode, simulate};
 
@@ -49,20 +49,16 @@ pub fn rules() -> Result<Vec<String>, serde_saphyr::Error> {
     Ok(read()?.into_iter().map(|rule| rule.rule).collect())
 }
 
-/// Returns the case that shows the removal of a rule. Without one, it shows in simulations of random targets.
-fn case_of(rule: &str) -> Result<Option<ModelCase>, String> {
-    let rules = read().map_err(|error| error.to_string())?;
-    let entry = rules.into_iter().find(|one| one.rule == rule).and_then(|one| one.case);
-    Ok(entry.and_then(|entry| entry.cases().next()).map(|(_, case)| case))
-}
-
 /// Leaves `rule` out and searches for a violation in at most `paths` paths per number of unusual steps. With the rule,
 /// the same orders must have no violation.
 ///
 /// # Errors
 /// If no violation is found without the rule, or one is found with it, or `rules.yaml` has another format.
 pub fn check_rule(rule: &str, paths: usize) -> Result<RuleFinding, String> {
-    let Some(case) = case_of(rule)? else { return check_by_simulation(rule) };
+    let rules = read().map_err(|error| error.to_string())?;
+    let entry = rules.into_iter().find(|one| one.rule == rule).and_then(|one| one.case);
+    // Without a case, the removal shows in simulations of random targets.
+    let Some((_, case)) = entry.and_then(|entry| entry.cases().next()) else { return check_by_simulation(rule) };
     let found = leaving_out(rule, || shortest(&case, UNUSUAL, paths));
     let Some(violation) = found.violation else {
         return Err(format!("without {rule} nothing breaks in {} ({} states)", case.name, found.states));

@@ -222,20 +222,15 @@ fn a_teardown_in_a_cluster_without_records_is_unconfirmed_or_waits() {
     }
 }
 
-/// Returns a target with a script and its undo.
-fn with_script() -> TargetScenario {
-    let pod = "pod: {script: \"#!/bin/sh\"}";
-    target(&format!(
-        "runners: {{sh: {{image: busybox}}}}\npreStart:\n  u0: {{{pod}}}\npostStop:\n  x0: {{undoes: u0, {pod}}}\n"
-    ))
-}
-
 /// A cluster refuses all attempts of a setup unit, of which the last is that of a retry. Nothing has begun, so nothing is
 /// undone.
 #[test]
 fn a_unit_that_its_cluster_has_refused_leaves_nothing() {
     let faults = FaultInjector::often(1, &[(FaultKind::RelayRefuses, 100)]);
-    let simulation = Simulation::scheduled(&with_script(), faults);
+    let pod = "pod: {script: \"#!/bin/sh\"}";
+    let units = format!("preStart:\n  u0: {{{pod}}}\npostStop:\n  x0: {{undoes: u0, {pod}}}\n");
+    let target = target(&format!("runners: {{sh: {{image: busybox}}}}\n{units}"));
+    let simulation = Simulation::scheduled(&target, faults);
     simulation.set_up();
     let before = simulation.injected(FaultKind::RelayRefuses);
     retry(&simulation);
