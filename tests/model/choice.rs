@@ -37,7 +37,6 @@ pub struct FaultBudget {
     pub alone: bool,
 }
 
-/// The next step.
 #[derive(Clone, Debug)]
 pub(super) enum StepChoice {
     Step(u64),
@@ -360,7 +359,6 @@ pub(super) struct PlatformState {
     /// True after the first request. A request without a response is repeated.
     pub(super) begun: bool,
     pub(super) answered: bool,
-    /// True while an update is requested.
     pub(super) is_updating: bool,
     /// The number of updates that were answered. One that was rejected because of a run is sent again.
     pub(super) updates: usize,

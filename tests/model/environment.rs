@@ -21,7 +21,6 @@ const IN_VAIN: u32 = 3;
 /// The response to a request: the state of its task, or the status of a gateway. `None`: there is none.
 type UnitReply = Option<Result<ModelTaskState, u16>>;
 
-/// A request in flight.
 pub(super) struct InFlightRequest {
     pub(super) request: UnitRequest,
     pub(super) by: SimTaskId,
@@ -45,7 +44,6 @@ impl InFlightRequest {
     }
 }
 
-/// The content of a request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UnitRequest {
     pub(super) unit: String,
@@ -83,7 +81,6 @@ impl UnitRequest {
     }
 }
 
-/// The state of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum ModelTaskState {
     /// The task is in the queue of its relay.
@@ -106,17 +103,8 @@ pub(super) struct ModelTask {
 /// A callback or message, which the explorer delivers.
 #[derive(Clone, Debug)]
 pub(super) enum PendingDelivery {
-    /// A callback of a unit.
-    Callback {
-        token: String,
-        body: Vec<u8>,
-        of: String,
-        succeeded: bool,
-    },
-    Message {
-        message: QueueMessage,
-        not_before: u64,
-    },
+    Callback { token: String, body: Vec<u8>, of: String, succeeded: bool },
+    Message { message: QueueMessage, not_before: u64 },
 }
 
 impl PendingDelivery {
@@ -129,7 +117,6 @@ impl PendingDelivery {
     }
 }
 
-/// The state of the environment.
 #[derive(Default)]
 pub(super) struct EnvironmentState {
     pub(super) in_flight: BTreeMap<u64, InFlightRequest>,
@@ -182,7 +169,6 @@ impl EnvironmentState {
     }
 }
 
-/// The environment.
 #[derive(Clone)]
 pub(super) struct ModelEnvironment {
     pub(super) runtime: SimRuntime,
@@ -351,7 +337,6 @@ impl ModelEnvironment {
         state.tasks.insert(parcel.name.clone(), task);
     }
 
-    /// Returns true if the relay has a free slot.
     fn has_free_slot(&self, state: &EnvironmentState) -> bool {
         let running = |work: &&ModelTask| work.request.by_relay && work.state == ModelTaskState::Running;
         self.graph.slots.is_none_or(|places| state.tasks.values().filter(running).count() < places)

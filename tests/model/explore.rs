@@ -16,7 +16,6 @@ use crate::simulation::lock;
 /// Maximum length of a path. A longer one counts as endless.
 const LONGEST: usize = 3_000;
 
-/// The results of an exploration.
 #[derive(Clone, Debug, Default)]
 pub struct ExploreReport {
     pub states: usize,
@@ -30,12 +29,10 @@ pub struct ExploreReport {
     pub complete: bool,
 }
 
-/// A violated check and its schedule.
 #[derive(Clone, Debug)]
 pub struct Violation {
     pub promise: String,
     pub schedule: Vec<String>,
-    /// The number of unusual steps.
     pub unusual: u32,
 }
 

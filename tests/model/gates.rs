@@ -38,7 +38,6 @@ struct GateState {
     last: BTreeMap<SimTaskId, GateKind>,
 }
 
-/// All gates.
 #[derive(Clone)]
 pub(super) struct StepGates {
     runtime: SimRuntime,
@@ -82,7 +81,6 @@ impl StepGates {
         points
     }
 
-    /// Releases a waiting task.
     pub(super) fn release(&self, number: u64, fate: WriteFate) {
         let mut state = self.state();
         let (point, sender) = state.entries.remove(&number).expect("only who waits is let go");

@@ -11,7 +11,6 @@ use super::simulation::ModelSimulation;
 pub(super) struct ActorOrder(Vec<String>);
 
 impl ActorOrder {
-    /// Returns the name of the actor of a step.
     fn actor(place: &ModelSimulation, choice: &StepChoice) -> Option<String> {
         match choice {
             StepChoice::Step(number) => place.point(*number).map(|point| format!("task {}", point.task.0)),
@@ -22,7 +21,6 @@ impl ActorOrder {
         }
     }
 
-    /// Sorts steps into the usual order.
     pub(super) fn sort(&self, place: &ModelSimulation, choices: &mut [StepChoice]) {
         if !self.0.is_empty() {
             choices.sort_by_cached_key(|choice| {

@@ -155,7 +155,6 @@ impl HttpCall for ModelEnvironment {
     }
 }
 
-/// The server of the platform.
 pub(super) struct ModelPlatform(pub(super) ModelEnvironment);
 
 #[async_trait]

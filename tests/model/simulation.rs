@@ -34,7 +34,6 @@ use crate::simulation::{
     KIND, SimClock, SimRuntime, SimTable, SimTaskId, TargetScenario, UnitBehavior, lock, settings,
 };
 
-/// The in-flight limit.
 pub(super) const MAX_IN_FLIGHT_MS: u64 = 3_000;
 /// The timeout of a unit.
 const TIMEOUT_S: u64 = 300;
@@ -55,7 +54,6 @@ pub struct ModelGraph {
     pub once: bool,
     /// The attempts of a unit. `None` for [`ATTEMPTS`].
     pub attempts: Option<u32>,
-    /// The outputs of the units.
     pub outputs: OutputMode,
     /// Maximum number of concurrent scripts.
     pub slots: Option<usize>,
@@ -160,7 +158,6 @@ pub(super) struct ModelDocuments {
 }
 
 impl ModelDocuments {
-    /// Compiles the documents of a graph.
     pub(super) fn new(graph: &ModelGraph) -> Self {
         let all: Vec<usize> = (0..graph.units.len()).collect();
         let named = |name: String, own: &[usize]| {
@@ -210,7 +207,6 @@ impl ModelDocuments {
     }
 }
 
-/// A kind of invocation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum ModelInvocation {
     /// Dispatches the first units, like the invocation that receives the creation.
@@ -220,11 +216,9 @@ pub(super) enum ModelInvocation {
     /// Updates the target to the document with this number.
     Update(usize),
     Sweep(DueItem),
-    /// Retries the target for an operator.
     Retry,
 }
 
-/// The end of an invocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InvocationEnd {
     Answered,
@@ -232,7 +226,6 @@ pub(super) enum InvocationEnd {
     Again,
 }
 
-/// A simulation of the model.
 pub(super) struct ModelSimulation {
     /// True if the first sweep of a run is after the timeout of its units.
     starts_late: bool,
@@ -336,7 +329,6 @@ impl ModelSimulation {
         env
     }
 
-    /// Starts the task of an invocation, and returns it.
     fn spawn(
         &self,
         invocation: ModelInvocation,
@@ -356,7 +348,6 @@ impl ModelSimulation {
         task.id
     }
 
-    /// Starts an invocation.
     pub(super) fn invoke(&self, invocation: ModelInvocation) {
         let (env, outer, table) = (self.env(), self.environment.clone(), Arc::clone(&self.table));
         let (documents, is_at_rest) = (Arc::clone(&self.documents), self.is_quiet() && !self.is_open());
@@ -436,7 +427,6 @@ impl ModelSimulation {
         Some((due, head.version))
     }
 
-    /// Returns the target and its plan.
     pub(super) fn target(&self) -> Option<(TargetHead, Arc<CompiledPlan>)> {
         let state = self.table.state();
         let target = state.targets.values().next()?.clone();
@@ -445,12 +435,10 @@ impl ModelSimulation {
         Some((target, plan))
     }
 
-    /// Returns the number of updates.
     pub(super) fn updates(&self) -> usize {
         self.documents.documents.len() - 1
     }
 
-    /// Returns all items with a due time.
     pub(super) fn due(&self) -> Vec<(Timestamp, DueItem)> {
         self.table.state().due().collect()
     }

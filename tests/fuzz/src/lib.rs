@@ -52,7 +52,6 @@ pub const TARGETS: [FuzzTarget; 8] = [
 ];
 
 impl FuzzTarget {
-    /// Returns the target of this name.
     pub fn named(name: &str) -> Option<Self> {
         TARGETS.into_iter().find(|target| target.name == name)
     }
@@ -85,7 +84,6 @@ impl FuzzTarget {
     }
 }
 
-/// The parts of an input.
 struct InputParts<'a>(Vec<&'a str>);
 
 impl<'a> InputParts<'a> {
