@@ -33,7 +33,6 @@ pub(super) struct SimBound {
 }
 
 impl Simulation {
-    /// Returns the values of each bound object.
     pub fn bound(&self) -> Vec<Vec<String>> {
         self.ledger.state().bound.values().map(|bound| bound.values.values().cloned().collect()).collect()
     }
@@ -83,7 +82,6 @@ impl Ledger {
         }
     }
 
-    /// Returns true if a bound object of one of these units exists.
     pub(super) fn has_bound(&self, units: &[String]) -> bool {
         self.state().bound.values().any(|bound| units.contains(&bound.owner))
     }

@@ -208,7 +208,6 @@ fn notified_runs(simulation: &Simulation, uid: &str) -> usize {
     notified.filter(|run| run.facts.uid == uid).count()
 }
 
-/// Returns true if every unit of a run is done.
 fn is_done(simulation: &Simulation, run: &RunId, uid: &str) -> bool {
     let (table, state) = (simulation.table.state(), simulation.ledger.state());
     let mut units = state.units.values().filter(|unit| unit.uid == uid && unit.hook == run.hook());

@@ -33,12 +33,10 @@ const FLOOD: usize = ebb_protocol::limits::DISTINCT_RESULTS + 4;
 /// The outputs of an attempt, or why it failed.
 pub(super) type SimOutputs = Result<BTreeMap<String, serde_json::Value>, String>;
 
-/// Returns the run of a callback token.
 fn run_of_token(token: &str) -> Option<RunId> {
     TokenClaims::verify(token, &settings(0).token_keys, Timestamp(0)).ok().map(|claims| claims.run)
 }
 
-/// Executes the attempts of all units.
 pub(super) struct SimExecutor {
     pub(super) runtime: SimRuntime,
     pub(super) functions: Arc<SimFunctions>,
@@ -83,7 +81,6 @@ impl SimExecutor {
         now < *until
     }
 
-    /// Records that an attempt begins.
     pub(super) fn begin(
         &self,
         unit: &Arc<SimUnit>,
@@ -122,7 +119,6 @@ impl SimExecutor {
         self.ledger.attempt(number)
     }
 
-    /// Executes an attempt.
     pub(super) async fn execute(&self, running: AttemptGuard) -> SimOutputs {
         let number = running.number;
         let this = self.ledger.state().attempts[number].clone();

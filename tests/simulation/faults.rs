@@ -12,7 +12,6 @@ use super::SimRandom;
 
 macro_rules! faults {
     ($($(#[$doc:meta])* $kind:ident = $weight:literal $(, $harmless:ident)?;)*) => {
-        /// A kind of fault.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum)]
         pub enum FaultKind { $($(#[$doc])* $kind,)* }
 
@@ -238,7 +237,6 @@ impl FaultInjector {
         self.0[kind as usize].rate > 0 || !self.0[kind as usize].at.is_empty()
     }
 
-    /// Returns true if a fault of `kind` happens at this injection point.
     pub fn should_inject(&self, kind: FaultKind) -> bool {
         let stream = &self.0[kind as usize];
         let number = stream.injection_points.fetch_add(1, Ordering::Relaxed) + 1;
@@ -251,7 +249,6 @@ impl FaultInjector {
         hit
     }
 
-    /// Returns a number below `bound` from the stream of `kind`.
     pub fn random_below(&self, kind: FaultKind, bound: u64) -> u64 {
         self.0[kind as usize].random.below(bound)
     }

@@ -51,7 +51,6 @@ const SWEEP_BUDGET_MS: u64 = 25_000;
 /// The timeout of an invocation. It is shorter than the in-flight limit of a deployment.
 const TIMEOUT_MS: u64 = 28_000;
 
-/// A decision of the operator.
 const DECISION: Decision<'static> =
     Decision { change: HistoryChange::Retried, by: Some("role operator"), reason: None };
 
@@ -135,7 +134,6 @@ impl SimFunctions {
         plans.map(|plan| plan.ok().map(|plan| plan.digest.clone())).collect()
     }
 
-    /// Receives a lifecycle webhook.
     pub async fn lifecycle(
         &self,
         (event_type, id): (LifecycleType, String),
@@ -160,7 +158,6 @@ impl SimFunctions {
         .await
     }
 
-    /// Applies a request to the API.
     pub async fn apply(
         &self,
         request: TargetRequest,
@@ -197,7 +194,6 @@ impl SimFunctions {
         .await
     }
 
-    /// Receives a callback.
     pub async fn callback(&self, token: String, body: Vec<u8>) -> Result<CallbackOutcome, InvocationFailure> {
         self.invoke("complete", |env| async move { invocations::complete(&env, &token, &body).await }).await
     }
@@ -278,7 +274,6 @@ impl SimFunctions {
         .await
     }
 
-    /// Lists units of a target for its operator.
     pub async fn listed(&self, target: TargetHead, which: ListedUnits) -> Result<Vec<String>, InvocationFailure> {
         self.invoke("list", move |env| async move {
             let plan = env.plan_of(&target).await?;
@@ -293,7 +288,6 @@ impl SimFunctions {
         .await
     }
 
-    /// Runs one sweep.
     pub async fn sweep(&self) -> Result<SweepSummary, InvocationFailure> {
         let end = self.runtime.sleep(SWEEP_BUDGET_MS);
         self.invoke("sweep", |env| async move { sweep::sweep(&env, &env.store, end).await }).await
@@ -304,13 +298,11 @@ impl SimFunctions {
         self.invoke("remove", |env| async move { retention::remove_expired(&env, env.now()).await.map(drop) }).await
     }
 
-    /// Receives a message of the queue.
     pub async fn message(&self, message: QueueMessage) -> Result<(), InvocationFailure> {
         self.invoke("message", |env| async move { ebb_flow::sweep::receive_message(&env, &message).await }).await
     }
 }
 
-/// Returns the response to a request, or its rejection.
 fn response_of<T, R>(result: Result<T, RequestError<R>>) -> FlowResult<Result<T, R>> {
     match result {
         Ok(response) => Ok(Ok(response)),

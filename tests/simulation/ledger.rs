@@ -25,7 +25,6 @@ use super::{SimRuntime, SimTable, SimTaskId};
 /// The longest time for which a reader waits for the reports of relays, whose ages count until then.
 const REPORT_MS: u64 = 5_000;
 
-/// The receiver of the request for an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AttemptReceiver {
     Server,
@@ -36,7 +35,6 @@ pub(super) enum AttemptReceiver {
 }
 
 impl AttemptReceiver {
-    /// Returns true if the receiver can kill the attempt.
     pub(super) fn kills(self) -> bool {
         self != Self::Server
     }
@@ -131,11 +129,9 @@ pub struct LedgerState {
     pub(super) late: u64,
     /// The times at which the last deletions by people had their responses, by name.
     pub(super) deleted: BTreeMap<String, u64>,
-    /// The events that sources have sent.
     pub(super) sent: Vec<SentEvent>,
     /// The owners of the instances that begin with a document of a revision.
     pub(super) owners: BTreeMap<String, String>,
-    /// The number of revisions of documents.
     pub(super) revisions: u64,
     /// The events that were accepted: uid and id.
     pub(super) events: BTreeSet<(String, String)>,
@@ -151,10 +147,8 @@ pub struct LedgerState {
     pub(super) trace: Vec<(u64, String)>,
 }
 
-/// The time bounds of the protocol.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeBounds {
-    /// The in-flight limit.
     pub(super) max_in_flight: u64,
     /// The longest wait for the response to a request after a cancel.
     pub(super) response: u64,
@@ -381,7 +375,6 @@ impl Ledger {
         }
     }
 
-    /// Returns true if an object of one of these units exists.
     pub(super) fn has_objects(&self, units: &[String]) -> bool {
         self.state().objects.keys().any(|id| id.split('.').next().is_some_and(|of| units.iter().any(|unit| unit == of)))
     }
@@ -513,13 +506,11 @@ impl Ledger {
         SimGuard(Arc::clone(self), Box::new(move |state, _| _ = state.posted.remove(&id)))
     }
 
-    /// Counts something as active.
     pub(super) fn activity(self: &Arc<Self>) -> SimGuard {
         self.state().active += 1;
         SimGuard(Arc::clone(self), Box::new(|state, _| state.active -= 1))
     }
 
-    /// Counts an attempt as active.
     pub(super) fn attempt(self: &Arc<Self>, number: usize) -> AttemptGuard {
         self.state().active += 1;
         let end = move |state: &mut LedgerState, now| {

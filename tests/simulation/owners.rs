@@ -29,7 +29,6 @@ const OWN: &str = "token b";
 /// The owner of the instances of the platform.
 pub(super) const PLATFORM: &str = "platform";
 
-/// Returns the access of a caller of the API.
 pub(super) fn access(caller: &str) -> TargetAccess {
     let limit = if caller == OWN { TargetLimit::Own } else { TargetLimit::All };
     TargetAccess { caller: caller.to_owned(), limits: vec![limit] }
@@ -64,7 +63,6 @@ pub(super) struct InstanceEntry {
     plan: String,
 }
 
-/// A deletion that a sender has requested.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RequestedDeletion {
     pub(super) by: String,
@@ -73,7 +71,6 @@ pub(super) struct RequestedDeletion {
     pub(super) uid: Option<String>,
 }
 
-/// Returns a document of a sender.
 pub(super) fn document(text: &str, by: &str, revision: &str) -> String {
     text.replacen("resources:", &format!("labels: {{by: {by}, rev: \"{revision}\"}}\nresources:"), 1)
 }

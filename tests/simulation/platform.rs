@@ -18,7 +18,6 @@ use crate::platform::sandbox;
 
 /// The event of the targets that have one.
 pub(super) const EVENT: &str = "sleep";
-/// The kind of all targets.
 pub const KIND: &str = "sandbox";
 /// A request without a response is sent again after this time.
 const AGAIN_MS: u64 = 1_000;
@@ -45,7 +44,6 @@ pub struct SimInstance {
     pub(super) events: Vec<String>,
 }
 
-/// A lifecycle webhook.
 #[derive(Clone, Debug)]
 struct SimWebhook {
     event_type: LifecycleType,
@@ -168,7 +166,6 @@ impl PlatformSender {
         }
     }
 
-    /// Requests an instance. Returns the rejection.
     pub async fn create(&self, instance: &SimInstance) -> Option<LifecycleRejection> {
         let event = Self::event(instance, LifecycleType::Created, 1, &instance.document);
         self.send(event).await
@@ -192,7 +189,6 @@ impl PlatformSender {
         }
     }
 
-    /// Sends the events of an instance, with pauses of at most `pause_ms`.
     pub async fn send_events(&self, instance: &SimInstance, random: &SimRandom, pause_ms: u64) {
         for number in 0..instance.events.len() {
             self.0.runtime.sleep(random.below(pause_ms + 1)).await;
@@ -200,7 +196,6 @@ impl PlatformSender {
         }
     }
 
-    /// Sends the event of an instance with this number.
     pub async fn send_event(&self, instance: &SimInstance, number: usize) {
         let event = Self::event(instance, LifecycleType::Event, 1, "");
         self.send(SimWebhook { id: instance.events[number].clone(), ..event }).await;

@@ -3,7 +3,6 @@
 use ebb_engine::Hook;
 use serde::Deserialize;
 
-/// How a unit runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum UnitAction {
     Pod,
@@ -99,7 +98,6 @@ pub(crate) fn body(name: &str, action: UnitAction, reads: &[String]) -> String {
     }
 }
 
-/// The action of a script.
 pub(super) const POD: &str = "    pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}\n";
 
 /// Returns a unit with the output `id`. `rest` has further lines.

@@ -27,9 +27,7 @@ use super::runtime::lock;
 use super::servers::{gateway_status, header};
 use super::{FaultKind, SimRuntime, SimTaskId};
 
-/// The origin of the provider.
 pub(super) const ORIGIN: &str = "https://provider.test";
-/// The time in which the provider responds.
 const RESPONSE_MS: u64 = 20;
 /// The time until a list shows a new thing is less than this.
 const LISTED_MS: u64 = 60_000;
@@ -61,7 +59,6 @@ pub(super) fn connection(plugins: &[String]) -> Option<NamedDocument> {
     (!plugins.is_empty()).then_some(connection)
 }
 
-/// A thing that the provider has created.
 #[derive(Clone, Debug)]
 pub(super) struct SimThing {
     unit: Arc<SimUnit>,
@@ -97,7 +94,6 @@ impl SimThing {
 const FAILS: &str = "fails";
 const HANGS: &str = "hangs";
 
-/// The requests of one attempt.
 struct AttemptRequests {
     since: u64,
     count: u64,

@@ -8,13 +8,11 @@ use super::provider::ORIGIN;
 use super::registry::UnitBehavior;
 use super::scenario::TargetScenario;
 
-/// The name of the connection to the provider.
 pub(super) const CONNECTION: &str = "provider";
 /// The begin of the paths at which the provider honours idempotency keys, and of those at which it may ignore them.
 const KEYED: &str = "/keyed/";
 pub(super) const PLAIN: &str = "/plain/";
 
-/// How a unit creates a thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThingCreation {
     /// The provider honours the idempotency key, so the request may be repeated.
@@ -25,7 +23,6 @@ pub enum ThingCreation {
     Described,
 }
 
-/// How a unit deletes a thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThingRemoval {
     /// The unit waits until the thing is gone.
@@ -65,7 +62,6 @@ const RETRY: &str =
 const VERIFY_RETRY: &str =
     "retry: {attempts: 10, backoff: 10s, maxBackoff: 5m, on: [timeout, connect, failed, lost, evicted, 5xx, 429]}";
 
-/// Returns true if a plugin needs the connection to the provider.
 pub(super) fn is_connected(plugin: &str) -> bool {
     plugin.contains(&format!("connection: {CONNECTION}"))
 }
@@ -92,12 +88,10 @@ impl ProviderUnit {
         }
     }
 
-    /// Returns the folder of the paths.
     fn folder(self) -> &'static str {
         if self.creation == ThingCreation::Keyed { KEYED } else { PLAIN }
     }
 
-    /// Returns the beginning of a webhook with this method.
     fn webhook(self, method: &str, path: &str) -> String {
         let connection = if self.connected { format!("connection: {CONNECTION}, ") } else { String::new() };
         format!("{connection}method: {method}, {}", self.at(path))

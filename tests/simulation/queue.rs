@@ -17,7 +17,6 @@ const DELIVERIES: usize = 3;
 /// The longest delay of a late message.
 const LATE_MS: u64 = 600_000;
 
-/// The queue.
 pub(super) struct SimQueue(pub(super) Arc<SimExecutor>);
 
 impl SimQueue {

@@ -8,12 +8,10 @@ use super::runtime::lock;
 pub struct SimRandom(Mutex<u64>);
 
 impl SimRandom {
-    /// Returns the stream of a seed.
     pub fn new(seed: u64) -> Self {
         Self(Mutex::new(seed))
     }
 
-    /// Returns the next 64 bits.
     pub fn bits(&self) -> u64 {
         let mut state = lock(&self.0);
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -18,12 +18,10 @@ const SUBSCRIPTIONS: [(&str, &str); 2] =
     [("all", "starting, ready, updating, failed, stopping, stuck, gone"), ("ends", "ready, failed, gone")];
 /// The URL of all receivers, before the name of the subscription.
 pub(super) const RECEIVERS: &str = "https://receiver.test/";
-/// The time in which a receiver responds.
 const RESPONSE_MS: u64 = 20;
 /// The longest outage of a receiver.
 const OUTAGE_MS: u64 = 1_200_000;
 
-/// A notification that a receiver got.
 #[derive(Clone, Debug)]
 pub struct ReceivedNotice {
     pub subscription: String,
@@ -80,7 +78,6 @@ impl SimReceivers {
         Self { executor, outages: Mutex::default() }
     }
 
-    /// Returns the response of the receiver of a subscription to a request that has arrived.
     pub(super) async fn receive(&self, subscription: &str, request: &HttpRequest) -> CallResult<HttpResponse> {
         let SimExecutor { runtime, ledger, .. } = self.executor.as_ref();
         let now = runtime.elapsed();

@@ -21,7 +21,6 @@ pub enum UnitEffect {
     PerAttempt,
 }
 
-/// The behavior of the units of a target.
 #[derive(Clone, Debug)]
 pub enum UnitBehavior {
     /// Random durations and effects.
@@ -31,7 +30,6 @@ pub enum UnitBehavior {
     Planned(Scenario),
 }
 
-/// One unit of one instance.
 #[derive(Clone, Debug)]
 pub struct SimUnit {
     /// The idempotency key.

@@ -44,7 +44,6 @@ const OUTAGE_MS: u64 = 300_000;
 /// The longest delay of a duplicated request; less than the in-flight limit.
 const DUPLICATE_MS: u64 = 20_000;
 
-/// The clusters of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterOptions {
     /// The number of scripts that run at one time.
@@ -175,7 +174,6 @@ impl SimRelay {
         if is_second { "second" } else { "first" }
     }
 
-    /// Returns the number of queued tasks.
     pub fn queued(&self) -> usize {
         self.state().queue.len()
     }
@@ -303,7 +301,6 @@ impl SimRelay {
         task.id
     }
 
-    /// Returns the report of a removal of these units.
     fn observed(&self, units: &[String]) -> ObjectRemoval {
         let known = self.state();
         let has_record =

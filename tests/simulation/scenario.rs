@@ -7,7 +7,6 @@ use super::SimRuntime;
 use super::plugin_documents::{self as documents, UnitAction};
 use super::registry::{UnitBehavior, UnitEffect};
 
-/// The results of the attempts of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptFate {
     /// This number of attempts fail, the others succeed.
@@ -28,7 +27,6 @@ pub struct UndoUnit {
 /// A unit of `preStart` or `postStart`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetupUnit {
-    /// [`Hook::PreStart`] or [`Hook::PostStart`].
     pub hook: Hook,
     pub action: UnitAction,
     /// The duration of an attempt.
@@ -49,7 +47,6 @@ pub struct Scenario {
     pub units: Vec<SetupUnit>,
     /// The defaults of the plugin, as YAML.
     pub defaults: &'static str,
-    /// The seed of all random values.
     pub seed: u64,
 }
 
@@ -93,7 +90,6 @@ impl Scenario {
         Some((millis, fails, effect))
     }
 
-    /// Returns the documents.
     pub fn target(&self) -> TargetScenario {
         let plugin = ("planned".to_owned(), "1.0.0".to_owned(), self.plugin());
         let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources:\n  r: {plugin: planned@1.0.0}\n";

@@ -19,19 +19,15 @@ use super::{SimRandom, TargetScenario};
 const DELAY_MS: u64 = 20_000;
 const AGAIN_MS: u64 = 1_000;
 
-/// A source of a simulation.
 #[derive(Clone, Debug)]
 pub(super) struct SimSource {
     pub(super) name: String,
-    /// True if its events have times.
     is_timed: bool,
     /// True if its deliveries have signed ids. Otherwise equal events are repetitions.
     has_ids: bool,
-    /// True if its events name instances.
     names_instances: bool,
 }
 
-/// An event that a source has sent.
 #[derive(Clone, Debug)]
 pub(super) struct SentEvent {
     event: DesiredTarget,

@@ -204,7 +204,6 @@ impl HttpCall for SimServers {
     }
 }
 
-/// The server of the platform.
 pub(super) struct SimPlatform {
     pub(super) executor: Arc<SimExecutor>,
     pub(super) outage_until: Mutex<u64>,

@@ -18,13 +18,11 @@ use super::{FaultInjector, FaultKind, SimRandom};
 /// The most target names of a simulation, and the most instances of a name.
 const TARGETS: u64 = 5;
 const INSTANCES: u64 = 3;
-/// The sources of a simulation.
 const SOURCES: u64 = 2;
 /// The most targets in the unreachable cluster, and the longest time until one is deleted.
 const MAX_UNREACHABLE: u64 = 4;
 const UNREACHABLE_MS: u64 = 600_000;
 
-/// The results of a simulation.
 #[derive(Clone, Debug)]
 pub struct SimReport {
     pub instances: u64,
@@ -57,7 +55,6 @@ pub fn unreachable_target() -> TargetScenario {
     TargetScenario::new(plugins, document, UnitBehavior::Steady)
 }
 
-/// Runs the simulation of a seed, without the excluded faults.
 pub fn simulate(seed: u64, excluded: &[FaultKind], trace: TraceMode) -> SimReport {
     let random = SimRandom::new(seed ^ 0x5eed);
     let subscribed = SimRandom::new(seed ^ 0x5ab5).below(3) == 0;

@@ -39,14 +39,12 @@ pub(super) const LINGER_MS: u64 = 1_600_000;
 /// The most slots of a cluster with few slots, and the most dispatches of an invocation with few dispatches.
 const MAX_SCARCE: u64 = 3;
 
-/// True if the events are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceMode {
     Kept,
     Off,
 }
 
-/// The operator of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SimOperator {
     Absent,
@@ -77,7 +75,6 @@ pub struct SimOptions {
     pub clusters: ClusterOptions,
     /// The longest time of an operation of the table.
     pub latency_ms: u64,
-    /// The in-flight limit.
     pub max_in_flight_ms: u64,
     /// The retention of the data of gone instances.
     pub retention: Option<Millis>,
@@ -98,7 +95,6 @@ impl Default for SimOptions {
     }
 }
 
-/// The end of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetEnd {
     /// The phase after the setup; `None`: there was no target.
@@ -115,7 +111,6 @@ pub struct TargetEnd {
     pub violations: Vec<String>,
 }
 
-/// The targets that are considered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TargetScope {
     All,
@@ -134,7 +129,6 @@ fn is_unreachable(name: &str) -> bool {
     name.starts_with(UNREACHABLE)
 }
 
-/// All parts of a simulation.
 pub struct Simulation {
     pub runtime: SimRuntime,
     pub table: Arc<SimTable>,
@@ -170,7 +164,6 @@ fn clock_error(faults: &FaultInjector) -> i64 {
 /// The most events that the platform sends to an instance.
 const MAX_EVENTS: u64 = 3;
 
-/// Returns the ids of the first events of an instance.
 fn event_ids(uid: &str, count: u64) -> Vec<String> {
     (0..count).map(|number| format!("{uid}-{number}")).collect()
 }
@@ -308,7 +301,6 @@ impl Simulation {
         self.table.state().targets.get(&self.instances[0].name).cloned()
     }
 
-    /// Returns the instances in the cluster [`UNREACHABLE`].
     pub(super) fn unreachable(&self) -> impl Iterator<Item = SimInstance> {
         self.instances.iter().filter(|instance| is_unreachable(&instance.name)).cloned()
     }
@@ -368,7 +360,6 @@ impl Simulation {
         })
     }
 
-    /// Advances the virtual time.
     pub fn advance(&self, millis: u64) {
         let runtime = self.runtime.clone();
         self.runtime.run(async move { runtime.sleep(millis).await });
@@ -558,7 +549,6 @@ impl Simulation {
         }
     }
 
-    /// Returns the number of faults of a kind.
     pub fn injected(&self, kind: FaultKind) -> u64 {
         self.faults.injected()[kind as usize]
     }

@@ -33,7 +33,6 @@ pub enum WriteFate {
     Proceed,
     /// The task dies after the write.
     Die,
-    /// The response is lost.
     LoseResponse,
 }
 
@@ -127,7 +126,6 @@ impl SimTable {
         }
     }
 
-    /// Returns a store on the table.
     pub fn store(self: &Arc<Self>) -> Arc<Store> {
         Arc::new(Store::new(Arc::clone(self) as Arc<dyn ItemTable>, Arc::clone(self) as Arc<dyn Bucket>))
     }
@@ -150,7 +148,6 @@ impl SimTable {
         edited.expect("a request without faults")
     }
 
-    /// Changes a target.
     pub fn edit_target(self: &Arc<Self>, name: &str, change: impl FnOnce(&mut TargetTransition)) {
         let target = self.state().targets[name].clone();
         let version = target.version;
@@ -159,14 +156,12 @@ impl SimTable {
         assert!(self.edit(|store| async move { store.move_target(&transition).await }), "no other task writes");
     }
 
-    /// Stores plugins.
     pub(crate) fn publish(self: &Arc<Self>, plugins: impl Iterator<Item = PluginItem>) {
         for plugin in plugins {
             self.edit(|store| async move { store.put_plugin(&plugin).await });
         }
     }
 
-    /// Stores documents of a kind.
     pub fn put_documents(self: &Arc<Self>, kind: NamedKind, documents: impl Iterator<Item = NamedDocument>) {
         for document in documents {
             self.edit(|store| async move { store.put_document(kind, &document).await });
@@ -182,12 +177,10 @@ impl SimTable {
         lock(&self.gate).clone()
     }
 
-    /// Returns true if a fault of `kind` happens now.
     fn should_inject(&self, kind: FaultKind) -> bool {
         self.faults.as_ref().is_some_and(|faults| faults.should_inject(kind))
     }
 
-    /// Returns the content.
     pub fn state(&self) -> MutexGuard<'_, TableState> {
         lock(&self.state)
     }
@@ -313,7 +306,6 @@ impl SimTable {
         self.runtime.now()
     }
 
-    /// Applies the write of an item to the state.
     fn apply(&self, key: &ItemKey, before: Option<&Item>) {
         let after = self.items.item(key);
         let mut state = self.state();
@@ -410,7 +402,6 @@ fn folder(key: &str) -> String {
     key.rsplit_once('/').map_or(key, |(folder, _)| folder).to_owned()
 }
 
-/// Describes an item of a write.
 fn described(item: &Item) -> String {
     match StoredItem::read(item) {
         Ok(StoredItem::Target(target)) => {

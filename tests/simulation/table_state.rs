@@ -13,7 +13,6 @@ use ebb_store::{
 
 use super::receivers;
 
-/// The content of the table.
 #[derive(Clone, Default)]
 pub struct TableState {
     pub heads: BTreeMap<RunId, RunHead>,
@@ -65,7 +64,6 @@ impl TableState {
         self.all().find_map(find)
     }
 
-    /// Returns the plan with this key.
     pub(super) fn plan(&self, key: &str) -> Option<Plan> {
         Plan::from_json(std::str::from_utf8(self.plans.get(key)?).ok()?).ok()
     }
@@ -98,12 +96,10 @@ impl TableState {
         self.find(|table| table.heads.get(run)).map(|present| &present.head)
     }
 
-    /// Returns true if a unit is done.
     pub fn is_done(&self, run: &RunId, unit: u32) -> bool {
         self.head(run).is_some_and(|head| head.done.contains(&Unit(unit)))
     }
 
-    /// Returns all items with a due time.
     pub fn due(&self) -> impl Iterator<Item = (Timestamp, DueItem)> {
         let runs = self.heads.iter();
         let runs = runs.filter_map(|(run, present)| Some((present.head.due?, DueItem::Run(run.clone()))));

@@ -18,7 +18,6 @@ const MAX_OVERDUE: u64 = 2 * MINUTE;
 /// A cluster that responds.
 const CONNECTED: &str = "connected";
 
-/// Returns a target of units.
 fn target(units: Vec<SetupUnit>) -> TargetScenario {
     let defaults = "{timeout: 10m, retry: {attempts: 3, backoff: 30s, maxBackoff: 30s}}";
     Scenario { defaults, ..Scenario::of(units) }.target()
@@ -45,7 +44,6 @@ fn simulation<'a>(
     simulation
 }
 
-/// Returns an injector of these faults at each injection point.
 fn always(faults: &[FaultKind]) -> FaultInjector {
     let rates: Vec<(FaultKind, u64)> = faults.iter().map(|kind| (*kind, 100)).collect();
     FaultInjector::often(1, &rates)
@@ -62,7 +60,6 @@ fn create(simulation: &mut Simulation, target: &TargetScenario, cluster: &str, c
     }
 }
 
-/// Returns the number of targets of a cluster in a phase.
 fn count(simulation: &Simulation, cluster: &str, phase: TargetPhase) -> usize {
     let state = simulation.table.state();
     state.targets.values().filter(|target| target.name.starts_with(cluster) && target.phase == phase).count()

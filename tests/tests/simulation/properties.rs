@@ -55,7 +55,6 @@ impl Run {
         hook_starts && waits_for(&self.scenario, unit).iter().all(|&other| self.is_done(other))
     }
 
-    /// Returns true if a unit is done at the end.
     fn is_done(&self, unit: usize) -> bool {
         self.starts(unit) && (is_skipped(&self.scenario, unit) || succeeds(&self.scenario, unit))
     }

@@ -17,7 +17,6 @@ fn thing(creation: ThingCreation) -> ProviderUnit {
     ProviderUnit { creation, removal: ThingRemoval::Awaited, by_name: false, connected: true }
 }
 
-/// Returns a thing with this removal.
 fn removed_by(removal: ThingRemoval) -> ProviderUnit {
     ProviderUnit { removal, ..thing(ThingCreation::Keyed) }
 }

@@ -47,7 +47,6 @@ pub(crate) fn tear_down(simulation: &Simulation) -> TargetEnd {
     assert_end(simulation, TargetPhase::Gone)
 }
 
-/// Retries the target for an operator.
 pub(crate) fn retry(simulation: &Simulation) {
     let retried = simulation.invoke(|functions| async move { functions.retry("s", None).await });
     assert!(matches!(retried, Some(Ok(Ok(_)))), "{retried:?}");

@@ -4,12 +4,10 @@ use ebb_engine::Hook;
 use ebb_tests::simulation::{ATTEMPTS, AttemptFate, Scenario, SetupUnit, UndoUnit, UnitAction, UnitEffect};
 use proptest::prelude::*;
 
-/// Returns the key of a setup unit in the plan.
 pub(crate) fn setup_key(unit: usize) -> String {
     format!("r/u{unit}")
 }
 
-/// Returns the position of the setup unit with this key.
 pub(crate) fn position(key: &str) -> Option<usize> {
     key.strip_prefix("r/u")?.parse().ok()
 }

@@ -79,7 +79,6 @@ pub(crate) fn in_every_order(
     assert_none(wrong);
 }
 
-/// Creates the instance with this number.
 fn create(simulation: &Simulation, number: usize) -> SimTask<()> {
     let instance = &simulation.instances[number];
     simulation.send(instance, |platform, instance| async move { drop(platform.create(&instance).await) })
@@ -91,7 +90,6 @@ fn create_once(simulation: &Simulation) -> SimTask<()> {
     simulation.send(instance, |platform, instance| async move { platform.create_once(&instance).await })
 }
 
-/// Deletes the instance with this number.
 fn delete(simulation: &Simulation, number: usize) -> SimTask<()> {
     let instance = &simulation.instances[number];
     simulation.send(instance, |platform, instance| async move { platform.delete(&instance).await })
