@@ -43,7 +43,6 @@ pub(crate) fn secret() -> WebhookSecret {
     WebhookSecret::from_bytes(&[7; 32]).unwrap()
 }
 
-/// The running functions.
 pub(crate) struct DeployedFunctions {
     /// The URLs of the functions with an HTTP server.
     pub(crate) urls: BTreeMap<&'static str, String>,
@@ -147,7 +146,6 @@ impl DeployedFunctions {
     }
 }
 
-/// Returns the origin of an invocation.
 fn origin() -> InvocationOrigin {
     InvocationOrigin { request_id: "r-1".to_owned(), received: None }
 }

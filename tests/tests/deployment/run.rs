@@ -39,7 +39,6 @@ impl LifecycleRun {
         Self { functions, http: http(), outside, traceparent: None }
     }
 
-    /// Returns a caller of a function with a token.
     fn caller(&self, function: &str, token: &str) -> ApiClient {
         ApiClient::new(&self.http, &self.functions.urls[function], token)
     }

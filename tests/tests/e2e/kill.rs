@@ -200,13 +200,11 @@ impl Drop for LogOnPanic<'_> {
     }
 }
 
-/// Returns a number from the environment, or the default.
 pub(crate) fn number_from_env<T: std::str::FromStr>(name: &str, default: T) -> T {
     let Ok(text) = std::env::var(name) else { return default };
     text.parse().unwrap_or_else(|_| panic!("{name} is a number"))
 }
 
-/// Returns the seed of the random places.
 pub(crate) fn seed() -> u64 {
     number_from_env("EBB_KILL_SEED", SEED)
 }

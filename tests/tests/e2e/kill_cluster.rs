@@ -63,12 +63,10 @@ pub(crate) fn process(is_wanted: impl Fn(&Path) -> bool) -> Option<Pid> {
     Some(Pid::from_raw(folder.file_name()?.to_str()?.parse().ok()?))
 }
 
-/// Returns true if a process runs a program of this name.
 pub(crate) fn runs(process: &Path, program: &str) -> bool {
     fs::read_link(process.join("exe")).is_ok_and(|exe| exe.file_name().is_some_and(|name| name == program))
 }
 
-/// Returns true if a file of a process in `/proc` has this text.
 pub(crate) fn has_text(process: &Path, file: &str, text: &str) -> bool {
     fs::read(process.join(file)).is_ok_and(|bytes| contains(&bytes, text.as_bytes()))
 }

@@ -7,7 +7,6 @@ use crate::cluster::{relay_image, root};
 use crate::interrupt::entries;
 use crate::prelude::*;
 
-/// The image of the older relay.
 const RELAY: &str = "ebb.test/ebb-relay:older";
 /// An image with the C library that the plugin needs.
 const DEBIAN: &str = "ebb.test/debian:1";

@@ -59,7 +59,6 @@ impl TofuLife {
         self.workdir.ebb(&[&arguments[..], more].concat()).await.done()
     }
 
-    /// Returns the keys in the bucket.
     async fn keys(&self) -> Vec<String> {
         let response = reqwest::get(format!("{}/states?list-type=2", self.dev.s3)).await.unwrap();
         let (status, xml) = (response.status().as_u16(), response.text().await.unwrap());
@@ -84,7 +83,6 @@ impl TofuLife {
         self.process()
     }
 
-    /// Returns the process of OpenTofu.
     fn process(&self) -> Pid {
         let root = self.root.path().to_str().unwrap();
         process(|process| runs(process, "tofu") && has_text(process, "environ", root)).expect("OpenTofu runs")

@@ -11,7 +11,6 @@ use reqwest::StatusCode;
 use crate::platform::{SignedRequest, http, sandbox};
 use crate::workdir::{DevProcess, POLL_INTERVAL, WAIT_TIMEOUT};
 
-/// The next step of the platform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PlatformStep {
     Create,

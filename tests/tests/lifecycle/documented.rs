@@ -45,7 +45,6 @@ pub(crate) fn block(page: &str, start: &str) -> String {
     panic!("{page} has no block that begins with {start}")
 }
 
-/// Returns the document of a page with this kind and name.
 pub(crate) fn document(page: &str, kind: &str, name: &str) -> String {
     block(page, &format!("apiVersion: ebb.dev/v1\nkind: {kind}\nname: {name}\n"))
 }
@@ -67,7 +66,6 @@ async fn send(harness: &Harness, source: &str, proof: (&'static str, String), bo
     ApiReply::to(request.header("content-type", "application/json").body(body)).await.json()
 }
 
-/// Sends an event of GitHub.
 async fn send_of_github(harness: &Harness, source: &str, body: String) -> SourceResponse {
     let proof = ("x-hub-signature-256", signature(GITHUB_SECRET, body.as_bytes()));
     send(harness, source, proof, body).await

@@ -67,7 +67,6 @@ impl Harness {
         Self::start(|settings, _| settings).await
     }
 
-    /// Starts a stack with the plugin `simple`.
     pub(crate) async fn simple() -> Self {
         let harness = Self::new().await;
         harness.publish("simple@1.0.0", SIMPLE).await;
@@ -125,7 +124,6 @@ impl Harness {
         Self::start(|settings, _| StackSettings { retention, ..settings }).await
     }
 
-    /// Starts a stack that listens on an address.
     pub(crate) async fn at(listen: IpAddr) -> Self {
         Self::start(|settings, _| StackSettings { listen: Some(listen), ..settings }).await
     }
@@ -172,12 +170,10 @@ impl Harness {
         format!("{}{path}", self.stack().url())
     }
 
-    /// Returns a caller with a token.
     pub(crate) fn caller(&self, token: &str) -> ApiClient {
         ApiClient::new(&self.http, self.stack().url(), token)
     }
 
-    /// Returns a caller without a token.
     pub(crate) fn anonymous(&self) -> ApiClient {
         ApiClient { authorization: None, ..self.operator() }
     }
@@ -205,7 +201,6 @@ impl Harness {
         self.operator().post(path, body).await
     }
 
-    /// Creates a named token of the API.
     pub(crate) async fn create_token(&self, name: &str, scopes: &[&str]) -> CreatedToken {
         self.post("/v1/tokens", json!({"name": name, "scopes": scopes})).await.is(201).json()
     }
@@ -233,7 +228,6 @@ impl Harness {
         ServerState { env, tokens: Arc::new(tokens), poll_endpoint: Arc::new(poll_endpoint) }
     }
 
-    /// Sends a signed lifecycle webhook.
     pub(crate) async fn lifecycle(&self, event_type: LifecycleType, data: &LifecycleData) -> ApiReply {
         self.event(&SignedRequest::lifecycle(&self.secret(), event_type, data)).await
     }
@@ -409,7 +403,6 @@ impl Harness {
         self.callback(call.token(), &succeeded(id)).await.is(204);
     }
 
-    /// Sends a callback with a token.
     pub(crate) async fn callback(&self, token: &str, body: &Value) -> ApiReply {
         self.callback_bytes(token, body.to_string().into_bytes()).await
     }
@@ -419,7 +412,6 @@ impl Harness {
         ApiReply::to(request.header("content-type", "application/json").body(body)).await
     }
 
-    /// Returns the stored state of a run of the sandbox.
     pub(crate) async fn state(&self, name: &str, hook: Hook) -> StoredRun {
         let run = run_id(name, hook);
         let store = self.stack().store();

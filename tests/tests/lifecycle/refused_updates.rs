@@ -30,7 +30,6 @@ fn respond(request: RelayRequest, is_strict: bool) -> RelayResponse {
     }
 }
 
-/// Sends a document with a generation.
 async fn send(harness: &Harness, generation: u64, rest: &str) -> LifecycleResult {
     let data = LifecycleData { generation, ..ebb_tests::platform::sandbox("a", "a-uid", rest) };
     let event_type = if generation == 1 { LifecycleType::Created } else { LifecycleType::Updated };

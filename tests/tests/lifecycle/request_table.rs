@@ -13,7 +13,6 @@ use crate::lifecycle::documented::signature;
 use crate::security::console::Browser;
 use crate::security::secrets::contains_canary;
 
-/// The stack of a table.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum TableStack {
@@ -165,7 +164,6 @@ fn parts(file: &str, names: &[(&str, &str)]) -> BTreeMap<String, Value> {
     serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// Returns a part of a file.
 pub(crate) fn table<T: DeserializeOwned>(file: &str, test: &str, names: &[(&str, &str)]) -> T {
     let part = parts(file, names).remove(test).unwrap_or_else(|| panic!("{file} has no {test}"));
     serde_json::from_value(part).unwrap_or_else(|error| panic!("{test} of {file}: {error}"))
@@ -264,7 +262,6 @@ fn kept_value(reply: &ApiReply, at: &str) -> String {
     value.unwrap_or_else(|| panic!("no text {at}: {reply:?}"))
 }
 
-/// Publishes a plugin of a table.
 async fn publish(harness: &Harness, name: &str, mut plugin: Value) {
     if let Some(file) = plugin.as_str() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lifecycle/documents").join(file);
@@ -290,7 +287,6 @@ fn canned(reply: &Value) -> CannedReply {
     }
 }
 
-/// Returns a value by its pointer.
 fn part(value: &Value, pointer: &str) -> Value {
     let found = pointer.split('/').skip(1).try_fold(value, |value, key| {
         let key = key.replace("~1", "/");
@@ -364,7 +360,6 @@ impl TableRow {
         }
     }
 
-    /// Checks the requests that the receiver has got.
     async fn check_requests(&self, receiver: &TestReceiver) -> Result<(), String> {
         for (line, number) in &self.received {
             receiver.call(line, *number).await;

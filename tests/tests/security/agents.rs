@@ -6,7 +6,6 @@ use crate::harness::*;
 /// The versions of the protocol: the one without sessions and handshake, and an earlier one.
 const VERSIONS: [&str; 2] = ["2026-07-28", "2025-06-18"];
 
-/// Returns the request of a method, in a version of the protocol.
 fn message(harness: &Harness, token: &str, version: &str, method: &str, mut params: Value) -> reqwest::RequestBuilder {
     let request = harness.http.post(harness.url("/mcp")).bearer_auth(token).header("mcp-protocol-version", version);
     let mut request = request.header("accept", "application/json, text/event-stream").header("mcp-method", method);

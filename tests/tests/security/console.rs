@@ -13,7 +13,6 @@ use crate::request_table;
 
 const TABLE: &str = "security/console.yaml";
 
-/// The page of the sandbox `a`.
 const PAGE: &str = "/console/targets/sandbox/a";
 /// The link to the page that confirms its deletion.
 const DELETION: &str =
@@ -25,7 +24,6 @@ const CONFIRMED: &str = "/console/selection/confirmed";
 pub(crate) struct Browser {
     pub(super) http: reqwest::Client,
     pub(super) base: String,
-    /// The header `cookie`.
     pub(super) cookie: String,
 }
 
@@ -35,12 +33,10 @@ impl Browser {
         Self { http, base: base.to_owned(), cookie: String::new() }
     }
 
-    /// Signs in with a token.
     pub(crate) async fn signed_in(harness: &Harness, token: &str) -> Self {
         Self::signed_in_at(harness.stack().url(), token).await
     }
 
-    /// Signs in to the server at `base` with a token.
     pub(super) async fn signed_in_at(base: &str, token: &str) -> Self {
         let mut browser = Self::new(base);
         let origin = browser.base.clone();
@@ -58,7 +54,6 @@ impl Browser {
         Self::signed_in(harness, harness.stack().token()).await
     }
 
-    /// Returns the id of the session.
     fn id(&self) -> &str {
         self.cookie.split_once('=').unwrap().1
     }

@@ -40,7 +40,6 @@ struct IssuerState {
     claims: Mutex<Value>,
 }
 
-/// Returns the form of a request.
 fn form(call: &ReceivedCall) -> Approval {
     form_urlencoded::parse(call.body.as_str().unwrap_or_default().as_bytes()).into_owned().collect()
 }
@@ -124,7 +123,6 @@ impl PeopleIssuer {
         *self.state.claims.lock().unwrap() = claims;
     }
 
-    /// Returns a token of the person for an audience.
     fn token_for(&self, audience: &str) -> String {
         let expiry = now().0 / 1_000 + 300;
         let claims = json!({"iss": self.url, "aud": audience, "sub": "ann", "exp": expiry, "groups": ["developers"]});

@@ -23,7 +23,6 @@ fn schemes() -> [(&'static str, &'static str, SourceScheme); 3] {
     ]
 }
 
-/// A request to a source.
 #[derive(Clone, Debug)]
 struct SourceRequest {
     path: String,
@@ -59,7 +58,6 @@ fn event(action: &str, n: usize) -> Vec<u8> {
 }
 
 impl Harness {
-    /// Starts a stack with a source for each scheme.
     pub(crate) async fn with_schemes() -> Self {
         let harness = Self::new().await;
         harness.write_secrets(&json!({"PLAIN": PLAIN}));

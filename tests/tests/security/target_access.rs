@@ -14,7 +14,6 @@ use crate::harness::*;
 
 const OWN: [&str; 3] = ["read:own", "targets:write:own", "targets:reveal:own"];
 
-/// Creates tokens of two owners.
 async fn owners(harness: &Harness) -> (String, String) {
     (harness.token("ann", &OWN).await, harness.token("bob", &OWN).await)
 }

@@ -12,7 +12,6 @@ use crate::request_table;
 
 const TABLE: &str = "security/target_actions.yaml";
 
-/// Sends an action. `dryRun` is true if `is_dry_run`.
 async fn send(harness: &Harness, token: &str, select: Value, action: Value, is_dry_run: bool) -> ApiReply {
     let body = json!({"select": select, "action": action, "dryRun": is_dry_run});
     harness.with_token(token, "POST /v1/targets/actions", Some(body)).await
