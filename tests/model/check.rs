@@ -158,7 +158,6 @@ const ASKED_AGAIN_MS: u64 = 5_000;
 /// Maximum time until a sweep of an undispatched attempt, and of a completed run that is open.
 const SOON_MS: u64 = 60_000;
 
-/// Checks the state at the end of a path.
 pub(super) fn end(place: &ModelSimulation, platform: &PlatformState) -> Option<String> {
     let table = place.table.state();
     let outer = place.environment.state();

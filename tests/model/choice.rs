@@ -250,7 +250,6 @@ impl ModelSimulation {
         (free, usual)
     }
 
-    /// Returns true if a run of the target is open.
     pub(super) fn is_open(&self) -> bool {
         let state = self.table.state();
         state.heads.values().any(|run| run.head.phase != RunPhase::Closed)
@@ -328,7 +327,6 @@ impl ModelSimulation {
         format!("{choice:?} {subject}")
     }
 
-    /// Returns the gate at which a task waits.
     pub(super) fn point(&self, number: u64) -> Option<GatePoint> {
         self.gates.waiting().into_iter().find_map(|(at, point)| (at == number).then_some(point))
     }

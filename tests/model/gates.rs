@@ -15,13 +15,10 @@ use crate::simulation::{SimRuntime, SimTaskId, TableAccess, TableGate, WriteFate
 pub(super) enum GateKind {
     Read,
     Write,
-    /// Sends a request to the environment.
     Send,
-    /// Sends a message to the queue.
     Queue,
 }
 
-/// A waiting task.
 #[derive(Clone, Debug)]
 pub(super) struct GatePoint {
     pub(super) task: SimTaskId,

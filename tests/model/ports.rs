@@ -81,7 +81,6 @@ impl RelayClient for ModelEnvironment {
 }
 
 impl ModelEnvironment {
-    /// Cancels or dequeues a task.
     async fn end_work(&self, verb: &str, name: String) -> Result<TaskState, RelayError> {
         let fate = self.gates.wait(GateKind::Send, format!("{verb} {name}")).await;
         let no_answer = || Err(RelayError::Unreachable("as planned".to_owned()));

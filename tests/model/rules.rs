@@ -14,7 +14,6 @@ const SIMULATIONS: u64 = 5_000;
 /// Maximum number of unusual steps of a path that shows a removal.
 const UNUSUAL: u32 = 5;
 
-/// The result of a removal.
 #[derive(Clone, Debug)]
 pub struct RuleFinding {
     pub case: String,

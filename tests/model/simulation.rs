@@ -67,7 +67,6 @@ pub struct ModelGraph {
     pub updates: Vec<ModelUpdate>,
 }
 
-/// A change of the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub enum ModelUpdate {
     /// The last resource is new.
@@ -80,7 +79,6 @@ pub enum ModelUpdate {
     Labelled,
 }
 
-/// Whether units have outputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 pub enum OutputMode {
     /// Each unit has one output, its object.

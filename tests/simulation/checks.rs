@@ -76,7 +76,6 @@ fn leaks(simulation: &Simulation) -> Vec<String> {
     wrong
 }
 
-/// Returns true if the undo of a unit was overridden.
 pub(super) fn is_overridden(simulation: &Simulation, unit: &SimUnit) -> bool {
     let state = simulation.ledger.state();
     let table = simulation.table.state();
@@ -112,7 +111,6 @@ fn listed(simulation: &Simulation, target: &TargetHead, which: ListedUnits) -> V
     listed.iter().map(plain).collect()
 }
 
-/// Every run is closed.
 pub(super) fn runs(simulation: &Simulation) -> Vec<String> {
     let table = simulation.table.state();
     let heads = table.heads.iter().map(|(run, present)| (run, &present.head));
@@ -322,7 +320,6 @@ pub(super) fn removed(simulation: &Simulation) {
     wrong.into_iter().for_each(|what| simulation.ledger.report_violation(what));
 }
 
-/// Messages do not multiply.
 fn messages(simulation: &Simulation, end: u64) -> Vec<String> {
     let mut wrong = Vec::new();
     let (sent, last, attempts, polls) = {

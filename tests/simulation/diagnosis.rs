@@ -13,7 +13,6 @@ use super::simulator::Simulation;
 use super::table_state::TableState;
 use super::{FaultInjector, SimClock};
 
-/// A phase of an instance, as a text.
 pub(super) type SeenPhase = (String, String);
 
 /// Checks the summary of each target that is neither ready nor gone. It names a unit of the target, or the sweep that

@@ -232,7 +232,6 @@ impl FaultInjector {
         self
     }
 
-    /// Returns true if faults of `kind` happen in this simulation.
     pub fn has(&self, kind: FaultKind) -> bool {
         self.0[kind as usize].rate > 0 || !self.0[kind as usize].at.is_empty()
     }

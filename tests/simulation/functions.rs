@@ -57,7 +57,6 @@ const DECISION: Decision<'static> =
 /// Creates the environment of a function instance, whose cache is empty.
 type NewInstance = Box<dyn Fn() -> Env + Send + Sync>;
 
-/// The functions over one table.
 pub struct SimFunctions {
     runtime: SimRuntime,
     table: Arc<SimTable>,

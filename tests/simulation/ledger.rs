@@ -40,7 +40,6 @@ impl AttemptReceiver {
     }
 }
 
-/// An attempt that an executor has begun.
 #[derive(Clone, Debug)]
 pub struct AttemptEntry {
     pub unit: Arc<SimUnit>,
@@ -71,7 +70,6 @@ pub(super) struct SimObject {
     pub(super) unreported: bool,
 }
 
-/// A notification that the platform got.
 #[derive(Clone, Debug)]
 pub struct NotificationEntry {
     pub at: u64,
@@ -96,7 +94,6 @@ pub struct LedgerState {
     pub(super) refused: BTreeSet<(String, usize, u64, u64)>,
     /// Relays have reported policies that refuse every object.
     pub(super) strict_policies: usize,
-    /// The things of the provider, by id.
     pub(super) things: BTreeMap<String, SimThing>,
     /// The ids of the things that the provider has shown as ready.
     pub(super) ready: BTreeSet<String>,
@@ -156,7 +153,6 @@ pub(super) struct TimeBounds {
     pub(super) skew: u64,
 }
 
-/// The events of a simulation.
 pub struct Ledger {
     runtime: SimRuntime,
     table: Arc<SimTable>,
@@ -203,7 +199,6 @@ impl Ledger {
         self.state().violations.push(format!("at {at}: {what}"));
     }
 
-    /// Records that an attempt begins. Returns its number.
     pub(super) fn begin(&self, this: AttemptEntry) -> usize {
         self.trace(|| format!("begins {} #{} reads {:?}", this.unit.name, this.attempt, this.reads));
         if let Some(why) = self.forbids(&this) {
@@ -302,7 +297,6 @@ impl Ledger {
         }
     }
 
-    /// Returns true if a run was cancelled.
     pub(super) fn is_stopped(&self, run: &RunId) -> bool {
         let table = self.table.state();
         table.head(run).is_some_and(|head| head.stopped.is_some())

@@ -26,7 +26,6 @@ pub(super) const PERSON: &str = "person";
 /// The caller of the API whose scope covers every target, and the one that may change its own targets only.
 pub(super) const CALLERS: [&str; 2] = ["token a", OWN];
 const OWN: &str = "token b";
-/// The owner of the instances of the platform.
 pub(super) const PLATFORM: &str = "platform";
 
 pub(super) fn access(caller: &str) -> TargetAccess {

@@ -32,7 +32,6 @@ pub(super) struct SimPlugin(Arc<Mutex<PluginState>>);
 
 #[derive(Default)]
 struct PluginState {
-    /// The number of instances.
     made: u64,
     /// The times before which instances are not listed.
     listed_at: BTreeMap<String, u64>,

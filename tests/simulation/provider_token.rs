@@ -11,7 +11,6 @@ use super::executor::SimExecutor;
 use super::runtime::lock;
 use super::servers::header;
 
-/// The name of the secret.
 pub(super) const TOKEN: &str = "PROVIDER_TOKEN";
 const OWN: &str = "a-token-of-the-own-project";
 const FOREIGN: &str = "a-token-of-another-project";

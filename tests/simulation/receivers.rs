@@ -19,7 +19,6 @@ const SUBSCRIPTIONS: [(&str, &str); 2] =
 /// The URL of all receivers, before the name of the subscription.
 pub(super) const RECEIVERS: &str = "https://receiver.test/";
 const RESPONSE_MS: u64 = 20;
-/// The longest outage of a receiver.
 const OUTAGE_MS: u64 = 1_200_000;
 
 #[derive(Clone, Debug)]

@@ -120,7 +120,6 @@ pub fn texts(request: &EnsureTask) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// Replaces outputs by references.
 fn keep_outputs(callback: &mut Callback, names: &[String]) {
     for name in names {
         if let Some(serde_json::Value::String(key)) = callback.outputs.remove(name) {

@@ -24,12 +24,10 @@ pub struct UndoUnit {
     pub fate: AttemptFate,
 }
 
-/// A unit of `preStart` or `postStart`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetupUnit {
     pub hook: Hook,
     pub action: UnitAction,
-    /// The duration of an attempt.
     pub millis: u64,
     /// Units whose output it reads; lower positions only.
     pub reads: Vec<usize>,
@@ -144,7 +142,6 @@ impl TargetScenario {
         Self { plugins, document, changed: Vec::new(), behavior, subscribed: false }
     }
 
-    /// Returns the plugins as the store has them.
     pub(crate) fn items(&self) -> impl Iterator<Item = PluginItem> {
         self.plugins.iter().map(|(name, version, document)| PluginItem {
             name: name.clone(),

@@ -146,7 +146,6 @@ impl PlatformSender {
         self.0.ledger.state().deleted.insert(name.to_owned(), now);
     }
 
-    /// Records that a deletion is requested.
     pub(super) fn will_delete(&self, by: &str, name: &str, uid: Option<String>) {
         self.0.ledger.trace(|| format!("{by} deletes {name} {uid:?}"));
         let deletion = RequestedDeletion { by: by.to_owned(), name: name.to_owned(), uid };

@@ -209,7 +209,6 @@ pub(super) struct SimPlatform {
     pub(super) outage_until: Mutex<u64>,
 }
 
-/// The longest outage of the platform.
 const OUTAGE_MS: u64 = 300_000;
 
 fn notification(request: &HttpRequest, at: u64) -> Option<NotificationEntry> {

@@ -102,7 +102,6 @@ pub struct TargetEnd {
     pub phase: Option<TargetPhase>,
     /// The keys of units that are done.
     pub done: BTreeSet<String>,
-    /// The keys of failed units.
     pub failed: BTreeSet<String>,
     /// The keys of units whose objects exist.
     pub remaining: BTreeSet<String>,
@@ -341,7 +340,6 @@ impl Simulation {
         self.run_until_idle();
     }
 
-    /// Runs an invocation to its end.
     pub fn invoke<F>(&self, call: impl FnOnce(Arc<SimFunctions>) -> F) -> Option<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,

@@ -32,7 +32,6 @@ pub struct TableState {
     pub documents: BTreeMap<(String, String), NamedDocument>,
     /// The numbers of the notifications that writes of targets have appended, by subscription and `KIND/NAME` of the target.
     pub appended: BTreeMap<(String, String), BTreeSet<u64>>,
-    /// The violations of writes.
     pub wrong: Vec<String>,
     /// The time and a description of each write.
     pub writes: Vec<(u64, String)>,

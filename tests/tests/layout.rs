@@ -99,7 +99,6 @@ fn dependencies(package: &Package) -> impl Iterator<Item = &str> {
     package.dependencies.iter().filter(|it| it.kind != DependencyKind::Development).map(|it| it.name.as_str())
 }
 
-/// Returns the packages of the workspace by directory.
 fn packages() -> BTreeMap<String, Package> {
     let root = tree::root();
     let metadata =

@@ -62,9 +62,7 @@ impl MessageQueue for RecordedQueue {
     }
 }
 
-/// The settings that all functions share.
 struct SharedParts {
-    /// The table and the bucket.
     content: Store,
     /// The clusters of the configuration.
     clusters: String,

@@ -43,7 +43,6 @@ impl LifecycleRun {
         ApiClient::new(&self.http, &self.functions.urls[function], token)
     }
 
-    /// Returns an operator, who calls the API.
     fn operator(&self) -> ApiClient {
         self.caller("Api", TOKEN)
     }
@@ -115,13 +114,11 @@ impl LifecycleRun {
         .await
     }
 
-    /// Creates a sandbox that reaches a phase.
     async fn created(&self, name: &str, uid: &str, plugin: &str, phase: &str) -> Value {
         assert_eq!(self.create(name, uid, plugin, "").await, 202);
         self.phase(name, uid, phase).await
     }
 
-    /// Deletes a sandbox that reaches a phase.
     async fn deleted(&self, name: &str, uid: &str, phase: &str) {
         assert_eq!(self.delete(name, uid).await, 202);
         self.phase(name, uid, phase).await;
@@ -300,7 +297,6 @@ async fn stuck_teardowns(instance: &LifecycleRun) {
     instance.phase("deleted", "2", "ready").await;
 }
 
-/// Setups that fail at once and by a callback.
 async fn failing_setups(instance: &LifecycleRun) {
     // A setup that succeeds with a long output when an operator retries it.
     instance.created("again", "1", "again", "failed").await;

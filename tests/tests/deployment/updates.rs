@@ -39,7 +39,6 @@ async fn updated(instance: &LifecycleRun, name: &str) {
     instance.until(name, "updated", is_updated).await;
 }
 
-/// Runs the updates and events.
 pub(crate) async fn all(instance: &LifecycleRun, noise: &str) {
     // The plan is too large for the table.
     instance.publish("held@1.0.0", &include_str!("documents/held.yaml").replace("NOISE", noise)).await;

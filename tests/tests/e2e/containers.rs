@@ -67,7 +67,6 @@ impl PodmanEngine {
         String::from_utf8(result.stdout).unwrap()
     }
 
-    /// Returns the names and states of all containers.
     fn containers(&self) -> Vec<String> {
         let list = self.output(&["ps", "--all", "--format", "{{.Names}} {{.State}}"]);
         list.lines().map(str::to_owned).collect()

@@ -30,7 +30,6 @@ pub(crate) enum KillTarget {
     ControllerManager,
 }
 
-/// The system in which parts are killed.
 pub(crate) trait KillWorld {
     /// The longest time between the end of a unit and a kill.
     const MAX_PAUSE: Duration;
@@ -162,7 +161,6 @@ async fn run_instance<W: KillWorld>(
     (dev, hits, units)
 }
 
-/// Continues the instance to its end.
 async fn run_to_end<W: KillWorld>(
     world: &W,
     platform: &mut PersistentPlatform,

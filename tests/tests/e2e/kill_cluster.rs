@@ -25,7 +25,6 @@ const PARTS: [KillTarget; 6] = [
     KillTarget::ControllerManager,
 ];
 
-/// Returns the program of a server of the cluster.
 fn server(part: KillTarget) -> Option<&'static str> {
     match part {
         KillTarget::EbbDev | KillTarget::Relay | KillTarget::Entrypoint => None,
@@ -35,7 +34,6 @@ fn server(part: KillTarget) -> Option<&'static str> {
     }
 }
 
-/// Returns a running process of a part of the cluster.
 fn process_of(part: KillTarget, relay: &InstalledRelay) -> Option<Pid> {
     let netns = fs::read(relay.cluster.kubeconfig.with_file_name("netns.json")).unwrap();
     let netns: Value = serde_json::from_slice(&netns).unwrap();

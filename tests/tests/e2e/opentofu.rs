@@ -67,7 +67,6 @@ impl TofuLife {
         keys.map(|(key, _)| key.to_owned()).collect()
     }
 
-    /// Returns the names of the folders of resources.
     fn folders(&self) -> Vec<String> {
         let entries = fs::read_dir(self.root.path()).unwrap().map(Result::unwrap);
         let folders = entries.filter(|entry| entry.file_type().unwrap().is_dir());

@@ -9,7 +9,6 @@ use crate::prelude::*;
 /// The row that belongs to the user of the database.
 const OWN_ROW: &str = "5000|Barbara";
 
-/// A living sandbox with databases.
 struct DatabaseLife<'a> {
     workdir: &'a Workdir,
     server: &'a PostgresServer,

@@ -67,7 +67,6 @@ impl PostgresServer {
         String::from_utf8(result.stdout).unwrap().lines().map(str::to_owned).collect()
     }
 
-    /// Returns the databases that the example created.
     pub(crate) fn databases(&self) -> Vec<String> {
         self.query("postgres", "SELECT datname FROM pg_database WHERE datname LIKE 'ebb%' ORDER BY 1")
     }

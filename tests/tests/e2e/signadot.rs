@@ -33,7 +33,6 @@ const VARIABLES: &str = "cluster=default namespace=signadot name=objects dev=jan
 /// A cluster with a relay, and what the documents name: Secrets, a service account, servers.
 struct SignadotCluster {
     relay: InstalledRelay,
-    /// A namespace of workloads.
     shop: String,
     aws: AwsServer,
     /// A password in a Secret. The plugin `mariadb` returns it as an output.

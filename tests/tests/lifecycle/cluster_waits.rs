@@ -57,7 +57,6 @@ pub(crate) async fn relayed() -> (Harness, TestReceiver) {
     Harness::with_relay("default", respond).await
 }
 
-/// Returns the first task that the relay got.
 pub(crate) async fn first_task(server: &TestReceiver) -> ObjectTask {
     first_request(server).await.body
 }

@@ -22,7 +22,6 @@ const ARGOCD_TOKEN: &str = "argocd-token-of-the-test";
 /// Functions in place of the programs of PostgreSQL.
 const PROGRAMS: &str = "psql() { :; }; createdb() { echo \"createdb $3\"; }; dropdb() { echo \"dropdb $5\"; }";
 
-/// Returns the text of a page of the book.
 pub(crate) fn page(page: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src").join(page)).unwrap()
 }

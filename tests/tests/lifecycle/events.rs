@@ -24,7 +24,6 @@ impl Harness {
         response["result"].as_str().unwrap().to_owned()
     }
 
-    /// Waits until a run of an event of `a` is in a state.
     async fn run_state(&self, event: &str, id: &str, state: &str) {
         let run_id = event_run(event, id);
         until(&format!("{event} {id} to be {state}"), async || {
@@ -36,7 +35,6 @@ impl Harness {
     }
 }
 
-/// Returns the run of an event of the first instance of `a`.
 fn event_run(event: &str, id: &str) -> RunId {
     let event = EventRef::new(ebb_engine::EventName::new(event).unwrap(), id);
     RunId::of_event(&instance("a"), 1, &event)

@@ -243,7 +243,6 @@ impl Harness {
         ApiReply::to(event.post(&self.http, &self.url("/v1/events"))).await
     }
 
-    /// Opens a connection to the functions.
     pub(crate) async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.stack().url().trim_start_matches("http://")).await.unwrap()
     }
@@ -371,7 +370,6 @@ impl Harness {
         until(&format!("the notification about {name} to be accepted"), accepted).await;
     }
 
-    /// Waits until a unit of a hook is in this state.
     pub(crate) async fn unit(&self, name: &str, hook: &str, unit: &str, state: UnitState) -> UnitDetail {
         until(&format!("{hook} {unit} of {name} {state:?}"), async || {
             find(&self.target(name).await?, hook, unit).filter(|found| found.state == state)

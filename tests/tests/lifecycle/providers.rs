@@ -33,7 +33,6 @@ struct ProviderExample {
     plugin: String,
     /// The origin of the provider in the documents.
     origin: String,
-    /// The secret that the connection names.
     secret: Option<String>,
     /// The param of the sandbox that names the account.
     account: String,
@@ -272,7 +271,6 @@ impl ProviderExample {
     }
 }
 
-/// Returns a test for each provider.
 pub(crate) fn trials() -> Vec<Trial> {
     let trial = |provider: &str| {
         let example: ProviderExample = table("lifecycle/providers.yaml", provider, &[]);

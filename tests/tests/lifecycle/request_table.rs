@@ -169,7 +169,6 @@ pub(crate) fn table<T: DeserializeOwned>(file: &str, test: &str, names: &[(&str,
     serde_json::from_value(part).unwrap_or_else(|error| panic!("{test} of {file}: {error}"))
 }
 
-/// Returns the tables that are tests.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for folder in ["lifecycle", "security"] {
@@ -206,7 +205,6 @@ impl TableCallers {
     }
 }
 
-/// Sends the rows of a test.
 pub(crate) async fn play(harness: &Harness, file: &str, test: &str, names: &[(&str, &str)]) {
     let urls = [("RECEIVER", harness.receiver.url()), ("STACK", harness.stack().url())];
     let RequestTable { plugins, tokens, rows, .. } = table(file, test, &[names, &urls].concat());

@@ -19,7 +19,6 @@ fn message(harness: &Harness, token: &str, version: &str, method: &str, mut para
     request.json(&json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}))
 }
 
-/// Returns the names of the tools that a token lists.
 async fn listed(harness: &Harness, token: &str, version: &str) -> BTreeSet<String> {
     let reply = ApiReply::to(message(harness, token, version, "tools/list", json!({}))).await;
     let tools = reply.is(200).json::<Value>()["result"]["tools"].as_array().cloned().unwrap();

@@ -34,7 +34,6 @@ fn mint(harness: &Harness, claims: &TokenClaims) -> String {
     claims.sign(&harness.stack().env().settings.token_keys)
 }
 
-/// Returns the record of the first attempt of `make`.
 async fn record(harness: &Harness) -> AttemptRecord {
     let records = harness.state("a", SETUP).await.records;
     records.into_iter().find(|(_, attempt, _)| *attempt == Attempt(1)).unwrap().2

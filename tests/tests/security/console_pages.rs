@@ -96,7 +96,6 @@ pub(crate) async fn responses_are_compressed() {
     assert!(bytes.len() > 2_000 && bytes.starts_with(b"{") && !headers.contains_key("content-encoding"), "{headers:?}");
 }
 
-/// Returns the value of an attribute of `main`.
 #[track_caller]
 fn attribute(page: &ApiReply, name: &str) -> String {
     let (_, rest) = page.is(200).body.split_once(&format!("{name}=\"")).expect("the page has the attribute");

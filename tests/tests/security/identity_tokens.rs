@@ -87,7 +87,6 @@ impl TrustedStack {
         })
     }
 
-    /// Returns the claims of a job of GitLab.
     fn gitlab(&self, ref_protected: &str) -> Value {
         let time = now().0 / 1_000;
         json!({
@@ -120,7 +119,6 @@ impl TrustedStack {
         assert!(signature.is_empty() || !problem.detail.contains(signature), "{problem:?}");
     }
 
-    /// Returns the claims of GitHub with a change.
     fn changed(&self, name: &str, value: Value) -> Value {
         let mut claims = self.github();
         match value {
