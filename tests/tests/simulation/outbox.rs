@@ -16,6 +16,15 @@ fn subscribed() -> TargetScenario {
     TargetScenario { subscribed: true, ..target }
 }
 
+/// Creates the target while the receiver of a subscription answers with `status`.
+fn refused(subscription: &str, status: u16) -> Simulation {
+    let simulation = Simulation::of(&subscribed(), SimOptions::default());
+    simulation.ledger.state().refusing.insert(subscription.to_owned(), status);
+    simulation.start_sweeps();
+    simulation.create();
+    simulation
+}
+
 /// Returns the number of times that receivers got each notification.
 fn received(simulation: &Simulation) -> BTreeMap<(String, String), u32> {
     let mut times = BTreeMap::new();
@@ -51,10 +60,7 @@ fn no_fault_loses_or_reorders_a_notification() {
 
 #[test]
 fn a_notification_is_given_up_after_three_days() {
-    let simulation = Simulation::of(&subscribed(), SimOptions::default());
-    simulation.ledger.state().refusing.insert("all".to_owned(), 503);
-    simulation.start_sweeps();
-    simulation.create();
+    let simulation = refused("all", 503);
     simulation.advance(71 * HOUR);
     assert_eq!(undelivered(&simulation), []);
     simulation.delete();
@@ -75,10 +81,7 @@ fn a_notification_is_given_up_after_three_days() {
 #[test]
 fn a_rejected_notification_is_given_up_soon_and_blocks_no_later_one() {
     for status in [404, 410] {
-        let simulation = Simulation::of(&subscribed(), SimOptions::default());
-        simulation.ledger.state().refusing.insert("ends".to_owned(), status);
-        simulation.start_sweeps();
-        simulation.create();
+        let simulation = refused("ends", status);
         simulation.advance(60_000);
         assert_eq!(undelivered(&simulation), [("ends".to_owned(), "ready".to_owned())], "{status}");
         assert_eq!(simulation.target().unwrap().outbox, TargetOutbox::default(), "{status}");
@@ -147,10 +150,7 @@ fn many_receivers_that_hang_delay_no_other() {
 #[test]
 fn the_oldest_of_too_many_notifications_are_given_up() {
     for (labels, expected, added) in [(1, TargetOutbox::MAX_NOTICES, 2 * TargetOutbox::MAX_NOTICES), (8_000, 16, 40)] {
-        let simulation = Simulation::of(&subscribed(), SimOptions::default());
-        simulation.ledger.state().refusing.insert("all".to_owned(), 503);
-        simulation.start_sweeps();
-        simulation.create();
+        let simulation = refused("all", 503);
         simulation.advance(HOUR);
         simulation.table.edit_target("s", |transition| {
             let notices = &mut transition.target.outbox.notices;
