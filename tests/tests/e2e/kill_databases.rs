@@ -8,9 +8,6 @@ use crate::outputs::output;
 use crate::postgres_server::{PostgresServer, SANDBOX, USER};
 use crate::prelude::*;
 
-/// Number of kills. `EBB_KILLS` overrides it.
-const KILLS: usize = 20;
-
 struct DatabaseWorld {
     workdir: Workdir,
     server: PostgresServer,
@@ -49,6 +46,6 @@ async fn databases_on_dynamodb_local_outlive_kills() {
     let document = std::fs::read_to_string(example("postgres/sandbox.yaml")).unwrap();
     let document = document.replace("@{host}", "127.0.0.1").replace("@{port}", &port).replace("@{user}", USER);
     let world = DatabaseWorld { workdir, server, document };
-    let parts = vec![KillTarget::EbbDev; number_from_env("EBB_KILLS", KILLS)];
+    let parts = vec![KillTarget::EbbDev; number_from_env("EBB_KILLS", 20)];
     kill_each("postgres", &world, dev, parts, 1, seed()).await;
 }

@@ -7,8 +7,6 @@ use crate::outputs::output;
 use crate::prelude::*;
 
 pub(crate) const SANDBOX: &str = "shop-pr-5";
-/// An image with curl. Every test cluster has it.
-const CURL: &str = "ebb.test/debian:1";
 
 /// A relay, a working directory whose units it runs, and the service that they call.
 pub(crate) struct MixedSetup {
@@ -33,7 +31,8 @@ impl MixedSetup {
         let service = format!("service={}", self.service.url());
         let for_pods = self.service.url().replace("127.0.0.1", &self.relay.cluster.host);
         let for_pods = format!("service-for-pods={for_pods}");
-        let curl = format!("curl={CURL}");
+        // Every test cluster has this image with curl.
+        let curl = "curl=ebb.test/debian:1".to_owned();
         let (plugin, sets) = (example("mixed/plugin.yaml"), [service, for_pods, curl]);
         let sets = sets.iter().flat_map(|set| ["--set", set]);
         let apply = ["apply", "-f", &plugin].into_iter().chain(sets).collect::<Vec<_>>();
