@@ -56,11 +56,8 @@ impl ClusterRegistry {
         now: Timestamp,
         random: [u64; 4],
     ) -> Result<StoredRegistration, RequestError> {
-        let url = check(name, request)?;
-        let (token, table) = (issue_token(random), self.table()?);
-        for _ in 0..ATTEMPTS {
-            let all = table.store.list_clusters().await?;
-            let known = all.iter().find(|cluster| cluster.name == name);
+        let (url, token) = (check(name, request)?, issue_token(random));
+        let changed = self.change(name, |known, count| {
             let version = known.map(|known| known.version);
             if let Some(expected) = request.expected.filter(|expected| Some(*expected) != version) {
                 let found =
@@ -71,13 +68,12 @@ impl ClusterRegistry {
                 );
                 return Err(RequestError::refused(ErrorCode::ClusterChanged, why));
             }
-            if known.is_none() && all.len() >= MAX_CLUSTERS {
+            if known.is_none() && count >= MAX_CLUSTERS {
                 let why = format!("{MAX_CLUSTERS} clusters are registered, the maximum: delete one that is not used");
                 return Err(RequestError::refused(ErrorCode::TooManyClusters, why));
             }
-            let is_new = known.is_none();
-            let has_token = is_new || request.rebootstrap;
-            let cluster = ClusterItem {
+            let has_token = known.is_none() || request.rebootstrap;
+            Ok(ClusterItem {
                 name: name.to_owned(),
                 url: url.clone(),
                 entrypoint_image: request.entrypoint_image.clone(),
@@ -90,13 +86,11 @@ impl ClusterRegistry {
                 created_by: known.map_or(caller, |known| known.created_by.as_str()).to_owned(),
                 // The versions of a deleted cluster are not used again.
                 version: known.map_or(now.0, |known| known.version + 1),
-            };
-            if table.store.put_cluster(&cluster, version).await? {
-                table.forget().await;
-                return Ok(StoredRegistration { cluster, token: has_token.then(|| token.to_string()), is_new });
-            }
-        }
-        Err(contended())
+            })
+        });
+        let (cluster, is_new) = changed.await?;
+        let token = (is_new || request.rebootstrap).then(|| token.to_string());
+        Ok(StoredRegistration { cluster, token, is_new })
     }
 
     /// Issues another bootstrap token for a cluster. The former one is not valid any more.
@@ -110,13 +104,11 @@ impl ClusterRegistry {
         random: [u64; 4],
     ) -> Result<StoredRegistration, RequestError> {
         let token = issue_token(random);
-        let cluster = self
-            .change(name, |cluster| {
-                cluster.bootstrap = Some(issued(&token, now));
-                Ok(())
-            })
-            .await?;
-        let cluster = cluster.ok_or_else(|| missing(name))?;
+        let changed = self.change(name, |known, _| {
+            let known = known.cloned().ok_or_else(|| missing(name))?;
+            Ok(ClusterItem { bootstrap: Some(issued(&token, now)), ..known })
+        });
+        let (cluster, _) = changed.await?;
         Ok(StoredRegistration { cluster, token: Some(token.to_string()), is_new: false })
     }
 
@@ -148,7 +140,8 @@ impl ClusterRegistry {
         if !self.has_token(name, token).await? {
             return Err(unknown_token());
         }
-        let changed = self.change(name, |cluster| {
+        let changed = self.change(name, |known, _| {
+            let mut cluster = known.cloned().ok_or_else(unknown_token)?;
             let bootstrap = cluster.bootstrap.as_mut().filter(|known| has_digest(token, &known.digest));
             let Some(bootstrap) = bootstrap else { return Err(unknown_token()) };
             if let Some(entry) = self.named(Some(name)).filter(|entry| entry.uid != request.uid) {
@@ -172,7 +165,7 @@ impl ClusterRegistry {
                 // rotation of the root secrets. Both texts are compared as the first root secret encrypts them.
                 let known = cluster.relay.as_ref().and_then(|relay| table.open(name, &relay.secret));
                 if known.is_some_and(|known| table.seal(name, &known) == sealed) {
-                    return Ok(());
+                    return Ok(cluster);
                 }
                 let why = format!("another relay has used the bootstrap token: {}", another_token(name));
                 return Err(RequestError::refused(ErrorCode::InvalidToken, why));
@@ -184,9 +177,9 @@ impl ClusterRegistry {
             }
             bootstrap.used = true;
             cluster.relay = Some(RegisteredRelay { uid: request.uid.clone(), secret: sealed.clone(), since: now });
-            Ok(())
+            Ok(cluster)
         });
-        changed.await?.ok_or_else(unknown_token)?;
+        changed.await?;
         table.end_denial(name).await;
         tracing::info!(
             cluster = name,
@@ -208,26 +201,26 @@ impl ClusterRegistry {
         Ok(is_deleted)
     }
 
-    /// Changes a registered cluster and returns it, or `None` if it is not registered. Without a change, it writes
-    /// nothing.
+    /// Writes the cluster that `change` returns for the registered one and the number of all. Returns it, and true if it is
+    /// new. Without a change, it writes nothing.
     async fn change(
         &self,
         name: &str,
-        change: impl Fn(&mut ClusterItem) -> Result<(), RequestError>,
-    ) -> Result<Option<ClusterItem>, RequestError> {
+        change: impl Fn(Option<&ClusterItem>, usize) -> Result<ClusterItem, RequestError>,
+    ) -> Result<(ClusterItem, bool), RequestError> {
         let table = self.table()?;
         for _ in 0..ATTEMPTS {
             let all = table.store.list_clusters().await?;
-            let Some(known) = all.into_iter().find(|cluster| cluster.name == name) else { return Ok(None) };
-            let mut cluster = known.clone();
-            change(&mut cluster)?;
-            if cluster == known {
-                return Ok(Some(cluster));
+            let known = all.iter().find(|cluster| cluster.name == name);
+            let mut cluster = change(known, all.len())?;
+            if known == Some(&cluster) {
+                return Ok((cluster, false));
             }
-            cluster.version += 1;
-            if table.store.put_cluster(&cluster, Some(known.version)).await? {
+            let version = known.map(|known| known.version);
+            cluster.version = version.map_or(cluster.version, |version| version + 1);
+            if table.store.put_cluster(&cluster, version).await? {
                 table.forget().await;
-                return Ok(Some(cluster));
+                return Ok((cluster, known.is_none()));
             }
         }
         Err(contended())
