@@ -37,22 +37,6 @@ impl<'a> PendingCall<'a> {
         let now = self.env.steady();
         self.env.cache.breakers.change(&self.destination, |circuit| record(circuit, self.begun, now));
     }
-
-    /// Ends a request that may have had no response. One that was not sent says nothing about the destination.
-    pub(crate) fn end_with(self, response: ResponseKind) {
-        self.end(|circuit, begun, now| match response {
-            ResponseKind::Response => circuit.record_busy(begun, now),
-            ResponseKind::NoResponse => circuit.record_failure(begun, now),
-            ResponseKind::NotSent => {}
-        });
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ResponseKind {
-    Response,
-    NoResponse,
-    NotSent,
 }
 
 impl Drop for PendingCall<'_> {

@@ -52,7 +52,7 @@ async fn send(
     };
     let delivery = post_outcome(env, url, target.phase, target.since, &data).await?;
     permit.end(env);
-    call.end_with(delivery.response());
+    delivery.end(call);
     if let Some(reason) = delivery.failure() {
         let (kind, name) = (&target.kind, &target.name);
         tracing::warn!(kind, name, reason, "the platform did not accept the notification; it is repeated");

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::parsed;
-use crate::pending_call::ResponseKind;
+use crate::pending_call::PendingCall;
 use crate::run::credential::{self, ConnectionUser, RequestCredential};
 use crate::run::{cause, records};
 use crate::{Env, FlowError, FlowResult, offload};
@@ -52,13 +52,13 @@ pub(in crate::instance) enum NotificationDelivery {
 }
 
 impl NotificationDelivery {
-    /// Returns what the delivery shows about its receiver.
-    pub(in crate::instance) fn response(&self) -> ResponseKind {
-        match self {
-            Self::Accepted | Self::Failed(..) | Self::Refused(_) | Self::Gone => ResponseKind::Response,
-            Self::NoResponse(_) => ResponseKind::NoResponse,
-            Self::NotSent(_) | Self::Obsolete | Self::Final(_) => ResponseKind::NotSent,
-        }
+    /// Ends its request. One that was not sent says nothing about the receiver.
+    pub(in crate::instance) fn end(&self, call: PendingCall<'_>) {
+        call.end(|circuit, begun, now| match self {
+            Self::Accepted | Self::Failed(..) | Self::Refused(_) | Self::Gone => circuit.record_busy(begun, now),
+            Self::NoResponse(_) => circuit.record_failure(begun, now),
+            Self::NotSent(_) | Self::Obsolete | Self::Final(_) => {}
+        });
     }
 
     /// Returns the reason of a result after which the notification is repeated.
