@@ -65,7 +65,7 @@ pub(crate) use taken_results::ExpectedResult;
 pub(crate) use telemetry::Counter;
 
 /// Groups values by their keys. A group has the order of the values.
-pub(crate) fn group<K: Ord, V>(pairs: impl IntoIterator<Item = (K, V)>) -> BTreeMap<K, Vec<V>> {
+pub fn group<K: Ord, V>(pairs: impl IntoIterator<Item = (K, V)>) -> BTreeMap<K, Vec<V>> {
     let mut groups: BTreeMap<K, Vec<V>> = BTreeMap::new();
     for (key, value) in pairs {
         groups.entry(key).or_default().push(value);

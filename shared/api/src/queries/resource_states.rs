@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ebb_documents::plan::Plan;
 use ebb_engine::{Hook, TargetPhase};
+use ebb_flow::group;
 use ebb_protocol::{ResourceDetail, RunDetail, UnitDetail, UnitState, limits, rfc3339};
 use ebb_store::TargetHead;
 
@@ -23,11 +24,8 @@ pub(super) fn states<'a>(
     // The run of an event does not change the phases.
     let setup = [Hook::PreStart, Hook::PostStart, Hook::Update(1)];
     for run in runs.iter().rev().filter(|run| setup.iter().any(|hook| hook.name() == run.hook) || is_teardown(run)) {
-        let mut own: BTreeMap<&str, Vec<&UnitDetail>> = BTreeMap::new();
-        for unit in &run.units {
-            own.entry(unit.key.split('/').next().unwrap_or_default()).or_default().push(unit);
-        }
-        for (resource, units) in own {
+        let resource_of = |unit: &'a UnitDetail| unit.key.split('/').next().unwrap_or_default();
+        for (resource, units) in group(run.units.iter().map(|unit| (resource_of(unit), unit))) {
             last.entry(resource).or_insert((run, units));
         }
     }

@@ -1,6 +1,6 @@
 //! Describes runs and their units for people.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use ebb_documents::plan::{Action, UnitPlan};
 use ebb_engine::{Attempt, HeadState, Millis, RunOutcome, RunPhase, Timestamp, Unit, UnitProgress, in_flight};
@@ -10,7 +10,7 @@ use ebb_protocol::relay::ObjectCount;
 use ebb_protocol::{RunId, limits, rfc3339};
 
 use ebb_flow::run::records::{self, started_at};
-use ebb_flow::{Env, FlowResult, Run};
+use ebb_flow::{Env, FlowResult, Run, group};
 
 use crate::queries::{applied_objects, live};
 
@@ -24,10 +24,8 @@ pub async fn get(env: &Env, id: &RunId) -> FlowResult<Option<RunDetail>> {
     let open: BTreeSet<Unit> = in_flight(run.graph(), &head).into_iter().map(|(unit, _)| unit).collect();
     let in_flight: Vec<Unit> = open.iter().copied().collect();
     let outlines = env.store.read_outlines(id).await?;
-    let mut records: BTreeMap<Unit, Vec<(Attempt, AttemptRecord)>> = BTreeMap::new();
-    for ((unit, attempt), record) in records::with_accepted(env, &run, &in_flight, outlines).await? {
-        records.entry(unit).or_default().push((attempt, record));
-    }
+    let records = records::with_accepted(env, &run, &in_flight, outlines).await?.into_iter();
+    let records = group(records.map(|((unit, attempt), record)| (unit, (attempt, record))));
     let state = state(&head);
     let units = {
         let blocked = blocked(&run, &head);
