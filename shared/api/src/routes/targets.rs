@@ -138,9 +138,6 @@ pub(crate) async fn retried(
     Ok(retry::retry(&server.env, (key, Some(uid)), Some(decision)).await??)
 }
 
-/// The maximum characters of the name that is stored with an override.
-const MAX_OPERATOR: usize = 100;
-
 /// Overrides the failed unit `unit` of the present instance or, without it, all units that are not done. The operator that is
 /// stored is the one of the request, otherwise the verified name of the caller.
 async fn overridden(
@@ -150,7 +147,7 @@ async fn overridden(
     (reason, by): (&str, Option<String>),
 ) -> HttpResult<(StatusCode, Json<OverrideResponse>)> {
     let uid = server.instance(key, uid).await?.uid;
-    let by = by.or_else(|| Some(limits::excerpt(server.caller.own_name()?, MAX_OPERATOR - 1)));
+    let by = by.or_else(|| Some(limits::excerpt(server.caller.own_name()?, overrides::MAX_OPERATOR - 1)));
     let caller = Some(server.caller.name());
     let response = overrides::force(&server.env, (key, Some(&uid)), unit, (reason, by.as_deref()), caller).await??;
     Ok((StatusCode::ACCEPTED, Json(response)))

@@ -23,7 +23,7 @@ use crate::{Env, FlowResult, Run};
 
 const MAX_REASON: usize = 500;
 /// Maximum characters of an operator's name.
-const MAX_OPERATOR: usize = 100;
+pub const MAX_OPERATOR: usize = 100;
 
 /// The units that were overridden. It is refused for another instance, if the target is not stuck or the unit has not failed,
 /// and if a field of the request is missing or too long.
