@@ -12,9 +12,11 @@ use ebb_flow::advance::dispatch_all::drive;
 use ebb_flow::advance::transition;
 use ebb_flow::instance::changes::PinnedVersions;
 use ebb_flow::instance::target_document::compile_document;
-use ebb_flow::lifecycle::{self, LifecycleRejection};
+use ebb_flow::lifecycle;
 use ebb_flow::sweep;
-use ebb_flow::{CompiledPlan, DeploymentSettings, Env, FlowResult, InstanceCache, QueueMessage, RequestError};
+use ebb_flow::{
+    CompiledPlan, DeploymentSettings, Env, FlowResult, InstanceCache, QueueMessage, Rejection, RequestError,
+};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::{RunId, TargetKey};
@@ -389,8 +391,8 @@ impl ModelSimulation {
                     let event = LifecycleData { generation, document, ..sandbox(NAME, UID, "") };
                     let id = (LifecycleType::Updated, "update");
                     match invocations::receive(&env, documents.plugins.store().as_ref(), id, &event).await {
-                        Ok(_) | Err(RequestError::Rejected(LifecycleRejection::Refused(ErrorCode::Stale, _))) => {}
-                        Err(RequestError::Rejected(LifecycleRejection::Refused(ErrorCode::Busy, _))) if !is_at_rest => {
+                        Ok(_) | Err(RequestError::Rejected(Rejection::Refused(ErrorCode::Stale, _))) => {}
+                        Err(RequestError::Rejected(Rejection::Refused(ErrorCode::Busy, _))) if !is_at_rest => {
                             return Ok(InvocationEnd::Again);
                         }
                         Err(RequestError::Rejected(rejection)) => {

@@ -9,7 +9,6 @@ use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_flow::advance::retry::{self, RetryOutcome};
 use ebb_flow::instance::history::Decision;
 use ebb_flow::instance::retention;
-use ebb_flow::lifecycle::LifecycleRejection;
 use ebb_flow::operator::overrides::{self, OverrideOutcome};
 use ebb_flow::operator::repair::{self, RepairMode};
 use ebb_flow::operator::target_request::{self, TargetRequest};
@@ -18,7 +17,7 @@ use ebb_flow::run::removal::possible_resources;
 use ebb_flow::source::reconcile;
 use ebb_flow::source::record;
 use ebb_flow::sweep::{self, SweepSummary};
-use ebb_flow::{Env, FlowResult, QueueMessage, RequestError};
+use ebb_flow::{Env, FlowResult, QueueMessage, Rejection, RequestError};
 use ebb_protocol::api::{RunDetail, SourceResponse};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::history::HistoryChange;
@@ -137,7 +136,7 @@ impl SimFunctions {
         &self,
         (event_type, id): (LifecycleType, String),
         event: LifecycleData,
-    ) -> Result<Result<LifecycleResponse, LifecycleRejection>, InvocationFailure> {
+    ) -> Result<Result<LifecycleResponse, Rejection>, InvocationFailure> {
         self.invoke("receive", |env| async move {
             response_of(invocations::receive(&env, &env.store, (event_type, &id), &event).await)
         })
@@ -160,7 +159,7 @@ impl SimFunctions {
     pub async fn apply(
         &self,
         request: TargetRequest,
-    ) -> Result<Result<LifecycleResponse, LifecycleRejection>, InvocationFailure> {
+    ) -> Result<Result<LifecycleResponse, Rejection>, InvocationFailure> {
         self.invoke("apply", |env| async move {
             match response_of(target_request::apply(&env, &request).await)? {
                 Ok((response, follow_ups)) => finish(&env, follow_ups).await.map(|()| Ok(response)),
@@ -302,7 +301,8 @@ impl SimFunctions {
     }
 }
 
-fn response_of<T, R>(result: Result<T, RequestError<R>>) -> FlowResult<Result<T, R>> {
+/// Returns the response to a request, or its rejection.
+fn response_of<T>(result: Result<T, RequestError>) -> FlowResult<Result<T, Rejection>> {
     match result {
         Ok(response) => Ok(Ok(response)),
         Err(RequestError::Rejected(rejection)) => Ok(Err(rejection)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::http::{HeaderName, HeaderValue};
 use ebb_documents::compile::CLUSTER_POLICY;
-use ebb_flow::lifecycle::LifecycleRejection;
+use ebb_flow::Rejection;
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::instance_key;
@@ -68,7 +68,7 @@ impl PlatformSender {
     }
 
     /// Sends a webhook, perhaps late, perhaps twice. Returns after the response, or at once if the webhook is late.
-    async fn send(&self, event: SimWebhook) -> Option<LifecycleRejection> {
+    async fn send(&self, event: SimWebhook) -> Option<Rejection> {
         let faults = &self.0.faults;
         if faults.should_inject(FaultKind::EventBinary) {
             self.alter(&event.data).await;
@@ -111,7 +111,7 @@ impl PlatformSender {
     }
 
     /// Sends a webhook until it has a response. Returns the rejection.
-    async fn deliver(&self, event: SimWebhook) -> Option<LifecycleRejection> {
+    async fn deliver(&self, event: SimWebhook) -> Option<Rejection> {
         let SimWebhook { event_type, id, data, revision } = event;
         let work = &self.0;
         loop {
@@ -137,23 +137,23 @@ impl PlatformSender {
                     return None;
                 }
                 // Too many events wait.
-                Ok(Err(LifecycleRejection::Refused(ErrorCode::Busy, _))) => work.runtime.sleep(AGAIN_MS).await,
+                Ok(Err(Rejection::Refused(ErrorCode::Busy, _))) => work.runtime.sleep(AGAIN_MS).await,
                 // The policy is another one later.
-                Ok(Err(LifecycleRejection::Document(found))) if found.iter().all(|one| one.code == CLUSTER_POLICY) => {
+                Ok(Err(Rejection::Document(found))) if found.iter().all(|one| one.code == CLUSTER_POLICY) => {
                     work.runtime.sleep(AGAIN_MS).await
                 }
                 Ok(Err(rejection)) if !is_lost => {
                     let is_known = match rejection {
-                        LifecycleRejection::Refused(code, _) => match code {
+                        Rejection::Refused(code, _) => match code {
                             ErrorCode::Stale | ErrorCode::NameTaken | ErrorCode::Outdated | ErrorCode::OtherOwner => {
                                 true
                             }
                             ErrorCode::Failed | ErrorCode::NotFound => data.event.is_some(),
                             _ => false,
                         },
-                        LifecycleRejection::Document(_) => false,
+                        Rejection::Document(_) => false,
                     };
-                    let is_stale = matches!(rejection, LifecycleRejection::Refused(ErrorCode::Stale, _));
+                    let is_stale = matches!(rejection, Rejection::Refused(ErrorCode::Stale, _));
                     let has_begun = work.ledger.state().instances.get(&data.uid).is_some_and(|entry| entry.has_begun);
                     let is_ended = has_begun || work.ledger.is_deleted_by(DIRECT, &data.name, &data.uid);
                     if !is_known || (is_stale && data.document.is_some() && !is_ended) {
@@ -166,7 +166,8 @@ impl PlatformSender {
         }
     }
 
-    pub async fn create(&self, instance: &SimInstance) -> Option<LifecycleRejection> {
+    /// Requests an instance. Returns the rejection.
+    pub async fn create(&self, instance: &SimInstance) -> Option<Rejection> {
         let event = Self::event(instance, LifecycleType::Created, 1, &instance.document);
         self.send(event).await
     }

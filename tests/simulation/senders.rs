@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ebb_documents::compile::CLUSTER_POLICY;
-use ebb_flow::lifecycle::LifecycleRejection;
+use ebb_flow::Rejection;
 use ebb_flow::operator::target_request::TargetRequest;
 use ebb_protocol::api::{ApplyTarget, SourceResult};
 use ebb_protocol::error_code::ErrorCode;
@@ -126,11 +126,11 @@ impl PlatformSender {
                     let accepted = AcceptedDocument { generation, revision, routing_key };
                     self.0.ledger.state().accepted.entry(response.uid).or_default().push(accepted);
                 }
-                Err(LifecycleRejection::Refused(ErrorCode::Outdated, _)) if seen.is_some() => {
+                Err(Rejection::Refused(ErrorCode::Outdated, _)) if seen.is_some() => {
                     self.0.ledger.state().conditional[1] += 1;
                 }
-                Err(LifecycleRejection::Refused(code, _)) if code.statuses() == [409] => {}
-                Err(LifecycleRejection::Document(found)) if found.iter().all(|one| one.code == CLUSTER_POLICY) => {}
+                Err(Rejection::Refused(code, _)) if code.statuses() == [409] => {}
+                Err(Rejection::Document(found)) if found.iter().all(|one| one.code == CLUSTER_POLICY) => {}
                 Err(rejection) => self.0.ledger.report_violation(format!("the API: {rejection:?}")),
             }
         }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ebb_engine::{Millis, TargetPhase};
-use ebb_protocol::error_code::{ErrorCode, RefusedRequest};
+use ebb_flow::Rejection;
+use ebb_protocol::error_code::ErrorCode;
 use ebb_store::TargetHead;
 
 use super::owners;
@@ -146,7 +147,7 @@ fn retry_failed(simulation: &Simulation) {
         let retried = simulation.invoke(|functions| async move { functions.retry(&name, None).await });
         // The target may have been stopped since.
         let is_failed = |target: &TargetHead| target.uid == uid && target.phase == TargetPhase::Failed;
-        if let Some(Ok(Err(RefusedRequest { code: ErrorCode::NothingFailed, detail: why }))) = retried
+        if let Some(Ok(Err(Rejection::Refused(ErrorCode::NothingFailed, why)))) = retried
             && simulation.table.state().targets.values().any(is_failed)
         {
             simulation.ledger.report_violation(format!("{uid} is failed, and {why}"));

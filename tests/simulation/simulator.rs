@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use ebb_engine::{HeadState, Millis, TargetPhase, Timestamp, Unit};
-use ebb_flow::lifecycle::LifecycleRejection;
+use ebb_flow::Rejection;
 use ebb_flow::{DeploymentSettings, Env, InstanceCache};
 use ebb_protocol::api::SourceResult;
 use ebb_protocol::error_code::ErrorCode;
@@ -305,7 +305,7 @@ impl Simulation {
     }
 
     /// Requests the first instance. Returns the rejection.
-    pub fn create(&self) -> Option<LifecycleRejection> {
+    pub fn create(&self) -> Option<Rejection> {
         let (platform, instance) = (self.platform.clone(), self.instances[0].clone());
         self.runtime.run(async move { platform.create(&instance).await }).flatten()
     }
@@ -378,9 +378,7 @@ impl Simulation {
             self.runtime.run(async move { platform.create(&instance).await });
         }
         // An instance that was deleted before its creation is rejected as stale.
-        if let Some(rejection) =
-            self.create().filter(|why| !matches!(why, LifecycleRejection::Refused(ErrorCode::Stale, _)))
-        {
+        if let Some(rejection) = self.create().filter(|why| !matches!(why, Rejection::Refused(ErrorCode::Stale, _))) {
             self.ledger.report_violation(format!("the creation: {rejection:?}"));
         }
         self.run_until_idle();

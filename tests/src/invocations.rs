@@ -2,7 +2,7 @@
 
 use ebb_engine::RequestSender;
 use ebb_flow::advance::callback::{self, CallbackOutcome};
-use ebb_flow::lifecycle::{self, DecidedFor, LifecycleRejection};
+use ebb_flow::lifecycle::{self, DecidedFor};
 use ebb_flow::{Env, FlowResult, RequestError};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
@@ -14,7 +14,7 @@ pub async fn receive(
     plugins: &Store,
     event_type: (LifecycleType, &str),
     event: &LifecycleData,
-) -> Result<LifecycleResponse, RequestError<LifecycleRejection>> {
+) -> Result<LifecycleResponse, RequestError> {
     let (requester, decided) = (RequestSender::Platform.into(), DecidedFor::Any);
     let (response, follow_up) = lifecycle::begin(env, plugins, event_type, event, requester, decided).await?;
     follow_up.finish(env).await?;

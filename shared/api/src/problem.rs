@@ -3,9 +3,9 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
-use ebb_protocol::{DocumentError, ErrorCode, FieldError, ProblemDetails, RefusedRequest};
+use ebb_protocol::{DocumentError, ErrorCode, FieldError, ProblemDetails};
 
-use ebb_flow::error::{FlowError, RequestError};
+use ebb_flow::{FlowError, Rejection, RequestError};
 
 /// `Retry-After` of responses 503, in seconds.
 const RETRY_AFTER_SECONDS: &str = "1";
@@ -81,9 +81,12 @@ impl From<FlowError> for HttpProblem {
     }
 }
 
-impl From<RefusedRequest> for HttpProblem {
-    fn from(RefusedRequest { code, detail }: RefusedRequest) -> Self {
-        Self::new(code, detail)
+impl From<Rejection> for HttpProblem {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::Refused(code, detail) => Self::new(code, detail),
+            Rejection::Document(errors) => errors.into(),
+        }
     }
 }
 
@@ -94,8 +97,8 @@ impl From<FieldError> for HttpProblem {
     }
 }
 
-impl<R: Into<HttpProblem>> From<RequestError<R>> for HttpProblem {
-    fn from(error: RequestError<R>) -> Self {
+impl From<RequestError> for HttpProblem {
+    fn from(error: RequestError) -> Self {
         match error {
             RequestError::Rejected(rejection) => rejection.into(),
             RequestError::Failed(error) => error.into(),

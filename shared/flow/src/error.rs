@@ -1,7 +1,7 @@
 //! Errors of functions.
 
 use ebb_documents::diagnostic::Diagnostics;
-use ebb_protocol::error_code::{ErrorCode, RefusedRequest};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_store::StoreError;
 
 /// The reason why a function failed. Errors of the caller are results, not errors.
@@ -29,50 +29,40 @@ impl FlowError {
 
 pub type FlowResult<T> = Result<T, FlowError>;
 
-/// The error of a request that can be rejected.
-#[derive(Debug)]
-pub enum RequestError<R = RefusedRequest> {
-    /// The caller has to change the request.
-    Rejected(R),
-    Failed(FlowError),
+/// The reason why the caller has to change a request.
+#[derive(Debug, thiserror::Error)]
+pub enum Rejection {
+    /// The fields are a code, and the reason with its fix for people.
+    #[error("{1}")]
+    Refused(ErrorCode, String),
+    #[error("{0}")]
+    Document(Diagnostics),
 }
 
-impl<R> RequestError<R> {
-    pub fn map<S>(self, convert: impl FnOnce(R) -> S) -> RequestError<S> {
-        match self {
-            Self::Rejected(rejection) => RequestError::Rejected(convert(rejection)),
-            Self::Failed(error) => RequestError::Failed(error),
-        }
-    }
+/// The error of a request that can be rejected.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    #[error(transparent)]
+    Failed(#[from] FlowError),
 }
 
 impl RequestError {
     /// Returns a refusal. `detail` describes the reason and its fix.
     pub fn refused(code: ErrorCode, detail: impl Into<String>) -> Self {
-        Self::Rejected(RefusedRequest::new(code, detail))
+        Self::Rejected(Rejection::Refused(code, detail.into()))
     }
 }
 
-impl From<RefusedRequest> for RequestError {
-    fn from(refusal: RefusedRequest) -> Self {
-        Self::Rejected(refusal)
-    }
-}
-
-impl<R> From<FlowError> for RequestError<R> {
-    fn from(error: FlowError) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl<R> From<StoreError> for RequestError<R> {
+impl From<StoreError> for RequestError {
     fn from(error: StoreError) -> Self {
         Self::Failed(error.into())
     }
 }
 
-impl From<Diagnostics> for RequestError<Diagnostics> {
+impl From<Diagnostics> for RequestError {
     fn from(errors: Diagnostics) -> Self {
-        Self::Rejected(errors)
+        Self::Rejected(Rejection::Document(errors))
     }
 }

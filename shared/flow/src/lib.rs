@@ -51,7 +51,7 @@ use std::collections::BTreeMap;
 pub use advance::FollowUp;
 pub(crate) use env::START_WINDOW_MS;
 pub use env::{CompiledPlan, DeploymentSettings, Env, InstanceCache};
-pub use error::{FlowError, FlowResult, RequestError};
+pub use error::{FlowError, FlowResult, Rejection, RequestError};
 pub(crate) use guarded_relay::guarded;
 pub use loaded_run::{EarlierRun, Run, target_facts};
 pub use lock::lock;

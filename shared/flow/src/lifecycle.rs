@@ -20,7 +20,7 @@ use ebb_store::{Store, TargetHead, TargetOutbox, TargetTransition};
 use tracing::Instrument as _;
 
 use crate::advance::{FollowUp, cancel, next_run, transition};
-pub use crate::instance::rejection::{LifecycleRejection, other_instance};
+pub use crate::instance::rejection::other_instance;
 use crate::instance::rejection::{foreign, stale};
 pub use crate::instance::requester::{Requester, covers_present};
 use crate::instance::target_document::{self, CompiledDocument};
@@ -49,15 +49,11 @@ impl DecidedFor {
 
 /// Checks the UID of a lifecycle webhook. Only Ebb gives an instance a UID with a reserved prefix, so a sender names such an
 /// instance only when it exists.
-pub async fn check_uid(
-    env: &Env,
-    event_type: LifecycleType,
-    event: &LifecycleData,
-) -> Result<(), RequestError<LifecycleRejection>> {
+pub async fn check_uid(env: &Env, event_type: LifecycleType, event: &LifecycleData) -> Result<(), RequestError> {
     let Err(error) = fields::unreserved_uid(&event.uid) else { return Ok(()) };
     match event_type {
         LifecycleType::Event => Ok(()),
-        LifecycleType::Created => Err(LifecycleRejection::Refused(ErrorCode::InvalidField, error.to_string()).into()),
+        LifecycleType::Created => Err(RequestError::refused(ErrorCode::InvalidField, error.to_string())),
         LifecycleType::Updated | LifecycleType::Deleted => {
             let head = env.store.read_target(event.target_key()).await?;
             check_known_uid(env, event.instance(), head.as_ref()).await
@@ -70,14 +66,14 @@ pub(crate) async fn check_known_uid(
     env: &Env,
     instance: InstanceRef<'_>,
     head: Option<&TargetHead>,
-) -> Result<(), RequestError<LifecycleRejection>> {
+) -> Result<(), RequestError> {
     let Err(error) = fields::unreserved_uid(instance.uid) else { return Ok(()) };
     let waits = |head: &TargetHead| head.waiting.as_ref().is_some_and(|waiting| waiting.uid == instance.uid);
     let is_present = head.is_some_and(|head| head.uid == instance.uid || waits(head));
     if is_present || env.store.read_tombstone(&instance.key()).await?.is_some() {
         return Ok(());
     }
-    Err(LifecycleRejection::Refused(ErrorCode::InvalidField, error.to_string()).into())
+    Err(RequestError::refused(ErrorCode::InvalidField, error.to_string()))
 }
 
 /// Applies a verified lifecycle webhook with the CloudEvent id `id`, or a request of another sender in its form. The state
@@ -91,7 +87,7 @@ pub async fn begin(
     event: &LifecycleData,
     requester: Requester<'_>,
     decided: DecidedFor,
-) -> Result<(LifecycleResponse, FollowUp), RequestError<LifecycleRejection>> {
+) -> Result<(LifecycleResponse, FollowUp), RequestError> {
     let span = tracing::info_span!("lifecycle webhook", kind = event.kind, name = event.name);
     let take = async {
         match event_type {
@@ -129,7 +125,7 @@ async fn create(
     event_type: LifecycleType,
     event: &LifecycleData,
     (requester, decided): (Requester<'_>, DecidedFor),
-) -> Result<(LifecycleResponse, FollowUp), RequestError<LifecycleRejection>> {
+) -> Result<(LifecycleResponse, FollowUp), RequestError> {
     let sender = requester.sender;
     let instance = event.instance().key();
     let mut compiled: Option<CompiledDocument> = None;
@@ -139,7 +135,7 @@ async fn create(
         let seen = env.store.read_target(event.target_key()).await?;
         if decided.is_outdated(seen.as_ref()) {
             let text = format!("{} has changed since it was read; read it again", event.target_key());
-            return Err(LifecycleRejection::Refused(ErrorCode::Outdated, text).into());
+            return Err(RequestError::refused(ErrorCode::Outdated, text));
         }
         if let Some(seen) = &seen {
             requester.check(seen, &event.uid)?;
@@ -167,7 +163,7 @@ async fn create(
             (CreateDecision::Foreign, _) => return Err(foreign(event.target_key()).into()),
             (CreateDecision::QueueFull, _) => {
                 let text = format!("another {} already waits for the name {:?}", event.kind, event.name);
-                return Err(LifecycleRejection::Refused(ErrorCode::NameTaken, text).into());
+                return Err(RequestError::refused(ErrorCode::NameTaken, text));
             }
             (CreateDecision::Begin(_) | CreateDecision::Wait | CreateDecision::Changed, _) => {}
         }
@@ -200,7 +196,7 @@ async fn begin_instance(
     plan: &CompiledDocument,
     (decision, sender): (CreateDecision, RequestSender<'_>),
     seen: Option<TargetHead>,
-) -> Result<Option<(LifecycleResponse, FollowUp)>, RequestError<LifecycleRejection>> {
+) -> Result<Option<(LifecycleResponse, FollowUp)>, RequestError> {
     let instance = event.instance().key();
     let undelivered = match &seen {
         Some(target) => notify::pending_notification(env, target, None).await?.is_some(),
@@ -228,7 +224,7 @@ async fn begin_instance(
                 TargetOutbox::MAX_PLATFORM_NOTICES,
                 event.target_key()
             );
-            return Err(LifecycleRejection::Refused(ErrorCode::Busy, text).into());
+            return Err(RequestError::refused(ErrorCode::Busy, text));
         }
         // The platform has not accepted the `gone` of the previous instance, so this one waits.
         (CreateDecision::Wait | CreateDecision::Begin(_), Some(target)) => {

@@ -124,17 +124,3 @@ impl ErrorCode {
         })
     }
 }
-
-/// A request that is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RefusedRequest {
-    pub code: ErrorCode,
-    /// The reason and its fix, for people.
-    pub detail: String,
-}
-
-impl RefusedRequest {
-    pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into() }
-    }
-}

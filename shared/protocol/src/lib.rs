@@ -40,7 +40,7 @@ pub use callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
 pub use cloudevents::{EventError, LifecycleType};
 pub use ebb_engine as engine;
 pub use ebb_engine::{Hook, Millis, Timestamp, Unit};
-pub use error_code::{ErrorCode, RefusedRequest};
+pub use error_code::ErrorCode;
 pub use history::*;
 pub use id::{RunId, TargetKey, digest, is_dns_label, short_digest};
 pub use lifecycle::{FieldError, LifecycleData, LifecycleResponse, LifecycleResult, OutputValue, TargetStopCause};

@@ -2,11 +2,11 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_flow::error::RequestError;
+use ebb_flow::{Rejection, RequestError};
 use ebb_protocol::api::{
     CheckList, ClusterBootstrap, ClusterDetail, ClusterList, ClusterState, DocumentError, PlanPreview, TargetReceipt,
 };
-use ebb_protocol::error_code::{ErrorCode, RefusedRequest};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::listing::ReportedPolicy;
 use ebb_protocol::pull::{PollResponse, QueuedReply};
 use ebb_protocol::registration::{RegisterRelay, issue_token};
@@ -165,7 +165,7 @@ pub(crate) async fn a_bootstrap_token_expires() {
     let (former, other) = (registry(secret(7).into()), registry(secret(8).into()));
     let rotated = registry(WebhookKeys::new(secret(8), vec![secret(7)]).unwrap());
     let expired = former.register("eu", &token, &request(PINNED, 1), later(61)).await.unwrap_err();
-    let RequestError::Rejected(RefusedRequest { code, detail }) = expired else { panic!("{expired:?}") };
+    let RequestError::Rejected(Rejection::Refused(code, detail)) = expired else { panic!("{expired:?}") };
     assert_eq!(code, ErrorCode::InvalidToken);
     assert!(detail.starts_with("the bootstrap token has expired at "), "{detail}");
     former.register("eu", &token, &request(PINNED, 1), later(59)).await.unwrap();

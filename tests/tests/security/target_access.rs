@@ -1,6 +1,7 @@
 //! Scopes that are limited to own targets, or to targets with a label.
 
 use ebb_engine::Millis;
+use ebb_flow::Rejection;
 use ebb_flow::operator::overrides;
 use ebb_protocol::api::{TargetDetail, TargetPage};
 use ebb_protocol::error_code::ErrorCode;
@@ -140,7 +141,7 @@ pub(crate) async fn a_slow_request_reaches_no_later_owner() {
     // The instance can be replaced after the check of a request.
     let (env, key) = (harness.stack().env(), TargetKey::new("sandbox", "a"));
     let outcome = overrides::force(env, (key, Some(&uid)), None, ("gone", None), None).await;
-    assert_eq!(outcome.unwrap().unwrap_err().code, ErrorCode::Outdated);
+    assert!(matches!(outcome, Ok(Err(Rejection::Refused(ErrorCode::Outdated, _)))), "{outcome:?}");
     let after = harness.target("a").await.unwrap().info;
     assert_eq!((&after.uid, after.phase, after.since), (&own.uid, TargetPhase::Failed, own.since));
     harness.post("/v1/targets/sandbox/a/retry", json!({"uid": own.uid})).await.is(202);

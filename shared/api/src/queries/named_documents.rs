@@ -15,7 +15,7 @@ pub(crate) trait StoredKind: 'static {
     type Detail;
 
     /// Rejects the document `name` if it would be one too many.
-    async fn admit(_store: &Store, _name: &str, _document: &str) -> Result<(), RequestError<Diagnostics>> {
+    async fn admit(_store: &Store, _name: &str, _document: &str) -> Result<(), RequestError> {
         Ok(())
     }
 
@@ -37,7 +37,7 @@ pub(crate) async fn get<K: StoredKind>(env: &Env, name: &str) -> FlowResult<Opti
 }
 
 /// Creates or replaces the document `name`. If the stored document is the same, its time stays.
-pub(crate) async fn put<K: StoredKind>(env: &Env, name: &str, document: &str) -> Result<(), RequestError<Diagnostics>> {
+pub(crate) async fn put<K: StoredKind>(env: &Env, name: &str, document: &str) -> Result<(), RequestError> {
     K::admit(&env.store, name, document).await?;
     let (name, text) = (name.to_owned(), document.to_owned());
     let checked = offload(move || K::checked(&name, &text)).await??;

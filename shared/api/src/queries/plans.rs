@@ -4,7 +4,7 @@ use ebb_documents::compile::{EdgeReason, edges};
 use ebb_documents::model::{ConnectionDoc, PluginDoc, RouteGroupDoc, SourceDoc, SubscriptionDoc};
 use ebb_documents::plan::{Action, InfrakitAction, Plan, PluginInterface, UnitRef, UntilPlan, WebhookAction};
 use ebb_documents::render::{self, KnownOutputs, RenderedUnit, TargetFacts, UnitContext};
-use ebb_documents::{Diagnostics, Document, DocumentVars, NoFiles, durations, load};
+use ebb_documents::{Document, DocumentVars, NoFiles, durations, load};
 use ebb_engine::Unit;
 use ebb_protocol::{EdgePreview, HookPreview, PlanPreview, TargetKey, UnitPreview};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ const SANDBOX: &str = "sandbox";
 
 /// Compiles a document with the published plugins and returns a preview of the plan. An invalid document is rejected
 /// with its errors.
-pub async fn preview(env: &Env, document: &str) -> Result<PlanPreview, RequestError<Diagnostics>> {
+pub async fn preview(env: &Env, document: &str) -> Result<PlanPreview, RequestError> {
     let text = document.to_owned();
     let loaded = offload(move || load::document("document", &text, &NoFiles, &DocumentVars::none())).await?;
     let (kind, name) = match loaded? {

@@ -20,7 +20,7 @@ impl StoredKind for SubscriptionDoc {
     type List = SubscriptionList;
     type Detail = SubscriptionDetail;
 
-    async fn admit(store: &Store, name: &str, document: &str) -> Result<(), RequestError<Diagnostics>> {
+    async fn admit(store: &Store, name: &str, document: &str) -> Result<(), RequestError> {
         let known = store.list_documents(Self::KIND).await?;
         if known.len() < MAX_SUBSCRIPTIONS || known.iter().any(|one| one.name == name) {
             return Ok(());
@@ -28,7 +28,7 @@ impl StoredKind for SubscriptionDoc {
         let message = format!("{MAX_SUBSCRIPTIONS} subscriptions exist, which is the limit");
         let source = SourceText::new("document", document);
         let wrong = Diagnostic::error("too-many", &source, None, message).help("delete one first");
-        Err(RequestError::Rejected(wrong.into()))
+        Err(Diagnostics::from(wrong).into())
     }
 
     fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics> {

@@ -10,7 +10,7 @@ use ebb_engine::target::RequestSender;
 use ebb_protocol::{ErrorCode, EventError, LifecycleResponse, SignatureError, TRACEPARENT, cloudevents, limits, sign};
 
 use crate::{BodyBudget, HttpProblem, HttpResult, RestOfRequest, ServerState, background, check_length};
-use ebb_flow::lifecycle::{self, DecidedFor, LifecycleRejection};
+use ebb_flow::lifecycle::{self, DecidedFor};
 use ebb_flow::telemetry;
 
 /// Receives a lifecycle webhook: a CloudEvent in structured mode, signed as in Standard Webhooks. A repeated webhook gets
@@ -57,13 +57,4 @@ pub(crate) async fn receive(
     let (response, follow_up) = Box::pin(begun).await?;
     let rest = background::run_follow_up(env, follow_up).await?;
     Ok((StatusCode::ACCEPTED, rest, Json(response)))
-}
-
-impl From<LifecycleRejection> for HttpProblem {
-    fn from(rejection: LifecycleRejection) -> Self {
-        match rejection {
-            LifecycleRejection::Refused(code, detail) => Self::new(code, detail),
-            LifecycleRejection::Document(errors) => errors.into(),
-        }
-    }
 }

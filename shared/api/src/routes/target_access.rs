@@ -3,8 +3,8 @@
 //! A target that the caller may not read is answered as one that does not exist. Positions in lists, in which a caller with
 //! limited scopes could read about targets of others, are encrypted.
 
-use ebb_flow::error::RequestError;
-use ebb_flow::lifecycle::{LifecycleRejection, covers_present, other_instance};
+use ebb_flow::lifecycle::{covers_present, other_instance};
+use ebb_flow::{Rejection, RequestError};
 use ebb_protocol::{ErrorCode, FieldError, RunId, TargetAccess, TargetKey, open_value, seal_value};
 use ebb_store::{RunHead, TargetHead};
 
@@ -113,8 +113,8 @@ impl<P: RoutePermission> Permitted<P> {
     }
 
     /// Returns the problem of a rejected creation or update. A caller that may read the target learns who can change it.
-    pub(crate) async fn rejected(&self, key: TargetKey<'_>, error: RequestError<LifecycleRejection>) -> HttpProblem {
-        let is_other = matches!(&error, RequestError::Rejected(LifecycleRejection::Refused(ErrorCode::OtherOwner, _)));
+    pub(crate) async fn rejected(&self, key: TargetKey<'_>, error: RequestError) -> HttpProblem {
+        let is_other = matches!(&error, RequestError::Rejected(Rejection::Refused(ErrorCode::OtherOwner, _)));
         if is_other
             && let Err(problem) = self.check_target(key).await
             && problem.is(ErrorCode::Forbidden)

@@ -14,7 +14,6 @@ use ebb_store::{HistoryItem, PendingUpdate, RefusedUpdate, TargetHead};
 
 use crate::advance::policy_check::{CheckedUpdate, check_replacements};
 use crate::advance::{Continuation, transition};
-use crate::instance::rejection::LifecycleRejection;
 use crate::instance::target_document::load_plan;
 use crate::instance::{due, history, rejected_events};
 use crate::{CompiledPlan, Env, FlowError, FlowResult, RequestError, Run};
@@ -53,7 +52,7 @@ pub(crate) async fn start_update(
             Ok(None) => withdraw_update(env, &target, pending.generation, None).await?,
             Err(RequestError::Failed(error)) => return Err(error),
             Err(RequestError::Rejected(rejection)) => {
-                let reason = limits::message(&rejection.detail());
+                let reason = limits::message(&rejection.to_string());
                 if target.source.is_some() {
                     if !is_scheduled {
                         return Ok(None);
@@ -155,10 +154,10 @@ pub(crate) async fn merge(
     target: &TargetHead,
     is_waiting: bool,
     (current, wanted): (&CompiledPlan, &Plan),
-) -> Result<Option<PlanUpdate>, RequestError<LifecycleRejection>> {
+) -> Result<Option<PlanUpdate>, RequestError> {
     let done = if is_waiting { None } else { done_units(env, target, current).await? };
     let is_done = |at: UnitRef| done.as_ref().is_none_or(|done| done.contains(&at));
-    compile::update(&current.plan, wanted, is_done).map_err(|error| refused(error).into())
+    compile::update(&current.plan, wanted, is_done).map_err(refused)
 }
 
 /// Returns an update that changes only the routing key. An update of a failed target runs the units that are not done with
@@ -167,11 +166,11 @@ pub(crate) async fn rekeyed(
     env: &Env,
     target: &TargetHead,
     (current, wanted): (&CompiledPlan, &Plan),
-) -> Result<PlanUpdate, RequestError<LifecycleRejection>> {
+) -> Result<PlanUpdate, RequestError> {
     if target.phase == TargetPhase::Failed {
         let done = done_units(env, target, current).await?;
         let is_done = |at: UnitRef| done.as_ref().is_none_or(|done| done.contains(&at));
-        return compile::complete(&current.plan, wanted, is_done).map_err(|error| refused(error).into());
+        return compile::complete(&current.plan, wanted, is_done).map_err(refused);
     }
     Ok(PlanUpdate { plan: current.plan.clone(), resources: BTreeMap::new(), number: None })
 }
@@ -232,10 +231,10 @@ async fn done_units(env: &Env, target: &TargetHead, current: &CompiledPlan) -> F
     Ok(Some(done))
 }
 
-fn refused(error: UpdateError) -> LifecycleRejection {
+fn refused(error: UpdateError) -> RequestError {
     let code = match error {
         UpdateError::Fixed(_) => ErrorCode::FixedField,
         UpdateError::TooLarge { .. } => ErrorCode::PlanTooLarge,
     };
-    LifecycleRejection::Refused(code, error.to_string())
+    RequestError::refused(code, error.to_string())
 }

@@ -11,7 +11,6 @@ use ebb_documents::plan::{Plan, document_name};
 use ebb_store::TargetHead;
 use futures::future::{Either, join_all, select};
 
-use crate::instance::rejection::LifecycleRejection;
 use crate::run::removal::possible_resources::possible_resources;
 use crate::{CompiledPlan, Env, RequestError};
 
@@ -39,7 +38,7 @@ pub(crate) async fn check_replacements(
     target: &TargetHead,
     (current, wanted): (&CompiledPlan, &Plan),
     update: PlanUpdate,
-) -> Result<CheckedUpdate, RequestError<LifecycleRejection>> {
+) -> Result<CheckedUpdate, RequestError> {
     if !violations(env, &replacement_requests(&update, |_| true)).await.has_errors() {
         return Ok(CheckedUpdate { update, stays_failed: false });
     }
@@ -52,7 +51,7 @@ pub(crate) async fn check_replacements(
     }
     match compile::update(&current.plan, wanted, |_| true) {
         Ok(Some(kept)) if kept.number.is_none() => Ok(CheckedUpdate { update: kept, stays_failed: true }),
-        _ => Err(LifecycleRejection::Document(found).into()),
+        _ => Err(found.into()),
     }
 }
 

@@ -2,17 +2,17 @@
 
 use ebb_engine::{Hook, RunPhase, TargetPhase, Unit, UnitProgress, in_flight};
 use ebb_protocol::api::RetryResponse;
-use ebb_protocol::error_code::{ErrorCode, RefusedRequest};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::TargetKey;
 
 use crate::advance::reopen::{ReopenCause, reopen};
 use crate::instance::history::{self, Decision};
 use crate::instance::rejection::missing_instance;
 use crate::run::removal::possible_resources::override_reason;
-use crate::{Env, FlowResult, Run};
+use crate::{Env, FlowResult, Rejection, Run};
 
 /// The units that run again. It is refused if no unit has to be retried, and for another instance.
-pub type RetryOutcome = Result<RetryResponse, RefusedRequest>;
+pub type RetryOutcome = Result<RetryResponse, Rejection>;
 
 /// Retries the units without a further attempt in the last run of a failed or stuck target: of any instance, or only of that
 /// with the identity `uid`. The history gets the `decision`. `None` continues an interrupted retry.
@@ -22,7 +22,7 @@ pub async fn retry(
     decision: Option<Decision<'_>>,
 ) -> FlowResult<RetryOutcome> {
     let nothing =
-        |text: String| -> FlowResult<RetryOutcome> { Ok(Err(RefusedRequest::new(ErrorCode::NothingFailed, text))) };
+        |text: String| -> FlowResult<RetryOutcome> { Ok(Err(Rejection::Refused(ErrorCode::NothingFailed, text))) };
     let Some(target) = env.instance((key, uid)).await? else { return Ok(Err(missing_instance(key, uid))) };
     let Some(hook) = target.hook.filter(|_| target.phase != TargetPhase::Gone) else {
         return nothing(format!("{key} has nothing to retry"));

@@ -1,80 +1,57 @@
-//! Lifecycle webhooks that are rejected.
+//! The rejections of requests about targets.
 
-use ebb_documents::diagnostic::Diagnostics;
-use ebb_protocol::error_code::{ErrorCode, RefusedRequest};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::limits;
 
-use crate::error::RequestError;
-
-#[derive(Debug)]
-pub enum LifecycleRejection {
-    /// The fields are a code and the error text.
-    Refused(ErrorCode, String),
-    Document(Diagnostics),
-}
-
-impl LifecycleRejection {
-    pub(crate) fn detail(self) -> String {
-        match self {
-            Self::Refused(_, text) => text,
-            Self::Document(errors) => errors.to_string(),
-        }
-    }
-}
-
-impl From<LifecycleRejection> for RequestError<LifecycleRejection> {
-    fn from(rejection: LifecycleRejection) -> Self {
-        Self::Rejected(rejection)
-    }
-}
+use crate::Rejection;
 
 /// Returns the rejection of a webhook for an instance that has ended or is not the present one.
-pub(crate) fn stale(event: &LifecycleData) -> LifecycleRejection {
+pub(crate) fn stale(event: &LifecycleData) -> Rejection {
     let text =
         format!("the {} {:?} with uid {:?} has ended; create it with a new uid", event.kind, event.name, event.uid);
-    LifecycleRejection::Refused(ErrorCode::Stale, text)
+    Rejection::Refused(ErrorCode::Stale, text)
 }
 
 /// Returns the rejection of an event for an instance that waits for its name.
-pub(crate) fn not_begun(event: &LifecycleData) -> LifecycleRejection {
+pub(crate) fn not_begun(event: &LifecycleData) -> Rejection {
     let text = format!(
         "the {} {:?} with uid {:?} waits for its name, and an event needs an instance that has begun; send the event again \
          when it has",
         event.kind, event.name, event.uid
     );
-    LifecycleRejection::Refused(ErrorCode::Stale, text)
+    Rejection::Refused(ErrorCode::Stale, text)
 }
 
 /// Returns the refusal of a request that names the instance `uid` of a target, which has another one: `present`, if the
 /// caller may know it.
-pub fn other_instance(key: TargetKey<'_>, uid: &str, present: Option<&str>) -> RefusedRequest {
+pub fn other_instance(key: TargetKey<'_>, uid: &str, present: Option<&str>) -> Rejection {
     let got = present.map(|present| format!(", got {present:?}")).unwrap_or_default();
     let detail = format!("{key} has another instance now: expected {:?}{got}; read it again", limits::message(uid));
-    RefusedRequest::new(ErrorCode::Outdated, detail)
+    Rejection::Refused(ErrorCode::Outdated, detail)
 }
 
 /// Returns the refusal of a request about a target, or its instance `uid`, that does not exist.
-pub(crate) fn missing_instance(key: TargetKey<'_>, uid: Option<&str>) -> RefusedRequest {
-    let unknown = || RefusedRequest::new(ErrorCode::NotFound, format!("{} {:?} does not exist", key.kind, key.name));
+pub(crate) fn missing_instance(key: TargetKey<'_>, uid: Option<&str>) -> Rejection {
+    let unknown = || Rejection::Refused(ErrorCode::NotFound, format!("{} {:?} does not exist", key.kind, key.name));
     uid.map_or_else(unknown, |uid| other_instance(key, uid, None))
 }
 
 /// Returns the rejection of a request about an instance of another sender. It names no instance, because a sender must not
 /// learn about those of others.
-pub(crate) fn foreign(target: TargetKey<'_>) -> LifecycleRejection {
+pub(crate) fn foreign(target: TargetKey<'_>) -> Rejection {
     let text = format!(
         "{target} belongs to another sender, and only its creator changes it: give the target another name, or let a \
          person delete it by `ebb delete {} {}` and send the request again",
         target.kind, target.name
     );
-    LifecycleRejection::Refused(ErrorCode::OtherOwner, text)
+    Rejection::Refused(ErrorCode::OtherOwner, text)
 }
 
 /// Returns the rejection of a request for a name that a target of another owner has. It names no owner, because a caller
 /// must not learn about the targets of others.
-pub(crate) fn other_owner(target: TargetKey<'_>) -> LifecycleRejection {
+pub(crate) fn other_owner(target: TargetKey<'_>) -> Rejection {
     let text = format!("{target} belongs to another owner: give the target another name");
-    LifecycleRejection::Refused(ErrorCode::OtherOwner, text)
+    Rejection::Refused(ErrorCode::OtherOwner, text)
 }

@@ -7,7 +7,8 @@ use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::error_code::ErrorCode;
 use ebb_store::TargetHead;
 
-use crate::instance::rejection::{LifecycleRejection, other_owner};
+use crate::Rejection;
+use crate::instance::rejection::other_owner;
 
 /// The sender of a request, with the limits of a caller of the API.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +32,7 @@ impl<'a> Requester<'a> {
 
     /// Checks that the requester may create or change the instance `uid` of a target that was read. A new instance needs a
     /// name that no other owner has.
-    pub(crate) fn check(self, target: &TargetHead, uid: &str) -> Result<(), LifecycleRejection> {
+    pub(crate) fn check(self, target: &TargetHead, uid: &str) -> Result<(), Rejection> {
         let Some(access) = self.access else { return Ok(()) };
         let is_known = target.uid == uid || target.waiting.as_ref().is_some_and(|waiting| waiting.uid == uid);
         match if is_known { covers_instance(access, target, uid) } else { covers_name(access, target) } {
@@ -41,11 +42,7 @@ impl<'a> Requester<'a> {
     }
 
     /// Checks that the requester may give an instance of `owner` a document with these labels.
-    pub(crate) fn check_labels(
-        self,
-        owner: Option<&str>,
-        labels: &BTreeMap<String, String>,
-    ) -> Result<(), LifecycleRejection> {
+    pub(crate) fn check_labels(self, owner: Option<&str>, labels: &BTreeMap<String, String>) -> Result<(), Rejection> {
         let Some(access) = self.access else { return Ok(()) };
         if access.covers(owner, &TargetHead::stored_labels(labels)) {
             return Ok(());
@@ -55,7 +52,7 @@ impl<'a> Requester<'a> {
             access.caller,
             access.description()
         );
-        Err(LifecycleRejection::Refused(ErrorCode::Forbidden, text))
+        Err(Rejection::Refused(ErrorCode::Forbidden, text))
     }
 }
 

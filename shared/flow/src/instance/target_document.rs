@@ -20,13 +20,12 @@ use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use crate::env::PLUGIN_WEIGHT;
 use crate::instance::changes::PinnedVersions;
 use crate::instance::history;
-use crate::instance::rejection::LifecycleRejection;
 use crate::sealed_values;
-use crate::{CompiledPlan, Env, FlowError, FlowResult, InstanceCache, RelayClient, RequestError, offload};
+use crate::{CompiledPlan, Env, FlowError, FlowResult, InstanceCache, Rejection, RelayClient, RequestError, offload};
 
-pub(crate) fn no_document() -> LifecycleRejection {
+pub(crate) fn no_document() -> RequestError {
     let text = "`data.document` is missing; expected the document of the target as text";
-    LifecycleRejection::Refused(ErrorCode::MissingField, text.to_owned())
+    RequestError::refused(ErrorCode::MissingField, text)
 }
 
 /// A compiled document with its plan as JSON and the plugins in use.
@@ -83,7 +82,7 @@ pub(crate) async fn compile(
     plugins: &Store,
     event: &LifecycleData,
     sender: RequestSender<'_>,
-) -> Result<CompiledDocument, RequestError<LifecycleRejection>> {
+) -> Result<CompiledDocument, RequestError> {
     let plan = compile_event(env, plugins, event, (PinnedVersions::Latest, sender)).await?;
     let text = storable_text(&plan, event);
     Ok(load_plan(plan, text).await?)
@@ -101,17 +100,16 @@ pub(crate) async fn compile_event(
     plugins: &Store,
     event: &LifecycleData,
     (versions, sender): (PinnedVersions<'_>, RequestSender<'_>),
-) -> Result<Plan, RequestError<LifecycleRejection>> {
+) -> Result<Plan, RequestError> {
     let document = event.document.as_ref().ok_or_else(no_document)?;
-    let compiled = compile_document(plugins, compiler_tools(env), event.instance(), document, versions).await;
-    let (plan, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
+    let (plan, _) = compile_document(plugins, compiler_tools(env), event.instance(), document, versions).await?;
     match sealed_values::sealed_param(&plan) {
         Some((resource, param)) if matches!(sender, RequestSender::Source(_)) => {
             let text = format!(
                 "the document of a source cannot have a value for the sensitive param `{param}` of resource `{resource}`, \
                  because it is stored; give `{{secret: NAME, key: KEY}}`, or wire an output: `${{resources.R.outputs.O}}`"
             );
-            Err(LifecycleRejection::Refused(ErrorCode::InvalidField, text).into())
+            Err(RequestError::refused(ErrorCode::InvalidField, text))
         }
         _ => Ok(plan),
     }
@@ -155,7 +153,7 @@ pub async fn compile_document(
     instance: InstanceRef<'_>,
     document: &str,
     versions: PinnedVersions<'_>,
-) -> Result<(Plan, DocumentNotes), RequestError<Diagnostics>> {
+) -> Result<(Plan, DocumentNotes), RequestError> {
     let TargetKey { kind, name } = instance.target;
     let text = document.to_owned();
     let loaded = offload(move || load::document("document", &text, &NoFiles, &DocumentVars::none())).await?;
@@ -225,7 +223,7 @@ pub(crate) async fn bind_connections(
     sandbox: &SandboxDoc,
     versions: PinnedVersions<'_>,
     plan: &mut Plan,
-) -> Result<(), RequestError<Diagnostics>> {
+) -> Result<(), RequestError> {
     let mut known = BTreeMap::new();
     for name in compile::connection::names(plan) {
         let Some(item) = store.get_document(NamedKind::Connection, &name).await? else { continue };
@@ -263,7 +261,7 @@ async fn find_plugins(
     (cache, relay): (&InstanceCache, Option<&dyn RelayClient>),
     sandbox: &SandboxDoc,
     pinned: PinnedVersions<'_>,
-) -> FlowResult<(ResourcePlugins, Diagnostics)> {
+) -> Result<(ResourcePlugins, Diagnostics), RequestError> {
     let mut exact = read_exact(plugins, sandbox).await?;
     let has_usable = |resource: &&ResourceDoc| {
         let Some(at) = exact_version(resource) else { return false };
@@ -295,8 +293,8 @@ async fn find_plugins(
                 let names = resources.iter().map(|resource| resource.name.value.clone());
                 found.extend(names.map(|name| (name, Arc::clone(&plugin))));
             }
-            Err(RequestError::Rejected(broken)) => errors.extend(broken),
-            Err(RequestError::Failed(error)) => return Err(error),
+            Err(RequestError::Rejected(Rejection::Document(broken))) => errors.extend(broken),
+            Err(error) => return Err(error),
         }
     }
     Ok((found, errors))
@@ -359,7 +357,7 @@ async fn load_plugin(
     at: PluginVersion<'_>,
     (stored, listed): (Option<PluginItem>, Option<&String>),
     (sandbox, resource): (&SandboxDoc, &ResourceDoc),
-) -> Result<PublishedPlugin, RequestError<Diagnostics>> {
+) -> Result<PublishedPlugin, RequestError> {
     let digest = stored.as_ref().map(|item| &item.digest).or(listed);
     let parsed = digest.and_then(|digest| Some((cache.plugins.get(&parsed_key(at, digest))?, digest.clone())));
     let (mut plugin, digest) = match parsed {

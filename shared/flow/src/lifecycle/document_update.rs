@@ -22,7 +22,6 @@ use crate::advance::policy_check::check_replacements;
 use crate::advance::{FollowUp, next_run, retry};
 use crate::instance::changes::PinnedVersions;
 use crate::instance::history::Decision;
-use crate::instance::rejection::LifecycleRejection;
 use crate::instance::requester::Requester;
 use crate::instance::target_document::{
     CompiledDocument, compile_document, compile_event, compiler_tools, load_plan, no_document, storable_text,
@@ -41,7 +40,7 @@ pub(super) async fn update(
     event: &LifecycleData,
     target: &TargetHead,
     requester: Requester<'_>,
-) -> Result<UpdateOutcome, RequestError<LifecycleRejection>> {
+) -> Result<UpdateOutcome, RequestError> {
     let sender = requester.sender;
     let waiting = target.waiting.as_ref().filter(|waiting| target.uid != event.uid && waiting.uid == event.uid);
     let (plan, routing_key) = match waiting {
@@ -100,7 +99,7 @@ pub(super) async fn update(
             "the document differs from generation {newest} of {}/{}; expected a higher generation, got {}",
             event.kind, event.name, event.generation
         );
-        return Err(LifecycleRejection::Refused(ErrorCode::Outdated, text).into());
+        return Err(RequestError::refused(ErrorCode::Outdated, text));
     }
     let text = storable_text(&wanted, event);
     if let Some(waiting) = waiting {
@@ -137,7 +136,7 @@ async fn wait(
     pending: PendingUpdate,
     plan: CompiledDocument,
     entry: HistoryItem,
-) -> Result<UpdateOutcome, RequestError<LifecycleRejection>> {
+) -> Result<UpdateOutcome, RequestError> {
     let (generation, key) = (pending.generation, target.update_key(&pending));
     retention::schedule(env, target, (&target.update_uid(&pending), generation, &pending.plan), None).await?;
     let transition = target.update(|after| {
@@ -166,7 +165,7 @@ async fn unchanged(
     target: &TargetHead,
     waiting: Option<&PendingCreation>,
     sender: RequestSender<'_>,
-) -> Result<UpdateOutcome, RequestError<LifecycleRejection>> {
+) -> Result<UpdateOutcome, RequestError> {
     let (mut result, mut generation, mut next) = (LifecycleResult::Unchanged, target.generation, None);
     let is_numbered = sender == RequestSender::Platform;
     if let Some(waiting) = waiting {

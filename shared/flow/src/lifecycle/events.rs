@@ -14,7 +14,7 @@ use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
 use ebb_store::TargetHead;
 
 use crate::advance::{FollowUp, next_run, transition};
-use crate::instance::rejection::{LifecycleRejection, not_begun, stale};
+use crate::instance::rejection::{not_begun, stale};
 use crate::instance::{due, retention};
 use crate::{Env, FlowError, FlowResult, RequestError};
 
@@ -27,11 +27,11 @@ pub(super) async fn receive(
     env: &Env,
     data: &LifecycleData,
     id: &str,
-) -> Result<(LifecycleResult, u64, FollowUp), RequestError<LifecycleRejection>> {
+) -> Result<(LifecycleResult, u64, FollowUp), RequestError> {
     let key = data.target_key();
     let Some(event) = data.event.as_deref().and_then(EventName::new) else {
         let text = "`data.event` is missing; expected the name of an event";
-        return Err(LifecycleRejection::Refused(ErrorCode::MissingField, text.to_owned()).into());
+        return Err(RequestError::refused(ErrorCode::MissingField, text));
     };
     let event = EventRef::new(event, id);
     for _ in 0..crate::ATTEMPTS {
@@ -41,13 +41,13 @@ pub(super) async fn receive(
             (EventDecision::Accepted, Some(seen)) => seen,
             (EventDecision::Unknown, _) | (_, None) => {
                 let text = format!("{} {:?} does not exist", key.kind, key.name);
-                return Err(LifecycleRejection::Refused(ErrorCode::NotFound, text).into());
+                return Err(RequestError::refused(ErrorCode::NotFound, text));
             }
             (EventDecision::Stale, _) => return Err(stale(data).into()),
             (EventDecision::Waiting, _) => return Err(not_begun(data).into()),
             (EventDecision::Failed, _) => {
                 let text = format!("{key} has failed; retry it or delete it, then send the event again");
-                return Err(LifecycleRejection::Refused(ErrorCode::Failed, text).into());
+                return Err(RequestError::refused(ErrorCode::Failed, text));
             }
         };
         let loaded = env.plan_of(&seen).await?;
@@ -58,7 +58,7 @@ pub(super) async fn receive(
         }
         if seen.events.waiting.len() >= MAX_WAITING {
             let text = format!("{MAX_WAITING} events wait for {key} already; send the event again later");
-            return Err(LifecycleRejection::Refused(ErrorCode::Busy, text).into());
+            return Err(RequestError::refused(ErrorCode::Busy, text));
         }
         // A crash after this leaves a removal of a run that does not exist.
         retention::schedule_removal(env, &seen, Some(event.clone())).await?;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use ebb_engine::{RunPhase, TargetPhase, Unit, UnitProgress, in_flight};
 use ebb_protocol::api::OverrideResponse;
 use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::error_code::{ErrorCode, RefusedRequest};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::limits;
@@ -19,7 +19,7 @@ use crate::advance::{Continuation, reopen};
 use crate::instance::history::{self, Decision};
 use crate::instance::rejection::missing_instance;
 use crate::run::lease;
-use crate::{Env, FlowResult, Run};
+use crate::{Env, FlowResult, Rejection, Run};
 
 const MAX_REASON: usize = 500;
 /// Maximum characters of an operator's name.
@@ -27,7 +27,7 @@ pub const MAX_OPERATOR: usize = 100;
 
 /// The units that were overridden. It is refused for another instance, if the target is not stuck or the unit has not failed,
 /// and if a field of the request is missing or too long.
-pub type OverrideOutcome = Result<OverrideResponse, RefusedRequest>;
+pub type OverrideOutcome = Result<OverrideResponse, Rejection>;
 
 /// Marks the failed unit `named` in the teardown of a stuck target as complete, and the teardown continues. Without `named`,
 /// marks all units of the stuck hook that are not done; the target is then gone, or continues with its next hook.
@@ -43,13 +43,13 @@ pub async fn force(
 ) -> FlowResult<OverrideOutcome> {
     let Some(recorded) = recorded_reason(reason, by) else {
         let text = format!("`reason` must have 1 to {MAX_REASON} characters, and `by` at most {MAX_OPERATOR}");
-        return Ok(Err(RefusedRequest::new(ErrorCode::MissingField, text)));
+        return Ok(Err(Rejection::Refused(ErrorCode::MissingField, text)));
     };
     let change = if named.is_some() { HistoryChange::ForceCompleted } else { HistoryChange::ForceDeleted };
     let decision = Decision { change, by: caller, reason: Some(&recorded.message) };
     let outcome = Box::pin(override_matching(env, key, &recorded, named, decision)).await?;
-    if let Err(RefusedRequest { detail: rejection, .. }) = &outcome {
-        tracing::info!(kind, name, caller, by, reason, rejection, "an override is rejected");
+    if let Err(rejection) = &outcome {
+        tracing::info!(kind, name, caller, by, reason, %rejection, "an override is rejected");
     }
     Ok(outcome)
 }
@@ -75,7 +75,7 @@ async fn override_matching(
 ) -> FlowResult<OverrideOutcome> {
     let Some(target) = env.instance(key).await? else { return Ok(Err(missing_instance(key.0, key.1))) };
     let torn_down = matches!(target.phase, TargetPhase::Stuck | TargetPhase::Stopping);
-    let not_stuck = || Err(RefusedRequest::new(ErrorCode::NotStuck, not_stuck(&target)));
+    let not_stuck = || Err(Rejection::Refused(ErrorCode::NotStuck, not_stuck(&target)));
     let Some(hook) = target.hook.filter(|hook| torn_down && hook.is_teardown()) else {
         return Ok(not_stuck());
     };
@@ -102,7 +102,7 @@ async fn override_matching(
     }
     // A force delete that was interrupted later leaves no open unit. Its repetition ends the run again.
     if units.is_empty() && (target.phase == TargetPhase::Stuck || !head.failed.is_empty()) {
-        return Ok(Err(RefusedRequest::new(ErrorCode::NotStuck, nothing_to_override(&run, &head, named))));
+        return Ok(Err(Rejection::Refused(ErrorCode::NotStuck, nothing_to_override(&run, &head, named))));
     }
     let list: Vec<Unit> = units.keys().copied().collect();
     Box::pin(history::note_decision(env, &target, decision, units.values().cloned())).await?;

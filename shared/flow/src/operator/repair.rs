@@ -43,9 +43,8 @@ pub async fn repair(
     (plugin, by): (&str, Option<&str>),
     mode: RepairMode,
 ) -> Result<RetryResponse, RequestError> {
-    let missing = || RequestError::Rejected(missing_instance(key, uid));
     for _ in 0..crate::ATTEMPTS {
-        let target = env.instance((key, uid)).await?.ok_or_else(missing)?;
+        let target = env.instance((key, uid)).await?.ok_or_else(|| missing_instance(key, uid))?;
         let Some(hook) = target.hook.filter(|_| target.phase == TargetPhase::Stuck) else {
             let text = format!("{key} is not stuck; only the teardown of a stuck target can be repaired");
             return Err(RequestError::refused(ErrorCode::NotStuck, text));
@@ -115,7 +114,7 @@ async fn repaired(env: &Env, target: &TargetHead, plugin: &str) -> Result<PlanRe
     match bind_connections(&env.store, &SandboxDoc::default(), versions, &mut made.plan).await {
         Ok(()) => Ok(made),
         Err(RequestError::Rejected(errors)) => Err(refused(errors.to_string())),
-        Err(RequestError::Failed(error)) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 

@@ -24,8 +24,8 @@ use crate::instance::changes::{self, PinnedVersions};
 use crate::instance::rejection::{foreign, stale};
 use crate::instance::requester::covers_instance;
 use crate::instance::target_document::{DocumentNotes, compile_document, compiler_tools};
-use crate::lifecycle::{self, DecidedFor, LifecycleRejection, Requester};
-use crate::{CompiledPlan, Env, FlowError, RequestError};
+use crate::lifecycle::{self, DecidedFor, Requester};
+use crate::{CompiledPlan, Env, FlowError, Rejection, RequestError};
 
 /// A request to create or update a target.
 #[derive(Clone, Debug)]
@@ -72,7 +72,7 @@ impl TargetRequest {
     /// # Errors
     /// Returns a rejection if a field cannot be a part of a key, the caller may not change the instance, or the instance has
     /// another generation than the one that the caller has seen.
-    fn select(&self, env: &Env, head: Option<&TargetHead>) -> Result<SelectedInstance, LifecycleRejection> {
+    fn select(&self, env: &Env, head: Option<&TargetHead>) -> Result<SelectedInstance, RequestError> {
         // A program does not change what a source has created.
         let is_meant = |uid: &String| self.target.uid.as_ref().is_none_or(|named| named == uid);
         let is_foreign = |head: &TargetHead| {
@@ -81,7 +81,7 @@ impl TargetRequest {
             is_present || (waiting.is_some() && (self.target.uid.is_some() || !head.phase.is_alive()))
         };
         if head.is_some_and(is_foreign) {
-            return Err(foreign(self.target_key()));
+            return Err(foreign(self.target_key()).into());
         }
         let waiting = head.filter(|head| self.target.uid.is_some() || second(head).is_none());
         let waiting = waiting.and_then(|head| head.waiting.as_ref()).filter(|waiting| waiting.source.is_none());
@@ -107,7 +107,7 @@ impl TargetRequest {
             None => {
                 let random = || format!("{API_UID}{:016x}{:016x}", env.random.next(), env.random.next());
                 let named = self.target.uid.as_deref().map_or(Ok(()), fields::unreserved_uid);
-                named.map_err(|error| LifecycleRejection::Refused(ErrorCode::InvalidField, error.to_string()))?;
+                named.map_err(|error| RequestError::refused(ErrorCode::InvalidField, error.to_string()))?;
                 // Another request may begin the named instance first. This one then takes the next generation.
                 let change = if self.target.uid.is_some() { LifecycleType::Updated } else { LifecycleType::Created };
                 let uid = self.target.uid.clone().or(derived).unwrap_or_else(random);
@@ -116,14 +116,14 @@ impl TargetRequest {
         };
         self.data(&instance)
             .validate()
-            .map_err(|error| LifecycleRejection::Refused(ErrorCode::InvalidField, error.to_string()))?;
+            .map_err(|error| RequestError::refused(ErrorCode::InvalidField, error.to_string()))?;
         if let Some(head) = head {
             Requester::api(&self.access).check(head, &instance.uid)?;
         }
         let newest = instance.known.as_ref().map(|(generation, _)| *generation);
         if let Some(seen) = self.target.generation.filter(|seen| newest != Some(*seen)) {
             let text = format!("{} does not have generation {seen} any more; read it again", self.target_key());
-            return Err(LifecycleRejection::Refused(ErrorCode::Outdated, text));
+            return Err(RequestError::refused(ErrorCode::Outdated, text));
         }
         Ok(instance)
     }
@@ -140,10 +140,7 @@ fn second(head: &TargetHead) -> Option<&str> {
 ///
 /// # Errors
 /// Returns a rejection as a lifecycle webhook does, or an error if the state could not be written.
-pub async fn apply(
-    env: &Env,
-    request: &TargetRequest,
-) -> Result<(LifecycleResponse, Vec<FollowUp>), RequestError<LifecycleRejection>> {
+pub async fn apply(env: &Env, request: &TargetRequest) -> Result<(LifecycleResponse, Vec<FollowUp>), RequestError> {
     let mut follow_ups = Vec::new();
     let is_free = request.target.uid.is_none();
     let requester = Requester::api(&request.access);
@@ -168,10 +165,10 @@ pub async fn apply(
         let (response, follow_up) = match begun {
             Ok(begun) => begun,
             // Another request has begun or ended an instance since the target was read.
-            Err(RequestError::Rejected(LifecycleRejection::Refused(ErrorCode::NameTaken, _))) if is_free => continue,
+            Err(RequestError::Rejected(Rejection::Refused(ErrorCode::NameTaken, _))) if is_free => continue,
             // Another request had the same generation. The caller has named none, so this one comes after it.
-            Err(RequestError::Rejected(LifecycleRejection::Refused(ErrorCode::Outdated, _))) => continue,
-            Err(RequestError::Rejected(LifecycleRejection::Refused(ErrorCode::Stale, _)))
+            Err(RequestError::Rejected(Rejection::Refused(ErrorCode::Outdated, _))) => continue,
+            Err(RequestError::Rejected(Rejection::Refused(ErrorCode::Stale, _)))
                 if is_free && instance.change == LifecycleType::Updated =>
             {
                 continue;
@@ -199,10 +196,7 @@ pub async fn apply(
 ///
 /// # Errors
 /// Returns the same rejections as [`apply`], without those by the policy of a cluster.
-pub async fn preview(
-    env: &Env,
-    request: &TargetRequest,
-) -> Result<(TargetReceipt, Plan, DocumentNotes), RequestError<LifecycleRejection>> {
+pub async fn preview(env: &Env, request: &TargetRequest) -> Result<(TargetReceipt, Plan, DocumentNotes), RequestError> {
     let requester = Requester::api(&request.access);
     let head = env.store.read_target(request.target_key()).await?;
     let instance = request.select(env, head.as_ref())?;
@@ -213,8 +207,8 @@ pub async fn preview(
         None => None,
     };
     let versions = current.as_ref().map_or(PinnedVersions::Latest, |plan| PinnedVersions::OfPlan(&plan.plan));
-    let compiled = compile_document(&env.store, compiler_tools(env), meant, &request.target.document, versions).await;
-    let (plan, notes) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
+    let (plan, notes) =
+        compile_document(&env.store, compiler_tools(env), meant, &request.target.document, versions).await?;
     let owner = match head.as_ref().filter(|_| instance.known.is_some()) {
         Some(TargetHead { waiting: Some(waiting), .. }) if waiting.uid == instance.uid => waiting.owner.clone(),
         Some(head) => head.owner.clone(),
@@ -273,7 +267,7 @@ pub async fn delete(
     target: TargetKey<'_>,
     uid: Option<&str>,
     access: &TargetAccess,
-) -> Result<Option<(LifecycleResponse, Vec<FollowUp>)>, RequestError<LifecycleRejection>> {
+) -> Result<Option<(LifecycleResponse, Vec<FollowUp>)>, RequestError> {
     let Some((head, uids)) = covered_instances(env, target, uid, access).await? else { return Ok(None) };
     let mut follow_ups = Vec::new();
     for uid in &uids {
@@ -300,12 +294,11 @@ pub async fn covered_instances(
     target: TargetKey<'_>,
     uid: Option<&str>,
     access: &TargetAccess,
-) -> Result<Option<(TargetHead, Vec<String>)>, RequestError<LifecycleRejection>> {
+) -> Result<Option<(TargetHead, Vec<String>)>, RequestError> {
     let Some(head) = env.store.read_target(target).await? else { return Ok(None) };
     let mut uids: Vec<String> = match uid {
         Some(uid) => {
-            fields::uid(uid)
-                .map_err(|error| LifecycleRejection::Refused(ErrorCode::InvalidField, error.to_string()))?;
+            fields::uid(uid).map_err(|error| RequestError::refused(ErrorCode::InvalidField, error.to_string()))?;
             // A limited caller does not learn that an instance of another owner has the name.
             if !covers_instance(access, &head, uid) {
                 return Ok(None);

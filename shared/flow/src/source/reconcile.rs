@@ -11,8 +11,8 @@ use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
 
 use crate::advance::FollowUp;
 use crate::instance::rejected_events;
-use crate::lifecycle::{self, DecidedFor, LifecycleRejection};
-use crate::{Env, FlowError, FlowResult, RequestError};
+use crate::lifecycle::{self, DecidedFor};
+use crate::{Env, FlowError, FlowResult, Rejection, RequestError};
 
 /// The wait after which a state is applied again: after a crash, or while the name of the target is taken. An invocation
 /// that applies a state ends earlier.
@@ -181,15 +181,15 @@ async fn create(
     let rejected =
         |detail: String| outcome(&desired.key, SourceResult::Rejected, Some(uid.clone()), limits::message(&detail));
     Ok(Some(match rejection {
-        LifecycleRejection::Refused(ErrorCode::Outdated, _) => return Ok(None),
-        LifecycleRejection::Refused(ErrorCode::NameTaken, detail) => {
+        Rejection::Refused(ErrorCode::Outdated, _) => return Ok(None),
+        Rejection::Refused(ErrorCode::NameTaken, detail) => {
             outcome(&desired.key, SourceResult::Accepted, Some(uid), detail)
         }
         // The delivery was applied before, and its instance has ended since.
-        LifecycleRejection::Refused(ErrorCode::Stale, detail) => {
+        Rejection::Refused(ErrorCode::Stale, detail) => {
             outcome(&desired.key, SourceResult::Outdated, Some(uid), detail)
         }
-        rejection => rejected(rejection.detail()),
+        rejection => rejected(rejection.to_string()),
     }))
 }
 
