@@ -70,10 +70,8 @@ pub async fn repair(
         env.store.set_run_plan(&run, &repaired.loaded.digest).await?;
         env.forget_run(&run);
         let decision = Decision { change: HistoryChange::Repaired, by, reason: Some(plugin) };
-        return match retry::retry(env, (key, Some(&target.uid)), Some(decision)).await? {
-            Ok(retried) => Ok(RetryResponse { changes, ignored, ..retried }),
-            Err(refusal) => Err(refusal.into()),
-        };
+        let retried = retry::retry(env, (key, Some(&target.uid)), Some(decision)).await??;
+        return Ok(RetryResponse { changes, ignored, ..retried });
     }
     Err(FlowError::Contended(key.to_string()).into())
 }

@@ -178,8 +178,6 @@ async fn create(
         Err(RequestError::Failed(error)) => return Err(error),
         Err(RequestError::Rejected(rejection)) => rejection,
     };
-    let rejected =
-        |detail: String| outcome(&desired.key, SourceResult::Rejected, Some(uid.clone()), limits::message(&detail));
     Ok(Some(match rejection {
         Rejection::Refused(ErrorCode::Outdated, _) => return Ok(None),
         Rejection::Refused(ErrorCode::NameTaken, detail) => {
@@ -189,7 +187,7 @@ async fn create(
         Rejection::Refused(ErrorCode::Stale, detail) => {
             outcome(&desired.key, SourceResult::Outdated, Some(uid), detail)
         }
-        rejection => rejected(rejection.to_string()),
+        rejection => outcome(&desired.key, SourceResult::Rejected, Some(uid), limits::message(&rejection.to_string())),
     }))
 }
 
