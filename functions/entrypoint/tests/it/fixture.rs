@@ -119,7 +119,8 @@ impl EntrypointFixture {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         let message = fs::read(self.at("termination-log")).unwrap_or_else(|error| panic!("{error}: {stderr}"));
         assert!(message.len() <= 4096, "{} bytes", message.len());
-        let termination: TerminationResult = serde_json::from_slice(&message).expect("a termination message");
+        let termination: TerminationResult =
+            serde_json::from_slice(&message).unwrap_or_else(|error| panic!("{error}: {stderr}"));
         assert_eq!(termination.result.log, None);
         EntrypointExit { code: output.status.code(), stdout: output.stdout, stderr, termination }
     }

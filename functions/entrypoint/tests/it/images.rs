@@ -3,10 +3,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::entrypoint::{EntrypointSpec, TerminationResult};
+use ebb_protocol::entrypoint::EntrypointSpec;
 
 use crate::fixture::*;
 
@@ -18,6 +18,7 @@ fn image(with_shell: bool) -> EntrypointFixture {
     }
     fs::set_permissions(fixture.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::copy(program(), fixture.at("init")).unwrap();
+    std::os::unix::fs::symlink("dev/termination-log", fixture.at("termination-log")).unwrap();
     if with_shell {
         fs::copy("/bin/busybox", fixture.at("bin/busybox")).expect("busybox-static is installed");
         for name in ["sh", "cat", "id", "sleep"] {
@@ -27,12 +28,10 @@ fn image(with_shell: bool) -> EntrypointFixture {
     fixture
 }
 
-/// Runs a command as user 65534 in a read-only root folder. The folder `/ebb/bin`, the folder `/ebb/own`, which is mounted
+/// Runs a script as user 65534 in a read-only root folder. The folder `/ebb/bin`, the folder `/ebb/own`, which is mounted
 /// `noexec`, and the termination message are writable, as in a pod.
-fn run_in_root(fixture: &EntrypointFixture, spec: Option<&EntrypointSpec>, command: &str) -> Output {
-    if let Some(spec) = spec {
-        fs::write(fixture.at("ebb/in/spec.json"), serde_json::to_vec(spec).unwrap()).unwrap();
-    }
+fn run_in_root(fixture: &EntrypointFixture, spec: &EntrypointSpec) -> EntrypointExit {
+    fs::write(fixture.at("ebb/in/spec.json"), serde_json::to_vec(spec).unwrap()).unwrap();
     let root = fixture.folder.path().to_str().unwrap();
     fs::write(fixture.at("dev/termination-log"), "").unwrap();
     fs::set_permissions(fixture.at("dev/termination-log"), fs::Permissions::from_mode(0o666)).unwrap();
@@ -44,15 +43,12 @@ fn run_in_root(fixture: &EntrypointFixture, spec: Option<&EntrypointSpec>, comma
          mount -o remount,bind,rw {root}/dev/termination-log; mount --bind /dev/null {root}/dev/null
          chroot --userspec=65534:65534 {root} /init install /ebb/bin
          stat -c '%a %u' {root}/ebb/bin/ebb-entrypoint; ls -A {root}/ebb/bin
-         exec chroot --userspec=65534:65534 {root} {command}"
+         exec chroot --userspec=65534:65534 {root} /ebb/bin/ebb-entrypoint run --spec /ebb/in/spec.json"
     );
-    Command::new("unshare")
-        .args(["--mount", "--pid", "--fork", "--kill-child", "/bin/sh", "-c", &script])
-        .output()
-        .unwrap()
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "/bin/sh", "-c", &script]);
+    fixture.exit_of(command.output().unwrap())
 }
-
-const RUN: &str = "/ebb/bin/ebb-entrypoint run --spec /ebb/in/spec.json";
 
 /// The output of the installation.
 const INSTALLED: &str = "755 65534\nebb-entrypoint\n";
@@ -65,21 +61,15 @@ fn spec(fixture: &EntrypointFixture, text: &str) -> EntrypointSpec {
     }
 }
 
-fn termination_result(fixture: &EntrypointFixture) -> TerminationResult {
-    let message = fs::read(fixture.at("dev/termination-log")).unwrap();
-    serde_json::from_slice(&message).unwrap_or_else(|error| panic!("{error}: {message:?}"))
-}
-
 #[test]
 fn a_script_runs_in_a_read_only_root_as_an_unprivileged_user() {
     let fixture = image(true);
     let mut spec = spec(&fixture, "id -u; echo out >/ebb/own/a; cat /proc/1/comm; sleep 1000 & [ ! -w /tmp ]");
     spec.outputs.push(output("a", "/ebb/own/a"));
-    let output = run_in_root(&fixture, Some(&spec), RUN);
-    let printed = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(printed, format!("{INSTALLED}65534\nebb-entrypoint\n"), "{output:?}");
-    assert_eq!(output.status.code(), Some(0));
-    assert_eq!(termination_result(&fixture).result.outputs["a"], "out\n");
+    let exit = run_in_root(&fixture, &spec);
+    let printed = String::from_utf8_lossy(&exit.stdout);
+    assert_eq!(printed, format!("{INSTALLED}65534\nebb-entrypoint\n"), "{exit:?}");
+    assert_eq!((exit.code, exit.output("a")), (Some(0), "out\n"));
 }
 
 #[test]
@@ -87,12 +77,11 @@ fn the_error_of_an_unwritable_input_path_suggests_a_fix() {
     let fixture = image(true);
     let value = ebb_protocol::value::UnitValue::Json("x".into());
     let inputs = vec![input("i", None, Some("/inputs/i"), Some(value))];
-    let output = run_in_root(&fixture, Some(&EntrypointSpec { inputs, ..spec(&fixture, "true") }), RUN);
-    let reason = termination_result(&fixture).result.reason.unwrap();
+    let exit = run_in_root(&fixture, &EntrypointSpec { inputs, ..spec(&fixture, "true") });
     let expected = "input \"i\": /inputs/i: its folder cannot be made: Read-only file system (os error 30): mount an \
                     emptyDir there, or choose another path";
-    assert_eq!((reason.code, reason.message.as_str()), (ReasonCode::NotStartable, expected), "{output:?}");
-    assert_eq!(output.status.code(), Some(126));
+    let found = (exit.code, exit.reason(), exit.message());
+    assert_eq!(found, (Some(126), Some(ReasonCode::NotStartable), expected), "{exit:?}");
 }
 
 #[test]
@@ -102,18 +91,15 @@ fn an_image_without_a_shell() {
         ("echo", "this image has no /bin/sh, the script's interpreter, which runs scripts without a first line"),
     ] {
         let fixture = image(false);
-        let output = run_in_root(&fixture, Some(&spec(&fixture, text)), RUN);
-        assert_eq!(output.status.code(), Some(127), "{output:?}");
-        let reason = termination_result(&fixture).result.reason.unwrap();
-        assert!(reason.code == ReasonCode::NotStartable && reason.message.contains(expected), "{reason:?}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains(expected));
+        let exit = run_in_root(&fixture, &spec(&fixture, text));
+        assert_eq!((exit.code, exit.reason()), (Some(127), Some(ReasonCode::NotStartable)), "{exit:?}");
+        assert!(exit.message().contains(expected) && exit.stderr.contains(expected), "{exit:?}");
     }
     // The interpreter exists and does not start.
     let fixture = image(false);
     fs::copy("/bin/sh", fixture.at("bin/sh")).unwrap();
-    run_in_root(&fixture, Some(&spec(&fixture, "echo")), RUN);
-    let message = termination_result(&fixture).result.reason.unwrap().message;
-    assert_eq!(message, "/bin/sh, the script's interpreter, needs a loader that this image does not have");
+    let exit = run_in_root(&fixture, &spec(&fixture, "echo"));
+    assert_eq!(exit.message(), "/bin/sh, the script's interpreter, needs a loader that this image does not have");
 }
 
 #[test]
