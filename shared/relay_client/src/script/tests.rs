@@ -109,11 +109,6 @@ fn invalid_scripts_are_rejected_with_the_reason() {
         (None, large.as_str(), "bytes together, and their Secret holds at most 1048576"),
         (Some("a: ["), "", "pod template: the pod template is not YAML"),
         (
-            Some("spec: {containers: [{name: main, command: [sh]}]}"),
-            "",
-            "pod template: spec.containers[main].command: `command` cannot be changed by a pod template",
-        ),
-        (
             Some("spec: {restartPolicy: Always, volumes: [{name: ebb-in, emptyDir: {}}]}"),
             "",
             "\nspec.volumes[ebb-in]: the name `ebb-in` is reserved",
