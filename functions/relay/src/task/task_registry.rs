@@ -251,20 +251,16 @@ mod tests {
         assert!(registry.silence(&name, LIMIT, true).is_none(), "it reports to a former relay");
         // A restarted relay has received no report yet.
         assert_eq!(next_check(), Some(50));
-        pass(&registry, &name, 50);
-        assert_eq!(next_check(), Some(10));
-        assert!(registry.status(&name).waits.is_empty());
-        pass(&registry, &name, 10);
-        assert_eq!(next_check(), Some(0));
-        assert_eq!(registry.status(&name).waits[0].object, "heartbeat");
-        registry.record_heartbeat(&name);
-        assert_eq!(next_check(), Some(50));
-        pass(&registry, &name, 50);
-        assert_eq!(next_check(), Some(10));
-        pass(&registry, &name, 10);
-        assert_eq!(next_check(), Some(0));
-        registry.record_heartbeat(&name);
-        assert_eq!(next_check(), Some(50));
+        for _ in 0..2 {
+            pass(&registry, &name, 50);
+            assert_eq!(next_check(), Some(10));
+            assert!(registry.status(&name).waits.is_empty());
+            pass(&registry, &name, 10);
+            assert_eq!(next_check(), Some(0));
+            assert_eq!(registry.status(&name).waits[0].object, "heartbeat");
+            registry.record_heartbeat(&name);
+            assert_eq!(next_check(), Some(50));
+        }
         // The relay was stopped for an hour. The entrypoint gets the time to report.
         pass(&registry, &name, 3600);
         assert_eq!(next_check(), Some(10));
