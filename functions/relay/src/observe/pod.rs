@@ -107,6 +107,11 @@ pub(crate) fn terminated(exit_code: i32, reason: &str, message: &str) -> Contain
     ContainerStateTerminated { exit_code, reason, message, ..Default::default() }
 }
 
+#[cfg(test)]
+pub(crate) fn container_status(name: &str, state: Value) -> Value {
+    serde_json::json!({"name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state})
+}
+
 /// Returns true if a message of Go's runtime reports a cancelled start.
 pub(crate) fn interrupted(message: &str) -> bool {
     ["context canceled", "context deadline exceeded"].iter().any(|said| message.contains(said))
@@ -180,11 +185,10 @@ mod tests {
             assert_eq!(early_failure(&pod).map(|it| it.code), expected, "{status}");
         }
         // The container has already ended. Its state takes precedence over the status of the pod.
-        let container = |name: &str, state: Value| json!({"name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state});
         // Only the named container counts. A sidecar still runs.
         let ended = json!([
-            container("mesh", json!({"running": {}})),
-            container("main", json!({"terminated": {"exitCode": 0, "reason": "Completed", "message": "m"}})),
+            container_status("mesh", json!({"running": {}})),
+            container_status("main", json!({"terminated": {"exitCode": 0, "reason": "Completed", "message": "m"}})),
         ]);
         for mut status in [
             json!({"phase": "Failed", "reason": "NodeLost"}),

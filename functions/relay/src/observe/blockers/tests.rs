@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::observe::pod::container_status;
 use BlockerKind::Transient;
 
 /// 2026-01-01T00:10:00Z.
@@ -23,17 +24,13 @@ fn pod(status: Value) -> Pod {
     .unwrap()
 }
 
-fn container(name: &str, state: Value) -> Value {
-    json!({"name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state})
-}
-
 fn waiting(reason: &str, message: &str) -> Value {
     json!({"waiting": {"reason": reason, "message": message}})
 }
 
 /// Returns the status of a pod that was accepted at 00:00:00, with the state of its container.
 fn main_is(state: Value) -> Value {
-    json!({"startTime": "2026-01-01T00:00:00Z", "containerStatuses": [container("main", state)]})
+    json!({"startTime": "2026-01-01T00:00:00Z", "containerStatuses": [container_status("main", state)]})
 }
 
 /// Returns a warning that was first reported at 00:05:00, about the object `uid`.
@@ -72,10 +69,10 @@ impl PodCase {
     fn status(&self) -> Value {
         let mut status = self.status.clone();
         if let Some(state) = &self.init {
-            status["initContainerStatuses"] = json!([container("init", state.clone())]);
+            status["initContainerStatuses"] = json!([container_status("init", state.clone())]);
         }
         if let Some(state) = &self.main {
-            let mut main = container("main", state.clone());
+            let mut main = container_status("main", state.clone());
             if let Some(last) = &self.last {
                 (main["lastState"], main["restartCount"]) = (last.clone(), 2.into());
             }
@@ -112,7 +109,7 @@ fn reasons_of_pods() {
     }
     // A sidecar ends with its pod.
     let mut sidecar = main_is(waiting("PodInitializing", ""));
-    sidecar["initContainerStatuses"] = json!([container("init", json!({"running": {}}))]);
+    sidecar["initContainerStatuses"] = json!([container_status("init", json!({"running": {}}))]);
     let mut sidecar = pod(sidecar);
     sidecar.status.as_mut().unwrap().init_container_statuses.as_mut().unwrap()[0].started = Some(true);
     assert!(of_pod(&sidecar, &[], NOW, "eu").is_some());

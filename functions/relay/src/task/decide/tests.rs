@@ -237,16 +237,14 @@ fn steps_of_a_container() {
         let (message, resolves) = ("blocked".to_owned(), WaitResolution::Itself);
         Waiting(Some(StartBlocker { code, message, kind, since_ms: 0, resolves }))
     };
+    let permanent = |code| blocked(code, BlockerKind::Permanent);
     let unpulled_for = |ms: u64| blocked(ImagePull, BlockerKind::Transient(NOW - ms));
     let unschedulable = || blocked(Unschedulable, BlockerKind::Unschedulable);
     let killed = || end(137, "OOMKilled", "");
     let (running, deleted) = (pod("Running", None), pod("Running", Some("1970-01-01T00:14:00Z")));
     let (present, lost) = (Some(&running), Some(&deleted));
     let mut failed = pod("Failed", None);
-    let init = json!([{
-        "name": "init", "image": "", "imageID": "", "ready": false, "restartCount": 0,
-        "state": {"terminated": {"exitCode": 3}},
-    }]);
+    let init = json!([pod::container_status("init", json!({"terminated": {"exitCode": 3}}))]);
     failed.status.as_mut().unwrap().init_container_statuses = serde_json::from_value(init).unwrap();
     let success = || Some(result(None));
     let failure = |code| Some(result(Some(code)));
@@ -261,16 +259,8 @@ fn steps_of_a_container() {
         // A container that cannot start.
         (None, Waiting(None), None, None, false, before, "wait until 500"),
         (None, Waiting(None), None, None, false, deadline, "terminate Timeout Whole"),
-        (present, blocked(ImagePull, BlockerKind::Permanent), None, None, false, before, "terminate ImagePull Nothing"),
-        (
-            Some(&failed),
-            blocked(NotStartable, BlockerKind::Permanent),
-            None,
-            None,
-            false,
-            before,
-            "terminate NotStartable FailedInit",
-        ),
+        (present, permanent(ImagePull), None, None, false, before, "terminate ImagePull Nothing"),
+        (Some(&failed), permanent(NotStartable), None, None, false, before, "terminate NotStartable FailedInit"),
         (present, unpulled_for(60_000), None, None, false, before, "terminate ImagePull Nothing"),
         (present, unpulled_for(59_900), None, None, false, before, "wait until 100"),
         (present, unschedulable(), None, None, false, before, "wait until 500"),
