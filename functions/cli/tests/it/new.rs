@@ -9,14 +9,8 @@ use crate::workdir::Workdir;
 /// Maximum number of concurrent instances. Each has its own server, and a script that does not start in time counts as lost.
 const MAX_CONCURRENT: usize = 2;
 
-/// A script that fails, and its attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DocumentFault {
-    /// The script that creates, in every attempt.
-    Create,
-    /// The script that deletes, in its first attempt.
-    Delete,
-}
+/// The failing commands in the script that creates, and in the first attempt of the script that deletes.
+const FAILURES: [&str; 2] = ["exit 1", "[ \"$EBB_ATTEMPT\" != 1 ] || exit 1"];
 
 /// Returns the document of the template, completed by an author: its scripts create and delete a folder in `things`.
 async fn completed_document(workdir: &Workdir, more: &[&str]) -> String {
@@ -52,13 +46,9 @@ fn scripts(text: &str) -> [Vec<usize>; 2] {
 }
 
 /// Returns the text with a failing command before a line.
-fn with_failure(text: &str, before: usize, like: usize, fault: DocumentFault) -> String {
+fn with_failure(text: &str, before: usize, like: usize, fails: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let blanks = " ".repeat(lines[like].len() - lines[like].trim_start().len());
-    let fails = match fault {
-        DocumentFault::Create => "exit 1",
-        DocumentFault::Delete => "[ \"$EBB_ATTEMPT\" != 1 ] || exit 1",
-    };
     let mut text = lines[..before].join("\n");
     text += &format!("\n{blanks}{fails}\n");
     text + &lines[before..].join("\n") + "\n"
@@ -73,20 +63,20 @@ async fn run_instance(more: &[&str], script: usize, line: usize) {
     let lines = &scripts(&text)[script];
     // The first line names the interpreter. The last position is after the last line.
     let before = lines[0] + 1 + line;
-    let fault = if script == 0 { DocumentFault::Create } else { DocumentFault::Delete };
-    workdir.write("plugin.yaml", &with_failure(&text, before, lines[0], fault));
+    let is_deletion = script == 1;
+    workdir.write("plugin.yaml", &with_failure(&text, before, lines[0], FAILURES[script]));
     workdir.write_sandbox("one", "resources: {thing: {plugin: thing}}\n");
     let run = workdir.ebb(&["run", "one.yaml", "--plugin", "plugin.yaml", "--rm", "-o", "json"]).await;
-    let case = format!("{more:?} {fault:?} line {line}: {}", run.stderr);
-    assert_eq!(run.code == Some(0), fault == DocumentFault::Delete, "{case}");
+    let case = format!("{more:?} script {script} line {line}: {}", run.stderr);
+    assert_eq!(run.code == Some(0), is_deletion, "{case}");
     let json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap_or_else(|_| panic!("{case}"));
     assert_eq!(json["phase"], "gone", "{case}");
     let makes = text.lines().position(|line| line.contains("echo made")).unwrap();
     let is_made = workdir.path().join("made").exists();
-    assert_eq!(is_made, fault == DocumentFault::Delete || before > makes, "{case}");
+    assert_eq!(is_made, is_deletion || before > makes, "{case}");
     // The script failed in its first attempt and succeeded in the next one.
     let is_retried = |line: &str| line.contains("postStop") && line.contains("succeeded") && line.contains("attempt ");
-    assert!(fault == DocumentFault::Create || case.lines().any(is_retried), "the deletion did not fail: {case}");
+    assert!(!is_deletion || case.lines().any(is_retried), "the deletion did not fail: {case}");
     let remaining: Vec<_> = fs::read_dir(&things).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(remaining.is_empty(), "{remaining:?}\n{case}");
 }
