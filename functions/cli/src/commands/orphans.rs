@@ -74,17 +74,11 @@ mod tests {
 
     #[test]
     fn one_row_for_each_orphan() {
-        let job = Orphan {
-            cluster: "eu".to_owned(),
-            kind: "Job".to_owned(),
-            namespace: Some("ebb-units".to_owned()),
-            name: "ebb-a-1".to_owned(),
-            uid: "8c1a".to_owned(),
-            instance: "k3j2".to_owned(),
-            age_seconds: 7200,
-            reason: "its owner sandbox/a is gone".to_owned(),
-            owned: true,
-        };
+        let job: Orphan = serde_json::from_value(serde_json::json!({
+            "cluster": "eu", "kind": "Job", "namespace": "ebb-units", "name": "ebb-a-1", "uid": "8c1a", "instance": "k3j2",
+            "ageSeconds": 7200, "reason": "its owner sandbox/a is gone", "owned": true,
+        }))
+        .unwrap();
         let forged = Orphan { namespace: None, kind: "Node".to_owned(), owned: false, ..job.clone() };
         insta::assert_snapshot!(rows(&[job, forged]), @r"
         CLUSTER  KIND  NAME               UID   AGE    OWNED  REASON
