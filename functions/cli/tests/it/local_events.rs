@@ -30,16 +30,14 @@ async fn an_event_is_signed_with_the_secret_of_the_server() {
     applied.ends_with(0, "The secret GITHUB_WEBHOOK is missing: add it to ");
     send("previews", &[]).await.ends_with(1, "the secret GITHUB_WEBHOOK is not on this machine");
 
-    let secrets = workdir.state().join("secrets.json");
-    std::fs::write(&secrets, r#"{"GITHUB_WEBHOOK": "a-secret-of-this-test"}"#).unwrap();
-    std::fs::set_permissions(&secrets, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let store = |secret: &str| workdir.write_secrets(&json!({"GITHUB_WEBHOOK": secret}));
+    store("a-secret-of-this-test");
+    let (secrets, open) = (workdir.state().join("secrets.json"), std::fs::Permissions::from_mode(0o644));
+    std::fs::set_permissions(secrets, open).unwrap();
     send("previews", &[]).await.ends_with(1, "run `chmod 600 ");
-    std::fs::set_permissions(&secrets, std::fs::Permissions::from_mode(0o600)).unwrap();
-
-    let short = r#"{"GITHUB_WEBHOOK": "too-short"}"#;
-    std::fs::write(&secrets, short).unwrap();
+    store("too-short");
     apply().await.ends_with(0, "store a value of at least 16 characters");
-    std::fs::write(&secrets, r#"{"GITHUB_WEBHOOK": "a-secret-of-this-test"}"#).unwrap();
+    store("a-secret-of-this-test");
 
     let rejected = send("previews", &[]).await.ends_with(1, "");
     assert!(rejected.stdout.starts_with("rejected sandbox/pr-7-1: "), "{rejected:#?}");
