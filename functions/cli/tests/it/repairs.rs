@@ -168,7 +168,7 @@ async fn the_keys_of_top_lead_to_a_repair() {
         bench.repair(name);
         top.press("r", &[&format!("Retry sandbox/{name}"), "y yes"]);
         top.press("y", &[&format!("sandbox/{name} is {} since", repaired(task))]);
-        top.quit();
+        top.end("q", 0);
         bench.end(task).await;
     }
     bench.dev.stop().await;

@@ -113,11 +113,11 @@ impl TopTerminal {
         }
     }
 
-    /// Ends the program.
-    pub(crate) fn quit(mut self) {
-        self.terminal.write_all(b"q").unwrap();
+    /// Types a key that ends the program with a code.
+    pub(crate) fn end(&mut self, key: &str, code: i32) {
+        self.terminal.write_all(key.as_bytes()).unwrap();
         while self.read() {}
-        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+        assert_eq!(self.child.wait().unwrap().code(), Some(code), "{key:?}");
     }
 }
 
@@ -126,9 +126,7 @@ async fn the_terminal_is_restored() {
     let (workdir, dev) = Workdir::running().await;
     for (key, code) in [("q", 0), ("\u{3}", 130)] {
         let mut top = TopTerminal::start(&workdir);
-        top.terminal.write_all(key.as_bytes()).unwrap();
-        while top.read() {}
-        assert_eq!(top.child.wait().unwrap().code(), Some(code), "{key:?}");
+        top.end(key, code);
         // Pasted texts are not marked any more, the cursor is shown, and the former screen is back.
         assert!(top.text().ends_with("\u{1b}[?2004l\u{1b}[?25h\u{1b}[?1049l"), "{:?}", top.text());
     }
@@ -155,7 +153,7 @@ async fn a_stopped_program_leaves_the_terminal_to_the_shell() {
         assert!(top.read(), "{:?}", top.text());
     }
     assert!(top.text().starts_with("\u{1b}[?1049h"), "{:?}", top.text());
-    top.quit();
+    top.end("q", 0);
     dev.stop().await;
 }
 
@@ -169,7 +167,7 @@ async fn a_pasted_text_is_typed_and_presses_no_keys() {
     top.press("\u{1b}[200~q\u{1b}[201~/", &["filter: _"]);
     top.press("\u{1b}[200~pr-1\rq\u{1b}[201~", &["filter: pr-1 q_"]);
     top.press("\r", &["no targets filter: pr-1 q"]);
-    top.quit();
+    top.end("q", 0);
     dev.stop().await;
 }
 
