@@ -189,11 +189,7 @@ mod tests {
 
     #[test]
     fn a_replaced_document_is_no_success() {
-        let instance = WatchedInstance {
-            target: TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() },
-            uid: "a".to_owned(),
-            generation: 2,
-        };
+        let instance = fixtures::instance();
         for (uid, generation, is_success) in [("a", 2, true), ("a", 3, false), ("b", 3, true)] {
             let mut seen = fixtures::target("ready", fixtures::NOW);
             (seen.info.uid, seen.info.generation) = (uid.to_owned(), generation);

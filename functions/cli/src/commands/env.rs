@@ -363,16 +363,12 @@ mod tests {
         serde_json::from_value(all).unwrap()
     }
 
-    fn target() -> TargetRef {
-        TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() }
-    }
-
     #[test]
     fn an_environment_without_all_values_is_refused() {
         let cases: Vec<(serde_json::Value, String)> =
             serde_saphyr::from_str(include_str!("environments.yaml")).unwrap();
         for (detail, expected) in cases {
-            let values = super::values(&target(), ready(detail), None);
+            let values = super::values(&fixtures::instance().target, ready(detail), None);
             let error = values.and_then(|values| texts(&values).map(drop)).unwrap_err();
             assert_eq!((error.exit(), error.text(output::drawing())), (Exit::Failed, expected));
         }
@@ -382,7 +378,7 @@ mod tests {
     fn outputs_become_variables() {
         let outputs = |outputs: serde_json::Value| {
             let resource = serde_json::json!({"db": {"plugin": "db@1.0.0", "outputs": outputs}});
-            super::values(&target(), ready(serde_json::json!({"resources": resource})), Some("db"))
+            super::values(&fixtures::instance().target, ready(serde_json::json!({"resources": resource})), Some("db"))
         };
         let found = outputs(serde_json::json!({"seed.base-prefix": {"value": "a/"}})).unwrap();
         assert_eq!(texts(&found).unwrap(), BTreeMap::from([("SEED_BASE_PREFIX", "a/".to_owned())]));
@@ -402,7 +398,7 @@ mod tests {
             "local/laptop": [],
         });
         let seen = ready(serde_json::json!({"workloads": workloads}));
-        let of = |name: &str| workload_variables(&target(), seen.clone(), name);
+        let of = |name: &str| workload_variables(&fixtures::instance().target, seen.clone(), name);
         assert_eq!(of("Deployment/shop/web").unwrap().keys().collect::<Vec<_>>(), ["DSN"]);
         assert!(of("laptop").unwrap().is_empty());
         let rejections =

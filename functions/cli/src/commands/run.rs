@@ -344,9 +344,7 @@ mod tests {
     fn units_with_possible_resources_are_listed() {
         let view = fixtures::busy();
         assert_eq!(started_units(&view.runs), ["db/provision", "db/seed", "billing/register", "queue/create"]);
-        let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
-        let instance = WatchedInstance { target, uid: "a".to_owned(), generation: 1 };
-        insta::assert_snapshot!(remaining_text(None, &instance, Path::new("/s")), @r"
+        insta::assert_snapshot!(remaining_text(None, &fixtures::instance(), Path::new("/s")), @r"
         stopped at once; resources of these units may remain: none
           to continue, run `ebb dev --state /s` and `ebb delete sandbox pr-1`
         ");

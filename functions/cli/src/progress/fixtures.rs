@@ -4,7 +4,7 @@ use axum::Router;
 use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetPhase, UnitDetail, UnitState, UnitWait};
 use serde_json::{Value, json};
 
-use crate::{AddressOrigin, ApiClient, ServerAccess};
+use crate::{AddressOrigin, ApiClient, ServerAccess, TargetRef, WatchedInstance};
 
 pub(crate) const NOW: &str = "2026-11-21T09:00:10Z";
 
@@ -30,6 +30,12 @@ pub(crate) fn target(phase: &str, since: &str) -> TargetDetail {
         "since": since, "created": since, "plugins": [], "resources": {}, "runs": [],
     });
     serde_json::from_value(target).unwrap()
+}
+
+/// Returns the instance of all views.
+pub(crate) fn instance() -> WatchedInstance {
+    let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
+    WatchedInstance { target, uid: "a".to_owned(), generation: 2 }
 }
 
 /// Returns a view with a unit in every state.

@@ -236,8 +236,7 @@ mod tests {
 
     #[test]
     fn the_end_depends_on_goal_and_target() {
-        let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
-        let instance = WatchedInstance { target, uid: "a".to_owned(), generation: 2 };
+        let instance = fixtures::instance();
         let predecessor = TargetDetail { waiting_uid: Some("a".to_owned()), ..target_of("b", 1, "stopping") };
         let cases = [
             (FollowGoal::Ready, Some(predecessor), None),

@@ -138,7 +138,7 @@ mod tests {
     #[tokio::test]
     async fn pages_are_polled_and_changes_are_sent() {
         let client = fixtures::client_of(Router::new().fallback(respond)).await;
-        let named = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
+        let named = fixtures::instance().target;
         let page = |view, unit| TopPoll::Page(named.clone(), view, unit);
         let [run, hook, key] = ["k3-1-pre-start", "preStart", "db/provision"].map(str::to_owned);
         let foreign = TargetRef { name: "pr-2".to_owned(), ..named.clone() };
