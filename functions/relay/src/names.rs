@@ -177,26 +177,9 @@ mod tests {
     #[test]
     fn names_are_valid_labels() {
         let long = "a".repeat(64);
-        for (unit, attempt, instance, is_valid) in [
-            ("run-1", 1, "kind.Name_1", true),
-            ("run-1", 0, "l", false),
-            ("-run", 1, "l", false),
-            ("run-", 1, "l", false),
-            ("Run", 1, "l", false),
-            ("a.b", 1, "l", false),
-            ("", 1, "l", false),
-            (&long, 1, "l", false),
-            ("run", 1, "", false),
-            ("run", 1, "-l", false),
-            ("run", 1, "a=b", false),
-            ("run", 1, &long, false),
-        ] {
-            let name = TaskId { unit: unit.to_owned(), attempt };
-            assert_eq!(
-                name.check().and_then(|()| check_instance(instance)).is_ok(),
-                is_valid,
-                "{unit:?} {attempt} {instance:?}"
-            );
+        for (instance, is_valid) in [("kind.Name_1", true), ("", false), ("-l", false), ("a=b", false), (&long, false)]
+        {
+            assert_eq!(check_instance(instance).is_ok(), is_valid, "{instance:?}");
         }
         let name = TaskId { unit: "run-1".to_owned(), attempt: 2 };
         let marks = object_marks(&name, "l", &TaskNames::default(), &[]);

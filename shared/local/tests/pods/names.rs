@@ -170,16 +170,11 @@ pub(crate) async fn acknowledge_and_prune() {
 
 pub(crate) async fn refused() {
     let fixture = PodsFixture::new();
-    for unit in ["", "../x", "a/b", "UPPER", "-a", "a-", &"a".repeat(64)] {
-        let mut request = sh("");
-        request.task.unit = unit.to_owned();
+    let of_unit = |unit: &str| EnsureTask { task: name(unit, 1), ..sh("") };
+    let of_units = ["", "../x", "a/b", "a.b", "UPPER", "-a", "a-", &"a".repeat(64)].map(of_unit);
+    for request in of_units.into_iter().chain([attempt(0, sh("")), EnsureTask { v: 2, ..sh("") }]) {
+        let task = request.task.clone();
         let answer = fixture.relay.ensure(UnitCluster::default(), of_script(request)).await;
-        assert!(matches!(answer, Err(RelayError::Refused(_))), "{unit}: {answer:?}");
-    }
-    for request in [attempt(0, sh("")), EnsureTask { v: 2, ..sh("") }] {
-        assert!(matches!(
-            fixture.relay.ensure(UnitCluster::default(), of_script(request)).await,
-            Err(RelayError::Refused(_))
-        ));
+        assert!(matches!(answer, Err(RelayError::Refused(_))), "{task:?}: {answer:?}");
     }
 }
