@@ -1,5 +1,3 @@
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use ebb_egress::{CallError, CallResult, HttpRequest, HttpResponse};
 use ebb_protocol::relay::{Batch, BatchResponse, RelayResponse, TaskId, TaskState, VERSION};
 use serde_json::json;
@@ -19,12 +17,10 @@ struct FakeBatchRelay {
     batches: Mutex<Vec<usize>>,
     /// The relay responds with 413 to larger batches.
     max_requests: Option<usize>,
-    /// The number of batches without a response.
-    timeouts: AtomicUsize,
     /// The number of responses that fit into the response of a batch.
     max_responses: Option<usize>,
-    /// True if only the first batch gets a response.
-    responds_once: bool,
+    /// The number of batches that get a response.
+    max_batches: Option<usize>,
 }
 
 fn response(request: &RelayRequest) -> RelayResponse {
@@ -47,11 +43,7 @@ impl FakeBatchRelay {
             batches.push(batch.requests.len());
             batches.len()
         };
-        if self.responds_once && number > 1 {
-            return Err(CallError::Timeout(request.timeout));
-        }
-        if self.timeouts.load(Ordering::Relaxed) > 0 {
-            self.timeouts.fetch_sub(1, Ordering::Relaxed);
+        if self.max_batches.is_some_and(|max| number > max) {
             return Err(CallError::Timeout(request.timeout));
         }
         let status = if self.max_requests.is_some_and(|max| batch.requests.len() > max) { 413 } else { 200 };
@@ -157,7 +149,7 @@ async fn each_request_gets_its_own_reply() {
     assert_eq!(replies, [running(1), Err(RelayError::Refused("ubad".to_owned())), running(2)]);
     assert_eq!(batches, [3]);
     // A batch without a response is an error of each request.
-    fixture.relay.timeouts.store(1, Ordering::Relaxed);
+    let fixture = BatchFixture::new(FakeBatchRelay { max_batches: Some(0), ..FakeBatchRelay::default() });
     let (replies, batches) = fixture.send_all(units.map(|unit| RelayRequest::Dequeue(name(unit)))).await;
     assert!(replies.iter().all(|reply| matches!(reply, Err(RelayError::Unreachable(_)))), "{replies:?}");
     assert_eq!(batches, [3]);
@@ -203,8 +195,8 @@ async fn requests_whose_responses_do_not_fit_are_sent_one_by_one() {
 #[tokio::test]
 async fn a_part_of_a_batch_without_a_response_is_busy() {
     for relay in [
-        FakeBatchRelay { max_responses: Some(1), responds_once: true, ..FakeBatchRelay::default() },
-        FakeBatchRelay { max_requests: Some(1), responds_once: true, ..FakeBatchRelay::default() },
+        FakeBatchRelay { max_responses: Some(1), max_batches: Some(1), ..FakeBatchRelay::default() },
+        FakeBatchRelay { max_requests: Some(1), max_batches: Some(1), ..FakeBatchRelay::default() },
     ] {
         let fixture = BatchFixture::new(relay);
         let (replies, batches) = fixture.send_all((0..2).map(|unit| RelayRequest::Dequeue(name(unit)))).await;
