@@ -106,19 +106,13 @@ async fn a_forced_deletion_withdraws_the_instance_that_waits() {
 /// The plugin `held`. Its undo waits until the file `gone` exists in the folder `at`.
 const HELD: &str = include_str!("documents/held.yaml");
 
-fn held_sandbox(at: &std::path::Path, text: &str) -> String {
-    format!(
-        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: pr-1\nresources: {{h: {{plugin: held@1.0.0, params: {{at: {}, text: {text}}}}}}}\n\
-         env: {{TEXT: \"${{resources.h.outputs.text}}\"}}\n",
-        at.display()
-    )
-}
-
 #[tokio::test]
 async fn an_instance_that_waits_does_not_show_values_of_the_present_one() {
     let (workdir, dev) = Workdir::running().await;
     workdir.publish("held@1.0.0", HELD).await;
-    let file = workdir.write("sandbox.yaml", &held_sandbox(workdir.path(), "first"));
+    let resource = format!("{{plugin: held@1.0.0, params: {{at: {}, text: first}}}}", workdir.path().display());
+    let env = "env: {TEXT: \"${resources.h.outputs.text}\"}\n";
+    let file = workdir.write_sandbox("pr-1", &format!("resources: {{h: {resource}}}\n{env}"));
     let created = workdir.ebb(&["apply", "-f", &file]).await.done();
     assert_eq!(created.stdout, "h.text = first\n");
     workdir.ebb(&["delete", "sandbox", "pr-1", "--wait=false"]).await.done();
