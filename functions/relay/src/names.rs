@@ -192,14 +192,10 @@ mod tests {
     #[test]
     fn names_become_labels_and_annotations() {
         let name = TaskId { unit: "k5nc-1-pre-start-0".to_owned(), attempt: 2 };
-        let text = str::to_owned;
-        let mut names = TaskNames {
-            target: text("sandbox/a"),
-            resource: text("db"),
-            unit: text("create\u{1b}[31m"),
-            plugin: text("db@1.2.0"),
-            hook: text("preStart"),
-        };
+        let names = serde_json::json!({
+            "target": "sandbox/a", "resource": "db", "unit": "create\u{1b}[31m", "plugin": "db@1.2.0", "hook": "preStart",
+        });
+        let mut names: TaskNames = serde_json::from_value(names).unwrap();
         clean(&mut names);
         let ObjectMarks { labels, annotations } = object_marks(&name, "life", &names, &[(PART, OUTPUT)]);
         assert_eq!(task_of_labels(&labels), Some(name));
