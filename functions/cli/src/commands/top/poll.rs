@@ -181,20 +181,18 @@ mod tests {
         drop((wanted, answers));
         polling.await.unwrap();
         let mut changes = Vec::new();
-        for (verb, unit, text) in [
-            (ChangeVerb::Retry, "", ""),
-            (ChangeVerb::RetryWith, "", " db@1.0.1 "),
-            (ChangeVerb::ForceComplete, "db/drop", "no space"),
-            (ChangeVerb::Delete, "", ""),
-            (ChangeVerb::ForceDelete, "", "no space"),
+        for (verb, uid, unit, text) in [
+            (ChangeVerb::Retry, "a", "", ""),
+            (ChangeVerb::RetryWith, "a", "", " db@1.0.1 "),
+            (ChangeVerb::ForceComplete, "a", "db/drop", "no space"),
+            (ChangeVerb::Delete, "a", "", ""),
+            (ChangeVerb::ForceDelete, "a", "", "no space"),
+            (ChangeVerb::Delete, "b", "", ""),
         ] {
-            let (unit, text) = (unit.to_owned(), text.to_owned());
-            let asked = TargetChange { verb, target: failed(), unit, text };
+            let [uid, unit, text] = [uid, unit, text].map(str::to_owned);
+            let asked = TargetChange { verb, target: TargetInfo { uid, ..failed() }, unit, text };
             changes.push(asked.send(client.clone()).await);
         }
-        let later = TargetInfo { uid: "b".to_owned(), ..failed() };
-        let asked = TargetChange { verb: ChangeVerb::Delete, target: later, unit: String::new(), text: String::new() };
-        changes.push(asked.send(client.clone()).await);
         let refused = " is of token ann; ask a person with the scope `operate` for a token with that scope: ebb token create \
                        NAME --scope SCOPE";
         // Each request names the UID of the shown instance, which the server repeats.
