@@ -32,7 +32,7 @@ fn main() {
             state_is_hidden environment_is_clean;
         names: ensure_is_idempotent many_at_once requests_do_not_wait_for_starts cancel_before_ensure higher_attempts_replace_lower
             cancel_races_ensure callbacks_until_taken acknowledge_and_prune refused;
-        outputs: too_large sensitive sensitive_values released inputs_replace_files unusable_inputs;
+        outputs: too_large sensitive sensitive_values released inputs_replace_files unusable_input;
         outside: supervisor_killed supervisor_asked_to_end children_without_environment_die
             stopped_entrypoint_at_the_deadline stopped_entrypoint_and_a_cancel owner_killed crash_before_the_start;
     };

@@ -151,16 +151,11 @@ pub(crate) async fn inputs_replace_files() {
     assert_eq!(seen, b"not the machine's\n\x00\xff\n5");
 }
 
-pub(crate) async fn unusable_inputs() {
+pub(crate) async fn unusable_input() {
     let fixture = PodsFixture::new();
-    for (number, (bad, expected)) in (1..).zip([
-        (input("a", None, Some("/proc/self/x"), text("x")), "/proc belongs to the kernel"),
-        (input("a", None, Some("/etc"), text("x")), "this machine has a folder there"),
-    ]) {
-        let mut request = attempt(number, sh("echo ran"));
-        request.body.inputs = vec![bad];
-        let result = fixture.run(request).await;
-        assert_failed(&result, ReasonCode::NotStartable, expected);
-        assert_eq!(result.log.unwrap_or_default(), "");
-    }
+    let mut request = sh("echo ran");
+    request.body.inputs = vec![input("a", None, Some("/proc/self/x"), text("x"))];
+    let result = fixture.run(request).await;
+    assert_failed(&result, ReasonCode::NotStartable, "/proc belongs to the kernel");
+    assert_eq!(result.log.unwrap_or_default(), "");
 }
