@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ebb_kube::podspec::ClusterPolicy;
 use http::{Method, Request, Response};
@@ -56,6 +57,16 @@ impl TestApi {
 pub(crate) async fn open_relay(client: Client) -> Relay {
     let settings = RelaySettings::new("relay", "units", "http://127.0.0.1:1");
     Relay::open(client, settings, ClusterPolicy::default()).await.unwrap()
+}
+
+/// Waits until a condition is true.
+pub(crate) async fn until(condition: &str, is_true: impl Fn() -> bool) {
+    let waiting = async {
+        while !is_true() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), waiting).await.expect(condition);
 }
 
 /// Secrets by their names. `secrets` is the list that a server returns.

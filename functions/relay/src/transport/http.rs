@@ -211,7 +211,7 @@ mod tests {
     use tower::ServiceExt as _;
 
     use super::*;
-    use crate::test_api::TestApi;
+    use crate::test_api::{TestApi, until};
 
     #[tokio::test]
     async fn a_report_without_a_token_is_counted() {
@@ -231,12 +231,7 @@ mod tests {
             let request = Request::post(format!("/v1/reports/unit-{unit}/1")).header("authorization", "Bearer t");
             sent.spawn(router.clone().oneshot(request.body(Body::empty()).unwrap()));
         }
-        let all_permits = async {
-            while server.unanswered.load(SeqCst) < LOOKUPS {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(10), all_permits).await.expect("reports are looked up");
+        until("reports are looked up", || server.unanswered.load(SeqCst) >= LOOKUPS).await;
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(server.unanswered.load(SeqCst), LOOKUPS);
     }

@@ -170,13 +170,10 @@ mod tests {
     use axum::{Json, Router};
     use ebb_protocol::sign::WebhookSecret;
     use tokio::net::TcpListener;
-    use tokio::time::{sleep, timeout};
+    use tokio::time::sleep;
 
     use super::*;
-    use crate::test_api::TestApi;
-
-    const LOOK: Duration = Duration::from_millis(5);
-    const LONG: Duration = Duration::from_secs(8);
+    use crate::test_api::{TestApi, until};
 
     /// All batches end at the same time, and the control plane is slow. Later replies wait, and none is lost.
     #[tokio::test]
@@ -204,21 +201,11 @@ mod tests {
             let sealed = SealedBatch { id, age_ms: 0, expires_in_ms: 60_000, ciphertext };
             client.handle_batch(sealed, Duration::ZERO);
         }
-        let sending = async {
-            while received.load(SeqCst) < SENDERS {
-                sleep(LOOK).await;
-            }
-        };
-        timeout(LONG, sending).await.expect("replies are sent");
+        until("replies are sent", || received.load(SeqCst) >= SENDERS).await;
         sleep(Duration::from_millis(200)).await;
         assert_eq!(received.load(SeqCst), SENDERS);
         responses.add_permits(batches);
-        let delivered = async {
-            while !lock(&client.in_flight).is_empty() {
-                sleep(LOOK).await;
-            }
-        };
-        timeout(LONG, delivered).await.expect("all replies are sent");
+        until("all replies are sent", || lock(&client.in_flight).is_empty()).await;
         assert_eq!(received.load(SeqCst), batches);
     }
 
