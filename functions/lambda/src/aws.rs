@@ -80,14 +80,11 @@ mod tests {
 
     use super::*;
 
-    /// Returns the settings of a function with all services at one address.
-    async fn config_for(listener: &TcpListener) -> SdkConfig {
+    /// Returns a listener, and the settings of a function with all services at its address.
+    async fn services() -> (TcpListener, SdkConfig) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        loader().test_credentials().region("us-east-1").endpoint_url(url).load().await
-    }
-
-    async fn listener() -> TcpListener {
-        TcpListener::bind("127.0.0.1:0").await.unwrap()
+        (listener, loader().test_credentials().region("us-east-1").endpoint_url(url).load().await)
     }
 
     /// Accepts connections and never responds. Returns the number of connections.
@@ -114,8 +111,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_service_that_never_responds_times_out() {
-        let listener = listener().await;
-        let config = config_for(&listener).await;
+        let (listener, config) = services().await;
         let accepted = accept_and_hang(listener);
         let slow = with_long_timeouts(&config);
         let (sqs, s3) = (aws_sdk_sqs::Client::new(&config), aws_sdk_s3::Client::new(&slow));
@@ -138,8 +134,7 @@ mod tests {
     /// may take longer than the timeout of one.
     #[tokio::test]
     async fn a_slow_service_is_awaited() {
-        let listener = listener().await;
-        let config = config_for(&listener).await;
+        let (listener, config) = services().await;
         let router = Router::new().fallback(|| async {
             tokio::time::sleep(ATTEMPT / 2).await;
             ([("content-type", "application/x-amz-json-1.0")], "{}")
@@ -153,8 +148,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_object_that_stalls_times_out() {
-        let listener = listener().await;
-        let config = config_for(&listener).await;
+        let (listener, config) = services().await;
         let router = Router::new().fallback(|| async {
             let begins = futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"begins"))]);
             ([("content-length", "1000")], Body::from_stream(begins.chain(futures::stream::pending())))
