@@ -213,7 +213,9 @@ mod tests {
         seen: Mutex<Vec<(Value, Option<Value>)>>,
     }
 
-    async fn serve(control_plane: Arc<ControlPlane>, stored: StoredSecrets) -> String {
+    /// Serves a control plane. Returns the bootstrap at it, with a file that does not exist yet.
+    async fn bootstrap(control_plane: &Arc<ControlPlane>, stored: &StoredSecrets) -> RelayBootstrap {
+        let (control_plane, stored) = (Arc::clone(control_plane), Arc::clone(stored));
         let register = move |headers: HeaderMap, body: axum::body::Bytes| async move {
             let request: Value = serde_json::from_slice(&body).unwrap();
             control_plane.seen.lock().unwrap().push((request, stored.lock().unwrap().get(NAME).cloned()));
@@ -227,12 +229,6 @@ mod tests {
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let app = axum::Router::new().route("/v1/clusters/eu/register", axum::routing::post(register));
         tokio::spawn(async move { axum::serve(listener, app).await });
-        url
-    }
-
-    /// Returns the bootstrap at a control plane, with a file that does not exist yet.
-    async fn bootstrap(control_plane: &Arc<ControlPlane>, stored: &StoredSecrets) -> RelayBootstrap {
-        let url = serve(Arc::clone(control_plane), Arc::clone(stored)).await;
         let token_file = std::env::temp_dir().join(format!("ebb-identity-{:016x}", rand::random::<u64>()));
         RelayBootstrap { url, cluster: "eu".to_owned(), namespace: "relay".to_owned(), token_file }
     }
