@@ -1,6 +1,5 @@
 //! The command `ebb run`.
 
-use std::io::Read as _;
 use std::process::Stdio;
 
 use crate::workdir::Workdir;
@@ -68,9 +67,9 @@ fn a_closed_standard_output_does_not_stop_the_deletion() {
     // No collector listens on this port. The command succeeds nevertheless.
     let mut child = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1").spawn().unwrap();
     drop(child.stdout.take());
-    let mut err = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0), "{err}");
+    let output = child.wait_with_output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{err}");
     assert!(err.contains("sandbox/pr-1  gone"), "{err}");
     assert_eq!(err.contains("warning: OTEL_EXPORTER_OTLP_ENDPOINT"), cfg!(not(feature = "otlp")), "{err}");
 }
