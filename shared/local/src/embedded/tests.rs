@@ -327,16 +327,11 @@ async fn a_damaged_row_hides_no_other_and_can_be_replaced_or_deleted() {
 
     let bucket = open_bucket(&folder.path().join("bucket"));
     let store = Store::new(Arc::new(table), Arc::new(bucket));
-    let [damaged, whole] = [10, 20].map(|due| InstanceExpiry {
-        kind: "sandbox".to_owned(),
-        name: due.to_string(),
-        uid: "u".to_owned(),
-        generation: 1,
-        updates: 0,
-        plan: "sha256:x".to_owned(),
-        event: None,
-        due: Timestamp(due),
-        failures: 0,
+    let [damaged, whole] = [10, 20].map(|due| {
+        let expiry = serde_json::json!({
+            "kind": "sandbox", "name": due.to_string(), "uid": "u", "generation": 1, "updates": 0, "plan": "sha256:x",
+        });
+        InstanceExpiry { due: Timestamp(due), ..serde_json::from_value(expiry).unwrap() }
     });
     for expiry in [&damaged, &whole] {
         store.put_expiry(expiry).await.unwrap();
