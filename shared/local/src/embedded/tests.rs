@@ -327,7 +327,7 @@ async fn a_damaged_row_hides_no_other_and_can_be_replaced_or_deleted() {
 
     let bucket = open_bucket(&folder.path().join("bucket"));
     let store = Store::new(Arc::new(table), Arc::new(bucket));
-    let [damaged, whole] = [10, 20].map(|due| {
+    let [damaged, whole] = [10, 20].map(|due: u64| {
         let expiry = serde_json::json!({
             "kind": "sandbox", "name": due.to_string(), "uid": "u", "generation": 1, "updates": 0, "plan": "sha256:x",
         });
