@@ -249,14 +249,12 @@ mod tests {
         let names: Vec<&String> = clusters.named.keys().collect();
         assert_eq!(names, ["default", "eu", "pull"]);
         assert!(parse("{}").unwrap().named(None).is_none());
+        let with = |more: &str| format!(r#"{{"a": {}}}"#, entry.replace('}', &format!(", {more}}}")));
         for (text, expected) in [
             ("", "line 1, column 0: "),
             (r#"{"a": {"url": "u"}}"#, "line 1, column 18: "),
-            (&entry.replace("{", "{\"a\": {").replace('}', ", \"more\": 1}}"), "column"),
-            (
-                &entry.replace("{", "{\"a\": {").replace('}', ", \"signadotOutputs\": \"all\"}}"),
-                "is \"open\" or absent",
-            ),
+            (&with("\"more\": 1"), "column"),
+            (&with("\"signadotOutputs\": \"all\""), "is \"open\" or absent"),
             (&format!(r#"{{"a": {}}}"#, entry.replace(secret, "canary")), "the secret of cluster \"a\": "),
             (&format!(r#"{{"a": {}}}"#, entry.replace("\"uid\": \"u\", ", "")), "cluster \"a\" has no `uid`"),
             (&format!(r#"{{"a": {}}}"#, entry.replace("\"u\"", "\"\"")), "kubectl get namespace kube-system"),

@@ -195,15 +195,12 @@ fn readiness_rules_and_lost_objects() {
     };
     let rule = |text: &str| Some(format!("object.data.ready == '{text}'"));
     let rules = |ready: Option<String>, fail: Option<String>| Some(ReadyRules { ready, fail });
+    let has_failed = "ConfigMap n/a: its `fail` is true: `object.data.ready == 'no'`";
     for (object, rules, expected) in [
         (Some(object("u", "yes")), None, Ok(true)),
         (Some(object("u", "yes")), rules(rule("yes"), None), Ok(true)),
         (Some(object("u", "no")), rules(rule("yes"), None), Ok(false)),
-        (
-            Some(object("u", "no")),
-            rules(rule("no"), rule("no")),
-            Err((Failed, "ConfigMap n/a: its `fail` is true: `object.data.ready == 'no'`")),
-        ),
+        (Some(object("u", "no")), rules(rule("no"), rule("no")), Err((Failed, has_failed))),
         (Some(object("u", "no")), rules(Some("object.data.ready".to_owned()), None), Err((Failed, "true or false"))),
         (Some(object("other", "yes")), None, Err((Lost, "was deleted or replaced"))),
         (None, rules(rule("yes"), None), Err((Lost, "was deleted or replaced"))),
