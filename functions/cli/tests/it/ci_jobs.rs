@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::process::Command;
 
 use crate::program;
-use crate::workdir::Workdir;
+use crate::workdir::{DevProcess, Workdir};
 
 const SCRIPT: &str = include_str!("../../../../infra/ci/sandbox.sh");
 const ACTION: &str = include_str!("../../../../infra/ci/action.yml");
@@ -133,13 +133,11 @@ struct CiJob<'a> {
 
 impl<'a> CiJob<'a> {
     /// Creates a token with this name and these scopes for a job.
-    async fn with_token(workdir: &'a Workdir, name: &str, scopes: &[&str]) -> Self {
+    async fn with_token(workdir: &'a Workdir, dev: &DevProcess, name: &str, scopes: &[&str]) -> Self {
         let mut command = vec!["token", "create", name];
         command.extend(scopes.iter().flat_map(|scope| ["--scope", *scope]));
         let token = workdir.ebb(&command).await.done().stdout.trim().to_owned();
-        let server = std::fs::read(workdir.state().join("server.json")).unwrap();
-        let server: Value = serde_json::from_slice(&server).unwrap();
-        Self { workdir, url: server["url"].as_str().unwrap().to_owned(), token }
+        Self { workdir, url: dev.url.clone(), token }
     }
 
     /// Runs the script with these inputs. Checks that it ends with a code and a message.
@@ -171,7 +169,7 @@ impl<'a> CiJob<'a> {
 async fn a_job_starts_and_deletes_a_sandbox() {
     let (workdir, dev) = Workdir::running().await;
     workdir.publish("values@1.0.0", PLUGIN).await;
-    let job = CiJob::with_token(&workdir, "ci", &documented_scopes()).await;
+    let job = CiJob::with_token(&workdir, &dev, "ci", &documented_scopes()).await;
     let document = workdir.write("sandbox.yaml", SANDBOX);
     let github = workdir.write("github-env", "EARLIER=1\n");
 
@@ -211,13 +209,13 @@ async fn a_job_needs_each_documented_scope() {
     assert!(scopes.len() > 1, "{scopes:?}");
     for (number, missing) in scopes.iter().enumerate() {
         let others: Vec<&str> = scopes.iter().copied().filter(|scope| scope != missing).collect();
-        let job = CiJob::with_token(&workdir, &format!("without-{number}"), &others).await;
+        let job = CiJob::with_token(&workdir, &dev, &format!("without-{number}"), &others).await;
         let inputs = [("EBB_DOCUMENT", document.as_str()), ("EBB_NAME", "run-1")];
         job.ends(1, &format!("the scope {missing}"), "start", &inputs).await;
     }
-    let job = CiJob::with_token(&workdir, "ci", &scopes).await;
+    let job = CiJob::with_token(&workdir, &dev, "ci", &scopes).await;
     job.ends(0, "", "start", &[("EBB_DOCUMENT", &document), ("EBB_NAME", "run-2")]).await;
-    let waiting = CiJob::with_token(&workdir, "waiting", &["read"]).await;
+    let waiting = CiJob::with_token(&workdir, &dev, "waiting", &["read"]).await;
     let step = block("- run: |\n")[0]["run"].as_str().unwrap().to_owned();
     let github = workdir.write("github-env", "");
     let (code, messages) = waiting.shell(&["-euc", &step], &[("SANDBOX", "run-2"), ("GITHUB_ENV", &github)]).await;
@@ -229,7 +227,7 @@ async fn a_job_needs_each_documented_scope() {
 #[tokio::test]
 async fn an_input_is_never_executed() {
     let (workdir, dev) = Workdir::running().await;
-    let job = CiJob::with_token(&workdir, "ci", &documented_scopes()).await;
+    let job = CiJob::with_token(&workdir, &dev, "ci", &documented_scopes()).await;
     let document = workdir.write("sandbox.yaml", SANDBOX);
     for hostile in
         ["$(touch pwned)", "`touch pwned`", "x\"; touch pwned; \"", "'; touch pwned; '", "--help", "a\ntouch pwned"]
