@@ -39,10 +39,8 @@ fn a_long_list_has_pages() {
     let page = targets(VIEWER, &view("b", "", Some("c"), true));
     assert!(page.contains("</span> 59+</a>") && page.contains("counted in the first 300 targets"), "{page}");
     // Targets that were not counted can be stuck.
-    assert!(
-        page.contains("stuck</span> 0+</a>") && !page.contains("failed</span> 0") && !page.contains("gone</span> 0"),
-        "{page}"
-    );
+    assert!(page.contains("stuck</span> 0+</a>"), "{page}");
+    assert!(!page.contains("failed</span> 0") && !page.contains("gone</span> 0"), "{page}");
     assert!(page.contains("First page") && !page.contains("Previous page") && page.contains(third), "{page}");
     let page = targets(VIEWER, &view("c", "b", None, false));
     assert!(page.contains("</span> 59</a>") && !page.contains("counted in") && !page.contains("</span> 0"), "{page}");
@@ -72,10 +70,8 @@ fn targets_are_selected_without_scripts() {
     assert!(!none.contains("checkbox") && !none.contains(paths::SELECTION), "{none}");
     let some = targets(VIEWER, &view(Some("")));
     assert!(some.contains("name=\"target\" value=\"sandbox/db db\" aria-label=\"sandbox/db\""), "{some}");
-    assert!(
-        some.contains("href=\"/console?q=db&amp;nextToken=p&amp;select=all\"") && some.contains("data-since"),
-        "{some}"
-    );
+    assert!(some.contains("href=\"/console?q=db&amp;nextToken=p&amp;select=all\""), "{some}");
+    assert!(some.contains("data-since"), "{some}");
     let all = targets(VIEWER, &view(Some("all")));
     assert!(all.contains("value=\"sandbox/db db\" checked") && !all.contains("data-since"), "{all}");
     let selected = |name: &str| selected_target(&format!("sandbox/{name} u")).unwrap();
@@ -92,9 +88,8 @@ fn targets_are_selected_without_scripts() {
     assert!(leads_back(&page, "Back") && !page.contains("The teardown begins"), "{page}");
     let page = bulk_outcomes(VIEWER, BulkAction::Delete, &entries, back);
     assert!(page.contains("Delete: 1 of 2 targets accepted") && leads_back(&page, "Back"), "{page}");
-    assert!(
-        bulk_outcomes(VIEWER, BulkAction::Delete, &entries, "https://evil.example").contains("href=\"/console\">Back")
-    );
+    let page = bulk_outcomes(VIEWER, BulkAction::Delete, &entries, "https://evil.example");
+    assert!(page.contains("href=\"/console\">Back"), "{page}");
 }
 
 /// The labels of a target have at most 8 KiB, which would make a list of 100 targets too long.
