@@ -54,7 +54,7 @@ const PLATFORM: &str = "aws* axum* hyper* kube* lambda* opentelemetry* tower* ut
 const LAMBDA_MAIN: usize = 60;
 
 /// Maximum lines of Rust in all files. A change that adds more takes others out, or lowers this number by what it takes out.
-const MAX_LINES: usize = 159_000;
+const MAX_LINES: usize = 156_000;
 
 /// Names that do not describe the content of a module.
 const VAGUE: &str = "common handler handlers helper helpers info manager managers misc process util utils";
