@@ -301,7 +301,6 @@ impl SimFunctions {
     }
 }
 
-/// Returns the response to a request, or its rejection.
 fn response_of<T>(result: Result<T, RequestError>) -> FlowResult<Result<T, Rejection>> {
     match result {
         Ok(response) => Ok(Ok(response)),

@@ -16,7 +16,6 @@ use crate::api_client::{ApiClient, ApiReply};
 use crate::platform::now;
 use crate::wait::until;
 
-/// The events of all senders that have a preset.
 pub const SENDERS: &str = include_str!("../../shared/documents/tests/preset_events.yaml");
 /// The value of `note` that an update changes to [`CHANGED`].
 pub const FIRST: &str = "ab12";

@@ -90,12 +90,10 @@ impl Page {
         self.path.ends_with(name)
     }
 
-    /// Returns the block with the name of a file.
     fn file(&self, name: &str) -> Option<&Block> {
         self.blocks.iter().find(|block| block.mark.strip_prefix("file: ") == Some(name))
     }
 
-    /// Returns the pages to which this one links.
     fn linked<'a>(&self, pages: &'a [Self]) -> impl Iterator<Item = &'a Self> {
         let links = self.text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
         let paths: Vec<PathBuf> = links.filter_map(|link| self.path.parent()?.join(link).canonicalize().ok()).collect();

@@ -6,7 +6,6 @@ use ebb_protocol::api::{TargetPhase, TargetSelector};
 
 use crate::{CliError, Result, TargetRef};
 
-/// The targets of a command.
 #[derive(Clone, Debug)]
 pub(crate) enum CommandTargets {
     One(TargetRef),

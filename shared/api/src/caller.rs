@@ -135,7 +135,6 @@ impl ApiCaller {
         Err(forbidden(format!("the request needs the scope {needed}; {self} has: {}", self.scope_list())))
     }
 
-    /// Returns the targets for which the caller has a permission.
     pub(crate) fn access(&self, permission: ApiPermission<'_>) -> TargetAccess {
         let limits = self.scopes.iter().filter_map(|scope| permission.limit(scope));
         TargetAccess { caller: self.name.clone(), limits: limits.collect() }

@@ -1,5 +1,7 @@
 //! The policy that a relay reported, in the form that checks use.
 
+use std::collections::BTreeSet;
+
 use ebb_kube::podspec::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};
 use ebb_protocol::listing::{ReportedNamespace, ReportedPolicy};
 
@@ -28,7 +30,9 @@ pub fn reported_policy(reported: &ReportedPolicy) -> Option<ClusterPolicy> {
         priority_classes: reported.priority_classes,
         services: reported.services.into_iter().map(|name| (name, target())).collect(),
         unit_namespace: reported.unit_namespace,
-        ..ClusterPolicy::default()
+        // A relay reports the levels of its namespaces, and no Secrets.
+        pod_security_level: PodSecurityLevel::default(),
+        secrets: BTreeSet::new(),
     })
 }
 

@@ -109,7 +109,6 @@ impl MemoryTable {
         Store::new(Arc::clone(&table) as Arc<dyn ItemTable>, table)
     }
 
-    /// Returns an object.
     pub fn object(&self, key: &str) -> Option<Vec<u8>> {
         self.content().objects.get(key).cloned()
     }
@@ -119,7 +118,6 @@ impl MemoryTable {
         self.content().objects.keys().filter(|key| key.starts_with(prefix)).cloned().collect()
     }
 
-    /// Returns an item.
     pub fn item(&self, key: &ItemKey) -> Option<Item> {
         self.content().items.get(key).cloned()
     }

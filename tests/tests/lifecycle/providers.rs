@@ -272,10 +272,9 @@ impl ProviderExample {
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let trial = |provider: &str| {
-        let example: ProviderExample = table("lifecycle/providers.yaml", provider, &[]);
+    let trial = |provider| {
         Trial::test(format!("lifecycle::providers::{provider}"), move || {
-            block_on(example.survives());
+            block_on(table::<ProviderExample>("lifecycle/providers.yaml", provider, &[]).survives());
             Ok(())
         })
     };

@@ -69,7 +69,6 @@ impl ReportSink {
         self.reports.lock().expect("no panic").clone()
     }
 
-    /// Returns the reports of the end.
     pub(crate) fn ends(&self) -> Vec<ReceivedReport> {
         let is_end = |report: &ReceivedReport| matches!(report.report().state, ReportState::Ended(_));
         self.reports().into_iter().filter(is_end).collect()

@@ -109,7 +109,6 @@ impl RecordStore {
         }
     }
 
-    /// Returns a record with its result.
     pub(crate) async fn get(&self, name: &TaskId) -> Result<Option<VersionedRecord>> {
         let Some(mut held) = self.head(name).await? else { return Ok(None) };
         self.read_rest(&mut held).await?;
@@ -171,7 +170,6 @@ impl RecordStore {
         }
     }
 
-    /// Returns a page of the records of a unit, or of all.
     pub(crate) async fn page(&self, unit: Option<&str>, after: Option<&str>) -> Result<RecordPage> {
         let of_unit = unit.map(|unit| format!(",{UNIT}={unit}")).unwrap_or_default();
         let mut page = ListParams::default().labels(&format!("{PART}={RECORD}{of_unit}")).limit(PAGE);

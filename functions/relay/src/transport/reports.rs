@@ -70,7 +70,6 @@ impl Relay {
     }
 }
 
-/// Returns the task of a report with its token.
 fn expected(held: &VersionedRecord, token: &str) -> Result<TaskSpec, ReportError> {
     let spec = held.record.spec.as_ref().ok_or(ReportError::Gone)?;
     match has_digest(token, &token_digest(&spec.token)) {

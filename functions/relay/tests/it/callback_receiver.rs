@@ -52,12 +52,10 @@ impl CallbackReceiver {
         self.state.lock().unwrap().failure = status;
     }
 
-    /// Returns the accepted callbacks with a token.
     pub(crate) fn accepted(&self, token: &str) -> Vec<Callback> {
         self.state.lock().unwrap().accepted.get(token).cloned().unwrap_or_default()
     }
 
-    /// Returns the heartbeats with a token.
     pub(crate) fn heartbeats(&self, token: &str) -> Vec<Callback> {
         self.state.lock().unwrap().heartbeats.get(token).cloned().unwrap_or_default()
     }

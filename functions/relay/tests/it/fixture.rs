@@ -212,7 +212,6 @@ impl RelayFixture {
         requests::ensure(name, &self.url, task)
     }
 
-    /// Returns the request of a task.
     pub(crate) fn request(&self, name: &TaskId, task: ObjectTask) -> RelayRequest {
         RelayRequest::Ensure(Box::new(self.ensure_of(name, task)))
     }

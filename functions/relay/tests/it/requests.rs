@@ -33,7 +33,6 @@ pub(crate) fn token(name: &TaskId) -> String {
     format!("{}.{}", name.unit, name.attempt)
 }
 
-/// Returns the request that cancels a task.
 pub(crate) fn cancel(name: &TaskId) -> RelayRequest {
     RelayRequest::Cancel { task: name.clone(), grace_ms: 1_000 }
 }
@@ -72,7 +71,6 @@ pub(crate) fn output(name: &str, text: &str, key: &str, sensitive: bool) -> Obje
     ObjectOutput { name: name.to_owned(), from, sensitive, optional: false }
 }
 
-/// Returns the task of a script.
 pub(crate) fn script(name: &TaskId, text: &str) -> ObjectTask {
     ScriptJob::new(name, text).into_task(name)
 }

@@ -93,7 +93,6 @@ pub(crate) async fn grant_role(client: &Client, units: &str, namespace: &str, na
     create(&bindings, binding).await;
 }
 
-/// Waits until the rights are effective.
 pub(crate) async fn wait_until_effective(relay: Kubeconfig, units: &str) {
     let client = client_of(relay).await;
     for namespace in [units, &format!("{units}-relay")] {
@@ -105,7 +104,6 @@ pub(crate) async fn wait_until_effective(relay: Kubeconfig, units: &str) {
 /// Group, resource, name of the object, and verb.
 pub(crate) type ApiRight = (String, String, String, String);
 
-/// Returns the rights of rules.
 pub(crate) fn expand<'a>(rules: impl IntoIterator<Item = &'a PolicyRule>) -> BTreeSet<ApiRight> {
     let mut all = BTreeSet::new();
     let any = vec![String::new()];

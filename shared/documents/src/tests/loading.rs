@@ -24,7 +24,6 @@ fn vars() -> DocumentVars {
     DocumentVars::parse(["dev=jane", "team=a=b", "image=tool:1", "class=STANDARD", "unused=1"]).unwrap()
 }
 
-/// Returns all documents of a fixture.
 fn fixture(name: &str) -> Vec<Document> {
     load(name, &text(name)).unwrap_or_else(|e| panic!("{e}"))
 }

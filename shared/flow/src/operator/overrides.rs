@@ -49,7 +49,7 @@ pub async fn force(
     let decision = Decision { change, by: caller, reason: Some(&recorded.message) };
     let outcome = Box::pin(override_matching(env, key, &recorded, named, decision)).await?;
     if let Err(rejection) = &outcome {
-        tracing::info!(kind, name, caller, by, reason, %rejection, "an override is rejected");
+        tracing::info!(kind, name, caller, by, reason, rejection = rejection.to_string(), "an override is rejected");
     }
     Ok(outcome)
 }

@@ -15,7 +15,6 @@ use crate::{EarlierRun, Env, FlowError, FlowResult, Run, lock};
 pub struct InvocationCache {
     pub(super) produced: Mutex<BTreeMap<UnitRef, ProducerState>>,
     earlier: tokio::sync::Mutex<BTreeMap<Hook, Arc<EarlierRun>>>,
-    /// The units that are sealed by this invocation.
     pub(super) sealed: Mutex<BTreeSet<UnitRef>>,
     /// The earlier runs whose units are sealed by this invocation.
     pub(super) sealed_runs: Mutex<BTreeSet<Hook>>,

@@ -316,7 +316,6 @@ impl UndoPasses {
     }
 }
 
-/// Returns the units of `hook` that undo `undone`.
 pub(crate) fn undo_units(run: &Run, hook: Hook, undone: UnitRef) -> Vec<Unit> {
     let Some((hook_plan, _)) = run.loaded.hook_plan(hook) else { return Vec::new() };
     hook_plan.places().filter(|(_, unit)| unit.undoes.contains(&undone)).map(|(at, _)| Unit(at.unit)).collect()

@@ -22,7 +22,6 @@ use crate::files::StateFileError;
 pub(super) struct SupervisorConfig {
     /// The state folder of the relay.
     pub(super) state: PathBuf,
-    /// `PATH` of scripts.
     pub(super) path: String,
     pub(super) extra_env: Vec<(String, String)>,
     /// Runs scripts as containers. `None` means that scripts are processes of this machine.

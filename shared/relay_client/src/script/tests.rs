@@ -26,6 +26,7 @@ fn a_script_is_a_job_and_a_secret() {
     let overlay = "metadata: {annotations: {sidecar.istio.io/inject: \"false\"}}\nspec:\n  serviceAccountName: seeder\n  automountServiceAccountToken: true\n  containers:\n  - {name: main, resources: {requests: {memory: 1Gi}}}\n  - {name: proxy, image: proxy}\n";
     let request = objects(request(UNIT, Some(overlay), "#!/bin/sh\ntrue\n"), true).unwrap();
     // A sensitive value is only in the Secret.
+    assert!(!json!(request.body.apply).to_string().contains("canary"));
     insta::assert_json_snapshot!(request);
     // The document with all values is a valid spec of the entrypoint.
     let mut document = request.body.secrets[0].document.clone();

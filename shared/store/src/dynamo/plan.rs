@@ -32,7 +32,6 @@ pub(super) fn plan_objects(instance: &str) -> String {
     format!("plans/{instance}/")
 }
 
-/// Returns the instance of an object of a plan.
 pub(super) fn instance_of(object: &str) -> Option<&str> {
     object.strip_prefix("plans/")?.split_once('/').map(|(instance, _)| instance)
 }

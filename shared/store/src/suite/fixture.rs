@@ -37,7 +37,6 @@ pub(super) fn tombstone(instance: &str) -> Tombstone {
     Tombstone { instance: instance.to_owned(), ended, needed: Some(ended) }
 }
 
-/// A table under test.
 #[derive(Clone, Debug)]
 pub struct TableUnderTest {
     /// The prefix of the names of its tests.
@@ -45,7 +44,6 @@ pub struct TableUnderTest {
     pub place: TablePlace,
 }
 
-/// The place of a table.
 #[derive(Clone, Debug)]
 pub enum TablePlace {
     /// The URL of a service without a slash at the end. Requests are signed with arbitrary keys.

@@ -73,7 +73,6 @@ pub(crate) fn plan_edges(plan: &Plan) -> Vec<(Hook, &str, &str, EdgeReason)> {
 /// A sandbox with the resource `r` of the plugin `p`.
 pub(crate) const ALONE: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p}}\n";
 
-/// Returns the plan of [`ALONE`] with a plugin.
 pub(crate) fn alone(plugin: &str) -> Plan {
     compiled(ALONE, &[plugin]).unwrap().0
 }

@@ -121,7 +121,6 @@ impl PluginClient<'_> {
         found.iter().map(id).filter(|id| !id.is_empty()).collect()
     }
 
-    /// Returns the method of [`Self::find`].
     pub(super) fn find_method(&self) -> &'static str {
         match self.action.interface {
             PluginInterface::Instance => "Instance.DescribeInstances",

@@ -36,7 +36,6 @@ fn peculiarities_of_the_api_server_are_kept() {
     }
 }
 
-/// Returns the violations of an overlay.
 fn violations(overlay: &str) -> String {
     let refused = match parse(overlay) {
         Ok(overlay) => merge(&base(), &overlay).err().unwrap_or_default(),
