@@ -11,7 +11,6 @@ use crate::simulation::UnitAction;
 pub struct ModelCase {
     pub name: String,
     pub graph: ModelGraph,
-    /// The faults of one path.
     pub budget: FaultBudget,
     /// Maximum number of unusual steps of a path (see `order.rs`). `u32::MAX` has no limit.
     pub unusual: u32,

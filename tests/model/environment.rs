@@ -91,7 +91,6 @@ pub(super) enum ModelTaskState {
     Tombstoned,
 }
 
-/// A task of a receiver.
 #[derive(Clone, Debug)]
 pub(super) struct ModelTask {
     pub(super) state: ModelTaskState,

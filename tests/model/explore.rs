@@ -189,7 +189,6 @@ fn expire(place: &ModelSimulation) {
     });
 }
 
-/// Returns a hash of the state.
 fn state(place: &ModelSimulation, budget: &FaultBudget, platform: &PlatformState, order: Option<&ActorOrder>) -> u64 {
     let now = place.runtime.elapsed();
     let table = {

@@ -37,9 +37,7 @@ use crate::simulation::{
 };
 
 pub(super) const MAX_IN_FLIGHT_MS: u64 = 3_000;
-/// The timeout of a unit.
 const TIMEOUT_S: u64 = 300;
-/// The attempts of a unit.
 const ATTEMPTS: u32 = 2;
 
 const NAME: &str = "s";

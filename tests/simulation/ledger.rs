@@ -47,7 +47,6 @@ pub struct AttemptEntry {
     pub attempt: u32,
     pub(super) receiver: AttemptReceiver,
     pub began: u64,
-    /// The task that began it.
     pub by: SimTaskId,
     /// The requests that its server got.
     pub requests: u32,
@@ -73,7 +72,6 @@ pub(super) struct SimObject {
 #[derive(Clone, Debug)]
 pub struct NotificationEntry {
     pub at: u64,
-    /// The time in the notification.
     pub(super) time: Timestamp,
     pub kind: String,
     pub(super) uid: String,

@@ -16,7 +16,6 @@ use super::owners::{self, AcceptedDocument, DIRECT, PLATFORM};
 use super::{FaultKind, InvocationFailure, SimRandom, SimTable};
 use crate::platform::sandbox;
 
-/// The event of the targets that have one.
 pub(super) const EVENT: &str = "sleep";
 pub const KIND: &str = "sandbox";
 /// A request without a response is sent again after this time.
@@ -47,10 +46,8 @@ pub struct SimInstance {
 #[derive(Clone, Debug)]
 struct SimWebhook {
     event_type: LifecycleType,
-    /// The id of the CloudEvent.
     id: String,
     data: LifecycleData,
-    /// The revision of its document.
     revision: String,
 }
 
@@ -166,7 +163,6 @@ impl PlatformSender {
         }
     }
 
-    /// Requests an instance. Returns the rejection.
     pub async fn create(&self, instance: &SimInstance) -> Option<Rejection> {
         let event = Self::event(instance, LifecycleType::Created, 1, &instance.document);
         self.send(event).await

@@ -32,7 +32,6 @@ pub enum UnitBehavior {
 
 #[derive(Clone, Debug)]
 pub struct SimUnit {
-    /// The idempotency key.
     pub key: String,
     /// `UID RESOURCE/UNIT`, for messages.
     pub(super) name: String,

@@ -39,7 +39,6 @@ const BUSY_MS: u64 = 13_000;
 const LIST_MS: u64 = 5_000;
 /// The time for which a cluster has a name that two clusters have in turn.
 const REPLACED_MS: u64 = 15 * 60_000;
-/// The longest outage.
 const OUTAGE_MS: u64 = 300_000;
 /// The longest delay of a duplicated request; less than the in-flight limit.
 const DUPLICATE_MS: u64 = 20_000;
@@ -211,7 +210,6 @@ impl SimRelay {
         Err(error)
     }
 
-    /// Returns the response, or an error if it is lost.
     async fn respond<T>(&self, response: T) -> Result<T, RelayError> {
         self.executor.may_die(FaultKind::DeathAfterCall).await;
         if self.executor.faults.should_inject(FaultKind::RelayAnswerLost) {

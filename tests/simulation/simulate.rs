@@ -30,7 +30,6 @@ pub struct SimReport {
     /// The number of faults of each kind, in the order of [`FaultKind::ALL`].
     pub injected: Vec<u64>,
     pub injection_points: Vec<u64>,
-    /// The types of the notifications.
     pub notifications: BTreeSet<String>,
     pub attempts: u64,
     /// The numbers of requests for a generation that were accepted, and that came too late, and of operations on selected

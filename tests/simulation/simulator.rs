@@ -105,7 +105,6 @@ pub struct TargetEnd {
     pub failed: BTreeSet<String>,
     /// The keys of units whose objects exist.
     pub remaining: BTreeSet<String>,
-    /// The types of the notifications.
     pub notifications: BTreeSet<String>,
     pub violations: Vec<String>,
 }

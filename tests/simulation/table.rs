@@ -66,7 +66,6 @@ where
     }
 }
 
-/// Table and bucket.
 pub struct SimTable {
     runtime: SimRuntime,
     items: MemoryTable,
@@ -185,7 +184,6 @@ impl SimTable {
         lock(&self.state)
     }
 
-    /// Returns the keys of all objects.
     pub fn objects(&self) -> Vec<String> {
         self.items.objects("")
     }

@@ -33,7 +33,6 @@ const QUESTIONS: u32 = 3;
 #[derive(Clone, Default)]
 pub(super) struct SimWatcher(Arc<Mutex<Option<WatcherState>>>);
 
-/// The instance and the phase of a target.
 type ShownTarget = (String, TargetPhase);
 
 #[derive(Default)]

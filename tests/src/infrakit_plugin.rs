@@ -195,7 +195,6 @@ fn existing(dir: &Path, infra_type: &str, id: &str) -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Returns the names in a folder, in order.
 fn names(folder: &Path) -> io::Result<Vec<String>> {
     let names = fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
     let mut names = names.collect::<io::Result<Vec<_>>>()?;

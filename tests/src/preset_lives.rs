@@ -44,11 +44,9 @@ pub struct PresetLife {
     /// The expression whose value an update changes.
     pub note: String,
     secret: String,
-    /// The bodies, each with the result of its event.
     events: Vec<(Value, SourceResult)>,
 }
 
-/// Returns a life for each scheme of the presets.
 pub fn lives() -> Vec<PresetLife> {
     let senders: BTreeMap<String, RecordedSender> = serde_saphyr::from_str(SENDERS).unwrap();
     let life = |(preset, sender): (String, RecordedSender)| {

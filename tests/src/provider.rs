@@ -143,7 +143,6 @@ struct ProviderAccount {
 struct ProviderState {
     api: ProviderApi,
     tokens: [String; 2],
-    /// The password of each thing.
     password: String,
     accounts: Mutex<BTreeMap<String, ProviderAccount>>,
 }

@@ -217,7 +217,6 @@ impl Workdir {
         self.path().join("dev.log")
     }
 
-    /// Returns the log of all servers.
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }
@@ -387,7 +386,6 @@ impl DevProcess {
         self.child.kill().await.unwrap();
     }
 
-    /// Returns its running relay, if it has one.
     pub fn relay(&self) -> Option<Pid> {
         let parent = format!("PPid:\t{}\n", self.pid());
         let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());

@@ -227,7 +227,6 @@ fn a_file_name_is_used_at_most_three_times() {
     assert_none(&wrong.collect::<Vec<_>>());
 }
 
-/// Returns the public type that a line declares.
 fn public_type(line: &str) -> Option<&str> {
     let rest = line.trim_start().strip_prefix("pub ")?;
     let name = ["struct ", "enum ", "trait "].iter().find_map(|keyword| rest.strip_prefix(keyword))?;

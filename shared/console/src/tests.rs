@@ -332,7 +332,6 @@ fn consequences_name_those_that_wait() {
     );
 }
 
-/// Returns the first page of a run.
 fn page_of(of_run: &RunDetail) -> String {
     let counts = unit_counts(&of_run.units);
     run(VIEWER, &RunUnitsView { run: of_run, target: ("sandbox", "db"), counts: &counts, page_token: "" })

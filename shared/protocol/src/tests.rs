@@ -19,7 +19,6 @@ use crate::pull::{PollRequest, PollResponse};
 use crate::relay::{Batch, BatchResponse, EnsureTask, ObjectTask, RelayRequest, TaskState};
 use crate::value::UnitValue;
 
-/// Returns the rows of a test in `tests/rows.json`.
 pub(crate) fn rows<T: DeserializeOwned>(test: &str) -> Vec<T> {
     let mut parts: BTreeMap<String, Vec<Value>> = serde_json::from_str(include_str!("../tests/rows.json")).unwrap();
     let rows = parts.remove(test).filter(|rows| !rows.is_empty()).unwrap_or_else(|| panic!("no rows of {test}"));

@@ -40,7 +40,6 @@ pub(crate) fn embeds(parts: &InputParts<'_>) {
     loaded(&written, &NoFiles);
 }
 
-/// Files by the number in their name.
 struct NumberedFiles<'a>(&'a [&'a str]);
 
 impl FileSource for NumberedFiles<'_> {

@@ -151,7 +151,6 @@ impl ProviderState {
         things.iter().map(|thing| self.shown(thing)).collect()
     }
 
-    /// Returns a thing as in a list.
     fn shown(&self, thing: &ProviderThing) -> Value {
         let is_made = matches!(thing.state, ThingState::Ready | ThingState::Deleting);
         let state = if is_made { "ready" } else { "init" };

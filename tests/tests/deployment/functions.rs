@@ -64,7 +64,6 @@ impl MessageQueue for RecordedQueue {
 
 struct SharedParts {
     content: Store,
-    /// The clusters of the configuration.
     clusters: String,
     queue: Arc<LocalQueue>,
     callbacks: String,

@@ -39,7 +39,6 @@ impl InterruptScenario {
     }
 }
 
-/// Returns the names in a folder.
 pub(crate) fn entries(folder: &Path) -> Vec<String> {
     let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.collect()

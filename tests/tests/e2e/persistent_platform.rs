@@ -23,7 +23,6 @@ pub(crate) enum PlatformStep {
     Over,
 }
 
-/// The platform for one instance.
 pub(crate) struct PersistentPlatform {
     pub(crate) step: PlatformStep,
     uid: String,

@@ -247,7 +247,6 @@ impl Harness {
         TcpStream::connect(self.stack().url().trim_start_matches("http://")).await.unwrap()
     }
 
-    /// Returns the secret of lifecycle webhooks.
     pub(crate) fn secret(&self) -> WebhookSecret {
         WebhookSecret::parse(self.stack().webhook_secret()).unwrap()
     }

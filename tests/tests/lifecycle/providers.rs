@@ -31,18 +31,15 @@ struct ProviderExample {
     /// The folder, and the name of the connection.
     folder: String,
     plugin: String,
-    /// The origin of the provider in the documents.
     origin: String,
     secret: Option<String>,
     /// The param of the sandbox that names the account.
     account: String,
     /// The unit whose resource the plugin removes.
     unit: String,
-    /// The output with the password.
     output: String,
 }
 
-/// Replaces a text that must be there.
 fn replaced(text: &str, from: &str, to: &str) -> String {
     assert!(text.contains(from), "there is no {from} in:\n{text}");
     text.replace(from, to)

@@ -17,9 +17,7 @@ use crate::security::secrets::contains_canary;
 #[serde(rename_all = "camelCase")]
 enum TableStack {
     Empty,
-    /// With the plugin `simple`.
     Simple,
-    /// With the receiver as its platform.
     Platform,
     /// With a source for each scheme of signatures.
     Schemes,
@@ -191,7 +189,6 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// The callers of a table by name.
 #[derive(Default)]
 struct TableCallers {
     tokens: BTreeMap<String, String>,

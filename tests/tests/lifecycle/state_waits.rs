@@ -17,7 +17,6 @@ fn state(state: &str, host: Option<&str>) -> CannedReply {
     CannedReply::ok(json!({"id": "t-1", "state": state, "host": host, "message": "no capacity"}))
 }
 
-/// Returns outputs as their values.
 fn plain(outputs: &Value) -> Value {
     let values = outputs.as_object().unwrap().iter().map(|(name, output)| (name.clone(), output["value"].clone()));
     values.collect::<serde_json::Map<_, _>>().into()

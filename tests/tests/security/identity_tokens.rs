@@ -37,7 +37,6 @@ pub(super) fn public(key: &EncodingKey, algorithm: Algorithm, kid: &str) -> Valu
     jwk
 }
 
-/// Returns a token that is signed with the key `rsa-1`.
 pub(super) fn rsa_token(key: &EncodingKey, claims: &Value) -> String {
     let header = Header { kid: Some("rsa-1".to_owned()), ..Header::new(Algorithm::RS256) };
     jsonwebtoken::encode(&header, claims, key).unwrap()

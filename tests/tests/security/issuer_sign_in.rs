@@ -129,7 +129,6 @@ impl PeopleIssuer {
         rsa_token(&self.state.key, &claims)
     }
 
-    /// Returns the entry of the issuer in the configuration.
     fn entry(&self) -> Value {
         json!({
             "issuer": self.url, "audience": AUDIENCE,
@@ -202,7 +201,6 @@ impl PeopleStack {
     }
 }
 
-/// Returns the path that begins a sign-in.
 fn begin(issuer: &str, next: &str) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("issuer", issuer).append_pair("next", next);

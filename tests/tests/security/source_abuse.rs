@@ -8,7 +8,6 @@ use crate::harness::*;
 use crate::request_table;
 
 const PLAIN: &str = "a-secret-of-this-source";
-/// The proof of the source `bearer`.
 const BEARER: &str = "{bearer: {secret: PLAIN}}";
 
 /// A target for each number, deleted by its number. An event names the instance if it has a UID.

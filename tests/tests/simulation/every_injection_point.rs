@@ -60,7 +60,6 @@ pub(crate) fn check_faults(name: &str, scenario: &TargetScenario, target: &str, 
     );
 }
 
-/// Returns the documents of an example, and the name of its target.
 fn example(name: &str, plugins: &[&str]) -> (TargetScenario, String) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name);
     let values = ["root=/r", "host=h", "port=5432", "user=u", "receiver=https://outside.test", "bucket=states"];

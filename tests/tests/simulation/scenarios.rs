@@ -12,7 +12,6 @@ pub(crate) fn position(key: &str) -> Option<usize> {
     key.strip_prefix("r/u")?.parse().ok()
 }
 
-/// Returns the units of its hook that a unit waits for.
 pub(crate) fn waits_for(scenario: &Scenario, unit: usize) -> Vec<usize> {
     let own = &scenario.units[unit];
     let reads = own.reads.iter().filter(|&&read| scenario.units[read].hook == own.hook);

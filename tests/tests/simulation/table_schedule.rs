@@ -14,7 +14,6 @@ const MAX_WAIT_MS: u32 = 3;
 pub(crate) struct TableSchedule {
     /// The numbers of the tasks of the next operations.
     order: VecDeque<usize>,
-    /// The tasks by their numbers.
     known: Vec<SimTaskId>,
     /// The time for which a task has waited for the next operation, in milliseconds.
     waited: u32,

@@ -52,7 +52,6 @@ impl ToolServer {
         response["result"].clone()
     }
 
-    /// Calls a tool and returns its answer.
     async fn call(&mut self, tool: &str, arguments: Value) -> String {
         let result = self.request("tools/call", json!({"name": tool, "arguments": arguments})).await;
         result["content"][0]["text"].as_str().unwrap().to_owned()

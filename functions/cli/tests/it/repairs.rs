@@ -10,7 +10,6 @@ use crate::workdir::{CommandResult, DevProcess, Workdir};
 const NOTES: &str = include_str!("../../../../tests/repairs/notes.yaml");
 const REMOTE: &str = include_str!("../../../../tests/repairs/remote.yaml");
 
-/// The change of a sandbox that fails.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FailedChange {
     Creation,

@@ -40,13 +40,11 @@ pub(crate) struct EntrypointFixture {
     pub(crate) sink: ReportSink,
 }
 
-/// The exit of an entrypoint and its outputs.
 #[derive(Debug)]
 pub(crate) struct EntrypointExit {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: String,
-    /// The termination message.
     pub(crate) termination: TerminationResult,
 }
 

@@ -60,7 +60,6 @@ impl CallbackReceiver {
         self.state.lock().unwrap().heartbeats.get(token).cloned().unwrap_or_default()
     }
 
-    /// Returns the number of rejected callbacks with a token.
     pub(crate) fn rejected(&self, token: &str) -> usize {
         self.state.lock().unwrap().rejected.get(token).copied().unwrap_or_default()
     }

@@ -4,7 +4,6 @@ use futures::future::join;
 
 use crate::fixture::*;
 
-/// Returns a task with one ConfigMap that is never ready.
 fn never_ready(map: &str) -> ObjectTask {
     ObjectTask { until: ready_if("false"), ..objects(vec![config_map(map)]) }
 }

@@ -7,12 +7,10 @@ use tokio::sync::OnceCell;
 
 /// Image with a shell and its usual tools. Every test cluster has it.
 pub(crate) const BUSYBOX: &str = "ebb.test/busybox:1";
-/// Image of the entrypoint.
 pub(crate) const ENTRYPOINT: &str = "ebb.test/entrypoint:1";
 /// Image of the relay. [`relay_image`] imports it.
 pub(crate) const RELAY: &str = "ebb.test/ebb-relay:1";
 
-/// A running cluster.
 #[derive(Debug)]
 pub(crate) struct TestCluster {
     pub(crate) kubeconfig: PathBuf,
@@ -75,7 +73,6 @@ pub(crate) fn relay_image(program: &Path, image: &str) {
     xtask(&["cluster", "image", image, &format!("{to}/ebb-relay.tar")]);
 }
 
-/// The root of the repository.
 pub(crate) fn root() -> &'static Path {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     above.into_iter().find(|folder| folder.join("template.yaml").is_file()).expect("the crate is in the repository")

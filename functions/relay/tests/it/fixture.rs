@@ -40,7 +40,6 @@ pub(crate) use crate::requests::{
 };
 pub(crate) use crate::wait::{WAIT_TIMEOUT, until};
 
-/// Creates an object.
 pub(crate) async fn create<K>(api: &Api<K>, object: Value) -> K
 where
     K: DeserializeOwned + serde::Serialize + Clone + std::fmt::Debug,
@@ -194,7 +193,6 @@ impl RelayFixture {
         std::fs::rename(self.file("next.yaml"), self.file("policy.yaml")).unwrap();
     }
 
-    /// Returns the log of the relay.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.file("log")).unwrap_or_default()
     }
@@ -216,12 +214,10 @@ impl RelayFixture {
         RelayRequest::Ensure(Box::new(self.ensure_of(name, task)))
     }
 
-    /// Requests a task.
     pub(crate) async fn apply(&self, name: &TaskId, task: ObjectTask) -> RelayResponse {
         self.send(self.request(name, task)).await
     }
 
-    /// Requests a task with a timeout.
     pub(crate) async fn apply_within(&self, name: &TaskId, task: ObjectTask, timeout_ms: u64) -> RelayResponse {
         self.ensure(EnsureTask { timeout_ms, ..self.ensure_of(name, task) }).await
     }
@@ -332,7 +328,6 @@ impl RelayFixture {
         Api::namespaced(self.client.clone(), &self.units)
     }
 
-    /// Returns a client with the rights of the relay.
     pub(crate) async fn relay_client(&self) -> Client {
         client_of(self.relay_account()).await
     }
@@ -387,7 +382,6 @@ impl RelayFixture {
         self.api::<K>().list(selected).await.unwrap().iter().map(|it| format!("{kind} {}", it.name_any())).collect()
     }
 
-    /// Returns a pod of a script.
     pub(crate) async fn pod_of(&self, name: &TaskId) -> Option<Pod> {
         let own = ListParams::default().labels(&format!("ebb.dev/unit={}", name.unit));
         self.api::<Pod>().list(&own).await.unwrap().items.pop()
@@ -409,7 +403,6 @@ impl RelayFixture {
         .await;
     }
 
-    /// Waits until a task has ended.
     pub(crate) async fn wait_for_end(&self, name: &TaskId) -> Callback {
         until(&format!("the end of {name:?}"), async || match self.get(name).await {
             TaskState::Ended(result) => Some(*result),
@@ -432,7 +425,6 @@ impl RelayFixture {
         self.success(&undo).await
     }
 
-    /// Returns the value of a sensitive output.
     pub(crate) async fn sensitive_output(&self, result: &Callback, output: &str) -> Vec<u8> {
         let reference = &result.secrets[output];
         let secret = self.api::<Secret>().get(&reference.name).await.unwrap();

@@ -4,7 +4,6 @@ use ebb_protocol::listing::ClusterListing;
 
 use crate::fixture::*;
 
-/// Returns all pages as one listing.
 async fn list(fixture: &RelayFixture) -> ClusterListing {
     let mut all = ClusterListing::default();
     loop {

@@ -52,7 +52,6 @@ pub(crate) fn objects(apply: Vec<Value>) -> ObjectTask {
     ObjectTask { instance: "instance-1".to_owned(), apply, until, ..ObjectTask::default() }
 }
 
-/// Returns a task that removes the objects of units.
 pub(crate) fn removal(units: &[&str]) -> ObjectTask {
     let remove = units.iter().map(|&unit| unit.to_owned()).collect();
     ObjectTask { instance: "instance-1".to_owned(), remove, ..ObjectTask::default() }

@@ -28,7 +28,6 @@ pub(crate) fn kubeconfig_of(cluster: &TestCluster, namespace: &str, account: &st
     kubeconfig
 }
 
-/// Returns a client with the identity of a kubeconfig.
 pub(crate) async fn client_of(kubeconfig: Kubeconfig) -> Client {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     Client::try_from(config).unwrap()

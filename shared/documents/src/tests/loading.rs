@@ -9,12 +9,10 @@ mod templates;
 use crate::diagnostic::Diagnostics;
 use crate::load::{self, Document, DocumentVars, FolderFiles};
 
-/// Returns the folder of the fixtures.
 pub(super) fn folder() -> String {
     concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures").to_owned()
 }
 
-/// Returns the text of a fixture.
 fn text(name: &str) -> String {
     std::fs::read_to_string(format!("{}/{name}", folder())).unwrap()
 }

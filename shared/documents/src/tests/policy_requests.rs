@@ -65,7 +65,6 @@ fn the_built_in_plugin_requests_nothing() {
     assert_eq!(requests(&text.replace("image: signadot/", "image: mirror/")), 1);
 }
 
-/// Returns the plugin, without the namespaces of its runners.
 fn without_namespaces() -> PluginDoc {
     plugin(&PLUGIN.replace("    namespace: elsewhere\n", "").replace("    namespace: units\n", ""))
 }

@@ -1,7 +1,6 @@
 use super::*;
 use crate::ClusterRegistry;
 
-/// Returns the objects in a cluster.
 fn objects(request: EnsureTask, run_as_non_root: bool) -> Result<EnsureTask<ObjectTask>, String> {
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     let image = "ebb.test/entrypoint:1";

@@ -16,25 +16,20 @@ use crate::{Bucket, Item, ItemTable, OpenObject, Store, StoreResult, TableSpec};
 pub enum RequestPlace {
     /// Items by their keys. The sort key is empty for a query of a partition.
     Items(Vec<ItemKey>),
-    /// The index with this name.
     Index(&'static str),
 }
 
-/// A request to a table that has a response.
 #[derive(Clone, Debug)]
 pub struct TableRequest<'a> {
-    /// The operation of DynamoDB.
     pub operation: &'static str,
     pub place: RequestPlace,
     /// Read or write units as reported by the table.
     pub units: f64,
-    /// The outcome of a write of one item.
     pub outcome: Option<&'a WriteOutcome>,
 }
 
 /// Receives the requests of a store.
 pub trait StoreObserver: Debug + Send + Sync {
-    /// Receives a request to the table.
     fn table(&self, request: &TableRequest<'_>);
     /// Receives a request to the bucket: the operation of S3, and a key or the beginning of keys.
     fn bucket(&self, operation: &'static str, key: &str);

@@ -165,7 +165,6 @@ pub fn full_cluster() -> ClusterItem {
     }
 }
 
-/// Returns a valid token.
 pub fn token() -> TokenItem {
     let info = TokenInfo {
         name: "ci".into(),

@@ -30,7 +30,6 @@ pub(crate) struct CloudEmulator {
     _emulator: Child,
     sam: PathBuf,
     address: String,
-    /// The ARN of the secret.
     pub(crate) secret: String,
 }
 

@@ -19,7 +19,6 @@ pub(crate) const SERVICES: &str = "search-pr-9";
 /// The result of the unit that calls back.
 pub(crate) const INDEX: &str = "index:9200";
 
-/// The plugin of the receiver.
 const PLUGIN: &str = "tenant-services";
 /// The plugin of the targets of senders.
 const NOTES: &str = "notes";

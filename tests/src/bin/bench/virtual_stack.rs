@@ -55,7 +55,6 @@ pub(crate) struct VirtualFunctions {
 pub(crate) struct LifePart {
     pub(crate) event_type: LifecycleType,
     pub(crate) event: LifecycleData,
-    /// The phase with which it ends.
     pub(crate) phase: TargetPhase,
     /// The time until the callback of a unit, in milliseconds.
     pub(crate) work: u64,

@@ -38,12 +38,10 @@ fn list() -> TopAnswer {
     TopAnswer::List(vec![failed, target("pr-2", "ready")], Vec::new())
 }
 
-/// Returns a state with a list of one target in a phase.
 fn listed(width: usize, height: usize, phase: &str) -> TopState {
     answered(state(width, height), TopAnswer::List(vec![target("pr-1", phase)], Vec::new()))
 }
 
-/// Returns a target in a phase with a run.
 fn detail(phase: &str, hook: &str, units: &[(&str, UnitState)]) -> TargetDetail {
     let units = units.iter().map(|(key, state)| fixtures::unit(key, *state)).collect();
     let runs = vec![fixtures::run("k", hook, RunState::Failed, SINCE, units)];

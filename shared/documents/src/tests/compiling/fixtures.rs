@@ -27,7 +27,6 @@ impl FileSource for OneFile<'_> {
     }
 }
 
-/// Loads plugins.
 pub(crate) fn plugins(documents: &[&str]) -> Result<Vec<PluginDoc>, Diagnostics> {
     let mut plugins = Vec::new();
     for text in documents {

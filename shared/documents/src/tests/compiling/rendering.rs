@@ -60,7 +60,6 @@ fn previewed(plan: &Plan, key: &str) -> RenderResult<RenderedUnit> {
     render::preview(UnitContext { plan, at: at(plan, key), facts: &facts(), known: &KnownOutputs::new() })
 }
 
-/// Returns the outputs of a webhook with this response.
 fn response_outputs(plan: &Plan, key: &str, body: Value) -> RenderResult<BTreeMap<String, RenderValue>> {
     let response = render::response_value(200, BTreeMap::new(), body);
     let (facts, known) = (facts(), KnownOutputs::new());
@@ -68,7 +67,6 @@ fn response_outputs(plan: &Plan, key: &str, body: Value) -> RenderResult<BTreeMa
     context.outputs(Answers { response: &response, poll: None })
 }
 
-/// Returns each rendered unit.
 fn shown(plan: &Plan, states: &[(&str, ProducerState)]) -> String {
     let known = known(plan, states);
     let mut shown = String::new();

@@ -15,7 +15,6 @@ use crate::steps::say;
 
 const NAMES: [(&str, &str); 4] = [("receive", "Receive"), ("complete", "Complete"), ("sweep", "Sweep"), ("api", "Api")];
 
-/// The programs.
 #[derive(Args, Debug)]
 pub(crate) struct FunctionsCheckArgs {
     /// The runtime interface emulator
