@@ -12,7 +12,8 @@ mod collection_text;
 mod collector;
 pub mod connection;
 pub mod defaults;
-mod edges;
+mod dependencies;
+mod edge_reasons;
 mod event_source;
 mod infrakit_unit;
 mod input_destinations;
@@ -56,7 +57,7 @@ use reads::ResourceReads;
 pub use crate::canonical::PlanError;
 pub use checked::BoundPlugin;
 pub use ebb_kube::podspec::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};
-pub use edges::{EdgeReason, edges};
+pub use edge_reasons::{EdgeReason, edges};
 pub use event_source::{event_source, named_plugins};
 pub use k8s_apply::is_built_in;
 pub use params::kind_name;
@@ -103,7 +104,7 @@ pub fn plan(
     report.check(sandbox.name.at)?;
     let wires = ResourceReads::new(&mut report, sandbox.name.at, &instances)?;
     let mut plan = assemble::plan(&mut report, sandbox, env, &instances, &wires);
-    assemble::check_cycles(&mut report, &plan, &instances, &wires);
+    dependencies::check_cycles(&mut report, &plan, &instances, &wires);
     clusters::check(&mut report, &plan, &instances, &wires);
     undecided::check(&mut report, &instances);
     report.check(sandbox.name.at)?;
@@ -112,7 +113,7 @@ pub fn plan(
         plan.plugin_updates = plan.hooks.remove(at).units;
     }
     added_undos::add(&mut plan, &instances);
-    assemble::order_teardown(&report, &mut plan, &instances);
+    dependencies::order_teardown(&report, &mut plan, &instances);
     report.check(sandbox.name.at)?;
     Ok((plan, warnings, requests))
 }

@@ -22,8 +22,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_engine::{Hook, MAX_UNITS, ResourceEffect};
 
-use super::assemble::add_teardown_edges;
 use super::defaults::MAX_STEPS;
+use super::dependencies::add_teardown_edges;
 use super::old_params;
 use super::plan_content::{content_digest, is_bound, last_of, origins, units_of};
 use super::resource_changes::{UpdateMode, changes, incomplete_update};

@@ -8,7 +8,7 @@ use super::order;
 use crate::cel::ReferenceSource;
 use crate::diagnostic::Diagnostics;
 use crate::model::LineColumn;
-use crate::plan::UnitRef;
+use crate::plan::{OutputRead, UnitRef};
 
 /// The number of steps to record a read.
 pub(super) const READ_STEPS: u64 = 6;
@@ -27,6 +27,11 @@ pub(super) struct ResourceReads<'a> {
 enum ResourceValue<'a> {
     Param(&'a str, &'a str),
     Output(&'a str, &'a str),
+}
+
+/// Returns the reads in the form of a plan.
+pub(super) fn listed(reads: &OutputReads) -> Vec<OutputRead> {
+    reads.iter().map(|((at, output), &optional)| OutputRead { at: *at, output: output.clone(), optional }).collect()
 }
 
 /// Adds a read. An output that is read several times may be missing only if every read permits it.
