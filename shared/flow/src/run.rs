@@ -22,6 +22,7 @@ mod relay_task;
 pub mod removal;
 mod request;
 mod request_headers;
+mod retry_rule;
 mod sent_request;
 pub(crate) mod timeout;
 pub mod undo;

@@ -1,13 +1,11 @@
-//! The end of an attempt before it is recorded, and whether a failure has a further attempt.
+//! The end of an attempt before it is recorded.
 
-use ebb_documents::plan::{Action, UnitPlan};
-use ebb_engine::{Attempt, attempts_used};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::evidence::Evidence;
+use ebb_protocol::limits;
 use ebb_protocol::object_status::ObjectStatus;
 use ebb_protocol::removal::{ObjectRemoval, RemovalEvidence};
 use ebb_protocol::value::Outputs;
-use ebb_protocol::{limits, words};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttemptEnd {
@@ -82,91 +80,5 @@ impl AttemptFailure {
     pub(crate) fn instead_of(self, duration_ms: Option<u64>, log: Option<String>) -> AttemptEnd {
         let task = log.map(|log| Box::new(TaskReport { log: Some(log), objects: Vec::new() }));
         AttemptEnd::Failed(Self { duration_ms, task, ..self })
-    }
-
-    /// Returns true if the backend did not respond, so that the request may still arrive or be processed. The
-    /// status of a gateway does not count as a response of the server behind it (rule GatewayIsNoAnswer).
-    pub(crate) fn is_unanswered(&self) -> bool {
-        match (self.reason.code, self.status) {
-            _ if self.is_made => false,
-            (ReasonCode::Connect | ReasonCode::Timeout, _) => true,
-            (ReasonCode::HttpStatus, Some(status)) => {
-                matches!(status, 408 | 425 | 499 | 502..=504 | 520..=529)
-            }
-            _ => false,
-        }
-    }
-
-    /// Returns true if `unit` has a further attempt after this failure of `attempt`.
-    ///
-    /// Attempts count from the last reopening of the unit by an operator or a late success.
-    pub fn is_retried(&self, unit: &UnitPlan, attempt: Attempt) -> bool {
-        let attempts = unit.retry.attempts.max(1);
-        // An undo is harmless.
-        let is_final = self.is_made && unit.undoes.is_empty();
-        let unknown = unit.action.is_non_idempotent() && self.is_unanswered();
-        // The `describe` URL has reported that the request made nothing, so its repetition is the first one.
-        let is_unmade = unit.action.is_non_idempotent() && self.reason.code == ReasonCode::Lost;
-        // The deletion of an earlier attempt is in progress.
-        let waits = matches!(&unit.action, Action::Webhook(webhook) if webhook.until.is_some());
-        let is_busy = waits && !unit.undoes.is_empty() && unit.retry.on.is_empty();
-        let is_busy = is_busy && matches!(self.status, Some(409 | 423));
-        let is_wanted = is_unmade || is_busy || self.is_worth_retrying(&unit.retry.on);
-        attempts_used(attempt, attempts) < attempts && !unknown && !is_final && is_wanted
-    }
-
-    fn is_worth_retrying(&self, on: &[String]) -> bool {
-        if self.reason.code == ReasonCode::Refused || self.reason.code == ReasonCode::Cancelled {
-            return false;
-        }
-        if on.is_empty() {
-            return match self.status {
-                Some(status) => matches!(status, 408 | 425 | 429 | 500..=599),
-                None => self.reason.code.can_pass(),
-            };
-        }
-        on.iter().any(|class| self.is_of(class))
-    }
-
-    fn is_of(&self, class: &str) -> bool {
-        match (class, self.reason.code, self.status) {
-            ("5xx", ReasonCode::HttpStatus, Some(500..=599)) | ("4xx", ReasonCode::HttpStatus, Some(400..=499)) => true,
-            (exact, ReasonCode::HttpStatus, Some(status)) => exact.parse() == Ok(status),
-            // The other classes are names of codes.
-            (class, code, _) => words::name(&code) == class,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use ebb_documents::compile::defaults::RETRY_CLASSES;
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn every_retry_class_matches_a_failure() {
-        use ReasonCode::*;
-        let unit = |on: &str| -> UnitPlan {
-            let unit = json!({
-                "key": "r/u", "action": "removal", "timeoutMs": 1,
-                "retry": {"attempts": 2, "backoffMs": 1, "maxBackoffMs": 1, "on": [on]},
-                "source": {"file": "f", "line": 1, "column": 1},
-            });
-            serde_json::from_value(unit).unwrap()
-        };
-        let status =
-            |status| AttemptFailure { status: Some(status), ..AttemptFailure::new(ReasonCode::HttpStatus, "") };
-        let codes = [Timeout, Connect, Exit, Lost, Failed, ImagePull, Unschedulable, OutOfMemory, Evicted, Quota];
-        let failures = codes.map(|code| AttemptFailure::new(code, "")).into_iter();
-        let failures: Vec<_> = failures.chain([408, 429, 404, 503].map(status)).collect();
-        for class in RETRY_CLASSES {
-            let retried = failures.iter().filter(|failure| failure.is_retried(&unit(class), Attempt::FIRST));
-            let expected = if class == "4xx" { 3 } else { 1 };
-            assert_eq!(retried.count(), expected, "{class}");
-        }
-        assert!(status(404).is_retried(&unit("404"), Attempt::FIRST));
-        assert!(!status(404).is_retried(&unit("405"), Attempt::FIRST));
     }
 }
