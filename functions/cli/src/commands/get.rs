@@ -6,11 +6,17 @@ use clap::ValueEnum;
 use ebb_protocol::api::{TargetInfo, TargetPhase, TargetSelector};
 use serde_json::Value;
 
-use super::kinds::{Columns, DocumentKind, Kind, KindParser, TARGETS, cell, table};
+use super::kinds::{Columns, DocumentKind, Kind, KindParser, cell, table};
 use super::plugin::never_published;
 use super::target_text;
 use crate::output::{self, OutputArgs, OutputFormat, printable};
 use crate::{ApiClient, CliError, Exit, Result, SelectorArgs, TargetRef, bulk};
+
+pub(super) static TARGETS: Columns = [
+    &["KIND", "NAME", "PHASE", "SINCE", "OWNER", "PLUGINS", "EXPIRES", "WAITS FOR", "FIRST CAUSE"],
+    &["UID", "GENERATION", "CREATED", "LABELS"],
+    &[],
+];
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -210,6 +216,8 @@ fn next_step(targets: &[TargetInfo]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::progress::fixtures;
 
@@ -232,5 +240,19 @@ mod tests {
         let mut texts = ["pr-10", "pr-9", "", "a", "2026-11-21 09:00:00Z", "10"];
         texts.sort_by_cached_key(|text| natural_order(text));
         assert_eq!(texts, ["", "10", "2026-11-21 09:00:00Z", "a", "pr-9", "pr-10"]);
+    }
+
+    #[test]
+    fn lists_have_a_row_for_each_target() {
+        let ready = json!({"kind": "sandbox", "name": "pr-1", "uid": "6f", "generation": 2, "phase": "ready",
+            "since": "2026-11-21T09:00:00.123Z", "created": "", "labels": {"team": "x", "a": "b"},
+            "plugins": ["db@1.0.0", "queue@0.0.0"]});
+        let failed = json!({"kind": "sandbox", "name": "pr-2", "uid": "7a", "generation": 1, "phase": "failed", "since": "",
+            "created": "", "owner": "token ci", "firstCause": "db/make:\nno space", "plugins": []});
+        insta::assert_snapshot!(table(&TARGETS[..2].concat(), &[ready, failed]), @r"
+        KIND     NAME  PHASE   SINCE                 OWNER     PLUGINS          EXPIRES  WAITS FOR  FIRST CAUSE        UID  GENERATION  CREATED  LABELS
+        sandbox  pr-1  ready   2026-11-21 09:00:00Z            db@1.0.0, queue                                         6f   2                    team=x, a=b
+        sandbox  pr-2  failed                        token ci                                       db/make: no space  7a   1
+        ");
     }
 }

@@ -74,12 +74,6 @@ pub(super) static KINDS: [DocumentKind; 4] = [
     },
 ];
 
-pub(super) static TARGETS: Columns = [
-    &["KIND", "NAME", "PHASE", "SINCE", "OWNER", "PLUGINS", "EXPIRES", "WAITS FOR", "FIRST CAUSE"],
-    &["UID", "GENERATION", "CREATED", "LABELS"],
-    &[],
-];
-
 /// What `get` and `delete` take as their kind.
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
@@ -237,7 +231,8 @@ mod tests {
     #[test]
     fn columns_are_members_of_the_data() {
         let api = serde_json::to_value(ebb_api::openapi()).unwrap();
-        let lists = KINDS.iter().map(|kind| (kind.name, &kind.columns)).chain([("target", &TARGETS)]);
+        let lists =
+            KINDS.iter().map(|kind| (kind.name, &kind.columns)).chain([("target", &crate::commands::get::TARGETS)]);
         for (name, columns) in lists {
             let info = format!("{}{}Info", name[..1].to_uppercase(), &name[1..]);
             let members = &api["components"]["schemas"][&info]["properties"];
@@ -264,20 +259,6 @@ mod tests {
         }
         assert!(matches!(Kind::parse("all"), Ok(Kind::Targets(None))));
         assert!(Kind::parse("clusters").unwrap_err().contains("ebb cluster list"));
-    }
-
-    #[test]
-    fn lists_have_a_row_for_each_target() {
-        let ready = json!({"kind": "sandbox", "name": "pr-1", "uid": "6f", "generation": 2, "phase": "ready",
-            "since": "2026-11-21T09:00:00.123Z", "created": "", "labels": {"team": "x", "a": "b"},
-            "plugins": ["db@1.0.0", "queue@0.0.0"]});
-        let failed = json!({"kind": "sandbox", "name": "pr-2", "uid": "7a", "generation": 1, "phase": "failed", "since": "",
-            "created": "", "owner": "token ci", "firstCause": "db/make:\nno space", "plugins": []});
-        insta::assert_snapshot!(table(&TARGETS[..2].concat(), &[ready, failed]), @r"
-        KIND     NAME  PHASE   SINCE                 OWNER     PLUGINS          EXPIRES  WAITS FOR  FIRST CAUSE        UID  GENERATION  CREATED  LABELS
-        sandbox  pr-1  ready   2026-11-21 09:00:00Z            db@1.0.0, queue                                         6f   2                    team=x, a=b
-        sandbox  pr-2  failed                        token ci                                       db/make: no space  7a   1
-        ");
     }
 
     #[test]
