@@ -17,11 +17,11 @@ use ebb_flow::sweep;
 use ebb_flow::{
     CompiledPlan, DeploymentSettings, Env, FlowResult, InstanceCache, QueueMessage, Rejection, RequestError,
 };
+use ebb_protocol::callback_token::TokenClaims;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{LifecycleData, TargetStopCause};
-use ebb_protocol::token::TokenClaims;
 use ebb_store::{DueItem, Store, TargetHead};
 use serde::Deserialize;
 

@@ -7,8 +7,8 @@ use ebb_egress::{CallError, CallResult, HttpResponse};
 use ebb_engine::{Hook, Timestamp};
 use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_protocol::callback_token::TokenClaims;
 use ebb_protocol::id::RunId;
-use ebb_protocol::token::TokenClaims;
 
 use super::ledger::{AttemptEntry, AttemptGuard, AttemptReceiver, Ledger, SimObject};
 use super::registry::{SimUnit, UnitEffect};

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use ebb_documents::plan::{Action, HookPlan, Plan, UnitPlan, UnitRef, document_name};
 use ebb_engine::Hook;
+use ebb_protocol::callback_token::idempotency_key;
 use ebb_protocol::id::{self, EventRef, RunId};
-use ebb_protocol::token::idempotency_key;
 
 use super::plugin_documents::UnitAction;
 use super::scenario::Scenario;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use ebb_documents::plan::{HookPlan, TargetSpec, UnitPlan, UnitRef};
 use ebb_documents::render::TargetFacts;
 use ebb_engine::{Attempt, Epoch, Graph, HeadState, Hook, Patch, Unit, UnitProgress};
+use ebb_protocol::callback_token::idempotency_key;
 use ebb_protocol::id::{InstanceRef, RunId, unit_key};
-use ebb_protocol::token::idempotency_key;
 use ebb_store::{RunFacts, RunHead};
 
 use crate::{CompiledPlan, Env, FlowError, FlowResult, UnitCluster};

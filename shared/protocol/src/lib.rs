@@ -6,6 +6,7 @@
 pub mod api;
 pub mod api_token;
 pub mod callback;
+pub mod callback_token;
 pub mod cloudevents;
 pub mod entrypoint;
 pub mod error_code;
@@ -29,7 +30,6 @@ pub mod session;
 pub mod sign;
 pub mod source_signature;
 pub mod time;
-pub mod token;
 pub mod unit;
 pub mod value;
 pub mod words;
@@ -37,6 +37,7 @@ pub mod words;
 pub use api::*;
 pub use api_token::{TargetAccess, TargetLimit, TokenScope, has_digest, parse_scopes};
 pub use callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
+pub use callback_token::TokenKind;
 pub use cloudevents::{EventError, LifecycleType};
 pub use ebb_engine as engine;
 pub use ebb_engine::{Hook, Millis, Timestamp, Unit};
@@ -54,7 +55,6 @@ pub use seal::{open_value, seal_value};
 pub use session::{PendingSignIn, SessionId};
 pub use sign::{MessageId, OWN_HOOKS, SignatureError};
 pub use time::{parse_rfc3339, rfc3339};
-pub use token::TokenKind;
 pub use unit::TRACEPARENT;
 
 /// Returns the default of versions and generations.

@@ -1,10 +1,10 @@
 //! Tokens, keys and ids.
 
 use ebb_engine::{Attempt, Epoch, Hook, Timestamp, Unit};
+use ebb_protocol::callback_token::{TokenClaims, TokenError, TokenKind};
 use ebb_protocol::id::{self, RunId};
 use ebb_protocol::limits;
 use ebb_protocol::sign::{MessageId, WebhookKeys, WebhookSecret};
-use ebb_protocol::token::{TokenClaims, TokenError, TokenKind};
 
 use crate::InputParts;
 

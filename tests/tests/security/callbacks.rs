@@ -1,9 +1,9 @@
 //! `POST /v1/callbacks`: invalid tokens and bodies, late results, repetitions and floods.
 
 use ebb_protocol::api::SigningSecrets;
+use ebb_protocol::callback_token::{TokenClaims, TokenKind};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
 use ebb_protocol::sign::{self, SignatureError};
-use ebb_protocol::token::{TokenClaims, TokenKind};
 use ebb_tests::fakes;
 
 use crate::harness::*;

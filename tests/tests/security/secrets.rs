@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use ebb_local::pods::secrets;
+use ebb_protocol::callback_token::TokenKind;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::record::OutputStorage;
-use ebb_protocol::token::TokenKind;
 use ebb_tests::fakes;
 pub(crate) use ebb_tests::stored_bytes::{contains, files};
 

@@ -7,8 +7,8 @@
 use ebb_egress::MAX_RETRY_AFTER;
 use ebb_engine::{AttemptRef, RunPhase, in_flight};
 use ebb_protocol::callback::{Callback, CallbackStatus};
+use ebb_protocol::callback_token::{TokenClaims, TokenError, TokenKind};
 use ebb_protocol::limits;
-use ebb_protocol::token::{TokenClaims, TokenError, TokenKind};
 use ebb_store::AttemptUpdate;
 use tracing::Instrument as _;
 

@@ -2,9 +2,9 @@
 
 use ebb_documents::plan::{UnitPlan, UnitRef, document_name};
 use ebb_engine::{Attempt, AttemptRef, Timestamp, Unit};
+use ebb_protocol::callback_token::{TokenClaims, TokenKind};
 use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::relay::TaskId;
-use ebb_protocol::token::{TokenClaims, TokenKind};
 use ebb_store::AttemptUpdate;
 
 use crate::loaded_run::{Run, UnitName};

@@ -4,8 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_egress::MAX_RETRY_AFTER;
 use ebb_protocol::callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
+use ebb_protocol::callback_token::TokenKind;
 use ebb_protocol::object_status::stored_objects;
-use ebb_protocol::token::TokenKind;
 use ebb_protocol::value::{Outputs, UnitValue};
 use ebb_protocol::words;
 

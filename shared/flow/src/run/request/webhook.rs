@@ -7,7 +7,7 @@ use ebb_documents::render::RenderedRequest;
 use ebb_egress::{HttpRequest, HttpResponse};
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::token::TokenKind;
+use ebb_protocol::callback_token::TokenKind;
 use ebb_protocol::unit as headers;
 use ebb_store::AttemptUpdate;
 
