@@ -152,7 +152,9 @@ impl PlatformSender {
                     };
                     let is_stale = matches!(rejection, Rejection::Refused(ErrorCode::Stale, _));
                     let has_begun = work.ledger.state().instances.get(&data.uid).is_some_and(|entry| entry.has_begun);
-                    let is_ended = has_begun || work.ledger.is_deleted_by(DIRECT, &data.name, &data.uid);
+                    // A source may have created and deleted an instance with the same UID.
+                    let is_named = work.ledger.state().deletions.iter().any(|one| one.uid.as_ref() == Some(&data.uid));
+                    let is_ended = has_begun || is_named || work.ledger.is_deleted_by(DIRECT, &data.name, &data.uid);
                     if !is_known || (is_stale && data.document.is_some() && !is_ended) {
                         work.ledger.report_violation(format!("{event_type:?} {}: {rejection:?}", data.uid));
                     }

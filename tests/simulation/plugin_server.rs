@@ -83,12 +83,15 @@ impl SimPlugin {
         };
         let ended = Arc::new(Mutex::new(None));
         let (work, end, own) = (Arc::clone(executor), Arc::clone(&ended), self.clone());
+        let asked = executor.runtime.elapsed();
         let task = executor.runtime.spawn(async move {
             let _active = work.ledger.activity();
             let id = format!("{}.{number}", unit.key);
             work.runtime.sleep(unit.millis).await;
-            let others = work.ledger.state().objects.values().filter(|object| object.unit.key == unit.key).count();
-            if others > 0 {
+            // One that was not listed yet could not be found before the request.
+            let is_listed = |id: &String| lock(&own.0).listed_at.get(id).is_none_or(|at| *at <= asked);
+            let mut objects = work.ledger.state().objects.clone().into_iter();
+            if objects.any(|(other, object)| object.unit.key == unit.key && is_listed(&other)) {
                 work.ledger.report_violation(format!("{} makes {id} beside another instance", unit.name));
             }
             work.ledger.trace(|| format!("{} makes {id}", unit.name));

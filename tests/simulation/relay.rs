@@ -418,7 +418,11 @@ impl SimRelay {
 #[async_trait]
 impl ebb_flow::ports::RelayClient for SimRelay {
     async fn ensure(&self, cluster: UnitCluster<'_>, request: EnsureTask) -> Result<TaskState, RelayError> {
-        self.request(cluster).await?;
+        let arrived = self.request(cluster).await;
+        if matches!(arrived, Err(RelayError::Refused(_))) {
+            self.executor.ledger.state().refused_tasks.insert(request.task.clone());
+        }
+        arrived?;
         if let Some(later) = self.executor.inject_below(FaultKind::RelayRequestDuplicated, DUPLICATE_MS) {
             let (own, request) = (self.clone(), request.clone());
             self.executor.runtime.spawn(async move {
