@@ -356,7 +356,13 @@ async fn evidence_of_undos(context: AttemptContext<'_>) -> FlowResult<Vec<(UnitR
         let Some((run, head)) = Run::load_with_head(env, &run.id.sibling(hook)).await? else { continue };
         runs.insert(hook, RecordedRun::new(head, env.store.read_records(&run.id, &units).await?));
     }
-    Ok(undos.into_iter().filter_map(|at| Some((at, evidence(plan, &runs, at)?))).collect())
+    let mut acted = Vec::new();
+    for at in undos {
+        let (Some(unit), Some(known)) = (plan.unit(at), evidence(plan, &runs, at)) else { continue };
+        let is_open = undoes_unknown(AttemptContext { unit, ..context }).await?;
+        acted.push((at, if is_open { of_unknown() } else { known }));
+    }
+    Ok(acted)
 }
 
 /// Returns the failure that replaces the success of an undo with less evidence than its plugin requires.
