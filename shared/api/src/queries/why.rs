@@ -33,7 +33,7 @@ const FAILURES: usize = 20;
 /// Maximum characters of an input.
 const INPUT_LENGTH: usize = 200;
 /// The end of a summary that names no unit: a function ended before it moved the target on.
-pub const CONTINUED: &str = "the next sweep continues it";
+pub const CONTINUED: &str = "the next sweep or a retry continues it";
 
 /// Returns the diagnosis of a target.
 pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
