@@ -20,7 +20,7 @@ mod table_schedule;
 use ebb_tests::simulation::{TraceMode, simulate};
 
 /// Minimum number of simulated instances. `cargo xtask verify simulation` simulates 3,000.
-const INSTANCES: u64 = 200;
+const INSTANCES: u64 = 220;
 
 #[test]
 fn random_simulations_violate_no_property() {
