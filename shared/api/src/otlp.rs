@@ -30,7 +30,7 @@ impl OtlpExporter {
     /// them. Returns `None` if there is no endpoint. Sends no request.
     ///
     /// # Errors
-    /// Returns a text for operators, without the headers, for invalid settings. A collector without a response is no error.
+    /// Invalid settings give a text for operators, without the headers. A collector without a response is no error.
     pub fn open(endpoint: &str, headers: &str) -> Result<Option<Self>, &'static str> {
         if endpoint.is_empty() {
             return Ok(None);

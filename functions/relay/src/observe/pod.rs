@@ -125,18 +125,20 @@ pub(crate) fn early_failure(pod: &Pod) -> Option<FailureReason> {
         Some(FailureReason { code, message: ebb_protocol::limits::message(message.trim_end_matches(": ")) })
     };
     if let Some(disruption) = condition(pod, "DisruptionTarget", "True") {
-        let said = disruption.message.as_deref();
+        let message = disruption.message.as_deref();
         return match disruption.reason.as_deref().unwrap_or_default() {
-            "DeletionByTaintManager" | "DeletionByPodGC" => failure(ReasonCode::Lost, "the pod's node is lost", said),
-            _ => failure(ReasonCode::Evicted, "the pod was evicted", said),
+            "DeletionByTaintManager" | "DeletionByPodGC" => {
+                failure(ReasonCode::Lost, "the pod's node is lost", message)
+            }
+            _ => failure(ReasonCode::Evicted, "the pod was evicted", message),
         };
     }
-    let said = status.message.as_deref();
+    let message = status.message.as_deref();
     match status.reason.as_deref() {
-        Some("Evicted" | "Preempting") => failure(ReasonCode::Evicted, "the pod was evicted", said),
-        Some("DeadlineExceeded") => failure(ReasonCode::Timeout, "the pod exceeded its deadline", said),
+        Some("Evicted" | "Preempting") => failure(ReasonCode::Evicted, "the pod was evicted", message),
+        Some("DeadlineExceeded") => failure(ReasonCode::Timeout, "the pod exceeded its deadline", message),
         Some("NodeLost" | "NodeShutdown" | "Terminated" | "Shutdown") => {
-            failure(ReasonCode::Lost, "the pod's node was shut down", said)
+            failure(ReasonCode::Lost, "the pod's node was shut down", message)
         }
         _ if pod.metadata.deletion_timestamp.is_some() => {
             failure(ReasonCode::Lost, "the pod was deleted", Some(&pod.name_any()))

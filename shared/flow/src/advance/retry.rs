@@ -55,7 +55,7 @@ pub async fn retry(
     // An interrupted retry leaves a moving target with a closed run, or with open units in it. A target that is ready can
     // have a closed run in which no unit has failed.
     let moving = !has_failed && (target.phase != TargetPhase::Ready || !failed.is_empty());
-    // An interrupted override leaves a stuck target with a closed run of which every unit is done.
+    // An interrupted override can leave a stuck target whose run is closed, with every unit done.
     let is_over = has_failed && run.graph().units().all(|unit| head.status(unit) == UnitProgress::Done);
     let is_incomplete = closed && (moving || is_over || !in_flight(run.graph(), &head).is_empty());
     if !is_incomplete && (failed.is_empty() || !has_failed) {

@@ -1,4 +1,4 @@
-//! Which failures of a unit have a further attempt: statuses, codes and the classes of `retry.on`.
+//! The rule of retries: a failure has a further attempt by its status, its code and the classes of `retry.on`.
 
 use ebb_documents::plan::{Action, UnitPlan};
 use ebb_engine::{Attempt, attempts_used};
