@@ -15,8 +15,8 @@ use serde_json::json;
 use crate::escaping::escape_tree;
 
 pub use action::{
-    Action, BoundConnection, InfrakitAction, ManifestConditions, ObjectAction, PluginInterface, PodAction, UntilPlan,
-    WebhookAction,
+    Action, BoundConnection, DescribePlan, InfrakitAction, ManifestConditions, ObjectAction, PluginInterface,
+    PodAction, UntilPlan, WebhookAction,
 };
 pub use unit::{
     InputPlan, OutputFrom, OutputPlan, OutputRead, RequiredEvidence, RetryPolicy, SourceLocation, UnitPlan, UnitRef,

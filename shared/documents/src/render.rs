@@ -23,7 +23,7 @@ use crate::cel::EvaluationError;
 use crate::plan::{Plan, UnitRef, document_name};
 
 pub use crate::cel::MAX_VALUE_BYTES;
-pub use answers::{PollState, reads_values, response_value};
+pub use answers::{AnswerFailure, PollState, reads_values, response_value};
 pub use ebb_engine::SecretRef;
 pub use facts::TargetFacts;
 pub use outputs::{env, outputs_from_instance, resource_outputs};
@@ -160,8 +160,15 @@ pub struct RenderedRequest {
     pub headers: BTreeMap<String, String>,
     /// The JSON body, if there is one.
     pub body: Option<serde_json::Value>,
-    /// The URL that returns the result of a request with an unknown outcome, if there is one.
-    pub describe: Option<String>,
+    /// The question about the result of a request with an unknown outcome, if there is one.
+    pub describe: Option<RenderedQuestion>,
+}
+
+/// A question of a webhook unit: a `POST` with a body, otherwise a `GET`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RenderedQuestion {
+    pub url: String,
+    pub body: Option<serde_json::Value>,
 }
 
 /// The resource of an InfraKit unit. It is serialized as the `Spec` of an instance.

@@ -125,6 +125,8 @@ pub enum ReasonCode {
     OutputTooLarge,
     /// An output cannot be evaluated from the response or object.
     OutputInvalid,
+    /// The response of the webhook's server is not JSON, so that the unit cannot judge it.
+    Unreadable,
     /// An input or template has no value at dispatch time. Nothing was made.
     Render,
     /// The unit cannot be started as written: no such interpreter, image or cluster. Nothing was made, so a teardown skips its
@@ -160,6 +162,7 @@ impl ReasonCode {
             | Self::Connect
             | Self::HttpStatus
             | Self::Failed
+            | Self::Unreadable
             | Self::ImagePull
             | Self::Unschedulable
             | Self::Evicted

@@ -126,9 +126,11 @@ pub(crate) fn shown(action: &Action, rendered: RenderedUnit) -> Value {
             if let Some(connection) = action.connection() {
                 shown["connection"] = json!(connection.name);
             }
-            if let Action::Webhook(WebhookAction { until, absent, .. }) = action {
+            if let Action::Webhook(WebhookAction { until, absent, failed, next, .. }) = action {
                 shown["until"] = json!(until.as_ref().map(state));
                 shown["absent"] = json!(absent);
+                shown["failed"] = json!(failed);
+                shown["next"] = json!(next);
             }
             shown
         }

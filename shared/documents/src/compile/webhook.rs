@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use ebb_engine::Hook;
+
 use super::collector::{DiagnosticCollector, TextRole};
 use crate::model::{At, Entries, Named};
 use crate::plan::Template;
@@ -100,6 +102,30 @@ pub(super) fn url(report: &mut DiagnosticCollector, url: &At<String>) -> Templat
         Ok(_) => {}
     }
     made
+}
+
+/// Parses the URL of a question whose host is in `domain`. Its host is checked when it is known.
+pub(super) fn url_within(
+    report: &mut DiagnosticCollector,
+    url: &At<String>,
+    domain: &At<String>,
+    hook: Hook,
+) -> Template {
+    let name = &domain.value;
+    let is_domain =
+        name.contains('.') && matches!(url::Host::parse(name), Ok(url::Host::Domain(host)) if host == *name);
+    let (at, message, help) = if !is_domain || name.starts_with('.') {
+        (domain.at, format!("`within` is `{name}`, not a domain"), "such as `db.example.org`, without `*.`")
+    } else if hook.is_teardown() {
+        let help = "ask the API, whose credential sees the thing; only a unit that makes something can ask elsewhere";
+        (domain.at, "an undo cannot ask a host of a response".to_owned(), help)
+    } else if !["https://", "http://"].iter().any(|scheme| url.value.starts_with(scheme)) {
+        (url.at, "a webhook's URL begins with `https://` or `http://`".to_owned(), "only what follows can have `${…}`")
+    } else {
+        return report.text(&url.value, url.at, report.units);
+    };
+    report.push(report.error("until", at, message).help(help));
+    Template::Literal(serde_json::Value::Null)
 }
 
 /// Returns the role of headers, body and inputs of a request to a URL. Without one, the connection has an origin that is

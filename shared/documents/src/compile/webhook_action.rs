@@ -8,7 +8,14 @@ use super::defaults::{self, MAX_TIMEOUT_MS, MAX_UNTIL_EVERY_MS, UNTIL_EVERY_MS, 
 use super::webhook;
 use crate::cel::{ReferenceSource, RootVariable, Scope};
 use crate::model::{At, UnitDoc, UntilDoc, WebhookDoc, WebhookMethod};
-use crate::plan::{BoundConnection, UntilPlan, WebhookAction};
+use crate::plan::{BoundConnection, DescribePlan, Template, UntilPlan, WebhookAction};
+
+/// The word for [`GRAPHQL_FAILED`] in `failed`.
+const GRAPHQL: &str = "graphql";
+/// The message of the first error of an answer of GraphQL, which has the status 200 (GraphQL, 7.1). An answer without an object
+/// cannot be evaluated.
+const GRAPHQL_FAILED: &str = "has(response.body.errors) && response.body.errors != null && size(response.body.errors) > 0 ? \
+                              response.body.errors[0].message : \"\"";
 
 pub(super) fn compile(
     report: &mut DiagnosticCollector,
@@ -31,14 +38,22 @@ pub(super) fn compile(
         let help = "put the values into `body`; without `body`, the inputs are sent as an object";
         report.push(report.error("input", first.name.at, message).help(help));
     }
-    let describe = request.describe.as_ref();
-    report.role = TextRole::Url;
-    let destination = describe.map(|describe| (&describe.url, &describe.path));
-    let describe_url = destination.map(|texts| webhook::destination(report, &doc.name, connection, texts));
+    let scope = answers(report);
+    let describe = request.describe.as_ref().map(|describe| {
+        report.role = TextRole::Url;
+        let url = webhook::destination(report, &doc.name, connection, (&describe.url, &describe.path));
+        report.role = TextRole::Answer;
+        let body = describe.body.as_ref().map(|body| report.strings(body, report.units));
+        let found = describe.found.as_ref().and_then(|text| report.expression("`found`", text, scope));
+        DescribePlan { url, body, found }
+    });
     report.role = TextRole::Answer;
-    let (scope, first) = (answers(report), report.reads.len());
-    let text = describe.and_then(|describe| describe.found.as_ref());
-    let describe_found = text.and_then(|text| report.expression("`found`", text, scope));
+    let failed = request.failed.as_ref().and_then(|text| match text.value.as_str() {
+        GRAPHQL => Some(GRAPHQL_FAILED.to_owned()),
+        _ => report.expression("`failed`", text, scope),
+    });
+    let next = request.next.as_ref().map(|next| report.strings(next, scope));
+    let first = report.reads.len();
     let absent = request.absent.as_ref().and_then(|text| report.expression("`absent`", text, scope));
     let until = doc.until.as_ref().map(|written| until(report, doc, hook, connection, written, first));
     WebhookAction {
@@ -49,8 +64,9 @@ pub(super) fn compile(
         body,
         max_processing_time_ms: request.max_processing_time.map(|time| time.0),
         non_idempotent: request.idempotent == Some(false),
-        describe: describe_url,
-        describe_found,
+        describe,
+        failed,
+        next,
         until,
         absent,
     }
@@ -71,9 +87,6 @@ fn max_processing_time(report: &mut DiagnosticCollector, doc: &UnitDoc, webhook:
     if webhook.method == WebhookMethod::Delete {
         let help = "a repeated `DELETE` is harmless: leave out `describe` and `idempotent: false`";
         report.push(report.error("contradiction", at, "`describe` does not fit a `DELETE`").help(help));
-    } else if webhook.idempotent != Some(false) {
-        let help = "a request that is idempotent is sent again instead";
-        report.push(report.error("contradiction", at, "`describe` needs `idempotent: false`").help(help));
     } else if time.unwrap_or(timeout) >= timeout {
         let message = format!(
             "`describe` needs a `maxProcessingTime` below the timeout of `{name}`, which is {}",
@@ -100,7 +113,15 @@ fn until(
 ) -> UntilPlan {
     let scope = answers(report);
     let units = std::mem::replace(&mut report.units, scope);
-    let url = webhook::destination(report, &doc.name, connection, (&until.url, &until.path));
+    let url = match (&until.within, &until.url) {
+        (Some(domain), Some(url)) if until.path.is_none() => webhook::url_within(report, url, domain, hook),
+        (Some(domain), _) => {
+            report.push(report.error("until", domain.at, "`within` is the domain of a `url`").help("write `url:`"));
+            Template::Literal(serde_json::Value::Null)
+        }
+        (None, _) => webhook::destination(report, &doc.name, connection, (&until.url, &until.path)),
+    };
+    let body = until.body.as_ref().map(|body| report.strings(body, scope));
     report.units = units;
     let at = until.url.as_ref().or(until.path.as_ref()).map_or(doc.name.at, |url| url.at);
     let polls = |found: &ExpressionRead| found.source == ReferenceSource::Root(RootVariable::Poll);
@@ -144,7 +165,8 @@ fn until(
         let at = until.every.as_ref().or(until.max_every.as_ref()).map_or(at, |every| every.at);
         report.push(report.error("limit", at, message).help(help));
     }
-    UntilPlan { url, ready, gone: is_gone, failed, every_ms, max_every_ms }
+    let within = until.within.as_ref().map(|domain| domain.value.clone());
+    UntilPlan { url, within, body, ready, gone: is_gone, failed, every_ms, max_every_ms }
 }
 
 /// Reports a use of `poll` by a unit without `until`, and a use of an input that the unit does not have.

@@ -110,9 +110,15 @@ pub struct WebhookDoc {
     pub max_processing_time: Option<DurationMs>,
     /// If `false`, the request is not sent again while its outcome is unknown. The default is `true`.
     pub idempotent: Option<bool>,
-    /// The request that finds out the outcome of a request with an unknown outcome. It needs `idempotent: false` and a
-    /// `maxProcessingTime` below the `timeout`.
+    /// The request that finds out the outcome of a request with an unknown outcome. It needs a `maxProcessingTime` below the
+    /// `timeout`.
     pub describe: Option<DescribeDoc>,
+    /// A CEL expression over `response` that tells whether an answer is a failure, also one with the status 200: `true`, a text
+    /// that is not empty, or an object with `message`, `status`, `code` and `retryAfter`. `graphql` stands for the errors of
+    /// GraphQL.
+    pub failed: Option<At<String>>,
+    /// The next page of an answer to a `GET`, over `response`: a URL at the same origin, or the parameters of its query.
+    pub next: Option<At<TemplateTree>>,
     /// The condition of a verification, see [`VerificationRequest`].
     #[serde(skip)]
     pub absent: Option<At<String>>,
@@ -170,6 +176,10 @@ pub struct VerificationRequest {
     /// A CEL expression over `response` that is true when the thing is gone. Without it, a response 2xx means that the
     /// thing exists.
     pub absent: Option<At<String>>,
+    /// As in a webhook.
+    pub failed: Option<At<String>>,
+    /// As in a webhook.
+    pub next: Option<At<TemplateTree>>,
 }
 
 impl VerificationSpec {
@@ -178,10 +188,11 @@ impl VerificationSpec {
         let (action, cluster) = match &self.action {
             VerificationAction::Pod(pod) => (ActionDoc::Pod(pod.clone()), undo.cluster.clone()),
             VerificationAction::Webhook(request) => {
-                let VerificationRequest { url, connection, path, method, headers, body, absent } = request.clone();
+                let VerificationRequest { url, connection, path, method, headers, body, absent, failed, next } =
+                    request.clone();
                 let method = method.unwrap_or(WebhookMethod::Get);
-                let webhook =
-                    WebhookDoc { url, connection, path, method, headers, body, absent, ..WebhookDoc::default() };
+                let of_webhook = WebhookDoc { url, connection, path, method, headers, ..WebhookDoc::default() };
+                let webhook = WebhookDoc { body, absent, failed, next, ..of_webhook };
                 (ActionDoc::Webhook(Box::new(webhook)), None)
             }
             VerificationAction::Object(object) => (ActionDoc::Object(object.clone()), undo.cluster.clone()),
@@ -227,7 +238,8 @@ impl WebhookMethod {
     }
 }
 
-/// A `GET` request, authorized like the webhook: 2xx with the outputs if the thing exists, 404 if it does not.
+/// A request, authorized like the webhook: 2xx with the outputs if the thing exists, 404 if it does not. With a `body` it is a
+/// `POST`, otherwise a `GET`.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename = "Describe", deny_unknown_fields)]
 pub struct DescribeDoc {
@@ -235,12 +247,15 @@ pub struct DescribeDoc {
     pub url: Option<At<String>>,
     /// The path and query at the connection of the webhook. Parts may hold `${…}`.
     pub path: Option<At<String>>,
+    /// The body, such as a query of GraphQL.
+    pub body: Option<At<TemplateTree>>,
     /// A CEL expression over `response`, for the answer of an API that only lists things. If it is false, the thing does
     /// not exist.
     pub found: Option<At<String>>,
 }
 
-/// `GET` requests, authorized like the webhook, that are repeated until the provider reports a state.
+/// Requests, authorized like the webhook, that are repeated until the provider reports a state. With a `body` they are `POST`,
+/// otherwise `GET`.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename = "Until", rename_all = "camelCase", deny_unknown_fields)]
 pub struct UntilDoc {
@@ -248,6 +263,11 @@ pub struct UntilDoc {
     pub url: Option<At<String>>,
     /// The path and query at the connection of the webhook. Parts may hold `${…}`, also of `response`.
     pub path: Option<At<String>>,
+    /// The domain that holds the host of `url`, such as `db.example.org`. The host may then hold `${…}` of `response`, and the
+    /// question has no credential. Only for a unit that undoes nothing.
+    pub within: Option<At<String>>,
+    /// The body, such as a query of GraphQL. Parts may hold `${…}`, also of `response`.
+    pub body: Option<At<TemplateTree>>,
     /// A CEL expression over `poll`, the answer with `status`, `headers` and `body`, and over `response`. The wait ends when
     /// it is true.
     pub ready: Option<At<String>>,

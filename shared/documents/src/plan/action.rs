@@ -32,6 +32,11 @@ impl Action {
         }
     }
 
+    /// Returns true for a request whose result can be asked for.
+    pub fn can_describe(&self) -> bool {
+        self.is_non_idempotent() || matches!(self, Self::Webhook(webhook) if webhook.describe.is_some())
+    }
+
     /// Returns the connection of a webhook.
     pub fn connection(&self) -> Option<&BoundConnection> {
         let Self::Webhook(webhook) = self else { return None };
@@ -104,10 +109,12 @@ pub struct WebhookAction {
     /// True if the request must not be repeated while its outcome is unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub non_idempotent: bool,
-    /// The URL that returns the result of a request with an unknown outcome.
-    pub describe: Option<Template>,
-    /// A CEL condition over the answer of `describe`. False means that the request has made nothing.
-    pub describe_found: Option<String>,
+    /// The question about the result of a request with an unknown outcome.
+    pub describe: Option<DescribePlan>,
+    /// A CEL expression over an answer: true, or a reason, if it is a failure.
+    pub failed: Option<String>,
+    /// The next page of an answer to a `GET`: a tree of templates that gives a URL, or parameters of the query.
+    pub next: Option<serde_json::Value>,
     /// The state for which the unit waits after the response.
     pub until: Option<UntilPlan>,
     /// For a verification: a CEL condition over a response 2xx. True if the thing does not exist.
@@ -126,6 +133,19 @@ impl WebhookAction {
     }
 }
 
+/// A question about the result of a request.
+#[serde_with::skip_serializing_none]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DescribePlan {
+    /// The URL, as that of the webhook.
+    pub url: Template,
+    /// The body of a `POST`, as a tree whose strings are templates. Without one, the question is a `GET`.
+    pub body: Option<serde_json::Value>,
+    /// A CEL condition over the answer. False means that the request has made nothing.
+    pub found: Option<String>,
+}
+
 /// Questions that are repeated until a provider reports a state.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -133,6 +153,10 @@ impl WebhookAction {
 pub struct UntilPlan {
     /// The URL of the question, as that of the webhook. It may read `response`.
     pub url: Template,
+    /// The domain of its host, which may read `response`. The question then has no credential.
+    pub within: Option<String>,
+    /// The body of a `POST`, as that of [`DescribePlan`]. It may read `response`.
+    pub body: Option<serde_json::Value>,
     /// A CEL condition over `poll` and `response`. Absent if only the answer 404 or 410 ends the wait.
     pub ready: Option<String>,
     /// True if the answer 404 or 410 ends the wait.

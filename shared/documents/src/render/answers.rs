@@ -2,20 +2,36 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::context::{NullPolicy, RenderContext, mistyped};
+use super::context::{MissingPolicy, NullPolicy, RenderContext, mistyped};
 use super::evaluate::LookupResult;
 use super::outputs::outputs_from;
-use super::{Answers, RenderError, RenderResult, RenderValue, UnitContext, evaluate, url};
+use super::{Answers, RenderError, RenderResult, RenderValue, RenderedQuestion, UnitContext, evaluate, url};
 use crate::cel::convert::json_type;
 use crate::cel::{ReferenceSource, RootVariable};
 use crate::plan::{Action, OutputFrom, UnitPlan, UntilPlan, WebhookAction};
+use crate::template::joinable;
 
 /// Returns the answer to a request of a webhook unit as the value of `response` or `poll`. A body that is not JSON is a
 /// string.
 pub fn response_value(status: u16, headers: BTreeMap<String, String>, body: Json) -> Json {
     json!({"status": status, "headers": headers, "body": body})
+}
+
+/// A failure that `failed` of a webhook finds in an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AnswerFailure {
+    #[serde(default)]
+    pub message: String,
+    /// The status that the answer stands for, from 400 to 599.
+    pub status: Option<u16>,
+    /// A code as in the `reason` of a callback.
+    pub code: Option<String>,
+    /// The wait in seconds before the next request.
+    pub retry_after: Option<u64>,
 }
 
 /// The meaning of the answer to a question of `until`.
@@ -56,38 +72,99 @@ impl<'a> UnitContext<'a> {
         outputs_from(unit, |expression, place| self.context(unit, answers).expression(expression, place))
     }
 
-    /// Returns the outputs that follow from the response alone. The others are missing.
+    /// Returns the outputs that follow from the answers. The others are missing: they read `poll` without one, or cannot be
+    /// evaluated.
     ///
     /// # Errors
     /// Returns [`RenderError::NoUnit`] if the plan does not contain the unit.
-    pub fn early_outputs(self, response: &Json) -> RenderResult<BTreeMap<String, RenderValue>> {
+    pub fn known_outputs(self, answers: Answers<'_>) -> RenderResult<BTreeMap<String, RenderValue>> {
         let mut unit = self.unit()?.clone();
         let mut outputs = BTreeMap::new();
         for (name, output) in std::mem::take(&mut unit.outputs) {
             let OutputFrom::Expression(text) = &output.from else { continue };
             let expression = evaluate::expression(text, &name)?;
             let poll = ReferenceSource::Root(RootVariable::Poll);
-            if expression.references.iter().any(|reference| reference.source == poll) {
+            if answers.poll.is_none() && expression.references.iter().any(|reference| reference.source == poll) {
                 continue;
             }
             unit.outputs = BTreeMap::from([(name, output)]);
-            let answers = Answers { response, poll: None };
             let made = outputs_from(&unit, |text, place| self.context(&unit, answers).expression(text, place));
             outputs.extend(made.unwrap_or_default());
         }
         Ok(outputs)
     }
 
-    /// Returns the URL of the question of `until`, and the same for people, without values of the response.
+    /// Returns the question of `until`, and its URL for people, without values of the response.
     ///
     /// # Errors
-    /// Returns an error if a value of the URL is missing.
-    pub fn question(self, response: &Json) -> RenderResult<(String, String)> {
+    /// Returns an error if a value of the URL is missing, or its host is outside of the declared domain.
+    pub fn question(self, response: &Json) -> RenderResult<(RenderedQuestion, String)> {
         let (webhook, until) = (self.webhook()?, self.until()?);
         let origin = webhook.connection.as_ref().map(|connection| connection.origin.as_str());
+        let origin = origin.filter(|_| until.within.is_none());
         let context = self.context(self.unit()?, Answers { response, poll: None });
         let context = RenderContext { nulls: NullPolicy::Omitted, ..context };
-        Ok((url::render(context, origin, &until.url)?, url::shown(context, origin, &until.url)?))
+        let url = url::render(context, origin, &until.url)?;
+        if let Some(domain) = &until.within
+            && !url::is_within(&url, domain)
+        {
+            return Err(mistyped("url", &format!("at a host in {domain}"), "elsewhere"));
+        }
+        let body = until.body.as_ref().map(|body| context.tree(body, "body", MissingPolicy::Strict)).transpose()?;
+        Ok((RenderedQuestion { url, body: body.flatten() }, url::shown(context, origin, &until.url)?))
+    }
+
+    /// Returns the failure that `failed` of the webhook finds in an answer. `None` without one.
+    ///
+    /// # Errors
+    /// Returns an error if the expression cannot be evaluated with the answer, or gives a value of another form.
+    pub fn failure(self, response: &Json) -> RenderResult<Option<AnswerFailure>> {
+        let Some(failed) = &self.webhook()?.failed else { return Ok(None) };
+        let of_message =
+            |message: &str| Some(AnswerFailure { message: message.to_owned(), ..AnswerFailure::default() });
+        Ok(match self.value(failed, "`failed`", Answers { response, poll: None })? {
+            Json::String(message) if !message.is_empty() => of_message(&message),
+            Json::Bool(true) => of_message("`failed` is true"),
+            Json::String(_) | Json::Bool(false) | Json::Null => None,
+            Json::Object(fields) if fields.is_empty() => None,
+            Json::Object(fields) => {
+                let wanted = "an object with `message`, `status` (400 to 599), `code` and `retryAfter` (seconds)";
+                let failure: Option<AnswerFailure> = serde_json::from_value(fields.into()).ok();
+                let is_status =
+                    |failure: &AnswerFailure| failure.status.is_none_or(|status| (400..600).contains(&status));
+                Some(failure.filter(is_status).ok_or_else(|| mistyped("`failed`", wanted, "another one"))?)
+            }
+            other => return Err(mistyped("`failed`", "a text, true or false, or an object", json_type(&other))),
+        })
+    }
+
+    /// Returns the URL of the page after an answer of `url`, by `next` of the webhook. `None` after the last one.
+    ///
+    /// # Errors
+    /// Returns an error if `next` cannot be evaluated with the answer, or gives no URL and no parameters.
+    pub fn next_page(self, url: &str, response: &Json) -> RenderResult<Option<String>> {
+        let Some(next) = &self.webhook()?.next else { return Ok(None) };
+        let context = self.context(self.unit()?, Answers { response, poll: None });
+        let wanted = |got: &str| mistyped("`next`", "a URL, or texts by parameters of the query", got);
+        let base = ::url::Url::parse(url).map_err(|_| wanted("another one"))?;
+        let made = match context.tree(next, "`next`", MissingPolicy::LeaveOut)? {
+            None | Some(Json::Null | Json::Bool(false)) => return Ok(None),
+            Some(Json::String(text)) if text.is_empty() => return Ok(None),
+            Some(Json::String(text)) => base.join(&text).map_err(|_| wanted("such a text"))?,
+            Some(Json::Object(parameters)) => {
+                let texts = parameters.into_iter().filter(|(_, value)| !value.is_null());
+                let texts: BTreeMap<String, String> = texts.map(|(name, value)| (name, joinable(value))).collect();
+                if texts.values().all(String::is_empty) {
+                    return Ok(None);
+                }
+                let mut made = base.clone();
+                let kept = base.query_pairs().filter(|(name, _)| !texts.contains_key(&**name));
+                made.query_pairs_mut().clear().extend_pairs(kept).extend_pairs(&texts);
+                made
+            }
+            Some(other) => return Err(wanted(json_type(&other))),
+        };
+        Ok(Some(made.into()))
     }
 
     /// Returns the state that the answer to the question reports.
@@ -115,7 +192,7 @@ impl<'a> UnitContext<'a> {
     /// Returns an error if the condition is missing, or if it cannot be evaluated with the answer.
     pub fn is_shown(self, response: &Json) -> RenderResult<bool> {
         let (webhook, answers) = (self.webhook()?, Answers { response, poll: None });
-        match (&webhook.describe_found, &webhook.absent) {
+        match (webhook.describe.as_ref().and_then(|describe| describe.found.as_ref()), &webhook.absent) {
             (Some(found), _) => self.condition(found, "`found`", answers),
             (None, Some(absent)) => Ok(!self.condition(absent, "`absent`", answers)?),
             (None, None) => Err(RenderError::NoUnit(self.at)),
@@ -148,7 +225,8 @@ pub fn reads_values(unit: &UnitPlan) -> bool {
         OutputFrom::File(_) | OutputFrom::Secret { .. } => None,
     });
     let until = webhook.until.iter().flat_map(|until| until.ready.iter().chain(&until.failed));
-    let mut texts = outputs.chain(&webhook.describe_found).chain(&webhook.absent).chain(until);
+    let found = webhook.describe.iter().filter_map(|describe| describe.found.as_ref());
+    let mut texts = outputs.chain(found).chain(&webhook.absent).chain(&webhook.failed).chain(until);
     let is_known = |source: &ReferenceSource| {
         use ReferenceSource::{OwnResource, Root, Target};
         matches!(source, Root(_) | Target(_) | OwnResource(_))
@@ -158,5 +236,5 @@ pub fn reads_values(unit: &UnitPlan) -> bool {
         parsed.is_ok_and(|expression| !expression.references.iter().all(|reference| is_known(&reference.source)))
     };
     // The URL of a question reads values as often as that of the request.
-    webhook.until.is_some() || texts.any(reads_more)
+    webhook.until.is_some() || webhook.next.is_some() || texts.any(reads_more)
 }

@@ -10,7 +10,7 @@ use super::context::{MissingPolicy, NullPolicy, PendingOutputs, RenderContext, a
 use super::evaluate::LookupResult;
 use super::{
     InputValue, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue, RenderedInput, RenderedInstance,
-    RenderedRequest, RenderedUnit, UnitContext, evaluate, url,
+    RenderedQuestion, RenderedRequest, RenderedUnit, UnitContext, evaluate, url,
 };
 use crate::cel::convert::json_type;
 use crate::plan::{Action, InfrakitAction, InputPlan, Template, UnitPlan, WebhookAction};
@@ -203,7 +203,12 @@ fn request(
 ) -> RenderResult<RenderedRequest> {
     let origin = webhook.connection.as_ref().map(|connection| connection.origin.as_str());
     let url = url::render(context, origin, &webhook.url)?;
-    let describe = webhook.describe.as_ref().map(|url| url::render(context, origin, url)).transpose()?;
+    let describe = webhook.describe.as_ref().map(|describe| {
+        let body = describe.body.as_ref().map(|body| context.closed().tree(body, "body", lenience)).transpose()?;
+        let url = url::render(context, origin, &describe.url)?;
+        RenderResult::Ok(RenderedQuestion { url, body: body.flatten() })
+    });
+    let describe = describe.transpose()?;
     let mut headers = BTreeMap::new();
     for (name, template) in &webhook.headers {
         let place = format!("header `{name}`");

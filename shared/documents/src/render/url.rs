@@ -25,6 +25,12 @@ pub(super) fn shown(context: RenderContext<'_>, origin: Option<&str>, template: 
     Ok(format!("{}{}", origin.unwrap_or_default(), text(context, template, is_hidden)?))
 }
 
+/// Returns true if the host of a URL is `domain` or below it.
+pub(super) fn is_within(url: &str, domain: &str) -> bool {
+    let host = url::Url::parse(url).ok().and_then(|url| url.domain().map(str::to_owned));
+    host.is_some_and(|host| host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+}
+
 fn text(context: RenderContext<'_>, template: &Template, is_hidden: fn(&Expression) -> bool) -> RenderResult<String> {
     let place = "url";
     let text = match template {

@@ -24,7 +24,7 @@ use crate::advance::progress::{LateResult, RunEnd, RunProgress};
 use crate::advance::reopen::{ReopenCause, reopen, reopen_seen};
 use crate::instance::secrets;
 use crate::run::removal::{evidence, visibility};
-use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, lease, records, undo, wakeup};
+use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, lease, records, undo, wakeup};
 use crate::{Counter, FlowError, FlowResult, QueueMessage, Run, sealed_values, telemetry};
 
 /// Records the result of an attempt and advances its run.
@@ -75,16 +75,21 @@ pub async fn apply_result(context: AttemptContext<'_>, end: &AttemptEnd, remaini
     mark_done(context, Some(end)).await
 }
 
-/// Returns a success with encrypted outputs, if it has sensitive ones.
+/// Returns an end with encrypted outputs, if it has sensitive ones.
 fn sealed_end(context: AttemptContext<'_>, end: &AttemptEnd) -> FlowResult<Option<AttemptEnd>> {
     let AttemptContext { env, run, attempt, unit, .. } = context;
-    let AttemptEnd::Succeeded(success) = end else { return Ok(None) };
     if !unit.outputs.values().any(|output| output.sensitive) {
         return Ok(None);
     }
-    let (keys, outputs) = (&env.settings.unit_keys, success.outputs.clone());
-    let outputs = sealed_values::seal_outputs(keys, (&run.id, attempt.unit), unit, outputs)?;
-    Ok(Some(AttemptEnd::Succeeded(AttemptSuccess { outputs, ..success.clone() })))
+    let mut end = end.clone();
+    let outputs = match &mut end {
+        AttemptEnd::Succeeded(success) => &mut success.outputs,
+        AttemptEnd::Failed(failure) => &mut failure.outputs,
+        AttemptEnd::Skipped(_) | AttemptEnd::Cancelled(_) => return Ok(None),
+    };
+    let (keys, all) = (&env.settings.unit_keys, std::mem::take(outputs));
+    *outputs = sealed_values::seal_outputs(keys, (&run.id, attempt.unit), unit, all)?;
+    Ok(Some(end))
 }
 
 /// Records a success. Returns the progress if another result arrived first and decides.

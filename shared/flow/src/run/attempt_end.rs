@@ -34,7 +34,7 @@ pub struct AttemptSuccess {
     pub made: Vec<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct AttemptFailure {
     pub reason: FailureReason,
     pub status: Option<u16>,
@@ -50,6 +50,8 @@ pub struct AttemptFailure {
     pub is_made: bool,
     /// As in [`AttemptSuccess`].
     pub sent_by: Option<Box<str>>,
+    /// The outputs that are known, although the attempt has failed. An undo reads them.
+    pub outputs: Outputs,
 }
 
 /// The parts of the end of a task that only a relay sends.
@@ -73,6 +75,7 @@ impl AttemptFailure {
             evidence: None,
             is_made: false,
             sent_by: None,
+            outputs: Outputs::new(),
         }
     }
 

@@ -75,7 +75,7 @@ pub(crate) fn parse_end(callback: Callback, source: TokenKind) -> Result<Attempt
 }
 
 /// Returns a reported failure. A webhook may report a few codes only; others become `failed`, and precede the message.
-fn failure(reason: &FailureReason, source: TokenKind) -> AttemptFailure {
+pub(crate) fn failure(reason: &FailureReason, source: TokenKind) -> AttemptFailure {
     match (source, reason.code) {
         (TokenKind::Relay, code)
         | (TokenKind::Webhook, code @ (ReasonCode::Refused | ReasonCode::Timeout | ReasonCode::Failed)) => {

@@ -62,6 +62,11 @@ pub(crate) struct RequestCredential {
 }
 
 impl RequestCredential {
+    /// Returns the credential of requests that have none.
+    pub(crate) fn none() -> Self {
+        Self { keys: None, header: None, masked: Vec::new() }
+    }
+
     pub(crate) fn digest(&self, env: &Env) -> CredentialDigest {
         let Some((name, value)) = &self.header else {
             return CredentialDigest(vec![SIGNED.to_owned()]);

@@ -12,9 +12,10 @@ use crate::run::attempt_end::AttemptFailure;
 ///
 /// # Errors
 /// Returns the failure that replaces the success if a declared output is missing or null and not optional, too large, or
-/// sensitive and sent as a value by a relay.
+/// sensitive and sent as a value by a relay. It has the other outputs, which an undo reads.
 pub fn check_outputs(unit: &UnitPlan, cluster: Option<&str>, mut outputs: Outputs) -> Result<Outputs, AttemptFailure> {
     let sent: Vec<String> = outputs.keys().map(|name| format!("`{name}`")).collect();
+    let sent = if sent.is_empty() { "none".to_owned() } else { sent.join(", ") };
     outputs.retain(|name, _| {
         let declared = unit.outputs.contains_key(name);
         if !declared {
@@ -22,45 +23,58 @@ pub fn check_outputs(unit: &UnitPlan, cluster: Option<&str>, mut outputs: Output
         }
         declared
     });
+    let mut first: Option<(ReasonCode, String)> = None;
     for (name, declared) in &unit.outputs {
         if declared.optional {
             outputs.entry(name.clone()).or_insert(UnitValue::Json(serde_json::Value::Null));
         }
-        let Some(value) = outputs.get_mut(name) else {
-            let sent = if sent.is_empty() { "none".to_owned() } else { sent.join(", ") };
-            let text = format!("the unit succeeded without its output `{name}`; it sent: {sent}");
-            return Err(AttemptFailure::new(ReasonCode::OutputMissing, &text));
-        };
-        if *value == UnitValue::Json(serde_json::Value::Null) {
-            if declared.optional {
-                continue;
+        let problem = match outputs.get_mut(name) {
+            Some(UnitValue::Secret(secret)) if declared.sensitive => {
+                secret.cluster = cluster.map(str::to_owned);
+                None
             }
-            return Err(AttemptFailure::new(ReasonCode::OutputInvalid, &null_text(unit, name, declared)));
-        }
-        let size = value.size();
-        if size > limits::OUTPUT {
-            let text = format!("output `{name}` has {size} bytes; the limit is {}", limits::OUTPUT);
-            return Err(AttemptFailure::new(ReasonCode::OutputTooLarge, &text));
-        }
-        let is_reference = matches!(value, UnitValue::Secret(_));
-        if declared.sensitive && !is_reference && unit.action.is_relayed() {
-            let text = format!("output `{name}` is sensitive and was sent as a value instead of a reference");
-            return Err(AttemptFailure::new(ReasonCode::OutputInvalid, &text));
-        }
-        if is_reference && !declared.sensitive {
-            let text = format!("output `{name}` was sent as a reference and is not declared sensitive");
-            return Err(AttemptFailure::new(ReasonCode::OutputInvalid, &text));
-        }
-        if let UnitValue::Secret(secret) = value {
-            secret.cluster = cluster.map(str::to_owned);
+            Some(value) => problem(unit, name, declared, value),
+            None => {
+                let text = format!("the unit succeeded without its output `{name}`; it sent: {sent}");
+                Some((ReasonCode::OutputMissing, text))
+            }
+        };
+        if let Some(problem) = problem {
+            outputs.remove(name);
+            first = first.or(Some(problem));
         }
     }
     let total: usize = outputs.values().map(UnitValue::size).sum();
     if total > limits::OUTPUTS {
+        outputs.clear();
         let text = format!("the outputs have {total} bytes together; the limit is {}", limits::OUTPUTS);
-        return Err(AttemptFailure::new(ReasonCode::OutputTooLarge, &text));
+        first = first.or(Some((ReasonCode::OutputTooLarge, text)));
     }
-    Ok(outputs)
+    match first {
+        Some((code, text)) => Err(AttemptFailure { outputs, ..AttemptFailure::new(code, &text) }),
+        None => Ok(outputs),
+    }
+}
+
+/// Returns the reason why a declared output cannot have this value.
+fn problem(unit: &UnitPlan, name: &str, declared: &OutputPlan, value: &UnitValue) -> Option<(ReasonCode, String)> {
+    if *value == UnitValue::Json(serde_json::Value::Null) {
+        return (!declared.optional).then(|| (ReasonCode::OutputInvalid, null_text(unit, name, declared)));
+    }
+    let size = value.size();
+    if size > limits::OUTPUT {
+        let text = format!("output `{name}` has {size} bytes; the limit is {}", limits::OUTPUT);
+        return Some((ReasonCode::OutputTooLarge, text));
+    }
+    let is_reference = matches!(value, UnitValue::Secret(_));
+    let wrong = if declared.sensitive && !is_reference && unit.action.is_relayed() {
+        "is sensitive and was sent as a value instead of a reference"
+    } else if is_reference && !declared.sensitive {
+        "was sent as a reference and is not declared sensitive"
+    } else {
+        return None;
+    };
+    Some((ReasonCode::OutputInvalid, format!("output `{name}` {wrong}")))
 }
 
 fn null_text(unit: &UnitPlan, name: &str, declared: &OutputPlan) -> String {

@@ -17,6 +17,7 @@ use ebb_store::AttemptUpdate;
 use crate::run::masking::add_opened;
 use crate::run::relay_task::{ensure_task, prevent_start, task_body};
 use crate::run::removal::evidence;
+use crate::run::request::describe::{self, DescribedUnit};
 use crate::run::request::infrakit;
 use crate::run::request::webhook::post_webhook;
 use crate::run::request::webhook_response::UnitAnswers;
@@ -33,6 +34,22 @@ pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowRe
         Err(NoDispatch::Skipped(why)) => return Ok(DispatchOutcome::ended(AttemptEnd::Skipped(why))),
         Err(NoDispatch::Later(at)) => return context.postpone(at).await,
     };
+    match Box::pin(describe::undone_unit(context, &known)).await? {
+        Some(DescribedUnit::Found(at, produced)) => drop(known.insert(at, produced)),
+        Some(DescribedUnit::Unknown(why)) => return Ok(DispatchOutcome::failed(ReasonCode::Failed, &why)),
+        // A request without a response may still be processed.
+        Some(DescribedUnit::Missing(_)) if undone.may_act_until > env.now() => {
+            return context.postpone(undone.may_act_until).await;
+        }
+        Some(DescribedUnit::Missing(evidence)) if !undone.is_rejected => {
+            let success = AttemptSuccess { removal: Some(evidence), ..AttemptSuccess::default() };
+            return Ok(DispatchOutcome {
+                remaining: undone.remaining,
+                ..DispatchOutcome::ended(AttemptEnd::Succeeded(success))
+            });
+        }
+        Some(DescribedUnit::Missing(_)) | None => {}
+    }
     let facts = run.target_facts();
     let (rendered, opened) = rendered(context, &facts, &known);
     if !render::reads_values(unit) {
@@ -167,7 +184,7 @@ fn setup<'a>(plan: &'a Plan, resource: &'a str) -> impl Iterator<Item = UnitRef>
 }
 
 /// Renders a unit. Decrypts the sensitive values that it sends to its executor, and returns their texts.
-fn rendered(
+pub(super) fn rendered(
     context: AttemptContext<'_>,
     facts: &TargetFacts,
     known: &KnownOutputs,

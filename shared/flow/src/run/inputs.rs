@@ -6,7 +6,7 @@ use ebb_documents::plan::{UnitPlan, UnitRef};
 use ebb_documents::render::{KnownOutputs, ProducerState};
 use ebb_engine::{Hook, Timestamp, Unit};
 use ebb_protocol::id::RunId;
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage, StateWait};
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
 use ebb_protocol::value::Outputs;
 
 use crate::run::invocation_cache::{InvocationCache, ReadOutputs, reads_of_successors};
@@ -90,20 +90,26 @@ async fn outputs_of(env: &Env, run: &Run, id: &RunId, units: &[Unit]) -> FlowRes
 }
 
 /// Returns all distinct outputs of a unit's successes, in the order of their records. A later success does not change
-/// the positions of the others. An attempt without a success whose request was answered has the outputs of the response.
+/// the positions of the others. An attempt without a success has the outputs of the response to its request, or those with
+/// which it failed.
 pub fn successes(attempts: &[&AttemptRecord]) -> Vec<OutputStorage> {
-    let (mut made, mut waits): (Vec<(Timestamp, &str, &OutputStorage)>, Vec<&StateWait>) = (Vec::new(), Vec::new());
+    let mut made: Vec<(Timestamp, &str, &OutputStorage)> = Vec::new();
+    let mut parts: Vec<(Timestamp, &OutputStorage)> = Vec::new();
     for record in attempts {
         let results = record.result.iter().chain(&record.further_results);
         let before = made.len();
         let successes = results.filter(|result| result.outcome == AttemptOutcome::Succeeded);
         made.extend(successes.map(|result| (result.at, result.digest.as_str(), &result.outputs)));
-        waits.extend(record.wait.as_ref().filter(|_| made.len() == before));
+        if made.len() == before {
+            let failed = record.result.as_ref().filter(|result| !result.outputs.is_empty());
+            let failed = failed.map(|result| (result.at, &result.outputs));
+            parts.extend(record.wait.as_ref().map(|wait| (wait.since, &wait.outputs)).or(failed));
+        }
     }
-    for wait in waits {
+    for (at, part) in parts {
         // A repeated request can be answered with the thing of another attempt.
-        if !made.iter().any(|(.., whole)| is_part(&wait.outputs, whole)) {
-            made.push((wait.since, "", &wait.outputs));
+        if !made.iter().any(|(.., whole)| is_part(part, whole)) {
+            made.push((at, "", part));
         }
     }
     made.sort_by_key(|&(at, digest, _)| (at, digest));

@@ -105,10 +105,10 @@ pub async fn build_result<'a>(
                 evidence: failure.evidence.clone(),
                 sent_by: failure.sent_by.as_deref().map(str::to_owned),
                 objects: failure.task.as_ref().map(|task| task.objects.clone()).unwrap_or_default(),
-                unanswered: failure.is_unanswered(),
+                unanswered: failure.leaves_unknown(context.unit),
                 ..ended(AttemptOutcome::Failed, Some(failure.reason.clone()))
             };
-            (result, None, failure.task.as_ref().and_then(|task| task.log.as_deref()))
+            (result, Some(&failure.outputs), failure.task.as_ref().and_then(|task| task.log.as_deref()))
         }
         AttemptEnd::Skipped(why) => {
             (ended(AttemptOutcome::Skipped, Some(clean_reason(ReasonCode::Skipped, why))), None, None)

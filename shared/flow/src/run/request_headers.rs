@@ -1,18 +1,14 @@
-//! Builds the headers of requests to the receiver of a webhook unit, and asks it for a state.
-
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+//! Builds the headers of requests to the receiver of a webhook unit.
 
 use ebb_documents::render::RenderedRequest;
-use ebb_egress::{BytePermit, CallResult, HttpRequest, HttpResponse};
 use ebb_protocol::sign::MessageId;
 use ebb_protocol::unit as headers;
+use std::collections::{BTreeMap, BTreeSet};
 use url::Url;
 
 use crate::run::attempt::{AttemptContext, undone_name, unit_name};
 use crate::run::credential::RequestCredential;
-use crate::run::sent_request::SentRequest;
-use crate::{FlowError, FlowResult, OriginPermit, telemetry};
+use crate::{FlowError, FlowResult, telemetry};
 
 /// The method of questions.
 pub(super) const GET: &str = "GET";
@@ -32,7 +28,7 @@ pub(crate) fn add_plugin_headers(list: &mut Vec<(String, String)>, headers: BTre
     list.extend(headers.filter(|(name, _)| !own.contains(name)));
 }
 
-/// Returns the headers of a `GET` request to `url` about what the request of a webhook has made. If its origin is the same, it
+/// Returns the headers of a question to `url` about what the request of a webhook has made. If its origin is the same, it
 /// has the headers of the plugin, such as the version of an API.
 ///
 /// # Errors
@@ -40,9 +36,10 @@ pub(crate) fn add_plugin_headers(list: &mut Vec<(String, String)>, headers: BTre
 pub(crate) fn question_headers(
     context: AttemptContext<'_>,
     credential: &RequestCredential,
-    (purpose, url, request): (&str, &str, &RenderedRequest),
+    (purpose, url, body): (&str, &str, &[u8]),
+    request: &RenderedRequest,
 ) -> FlowResult<Vec<(String, String)>> {
-    let mut list = signed_headers(context, credential, (purpose, &[]))?;
+    let mut list = signed_headers(context, credential, (purpose, body))?;
     let origin = |url: &str| Url::parse(url).map(|url| url.origin()).ok();
     if origin(url).is_some_and(|asked| Some(asked) == origin(&request.url)) {
         let mut headers = request.headers.clone();
@@ -50,21 +47,6 @@ pub(crate) fn question_headers(
         add_plugin_headers(&mut list, headers);
     }
     Ok(list)
-}
-
-/// Sends a request with [`question_headers`]. Returns `None` if it must not start any more, because the sweep has waited
-/// too long.
-pub(crate) async fn ask(
-    AttemptContext { env, unit, .. }: AttemptContext<'_>,
-    credential: &RequestCredential,
-    SentRequest { method, url, headers, .. }: &SentRequest<'_>,
-) -> Option<CallResult<(HttpResponse, BytePermit)>> {
-    let permit = OriginPermit::acquire(env, url).await?;
-    let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
-    let (method, url, headers) = ((*method).to_owned(), (*url).to_owned(), headers.to_vec());
-    let answer = credential.call(env, HttpRequest { method, url, headers, body: Vec::new(), timeout }).await;
-    permit.end(env);
-    Some(answer)
 }
 
 /// Returns the signature or credential of a request and the headers that identify the attempt. `purpose` ends the message id, because

@@ -13,12 +13,19 @@ impl AttemptFailure {
     pub(crate) fn is_unanswered(&self) -> bool {
         match (self.reason.code, self.status) {
             _ if self.is_made => false,
-            (ReasonCode::Connect | ReasonCode::Timeout, _) => true,
+            (ReasonCode::Connect | ReasonCode::Timeout | ReasonCode::Unreadable, _) => true,
             (ReasonCode::HttpStatus, Some(status)) => {
                 matches!(status, 408 | 425 | 499 | 502..=504 | 520..=529)
             }
             _ => false,
         }
+    }
+
+    /// Returns true if nothing shows what the request of this attempt of `unit` has made. A repetition with the same key is
+    /// harmless, so a server that has failed counts for another request only.
+    pub(crate) fn leaves_unknown(&self, unit: &UnitPlan) -> bool {
+        let has_failed = matches!((self.reason.code, self.status), (ReasonCode::HttpStatus, Some(500..=599)));
+        self.is_unanswered() || (has_failed && unit.action.is_non_idempotent())
     }
 
     /// Returns true if `unit` has a further attempt after this failure of `attempt`.
@@ -28,9 +35,9 @@ impl AttemptFailure {
         let attempts = unit.retry.attempts.max(1);
         // An undo is harmless.
         let is_final = self.is_made && unit.undoes.is_empty();
-        let unknown = unit.action.is_non_idempotent() && self.is_unanswered();
-        // The `describe` URL has reported that the request made nothing, so its repetition is the first one.
-        let is_unmade = unit.action.is_non_idempotent() && self.reason.code == ReasonCode::Lost;
+        let unknown = unit.action.is_non_idempotent() && self.leaves_unknown(unit);
+        // `describe` has reported that the request made nothing, so its repetition is the first one.
+        let is_unmade = unit.action.can_describe() && self.reason.code == ReasonCode::Lost;
         // The deletion of an earlier attempt is in progress.
         let waits = matches!(&unit.action, Action::Webhook(webhook) if webhook.until.is_some());
         let is_busy = waits && !unit.undoes.is_empty() && unit.retry.on.is_empty();

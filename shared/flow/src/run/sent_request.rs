@@ -14,6 +14,7 @@ use ebb_protocol::{limits, sign, unit as headers};
 use regex::Regex;
 
 use crate::run::masking::{MASK, masked};
+use crate::run::request_headers::GET;
 
 /// Minimum length of a credential in a header. Masking shorter values would remove large parts of a response.
 const MIN_SECRET: usize = 8;
@@ -95,6 +96,21 @@ impl SentRequest<'_> {
             false if has_sensitive_outputs(unit) => format!("the response is {format}, not JSON"),
             false => format!("the response is {format}, not JSON: `{}`", self.excerpt(&response.body)),
         })
+    }
+
+    /// Returns true if the request can change something.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.method != GET
+    }
+
+    /// Returns true if a response is an HTML document, and the request asked for none: a page of a sign-in, a proxy or a
+    /// gateway.
+    pub(crate) fn is_page(&self, response: &HttpResponse) -> bool {
+        let begins = |text: &[u8]| {
+            response.body.trim_ascii_start().get(..text.len()).is_some_and(|it| it.eq_ignore_ascii_case(text))
+        };
+        let wants_page = self.headers.iter().any(|(name, value)| name == "accept" && value.contains("html"));
+        !wants_page && (begins(b"<!doctype html") || begins(b"<html"))
     }
 
     /// Returns the status of a response, and the beginning of its body unless the unit declares a sensitive output.

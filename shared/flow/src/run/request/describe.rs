@@ -1,24 +1,30 @@
-//! Handles webhooks that are not idempotent: the request is sent once, and the `describe` URL reports an unknown
-//! outcome (rule PostOnce).
+//! Determines an unknown outcome of a request by `describe`. The request of a webhook that is not idempotent is sent once
+//! (rule PostOnce).
 
-use ebb_documents::plan::WebhookAction;
-use ebb_documents::render::RenderedRequest;
-use ebb_engine::Millis;
+use ebb_documents::plan::{Action, UnitRef, WebhookAction};
+use ebb_documents::render::{KnownOutputs, ProducerState, RenderedRequest, RenderedUnit};
+use ebb_engine::{AttemptRef, Millis, Unit};
 use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::limits;
 use ebb_protocol::record::AttemptRecord;
+use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
+use ebb_store::AttemptUpdate;
 
 use crate::error::FlowResult;
-use crate::run::credential::RequestCredential;
+use crate::run::credential::{RequestCredential, credential};
+use crate::run::request::question::{self, SentQuestion};
 use crate::run::request::until;
 use crate::run::request::webhook_response::UnitAnswers;
-use crate::run::request_headers::{GET, ask, question_headers};
-use crate::run::sent_request::SentRequest;
-use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome};
+use crate::run::{
+    AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, InvocationCache, dispatch, inputs,
+    records,
+};
+use crate::{Run, sealed_values};
 
-/// The wait in seconds after a failed request to the `describe` URL.
+/// The wait in seconds after a question without an answer.
 pub(super) const RETRY_SECONDS: u64 = 10;
 
-/// Returns the failure of an attempt whose request got no response, and that has no `describe` URL.
+/// Returns the failure of an attempt whose request has an unknown outcome, and that has no `describe`.
 pub(super) fn unknown_outcome(failure: AttemptFailure) -> DispatchOutcome {
     let why = format!(
         "{}; the webhook is not idempotent, so its request is not sent again and its outcome is unknown",
@@ -46,23 +52,27 @@ pub(super) async fn describe_attempt(
         // next request.
         return answers.attempt.repeat(open_for.div_ceil(1000)).await;
     }
-    let Some(url) = request.describe.clone() else {
+    let Some(question) = &request.describe else {
         let failure = AttemptFailure::new(ReasonCode::Connect, "no response to its request is known");
         return Ok(unknown_outcome(failure));
     };
-    let headers = question_headers(answers.attempt, credential, ("-describe", &url, request))?;
-    let sent = SentRequest { method: GET, url: &url, headers: &headers, opened: &answers.opened };
+    let asked = SentQuestion::new(answers, credential, ("-describe", question), request)?;
+    let sent = question::shown(&asked, &question.url, answers);
     let digest = credential.digest(env);
     // Another credential may not see what the request made.
     let is_sender = record.posted_by.as_ref().is_none_or(|by| digest.is(by));
-    let answer = ask(answers.attempt, credential, &sent).await.and_then(Result::ok);
-    let is_shown = answer.as_ref().and_then(|(response, _bytes)| match response.status {
-        200..=299 => answers.is_shown(response).ok(),
+    let answer = asked.ask(answers, credential).await?.and_then(Result::ok);
+    let judged = answer.as_ref().and_then(|answer| Some((answer, answers.judged(&sent, &answer.response).ok()?.0)));
+    let is_shown = judged.as_ref().and_then(|(answer, response)| match response.status {
+        200..=299 if sent.is_page(response) => None,
+        // A list that is not whole shows no absence.
+        200..=299 => answers.is_shown(response).ok().filter(|&is_shown| is_shown || answer.unread.is_none()),
         404 => Some(false),
         _ => None,
     });
-    let end = match (&answer, is_shown) {
-        (Some((response, _bytes)), Some(true)) => {
+    let end = match (judged, is_shown) {
+        (Some((_, response)), Some(true)) => {
+            let response = response.as_ref();
             if let Some(until) = answers.until() {
                 let begun = record.started.unwrap_or(posted);
                 let seen_by = Some(digest.text().to_owned());
@@ -85,10 +95,96 @@ pub(super) async fn describe_attempt(
             if wait > 0 {
                 return answers.attempt.repeat(wait.div_ceil(1000)).await;
             }
-            let why = "the request got no response, and the `describe` URL reports that nothing was created";
-            AttemptEnd::Failed(AttemptFailure::new(ReasonCode::Lost, why))
+            let why = record.progress.as_deref().unwrap_or("the request got no response");
+            let why = format!("{why}; `describe` reports that nothing was created");
+            AttemptEnd::Failed(AttemptFailure::new(ReasonCode::Lost, &why))
         }
-        _ => return answers.attempt.repeat(RETRY_SECONDS).await,
+        (judged, _) => {
+            if let Some(why) = judged.and_then(|(answer, _)| answer.unread.clone()) {
+                let note = limits::message(&format!("{} shows no absence: {why}", sent.asked()));
+                answers.attempt.update(AttemptUpdate::Heartbeat(env.now(), Some(note))).await?;
+            }
+            return answers.attempt.repeat(RETRY_SECONDS).await;
+        }
     };
     Ok(DispatchOutcome::ended(end))
+}
+
+/// The answer of `describe` of a setup unit to an undo that lacks outputs.
+pub(crate) enum DescribedUnit {
+    /// The outputs of the thing.
+    Found(UnitRef, ProducerState),
+    /// The thing does not exist, by this evidence.
+    Missing(RemovalEvidence),
+    /// The reason why nothing is known.
+    Unknown(String),
+}
+
+/// Asks `describe` of a unit that this undo reverses, and whose outputs it lacks. Returns `None` if the undo lacks none, or no
+/// such unit has one.
+pub(crate) async fn undone_unit(
+    AttemptContext { env, run, attempt, unit, .. }: AttemptContext<'_>,
+    known: &KnownOutputs,
+) -> FlowResult<Option<DescribedUnit>> {
+    let has = |at: &UnitRef, output: &str| match known.get(at) {
+        Some(ProducerState::Outputs(outputs)) => outputs.contains_key(output),
+        _ => false,
+    };
+    let plan = &run.loaded.plan;
+    let lacks = |at: &&UnitRef| unit.reads.iter().any(|read| read.at == **at && !has(at, &read.output));
+    let describes = |at: &&UnitRef| {
+        let action = plan.unit(**at).map(|unit| &unit.action);
+        matches!(action, Some(Action::Webhook(webhook)) if webhook.describe.is_some())
+    };
+    let Some(&at) = unit.undoes.iter().filter(lacks).find(describes) else { return Ok(None) };
+    let Some((setup, head)) = Run::load_with_head(env, &run.id.sibling(at.hook)).await? else { return Ok(None) };
+    let (cache, of_unit) = (InvocationCache::default(), Unit(at.unit));
+    let made = AttemptRef { unit: of_unit, number: head.attempt(of_unit), epoch: head.epoch };
+    let context = AttemptContext::new(env, &setup, made, &cache)?;
+    let known = inputs::read_inputs(env, &setup, context.unit, &cache).await?;
+    let facts = setup.target_facts();
+    let (rendered, opened) = dispatch::rendered(context, &facts, &known);
+    let Ok(RenderedUnit::Webhook(request)) = rendered else { return Ok(None) };
+    let Some(question) = &request.describe else { return Ok(None) };
+    let unknown = |why: &str| {
+        Ok(Some(DescribedUnit::Unknown(format!("the outputs of {} are not known: {why}", context.unit.key))))
+    };
+    let credential = match credential(env, &setup, context.unit).await? {
+        Ok(credential) => credential,
+        Err(why) => return unknown(&why),
+    };
+    let answers = UnitAnswers { attempt: context, facts, known, opened };
+    let purpose = format!("-undo-{}-{}", attempt.unit.0, attempt.number.0);
+    let asked = SentQuestion::new(&answers, &credential, (&purpose, question), &request)?;
+    let sent = question::shown(&asked, &question.url, &answers);
+    let answer = match asked.ask(&answers, &credential).await? {
+        Some(Ok(answer)) => answer,
+        Some(Err(error)) => return unknown(&format!("{} got no answer: {error}", sent.asked())),
+        None => return unknown("the question must not start any more"),
+    };
+    let response = match answers.judged(&sent, &answer.response) {
+        Ok((response, _)) => response,
+        Err(failure) => return unknown(&failure.reason.message),
+    };
+    let is_shown = match response.status {
+        200..=299 if sent.is_page(&response) => Err(format!("{} was answered with a page", sent.asked())),
+        200..=299 => answers.is_shown(&response).map_err(|failure| failure.reason.message),
+        404 => Ok(false),
+        status => Err(format!("{} was answered {status}", sent.asked())),
+    };
+    match (is_shown, &answer.unread) {
+        (Ok(true), _) => {
+            let outputs = answers.known_outputs(&response);
+            let outputs =
+                sealed_values::seal_outputs(&env.settings.unit_keys, (&setup.id, of_unit), context.unit, outputs)?;
+            Ok(Some(DescribedUnit::Found(at, records::produced(&setup.id, of_unit, outputs))))
+        }
+        (Ok(false), None) => {
+            let status = response.status.to_string();
+            let evidence = RemovalEvidence::new(RemovalGrade::Unconfirmed, &sent.asked(), &status);
+            Ok(Some(DescribedUnit::Missing(evidence)))
+        }
+        (Ok(false), Some(why)) => unknown(why),
+        (Err(why), _) => unknown(&why),
+    }
 }

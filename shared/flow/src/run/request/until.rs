@@ -1,13 +1,14 @@
 //! Waits until a provider reports a state, after the response to the request of a webhook.
 //!
 //! 1. Record the response, encrypted, and the outputs that follow from it. An undo reads these outputs if the wait fails.
-//! 2. Ask with `GET` requests. A delayed message begins each one, so no function runs during the wait, and an answer that is not
+//! 2. Ask. A delayed message begins each one, so no function runs during the wait, and an answer that is not
 //!    the state costs no write.
 //! 3. The run is due at a later time, at which a sweep asks if a message was lost. The messages name this time, so that a
 //!    repeated message does not begin a second series of requests after it.
 //!
 //! An answer that is missing, has no status of a success, or cannot be evaluated says nothing about the state.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use ebb_documents::plan::UntilPlan;
@@ -24,12 +25,11 @@ use serde_json::Value;
 
 use crate::run::credential::RequestCredential;
 use crate::run::removal::visibility::VisibilityCheck;
+use crate::run::request::question::{self, SentQuestion, WholeAnswer};
 use crate::run::request::webhook_response::{self, UnitAnswers, call_failure};
 use crate::run::sent_request::SentRequest;
 use crate::run::wakeup::AttemptWakeup;
-use crate::run::{
-    AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, records, request_headers,
-};
+use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, records};
 use crate::{FlowError, FlowResult, QueueMessage, Run, sealed_values};
 
 /// The words between a question and the status of its answer.
@@ -57,7 +57,7 @@ pub(super) async fn begin(
         Ok(value) => value,
         Err(failure) => return Ok(failed(failure)),
     };
-    let outputs = match answers.context().early_outputs(&value) {
+    let outputs = match answers.context().known_outputs(Answers { response: &value, poll: None }) {
         Ok(outputs) => answers.values(outputs),
         Err(error) => return Ok(failed(AttemptFailure::new(ReasonCode::Render, &error.to_string()))),
     };
@@ -92,7 +92,7 @@ pub(super) async fn ask(
     answers: &UnitAnswers<'_>,
     until: &UntilPlan,
     (record, may_act): (&AttemptRecord, bool),
-    credential: Result<(&RequestCredential, &RenderedRequest), &String>,
+    (credential, request): (Result<&RequestCredential, &String>, &RenderedRequest),
 ) -> FlowResult<DispatchOutcome> {
     let context = answers.attempt;
     let AttemptContext { env, unit, .. } = context;
@@ -105,21 +105,20 @@ pub(super) async fn ask(
                    keys of the units again";
         return Ok(failed(AttemptFailure::new(ReasonCode::Failed, why)));
     };
-    let (url, shown) = match answers.context().question(&response) {
-        Ok(urls) => urls,
+    let (question, shown) = match answers.context().question(&response) {
+        Ok(question) => question,
         Err(error) => return Ok(failed(AttemptFailure::new(ReasonCode::Render, &format!("`until`: {error}")))),
     };
-    let headers = match credential {
-        Ok((credential, request)) => request_headers::question_headers(context, credential, ("-until", &url, request))?,
-        Err(_) => Vec::new(),
-    };
-    let credential = credential.map(|(credential, _)| credential);
-    let sent = SentRequest { method: request_headers::GET, url: &shown, headers: &headers, opened: &answers.opened };
+    // Another host than that of the API gets no credential.
+    let none = RequestCredential::none();
+    let sender = credential.ok().filter(|_| until.within.is_none()).unwrap_or(&none);
+    let asked = SentQuestion::new(answers, sender, ("-until", &question), request)?;
+    let sent = question::shown(&asked, &shown, answers);
     let answer = match credential {
         // A question that cannot be sent says nothing about the state. An operator can restore a connection.
         Err(why) => Some(Err(why.clone())),
-        Ok(credential) => {
-            let answer = request_headers::ask(context, credential, &SentRequest { url: &url, ..sent }).await;
+        Ok(_) => {
+            let answer = asked.ask(answers, sender).await?;
             answer.map(|answer| answer.map_err(|error| call_failure(&error).reason.message))
         }
     };
@@ -127,7 +126,7 @@ pub(super) async fn ask(
     let (is_seen, text) = match &answer {
         None => (false, None),
         Some(Err(why)) => (false, Some(format!(" got no answer: {why}"))),
-        Some(Ok((poll, _bytes))) => match judge(answers, until, &sent, (&response, poll)) {
+        Some(Ok(answer)) => match judge(answers, until, &sent, (&response, answer)) {
             Ok(AttemptEnd::Succeeded(success)) if is_undo && !unit.action.only_asks() => {
                 // Providers show nothing of what a credential must not see: *not found*, or a list without it.
                 let is_shown = match &digest {
@@ -135,7 +134,7 @@ pub(super) async fn ask(
                     Err(_) => false,
                 };
                 let grade = if is_shown { RemovalGrade::Confirmed } else { RemovalGrade::Unconfirmed };
-                let removal = Some(RemovalEvidence::new(grade, &sent.asked(), &poll.status.to_string()));
+                let removal = Some(RemovalEvidence::new(grade, &sent.asked(), &answer.response.status.to_string()));
                 let found_nothing = may_act && !is_shown;
                 let sent_by = unit.action.connection().and(digest.ok()).map(|digest| digest.text().into());
                 let success = AttemptSuccess { removal, found_nothing, sent_by, ..success };
@@ -143,6 +142,7 @@ pub(super) async fn ask(
             }
             Ok(end) => return Ok(DispatchOutcome::ended(end)),
             Err(why) => {
+                let poll = &answer.response;
                 // A page of a gateway shows nothing.
                 let is_seen = (200..300).contains(&poll.status) && sent.foreign_format(unit, poll).is_none();
                 (is_seen, Some(format!("{ANSWERED}{}{why}", sent.answer(unit, poll))))
@@ -161,7 +161,7 @@ pub(super) async fn ask(
         note(context, record, &format!("{}{text}", sent.asked())).await?;
     }
     let elapsed = now.since(wait.since);
-    let poll = answer.as_ref().and_then(|answer| answer.as_ref().ok()).map(|(poll, _bytes)| poll);
+    let poll = answer.as_ref().and_then(|answer| answer.as_ref().ok()).map(|answer| &answer.response);
     let pause = pause(until, elapsed, poll, now);
     let planned = record.next_dispatch.filter(|&next| next > now);
     let next = planned.unwrap_or_else(|| sweep_time(answers, record.started.unwrap_or(now), now));
@@ -179,8 +179,15 @@ fn judge(
     answers: &UnitAnswers<'_>,
     until: &UntilPlan,
     sent: &SentRequest<'_>,
-    (response, poll): (&Value, &HttpResponse),
+    (response, answer): (&Value, &WholeAnswer),
 ) -> Result<AttemptEnd, String> {
+    let poll = match answers.judged(sent, &answer.response) {
+        // Another server than that of the API has other answers.
+        _ if until.within.is_some() => Cow::Borrowed(&answer.response),
+        Ok((poll, _)) => poll,
+        Err(failure) => return Err(format!(", which shows nothing: {}", failure.reason.message)),
+    };
+    let poll = poll.as_ref();
     if until.gone && matches!(poll.status, 404 | 410) {
         return Ok(AttemptEnd::Succeeded(AttemptSuccess::default()));
     }
@@ -204,12 +211,19 @@ fn judge(
         PollState::Pending if until.ready.is_none() => Err(", so it still exists".to_owned()),
         PollState::Pending => Err(", and `ready` is false".to_owned()),
         PollState::Failed(why) => failed(AttemptFailure::new(ReasonCode::Failed, &sent.scrub(&why))),
+        PollState::Ready if !answers.attempt.unit.undoes.is_empty() && answer.unread.is_some() => {
+            let why = answer.unread.as_deref().unwrap_or_default();
+            Err(format!(", which shows no absence while a part of the list is unread: {why}"))
+        }
         PollState::Ready => match context.outputs(all) {
             Ok(outputs) => {
                 let outputs = answers.values(outputs);
                 Ok(AttemptEnd::Succeeded(AttemptSuccess { outputs, ..AttemptSuccess::default() }))
             }
-            Err(error) => failed(AttemptFailure::new(ReasonCode::OutputInvalid, &error.to_string())),
+            Err(error) => {
+                let outputs = answers.values(context.known_outputs(all).unwrap_or_default());
+                failed(AttemptFailure { outputs, ..AttemptFailure::new(ReasonCode::OutputInvalid, &error.to_string()) })
+            }
         },
     }
 }

@@ -8,15 +8,17 @@ use ebb_egress::{HttpRequest, HttpResponse};
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::callback_token::TokenKind;
-use ebb_protocol::unit as headers;
+use ebb_protocol::record::AttemptRecord;
+use ebb_protocol::{limits, unit as headers};
 use ebb_store::AttemptUpdate;
 
 use crate::run::credential::{CredentialDigest, credential};
 use crate::run::removal::evidence;
 use crate::run::removal::visibility::{DELETE, STILL_EXISTS};
+use crate::run::request::question::{self, WholeAnswer};
 use crate::run::request::webhook_response::{UnitAnswers, call_failure};
 use crate::run::request::{describe, until};
-use crate::run::request_headers::{CONTENT_TYPE, add_plugin_headers, signed_headers};
+use crate::run::request_headers::{CONTENT_TYPE, GET, add_plugin_headers, signed_headers};
 use crate::run::sent_request::SentRequest;
 use crate::run::undo::UndoneResult;
 use crate::run::wakeup::record_acceptance;
@@ -39,8 +41,7 @@ pub(crate) async fn post_webhook(
         && let Some(record) = context.read_record().await?.filter(|record| record.wait.is_some())
     {
         let may_act = undone.may_act_until > Timestamp(0);
-        let credential = credential.as_ref().map(|credential| (credential, &request));
-        return until::ask(&answers, until, (&record, may_act), credential).await;
+        return until::ask(&answers, until, (&record, may_act), (credential.as_ref(), &request)).await;
     }
     let credential = match credential {
         Ok(credential) => credential,
@@ -67,31 +68,44 @@ pub(crate) async fn post_webhook(
     }
     let sender = credential.digest(env);
     if let Action::Webhook(webhook) = &unit.action
-        && webhook.non_idempotent
+        && unit.action.can_describe()
     {
-        // The intent is recorded before the request is sent. A dispatcher that finds the intent does not post.
-        let before = context.update(AttemptUpdate::Posted(env.now(), Some(sender.text().to_owned()))).await?;
-        if before.posted.is_some() || before.accepted.is_some() || before.result.is_some() {
+        // The intent is recorded before a request that is sent once. A dispatcher that finds the intent does not send it. For
+        // another request, an answer that leaves the outcome unknown records it.
+        let before = match webhook.non_idempotent {
+            true => Some(context.update(AttemptUpdate::Posted(env.now(), Some(sender.text().to_owned()))).await?),
+            false => context.read_record().await?,
+        };
+        let is_over = |record: &AttemptRecord| record.accepted.is_some() || record.result.is_some();
+        let is_sent = |record: &AttemptRecord| record.posted.is_some() || (webhook.non_idempotent && is_over(record));
+        if let Some(before) = before.filter(is_sent) {
             return describe::describe_attempt(&answers, (webhook, &credential), &request, &before).await;
         }
     }
     let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
     let begun = env.now();
     telemetry::dispatch_started(run, attempt, begun);
-    let RenderedRequest { method, url, describe, .. } = request;
-    let request = HttpRequest { method: method.clone(), url: url.clone(), headers: list.clone(), body, timeout };
-    let answer = credential.call(env, request).await;
+    let RenderedRequest { method, url, describe, .. } = &request;
+    let message = HttpRequest { method: method.clone(), url: url.clone(), headers: list.clone(), body, timeout };
+    let answer = match credential.call(env, message).await {
+        Ok(first) if method == GET => {
+            Ok(question::read_pages(&answers, &credential, ("", &request), url, first).await?)
+        }
+        Ok((response, bytes)) => Ok(WholeAnswer::only(response, bytes)),
+        Err(error) => Err(error),
+    };
     permit.end(env);
     let ended = env.now();
     let failure = match &answer {
-        Ok((response, _)) => (response.status >= 400).then_some("status"),
+        Ok(answer) => (answer.response.status >= 400).then_some("status"),
         Err(_) => Some("unanswered"),
     };
     telemetry::dispatch_ended(run, attempt, (begun, ended), failure);
-    let request = SentRequest { method: &method, url: &url, headers: &list, opened: &answers.opened };
-    let sent = SentWebhook { answers: &answers, undone, request, sender, describe: describe.as_deref(), begun, ended };
+    let request = SentRequest { method, url, headers: &list, opened: &answers.opened };
+    let can_describe = describe.is_some();
+    let sent = SentWebhook { answers: &answers, undone, request, sender, can_describe, begun, ended };
     match answer {
-        Ok((response, _bytes)) => sent.judge(&response, reason).await,
+        Ok(answer) => sent.judge(&answer, reason).await,
         Err(error) => sent.fail(call_failure(&error), None).await,
     }
 }
@@ -102,8 +116,8 @@ struct SentWebhook<'a> {
     undone: &'a UndoneResult,
     request: SentRequest<'a>,
     sender: CredentialDigest,
-    /// The URL that reports an unknown outcome.
-    describe: Option<&'a str>,
+    /// True if a question reports an unknown outcome.
+    can_describe: bool,
     begun: Timestamp,
     ended: Timestamp,
 }
@@ -113,8 +127,14 @@ impl SentWebhook<'_> {
     /// `Retry-After`, a repetition of the request. 410 is a final failure. For a `DELETE` that undoes a unit, and for a
     /// verification, 404 and 410 mean that the resource does not exist. 2xx is a success of a verification only by its
     /// condition.
-    async fn judge(&self, response: &HttpResponse, reason: DispatchReason) -> FlowResult<DispatchOutcome> {
+    async fn judge(&self, answer: &WholeAnswer, reason: DispatchReason) -> FlowResult<DispatchOutcome> {
         let (answers, context, unit) = (self.answers, self.answers.attempt, self.answers.attempt.unit);
+        let (response, note) = match answers.judged(&self.request, &answer.response) {
+            Ok((response, note)) => (response, note),
+            Err(failure) => return self.fail(failure, Some(&answer.response)).await,
+        };
+        let response = response.as_ref();
+        let unread = answer.unread.as_deref().filter(|_| !unit.undoes.is_empty());
         let UndoneResult { may_act_until, is_rejected, .. } = *self.undone;
         // A fraction of a second is rounded up, because the server requests a minimum wait.
         let wait = response.retry_after(self.ended).map(|wait| Millis::from(wait).0.div_ceil(1000));
@@ -122,14 +142,14 @@ impl SentWebhook<'_> {
         let is_not_found = (is_undo || unit.verifies) && matches!(response.status, 404 | 410);
         // Others than receivers of Ebb mean by 202 that they have the request.
         let calls_back = self.request.headers.iter().any(|(name, _)| name == headers::CALLBACK_TOKEN);
-        // Without a `describe` URL, no request may be repeated.
-        let is_repeatable = !unit.action.is_non_idempotent() || self.describe.is_some();
+        // Without `describe`, no request may be repeated.
+        let is_repeatable = !unit.action.is_non_idempotent() || self.can_describe;
         let failure = match (response.status, wait) {
             (202, Some(seconds)) if calls_back && is_repeatable => return context.repeat(seconds).await,
             (202, _) if calls_back => return handle_accepted(context, reason).await,
             (200..=299, _) if let Some(until) = answers.until() => match self.request.foreign_format(unit, response) {
                 Some(foreign) if !answers.can_ask(response) => {
-                    AttemptFailure { is_made: true, ..AttemptFailure::new(ReasonCode::OutputInvalid, &foreign) }
+                    AttemptFailure { is_made: true, ..AttemptFailure::new(ReasonCode::Unreadable, &foreign) }
                 }
                 _ => {
                     let seen_by = (!unit.action.only_asks()).then(|| self.sender.text().to_owned());
@@ -137,6 +157,7 @@ impl SentWebhook<'_> {
                 }
             },
             (200..=299, _) if unit.verifies => match answers.is_shown(response) {
+                Ok(false) if let Some(why) = unread => no_absence(why),
                 Ok(false) => return self.succeed(response, AttemptSuccess::default()).await,
                 Ok(true) => {
                     let why = format!("{STILL_EXISTS}: the server answered {}", response.status);
@@ -144,6 +165,8 @@ impl SentWebhook<'_> {
                 }
                 Err(failure) => failure,
             },
+            // Another undo finds nothing by outputs of a part of a list.
+            (200..=299, _) if let Some(why) = unread.filter(|_| unit.action.only_asks()) => no_absence(why),
             (200..=299, _) => match answers.outputs(&self.request, response) {
                 Ok(outputs) => {
                     return self.succeed(response, AttemptSuccess { outputs, ..AttemptSuccess::default() }).await;
@@ -164,13 +187,14 @@ impl SentWebhook<'_> {
                 return self.succeed(response, AttemptSuccess { found_nothing, ..AttemptSuccess::default() }).await;
             }
             (410, _) => AttemptFailure::new(ReasonCode::Refused, "the server answered 410 Gone"),
-            (status, retry_after) => AttemptFailure {
-                status: Some(status),
-                retry_after,
-                ..AttemptFailure::new(ReasonCode::HttpStatus, &format!("the server answered {status}"))
-            },
+            (status, retry_after) => {
+                let counts_as = note.map(|why| format!(", which counts as {status}: {why}")).unwrap_or_default();
+                let why = format!("the server answered {}{counts_as}", answer.response.status);
+                let failure = AttemptFailure::new(ReasonCode::HttpStatus, &why);
+                AttemptFailure { status: Some(status), retry_after, ..failure }
+            }
         };
-        self.fail(failure, Some(response)).await
+        self.fail(failure, Some(&answer.response)).await
     }
 
     /// Ends the attempt with a success. That of an undo has the evidence of the response.
@@ -182,19 +206,29 @@ impl SentWebhook<'_> {
         Ok(DispatchOutcome::ended(AttemptEnd::Succeeded(success)))
     }
 
-    /// Ends the attempt with a failure, unless its `describe` URL can report the outcome.
+    /// Ends the attempt with a failure, unless its outcome is unknown and `describe` can report it.
     async fn fail(&self, failure: AttemptFailure, response: Option<&HttpResponse>) -> FlowResult<DispatchOutcome> {
         let context = self.answers.attempt;
         let evidence = Some(Box::new(self.request.evidence(context.unit, response)));
         let (duration_ms, sent_by) = self.facts();
         let failure = AttemptFailure { duration_ms, evidence, sent_by, ..failure };
-        if context.unit.action.is_non_idempotent() && failure.is_unanswered() {
-            return match self.describe {
-                Some(_) => context.repeat(describe::RETRY_SECONDS).await,
-                None => Ok(describe::unknown_outcome(failure)),
-            };
+        let (unit, is_once) = (context.unit, context.unit.action.is_non_idempotent());
+        // What an earlier request has made can have the name of this one (409). A response without a result is not repeated.
+        let is_conflict = failure.status == Some(409) && unit.undoes.is_empty();
+        let asks =
+            is_conflict || failure.reason.code == ReasonCode::Unreadable || (is_once && failure.leaves_unknown(unit));
+        if self.can_describe && asks {
+            if let Some(response) = response {
+                let note = format!("{} was answered {}", self.request.asked(), self.request.answer(unit, response));
+                context.update(AttemptUpdate::Heartbeat(self.ended, Some(limits::message(&note)))).await?;
+            }
+            context.update(AttemptUpdate::Posted(self.ended, Some(self.sender.text().to_owned()))).await?;
+            return context.repeat(describe::RETRY_SECONDS).await;
         }
-        Ok(DispatchOutcome::ended(AttemptEnd::Failed(failure)))
+        Ok(match is_once && failure.leaves_unknown(unit) {
+            true => describe::unknown_outcome(failure),
+            false => DispatchOutcome::ended(AttemptEnd::Failed(failure)),
+        })
     }
 
     /// Returns the duration of the request, and its credential if the unit has a connection.
@@ -202,6 +236,12 @@ impl SentWebhook<'_> {
         let sent_by = self.answers.attempt.unit.action.connection().map(|_| self.sender.text().into());
         (Some(self.ended.since(self.begun).0), sent_by)
     }
+}
+
+/// Returns the failure of a question whose answer is a part of a list.
+fn no_absence(why: &str) -> AttemptFailure {
+    let why = format!("a list shows no absence while a part of it is unread: {why}");
+    AttemptFailure::new(ReasonCode::Failed, &why)
 }
 
 /// Records that a receiver will call back, or leaves that to the caller, who records several acceptances together.

@@ -1,18 +1,21 @@
 //! Reads the responses to the requests of a webhook unit.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use ebb_documents::plan::{Action, UntilPlan, WebhookAction};
-use ebb_documents::render::{self, Answers, KnownOutputs, RenderValue, TargetFacts, UnitContext};
+use ebb_documents::render::{self, AnswerFailure, Answers, KnownOutputs, RenderValue, TargetFacts, UnitContext};
 use ebb_egress::{CallError, HttpResponse};
-use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::callback::{FailureReason, ReasonCode};
+use ebb_protocol::callback_token::TokenKind;
 use ebb_protocol::limits;
 use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::value::Outputs;
+use serde_json::json;
 
 use crate::response_body;
 use crate::run::sent_request::SentRequest;
-use crate::run::{AttemptContext, AttemptFailure, masking};
+use crate::run::{AttemptContext, AttemptFailure, callback_result, masking};
 
 /// A webhook unit with the values that its expressions read beside the answers to its requests.
 pub(crate) struct UnitAnswers<'a> {
@@ -37,6 +40,83 @@ impl UnitAnswers<'_> {
         }
     }
 
+    /// Returns true if the webhook says how the next page of a list is found.
+    pub(crate) fn has_next(&self) -> bool {
+        self.has_condition(|webhook| webhook.next.is_some())
+    }
+
+    /// Returns an answer as `failed` of the webhook judges it, and its reason if that gives it another status. An answer with
+    /// a status of a failure keeps it if the condition cannot be evaluated.
+    ///
+    /// # Errors
+    /// Returns the failure of an answer that is one without a status, or that cannot be judged.
+    pub(crate) fn judged<'r>(
+        &self,
+        sent: &SentRequest<'_>,
+        answer: &'r HttpResponse,
+    ) -> Result<(Cow<'r, HttpResponse>, Option<String>), AttemptFailure> {
+        let is_success = (200..300).contains(&answer.status);
+        if is_success && sent.is_changing() && sent.is_page(answer) {
+            return Err(self.unreadable(sent, answer, ""));
+        }
+        let found = match value(answer) {
+            Ok(value) => {
+                self.context().failure(&value).map_err(|error| self.unreadable(sent, answer, &error.to_string()))
+            }
+            Err(failure) => Err(failure),
+        };
+        let failure = match found {
+            Ok(Some(failure)) => failure,
+            Err(failure) if is_success && self.has_condition(|webhook| webhook.failed.is_some()) => {
+                return Err(failure);
+            }
+            Ok(None) | Err(_) => return Ok((Cow::Borrowed(answer), None)),
+        };
+        let AnswerFailure { message, status, code, retry_after } = failure;
+        let message = sent.scrub(&message);
+        let Some(status) = status else {
+            let reason = serde_json::from_value(json!({"code": code, "message": message}));
+            let reason = reason.unwrap_or(FailureReason { code: ReasonCode::Failed, message });
+            let outputs = self.known_outputs(answer);
+            let failure = callback_result::failure(&reason, TokenKind::Webhook);
+            return Err(AttemptFailure { retry_after, outputs, ..failure });
+        };
+        let mut judged = HttpResponse { status, ..answer.clone() };
+        // The first header of a name counts.
+        let wait = retry_after.map(|seconds| ("retry-after".to_owned(), seconds.to_string()));
+        judged.headers.splice(0..0, wait);
+        Ok((Cow::Owned(judged), Some(message)))
+    }
+
+    /// Returns the failure of an answer from which something cannot be evaluated. One that is not JSON has its own code. A page
+    /// for people comes from a server in between, so that the outcome is unknown.
+    fn unreadable(&self, sent: &SentRequest<'_>, answer: &HttpResponse, why: &str) -> AttemptFailure {
+        let is_made = !sent.is_page(answer);
+        let outputs = self.known_outputs(answer);
+        match sent.foreign_format(self.attempt.unit, answer) {
+            Some(foreign) => {
+                AttemptFailure { is_made, outputs, ..AttemptFailure::new(ReasonCode::Unreadable, &foreign) }
+            }
+            None => AttemptFailure { outputs, ..AttemptFailure::new(ReasonCode::OutputInvalid, why) },
+        }
+    }
+
+    /// Returns the outputs that a response has, although it does not have all of them. An undo reads them.
+    pub(crate) fn known_outputs(&self, response: &HttpResponse) -> Outputs {
+        if !self.attempt.unit.undoes.is_empty() {
+            return Outputs::default();
+        }
+        let value = value(response).ok();
+        let known = |value| self.context().known_outputs(Answers { response: &value, poll: None }).ok();
+        let mut outputs = value.and_then(known).unwrap_or_default();
+        outputs.retain(|_, value| *value != RenderValue::Json(serde_json::Value::Null));
+        self.values(outputs)
+    }
+
+    fn has_condition(&self, is_set: fn(&WebhookAction) -> bool) -> bool {
+        matches!(&self.attempt.unit.action, Action::Webhook(webhook) if is_set(webhook))
+    }
+
     /// Returns true if the response has what the question of `until` reads. *Not found* names no operation to ask for.
     pub(crate) fn can_ask(&self, response: &HttpResponse) -> bool {
         value(response).is_ok_and(|response| self.context().question(&response).is_ok())
@@ -52,11 +132,7 @@ impl UnitAnswers<'_> {
         }
         let value = value(response)?;
         let outputs = self.context().outputs(Answers { response: &value, poll: None });
-        let outputs = outputs.map_err(|error| {
-            let foreign = sent.foreign_format(self.attempt.unit, response);
-            AttemptFailure::new(ReasonCode::OutputInvalid, &foreign.unwrap_or_else(|| error.to_string()))
-        })?;
-        Ok(self.values(outputs))
+        Ok(self.values(outputs.map_err(|error| self.unreadable(sent, response, &error.to_string()))?))
     }
 
     /// Returns outputs as values, in which the sensitive values of the request are masked.
@@ -69,8 +145,8 @@ impl UnitAnswers<'_> {
     /// # Errors
     /// Returns the failure of the unit if the condition cannot be evaluated.
     pub(crate) fn is_shown(&self, response: &HttpResponse) -> Result<bool, AttemptFailure> {
-        let has_condition = |webhook: &WebhookAction| webhook.describe_found.is_some() || webhook.absent.is_some();
-        if !matches!(&self.attempt.unit.action, Action::Webhook(webhook) if has_condition(webhook)) {
+        let has_found = |webhook: &WebhookAction| webhook.describe.as_ref().is_some_and(|it| it.found.is_some());
+        if !self.has_condition(has_found) && !self.has_condition(|webhook| webhook.absent.is_some()) {
             return Ok(true);
         }
         let is_shown = self.context().is_shown(&value(response)?);
