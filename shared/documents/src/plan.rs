@@ -16,7 +16,7 @@ use crate::escaping::escape_tree;
 
 pub use action::{
     Action, BoundConnection, DescribePlan, InfrakitAction, ManifestConditions, ObjectAction, PluginInterface,
-    PodAction, UntilPlan, WebhookAction,
+    PodAction, RepeatPlan, UntilPlan, WebhookAction,
 };
 pub use unit::{
     InputPlan, OutputFrom, OutputPlan, OutputRead, RequiredEvidence, RetryPolicy, SourceLocation, UnitPlan, UnitRef,

@@ -27,7 +27,7 @@ pub use answers::{AnswerFailure, PollState, reads_values, response_value};
 pub use ebb_engine::SecretRef;
 pub use facts::TargetFacts;
 pub use outputs::{env, outputs_from_instance, resource_outputs};
-pub use unit::{preview, unit};
+pub use unit::{preview, repeated_unit, unit};
 
 /// A value of an input, output or param.
 #[derive(Clone, Debug, PartialEq)]

@@ -20,6 +20,7 @@ mod masking;
 pub mod records;
 mod relay_task;
 pub mod removal;
+mod rendered_unit;
 mod request;
 mod request_headers;
 mod retry_rule;

@@ -21,6 +21,8 @@ pub struct AttemptRecord {
     pub accepted: Option<Timestamp>,
     /// The time of the next request or, before the start, of the start.
     pub next_dispatch: Option<Timestamp>,
+    /// The number of repetitions of the request, and of questions about it.
+    pub repeats: u64,
     /// The time at which a request that is not idempotent was posted.
     pub posted: Option<Timestamp>,
     /// The digest of the credential of this request, for a webhook.

@@ -68,6 +68,12 @@ pub const RETRY_CLASSES: [&str; 14] = [
     "outOfMemory",
 ];
 
+/// The wait between two requests of `repeat`, in milliseconds.
+pub const REPEAT_EVERY_MS: u64 = 1000;
+/// The maximum of requests of one attempt with `repeat`: the default, and its limit.
+pub const REPEATS: u32 = 100;
+pub const MAX_REPEATS: u32 = 10_000;
+
 /// Returns the timeout of one attempt of a unit, in milliseconds.
 pub(super) fn timeout(unit: &UnitDoc) -> u64 {
     let default = match unit.action {

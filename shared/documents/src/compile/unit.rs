@@ -163,6 +163,10 @@ fn until_of_webhook(report: &mut DiagnosticCollector, doc: &UnitDoc) {
         let at = until.url.as_ref().or(until.path.as_ref()).map_or(doc.name.at, |url| url.at);
         report.push(report.error("until", at, "only a webhook has `until`").help(help));
     }
+    if let (Some(repeat), false) = (&doc.repeat, matches!(doc.action, ActionDoc::Webhook(_))) {
+        let wrong = report.error("repeat", repeat.condition.at, "only a webhook has `repeat`");
+        report.push(wrong.help("a script has loops of its own"));
+    }
 }
 
 fn limits(report: &mut DiagnosticCollector, doc: &UnitDoc) {

@@ -13,7 +13,9 @@ pub(super) type UnitWarning = (&'static str, LineColumn, String, &'static str);
 
 /// Returns the warnings about the request of the unit `at`.
 pub(super) fn of_unit(units: &[CompiledUnit<'_>], at: usize) -> impl Iterator<Item = UnitWarning> {
-    [repeated_creation(units, at), late_question(&units[at])].into_iter().flatten()
+    let unit = &units[at];
+    let found = [repeated_creation(units, at), late_question(unit), unknown_outcome(unit), foreign_answer(unit)];
+    found.into_iter().chain([part_of_list(unit)]).flatten()
 }
 
 /// A creation by `POST` at a connection, whose server may not know the idempotency key. The undo knows only the ID in the last
@@ -48,6 +50,48 @@ fn repeated_creation(units: &[CompiledUnit<'_>], at: usize) -> Option<UnitWarnin
     let help = "write `idempotent: true` if the server knows the key; otherwise `idempotent: false` with `describe`, or an \
                 undo that addresses the thing by a name such as `resource.key`";
     Some(("idempotent", connection.at, message, help))
+}
+
+/// A creation whose outcome nothing tells after a lost response.
+fn unknown_outcome(unit: &CompiledUnit<'_>) -> Option<UnitWarning> {
+    let ActionDoc::Webhook(webhook) = &unit.doc.action else { return None };
+    let name = &unit.doc.name;
+    if webhook.idempotent != Some(false) || webhook.describe.is_some() || unit.hook > Hook::PostStart {
+        return None;
+    }
+    let message = format!(
+        "after a lost response or a status 5xx, `{}` fails and is not sent again: nothing tells whether it has made something",
+        name.value
+    );
+    let help = "add `describe`, which asks by a name such as `resource.key`, and `maxProcessingTime`";
+    Some(("unknown-outcome", name.at, message, help))
+}
+
+/// A question about the result of a request that does not name the own thing.
+fn foreign_answer(unit: &CompiledUnit<'_>) -> Option<UnitWarning> {
+    let ActionDoc::Webhook(webhook) = &unit.doc.action else { return None };
+    let describe = webhook.describe.as_ref()?;
+    let Action::Webhook(plan) = &unit.plan.action else { return None };
+    let texts = serde_json::to_string(plan.describe.as_ref()?).unwrap_or_default();
+    if ["resource.key", "target.", "inputs.", "units.", "params."].iter().any(|own| texts.contains(own)) {
+        return None;
+    }
+    let at = describe.url.as_ref().or(describe.path.as_ref()).map_or(unit.doc.name.at, |url| url.at);
+    let message = "`describe` names no own thing, so it adopts a thing of another resource".to_owned();
+    Some(("foreign-answer", at, message, "search for a name with `resource.key`, or add `found`"))
+}
+
+/// A verification by a list that neither searches nor names its pages.
+fn part_of_list(unit: &CompiledUnit<'_>) -> Option<UnitWarning> {
+    let ActionDoc::Webhook(webhook) = &unit.doc.action else { return None };
+    let absent = webhook.absent.as_ref().filter(|_| webhook.next.is_none())?;
+    let url = webhook.url.as_ref().or(webhook.path.as_ref())?;
+    if url.value.contains(['?', '$']) || webhook.method != WebhookMethod::Get {
+        return None;
+    }
+    let message = "`absent` reads a list without a search: the thing may be on a further page".to_owned();
+    let help = "search for its name, or add `next`; a `Link` with `rel=\"next\"` is followed without it";
+    Some(("list-pages", absent.at, message, help))
 }
 
 /// A wait that ends before its first question is due.

@@ -4,11 +4,13 @@
 use ebb_engine::{Hook, Millis};
 
 use super::collector::{DiagnosticCollector, ExpressionRead, TextRole};
-use super::defaults::{self, MAX_TIMEOUT_MS, MAX_UNTIL_EVERY_MS, UNTIL_EVERY_MS, UNTIL_MAX_EVERY_MS};
+use super::defaults::{
+    self, MAX_REPEATS, MAX_TIMEOUT_MS, MAX_UNTIL_EVERY_MS, REPEAT_EVERY_MS, REPEATS, UNTIL_EVERY_MS, UNTIL_MAX_EVERY_MS,
+};
 use super::webhook;
 use crate::cel::{ReferenceSource, RootVariable, Scope};
-use crate::model::{At, UnitDoc, UntilDoc, WebhookDoc, WebhookMethod};
-use crate::plan::{BoundConnection, DescribePlan, Template, UntilPlan, WebhookAction};
+use crate::model::{ActionDoc, At, RepeatDoc, UnitDoc, UntilDoc, WebhookDoc, WebhookMethod};
+use crate::plan::{BoundConnection, DescribePlan, RepeatPlan, Template, UntilPlan, WebhookAction};
 
 /// The word for [`GRAPHQL_FAILED`] in `failed`.
 const GRAPHQL: &str = "graphql";
@@ -25,11 +27,24 @@ pub(super) fn compile(
 ) -> WebhookAction {
     max_processing_time(report, doc, request);
     let connection = request.connection.as_ref();
+    let (units, first) = (report.units, report.reads.len());
+    let repeat = doc.repeat.as_ref().map(|written| repeat(report, doc, connection, written));
+    if repeat.as_ref().is_some_and(|repeat| repeat.url.is_some()) {
+        report.units = answers(report);
+    }
     report.role = TextRole::Url;
     let url = webhook::destination(report, &doc.name, connection, (&request.url, &request.path));
     report.role = webhook::role(request.url.as_ref());
     let headers = webhook::headers(report, &request.headers);
     let body = request.body.as_ref().map(|body| report.strings(body, report.units));
+    if report.units != units {
+        let is_response = |found: &&ExpressionRead| found.source == ReferenceSource::Root(RootVariable::Response);
+        if let Some(found) = report.reads[first..].iter().find(is_response) {
+            let wrong = report.error_in("repeat", &found.spot, "the request cannot read its own answer");
+            report.push(wrong.help("read `poll`, the answer to the question of `repeat`"));
+        }
+        report.units = units;
+    }
     if connection.is_some() {
         webhook::check_connection_headers(report, &request.headers);
     }
@@ -57,6 +72,7 @@ pub(super) fn compile(
     let absent = request.absent.as_ref().and_then(|text| report.expression("`absent`", text, scope));
     let until = doc.until.as_ref().map(|written| until(report, doc, hook, connection, written, first));
     WebhookAction {
+        repeat,
         method: request.method.as_str().to_owned(),
         connection: connection.map(|name| BoundConnection { name: name.value.clone(), origin: String::new() }),
         url,
@@ -95,6 +111,36 @@ fn max_processing_time(report: &mut DiagnosticCollector, doc: &UnitDoc, webhook:
         let help = "set `maxProcessingTime` to the longest time for which the receiver processes a request";
         report.push(report.error("limit", at, message).help(help));
     }
+}
+
+/// Compiles `repeat` of a webhook unit.
+fn repeat(
+    report: &mut DiagnosticCollector,
+    doc: &UnitDoc,
+    connection: Option<&At<String>>,
+    repeat: &RepeatDoc,
+) -> RepeatPlan {
+    let at = repeat.condition.at;
+    let asks = repeat.url.is_some() || repeat.path.is_some();
+    report.role = TextRole::Url;
+    let url = asks.then(|| webhook::destination(report, &doc.name, connection, (&repeat.url, &repeat.path)));
+    report.role = TextRole::Answer;
+    let condition = report.expression("`while`", &repeat.condition, answers(report)).unwrap_or_default();
+    let every_ms = repeat.every.as_ref().map_or(REPEAT_EVERY_MS, |every| every.value.0);
+    let max = repeat.max.as_ref().map_or(REPEATS, |max| max.value);
+    let is_once = matches!(&doc.action, ActionDoc::Webhook(webhook) if webhook.idempotent == Some(false));
+    let (message, help) = if !(1000..=MAX_UNTIL_EVERY_MS).contains(&every_ms) || !(2..=MAX_REPEATS).contains(&max) {
+        ("`repeat` has a wrong `every` or `max`", "`every` is from 1s to 15m, and `max` from 2 to 10000")
+    } else if is_once {
+        ("a request with `idempotent: false` cannot be repeated", "leave out `idempotent: false` or `repeat`")
+    } else if asks && (doc.until.is_some() || !doc.outputs.is_empty()) {
+        let help = "put them into another unit, which is `after` this one";
+        ("a request that is repeated while a question is answered has no `until` and no outputs", help)
+    } else {
+        return RepeatPlan { condition, url, every_ms, max };
+    };
+    report.push(report.error("repeat", at, message).help(help));
+    RepeatPlan { condition, url, every_ms, max }
 }
 
 /// Returns the scope of expressions over the answers to the requests of a unit.
@@ -173,7 +219,7 @@ fn until(
 pub(super) fn check_answers(report: &mut DiagnosticCollector, doc: &UnitDoc, uses: &[ExpressionRead]) {
     for found in uses.iter().filter(|found| found.role == TextRole::Answer) {
         match &found.source {
-            ReferenceSource::Root(RootVariable::Poll) if doc.until.is_none() => {
+            ReferenceSource::Root(RootVariable::Poll) if doc.until.is_none() && doc.repeat.is_none() => {
                 let message = format!("`poll` needs `until`, and `{}` has none", doc.name.value);
                 let help = match doc.verifies {
                     Some(_) => "read `response`; `retry` of a verification repeats its request",

@@ -35,6 +35,8 @@ pub struct UnitSpec {
     pub undoes: Option<NameList>,
     /// Questions by which a webhook waits for a state, after the response to its request.
     pub until: Option<Box<UntilDoc>>,
+    /// Sends the request of a webhook again until a condition is false.
+    pub repeat: Option<Box<RepeatDoc>>,
     /// How to find out whether what the unit has undone is gone. Only for a unit of preStop or postStop that undoes something.
     pub verify: Option<Box<At<VerificationSpec>>>,
     /// The undo that the unit verifies. Loading sets it for the unit that it makes of `verify`.
@@ -280,6 +282,25 @@ pub struct UntilDoc {
     pub every: Option<At<DurationMs>>,
     /// The bound of every wait. The default is 1 m.
     pub max_every: Option<At<DurationMs>>,
+}
+
+/// A request that is sent again until a condition is false, such as one for each page of a list.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename = "Repeat", rename_all = "camelCase", deny_unknown_fields)]
+pub struct RepeatDoc {
+    /// A CEL expression over `response`, the answer to the request, or with `url` or `path` over `poll`. The unit ends when it
+    /// is false.
+    #[serde(rename = "while")]
+    pub condition: At<String>,
+    /// The URL of a `GET` before each request. URL, headers and body of the request may read its answer `poll`.
+    pub url: Option<At<String>>,
+    /// The same at the connection of the webhook.
+    pub path: Option<At<String>>,
+    /// The wait between two requests. The default is 1 s.
+    pub every: Option<At<DurationMs>>,
+    /// The maximum of requests of one attempt. The default is 100.
+    #[schemars(range(min = 2, max = 10000))]
+    pub max: Option<At<u32>>,
 }
 
 /// Kubernetes objects.

@@ -117,6 +117,8 @@ pub struct WebhookAction {
     pub next: Option<serde_json::Value>,
     /// The state for which the unit waits after the response.
     pub until: Option<UntilPlan>,
+    /// The condition under which the request is sent again.
+    pub repeat: Option<RepeatPlan>,
     /// For a verification: a CEL condition over a response 2xx. True if the thing does not exist.
     pub absent: Option<String>,
 }
@@ -168,6 +170,22 @@ pub struct UntilPlan {
     pub every_ms: u64,
     /// The maximum of every wait, in milliseconds.
     pub max_every_ms: u64,
+}
+
+/// A request that is sent again while a condition holds.
+#[serde_with::skip_serializing_none]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RepeatPlan {
+    /// A CEL condition over `response`, or over `poll` with a question.
+    #[serde(rename = "while")]
+    pub condition: String,
+    /// The URL of a question before each request, as that of the webhook.
+    pub url: Option<Template>,
+    /// The wait between two requests, in milliseconds.
+    pub every_ms: u64,
+    /// The maximum of requests of one attempt.
+    pub max: u32,
 }
 
 /// A connection with the origin that it had when the plan was made. Its credential is read for each request.

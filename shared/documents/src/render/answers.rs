@@ -8,7 +8,10 @@ use serde_json::{Value as Json, json};
 use super::context::{MissingPolicy, NullPolicy, RenderContext, mistyped};
 use super::evaluate::LookupResult;
 use super::outputs::outputs_from;
-use super::{Answers, RenderError, RenderResult, RenderValue, RenderedQuestion, UnitContext, evaluate, url};
+use super::unit::headers;
+use super::{
+    Answers, RenderError, RenderResult, RenderValue, RenderedQuestion, RenderedRequest, UnitContext, evaluate, url,
+};
 use crate::cel::convert::json_type;
 use crate::cel::{ReferenceSource, RootVariable};
 use crate::plan::{Action, OutputFrom, UnitPlan, UntilPlan, WebhookAction};
@@ -112,6 +115,31 @@ impl<'a> UnitContext<'a> {
         }
         let body = until.body.as_ref().map(|body| context.tree(body, "body", MissingPolicy::Strict)).transpose()?;
         Ok((RenderedQuestion { url, body: body.flatten() }, url::shown(context, origin, &until.url)?))
+    }
+
+    /// Returns the question before a request that is repeated, if there is one.
+    ///
+    /// # Errors
+    /// Returns an error if a value of the URL is missing.
+    pub fn repeat_question(self) -> RenderResult<Option<RenderedRequest>> {
+        let (unit, webhook) = (self.unit()?, self.webhook()?);
+        let Some(template) = webhook.repeat.as_ref().and_then(|repeat| repeat.url.as_ref()) else { return Ok(None) };
+        let origin = webhook.connection.as_ref().map(|connection| connection.origin.as_str());
+        let context = RenderContext { nulls: NullPolicy::Omitted, ..RenderContext::of_unit(self, unit) };
+        let url = url::render(context, origin, template)?;
+        let headers = headers(context, webhook, MissingPolicy::LeaveOut)?;
+        Ok(Some(RenderedRequest { method: "GET".to_owned(), url, headers, body: None, describe: None }))
+    }
+
+    /// Returns true if the request of the unit is sent again after these answers.
+    ///
+    /// # Errors
+    /// Returns an error if `while` cannot be evaluated with the answers.
+    pub fn is_repeated(self, answers: Answers<'_>) -> RenderResult<bool> {
+        match &self.webhook()?.repeat {
+            Some(repeat) => self.condition(&repeat.condition, "`while`", answers),
+            None => Ok(false),
+        }
     }
 
     /// Returns the failure that `failed` of the webhook finds in an answer. `None` without one.
@@ -236,5 +264,5 @@ pub fn reads_values(unit: &UnitPlan) -> bool {
         parsed.is_ok_and(|expression| !expression.references.iter().all(|reference| is_known(&reference.source)))
     };
     // The URL of a question reads values as often as that of the request.
-    webhook.until.is_some() || webhook.next.is_some() || texts.any(reads_more)
+    webhook.until.is_some() || webhook.repeat.is_some() || webhook.next.is_some() || texts.any(reads_more)
 }

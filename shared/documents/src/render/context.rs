@@ -122,6 +122,9 @@ impl<'a> RenderContext<'a> {
                 return Ok(LookupResult::Placeholder(format!("{}.key", self.resource)));
             }
             ReferenceSource::OwnResource(field) => return found(self.facts.own(self.resource, field)),
+            ReferenceSource::Root(root) if self.unknowns == PendingOutputs::Shown => {
+                return Ok(LookupResult::Placeholder(root.as_str().to_owned()));
+            }
             ReferenceSource::Root(root) => {
                 return found(self.answers.and_then(|(answers, _)| match root {
                     RootVariable::Response => Some(answers.response.clone()),

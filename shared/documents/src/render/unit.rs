@@ -9,8 +9,8 @@ use serde_json::Value as Json;
 use super::context::{MissingPolicy, NullPolicy, PendingOutputs, RenderContext, as_json, capped, mistyped, sensitive};
 use super::evaluate::LookupResult;
 use super::{
-    InputValue, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue, RenderedInput, RenderedInstance,
-    RenderedQuestion, RenderedRequest, RenderedUnit, UnitContext, evaluate, url,
+    Answers, InputValue, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue, RenderedInput,
+    RenderedInstance, RenderedQuestion, RenderedRequest, RenderedUnit, UnitContext, evaluate, url,
 };
 use crate::cel::convert::json_type;
 use crate::plan::{Action, InfrakitAction, InputPlan, Template, UnitPlan, WebhookAction};
@@ -28,7 +28,19 @@ use crate::template::joinable;
 /// Returns [`RenderError`] if a required value is missing, has the wrong type, is too large, or is sensitive, and
 /// [`RenderError::Undecryptable`] if `open` returns nothing.
 pub fn unit(context: UnitContext<'_>, open: Option<&OpenSealed<'_>>) -> RenderResult<RenderedUnit> {
-    render(context, PendingOutputs::Missing, open)
+    render(context, PendingOutputs::Missing, (None, open))
+}
+
+/// Renders a webhook unit whose request is repeated, after this answer to its question, otherwise like [`unit()`].
+///
+/// # Errors
+/// Returns the errors of [`unit()`].
+pub fn repeated_unit(
+    context: UnitContext<'_>,
+    poll: &Json,
+    open: Option<&OpenSealed<'_>>,
+) -> RenderResult<RenderedUnit> {
+    render(context, PendingOutputs::Missing, (Some(poll), open))
 }
 
 /// Renders a unit for people, otherwise like [`unit()`].
@@ -39,13 +51,13 @@ pub fn unit(context: UnitContext<'_>, open: Option<&OpenSealed<'_>>) -> RenderRe
 /// # Errors
 /// Returns the errors of [`unit()`] that do not depend on unknown values.
 pub fn preview(context: UnitContext<'_>) -> RenderResult<RenderedUnit> {
-    render(context, PendingOutputs::Shown, None)
+    render(context, PendingOutputs::Shown, (None, None))
 }
 
 fn render(
     context: UnitContext<'_>,
     unknowns: PendingOutputs,
-    open: Option<&OpenSealed<'_>>,
+    (poll, open): (Option<&Json>, Option<&OpenSealed<'_>>),
 ) -> RenderResult<RenderedUnit> {
     let UnitContext { plan, at, known, .. } = context;
     let unit = plan.unit(at).ok_or(RenderError::NoUnit(at))?;
@@ -61,7 +73,9 @@ fn render(
         let key = plan.unit(read.at).map(|unit| unit.key.as_str()).unwrap_or_default();
         return Ok(RenderedUnit::Skipped(format!("reads output `{}` of `{key}`, which {why}", read.output)));
     }
-    let context = RenderContext { unknowns, nulls: NullPolicy::Omitted, open, ..RenderContext::of_unit(context, unit) };
+    let answers = poll.map(|poll| (Answers { response: &Json::Null, poll: Some(poll) }, unit.inputs.as_slice()));
+    let context = RenderContext::of_unit(context, unit);
+    let context = RenderContext { unknowns, nulls: NullPolicy::Omitted, open, answers, ..context };
     let lenience = if unit.undoes.is_empty() { MissingPolicy::Strict } else { MissingPolicy::LeaveOut };
     if !wanted(context, unit, lenience)? {
         return Ok(RenderedUnit::Skipped("`when` is false".to_owned()));
@@ -209,13 +223,7 @@ fn request(
         RenderResult::Ok(RenderedQuestion { url, body: body.flatten() })
     });
     let describe = describe.transpose()?;
-    let mut headers = BTreeMap::new();
-    for (name, template) in &webhook.headers {
-        let place = format!("header `{name}`");
-        if let Some(text) = header(context, template, &place, lenience)? {
-            headers.insert(name.clone(), text);
-        }
-    }
+    let headers = headers(context, webhook, lenience)?;
     let body = match &webhook.body {
         Some(body) => context.tree(body, "body", lenience)?,
         None if unit.inputs.is_empty() => None,
@@ -225,6 +233,21 @@ fn request(
         capped("body", body.to_string().len())?;
     }
     Ok(RenderedRequest { method: webhook.method.clone(), url, headers, body, describe })
+}
+
+pub(super) fn headers(
+    context: RenderContext<'_>,
+    webhook: &WebhookAction,
+    lenience: MissingPolicy,
+) -> RenderResult<BTreeMap<String, String>> {
+    let mut headers = BTreeMap::new();
+    for (name, template) in &webhook.headers {
+        let place = format!("header `{name}`");
+        if let Some(text) = header(context, template, &place, lenience)? {
+            headers.insert(name.clone(), text);
+        }
+    }
+    Ok(headers)
 }
 
 fn instance(

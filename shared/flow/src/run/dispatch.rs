@@ -1,29 +1,21 @@
 //! Dispatches one attempt: renders its unit and sends it to its executor, unless an update is a reason to skip the unit.
 
-use std::cell::RefCell;
-use std::cmp::Reverse;
-
 use ebb_documents::plan::{Action, Plan, UnitPlan, UnitRef};
-use ebb_documents::render::{
-    self, KnownOutputs, ProducerState, RenderError, RenderResult, RenderValue, RenderedUnit, SealedValue, TargetFacts,
-    UnitContext,
-};
+use ebb_documents::render::{self, KnownOutputs, ProducerState, RenderError, RenderedUnit};
 use ebb_engine::{Hook, Unit};
 use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::named_secrets::SecretText;
-use ebb_protocol::value::UnitValue;
 use ebb_store::AttemptUpdate;
 
-use crate::run::masking::add_opened;
 use crate::run::relay_task::{ensure_task, prevent_start, task_body};
 use crate::run::removal::evidence;
 use crate::run::request::describe::{self, DescribedUnit};
 use crate::run::request::infrakit;
+use crate::run::request::repeat::{self, RepeatStep};
 use crate::run::request::webhook::post_webhook;
 use crate::run::request::webhook_response::UnitAnswers;
 use crate::run::undo::{self, NoDispatch, UndoneResult};
-use crate::run::{AttemptContext, AttemptEnd, AttemptSuccess, DispatchOutcome, DispatchReason, inputs};
-use crate::{FlowError, FlowResult, sealed_values};
+use crate::run::{AttemptContext, AttemptEnd, AttemptSuccess, DispatchOutcome, DispatchReason, inputs, rendered_unit};
+use crate::{FlowError, FlowResult};
 
 /// Renders and dispatches an attempt. The call is idempotent: receivers recognise an attempt by its name, so a
 /// repetition returns its state. The failure of a receiver is an outcome, not an error.
@@ -51,7 +43,19 @@ pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowRe
         Some(DescribedUnit::Missing(_)) | None => {}
     }
     let facts = run.target_facts();
-    let (rendered, opened) = rendered(context, &facts, &known);
+    let (mut rendered, mut opened) = rendered_unit::rendered(context, (&facts, &known), None);
+    let is_repeated = matches!(&unit.action, Action::Webhook(webhook) if webhook.repeat.is_some());
+    if is_repeated && !matches!(rendered, Ok(RenderedUnit::Skipped(_))) {
+        let answers = UnitAnswers { attempt: context, facts: facts.clone(), known, opened: Vec::new() };
+        match Box::pin(repeat::ask(&answers)).await? {
+            Some(RepeatStep::End(outcome)) => return Ok(DispatchOutcome { remaining: undone.remaining, ..outcome }),
+            Some(RepeatStep::Send(poll)) => {
+                (rendered, opened) = rendered_unit::rendered(context, (&facts, &answers.known), Some(&poll));
+            }
+            None => {}
+        }
+        known = answers.known;
+    }
     if !render::reads_values(unit) {
         // This frees memory: many requests may be in progress, each for a long time.
         known.clear();
@@ -181,28 +185,6 @@ fn setup<'a>(plan: &'a Plan, resource: &'a str) -> impl Iterator<Item = UnitRef>
         let is_setup = |unit: &UnitPlan| unit.stage.unwrap_or(hook.hook) == Hook::PreStart;
         hook.places().filter(move |(_, unit)| unit.resource() == resource && is_setup(unit)).map(|(at, _)| at)
     })
-}
-
-/// Renders a unit. Decrypts the sensitive values that it sends to its executor, and returns their texts.
-pub(super) fn rendered(
-    context: AttemptContext<'_>,
-    facts: &TargetFacts,
-    known: &KnownOutputs,
-) -> (RenderResult<RenderedUnit>, Vec<SecretText>) {
-    let opened: RefCell<Vec<SecretText>> = RefCell::default();
-    let open = |sealed: &SealedValue| match sealed_values::open(&context.env.settings.unit_keys, sealed)? {
-        UnitValue::Json(json) => {
-            add_opened(&mut opened.borrow_mut(), &json);
-            Some(RenderValue::Json(json))
-        }
-        UnitValue::Bytes(bytes) => Some(RenderValue::Bytes(bytes)),
-        UnitValue::Secret(_) | UnitValue::Sealed(_) => None,
-    };
-    let (plan, at) = (&context.run.loaded.plan, context.unit_ref());
-    let rendered = render::unit(UnitContext { plan, at, facts, known }, Some(&open));
-    let mut opened = opened.into_inner();
-    opened.sort_by_key(|text| Reverse(text.len()));
-    (rendered, opened)
 }
 
 fn mismatch(key: &str) -> FlowError {

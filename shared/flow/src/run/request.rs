@@ -4,6 +4,7 @@ pub(super) mod describe;
 pub(super) mod infrakit;
 mod plugin_client;
 mod question;
+pub(super) mod repeat;
 mod until;
 pub(super) mod webhook;
 pub(super) mod webhook_response;

@@ -74,6 +74,7 @@ pub(super) fn read_record(operation: &'static str, item: &Item) -> StoreResult<A
         started: reader.time_if_any("s")?,
         accepted: reader.time_if_any("c")?,
         next_dispatch: reader.time_if_any("n")?,
+        repeats: reader.number_if_any("nr")?.unwrap_or(0),
         posted: reader.time_if_any("q")?,
         posted_by: reader.text_if_any("qb")?.map(str::to_owned),
         leased_until: reader.time_if_any("le")?,
@@ -98,7 +99,7 @@ fn update_changes(update: &AttemptUpdate) -> StoreResult<Vec<(&'static str, Attr
         AttemptUpdate::Started(at) => vec![("s", SetIfAbsent(number(at.0)))],
         // An accepted request is not sent again.
         AttemptUpdate::Accepted(at) => vec![("c", SetIfAbsent(number(at.0))), ("n", Remove), ("le", Remove)],
-        AttemptUpdate::DispatchAgain(at) => vec![("n", Set(number(at.0))), ("le", Remove)],
+        AttemptUpdate::DispatchAgain(at) => vec![("n", Set(number(at.0))), ("nr", Add(number(1))), ("le", Remove)],
         AttemptUpdate::Posted(at, by) => {
             let by = by.as_ref().map(|by| ("qb", SetIfAbsent(text(by))));
             [("q", SetIfAbsent(number(at.0)))].into_iter().chain(by).collect()
@@ -153,9 +154,9 @@ fn ranges(units: &[Unit]) -> Vec<(Unit, Unit)> {
 }
 
 /// Attributes of a record without outputs and evidence.
-const OUTLINE: [&str; 21] = [
-    "pk", "sk", "s", "c", "n", "q", "qb", "le", "b", "p", "w", "sb", "im", "il", "ix", "re", "lg", "dg", "dx", "rc",
-    "rr",
+const OUTLINE: [&str; 22] = [
+    "pk", "sk", "s", "c", "n", "nr", "q", "qb", "le", "b", "p", "w", "sb", "im", "il", "ix", "re", "lg", "dg", "dx",
+    "rc", "rr",
 ];
 
 /// Reads attempt records (`Query`).

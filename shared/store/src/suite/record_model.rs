@@ -27,6 +27,7 @@ fn update(record: &mut AttemptRecord, update: &AttemptUpdate) {
         }
         AttemptUpdate::DispatchAgain(at) => {
             record.next_dispatch = Some(*at);
+            record.repeats += 1;
             record.leased_until = None;
         }
         AttemptUpdate::Posted(at, by) => {

@@ -16,8 +16,8 @@ use crate::run::request::question::{self, SentQuestion};
 use crate::run::request::until;
 use crate::run::request::webhook_response::UnitAnswers;
 use crate::run::{
-    AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, InvocationCache, dispatch, inputs,
-    records,
+    AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, InvocationCache, inputs, records,
+    rendered_unit,
 };
 use crate::{Run, sealed_values};
 
@@ -143,7 +143,7 @@ pub(crate) async fn undone_unit(
     let context = AttemptContext::new(env, &setup, made, &cache)?;
     let known = inputs::read_inputs(env, &setup, context.unit, &cache).await?;
     let facts = setup.target_facts();
-    let (rendered, opened) = dispatch::rendered(context, &facts, &known);
+    let (rendered, opened) = rendered_unit::rendered(context, (&facts, &known), None);
     let Ok(RenderedUnit::Webhook(request)) = rendered else { return Ok(None) };
     let Some(question) = &request.describe else { return Ok(None) };
     let unknown = |why: &str| {

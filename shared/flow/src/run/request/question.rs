@@ -92,6 +92,19 @@ impl<'a> SentQuestion<'a> {
         if self.question.body.is_some() { POST } else { GET }
     }
 
+    /// Sends the question. Returns its answer without further pages, or `None` as [`Self::ask`] does.
+    pub(super) async fn ask_once(
+        &self,
+        answers: &UnitAnswers<'_>,
+        credential: &RequestCredential,
+    ) -> Option<CallResult<HttpResponse>> {
+        let url = self.question.url.as_str();
+        let permit = OriginPermit::acquire(answers.attempt.env, url).await?;
+        let answer = send(answers, credential, (self.method(), url), self.headers.clone(), body(self.question)).await;
+        permit.end(answers.attempt.env);
+        Some(answer.map(|(response, _bytes)| response))
+    }
+
     /// Sends the question. Returns `None` if it must not start any more, because the sweep has waited too long.
     pub(super) async fn ask(
         &self,

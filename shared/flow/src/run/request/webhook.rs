@@ -17,7 +17,7 @@ use crate::run::removal::evidence;
 use crate::run::removal::visibility::{DELETE, STILL_EXISTS};
 use crate::run::request::question::{self, WholeAnswer};
 use crate::run::request::webhook_response::{UnitAnswers, call_failure};
-use crate::run::request::{describe, until};
+use crate::run::request::{describe, repeat, until};
 use crate::run::request_headers::{CONTENT_TYPE, GET, add_plugin_headers, signed_headers};
 use crate::run::sent_request::SentRequest;
 use crate::run::undo::UndoneResult;
@@ -134,6 +134,11 @@ impl SentWebhook<'_> {
             Err(failure) => return self.fail(failure, Some(&answer.response)).await,
         };
         let response = response.as_ref();
+        match repeat::is_repeated(answers, response).await? {
+            Ok(true) => return context.repeat(repeat::pause(answers)).await,
+            Ok(false) => {}
+            Err(failure) => return self.fail(failure, Some(&answer.response)).await,
+        }
         let unread = answer.unread.as_deref().filter(|_| !unit.undoes.is_empty());
         let UndoneResult { may_act_until, is_rejected, .. } = *self.undone;
         // A fraction of a second is rounded up, because the server requests a minimum wait.

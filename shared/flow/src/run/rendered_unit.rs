@@ -1,0 +1,40 @@
+//! Renders a unit of an attempt with its decrypted values.
+
+use std::cell::RefCell;
+use std::cmp::Reverse;
+
+use ebb_documents::render::{
+    self, KnownOutputs, RenderResult, RenderValue, RenderedUnit, SealedValue, TargetFacts, UnitContext,
+};
+use ebb_protocol::named_secrets::SecretText;
+use ebb_protocol::value::UnitValue;
+
+use crate::run::AttemptContext;
+use crate::run::masking::add_opened;
+use crate::sealed_values;
+
+/// Renders a unit, after `poll` if its request is repeated. Decrypts the sensitive values that it sends to its executor, and returns their texts.
+pub(super) fn rendered(
+    context: AttemptContext<'_>,
+    (facts, known): (&TargetFacts, &KnownOutputs),
+    poll: Option<&serde_json::Value>,
+) -> (RenderResult<RenderedUnit>, Vec<SecretText>) {
+    let opened: RefCell<Vec<SecretText>> = RefCell::default();
+    let open = |sealed: &SealedValue| match sealed_values::open(&context.env.settings.unit_keys, sealed)? {
+        UnitValue::Json(json) => {
+            add_opened(&mut opened.borrow_mut(), &json);
+            Some(RenderValue::Json(json))
+        }
+        UnitValue::Bytes(bytes) => Some(RenderValue::Bytes(bytes)),
+        UnitValue::Secret(_) | UnitValue::Sealed(_) => None,
+    };
+    let (plan, at) = (&context.run.loaded.plan, context.unit_ref());
+    let unit = UnitContext { plan, at, facts, known };
+    let rendered = match poll {
+        Some(poll) => render::repeated_unit(unit, poll, Some(&open)),
+        None => render::unit(unit, Some(&open)),
+    };
+    let mut opened = opened.into_inner();
+    opened.sort_by_key(|text| Reverse(text.len()));
+    (rendered, opened)
+}
