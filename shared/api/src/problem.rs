@@ -56,7 +56,9 @@ impl IntoResponse for HttpProblem {
         let body = serde_json::to_string(&self.0).unwrap_or_default();
         let mut response = (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response();
         if status == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+            // The server that completes an event may limit requests.
+            let seconds = if self.is(ErrorCode::IncompleteEvent) { "30" } else { RETRY_AFTER_SECONDS };
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
         }
         response
     }

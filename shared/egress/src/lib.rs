@@ -15,6 +15,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The longest `retry-after` that is respected.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * 3600);
+/// The wait after a limit of requests whose response states none. Limits often count by the minute.
+pub const UNSTATED_WAIT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRequest {
@@ -49,19 +51,98 @@ impl HttpResponse {
         self.headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
     }
 
-    /// Returns the wait that the server requests by `retry-after`, in seconds or as a date, limited to [`MAX_RETRY_AFTER`].
-    /// A date before `now` is zero. Returns `None` if the header is missing or malformed.
-    pub fn retry_after(&self, now: Timestamp) -> Option<Duration> {
-        let value = self.header("retry-after")?.trim();
-        let wait = if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-            // A number with too many digits is a long wait.
-            Duration::from_secs(value.parse().unwrap_or(u64::MAX))
-        } else {
-            let until = httpdate::parse_http_date(value).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
-            until.saturating_sub(Duration::from_millis(now.0))
-        };
-        Some(wait.min(MAX_RETRY_AFTER))
+    /// Returns the status for people, such as `403 (no requests left)`.
+    pub fn status_text(&self) -> String {
+        let is_unusual = self.status != 429 && self.is_limited();
+        format!("{}{}", self.status, if is_unusual { " (no requests left)" } else { "" })
     }
+
+    /// Returns true if the server has rejected the request because of a limit of requests: by 429, or by 403 or 503 with no
+    /// requests left. GitHub also answers 403 with `retry-after`.
+    pub fn is_limited(&self) -> bool {
+        match self.status {
+            429 => true,
+            403 => self.has_no_requests_left() || self.header("retry-after").is_some(),
+            503 => self.has_no_requests_left(),
+            _ => false,
+        }
+    }
+
+    fn has_no_requests_left(&self) -> bool {
+        let is_spent = |name: &&str| self.header(name).is_some_and(|left| left.trim() == "0");
+        ["x-ratelimit-remaining", "ratelimit-remaining"].iter().any(is_spent)
+            || self.rate_limits().any(|item| member(item, ["r", "remaining"]) == Some("0"))
+    }
+
+    /// Returns the items of the field `ratelimit`. In early drafts, each item has one member, such as `remaining=0`. In later
+    /// ones it is a policy with all of its members, such as `"default";r=0;t=30`.
+    fn rate_limits(&self) -> impl Iterator<Item = &str> {
+        self.headers.iter().filter(|(name, _)| name == "ratelimit").flat_map(|(_, value)| value.split(','))
+    }
+
+    /// Returns the wait that the server requests by `retry-after`, in seconds or as a date, or by `retry-after-ms`. For a
+    /// limit of requests, it is otherwise the time until the stated reset, or [`UNSTATED_WAIT`]. Other responses state a
+    /// reset, too, which is no request to wait. It is at most [`MAX_RETRY_AFTER`]. A malformed value and a time before `now`
+    /// say nothing: clocks differ.
+    pub fn retry_after(&self, now: Timestamp) -> Option<Duration> {
+        let stated = self.header("retry-after").and_then(|text| {
+            number(text).map(wait).or_else(|| {
+                let until = httpdate::parse_http_date(text.trim()).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+                Some(until.checked_sub(Duration::from_millis(now.0))?.min(MAX_RETRY_AFTER))
+            })
+        });
+        let stated = stated.or_else(|| Some(wait(number(self.header("retry-after-ms")?)? / 1000.0)));
+        stated.or_else(|| self.is_limited().then(|| self.reset(now).unwrap_or(UNSTATED_WAIT)))
+    }
+
+    /// Does the same as [`Self::retry_after`], in seconds. A part of a second counts as one, because the wait is a minimum.
+    pub fn retry_after_seconds(&self, now: Timestamp) -> Option<u64> {
+        self.retry_after(now).map(|wait| wait.as_secs() + u64::from(wait.subsec_nanos() > 0))
+    }
+
+    /// Returns the time until the reset of a limit.
+    fn reset(&self, now: Timestamp) -> Option<Duration> {
+        let named = |name: &str| reset(number(self.header(name)?)?, now);
+        let is_spent = |item: &&str| member(item, ["r", "remaining"]).is_none_or(|left| left == "0");
+        let of_policy = |item: &str| reset(number(member(item, ["t", "reset"])?)?, now);
+        let mut names = ["x-ratelimit-reset-after", "x-ratelimit-reset", "ratelimit-reset"].into_iter();
+        names.find_map(named).or_else(|| self.rate_limits().filter(is_spent).filter_map(of_policy).max())
+    }
+
+    /// Returns the headers about limits of requests: what the server requests, and the state of a limit that it has applied.
+    pub fn limit_headers(&self) -> impl Iterator<Item = &(String, String)> {
+        let is_state = |name: &str| name.starts_with("x-ratelimit-") || name.starts_with("ratelimit");
+        let is_limited = self.is_limited();
+        self.headers.iter().filter(move |(name, _)| name.starts_with("retry-after") || (is_limited && is_state(name)))
+    }
+}
+
+/// Returns a number without a sign and an exponent, with or without decimals.
+fn number(text: &str) -> Option<f64> {
+    let text = text.trim();
+    text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.').then(|| text.parse().ok())?
+}
+
+/// Returns a number of seconds in whole milliseconds, limited to [`MAX_RETRY_AFTER`].
+fn wait(seconds: f64) -> Duration {
+    Duration::from_millis((seconds.min(MAX_RETRY_AFTER.as_secs_f64()) * 1000.0).ceil() as u64)
+}
+
+/// Returns the time until a reset: a wait in seconds, or a time in seconds or milliseconds since 1970, by its size. Returns `None`
+/// for a time before `now`.
+fn reset(number: f64, now: Timestamp) -> Option<Duration> {
+    let ahead = match number {
+        ..1e9 => number,
+        1e9..1e11 => number - now.0 as f64 / 1000.0,
+        _ => (number - now.0 as f64) / 1000.0,
+    };
+    (ahead >= 0.0).then(|| wait(ahead))
+}
+
+/// Returns a member of an item of a structured field, by one of its names.
+fn member<'a>(item: &'a str, names: [&str; 2]) -> Option<&'a str> {
+    let mut members = item.split(';').filter_map(|member| member.trim().split_once('='));
+    members.find(|(name, _)| names.contains(name)).map(|(_, value)| value)
 }
 
 /// A request without a usable response.

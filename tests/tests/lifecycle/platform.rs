@@ -14,7 +14,7 @@ pub(crate) async fn the_history_has_the_acceptance_of_a_notification() {
         let page: HistoryPage = harness.get("/v1/targets/sandbox/a/history").await.is(200).json();
         page.entries.into_iter().filter_map(|entry| entry.run?.notified).collect::<Vec<_>>()
     };
-    harness.receiver.replies("POST /platform", &[204, 503, 500, 429, 204]);
+    harness.receiver.replies("POST /platform", &[204, 503, 500, 425, 204]);
     harness.receiver.always("POST /make", 400);
     harness.run("a", "simple", SIMPLE, TargetPhase::Failed).await;
     harness.notification_accepted("a").await;

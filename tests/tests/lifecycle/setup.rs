@@ -15,18 +15,22 @@ pub(crate) async fn responses_of_a_webhook_unit() {
     let ok = CannedReply::ok(json!({"id": "x"}));
     let again = CannedReply::status(202).after(1);
     let date = CannedReply::status(202).header("retry-after", "Tue, 14 Nov 2023 22:15:20 GMT");
+    let limit = CannedReply::status(403).header("x-ratelimit-remaining", "0").header("x-ratelimit-reset-after", "2");
     let page = CannedReply::page("<html>\n<body>login to continue</body>");
     let shown = "the response is text/html, not JSON: `<html> <body>login to continue</body>`";
-    let cases: [ResponseCase; 6] = [
-        ("flaky", vec![503.into(), 429.into(), 500.into(), ok.clone()], Succeeded, 4, "", 4..=4),
+    let cases: [ResponseCase; 7] = [
+        ("flaky", vec![503.into(), 425.into(), 500.into(), ok.clone()], Succeeded, 4, "", 4..=4),
         ("final", vec![410.into()], Failed, 1, "410", 1..=1),
         ("patient", vec![again.clone(), again, ok.clone()], Succeeded, 1, "", 3..=9),
         ("busy", vec![CannedReply::status(503).after(2), ok.clone()], Succeeded, 2, "", 2..=2),
+        ("reset", vec![limit, ok.clone()], Succeeded, 2, "", 2..=2),
         ("dated", vec![date, ok], Succeeded, 1, "", 2..=2),
         // The reason shows the page instead of the failed expression.
         ("page", vec![page], Failed, 1, shown, 1..=1),
     ];
     let harness = Harness::new().await;
+    harness.receiver.always("POST /unstated", 429);
+    harness.begin("unstated", "unstated", "preStart: {make: {webhook: {url: \"RECEIVER/unstated\"}}}\n").await;
     for (name, replies, ..) in &cases {
         let attempts = if *name == "page" { 1 } else { 5 };
         let rest = format!(
@@ -51,8 +55,16 @@ pub(crate) async fn responses_of_a_webhook_unit() {
         assert!(types.eq(calls.iter().map(|_| "application/vnd.api+json")), "{name}: {calls:?}");
         assert!(distinct("webhook-signature").iter().all(|signature| signature.starts_with("v1,")), "{name}");
     }
-    let busy = harness.receiver.calls("POST /busy");
-    assert!(busy[1].at.duration_since(busy[0].at) >= Duration::from_secs(2), "it waits for Retry-After");
+    for name in ["busy", "reset"] {
+        let calls = harness.receiver.calls(&format!("POST /{name}"));
+        assert!(calls[1].at.duration_since(calls[0].at) >= Duration::from_secs(2), "{name}: it waits as requested");
+    }
+    let wait = until("the time of a further attempt", async || {
+        let (.., record) = harness.state("unstated", Hook::PreStart).await.records.pop()?;
+        let result = record.result?;
+        Some(result.next?.since(result.at))
+    });
+    assert!(wait.await > Millis(29_000), "a limit without a stated wait");
     assert_eq!(outputs(&harness.phase("patient", TargetPhase::Ready).await), json!({"id": {"value": "x"}}));
     let target = harness.target("final").await.unwrap();
     assert_eq!(find(&target, "preStart", "make").unwrap().reason.unwrap().code, ReasonCode::Refused);

@@ -17,7 +17,7 @@ use url::Url;
 
 /// The time after which fetched keys are not used any more, so that a removed key ends.
 const MAX_AGE: Millis = Millis(3_600_000);
-/// The time between two fetches. A sender can name unknown keys without end.
+/// The time between two fetches, also after a limit of requests. A sender can name unknown keys without end.
 const FETCH_INTERVAL: Millis = Millis(60_000);
 /// The time after a failed fetch.
 const RETRY_INTERVAL: Millis = Millis(5_000);
@@ -25,6 +25,8 @@ pub(super) const FETCH_TIMEOUT: Duration = Duration::from_secs(4);
 /// The maximum number of keys of an issuer.
 const MAX_KEYS: usize = 100;
 
+/// The reason why a request failed, and the time until the next fetch.
+type FetchFailure = (String, Millis);
 /// The id of a key, and the algorithm of its signatures.
 pub(super) type KeyName<'a> = (&'a str, Algorithm);
 
@@ -111,14 +113,15 @@ impl IssuerKeys {
             None if is_too_soon => return Err("the last request failed: try again in some seconds".to_owned()),
             Some(_) | None => {}
         }
-        match fetch(issuer, http, now).await.map(Arc::new) {
+        match fetch(issuer, http, now).await {
             Ok(fetched) => {
+                let fetched = Arc::new(fetched);
                 *next_fetch = now.plus(FETCH_INTERVAL);
                 *self.fetched.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&fetched));
                 Ok(fetched)
             }
-            Err(reason) => {
-                *next_fetch = now.plus(RETRY_INTERVAL);
+            Err((reason, wait)) => {
+                *next_fetch = now.plus(wait);
                 tracing::warn!(issuer, reason, "cannot fetch the keys of an issuer");
                 Err(reason)
             }
@@ -142,13 +145,17 @@ pub(super) fn check_url(text: &str) -> Result<Url, String> {
     }
 }
 
-async fn fetch(issuer: &str, http: &dyn HttpCall, now: SteadyTime) -> Result<FetchedIssuer, String> {
+fn later(reason: String) -> FetchFailure {
+    (reason, RETRY_INTERVAL)
+}
+
+async fn fetch(issuer: &str, http: &dyn HttpCall, now: SteadyTime) -> Result<FetchedIssuer, FetchFailure> {
     let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
     let document: DiscoveryDocument = get_json(http, &url).await?;
     if document.issuer != issuer {
-        return Err(format!("{url} names another issuer"));
+        return Err(later(format!("{url} names another issuer")));
     }
-    check_url(&document.jwks_uri)?;
+    check_url(&document.jwks_uri).map_err(later)?;
     let set: KeySet = get_json(http, &document.jwks_uri).await?;
     let keys = set.keys.into_iter().filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
     Ok(FetchedIssuer { at: now, keys: keys.take(MAX_KEYS).collect(), document })
@@ -167,20 +174,27 @@ fn fits(key: &Jwk, algorithm: Algorithm) -> bool {
         && key.common.key_algorithm.is_none_or(|declared| declared == own)
 }
 
-async fn get_json<T: DeserializeOwned>(http: &dyn HttpCall, url: &str) -> Result<T, String> {
+async fn get_json<T: DeserializeOwned>(http: &dyn HttpCall, url: &str) -> Result<T, FetchFailure> {
     let body = get(http, url, None).await?;
-    serde_json::from_slice(&body).map_err(|error| format!("{url}: {error}"))
+    serde_json::from_slice(&body).map_err(|error| later(format!("{url}: {error}")))
 }
 
 /// Returns the body of a response with status 200.
-pub(super) async fn get(http: &dyn HttpCall, url: &str, authorization: Option<String>) -> Result<Vec<u8>, String> {
+pub(super) async fn get(
+    http: &dyn HttpCall,
+    url: &str,
+    authorization: Option<String>,
+) -> Result<Vec<u8>, FetchFailure> {
     let mut headers = vec![("accept".to_owned(), "application/json".to_owned())];
     headers.extend(authorization.map(|value| ("authorization".to_owned(), value)));
     let (method, body) = ("GET".to_owned(), Vec::new());
     let request = HttpRequest { method, url: url.to_owned(), headers, body, timeout: FETCH_TIMEOUT };
-    let response = http.call(request).await.map_err(|error| format!("{url}: {error}"))?;
+    let response = http.call(request).await.map_err(|error| later(format!("{url}: {error}")))?;
     match response.status {
         200 => Ok(response.body),
-        status => Err(format!("{url} responded with status {status}")),
+        _ => {
+            let wait = if response.is_limited() { FETCH_INTERVAL } else { RETRY_INTERVAL };
+            Err((format!("{url} responded with status {}", response.status_text()), wait))
+        }
     }
 }

@@ -173,13 +173,13 @@ impl SignInClient {
         let request = request.map_err(|reason| self.refused_client(document, &reason))?;
         let response = env.egress.call(request).await;
         let response = response.map_err(|error| unusable(document, &format!("{endpoint}: {error}")))?;
-        let responded = || format!("{endpoint} responded with status {}", response.status);
+        let responded = || format!("{endpoint} responded with status {}", response.status_text());
         match response.status {
             // The text of the parser could contain a part of a token.
             200 => serde_json::from_slice(&response.body)
                 .map_err(|_| unusable(document, &format!("{endpoint} returned no identity token"))),
             // A request that came too late or too often says nothing about the client.
-            408 | 429 => Err(unusable(document, &responded())),
+            _ if response.status == 408 || response.is_limited() => Err(unusable(document, &responded())),
             400..=499 => {
                 let refusal = serde_json::from_slice::<Value>(&response.body).unwrap_or_default();
                 Err(match refusal["error"].as_str().unwrap_or_default() {
@@ -212,7 +212,8 @@ impl SignInClient {
         let endpoint = &document.userinfo_endpoint;
         let read = async {
             check_url(endpoint)?;
-            let body = get(env.egress.as_ref(), endpoint, Some(format!("Bearer {}", tokens.access_token))).await?;
+            let body = get(env.egress.as_ref(), endpoint, Some(format!("Bearer {}", tokens.access_token)));
+            let body = body.await.map_err(|(reason, _)| reason)?;
             // The text of the parser could contain a claim.
             serde_json::from_slice::<Map<String, Value>>(&body)
                 .map_err(|_| format!("{endpoint} returned no JSON object"))

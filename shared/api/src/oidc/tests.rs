@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::Json;
 use axum::extract::State;
 use axum::routing::get;
-use ebb_egress::{HttpClient, Policy};
+use ebb_egress::{CallResult, HttpClient, HttpRequest, HttpResponse, Policy};
 use ebb_engine::Millis;
 use ebb_flow::ports::SteadyTime;
 use serde_json::json;
@@ -69,6 +69,12 @@ async fn a_fetch_that_failed_is_repeated_after_some_seconds() {
     assert!(reason(0).await.contains("openid-configuration"));
     assert!(reason(4).await.contains("try again"));
     assert!(reason(5).await.contains("openid-configuration"));
+    let limited = |_: HttpRequest| -> CallResult<HttpResponse> { Ok(HttpResponse::new(429, "")) };
+    let fetched = async |after: u64| {
+        let now = begun.plus(Millis(1_000 * after));
+        keys.published(&url, None, &limited, now).await.unwrap_err().contains("status 429")
+    };
+    assert_eq!([fetched(10).await, fetched(69).await, fetched(70).await], [true, false, true]);
 }
 
 #[test]

@@ -20,6 +20,7 @@ use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetHead, TargetOutbox};
 use serde_json::json;
 
+use crate::run::wakeup::MAX_MESSAGE_DELAY;
 use crate::{Counter, Env, FlowResult, QueueMessage, offload, target_facts, telemetry};
 
 pub use deliver::deliver;
@@ -125,9 +126,12 @@ pub(crate) async fn announce_any(env: &Env, target: &TargetHead) {
     }
 }
 
-/// Sends a message that delivers the notifications of a target after `wait`.
+/// Sends a message that delivers the notifications of a target after `wait`. The schedule delivers those that are due later
+/// than the maximum delay.
 pub(crate) async fn announce(env: &Env, target: TargetKey<'_>, wait: Duration) {
-    env.queue.send(QueueMessage::Deliver(target.kind.to_owned(), target.name.to_owned()), wait).await;
+    if wait < MAX_MESSAGE_DELAY {
+        env.queue.send(QueueMessage::Deliver(target.kind.to_owned(), target.name.to_owned()), wait).await;
+    }
 }
 
 #[cfg(test)]

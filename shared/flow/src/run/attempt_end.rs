@@ -38,6 +38,8 @@ pub struct AttemptSuccess {
 pub struct AttemptFailure {
     pub reason: FailureReason,
     pub status: Option<u16>,
+    /// True if the server has rejected the request because of a limit of requests, with whatever status.
+    pub is_limited: bool,
     /// The wait in seconds that the server requests before the next attempt.
     pub retry_after: Option<u64>,
     pub duration_ms: Option<u64>,
@@ -69,6 +71,7 @@ impl AttemptFailure {
         Self {
             reason,
             status: None,
+            is_limited: false,
             retry_after: None,
             duration_ms: None,
             task: None,

@@ -52,7 +52,7 @@ impl AttemptFailure {
         }
         if on.is_empty() {
             return match self.status {
-                Some(status) => matches!(status, 408 | 425 | 429 | 500..=599),
+                Some(status) => self.is_limited || matches!(status, 408 | 425 | 429 | 500..=599),
                 None => self.reason.code.can_pass(),
             };
         }
@@ -61,6 +61,7 @@ impl AttemptFailure {
 
     fn is_of(&self, class: &str) -> bool {
         match (class, self.reason.code, self.status) {
+            ("429", ..) if self.is_limited => true,
             ("5xx", ReasonCode::HttpStatus, Some(500..=599)) | ("4xx", ReasonCode::HttpStatus, Some(400..=499)) => true,
             (exact, ReasonCode::HttpStatus, Some(status)) => exact.parse() == Ok(status),
             // The other classes are names of codes.
@@ -99,5 +100,9 @@ mod tests {
         }
         assert!(status(404).is_retried(&unit("404"), Attempt::FIRST));
         assert!(!status(404).is_retried(&unit("405"), Attempt::FIRST));
+        let limited = AttemptFailure { is_limited: true, ..status(403) };
+        for (class, is_retried) in [("429", true), ("403", true), ("4xx", true), ("5xx", false)] {
+            assert_eq!(limited.is_retried(&unit(class), Attempt::FIRST), is_retried, "{class}");
+        }
     }
 }

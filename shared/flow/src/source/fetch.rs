@@ -39,7 +39,9 @@ pub(super) async fn fetch(
             body.map(|body| json!({"status": response.status, "body": body}))
                 .map_err(|problem| format!("the response of the connection {connection} has {problem}"))
         }
-        Ok((response, _)) => Err(format!("the server of the connection {connection} answered {}", response.status)),
+        Ok((response, _)) => {
+            Err(format!("the server of the connection {connection} answered {}", response.status_text()))
+        }
         Err(error) => Err(format!("the server of the connection {connection} gave no answer: {error}")),
     })
 }

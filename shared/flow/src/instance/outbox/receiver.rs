@@ -276,20 +276,20 @@ fn secret_value(env: &Env, name: &str) -> Result<SecretText, String> {
     }
 }
 
-/// Returns the result of a response. A status of the class 4xx rejects the notification, unless it or `retry-after` announces
-/// that a later request can succeed.
+/// Returns the result of a response. A status of the class 4xx rejects the notification, unless it, `retry-after` or a limit of
+/// requests announces that a later request can succeed.
 fn verdict(response: &HttpResponse, now: Timestamp) -> NotificationDelivery {
     let hint = match response.status {
         200..=299 => return NotificationDelivery::Accepted,
         410 => return NotificationDelivery::Gone,
         300..=399 => ": redirects are not followed; use the final URL",
-        401 | 403 => ": check the secret or the credential, and its permissions",
+        401 | 403 if !response.is_limited() => ": check the secret or the credential, and its permissions",
         404 => ": check the URL",
         _ => "",
     };
-    let reason = format!("the server answered {}{hint}", response.status);
+    let reason = format!("the server answered {}{hint}", response.status_text());
     match (response.status, response.retry_after(now)) {
-        (400..=499, None) if !matches!(response.status, 408 | 425 | 429) => NotificationDelivery::Refused(reason),
+        (400..=499, None) if !matches!(response.status, 408 | 425) => NotificationDelivery::Refused(reason),
         (_, after) => NotificationDelivery::Failed(reason, after),
     }
 }
@@ -432,7 +432,8 @@ mod tests {
             (404, None, refused("the server answered 404: check the URL")),
             (409, Some("5"), failed("the server answered 409", Some(5))),
             (410, Some("3600"), NotificationDelivery::Gone),
-            (429, None, failed("the server answered 429", None)),
+            (403, Some("5"), failed("the server answered 403 (no requests left)", Some(5))),
+            (429, None, failed("the server answered 429", Some(30))),
             (503, Some("Tue, 14 Nov 2023 22:15:20 GMT"), failed("the server answered 503", Some(120))),
             (999, None, failed("the server answered 999", None)),
         ] {

@@ -15,13 +15,14 @@ use crate::run::credential::{RequestCredential, credential};
 use crate::run::request::question::{self, SentQuestion};
 use crate::run::request::until;
 use crate::run::request::webhook_response::UnitAnswers;
+use crate::run::sent_request::SentRequest;
 use crate::run::{
     AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, InvocationCache, inputs, records,
     rendered_unit,
 };
 use crate::{Run, sealed_values};
 
-/// The wait in seconds after a question without an answer.
+/// The least wait in seconds after a question without an answer.
 pub(super) const RETRY_SECONDS: u64 = 10;
 
 /// Returns the failure of an attempt whose request has an unknown outcome, and that has no `describe`.
@@ -52,9 +53,12 @@ pub(super) async fn describe_attempt(
         // next request.
         return answers.attempt.repeat(open_for.div_ceil(1000)).await;
     }
+    let unanswered = |code, why: &str| {
+        let sent = SentRequest { method: &request.method, url: &request.url, headers: &[], opened: &answers.opened };
+        AttemptFailure { evidence: Some(Box::new(sent.evidence(unit, None))), ..AttemptFailure::new(code, why) }
+    };
     let Some(question) = &request.describe else {
-        let failure = AttemptFailure::new(ReasonCode::Connect, "no response to its request is known");
-        return Ok(unknown_outcome(failure));
+        return Ok(unknown_outcome(unanswered(ReasonCode::Connect, "no response to its request is known")));
     };
     let asked = SentQuestion::new(answers, credential, ("-describe", question), request)?;
     let sent = question::shown(&asked, &question.url, answers);
@@ -96,15 +100,18 @@ pub(super) async fn describe_attempt(
                 return answers.attempt.repeat(wait.div_ceil(1000)).await;
             }
             let why = record.progress.as_deref().unwrap_or("the request got no response");
-            let why = format!("{why}; `describe` reports that nothing was created");
-            AttemptEnd::Failed(AttemptFailure::new(ReasonCode::Lost, &why))
+            AttemptEnd::Failed(unanswered(
+                ReasonCode::Lost,
+                &format!("{why}; `describe` reports that nothing was created"),
+            ))
         }
         (judged, _) => {
             if let Some(why) = judged.and_then(|(answer, _)| answer.unread.clone()) {
                 let note = limits::message(&format!("{} shows no absence: {why}", sent.asked()));
                 answers.attempt.update(AttemptUpdate::Heartbeat(env.now(), Some(note))).await?;
             }
-            return answers.attempt.repeat(RETRY_SECONDS).await;
+            let requested = answer.as_ref().and_then(|answer| answer.response.retry_after_seconds(env.now()));
+            return answers.attempt.repeat(requested.unwrap_or_default().max(RETRY_SECONDS)).await;
         }
     };
     Ok(DispatchOutcome::ended(end))

@@ -141,8 +141,8 @@ impl SentWebhook<'_> {
         }
         let unread = answer.unread.as_deref().filter(|_| !unit.undoes.is_empty());
         let UndoneResult { may_act_until, is_rejected, .. } = *self.undone;
-        // A fraction of a second is rounded up, because the server requests a minimum wait.
-        let wait = response.retry_after(self.ended).map(|wait| Millis::from(wait).0.div_ceil(1000));
+        // With a date in the past, a receiver is not ready, too: clocks differ.
+        let wait = response.retry_after_seconds(self.ended).or(response.header("retry-after").map(|_| 0));
         let is_undo = self.request.method == DELETE && !unit.undoes.is_empty();
         let is_not_found = (is_undo || unit.verifies) && matches!(response.status, 404 | 410);
         // Others than receivers of Ebb mean by 202 that they have the request.
@@ -194,9 +194,9 @@ impl SentWebhook<'_> {
             (410, _) => AttemptFailure::new(ReasonCode::Refused, "the server answered 410 Gone"),
             (status, retry_after) => {
                 let counts_as = note.map(|why| format!(", which counts as {status}: {why}")).unwrap_or_default();
-                let why = format!("the server answered {}{counts_as}", answer.response.status);
+                let why = format!("the server answered {}{counts_as}", answer.response.status_text());
                 let failure = AttemptFailure::new(ReasonCode::HttpStatus, &why);
-                AttemptFailure { status: Some(status), retry_after, ..failure }
+                AttemptFailure { status: Some(status), is_limited: response.is_limited(), retry_after, ..failure }
             }
         };
         self.fail(failure, Some(&answer.response)).await
@@ -228,7 +228,8 @@ impl SentWebhook<'_> {
                 context.update(AttemptUpdate::Heartbeat(self.ended, Some(limits::message(&note)))).await?;
             }
             context.update(AttemptUpdate::Posted(self.ended, Some(self.sender.text().to_owned()))).await?;
-            return context.repeat(describe::RETRY_SECONDS).await;
+            let requested = failure.retry_after.filter(|_| failure.is_limited).unwrap_or_default();
+            return context.repeat(requested.max(describe::RETRY_SECONDS)).await;
         }
         Ok(match is_once && failure.leaves_unknown(unit) {
             true => describe::unknown_outcome(failure),
