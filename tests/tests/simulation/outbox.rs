@@ -77,12 +77,14 @@ fn a_notification_is_given_up_after_three_days() {
     assert_eq!(simulation.end(None).violations, Vec::<String>::new());
 }
 
-/// A receiver that is gone gets no repetition, and one that rejects a notification gets few.
+/// A receiver that is gone gets no repetition. One that rejects a notification can be corrected within some hours.
 #[test]
-fn a_rejected_notification_is_given_up_soon_and_blocks_no_later_one() {
-    for status in [404, 410] {
+fn a_rejected_notification_is_given_up_after_hours_and_blocks_no_later_one() {
+    for (status, kept, rest) in [(404, 5 * HOUR, 2 * HOUR), (410, 100, 60_000)] {
         let simulation = refused("ends", status);
-        simulation.advance(60_000);
+        simulation.advance(kept);
+        assert_eq!(undelivered(&simulation), [], "{status}");
+        simulation.advance(rest);
         assert_eq!(undelivered(&simulation), [("ends".to_owned(), "ready".to_owned())], "{status}");
         assert_eq!(simulation.target().unwrap().outbox, TargetOutbox::default(), "{status}");
         simulation.ledger.state().refusing.clear();

@@ -114,19 +114,15 @@ impl PhaseNotice {
 pub struct ReceiverState {
     /// The attempts, and the times at which the notification was postponed.
     pub attempts: u32,
-    /// The last responses in a row that reject the notification.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub refusals: u32,
+    /// The time of the first of the last responses in a row that reject the notification.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Timestamp>,
     /// The time of the next attempt. During an attempt, it is the end of its lease.
     pub next: Timestamp,
     /// The reason of the last failure.
     pub reason: String,
     /// The time of the last failure. 0 before the first one.
     pub at: Timestamp,
-}
-
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ pub fn full_target() -> TargetHead {
         is_reopened: true,
         notification: Some(NotificationState::Due(ReceiverState {
             attempts: 1,
-            refusals: 0,
+            refused: None,
             next: AT,
             reason: "why".into(),
             at: AT,
@@ -71,7 +71,7 @@ pub fn full_target() -> TargetHead {
             }],
             failed: [(
                 "statuses".to_owned(),
-                ReceiverState { attempts: 2, refusals: 1, next: AT, reason: "why".into(), at: AT },
+                ReceiverState { attempts: 2, refused: Some(AT), next: AT, reason: "why".into(), at: AT },
             )]
             .into(),
         },

@@ -31,8 +31,8 @@ use crate::{Counter, Env, FlowError, FlowResult, telemetry};
 
 /// The age at which an undelivered notification is given up.
 const MAX_DELIVERY_AGE: Millis = Millis(3 * 24 * 3_600_000);
-/// Responses in a row that reject a notification before it is given up.
-const MAX_REFUSALS: u32 = 5;
+/// The time of responses that reject a notification after which it is given up. A person can correct the receiver meanwhile.
+const MAX_REFUSAL_AGE: Millis = Millis(6 * 3_600_000);
 /// The waits of a receiver that does not accept its notification, up to ten minutes.
 const BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000) };
 /// The waits of the platform during the first hour, up to 60 s. A platform that recovers within the hour gets its
@@ -118,12 +118,14 @@ async fn advance<'a>(
         for _ in 0..MAX_PER_WRITE {
             let Some((notice, subscription)) = next(&outbox, now).filter(|_| !is_late(env, begun)) else { break };
             let state = outbox.failed.get(&subscription);
-            let is_old = now.since(notice.at) >= MAX_DELIVERY_AGE;
+            let is_over = |state: &&ReceiverState| {
+                now.since(notice.at) >= MAX_DELIVERY_AGE
+                    || state.refused.is_some_and(|since| now.since(since) >= MAX_REFUSAL_AGE)
+            };
             let given_up = match state {
                 _ if subscription == TargetOutbox::PLATFORM => None,
                 _ if outbox.exceeds(1) => Some("too many notifications of the target wait".to_owned()),
-                Some(state) if is_old => Some(state.reason.clone()),
-                _ => None,
+                state => state.filter(is_over).map(|state| state.reason.clone()),
             };
             if let Some(reason) = given_up {
                 if given_up_before.insert((notice.number, subscription.clone())) {
@@ -167,10 +169,8 @@ async fn advance<'a>(
                 result.end(call);
                 let result = match result {
                     // The platform gets it as every other outcome: until it accepts it, or answers 410.
-                    result if subscription == TargetOutbox::PLATFORM => result,
-                    NotificationDelivery::Gone => NotificationDelivery::Final("the server answered 410".to_owned()),
-                    NotificationDelivery::Refused(reason) if state.refusals + 1 >= MAX_REFUSALS => {
-                        NotificationDelivery::Final(reason)
+                    NotificationDelivery::Gone if subscription != TargetOutbox::PLATFORM => {
+                        NotificationDelivery::Final("the server answered 410".to_owned())
                     }
                     result => result,
                 };
@@ -225,16 +225,18 @@ pub(in crate::instance) fn record_failure(
     let reason = result.failure()?;
     let (now, wait) = (env.now(), repetition_wait(env, receiver, state.attempts, result.at_least()));
     let is_refusal = matches!(result, NotificationDelivery::Refused(_));
-    state.refusals = if is_refusal { state.refusals.saturating_add(1) } else { 0 };
+    state.refused = state.refused.or(Some(now)).filter(|_| is_refusal);
     (state.next, state.at, state.reason) = (now.plus(wait), now, limits::clean(reason, limits::REFUSAL));
     Some(state.next)
 }
 
-/// Returns the wait before the repetition of a delivery, by its attempts and by the request of the receiver.
+/// Returns the wait before the repetition of a delivery, by its attempts and by the request of the receiver. The platform
+/// gets its notification within ten minutes after it recovers.
 fn repetition_wait(env: &Env, receiver: &str, attempts: u32, at_least: Option<Duration>) -> Millis {
     let is_frequent = receiver == TargetOutbox::PLATFORM && attempts <= FREQUENT_ATTEMPTS;
     let backoff = if is_frequent { FREQUENT_BACKOFF } else { BACKOFF };
-    let requested = at_least.map_or(Millis(0), Millis::from).min(BACKOFF.max);
+    let requested = at_least.map_or(Millis(0), Millis::from);
+    let requested = if receiver == TargetOutbox::PLATFORM { requested.min(BACKOFF.max) } else { requested };
     backoff.wait(attempts, env.random.next()).max(MIN_WAIT).max(requested)
 }
 
