@@ -16,6 +16,9 @@ pub struct Evidence {
     pub status: Option<u16>,
     /// The content type of the response.
     pub content_type: Option<String>,
+    /// The headers of the response about a limit of requests, such as `retry-after: 30; x-ratelimit-remaining: 0`. Absent
+    /// without one.
+    pub limits: Option<String>,
     /// The beginning of the response body, at most 2 KiB. Absent if the body is empty or the unit declares sensitive
     /// outputs.
     pub body: Option<String>,

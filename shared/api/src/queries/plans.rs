@@ -62,7 +62,7 @@ pub fn show(kind: &str, name: &str, plan: Plan) -> FlowResult<PlanPreview> {
     let loaded = CompiledPlan::of(plan, &digest)?;
     let plan = &loaded.plan;
     let instance = TargetKey::new(kind, name).instance("<uid>");
-    let facts = TargetFacts { key: "<key>".to_owned(), ..target_facts(instance, 1, &plan.target) };
+    let facts = TargetFacts { key: TargetFacts::UNKNOWN_KEY.to_owned(), ..target_facts(instance, 1, &plan.target) };
     let mut hooks = Vec::new();
     for hook in &plan.hooks {
         let Some((_, graph)) = loaded.hook_plan(hook.hook) else { continue };

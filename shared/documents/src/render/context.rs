@@ -118,7 +118,7 @@ impl<'a> RenderContext<'a> {
         let inner = Self { nulls: NullPolicy::PassedOn, ..self.closed() };
         let made = match source {
             ReferenceSource::Target(field) => return found(self.facts.field(field)),
-            ReferenceSource::OwnResource(field) if self.unknowns == PendingOutputs::Shown && field == "key" => {
+            ReferenceSource::OwnResource(field) if field == "key" && self.facts.key == TargetFacts::UNKNOWN_KEY => {
                 return Ok(LookupResult::Placeholder(format!("{}.key", self.resource)));
             }
             ReferenceSource::OwnResource(field) => return found(self.facts.own(self.resource, field)),

@@ -34,6 +34,9 @@ const KEY_NAME: usize = 20;
 const KEY_DIGEST: usize = 16;
 
 impl TargetFacts {
+    /// The key of a target without an instance, in the preview of a plan.
+    pub const UNKNOWN_KEY: &str = "<key>";
+
     /// Returns the value of `resource.FIELD` for a resource of the target.
     pub(crate) fn own(&self, resource: &str, field: &str) -> Option<serde_json::Value> {
         match field {

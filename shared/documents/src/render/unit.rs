@@ -45,8 +45,9 @@ pub fn repeated_unit(
 
 /// Renders a unit for people, otherwise like [`unit()`].
 ///
-/// An output that is not in `known` becomes a placeholder such as `<users/database.dsn>`, and so do values that depend
-/// on it. A sensitive value becomes `<sensitive>`. A `when` that depends on unknown values counts as true.
+/// An output that is not in `known` becomes a placeholder such as `<users/database.dsn>`, and so does the key of a resource
+/// if that of the target is [`super::TargetFacts::UNKNOWN_KEY`], and values that depend on either. A sensitive value becomes
+/// `<sensitive>`. A `when` that depends on unknown values counts as true.
 ///
 /// # Errors
 /// Returns the errors of [`unit()`] that do not depend on unknown values.

@@ -20,6 +20,9 @@ use crate::run::request_headers::GET;
 const MIN_SECRET: usize = 8;
 /// Maximum bytes of a content type or URL.
 const MAX_LINE: usize = 512;
+/// Maximum number of headers about limits, and maximum bytes of each.
+const MAX_LIMITS: usize = 8;
+const MAX_LIMIT: usize = 80;
 /// Maximum characters of a response in a message.
 const EXCERPT: usize = 80;
 
@@ -61,11 +64,15 @@ impl SentRequest<'_> {
         let kept = head(&body, limits::EVIDENCE);
         let content_type =
             response.and_then(|response| response.header("content-type")).map(|text| self.scrub(head(text, MAX_LINE)));
+        let stated = response.into_iter().flat_map(HttpResponse::limit_headers).take(MAX_LIMITS);
+        let stated = stated.map(|(name, value)| head(&self.scrub(&format!("{name}: {value}")), MAX_LIMIT).to_owned());
+        let stated = stated.collect::<Vec<_>>().join("; ");
         Evidence {
             method: self.method.to_owned(),
             url: self.shown_url(),
             status: response.map(|response| response.status),
             content_type,
+            limits: Some(stated).filter(|stated| !stated.is_empty()),
             body: Some(kept.to_owned()).filter(|kept| !kept.is_empty()),
             truncated: kept.len() < body.len(),
             damaged: None,
@@ -116,9 +123,9 @@ impl SentRequest<'_> {
     /// Returns the status of a response, and the beginning of its body unless the unit declares a sensitive output.
     pub(crate) fn answer(&self, unit: &UnitPlan, response: &HttpResponse) -> String {
         if is_hidden(unit, response) || response.body.is_empty() {
-            return response.status.to_string();
+            return response.status_text();
         }
-        format!("{} `{}`", response.status, self.excerpt(&response.body))
+        format!("{} `{}`", response.status_text(), self.excerpt(&response.body))
     }
 
     /// Returns the beginning of a body on one line, masked.

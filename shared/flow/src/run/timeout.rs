@@ -1,7 +1,7 @@
 //! The failure of an attempt that has no result at its deadline.
 
 use ebb_documents::plan::UnitPlan;
-use ebb_documents::render::{self, RenderedUnit, UnitContext};
+use ebb_documents::render::{self, RenderValue, RenderedUnit, SealedValue, UnitContext};
 use ebb_engine::Millis;
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::evidence::Evidence;
@@ -9,8 +9,9 @@ use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::time::rfc3339;
 
 use crate::error::FlowResult;
+use crate::run::masking::MASK;
 use crate::run::sent_request::SentRequest;
-use crate::run::{AttemptContext, AttemptFailure, inputs, records};
+use crate::run::{AttemptContext, AttemptFailure, dispatch, records};
 
 /// The status with which a receiver announces a callback.
 const ACCEPTED: u16 = 202;
@@ -33,21 +34,27 @@ pub(crate) async fn unreported(context: AttemptContext<'_>) -> FlowResult<Attemp
     let AttemptContext { env, run, attempt, unit, .. } = context;
     let attempt = (attempt.unit, attempt.number);
     let record = records::read_open(env, run, &[attempt]).await?.remove(&attempt).unwrap_or_default();
-    let evidence = match record.accepted {
+    // A started request that is sent again was answered 202. For one that is sent once, `describe` is asked again.
+    let is_sent_again = record.started.is_some() && record.next_dispatch > record.started && record.posted.is_none();
+    let status = (record.accepted.is_some() || is_sent_again).then_some(ACCEPTED);
+    let is_sent = status.is_some() || record.started.is_some() || record.posted.is_some();
+    // The status before a wait for a state is not recorded.
+    let evidence = match record.wait {
         // The attempt ends also if its inputs cannot be read any more.
-        Some(_) => Box::pin(evidence(context)).await.unwrap_or_default(),
-        None => None,
+        None if is_sent => Box::pin(evidence(context, status)).await.unwrap_or_default(),
+        _ => None,
     };
     Ok(AttemptFailure { evidence, ..timed_out(unit, &record) })
 }
 
-/// Returns the request of a webhook that its receiver accepted.
-async fn evidence(context: AttemptContext<'_>) -> FlowResult<Option<Box<Evidence>>> {
-    let AttemptContext { env, run, unit, cache, .. } = context;
-    let known = inputs::read_inputs(env, run, unit, cache).await?;
+/// Returns the request of a webhook as it was sent. Its URL has no sensitive value, so none is decrypted.
+async fn evidence(context: AttemptContext<'_>, status: Option<u16>) -> FlowResult<Option<Box<Evidence>>> {
+    let AttemptContext { run, unit, .. } = context;
+    let Ok((known, _)) = dispatch::unit_inputs(context).await? else { return Ok(None) };
     let (plan, at) = (&run.loaded.plan, context.unit_ref());
     let context = UnitContext { plan, at, facts: &run.target_facts(), known: &known };
-    let Ok(RenderedUnit::Webhook(request)) = render::preview(context) else { return Ok(None) };
+    let masked = |_: &SealedValue| Some(RenderValue::Json(MASK.into()));
+    let Ok(RenderedUnit::Webhook(request)) = render::unit(context, Some(&masked)) else { return Ok(None) };
     let sent = SentRequest { method: &request.method, url: &request.url, headers: &[], opened: &[] };
-    Ok(Some(Box::new(Evidence { status: Some(ACCEPTED), ..sent.evidence(unit, None) })))
+    Ok(Some(Box::new(Evidence { status, ..sent.evidence(unit, None) })))
 }

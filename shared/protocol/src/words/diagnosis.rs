@@ -97,7 +97,7 @@ fn of_cause(cause: &RootCause) -> Vec<DiagnosisLine> {
 }
 
 fn of_evidence(evidence: &Evidence) -> Vec<DiagnosisLine> {
-    let Evidence { method, url, status, content_type, body, truncated, damaged } = evidence;
+    let Evidence { method, url, status, content_type, limits, body, truncated, damaged } = evidence;
     if let Some(damaged) = damaged {
         return vec![format!("evidence is damaged: {}", words::one_line(damaged)).into()];
     }
@@ -106,7 +106,9 @@ fn of_evidence(evidence: &Evidence) -> Vec<DiagnosisLine> {
     let kind = content_type.as_deref().map(|kind| format!(", {}", words::one_line(kind))).unwrap_or_default();
     let listing = body.iter().flat_map(|body| body.lines()).map(str::to_owned);
     let listing = listing.chain(truncated.then(|| "…".to_owned())).collect();
-    vec![request.into(), DiagnosisLine { listing, ..("response".to_owned(), format!("{status}{kind}")).into() }]
+    let response = DiagnosisLine { listing, ..("response".to_owned(), format!("{status}{kind}")).into() };
+    let limits = limits.as_ref().map(|limits| ("limits".to_owned(), words::one_line(limits)));
+    [DiagnosisLine::from(request), response].into_iter().chain(limits.map(DiagnosisLine::from)).collect()
 }
 
 fn failed_unit(FailedUnit { unit, attempt, attempt_in_series, reason }: &FailedUnit) -> DiagnosisLine {

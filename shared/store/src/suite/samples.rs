@@ -122,6 +122,7 @@ pub fn full_result() -> AttemptResult {
         url: "https://units.test".into(),
         status: Some(500),
         content_type: Some("text/plain".into()),
+        limits: Some("retry-after: 1".into()),
         body: Some("body".into()),
         truncated: true,
         damaged: None,

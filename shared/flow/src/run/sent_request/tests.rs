@@ -43,6 +43,9 @@ fn a_failed_request_is_shown_without_credentials() {
     );
     assert_eq!(shown.body.as_deref(), Some(r#"{"error":"tier must be gold"}"#));
     assert_eq!((shown.content_type.as_deref(), shown.truncated), (Some("application/json"), false));
+    let secret = ("retry-after".to_owned(), format!("{} the-callback-token", "9".repeat(60)));
+    let waits = HttpResponse { headers: vec![secret], ..HttpResponse::new(503, "") };
+    assert_eq!(evidence(false, Some(&waits)).limits, Some(format!("retry-after: {} ***", "9".repeat(60))));
     let unanswered = evidence(false, None);
     assert_eq!((unanswered.url, unanswered.status, unanswered.body), (shown.url, None, None));
 }
