@@ -87,7 +87,7 @@ pub async fn removals(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> 
     for (id, head) in possible_resources::runs(env, target, loaded).await? {
         runs.insert(id.hook(), RecordedRun::new(head, env.store.read_outlines(&id).await?));
     }
-    let is_open = |undo: &UnitRef| runs.get(&undo.hook).is_none_or(|run| !run.is_done(Unit(undo.unit)));
+    let is_done = |undo: &UnitRef| runs.get(&undo.hook).is_some_and(|run| run.is_done(Unit(undo.unit)));
     let mut removals = Vec::new();
     for (at, undos) in undos(&loaded.plan) {
         let hook = at.hook;
@@ -97,7 +97,9 @@ pub async fn removals(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> 
         };
         let mut attempts = run.records(Unit(at.unit)).iter().map(|(.., record)| record);
         let is_made = possible_resources::may_have_made((graph, &run.head), Unit(at.unit), attempts.clone());
-        if is_made && (target.phase == TargetPhase::Gone || !undos.iter().any(is_open)) {
+        let counts = |undo: &UnitPlan| undo.verifies || possible_resources::removes(&loaded.plan, undo, at);
+        let has_ended = |undo: &UnitRef| is_done(undo) || !loaded.plan.unit(*undo).is_some_and(counts);
+        if is_made && (target.phase == TargetPhase::Gone || undos.iter().all(has_ended)) {
             let (undo, evidence) = removal(&loaded.plan, &runs, &undos);
             let undo = undo.and_then(|undo| loaded.plan.unit(undo));
             let is_covered = undo.is_none_or(|undo| covers_unknown(undo, at));

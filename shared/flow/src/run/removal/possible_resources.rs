@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_documents::plan::{Action, UnitRef};
-use ebb_engine::{Attempt, Graph, HeadState, Unit, UnitProgress};
+use ebb_documents::plan::{Action, Plan, UnitPlan, UnitRef};
+use ebb_engine::{Attempt, Graph, HeadState, Hook, Unit, UnitProgress};
 use ebb_protocol::api::{Certainty, RemainingEffect};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::id::RunId;
@@ -57,8 +57,8 @@ struct PossibleResource {
 }
 
 /// Returns the units whose resources may exist after these `runs`. These are the started units of the setup, except
-/// those whose undo and its verification are done and not overridden. If the undo found nothing, a unit without a result is
-/// included unless it states how long its receiver may act. Does not read outputs, so it does not use the bucket.
+/// those of which each undo that removes, and its verification, is done and not overridden. If one found nothing, a unit without
+/// a result is included unless it states how long its receiver may act. Does not read outputs, so it does not use the bucket.
 pub async fn possible_resources_of(
     env: &Env,
     loaded: &CompiledPlan,
@@ -112,58 +112,109 @@ pub(crate) async fn runs(env: &Env, target: &TargetHead, loaded: &CompiledPlan) 
     Ok(runs)
 }
 
-async fn find(
-    env: &Env,
-    loaded: &CompiledPlan,
-    runs: &[(RunId, HeadState)],
-) -> FlowResult<(Vec<PossibleResource>, Vec<Override>)> {
+/// The state of the undos of a thing in the teardown, or in one update: that of the least advanced one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum UndoState {
+    Done,
+    /// One found nothing, although a request of the undone unit had no response.
+    FoundNothing,
+    /// One is not done, or was overridden.
+    Open,
+}
+
+/// The setup units whose undos, and their verifications, are done.
+struct DoneUndos {
+    undone: BTreeSet<UnitRef>,
+    not_found: BTreeSet<UnitRef>,
+    overrides: Vec<Override>,
+}
+
+async fn done_undos(env: &Env, loaded: &CompiledPlan, runs: &[(RunId, HeadState)]) -> FlowResult<DoneUndos> {
     let of = |hook| runs.iter().find(|(run, _)| run.hook() == hook);
-    let (mut undone, mut not_found) = (BTreeSet::new(), BTreeSet::new());
-    let (mut to_verify, mut verified) = (BTreeSet::new(), BTreeSet::new());
-    let mut found = Vec::new();
+    let mut states: BTreeMap<(Hook, UnitRef), UndoState> = BTreeMap::new();
+    let (mut to_verify, mut verified, mut confirmed) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    let mut overrides = Vec::new();
     for hook in loaded.lifecycle_hooks() {
         let Some((hook_plan, _)) = loaded.hook_plan(hook) else { continue };
-        let Some((run, head)) = of(hook) else { continue };
         if !hook_plan.units.iter().any(|plan| !plan.is_setup(hook)) {
             continue;
         }
-        let verifications = hook_plan.units.iter().filter(|plan| plan.verifies);
-        to_verify.extend(verifications.flat_map(|plan| plan.undoes.iter().copied()));
-        let all = by_unit(env.store.read_outlines(run).await?);
-        for (at, plan) in hook_plan.places().filter(|(at, _)| head.status(Unit(at.unit)) == UnitProgress::Done) {
+        // A target that was never ready skips preStop. Otherwise the undos of both hooks have to be done.
+        let is_skipped = hook == Hook::PreStop && of(Hook::PostStop).is_some();
+        let (head, all) = match of(hook) {
+            Some((run, head)) => (Some(head), by_unit(env.store.read_outlines(run).await?)),
+            None if hook.is_teardown() && !is_skipped => (None, BTreeMap::new()),
+            None => continue,
+        };
+        let part = if hook.is_teardown() { Hook::PostStop } else { hook };
+        for (at, plan) in hook_plan.places() {
+            let is_done = head.is_some_and(|head| head.status(Unit(at.unit)) == UnitProgress::Done);
             let records = all.get(&Unit(at.unit)).map(Vec::as_slice).unwrap_or_default();
-            if let Some(reason) = override_reason(records.iter()) {
+            let overridden = override_reason(records.iter()).filter(|_| is_done);
+            if let Some(reason) = overridden {
                 let (unit, reason) = (plan.key.clone(), reason.message.clone());
-                found.push(Override { unit, reason, is_open: is_open(records) });
-                continue;
+                overrides.push(Override { unit, reason, is_open: is_open(records) });
             }
             // The undo of an update does not know later successes. Those are left to the teardown.
             let is_final = |at: &UnitRef| {
                 let setup = of(at.hook).map(|(_, head)| head.late_marks(Unit(at.unit)));
                 hook.is_teardown() || setup.is_none_or(|marks| marks == 0)
             };
-            let done = match records::found_nothing(records) {
-                _ if plan.verifies => &mut verified,
-                true => &mut not_found,
-                false => &mut undone,
-            };
-            done.extend(plan.undoes.iter().copied().filter(is_final));
-            // A verification decides also for an undo that an operator has overridden.
-            let removals = records.iter().filter_map(|record| record.result.as_ref()?.removal.as_deref());
-            let mut grades = removals.map(|removal| removal.grade).peekable();
-            let is_confirmed = match plan.action {
-                Action::Webhook(_) => grades.peek().is_some() && grades.all(|grade| grade == RemovalGrade::Confirmed),
-                // A script or an object that has succeeded.
-                _ => records.last().and_then(outcome) != Some(AttemptOutcome::Skipped),
-            };
-            if plan.verifies && is_confirmed {
-                undone.extend(plan.undoes.iter().copied().filter(is_final));
+            let ended = |at: &UnitRef| is_done && overridden.is_none() && is_final(at);
+            if plan.verifies {
+                to_verify.extend(plan.undoes.iter().copied().filter(|_| head.is_some()));
+                verified.extend(plan.undoes.iter().copied().filter(ended));
+                // A verification decides also for an undo that an operator has overridden.
+                if is_confirmed(plan, records) {
+                    confirmed.extend(plan.undoes.iter().copied().filter(ended));
+                }
+                continue;
+            }
+            for undone in plan.undoes.iter().filter(|&&at| removes(&loaded.plan, plan, at)) {
+                let own = match ended(undone) {
+                    false => UndoState::Open,
+                    true if records::found_nothing(records) => UndoState::FoundNothing,
+                    true => UndoState::Done,
+                };
+                let state = states.entry((part, *undone)).or_insert(own);
+                *state = own.max(*state);
             }
         }
     }
-    for undone in [&mut undone, &mut not_found] {
-        undone.retain(|at| !to_verify.contains(at) || verified.contains(at));
+    let is_verified = |at: &UnitRef| !to_verify.contains(at) || verified.contains(at);
+    let with = |wanted: UndoState| {
+        let found = states.iter().filter(move |(_, state)| **state == wanted).map(|((_, at), _)| *at);
+        found.filter(is_verified)
+    };
+    let undone = with(UndoState::Done).chain(confirmed.iter().copied()).collect();
+    Ok(DoneUndos { undone, not_found: with(UndoState::FoundNothing).collect(), overrides })
+}
+
+/// Returns true if the resource of the unit `undone` may exist until `undo` is done. An undo that only asks shows nothing,
+/// unless the unit has no other.
+pub(crate) fn removes(plan: &Plan, undo: &UnitPlan, undone: UnitRef) -> bool {
+    let is_other = |other: &UnitPlan| other.undoes.contains(&undone) && !other.verifies && !other.action.only_asks();
+    !undo.action.only_asks() || !plan.hooks.iter().flat_map(|hook| &hook.units).any(is_other)
+}
+
+/// Returns true if a verification with these records, which is done, shows that the resource is gone.
+fn is_confirmed(plan: &UnitPlan, records: &[AttemptRecord]) -> bool {
+    let removals = records.iter().filter_map(|record| record.result.as_ref()?.removal.as_deref());
+    let mut grades = removals.map(|removal| removal.grade).peekable();
+    match plan.action {
+        Action::Webhook(_) => grades.peek().is_some() && grades.all(|grade| grade == RemovalGrade::Confirmed),
+        // A script or an object that has succeeded.
+        _ => records.last().and_then(outcome) != Some(AttemptOutcome::Skipped),
     }
+}
+
+async fn find(
+    env: &Env,
+    loaded: &CompiledPlan,
+    runs: &[(RunId, HeadState)],
+) -> FlowResult<(Vec<PossibleResource>, Vec<Override>)> {
+    let of = |hook| runs.iter().find(|(run, _)| run.hook() == hook);
+    let DoneUndos { undone, not_found, overrides } = done_undos(env, loaded, runs).await?;
     let undoable: BTreeSet<UnitRef> =
         loaded.plan.hooks.iter().flat_map(|hook_plan| &hook_plan.units).flat_map(|unit| unit.undoes.clone()).collect();
     let mut resources = Vec::new();
@@ -196,7 +247,7 @@ async fn find(
             resources.push(PossibleResource { run: run.clone(), unit, existing, may_act_later });
         }
     }
-    Ok((resources, found))
+    Ok((resources, overrides))
 }
 
 /// Returns true if a setup unit with these attempts may have made something.
