@@ -12,14 +12,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ebb_documents::plan::Action;
-use ebb_engine::{AttemptRef, HeadState, RunEvent, RunPhase, Timestamp, accept, in_flight};
+use ebb_engine::{Attempt, AttemptRef, HeadState, RunEvent, RunPhase, Timestamp, Unit, accept, in_flight};
 use ebb_protocol::id::RunId;
+use ebb_protocol::record::{AttemptOutcome, AttemptResult};
 use ebb_protocol::relay::{RunningTask, TaskState};
+use ebb_protocol::time::rfc3339;
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::advance::{Continuation, transition};
 use crate::guarded_relay::cluster_name;
-use crate::run::{AttemptContext, AttemptEnd, InvocationCache, callback_result, records, wakeup};
+use crate::run::records::{self, OpenRecords};
+use crate::run::{AttemptContext, AttemptEnd, InvocationCache, callback_result, undo, wakeup};
 use crate::{
     Env, FlowError, FlowResult, QueueMessage, RelayError, Run, START_WINDOW_MS, UnitCluster, guarded, loaded_run,
     permits,
@@ -53,11 +56,23 @@ pub async fn begin_cancel(env: &Env, id: &RunId) -> FlowResult<()> {
 pub async fn finish_cancel(env: &Env, run: &Run, head: &HeadState) -> FlowResult<Option<Continuation>> {
     let stopped = record_stop(env, run, head).await?;
     let open = in_flight(run.graph(), head);
-    let found = records::read_open(env, run, &open).await?;
-    let mut all_ended = true;
     let cache = InvocationCache::default();
+    let mut found = records::read_open(env, run, &open).await?;
+    let mut has_waited = false;
+    for &(unit, number) in &open {
+        let context = AttemptContext::new(env, run, AttemptRef { unit, number, epoch: head.epoch }, &cache)?;
+        has_waited |= end_wait(context, &found, stopped).await?;
+    }
+    if has_waited {
+        found = records::read_open(env, run, &open).await?;
+    }
+    // Repeated requests of units that have ended can be in flight.
+    let is_untouched = head.done.is_empty() && head.failed.is_empty() && !open.is_empty();
+    let has_ended = |at: &(Unit, Attempt)| found.get(at).is_some_and(|record| record.result.is_some());
+    let made_nothing = is_untouched && open.iter().all(has_ended) && found.values().all(undo::made_nothing);
+    let mut all_ended = true;
     let mut relayed: BTreeMap<UnitCluster<'_>, Vec<AttemptContext<'_>>> = BTreeMap::new();
-    for (unit, number) in open {
+    for &(unit, number) in &open {
         let record = found.get(&(unit, number));
         if record.is_some_and(|record| record.result.is_some()) {
             continue;
@@ -76,7 +91,7 @@ pub async fn finish_cancel(env: &Env, run: &Run, head: &HeadState) -> FlowResult
     for has_ended in futures::future::join_all(clusters).await {
         all_ended &= has_ended?;
     }
-    let limit_passed = env.now() >= stopped.plus(env.settings.max_in_flight);
+    let limit_passed = made_nothing || env.now() >= stopped.plus(env.settings.max_in_flight);
     if all_ended && limit_passed {
         return Box::pin(transition::end_cancelled_run(env, run)).await;
     }
@@ -198,6 +213,23 @@ async fn record_cancelled(context: AttemptContext<'_>, response: Result<TaskStat
         }
     };
     record_end(context, end).await?;
+    Ok(true)
+}
+
+/// Ends an attempt that waits for its time after a failure, and returns true. Only a sweep starts it, and records the start
+/// before the request. A start at the same time shows in the record.
+async fn end_wait(context: AttemptContext<'_>, found: &OpenRecords, stopped: Timestamp) -> FlowResult<bool> {
+    let AttemptContext { env, run, attempt: AttemptRef { unit, number, .. }, .. } = context;
+    let awaited = records::awaited((unit, number), found).filter(|&(_, next)| next > stopped);
+    let is_recorded = found.contains_key(&(unit, number));
+    let Some((failure, next)) = awaited.filter(|_| !is_recorded && !run.is_relayed(unit)) else { return Ok(false) };
+    let after = failure.reason.as_ref().map(|reason| format!(" after \"{}\"", reason.message)).unwrap_or_default();
+    let next = rfc3339(next);
+    let why = format!("the run was cancelled while the unit waited for its next attempt at {next}{after}");
+    let (result, _) = records::build_result(context, &AttemptEnd::Skipped(why), None).await?;
+    // The code tells this end from that of an attempt whose request may have been sent.
+    let result = AttemptResult { outcome: AttemptOutcome::Cancelled, ..result };
+    env.store.put_result(&run.id, unit, number, &result).await?;
     Ok(true)
 }
 

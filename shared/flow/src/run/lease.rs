@@ -71,8 +71,15 @@ pub(crate) async fn lease_delivery(
         || before.accepted.is_some()
         || before.next_dispatch.is_some_and(|next| next > forwarded_at);
     let sweep_lease = forwarded_at.plus(env.settings.response_window());
-    let is_leased = before.leased_until.is_some_and(|until| until > sweep_lease && until > now);
-    Ok(!is_answered && !is_leased)
+    let delivered = before.leased_until.filter(|&until| until > sweep_lease);
+    let is_own = !is_answered && delivered.is_none_or(|until| until <= now);
+    if is_own && delivered.is_some() {
+        // The interrupted delivery may have sent each request.
+        for &(unit, attempt) in units.iter().filter(|(unit, _)| !run.is_relayed(*unit)).skip(1) {
+            env.store.update_attempt(&run.id, unit, attempt, &AttemptUpdate::Leased(until)).await?;
+        }
+    }
+    Ok(is_own)
 }
 
 /// Records the start of the webhooks among `units`. Returns those without an earlier start, and the tasks of relays.

@@ -22,12 +22,11 @@ const FOUND_NOTHING: &str = "there was nothing to delete";
 /// Maximum concurrent reads from the bucket per caller.
 const MAX_READS: usize = 32;
 
+/// The records of all attempts of units that may be in flight.
+pub type OpenRecords = BTreeMap<(Unit, Attempt), AttemptRecord>;
+
 /// Reads the records of the units of attempts that may be in flight, with the acceptances that were recorded together.
-pub async fn read_open(
-    env: &Env,
-    run: &Run,
-    attempts: &[(Unit, Attempt)],
-) -> FlowResult<BTreeMap<(Unit, Attempt), AttemptRecord>> {
+pub async fn read_open(env: &Env, run: &Run, attempts: &[(Unit, Attempt)]) -> FlowResult<OpenRecords> {
     let units: Vec<Unit> = attempts.iter().map(|(unit, _)| *unit).collect();
     let records = env.store.read_records(&run.id, &units).await?;
     with_accepted(env, run, &units, records).await
@@ -39,7 +38,7 @@ pub async fn with_accepted(
     run: &Run,
     units: &[Unit],
     records: Vec<(Unit, Attempt, AttemptRecord)>,
-) -> FlowResult<BTreeMap<(Unit, Attempt), AttemptRecord>> {
+) -> FlowResult<OpenRecords> {
     let mut records: BTreeMap<_, _> =
         records.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)).collect();
     let is_webhook = |unit: Unit| run.unit(unit).is_some_and(|unit| matches!(unit.action, Action::Webhook(_)));
@@ -51,6 +50,14 @@ pub async fn with_accepted(
         record.next_dispatch = record.next_dispatch.filter(|&due| due > at);
     }
     Ok(records)
+}
+
+/// Returns the failure that an attempt follows, with the time at which the attempt may start. The success of an undo with
+/// remaining results has a next attempt, too, but the invocation that recorded it dispatches that attempt.
+pub(crate) fn awaited((unit, number): (Unit, Attempt), records: &OpenRecords) -> Option<(&AttemptResult, Timestamp)> {
+    let before = Attempt(number.0.checked_sub(1)?);
+    let failure = records.get(&(unit, before))?.result.as_ref()?;
+    Some((failure, failure.next.filter(|_| failure.outcome == AttemptOutcome::Failed)?))
 }
 
 /// Writes the record of `ended`, unless the attempt has another result. `next` is the start of the next attempt, for a

@@ -202,35 +202,52 @@ pub(crate) async fn undo_inputs(
     Ok(known)
 }
 
-/// Returns true if an attempt certainly had no effect: it was skipped, or could not be dispatched. An attempt with a
-/// recorded start may have been dispatched by an interrupted process.
+/// Returns true if an attempt certainly had no effect: it was skipped, could not be dispatched, or waited for its time when
+/// the run was cancelled. An attempt with a recorded start may have been dispatched by an interrupted process.
 pub(crate) fn had_no_effect(record: &AttemptRecord) -> bool {
-    let unsent = |result: &AttemptResult| {
+    let nothing = |result: &AttemptResult| {
         let code = result.reason.as_ref().map(|reason| reason.code);
-        result.outcome == AttemptOutcome::Failed
-            && record.started.is_none()
-            && matches!(code, Some(ReasonCode::Render | ReasonCode::NotStartable))
+        let is_unsent = match result.outcome {
+            AttemptOutcome::Skipped => return true,
+            AttemptOutcome::Failed => matches!(code, Some(ReasonCode::Render | ReasonCode::NotStartable)),
+            AttemptOutcome::Cancelled => code == Some(ReasonCode::Skipped),
+            AttemptOutcome::Succeeded => false,
+        };
+        is_unsent && record.started.is_none()
     };
-    let nothing = |result: &AttemptResult| result.outcome == AttemptOutcome::Skipped || unsent(result);
     record.further_results.is_empty() && record.result.as_ref().is_some_and(nothing)
 }
 
-/// Returns true if the webhook unit `at` of an earlier run has failed, and its server has rejected each request, so that it
-/// has made nothing.
+/// Returns true if an attempt has certainly made nothing, and no request of it can arrive any more.
+pub(crate) fn made_nothing(record: &AttemptRecord) -> bool {
+    had_no_effect(record) || is_rejection(record)
+}
+
+/// Returns true if the webhook unit `at` of an earlier run has ended without a success, and its server has rejected each
+/// request, so that it has made nothing.
 fn was_rejected(run: &Run, earlier: &EarlierRun, at: UnitRef, attempts: &[&AttemptRecord]) -> bool {
     let is_webhook = run.loaded.plan.unit(at).is_some_and(|unit| matches!(unit.action, Action::Webhook(_)));
-    let has_failed = earlier.head.as_ref().is_some_and(|head| head.status(Unit(at.unit)) == UnitProgress::Failed);
-    let made_nothing = |record: &&AttemptRecord| had_no_effect(record) || is_rejection(record);
-    is_webhook && has_failed && !attempts.is_empty() && attempts.iter().all(made_nothing)
+    let Some(head) = &earlier.head else { return false };
+    // The record of the last attempt of a cancelled unit can be missing.
+    let has_ended = match head.status(Unit(at.unit)) {
+        UnitProgress::Failed => true,
+        UnitProgress::Open(_) => attempts.last().is_some_and(|record| is_cancelled(record)),
+        UnitProgress::Done => false,
+    };
+    is_webhook && has_ended && !attempts.is_empty() && attempts.iter().all(|record| made_nothing(record))
+}
+
+fn is_cancelled(record: &AttemptRecord) -> bool {
+    record.result.as_ref().is_some_and(|result| result.outcome == AttemptOutcome::Cancelled)
 }
 
 /// Returns true if an attempt failed with a status 4xx of its server, or because its request was not allowed to be sent. A
-/// recorded start or lease means that an interrupted dispatcher may have sent the request before.
-pub(crate) fn is_rejection(record: &AttemptRecord) -> bool {
+/// lease, or a planned repetition, means that an interrupted dispatcher may have sent the request before.
+fn is_rejection(record: &AttemptRecord) -> bool {
     let AttemptRecord { result: Some(result), wait: None, excess: 0, further_results, .. } = record else {
         return false;
     };
-    if record.posted.is_none() && (record.started.is_some() || record.leased_until.is_some()) {
+    if record.posted.is_none() && (record.next_dispatch.is_some() || record.leased_until.is_some()) {
         return false;
     }
     let is_rejected = result.evidence.as_ref().is_some_and(|evidence| match evidence.status {
@@ -249,12 +266,8 @@ fn in_flight_until(env: &Env, record: &AttemptRecord) -> Option<Timestamp> {
 /// Returns the time until which the receiver of a request may act on that of a failed or cancelled attempt without a
 /// response. A later success is a response.
 fn processing_until(env: &Env, unit: &UnitPlan, record: &AttemptRecord) -> Option<Timestamp> {
-    let processing = match &unit.action {
-        Action::Webhook(webhook) => webhook.processing_ms(unit.timeout_ms),
-        Action::Infrakit(action) => action.max_processing_time_ms,
-        _ => return None,
-    };
-    if !record.further_results.is_empty() {
+    let processing = processing_time(unit)?;
+    if !record.further_results.is_empty() || had_no_effect(record) {
         return None;
     }
     let result = record.result.as_ref()?;
@@ -263,7 +276,16 @@ fn processing_until(env: &Env, unit: &UnitPlan, record: &AttemptRecord) -> Optio
         AttemptOutcome::Cancelled => result.at,
         _ => in_flight_until(env, record)?,
     };
-    Some(arrives_by.plus(Millis(processing)))
+    Some(arrives_by.plus(processing))
+}
+
+/// Returns the longest time for which the receiver of a request may act on it, or `None` if a relay executes the unit.
+pub(crate) fn processing_time(unit: &UnitPlan) -> Option<Millis> {
+    match &unit.action {
+        Action::Webhook(webhook) => Some(Millis(webhook.processing_ms(unit.timeout_ms))),
+        Action::Infrakit(action) => Some(Millis(action.max_processing_time_ms)),
+        Action::Pod(_) | Action::Object(_) | Action::Removal | Action::Destroy => None,
+    }
 }
 
 /// Returns true if the receiver of a webhook may act on the request of an attempt after any time, because the unit does

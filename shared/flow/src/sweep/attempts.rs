@@ -10,7 +10,8 @@ use ebb_store::AttemptUpdate;
 use futures::StreamExt as _;
 
 use crate::advance::{apply_result, progress};
-use crate::run::{AttemptContext, AttemptEnd, InvocationCache, callback_result, lease, records, timeout, undo};
+use crate::run::records::{self, OpenRecords};
+use crate::run::{AttemptContext, AttemptEnd, InvocationCache, callback_result, lease, timeout, undo};
 use crate::{Env, FlowResult, RelayError, Run, START_WINDOW_MS, guarded, guarded_relay, telemetry};
 
 /// Attempts of one run that are ended at their relays at the same time.
@@ -23,8 +24,6 @@ const RELAY_GRACE_MS: u64 = 15_000;
 /// bounds.
 const MIN_RETRY_MS: u64 = 15_000;
 const MAX_RETRY_MS: u64 = 5 * 60 * 1000;
-
-pub(super) type OpenRecords = BTreeMap<(Unit, Attempt), AttemptRecord>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SweepCondition {
@@ -88,7 +87,7 @@ impl RunSweep {
         if let Some(result) = &record.result {
             return (result.outcome != AttemptOutcome::Cancelled).then(|| result.clone());
         }
-        let retry_at = retry_due(attempt, records);
+        let retry_at = records::awaited((attempt.unit, attempt.number), records).map(|(_, at)| at);
         if let Some(until) = retry_at.filter(|&until| until > self.now) {
             self.sweep_by(until);
             return None;
@@ -182,10 +181,15 @@ impl RunSweep {
             // The record does not show whether the request was sent. It may be in progress, unless only `sweep`
             // dispatches the attempt.
             let first = before.started.is_none() && before.result.is_none();
-            let only_here = first && (self.when == SweepCondition::Always || start.is_ours);
-            if only_here && !start.is_running {
+            if start.is_running {
+                continue;
+            }
+            if first && start.is_ours {
                 self.dispatches.push((0, start.attempt));
-            } else if !start.is_running {
+            } else if first && self.when == SweepCondition::Always {
+                // The lease records that the interrupted dispatcher may have sent the request.
+                self.repeats.push(WebhookRepeat { attempt: start.attempt, last_request: 0, seen: before });
+            } else {
                 self.sweep_by(now.plus(env.settings.response_window()));
             }
         }
@@ -219,14 +223,6 @@ impl RunSweep {
         }
         ready
     }
-}
-
-/// Returns the time at which an attempt may start that follows a failure. The success of an undo with remaining results
-/// has a next attempt, too, but the invocation that recorded it dispatches that attempt.
-fn retry_due(attempt: AttemptRef, records: &OpenRecords) -> Option<Timestamp> {
-    let before = Attempt(attempt.number.0.checked_sub(1)?);
-    let result = records.get(&(attempt.unit, before))?.result.as_ref()?;
-    result.next.filter(|_| result.outcome == AttemptOutcome::Failed)
 }
 
 /// Returns true if the attempt is the first one since its unit was reopened. The next attempt of an undo with remaining

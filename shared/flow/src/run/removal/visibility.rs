@@ -142,7 +142,7 @@ async fn is_made_by(env: &Env, run: &Run, undo: &UnitPlan, by: &CredentialDigest
         if !possible_resources::may_have_made((setup.graph(), &head), unit, attempts.clone()) {
             continue;
         }
-        let mut made = attempts.filter(|record| !undo::had_no_effect(record) && !undo::is_rejection(record));
+        let mut made = attempts.filter(|record| !undo::made_nothing(record));
         // A success without a record names no credential.
         if records.is_empty() || !made.all(|record| is_sent_by(record, by)) {
             return Ok(false);
