@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use ebb_api::queries::{runs, target_changes};
 use ebb_flow::advance::FollowUp;
 use ebb_flow::advance::callback::CallbackOutcome;
-use ebb_flow::advance::retry::{self, RetryOutcome};
+use ebb_flow::advance::early_start;
+use ebb_flow::advance::retry::RetryOutcome;
 use ebb_flow::instance::history::Decision;
 use ebb_flow::instance::retention;
 use ebb_flow::operator::overrides::{self, OverrideOutcome};
@@ -233,7 +234,7 @@ impl SimFunctions {
     pub async fn retry(&self, name: &str, uid: Option<&str>) -> Result<RetryOutcome, InvocationFailure> {
         let (name, uid) = (name.to_owned(), uid.map(str::to_owned));
         self.invoke("retry", |env| async move {
-            retry::retry(&env, (TargetKey::new(KIND, &name), uid.as_deref()), Some(DECISION)).await
+            early_start::retry_now(&env, (TargetKey::new(KIND, &name), uid.as_deref()), DECISION).await
         })
         .await
     }

@@ -1,7 +1,8 @@
 //! Advances the runs of a target, and the target itself at their ends.
 //!
 //! [`dispatch_all`] dispatches ready attempts. [`callback`] and [`apply_result`] record results and return the next
-//! attempts. [`cancel`] ends a run before it is complete. [`reopen`] and [`retry`] continue a run that has ended.
+//! attempts. [`cancel`] ends a run before it is complete. [`reopen`] and [`retry`] continue a run that has ended, and
+//! [`early_start`] ends waits.
 //! [`transition`] moves the target to its next phase, and `next_run` begins its next run. `policy_check` refuses updates that
 //! would undo what cannot be made again.
 
@@ -9,6 +10,7 @@ pub mod apply_result;
 pub mod callback;
 pub mod cancel;
 pub mod dispatch_all;
+pub mod early_start;
 pub(crate) mod next_run;
 pub(crate) mod policy_check;
 pub mod progress;

@@ -73,7 +73,7 @@ error_codes! {
     NameTaken = "name-taken" 409: "another instance waits for the name",
     OtherOwner = "other-owner" 409: "the instance belongs to a source, or to the platform; only its creator changes it, and a person can delete it. Or the name has a target that the scopes do not cover",
     Failed = "failed" 409: "the target of the event has failed",
-    NothingFailed = "nothing-failed" 409: "no unit has failed",
+    NothingFailed = "nothing-failed" 409: "no unit has failed, or waits for a time that can be shortened",
     NotRendered = "not-rendered" 409: "the unit waits for others, cannot be rendered, or its rendered form is too large for a response",
     NotStuck = "not-stuck" 409: "an override needs a stuck target or a failed unit, and a repair a stuck target",
     LateResult = "late-result" 409: "the attempt was given up; a success is recorded and undone",

@@ -78,6 +78,9 @@ pub(crate) async fn the_undo_is_repeated_after_a_gateway_timeout() {
                 |why: &TargetDiagnosis| why.summary.contains("the receiver may act on an earlier one until then");
             until("the reason", async || Some(harness.why("a").await).filter(waits)).await;
             assert_eq!(harness.remaining("a").await, [("r/make".to_owned(), Certainty::Possible)]);
+            let refused =
+                harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is_problem(409, "nothing-failed");
+            assert!(refused.detail.contains("the receiver may act on an earlier request until"), "{refused:?}");
         }
         let target = harness.phase("a", TargetPhase::Gone).await;
         assert_eq!(harness.receiver.count("DELETE /thing"), deletions, "{made:?} {undone}: {target:?}");

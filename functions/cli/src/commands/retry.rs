@@ -75,6 +75,9 @@ pub(super) fn text(done: &RetryResponse, is_dry_run: bool) -> String {
             let _ = write!(text, "\n  {}", output::change_line(change));
         }
     }
+    for kept in &done.kept {
+        let _ = write!(text, "\n{kept}");
+    }
     for unit in &done.ignored {
         let _ = write!(text, "\n{unit} does not run: the plan of the target does not have it");
     }

@@ -126,6 +126,7 @@ pub(crate) static TOOLS: [ToolSpec; 17] = tools! {
         "Delete targets and all their resources, with their data. For one name it begins at once; filters and several \
          targets are a dry run first.";
     Destroys { idempotent: false, scopes: TARGETS } => target_tools::retry_target(RetryArguments):
-        "Run the failed units of a failed or stuck target again. In a teardown they delete resources. With a plugin: \
-         continue the teardown of a stuck target with the units of another version; dry_run shows the difference.";
+        "Run the failed units of a failed or stuck target again, or start units that wait for a time. In a teardown they \
+         delete resources. With a plugin: continue the teardown of a stuck target with the units of another version; \
+         dry_run shows the difference.";
 };

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use axum::Json;
 use axum::body::Body;
 use ebb_engine::Millis;
+use ebb_flow::advance::early_start;
 use ebb_flow::lifecycle::other_instance;
 use ebb_flow::operator::repair::RepairMode;
 use ebb_flow::operator::target_request;
@@ -272,10 +273,13 @@ async fn retry(
     let key = head.target_key();
     let mode = if outcome.dry_run { RepairMode::Preview } else { RepairMode::Make };
     if mode == RepairMode::Preview && plugin.is_none() {
-        return match has_failed(head.phase) {
-            true => Ok(()),
-            false => Err(HttpProblem::new(ErrorCode::NothingFailed, format!("{key} is neither failed nor stuck"))),
-        };
+        if has_failed(head.phase) {
+            return Ok(());
+        }
+        let nothing = || HttpProblem::new(ErrorCode::NothingFailed, format!("{key} is neither failed nor stuck"));
+        let waits = Box::pin(early_start::start_early(&server.env, (key, Some(&head.uid)), None)).await?;
+        waits.ok_or_else(nothing)??;
+        return Ok(());
     }
     outcome.retry = Some(targets::retried(server, (key, &head.uid), plugin, mode).await?);
     Ok(())

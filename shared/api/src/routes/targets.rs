@@ -15,7 +15,7 @@ use super::{JsonBody, NoQuery, Path, Query};
 use crate::caller::ApiPermission;
 use crate::queries::{sources, targets, why};
 use crate::{HttpProblem, HttpResult, ServerState};
-use ebb_flow::advance::retry;
+use ebb_flow::advance::early_start;
 use ebb_flow::instance::history::Decision;
 use ebb_flow::instance::target_outputs::SensitiveValues;
 use ebb_flow::operator::overrides;
@@ -92,8 +92,8 @@ pub(crate) async fn why(
     }
 }
 
-/// Retries the failed units of a failed or stuck target. With `plugin`, the teardown of a stuck target continues with the
-/// units of another version of a plugin. Scope: `targets:write`.
+/// Retries the failed units of a failed or stuck target, or starts the units of another one that wait for a time. With
+/// `plugin`, the teardown of a stuck target continues with the units of another version of a plugin. Scope: `targets:write`.
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/retry", operation_id = "retryTarget", tag = "targets", request_body(content = Option<RetryTarget>, description = "Optional."), responses(
     (status = 200, body = RetryResponse, description = "The changes of a dry run."),
     (status = 202, body = RetryResponse),
@@ -122,8 +122,8 @@ pub(crate) async fn retry(
     Ok((status, Json(Box::pin(retried(&server, (key, &uid), plugin.as_deref(), mode)).await?)))
 }
 
-/// Retries the failed units of the instance `uid` of a target, which the caller may change, or continues its teardown with the
-/// units of `plugin`. Only that has a preview.
+/// Retries the failed or waiting units of the instance `uid` of a target, which the caller may change, or continues its teardown
+/// with the units of `plugin`. Only that has a preview.
 pub(crate) async fn retried(
     server: &Permitted<WriteTargets>,
     (key, uid): (TargetKey<'_>, &str),
@@ -135,7 +135,7 @@ pub(crate) async fn retried(
         return Ok(repair::repair(&server.env, (key, Some(uid)), (plugin, by), mode).await?);
     }
     let decision = Decision { change: HistoryChange::Retried, by, reason: None };
-    Ok(retry::retry(&server.env, (key, Some(uid)), Some(decision)).await??)
+    Ok(early_start::retry_now(&server.env, (key, Some(uid)), decision).await??)
 }
 
 /// Overrides the failed unit `unit` of the present instance or, without it, all units that are not done. The operator that is

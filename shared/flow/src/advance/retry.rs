@@ -75,6 +75,7 @@ pub async fn retry(
         units,
         changes: Vec::new(),
         ignored: Vec::new(),
+        kept: Vec::new(),
     }))
 }
 

@@ -53,7 +53,7 @@ pub async fn repair(
         let changes: Vec<UndoChange> = changes.iter().map(|change| shown(change, plugin)).collect();
         if mode == RepairMode::Preview {
             let (run, uid) = (target.run(hook).to_string(), Some(target.uid));
-            return Ok(RetryResponse { uid, run, units: Vec::new(), changes, ignored });
+            return Ok(RetryResponse { uid, run, units: Vec::new(), changes, ignored, kept: Vec::new() });
         }
         let repaired = load_plan(plan, None).await?;
         if repaired.loaded.digest != target.plan {

@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use super::DocumentChange;
 
-/// Retries a target. Without a body, its failed units run again as they are.
+/// Retries a target. Without a body, its failed units run again as they are, and units that wait for a time start.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -35,6 +35,9 @@ pub struct RetryResponse {
     /// Keys of teardown units of `plugin` that the plan of the target does not have. They do not run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignored: Vec<String>,
+    /// For each unit whose wait is not shortened: a sentence with the unit, the end of the wait and the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<String>,
 }
 
 /// A teardown unit that gets the content of another version of its plugin.

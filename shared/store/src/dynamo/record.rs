@@ -246,7 +246,8 @@ impl TableClient {
 /// - `Accepted` clears `DispatchAgain`. `Postponed` clears `Started`.
 /// - `Accepted`, `DispatchAgain` and `Postponed` end a lease.
 ///
-/// Writes the result of an attempt (`UpdateItem`; for a further one another `UpdateItem` and `PutItem`).
+/// Writes the result of an attempt (`UpdateItem`; for a further one another `UpdateItem` and `PutItem`), and changes the start of the
+/// attempt after it (`UpdateItem`).
 impl Store {
     /// Returns the record before the update, or the unchanged record if it has a result. Of two concurrent starts, one
     /// sees no start. If its response was lost, both see a start.
@@ -295,6 +296,19 @@ impl Store {
         }
         self.table.put_second(run, unit, attempt, result).await?;
         Ok(PutOutcome::Conflict(first))
+    }
+
+    /// Sets the start of the attempt that follows `attempt`, whose result is this failure, except for its `next`.
+    pub async fn set_next_start(
+        &self,
+        run: &RunId,
+        unit: Unit,
+        attempt: Attempt,
+        failure: &AttemptResult,
+    ) -> StoreResult<()> {
+        let is_same = WriteExpression::when(WriteCondition::equal("dg", digest(&failure.digest)));
+        let expression = is_same.with([("re", AttributeChange::Set(sparse_json(failure)?))]);
+        self.table.update_if((&key::run(run), &key::record(unit, attempt)), expression).await.map(drop)
     }
 
     /// Marks that the bucket may contain outputs of a run (`PutItem`). The mark is written before the first output, so
