@@ -67,9 +67,23 @@ pub struct FailureReason {
     pub message: String,
 }
 
+/// The message about the exit code of a script, without the code.
+const ENDED_WITH: &str = "the script ended with ";
+
 impl FailureReason {
     /// Maximum characters of a code that a sender chooses.
     pub const MAX_CODE: usize = 40;
+
+    /// Returns the message about a script that ended with `code`.
+    pub fn exit_message(code: i32) -> String {
+        format!("{ENDED_WITH}{code}")
+    }
+
+    /// Returns the exit code of a script, if it is the reason. Relays of all versions report it in the message.
+    pub fn exit_code(&self) -> Option<i32> {
+        let code = self.message.strip_prefix(ENDED_WITH).filter(|_| self.code == ReasonCode::Exit);
+        code.and_then(|code| code.parse().ok())
+    }
 }
 
 /// A reason in the words of its sender.

@@ -1,6 +1,6 @@
 //! The end of a script, and the failure that results from it.
 
-use ebb_protocol::callback::{Callback, ReasonCode};
+use ebb_protocol::callback::{Callback, FailureReason, ReasonCode};
 use ebb_protocol::engine::Millis;
 use ebb_protocol::entrypoint::exit::FAILED;
 use ebb_protocol::entrypoint::{EntrypointSpec, ScriptExit};
@@ -68,7 +68,7 @@ impl ProcessExit {
 
 fn describe(status: Option<WaitStatus>) -> String {
     match status {
-        Some(WaitStatus::Exited(_, code)) => format!("the script ended with {code}"),
+        Some(WaitStatus::Exited(_, code)) => FailureReason::exit_message(code),
         Some(WaitStatus::Signaled(_, Signal::SIGKILL, _)) => {
             "the script was ended by SIGKILL, as it happens where memory is short".to_owned()
         }
@@ -88,5 +88,11 @@ mod tests {
         let reason = exit.failure(10, "the pod").and_then(|failure| failure.reason).unwrap();
         let message = "the pod was asked to end by SIGTERM, and the script did not end, not even by SIGKILL";
         assert_eq!((reason.code, &*reason.message), (ReasonCode::Lost, message));
+        let exit = ProcessExit {
+            status: Some(WaitStatus::Exited(nix::unistd::Pid::from_raw(1), 78)),
+            cause: StopCause::Finished,
+        };
+        let reason = exit.failure(10, "the pod").and_then(|failure| failure.reason).unwrap();
+        assert_eq!((reason.exit_code(), &*reason.message), (Some(78), "the script ended with 78"));
     }
 }

@@ -50,7 +50,7 @@ fn undo(unit: &UnitPlan, at: UnitRef) -> UnitPlan {
         Action::Infrakit(_) => (Action::Destroy, unit.reads.clone(), attempts(hook), max_backoff(hook), TIMEOUT_MS),
         _ => (Action::Removal, Vec::new(), REMOVAL_ATTEMPTS, MAX_BACKOFF_MS, REMOVAL_TIMEOUT_MS),
     };
-    let retry = RetryPolicy { attempts, backoff_ms: BACKOFF_MS, max_backoff_ms, on: Vec::new() };
+    let retry = RetryPolicy { attempts, backoff_ms: BACKOFF_MS, max_backoff_ms, ..RetryPolicy::default() };
     UnitPlan {
         key: format!("{}{SUFFIX}", unit.key),
         action,

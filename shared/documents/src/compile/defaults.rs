@@ -50,7 +50,8 @@ pub const MAX_EVENTS: usize = 100;
 /// so the limit is half a second to a second.
 pub const MAX_STEPS: u64 = 10_000_000;
 
-/// The failure classes of `retry.on`. It can also contain an exact status from 400 to 599.
+/// The failure classes of `retry.on` and `retry.never`. Both can also contain an exit code from 1 to 255 and a status from 400
+/// to 599.
 pub const RETRY_CLASSES: [&str; 14] = [
     "timeout",
     "5xx",

@@ -12,8 +12,8 @@ use super::defaults::{
 use super::{clusters, infrakit_unit, input_destinations, object_action, webhook, webhook_action};
 use crate::cel::{self, ReferenceSource, Scope};
 use crate::model::{
-    ActionDoc, At, Dialect, InputDoc, LineColumn, Named, OutputDoc, OutputFromDoc, PluginDoc, PodDoc, RunnerDoc,
-    UnitDoc,
+    ActionDoc, At, Dialect, FailureClass, InputDoc, LineColumn, Named, OutputDoc, OutputFromDoc, PluginDoc, PodDoc,
+    RunnerDoc, UnitDoc,
 };
 use crate::plan::{Action, InputPlan, OutputFrom, OutputPlan, PodAction, RetryPolicy, SourceLocation, UnitPlan};
 
@@ -261,18 +261,22 @@ fn retry(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: Hook) -> RetryPo
         let at = given.backoff.as_ref().or(given.max_backoff.as_ref()).map_or(doc.name.at, |backoff| backoff.at);
         report.push(report.error("limit", at, message).help("`backoff` is at most `maxBackoff`, and that at most 24h"));
     }
-    for class in &given.on {
+    for class in given.on.iter().chain(&given.never) {
         let name = class.value.0.as_str();
-        let status = name.len() == 3 && name.parse::<u16>().is_ok_and(|status| (400..600).contains(&status));
-        if !status && !RETRY_CLASSES.contains(&name) {
-            let message = format!("`{name}` is not a failure class that can be retried");
+        let number = name.parse::<u16>().ok().filter(|number| number.to_string() == name);
+        if !matches!(number, Some(1..=255 | 400..=599)) && !RETRY_CLASSES.contains(&name) {
+            let message = format!("`{name}` is not a failure class");
             let help = match cel::nearest(name, RETRY_CLASSES) {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => format!("there is `{}`, and a status such as 503", RETRY_CLASSES.join("`, `")),
+                None => format!("there is `{}`, and a code like 78 or 503", RETRY_CLASSES.join("`, `")),
             };
             report.push(report.error("retry", class.at, message).help(help));
         }
     }
-    let on = given.on.into_iter().map(|class| class.value.0).collect();
-    RetryPolicy { attempts: tries, backoff_ms, max_backoff_ms, on }
+    for class in given.never.iter().filter(|class| given.on.iter().any(|on| on.value == class.value)) {
+        let message = format!("`retry` has `{}` in `on` and in `never`", class.value.0);
+        report.push(report.error("contradiction", class.at, message).help("leave it out of one of them"));
+    }
+    let names = |classes: Vec<At<FailureClass>>| classes.into_iter().map(|class| class.value.0).collect();
+    RetryPolicy { attempts: tries, backoff_ms, max_backoff_ms, on: names(given.on), never: names(given.never) }
 }

@@ -453,9 +453,12 @@ pub struct RetryDoc {
     /// The bound of every wait.
     pub max_backoff: Option<At<DurationMs>>,
     /// The failures that are tried again: `timeout`, `5xx`, `4xx`, `connect`, `exit`, `lost`, `failed`, `imagePull`,
-    /// `unschedulable`, `evicted`, `quota`, `outOfMemory`, or an HTTP status.
+    /// `unschedulable`, `evicted`, `quota`, `outOfMemory`, the exit code of a script, or an HTTP status from 400.
     #[serde(default)]
     pub on: Vec<At<FailureClass>>,
+    /// The failures that are never tried again, as in `on`.
+    #[serde(default)]
+    pub never: Vec<At<FailureClass>>,
 }
 
 impl RetryDoc {
@@ -466,11 +469,12 @@ impl RetryDoc {
             backoff: self.backoff.or(defaults.backoff.clone()),
             max_backoff: self.max_backoff.or(defaults.max_backoff.clone()),
             on: if self.on.is_empty() { defaults.on.clone() } else { self.on },
+            never: if self.never.is_empty() { defaults.never.clone() } else { self.never },
         }
     }
 }
 
-/// A failure that `retry` names. A status may be written as a number.
+/// A failure that `retry` names. An exit code and a status may be written as a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureClass(pub String);
 
@@ -478,7 +482,7 @@ impl<'de> Deserialize<'de> for FailureClass {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Value::deserialize(deserializer)? {
             Value::String(text) => Ok(Self(text)),
-            Value::Number(status) => Ok(Self(status.to_string())),
+            Value::Number(number) => Ok(Self(number.to_string())),
             _ => Err(D::Error::invalid_type(Unexpected::Other("no text"), &"a failure class")),
         }
     }
@@ -489,7 +493,7 @@ impl<'de> Deserialize<'de> for FailureClass {
 #[expect(dead_code, reason = "only its schema is used")]
 pub(super) enum FailureSchema {
     Name(String),
-    Status(#[schemars(range(min = 400, max = 599))] u16),
+    Number(#[schemars(range(min = 1, max = 599))] u16),
 }
 
 /// A number with its unit: `500ms`, `5s`, `5m`, `2h`, `1d`.

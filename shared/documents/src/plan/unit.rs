@@ -145,10 +145,13 @@ pub struct RetryPolicy {
     pub backoff_ms: u64,
     /// The maximum of every wait, in milliseconds.
     pub max_backoff_ms: u64,
-    /// The failures that are retried: [`RETRY_CLASSES`](crate::compile::defaults::RETRY_CLASSES), or an exact status
-    /// such as `503`. If empty, all failures that can be transient are retried.
+    /// The failures that are retried: [`RETRY_CLASSES`](crate::compile::defaults::RETRY_CLASSES), an exit code such as `75`, or
+    /// a status such as `503`. If empty, all failures that can be transient are retried.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<String>,
+    /// The failures that are never retried, as in `on`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub never: Vec<String>,
 }
 
 impl RetryPolicy {

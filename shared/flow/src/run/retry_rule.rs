@@ -1,4 +1,5 @@
-//! The rule of retries: a failure has a further attempt by its status, its code and the classes of `retry.on`.
+//! The rule of retries: a failure has a further attempt by its status, its code and the classes of `retry.on` and
+//! `retry.never`.
 
 use ebb_documents::plan::{Action, UnitPlan};
 use ebb_engine::{Attempt, attempts_used};
@@ -43,7 +44,8 @@ impl AttemptFailure {
         let is_busy = waits && !unit.undoes.is_empty() && unit.retry.on.is_empty();
         let is_busy = is_busy && matches!(self.status, Some(409 | 423));
         let is_wanted = is_unmade || is_busy || self.is_worth_retrying(&unit.retry.on);
-        attempts_used(attempt, attempts) < attempts && !unknown && !is_final && is_wanted
+        let is_excluded = unit.retry.never.iter().any(|class| self.is_of(class));
+        attempts_used(attempt, attempts) < attempts && !unknown && !is_final && !is_excluded && is_wanted
     }
 
     fn is_worth_retrying(&self, on: &[String]) -> bool {
@@ -64,8 +66,10 @@ impl AttemptFailure {
             ("429", ..) if self.is_limited => true,
             ("5xx", ReasonCode::HttpStatus, Some(500..=599)) | ("4xx", ReasonCode::HttpStatus, Some(400..=499)) => true,
             (exact, ReasonCode::HttpStatus, Some(status)) => exact.parse() == Ok(status),
-            // The other classes are names of codes.
-            (class, code, _) => words::name(&code) == class,
+            // The other classes are names of codes, and exit codes.
+            (class, code, _) => {
+                words::name(&code) == class || self.reason.exit_code().is_some_and(|exit| exit.to_string() == class)
+            }
         }
     }
 }
@@ -73,6 +77,7 @@ impl AttemptFailure {
 #[cfg(test)]
 mod tests {
     use ebb_documents::compile::defaults::RETRY_CLASSES;
+    use ebb_protocol::callback::FailureReason;
     use serde_json::json;
 
     use super::*;
@@ -80,14 +85,15 @@ mod tests {
     #[test]
     fn every_retry_class_matches_a_failure() {
         use ReasonCode::*;
-        let unit = |on: &str| -> UnitPlan {
+        let listed = |key: &str, class: &str| -> UnitPlan {
             let unit = json!({
                 "key": "r/u", "action": "removal", "timeoutMs": 1,
-                "retry": {"attempts": 2, "backoffMs": 1, "maxBackoffMs": 1, "on": [on]},
+                "retry": {"attempts": 2, "backoffMs": 1, "maxBackoffMs": 1, key: [class]},
                 "source": {"file": "f", "line": 1, "column": 1},
             });
             serde_json::from_value(unit).unwrap()
         };
+        let unit = |on: &str| listed("on", on);
         let status =
             |status| AttemptFailure { status: Some(status), ..AttemptFailure::new(ReasonCode::HttpStatus, "") };
         let codes = [Timeout, Connect, Exit, Lost, Failed, ImagePull, Unschedulable, OutOfMemory, Evicted, Quota];
@@ -100,9 +106,24 @@ mod tests {
         }
         assert!(status(404).is_retried(&unit("404"), Attempt::FIRST));
         assert!(!status(404).is_retried(&unit("405"), Attempt::FIRST));
-        let limited = AttemptFailure { is_limited: true, ..status(403) };
-        for (class, is_retried) in [("429", true), ("403", true), ("4xx", true), ("5xx", false)] {
-            assert_eq!(limited.is_retried(&unit(class), Attempt::FIRST), is_retried, "{class}");
+        let limited = || AttemptFailure { is_limited: true, ..status(403) };
+        let exit = |code: i32| AttemptFailure::new(Exit, &FailureReason::exit_message(code));
+        for (failure, class, is_class) in [
+            (limited(), "429", true),
+            (limited(), "403", true),
+            (limited(), "4xx", true),
+            (limited(), "5xx", false),
+            (exit(78), "78", true),
+            (exit(79), "78", false),
+            (exit(7), "78", false),
+            (exit(78), "exit", true),
+            (AttemptFailure::new(Failed, &FailureReason::exit_message(78)), "78", false),
+            (status(503), "503", true),
+            (status(503), "5xx", true),
+            (status(502), "503", false),
+        ] {
+            assert_eq!(failure.is_retried(&listed("on", class), Attempt::FIRST), is_class, "{class}: {failure:?}");
+            assert_eq!(failure.is_retried(&listed("never", class), Attempt::FIRST), !is_class, "{class}: {failure:?}");
         }
     }
 }
