@@ -64,7 +64,13 @@ pub(crate) async fn wait(
     let (ended, seen) =
         follow(client, None, instance, goal, limits, &mut ProgressScreen::new().without(before)).await?;
     match ended {
-        FollowEnd::Reached => Ok(Exit::Done),
+        FollowEnd::Reached => {
+            let warning = seen.filter(|_| goal == FollowGoal::Ready);
+            if let Some(warning) = warning.and_then(|seen| labels::failed_after_ready(&seen.info)) {
+                output::status_line(&warning);
+            }
+            Ok(Exit::Done)
+        }
         FollowEnd::Failed => {
             explain(client, target).await;
             Ok(Exit::Failed)

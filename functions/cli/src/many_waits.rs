@@ -111,7 +111,10 @@ fn note_end(outcome: &mut TargetOutcome, goal: FollowGoal, seen: Option<&TargetI
     let target = TargetRef::from(&*outcome);
     output::status_line(&match (&error, &outcome.phase) {
         (Some(error), _) => format!("{target} {}", output::printable(error)),
-        (None, Some(phase)) => format!("{target} is {}", labels::name(phase)),
+        (None, Some(phase)) => match seen.and_then(labels::failed_after_ready) {
+            Some(warning) => warning,
+            None => format!("{target} is {}", labels::name(phase)),
+        },
         (None, None) => target.to_string(),
     });
     outcome.error = error;
@@ -134,6 +137,7 @@ fn end(goal: FollowGoal, is_known: bool, seen: Option<&TargetInfo>) -> Option<Op
         (FollowGoal::Ready | FollowGoal::Settled, None) => is_known.then(|| Some("was deleted".to_owned())),
         (FollowGoal::Ready | FollowGoal::Settled, Some(seen)) => match seen.phase {
             TargetPhase::Ready => Some(None),
+            TargetPhase::Failed if seen.usable => Some(None),
             TargetPhase::Starting | TargetPhase::Updating => None,
             // The awaited instance comes after this one.
             TargetPhase::Gone if !is_known => None,
@@ -211,5 +215,7 @@ mod tests {
         assert_eq!([None, Some("gone")].map(|phase| shown(FollowGoal::Ready, false, phase)), ["waits"; 2]);
         let caused = TargetInfo { first_cause: Some("db/make: why".to_owned()), ..info("failed") };
         assert_eq!(end(FollowGoal::Ready, true, Some(&caused)), Some(Some("is failed: db/make: why".to_owned())));
+        let usable = TargetInfo { usable: true, ..caused };
+        assert_eq!(end(FollowGoal::Ready, true, Some(&usable)), Some(None));
     }
 }

@@ -158,6 +158,9 @@ pub struct TargetInfo {
     pub created: String,
     /// The unit that failed first, with its reason, at most 200 characters. With `failed` and `stuck`.
     pub first_cause: Option<String>,
+    /// True if only `postStart` has failed: the outputs and the environment can be used. With `failed`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub usable: bool,
     /// The end of the `ttl`.
     pub expires: Option<String>,
     /// The reason of the stop. With `stopping`, `stuck` and `gone`.

@@ -91,7 +91,7 @@ fn since(time: Option<&String>) -> String {
     time.map(|time| format!(" since {time}")).unwrap_or_default()
 }
 
-/// Returns notes about the end of a target: `expired`, `overridden`, `3 unconfirmed`.
+/// Returns notes about a target: `expired`, `overridden`, `3 unconfirmed`, `usable`.
 pub fn target_notes(target: &TargetInfo) -> Vec<String> {
     let expired = (target.stop_cause == Some(TargetStopCause::Expired)).then(|| "expired".to_owned());
     let remaining = match (target.overridden, target.unconfirmed) {
@@ -99,7 +99,8 @@ pub fn target_notes(target: &TargetInfo) -> Vec<String> {
         (false, 0) => None,
         (false, count) => Some(format!("{count} unconfirmed")),
     };
-    expired.into_iter().chain(remaining).collect()
+    let usable = target.usable.then(|| "usable".to_owned());
+    expired.into_iter().chain(remaining).chain(usable).collect()
 }
 
 /// Returns a reason, with its class in the words of `retry.on` unless the message implies it.

@@ -1,4 +1,4 @@
-//! `ebb env`: prints the environment of a ready target for shells and CI systems.
+//! `ebb env`: prints the environment of a ready target for shells and CI systems, also if its postStart has failed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use clap::ValueEnum;
 use ebb_protocol::{OutputValue, TargetDetail, TargetPhase};
 
-use crate::{ApiClient, CliError, Exit, Result, TargetArgs, TargetRef, fresh_uid, named, output};
+use crate::{ApiClient, CliError, Exit, Result, TargetArgs, TargetRef, fresh_uid, labels, named, output};
 
 /// A form of variables. Each one keeps every value exactly, or the command fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -96,13 +96,15 @@ fn is_null(value: &OutputValue) -> bool {
     matches!(value, OutputValue::Value(serde_json::Value::Null))
 }
 
-/// Returns a ready target with its values, or an error.
+/// Returns a usable target with its values, or an error.
 fn ready(target: &TargetRef, seen: TargetDetail) -> Result<TargetDetail> {
     let name = named(target);
     let phase = seen.info.phase;
-    if phase != TargetPhase::Ready {
+    if let Some(warning) = labels::failed_after_ready(&seen.info) {
+        output::status_line(&warning);
+    } else if phase != TargetPhase::Ready {
         let next = if phase == TargetPhase::Starting { "wait" } else { "why" };
-        let phase = crate::progress::labels::name(&phase);
+        let phase = labels::name(&phase);
         return Err(CliError::failed(format!("{target} is {phase}; only a ready target has an environment"))
             .with_hint(format!("ebb {next} {name}")));
     }
@@ -385,6 +387,8 @@ mod tests {
         outputs(serde_json::json!({"a-b": {"value": "1"}, "a.b": {"value": "2"}})).unwrap_err();
         let null = outputs(serde_json::json!({"host": {"value": null}})).unwrap();
         assert!(is_null(&null["HOST"]));
+        let usable = serde_json::json!({"phase": "failed", "usable": true, "env": {"A": {"value": "a"}}});
+        assert_eq!(super::values(&fixtures::instance().target, ready(usable), None).unwrap().len(), 1);
     }
 
     #[test]

@@ -212,6 +212,7 @@ fn outcome(instance: &WatchedInstance, goal: FollowGoal, seen: Option<&TargetDet
         (_, TargetPhase::Gone) => lost(),
         (_, TargetPhase::Stuck) => Some(FollowEnd::Failed),
         (FollowGoal::Gone, _) => None,
+        (FollowGoal::Ready, TargetPhase::Failed) if seen.info.usable => Some(FollowEnd::Reached),
         (_, TargetPhase::Failed) => Some(FollowEnd::Failed),
         (_, TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping) => None,
         (FollowGoal::Ready, TargetPhase::Ready) => Some(FollowEnd::Reached),
@@ -225,6 +226,8 @@ fn outcome(instance: &WatchedInstance, goal: FollowGoal, seen: Option<&TargetDet
 
 #[cfg(test)]
 mod tests {
+    use ebb_protocol::api::TargetInfo;
+
     use super::*;
     use crate::progress::fixtures;
 
@@ -237,6 +240,10 @@ mod tests {
     #[test]
     fn the_end_depends_on_goal_and_target() {
         let instance = fixtures::instance();
+        let usable = || {
+            let failed = target_of("a", 2, "failed");
+            TargetDetail { info: TargetInfo { usable: true, ..failed.info.clone() }, ..failed }
+        };
         let predecessor = TargetDetail { waiting_uid: Some("a".to_owned()), ..target_of("b", 1, "stopping") };
         let cases = [
             (FollowGoal::Ready, Some(predecessor), None),
@@ -245,6 +252,8 @@ mod tests {
             (FollowGoal::Ready, Some(target_of("a", 1, "ready")), None),
             (FollowGoal::Ready, Some(target_of("a", 1, "gone")), Some(FollowEnd::Deleted)),
             (FollowGoal::Ready, Some(target_of("a", 2, "failed")), Some(FollowEnd::Failed)),
+            (FollowGoal::Ready, Some(usable()), Some(FollowEnd::Reached)),
+            (FollowGoal::Settled, Some(usable()), Some(FollowEnd::Failed)),
             (FollowGoal::Ready, Some(target_of("b", 2, "ready")), Some(FollowEnd::Deleted)),
             (FollowGoal::Ready, None, Some(FollowEnd::Deleted)),
             (FollowGoal::Settled, Some(target_of("a", 2, "ready")), None),

@@ -19,6 +19,13 @@ pub(crate) fn target_state(target: &TargetInfo) -> String {
     if notes.is_empty() { phase.to_owned() } else { format!("{phase} ({})", notes.join(", ")) }
 }
 
+/// Returns the warning about a target that can be used although its postStart has failed.
+pub(crate) fn failed_after_ready(target: &TargetInfo) -> Option<String> {
+    let cause = target.first_cause.as_deref().map(|cause| format!(": {}", printable(cause))).unwrap_or_default();
+    let warning = format!("warning: postStart of {}/{} has failed{cause}", target.kind, target.name);
+    target.usable.then_some(warning)
+}
+
 /// Returns the state of a unit of a run, with its reason, its start and its deadline.
 pub(crate) fn unit(unit: &UnitDetail, units: &[UnitDetail], now: Timestamp) -> String {
     let waiting_for = waiting_for(unit, units);

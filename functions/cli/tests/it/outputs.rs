@@ -63,6 +63,23 @@ async fn a_job_waits_and_reads_the_environment() {
 }
 
 #[tokio::test]
+async fn a_failure_of_post_start_leaves_the_environment() {
+    let (workdir, dev) = Workdir::running().await;
+    workdir.publish("tells@1.0.0", include_str!("documents/tells.yaml")).await;
+    for name in ["pr-1", "pr-2"] {
+        workdir.create(name, "resources: {r: {plugin: tells@1.0.0}}\nenv: {N: \"${resources.r.outputs.n}\"}\n").await;
+        workdir.reaches(name, TargetPhase::Failed).await;
+    }
+    let warning = "warning: postStart of sandbox/pr-1 has failed: r/tell: the script ended with 3";
+    workdir.ebb(&["wait", "pr-1"]).await.ends_with(0, warning);
+    workdir.ebb(&["wait", "pr-1", "pr-2"]).await.ends_with(0, warning);
+    assert_eq!(workdir.ebb(&["env", "pr-1"]).await.ends_with(0, warning).stdout, "N=1\n");
+    let shown = workdir.ebb(&["get", "sandbox", "pr-1"]).await.done().stdout;
+    assert!(shown.contains("Phase:       failed (usable) since "), "{shown}");
+    dev.stop().await;
+}
+
+#[tokio::test]
 async fn a_ttl_that_has_ended_is_reported() {
     let (workdir, dev) = Workdir::running().await;
     workdir.apply("plugin", PLUGIN).await;

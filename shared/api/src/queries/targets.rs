@@ -167,6 +167,7 @@ pub fn about(target: &TargetHead) -> TargetInfo {
         since: rfc3339(target.phase_since()),
         created: rfc3339(target.created),
         first_cause: target.first_cause.clone(),
+        usable: target.phase == TargetPhase::Failed && target.hook == Some(Hook::PostStart),
         expires: target.expires.map(rfc3339),
         stop_cause: stops.then_some(target.stop_cause),
         overridden: target.is_overridden,
