@@ -55,7 +55,7 @@ fn row(run: &RunDetail, unit: &UnitDetail) -> Markup {
     let may_run = matches!(unit.state, UnitState::Running | UnitState::Retrying | UnitState::Cancelled);
     html! {
         th scope="row" id=(row_id(&run.id, &unit.key)) { (unit.key) " " span.kind { (unit.kind) } }
-        td { (texts::state(&unit.state)) }
+        td { (texts::state(&unit.state)) @if unit.tolerated { " tolerated" } }
         td { (unit.attempt_in_series) " of " (unit.max_attempts) (words::in_all(unit.attempt, unit.attempt_in_series)) }
         td { (texts::time_if_any(unit.started.as_ref())) }
         td { (texts::time_if_any(unit.ended.as_ref())) }

@@ -42,7 +42,7 @@ pub use subscription::{
 pub use template_tree::TemplateTree;
 pub use unit::{
     ActionDoc, Cleanup, DescribeDoc, DurationMs, FailureClass, InfrakitDoc, InputDoc, InputSpec, NameList, ObjectDoc,
-    OutputDoc, OutputFromDoc, OutputSpec, PodDoc, RepeatDoc, RetryDoc, SecretOutput, UnitDoc, UnitSpec, UntilDoc,
+    OnFailure, OutputDoc, OutputFromDoc, OutputSpec, PodDoc, RepeatDoc, RetryDoc, SecretOutput, UnitDoc, UnitSpec, UntilDoc,
     VerificationAction, VerificationRequest, VerificationSpec, WebhookDoc, WebhookMethod,
 };
 pub use version_range::{VersionRange, version};

@@ -230,7 +230,9 @@ impl HookPlan {
     /// # Errors
     /// Returns an error if the dependencies are not a valid graph. The compiler creates only valid graphs.
     pub fn graph(&self) -> Result<Graph, ebb_engine::GraphError> {
-        Graph::new(self.units.iter().map(|unit| unit.dependencies.iter().map(|&n| Unit(n)).collect()).collect())
+        let lists = self.units.iter().map(|unit| unit.dependencies.iter().map(|&n| Unit(n)).collect());
+        let tolerated = self.places().filter(|(_, unit)| unit.tolerated).map(|(at, _)| Unit(at.unit));
+        Ok(Graph::new(lists.collect())?.tolerating(tolerated))
     }
 }
 

@@ -5,8 +5,9 @@ use crate::state::{Attempt, HeadState, UnitProgress};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RunOutcome {
+    /// Each unit is done, or has failed and is tolerated.
     Succeeded,
-    /// A unit failed, and no other unit can run.
+    /// A unit failed that the graph does not tolerate, and no other unit can run.
     Failed,
 }
 
@@ -23,15 +24,20 @@ pub struct NextSteps {
 /// Of several writers that complete a join, only the last one gets a state in which the unit after it is ready. A caller
 /// whose result was written before gets the same steps once more.
 pub fn follow(graph: &Graph, head: &HeadState, unit: Unit) -> NextSteps {
-    let dispatch: Vec<_> = match head.status(unit) {
-        UnitProgress::Done => graph.successors(unit).iter().filter_map(|&unit| open(graph, head, unit)).collect(),
-        UnitProgress::Failed | UnitProgress::Open(_) => Vec::new(),
+    let dispatch: Vec<_> = match lets_pass(graph, head, unit) {
+        true => graph.successors(unit).iter().filter_map(|&unit| open(graph, head, unit)).collect(),
+        false => Vec::new(),
     };
     let can_run = !dispatch.is_empty() || graph.units().any(|unit| open(graph, head, unit).is_some());
-    NextSteps { dispatch, run_outcome: (!can_run).then(|| outcome(head)) }
+    NextSteps { dispatch, run_outcome: (!can_run).then(|| outcome(graph, head)) }
 }
 
-/// Returns the units that may be running: all dependencies are done, and the unit is neither done nor failed.
+/// Returns true if the units that depend on `unit` do not wait for it: it is done, or has failed and is tolerated.
+pub fn lets_pass(graph: &Graph, head: &HeadState, unit: Unit) -> bool {
+    head.done.contains(&unit) || (head.failed.contains(&unit) && graph.tolerates(unit))
+}
+
+/// Returns the units that may be running: all dependencies let it pass, and the unit is neither done nor failed.
 pub fn in_flight(graph: &Graph, head: &HeadState) -> Vec<(Unit, Attempt)> {
     graph.units().filter_map(|unit| open(graph, head, unit)).collect()
 }
@@ -40,13 +46,14 @@ pub fn in_flight(graph: &Graph, head: &HeadState) -> Vec<(Unit, Attempt)> {
 pub fn may_have_started(graph: &Graph, head: &HeadState, unit: Unit) -> bool {
     match head.status(unit) {
         UnitProgress::Done | UnitProgress::Failed => true,
-        UnitProgress::Open(_) => is_ready(graph, head, unit),
+        // A retry also reopens what failed before the unit.
+        UnitProgress::Open(attempt) => attempt != Attempt::FIRST || is_ready(graph, head, unit),
     }
 }
 
 /// Returns the outcome of a run in which no unit can run.
-pub fn outcome(head: &HeadState) -> RunOutcome {
-    if head.failed.is_empty() { RunOutcome::Succeeded } else { RunOutcome::Failed }
+pub fn outcome(graph: &Graph, head: &HeadState) -> RunOutcome {
+    if head.failed.iter().all(|&unit| graph.tolerates(unit)) { RunOutcome::Succeeded } else { RunOutcome::Failed }
 }
 
 /// Returns the unit with its attempt if it may be running.
@@ -58,7 +65,7 @@ fn open(graph: &Graph, head: &HeadState, unit: Unit) -> Option<(Unit, Attempt)> 
 }
 
 fn is_ready(graph: &Graph, head: &HeadState, unit: Unit) -> bool {
-    graph.dependencies(unit).iter().all(|dependency| head.done.contains(dependency))
+    graph.dependencies(unit).iter().all(|&dependency| lets_pass(graph, head, dependency))
 }
 
 #[cfg(test)]
@@ -94,6 +101,17 @@ mod tests {
         assert_eq!(in_flight(&graph, &head), []);
         let next = follow(&graph, &head, Unit(2));
         assert_eq!(next, NextSteps { dispatch: vec![], run_outcome: Some(RunOutcome::Failed) });
+        let retried = HeadState { attempts: [(Unit(6), Attempt(4))].into(), ..HeadState::new(Epoch::FIRST) };
+        assert_eq!([5, 6].map(|unit| may_have_started(&graph, &retried, Unit(unit))), [false, true]);
+        // The same failures are tolerated.
+        let graph = graph.tolerating([1, 2].map(Unit));
+        let next = follow(&graph, &head, Unit(1));
+        assert_eq!(next, NextSteps { dispatch: vec![(Unit(4), Attempt::FIRST)], run_outcome: None });
+        assert!([4, 5].map(Unit).iter().all(|&unit| may_have_started(&graph, &head, unit)));
+        let head = HeadState { done: [0, 3, 4, 5, 6].map(Unit).into(), ..head };
+        assert_eq!(follow(&graph, &head, Unit(5)).run_outcome, Some(RunOutcome::Succeeded));
+        let head = HeadState { failed: [1, 2, 5].map(Unit).into(), done: [0, 3, 4, 6].map(Unit).into(), ..head };
+        assert_eq!(follow(&graph, &head, Unit(5)).run_outcome, Some(RunOutcome::Failed));
     }
 
     /// 600 units depend on the first one, and the last one depends on all of them.
@@ -118,6 +136,7 @@ mod tests {
     }
 
     /// Generates graphs, with the order in which their units end, and which of them fail.
+    /// A failure with the fate 1 is tolerated.
     fn runs() -> impl Strategy<Value = (Vec<Vec<u32>>, Vec<u32>, Vec<u32>)> {
         let edges = prop::collection::vec((0..44_usize, 0..44_usize), 0..66);
         let orders = prop::collection::vec(any::<u32>(), 44);
@@ -138,7 +157,10 @@ mod tests {
 
         #[test]
         fn every_unit_is_dispatched_once_when_it_is_ready((lists, orders, fates) in runs()) {
+            let fate = |unit: Unit| fates[unit.0 as usize];
             let graph = graph(lists);
+            let tolerated: Vec<Unit> = graph.units().filter(|&unit| fate(unit) == 1).collect();
+            let graph = graph.tolerating(tolerated);
             let mut head = HeadState::new(Epoch::FIRST);
             let mut open: Vec<Unit> = graph.roots().collect();
             let mut before = open.clone();
@@ -148,8 +170,8 @@ mod tests {
                 let at = (0..open.len()).min_by_key(|&at| weight(&open[at])).expect("one is open");
                 let unit = open.swap_remove(at);
                 let attempt = AttemptRef { unit, number: Attempt::FIRST, epoch: Epoch::FIRST };
-                let event = match fates[unit.0 as usize] {
-                    0 => RunEvent::Failed(attempt),
+                let event = match fate(unit) {
+                    0 | 1 => RunEvent::Failed(attempt),
                     _ => RunEvent::Succeeded(attempt),
                 };
                 head = accept(event).apply(&head).expect("no unit is dispatched twice, so none ends twice");
@@ -163,7 +185,7 @@ mod tests {
                 open.extend(sent);
                 before = after;
             }
-            prop_assert_eq!(ends, vec![outcome(&head)]);
+            prop_assert_eq!(ends, vec![outcome(&graph, &head)]);
         }
     }
 }

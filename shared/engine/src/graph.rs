@@ -31,10 +31,12 @@ pub enum GraphError {
 }
 
 /// A directed acyclic graph of units.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
     dependencies: Vec<Vec<Unit>>,
     successors: Vec<Vec<Unit>>,
+    /// The units whose failure neither fails the run nor stops the units that depend on them.
+    tolerated: BTreeSet<Unit>,
 }
 
 impl Graph {
@@ -60,11 +62,22 @@ impl Graph {
             }
             clean.push(set.into_iter().collect::<Vec<_>>());
         }
-        let graph = Self { dependencies: clean, successors };
+        let graph = Self { dependencies: clean, successors, tolerated: BTreeSet::new() };
         match topological_order(&graph.indices()) {
             Err(path) => Err(GraphError::Cycle(path.into_iter().map(unit_at).collect())),
             Ok(_) => Ok(graph),
         }
+    }
+
+    /// Returns the graph in which the failure of each of `units` neither fails the run nor stops the units that depend on it.
+    #[must_use]
+    pub fn tolerating(self, units: impl IntoIterator<Item = Unit>) -> Self {
+        Self { tolerated: units.into_iter().collect(), ..self }
+    }
+
+    /// Returns true if the failure of `unit` neither fails the run nor stops the units that depend on it.
+    pub fn tolerates(&self, unit: Unit) -> bool {
+        self.tolerated.contains(&unit)
     }
 
     pub fn len(&self) -> usize {

@@ -20,7 +20,7 @@ pub mod target;
 pub mod time;
 
 pub use accept::{PatchRefusal, RunEvent, accept, refusal};
-pub use follow::{NextSteps, RunOutcome, follow, in_flight};
+pub use follow::{NextSteps, RunOutcome, follow, in_flight, lets_pass};
 pub use graph::{Graph, GraphError, MAX_UNITS, Unit, topological_order};
 pub use patch::{Patch, PatchChange, PatchCondition};
 pub use retry::{Backoff, attempts_used, next_block};

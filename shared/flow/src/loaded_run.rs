@@ -213,6 +213,11 @@ impl EarlierRun {
         self.head.as_ref().is_some_and(|head| ebb_engine::follow::may_have_started(&self.graph, head, unit))
     }
 
+    /// Returns true if the unit is done, or has failed and is tolerated.
+    pub fn lets_pass(&self, unit: Unit) -> bool {
+        self.head.as_ref().is_some_and(|head| ebb_engine::lets_pass(&self.graph, head, unit))
+    }
+
     /// Returns the successful attempt of the unit.
     pub fn success(&self, unit: Unit) -> Option<Attempt> {
         let head = self.head.as_ref()?;

@@ -61,7 +61,10 @@ pub(crate) fn unit(unit: &UnitDetail, units: &[UnitDetail], now: Timestamp) -> S
             format!("succeeded{}{attempts}", took(unit))
         }
         UnitState::Skipped => format!("skipped{}", why(unit)),
-        UnitState::Failed => format!("failed{}{attempts}{}", took(unit), why(unit)),
+        UnitState::Failed => {
+            let tolerated = if unit.tolerated { " (tolerated)" } else { "" };
+            format!("failed{tolerated}{}{attempts}{}", took(unit), why(unit))
+        }
         UnitState::Blocked => {
             let waits = unit.reason.is_none() && !waiting_for.is_empty();
             let waits = waits.then(|| format!(": waits for {}", words::named(&waiting_for, waiting_for.len())));
@@ -124,8 +127,6 @@ fn time_between(started: Option<&str>, ended: Option<&str>, duration_ms: Option<
 
 /// Returns the keys of the units that a unit waits for.
 fn waiting_for<'a>(unit: &'a UnitDetail, units: &[UnitDetail]) -> Vec<&'a str> {
-    let settled = |key: &str| {
-        units.iter().any(|other| other.key == key && matches!(other.state, UnitState::Succeeded | UnitState::Skipped))
-    };
+    let settled = |key: &str| units.iter().any(|other| other.key == key && other.lets_pass());
     unit.after.iter().map(String::as_str).filter(|key| !settled(key)).collect()
 }

@@ -88,7 +88,7 @@ impl<'a> OpenRun<'a> {
     fn awaited(&self, unit: &UnitDetail) -> String {
         let is_done = |key: &&String| {
             let before = self.units.get(key.as_str());
-            before.is_some_and(|before| matches!(before.state, UnitState::Succeeded | UnitState::Skipped))
+            before.is_some_and(|before| before.lets_pass())
         };
         let keys: Vec<&str> = unit.after.iter().filter(|key| !is_done(key)).map(String::as_str).collect();
         match keys.len() {

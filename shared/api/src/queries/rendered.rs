@@ -7,7 +7,7 @@ use ebb_documents::render::{
     self, InputValue, RenderValue, RenderedRequest, RenderedUnit, SealedValue, SecretRef, UnitContext,
 };
 use ebb_documents::{Action, UnitPlan, UnitRef};
-use ebb_engine::{Attempt, AttemptRef, HeadState, Unit, UnitProgress};
+use ebb_engine::{Attempt, AttemptRef, HeadState, Unit, lets_pass};
 use ebb_protocol::{ErrorCode, RequestRendering, RunId, UnitRendering, limits, rfc3339, words};
 use serde_json::{Value, json};
 
@@ -66,7 +66,7 @@ pub(crate) async fn rendered(
 
 /// Returns the names of the units of the same run that have not succeeded and on which a unit depends, or `None`.
 fn awaited(run: &Run, head: &HeadState, unit: Unit) -> Option<String> {
-    let open = run.graph().dependencies(unit).iter().filter(|&&at| head.status(at) != UnitProgress::Done);
+    let open = run.graph().dependencies(unit).iter().filter(|&&at| !lets_pass(run.graph(), head, at));
     let names: Vec<&str> = open.filter_map(|&at| Some(run.unit(at)?.key.as_str())).collect();
     (!names.is_empty()).then(|| words::first_named(&names, UNITS, names.len()))
 }

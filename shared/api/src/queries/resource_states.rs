@@ -55,7 +55,7 @@ fn state(target: &TargetHead, last: Option<&LastRun<'_>>, has_later_units: impl 
         let reason = Some("its teardown has not begun".to_owned());
         return ResourceDetail { phase: TargetPhase::Stopping, reason, ..of_target };
     }
-    if let Some(failed) = units.iter().find(|unit| unit.state == UnitState::Failed) {
+    if let Some(failed) = units.iter().find(|unit| unit.state == UnitState::Failed && !unit.tolerated) {
         let why = failed.reason.as_ref().map(|reason| format!(": {}", reason.message)).unwrap_or_default();
         return ResourceDetail {
             phase: if is_teardown { TargetPhase::Stuck } else { TargetPhase::Failed },
@@ -64,14 +64,13 @@ fn state(target: &TargetHead, last: Option<&LastRun<'_>>, has_later_units: impl 
             ..ResourceDetail::default()
         };
     }
-    let is_over = |unit: &&&UnitDetail| matches!(unit.state, UnitState::Succeeded | UnitState::Skipped);
     let rank = |unit: &&&UnitDetail| match unit.state {
         UnitState::Running => 0,
         UnitState::Retrying => 1,
         UnitState::Waiting => 2,
         _ => 3,
     };
-    if let Some(unit) = units.iter().filter(|unit| !is_over(unit)).min_by_key(rank) {
+    if let Some(unit) = units.iter().filter(|unit| !unit.lets_pass()).min_by_key(rank) {
         let open = OpenRun::new(run).reasons(unit).into_iter().next();
         let text = open.as_ref().map_or("is blocked by a failure or cancelled", |reason| reason.text.as_str());
         let started = units.iter().filter_map(|unit| unit.started.as_ref()).min();

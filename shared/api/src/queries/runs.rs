@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ebb_documents::plan::{Action, UnitPlan};
-use ebb_engine::{Attempt, HeadState, Millis, RunOutcome, RunPhase, Timestamp, Unit, UnitProgress, in_flight};
+use ebb_engine::{Attempt, Graph, HeadState, Millis, RunOutcome, RunPhase, Timestamp, Unit, UnitProgress, in_flight};
 use ebb_protocol::api::{AttemptDetail, RunDetail, RunState, UnitDetail, UnitState};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, CallbackRefusals};
 use ebb_protocol::relay::ObjectCount;
@@ -26,7 +26,7 @@ pub async fn get(env: &Env, id: &RunId) -> FlowResult<Option<RunDetail>> {
     let outlines = env.store.read_outlines(id).await?;
     let records = records::with_accepted(env, &run, &in_flight, outlines).await?.into_iter();
     let records = group(records.map(|((unit, attempt), record)| (unit, (attempt, record))));
-    let state = state(&head);
+    let state = state(run.graph(), &head);
     let units = {
         let blocked = blocked(&run, &head);
         let snapshot = RunSnapshot { run: &run, head: &head, state, now: env.now(), open, blocked };
@@ -70,12 +70,12 @@ pub fn page(run: &mut RunDetail, after: Option<&str>, bytes: usize) -> Option<us
     Some(remaining)
 }
 
-pub(super) fn state(head: &HeadState) -> RunState {
+pub(super) fn state(graph: &Graph, head: &HeadState) -> RunState {
     match head.phase {
         RunPhase::Running => RunState::Running,
         RunPhase::Cancelling => RunState::Cancelling,
         RunPhase::Closed if head.stopped.is_some() => RunState::Cancelled,
-        RunPhase::Closed if ebb_engine::follow::outcome(head) == RunOutcome::Failed => RunState::Failed,
+        RunPhase::Closed if ebb_engine::follow::outcome(graph, head) == RunOutcome::Failed => RunState::Failed,
         RunPhase::Closed => RunState::Succeeded,
     }
 }
@@ -133,6 +133,7 @@ impl RunSnapshot<'_> {
             key: plan.key.clone(),
             kind: plan.action.kind().to_owned(),
             state,
+            tolerated: state == UnitState::Failed && plan.tolerated,
             attempt: attempt.0,
             max_attempts: plan.retry.attempts.max(1),
             attempt_in_series: ebb_engine::retry::attempts_used(attempt, plan.retry.attempts),
@@ -204,12 +205,12 @@ fn refused(attempts: &[(Attempt, AttemptRecord)]) -> Option<CallbackRefusals> {
     Some(CallbackRefusals { count: all.iter().map(|refused| refused.count).sum(), reason })
 }
 
-/// Returns the units that depend, directly or indirectly, on a unit without a further attempt.
+/// Returns the units that depend, directly or indirectly, on a unit without a further attempt whose failure is not tolerated.
 fn blocked(run: &Run, head: &HeadState) -> BTreeSet<Unit> {
     let mut blocked = BTreeSet::new();
     if !head.failed.is_empty() {
         for unit in run.graph().order() {
-            let fails = |at: &Unit| head.status(*at) == UnitProgress::Failed || blocked.contains(at);
+            let fails = |at: &Unit| (head.failed.contains(at) && !run.graph().tolerates(*at)) || blocked.contains(at);
             if run.graph().dependencies(unit).iter().any(fails) {
                 blocked.insert(unit);
             }

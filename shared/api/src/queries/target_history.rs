@@ -3,6 +3,7 @@
 use ebb_engine::{HeadState, Timestamp};
 use ebb_flow::error::{FlowError, FlowResult};
 use ebb_flow::instance::history::TTL;
+use ebb_flow::{Env, Run};
 use ebb_protocol::api::{RunState, UndeliveredNotification};
 use ebb_protocol::history::{
     HistoryChange, HistoryDetail, HistoryEntry, HistoryPage, HistoryRun, ListedRun, OpenNotification, RunPage,
@@ -40,16 +41,17 @@ pub(crate) fn is_entry_id(text: &str) -> bool {
 /// Returns a page of the history of a target after the entry `after`. `only` is the instance that the caller may read; `None`
 /// means all instances of the name.
 pub(crate) async fn list(
-    store: &Store,
+    env: &Env,
     key: TargetKey<'_>,
     after: Option<&str>,
     only: Option<&str>,
 ) -> FlowResult<HistoryPage> {
+    let store = &env.store;
     let HistoryItems { entries, next } = match only {
         Some(uid) => own_entries(store, key, after, uid).await?,
         None => store.list_history(key, after, ENTRIES).await?,
     };
-    let shown = futures::stream::iter(entries).map(|entry| shown(store, entry)).buffered(READS);
+    let shown = futures::stream::iter(entries).map(|entry| shown(env, entry)).buffered(READS);
     let entries: Vec<Option<HistoryDetail>> = shown.try_collect().await?;
     let entries = entries.into_iter().flatten().map(|detail| detail.entry).collect();
     Ok(HistoryPage { entries, next_token: next, notifications: Vec::new() })
@@ -124,30 +126,30 @@ pub(crate) async fn open_notifications(store: &Store, target: &TargetHead) -> Fl
 
 /// Returns an entry with its document, or `None` if it does not exist or belongs to another instance than `only`.
 pub(crate) async fn get(
-    store: &Store,
+    env: &Env,
     key: TargetKey<'_>,
     id: &str,
     only: Option<&str>,
 ) -> FlowResult<Option<HistoryDetail>> {
-    let found = if is_entry_id(id) { store.read_history(key, id).await? } else { None };
+    let found = if is_entry_id(id) { env.store.read_history(key, id).await? } else { None };
     match found.filter(|entry| only.is_none_or(|uid| entry.uid == uid)) {
-        Some(entry) => shown(store, entry).await,
+        Some(entry) => shown(env, entry).await,
         None => Ok(None),
     }
 }
 
 /// Returns an entry for people, or `None` if its run has not begun at its time, or was removed.
-async fn shown(store: &Store, item: HistoryItem) -> FlowResult<Option<HistoryDetail>> {
+async fn shown(env: &Env, item: HistoryItem) -> FlowResult<Option<HistoryDetail>> {
     let (id, mut change, mut by, mut run) = (item.id(), item.change, item.by, None);
     if let Some(of) = &item.run {
-        let present = store.read_run(of).await?;
+        let present = env.store.read_run(of).await?;
         let Some(present) = present.filter(|run| run.facts.started == item.at) else { return Ok(None) };
         by.clone_from(&present.facts.by);
         if matches!(change, HistoryChange::Deleted | HistoryChange::Expired) {
             let is_ttl = by.as_deref() == Some(TTL);
             change = if is_ttl { HistoryChange::Expired } else { HistoryChange::Deleted };
         }
-        run = Some(summary(of, &present.head));
+        run = Some(summary(env, of, &present.head).await);
     }
     let entry = HistoryEntry {
         id,
@@ -164,9 +166,15 @@ async fn shown(store: &Store, item: HistoryItem) -> FlowResult<Option<HistoryDet
     Ok(Some(HistoryDetail { entry, text: item.document }))
 }
 
-fn summary(run: &RunId, head: &HeadState) -> HistoryRun {
+async fn summary(env: &Env, run: &RunId, head: &HeadState) -> HistoryRun {
     let (id, hook, notified) = (run.to_string(), run.hook().to_string(), head.notified.map(rfc3339));
-    HistoryRun { id, hook, state: runs::state(head), notified }
+    // Only the plan shows which failures are tolerated. Without it, none is.
+    let loaded = match head.failed.is_empty() {
+        true => None,
+        false => Run::load(env, run).await.ok().flatten(),
+    };
+    let graph = loaded.map(|run| run.graph().clone()).unwrap_or_default();
+    HistoryRun { id, hook, state: runs::state(&graph, head), notified }
 }
 
 /// The runs of a list that are requested. The default selects all of living targets.
@@ -209,12 +217,12 @@ impl RunFilter {
 /// Returns runs of the present instances of a page of the targets that `access` covers. `token` is the `nextToken` of the
 /// previous page in clear. A wrong parameter is rejected.
 pub(crate) async fn runs(
-    store: &Store,
+    env: &Env,
     filter: &RunFilter,
     access: &TargetAccess,
     token: Option<&str>,
 ) -> HttpResult<RunPage> {
-    let kind = filter.kind.as_deref();
+    let (kind, store) = (filter.kind.as_deref(), &env.store);
     let earliest = filter.earliest()?;
     let covers = |target: &TargetHead| access.covers(target.owner.as_deref(), &target.labels);
     let list = if filter.gone { TargetList::Gone } else { TargetList::Active };
@@ -234,15 +242,17 @@ pub(crate) async fn runs(
     };
     let ids = own.iter().flat_map(targets::runs_of).collect::<Vec<RunId>>();
     let read = futures::stream::iter(ids).map(|id| async move {
-        let present = store.read_run(&id).await?;
-        Ok::<_, FlowError>((id, present))
-    });
-    let read: Vec<(RunId, Option<RunHead>)> = read.buffered(READS).try_collect().await?;
-    let listed = read.into_iter().filter_map(|(id, present)| {
-        let RunHead { head, facts } = present?;
-        let run = Some(summary(&id, &head)).filter(|run| filter.selects(run) && facts.started >= earliest)?;
+        let Some(RunHead { head, facts }) = store.read_run(&id).await? else { return Ok(None) };
+        let run = summary(env, &id, &head).await;
+        if !filter.selects(&run) || facts.started < earliest {
+            return Ok(None);
+        }
         let RunFacts { kind, name, uid, started, by, .. } = facts;
-        Some(ListedRun { kind, name, uid, started: rfc3339(started), by, run })
+        Ok::<_, FlowError>(Some(ListedRun { kind, name, uid, started: rfc3339(started), by, run }))
     });
-    Ok(RunPage { runs: listed.collect(), next_token: next.map(|(kind, name)| format!("{kind}/{name}")) })
+    let listed: Vec<Option<ListedRun>> = read.buffered(READS).try_collect().await?;
+    Ok(RunPage {
+        runs: listed.into_iter().flatten().collect(),
+        next_token: next.map(|(kind, name)| format!("{kind}/{name}")),
+    })
 }

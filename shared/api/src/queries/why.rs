@@ -41,7 +41,7 @@ pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
         Err(FlowError::Damaged { what, fix }) => return Ok(damaged(&target, &what, fix)),
         loaded => loaded?,
     };
-    let mut failures = Vec::new();
+    let (mut failures, mut failed_hook) = (Vec::new(), None);
     let mut cause = None;
     let mut last: Option<RunDetail> = None;
     let mut notes = Vec::new();
@@ -53,14 +53,18 @@ pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
         let detail = runs::get(env, &id).await?;
         let units = detail.iter().flat_map(|run| &run.units);
         notes.extend(units.flat_map(|unit| [excess(unit), refused(unit)]).flatten());
-        if !concerns(&target, &id) {
+        let is_concerned = concerns(&target, &id);
+        if is_concerned {
+            last = detail;
+        } else if target.phase != TargetPhase::Ready || id.hook().is_teardown() || !tolerates_any(&run) {
             continue;
         }
-        last = detail;
-        let found = cause::current(env, &run).await?;
+        let mut found = cause::current(env, &run).await?;
+        found.retain(|found| is_concerned || run.graph().tolerates(found.unit));
         if let Some(first) = found.first() {
             cause = Some(explain(env, &run, first.clone()).await?);
             failures = found.iter().take(FAILURES).filter_map(|found| failed_unit(&run, found)).collect();
+            failed_hook = Some(id.hook());
         }
     }
     let RemainingResources { exists, overrides, notes: more } = remaining_resources(env, &target, &loaded).await?;
@@ -74,25 +78,15 @@ pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
     notes.extend(more);
     let outage = outages::find_outage(env, &loaded.plan, last.as_slice()).await?;
     let waiting = last.as_ref().and_then(|run| waiting(&loaded.plan, run));
-    let mut summary = summary(&target, waiting, &failures, (&exists, &overrides, &removals), outage.as_ref());
+    let failed = (failed_hook.as_ref().map_or("", Hook::name), failures.as_slice());
+    let mut summary = summary(&target, waiting, failed, (&exists, &overrides, &removals), outage.as_ref());
     if let Some(expired) = target.expires.filter(|_| target.stop_cause == TargetStopCause::Expired) {
         summary = format!("{summary}; its time to live ended at {}", rfc3339(expired));
     }
     if let Some(undelivered) = undelivered(&target) {
         summary = format!("{summary}; {undelivered}");
     }
-    for (resource, version) in
-        loaded.plan.resources.iter().filter_map(|(name, it)| Some((name, it.repaired_by.as_ref()?)))
-    {
-        notes.push(format!("the teardown of {resource} runs {version}, which an operator has chosen"));
-    }
-    if let Some(RefusedUpdate { generation, reason }) = &target.refused_update {
-        notes.push(format!("the update to generation {generation} was refused when it should have begun: {reason}"));
-    }
-    for DatedEvent { event, at } in &target.events.dropped {
-        let at = rfc3339(*at);
-        notes.push(format!("the event {event} was dropped at {at}: the document has no units for it any more"));
-    }
+    notes.extend(changes_of_plan(&target, &loaded.plan));
     let registered = if outage.is_some() { env.relay.clusters().await } else { Vec::new() };
     let lost = outage.as_ref().map(|RelayOutage { cluster: name, .. }| LostCluster {
         name,
@@ -133,6 +127,21 @@ pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
         open_units,
         decided_by: sources::deciding_event(&env.store, &target).await?,
     })
+}
+
+/// Returns notes about a repair of the teardown, a refused update and dropped events.
+fn changes_of_plan(target: &TargetHead, plan: &Plan) -> Vec<String> {
+    let repaired = plan.resources.iter().filter_map(|(name, it)| Some((name, it.repaired_by.as_ref()?)));
+    let repaired =
+        repaired.map(|(name, version)| format!("the teardown of {name} runs {version}, which an operator has chosen"));
+    let refused = target.refused_update.as_ref().map(|RefusedUpdate { generation, reason }| {
+        format!("the update to generation {generation} was refused when it should have begun: {reason}")
+    });
+    let dropped = target.events.dropped.iter().map(|DatedEvent { event, at }| {
+        let at = rfc3339(*at);
+        format!("the event {event} was dropped at {at}: the document has no units for it any more")
+    });
+    repaired.chain(refused).chain(dropped).collect()
 }
 
 /// Returns the newest published version of the plugin of a failed undo, if the teardown of the target runs an older one.
@@ -186,6 +195,11 @@ fn concerns(target: &TargetHead, run: &RunId) -> bool {
         (TargetPhase::Stopping, Some(last)) if !last.is_teardown() => target.is_last_run(run),
         (TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone, _) => run.hook().is_teardown(),
     }
+}
+
+/// Returns true if the run tolerates the failure of a unit. A ready target can have such failures in each run.
+fn tolerates_any(run: &Run) -> bool {
+    run.graph().units().any(|unit| run.graph().tolerates(unit))
 }
 
 fn failed_unit(run: &Run, found: &FirstCause) -> Option<FailedUnit> {
@@ -262,7 +276,7 @@ fn last_lines(log: &str) -> Vec<String> {
 fn summary(
     target: &TargetHead,
     waiting: Option<String>,
-    failures: &[FailedUnit],
+    (hook, failures): (&str, &[FailedUnit]),
     (exists, overrides, removals): (&[RemainingEffect], &[Override], &[ResourceRemoval]),
     outage: Option<&RelayOutage>,
 ) -> String {
@@ -278,9 +292,9 @@ fn summary(
         format!("unit {} failed at attempt {number}{retry}: {}{others}", first.unit, first.reason.message)
     };
     match target.phase {
-        // A failed event does not change the phase.
+        // A failed event and a tolerated failure do not change the phase.
         TargetPhase::Ready => match failures.first() {
-            Some(first) => format!("ready since {since}; {}: {}", hook_of(target), failed(first)),
+            Some(first) => format!("ready since {since}; {hook}: {}", failed(first)),
             None => format!("ready since {since}"),
         },
         TargetPhase::Gone => format!("gone since {since}: {}", end(target, exists, overrides, removals)),

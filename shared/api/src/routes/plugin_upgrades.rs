@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use ebb_documents::compile::CLUSTER_POLICY;
 use ebb_documents::pinned_version::{PinError, with_version};
-use ebb_flow::{TargetRequest, offload};
+use ebb_flow::{Env, TargetRequest, offload};
 use ebb_protocol::{ApplyTarget, ErrorCode, LifecycleResponse, LifecycleResult, ResourceEffect, TargetReceipt};
-use ebb_store::{Store, TargetHead};
+use ebb_store::TargetHead;
 
 use super::target_requests::{self, AcceptedChange};
 use crate::queries::{plugins, target_history};
@@ -52,7 +52,7 @@ pub(super) async fn upgraded(
         let detail = format!("the target is {}; only living targets get another version", head.phase.name());
         return Err(HttpProblem::new(ErrorCode::Stale, detail));
     }
-    let Some(text) = stored_document(&server.env.store, head).await? else {
+    let Some(text) = stored_document(&server.env, head).await? else {
         let detail = "its document is not stored: apply it from its file";
         return Err(HttpProblem::new(ErrorCode::NotFound, detail));
     };
@@ -91,15 +91,15 @@ pub(super) async fn upgraded(
 }
 
 /// Returns the document of the newest generation of a target, if its history has it.
-async fn stored_document(store: &Store, head: &TargetHead) -> HttpResult<Option<String>> {
+async fn stored_document(env: &Env, head: &TargetHead) -> HttpResult<Option<String>> {
     let (key, only) = (head.target_key(), Some(head.uid.as_str()));
     let mut after: Option<String> = None;
     for _ in 0..MAX_PAGES {
-        let page = target_history::list(store, key, after.as_deref(), only).await?;
+        let page = target_history::list(env, key, after.as_deref(), only).await?;
         // The newest one, because a withdrawn update can have had the same generation.
         let mut own = page.entries.iter().filter(|entry| entry.generation == head.newest_generation());
         if let Some(entry) = own.find(|entry| entry.document.is_some()) {
-            let found = target_history::get(store, key, &entry.id, only).await?;
+            let found = target_history::get(env, key, &entry.id, only).await?;
             return Ok(found.and_then(|found| found.text));
         }
         after = page.next_token;

@@ -46,7 +46,7 @@ pub(crate) async fn list(
     };
     let after = next_token.map(place).transpose()?;
     let store = &server.env.store;
-    let mut page = target_history::list(store, key, after.as_deref(), only.as_deref()).await?;
+    let mut page = target_history::list(&server.env, key, after.as_deref(), only.as_deref()).await?;
     page.next_token = page.next_token.map(|token| server.sealed(HISTORY, token));
     if after.is_none() {
         match server.env.store.read_target(key).await? {
@@ -74,7 +74,7 @@ pub(crate) async fn get(
 ) -> HttpResult<Json<HistoryDetail>> {
     let key = TargetKey::new(&kind, &name);
     let only = server.check_target(key).await?;
-    let found = target_history::get(&server.env.store, key, &id, only.as_deref()).await?;
+    let found = target_history::get(&server.env, key, &id, only.as_deref()).await?;
     let missing = || HttpProblem::not_found(format!("the history of {key} has no entry {:?}", limits::message(&id)));
     found.map(Json).ok_or_else(missing)
 }
@@ -89,7 +89,7 @@ pub(crate) async fn runs(
     Query(mut filter): Query<RunFilter>,
 ) -> HttpResult<Json<RunPage>> {
     let token = server.opened_token(RUNS, filter.next_token.take())?;
-    let mut page = target_history::runs(&server.env.store, &filter, &server.access(), token.as_deref()).await?;
+    let mut page = target_history::runs(&server.env, &filter, &server.access(), token.as_deref()).await?;
     page.next_token = page.next_token.map(|token| server.sealed(RUNS, token));
     Ok(Json(page))
 }

@@ -243,6 +243,12 @@ impl<'a> CheckedPlugin<'a> {
                 }
                 (None, None) => self.inferred(unit),
             };
+            if let (Some(key), Some(&undone), true) = (&unit.doc.on_failure, undoes.first(), unit.plan.tolerated) {
+                let (undo, undone) = (&unit.doc.name.value, &self.units[undone].doc.name.value);
+                let message = format!("`{undo}` undoes `{undone}` and has `onFailure: continue`");
+                let help = "leave it out: the target would be gone although what a failed undo leaves remains";
+                report.push(report.error("on-failure", key.at, message).help(help));
+            }
             let unit = &mut self.units[at];
             (unit.after, unit.undoes) = (after, undoes);
         }

@@ -48,6 +48,8 @@ pub struct UnitSpec {
     pub timeout: Option<DurationMs>,
     /// When and how often the unit is tried again.
     pub retry: Option<RetryDoc>,
+    /// `continue` if the run goes on after a failure of the unit, and does not fail because of it. The default is `fail`.
+    pub on_failure: Option<At<OnFailure>>,
     /// If `true`, a unit with objects fails as soon as one of them cannot become ready, instead of at its `timeout`.
     pub fail_fast: Option<At<bool>>,
     /// The values that the unit reads, by name.
@@ -534,6 +536,14 @@ impl<'de> Deserialize<'de> for NameList {
 pub(super) enum NamesSchema {
     One(String),
     Several(Vec<String>),
+}
+
+/// What the failure of a unit does to its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum OnFailure {
+    Fail,
+    Continue,
 }
 
 /// `none`: nothing that the unit makes has to be undone.

@@ -44,6 +44,9 @@ pub struct UnitPlan {
     /// True for the `verify` of an undo: it shows whether what it undoes is gone, and removes nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub verifies: bool,
+    /// True if the run goes on after a failure of the unit and does not fail because of it. An undo never has it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tolerated: bool,
     /// The least evidence that an undo has to give, as its plugin requires. Absent if none is required.
     pub evidence: Option<RequiredEvidence>,
     /// The timeout of one attempt, in milliseconds.

@@ -13,7 +13,7 @@ use super::{
     RenderedInstance, RenderedQuestion, RenderedRequest, RenderedUnit, UnitContext, evaluate, url,
 };
 use crate::cel::convert::json_type;
-use crate::plan::{Action, InfrakitAction, InputPlan, Template, UnitPlan, WebhookAction};
+use crate::plan::{Action, InfrakitAction, InputPlan, OutputRead, Template, UnitPlan, WebhookAction};
 use crate::template::joinable;
 
 /// Renders a unit: either it is skipped, or it runs with the returned values.
@@ -80,6 +80,13 @@ fn render(
     let lenience = if unit.undoes.is_empty() { MissingPolicy::Strict } else { MissingPolicy::LeaveOut };
     if !wanted(context, unit, lenience)? {
         return Ok(RenderedUnit::Skipped("`when` is false".to_owned()));
+    }
+    // Also an output that may be null is not null because its unit failed.
+    let is_lost = |read: &&OutputRead| !read.optional && known.get(&read.at) == Some(&ProducerState::Absent);
+    let mut makers = unit.reads.iter().filter(is_lost).filter_map(|read| Some((read, plan.unit(read.at)?)));
+    if let Some((read, maker)) = makers.find(|(_, maker)| maker.tolerated && unit.undoes.is_empty()) {
+        let why = format!("reads output `{}` of `{}`, which did not succeed", read.output, maker.key);
+        return Err(RenderError::Unfit(why));
     }
     match &unit.action {
         Action::Pod(_) => {

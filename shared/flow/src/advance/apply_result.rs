@@ -14,7 +14,7 @@ use ebb_documents::render::ProducerState;
 use ebb_engine::accept::accept_with_wakeup;
 use ebb_engine::{
     Attempt, AttemptRef, HeadState, Hook, LateMark, PatchRefusal, RunEvent, Timestamp, Unit, UnitProgress, accept,
-    attempts_used, follow, next_block, refusal,
+    attempts_used, follow, lets_pass, next_block, refusal,
 };
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult};
@@ -171,13 +171,11 @@ async fn mark_done(context: AttemptContext<'_>, end: Option<&AttemptEnd>) -> Flo
 
 /// Returns the progress after the success of a unit was written.
 async fn after_success(context: AttemptContext<'_>, head: &RunHead) -> FlowResult<RunProgress> {
-    let AttemptRef { unit, number, .. } = context.attempt;
-    if head.head.sealed.contains(&unit) {
+    if head.head.sealed.contains(&context.attempt.unit) {
         // An undo that may have begun has to read the records again (rule ReopenOnLateResult).
         reopen_undos(context).await?;
     }
-    let taker = if number == Attempt::FIRST { ResultTaker::Only } else { ResultTaker::First };
-    next_progress(context, head, taker).await
+    next_progress(context, head, ResultTaker::of_write(context)).await
 }
 
 /// Maximum late successes of a unit, over all attempts, in the head. With 1,000 units and the longest marks the item has 300
@@ -267,13 +265,12 @@ async fn begun_undos(context: AttemptContext<'_>, hook: Hook) -> FlowResult<Opti
 }
 
 /// Returns false if a unit has certainly not begun in a head that was read after a record was written. An undo that begins
-/// later reads the record. A dependency that was done before and is open again has a further attempt.
+/// later reads the record. A dependency that has let it pass before and is open again has a further attempt.
 fn may_have_begun(run: &Run, head: &HeadState, unit: Unit) -> bool {
-    let was_never_done = |dependency: &Unit| {
-        head.status(*dependency) != UnitProgress::Done && head.attempt(*dependency) == Attempt::FIRST
-    };
+    let never_let_pass =
+        |dependency: &Unit| !lets_pass(run.graph(), head, *dependency) && head.attempt(*dependency) == Attempt::FIRST;
     let is_first = head.status(unit) == UnitProgress::Open(Attempt::FIRST);
-    !(is_first && run.graph().dependencies(unit).iter().any(was_never_done))
+    !(is_first && run.graph().dependencies(unit).iter().any(never_let_pass))
 }
 
 /// Reopens undos that were skipped because an update has done the same. They can have missed the mark of a late success
@@ -387,7 +384,7 @@ async fn mark_failed(context: AttemptContext<'_>) -> FlowResult<RunProgress> {
     match env.store.patch_run(&run.id, &accept(RunEvent::Failed(attempt))).await? {
         PatchResult::Written(head) => {
             telemetry::attempt_ended(run, attempt, Counter::Failed, env.now());
-            next_progress(context, &head, ResultTaker::Only).await
+            next_progress(context, &head, ResultTaker::of_write(context)).await
         }
         PatchResult::ConditionFailed(Some(head))
             if head.head.epoch == attempt.epoch && refusal(attempt, &head.head) == PatchRefusal::AlreadyFailed =>
@@ -410,6 +407,13 @@ enum ResultTaker {
     First,
     /// The head already had the result. The first taker may be dispatching the next attempts.
     Repeated,
+}
+
+impl ResultTaker {
+    /// Returns the taker that has written the result of an attempt.
+    fn of_write(context: AttemptContext<'_>) -> Self {
+        if context.attempt.number == Attempt::FIRST { Self::Only } else { Self::First }
+    }
 }
 
 /// Returns the progress after a write of the head, which has the result of the attempt.

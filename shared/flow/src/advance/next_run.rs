@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ebb_documents::compile::{self, PlanUpdate, UpdateError};
 use ebb_documents::plan::{Plan, UnitRef};
 use ebb_engine::target::{PhaseChange, next_event, update as decide_update};
-use ebb_engine::{Hook, RunPhase, TargetPhase, UnitProgress};
+use ebb_engine::{Hook, RunPhase, TargetPhase, UnitProgress, lets_pass};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
@@ -130,7 +130,7 @@ pub(crate) async fn is_idle(env: &Env, target: &TargetHead) -> FlowResult<bool> 
     if !is_closed || hook != Hook::PostStart {
         return Ok(is_closed);
     }
-    let mut open = run.graph().units().filter(|&unit| head.status(unit) != UnitProgress::Done).peekable();
+    let mut open = run.graph().units().filter(|&unit| !lets_pass(run.graph(), &head, unit)).peekable();
     if open.peek().is_none() {
         return Ok(true);
     }

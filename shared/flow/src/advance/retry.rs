@@ -1,6 +1,6 @@
 //! Retries the failed units of a failed or stuck target.
 
-use ebb_engine::{Hook, RunPhase, TargetPhase, Unit, UnitProgress, in_flight};
+use ebb_engine::{Hook, RunPhase, TargetPhase, Unit, UnitProgress, in_flight, lets_pass};
 use ebb_protocol::api::RetryResponse;
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::TargetKey;
@@ -38,6 +38,10 @@ pub async fn retry(
     let is_needed = |unit: Unit| !run.is_former(unit, &present);
     let failed = run.graph().units().filter(|&unit| head.status(unit) == UnitProgress::Failed && is_needed(unit));
     let mut failed: Vec<Unit> = failed.collect();
+    // Of a ready target, only postStart can run again.
+    if target.phase == TargetPhase::Ready && hook != Hook::PostStart {
+        failed.clear();
+    }
     // A verification fails because its undo did not remove the resource.
     let undos: Vec<Unit> = failed.iter().flat_map(|&unit| verified_undos(&run, unit)).collect();
     // The decision of an operator about an undo stays.
@@ -53,10 +57,11 @@ pub async fn retry(
     let closed = head.phase == RunPhase::Closed;
     let has_failed = matches!(target.phase, TargetPhase::Failed | TargetPhase::Stuck);
     // An interrupted retry leaves a moving target with a closed run, or with open units in it. A target that is ready can
-    // have a closed run in which no unit has failed.
-    let moving = !has_failed && (target.phase != TargetPhase::Ready || !failed.is_empty());
+    // have a closed run in which no unit has failed. Only an operator retries a tolerated unit of it.
+    let is_wanted = |&unit: &Unit| decision.is_some() || !run.graph().tolerates(unit);
+    let moving = !has_failed && (target.phase != TargetPhase::Ready || failed.iter().any(is_wanted));
     // An interrupted override can leave a stuck target whose run is closed, with every unit done.
-    let is_over = has_failed && run.graph().units().all(|unit| head.status(unit) == UnitProgress::Done);
+    let is_over = has_failed && run.graph().units().all(|unit| lets_pass(run.graph(), &head, unit));
     let is_incomplete = closed && (moving || is_over || !in_flight(run.graph(), &head).is_empty());
     if !is_incomplete && (failed.is_empty() || !has_failed) {
         return nothing(format!("{key} is neither failed nor stuck: no unit of run {} has to be retried", run.id));

@@ -85,8 +85,8 @@ pub async fn end_run(
     Ok((next, has_pending_update))
 }
 
-/// Returns true if all units of a run are done, and nothing reopens one: a late success reopens undos only, and a retry
-/// failed units only. The close fails if the run has changed in another way since its head was read.
+/// Returns true if all units of a run are done or tolerated, and nothing reopens one: a late success reopens undos only, and a
+/// retry failed units of a closed run only. The close fails if the run has changed in another way since its head was read.
 fn stays_done(run: &Run, outcome: Option<RunOutcome>, moved: &TargetTransition) -> bool {
     outcome == Some(RunOutcome::Succeeded)
         && moved.target.phase == TargetPhase::Ready

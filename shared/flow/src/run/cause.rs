@@ -23,7 +23,8 @@ pub struct FirstCause {
     pub evidence: Option<Box<Evidence>>,
 }
 
-/// Returns a run with its unit that failed first. Returns `None` if no unit failed, or the data of the run was removed.
+/// Returns a run with its unit that failed first, tolerated ones last. Returns `None` if no unit failed, or the data of the run
+/// was removed.
 pub(crate) async fn of_run(env: &Env, id: &RunId) -> FlowResult<Option<(Run, FirstCause)>> {
     let Some(run) = Run::load(env, id).await? else { return Ok(None) };
     Ok(first(env, &run).await?.map(|cause| (run, cause)))
@@ -41,19 +42,21 @@ pub async fn first_text(env: &Env, run: &Run) -> FlowResult<Option<String>> {
     Ok(Some(limits::excerpt(&text, MAX_TEXT - 1)))
 }
 
-/// Returns the present failures of `run`, the earliest first: failed units or, if there are none, the previous failures
-/// of units that are retried.
+/// Returns the present failures of `run`, the earliest first and tolerated ones last: failed units or, unless one of them is
+/// not tolerated, the previous failures of units that are retried.
 pub async fn current(env: &Env, run: &Run) -> FlowResult<Vec<FirstCause>> {
     let head = run.read_head(env).await?;
     let failed = failed(env, run, &head).await?;
-    if !failed.is_empty() {
+    if failed.first().is_some_and(|first| !run.graph().tolerates(first.unit)) {
         return Ok(failed);
     }
     let retried = in_flight(run.graph(), &head).into_iter().filter_map(|(unit, attempt)| {
         let attempts = run.unit(unit)?.retry.attempts;
         (attempts_used(attempt, attempts) > 1).then(|| (unit, Attempt(attempt.0 - 1)))
     });
-    of(env, run, &retried.collect()).await
+    let mut found = of(env, run, &retried.collect()).await?;
+    found.extend(failed);
+    Ok(found)
 }
 
 async fn failed(env: &Env, run: &Run, head: &HeadState) -> FlowResult<Vec<FirstCause>> {
@@ -62,7 +65,7 @@ async fn failed(env: &Env, run: &Run, head: &HeadState) -> FlowResult<Vec<FirstC
     of(env, run, &last).await
 }
 
-/// Returns the reasons of failed attempts, ordered by the time of their records.
+/// Returns the reasons of failed attempts, ordered by the time of their records. Those of tolerated units are the last.
 async fn of(env: &Env, run: &Run, attempts: &BTreeMap<Unit, Attempt>) -> FlowResult<Vec<FirstCause>> {
     let units: Vec<Unit> = attempts.keys().copied().collect();
     let mut found = Vec::new();
@@ -72,6 +75,6 @@ async fn of(env: &Env, run: &Run, attempts: &BTreeMap<Unit, Attempt>) -> FlowRes
         let Some(reason) = result.reason.filter(|_| counts) else { continue };
         found.push((result.at, FirstCause { unit, attempt, reason, evidence: result.evidence }));
     }
-    found.sort_by_key(|(at, cause)| (*at, cause.unit));
+    found.sort_by_key(|(at, cause)| (run.graph().tolerates(cause.unit), *at, cause.unit));
     Ok(found.into_iter().map(|(_, cause)| cause).collect())
 }

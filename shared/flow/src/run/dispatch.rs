@@ -172,7 +172,7 @@ async fn incomplete(AttemptContext { env, run, unit, cache, .. }: AttemptContext
     }
     for at in setup(plan, unit.resource()) {
         let earlier = cache.earlier_run(env, run, at.hook).await?;
-        if earlier.success(Unit(at.unit)).is_none() {
+        if !earlier.lets_pass(Unit(at.unit)) {
             return Ok(Some(format!("`{}` was never ready", unit.resource())));
         }
     }

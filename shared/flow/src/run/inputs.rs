@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use ebb_documents::plan::{UnitPlan, UnitRef};
 use ebb_documents::render::{KnownOutputs, ProducerState};
-use ebb_engine::{Hook, Timestamp, Unit};
+use ebb_engine::{Hook, Timestamp, Unit, UnitProgress};
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
 use ebb_protocol::value::Outputs;
@@ -44,7 +44,12 @@ async fn read(env: &Env, run: &Run, wanted: BTreeSet<UnitRef>, cache: &Invocatio
     }
     for (hook, units) in missing {
         let (id, done) = if hook == run.hook() {
-            (run.id.clone(), units.clone())
+            let mut done = units.clone();
+            if done.iter().any(|&unit| run.graph().tolerates(unit)) {
+                let head = run.read_head(env).await?;
+                done.retain(|&unit| head.status(unit) == UnitProgress::Done);
+            }
+            (run.id.clone(), done)
         } else {
             let earlier = cache.earlier_run(env, run, hook).await?;
             (earlier.id.clone(), units.iter().copied().filter(|&unit| earlier.success(unit).is_some()).collect())

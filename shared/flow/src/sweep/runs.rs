@@ -96,7 +96,7 @@ async fn sweep_once(
     let cache = InvocationCache::default();
     let epoch = head.epoch;
     if open.is_empty() {
-        let end = RunEnd { outcome: Some(outcome(&head)), head: None };
+        let end = RunEnd { outcome: Some(outcome(run.graph(), &head)), head: None };
         drive(env, Continuation { run, epoch, ready: Vec::new(), end: Some(end), target: None, cache }).await?;
         return Ok(SweepOutcome::Done);
     }

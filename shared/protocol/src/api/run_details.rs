@@ -35,9 +35,9 @@ pub enum RunState {
     Running,
     /// Cancelled, while units may still run.
     Cancelling,
-    /// Every unit succeeded or was skipped.
+    /// Every unit succeeded, was skipped, or has failed and is tolerated.
     Succeeded,
-    /// A unit failed, and no other unit can run.
+    /// A unit failed that is not tolerated, and no other unit can run.
     Failed,
     /// Cancelled, and no unit runs.
     Cancelled,
@@ -56,6 +56,9 @@ pub struct UnitDetail {
     #[schema(pattern = "^(pod|webhook|object|removal|infrakit|destroy)$")]
     pub kind: String,
     pub state: UnitState,
+    /// True if the unit has failed and its document says `onFailure: continue`: its run goes on and does not fail.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tolerated: bool,
     /// The number of the attempt, from 1.
     pub attempt: u32,
     /// The number of attempts before the unit fails.
@@ -102,6 +105,13 @@ pub struct UnitDetail {
     pub refused_callbacks: Option<CallbackRefusals>,
     /// The attempts before the last one, the oldest first. At most the last 20.
     pub earlier_attempts: Vec<AttemptDetail>,
+}
+
+impl UnitDetail {
+    /// Returns true if the units after it do not wait for it any more.
+    pub fn lets_pass(&self) -> bool {
+        self.tolerated || matches!(self.state, UnitState::Succeeded | UnitState::Skipped)
+    }
 }
 
 /// An attempt of a unit before its last one, as it is stored.
