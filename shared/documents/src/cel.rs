@@ -29,6 +29,7 @@ use std::sync::Arc;
 use cel::common::ast::IdedExpr;
 
 pub use cost::MAX_COST;
+pub(crate) use evaluate::url_encoded;
 pub use evaluate::{EvaluationError, SharedCost, evaluate, evaluate_within};
 pub use names::{RootVariable, Scope};
 pub use object_expression::{ObjectExpression, ObjectExpressionError};
@@ -113,6 +114,8 @@ pub enum ReferenceUsage {
     SecretRef,
     /// `has(value)`.
     Presence,
+    /// A field or an element of it is read.
+    Field,
     Part,
 }
 

@@ -361,7 +361,7 @@ impl<'a> EventRenderer<'a> {
             let value = self.value(expression, key)?.map(template::joinable).unwrap_or_default();
             match value.is_empty() {
                 true => Err(self.error(key, Some(expression), "the value is missing")),
-                false => Ok(template::url_encoded(&value)),
+                false => Ok(cel::url_encoded(&value)),
             }
         })?;
         match template::is_normal_path(&path) {

@@ -200,7 +200,7 @@ fn path(template: &str, target: &TargetFacts, facts: &NotificationFacts) -> Resu
         let value = template::joinable(evaluate(expression, target, facts)?);
         match value.is_empty() {
             true => Err(format!("`${{{}}}` of the path has no value", expression.text)),
-            false => Ok(template::url_encoded(&value)),
+            false => Ok(cel::url_encoded(&value)),
         }
     })?;
     if template::is_normal_path(&path) { Ok(path) } else { Err("the values change the path".to_owned()) }
@@ -220,9 +220,7 @@ fn evaluate(expression: &Expression, target: &TargetFacts, facts: &NotificationF
 fn repository_of(text: &str) -> Result<(String, String), String> {
     let is_part = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('/');
     match text.split_once('/') {
-        Some((owner, name)) if is_part(owner) && is_part(name) => {
-            Ok((template::url_encoded(owner), template::url_encoded(name)))
-        }
+        Some((owner, name)) if is_part(owner) && is_part(name) => Ok((cel::url_encoded(owner), cel::url_encoded(name))),
         _ => Err(format!("`repository` is not {REPOSITORY}")),
     }
 }

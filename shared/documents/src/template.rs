@@ -3,7 +3,6 @@
 //! `$${` is a literal `${`. A `}` in a string, a comment or a map does not end an expression. [`crate::cel`] parses the
 //! expressions.
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use url::{Host, Url};
 
@@ -179,14 +178,6 @@ pub fn place(source: &SourceText, value: &At<&str>, offset: usize) -> LineColumn
         }
     }
     value.at
-}
-
-/// All characters except the unreserved ones of RFC 3986.
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-
-/// Returns a value as a part of a URL. It cannot end the part.
-pub(crate) fn url_encoded(value: &str) -> String {
-    utf8_percent_encode(value, ENCODED).to_string()
 }
 
 /// Returns true if parsing the URL does not change it: it has no `..`, no `\\`, and no character to encode.

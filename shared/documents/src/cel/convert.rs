@@ -10,20 +10,50 @@ use serde_json::Value as Json;
 
 use crate::cel::{CelValue, Expression, walk};
 
+/// The operator that selects a field, as the errors of an evaluation name it.
+const SELECTION: &str = "_._";
+
+/// The function whose error names a position.
+pub(crate) const JSON_PARSE: &str = "json.parse";
+
 /// Converts JSON to CEL. Integers become `int` if they fit, so that `+ 1` works. Texts are borrowed.
 pub fn from_json(value: &Json) -> CelValue<'_> {
     match value {
         Json::Null => Box::new(CelNull),
         Json::Bool(value) => Box::new(CelBool::from(*value)),
-        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
-            (Some(value), _) => Box::new(CelInt::from(value)),
-            (None, Some(value)) => Box::new(CelUInt::from(value)),
-            _ => Box::new(CelDouble::from(number.as_f64().unwrap_or(f64::NAN))),
-        },
+        Json::Number(number) => from_number(number),
         Json::String(text) => from_text(text),
         Json::Array(items) => Box::new(CelList::from(items.iter().map(from_json).collect::<Vec<_>>())),
         Json::Object(map) => from_map(map.iter().map(|(key, value)| (key.as_str(), from_json(value)))),
     }
+}
+
+fn from_number(number: &serde_json::Number) -> CelValue<'static> {
+    match (number.as_i64(), number.as_u64()) {
+        (Some(value), _) => Box::new(CelInt::from(value)),
+        (None, Some(value)) => Box::new(CelUInt::from(value)),
+        _ => Box::new(CelDouble::from(number.as_f64().unwrap_or(f64::NAN))),
+    }
+}
+
+/// Converts JSON like [`from_json`]. The result borrows nothing.
+pub(crate) fn from_owned_json(value: Json) -> CelValue<'static> {
+    match value {
+        Json::Null => Box::new(CelNull),
+        Json::Bool(value) => Box::new(CelBool::from(value)),
+        Json::Number(number) => from_number(&number),
+        Json::String(text) => Box::new(CelString::from(text)),
+        Json::Array(items) => Box::new(CelList::from(items.into_iter().map(from_owned_json).collect::<Vec<_>>())),
+        Json::Object(map) => {
+            let entries = map.into_iter().map(|(key, value)| (CelMapKey::from(key), from_owned_json(value)));
+            Box::new(CelMap::from(entries.collect::<HashMap<_, _>>()))
+        }
+    }
+}
+
+/// Returns where a text is not JSON, without a part of the text.
+pub fn json_position(error: &serde_json::Error) -> String {
+    format!("the text is not JSON at line {}, column {}", error.line(), error.column())
 }
 
 /// Borrows a text.
@@ -146,7 +176,17 @@ pub(crate) fn reason(expression: &Expression, error: &cel::ExecutionError) -> St
         }
         E::NoSuchKey(_) => "a computed key does not exist".to_owned(),
         E::NoSuchOverload(overload) => {
-            format!("`{}` is not defined for {}", overload.function(), overload.argument_types().join(", "))
+            let (function, types) = (overload.function(), overload.argument_types());
+            match (function, types.first().map(String::as_str)) {
+                (SELECTION, Some("string")) => "a text has no fields".to_owned(),
+                (SELECTION, Some(of)) => format!("a value of type {of} has no fields"),
+                // CEL writes the places of operands.
+                _ => format!("`{}` is not defined for {}", function.replace('_', ""), types.join(", ")),
+            }
+        }
+        E::FunctionError { function, message } if function == JSON_PARSE => format!("`{JSON_PARSE}` failed: {message}"),
+        E::FunctionError { function, .. } if function == "base64.decode" => {
+            "`base64.decode` failed: the text is not base64".to_owned()
         }
         E::InvalidArgumentCount { expected, actual } => {
             format!("{actual} arguments where {expected} are needed")

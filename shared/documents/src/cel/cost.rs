@@ -123,6 +123,13 @@ impl<'a> CostEstimator<'a> {
                             parts.iter().fold(64_u64, |product, part| product.saturating_mul(part.size.max(1)));
                         CostBound { size: product, cost: cost.saturating_add(product) }
                     }
+                    // A value of JSON has at least one byte.
+                    "parse" => {
+                        let values = sum.saturating_mul(BYTES_PER_VALUE);
+                        CostBound { size: values, cost: cost.saturating_add(values) }
+                    }
+                    // A byte becomes three characters of a URL.
+                    "encode" => CostBound { size: sum.saturating_mul(3), cost },
                     // The pattern is the last operand. The cost depends on the text before it.
                     MATCHES => {
                         let read = parts.first().map_or(0, |text| text.size.saturating_mul(BYTES_PER_VALUE));

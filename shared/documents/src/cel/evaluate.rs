@@ -4,10 +4,13 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
+use cel::common::types::{CelBytes, CelString, STRING_TYPE};
 use cel::common::value::CowVal;
 use cel::context::VariableResolver;
 use cel::extractors::This;
-use cel::{Context, Env};
+use cel::{Context, Env, ExecutionError};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use sha2::{Digest, Sha256};
 
 use crate::cel::convert::{self, CelOutput};
 use crate::cel::cost::{self, CostBound};
@@ -31,11 +34,47 @@ pub enum EvaluationError {
 /// The functions of all expressions. The parser rejects those that are not [`functions`](crate::cel::names::functions).
 static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
-    let extended =
-        env.add_extension(cel::extensions::strings).and_then(|()| env.add_extension(cel::extensions::encoders));
+    let extensions = [cel::extensions::strings, cel::extensions::encoders, own_functions];
+    let extended = extensions.into_iter().try_for_each(|extension| env.add_extension(extension));
     extended.expect("the extensions of CEL have no name twice");
     Arc::new(env)
 });
+
+/// Adds the functions that CEL does not have.
+fn own_functions(env: &mut Env) -> Result<(), cel::DeclarationError> {
+    env.add_overload(convert::JSON_PARSE, "json.parse(string)", vec![STRING_TYPE], parse_json)?;
+    cel::add_overload!(env, fn encode_url: (CelString) -> CelString, name = "url.encode")?;
+    cel::add_overload!(env, fn sha256_of_text: (CelString) -> CelString, name = "sha256")?;
+    cel::add_overload!(env, fn sha256_of_bytes: (CelBytes) -> CelString, name = "sha256")
+}
+
+fn parse_json<'b, 'v>(arguments: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    let text = arguments.first().and_then(|text| text.downcast_ref::<CelString<'_>>());
+    match serde_json::from_str(text.map_or("", CelString::inner)) {
+        Ok(json) => Ok(CowVal::Owned(convert::from_owned_json(json))),
+        Err(error) => Err(ExecutionError::function_error(convert::JSON_PARSE, convert::json_position(&error))),
+    }
+}
+
+fn encode_url(text: &CelString<'_>) -> CelString<'static> {
+    url_encoded(text.inner()).into()
+}
+
+/// All characters except the unreserved ones of RFC 3986.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Returns a value as a part of a URL. It cannot end the part.
+pub(crate) fn url_encoded(value: &str) -> String {
+    utf8_percent_encode(value, ENCODED).to_string()
+}
+
+fn sha256_of_text(text: &CelString<'_>) -> CelString<'static> {
+    hex::encode(Sha256::digest(text.inner())).into()
+}
+
+fn sha256_of_bytes(bytes: &CelBytes<'_>) -> CelString<'static> {
+    hex::encode(Sha256::digest(bytes.inner())).into()
+}
 
 /// Lends the variables to an evaluation, which would otherwise copy them.
 struct BorrowedVariables<'a>(&'a BTreeMap<&'a str, CelValue<'a>>);

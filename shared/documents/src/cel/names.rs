@@ -156,8 +156,9 @@ const INSTANCE_FIELDS: [&str; 11] =
 const FUNCTIONS: &str = "\
     base64.decode base64.encode bool bytes charAt contains double duration dyn endsWith getDate getDayOfMonth \
     getDayOfWeek getDayOfYear getFullYear getHours getMilliseconds getMinutes getMonth getSeconds hasValue indexOf \
-    int join lastIndexOf lowerAscii matches optional.none optional.of optional.ofNonZeroValue or orValue replace \
-    reverse secretRef size split startsWith string substring timestamp trim type uint upperAscii value";
+    int join json.parse lastIndexOf lowerAscii matches optional.none optional.of optional.ofNonZeroValue or orValue \
+    replace reverse secretRef sha256 size split startsWith string substring timestamp trim type uint upperAscii \
+    url.encode value";
 
 pub(crate) fn functions() -> impl Iterator<Item = &'static str> {
     FUNCTIONS.split(' ')

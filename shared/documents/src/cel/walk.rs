@@ -177,15 +177,20 @@ impl ExpressionWalker<'_> {
         }
         if call.func_name.starts_with(|c: char| c.is_ascii_alphabetic()) {
             let namespace = call.target.as_deref().and_then(|target| match &target.expr {
-                Expr::Ident(name) => Some(format!("{name}.{}", call.func_name)),
+                Expr::Ident(name) if !self.bound.contains(name) => Some(format!("{name}.")),
                 _ => None,
             });
-            if namespace.is_some_and(|name| is_function(&name)) {
+            if let Some(namespace) = namespace
+                && let Some(sibling) = functions().find(|function| function.starts_with(&namespace))
+            {
+                if !is_function(&format!("{namespace}{}", call.func_name)) {
+                    self.unknown_function(&call.func_name, Some(sibling));
+                }
                 call.args.iter().for_each(|arg| self.expr(arg, ReferenceUsage::Part));
                 return;
             }
             if !is_function(&call.func_name) {
-                self.unknown_function(&call.func_name);
+                self.unknown_function(&call.func_name, None);
             } else if call.func_name == "secretRef" {
                 self.secret_ref(call);
                 return;
@@ -287,7 +292,7 @@ impl ExpressionWalker<'_> {
         let usage = match usage {
             _ if presence && path.steps.len() <= steps => ReferenceUsage::Presence,
             usage if path.steps.len() <= steps || steps == 0 => usage,
-            _ => ReferenceUsage::Part,
+            _ => ReferenceUsage::Field,
         };
         let optional = path.steps.iter().take(steps.max(1)).any(|step| step.access != StepAccess::Required);
         let reference = ValueReference { source, optional, usage, offset: 0, length: 0 };
@@ -321,6 +326,10 @@ impl ExpressionWalker<'_> {
                 let field = self.constant(path, 0, &format!("{name}.name"))?.to_owned();
                 if !self.check_field(at, root, &field) {
                     return None;
+                }
+                if path.steps.len() > 1 && !["labels", "generation"].contains(&field.as_str()) {
+                    let message = format!("`{name}.{field}` is a text, which has no fields");
+                    self.report(at, "field", message, Some("read it as a whole".to_owned()));
                 }
                 Some(match root {
                     RootVariable::Target => ReferenceSource::Target(field),
@@ -410,10 +419,15 @@ impl ExpressionWalker<'_> {
         false
     }
 
-    fn unknown_function(&mut self, name: &str) {
-        let plain = functions().map(|function| function.rsplit('.').next().unwrap_or(function));
+    /// Reports a function. `sibling` is one of its namespace.
+    fn unknown_function(&mut self, name: &str, sibling: Option<&str>) {
+        let plain = |function: &'static str| function.rsplit('.').next().unwrap_or(function);
         let macros = ["has", "all", "exists", "exists_one", "map", "filter"];
-        let help = self.near(name, plain.chain(macros)).map(|near| format!("did you mean `{near}`?"));
+        let near = sibling.or_else(|| self.near(name, functions().map(plain).chain(macros)));
+        let help = near.map(|near| {
+            let whole = functions().find(|&function| plain(function) == near).unwrap_or(near);
+            format!("did you mean `{whole}`?")
+        });
         let message = match macros.contains(&name) {
             true => format!("`{name}` is used in a wrong way"),
             false => format!("there is no function `{name}`"),

@@ -2,9 +2,9 @@
 
 use super::context::{PendingOutputs, RenderContext, capped, mistyped};
 use super::{RenderResult, evaluate};
-use crate::cel::{Expression, ReferenceSource, RootVariable};
+use crate::cel::{Expression, ReferenceSource, RootVariable, url_encoded};
 use crate::plan::Template;
-use crate::template::{TextPart, is_normal_url, url_encoded};
+use crate::template::{TextPart, is_normal_url};
 
 /// Returns the URL with percent-encoded values. With the `origin` of a connection, the template is the path after it.
 pub(super) fn render(context: RenderContext<'_>, origin: Option<&str>, template: &Template) -> RenderResult<String> {
