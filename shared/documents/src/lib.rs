@@ -2,6 +2,7 @@
 //!
 //! The functions are pure. Embedded files are read only through the [`load::FileSource`] of the caller. The crate does
 //! not use the table or the network.
+mod body;
 mod canonical;
 pub mod cel;
 pub mod compile;

@@ -158,8 +158,7 @@ pub struct RenderedRequest {
     /// The absolute URL. Rendered values in it are percent-encoded.
     pub url: String,
     pub headers: BTreeMap<String, String>,
-    /// The JSON body, if there is one.
-    pub body: Option<serde_json::Value>,
+    pub body: Option<RequestBody>,
     /// The question about the result of a request with an unknown outcome, if there is one.
     pub describe: Option<RenderedQuestion>,
 }
@@ -169,6 +168,36 @@ pub struct RenderedRequest {
 pub struct RenderedQuestion {
     pub url: String,
     pub body: Option<serde_json::Value>,
+}
+
+/// The body of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RequestBody {
+    Json(serde_json::Value),
+    /// A form, or the text of another content type.
+    Text(String),
+    /// Bytes that are not UTF-8.
+    Bytes(Vec<u8>),
+}
+
+impl RequestBody {
+    /// Returns the bytes that are signed and sent.
+    pub fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Json(json) => json.to_string().into_bytes(),
+            Self::Text(text) => text.clone().into_bytes(),
+            Self::Bytes(bytes) => bytes.clone(),
+        }
+    }
+
+    /// Returns the body for people: JSON as it is, and another one as text.
+    pub fn shown(&self) -> serde_json::Value {
+        match self {
+            Self::Json(json) => json.clone(),
+            Self::Text(text) => text.as_str().into(),
+            Self::Bytes(bytes) => format!("<{} bytes>", bytes.len()).into(),
+        }
+    }
 }
 
 /// The resource of an InfraKit unit. It is serialized as the `Spec` of an instance.

@@ -34,7 +34,7 @@ pub(crate) async fn a_unit_is_done_when_the_provider_is_ready() {
 pub(crate) async fn a_question_has_the_headers_of_its_webhook() {
     let (harness, other) = (Harness::new().await, TestReceiver::start().await);
     harness.receiver.always("POST /things", creating());
-    let headers = r#"headers: {X-Version: "7", Content-Type: application/x-thing}, body:"#;
+    let headers = r#"headers: {X-Version: "7", Content-Type: application/x-thing+json}, body:"#;
     let own = ASYNC.replace(r#""RECEIVER/things", body:"#, &format!(r#""RECEIVER/things", {headers}"#));
     let foreign =
         own.replace(r#"url: "RECEIVER/things/${response"#, &format!(r#"url: "{}/things/${{response"#, other.url()));

@@ -3,7 +3,7 @@
 use ebb_documents::compile::{EdgeReason, edges};
 use ebb_documents::model::{ConnectionDoc, PluginDoc, RouteGroupDoc, SourceDoc, SubscriptionDoc};
 use ebb_documents::plan::{Action, InfrakitAction, Plan, PluginInterface, UnitRef, UntilPlan, WebhookAction};
-use ebb_documents::render::{self, KnownOutputs, RenderedUnit, TargetFacts, UnitContext};
+use ebb_documents::render::{self, KnownOutputs, RenderedUnit, RequestBody, TargetFacts, UnitContext};
 use ebb_documents::{Document, DocumentVars, NoFiles, durations, load};
 use ebb_engine::Unit;
 use ebb_protocol::{EdgePreview, HookPreview, PlanPreview, TargetKey, UnitPreview};
@@ -121,7 +121,8 @@ pub(crate) fn shown(action: &Action, rendered: RenderedUnit) -> Value {
         }
         RenderedUnit::Webhook(request) => {
             let mut shown = json!({
-                "method": request.method, "url": request.url, "headers": request.headers, "body": request.body,
+                "method": request.method, "url": request.url, "headers": request.headers,
+                "body": request.body.as_ref().map(RequestBody::shown),
             });
             if let Some(connection) = action.connection() {
                 shown["connection"] = json!(connection.name);

@@ -4,7 +4,7 @@
 //! decrypted.
 
 use ebb_documents::render::{
-    self, InputValue, RenderValue, RenderedRequest, RenderedUnit, SealedValue, SecretRef, UnitContext,
+    self, InputValue, RenderValue, RenderedRequest, RenderedUnit, RequestBody, SealedValue, SecretRef, UnitContext,
 };
 use ebb_documents::{Action, UnitPlan, UnitRef};
 use ebb_engine::{Attempt, AttemptRef, HeadState, Unit, lets_pass};
@@ -113,6 +113,7 @@ fn shown(run: &Run, unit: &UnitPlan, attempt: AttemptRef, inputs: &UnitInputs) -
         RenderedUnit::Webhook(request) => {
             let connection = unit.action.connection().map(|connection| connection.name.clone());
             let RenderedRequest { method, url, headers, body, .. } = request;
+            let body = body.as_ref().map(RequestBody::shown);
             let request = Some(RequestRendering { method, url, connection, headers, body });
             UnitRendering { request, ..base }
         }

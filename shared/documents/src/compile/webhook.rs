@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use ebb_engine::Hook;
 
 use super::collector::{DiagnosticCollector, TextRole};
-use crate::model::{At, Entries, Named};
+use crate::body::BodyFormat;
+use crate::cel::convert::json_type;
+use crate::model::{At, Entries, Named, TemplateTree};
 use crate::plan::Template;
 use crate::template::{self, TemplatePiece};
 
@@ -153,6 +155,37 @@ pub(super) fn headers(report: &mut DiagnosticCollector, headers: &Entries<At<Str
         made.insert(name.value.clone(), report.text(&value.value, value.at, report.units));
     }
     made
+}
+
+/// Reports a body, or inputs that are sent as one, that contradict the content type, and a content type that is not literal.
+pub(super) fn check_body(
+    report: &mut DiagnosticCollector,
+    headers: &Entries<At<String>>,
+    body: Option<&At<TemplateTree>>,
+    has_inputs: bool,
+) {
+    let header = headers.iter().find(|header| header.name.value.eq_ignore_ascii_case("content-type"));
+    let (Some(Named { inner: written, .. }), true) = (header, body.is_some() || has_inputs) else { return };
+    if written.value.contains("${") {
+        let help = "write it literally, such as `application/json`";
+        let message = "the content type is computed, so the format of the body is unknown";
+        report.push(report.error("body", written.at, message).help(help));
+        return;
+    }
+    let (at, got) =
+        body.map_or((written.at, "a mapping of the inputs"), |body| (body.at, json_type(&body.value.to_json())));
+    let (message, help) = match (BodyFormat::of(Some(&written.value)), body.map(|body| &body.value)) {
+        (BodyFormat::Form, Some(TemplateTree::List(_) | TemplateTree::Scalar(_))) => {
+            let help = "such as `{name: a, metadata: {team: b}, items: [{price: c}]}`";
+            (format!("a form is a mapping, or the text of one, not {got}"), help)
+        }
+        (BodyFormat::Plain, None | Some(TemplateTree::List(_) | TemplateTree::Map(_))) => {
+            let help = "write `body` as one text, or the content type `application/json`";
+            (format!("a body of the type `{}` is a text, not {got}", written.value), help)
+        }
+        _ => return,
+    };
+    report.push(report.error("body", at, message).help(help));
 }
 
 /// Reports headers that would compete with the credential of a connection.

@@ -36,6 +36,7 @@ pub(super) fn compile(
     let url = webhook::destination(report, &doc.name, connection, (&request.url, &request.path));
     report.role = webhook::role(request.url.as_ref());
     let headers = webhook::headers(report, &request.headers);
+    webhook::check_body(report, &request.headers, request.body.as_ref(), !doc.inputs.is_empty());
     let body = request.body.as_ref().map(|body| report.strings(body, report.units));
     if report.units != units {
         let is_response = |found: &&ExpressionRead| found.source == ReferenceSource::Root(RootVariable::Response);

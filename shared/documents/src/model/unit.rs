@@ -107,7 +107,7 @@ pub struct WebhookDoc {
     /// Headers by name.
     #[serde(default)]
     pub headers: Entries<At<String>>,
-    /// The body. The default is an object of the inputs.
+    /// The body: JSON, or the format of the `content-type` in `headers`. The default is an object of the inputs.
     pub body: Option<At<TemplateTree>>,
     /// The longest time for which the receiver processes a request without an answer. The default is the `timeout` of
     /// the unit.
@@ -175,7 +175,7 @@ pub struct VerificationRequest {
     /// Headers by name.
     #[serde(default)]
     pub headers: Entries<At<String>>,
-    /// The body. The default is an object of the inputs.
+    /// The body: JSON, or the format of the `content-type` in `headers`. The default is an object of the inputs.
     pub body: Option<At<TemplateTree>>,
     /// A CEL expression over `response` that is true when the thing is gone. Without it, a response 2xx means that the
     /// thing exists.

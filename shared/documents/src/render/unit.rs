@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ::url::form_urlencoded::Serializer;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value as Json;
@@ -9,9 +10,10 @@ use serde_json::Value as Json;
 use super::context::{MissingPolicy, NullPolicy, PendingOutputs, RenderContext, as_json, capped, mistyped, sensitive};
 use super::evaluate::LookupResult;
 use super::{
-    Answers, InputValue, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue, RenderedInput,
-    RenderedInstance, RenderedQuestion, RenderedRequest, RenderedUnit, UnitContext, evaluate, url,
+    Answers, InputValue, MAX_VALUE_BYTES, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue, RenderedInput,
+    RenderedInstance, RenderedQuestion, RenderedRequest, RenderedUnit, RequestBody, UnitContext, evaluate, url,
 };
+use crate::body::{self, BodyFormat};
 use crate::cel::convert::json_type;
 use crate::plan::{Action, InfrakitAction, InputPlan, OutputRead, Template, UnitPlan, WebhookAction};
 use crate::template::joinable;
@@ -232,13 +234,16 @@ fn request(
     });
     let describe = describe.transpose()?;
     let headers = headers(context, webhook, lenience)?;
+    let content_type = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+    let format = BodyFormat::of(content_type.map(|(_, value)| value.as_str()));
     let body = match &webhook.body {
-        Some(body) => context.tree(body, "body", lenience)?,
+        Some(Json::String(text)) if format != BodyFormat::Json => text_body(context, text, format, lenience)?,
+        Some(body) => context.tree(body, "body", lenience)?.map(|made| encoded(context, made, format)).transpose()?,
         None if unit.inputs.is_empty() => None,
-        None => Some(inputs_as_object(context, &unit.inputs, lenience)?),
+        None => Some(encoded(context, inputs_as_object(context, &unit.inputs, lenience)?, format)?),
     };
     if let Some(body) = &body {
-        capped("body", body.to_string().len())?;
+        capped("body", body.bytes().len())?;
     }
     Ok(RenderedRequest { method: webhook.method.clone(), url, headers, body, describe })
 }
@@ -256,6 +261,44 @@ pub(super) fn headers(
         }
     }
     Ok(headers)
+}
+
+/// Returns a body that is one text of the document. Its value can be of another type.
+fn text_body(
+    context: RenderContext<'_>,
+    text: &str,
+    format: BodyFormat,
+    lenience: MissingPolicy,
+) -> RenderResult<Option<RequestBody>> {
+    let kept = RenderContext { nulls: NullPolicy::Kept, ..context };
+    match context.disclosed(lenience.apply(kept.text(text, "body"))?, "body")? {
+        LookupResult::Value(RenderValue::Bytes(bytes)) => Ok(Some(RequestBody::Bytes(bytes))),
+        made => {
+            let made = as_json(made, "body", || "its value".to_owned())?;
+            made.map(|made| encoded(context, made, format)).transpose()
+        }
+    }
+}
+
+/// Returns a body in its format. A form for people is not percent-encoded.
+fn encoded(context: RenderContext<'_>, made: Json, format: BodyFormat) -> RenderResult<RequestBody> {
+    Ok(match (format, made) {
+        (BodyFormat::Json, made) => RequestBody::Json(made),
+        (BodyFormat::Form, form @ Json::Object(_)) => {
+            let large = || RenderError::Unfit(format!("body has more than {MAX_VALUE_BYTES} bytes"));
+            let fields = body::fields(&form).ok_or_else(large)?;
+            RequestBody::Text(match context.unknowns {
+                PendingOutputs::Missing => Serializer::new(String::new()).extend_pairs(fields).finish(),
+                PendingOutputs::Shown => {
+                    fields.iter().map(|(name, text)| format!("{name}={text}")).collect::<Vec<_>>().join("&")
+                }
+            })
+        }
+        (BodyFormat::Form, made @ Json::Array(_)) => {
+            return Err(mistyped("body", "a mapping, or the text of a form", json_type(&made)));
+        }
+        (BodyFormat::Form | BodyFormat::Plain, made) => RequestBody::Text(joinable(made)),
+    })
 }
 
 fn instance(

@@ -15,36 +15,47 @@ use crate::run::records;
 
 pub(crate) const MASK: &str = "***";
 
-static ESCAPES: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"(?s)(?:\\u[0-9A-Fa-f]{4})+|\\.").expect("the pattern is a literal"));
+static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?s)(?:\\u[0-9A-Fa-f]{4})+|\\.|(?:%[0-9A-Fa-f]{2})+").expect("the pattern is a literal")
+});
 
-/// Returns a secret text as it is, and as JSON has it without its quotation marks if that differs.
+/// Returns a secret text as it is, and, if they differ, as JSON has it without its quotation marks and with the blanks of a
+/// form.
 pub(super) fn forms(text: &str) -> impl Iterator<Item = SecretText> {
     let json = SecretText::new(Value::from(text).to_string());
     let escaped = json.get(1..json.len() - 1).filter(|form| *form != text).map(str::to_owned);
-    std::iter::once(text.to_owned()).chain(escaped).map(SecretText::new)
+    let form = text.contains(' ').then(|| text.replace(' ', "+"));
+    std::iter::once(text.to_owned()).chain(escaped).chain(form).map(SecretText::new)
 }
 
-/// Returns a text without `secrets`, in whatever escapes of JSON it has them.
+/// Returns a text without `secrets`, in whatever escapes of JSON, URLs and forms it has them.
 pub(super) fn masked(text: &str, secrets: &[impl AsRef<str>]) -> String {
-    let plain = plain_escapes(text);
+    let hidden = |text: &str| secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_ref(), MASK));
+    // A secret may itself look like an escape.
+    let masked = hidden(text);
+    let Cow::Owned(plain) = plain_escapes(&masked) else { return masked };
     // A text without a secret keeps its escapes.
-    let is_hidden = matches!(plain, Cow::Owned(_)) && secrets.iter().any(|secret| plain.contains(secret.as_ref()));
-    let text = if is_hidden { plain.into_owned() } else { text.to_owned() };
-    secrets.iter().fold(text, |text, secret| text.replace(secret.as_ref(), MASK))
+    if secrets.iter().any(|secret| plain.contains(secret.as_ref())) { hidden(&plain) } else { masked }
 }
 
-/// Writes the escapes of JSON as Ebb writes them: other programs escape slashes, and characters that need no escape.
+/// Writes the escapes of JSON as Ebb writes them: other programs escape slashes, and characters that need no escape. Decodes
+/// those of URLs.
 fn plain_escapes(text: &str) -> Cow<'_, str> {
     ESCAPES.replace_all(text, |found: &Captures<'_>| match &found[0] {
         r"\/" => "/".to_owned(),
-        escapes => match serde_json::from_str::<String>(&format!("\"{escapes}\"")) {
-            Ok(text) => {
+        escapes => {
+            let decoded = match escapes.strip_prefix('%') {
+                Some(encoded) => {
+                    let bytes = encoded.split('%').map(|byte| u8::from_str_radix(byte, 16));
+                    bytes.collect::<Result<Vec<u8>, _>>().ok().and_then(|bytes| String::from_utf8(bytes).ok())
+                }
+                None => serde_json::from_str::<String>(&format!("\"{escapes}\"")).ok(),
+            };
+            decoded.map_or(escapes.to_owned(), |text| {
                 let json = Value::from(text).to_string();
                 json[1..json.len() - 1].to_owned()
-            }
-            Err(_) => escapes.to_owned(),
-        },
+            })
+        }
     })
 }
 
@@ -97,11 +108,16 @@ mod tests {
     fn every_form_of_a_decrypted_text_is_masked() {
         let mut opened = Vec::new();
         add_opened(&mut opened, &json!({"dsn": "a\"canary", "parts": ["canary", "abc"], "port": 5432}));
-        for text in ["a\"canary", r#"{"dsn":"a\"canary"}"#, "see canary", r#"{"dsn":"a\u0022c\u0061nary"}"#] {
+        for text in
+            ["a\"canary", r#"{"dsn":"a\"canary"}"#, "see canary", r#"{"dsn":"a\u0022c\u0061nary"}"#, "k=a%22can%61ry&x"]
+        {
             let masked = masked(text, &opened);
             assert!(masked.contains(MASK) && !masked.contains("canary"), "{masked}");
         }
-        assert_eq!(masked("abc 5432", &opened), "abc 5432");
+        assert_eq!(masked("abc 5432 a%2Fb", &opened), "abc 5432 a%2Fb");
+        let mut phrase = Vec::new();
+        add_opened(&mut phrase, &json!("two words/%41"));
+        assert_eq!(masked("k=two+words%2f%2541&l=two%20words%2F%2541&m=two words/%41", &phrase), "k=***&l=***&m=***");
         let json = masked_json(json!({"canary": [{"k": "x-canary"}, 1]}), &opened);
         assert_eq!(json, json!({"***": [{"k": "x-***"}, 1]}));
     }

@@ -225,5 +225,6 @@ pub struct RequestRendering {
     pub connection: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
+    /// JSON as it is, and a body of another content type as text.
     pub body: Option<Value>,
 }

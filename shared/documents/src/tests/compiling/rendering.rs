@@ -9,7 +9,7 @@ use crate::load::{self, DocumentVars, NoFiles};
 use crate::plan::{HookPlan, Plan, UnitRef};
 use crate::render::{
     self, Answers, InputValue, KnownOutputs, ProducerState, RenderError, RenderResult, RenderValue, RenderedUnit,
-    SecretRef, TargetFacts, UnitContext,
+    RequestBody, SecretRef, TargetFacts, UnitContext,
 };
 use crate::tests::rows;
 
@@ -228,7 +228,7 @@ fn a_missing_optional_param_is_null() {
          u: {webhook: {url: \"https://e.example\", body: {a: \"${params.a}\", is: \"${params.a == null}\"}}}\n",
     );
     let RenderedUnit::Webhook(request) = rendered(&plan, "r/u", &[]).unwrap() else { panic!("a webhook") };
-    assert_eq!(request.body, Some(json!({"a": null, "is": true})));
+    assert_eq!(request.body, Some(RequestBody::Json(json!({"a": null, "is": true}))));
 }
 
 const NULL_SOURCE: &str = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: q\npreStart:\n  a: {webhook: {url: \"https://e.example\"}, outputs: {o: {value: \"${response.body.o}\", optional: true}}}\noutputs: {o: \"${units.a.outputs.o}\"}\n";
@@ -282,7 +282,7 @@ fn null_becomes_no_text() {
         let written = if webhook.starts_with("url:") { webhook.clone() } else { format!("{url}, {webhook}") };
         let hooks = format!("preStart: {{u: {{webhook: {{{written}}}}}}}\n");
         let made = with_null_params(&hooks, "r/u").map(|made| match made {
-            RenderedUnit::Webhook(request) => request.body.unwrap_or(json!(request.headers)),
+            RenderedUnit::Webhook(request) => request.body.map_or(json!(request.headers), |body| body.shown()),
             other => panic!("{other:?}"),
         });
         assert_eq!(made.map_err(|error| error.to_string()), expected, "{webhook}");
@@ -301,7 +301,7 @@ fn null_becomes_no_text() {
         "preStart: {{u: {{webhook: {{{url}}}}}}}\npostStop: {{v: {{undoes: u, webhook: {{{url}, headers: {{x-a: \"${{params.s}}\"}}, body: {{a: \"${{params.t}}\"}}}}}}}}\n"
     );
     let Ok(RenderedUnit::Webhook(undo)) = with_null_params(&hooks, "r/v") else { panic!("a webhook") };
-    assert_eq!((undo.headers.len(), undo.body), (0, Some(json!({}))));
+    assert_eq!((undo.headers.len(), undo.body), (0, Some(RequestBody::Json(json!({})))));
 }
 
 #[test]

@@ -7,8 +7,8 @@ use super::fixtures::{ALONE, alone, compiled};
 use crate::diagnostic::Diagnostics;
 use crate::plan::{Plan, Template, UnitRef};
 use crate::render::{
-    self, InputValue, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedUnit, SealedValue, TargetFacts,
-    UnitContext,
+    self, InputValue, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedUnit, RequestBody, SealedValue,
+    TargetFacts, UnitContext,
 };
 
 /// A plugin whose unit `use` reads a sensitive output of a webhook.
@@ -56,11 +56,11 @@ fn an_encrypted_output_is_decrypted_for_its_recipient_only() {
         let context = UnitContext { plan: &plan, at, facts: &facts, known: &known };
         match render::unit(context, Some(&open)).unwrap() {
             RenderedUnit::Webhook(request) if request.headers.is_empty() => {
-                assert_eq!(request.body, Some(json!({"k": "opened"})));
+                assert_eq!(request.body, Some(RequestBody::Json(json!({"k": "opened"}))));
             }
             RenderedUnit::Webhook(request) => {
                 assert_eq!(request.headers["X-Key"], "opened");
-                assert_eq!(request.body, Some(json!({"a": ["opened", 1]})));
+                assert_eq!(request.body, Some(RequestBody::Json(json!({"a": ["opened", 1]}))));
             }
             RenderedUnit::Pod { inputs } => assert_eq!(inputs[0].value, InputValue::Opened(b"opened".to_vec())),
             RenderedUnit::Infrakit(instance) => assert_eq!(instance.properties, json!({"k": "opened"})),
@@ -131,7 +131,7 @@ fn an_encrypted_literal_is_decrypted_for_its_recipient_only() {
     assert!(matches!(plain, Err(RenderError::Sensitive { .. })), "{plain:?}");
     plan.resources.get_mut("r").unwrap().params.insert("token".to_owned(), Template::Sealed("the text".to_owned()));
     match rendered(&plan).unwrap() {
-        RenderedUnit::Webhook(request) => assert_eq!(request.body, Some(json!({"k": "opened"}))),
+        RenderedUnit::Webhook(request) => assert_eq!(request.body, Some(RequestBody::Json(json!({"k": "opened"})))),
         other => panic!("{other:?}"),
     }
     let preview = render::preview(UnitContext { plan: &plan, at, facts: &facts, known: &known }).unwrap();

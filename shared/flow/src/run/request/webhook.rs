@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ebb_documents::plan::Action;
-use ebb_documents::render::RenderedRequest;
+use ebb_documents::render::{RenderedRequest, RequestBody};
 use ebb_egress::{HttpRequest, HttpResponse};
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
@@ -52,7 +52,7 @@ pub(crate) async fn post_webhook(
     let Some(permit) = OriginPermit::acquire(env, &request.url).await else {
         return context.postpone(env.now().plus(POSTPONEMENT)).await;
     };
-    let body = request.body.as_ref().map(|body| body.to_string().into_bytes()).unwrap_or_default();
+    let body = request.body.as_ref().map(RequestBody::bytes).unwrap_or_default();
     let mut list = signed_headers(context, &credential, ("", &body))?;
     // A receiver that does not know Ebb could not use a callback token. A unit that waits for a state asks for it. A
     // verification is judged by its response.
