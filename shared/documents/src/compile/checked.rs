@@ -8,7 +8,7 @@ use semver::Version;
 
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::sensitive::Sensitivity;
-use crate::cel::{ReferenceSource, TextPattern};
+use crate::cel::{ReferenceSource, ReferenceUsage, TextPattern};
 use crate::diagnostic::Diagnostic;
 use crate::model::{Dialect, HookOwner, LineColumn, ParamDoc, PluginDoc, UnitDoc};
 use crate::plan::{RequiredEvidence, Template, UnitPlan, UnitRef};
@@ -55,6 +55,8 @@ pub(super) struct CheckedParam<'a> {
 pub(super) struct CheckedOutput {
     pub(super) value: Template,
     pub(super) sensitivity: Sensitivity,
+    /// True if it is certainly a text.
+    pub(super) is_text: bool,
     pub(super) uses: Vec<ExpressionRead>,
 }
 
@@ -71,6 +73,21 @@ pub(super) struct CompiledUnit<'a> {
     pub(super) after: Vec<usize>,
     /// Units of the same plugin, by position.
     pub(super) undoes: Vec<usize>,
+}
+
+/// Reports a field of a value that is a text.
+pub(super) fn check_field(report: &mut DiagnosticCollector, found: &ExpressionRead, is_text: bool) {
+    if is_text && found.usage == ReferenceUsage::Field {
+        let source = &found.source;
+        let help = match source {
+            ReferenceSource::Output { .. } => {
+                format!("add `json: true` to the output, or write `json.parse({source})`")
+            }
+            _ => format!("write `json.parse({source})` if it is JSON"),
+        };
+        let message = format!("`{source}` is a text, which has no fields");
+        report.push(report.error_in("field", &found.spot, message).help(help));
+    }
 }
 
 /// The cluster that the document sets for a unit.
@@ -126,6 +143,11 @@ impl<'a> PublicOutputs<'a> {
     /// Returns the sensitivity of an output, or `None` if the resource or the output does not exist.
     pub(super) fn sensitivity(&self, resource: &str, output: &str) -> Option<Sensitivity> {
         Some(self.0.get(resource)?.outputs.get(output)?.sensitivity)
+    }
+
+    /// Returns true for an output that is certainly a text.
+    pub(super) fn is_text(&self, resource: &str, output: &str) -> bool {
+        self.0.get(resource).and_then(|checked| checked.outputs.get(output)).is_some_and(|output| output.is_text)
     }
 
     /// Returns the sensitivity of an output.

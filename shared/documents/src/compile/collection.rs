@@ -267,7 +267,7 @@ impl<'c> CollectionUnits<'c> {
                 let from = OutputFromDoc::Value(At { value: format!("${{{}}}", expression.value), at: expression.at });
                 let read = template::of_output(&unit.name.value, &path);
                 public.push(Named { name: named(format!("{}.{path}", unit.name.value)), inner: named(read) });
-                let inner = OutputSpec { from, sensitive: None, optional: false, description: None };
+                let inner = OutputSpec::of(from);
                 unit.inner.outputs.0.push(Named { name: named(path), inner });
             }
         }

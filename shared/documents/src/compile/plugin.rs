@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use ebb_engine::{Hook, MAX_UNITS};
 
-use super::checked::{CheckedOutput, CheckedPlugin, CompiledUnit, PublicOutputs};
+use super::checked::{CheckedOutput, CheckedPlugin, CompiledUnit, PublicOutputs, check_field};
 use super::collector::{DiagnosticCollector, ExpressionRead, StepCount, TextRole};
 use super::defaults::FEWER_UNITS;
 use super::order;
@@ -12,8 +12,8 @@ use super::sensitive::{self, Sensitivity};
 use super::{params, profile, shared_keys, unit, unit_lints};
 use crate::cel::{ReferenceSource, ReferenceUsage, Scope};
 use crate::diagnostic::{Diagnostic, Diagnostics, grouped};
-use crate::model::{ActionDoc, At, Dialect, HookOwner, Named, OutputDoc, PluginDoc, PodDoc};
-use crate::plan::RequiredEvidence;
+use crate::model::{ActionDoc, At, Dialect, HookOwner, Named, OutputDoc, ParamKind, PluginDoc, PodDoc};
+use crate::plan::{OutputFrom, RequiredEvidence};
 use crate::template;
 
 /// The number of steps of a unit, in addition to those of its expressions.
@@ -102,6 +102,24 @@ impl<'a> CheckedPlugin<'a> {
         }
     }
 
+    /// Returns true for a value that is certainly a text. A sensitive one has its own errors.
+    fn is_text(&self, source: &ReferenceSource) -> bool {
+        match source {
+            ReferenceSource::Output { unit, output } => {
+                let made = self.unit(unit).and_then(|unit| unit.plan.outputs.get(output));
+                made.is_some_and(|made| {
+                    !made.json && !made.sensitive && !matches!(made.from, OutputFrom::Expression(_))
+                })
+            }
+            ReferenceSource::Resource { resource, output } => self.resources.is_text(resource, output),
+            ReferenceSource::Param(name) | ReferenceSource::OldParam(name) => {
+                let param = self.params.get(name.as_str()).map(|param| param.doc);
+                param.is_some_and(|param| param.kind == ParamKind::String && !param.sensitive)
+            }
+            _ => false,
+        }
+    }
+
     /// Returns the sensitivity of a value that a unit reads. An input has that of its value.
     fn sensitivity_in(&self, unit: &CompiledUnit<'_>, source: &ReferenceSource) -> Sensitivity {
         let ReferenceSource::Input(name) = source else { return self.sensitivity(source) };
@@ -184,7 +202,10 @@ impl<'a> CheckedPlugin<'a> {
                     break;
                 }
                 match self.check_use(report, Some(unit), found) {
-                    Ok(()) => sensitive::check(report, found, self.sensitivity_in(unit, &found.source)),
+                    Ok(()) => {
+                        sensitive::check(report, found, self.sensitivity_in(unit, &found.source));
+                        check_field(report, found, self.is_text(&found.source));
+                    }
                     Err(diagnostic) => report.push(diagnostic),
                 }
             }
@@ -306,6 +327,7 @@ impl<'a> CheckedPlugin<'a> {
             let value = report.text(&text.value, text.at, report.units);
             let uses = std::mem::take(&mut report.reads);
             let mut sensitivity = Sensitivity::Open;
+            let mut is_text = false;
             let mut teardown = None;
             for found in &uses {
                 if report.is_full() {
@@ -317,8 +339,9 @@ impl<'a> CheckedPlugin<'a> {
                 }
                 let of_source = self.sensitivity(&found.source);
                 sensitive::check(report, found, of_source);
+                check_field(report, found, self.is_text(&found.source));
                 if found.usage == ReferenceUsage::Whole {
-                    sensitivity = of_source;
+                    (sensitivity, is_text) = (of_source, self.is_text(&found.source));
                 }
                 let producer = self.producer(&found.source).map(|producer| &self.units[producer]);
                 if let Some(producer) = producer.filter(|producer| producer.hook > Hook::PostStart) {
@@ -335,7 +358,7 @@ impl<'a> CheckedPlugin<'a> {
                 let help = "what the sandbox gets is made in preStart or postStart";
                 report.push(report.error_in("hook-order", &found.spot, message).help(help));
             }
-            self.outputs.insert(&name.value, CheckedOutput { value, sensitivity, uses });
+            self.outputs.insert(&name.value, CheckedOutput { value, sensitivity, is_text, uses });
         }
     }
 
@@ -422,7 +445,7 @@ impl<'a> CheckedPlugin<'a> {
                 };
                 warnings.push(warning("evidence", doc.name.at, message, help));
             }
-            for (code, at, message, help) in unit_lints::of_unit(&self.units, at) {
+            for (code, at, message, help) in unit_lints::of_unit(&self.plugin.source, &self.units, at) {
                 warnings.push(warning(code, at, message, help));
             }
             let makes = profile::acts(unit) && !doc.outputs.is_empty();

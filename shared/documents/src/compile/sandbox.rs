@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::checked::{
-    BoundPlugin, BoundResource, CheckedParam, CheckedPlugin, ParamBinding, PublicOutputs, UNKNOWN_RESOURCE, UNVERSIONED,
+    BoundPlugin, BoundResource, CheckedParam, CheckedPlugin, ParamBinding, PublicOutputs, UNKNOWN_RESOURCE,
+    UNVERSIONED, check_field,
 };
 use super::collector::{DiagnosticCollector, ExpressionRead, whole};
 use super::defaults::MAX_RESOURCES;
@@ -311,6 +312,7 @@ fn check_use(
     };
     let error = |code, message| report.error_in(code, &found.spot, message);
     let checked = outputs.check(report, (resource, output), error);
+    check_field(report, found, outputs.is_text(resource, output));
     checked.map_err(|wrong| report.push(wrong)).ok()
 }
 

@@ -100,10 +100,24 @@ fn output_plans(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &Unit
             let help = "only a `value` can be missing; a script can write an empty file";
             report.push(report.error("output", output.name.at, message).help(help));
         }
-        let (optional, description) = (output.optional, output.description.clone());
+        let key = if output.json { Some("json") } else { output.trim.then_some("trim") };
         let sensitive = output.is_sensitive();
+        let refusal = match output.from {
+            OutputFromDoc::File(_) if sensitive => Some((
+                "it is sensitive, so Ebb does not read it",
+                "let the script write each value to a file of its own, without white space: `printf %s`",
+            )),
+            OutputFromDoc::File(_) => None,
+            _ => Some(("it is not a file", "leave it out; a `value` can call `json.parse` and `trim`")),
+        };
+        if let (Some(key), Some((why, help))) = (key, refusal) {
+            let message = format!("output `{}` cannot have `{key}`: {why}", output.name.value);
+            report.push(report.error("output", output.name.at, message).help(help));
+        }
         let sensitive_by_default = sensitive && plugin.dialect == Dialect::Signadot;
-        let plan = OutputPlan { from, sensitive, sensitive_by_default, optional, description };
+        let (optional, json, trim) = (output.optional, output.json, output.trim);
+        let description = output.description.clone();
+        let plan = OutputPlan { from, sensitive, sensitive_by_default, optional, json, trim, description };
         Some((output.name.value.clone(), plan))
     });
     outputs.collect()

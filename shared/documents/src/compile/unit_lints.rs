@@ -3,19 +3,35 @@
 use ebb_engine::Hook;
 
 use super::checked::CompiledUnit;
+use super::collector::{ExpressionRead, TextRole};
 use super::profile;
 use crate::cel::ReferenceSource;
-use crate::model::{ActionDoc, LineColumn, OutputFromDoc, WebhookMethod};
-use crate::plan::Action;
+use crate::model::{ActionDoc, LineColumn, OutputFromDoc, SourceText, WebhookMethod};
+use crate::plan::{Action, OutputFrom};
 
 /// A warning: its code, place, message and help.
 pub(super) type UnitWarning = (&'static str, LineColumn, String, &'static str);
 
-/// Returns the warnings about the request of the unit `at`.
-pub(super) fn of_unit(units: &[CompiledUnit<'_>], at: usize) -> impl Iterator<Item = UnitWarning> {
+/// Returns the warnings about the request of the unit `at` of a document.
+pub(super) fn of_unit(source: &SourceText, units: &[CompiledUnit<'_>], at: usize) -> impl Iterator<Item = UnitWarning> {
     let unit = &units[at];
-    let found = [repeated_creation(units, at), late_question(unit), unknown_outcome(unit), foreign_answer(unit)];
-    found.into_iter().chain([part_of_list(unit)]).flatten()
+    let of_request = [repeated_creation(units, at), late_question(unit), line_feed(source, units, at)];
+    let of_answers = [unknown_outcome(unit), foreign_answer(unit), part_of_list(unit)];
+    of_request.into_iter().chain(of_answers).flatten()
+}
+
+/// The text of a file in a URL. Most commands end it with a line feed.
+fn line_feed(source: &SourceText, units: &[CompiledUnit<'_>], at: usize) -> Option<UnitWarning> {
+    let is_raw = |found: &&ExpressionRead| {
+        let ReferenceSource::Output { unit, output } = &found.source else { return false };
+        let made = units.iter().find(|made| made.doc.name.value == *unit);
+        let made = made.and_then(|made| made.plan.outputs.get(output));
+        found.role == TextRole::Url
+            && made.is_some_and(|made| matches!(made.from, OutputFrom::File(_)) && !made.trim && !made.json)
+    };
+    let found = units[at].uses.iter().find(is_raw)?;
+    let message = format!("a line feed at the end of `{}` becomes `%0A` in the URL", found.source);
+    Some(("line-feed", found.spot.pos(source), message, "add `trim: true` to the output"))
 }
 
 /// A creation by `POST` at a connection, whose server may not know the idempotency key. The undo knows only the ID in the last

@@ -114,8 +114,8 @@ pub(super) fn url_within(
     hook: Hook,
 ) -> Template {
     let name = &domain.value;
-    let is_domain =
-        name.contains('.') && matches!(url::Host::parse(name), Ok(url::Host::Domain(host)) if host == *name);
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c);
+    let is_domain = name.contains('.') && name.chars().all(is_plain) && url::Host::parse(name).is_ok();
     let (at, message, help) = if !is_domain || name.starts_with('.') {
         (domain.at, format!("`within` is `{name}`, not a domain"), "such as `db.example.org`, without `*.`")
     } else if hook.is_teardown() {

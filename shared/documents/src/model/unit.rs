@@ -409,11 +409,21 @@ pub struct OutputSpec {
     /// If `true`, a `value` may be `null` or missing.
     #[serde(default)]
     pub optional: bool,
+    /// If `true`, the `file` has JSON, and the output is its value.
+    #[serde(default)]
+    pub json: bool,
+    /// If `true`, white space at both ends of the `file` is removed.
+    #[serde(default)]
+    pub trim: bool,
     /// Free text.
     pub description: Option<String>,
 }
 
 impl OutputSpec {
+    pub(crate) fn of(from: OutputFromDoc) -> Self {
+        Self { from, sensitive: None, optional: false, json: false, trim: false, description: None }
+    }
+
     /// Returns true if the value is sensitive.
     pub fn is_sensitive(&self) -> bool {
         self.sensitive.unwrap_or(matches!(self.from, OutputFromDoc::Secret(_)))

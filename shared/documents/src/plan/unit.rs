@@ -117,6 +117,10 @@ pub struct OutputPlan {
     pub sensitive_by_default: bool,
     /// True if the value may be null. A missing value then is null.
     pub optional: bool,
+    /// True if the value is that of the JSON in the file.
+    pub json: bool,
+    /// True if the value has no white space of the file at its ends.
+    pub trim: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }

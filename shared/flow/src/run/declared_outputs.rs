@@ -1,9 +1,11 @@
 //! Compares the outputs of a success with those that the unit declares.
 
+use ebb_documents::cel::convert::json_position;
 use ebb_documents::plan::{Action, OutputFrom, OutputPlan, UnitPlan};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::limits;
 use ebb_protocol::value::{Outputs, UnitValue};
+use serde_json::Value;
 
 use crate::run::attempt_end::AttemptFailure;
 
@@ -26,14 +28,14 @@ pub fn check_outputs(unit: &UnitPlan, cluster: Option<&str>, mut outputs: Output
     let mut first: Option<(ReasonCode, String)> = None;
     for (name, declared) in &unit.outputs {
         if declared.optional {
-            outputs.entry(name.clone()).or_insert(UnitValue::Json(serde_json::Value::Null));
+            outputs.entry(name.clone()).or_insert(UnitValue::Json(Value::Null));
         }
         let problem = match outputs.get_mut(name) {
             Some(UnitValue::Secret(secret)) if declared.sensitive => {
                 secret.cluster = cluster.map(str::to_owned);
                 None
             }
-            Some(value) => problem(unit, name, declared, value),
+            Some(value) => read_file(name, declared, value).or_else(|| problem(unit, name, declared, value)),
             None => {
                 let text = format!("the unit succeeded without its output `{name}`; it sent: {sent}");
                 Some((ReasonCode::OutputMissing, text))
@@ -58,7 +60,7 @@ pub fn check_outputs(unit: &UnitPlan, cluster: Option<&str>, mut outputs: Output
 
 /// Returns the reason why a declared output cannot have this value.
 fn problem(unit: &UnitPlan, name: &str, declared: &OutputPlan, value: &UnitValue) -> Option<(ReasonCode, String)> {
-    if *value == UnitValue::Json(serde_json::Value::Null) {
+    if *value == UnitValue::Json(Value::Null) {
         return (!declared.optional).then(|| (ReasonCode::OutputInvalid, null_text(unit, name, declared)));
     }
     let size = value.size();
@@ -75,6 +77,29 @@ fn problem(unit: &UnitPlan, name: &str, declared: &OutputPlan, value: &UnitValue
         return None;
     };
     Some((ReasonCode::OutputInvalid, format!("output `{name}` {wrong}")))
+}
+
+/// Parses the text of a file as JSON, or removes the white space at its ends, as the output declares. Returns the reason why
+/// it cannot.
+fn read_file(name: &str, declared: &OutputPlan, value: &mut UnitValue) -> Option<(ReasonCode, String)> {
+    let OutputFrom::File(path) = &declared.from else { return None };
+    let why = match value {
+        UnitValue::Json(Value::String(text)) if declared.json => match serde_json::from_str(text) {
+            Ok(Value::Null) => "the JSON is null".to_owned(),
+            Ok(json) => {
+                *value = UnitValue::Json(json);
+                return None;
+            }
+            Err(error) => json_position(&error),
+        },
+        UnitValue::Json(Value::String(text)) if declared.trim => {
+            *text = text.trim().to_owned();
+            return None;
+        }
+        UnitValue::Bytes(_) if declared.json || declared.trim => "the bytes are not UTF-8".to_owned(),
+        _ => return None,
+    };
+    Some((ReasonCode::OutputInvalid, format!("output `{name}`, the file {path}: {why}")))
 }
 
 fn null_text(unit: &UnitPlan, name: &str, declared: &OutputPlan) -> String {
@@ -124,7 +149,7 @@ mod tests {
         };
         let webhook = || json!({"webhook": {"method": "POST", "url": {"literal": "https://e.example"}}});
         let object = || json!({"object": {"manifest": {}}});
-        let null = || Outputs::from([("o".to_owned(), UnitValue::Json(serde_json::Value::Null))]);
+        let null = || Outputs::from([("o".to_owned(), UnitValue::Json(Value::Null))]);
         let from = |text: &str| json!({ "expression": text });
         for (action, fix) in [
             (webhook(), "output `o` is null; expected a value; send one, or add `optional: true`"),
@@ -141,6 +166,24 @@ mod tests {
             for sent in [null(), Outputs::new()] {
                 assert_eq!(check_outputs(&unit(object(), output.clone()), None, sent), Ok(null()));
             }
+        }
+    }
+
+    #[test]
+    fn the_text_of_a_file_is_trimmed_or_parsed() {
+        let text = |text: &str| UnitValue::Json(json!(text));
+        let invalid = |why: &str| Err(format!("output `o`, the file /o: {why}"));
+        for (key, sent, expected) in [
+            ("trim", text("\u{a0} a b\r\n"), Ok(text("a b"))),
+            ("trim", UnitValue::Bytes(vec![0xff]), invalid("the bytes are not UTF-8")),
+            ("json", text(" {\"host\": [1]}\n"), Ok(UnitValue::Json(json!({"host": [1]})))),
+            ("json", text("{\n\"secret\" 1}"), invalid("the text is not JSON at line 2, column 10")),
+            ("json", text("null"), invalid("the JSON is null")),
+        ] {
+            let unit = unit_with_outputs(&json!({"o": {"from": {"file": "/o"}, key: true}}));
+            let made = check_outputs(&unit, None, Outputs::from([("o".to_owned(), sent)]));
+            let made = made.map(|mut outputs| outputs.remove("o").unwrap()).map_err(|failure| failure.reason.message);
+            assert_eq!(made, expected, "{key}");
         }
     }
 

@@ -84,6 +84,14 @@ impl SentRequest<'_> {
         format!("{} {}", self.method, self.shown_url())
     }
 
+    /// Returns the end of a message about a refused request, which names a line feed in its URL.
+    pub(crate) fn line_feed(&self) -> &'static str {
+        match self.url.contains("%0A") {
+            true => "; its URL has a line feed, `%0A`: if it is that of a file, add `trim: true` to the output",
+            false => "",
+        }
+    }
+
     fn shown_url(&self) -> String {
         self.scrub(head(&bare_url(self.url), MAX_LINE))
     }

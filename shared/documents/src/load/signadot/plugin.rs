@@ -204,7 +204,7 @@ fn unit(reader: &DocumentReader<'_>, step: SignadotStep, params: &mut Entries<Pa
     let outputs = step.outputs.into_iter().map(|output| {
         reader.check_short_name(&output.name, "the output's name");
         let from = OutputFromDoc::File(output.value_from_path);
-        let inner = OutputSpec { from, sensitive: None, optional: false, description: output.description };
+        let inner = OutputSpec { description: output.description, ..OutputSpec::of(from) };
         Named { name: output.name, inner }
     });
     let inputs = step.inputs.into_iter().filter_map(|one| input(reader, one, params)).collect();

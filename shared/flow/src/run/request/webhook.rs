@@ -194,7 +194,8 @@ impl SentWebhook<'_> {
             (410, _) => AttemptFailure::new(ReasonCode::Refused, "the server answered 410 Gone"),
             (status, retry_after) => {
                 let counts_as = note.map(|why| format!(", which counts as {status}: {why}")).unwrap_or_default();
-                let why = format!("the server answered {}{counts_as}", answer.response.status_text());
+                let (answered, line_feed) = (answer.response.status_text(), self.request.line_feed());
+                let why = format!("the server answered {answered}{counts_as}{line_feed}");
                 let failure = AttemptFailure::new(ReasonCode::HttpStatus, &why);
                 AttemptFailure { status: Some(status), is_limited: response.is_limited(), retry_after, ..failure }
             }
