@@ -9,14 +9,15 @@
 //!   repeated only if its method is safe (`GET`, `HEAD`), because an idempotency key does not prove that the receiver
 //!   uses it.
 
+use std::collections::HashMap;
 use std::error::Error;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use backon::{ExponentialBuilder, Retryable as _};
-use ebb_protocol::limits;
+use ebb_protocol::{id, limits};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use reqwest::dns::Resolve;
 use tokio::time::Instant;
@@ -34,6 +35,9 @@ const IDLE_PER_HOST: usize = 256;
 const RETRY_WITHIN: Duration = Duration::from_millis(500);
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRIES: usize = 3;
+
+/// Clients with certificates that are kept. Each has connections of its own.
+const MAX_CERTIFIED: usize = 16;
 
 /// The first bytes of a body that need no permit. A server that sends nothing more holds none.
 const FREE_BYTES: usize = 16 << 10;
@@ -60,6 +64,8 @@ pub struct HttpClient {
     policy: Arc<Policy>,
     /// The limit of a response body in bytes.
     largest: usize,
+    /// The clients with a certificate, by its digest.
+    certified: Arc<Mutex<HashMap<String, reqwest::Client>>>,
 }
 
 /// The client cannot be created, usually because the machine has no CA certificates.
@@ -76,24 +82,26 @@ impl HttpClient {
     /// Returns a client with another resolver. The policy also applies to the addresses that it returns.
     pub(crate) fn with_resolver(policy: Policy, resolver: Arc<dyn Resolve>) -> Result<Self, HttpClientError> {
         let policy = Arc::new(policy);
-        let http = reqwest::Client::builder()
-            .user_agent(concat!("ebb/", env!("CARGO_PKG_VERSION")))
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .referer(false)
-            .retry(reqwest::retry::never())
-            // A compressed response could exceed the limit after decompression.
-            .no_gzip()
-            .no_brotli()
-            .no_zstd()
-            .no_deflate()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .pool_max_idle_per_host(IDLE_PER_HOST)
-            .dns_resolver(Arc::new(GuardedResolver { policy: Arc::clone(&policy), inner: resolver }))
-            .build()
-            .map_err(HttpClientError)?;
-        Ok(Self { http, policy, largest: limits::RESPONSE_BODY })
+        let http = builder(&policy, resolver).build().map_err(HttpClientError)?;
+        Ok(Self { http, policy, largest: limits::RESPONSE_BODY, certified: Arc::default() })
+    }
+
+    /// Returns the client with a certificate, which is PEM.
+    fn certified(&self, pem: &str) -> CallResult<Self> {
+        let digest = id::digest(pem.as_bytes());
+        let mut known = self.certified.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(http) = known.get(&digest) {
+            return Ok(Self { http: http.clone(), ..self.clone() });
+        }
+        // The error is not repeated, because it may be about the key.
+        let wrong = |_| CallError::Refused("the client certificate and its private key cannot be used".to_owned());
+        let identity = reqwest::Identity::from_pem(pem.as_bytes()).map_err(wrong)?;
+        let http = builder(&self.policy, Arc::new(SystemResolver)).identity(identity).build().map_err(wrong)?;
+        if known.len() >= MAX_CERTIFIED {
+            known.clear();
+        }
+        known.insert(digest, http.clone());
+        Ok(Self { http, ..self.clone() })
     }
 
     /// Sets the limit of responses. The default is [`limits::RESPONSE_BODY`].
@@ -172,6 +180,38 @@ impl HttpCall for HttpClient {
     async fn call_within(&self, request: HttpRequest, budget: &ByteBudget) -> CallResult<(HttpResponse, BytePermit)> {
         self.send(request, Some(budget)).await
     }
+
+    async fn call_certified(
+        &self,
+        request: HttpRequest,
+        certificate: &str,
+        budget: &ByteBudget,
+    ) -> CallResult<(HttpResponse, BytePermit)> {
+        self.certified(certificate)?.send(request, Some(budget)).await
+    }
+}
+
+fn builder(policy: &Arc<Policy>, resolver: Arc<dyn Resolve>) -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
+        .user_agent(concat!("ebb/", env!("CARGO_PKG_VERSION")))
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .referer(false)
+        .retry(reqwest::retry::never())
+        // A compressed response could exceed the limit after decompression.
+        .no_gzip()
+        .no_brotli()
+        .no_zstd()
+        .no_deflate()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .pool_max_idle_per_host(IDLE_PER_HOST)
+        .dns_resolver(Arc::new(GuardedResolver { policy: Arc::clone(policy), inner: resolver }))
+}
+
+/// Returns true if a text is PEM with a certificate and a private key.
+pub fn is_client_certificate(pem: &str) -> bool {
+    reqwest::Identity::from_pem(pem.as_bytes()).is_ok()
 }
 
 /// Checks all parts of a request and returns it.

@@ -1,9 +1,11 @@
 //! Outbound HTTP: one request with limits, without redirects, and a limit of the bytes of all responses in memory.
 
 pub mod client;
+pub mod digest;
 pub mod guard;
+pub mod sigv4;
 
-pub use client::{HttpClient, HttpClientError};
+pub use client::{HttpClient, HttpClientError, is_client_certificate};
 pub use guard::{Policy, PolicyViolation};
 
 use std::sync::Arc;
@@ -174,6 +176,17 @@ pub trait HttpCall: Send + Sync {
     /// the body is in memory. The wait for it is part of the timeout. Clients without network need no permit.
     async fn call_within(&self, request: HttpRequest, _budget: &ByteBudget) -> CallResult<(HttpResponse, BytePermit)> {
         Ok((self.call(request).await?, BytePermit::default()))
+    }
+
+    /// Does the same as [`Self::call_within`] with a client certificate: PEM with the chain and the private key. Clients
+    /// without network have no TLS.
+    async fn call_certified(
+        &self,
+        request: HttpRequest,
+        _certificate: &str,
+        budget: &ByteBudget,
+    ) -> CallResult<(HttpResponse, BytePermit)> {
+        self.call_within(request, budget).await
     }
 }
 

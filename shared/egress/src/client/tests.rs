@@ -391,3 +391,16 @@ async fn nothing_is_sent_before_the_tls_handshake() {
     let received = received.lock().unwrap();
     assert!(!received.contains("/path") && !received.contains("token"), "{received}");
 }
+
+#[tokio::test]
+async fn nothing_is_sent_with_a_certificate_that_is_none() {
+    let key = "-----BEGIN PRIVATE KEY-----\nY2FuYXJ5\n-----END PRIVATE KEY-----\n";
+    let unparsed = format!("{key}-----BEGIN CERTIFICATE-----\nY2FuYXJ5\n-----END CERTIFICATE-----\n");
+    assert!(!is_client_certificate(key) && is_client_certificate(&unparsed));
+    for pem in ["", key, &unparsed] {
+        let (client, budget, request) = (local(), ByteBudget::new(1), request("GET", "http://127.0.0.1:1/".to_owned()));
+        let called = client.call_certified(request, pem, &budget).await.map(drop);
+        let why = "the client certificate and its private key cannot be used".to_owned();
+        assert_eq!(called, Err(CallError::Refused(why)), "{pem}");
+    }
+}
