@@ -379,6 +379,22 @@ pub struct SessionItem {
     pub expires: Timestamp,
 }
 
+/// The access token of a connection, or the reason why there is none.
+#[serde_with::skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AccessTokenItem {
+    /// The encrypted token.
+    pub token: Option<String>,
+    pub obtained: Timestamp,
+    pub expires: Timestamp,
+    /// The error text of the last request for a token, if it failed.
+    pub failure: Option<String>,
+    /// The end of the lease of the function that asks for a token, or of the pause after a failure.
+    #[serde(skip)]
+    pub leased_until: Timestamp,
+}
+
 /// The events of the present instance, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_engine::{Attempt, Epoch, Hook, LateMark, Patch, PatchChange, RunPhase, TargetPhase, Unit};
+use ebb_engine::{Attempt, Epoch, Hook, LateMark, Patch, PatchChange, RunPhase, TargetPhase, Timestamp, Unit};
 use ebb_local::embedded::{EmbeddedTable, FolderBucket, StateDurability};
 use ebb_protocol::api::{SourceResponse, SourceResult, TokenInfo};
 use ebb_protocol::history::HistoryChange;
@@ -177,6 +177,12 @@ async fn tokens(store: &Store) {
     store.put_session(&session).await.unwrap();
     let basis = SessionBasis::Identity("encrypted".into());
     store.put_session(&SessionItem { digest: "identity".into(), basis, ..session }).await.unwrap();
+    let (token, failure) = (Some("encrypted".into()), Some("why".into()));
+    let access = AccessTokenItem { token, obtained: AT, expires: AT, failure, leased_until: AT };
+    let client = ("api", "client");
+    assert!(store.put_access_token(client, &access, Some(AT)).await.unwrap());
+    let other = AccessTokenItem { failure: None, ..access };
+    assert!(!store.put_access_token(client, &other, Some(Timestamp(AT.0 - 1))).await.unwrap(), "it is leased");
 }
 
 /// Returns the type and value of an attribute. Binary and random values are left out.

@@ -91,6 +91,10 @@ pub(crate) fn session(digest: &str) -> String {
     format!("w#{}", encode(digest))
 }
 
+pub(crate) fn access_token(connection: &str) -> String {
+    format!("o#{}", encode(connection))
+}
+
 pub(crate) fn desired(DesiredKey { source, kind, name, uid }: &DesiredKey) -> String {
     let target = format!("d#{}#{}#{}", encode(source), encode(kind), encode(name));
     uid.as_ref().map_or(target.clone(), |uid| format!("{target}#{}", encode(uid)))

@@ -1,5 +1,7 @@
 //! Named API tokens: `k#ID` / `h`. The token is JSON in `b`. The item has the digest of the token, and no secret.
 //! Sessions of the console: `w#DIGEST` / `h`. The session is JSON in `b`. The item has digests only.
+//! Access tokens of connections: `o#CONNECTION` / `CLIENT`, the digest of the client. The token is encrypted in the JSON in
+//! `b`, and `le` ends the lease of its renewal.
 
 use ebb_protocol::api_token::token_id;
 use ebb_protocol::engine::Timestamp;
@@ -10,12 +12,13 @@ use super::store::Store;
 use super::target::ttl_attribute;
 use crate::item_table::AttributeChange::{Remove, SetIfAbsent};
 use crate::item_table::{WriteCondition, WriteExpression};
-use crate::items::{SessionItem, TokenItem};
+use crate::items::{AccessTokenItem, SessionItem, TokenItem};
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
 
 const REVOKED: &str = "rv";
 const EXPIRES: &str = "ex";
+const LEASED: &str = "le";
 
 fn read_token(operation: &'static str, item: &Item) -> StoreResult<TokenItem> {
     let reader = ItemReader::new(operation, item);
@@ -23,8 +26,13 @@ fn read_token(operation: &'static str, item: &Item) -> StoreResult<TokenItem> {
     Ok(TokenItem { info, digest, revoked: reader.time_if_any(REVOKED)? })
 }
 
-/// Reads and writes named API tokens (`GetItem`, `PutItem`, `UpdateItem`; `Query` on the list index, `BatchGetItem`), and
-/// sessions of the console (`GetItem`, `PutItem`, `DeleteItem`).
+fn read_access_token(operation: &'static str, item: &Item) -> StoreResult<AccessTokenItem> {
+    let reader = ItemReader::new(operation, item);
+    Ok(AccessTokenItem { leased_until: reader.time(LEASED)?, ..reader.json("b")? })
+}
+
+/// Reads and writes named API tokens (`GetItem`, `PutItem`, `UpdateItem`; `Query` on the list index, `BatchGetItem`),
+/// sessions of the console (`GetItem`, `PutItem`, `DeleteItem`), and access tokens (`GetItem`, `PutItem`).
 impl Store {
     /// Returns a token by its id, also one that has expired or was revoked.
     pub async fn read_token(&self, id: &str) -> StoreResult<Option<TokenItem>> {
@@ -80,5 +88,31 @@ impl Store {
     /// Deletes a session if it exists.
     pub async fn delete_session(&self, digest: &str) -> StoreResult<()> {
         self.table.delete(&key::session(digest), key::HEAD).await
+    }
+
+    /// Returns the access token of a client of a connection, also one that has expired.
+    pub async fn read_access_token(&self, (connection, client): (&str, &str)) -> StoreResult<Option<AccessTokenItem>> {
+        self.table.read(&key::access_token(connection), client, read_access_token).await
+    }
+
+    /// Writes the access token of a client of a connection. With a time, it is a lease: it returns false, and writes nothing,
+    /// if another lease ends after that time. The table removes the item some time after its end.
+    pub async fn put_access_token(
+        &self,
+        (connection, client): (&str, &str),
+        token: &AccessTokenItem,
+        free_at: Option<Timestamp>,
+    ) -> StoreResult<bool> {
+        let end = token.expires.max(token.leased_until);
+        let attributes = [
+            ("b", json(token)?),
+            (LEASED, number(token.leased_until.0)),
+            (TableSpec::TTL, number(end.0.div_ceil(1000))),
+        ];
+        let free = free_at.map(|now| {
+            WriteCondition::Any(vec![WriteCondition::absent("pk"), WriteCondition::AtMost(LEASED.to_owned(), now.0)])
+        });
+        let expression = free.map(WriteExpression::when).unwrap_or_default();
+        self.table.put_once(item_at((key::access_token(connection), client), attributes), expression).await
     }
 }
