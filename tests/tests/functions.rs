@@ -139,7 +139,8 @@ fn security_trials() -> Vec<Trial> {
             an_ended_session_gets_no_news;
         credentials: schemes_of_connections values_stay_in_the_path a_request_that_may_have_been_sent_is_undone
             a_source_completes_its_events events_that_cannot_be_completed
-            a_redirect_or_an_internal_address_gets_no_credential;
+            a_redirect_or_an_internal_address_gets_no_credential access_tokens_are_renewed
+            a_request_without_a_token_is_not_sent challenges_and_signatures;
         encrypted_values: only_recipients_get_encrypted_values evidence_contains_no_opened_values
             values_of_a_rotated_root_secret;
         identity_tokens: claims_of_pipelines_grant_scopes forged_identity_tokens times_and_names_of_identity_tokens

@@ -23,7 +23,9 @@ use serde::Deserialize;
 pub use crate::source::{LineColumn, SourceText};
 pub use collection::{CollectionDoc, CollectionEntry, CollectionForm, CollectionTarget};
 pub(crate) use collection::{ControllerCollection, KeyedResource, ListedResource, PluginCollection, PluginResources};
-pub use connection::{AuthChoice, AuthDoc, BasicAuthDoc, ConnectionDoc, HeaderAuthDoc, OWN_UNITS};
+pub use connection::{
+    AuthChoice, AuthDoc, BasicAuthDoc, ClientAuthMethod, ConnectionDoc, HeaderAuthDoc, OWN_UNITS, OauthDoc, Sigv4Doc,
+};
 pub(crate) use event_source::SUPPLIED_KEYS;
 pub use event_source::{
     ApplyDoc, BasicDoc, DeleteDoc, EventAction, EventRule, FetchDoc, HmacDoc, SecretDoc, SourceDoc, SourceTarget,
@@ -42,8 +44,8 @@ pub use subscription::{
 pub use template_tree::TemplateTree;
 pub use unit::{
     ActionDoc, Cleanup, DescribeDoc, DurationMs, FailureClass, InfrakitDoc, InputDoc, InputSpec, NameList, ObjectDoc,
-    OnFailure, OutputDoc, OutputFromDoc, OutputSpec, PodDoc, RepeatDoc, RetryDoc, SecretOutput, UnitDoc, UnitSpec, UntilDoc,
-    VerificationAction, VerificationRequest, VerificationSpec, WebhookDoc, WebhookMethod,
+    OnFailure, OutputDoc, OutputFromDoc, OutputSpec, PodDoc, RepeatDoc, RetryDoc, SecretOutput, UnitDoc, UnitSpec,
+    UntilDoc, VerificationAction, VerificationRequest, VerificationSpec, WebhookDoc, WebhookMethod,
 };
 pub use version_range::{VersionRange, version};
 
@@ -104,7 +106,7 @@ alternatives! {
     BoundObjectDoc: "none of `secret` and `configMap`\nadd `secret: {namespace: …, name: …}`, or `configMap` with the same keys";
     EventAction: "none of `apply`, `delete` and `ignore`\nadd one of them";
     VerifyDoc: "none of `github`, `gitlab`, `gitea`, `vercel`, `standard`, `hmac`, `e2b`, `bearer`, `basic` and `url`\nadd one of them, such as `standard: {secret: NAME}`";
-    AuthDoc: "none of `bearer`, `basic`, `header` and `signed`\nadd one of them, such as `bearer: {secret: NAME}`";
+    AuthDoc: "none of `bearer`, `basic`, `header`, `signed`, `oauth`, `digest`, `sigv4` and `mtls`\nadd one of them, such as `bearer: {secret: NAME}`";
     ReceiverDoc: "none of `standard`, `webhook`, `slack`, `github` and `comment`\nadd one of them, such as `slack: {secret: NAME}`";
 }
 

@@ -8,11 +8,12 @@ use ebb_documents::event::EventSource;
 use ebb_documents::model::PluginDoc;
 use ebb_documents::notification::NotificationRule;
 use ebb_documents::plan::{HookPlan, Plan};
+use ebb_egress::digest::DigestChallenge;
 use ebb_egress::{ByteBudget, HttpCall};
 use ebb_engine::{Attempt, Graph, Hook, HookSet, Millis, Timestamp, Unit};
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::limits;
-use ebb_protocol::named_secrets::SecretReader;
+use ebb_protocol::named_secrets::{SecretReader, SecretText};
 use ebb_protocol::relay::TaskState;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_store::{ChangeFeed, RunFacts, Store, StoreError, TargetHead};
@@ -176,7 +177,19 @@ pub struct InstanceCache {
     /// Changes that are not in the feed yet, in the order of the writes of their targets.
     pub(crate) noted_changes: Mutex<Vec<String>>,
     pub(crate) taken_results: Arc<TakenResults>,
+    /// Access tokens of connections, by the digest of the client.
+    pub(crate) access_tokens: LruCache<KnownToken>,
+    /// The last challenges of HTTP Digest, by connection.
+    pub(crate) challenges: LruCache<Arc<DigestChallenge>>,
     pub(crate) budgets: MemoryBudgets,
+}
+
+/// An access token of a connection.
+#[derive(Clone)]
+pub(crate) struct KnownToken {
+    pub(crate) token: SecretText,
+    pub(crate) obtained: Timestamp,
+    pub(crate) expires: Timestamp,
 }
 
 type PlanCell = OnceCell<Arc<CompiledPlan>>;

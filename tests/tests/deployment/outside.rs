@@ -35,7 +35,7 @@ impl SeenTraces {
 
 /// Starts the servers. `/ok` succeeds at once, `/long` with a long output, `/later` by a callback, and `/twice` by two
 /// callbacks with different results. `/bad` fails, and `/late-bad` fails by a callback. `/flaky` and `/second` fail
-/// first and then succeed with a long output. Other requests succeed.
+/// first and then succeed with a long output. Other requests succeed. Each response has an access token.
 pub(crate) async fn start(seen: SeenTraces) -> TestReceiver {
     let receiver = TestReceiver::start().await;
     receiver.on("POST /*", move |call, number| {
@@ -53,7 +53,7 @@ pub(crate) async fn start(seen: SeenTraces) -> TestReceiver {
             _ => (200, vec![]),
         };
         let id = if matches!(what, "long" | "flaky" | "second") { long() } else { "x".to_owned() };
-        CannedReply::status(status).with(json!({ "id": id })).then(async { callbacks })
+        CannedReply::status(status).with(json!({"id": id, "access_token": "granted-to-ebb"})).then(async { callbacks })
     });
     receiver
 }

@@ -1,6 +1,9 @@
 //! The credential of a connection reaches its origin, for permitted plugins, and nothing else.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,13 +16,14 @@ use ebb_flow::run::dispatch_outcome::DispatchReason;
 use ebb_flow::run::invocation_cache::InvocationCache;
 use ebb_protocol::api::SourceDetail;
 
-use super::secrets::{GIVEN, assert_has_none, contains, contains_canary, stored};
+use super::secrets::{GIVEN, MADE, assert_has_none, contains, contains_canary, stored};
 use crate::harness::*;
 use crate::request_table;
 
 const SENDER: &str = "the secret of a sender";
 
 const BEARER: &str = "{bearer: {secret: TOKEN}}";
+const CLIENT: &str = "{oauth: {tokenUrl: /token, clientId: a b, secret: TOKEN, scope: branches}}";
 
 impl Harness {
     async fn connection(&self, origin: &str, auth: &str, plugins: &str) {
@@ -90,6 +94,93 @@ pub(crate) async fn schemes_of_connections() {
             let response = harness.get(path).await;
             assert!(!leaks(response.is(200).body.as_bytes()), "{response:?}");
         }
+    }
+}
+
+/// A token of two seconds is renewed before its end, and after a revocation. The requests keep the identity of the
+/// client, so the resource that it has seen is known to be gone. Nothing shows or stores a token.
+pub(crate) async fn access_tokens_are_renewed() {
+    let harness = Harness::connected(CLIENT).await;
+    harness.publish("branch@1.0.0", include_str!("documents/waiting-branch.yaml")).await;
+    let (issued, questions) = (Arc::new(Mutex::new(BTreeMap::<String, Instant>::new())), AtomicUsize::new(0));
+    let granted = Arc::clone(&issued);
+    harness.receiver.on("*", move |call: &ReceivedCall, _| {
+        let sent = call.header("authorization");
+        let mut issued = issued.lock().unwrap();
+        let is_valid = issued.get(sent).is_some_and(|end| *end > Instant::now());
+        let number = match (is_valid, call.line.starts_with("GET")) {
+            (false, _) => return CannedReply::status(401).with(json!({ "echo": sent })),
+            (true, is_question) => questions.fetch_add(usize::from(is_question), Ordering::SeqCst) + 1,
+        };
+        // In the teardown, each token is valid for one request.
+        if number > 3 {
+            issued.remove(sent);
+        }
+        let state = if number < 3 { "creating" } else { "ready" };
+        CannedReply::status(if number < 6 { 200 } else { 404 })
+            .with(json!({"id": "br-1", "state": state, "echo": sent}))
+    });
+    harness.receiver.on("POST /token", move |_, number| {
+        let (token, life) = (format!("{MADE}-{number}"), if number == 2 { 0 } else { 2 });
+        granted.lock().unwrap().insert(format!("Bearer {token}"), Instant::now() + Duration::from_secs(life));
+        CannedReply::ok(json!({"access_token": token, "token_type": "Bearer", "expires_in": 2}))
+    });
+    harness.ready("a", "branch@1.0.0").await;
+    let target = harness.tear_down("a").await;
+    assert_eq!(target.info.unconfirmed, 0, "another token is not another client");
+    let asked = harness.receiver.calls("POST /token");
+    assert!((5..=15).contains(&asked.len()), "{asked:?}");
+    let basic = STANDARD.encode(format!("a+b:{GIVEN}"));
+    assert_eq!(asked[0].header("authorization"), format!("Basic {basic}"));
+    assert_eq!(asked[0].body, "grant_type=client_credentials&scope=branches");
+    let leaks = |bytes: &[u8]| contains_canary(bytes) || contains(bytes, basic.as_bytes());
+    assert_has_none(&harness, "a", "br-1", leaks).await;
+}
+
+/// A token endpoint that fails is asked again. One that refuses the client needs an operator.
+pub(crate) async fn a_request_without_a_token_is_not_sent() {
+    let harness = Harness::connected(CLIENT).await;
+    let token = CannedReply::ok(json!({ "access_token": MADE }));
+    let replies = [CannedReply::status(503).after(1), token, CannedReply::status(401)];
+    harness.receiver.replies("POST /token", &replies);
+    let plugin = include_str!("documents/branch.yaml").replace("{attempts: 1}", "{attempts: 5, backoff: 10ms}");
+    harness.publish("branch@1.0.0", &plugin).await;
+    harness.ready("a", "branch@1.0.0").await;
+    let counts = || ["POST /token", "POST /branches/a"].map(|line| harness.receiver.count(line));
+    assert_eq!(counts(), [2, 1]);
+    // Another scope is another client.
+    harness.connection(harness.receiver.url(), &CLIENT.replace("scope: b", "scope: c"), "branch").await;
+    harness.create("b", "branch@1.0.0").await;
+    harness.failed_because("b", "preStart", "make", "the token endpoint of connection api answered 401").await;
+    let failed = harness.unit("b", "preStart", "make", UnitState::Failed).await;
+    assert_eq!(json!(failed.reason.unwrap().code), "notStartable");
+    assert_eq!(counts(), [3, 1]);
+}
+
+/// The answer to one challenge authorizes the next requests, too. A signature is made for each request.
+pub(crate) async fn challenges_and_signatures() {
+    let harness = Harness::connected("{digest: {username: ebb, secret: TOKEN}}").await;
+    harness.receiver.on("*", |call: &ReceivedCall, _| match call.header("authorization") {
+        "" => CannedReply::status(401).header("www-authenticate", "Digest realm=\"r\", nonce=\"n\", qop=\"auth\""),
+        sent => CannedReply::ok(json!({"id": "br-1", "echo": sent})),
+    });
+    harness.ready("a", "branch").await;
+    harness.tear_down("a").await;
+    let calls = harness.receiver.all();
+    let counts: Vec<_> = calls.iter().map(|call| call.header("authorization").split(", ").nth(5)).collect();
+    assert_eq!(counts, [None, Some("nc=00000001"), Some("nc=00000002")], "{calls:?}");
+    let sigv4 = "{sigv4: {accessKeyId: AKIA, secret: TOKEN, region: eu-central-1, service: execute-api}}";
+    harness.connection(harness.receiver.url(), sigv4, "branch").await;
+    harness.ready("b", "branch").await;
+    let calls = harness.receiver.calls("POST /branches/a");
+    let signed = calls[2].header("authorization");
+    let names = "SignedHeaders=content-type;host;x-amz-content-sha256;x-amz-date, Signature=";
+    let (scope, signature) = signed.split_once(names).unwrap();
+    assert!(scope.starts_with("AWS4-HMAC-SHA256 Credential=AKIA/"), "{signed}");
+    for (call, name) in calls[1..].iter().zip(["a", "b"]) {
+        let proof = call.header("authorization").rsplit("response=").next().unwrap().trim_matches('"');
+        assert!(!harness.stores(proof) && !harness.stores(signature), "{name}");
+        assert_has_none(&harness, name, "br-1", contains_canary).await;
     }
 }
 

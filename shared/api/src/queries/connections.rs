@@ -42,16 +42,19 @@ impl StoredKind for ConnectionDoc {
 
 fn about(env: &Env, connection: ConnectionDoc, unknown: ConnectionInfo) -> ConnectionInfo {
     let ConnectionDoc { origin, auth, plugins, sources, subscriptions, .. } = connection;
-    let secret = auth.scheme.secret().value.clone();
-    let has_secret = env.settings.secrets.secret(&secret).unwrap_or_else(|error| {
-        tracing::error!(error, "cannot read the secrets of the deployment");
-        None
+    let secrets: Vec<&str> = auth.scheme.secrets().map(|name| name.value.as_str()).collect();
+    let has_secret = secrets.iter().all(|secret| {
+        let found = env.settings.secrets.secret(secret).unwrap_or_else(|error| {
+            tracing::error!(error, "cannot read the secrets of the deployment");
+            None
+        });
+        found.is_some()
     });
     ConnectionInfo {
         origin: origin.value,
         auth: auth.scheme.name().to_owned(),
-        secret,
-        has_secret: has_secret.is_some(),
+        secret: secrets.join(", "),
+        has_secret,
         plugins: plugins.into_iter().map(|plugin| plugin.value).collect(),
         sources: sources.into_iter().map(|source| source.value).collect(),
         subscriptions: subscriptions.into_iter().map(|name| name.value).collect(),

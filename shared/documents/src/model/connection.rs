@@ -46,7 +46,16 @@ pub struct ConnectionDoc {
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename = "Auth", deny_unknown_fields)]
 pub struct AuthChoice {
-    #[serde(rename = "bearer", alias = "basic", alias = "header", alias = "signed")]
+    #[serde(
+        rename = "bearer",
+        alias = "basic",
+        alias = "header",
+        alias = "signed",
+        alias = "oauth",
+        alias = "digest",
+        alias = "sigv4",
+        alias = "mtls"
+    )]
     #[schemars(flatten)]
     pub scheme: AuthDoc,
 }
@@ -63,6 +72,14 @@ pub enum AuthDoc {
     Header(HeaderAuthDoc),
     /// Standard Webhooks. The receiver gets the headers of callbacks.
     Signed(SecretDoc),
+    /// An access token of OAuth 2.0, which Ebb gets with client credentials and renews.
+    Oauth(OauthDoc),
+    /// HTTP Digest, with MD5 or SHA-256.
+    Digest(BasicAuthDoc),
+    /// AWS Signature Version 4.
+    Sigv4(Sigv4Doc),
+    /// A client certificate of TLS. The secret has its chain and its private key as PEM.
+    Mtls(SecretDoc),
 }
 
 impl AuthDoc {
@@ -73,24 +90,34 @@ impl AuthDoc {
             Self::Basic(_) => "basic",
             Self::Header(_) => "header",
             Self::Signed(_) => "signed",
+            Self::Oauth(_) => "oauth",
+            Self::Digest(_) => "digest",
+            Self::Sigv4(_) => "sigv4",
+            Self::Mtls(_) => "mtls",
         }
     }
 
-    /// Returns the name of the secret.
-    pub fn secret(&self) -> &At<String> {
-        match self {
-            Self::Basic(basic) => &basic.secret,
-            Self::Header(header) => &header.secret,
-            Self::Bearer(secret) | Self::Signed(secret) => &secret.secret,
-        }
+    /// Returns the names of the secrets: one, and a second one if the scheme has a certificate or a session token.
+    pub fn secrets(&self) -> impl Iterator<Item = &At<String>> {
+        let (first, second) = match self {
+            Self::Basic(user) | Self::Digest(user) => (&user.secret, None),
+            Self::Header(header) => (&header.secret, None),
+            Self::Bearer(secret) | Self::Signed(secret) | Self::Mtls(secret) => (&secret.secret, None),
+            Self::Oauth(oauth) => (&oauth.secret, Some(&oauth.certificate)),
+            Self::Sigv4(sigv4) => (&sigv4.secret, Some(&sigv4.session_token)),
+        };
+        std::iter::once(first).chain(second.filter(|name| !name.value.is_empty()))
     }
 
-    /// Returns the name of the header with the credential in lower case. A signature has none.
+    /// Returns the name of the header with the credential in lower case. A signature of Standard Webhooks and a certificate
+    /// have none.
     pub fn header(&self) -> Option<String> {
         match self {
-            Self::Bearer(_) | Self::Basic(_) => Some("authorization".to_owned()),
             Self::Header(header) => Some(header.name.value.to_ascii_lowercase()),
-            Self::Signed(_) => None,
+            Self::Signed(_) | Self::Mtls(_) => None,
+            Self::Bearer(_) | Self::Basic(_) | Self::Oauth(_) | Self::Digest(_) | Self::Sigv4(_) => {
+                Some("authorization".to_owned())
+            }
         }
     }
 }
@@ -113,4 +140,50 @@ pub struct HeaderAuthDoc {
     /// The text before the value, such as `Token `.
     #[serde(default)]
     pub prefix: At<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename = "Oauth", rename_all = "camelCase", deny_unknown_fields)]
+pub struct OauthDoc {
+    /// The token endpoint: a URL, or a path at the origin of the connection.
+    pub token_url: At<String>,
+    pub client_id: At<String>,
+    /// The name of the secret with the client secret: letters, digits and `_`, no digit first, at most 63.
+    pub secret: At<String>,
+    /// The place of the client credentials: in the header `Authorization`, or in the form.
+    #[serde(default)]
+    pub method: ClientAuthMethod,
+    /// The scopes, separated by spaces.
+    #[serde(default)]
+    pub scope: At<String>,
+    /// The parameter `audience`, which some providers require.
+    #[serde(default)]
+    pub audience: At<String>,
+    /// The name of the secret with a client certificate, as that of `mtls`, for both servers.
+    #[serde(default)]
+    pub certificate: At<String>,
+}
+
+/// The place of the credentials of a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ClientAuthMethod {
+    #[default]
+    Basic,
+    Post,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename = "Sigv4", rename_all = "camelCase", deny_unknown_fields)]
+pub struct Sigv4Doc {
+    pub access_key_id: At<String>,
+    /// The name of the secret with the secret access key: letters, digits and `_`, no digit first, at most 63.
+    pub secret: At<String>,
+    /// The region, such as `eu-central-1`.
+    pub region: At<String>,
+    /// The service, such as `s3` or `execute-api`.
+    pub service: At<String>,
+    /// The name of the secret with the session token of temporary credentials.
+    #[serde(default)]
+    pub session_token: At<String>,
 }

@@ -10,8 +10,9 @@ use serde_json::Value as Json;
 use super::context::{MissingPolicy, NullPolicy, PendingOutputs, RenderContext, as_json, capped, mistyped, sensitive};
 use super::evaluate::LookupResult;
 use super::{
-    Answers, InputValue, MAX_VALUE_BYTES, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue, RenderedInput,
-    RenderedInstance, RenderedQuestion, RenderedRequest, RenderedUnit, RequestBody, UnitContext, evaluate, url,
+    Answers, InputValue, MAX_VALUE_BYTES, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue,
+    RenderedInput, RenderedInstance, RenderedQuestion, RenderedRequest, RenderedUnit, RequestBody, UnitContext,
+    evaluate, url,
 };
 use crate::body::{self, BodyFormat};
 use crate::cel::convert::json_type;

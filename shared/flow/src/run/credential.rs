@@ -3,17 +3,24 @@
 //! A connection is read for each request, so a changed secret or a withdrawn permission has an effect at once. The
 //! credential is in the request only. A response that repeats it is masked before anything reads the response.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
-use ebb_documents::model::{AuthDoc, ConnectionDoc};
+use ebb_documents::model::{At, AuthDoc, ConnectionDoc};
 use ebb_documents::plan::{BoundConnection, UnitPlan};
-use ebb_egress::{BytePermit, CallResult, HttpRequest, HttpResponse};
+use ebb_egress::digest::DigestChallenge;
+use ebb_egress::sigv4::AwsKey;
+use ebb_egress::{BytePermit, CallError, CallResult, HttpRequest, HttpResponse, is_client_certificate};
 use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::sign::{self, MessageId, WebhookKeys, WebhookSecret};
 use ebb_protocol::{id, seal};
 use ebb_store::NamedKind;
+use url::{Position, Url};
 
+use crate::run::access_token::{CredentialProblem, TokenClient, send};
 use crate::run::masking::{MASK, forms, masked};
 use crate::{Env, FlowResult, Run, offload};
 
@@ -24,10 +31,14 @@ const MIN_SECRET: usize = 8;
 const SIGNED: &str = "signed";
 /// The characters of a digest.
 const DIGEST: usize = 16;
+const AUTHORIZATION: &str = "authorization";
+/// Approximate bytes of a challenge.
+const CHALLENGE_BYTES: usize = 1 << 10;
 
-/// Identifies the credential of a connection in records. It is keyed, so that it says nothing about the credential. All
-/// signed requests have one digest: receivers do not hide resources by the key of a signature. During a rotation, each key
-/// gives another digest, and that of the first key is recorded.
+/// Identifies the credential of a connection in records. It is keyed, so that it says nothing about the credential. A renewed
+/// access token keeps the digest, which is that of its client. All signed requests have one digest: receivers do not hide
+/// resources by the key of a signature. During a rotation, each key gives another digest, and that of the first key is
+/// recorded.
 #[derive(Clone, Debug)]
 pub(crate) struct CredentialDigest(Vec<String>);
 
@@ -57,18 +68,46 @@ pub(crate) struct RequestCredential {
     pub(crate) keys: Option<WebhookKeys>,
     /// The header with the credential, by its name in lower case.
     pub(crate) header: Option<(String, SecretText)>,
+    /// What authorizes a request when it is sent.
+    proof: RequestProof,
+    /// The scheme and the secret that identify the sender, unless the header does.
+    identity: Option<(String, SecretText)>,
+    /// The client certificate of TLS, as PEM.
+    certificate: Option<SecretText>,
     /// The texts that are masked in responses.
     masked: Vec<SecretText>,
+    /// The time that it took to get an access token, which is a part of the timeout of the request.
+    spent: Duration,
+}
+
+enum RequestProof {
+    /// The headers are enough.
+    Headers,
+    Token(TokenClient, SecretText),
+    Digest(DigestUser),
+    Sigv4(AwsKey),
+}
+
+struct DigestUser {
+    /// The name of the connection.
+    connection: String,
+    username: String,
+    password: SecretText,
 }
 
 impl RequestCredential {
     /// Returns the credential of requests that have none.
     pub(crate) fn none() -> Self {
-        Self { keys: None, header: None, masked: Vec::new() }
+        Self::new(None, Vec::new())
+    }
+
+    fn new(keys: Option<WebhookKeys>, masked: Vec<SecretText>) -> Self {
+        let (proof, spent) = (RequestProof::Headers, Duration::ZERO);
+        Self { keys, header: None, proof, identity: None, certificate: None, masked, spent }
     }
 
     pub(crate) fn digest(&self, env: &Env) -> CredentialDigest {
-        let Some((name, value)) = &self.header else {
+        let Some((name, value)) = self.identity.as_ref().or(self.header.as_ref()) else {
             return CredentialDigest(vec![SIGNED.to_owned()]);
         };
         let digest = |key: &WebhookSecret| {
@@ -85,24 +124,113 @@ impl RequestCredential {
         signature.chain(self.header.iter().map(|(name, value)| (name.clone(), value.to_string()))).collect()
     }
 
-    /// Sends a request, and masks the credential in its response. The permit belongs to the bytes of the response.
-    pub(crate) async fn call(&self, env: &Env, request: HttpRequest) -> CallResult<(HttpResponse, BytePermit)> {
-        let (response, permit) = env.egress.call_within(request, &env.cache.budgets.bytes).await?;
-        let HttpResponse { status, mut headers, body } = response;
-        for (_, value) in &mut headers {
-            *value = masked(value, &self.masked);
+    /// Gets the access token, if the scheme has one.
+    pub(crate) async fn ready(mut self, env: &Env) -> FlowResult<Result<Self, CredentialProblem>> {
+        if let RequestProof::Token(client, token) = &mut self.proof {
+            let begun = env.now();
+            match client.token(env, None).await? {
+                Ok(found) => *token = found,
+                Err(problem) => return Ok(Err(problem)),
+            }
+            self.spent = Duration::from_millis(env.now().since(begun).0);
+            self.masked.extend(forms(token));
+            self.header = Some((AUTHORIZATION.to_owned(), SecretText::new(format!("Bearer {}", token.as_str()))));
         }
-        Ok((HttpResponse { status, headers, body: self.mask(body) }, permit))
+        Ok(Ok(self))
     }
 
-    fn mask(&self, body: Vec<u8>) -> Vec<u8> {
-        if self.masked.is_empty() {
-            return body;
+    /// Sends a request, and masks the credential in its response. The permit belongs to the bytes of the response. 401 means
+    /// that nothing was processed, so the request is sent once more with a new token, or with the answer to a challenge.
+    pub(crate) async fn call(&self, env: &Env, mut request: HttpRequest) -> CallResult<(HttpResponse, BytePermit)> {
+        let (begun, mut secrets) = (env.now(), self.masked.clone());
+        request.timeout = request.timeout.saturating_sub(self.spent);
+        let is_renewable = matches!(self.proof, RequestProof::Token(..) | RequestProof::Digest(_));
+        let again = is_renewable.then(|| request.clone());
+        let mut used = None;
+        match &self.proof {
+            RequestProof::Sigv4(key) => {
+                let signature = key.sign(&mut request, env.now());
+                let signature = signature.ok_or_else(|| CallError::Refused("the URL cannot be signed".to_owned()))?;
+                secrets.push(SecretText::new(signature));
+            }
+            RequestProof::Digest(user) => {
+                used = env.cache.challenges.get(&user.connection);
+                if let Some(challenge) = &used {
+                    let value = user.answer(env, challenge, &request);
+                    set_authorization(&mut request, value, &mut secrets);
+                }
+            }
+            RequestProof::Headers | RequestProof::Token(..) => {}
         }
-        match String::from_utf8(body) {
-            Ok(text) => masked(&text, &self.masked).into_bytes(),
-            Err(error) => self.masked.iter().fold(error.into_bytes(), |body, secret| replace(&body, secret.as_bytes())),
+        let mut answer = send(env, request, self.certificate.as_ref()).await?;
+        if answer.0.status == 401
+            && let Some(mut again) = again
+            && let Some(value) = self.renew(env, &answer.0, (&again, used)).await
+        {
+            set_authorization(&mut again, value, &mut secrets);
+            let elapsed = Duration::from_millis(env.now().since(begun).0);
+            again.timeout = again.timeout.saturating_sub(elapsed);
+            if !again.timeout.is_zero() {
+                // Its permit is returned before another one is acquired.
+                drop(answer);
+                answer = send(env, again, self.certificate.as_ref()).await?;
+            }
         }
+        let (HttpResponse { status, mut headers, body }, permit) = answer;
+        for (_, value) in &mut headers {
+            *value = masked(value, &secrets);
+        }
+        Ok((HttpResponse { status, headers, body: mask(body, &secrets) }, permit))
+    }
+
+    /// Returns another header `Authorization` for a request that got 401, if there is one.
+    async fn renew(
+        &self,
+        env: &Env,
+        response: &HttpResponse,
+        (request, used): (&HttpRequest, Option<Arc<DigestChallenge>>),
+    ) -> Option<String> {
+        match &self.proof {
+            RequestProof::Token(client, rejected) => {
+                let token = client.token(env, Some(rejected)).await.ok()?.ok()?;
+                Some(format!("Bearer {}", token.as_str()))
+            }
+            RequestProof::Digest(user) => {
+                let challenge = Arc::new(DigestChallenge::of(response)?);
+                // The same challenge refuses the answer to it.
+                if used.is_some_and(|used| used.is(&challenge)) {
+                    return None;
+                }
+                env.cache.challenges.put(&user.connection, Arc::clone(&challenge), CHALLENGE_BYTES);
+                Some(user.answer(env, &challenge, request))
+            }
+            RequestProof::Headers | RequestProof::Sigv4(_) => None,
+        }
+    }
+}
+
+impl DigestUser {
+    fn answer(&self, env: &Env, challenge: &DigestChallenge, request: &HttpRequest) -> String {
+        let url = Url::parse(&request.url);
+        let uri = url.as_ref().map_or("/", |url| &url[Position::BeforePath..]);
+        let cnonce = format!("{:016x}", env.random.next());
+        challenge.authorize((&self.username, &self.password), (&request.method, uri), &cnonce)
+    }
+}
+
+fn set_authorization(request: &mut HttpRequest, value: String, secrets: &mut Vec<SecretText>) {
+    secrets.extend(forms(value.trim_start_matches("Bearer ")));
+    request.headers.retain(|(name, _)| name != AUTHORIZATION);
+    request.headers.push((AUTHORIZATION.to_owned(), value));
+}
+
+fn mask(body: Vec<u8>, secrets: &[SecretText]) -> Vec<u8> {
+    if secrets.is_empty() {
+        return body;
+    }
+    match String::from_utf8(body) {
+        Ok(text) => masked(&text, secrets).into_bytes(),
+        Err(error) => secrets.iter().fold(error.into_bytes(), |body, secret| replace(&body, secret.as_bytes())),
     }
 }
 
@@ -114,13 +242,17 @@ fn replace(body: &[u8], secret: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the credential of a unit, or the reason why its connection cannot be used. The reason contains no secret.
-pub(crate) async fn credential(env: &Env, run: &Run, unit: &UnitPlan) -> FlowResult<Result<RequestCredential, String>> {
+pub(crate) async fn credential(
+    env: &Env,
+    run: &Run,
+    unit: &UnitPlan,
+) -> FlowResult<Result<RequestCredential, CredentialProblem>> {
     let plugin = run.plugin(unit).unwrap_or(sign::OWN_HOOKS);
     let Some(BoundConnection { name, origin }) = unit.action.connection() else {
         let keys = Some(env.settings.unit_keys.for_plugin(plugin));
-        return Ok(Ok(RequestCredential { keys, header: None, masked: Vec::new() }));
+        return Ok(Ok(RequestCredential::new(keys, Vec::new())));
     };
-    Ok(open(env, name).await?.and_then(|document| {
+    let opened = open(env, name).await?.and_then(|document| {
         let now = &document.origin.value;
         if now != origin {
             return Err(format!("the connection {name} leads to {now} now; the plan of the target has {origin}"));
@@ -131,7 +263,11 @@ pub(crate) async fn credential(env: &Env, run: &Run, unit: &UnitPlan) -> FlowRes
             ));
         }
         authorized(env, &document)
-    }))
+    });
+    match opened {
+        Ok(credential) => credential.ready(env).await,
+        Err(why) => Ok(Err(why.into())),
+    }
 }
 
 /// A source or a subscription that uses a connection, by its name.
@@ -141,7 +277,8 @@ pub(crate) enum ConnectionUser<'a> {
     Subscription(&'a str),
 }
 
-/// Returns the origin and the credential of a connection for its user, or the reason why it cannot be used.
+/// Returns the origin and the credential of a connection for its user, or the reason why it cannot be used. An access token
+/// is missing until the credential is [`ready`](RequestCredential::ready).
 pub(crate) async fn of_user(
     env: &Env,
     name: &str,
@@ -169,25 +306,82 @@ async fn open(env: &Env, name: &str) -> FlowResult<Result<ConnectionDoc, String>
 }
 
 fn authorized(env: &Env, document: &ConnectionDoc) -> Result<RequestCredential, String> {
-    let (name, connection) = (&document.auth.scheme.secret().value, &document.name.value);
-    let secret = env.settings.secrets.secret(name);
-    let secret = secret.map_err(|error| format!("the secrets of the deployment cannot be read: {error}"))?;
-    let missing = || format!("the deployment has no secret {name}; the connection {connection} needs it");
-    authorize(document, secret.ok_or_else(missing)?).map_err(|problem| format!("the secret {name} {problem}"))
+    let connection = &document.name.value;
+    let read = |name: &At<String>| {
+        let secret = env.settings.secrets.secret(&name.value);
+        let secret = secret.map_err(|error| format!("the secrets of the deployment cannot be read: {error}"))?;
+        secret
+            .ok_or_else(|| format!("the deployment has no secret {}; the connection {connection} needs it", name.value))
+    };
+    let secrets = document.auth.scheme.secrets().map(read).collect::<Result<Vec<_>, String>>()?;
+    let names: Vec<&str> = document.auth.scheme.secrets().map(|name| name.value.as_str()).collect();
+    authorize(&env.settings.unit_keys, document, secrets)
+        .map_err(|problem| format!("the secret {} {problem}", names.join(" or ")))
 }
 
-/// Returns the credential with the value of the secret of a connection.
-fn authorize(document: &ConnectionDoc, secret: SecretText) -> Result<RequestCredential, String> {
+/// Returns the credential with the values of the secrets of a connection, without an access token.
+fn authorize(
+    keys: &WebhookKeys,
+    document: &ConnectionDoc,
+    secrets: Vec<SecretText>,
+) -> Result<RequestCredential, String> {
     let scheme = &document.auth.scheme;
+    let mut masked: Vec<SecretText> = secrets.iter().flat_map(|secret| forms(secret)).collect();
+    let short = secrets.iter().map(|secret| secret.len()).find(|&bytes| bytes < MIN_SECRET);
+    let mut secrets = secrets.into_iter();
+    let (secret, second) = (secrets.next().unwrap_or_default(), secrets.next());
     if let AuthDoc::Signed(_) = scheme {
         let keys = WebhookKeys::parse(&secret).map_err(|error| format!("cannot sign: {error}"))?;
         let masked = keys.reveal();
-        return Ok(RequestCredential { keys: Some(keys), header: None, masked });
+        return Ok(RequestCredential::new(Some(keys), masked));
     }
-    if secret.len() < MIN_SECRET {
-        return Err(format!("has {} bytes; expected at least {MIN_SECRET}", secret.len()));
+    if let Some(bytes) = short {
+        return Err(format!("has {bytes} bytes; expected at least {MIN_SECRET}"));
     }
-    let mut masked: Vec<SecretText> = forms(&secret).collect();
+    let certificate = match scheme {
+        AuthDoc::Mtls(_) => Some(secret.clone()),
+        AuthDoc::Oauth(_) => second.clone(),
+        _ => None,
+    };
+    if certificate.as_ref().is_some_and(|pem| !is_client_certificate(pem)) {
+        return Err("is not PEM with a certificate and its private key".to_owned());
+    }
+    let (mut proof, mut header) = (RequestProof::Headers, None);
+    let id = match scheme {
+        AuthDoc::Oauth(oauth) => {
+            let (client, encoded) = TokenClient::new(keys, document, oauth, (&secret, certificate.clone()));
+            masked.extend(encoded);
+            proof = RequestProof::Token(client, SecretText::default());
+            Some(&oauth.client_id.value)
+        }
+        AuthDoc::Digest(user) => {
+            let (connection, username) = (document.name.value.clone(), user.username.value.clone());
+            proof = RequestProof::Digest(DigestUser { connection, username, password: secret.clone() });
+            Some(&user.username.value)
+        }
+        AuthDoc::Sigv4(sigv4) => {
+            let [access_key_id, region, service] =
+                [&sigv4.access_key_id, &sigv4.region, &sigv4.service].map(|text| text.value.clone());
+            let (secret, session_token) = (secret.clone(), second);
+            proof = RequestProof::Sigv4(AwsKey { access_key_id, secret, session_token, region, service });
+            Some(&sigv4.access_key_id.value)
+        }
+        AuthDoc::Mtls(_) => Some(&document.name.value),
+        AuthDoc::Basic(_) | AuthDoc::Header(_) | AuthDoc::Bearer(_) | AuthDoc::Signed(_) => {
+            header = Some(header_of(scheme, &secret, &mut masked)?);
+            None
+        }
+    };
+    let identity = id.map(|id| (scheme.name().to_owned(), SecretText::new(format!("{id}\n{}", secret.as_str()))));
+    Ok(RequestCredential { header, proof, identity, certificate, ..RequestCredential::new(None, masked) })
+}
+
+/// Returns the header of a scheme that has the secret in it.
+fn header_of(
+    scheme: &AuthDoc,
+    secret: &SecretText,
+    masked: &mut Vec<SecretText>,
+) -> Result<(String, SecretText), String> {
     let value = match scheme {
         AuthDoc::Basic(basic) => {
             let pair = SecretText::new(format!("{}:{}", basic.username.value, secret.as_str()));
@@ -201,10 +395,9 @@ fn authorize(document: &ConnectionDoc, secret: SecretText) -> Result<RequestCred
             return Err("contains characters other than visible ASCII, such as a line break".to_owned());
         }
         AuthDoc::Header(header) => SecretText::new(format!("{}{}", header.prefix.value, secret.as_str())),
-        AuthDoc::Bearer(_) | AuthDoc::Signed(_) => SecretText::new(format!("Bearer {}", secret.as_str())),
+        _ => SecretText::new(format!("Bearer {}", secret.as_str())),
     };
-    let header = scheme.header().map(|name| (name, value));
-    Ok(RequestCredential { keys: None, header, masked })
+    Ok((scheme.header().unwrap_or_default(), value))
 }
 
 #[cfg(test)]
@@ -216,7 +409,9 @@ mod tests {
             "apiVersion: ebb.dev/v1\nkind: Connection\nname: c\norigin: https://a.example\nauth: {auth}\nplugins: [p]\n"
         );
         let document = load::connection("c.yaml", &text, &NoFiles, &DocumentVars::none()).unwrap();
-        authorize(&document, SecretText::new(secret.to_owned()))
+        let keys = WebhookKeys::from(WebhookSecret::from_bytes(&[7; 32]).unwrap());
+        let secrets = document.auth.scheme.secrets().map(|_| SecretText::new(secret.to_owned())).collect();
+        authorize(&keys, &document, secrets)
     }
 
     #[test]
@@ -227,7 +422,7 @@ mod tests {
         let json = serde_json::json!([secret, basic]).to_string();
         let escaped = r#"{"k":"a\u0022b\\c\/d-c\u0061nary"}"#;
         for text in [secret, &basic, &json, r#"{"a\"b\\c\/d-canary":1}"#, escaped] {
-            let masked = credential.mask(text.into());
+            let masked = mask(text.into(), &credential.masked);
             let masked = String::from_utf8(masked).unwrap();
             assert!(masked.contains(MASK) && !masked.contains("canary") && !masked.contains(&basic), "{masked}");
         }
@@ -250,6 +445,10 @@ mod tests {
             ("{header: {name: X-Key, secret: S}}", "canary-ä-canary"),
             ("{signed: {secret: S}}", "canary-canary"),
             ("{signed: {secret: S}}", "whsec_canary"),
+            ("{mtls: {secret: S}}", "-----BEGIN PRIVATE KEY-----\ncanary\n-----END PRIVATE KEY-----"),
+            ("{oauth: {tokenUrl: /t, clientId: c, secret: S, certificate: P}}", "canary-canary"),
+            ("{digest: {username: u, secret: S}}", "canary"),
+            ("{sigv4: {accessKeyId: A, secret: S, region: r, service: s}}", "canary"),
         ] {
             let error = credential(auth, secret).map(drop).unwrap_err();
             assert!(!error.contains("canary"), "{error}");

@@ -52,6 +52,10 @@ impl AttemptFailure {
         if self.reason.code == ReasonCode::Refused || self.reason.code == ReasonCode::Cancelled {
             return false;
         }
+        // The unit may have its credential later.
+        if self.reason.code == ReasonCode::NotStartable && self.retry_after.is_some() {
+            return true;
+        }
         if on.is_empty() {
             return match self.status {
                 Some(status) => self.is_limited || matches!(status, 408 | 425 | 429 | 500..=599),

@@ -26,6 +26,10 @@ pub(super) async fn fetch(
         Ok(found) => found,
         Err(why) => return Ok(Err(why)),
     };
+    let credential = match credential.ready(env).await? {
+        Ok(credential) => credential,
+        Err(problem) => return Ok(Err(problem.why)),
+    };
     let mut headers = vec![("accept".to_owned(), "application/json".to_owned())];
     let is_sent = |name: &str| credential.header.iter().any(|(sent, _)| sent.eq_ignore_ascii_case(name));
     headers.extend(own.into_iter().filter(|(name, _)| !is_sent(name)));

@@ -9,11 +9,11 @@ use utoipa::ToSchema;
 pub struct ConnectionInfo {
     pub name: String,
     pub origin: String,
-    /// `bearer`, `basic`, `header` or `signed`.
+    /// The scheme, such as `bearer`.
     pub auth: String,
-    /// The name of the secret. Its value is never shown.
+    /// The name of the secret, or two names separated by a comma. Their values are never shown.
     pub secret: String,
-    /// True if the deployment has a secret of this name.
+    /// True if the deployment has all secrets of these names.
     pub has_secret: bool,
     /// The plugins that may use the connection.
     pub plugins: Vec<String>,

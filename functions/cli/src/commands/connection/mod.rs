@@ -16,9 +16,11 @@ pub(crate) enum ConnectionCommand {
 pub(super) fn report(connection: &ConnectionDoc, stored: &Value) {
     let (name, origin) = (&connection.name.value, stored["origin"].as_str().unwrap_or_default());
     output::status_line(&format!("Applied connection {name} to {origin}"));
-    if stored["hasSecret"] == false {
-        let secret = connection.auth.scheme.secret();
-        let message = format!("the deployment has no secret {}", secret.value);
+    if stored["hasSecret"] == false
+        && let Some(secret) = connection.auth.scheme.secrets().next()
+    {
+        let names = stored["secret"].as_str().unwrap_or_default().replace(", ", " or ");
+        let message = format!("the deployment has no secret {names}");
         documents::warn([&Diagnostic::warning("missing-secret", &connection.source, secret.at, message)]);
     }
 }

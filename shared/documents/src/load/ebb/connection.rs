@@ -6,7 +6,7 @@ use crate::load::ebb::event_source::check_secret_name;
 use crate::load::names::{MAX_NAME, MAX_PLUGIN_NAME, NameSyntax, is_name};
 use crate::load::reader::DocumentReader;
 use crate::load::yaml::YamlNode;
-use crate::model::{At, AuthDoc, ConnectionDoc, OWN_UNITS};
+use crate::model::{At, AuthDoc, BasicAuthDoc, ConnectionDoc, OWN_UNITS, OauthDoc};
 use crate::template::is_loopback;
 
 /// Headers that Ebb or the client sets, besides those with a prefix of [`RESERVED_PREFIXES`].
@@ -73,14 +73,23 @@ fn check_origin(reader: &DocumentReader<'_>, origin: &At<String>) {
 }
 
 fn check_auth(reader: &DocumentReader<'_>, auth: &AuthDoc) {
-    check_secret_name(reader, auth.secret());
+    auth.secrets().for_each(|secret| check_secret_name(reader, secret));
     let is_visible = |c: char| c.is_ascii_graphic() || c == ' ';
     match auth {
-        AuthDoc::Basic(basic) => {
-            let username = &basic.username;
+        AuthDoc::Basic(BasicAuthDoc { username, .. }) | AuthDoc::Digest(BasicAuthDoc { username, .. }) => {
             if username.value.contains(':') || username.value.chars().any(char::is_control) {
                 let wrong = reader.wrong("bad-name", username.at, "the username is not valid");
                 reader.note(wrong.help("no `:` and no control characters"));
+            }
+        }
+        AuthDoc::Oauth(oauth) => check_token_url(reader, oauth),
+        AuthDoc::Sigv4(sigv4) => {
+            for part in [&sigv4.access_key_id, &sigv4.region, &sigv4.service] {
+                if !part.value.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) || part.value.is_empty()
+                {
+                    let wrong = reader.wrong("bad-name", part.at, format!("`{}` is not valid", part.value));
+                    reader.note(wrong.help("letters, digits, `-`, `_` and `.`"));
+                }
             }
         }
         AuthDoc::Header(header) => {
@@ -99,6 +108,21 @@ fn check_auth(reader: &DocumentReader<'_>, auth: &AuthDoc) {
                 reader.note(wrong.help("such as `Token `"));
             }
         }
-        AuthDoc::Bearer(_) | AuthDoc::Signed(_) => {}
+        AuthDoc::Bearer(_) | AuthDoc::Signed(_) | AuthDoc::Mtls(_) => {}
+    }
+}
+
+/// Checks the URL of a token endpoint. The message does not repeat it, because it may have a password.
+fn check_token_url(reader: &DocumentReader<'_>, OauthDoc { token_url, .. }: &OauthDoc) {
+    let is_valid = match Url::parse(&token_url.value) {
+        Ok(url) => {
+            let is_safe = url.scheme() == "https" || (url.scheme() == "http" && is_loopback(&url));
+            is_safe && url.username().is_empty() && url.password().is_none() && url.fragment().is_none()
+        }
+        Err(_) => token_url.value.starts_with('/') && !token_url.value.starts_with("//"),
+    };
+    if !is_valid {
+        let wrong = reader.wrong("url", token_url.at, "the token endpoint is neither a URL with `https://` nor a path");
+        reader.note(wrong.help("such as `https://cloud.mongodb.com/api/oauth/token` or `/oauth/token`"));
     }
 }

@@ -158,7 +158,7 @@ pub(crate) async fn undone_unit(
     };
     let credential = match credential(env, &setup, context.unit).await? {
         Ok(credential) => credential,
-        Err(why) => return unknown(&why),
+        Err(problem) => return unknown(&problem.why),
     };
     let answers = UnitAnswers { attempt: context, facts, known, opened };
     let purpose = format!("-undo-{}-{}", attempt.unit.0, attempt.number.0);

@@ -43,8 +43,7 @@ pub(crate) async fn ask(answers: &UnitAnswers<'_>) -> FlowResult<Option<RepeatSt
     };
     let credential = match credential(context.env, context.run, context.unit).await? {
         Ok(credential) => credential,
-        Err(why) if context.unit.undoes.is_empty() => return failed(ReasonCode::NotStartable, &why),
-        Err(why) => return failed(ReasonCode::Failed, &why),
+        Err(problem) => return end(AttemptEnd::Failed(problem.failure(context.unit))),
     };
     let record = context.read_record().await?;
     let (answer, asked) = match send(answers, &credential, &request, record.as_ref()).await? {

@@ -41,13 +41,12 @@ pub(crate) async fn post_webhook(
         && let Some(record) = context.read_record().await?.filter(|record| record.wait.is_some())
     {
         let may_act = undone.may_act_until > Timestamp(0);
-        return until::ask(&answers, until, (&record, may_act), (credential.as_ref(), &request)).await;
+        let credential = credential.as_ref().map_err(|problem| &problem.why);
+        return until::ask(&answers, until, (&record, may_act), (credential, &request)).await;
     }
     let credential = match credential {
         Ok(credential) => credential,
-        // An undo is retried, because an operator can restore a connection.
-        Err(why) if unit.undoes.is_empty() => return Ok(DispatchOutcome::failed(ReasonCode::NotStartable, &why)),
-        Err(why) => return Ok(DispatchOutcome::failed(ReasonCode::Failed, &why)),
+        Err(problem) => return Ok(DispatchOutcome::ended(AttemptEnd::Failed(problem.failure(unit)))),
     };
     let Some(permit) = OriginPermit::acquire(env, &request.url).await else {
         return context.postpone(env.now().plus(POSTPONEMENT)).await;

@@ -1,0 +1,311 @@
+//! Access tokens of connections, by the client credentials of OAuth 2.0 (RFC 6749, 4.4).
+//!
+//! All functions share a token. It is stored encrypted, and a lease lets one function ask for the next one. The others use the
+//! present token until its end. A failure is stored with a pause, so that a token endpoint gets few requests.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ebb_documents::model::{ClientAuthMethod, ConnectionDoc, OauthDoc};
+use ebb_documents::plan::UnitPlan;
+use ebb_egress::{BytePermit, CallError, CallResult, HttpRequest, HttpResponse};
+use ebb_engine::{Millis, Timestamp};
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::named_secrets::SecretText;
+use ebb_protocol::sign::WebhookKeys;
+use ebb_protocol::{id, seal};
+use ebb_store::AccessTokenItem;
+use serde::Deserialize;
+use serde_json::Value;
+use url::form_urlencoded::{Serializer, byte_serialize};
+
+use crate::env::KnownToken;
+use crate::run::AttemptFailure;
+use crate::{Env, FlowResult};
+
+/// Maximum wait for the response of a token endpoint, and for another function that asks it.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The lease of a request for a token.
+const LEASE: Millis = Millis(10_000);
+/// The time between two looks at a lease.
+const POLL: Duration = Duration::from_millis(200);
+/// The pause after a failure, unless the server requests another one.
+const PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(300);
+/// The life of a token whose response has none, and the longest one.
+const DEFAULT_LIFE: u64 = 300;
+const MAX_LIFE: u64 = 24 * 3600;
+/// Bytes of a token. Masking shorter ones would damage responses.
+const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 8..=16 << 10;
+/// Characters of a digest of a client.
+const DIGEST: usize = 16;
+
+/// The reason why a request has no credential. It contains no secret.
+#[derive(Clone, Debug)]
+pub(crate) struct CredentialProblem {
+    pub(crate) why: String,
+    /// The seconds until a repetition may succeed. `None` if an operator has to act.
+    pub(crate) retry_after: Option<u64>,
+}
+
+impl CredentialProblem {
+    /// Returns the failure of an attempt of `unit`. An undo is retried, because an operator can restore a connection.
+    pub(crate) fn failure(self, unit: &UnitPlan) -> AttemptFailure {
+        let code = if unit.undoes.is_empty() { ReasonCode::NotStartable } else { ReasonCode::Failed };
+        AttemptFailure { retry_after: self.retry_after, ..AttemptFailure::new(code, &self.why) }
+    }
+}
+
+impl From<String> for CredentialProblem {
+    fn from(why: String) -> Self {
+        Self { why, retry_after: None }
+    }
+}
+
+/// The client of a token endpoint.
+pub(crate) struct TokenClient {
+    connection: String,
+    url: String,
+    headers: Vec<(String, String)>,
+    form: SecretText,
+    certificate: Option<SecretText>,
+    /// Identifies all of the above, and says nothing about the secret.
+    digest: String,
+}
+
+impl TokenClient {
+    /// Returns a client, and the texts to mask besides its secret.
+    pub(crate) fn new(
+        keys: &WebhookKeys,
+        document: &ConnectionDoc,
+        oauth: &OauthDoc,
+        (secret, certificate): (&str, Option<SecretText>),
+    ) -> (Self, Vec<SecretText>) {
+        let url = match oauth.token_url.value.starts_with('/') {
+            true => format!("{}{}", document.origin.value, oauth.token_url.value),
+            false => oauth.token_url.value.clone(),
+        };
+        let encoded = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
+        let mut masked = vec![SecretText::new(encoded(secret))];
+        let mut headers = vec![
+            ("accept".to_owned(), "application/json".to_owned()),
+            ("content-type".to_owned(), "application/x-www-form-urlencoded".to_owned()),
+        ];
+        let mut form = Serializer::new(String::new());
+        form.append_pair("grant_type", "client_credentials");
+        for (name, value) in [("scope", &oauth.scope.value), ("audience", &oauth.audience.value)] {
+            if !value.is_empty() {
+                form.append_pair(name, value);
+            }
+        }
+        match oauth.method {
+            ClientAuthMethod::Basic => {
+                let pair = SecretText::new(format!("{}:{}", encoded(&oauth.client_id.value), masked[0].as_str()));
+                let pair = STANDARD.encode(pair.as_bytes());
+                headers.push(("authorization".to_owned(), format!("Basic {pair}")));
+                masked.push(SecretText::new(pair));
+            }
+            ClientAuthMethod::Post => {
+                form.append_pair("client_id", &oauth.client_id.value).append_pair("client_secret", secret);
+            }
+        }
+        let form = SecretText::new(form.finish());
+        let certified = certificate.as_ref().map_or("", |pem| pem.as_str());
+        let all = SecretText::new(format!("{url}\n{headers:?}\n{}\n{certified}", form.as_str()));
+        let sealed = seal::seal_value(keys, &document.name.value, all.as_bytes());
+        let (connection, digest) = (document.name.value.clone(), id::short_digest(&[&sealed], DIGEST));
+        (Self { connection, url, headers, form, certificate, digest }, masked)
+    }
+
+    /// The place of the encrypted token.
+    fn place(&self) -> String {
+        format!("connection {} {}", self.connection, self.digest)
+    }
+
+    fn open(&self, env: &Env, item: &AccessTokenItem) -> Option<KnownToken> {
+        let token = seal::open_value(&env.settings.unit_keys, &self.place(), item.token.as_deref()?)?;
+        let token = SecretText::new(String::from_utf8(token).ok()?);
+        Some(KnownToken { token, obtained: item.obtained, expires: item.expires })
+    }
+
+    /// Returns a token that is valid and not `rejected`, or the reason why there is none. Takes 10 s at most.
+    pub(crate) async fn token(
+        &self,
+        env: &Env,
+        rejected: Option<&SecretText>,
+    ) -> FlowResult<Result<SecretText, CredentialProblem>> {
+        let is_usable = |known: &KnownToken| env.now() < known.expires && rejected != Some(&known.token);
+        let known = env.cache.access_tokens.get(&self.digest).filter(is_usable);
+        if let Some(known) = known.filter(|known| is_fresh(known, env.now())) {
+            return Ok(Ok(known.token));
+        }
+        let (begun, key) = (env.now(), (self.connection.as_str(), self.digest.as_str()));
+        loop {
+            let now = env.now();
+            let item = env.store.read_access_token(key).await?.unwrap_or_default();
+            let known = self.open(env, &item).filter(is_usable);
+            if let Some(known) = known.as_ref().filter(|known| is_fresh(known, now) || item.leased_until > now) {
+                env.cache.access_tokens.put(&self.digest, known.clone(), known.token.len());
+                return Ok(Ok(known.token.clone()));
+            }
+            if item.leased_until > now
+                && let Some(why) = item.failure
+            {
+                return Ok(Err(self.problem(why, Some(item.leased_until.since(now).0.div_ceil(1000)))));
+            }
+            let lease = AccessTokenItem { leased_until: now.plus(LEASE), failure: None, ..item };
+            if item.leased_until <= now && env.store.put_access_token(key, &lease, Some(now)).await? {
+                return self.renew(env, lease, known).await;
+            }
+            if now.since(begun) >= patience(env).into() {
+                return Ok(Err(self.problem("is being asked by another request".to_owned(), Some(1))));
+            }
+            env.clock.sleep(POLL).await;
+        }
+    }
+
+    fn problem(&self, why: String, retry_after: Option<u64>) -> CredentialProblem {
+        CredentialProblem { why: format!("the token endpoint of connection {} {why}", self.connection), retry_after }
+    }
+
+    /// Asks for a token and stores it, or the failure. The present token is used as long as it is valid.
+    async fn renew(
+        &self,
+        env: &Env,
+        lease: AccessTokenItem,
+        present: Option<KnownToken>,
+    ) -> FlowResult<Result<SecretText, CredentialProblem>> {
+        let request = HttpRequest {
+            method: "POST".to_owned(),
+            url: self.url.clone(),
+            headers: self.headers.clone(),
+            body: self.form.as_bytes().to_vec(),
+            timeout: patience(env),
+        };
+        let answer = send(env, request, self.certificate.as_ref()).await;
+        let now = env.now();
+        let granted = match &answer {
+            Ok((response, _permit)) => granted(response, now),
+            Err(CallError::Refused(why)) => Err((format!("cannot be asked: {why}"), None)),
+            Err(error) => Err((format!("gave no answer: {error}"), Some(PAUSE))),
+        };
+        let key = (self.connection.as_str(), self.digest.as_str());
+        match granted {
+            Ok((token, life)) => {
+                let sealed = seal::seal_value(&env.settings.unit_keys, &self.place(), token.as_bytes());
+                let expires = now.plus(Millis(life.saturating_mul(1000)));
+                let item =
+                    AccessTokenItem { token: Some(sealed), obtained: now, expires, ..AccessTokenItem::default() };
+                env.store.put_access_token(key, &item, None).await?;
+                let known = KnownToken { token: token.clone(), obtained: now, expires };
+                env.cache.access_tokens.put(&self.digest, known, token.len());
+                Ok(Ok(token))
+            }
+            Err((why, pause)) => {
+                let leased_until = now.plus(pause.unwrap_or(PAUSE).into());
+                let item = AccessTokenItem { leased_until, failure: pause.is_some().then(|| why.clone()), ..lease };
+                env.store.put_access_token(key, &item, None).await?;
+                let problem = self.problem(why, pause.map(|pause| pause.as_secs().max(1)));
+                Ok(present.map(|present| present.token).ok_or(problem))
+            }
+        }
+    }
+}
+
+/// The rest of the time is for the request that needs the token.
+fn patience(env: &Env) -> Duration {
+    TIMEOUT.min(env.settings.response_timeout / 3)
+}
+
+/// Sends a request, with a client certificate if there is one.
+pub(crate) async fn send(
+    env: &Env,
+    request: HttpRequest,
+    certificate: Option<&SecretText>,
+) -> CallResult<(HttpResponse, BytePermit)> {
+    let budget = &env.cache.budgets.bytes;
+    match certificate {
+        Some(pem) => env.egress.call_certified(request, pem, budget).await,
+        None => env.egress.call_within(request, budget).await,
+    }
+}
+
+/// Returns true in the first four fifths of the life of a token.
+fn is_fresh(known: &KnownToken, now: Timestamp) -> bool {
+    now < known.obtained.plus(Millis(known.expires.since(known.obtained).0 / 5 * 4))
+}
+
+/// Returns the token of a response with its life in seconds, or the rest of a sentence about the failure with the pause until
+/// the next request. Without a pause, an operator has to act.
+fn granted(response: &HttpResponse, now: Timestamp) -> Result<(SecretText, u64), (String, Option<Duration>)> {
+    #[derive(Deserialize)]
+    struct Granted {
+        access_token: String,
+        token_type: Option<String>,
+        expires_in: Option<Value>,
+    }
+    let why = format!("answered {}", response.status);
+    match response.status {
+        200..=299 => {}
+        400 | 401 => return Err((format!("{why}: check the client id, the secret and the scope"), None)),
+        _ => return Err((why, Some(response.retry_after(now).unwrap_or(PAUSE).clamp(PAUSE, MAX_PAUSE)))),
+    }
+    let wrong = |problem: &str| (format!("{why} {problem}"), None);
+    // The error is not repeated, because it may have a part of the token.
+    let granted: Granted = serde_json::from_slice(&response.body).map_err(|_| wrong("without an access token"))?;
+    let token = SecretText::new(granted.access_token);
+    if granted.token_type.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
+        return Err(wrong("with a token that is not a bearer token"));
+    }
+    if !TOKEN_BYTES.contains(&token.len()) || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(wrong("with a token that is not 8 to 16,384 visible ASCII characters"));
+    }
+    let life = match granted.expires_in {
+        Some(Value::Number(seconds)) => seconds.as_f64().map(|seconds| seconds as u64),
+        Some(Value::String(seconds)) => seconds.parse().ok(),
+        _ => None,
+    };
+    Ok((token, life.unwrap_or(DEFAULT_LIFE).clamp(1, MAX_LIFE)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn responses_of_token_endpoints_have_a_token_and_its_life() {
+        let answer = |status, body: &Value| granted(&HttpResponse::new(status, body.to_string()), Timestamp(0));
+        let granted = |more: &str| {
+            let body = json!({"access_token": "canary-token", "refresh_token": 1});
+            let Value::Object(more) = serde_json::from_str(more).unwrap() else { panic!("{more}") };
+            let body = body.as_object().unwrap().clone().into_iter().chain(more).collect::<serde_json::Map<_, _>>();
+            answer(200, &body.into()).map(|(_, life)| life)
+        };
+        for (more, life) in [
+            ("{}", 300),
+            (r#"{"token_type": "BEARER", "expires_in": 3600}"#, 3600),
+            (r#"{"expires_in": "60"}"#, 60),
+            (r#"{"expires_in": 3.7}"#, 3),
+            (r#"{"expires_in": -1}"#, 1),
+            (r#"{"expires_in": 1e99}"#, 86_400),
+            (r#"{"expires_in": "soon"}"#, 300),
+        ] {
+            assert_eq!(granted(more), Ok(life), "{more}");
+        }
+        for (status, body, is_final) in [
+            (200, json!({}), true),
+            (200, json!({"access_token": "canary", "token_type": "bearer"}), true),
+            (200, json!({"access_token": "canary canary"}), true),
+            (200, json!({"access_token": "canary-token", "token_type": "mac"}), true),
+            (401, json!({"error": "invalid_client", "canary": 1}), true),
+            (429, json!("canary"), false),
+            (503, json!("canary"), false),
+        ] {
+            let (why, pause) = answer(status, &body).map(drop).unwrap_err();
+            assert!(pause.is_none() == is_final && !why.contains("canary"), "{status} {body}: {why}");
+        }
+    }
+}
