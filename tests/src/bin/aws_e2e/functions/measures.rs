@@ -20,11 +20,11 @@ pub(crate) const EMPTY: &str = "empty";
 
 /// Returns an event that needs no request to another service, and a part of its response.
 fn event(name: &str) -> anyhow::Result<(Value, Value)> {
-    let unsigned = |method, path| (request(method, path), json!({ "statusCode": 401 }));
+    let unsigned = |method, path| anyhow::Ok((request(method, path)?, json!({ "statusCode": 401 })));
     Ok(match name {
-        "receive" => unsigned("POST", "/v1/events"),
-        "complete" => unsigned("POST", "/v1/callbacks"),
-        "api" => unsigned("GET", "/v1/plugins"),
+        "receive" => unsigned("POST", "/v1/events")?,
+        "complete" => unsigned("POST", "/v1/callbacks")?,
+        "api" => unsigned("GET", "/v1/plugins")?,
         // An unknown message fails, and SQS delivers it again.
         "sweep" => (
             json!({"Records": [{"messageId": "foreign", "body": "nonsense"}]}),
@@ -37,34 +37,9 @@ fn event(name: &str) -> anyhow::Result<(Value, Value)> {
 }
 
 /// Returns a request as the HTTP API sends it to functions (payload format 2.0).
-fn request(method: &str, path: &str) -> Value {
-    json!({
-        "version": "2.0",
-        "routeKey": format!("{method} {path}"),
-        "rawPath": path,
-        "rawQueryString": "",
-        "headers": {},
-        "requestContext": {
-            "accountId": "123456789012",
-            "apiId": "entry",
-            "domainName": "entry.execute-api.eu-west-1.amazonaws.com",
-            "domainPrefix": "entry",
-            "http": {
-                "method": method,
-                "path": path,
-                "protocol": "HTTP/1.1",
-                "sourceIp": "192.0.2.1",
-                "userAgent": "test",
-            },
-            "requestId": "JKJaXmPLvHcESHA=",
-            "routeKey": format!("{method} {path}"),
-            "stage": "$default",
-            "time": "22/Nov/2026:10:00:00 +0000",
-            "timeEpoch": 1_795_341_600_000_u64,
-        },
-        "body": "",
-        "isBase64Encoded": false,
-    })
+fn request(method: &str, path: &str) -> anyhow::Result<Value> {
+    let request = include_str!("request.json").replace("METHOD", method).replace("PATH", path);
+    Ok(serde_json::from_str(&request)?)
 }
 
 /// Starts each program [`ROUNDS`] times and prints its init times. Returns the programs whose minimum is too long. The
