@@ -3,52 +3,40 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
+use std::sync::LazyLock;
 
 use cargo_metadata::{DependencyKind, MetadataCommand, Package};
+use serde::Deserialize;
 
 use crate::tree;
 
-/// Files and folders at the top level that git tracks. Dot files are not checked.
-const TOP_LEVEL: &str = "ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md Cargo.lock Cargo.toml LICENSE README.md SKILL.md \
-    docs functions infra shared template.yaml tests";
+/// The lists of [`LISTS_FILE`]. The names in a text are separated by spaces.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct LayoutLists {
+    top_level: String,
+    arrows: BTreeMap<String, String>,
+    free: Vec<String>,
+    pure: Vec<String>,
+    impure: String,
+    platform: String,
+    vague: String,
+    prescribed: String,
+    frequent: String,
+    banned: Vec<BannedWords>,
+}
 
-/// Allowed dependencies between crates. A crate without a folder is in `shared`. Tests and chores ([`FREE`]) may depend on
-/// every crate.
-const ARROWS: &str = "
-    engine:
-    # The control plane merges pod templates. The relay checks the result, and judges objects.
-    kube:
-    # Documents are checked with the rules of the relay, by the policy that it reported.
-    documents: engine kube
-    protocol: engine
-    store: protocol
-    egress: protocol
-    script: protocol
-    flow: engine documents protocol store egress
-    # It builds the Job of a script with the author's pod template. The relay applies objects only.
-    relay_client: engine kube protocol store egress flow
-    # Pages are made of the types of the API only.
-    console: protocol
-    # The rules for identity tokens are expressions, and the keys of issuers are fetched through the guard. Tools of agents
-    # send requests to the API, within its program or over HTTP, and check documents without it.
-    api: engine documents protocol console store egress flow relay_client
-    # These construct the adapters of the functions, on AWS and on one machine.
-    functions/lambda: engine protocol store egress flow relay_client api
-    local: infra/workspace-hack engine protocol store egress flow relay_client api script
-    # It masks the logs of applied pods as those of scripts. It evaluates `ready` and `fail` of documents, which come with
-    # their task, by the expressions of the documents.
-    functions/relay: protocol kube documents script
-    functions/entrypoint: script protocol
-    # The command line compiles documents without a server, starts `ebb dev`, and serves the tools of agents.
-    functions/cli: documents protocol flow relay_client api local";
-const FREE: [&str; 4] = ["tests", "tests/fuzz", "infra/workspace-hack", "infra/xtask"];
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BannedWords {
+    endings: Vec<String>,
+    words: String,
+}
 
-/// Crates without input and output.
-const PURE: [&str; 4] = ["shared/engine", "shared/documents", "shared/kube", "shared/console"];
-const IMPURE: &str =
-    "async-std aws-* axum fastrand getrandom hyper kube mio rand reqwest smol socket2 tokio* ureq uuid";
-/// Crates that `shared/flow` may use through the ports of `shared/flow/src/ports.rs` only.
-const PLATFORM: &str = "aws* axum* hyper* kube* lambda* opentelemetry* tower* utoipa*";
+const LISTS_FILE: &str = "tests/tests/layout.yaml";
+
+static LISTS: LazyLock<LayoutLists> =
+    LazyLock::new(|| serde_saphyr::from_str(include_str!("layout.yaml")).expect("the lists are readable"));
 
 /// Maximum lines of a program in `functions/lambda/src/bin`.
 const LAMBDA_MAIN: usize = 60;
@@ -56,30 +44,8 @@ const LAMBDA_MAIN: usize = 60;
 /// Maximum lines of Rust in all files. A change that adds more takes others out, or lowers this number by what it takes out.
 const MAX_LINES: usize = 156_000;
 
-/// Names that do not describe the content of a module.
-const VAGUE: &str = "common handler handlers helper helpers info manager managers misc process util utils";
-
 /// Maximum Rust files with the same name. A file name in a message or an editor should identify the file.
 const MAX_SAME_FILE_NAME: usize = 3;
-/// File names that Cargo or `rustc` prescribe, and `tests.rs` beside the module that it tests.
-const PRESCRIBED: &str = "build lib main mod tests";
-/// More frequent names. Add one only if it is the precise term of a concept that several layers have, or of the role of a
-/// module in its crate.
-const FREQUENT: &str = "clusters lifecycle logs orphans outputs record relay run target unit api checks client fixture \
-    list names platform server table";
-
-/// Banned words and texts, by the endings of files.
-const BANNED: [(&[&str], &str); 3] = [
-    // They hide the subject of a sentence.
-    (&[".rs", ".md", ".yaml"], "nobody somebody whoever anew"),
-    // They cannot be measured.
-    (
-        &[".md"],
-        "amazing awesome beautiful blazing blazingly cutting-edge effortless effortlessly elegant enterprise-grade \
-         lightning-fast modern next-generation powerful revolutionary robust seamless seamlessly simply world-class",
-    ),
-    (&[".rs"], "#[ignore todo!( unimplemented!("),
-];
 
 /// Returns true if a name is in a list. An entry with `*` at its end is a prefix.
 fn is_in(list: &str, name: &str) -> bool {
@@ -115,7 +81,7 @@ fn packages() -> BTreeMap<String, Package> {
 fn the_top_level_has_the_listed_files() {
     let files = tree::files().iter().map(|file| file.split('/').next().unwrap_or(file));
     let found: BTreeSet<&str> = files.filter(|name| !name.starts_with('.')).collect();
-    assert_eq!(found, TOP_LEVEL.split_whitespace().collect());
+    assert_eq!(found, LISTS.top_level.split_whitespace().collect());
 }
 
 #[test]
@@ -123,13 +89,12 @@ fn crates_have_only_allowed_dependencies() {
     let packages = packages();
     let by_name: BTreeMap<_, _> = packages.iter().map(|(folder, package)| (package.name.as_str(), folder)).collect();
     let folder = |name: &str| if name.contains('/') { name.to_owned() } else { format!("shared/{name}") };
-    let arrows = ARROWS.lines().filter_map(|line| line.trim().split_once(':'));
     let arrows: BTreeMap<String, Vec<String>> =
-        arrows.map(|(from, to)| (folder(from), to.split_whitespace().map(folder).collect())).collect();
+        LISTS.arrows.iter().map(|(from, to)| (folder(from), to.split_whitespace().map(folder).collect())).collect();
     let mut wrong = Vec::new();
-    for (directory, package) in packages.iter().filter(|(directory, _)| !FREE.contains(&directory.as_str())) {
+    for (directory, package) in packages.iter().filter(|(directory, _)| !LISTS.free.contains(directory)) {
         let Some(allowed) = arrows.get(directory) else {
-            wrong.push(format!("{directory} is not in ARROWS"));
+            wrong.push(format!("{directory} is not in `arrows` of {LISTS_FILE}"));
             continue;
         };
         let internal = dependencies(package).filter_map(|name| by_name.get(name));
@@ -141,7 +106,8 @@ fn crates_have_only_allowed_dependencies() {
 #[test]
 fn crates_have_no_rejected_dependencies() {
     let packages = packages();
-    let rejected = PURE.iter().map(|directory| (*directory, IMPURE)).chain([("shared/flow", PLATFORM)]);
+    let rejected = LISTS.pure.iter().map(|directory| (directory.as_str(), &LISTS.impure));
+    let rejected = rejected.chain([("shared/flow", &LISTS.platform)]);
     let wrong = rejected.flat_map(|(directory, list)| {
         let names = dependencies(&packages[directory]).filter(move |name| is_in(list, name));
         names.map(move |name| format!("{directory} → {name}"))
@@ -170,7 +136,7 @@ fn tools_of_agents_use_no_other_part_of_the_api() {
 #[test]
 fn pure_crates_extend_the_lints_of_the_workspace() {
     let workspace = tree::read(".clippy.toml");
-    for directory in PURE {
+    for directory in &LISTS.pure {
         let own = tree::read(&format!("{directory}/clippy.toml"));
         for setting in workspace.lines().filter(|line| !line.starts_with('#')) {
             // Clippy reads the nearest file only.
@@ -212,7 +178,8 @@ fn the_lines_of_rust_have_a_limit() {
 
 #[test]
 fn modules_have_descriptive_names() {
-    let vague = tree::sources().filter(|file| file.trim_end_matches(".rs").split('/').any(|part| is_in(VAGUE, part)));
+    let vague =
+        tree::sources().filter(|file| file.trim_end_matches(".rs").split('/').any(|part| is_in(&LISTS.vague, part)));
     assert_none(&vague.map(|file| format!("rename {file} after its content")).collect::<Vec<_>>());
 }
 
@@ -222,7 +189,8 @@ fn a_file_name_is_used_at_most_three_times() {
     for file in tree::sources() {
         files.entry(file.trim_end_matches(".rs").rsplit('/').next().unwrap_or(file)).or_default().push(file);
     }
-    files.retain(|name, paths| paths.len() > MAX_SAME_FILE_NAME && !is_in(PRESCRIBED, name) && !is_in(FREQUENT, name));
+    let may_repeat = |name: &str| is_in(&LISTS.prescribed, name) || is_in(&LISTS.frequent, name);
+    files.retain(|name, paths| paths.len() > MAX_SAME_FILE_NAME && !may_repeat(name));
     let wrong = files.values().map(|paths| format!("rename a module after its subject: {}", paths.join(", ")));
     assert_none(&wrong.collect::<Vec<_>>());
 }
@@ -275,10 +243,9 @@ fn has_word(line: &str, word: &str) -> bool {
 #[test]
 fn files_have_no_banned_words() {
     let mut wrong = Vec::new();
-    // This file has the lists.
-    for file in tree::files().iter().filter(|file| *file != "tests/tests/layout.rs") {
-        let lists = BANNED.iter().filter(|(endings, _)| endings.iter().any(|ending| file.ends_with(ending)));
-        let words: Vec<&str> = lists.flat_map(|(_, list)| list.split_whitespace()).collect();
+    for file in tree::files().iter().filter(|file| *file != LISTS_FILE) {
+        let lists = LISTS.banned.iter().filter(|list| list.endings.iter().any(|ending| file.ends_with(ending)));
+        let words: Vec<&str> = lists.flat_map(|list| list.words.split_whitespace()).collect();
         if words.is_empty() {
             continue;
         }
