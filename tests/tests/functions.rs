@@ -106,7 +106,7 @@ fn lifecycle_trials() -> Vec<Trial> {
             a_damaged_expiry_does_not_block_other_instances;
         removal_evidence: earlier_answers_decide_about_not_found a_thing_that_still_exists_stops_the_teardown
             missing_evidence_stops_the_teardown;
-        events: events_run_one_after_the_other others_wait_since_they_were_accepted a_queue_of_events_has_a_limit
+        events: events_run_one_after_the_other others_wait_since_they_were_accepted
             runs_of_events_are_removed_after_their_retention;
         self_service: concurrent_requests_begin_one_instance;
         own_hooks: a_namespace_and_a_route_group_with_own_hooks;

@@ -12,15 +12,10 @@ use crate::request_table;
 const DATABASE: &str = include_str!("documents/paused-database.yaml");
 
 impl Harness {
-    /// Sends an event to the sandbox `a`, as the CloudEvent `id`.
-    async fn send_event(&self, event: &str, id: &str) -> ApiReply {
-        let data = LifecycleData { document: None, event: Some(event.to_owned()), ..sandbox("a", "a-uid", "none") };
-        self.cloud_event(id, LifecycleType::Event, &data).await
-    }
-
-    /// Sends an event that is accepted. Returns the result.
+    /// Sends an event that is accepted to the sandbox `a`, as the CloudEvent `id`. Returns the result.
     async fn result_of(&self, event: &str, id: &str) -> String {
-        let response: Value = self.send_event(event, id).await.is(202).json();
+        let data = LifecycleData { document: None, event: Some(event.to_owned()), ..sandbox("a", "a-uid", "none") };
+        let response: Value = self.cloud_event(id, LifecycleType::Event, &data).await.is(202).json();
         response["result"].as_str().unwrap().to_owned()
     }
 
@@ -83,29 +78,6 @@ pub(crate) async fn others_wait_since_they_were_accepted() {
     let waiters: Vec<WaitingParty> = seen[0].iter().map(|(waiter, _)| *waiter).collect();
     assert_eq!(waiters, [WaitingParty::Target, WaitingParty::Update, WaitingParty::Event, WaitingParty::Instance]);
     assert!(seen[0].is_sorted_by_key(|(_, since)| since.clone()), "{seen:?}");
-}
-
-/// At most 16 events wait. An update drops those that it leaves without units.
-pub(crate) async fn a_queue_of_events_has_a_limit() {
-    let harness = with_database(Harness::new().await);
-    harness.receiver.always("POST /pause", 202);
-    harness.run("a", "database", DATABASE, TargetPhase::Ready).await;
-    assert_eq!(harness.result_of("sleep", "1").await, "running");
-    let pause = harness.receiver.call("POST /pause", 1).await;
-    for number in 2..18 {
-        assert_eq!(harness.result_of("wake", &number.to_string()).await, "waiting");
-    }
-    harness.send_event("wake", "18").await.is_problem(503, "busy");
-    let wake = "  wake:\n    resume: {webhook: {url: \"RECEIVER/resume\"}}\n";
-    assert!(DATABASE.contains(wake));
-    harness.publish("database@1.1.0", &DATABASE.replace(wake, "")).await;
-    let data = LifecycleData { generation: 2, ..sandbox("a", "a-uid", "database@1.1.0") };
-    harness.lifecycle(LifecycleType::Updated, &data).await.is(202);
-    harness.callback(pause.token(), &done()).await.is(204);
-    let is_listed = |note: &String| note.starts_with("the event wake-") && note.contains("was dropped");
-    until("a dropped event", async || harness.why("a").await.notes.iter().any(is_listed).then_some(())).await;
-    harness.tear_down("a").await;
-    assert_eq!(harness.receiver.count("POST /resume"), 0);
 }
 
 /// The run of an event is removed after its retention, although its target is active. The last run is kept.
