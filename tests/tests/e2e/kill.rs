@@ -153,7 +153,7 @@ async fn run_instance<W: KillWorld>(
         hits.push(KillHit { part: place.part, at: (platform.step, units) });
     }
     run_to_end(world, &mut platform, &mut is_checked, &dev).await;
-    let target = observer.get(&dev).await.unwrap().expect("the target that is gone");
+    let target = observer.get(&dev).await.expect("the target that is gone");
     let killed: Vec<_> = hits.iter().map(|hit| hit.part).collect();
     world.assert_nothing_remains(&target, &killed).await;
     world.workdir().notified_in_order(uid).await;
@@ -170,17 +170,17 @@ async fn run_to_end<W: KillWorld>(
     while platform.step != PlatformStep::Over {
         // A deletion without a response may have begun.
         if platform.step == PlatformStep::Delete && !*is_checked {
-            let target = platform.get(dev).await.unwrap().unwrap();
+            let target = platform.get(dev).await.unwrap();
             world.assert_created(&target);
             *is_checked = true;
         }
-        platform.advance(dev).await.unwrap();
+        platform.advance(dev).await;
     }
 }
 
 /// Returns the number of units that have succeeded, and a text of all units.
 async fn observed(observer: &PersistentPlatform, dev: &DevProcess) -> (usize, String) {
-    let Some(target) = observer.get(dev).await.unwrap() else { return (0, "unknown".to_owned()) };
+    let Some(target) = observer.get(dev).await else { return (0, "unknown".to_owned()) };
     let units: Vec<_> = target.runs.iter().flat_map(|run| &run.units).collect();
     let ended = units.iter().filter(|unit| unit.state == UnitState::Succeeded).count();
     let units: Vec<_> = units.iter().map(|unit| format!("{} {:?}", unit.key, unit.state)).collect();

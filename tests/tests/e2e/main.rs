@@ -29,7 +29,7 @@ mod signadot;
 mod stand_ins;
 mod workdir_setup;
 
-use ebb_tests::{platform, program, receiver, stored_bytes, workdir};
+use ebb_tests::{api_client, platform, program, receiver, stored_bytes, workdir};
 
 /// Imports of most tests with a cluster.
 mod prelude {

@@ -6,8 +6,8 @@ use ebb_protocol::api::{TargetDetail, TargetPhase};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::sign::WebhookSecret;
-use reqwest::StatusCode;
 
+use crate::api_client::{ApiClient, ApiReply};
 use crate::platform::{SignedRequest, http, sandbox};
 use crate::workdir::{DevProcess, POLL_INTERVAL, WAIT_TIMEOUT};
 
@@ -39,28 +39,24 @@ impl PersistentPlatform {
     }
 
     /// Executes the next step. If the future is dropped, the next call repeats the step, like a platform without a response.
-    ///
-    /// # Errors
-    /// Returns an error if there is no response.
-    pub(crate) async fn advance(&mut self, dev: &DevProcess) -> Result<(), reqwest::Error> {
+    pub(crate) async fn advance(&mut self, dev: &DevProcess) {
         let next = match self.step {
-            PlatformStep::Create => (self.post(dev, LifecycleType::Created).await?, PlatformStep::AwaitReady),
+            PlatformStep::Create => (self.post(dev, LifecycleType::Created).await, PlatformStep::AwaitReady),
             PlatformStep::AwaitReady if self.documents[1].is_some() => {
-                (self.wait_for(dev, TargetPhase::Ready).await?, PlatformStep::Change)
+                (self.wait_for(dev, TargetPhase::Ready).await, PlatformStep::Change)
             }
-            PlatformStep::Change => (self.post(dev, LifecycleType::Updated).await?, PlatformStep::AwaitChanged),
+            PlatformStep::Change => (self.post(dev, LifecycleType::Updated).await, PlatformStep::AwaitChanged),
             PlatformStep::AwaitReady | PlatformStep::AwaitChanged => {
-                (self.wait_for(dev, TargetPhase::Ready).await?, PlatformStep::Delete)
+                (self.wait_for(dev, TargetPhase::Ready).await, PlatformStep::Delete)
             }
-            PlatformStep::Delete => (self.post(dev, LifecycleType::Deleted).await?, PlatformStep::AwaitGone),
-            PlatformStep::AwaitGone => (self.wait_for(dev, TargetPhase::Gone).await?, PlatformStep::Over),
+            PlatformStep::Delete => (self.post(dev, LifecycleType::Deleted).await, PlatformStep::AwaitGone),
+            PlatformStep::AwaitGone => (self.wait_for(dev, TargetPhase::Gone).await, PlatformStep::Over),
             PlatformStep::Over => ((), PlatformStep::Over),
         };
         self.step = next.1;
-        Ok(())
     }
 
-    async fn post(&self, dev: &DevProcess, kind: LifecycleType) -> Result<(), reqwest::Error> {
+    async fn post(&self, dev: &DevProcess, kind: LifecycleType) {
         let [created, changed] = self.documents.clone();
         let (document, generation) = match kind {
             LifecycleType::Created => (created, 1),
@@ -69,21 +65,18 @@ impl PersistentPlatform {
         };
         let data = LifecycleData { document, generation, ..sandbox(&self.name, &self.uid, "") };
         let event = SignedRequest::lifecycle(&WebhookSecret::parse(&dev.secret).unwrap(), kind, &data);
-        let response = event.post(&self.http, &format!("{}/v1/events", dev.url)).send().await?;
-        let (status, text) = (response.status(), response.text().await?);
-        assert_eq!(status, StatusCode::ACCEPTED, "{kind:?}: {text}");
-        Ok(())
+        ApiReply::to(event.post(&self.http, &format!("{}/v1/events", dev.url))).await.is(202);
     }
 
     /// Waits for the phase and its notification. After an earlier deletion there is only the notification `gone`.
-    async fn wait_for(&self, dev: &DevProcess, phase: TargetPhase) -> Result<(), reqwest::Error> {
+    async fn wait_for(&self, dev: &DevProcess, phase: TargetPhase) {
         let since = Instant::now();
         loop {
-            let target = self.get(dev).await?;
+            let target = self.get(dev).await;
             let is_reached =
                 |target: &TargetDetail| target.info.phase == phase && target.pending_notification.is_none();
             if target.as_ref().is_some_and(is_reached) {
-                return Ok(());
+                return;
             }
             let seen = target.as_ref().map(|target| target.info.phase);
             let is_stuck = matches!(seen, Some(TargetPhase::Failed | TargetPhase::Stuck));
@@ -94,16 +87,8 @@ impl PersistentPlatform {
     }
 
     /// Returns the target, or `None` if the server does not have this instance yet.
-    ///
-    /// # Errors
-    /// Returns an error if there is no response.
-    pub(crate) async fn get(&self, dev: &DevProcess) -> Result<Option<TargetDetail>, reqwest::Error> {
-        let url = format!("{}/v1/targets/sandbox/{}", dev.url, self.name);
-        let response = self.http.get(url).bearer_auth(&dev.token).send().await?;
-        if response.status() == StatusCode::NOT_FOUND {
-            return Ok(None);
-        }
-        let target: TargetDetail = response.error_for_status()?.json().await?;
-        Ok(Some(target).filter(|target| target.info.uid == self.uid))
+    pub(crate) async fn get(&self, dev: &DevProcess) -> Option<TargetDetail> {
+        let target = ApiClient::new(&self.http, &dev.url, &dev.token).target(&format!("sandbox/{}", self.name)).await;
+        target.filter(|target| target.info.uid == self.uid)
     }
 }
