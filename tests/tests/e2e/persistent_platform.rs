@@ -1,7 +1,5 @@
 //! A sandbox platform that creates, changes and deletes one instance of a sandbox. It repeats requests without a response.
 
-use std::time::Instant;
-
 use ebb_protocol::api::{TargetDetail, TargetPhase};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::LifecycleData;
@@ -9,7 +7,7 @@ use ebb_protocol::sign::WebhookSecret;
 
 use crate::api_client::{ApiClient, ApiReply};
 use crate::platform::{SignedRequest, http, sandbox};
-use crate::workdir::{DevProcess, POLL_INTERVAL, WAIT_TIMEOUT};
+use crate::workdir::{DevProcess, until};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PlatformStep {
@@ -70,20 +68,13 @@ impl PersistentPlatform {
 
     /// Waits for the phase and its notification. After an earlier deletion there is only the notification `gone`.
     async fn wait_for(&self, dev: &DevProcess, phase: TargetPhase) {
-        let since = Instant::now();
-        loop {
-            let target = self.get(dev).await;
-            let is_reached =
-                |target: &TargetDetail| target.info.phase == phase && target.pending_notification.is_none();
-            if target.as_ref().is_some_and(is_reached) {
-                return;
-            }
-            let seen = target.as_ref().map(|target| target.info.phase);
-            let is_stuck = matches!(seen, Some(TargetPhase::Failed | TargetPhase::Stuck));
-            let waited = since.elapsed();
-            assert!(!is_stuck && waited < WAIT_TIMEOUT, "waited for {phase:?} for {waited:?}: {target:#?}");
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
+        until(&format!("{} to be {phase:?}", self.name), async || {
+            let target = self.get(dev).await?;
+            let seen = target.info.phase;
+            assert!(!matches!(seen, TargetPhase::Failed | TargetPhase::Stuck), "it is not {phase:?}: {target:#?}");
+            (seen == phase && target.pending_notification.is_none()).then_some(())
+        })
+        .await;
     }
 
     /// Returns the target, or `None` if the server does not have this instance yet.
