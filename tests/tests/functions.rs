@@ -95,8 +95,7 @@ fn lifecycle_trials() -> Vec<Trial> {
         preset_lives: each_scheme_has_a_target_from_its_creation_to_its_end each_preset_is_documented;
         documented: a_merge_request_shows_the_results_of_its_target sources_replace_parts_of_a_preset
             templates_of_argo_cd_send_events webhooks_of_a_platform requests_by_curl;
-        platform: a_notification_ends_without_a_platform a_run_continues_after_a_restart
-            the_history_has_the_acceptance_of_a_notification;
+        platform: a_notification_ends_without_a_platform the_history_has_the_acceptance_of_a_notification;
         subscriptions: a_pull_request_shows_the_phases_of_its_target a_connection_permits_its_subscriptions
             subscriptions_are_limited;
         retention: instances_are_removed_after_their_retention records_of_possible_resources_are_kept

@@ -1,4 +1,4 @@
-//! Expiry of targets, and repeated notifications.
+//! Repeated notifications, and the end of a notification without a platform.
 
 use ebb_flow::QueueMessage;
 use ebb_protocol::history::HistoryPage;
@@ -60,24 +60,4 @@ pub(crate) async fn a_notification_ends_without_a_platform() {
     ebb_flow::sweep::receive_message(&without, &message).await.unwrap();
     harness.instance_is_ready("a", "another-uid").await;
     assert_eq!(harness.receiver.order().iter().filter(|call| **call != "POST /platform").count(), 3);
-}
-
-/// The server restarts while a script runs and a callback is pending.
-pub(crate) async fn a_run_continues_after_a_restart() {
-    let mut harness = Harness::new().await;
-    let rest = include_str!("documents/restarted.yaml");
-    harness.receiver.always("POST /later", 202);
-    harness.begin("a", "both", rest).await;
-    let call = harness.receiver.call("POST /later", 1).await;
-    harness.unit("a", "preStart", "script", UnitState::Running).await;
-    harness.restart().await;
-    harness.succeed(&call, "x").await;
-    harness.phase("a", TargetPhase::Ready).await;
-    assert_eq!(harness.receiver.calls("POST /next")[0].body, json!({"o": "done", "id": "x"}));
-    assert_eq!(harness.receiver.count("POST /later"), 1);
-    assert_eq!(harness.receiver.count("POST /next"), 1);
-    harness.restart().await;
-    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetPhase::Ready);
-    harness.tear_down("a").await;
-    assert_eq!(harness.receiver.calls("POST /drop")[0].body, json!({"id": "x"}));
 }
