@@ -1,14 +1,37 @@
-//! The requests and answers of each API.
+//! The requests of each API, and its answers, whose form `answers.yaml` has.
 
 use std::collections::BTreeMap;
+use std::slice;
+use std::sync::LazyLock;
 
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
-use super::{
-    AWS_ACCOUNTS, Mishap, ProviderAnswer, ProviderApi, ProviderProblem, ProviderRequest, ProviderState, ProviderThing,
-    ThingState,
-};
+use super::{Mishap, ProviderAnswer, ProviderApi, ProviderProblem, ProviderRequest, ProviderState, ProviderThing};
 use crate::receiver::{CannedReply, ReceivedCall};
+
+/// The fields of a thing: those of `all`, and those of its state.
+type ThingForm = BTreeMap<String, Map<String, Value>>;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ApiAnswers {
+    problems: BTreeMap<String, (u16, String)>,
+    thing: ThingForm,
+    detail: Option<ThingForm>,
+    #[serde(default)]
+    made: Value,
+    #[serde(default)]
+    found: Value,
+    #[serde(default)]
+    listed: Value,
+    #[serde(default)]
+    access: Value,
+    other: Value,
+}
+
+static ANSWERS: LazyLock<BTreeMap<String, ApiAnswers>> =
+    LazyLock::new(|| serde_saphyr::from_str(include_str!("answers.yaml")).unwrap());
 
 impl ProviderApi {
     pub(super) fn request(self, call: &ReceivedCall) -> Option<(String, ProviderRequest)> {
@@ -66,35 +89,32 @@ impl ProviderApi {
 }
 
 impl ProviderState {
+    fn answers(&self) -> &'static ApiAnswers {
+        &ANSWERS[&format!("{:?}", self.api).to_lowercase()]
+    }
+
     pub(super) fn problem(&self, problem: ProviderProblem) -> CannedReply {
-        use ProviderProblem::{Busy, Exists, Full, Limited, NotFound, Unauthorized};
-        if self.api == ProviderApi::Rds {
-            let (status, code) = match problem {
-                NotFound => (404, "DBInstanceNotFound"),
-                Exists => (400, "DBInstanceAlreadyExists"),
-                Busy => (400, "InvalidDBInstanceState"),
-                Full => (400, "InstanceQuotaExceeded"),
-                Limited => (400, "Throttling"),
-                Unauthorized => (403, "InvalidClientTokenId"),
-            };
-            let error = format!("<Error><Type>Sender</Type><Code>{code}</Code><Message>{problem:?}</Message></Error>");
-            return CannedReply::xml(status, &format!("<ErrorResponse>{error}</ErrorResponse>"));
+        let name = format!("{problem:?}");
+        let (status, code) = &self.answers().problems[&name];
+        if !code.is_empty() {
+            let error = json!({"Type": "Sender", "Code": code, "Message": name});
+            return CannedReply::xml(*status, &xml(&json!({"ErrorResponse": {"Error": error}})));
         }
-        let status = match problem {
-            NotFound => 404,
-            Busy if self.api == ProviderApi::Neon => 423,
-            Exists | Busy => 409,
-            Full => 422,
-            Limited => 429,
-            Unauthorized => 401,
-        };
-        let reply = CannedReply::status(status).with(json!({"message": format!("{problem:?}")}));
-        if problem == Limited { reply.after(1) } else { reply }
+        let reply = CannedReply::status(*status).with(json!({"message": name}));
+        if problem == ProviderProblem::Limited { reply.after(1) } else { reply }
     }
 
     pub(super) fn reply(&self, mishap: Mishap, request: &ProviderRequest, answer: &ProviderAnswer) -> CannedReply {
+        let body = self.body(request, answer);
         if self.api == ProviderApi::Rds {
-            return rds_reply(request, answer);
+            let kind = match request {
+                ProviderRequest::Create(_) => "CreateDBInstance",
+                ProviderRequest::Delete(_) => "DeleteDBInstance",
+                ProviderRequest::Identity => "GetCallerIdentity",
+                _ => "DescribeDBInstances",
+            };
+            let (response, result) = (format!("{kind}Response"), format!("{kind}Result"));
+            return CannedReply::xml(200, &xml(&json!({ response: { result: body } })));
         }
         let status = match answer {
             ProviderAnswer::Made(_) if mishap == Mishap::FailingCreation => 202,
@@ -104,108 +124,49 @@ impl ProviderState {
             ProviderAnswer::Made(_) => 201,
             _ => 200,
         };
-        CannedReply::status(status).with(self.body(request, answer))
+        CannedReply::status(status).with(body)
     }
 
     fn body(&self, request: &ProviderRequest, answer: &ProviderAnswer) -> Value {
-        let dsn = |thing: &ProviderThing| {
-            format!("postgresql://neondb_owner:{}@ep-{}.example.net/neondb", self.password, thing.id)
+        let answers = self.answers();
+        let (body, things) = match answer {
+            ProviderAnswer::Made(thing) => (&answers.made, slice::from_ref(thing)),
+            ProviderAnswer::Found(thing) => (&answers.found, slice::from_ref(thing)),
+            ProviderAnswer::Access(thing) => (&answers.access, slice::from_ref(thing)),
+            ProviderAnswer::Listed(things) => (&answers.listed, things.as_slice()),
+            ProviderAnswer::Identity(account) => return json!({"Account": account}),
+            _ => return answers.other.clone(),
         };
-        match (self.api, answer) {
-            (ProviderApi::Neon, ProviderAnswer::Made(thing)) => json!({
-                "branch": self.shown(thing),
-                "endpoints": [{"id": format!("ep-{}", thing.id), "type": "read_write", "current_state": "init"}],
-                "operations": [{"action": "create_branch", "status": "running"}],
-                "connection_uris": [{"connection_uri": dsn(thing)}],
-            }),
-            (ProviderApi::Neon, ProviderAnswer::Found(thing)) => json!({"branch": self.shown(thing)}),
-            (ProviderApi::Neon, ProviderAnswer::Access(thing)) => json!({"uri": dsn(thing)}),
-            (ProviderApi::Neon, ProviderAnswer::Listed(things)) => json!({"branches": self.all(things)}),
-            (ProviderApi::Planetscale, ProviderAnswer::Listed(things)) => {
-                json!({"current_page": 1, "next_page": null, "data": self.all(things)})
-            }
-            (_, ProviderAnswer::Listed(things)) => self.all(things),
-            (ProviderApi::Supabase, ProviderAnswer::Found(thing))
-                if *request == ProviderRequest::Read(thing.id.clone()) =>
-            {
-                let mut detail = json!({
-                    "ref": thing.id, "status": supabase_status(thing), "postgres_version": "17",
-                    "db_host": format!("db.{}.example.net", thing.id), "db_port": 5432,
-                });
-                if thing.state == ThingState::Ready {
-                    detail["db_user"] = json!("postgres");
-                    detail["db_pass"] = json!(self.password);
-                }
-                detail
-            }
-            (_, ProviderAnswer::Access(thing)) => json!({
-                "id": format!("pw-{}", thing.id), "role": "readwriter", "username": "u", "plain_text": self.password,
-                "access_host_url": "eu-west.connect.example.net",
-            }),
-            (_, ProviderAnswer::Made(thing) | ProviderAnswer::Found(thing)) => self.shown(thing),
-            _ => json!({"message": "ok"}),
-        }
+        let shown = |thing: &ProviderThing| {
+            let is_detailed = *request == ProviderRequest::Read(thing.id.clone());
+            let form = answers.detail.as_ref().filter(|_| is_detailed).unwrap_or(&answers.thing);
+            let state = format!("{:?}", thing.state);
+            let parts = ["all", state.as_str()].into_iter().filter_map(|part| form.get(part));
+            let fields: Map<String, Value> =
+                parts.flatten().map(|(name, value)| (name.clone(), value.clone())).collect();
+            self.filled(&Value::Object(fields).to_string(), thing)
+        };
+        let all: Vec<String> = things.iter().map(shown).collect();
+        let body = body.to_string().replace("\"THINGS\"", &format!("[{}]", all.join(",")));
+        let body = match (things, all.as_slice()) {
+            ([thing], [shown]) => self.filled(&body.replace("\"THING\"", shown), thing),
+            _ => body,
+        };
+        serde_json::from_str(&body).unwrap()
     }
 
-    fn all(&self, things: &[ProviderThing]) -> Value {
-        things.iter().map(|thing| self.shown(thing)).collect()
-    }
-
-    fn shown(&self, thing: &ProviderThing) -> Value {
-        let is_made = matches!(thing.state, ThingState::Ready | ThingState::Deleting);
-        let state = if is_made { "ready" } else { "init" };
-        match self.api {
-            ProviderApi::Neon => json!({"id": thing.id, "name": thing.name, "current_state": state}),
-            ProviderApi::Planetscale => {
-                let state = if is_made { "ready" } else { "pending" };
-                json!({"id": thing.id, "name": thing.name, "state": state, "ready": is_made, "production": false})
-            }
-            _ => json!({
-                "id": thing.id, "name": thing.name, "project_ref": thing.id, "is_default": false,
-                "preview_project_status": supabase_status(thing),
-            }),
-        }
+    /// Sets the values of a thing in a text.
+    fn filled(&self, text: &str, thing: &ProviderThing) -> String {
+        text.replace("{id}", &thing.id).replace("{name}", &thing.name).replace("{password}", &self.password)
     }
 }
 
-fn supabase_status(thing: &ProviderThing) -> &'static str {
-    match thing.state {
-        ThingState::Creating => "COMING_UP",
-        ThingState::Ready => "ACTIVE_HEALTHY",
-        ThingState::Failed => "INIT_FAILED",
-        ThingState::Deleting => "GOING_DOWN",
-    }
-}
-
-fn rds_reply(request: &ProviderRequest, answer: &ProviderAnswer) -> CannedReply {
-    let element = |name: &str, content: &str| format!("<{name}>{content}</{name}>");
-    let result = match answer {
-        ProviderAnswer::Identity(account) => element("Account", account),
-        ProviderAnswer::Made(thing) | ProviderAnswer::Found(thing) => {
-            let status = match thing.state {
-                ThingState::Creating => "creating",
-                ThingState::Ready => "available",
-                ThingState::Failed => "failed",
-                ThingState::Deleting => "deleting",
-            };
-            let arn = format!("arn:aws:rds:eu-west-1:{}:db:{}", AWS_ACCOUNTS[0], thing.name);
-            let address = element("Address", &format!("{}.example.net", thing.id));
-            let parts = [
-                element("DBInstanceIdentifier", &thing.name),
-                element("DBInstanceStatus", status),
-                element("DBInstanceArn", &arn),
-                element("Endpoint", &address),
-            ];
-            element("DBInstance", &parts.concat())
+/// Returns the elements of an object, in their order.
+fn xml(content: &Value) -> String {
+    match content {
+        Value::Object(elements) => {
+            elements.iter().map(|(name, content)| format!("<{name}>{}</{name}>", xml(content))).collect()
         }
-        _ => String::new(),
-    };
-    let kind = match request {
-        ProviderRequest::Create(_) => "CreateDBInstance",
-        ProviderRequest::Delete(_) => "DeleteDBInstance",
-        ProviderRequest::Identity => "GetCallerIdentity",
-        _ => "DescribeDBInstances",
-    };
-    let result = element(&format!("{kind}Result"), &result);
-    CannedReply::xml(200, &element(&format!("{kind}Response"), &result))
+        text => text.as_str().unwrap_or_default().to_owned(),
+    }
 }
