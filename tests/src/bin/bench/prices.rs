@@ -56,7 +56,7 @@ pub(crate) async fn priced(arguments: &PricesArgs) -> anyhow::Result<Vec<String>
         let price = &list["prices"][name];
         let (usd, per) = price["usd"].as_f64().zip(price["per"].as_f64()).context(name)?;
         println!("{name:16}{amount:>10.3} at ${usd} for {per}");
-        *parts.entry(part(name)).or_default() += amount * usd / per;
+        *parts.entry(price["part"].as_str().context(name)?).or_default() += amount * usd / per;
     }
     let dollars: f64 = parts.values().sum();
     for (part, spent) in &parts {
@@ -79,19 +79,6 @@ pub(crate) async fn priced(arguments: &PricesArgs) -> anyhow::Result<Vec<String>
         }
     }
     Ok(wrong)
-}
-
-/// Returns the part of the bill that has the price with this name, as `costs.md` names it.
-fn part(name: &str) -> &'static str {
-    match name {
-        "dynamodb-write" => "writes of the table",
-        "dynamodb-read" => "reads of the table",
-        "http-api" => "requests to the HTTP API",
-        "logs" => "log lines",
-        "s3-get" | "s3-put" => "requests to the bucket (S3)",
-        "sqs" => "messages of the queue (SQS)",
-        _ => "Lambda",
-    }
 }
 
 fn file(name: &str) -> anyhow::Result<String> {
