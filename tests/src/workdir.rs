@@ -20,7 +20,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use crate::platform::named;
 use crate::program;
 use crate::stored_bytes::contains;
-pub use crate::wait::{POLL_INTERVAL, WAIT_TIMEOUT, until};
+pub use crate::wait::{WAIT_TIMEOUT, until};
 
 pub fn example(path: &str) -> String {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();

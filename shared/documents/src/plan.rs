@@ -142,6 +142,9 @@ pub struct Resource {
     /// The version `name@version` whose teardown units an operator has chosen for a stuck target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repaired_by: Option<String>,
+    /// The number of the update that has made the resource in place of a former one of its name. Its key differs from those.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub incarnation: u32,
     /// The values of the declared params: literals, templates over other resources, Secrets, or encrypted literals. A
     /// param without a value and without a default is absent.
     pub params: BTreeMap<String, Template>,
@@ -351,6 +354,11 @@ impl Plan {
     pub(crate) fn unit_mut(&mut self, at: UnitRef) -> Option<&mut UnitPlan> {
         self.hooks.iter_mut().find(|planned| planned.hook == at.hook)?.units.get_mut(at.unit as usize)
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Returns the name that an update gives to the state of a resource before it.

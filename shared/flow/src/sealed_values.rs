@@ -102,6 +102,7 @@ mod tests {
             plugin: "p@1.0.0".to_owned(),
             digest: "sha256:00".to_owned(),
             repaired_by: None,
+            incarnation: 0,
             params,
             optional_params: Default::default(),
             outputs: BTreeMap::new(),

@@ -98,6 +98,7 @@ fn resource(instance: &BoundResource<'_>, wires: &ResourceReads<'_>) -> Resource
         plugin: format!("{}@{}", instance.checked.plugin.name.value, instance.bound.version),
         digest: instance.bound.digest.to_owned(),
         repaired_by: None,
+        incarnation: 0,
         params,
         optional_params: instance.checked.optional_params(),
         outputs: outputs.collect(),

@@ -363,6 +363,14 @@ impl PlanMerge<'_> {
             hooks.extend((!units.is_empty()).then_some(HookPlan { hook: stage, units }));
         }
         let mut public = self.wanted.resources.clone();
+        for (name, resource) in &mut public {
+            let is_former = |former: &String| document_name(former) == name;
+            resource.incarnation = match self.resources.get(name) {
+                Some(ResourceEffect::Added | ResourceEffect::Replaced) if self.former.keys().any(is_former) => number,
+                Some(ResourceEffect::Added | ResourceEffect::Replaced) => 0,
+                _ => self.current.resources.get(name).map_or(0, |before| before.incarnation),
+            };
+        }
         let outputs = public.values_mut().flat_map(|resource| resource.outputs.values_mut());
         for read in outputs.flat_map(|output| &mut output.reads) {
             read.at = self.origin(read.at);

@@ -121,7 +121,7 @@ impl<'a> RenderContext<'a> {
             ReferenceSource::OwnResource(field) if field == "key" && self.facts.key == TargetFacts::UNKNOWN_KEY => {
                 return Ok(LookupResult::Placeholder(format!("{}.key", self.resource)));
             }
-            ReferenceSource::OwnResource(field) => return found(self.facts.own(self.resource, field)),
+            ReferenceSource::OwnResource(field) => return found(self.facts.own(self.plan, self.resource, field)),
             ReferenceSource::Root(root) if self.unknowns == PendingOutputs::Shown => {
                 return Ok(LookupResult::Placeholder(root.as_str().to_owned()));
             }

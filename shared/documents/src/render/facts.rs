@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::plan::document_name;
+use crate::plan::{Plan, document_name};
 
 /// The facts about a target that its units can read, and those at the time of a change that a notification reports.
 #[serde_with::skip_serializing_none]
@@ -38,26 +38,29 @@ impl TargetFacts {
     pub const UNKNOWN_KEY: &str = "<key>";
 
     /// Returns the value of `resource.FIELD` for a resource of the target.
-    pub(crate) fn own(&self, resource: &str, field: &str) -> Option<serde_json::Value> {
+    pub(crate) fn own(&self, plan: &Plan, resource: &str, field: &str) -> Option<serde_json::Value> {
+        let incarnation = plan.resource(resource).map_or(0, |resource| resource.incarnation);
         match field {
             "name" => Some(document_name(resource).into()),
-            "key" => Some(self.resource_key(document_name(resource)).into()),
+            "key" => Some(self.resource_key(document_name(resource), incarnation).into()),
             _ => None,
         }
     }
 
     /// Returns the key of a resource: `[a-z][a-z0-9]*`, at most 36 characters, the same for every unit and attempt.
     ///
-    /// The key starts with the beginning of the resource's name. It ends with a digest of the target's key and the
-    /// whole name, so it differs between the resources of a target and between targets.
-    fn resource_key(&self, resource: &str) -> String {
+    /// The key starts with the beginning of the resource's name. It ends with a digest of the target's key, the whole name
+    /// and the incarnation, so it differs between the resources of a target, also those of one name after each other, and
+    /// between targets.
+    fn resource_key(&self, resource: &str, incarnation: u32) -> String {
         let named = resource.bytes().map(|byte| byte.to_ascii_lowercase());
         let named = named.filter(u8::is_ascii_alphanumeric).skip_while(u8::is_ascii_digit);
         let mut key: String = named.take(KEY_NAME).map(char::from).collect();
         if key.is_empty() {
             key.push('r');
         }
-        let parts = ["resource key", &self.key, resource];
+        let incarnation = if incarnation == 0 { String::new() } else { format!("~{incarnation}") };
+        let parts = ["resource key", &self.key, &format!("{resource}{incarnation}")];
         let digest = parts.iter().fold(Sha256::new(), |digest, part| {
             digest.chain_update((part.len() as u64).to_be_bytes()).chain_update(part)
         });

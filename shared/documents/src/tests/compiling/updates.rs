@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::fixtures::compiled;
 use crate::compile::{self, PlanUpdate, UpdateError};
 use crate::plan::{Plan, UnitPlan, UnitRef};
+use crate::render::TargetFacts;
 
 /// A database with an undo.
 pub(super) const DATABASE: &str = include_str!("../../../tests/updates/db.yaml");
@@ -102,6 +103,11 @@ impl UpdateStep {
             (Ok(None), None) => assert!(self.is_same, "{case}: {}", self.document),
             (Ok(Some(made)), None) if !self.is_same => {
                 assert_eq!(made.resources, self.effects, "{case}: {}", self.document);
+                let key = |plan: &Plan, name: &str| TargetFacts::default().own(plan, name, "key");
+                for name in made.plan.resources.keys().filter(|name| current.resources.contains_key(*name)) {
+                    let is_replaced = self.effects.get(name) == Some(&ResourceEffect::Replaced);
+                    assert_eq!(key(&made.plan, name) != key(current, name), is_replaced, "{case}: {}", self.document);
+                }
                 return Some(made.plan);
             }
             (other, _) => panic!("{case}: {}: {other:?}", self.document),
