@@ -39,16 +39,6 @@ pub(crate) fn data(instance: &WatchedInstance, document: Option<&str>) -> Lifecy
     LifecycleData { kind, name, uid, generation, document, routing_key: None, event: None }
 }
 
-/// Deletes an instance that waits for the name of a target in its teardown, before a force delete: it would begin as soon as
-/// the present instance is gone. Returns true if there is one.
-pub(crate) async fn withdraw_waiting(client: &ApiClient, target: &TargetRef, seen: &TargetDetail) -> Result<bool> {
-    let waiting = seen.waiting_uid.as_ref().filter(|_| !seen.info.phase.is_alive());
-    if let Some(uid) = waiting {
-        client.delete_target(target, Some(uid)).await?;
-    }
-    Ok(waiting.is_some())
-}
-
 /// Waits until an instance reaches its goal. Prints a diagnosis if it does not. The progress is that after a request: of the
 /// runs `before` it, those that had ended are left out.
 pub(crate) async fn wait(

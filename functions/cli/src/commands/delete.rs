@@ -10,7 +10,7 @@ use super::unit::override_text;
 use crate::{
     ApiClient, ChangeKind, CliError, CommandTargets, DocumentChange, DryRunArgs, Exit, FollowGoal, KindArgs,
     OutputArgs, Result, SelectorArgs, ServerArgs, SetArgs, TargetRef, TargetsCommand, WaitArgs, YesArgs, bulk, connect,
-    documents, lifecycle, output, target_of, timing, wait, watched,
+    documents, output, target_of, timing, wait, watched,
 };
 
 #[derive(Debug, clap::Args)]
@@ -146,7 +146,9 @@ impl DeleteArgs {
         let by = self.by.clone().or_else(|| std::env::var("USER").ok());
         let (uid, reason) = (Some(seen.info.uid.clone()), self.reason.clone().unwrap_or_default());
         let body = ForceDeleteTarget { uid, reason, by };
-        if lifecycle::withdraw_waiting(client, target, &seen).await? {
+        if let Some(waiting) = seen.waiting_uid.as_deref().filter(|_| !seen.info.phase.is_alive()) {
+            // It would begin as soon as the present instance is gone.
+            client.delete_target(target, Some(waiting)).await?;
             withdrawn(target, &seen);
         }
         let response: Result<OverrideResponse> = client.act(target, "force-delete", &body).await;

@@ -148,6 +148,6 @@ fn heading(hook: &str, unit: &str, attempt: u32) -> String {
 }
 
 /// Returns the lines of a log without control characters. `-o json` has them.
-pub(super) fn clean(log: &str) -> String {
+fn clean(log: &str) -> String {
     log.lines().map(|line| printable(line) + "\n").collect()
 }

@@ -26,7 +26,6 @@ mod source;
 mod subscription;
 mod target_text;
 mod token;
-mod top;
 mod unit;
 mod validate;
 mod wait;
@@ -95,8 +94,6 @@ enum EbbCommand {
     Plan(plan::PlanArgs),
     /// Draw the units of a sandbox or plugin and their dependencies
     Graph(graph::GraphArgs),
-    /// Show sandboxes in the terminal while they change; delete and retry them
-    Top(top::TopArgs),
     /// Write plugins, compare their versions, and give targets another one
     #[command(subcommand, alias = "rp", alias = "resourceplugin")]
     Plugin(PluginCommand),
@@ -155,7 +152,6 @@ impl EbbCli {
             EbbCommand::Event(args) => args.run(&connect(server)?).await,
             EbbCommand::Plan(args) => args.run(server).await,
             EbbCommand::Graph(args) => args.run(server).await,
-            EbbCommand::Top(args) => args.run(server).await,
             EbbCommand::Plugin(PluginCommand::New(args)) => args.run(),
             EbbCommand::Plugin(PluginCommand::Diff(args)) => args.run(&connect(server)?).await,
             EbbCommand::Plugin(PluginCommand::Upgrade(args)) => Box::pin(args.run(&connect(server)?)).await,

@@ -62,7 +62,7 @@ impl RetryArgs {
 }
 
 /// Returns the lines of a retry and of the undos that it changes.
-pub(super) fn text(done: &RetryResponse, is_dry_run: bool) -> String {
+fn text(done: &RetryResponse, is_dry_run: bool) -> String {
     let mut text = match (is_dry_run, done.units.as_slice()) {
         (true, _) if done.changes.is_empty() => format!("Would change no undo in {}", done.run),
         (true, _) => format!("Would change in {}:", done.run),

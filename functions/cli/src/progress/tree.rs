@@ -8,63 +8,36 @@ use super::labels;
 use crate::{printable, timing};
 
 /// The size of a terminal, in characters.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct ScreenSize {
     pub(crate) width: usize,
     pub(crate) height: usize,
 }
 
-/// A line of a tree. Its parts are shown one after the other.
-#[derive(Debug)]
-pub(crate) struct TreeLine {
-    /// Before the sign of a unit.
-    pub(crate) branch: &'static str,
-    /// The sign and the number of its colour among the 256 of a terminal, if the line shows a unit.
-    pub(crate) sign: Option<(&'static str, u8)>,
-    pub(crate) text: String,
-}
-
-impl From<String> for TreeLine {
-    fn from(text: String) -> Self {
-        Self { branch: "", sign: None, text }
-    }
-}
-
 /// Returns the lines of a view, with colours if standard error has colours. If there are more units than lines, the least
 /// important units are only counted.
 pub(crate) fn tree(view: &TargetDetail, now: Timestamp, size: ScreenSize) -> Vec<String> {
-    let lines = tree_lines(view, now, size.height).into_iter().map(|TreeLine { branch, sign, text }| {
-        let sign = sign.map(|(sign, colour)| console::style(sign).color256(colour).for_stderr().to_string());
-        let line = format!("{branch}{}{text}", sign.unwrap_or_default());
-        truncate_str(&line, size.width, "…").into_owned()
-    });
-    lines.collect()
-}
-
-/// Returns the lines of a view for a height, otherwise like [`tree`].
-pub(crate) fn tree_lines(view: &TargetDetail, now: Timestamp, height: usize) -> Vec<TreeLine> {
     let info = &view.info;
     let since = timing::since(&info.since, now).map(|time| format!(" for {}", timing::length(time)));
     let since = since.unwrap_or_default();
-    let phase = printable(&format!("{}/{}  {}{since}", info.kind, info.name, labels::name(&info.phase)));
-    let mut lines: Vec<TreeLine> = vec![phase.into()];
-    lines.extend(view.outage.as_ref().map(|outage| labels::outage(outage).into()));
+    let mut lines = vec![printable(&format!("{}/{}  {}{since}", info.kind, info.name, labels::name(&info.phase)))];
+    lines.extend(view.outage.as_ref().map(labels::outage));
     let old = view.runs.len().saturating_sub(1);
     for (number, run) in view.runs.iter().enumerate() {
         let ended = run.state == RunState::Succeeded;
         if number < old && ended {
-            lines.push(printable(&format!("{}  {}", run.hook, words::unit_counts(&run.units))).into());
+            lines.push(printable(&format!("{}  {}", run.hook, words::unit_counts(&run.units))));
             continue;
         }
-        lines.push(printable(&format!("{}  {}", run.hook, labels::name(&run.state))).into());
+        lines.push(printable(&format!("{}  {}", run.hook, labels::name(&run.state))));
         let after = view.runs.len() - number - 1;
-        let free = height.saturating_sub(lines.len() + after).max(3);
+        let free = size.height.saturating_sub(lines.len() + after).max(3);
         lines.extend(units(run, now, free));
     }
-    lines
+    lines.into_iter().map(|line| truncate_str(&line, size.width, "…").into_owned()).collect()
 }
 
-fn units(run: &RunDetail, now: Timestamp, free: usize) -> Vec<TreeLine> {
+fn units(run: &RunDetail, now: Timestamp, free: usize) -> Vec<String> {
     let shown: Vec<&UnitDetail> = if run.units.len() <= free {
         run.units.iter().collect()
     } else {
@@ -75,17 +48,17 @@ fn units(run: &RunDetail, now: Timestamp, free: usize) -> Vec<TreeLine> {
         all.into_iter().map(|(_, unit)| unit).collect()
     };
     let key_width = shown.iter().map(|unit| measure_text_width(&unit.key)).max().unwrap_or_default();
-    let mut lines: Vec<TreeLine> = Vec::with_capacity(shown.len() + 1);
+    let mut lines = Vec::with_capacity(shown.len() + 1);
     let hidden = run.units.len() > shown.len();
     for (number, unit) in shown.iter().enumerate() {
-        let branch = if number + 1 == shown.len() && !hidden { "└ " } else { "├ " };
+        let branch = if number + 1 == shown.len() && !hidden { "└" } else { "├" };
         let state = printable(&labels::unit(unit, &run.units, now));
         let (_, sign, colour) = look(unit.state);
-        let text = format!(" {:<key_width$}  {state}", printable(&unit.key));
-        lines.push(TreeLine { branch, sign: Some((sign, colour)), text });
+        let sign = console::style(sign).color256(colour).for_stderr();
+        lines.push(format!("{branch} {sign} {:<key_width$}  {state}", printable(&unit.key)));
     }
     if hidden {
-        lines.push(format!("└ of {}: {}", run.units.len(), words::unit_counts(&run.units)).into());
+        lines.push(format!("└ of {}: {}", run.units.len(), words::unit_counts(&run.units)));
     }
     lines
 }

@@ -16,7 +16,6 @@ mod repairs;
 mod rollback;
 mod run;
 mod silence;
-mod top;
 mod wired;
 
 mod program {

@@ -1,10 +1,9 @@
-//! Ten failures, each from the question why it failed to the repaired sandbox: by commands, and by the keys of `ebb top`.
+//! Ten failures, each by commands from the question why it failed to the repaired sandbox.
 
 use ebb_protocol::api::TargetPhase;
 use serde_json::json;
 
 use crate::receiver::TestReceiver;
-use crate::top::TopTerminal;
 use crate::workdir::{CommandResult, DevProcess, Workdir};
 
 const NOTES: &str = include_str!("../../../../tests/repairs/notes.yaml");
@@ -149,25 +148,6 @@ async fn each_command_up_to_a_repair_is_suggested_by_the_one_before() {
             result = bench.workdir.ebb(&expected).await.done();
             assert!(format!("{}{}", result.stdout, result.stderr).contains(shown), "{name}: {result:#?}");
         }
-        bench.end(task).await;
-    }
-    bench.dev.stop().await;
-}
-
-/// Four actions: a filter by the name, `w`, `r`, and `y`. The page of the diagnosis then shows that the sandbox is repaired.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_keys_of_top_lead_to_a_repair() {
-    let bench = RepairBench::start().await;
-    for task in TASKS {
-        let (name, _, _, why) = task;
-        bench.fail(task).await;
-        let mut top = TopTerminal::start(&bench.workdir);
-        top.press(&format!("/{name}\r"), &[&format!("filter: {name}"), &format!("> {name}")]);
-        top.press("w", &["next steps", why]);
-        bench.repair(name);
-        top.press("r", &[&format!("Retry sandbox/{name}"), "y yes"]);
-        top.press("y", &[&format!("sandbox/{name} is {} since", repaired(task))]);
-        top.end("q", 0);
         bench.end(task).await;
     }
     bench.dev.stop().await;
