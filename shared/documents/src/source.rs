@@ -135,9 +135,7 @@ impl LineRun {
 
 /// Returns the runs of the header line. Returns none for a text without a header line.
 fn runs(text: &str) -> Vec<LineRun> {
-    let Some(header) = text.lines().next().and_then(|line| line.strip_prefix(HEADER)) else {
-        return Vec::new();
-    };
+    let Some(header) = text.lines().next().and_then(|line| line.strip_prefix(HEADER)) else { return Vec::new() };
     let run = |text: &str| {
         let mut parts = text.split(':');
         let own = parts.next()?.parse().ok()?;

@@ -190,9 +190,7 @@ pub(super) fn add_teardown_edges(plan: &mut Plan, count: &dyn Fn(u64) -> bool, o
             used.into_iter().for_each(|used| users.entry(used).or_default().push(at));
         }
     }
-    let Some(hook) = plan.hooks.iter_mut().find(|hook| hook.hook == Hook::PostStop) else {
-        return;
-    };
+    let Some(hook) = plan.hooks.iter_mut().find(|hook| hook.hook == Hook::PostStop) else { return };
     let units = hook.units.iter();
     let undoing: Vec<TeardownUnit<'_>> = units
         .map(|unit| TeardownUnit {

@@ -307,9 +307,7 @@ fn check_use(
     outputs: &PublicOutputs<'_>,
     found: &ExpressionRead,
 ) -> Option<Sensitivity> {
-    let ReferenceSource::Resource { resource, output } = &found.source else {
-        return Some(Sensitivity::Open);
-    };
+    let ReferenceSource::Resource { resource, output } = &found.source else { return Some(Sensitivity::Open) };
     let error = |code, message| report.error_in(code, &found.spot, message);
     let checked = outputs.check(report, (resource, output), error);
     check_field(report, found, outputs.is_text(resource, output));

@@ -37,14 +37,10 @@ pub(crate) fn document(reader: &DocumentReader<'_>, node: &YamlNode, expanded: S
         }
         Some(_) => match kind.value.as_str() {
             "Plugin" => return plugin(reader, node, expanded).map(Document::Plugin),
-            "Sandbox" | "Target" => {
-                return target(reader, node, &NodePath::Root, expanded).map(Document::Sandbox);
-            }
+            "Sandbox" | "Target" => return target(reader, node, &NodePath::Root, expanded).map(Document::Sandbox),
             "Source" => return event_source::event_source(reader, node, expanded).map(Document::Source),
             "Connection" => return connection::connection(reader, node, expanded).map(Document::Connection),
-            "Subscription" => {
-                return subscription::subscription(reader, node, expanded).map(Document::Subscription);
-            }
+            "Subscription" => return subscription::subscription(reader, node, expanded).map(Document::Subscription),
             "Collection" => return collection::target(reader, node, expanded).map(Document::Sandbox),
             other => {
                 let wrong = reader.wrong("unknown-kind", kind.at, format!("unknown kind `{other}`"));
