@@ -53,10 +53,8 @@ impl EnvArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let target = self.target.target();
         let seen = client.with_values(&target, self.resource.as_deref(), self.reveal).await?;
-        let mut values = match &self.workload {
-            Some(workload) => workload_variables(&target, ready(&target, seen)?, workload)?,
-            None => values(&target, seen, self.resource.as_deref())?,
-        };
+        let (workload, resource) = (self.workload.as_deref(), self.resource.as_deref());
+        let mut values = values(&target, seen, workload, resource)?;
         let has_none = values.is_empty();
         let mut leave_out = |why: &str, is_left_out: fn(&OutputValue) -> bool| {
             values.retain(|name, value| {
@@ -71,11 +69,7 @@ impl EnvArgs {
             leave_out("sensitive", |value| matches!(value, OutputValue::Secret(_) | OutputValue::Sensitive(_)));
         }
         if values.is_empty() {
-            let lacks = if has_none {
-                missing(self.workload.as_deref(), self.resource.as_deref())
-            } else {
-                "no other values".to_owned()
-            };
+            let lacks = if has_none { missing(workload, resource) } else { "no other values".to_owned() };
             output::status_line(&format!("{target} has {lacks}"));
         }
         output::print_data(&text(self.format, &texts(&values)?)?)
@@ -137,9 +131,17 @@ fn workload_variables(target: &TargetRef, seen: TargetDetail, workload: &str) ->
     Ok(variables)
 }
 
-/// Returns the values of a ready target by variable: its `env`, or the outputs of a resource.
-fn values(target: &TargetRef, seen: TargetDetail, resource: Option<&str>) -> Result<BTreeMap<String, OutputValue>> {
+/// Returns the values of a ready target by variable: its `env`, the variables of a workload, or the outputs of a resource.
+fn values(
+    target: &TargetRef,
+    seen: TargetDetail,
+    workload: Option<&str>,
+    resource: Option<&str>,
+) -> Result<BTreeMap<String, OutputValue>> {
     let mut seen = ready(target, seen)?;
+    if let Some(workload) = workload {
+        return workload_variables(target, seen, workload);
+    }
     let Some(resource) = resource else { return Ok(seen.env) };
     // `RESOURCE/OUTPUT` selects one output.
     let resource = resource.split_once('/').map_or(resource, |(resource, _)| resource);
@@ -249,6 +251,8 @@ fn variable(lines: &mut String, format: EnvFormat, name: &str, text: &str) -> Re
 mod tests {
     use std::process::Command;
 
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::progress::fixtures;
 
@@ -348,65 +352,28 @@ mod tests {
         assert!(!rejects(EnvFormat::Json, "A B", "a\0b"));
     }
 
-    #[test]
-    fn what_is_missing_is_named_as_it_was_requested() {
-        for (workload, resource, expected) in [
-            (None, None, "no `env` in its document"),
-            (Some("web"), None, "no variables of the workload web"),
-            (None, Some("db"), "no outputs of db"),
-        ] {
-            assert_eq!(missing(workload, resource), expected);
-        }
-    }
-
-    fn ready(detail: serde_json::Value) -> TargetDetail {
+    fn ready(detail: Value) -> TargetDetail {
         let mut all = serde_json::to_value(fixtures::target("ready", "x")).unwrap();
         all.as_object_mut().unwrap().extend(detail.as_object().unwrap().clone());
         serde_json::from_value(all).unwrap()
     }
 
     #[test]
-    fn an_environment_without_all_values_is_refused() {
-        let cases: Vec<(serde_json::Value, String)> =
-            serde_saphyr::from_str(include_str!("environments.yaml")).unwrap();
-        for (detail, expected) in cases {
-            let values = super::values(&fixtures::instance().target, ready(detail), None);
-            let error = values.and_then(|values| texts(&values).map(drop)).unwrap_err();
-            assert_eq!((error.exit(), error.text(output::drawing())), (Exit::Failed, expected));
+    fn an_environment_is_complete_or_refused() {
+        type Row = (Value, Option<String>, Option<String>, Value);
+        let rows: Vec<Row> = serde_saphyr::from_str(include_str!("environments.yaml")).unwrap();
+        for (detail, workload, resource, expected) in rows {
+            let (workload, resource) = (workload.as_deref(), resource.as_deref());
+            let found = super::values(&fixtures::instance().target, ready(detail), workload, resource);
+            let shown = match found.and_then(|values| texts(&values).map(|texts| json!(texts))) {
+                Ok(texts) if texts == json!({}) => missing(workload, resource).into(),
+                Ok(texts) => texts,
+                Err(error) => {
+                    assert_eq!(error.exit(), Exit::Failed);
+                    error.text(output::drawing()).into()
+                }
+            };
+            assert_eq!(shown, expected, "{workload:?} {resource:?}");
         }
-    }
-
-    #[test]
-    fn outputs_become_variables() {
-        let outputs = |outputs: serde_json::Value| {
-            let resource = serde_json::json!({"db": {"plugin": "db@1.0.0", "outputs": outputs}});
-            super::values(&fixtures::instance().target, ready(serde_json::json!({"resources": resource})), Some("db"))
-        };
-        let found = outputs(serde_json::json!({"seed.base-prefix": {"value": "a/"}})).unwrap();
-        assert_eq!(texts(&found).unwrap(), BTreeMap::from([("SEED_BASE_PREFIX", "a/".to_owned())]));
-        outputs(serde_json::json!({"a-b": {"value": "1"}, "a.b": {"value": "2"}})).unwrap_err();
-        let null = outputs(serde_json::json!({"host": {"value": null}})).unwrap();
-        assert!(is_null(&null["HOST"]));
-        let usable = serde_json::json!({"phase": "failed", "usable": true, "env": {"A": {"value": "a"}}});
-        assert_eq!(super::values(&fixtures::instance().target, ready(usable), None).unwrap().len(), 1);
-    }
-
-    #[test]
-    fn a_workload_has_its_own_variables() {
-        let workloads = serde_json::json!({
-            "Deployment/shop/web": [{"env": "DSN", "value": "x"}, {"file": "/etc/x", "value": "x"}],
-            "Deployment/mail/web": [
-                {"env": "DSN", "container": "a", "value": "x"},
-                {"env": "DSN", "container": "b", "value": "y"},
-            ],
-            "local/laptop": [],
-        });
-        let seen = ready(serde_json::json!({"workloads": workloads}));
-        let of = |name: &str| workload_variables(&fixtures::instance().target, seen.clone(), name);
-        assert_eq!(of("Deployment/shop/web").unwrap().keys().collect::<Vec<_>>(), ["DSN"]);
-        assert!(of("laptop").unwrap().is_empty());
-        let rejections =
-            ["web", "api", "Deployment/mail/web"].map(|name| of(name).unwrap_err().text(output::drawing()));
-        insta::assert_snapshot!(rejections.join(""));
     }
 }
