@@ -1,7 +1,5 @@
 use std::collections::BTreeSet;
 
-use proptest::prelude::*;
-
 use super::*;
 use crate::tests::rows;
 
@@ -84,18 +82,6 @@ fn long_chains_fit_a_small_stack() {
         let thread = std::thread::Builder::new().stack_size(2 << 20);
         let parsed = thread.spawn(move || parse(&text, Scope::Plugin).is_ok()).unwrap().join();
         assert!(parsed.is_ok());
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
-
-    #[test]
-    fn arbitrary_tokens_do_not_panic(tokens in prop::collection::vec(prop::sample::select(vec![
-        "units", "params", "a", ".", ".?", "[", "]", "[?", "\"x\"", "'", "(", ")", "{", "}", "-", "+", "?", ":",
-        "outputs", "has", "map", "exists", "secretRef", ",", "1", "in", "&&", "!", " ", "\n", "//", "ü", "r'", "b\"",
-    ]), 0..40)) {
-        let _ = parse(&tokens.concat(), Scope::Plugin);
     }
 }
 

@@ -1,8 +1,7 @@
-//! Tests loading: fixtures, random values, schemas and directives.
+//! Tests loading: fixtures, schemas and directives.
 #![allow(clippy::disallowed_methods, reason = "tests read files")]
 
 mod fixtures;
-mod random;
 mod schemas;
 mod templates;
 
@@ -58,4 +57,4 @@ fn meaning(document: &Document) -> String {
 }
 
 const FIXTURES: &str = "bucket.yaml bucket-sandbox.yaml route-group.yaml small.json tenant-db.yaml pr-1234.yaml \
-    everything.yaml wired.yaml collection.yaml unrendered.yaml source.yaml";
+    everything.yaml wired.yaml collection.yaml unrendered.yaml source.yaml values.yaml";

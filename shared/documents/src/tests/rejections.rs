@@ -144,6 +144,19 @@ fn limits_of_documents() {
 }
 
 #[test]
+fn the_deepest_document_fits_on_a_usual_stack() {
+    let deep = |levels: usize| -> String { (0..levels).map(|n| format!("{}a:\n", " ".repeat(n))).collect() };
+    let loading = std::thread::Builder::new().stack_size(1536 << 10).spawn(move || {
+        for levels in [1, load::MAX_DEPTH - 1, load::MAX_DEPTH, load::MAX_DEPTH + 1, 100, 2000] {
+            let wrong = load::documents("f", &deep(levels), &load::NoFiles, &DocumentVars::none()).unwrap_err();
+            let deep = wrong.iter().any(|d| d.code == "too-complex");
+            assert_eq!(deep, levels > load::MAX_DEPTH, "{levels} {wrong}");
+        }
+    });
+    loading.unwrap().join().unwrap();
+}
+
+#[test]
 fn documents_of_other_kinds_are_rejected() {
     let files = load::NoFiles;
     let vars = DocumentVars::none();
