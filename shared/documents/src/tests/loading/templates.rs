@@ -30,16 +30,6 @@ fn keys_are_not_expanded() {
 }
 
 #[test]
-fn variables_are_parsed() {
-    assert_eq!(DocumentVars::parse(["a=1", "a=1", "b=x=y"]).unwrap().get("b"), Some("x=y"));
-    let refused = |sets: &[&str]| DocumentVars::parse(sets).unwrap_err().to_string();
-    assert_eq!(refused(&["a"]), "`a` is no `name=value`");
-    let rule = "expected a letter, then letters, digits, `_`, `.` or `-`";
-    assert_eq!(refused(&["1a=x"]), format!("`1a` is not a valid variable name: {rule}"));
-    assert_eq!(refused(&["a=1", "b=1", "a=2"]), "conflicting variable defs: `a` is set to `1` and to `2`");
-}
-
-#[test]
 fn files_outside_of_the_folder_are_rejected() {
     let root = std::env::temp_dir().join(format!("ebb-documents-folder-{}", std::process::id()));
     let inner = root.join("inner");
