@@ -257,14 +257,14 @@ fn each_document_of_the_book_is_valid() {
             match compiled(document, &plugins) {
                 Ok(warnings) if example.is_part() => drop(warnings),
                 Ok(warnings) => wrong.extend(warnings.iter().map(Diagnostic::plain)),
-                Err(error) => wrong.push(format!("{place}: {}", error.text(DiagnosticStyle::Ascii))),
+                Err(error) => wrong.push(format!("{place}: {}", error.text(DiagnosticStyle::Plain))),
             }
             if let Document::Source(source) = document
                 && source.preset.as_ref().is_some_and(|preset| preset.value == "github")
                 && !example.is_part()
                 && let Err(error) = target_of(source, &opened, &plugins)
             {
-                wrong.push(format!("{place}: {}", error.text(DiagnosticStyle::Ascii)));
+                wrong.push(format!("{place}: {}", error.text(DiagnosticStyle::Plain)));
             }
         }
     }

@@ -39,8 +39,6 @@ pub enum DiagnosticStyle {
     /// Unicode lines, no colour.
     Plain,
     Coloured,
-    /// ASCII only, no colour.
-    Ascii,
 }
 
 /// An error or warning of a document.
@@ -163,7 +161,6 @@ impl Diagnostic {
         let theme = match drawing {
             DiagnosticStyle::Plain => GraphicalTheme::unicode_nocolor(),
             DiagnosticStyle::Coloured => GraphicalTheme::unicode(),
-            DiagnosticStyle::Ascii => GraphicalTheme::none(),
         };
         let mut text = String::new();
         let drawn = GraphicalReportHandler::new_themed(theme)

@@ -27,7 +27,7 @@ pub(crate) fn one(diagnostic: &Diagnostic) {
         inside(diagnostic, *at);
     }
     assert!(!diagnostic.message.trim().is_empty(), "`{}` says nothing", diagnostic.code);
-    for drawing in [DiagnosticStyle::Plain, DiagnosticStyle::Coloured, DiagnosticStyle::Ascii] {
+    for drawing in [DiagnosticStyle::Plain, DiagnosticStyle::Coloured] {
         assert!(diagnostic.drawn(drawing).contains(diagnostic.code));
     }
 }
