@@ -62,28 +62,3 @@ pub(crate) fn refused(problem: &ProblemDetails) -> CliError {
     };
     report.of(problem)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::exit::Exit;
-
-    #[test]
-    fn a_refused_request_is_no_internal_error() {
-        let refused = |code: ErrorCode| {
-            let (status, code) = (code.statuses()[0], code.name().to_owned());
-            let detail = "the request needs the scope operate; token ann has: read".to_owned();
-            let problem = ProblemDetails { status, code, detail, errors: Vec::new() };
-            let error = refused(&problem);
-            assert_eq!(error.exit(), if status < 500 { Exit::Failed } else { Exit::Broken }, "{status}");
-            error.text(crate::output::drawing())
-        };
-        let forbidden = refused(ErrorCode::Forbidden);
-        assert!(forbidden.contains("needs the scope operate") && forbidden.contains("ebb token create"), "{forbidden}");
-        assert!(!forbidden.contains("EBB_TOKEN"), "{forbidden}");
-        assert!(refused(ErrorCode::MissingToken).contains("help: set EBB_TOKEN\n"));
-        assert!(refused(ErrorCode::TokenExpired).contains("to a valid token"));
-        assert!(refused(ErrorCode::InvalidSignature).contains("EBB_WEBHOOK_SECRET for `ebb event`"));
-        refused(ErrorCode::Internal);
-    }
-}

@@ -49,35 +49,3 @@ pub(crate) fn output_lines(resources: &BTreeMap<String, ResourceDetail>) -> Stri
 pub(crate) fn value_lines(prefix: &str, values: &BTreeMap<String, OutputValue>) -> String {
     values.iter().map(|(name, value)| format!("{prefix}{name} = {}\n", value_line(value))).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns the text of a diagnosis of `why.json`.
-    fn text_of(name: &str) -> String {
-        let all: BTreeMap<String, TargetDiagnosis> = serde_json::from_str(include_str!("why.json")).unwrap();
-        text(&all[name])
-    }
-
-    #[test]
-    fn a_diagnosis_has_all_parts() {
-        insta::assert_snapshot!(text_of("failed"));
-    }
-
-    #[test]
-    fn attempts_after_a_retry_are_counted_from_one() {
-        insta::assert_snapshot!(text_of("stuck"), @r"
-        sandbox/pr-1 is stuck
-
-        also failed
-          db/drop, attempt 2: m (exit)
-          db/undo, attempt 1, 21 in all: m (exit)
-        ");
-    }
-
-    #[test]
-    fn the_summary_of_a_waiting_target() {
-        insta::assert_snapshot!(text_of("starting"));
-    }
-}

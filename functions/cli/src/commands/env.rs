@@ -251,10 +251,7 @@ fn variable(lines: &mut String, format: EnvFormat, name: &str, text: &str) -> Re
 mod tests {
     use std::process::Command;
 
-    use serde_json::{Value, json};
-
     use super::*;
-    use crate::progress::fixtures;
 
     /// Returns variables whose values shells and parsers could misread.
     fn hostile() -> BTreeMap<String, String> {
@@ -350,30 +347,5 @@ mod tests {
         }
         assert!(rejects(EnvFormat::Gitlab, "A", "two words") && rejects(EnvFormat::Gitlab, "A", "a\nB=b"));
         assert!(!rejects(EnvFormat::Json, "A B", "a\0b"));
-    }
-
-    fn ready(detail: Value) -> TargetDetail {
-        let mut all = serde_json::to_value(fixtures::target("ready", "x")).unwrap();
-        all.as_object_mut().unwrap().extend(detail.as_object().unwrap().clone());
-        serde_json::from_value(all).unwrap()
-    }
-
-    #[test]
-    fn an_environment_is_complete_or_refused() {
-        type Row = (Value, Option<String>, Option<String>, Value);
-        let rows: Vec<Row> = serde_saphyr::from_str(include_str!("environments.yaml")).unwrap();
-        for (detail, workload, resource, expected) in rows {
-            let (workload, resource) = (workload.as_deref(), resource.as_deref());
-            let found = super::values(&fixtures::instance().target, ready(detail), workload, resource);
-            let shown = match found.and_then(|values| texts(&values).map(|texts| json!(texts))) {
-                Ok(texts) if texts == json!({}) => missing(workload, resource).into(),
-                Ok(texts) => texts,
-                Err(error) => {
-                    assert_eq!(error.exit(), Exit::Failed);
-                    error.text(output::drawing()).into()
-                }
-            };
-            assert_eq!(shown, expected, "{workload:?} {resource:?}");
-        }
     }
 }

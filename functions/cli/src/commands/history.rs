@@ -78,28 +78,3 @@ fn notification(open: &OpenNotification) -> String {
         false => format!("the notification `{phase}` of {at} waits for {to}{reason}{next}"),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn each_entry_has_a_row() {
-        let entries = json!([
-            {"id": "2-ab", "time": "2026-11-21T09:11:02.000Z", "change": "forceCompleted", "by": "token ci", "uid": "6f",
-                "generation": 1, "reason": "by hand\nUID", "units": ["db/drop"]},
-            {"id": "3-6f-1-pre-start", "time": "2026-11-21T09:10:02.000Z", "change": "created", "by": "platform", "uid": "6f",
-                "generation": 1, "run": {"id": "6f-1-pre-start", "hook": "preStart", "state": "succeeded", "notified": "2026-11-21T09:10:03.000Z"},
-                "document": "sha256:0"},
-        ]);
-        let text = text(&serde_json::from_value::<Vec<HistoryEntry>>(entries).unwrap());
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 3, "{text}");
-        let decision = lines[1];
-        assert!(decision.contains("force-completed") && decision.contains("db/drop, by hand"), "{text}");
-        assert!(!decision.contains("2-ab") && lines[2].contains("3-6f-1-pre-start"), "{text}");
-        assert!(lines[2].contains("preStart succeeded") && lines[2].contains("platform notified at"), "{text}");
-    }
-}

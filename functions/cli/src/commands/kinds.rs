@@ -224,8 +224,6 @@ pub(super) fn table(headers: &[&str], all: &[Value]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -259,34 +257,5 @@ mod tests {
         }
         assert!(matches!(Kind::parse("all"), Ok(Kind::Targets(None))));
         assert!(Kind::parse("clusters").unwrap_err().contains("ebb cluster list"));
-    }
-
-    #[test]
-    fn rejected_events_are_listed() {
-        let time = "2026-11-21T09:00:00Z";
-        let last = json!({"time": time, "delivery": "d-1", "target": "sandbox/pr-7", "detail": "no plugin\n  help: publish it"});
-        let first = json!({"time": time, "delivery": "d-1", "detail": "entry 4: `time`: expected a time"});
-        let info = json!({"name": "previews", "changed": time, "rejected": {"count": 2, "since": time, "last": last}});
-        let sources = &KINDS[2];
-        assert!(table(sources.columns[0], &[info]).ends_with("  2         2026-11-21 09:00:00Z\n"));
-        let detail =
-            json!({"name": "previews", "changed": time, "path": "/v1/sources/previews", "rejected": [last, first]});
-        insta::assert_snapshot!(sources.page(&detail));
-    }
-
-    #[test]
-    fn a_document_that_cannot_be_read_has_its_reason() {
-        let data = json!({"name": "neon", "secret": "", "hasSecret": false, "changed": "2026-11-21T09:00:00Z",
-            "unreadable": "it has no `auth`\nName: forged"});
-        let connections = &KINDS[0];
-        assert!(
-            table(connections.columns[0], std::slice::from_ref(&data))
-                .contains("neon  unreadable: it has no `auth` Name: forged")
-        );
-        insta::assert_snapshot!(connections.page(&data), @r"
-        Name:        neon
-        Changed:     2026-11-21 09:00:00Z
-        Unreadable:  it has no `auth` Name: forged
-        ");
     }
 }

@@ -67,23 +67,3 @@ fn rows(orphans: &[Orphan]) -> String {
     });
     output::table(&["CLUSTER", "KIND", "NAME", "UID", "AGE", "OWNED", "REASON"], rows)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_row_for_each_orphan() {
-        let job: Orphan = serde_json::from_value(serde_json::json!({
-            "cluster": "eu", "kind": "Job", "namespace": "ebb-units", "name": "ebb-a-1", "uid": "8c1a", "instance": "k3j2",
-            "ageSeconds": 7200, "reason": "its owner sandbox/a is gone", "owned": true,
-        }))
-        .unwrap();
-        let forged = Orphan { namespace: None, kind: "Node".to_owned(), owned: false, ..job.clone() };
-        insta::assert_snapshot!(rows(&[job, forged]), @r"
-        CLUSTER  KIND  NAME               UID   AGE    OWNED  REASON
-        eu       Job   ebb-units/ebb-a-1  8c1a  2h00m  yes    its owner sandbox/a is gone
-        eu       Node  ebb-a-1            8c1a  2h00m  no     its owner sandbox/a is gone
-        ");
-    }
-}

@@ -15,6 +15,7 @@ mod outputs;
 mod repairs;
 mod rollback;
 mod run;
+mod shown_responses;
 mod silence;
 mod wired;
 

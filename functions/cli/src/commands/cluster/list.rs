@@ -124,20 +124,3 @@ fn policy_text(text: &mut String, policy: &ReportedPolicy) {
         let _ = writeln!(text, "A newer policy is not in force: {}", printable(error));
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_row_for_each_cluster() {
-        let clusters: Vec<ClusterInfo> = serde_json::from_str(include_str!("clusters.json")).unwrap();
-        insta::assert_snapshot!(table(&clusters));
-    }
-
-    #[test]
-    fn a_cluster_with_its_policy() {
-        let detail: ClusterDetail = serde_json::from_str(include_str!("cluster.json")).unwrap();
-        insta::assert_snapshot!(text(&detail));
-    }
-}

@@ -59,21 +59,3 @@ impl FromStr for VersionedName {
 pub(crate) fn never_published(name: &str) -> CliError {
     CliError::failed(format!("plugin {name} has no published version")).with_hint("ebb get plugins")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_with_and_without_version() {
-        let named = |text: &str| text.parse::<VersionedName>();
-        assert_eq!(named("db").map(|named| named.version()), Ok("latest".to_owned()));
-        assert_eq!(named("db@latest").map(|named| named.version()), Ok("latest".to_owned()));
-        for text in ["db@1.0.0", "db@v1", "db@1.0"] {
-            assert_eq!(named(text).map(|named| named.version()), Ok("1.0.0".to_owned()), "{text}");
-        }
-        assert_eq!(named("db@2.0-rc.1").map(|named| named.version()), Ok("2.0.0-rc.1".to_owned()));
-        assert!(named("db@x").is_err());
-        assert!(named("@1.0.0").is_err());
-    }
-}

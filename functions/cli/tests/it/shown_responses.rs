@@ -1,0 +1,38 @@
+//! What commands print for the responses of a server.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::receiver::{CannedReply, TestReceiver};
+use crate::workdir::Workdir;
+
+/// A command with the responses to its requests. The file describes its keys.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ShownResponses {
+    command: String,
+    responses: BTreeMap<String, Value>,
+    output: String,
+    code: i32,
+    error: String,
+}
+
+#[tokio::test]
+async fn commands_print_the_responses_of_a_server() {
+    let shown: Vec<ShownResponses> = serde_saphyr::from_str(include_str!("shown_responses.yaml")).unwrap();
+    for ShownResponses { command, responses, output, code, error } in shown {
+        let server = TestReceiver::start().await;
+        server.on("*", move |call, _| {
+            let body = responses.get(call.path().trim_start_matches("/v1/")).cloned();
+            let body = body.unwrap_or_else(|| json!({"status": 404}));
+            // A problem has its status.
+            let status = body["status"].as_u64().unwrap_or(200);
+            CannedReply::status(u16::try_from(status).unwrap()).with(body)
+        });
+        let workdir = Workdir::new().with_env(&[("EBB_URL", server.url().into()), ("EBB_TOKEN", "t".into())]);
+        let result = workdir.ebb(&command.split(' ').collect::<Vec<_>>()).await.ends_with(code, &error);
+        assert_eq!(result.stdout, output, "{command}");
+    }
+}
