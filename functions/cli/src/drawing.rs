@@ -120,24 +120,3 @@ fn scalar(value: &Value) -> String {
         other => other.to_string(),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns a plan of `drawing.json`.
-    fn plan(name: &str) -> PlanPreview {
-        let mut all: HashMap<String, PlanPreview> = serde_json::from_str(include_str!("drawing.json")).unwrap();
-        all.remove(name).unwrap()
-    }
-
-    #[test]
-    fn a_flowchart_has_a_label_for_each_edge() {
-        insta::assert_snapshot!("mermaid", DiagramFormat::Mermaid.draw("a \"title\"\\", &plan("edges")));
-    }
-
-    #[test]
-    fn order_edges_and_inputs_are_shown() {
-        insta::assert_snapshot!(text("pr-1", &plan("rendered")));
-    }
-}

@@ -13,6 +13,7 @@ use crate::workdir::Workdir;
 #[serde(default, deny_unknown_fields)]
 struct ShownResponses {
     command: String,
+    files: BTreeMap<String, String>,
     responses: BTreeMap<String, Value>,
     output: String,
     code: i32,
@@ -22,7 +23,7 @@ struct ShownResponses {
 #[tokio::test]
 async fn commands_print_the_responses_of_a_server() {
     let shown: Vec<ShownResponses> = serde_saphyr::from_str(include_str!("shown_responses.yaml")).unwrap();
-    for ShownResponses { command, responses, output, code, error } in shown {
+    for ShownResponses { command, files, responses, output, code, error } in shown {
         let server = TestReceiver::start().await;
         server.on("*", move |call, _| {
             let body = responses.get(call.path().trim_start_matches("/v1/")).cloned();
@@ -32,6 +33,7 @@ async fn commands_print_the_responses_of_a_server() {
             CannedReply::status(u16::try_from(status).unwrap()).with(body)
         });
         let workdir = Workdir::new().with_env(&[("EBB_URL", server.url().into()), ("EBB_TOKEN", "t".into())]);
+        files.iter().for_each(|(name, text)| drop(workdir.write(name, text)));
         let result = workdir.ebb(&command.split(' ').collect::<Vec<_>>()).await.ends_with(code, &error);
         assert_eq!(result.stdout, output, "{command}");
     }
