@@ -10,7 +10,6 @@ mod commands;
 mod hostile_texts;
 mod local_events;
 mod new;
-mod orphans;
 mod outputs;
 mod repairs;
 mod rollback;

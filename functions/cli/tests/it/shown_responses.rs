@@ -15,6 +15,7 @@ struct ShownResponses {
     command: String,
     files: BTreeMap<String, String>,
     responses: BTreeMap<String, Value>,
+    sent: BTreeMap<String, Value>,
     output: String,
     code: i32,
     error: String,
@@ -23,7 +24,7 @@ struct ShownResponses {
 #[tokio::test]
 async fn commands_print_the_responses_of_a_server() {
     let shown: Vec<ShownResponses> = serde_saphyr::from_str(include_str!("shown_responses.yaml")).unwrap();
-    for ShownResponses { command, files, responses, output, code, error } in shown {
+    for ShownResponses { command, files, responses, sent, output, code, error } in shown {
         let server = TestReceiver::start().await;
         server.on("*", move |call, _| {
             let body = responses.get(call.path().trim_start_matches("/v1/")).cloned();
@@ -36,5 +37,7 @@ async fn commands_print_the_responses_of_a_server() {
         files.iter().for_each(|(name, text)| drop(workdir.write(name, text)));
         let result = workdir.ebb(&command.split(' ').collect::<Vec<_>>()).await.ends_with(code, &error);
         assert_eq!(result.stdout, output, "{command}");
+        let changes = server.all().into_iter().filter(|call| !call.line.starts_with("GET "));
+        assert_eq!(changes.map(|call| (call.line, call.body)).collect::<BTreeMap<_, _>>(), sent, "{command}");
     }
 }
