@@ -153,12 +153,10 @@ async fn the_page_of_an_unknown_sandbox_is_an_error() {
 }
 
 #[tokio::test]
-async fn one_version_is_compared_with_the_highest_other_one() {
+async fn the_highest_version_of_each_plugin_is_listed() {
     let (workdir, dev) = Workdir::running().await;
     let rest = "runners: {shell: {image: \"busybox:1.36\"}}\npreStart: {make: {pod: {script: \"#!/bin/true\"}}}\n";
     workdir.publish("db@1.0.0", rest).await;
-    let single = workdir.ebb(&["plugin", "diff", "db"]).await;
-    single.ends_with(1, "plugin db has no other version than 1.0.0");
     workdir.publish("db@1.9.0", rest).await;
     workdir.publish("db@1.10.0", rest).await;
     workdir.publish("aws@1.5.0", rest).await;
@@ -166,14 +164,6 @@ async fn one_version_is_compared_with_the_highest_other_one() {
         [("--all", "aws@1.5.0\ndb@1.10.0\ndb@1.9.0\ndb@1.0.0\n"), ("--sort=name", "aws@1.5.0\ndb@1.10.0\n")]
     {
         assert_eq!(workdir.ebb(&["get", "plugins", "-o", "name", all]).await.done().stdout, expected);
-    }
-    for (given, compared, lower) in [
-        ("db", "Comparing the two highest versions: db@1.9.0 and db@1.10.0", "-name: db@1.9.0"),
-        ("db@1.10.0", "Comparing db@1.9.0 and db@1.10.0", "-name: db@1.9.0"),
-        ("db@1.0.0", "Comparing db@1.0.0 and db@1.10.0", "-name: db@1.0.0"),
-    ] {
-        let shown = workdir.ebb(&["plugin", "diff", given]).await.ends_with(0, compared).stdout;
-        assert!(shown.contains(lower) && shown.contains("+name: db@1.10.0"), "{given}: {shown}");
     }
     dev.stop().await;
 }

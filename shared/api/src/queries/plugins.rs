@@ -172,40 +172,6 @@ mod tests {
         serde_json::from_value(detail).unwrap()
     }
 
-    #[test]
-    fn documents_are_compared_by_lines() {
-        let old = detail("1.0.0", "name: db@1.0.0\nparams:\n  size: {type: integer}\n");
-        let new = detail("2.0.0", "name: db@2.0.0\nparams:\n  size: {type: integer}\n  zone: {}\n");
-        assert_eq!(difference(&old, &old), "");
-        insta::assert_snapshot!(difference(&old, &new), @r"
-        --- db@1.0.0
-        +++ db@2.0.0
-        @@ -1,3 +1,4 @@
-        -name: db@1.0.0
-        +name: db@2.0.0
-         params:
-           size: {type: integer}
-        +  zone: {}
-        ");
-    }
-
-    #[test]
-    fn one_version_is_compared_with_the_highest_other_one() {
-        let listed: Vec<PluginInfo> =
-            ["3.0.0-rc.1", "2.0.0", "1.10.0", "1.9.0"].map(|version| detail(version, "").info).to_vec();
-        for (version, expected) in [
-            ("2.0.0", Some(("1.10.0", "2.0.0"))),
-            ("1.9.0", Some(("1.9.0", "2.0.0"))),
-            ("3.0.0-rc.1", Some(("2.0.0", "3.0.0-rc.1"))),
-            // A withdrawn version is not listed.
-            ("0.1.0", Some(("0.1.0", "2.0.0"))),
-        ] {
-            let expected = expected.map(|(lower, higher): (&str, &str)| (lower.to_owned(), higher.to_owned()));
-            assert_eq!(with_other(&listed, version), expected, "{version}");
-        }
-        assert_eq!(with_other(&listed[1..2], "2.0.0"), None);
-    }
-
     /// Documents without a common line are compared, too.
     #[test]
     fn a_comparison_ends() {
