@@ -177,24 +177,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_row_for_each_check() {
-        let check = |name: &str, passed, detail: &str| {
-            of_server(HealthCheck { name: name.to_owned(), passed, detail: detail.to_owned(), duration_ms: 7 })
-        };
-        let checks = [
-            DoctorCheck::new("signature", CheckResult::Skipped, "EBB_WEBHOOK_SECRET is not set"),
-            check("table", true, "written and read"),
-            check("queue", false, "AccessDenied"),
-        ];
-        insta::assert_snapshot!(text(&checks), @r"
-        CHECK      RESULT   DETAIL
-        signature  skipped  EBB_WEBHOOK_SECRET is not set
-        table      passed   written and read (7 ms)
-        queue      FAILED   AccessDenied (7 ms)
-        ");
-    }
-
-    #[test]
     fn rejected_events_are_a_warning_for_a_day() {
         let rejected = |count: usize, time: &str| {
             let detail = "no plugin \"db\" is published\n  help: publish it";

@@ -134,17 +134,6 @@ mod tests {
     use super::*;
     use crate::progress::fixtures;
 
-    #[test]
-    fn several_objects_are_counted() {
-        for (total, expected) in [(3, true), (1, false)] {
-            let mut seen = fixtures::busy();
-            let objects = serde_json::json!({"total": total, "ready": 1});
-            seen.runs[0].units[1].objects = Some(serde_json::from_value(objects).unwrap());
-            let text = text(&seen, fixtures::NOW.parse().unwrap());
-            assert_eq!(text.contains("1 of 3 objects are ready"), expected, "{text}");
-        }
-    }
-
     /// A script in a cluster that waits for two objects, and a unit whose second object has failed.
     #[test]
     fn heartbeats_earlier_attempts_objects_and_waits_have_rows() {
