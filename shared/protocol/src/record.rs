@@ -110,6 +110,9 @@ pub struct AttemptResult {
     pub duration_ms: Option<u64>,
     #[serde(skip)]
     pub outputs: OutputStorage,
+    /// True for a failure with outputs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_outputs: bool,
     /// The reason of a failure or a skip, or of an undo that found nothing.
     pub reason: Option<FailureReason>,
     /// The evidence of a failed request of a webhook unit.

@@ -113,6 +113,7 @@ pub async fn build_result<'a>(
                 sent_by: failure.sent_by.as_deref().map(str::to_owned),
                 objects: failure.task.as_ref().map(|task| task.objects.clone()).unwrap_or_default(),
                 unanswered: failure.leaves_unknown(context.unit),
+                has_outputs: !failure.outputs.is_empty(),
                 ..ended(AttemptOutcome::Failed, Some(failure.reason.clone()))
             };
             (result, Some(&failure.outputs), failure.task.as_ref().and_then(|task| task.log.as_deref()))

@@ -145,6 +145,7 @@ pub fn full_result() -> AttemptResult {
             reason: Some("why".into()),
         }],
         unanswered: true,
+        has_outputs: true,
         digest: "first".into(),
     }
 }

@@ -268,7 +268,7 @@ fn has_succeeded<'a>(mut attempts: impl Iterator<Item = &'a AttemptRecord>) -> b
     attempts.any(|record| {
         let mut results = record.result.iter().chain(&record.further_results);
         record.wait.is_some()
-            || results.any(|result| result.outcome == AttemptOutcome::Succeeded || !result.outputs.is_empty())
+            || results.any(|result| result.outcome == AttemptOutcome::Succeeded || result.has_outputs)
     })
 }
 
