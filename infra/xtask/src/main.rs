@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 mod aws;
 mod bench;
@@ -17,7 +17,6 @@ mod images;
 mod mutants;
 mod python;
 mod run;
-mod speed;
 mod tools;
 mod verify;
 
@@ -49,8 +48,6 @@ enum XtaskCommand {
         #[command(subcommand)]
         command: cluster::TestClusterCommand,
     },
-    /// Measure the time to build and test in a fresh clone
-    Speed(speed::SpeedArgs),
 }
 
 #[derive(Subcommand)]
@@ -71,7 +68,6 @@ fn main() -> ExitCode {
         XtaskCommand::Build { command: BuildCommand::Images(arguments) } => images::all(&arguments),
         XtaskCommand::Build { command: BuildCommand::Functions(architecture) } => aws::build::all(architecture),
         XtaskCommand::Cluster { command } => cluster::all(command),
-        XtaskCommand::Speed(arguments) => speed::all(&arguments, XtaskCli::command().get_subcommands().count()),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
