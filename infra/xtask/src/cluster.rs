@@ -17,7 +17,6 @@ pub(crate) mod images;
 mod keys;
 mod kubectl;
 mod netns;
-mod registry;
 pub(crate) mod servers;
 mod up;
 
@@ -61,7 +60,7 @@ pub(crate) fn all(command: TestClusterCommand) -> anyhow::Result<()> {
         TestClusterCommand::Kill { server, signal } => server.kill(&found()?, &signal),
         TestClusterCommand::Start { server } => server.start(&found()?),
         TestClusterCommand::Image { name, from, entrypoint } => images::import(&found()?, &name, &from, &entrypoint),
-        TestClusterCommand::Registry { to } => registry::write(&to),
+        TestClusterCommand::Registry { to } => images::registry(&to),
     }
 }
 

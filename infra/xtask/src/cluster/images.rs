@@ -1,12 +1,11 @@
-//! Images without a registry: archives with one layer, written from folders and imported into containerd.
+//! Images without a registry: archives with one layer, which `infra/cluster/images.sh` writes from folders, imported
+//! into containerd.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::Command;
 
 use anyhow::Context as _;
-use serde_json::{Value, json};
 
 use super::build::{BinarySet, digest};
 use super::folder;
@@ -27,17 +26,8 @@ pub(crate) fn debian() -> anyhow::Result<PathBuf> {
     folder::cached(&format!("debian-{}.tar", digest(&DEBOOTSTRAP)), |made| {
         eprintln!("building an image of Debian with debootstrap");
         let root = made.with_extension("root");
-        // An attempt that fails leaves a part of the folder.
-        let bootstrap = "rm --recursive --force \"$1\"; exec debootstrap \"${@:2}\" \"$1\"";
-        let mut bash = command("bash");
-        let began = retry(bash.args(["-c", bootstrap, "bash"]).arg(&root).args(DEBOOTSTRAP).stdout(Stdio::null()));
-        let archived = began.and_then(|()| {
-            // Archives of installed packages, and files that are not used in an image without network.
-            for unused in ["var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale"] {
-                remove(&root.join(unused))?;
-            }
-            archive(DEBIAN, &root, &[], made)
-        });
+        let made_root = retry(script("debian").arg(&root).args(DEBOOTSTRAP));
+        let archived = made_root.and_then(|()| archive(DEBIAN, &root, &[], made));
         remove(&root)?;
         archived
     })
@@ -55,7 +45,7 @@ pub(crate) fn import_all(netns: &ClusterNetns) -> anyhow::Result<()> {
     }
     if missing(BUSYBOX) {
         let root = folder.join("busybox");
-        busybox(&root)?;
+        run(script("busybox").arg(&root))?;
         import(netns, BUSYBOX, &root, &[])?;
     }
     if missing(DEBIAN) {
@@ -81,64 +71,22 @@ fn ctr(netns: &ClusterNetns, arguments: &[&str]) -> anyhow::Result<String> {
     output(netns.command("ctr").args(["--address", CONTAINERD, "--namespace", "k8s.io"]).args(arguments))
 }
 
-/// Writes a folder with Debian's static busybox and links for all of its tools.
-fn busybox(root: &Path) -> anyhow::Result<()> {
-    let program = Path::new("/bin/busybox");
-    let names = output(command(program).arg("--list"))?;
-    fs::create_dir_all(root.join("bin"))?;
-    fs::create_dir_all(root.join("tmp"))?;
-    fs::set_permissions(root.join("tmp"), fs::Permissions::from_mode(0o1777))?;
-    fs::copy(program, root.join("bin/busybox"))?;
-    for name in names.lines().filter(|name| *name != "busybox") {
-        symlink("busybox", root.join("bin").join(name))?;
-    }
-    Ok(())
-}
-
-/// Writes the content of a folder as a layer.
-pub(crate) fn pack(root: &Path, layer: &Path) -> anyhow::Result<()> {
-    let create = ["--create", "--numeric-owner", "--file"];
-    run(command("tar").args(create).arg(layer).arg("--directory").arg(root).arg("."))
-}
-
-/// Returns the digest of a file, as manifests have it.
-pub(crate) fn digest_of(file: &Path) -> anyhow::Result<String> {
-    let sum = output(command("sha256sum").arg(file))?;
-    Ok(format!("sha256:{}", sum.split(' ').next().context("sha256sum prints the digest first")?))
-}
-
-/// Returns the configuration of an image whose layers have these digests.
-pub(crate) fn config(entrypoint: &[String], layers: &[String]) -> Value {
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
-    json!({
-        "architecture": architecture,
-        "os": "linux",
-        "config": {
-            "Entrypoint": entrypoint,
-            "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
-        },
-        "rootfs": { "type": "layers", "diff_ids": layers },
-        "history": vec![json!({}); layers.len()],
-    })
-}
-
 /// Writes an archive, in the format of `docker save`, of an image with one layer: the folder `root`.
 pub(crate) fn archive(name: &str, root: &Path, entrypoint: &[String], to: &Path) -> anyhow::Result<()> {
-    let parts = to.with_extension("parts");
-    remove(&parts)?;
-    fs::create_dir_all(&parts)?;
-    let layer = parts.join("layer.tar");
-    pack(root, &layer)?;
-    let config = config(entrypoint, &[digest_of(&layer)?]);
-    let manifest = json!([{ "Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"] }]);
-    folder::write(&parts.join("config.json"), &config.to_string())?;
-    folder::write(&parts.join("manifest.json"), &manifest.to_string())?;
-    let mut whole = command("tar");
-    whole.arg("--create").arg("--file").arg(to).arg("--directory").arg(&parts);
-    run(whole.args(["manifest.json", "config.json", "layer.tar"]))?;
-    remove(&parts)
+    run(script("archive").arg(name).arg(root).arg(serde_json::to_string(entrypoint)?).arg(to))
+}
+
+/// Writes images in place of those that Signadot's plugins name, as the files of a registry, to a folder that is empty
+/// or missing.
+///
+/// Nothing is pulled from outside of this machine. A test serves the files, and containerd pulls from it.
+pub(crate) fn registry(to: &Path) -> anyhow::Result<()> {
+    let terraform = BinarySet::Opentofu.built()?.join("tofu");
+    run(script("registry").arg(std::path::absolute(to)?).arg(debian()?).arg(terraform))
+}
+
+fn script(action: &str) -> Command {
+    let mut script = command(folder::sources().join("images.sh"));
+    script.arg(action);
+    script
 }
