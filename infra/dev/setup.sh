@@ -25,6 +25,7 @@ fonts-liberation            ls /usr/share/fonts/truetype/liberation*/LiberationS
 iproute2                    ip -V
 maven                       mvn --version
 nftables                    nft --version
+openssl                     openssl version
 podman                      podman --version
 postgresql                  psql --version && { initdb --version || ls /usr/lib/postgresql/*/bin/initdb; }
 python3-venv                python3 -c 'import ensurepip, venv'

@@ -14,7 +14,6 @@ use servers::ClusterServer;
 mod build;
 pub(crate) mod folder;
 pub(crate) mod images;
-mod keys;
 mod kubectl;
 mod netns;
 pub(crate) mod servers;

@@ -136,7 +136,7 @@ pub(crate) fn settings(netns: &ClusterNetns) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) fn form(name: &str) -> anyhow::Result<String> {
+fn form(name: &str) -> anyhow::Result<String> {
     let file = folder::sources().join("etc").join(name);
     fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
 }

@@ -11,10 +11,9 @@ use anyhow::{Context as _, bail};
 use super::build::{self, BinarySet};
 use super::folder::{self, until};
 use super::images;
-use super::keys;
 use super::kubectl::{kubectl, ready, serves};
 use super::netns::{self, ClusterNetns};
-use super::servers::{self, CONTAINERD, ClusterServer};
+use super::servers::{self, CONTAINERD, ClusterServer, NODE};
 use crate::run::{command, output, remove, run, works};
 use crate::tools;
 
@@ -45,7 +44,9 @@ pub(crate) fn all() -> anyhow::Result<()> {
     // The kubeconfig is written last, so its presence shows that all settings exist.
     if !folder::kubeconfig().exists() {
         servers::settings(&netns)?;
-        keys::write(&servers::etc(), netns.network)?;
+        let (address, api) = (netns.network.node(), netns.network.api());
+        run(command(folder::sources().join("keys.sh")).arg(servers::etc()).args([NODE, &address, &api]))?;
+        fs::copy(servers::etc().join("admin.kubeconfig"), folder::kubeconfig())?;
     }
     link("kubectl", &kubernetes)?;
     link("helm", &helm)?;
