@@ -12,7 +12,6 @@ mod cluster;
 mod console;
 mod dynamodb_local;
 mod entrypoint;
-mod fuzz;
 mod images;
 mod mutants;
 mod python;
