@@ -3,12 +3,19 @@
 #
 #   images.sh debian ROOT OPTION…                     writes the files of Debian to a folder, with these of debootstrap
 #   images.sh busybox ROOT                            writes Debian's static busybox and links for all of its tools
+#   images.sh program PROGRAM NAME ROOT               writes a program by this name, with its libraries, and with
+#                                                     certificates if it is dynamic
 #   images.sh archive NAME ROOT ENTRYPOINT TO         writes an archive, in the format of `docker save`, of an image with
 #                                                     one layer, the folder ROOT; ENTRYPOINT is a list in JSON
 #   images.sh registry TO DEBIAN TERRAFORM            writes images in place of those that Signadot's plugins name, as
 #                                                     the files of a registry, with the layer of the archive DEBIAN; the
 #                                                     paths below TO are those of requests
 set -eu
+
+fail() {
+    echo "$0: $1" >&2
+    exit 1
+}
 
 # Prints the digest of a file, as manifests have it.
 digest() {
@@ -60,6 +67,24 @@ busybox() {
     for name in $(/bin/busybox --list); do
         test "$name" = busybox || ln --symbolic busybox "$1/bin/$name"
     done
+}
+
+program() {
+    program=$1 name=$2 root=$3 certificates=/etc/ssl/certs/ca-certificates.crt
+    rm --recursive --force "$root"
+    mkdir --parents "$root"
+    # `ldd` fails for static programs. These open no connections to servers outside of the cluster.
+    libraries=$(ldd "$program" 2>/dev/null) || libraries=
+    case $libraries in *"not found"*) fail "$program: $(echo "$libraries" | grep 'not found')" ;; esac
+    libraries=$(echo "$libraries" | grep --only-matching '\(^\|[[:space:]]\)/[^[:space:]]*' || true)
+    if [ -n "$libraries" ]; then
+        test -f "$certificates" || fail "$certificates is missing: install ca-certificates"
+        # shellcheck disable=SC2086
+        cp --parents $libraries "$certificates" "$root"
+    fi
+    cp "$program" "$root/$name"
+    # Without symbols, a development build shrinks to a tenth.
+    strip "$root/$name"
 }
 
 archive() {

@@ -85,7 +85,8 @@ pub(crate) fn registry(to: &Path) -> anyhow::Result<()> {
     run(script("registry").arg(std::path::absolute(to)?).arg(debian()?).arg(terraform))
 }
 
-fn script(action: &str) -> Command {
+/// Returns a command for an action of `infra/cluster/images.sh`. Callers add its arguments.
+pub(crate) fn script(action: &str) -> Command {
     let mut script = command(folder::sources().join("images.sh"));
     script.arg(action);
     script
