@@ -1,7 +1,7 @@
 #!/bin/sh
 # Images without a registry, from folders and programs of this machine.
 #
-#   images.sh debian ROOT OPTION…                     writes the files of Debian to a folder, with these of debootstrap
+#   images.sh debian CACHE NAME                       prints the archive of an image of Debian, which debootstrap makes once
 #   images.sh busybox ROOT                            writes Debian's static busybox and links for all of its tools
 #   images.sh program PROGRAM NAME ROOT               writes a program by this name, with its libraries, and with
 #                                                     certificates if it is dynamic
@@ -11,6 +11,7 @@
 #                                                     the files of a registry, with the layer of the archive DEBIAN; the
 #                                                     paths below TO are those of requests
 set -eu
+. "$(dirname "$0")/cache.sh"
 
 fail() {
     echo "$0: $1" >&2
@@ -18,7 +19,7 @@ fail() {
 }
 
 # Prints the digest of a file, as manifests have it.
-digest() {
+file_digest() {
     echo "sha256:$(sha256sum <"$1" | cut -d ' ' -f 1)"
 }
 
@@ -51,13 +52,26 @@ list() {
 }
 
 debian() {
-    # An attempt that fails leaves a part of the folder.
-    rm --recursive --force "$1"
-    root=$1
-    shift
-    debootstrap "$@" "$root" >/dev/null
+    name=$2 options='--variant=minbase --include=ca-certificates,curl,jq,postgresql-client,python3 bookworm'
+    cached "$1" "debian-$(echo "$options" | digest).tar" debian_archive
+}
+
+debian_archive() {
+    echo "building an image of Debian with debootstrap"
+    root=$1.root
+    retry bootstrap "$root"
     # Archives of installed packages, and files that are not used in an image without network.
     (cd "$root" && rm --recursive --force var/cache/apt var/lib/apt/lists usr/share/doc usr/share/locale)
+    archive "$name" "$root" '[]' "$1"
+    rm --recursive "$root"
+}
+
+bootstrap() {
+    # An attempt that fails leaves a part of the folder.
+    rm --recursive --force "$1"
+    # Each option is an argument of its own.
+    # shellcheck disable=SC2086
+    debootstrap $options "$1" >/dev/null
 }
 
 busybox() {
@@ -93,7 +107,7 @@ archive() {
     rm --recursive --force "$parts"
     mkdir --parents "$parts"
     pack "$root" "$parts/layer.tar"
-    config "$entrypoint" "$(digest "$parts/layer.tar")" >"$parts/config.json"
+    config "$entrypoint" "$(file_digest "$parts/layer.tar")" >"$parts/config.json"
     printf '[{"Config":"config.json","RepoTags":["%s"],"Layers":["layer.tar"]}]' "$name" >"$parts/manifest.json"
     tar --create --file "$to" --directory "$parts" manifest.json config.json layer.tar
     rm --recursive "$parts"
@@ -101,7 +115,7 @@ archive() {
 
 # Moves a file to the blobs of the registry. Prints its descriptor.
 blob() {
-    blob=$(digest "$1") size=$(wc -c <"$1")
+    blob=$(file_digest "$1") size=$(wc -c <"$1")
     mv "$1" "$to/blobs/$blob"
     printf '{"mediaType":"application/vnd.oci.image.%s","digest":"%s","size":%s}' "$2" "$blob" "$size"
 }
@@ -119,7 +133,7 @@ image() {
     mkdir --parents "$manifests"
     printf '{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":%s,"layers":[%s]}' \
         "$config" "$(list '%s' "$@")" >"$manifests/$tag"
-    ln --symbolic "$tag" "$manifests/$(digest "$manifests/$tag")"
+    ln --symbolic "$tag" "$manifests/$(file_digest "$manifests/$tag")"
     ln --symbolic "$to/blobs" "$to/v2/$name/blobs"
 }
 

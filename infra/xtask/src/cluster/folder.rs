@@ -2,12 +2,13 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 
-use crate::run::{remove, root};
+use crate::run::{output, root};
 
 /// Returns the folder of state, logs and settings. `cluster down` removes it.
 pub(crate) fn state() -> PathBuf {
@@ -47,28 +48,9 @@ pub(crate) fn visible() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns `cache()/name`. Creates it with `make` if it is missing.
-///
-/// `make` writes to a temporary path, which is renamed when it is complete. Other processes wait.
-pub(crate) fn cached(name: &str, make: impl FnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<PathBuf> {
-    let cache = cache()?;
-    let cached = cache.join(name);
-    if cached.exists() {
-        return Ok(cached);
-    }
-    fs::create_dir_all(&cache).with_context(|| format!("cannot make {}", cache.display()))?;
-    let _lock = lock(&cache.join("lock"), "another process builds programs of a cluster")?;
-    // The process that held the lock may have created it.
-    if cached.exists() {
-        return Ok(cached);
-    }
-    let made = cache.join(format!("{name}.part"));
-    remove(&made)?;
-    let began = Instant::now();
-    make(&made)?;
-    fs::rename(&made, &cached).with_context(|| format!("cannot make {}", cached.display()))?;
-    eprintln!("  {name}: {:.0} s", began.elapsed().as_secs_f64());
-    Ok(cached)
+/// Runs a script that makes something unless the cache has it, and shows its progress. Returns the path that it prints.
+pub(crate) fn made(script: &mut Command) -> anyhow::Result<PathBuf> {
+    Ok(output(script.stderr(Stdio::inherit()))?.trim_end().into())
 }
 
 /// Locks `path` until the file is dropped. Prints `why` if the lock is held by another process.

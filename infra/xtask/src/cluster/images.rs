@@ -7,30 +7,20 @@ use std::process::Command;
 
 use anyhow::Context as _;
 
-use super::build::{BinarySet, digest};
+use super::build::BinarySet;
 use super::folder;
 use super::netns::ClusterNetns;
 use super::servers::CONTAINERD;
-use crate::run::{command, output, remove, retry, run};
+use crate::run::{command, output, remove, run};
 
 pub(crate) const PAUSE: &str = "ebb.test/pause:1";
 /// A shell and the tools of busybox.
 pub(crate) const BUSYBOX: &str = "ebb.test/busybox:1";
 pub(crate) const DEBIAN: &str = "ebb.test/debian:1";
 
-const DEBOOTSTRAP: [&str; 3] =
-    ["--variant=minbase", "--include=ca-certificates,curl,jq,postgresql-client,python3", "bookworm"];
-
 /// Returns the archive of Debian's image. debootstrap creates it once.
 pub(crate) fn debian() -> anyhow::Result<PathBuf> {
-    folder::cached(&format!("debian-{}.tar", digest(&DEBOOTSTRAP)), |made| {
-        eprintln!("building an image of Debian with debootstrap");
-        let root = made.with_extension("root");
-        let made_root = retry(script("debian").arg(&root).args(DEBOOTSTRAP));
-        let archived = made_root.and_then(|()| archive(DEBIAN, &root, &[], made));
-        remove(&root)?;
-        archived
-    })
+    folder::made(script("debian").arg(folder::cache()?).arg(DEBIAN))
 }
 
 pub(crate) fn import_all(netns: &ClusterNetns) -> anyhow::Result<()> {

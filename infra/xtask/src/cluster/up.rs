@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 
-use super::build::{self, BinarySet};
+use super::build::BinarySet;
 use super::folder::{self, until};
 use super::images;
 use super::kubectl::{kubectl, ready, serves};
@@ -122,8 +122,10 @@ fn check_requirements() -> anyhow::Result<()> {
     if !Path::new("/sys/fs/cgroup").exists() {
         bail!("found no control groups in /sys/fs/cgroup, which containers need");
     }
-    folder::visible()?;
-    build::go_version().map(drop)
+    if !works(command("go").arg("version")) {
+        bail!("found no `go`: install Go 1.26 (https://go.dev/dl), which builds Kubernetes");
+    }
+    folder::visible()
 }
 
 fn link(name: &str, built: &Path) -> anyhow::Result<()> {
