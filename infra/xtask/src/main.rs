@@ -13,7 +13,6 @@ mod console;
 mod dynamodb_local;
 mod entrypoint;
 mod images;
-mod mutants;
 mod python;
 mod run;
 mod tools;

@@ -64,6 +64,16 @@ impl PartRun<'_> {
         Ok(())
     }
 
+    /// Runs a command with the options of the command line, or with `default`.
+    pub(super) fn run_with(&mut self, command: &mut Command, default: &[&str]) -> anyhow::Result<()> {
+        if self.options.is_empty() {
+            command.args(default)
+        } else {
+            command.args(self.options)
+        };
+        self.run(command)
+    }
+
     /// Returns the value for the depth of this run.
     pub(super) fn pick<T>(&self, short: T, full: T) -> T {
         if self.is_full { full } else { short }

@@ -4,7 +4,7 @@ use super::part::{PartRun, VerifyPart};
 use super::rules;
 use crate::cluster;
 use crate::run::{cargo, command, folder, root, run};
-use crate::{aws, chart, console, dynamodb_local, entrypoint, images, mutants, python, tools};
+use crate::{aws, chart, console, dynamodb_local, entrypoint, images, python, tools};
 
 /// The paths that affect the execution of a run.
 const PROTOCOL: &str = "shared/engine shared/flow shared/documents shared/store shared/protocol tests/model \
@@ -218,11 +218,8 @@ pub(super) const PARTS: &[VerifyPart] = &[
         paths: "shared/engine shared/store/src/dynamo .cargo/mutants.toml",
         run: |this| {
             let some: &[&str] = this.pick(&["--shard", "0/16"], &[]);
-            let options =
-                if this.options.is_empty() { some.iter().map(Into::into).collect() } else { this.options.to_vec() };
-            mutants::all(&options)?;
-            this.tests += 1;
-            Ok(())
+            tools::install("cargo-mutants", &["mutants", "--version"], tools::CARGO_MUTANTS, &[])?;
+            this.run_with(&mut command("infra/dev/cargo-mutants.sh"), some)
         },
     },
 ];
@@ -232,13 +229,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
 fn program(this: &mut PartRun, name: &str, default: &[&str]) -> anyhow::Result<()> {
     let build = ["build", "-p", "ebb-tests", "--profile", "verify", "--bin", name, "--features", "verify"];
     run(cargo().args(build))?;
-    let mut program = command(folder().join("verify").join(name));
-    if this.options.is_empty() {
-        program.args(default);
-    } else {
-        program.args(this.options);
-    }
-    this.run(&mut program)
+    this.run_with(&mut command(folder().join("verify").join(name)), default)
 }
 
 /// Runs end-to-end tests, which start `ebb` and the relay.
