@@ -1,6 +1,6 @@
 //! Python tools, in the versions of the repository, with one virtual environment per set.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context as _;
@@ -51,8 +51,9 @@ impl PythonTools {
         self.places().1.join("bin")
     }
 
-    /// Returns a program of an [installed](Self::install) set. The other programs of the set are in its PATH.
-    pub(crate) fn program(self, name: &str) -> Command {
+    /// Returns a program of an [installed](Self::install) set, or one with an absolute path. The programs of the set are in
+    /// its PATH.
+    pub(crate) fn program(self, name: impl AsRef<Path>) -> Command {
         let programs = self.programs();
         let mut command = command(programs.join(name));
         let others = std::env::var_os("PATH").unwrap_or_default();
