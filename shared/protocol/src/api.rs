@@ -265,6 +265,7 @@ pub struct NotificationDelivery {
     pub next: Option<String>,
 }
 
+#[serde_with::apply(BTreeMap => #[serde(default, skip_serializing_if = "BTreeMap::is_empty")])]
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -283,10 +284,8 @@ pub struct ResourceDetail {
     /// The unit that failed or has not ended, with the reason.
     pub reason: Option<String>,
     /// Params as requested, with defaults. A sensitive one is a reference to a Secret, or `{"sensitive": true}`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub params: BTreeMap<String, serde_json::Value>,
     /// Outputs so far.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outputs: BTreeMap<String, OutputValue>,
 }
 

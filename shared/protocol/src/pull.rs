@@ -25,6 +25,8 @@ pub const MAX_BATCH_BYTES: usize = 4 << 20;
 pub const POLL_BODY: usize = 11 << 19;
 
 /// Requests batches and delivers replies.
+#[serde_with::apply(Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PollRequest {
@@ -32,13 +34,10 @@ pub struct PollRequest {
     /// The UID of the namespace `kube-system`.
     pub cluster: String,
     /// Milliseconds to wait for batches, at most [`LONGEST_WAIT_MS`]. `None` requests no batches.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
     /// Ids of batches in progress, which are not sent again. At most [`MAX_CONCURRENT_BATCHES`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_progress: Vec<String>,
     /// At most [`MAX_CONCURRENT_BATCHES`]. Replies to expired batches are dropped.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replies: Vec<QueuedReply>,
 }
 

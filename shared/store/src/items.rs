@@ -396,17 +396,15 @@ pub struct AccessTokenItem {
 }
 
 /// The events of the present instance, the oldest first.
+#[serde_with::apply(Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetEvents {
     /// The last events that began, at most [`Self::MAX_RECENT`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recent: Vec<EventRef>,
     /// The events that wait until the present run has ended.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<DatedEvent>,
     /// The last events that were accepted and did not run, at most [`Self::MAX_RECENT`]. For display.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<DatedEvent>,
 }
 

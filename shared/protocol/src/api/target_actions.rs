@@ -52,12 +52,12 @@ pub struct NamedTarget {
 }
 
 /// The targets of a list, or of an action. A target is selected if it fits all members. An action selects no gone targets.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TargetSelector {
     /// The kind of the targets. By default all kinds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^[a-z][a-z0-9-]{0,62}$")]
     #[param(pattern = "^[a-z][a-z0-9-]{0,62}$")]
     pub kind: Option<String>,
@@ -68,16 +68,13 @@ pub struct TargetSelector {
     #[serde(rename = "label", default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
     /// The owner, such as `token ci`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// A plugin in use, as `NAME` or `NAME@VERSION`. The default of an action is its plugin, in any version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugin: Option<String>,
     /// A text in name, UID, owner, labels, plugins or first cause, in upper or lower case.
-    #[serde(rename = "q", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "q")]
     pub text: Option<String>,
     /// The place after which the list continues: `nextToken` of the previous page, or of `next` after an action.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(
         pattern = r"^([A-Za-z0-9_=-]+|[a-z][a-z0-9-]{0,62}/([!\x22$&-.0->@-\[\]-~]{1,253}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75}))$"
     )]
