@@ -8,7 +8,7 @@ use super::folder::{self, name};
 use crate::run::command;
 
 /// Programs that are built together, from one folder of `infra/cluster`.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum BinarySet {
     /// kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy, kubectl.
     Kubernetes,
