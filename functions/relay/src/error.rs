@@ -156,6 +156,7 @@ mod tests {
     use std::io;
 
     use super::*;
+    use crate::test_api::rows;
 
     #[derive(Debug, thiserror::Error)]
     #[error("client error (Connect)")]
@@ -175,16 +176,9 @@ mod tests {
     fn an_error_of_the_same_kind_is_repeated_after_its_pause() {
         let (limit, begun) = (LogLimit::default(), Instant::now());
         let task = TaskId { unit: "k-1-pre-start-0".to_owned(), attempt: 1 };
-        let refused = |reason: &str| ReconcileError::Refused(reason.to_owned());
-        for (second, error, expected) in [
-            (0, refused("request 1"), true),
-            (1, refused("request 2"), false),
-            (1, ReconcileError::Conflict, true),
-            (9, refused("request 3"), false),
-            (10, refused("request 4"), true),
-            (11, refused("request 5"), false),
-            (20, refused("request 6"), true),
-        ] {
+        let rows = rows::<(u64, Option<String>, bool)>("an_error_of_the_same_kind_is_repeated_after_its_pause");
+        for (second, reason, expected) in rows {
+            let error = reason.map_or(ReconcileError::Conflict, ReconcileError::Refused);
             let now = begun + Duration::from_secs(second);
             let subject = LogSubject::Step(task.clone(), error.kind());
             assert_eq!(limit.allows(subject, Duration::from_secs(10), now), expected, "{second} {error}");

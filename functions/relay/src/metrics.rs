@@ -99,7 +99,7 @@ mod tests {
     use tower::ServiceExt as _;
 
     use crate::reconcile::task_events::{self, TaskEnd};
-    use crate::test_api::TestApi;
+    use crate::test_api::{TestApi, rows};
     use crate::transport::http;
 
     /// Returns the names of the relay's metrics in a text.
@@ -122,17 +122,8 @@ mod tests {
         assert_eq!(response.headers()["content-type"], TEXT_FORMAT);
         let text = to_bytes(response.into_body(), usize::MAX).await.unwrap();
         let text = String::from_utf8(text.to_vec()).unwrap();
-        for line in [
-            "# HELP ebb_relay_tasks Tasks in progress.\n# TYPE ebb_relay_tasks gauge\nebb_relay_tasks 0",
-            // Other tests of this process count, too.
-            r#"ebb_relay_tasks_ended_total{code="imagePull"} "#,
-            r#"ebb_relay_tasks_ended_total{code="succeeded"} "#,
-            r#"ebb_relay_requests_total{result="unavailable",verb="unreadable"} "#,
-            r#"ebb_relay_polls_total{result="failed"} "#,
-            r#"ebb_relay_reports_total{result="gone"} "#,
-            "ebb_relay_batches_rejected_total ",
-        ] {
-            assert!(text.contains(line), "{line}\n{text}");
+        for line in rows::<String>("every_metric_is_exposed_documented_and_shown") {
+            assert!(text.contains(&line), "{line}\n{text}");
         }
         // As `promtool check metrics` expects.
         for (name, kind) in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')) {

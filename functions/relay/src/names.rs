@@ -173,6 +173,7 @@ pub(crate) fn check_instance(instance: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_api::rows;
 
     #[test]
     fn names_are_valid_labels() {
@@ -199,18 +200,8 @@ mod tests {
         clean(&mut names);
         let ObjectMarks { labels, annotations } = object_marks(&name, "life", &names, &[(PART, OUTPUT)]);
         assert_eq!(task_of_labels(&labels), Some(name));
-        let expected = [
-            ("app.kubernetes.io/managed-by", "ebb"),
-            ("ebb.dev/attempt", "2"),
-            ("ebb.dev/instance", "life"),
-            ("ebb.dev/part", "output"),
-            ("ebb.dev/plugin", "db.1.2.0"),
-            ("ebb.dev/resource", "db"),
-            ("ebb.dev/target", "sandbox.a"),
-            ("ebb.dev/unit", "k5nc-1-pre-start-0"),
-            ("ebb.dev/unit-name", "create..31m"),
-        ];
-        assert_eq!(labels.iter().map(|(key, value)| (&**key, &**value)).collect::<Vec<_>>(), expected);
+        let expected = rows::<(String, String)>("names_become_labels_and_annotations");
+        assert_eq!(labels.into_iter().collect::<Vec<_>>(), expected);
         assert_eq!((&*annotations[TARGET], &*annotations[RUN]), ("sandbox/a", "k5nc-1-pre-start"));
         assert_eq!(annotations[UNIT_NAME], "create\u{fffd}[31m");
         assert_eq!(annotations.len(), 6);
@@ -219,15 +210,8 @@ mod tests {
     #[test]
     fn label_values_are_valid_and_short() {
         let (long, other) = ("a".repeat(64), format!("{}b", "a".repeat(63)));
-        for (name, expected) in [
-            ("sandbox/a", Some("sandbox.a")),
-            ("-a_b.c-", Some("a_b.c")),
-            ("", None),
-            ("é/", None),
-            ("aéb", Some("a.b")),
-            (&long[..63], Some(&long[..63])),
-        ] {
-            assert_eq!(label_value(name).as_deref(), expected, "{name:?}");
+        for (name, expected) in rows::<(String, Option<String>)>("label_values_are_valid_and_short") {
+            assert_eq!(label_value(&name), expected, "{name:?}");
         }
         // Two long names keep different values.
         let values = [&long, &other, &format!("{}/é", "-b".repeat(200))].map(|name| label_value(name).unwrap());

@@ -301,6 +301,7 @@ pub(crate) fn owner(object: &Value) -> Option<TaskId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_api::rows;
 
     #[test]
     fn deletions_have_their_finalizers_and_grace_period() {
@@ -321,19 +322,8 @@ mod tests {
 
     #[test]
     fn only_failed_objects_that_run_once_are_replaced() {
-        let job = |kind: &str| json!({"conditions": [{"type": kind, "status": "True"}]});
-        let phase = |phase: &str| json!({"phase": phase});
-        for (version, kind, status, expected) in [
-            ("batch/v1", "Job", job("Failed"), true),
-            ("batch/v1", "Job", job("Complete"), false),
-            ("batch/v1", "Job", json!({}), false),
-            ("v1", "Pod", phase("Failed"), true),
-            ("v1", "Pod", phase("Running"), false),
-            ("argoproj.io/v1alpha1", "Workflow", phase("Error"), true),
-            ("argoproj.io/v1alpha1", "Workflow", phase("Running"), false),
-            // It may recover, and it has data.
-            ("v1", "PersistentVolumeClaim", phase("Lost"), false),
-        ] {
+        let rows = rows::<(String, String, Value, bool)>("only_failed_objects_that_run_once_are_replaced");
+        for (version, kind, status, expected) in rows {
             let object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "status": status});
             assert_eq!(is_failed_run(&object), expected, "{object}");
         }

@@ -1,4 +1,4 @@
-//! API servers for unit tests. One lists records and answers no request for a single one, the other has Secrets.
+//! Rows of tables and API servers for unit tests. One server lists records and answers no request for a single one, the other has Secrets.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
@@ -9,9 +9,17 @@ use ebb_kube::podspec::ClusterPolicy;
 use http::{Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{Relay, RelaySettings};
+
+/// Returns the rows of a test in `tests/rows.yaml`.
+pub(crate) fn rows<T: DeserializeOwned>(test: &str) -> Vec<T> {
+    let mut parts: BTreeMap<String, Vec<Value>> = serde_saphyr::from_str(include_str!("../tests/rows.yaml")).unwrap();
+    let rows = parts.remove(test).filter(|rows| !rows.is_empty()).unwrap_or_else(|| panic!("no rows of {test}"));
+    rows.into_iter().map(|row| serde_json::from_value(row).unwrap()).collect()
+}
 
 #[derive(Default)]
 pub(crate) struct TestApi {

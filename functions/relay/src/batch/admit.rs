@@ -324,6 +324,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::test_api::rows;
 
     #[test]
     fn marks_are_added_to_objects_with_metadata() {
@@ -332,27 +333,10 @@ mod tests {
         };
         let marks =
             ObjectMarks { labels: map(&[("a", "b"), (names::MANAGED_BY, "ebb")]), annotations: map(&[("x", "y")]) };
-        let marked = |manager: &str, more: Value| {
-            let mut metadata = json!({"labels": {"a": "b"}, "annotations": {"x": "y"}});
-            metadata["labels"][names::MANAGED_BY] = manager.into();
-            metadata["labels"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            json!({"metadata": metadata})
-        };
-        let managed = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "helm"}}});
-        for (manifest, at, expected) in [
-            (json!({}), "", Some(marked("ebb", json!({})))),
-            (json!({"metadata": {"labels": {"c": "d"}}}), "", Some(marked("ebb", json!({"c": "d"})))),
-            // The author's value stays.
-            (managed, "", Some(marked("helm", json!({})))),
-            (json!({"t": {"metadata": null}}), "/t", Some(json!({"t": marked("ebb", json!({}))}))),
-            (json!({"metadata": {"labels": "text"}}), "", None),
-            (json!({"metadata": {"annotations": []}}), "", None),
-            (json!({"metadata": "text"}), "", None),
-            (json!({"t": "text"}), "/t", None),
-            (json!({}), "/t", None),
-        ] {
+        let rows = rows::<(Value, String, Option<Value>)>("marks_are_added_to_objects_with_metadata");
+        for (manifest, at, expected) in rows {
             let mut given = manifest.clone();
-            let is_added = add_marks(&mut given, at, &marks).is_ok();
+            let is_added = add_marks(&mut given, &at, &marks).is_ok();
             assert_eq!(is_added.then_some(given), expected, "{manifest}");
         }
     }

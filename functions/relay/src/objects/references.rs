@@ -99,7 +99,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::test_api::TestApi;
+    use crate::test_api::{TestApi, rows};
 
     #[tokio::test]
     async fn objects_of_other_instances_are_foreign() {
@@ -107,20 +107,11 @@ mod tests {
         let relay = server.relay().await;
         // The server lists this record as that of another instance, whatever is selected.
         *server.secrets.lock().unwrap() = vec![json!({"metadata": {"name": "r", "labels": {TARGET: "sandbox.b"}}})];
-        let (other, unknown) = (Some("another instance (sandbox/b)"), Some("another instance"));
-        for (name, labels, manager, expected) in [
-            ("a", json!({INSTANCE: "own"}), "ebb", None),
-            ("a", json!({INSTANCE: "theirs", TARGET: "sandbox.b"}), "ebb", other),
-            ("a", json!({}), "ebb", other),
-            ("a", json!({}), "kubectl", None),
-            ("ebb-a", json!({}), "kubectl", unknown),
-            ("ebb-a", json!({INSTANCE: "own"}), "ebb", unknown),
-            ("ebb-a", json!({INSTANCE: "own", PART: OUTPUT}), "ebb", None),
-            ("ebb-a", json!({INSTANCE: "theirs", PART: OUTPUT}), "ebb", unknown),
-        ] {
+        let rows = rows::<(String, Value, String, Option<String>)>("objects_of_other_instances_are_foreign");
+        for (name, labels, manager, expected) in rows {
             let object = json!({"metadata": {"labels": labels, "managedFields": [{"manager": manager}]}});
-            let found = relay.inner.foreign_owner(&ObjectRef::secret("n", name), Some(&object), "own").await.unwrap();
-            assert_eq!(found.as_deref(), expected, "{name} {object}");
+            let found = relay.inner.foreign_owner(&ObjectRef::secret("n", &name), Some(&object), "own").await.unwrap();
+            assert_eq!(found, expected, "{name} {object}");
         }
         let pod = json!({"imagePullSecrets": [{"name": "a"}, {"name": "b"}, {"name": "ebb-a"}, {"name": "a b"}]});
         let made = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "b", "namespace": "n"}});

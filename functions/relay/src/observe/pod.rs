@@ -169,20 +169,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::test_api::rows;
 
     /// Observations that a test cluster of one node cannot produce.
     #[test]
     fn rare_observations() {
-        let disrupted = |reason: &str| json!({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "m"}]});
-        for (status, expected) in [
-            (json!({}), None),
-            (disrupted("DeletionByTaintManager"), Some(ReasonCode::Lost)),
-            (disrupted("DeletionByPodGC"), Some(ReasonCode::Lost)),
-            (disrupted("PreemptionByScheduler"), Some(ReasonCode::Evicted)),
-            (disrupted("TerminationByKubelet"), Some(ReasonCode::Evicted)),
-            (json!({"reason": "NodeShutdown"}), Some(ReasonCode::Lost)),
-            (json!({"reason": "Evicted", "message": "memory"}), Some(ReasonCode::Evicted)),
-        ] {
+        for (status, expected) in rows::<(Value, Option<ReasonCode>)>("early_failures") {
             let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
             assert_eq!(early_failure(&pod).map(|it| it.code), expected, "{status}");
         }
@@ -192,12 +184,7 @@ mod tests {
             container_status("mesh", json!({"running": {}})),
             container_status("main", json!({"terminated": {"exitCode": 0, "reason": "Completed", "message": "m"}})),
         ]);
-        for mut status in [
-            json!({"phase": "Failed", "reason": "NodeLost"}),
-            json!({"phase": "Failed", "reason": "Evicted"}),
-            json!({"phase": "Unknown"}),
-            disrupted("DeletionByPodGC"),
-        ] {
+        for mut status in rows::<Value>("ends_before_a_deletion") {
             status["containerStatuses"] = ended.clone();
             let metadata = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
             let pod: Pod = serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap();

@@ -63,6 +63,7 @@ pub(crate) fn evaluate(text: &str, objects: &[Value]) -> Result<Value, ObjectExp
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_api::rows;
 
     #[test]
     fn awaited_fields_have_their_values() {
@@ -70,19 +71,10 @@ mod tests {
         let rule = || pending("its `ready` is not true yet");
         let status = json!({"phase": "Down", "n": 0, "long": "é".repeat(500)});
         let object = |kind: &str| json!({"kind": kind, "data": {"a": "hunter2"}, "status": status});
-        let both = "object.status.phase == 'Up' && object.status.n > 0";
-        for (kind, readiness, ready, expected) in [
-            ("A", pending("`status.n` is 0, 1 are awaited"), None, Some(("status.n", "0"))),
-            ("A", pending("`status.no` does not exist yet"), Some(both), Some(("status.no", "null"))),
-            ("A", rule(), Some("object.status.phase == 'Up'"), Some(("status.phase", r#""Down""#))),
-            ("A", rule(), Some(both), Some(("status.n, status.phase", r#"{"status.n":0,"status.phase":"Down"}"#))),
-            ("Secret", rule(), Some("object.data.a == 'c'"), Some(("data.a", r#""(set)""#))),
-            ("Secret", rule(), Some("object.data.b == 'c'"), Some(("data.b", "null"))),
-            ("A", rule(), Some("false"), None),
-            ("A", rule(), None, None),
-        ] {
-            let found = awaited(&readiness, ready, &object(kind));
-            let found = found.as_ref().map(|(field, last)| (field.as_str(), last.as_str()));
+        type Row = (String, Option<String>, Option<String>, Option<(String, String)>);
+        for (kind, reason, ready, expected) in rows::<Row>("awaited_fields_have_their_values") {
+            let readiness = reason.map_or_else(rule, |reason| pending(&reason));
+            let found = awaited(&readiness, ready.as_deref(), &object(&kind));
             assert_eq!(found, expected, "{readiness:?} {ready:?}");
         }
         let (_, last) = awaited(&rule(), Some("object.status.long == ''"), &object("A")).unwrap();

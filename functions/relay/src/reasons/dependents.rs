@@ -314,18 +314,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::test_api::rows;
 
     #[test]
     fn selectors_owners_and_conditions() {
-        let deployment = json!({
-            "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"creationTimestamp": "1970-01-01T00:00:01Z", "ownerReferences": [{"uid": "a"}, {"uid": "b"}]},
-            "spec": {"selector": {"matchLabels": {"app": "web", "tier": "x"}}},
-            "status": {"conditions": [{"type": "Available", "status": "False"}, {
-                "type": "ReplicaFailure", "status": "True", "message": "exceeded quota",
-                "lastTransitionTime": "1970-01-01T00:00:02Z",
-            }]},
-        });
+        let deployment = rows::<Value>("selectors_owners_and_conditions").remove(0);
         let (some, all) = (selected(&deployment), selected(&json!({})));
         assert_eq!((some.label_selector.as_deref(), some.limit), (Some("app=web,tier=x"), None));
         assert_eq!((some.resource_version.as_deref(), all.resource_version), (Some("0"), None));
@@ -334,51 +327,27 @@ mod tests {
         let failure = replica_failure(&deployment).unwrap();
         let expected = (ReasonCode::Quota, 2_000, WaitResolution::Itself);
         assert_eq!((failure.code, failure.since_ms, failure.resolves), expected);
-        for (version, expected) in [
-            ("v1", false),
-            ("apps/v1", false),
-            ("networking.k8s.io/v1", false),
-            ("cluster.x-k8s.io/v1", true),
-            ("db.example.org/v1", true),
-        ] {
+        for (version, expected) in rows::<(String, bool)>("versions_of_kinds") {
             assert_eq!(is_custom(&json!({"apiVersion": version})), expected, "{version}");
         }
     }
 
     #[test]
     fn owned_objects_keep_what_their_contracts_read() {
-        let mut object = json!({
-            "metadata": {"name": "a"}, "status": {"phase": "x"}, "data": {"large": "x"},
-            "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "a"}}, "template": {"spec": {}}, "list": [1]},
-        });
-        keep_status(&mut object);
-        let spec = json!({"replicas": 2, "selector": {"matchLabels": {"app": "a"}}});
-        assert_eq!(object, json!({"metadata": {"name": "a"}, "status": {"phase": "x"}, "spec": spec}));
+        for (mut object, expected) in rows::<(Value, Value)>("owned_objects_keep_what_their_contracts_read") {
+            keep_status(&mut object);
+            assert_eq!(object, expected);
+        }
     }
 
     /// A rollout that has just begun has the status and the pods of the former generation.
     #[test]
     fn former_generations_and_pods_explain_nothing() {
-        for (observed, expected) in [(json!(1), true), (json!(2), false), (json!(null), false)] {
+        for (observed, expected) in rows::<(Value, bool)>("former_generations") {
             let object = json!({"metadata": {"generation": 2}, "status": {"observedGeneration": observed}});
             assert_eq!(is_outdated(&object), expected, "{observed}");
         }
-        let pod = |name: &str, second: u64, phase: &str, owner: &str, is_deleted: bool| -> Pod {
-            let (made, deleted) =
-                (format!("1970-01-01T00:00:0{second}Z"), is_deleted.then_some("1970-01-01T00:01:00Z"));
-            let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": owner});
-            let metadata = json!({
-                "name": name, "creationTimestamp": made, "deletionTimestamp": deleted, "ownerReferences": [owner],
-            });
-            serde_json::from_value(json!({"metadata": metadata, "status": {"phase": phase}})).unwrap()
-        };
-        let mut pods = vec![
-            pod("other", 9, "Pending", "x", false),
-            pod("terminating", 4, "Pending", "a", true),
-            pod("newest", 3, "Pending", "a", false),
-            pod("replaced", 2, "Failed", "a", false),
-            pod("older", 1, "Running", "a", false),
-        ];
+        let mut pods = rows::<Pod>("former_pods");
         keep_owned(&mut pods, &["a".to_owned()]);
         for (is_failing, expected) in [(false, vec!["older", "newest"]), (true, vec!["older", "newest", "terminating"])]
         {
@@ -386,7 +355,6 @@ mod tests {
             let names: Vec<_> = present.iter().map(|pod| pod.metadata.name.as_deref().unwrap_or_default()).collect();
             assert_eq!((names, newest_ms), (expected, 4_000));
         }
-        let failed = vec![pod("failed", 1, "Failed", "a", false)];
-        assert_eq!(present_pods(failed, false).0.len(), 1);
+        assert_eq!(present_pods(rows("failed_pods"), false).0.len(), 1);
     }
 }

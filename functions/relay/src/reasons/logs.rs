@@ -140,18 +140,13 @@ pub(crate) fn script_part(log: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_api::rows;
 
     #[test]
     fn only_pods_of_the_job_are_read() {
-        let owner = |uid: &str| serde_json::json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": uid, "controller": true}]);
-        let none = serde_json::json!([]);
-        for (label, owners, expected) in [
-            ("u", owner("u"), true),
-            ("x", owner("u"), true),
-            ("u", none.clone(), true),
-            ("u", owner("x"), false),
-            ("x", none, false),
-        ] {
+        for (label, owners, expected) in rows::<(String, Vec<String>, bool)>("only_pods_of_the_job_are_read") {
+            let owner = |uid: &String| serde_json::json!({"apiVersion": "v1", "kind": "X", "name": "x", "uid": uid, "controller": true});
+            let owners: Vec<_> = owners.iter().map(owner).collect();
             let pod = serde_json::json!({"metadata": {"labels": {names::JOB: label}, "ownerReferences": owners}});
             assert_eq!(is_pod_of(&serde_json::from_value(pod.clone()).unwrap(), "u"), expected, "{pod}");
         }
@@ -176,14 +171,8 @@ mod tests {
 
     #[test]
     fn lines_of_the_entrypoint_are_removed() {
-        for (log, expected) in [
-            ("a\nb\n", "a\nb\n"),
-            ("a\nebb-entrypoint: x\nebb-entrypoint: y\n", "a\n"),
-            ("ebb-entrypoint: x\na", "ebb-entrypoint: x\na"),
-            ("ebb-entrypoint: x\n", ""),
-            ("", ""),
-        ] {
-            assert_eq!(script_part(log), expected, "{log:?}");
+        for (log, expected) in rows::<(String, String)>("lines_of_the_entrypoint_are_removed") {
+            assert_eq!(script_part(&log), expected, "{log:?}");
         }
     }
 

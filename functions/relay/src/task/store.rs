@@ -426,7 +426,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::test_api::{StoredSecrets, open_relay, secrets_client};
+    use crate::test_api::{StoredSecrets, open_relay, rows, secrets_client};
 
     fn name() -> TaskId {
         TaskId { unit: "unit".to_owned(), attempt: 1 }
@@ -435,18 +435,8 @@ mod tests {
     /// The namespace of a relay that was removed ends although objects of ended tasks are still being deleted.
     #[test]
     fn only_records_that_are_needed_have_a_finalizer() {
-        let (tombstone, kept, some) = (TaskPhase::Tombstone { since_ms: 0 }, true, true);
-        for (phase, keep, has_objects, expected) in [
-            (TaskPhase::Starting, false, false, true),
-            (TaskPhase::Running, false, some, true),
-            (TaskPhase::Ended, false, false, true),
-            (TaskPhase::Ended, kept, some, true),
-            (TaskPhase::Acknowledged, false, some, false),
-            (TaskPhase::Acknowledged, kept, some, true),
-            (TaskPhase::Acknowledged, kept, false, false),
-            (tombstone.clone(), kept, some, true),
-            (tombstone, false, false, false),
-        ] {
+        let rows = rows::<(TaskPhase, bool, bool, bool)>("only_records_that_are_needed_have_a_finalizer");
+        for (phase, keep, has_objects, expected) in rows {
             let mut spec = TaskSpec::example();
             spec.objects.keep = keep;
             if has_objects {

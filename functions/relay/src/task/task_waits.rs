@@ -113,20 +113,15 @@ mod tests {
 
     use super::*;
     use crate::task::record::{AppliedObject, ObjectRef};
+    use crate::test_api::rows;
 
     #[test]
     fn an_overloaded_api_server_denies_nothing() {
-        for (code, expected) in [
-            (400, (ReasonCode::Denied, WaitResolution::Person)),
-            (403, (ReasonCode::Denied, WaitResolution::Person)),
-            (404, (ReasonCode::Timeout, WaitResolution::Itself)),
-            (409, (ReasonCode::Timeout, WaitResolution::Itself)),
-            (429, (ReasonCode::Timeout, WaitResolution::Itself)),
-            (503, (ReasonCode::Timeout, WaitResolution::Itself)),
-        ] {
+        let rows = rows::<(u16, ReasonCode, WaitResolution)>("an_overloaded_api_server_denies_nothing");
+        for (code, reason, resolves) in rows {
             let error = kube::Error::Api(Box::new(Status::failure("m", "r").with_code(code)));
             let found = refusal("Secret n/a", &error, "m");
-            assert_eq!((found.code, found.resolves), expected, "{code}");
+            assert_eq!((found.code, found.resolves), (reason, resolves), "{code}");
         }
     }
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::observe::pod::container_status;
+use crate::test_api::rows;
 use BlockerKind::Transient;
 
 /// 2026-01-01T00:10:00Z.
@@ -145,18 +146,8 @@ fn a_node_that_reports_nothing_is_named() {
 
 #[test]
 fn a_container_is_stable_some_seconds_after_a_crash() {
-    let running = |at: &str| json!({"running": {"startedAt": at}});
-    let ended = |code: i32| json!({"terminated": {"exitCode": code, "finishedAt": "2026-01-01T00:09:00Z"}});
-    let none = json!({});
-    for (restarts, state, last, expected) in [
-        (1, running("2026-01-01T00:09:46Z"), ended(3), true),
-        (1, running("2026-01-01T00:09:45Z"), ended(3), false),
-        (1, running("2026-01-01T00:09:59Z"), ended(0), false),
-        (0, running("2026-01-01T00:09:59Z"), none.clone(), false),
-        (2, waiting("CrashLoopBackOff", ""), ended(3), true),
-        (1, ended(3), none.clone(), true),
-        (1, ended(0), ended(3), false),
-    ] {
+    let rows = rows::<(u32, Value, Value, bool)>("a_container_is_stable_some_seconds_after_a_crash");
+    for (restarts, state, last, expected) in rows {
         let mut status = main_is(state);
         status["containerStatuses"][0]["restartCount"] = restarts.into();
         status["containerStatuses"][0]["lastState"] = last;
@@ -171,15 +162,8 @@ fn a_container_is_stable_some_seconds_after_a_crash() {
 
 #[test]
 fn reasons_of_controllers_without_pods() {
-    let forbidden = |why: &str| format!("Error creating: pods \"p\" is forbidden: {why}");
-    for (message, code, resolves) in [
-        (forbidden("exceeded quota: none, requested: pods=1"), ReasonCode::Quota, Person),
-        (forbidden("violates PodSecurity \"restricted:latest\""), ReasonCode::Denied, Never),
-        (forbidden("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: m"), ReasonCode::Denied, Person),
-        (forbidden("error looking up service account n/a"), ReasonCode::Denied, Person),
-        ("admission webhook \"w\" denied the request: m".to_owned(), ReasonCode::Denied, Person),
-        ("Internal error occurred".to_owned(), ReasonCode::NotStartable, Itself),
-    ] {
+    let rows = rows::<(String, ReasonCode, WaitResolution)>("reasons_of_controllers_without_pods");
+    for (message, code, resolves) in rows {
         let combined = format!("(combined from similar events): {message}");
         let mut first = warning("u", "FailedCreate", &message, "2026-01-01T00:08:00Z");
         first.first_ms = NOW - 7 * MINUTE;
