@@ -69,40 +69,25 @@ macro_rules! messages {
 #[test]
 fn messages_are_read_and_written() {
     messages! {
-        "batch": Batch, Ignored;
-        "batch-response": BatchResponse, Ignored;
+        "batch": Batch, Ignored; "batch-response": BatchResponse, Ignored;
         "callback-accepted" "callback-again" "callback-failed": Callback, Refused;
-        "callback-heartbeat" "callback-succeeded": Callback, Refused;
-        "cluster-list": ClusterList, Ignored;
-        "delete-orphans": DeleteOrphans, Refused;
-        "delete-orphans-response": DeleteOrphansResponse, Ignored;
-        "document-body": DocumentBody, Refused;
-        "ensure-task": EnsureTask, Ignored;
+        "callback-heartbeat" "callback-succeeded": Callback, Refused; "cluster-list": ClusterList, Ignored;
+        "delete-orphans": DeleteOrphans, Refused; "delete-orphans-response": DeleteOrphansResponse, Ignored;
+        "document-body": DocumentBody, Refused; "ensure-task": EnsureTask, Ignored;
         "entrypoint-spec" "entrypoint-spec-least": EntrypointSpec, Ignored;
-        "force-complete": ForceCompleteUnit, Refused;
-        "force-delete": ForceDeleteTarget, Refused;
-        "lifecycle": LifecycleData, Refused;
-        "lifecycle-responses": Vec<LifecycleResponse>, Ignored;
+        "force-complete": ForceCompleteUnit, Refused; "force-delete": ForceDeleteTarget, Refused;
+        "lifecycle": LifecycleData, Refused; "lifecycle-responses": Vec<LifecycleResponse>, Ignored;
         "notification-failed" "notification-gone" "notification-ready": OutcomeData, Ignored;
-        "orphan-list": OrphanList, Ignored;
-        "override-response": OverrideResponse, Ignored;
-        "plan-preview": PlanPreview, Ignored;
-        "plugin-detail": PluginDetail, Ignored;
-        "poll-request": PollRequest, Ignored;
-        "poll-response": PollResponse, Ignored;
-        "problem-details" "problem-details-short": ProblemDetails, Ignored;
-        "reason-codes": Vec<ReasonCode>, Ignored;
-        "retry-response": RetryResponse, Ignored;
-        "run-states": Vec<RunState>, Ignored;
-        "script-report-ended" "script-report-running": ScriptReport, Ignored;
-        "target-detail": TargetDetail, Ignored;
-        "target-diagnosis": TargetDiagnosis, Ignored;
-        "target-page": TargetPage, Ignored;
-        "target-states": Vec<TargetPhase>, Ignored;
-        "task-states": Vec<TaskState>, Ignored;
+        "orphan-list": OrphanList, Ignored; "override-response": OverrideResponse, Ignored;
+        "plan-preview": PlanPreview, Ignored; "plugin-detail": PluginDetail, Ignored;
+        "poll-request": PollRequest, Ignored; "poll-response": PollResponse, Ignored;
+        "problem-details" "problem-details-short": ProblemDetails, Ignored; "reason-codes": Vec<ReasonCode>, Ignored;
+        "retry-response": RetryResponse, Ignored; "run-states": Vec<RunState>, Ignored;
+        "script-report-ended" "script-report-running": ScriptReport, Ignored; "target-detail": TargetDetail, Ignored;
+        "target-diagnosis": TargetDiagnosis, Ignored; "target-page": TargetPage, Ignored;
+        "target-states": Vec<TargetPhase>, Ignored; "task-states": Vec<TaskState>, Ignored;
         "termination" "termination-elsewhere" "termination-not-started": TerminationResult, Ignored;
-        "unit-states": Vec<UnitState>, Ignored;
-        "values": Vec<UnitValue>, Ignored;
+        "unit-states": Vec<UnitState>, Ignored; "values": Vec<UnitValue>, Ignored;
     }
 }
 
@@ -162,15 +147,11 @@ fn absent_members_have_defaults() {
 fn a_reason_has_a_known_code_or_a_word_of_its_sender() {
     let longest = "x".repeat(FailureReason::MAX_CODE);
     let parse = |code: Value| serde_json::from_value::<FailureReason>(json!({"code": code, "message": "why"}));
-    for (code, expected, message) in [
-        (json!("refused"), ReasonCode::Refused, "why"),
-        (json!("outOfMemory"), ReasonCode::OutOfMemory, "why"),
-        (Value::Null, ReasonCode::Failed, "why"),
-        (json!("no-quota"), ReasonCode::Failed, "no-quota: why"),
-        (json!(longest), ReasonCode::Failed, &format!("{longest}: why")),
-    ] {
+    for (code, expected, message) in
+        rows::<(Value, ReasonCode, String)>("a_reason_has_a_known_code_or_a_word_of_its_sender")
+    {
         let reason = parse(code.clone()).unwrap();
-        assert_eq!((reason.code, reason.message.as_str()), (expected, message), "{code}");
+        assert_eq!((reason.code, reason.message), (expected, message), "{code}");
     }
     for code in ["", "-a", "noQuota", "no quota", "no_quota", "ä", &format!("{longest}x")] {
         let error = parse(json!(code)).unwrap_err().to_string();

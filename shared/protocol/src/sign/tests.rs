@@ -56,25 +56,16 @@ fn one_of_several_signatures_must_match() {
             headers(&[(WEBHOOK_ID, id().as_str()), (WEBHOOK_TIMESTAMP, "1614265330"), (WEBHOOK_SIGNATURE, signature)]);
         verify(&keys(SECRET), &headers, b"x", NOW)
     };
-    let malformed = Err(malformed(WEBHOOK_SIGNATURE, "at most 8 v1 signatures"));
     let mac = right.strip_prefix("v1,").unwrap();
-    for (signature, expected) in [
-        (right.clone(), Ok(id())),
-        (format!("{wrong} {right}"), Ok(id())),
-        (format!("v1a,hnO3f9T8Ytu9HwrXslvumlUpqtNVqkhqw== {right}"), Ok(id())),
-        (format!("v9,anything  {right} rest"), Ok(id())),
-        (format!("v1,%%% {right}"), Ok(id())),
-        (wrong.clone(), Err(SignatureError::NoMatch)),
-        ("v1,".to_owned(), Err(SignatureError::NoMatch)),
-        (format!("v1,{}", &mac[..20]), Err(SignatureError::NoMatch)),
-        (format!("{right}{mac}"), Err(SignatureError::NoMatch)),
-        (format!("v1a,{mac}"), Err(SignatureError::NoVersion)),
-        (format!("v2,{mac}"), Err(SignatureError::NoVersion)),
-        (mac.to_owned(), Err(SignatureError::NoVersion)),
-        (String::new(), Err(SignatureError::NoVersion)),
-        ([wrong.as_str(); 8].join(" "), Err(SignatureError::NoMatch)),
-        ([right.as_str(); 9].join(" "), malformed),
-    ] {
+    let parts = [("<right>", &*right), ("<wrong>", &*wrong), ("<mac>", mac), ("<cut mac>", &mac[..20])];
+    for (text, expected) in rows::<(String, String)>("one_of_several_signatures_must_match") {
+        let signature = parts.iter().fold(text, |text, (name, part)| text.replace(name, part));
+        let expected = match &*expected {
+            "" => Ok(id()),
+            "NoMatch" => Err(SignatureError::NoMatch),
+            "NoVersion" => Err(SignatureError::NoVersion),
+            _ => Err(malformed(WEBHOOK_SIGNATURE, "at most 8 v1 signatures")),
+        };
         assert_eq!(taken(&signature), expected, "{signature}");
     }
 }

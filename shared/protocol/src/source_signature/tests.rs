@@ -19,6 +19,8 @@ struct Request {
     /// The last one has the signature or the credentials.
     headers: Vec<(&'static str, Vec<u8>)>,
     url_secret: Option<String>,
+    /// The ID of the delivery.
+    id: Option<String>,
 }
 
 impl Request {
@@ -34,16 +36,17 @@ impl Request {
 
 fn request(name: &'static str, scheme: SourceScheme, headers: &[(&'static str, &str)]) -> Request {
     let headers = headers.iter().map(|(name, value)| (*name, value.as_bytes().to_vec())).collect();
-    Request { name, scheme, secret: SECRET, body: BODY.into(), headers, url_secret: None }
+    Request { name, scheme, secret: SECRET, body: BODY.into(), headers, url_secret: None, id: None }
 }
 
 /// Returns the requests of `tests/source_requests.json`. Those of Standard Webhooks are the test vector of its libraries.
 fn requests() -> Vec<Request> {
-    type Row = (&'static str, SourceScheme, &'static str, String, Vec<(&'static str, String)>, Option<String>);
+    type Headers = Vec<(&'static str, String)>;
+    type Row = (&'static str, SourceScheme, &'static str, String, Headers, Option<String>, Option<String>);
     let rows: Vec<Row> = serde_json::from_str(include_str!("../../tests/source_requests.json")).unwrap();
-    let requests = rows.into_iter().map(|(name, scheme, secret, body, headers, url_secret)| {
+    let requests = rows.into_iter().map(|(name, scheme, secret, body, headers, url_secret, id)| {
         let headers = headers.into_iter().map(|(name, value)| (name, value.into_bytes())).collect();
-        Request { name, scheme, secret, body: body.into_bytes(), headers, url_secret }
+        Request { name, scheme, secret, body: body.into_bytes(), headers, url_secret, id }
     });
     requests.collect()
 }
@@ -55,18 +58,9 @@ fn signs(request: &Request) -> bool {
 
 #[test]
 fn valid_requests_have_the_id_of_the_sender() {
-    let ids: Vec<_> = requests().iter().map(|request| (request.name, request.verify().unwrap())).collect();
-    let ids: Vec<_> = ids.iter().filter_map(|(name, id)| Some((*name, id.as_deref()?))).collect();
-    let message = "msg_p5jXN8AQM9LWM0D4loKWxJek";
-    let expected = [
-        ("github", "72d3162e-cc78"),
-        ("gitea", "f6266f16"),
-        ("standard", message),
-        ("svix", message),
-        ("gitlab signature", message),
-        ("gitlab token", "c2a9"),
-    ];
-    assert_eq!(ids, expected);
+    for request in requests() {
+        assert_eq!(request.verify().unwrap(), request.id, "{}", request.name);
+    }
     let named = [SourceScheme::github(), SourceScheme::gitea(), SourceScheme::vercel()];
     assert!(requests().iter().zip(&named).all(|(request, scheme)| request.scheme == *scheme));
 }
