@@ -15,6 +15,16 @@ struct ContractCases {
     cases: Vec<Vec<Value>>,
 }
 
+/// The tables of `tests/rules.yaml`.
+#[derive(serde::Deserialize)]
+struct RuleCases {
+    rules: Vec<(Value, Option<bool>, Option<bool>, String)>,
+    fields: Vec<(String, Option<String>)>,
+}
+
+static RULES: LazyLock<RuleCases> =
+    LazyLock::new(|| serde_saphyr::from_str(include_str!("../../tests/rules.yaml")).expect("cases"));
+
 static CONTRACTS: LazyLock<Vec<ContractCases>> = LazyLock::new(|| {
     let files = [
         include_str!("../../tests/contracts/core.yaml"),
@@ -107,36 +117,11 @@ fn readiness_depends_on_status_generation_and_deletion() {
 
 #[test]
 fn rules_of_a_document_override_the_contracts() {
-    let [absent, holds, not] = [None, Some(true), Some(false)];
-    let object = |seen: i64, ready: &str, stalled: &str| {
-        json!({"metadata": {"generation": 2}, "status": {"observedGeneration": seen, "conditions": [
-            {"type": "Ready", "status": ready}, {"type": "Stalled", "status": stalled}]}})
-    };
-    let of_conditions = |seen: [i64; 2]| {
-        json!({"metadata": {"generation": 2}, "status": {"conditions": [
-            {"type": "A", "status": "True", "observedGeneration": seen[0]}, {"type": "B", "observedGeneration": seen[1]}]}})
-    };
-    let bare = json!({"metadata": {"generation": 2}});
-    for (object, ready, fail, wanted) in [
-        (object(2, "True", "False"), absent, absent, "ready"),
-        (object(2, "True", "False"), not, absent, "`ready` is not true"),
-        (object(2, "True", "False"), holds, holds, "FailRule"),
-        (object(2, "True", "False"), absent, not, "ready"),
-        (object(2, "False", "True"), absent, not, "Stalled"),
-        (object(2, "False", "True"), holds, not, "ready"),
-        (object(2, "False", "True"), not, absent, "`ready` is not true"),
-        (object(1, "True", "False"), holds, absent, "about 1"),
-        (object(1, "True", "False"), not, not, "about 1"),
-        (object(1, "True", "False"), absent, holds, "FailRule"),
-        (of_conditions([1, 1]), holds, absent, "about 1"),
-        (of_conditions([1, 2]), holds, absent, "ready"),
-        (bare.clone(), holds, absent, "ready"),
-        (bare, not, absent, "`ready` is not true"),
-    ] {
+    for (object, ready, fail, wanted) in RULES.rules.iter().cloned() {
         let verdict = judge(Some(&object), None, DocumentRules { ready, fail });
         let text = format!("{verdict:?}").replace("Ready", "ready");
         let is_ready = verdict == ObjectReadiness::Ready;
-        assert!(text.contains(wanted) && (wanted == "ready") == is_ready, "{wanted}: {text}");
+        assert!(text.contains(&wanted) && (wanted == "ready") == is_ready, "{wanted}: {text}");
     }
 }
 
@@ -162,15 +147,8 @@ fn uids_and_deletions() {
 
 #[test]
 fn a_reason_about_a_field_begins_with_it() {
-    for (reason, expected) in [
-        ("`status.readyReplicas` is 0, 1 are awaited", Some("status.readyReplicas")),
-        ("`status.observedGeneration` does not exist yet: no controller", Some("status.observedGeneration")),
-        ("the condition `Ready` is `False`", None),
-        ("its `ready` is not true yet", None),
-        ("`Ready` is false", None),
-        ("`status.phase", None),
-    ] {
-        assert_eq!(ObjectReadiness::pending(reason).awaited_field(), expected, "{reason}");
+    for (reason, expected) in &RULES.fields {
+        assert_eq!(ObjectReadiness::pending(reason).awaited_field(), expected.as_deref(), "{reason}");
     }
     assert_eq!(ObjectReadiness::failed("status", "`status.phase` is").awaited_field(), None);
 }
