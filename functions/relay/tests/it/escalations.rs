@@ -6,6 +6,7 @@ use kube::api::DynamicObject;
 use kube::core::GroupVersionKind;
 use kube::discovery::oneshot;
 use serde::Deserialize;
+use serde_json::Map;
 
 use crate::fixture::*;
 use crate::rights::{grant_role, rule_for};
@@ -20,15 +21,9 @@ struct Cases {
     containers: Vec<(Value, String)>,
     volumes: Vec<(Value, String)>,
     metadata: Vec<(Value, String)>,
+    jobs: Vec<(Map<String, Value>, String)>,
     objects: Vec<(Value, String)>,
     fine: Vec<Value>,
-}
-
-/// Returns the task of a script after a change.
-fn changed(change: impl FnOnce(&mut ObjectTask)) -> ObjectTask {
-    let mut task = script(&name("unit", 1), "#");
-    change(&mut task);
-    task
 }
 
 /// Adds fields or an item to the part of a script's pod template at a JSON Pointer.
@@ -41,7 +36,7 @@ fn add(job: &mut Value, pointer: &str, added: Value) {
 }
 
 /// Returns rejected tasks, each with a part of the message.
-fn rejected_tasks(cases: Cases, units: &str) -> Vec<(String, ObjectTask)> {
+fn rejected_tasks(cases: Cases) -> Vec<(String, ObjectTask)> {
     let below = |(metadata, message)| (json!({"metadata": metadata}), message);
     let mut all = Vec::new();
     for (pointer, additions) in [
@@ -50,20 +45,21 @@ fn rejected_tasks(cases: Cases, units: &str) -> Vec<(String, ObjectTask)> {
         ("/spec/volumes", cases.volumes),
         ("", cases.metadata.into_iter().map(below).collect()),
     ] {
-        let added = |fields| changed(|task| add(&mut task.apply[0], pointer, fields));
+        let added = |fields| {
+            let mut task = script(&name("unit", 1), "#");
+            add(&mut task.apply[0], pointer, fields);
+            task
+        };
         all.extend(additions.into_iter().map(|(fields, message)| (message, added(fields))));
     }
     all.extend(cases.objects.into_iter().map(|(object, message)| (message, objects(vec![object]))));
-    let placed = |namespace: String| changed(|task| task.apply[0]["metadata"]["namespace"] = namespace.into());
-    let label = json!({"ebb.dev/attempt": "x"});
-    let further = [
-        ("metadata.labels[ebb.dev/attempt]", changed(|task| task.apply[0]["metadata"]["labels"] = label)),
-        ("`ebb-other-1` is reserved", changed(|task| task.apply[0]["metadata"]["name"] = "ebb-other-1".into())),
-        ("the namespace `kube-system` is not allowed", placed("kube-system".to_owned())),
-        ("the namespace `kube-system` is not allowed", changed(|task| task.namespace = Some("kube-system".to_owned()))),
-        ("the relay's own namespace is not allowed", placed(format!("{units}-relay"))),
-    ];
-    all.extend(further.map(|(message, task)| (message.to_owned(), task)));
+    for (metadata, message) in cases.jobs {
+        let mut task = script(&name("unit", 1), "#");
+        task.apply[0]["metadata"].as_object_mut().unwrap().extend(metadata);
+        all.push((message, task));
+    }
+    let elsewhere = ObjectTask { namespace: Some("kube-system".to_owned()), ..script(&name("unit", 1), "#") };
+    all.push(("the namespace `kube-system` is not allowed".to_owned(), elsewhere));
     all
 }
 
@@ -80,9 +76,10 @@ async fn escalations() {
     let apps = ["controllerrevisions", "daemonsets", "statefulsets"].map(|kind| ("apps", kind));
     fixture.grant(&[&core[..], &apps, &[("batch", "cronjobs")]].concat()).await;
     let relay = fixture.relay_client().await;
-    let cases: Cases = serde_saphyr::from_str(include_str!("escalations/cases.yaml")).unwrap();
+    let cases = include_str!("escalations/cases.yaml").replace("RELAY", &format!("{}-relay", fixture.units));
+    let cases: Cases = serde_saphyr::from_str(&cases).unwrap();
     let fine = cases.fine.clone();
-    let rejected = rejected_tasks(cases, &fixture.units);
+    let rejected = rejected_tasks(cases);
     let requests = rejected.iter().map(|(_, task)| fixture.request(&name("unit", 1), task.clone()));
     let responses = fixture.send_all(requests.collect()).await;
     let mut wrong = Vec::new();

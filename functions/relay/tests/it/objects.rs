@@ -16,6 +16,11 @@ pub(crate) fn deployment(name: &str, image: &str) -> Value {
     yaml(include_str!("objects/deployment.yaml"), &[("NAME", name), ("IMAGE", image)])
 }
 
+pub(crate) fn job(name: &str, limit: u32, template: Value) -> Value {
+    let spec = json!({"backoffLimit": limit, "template": template});
+    json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec})
+}
+
 pub(crate) fn kept(apply: Vec<Value>) -> ObjectTask {
     ObjectTask { keep: true, ..objects(apply) }
 }
@@ -131,15 +136,7 @@ async fn readiness_rules_and_outputs() {
         let apply = vec![map(&unit.unit), map(&format!("{}-2", unit.unit))];
         fixture.ensure_of(unit, ObjectTask { keep: false, until: ready(rules), outputs, ..kept(apply) })
     };
-    let outputs = vec![
-        output("value", "object.data.ready + '!'", "", false),
-        output("list", "objects.map(o, o.metadata.name)", "", false),
-        output("secret", "object.data.secret", "password", false),
-        output("kept", "object.data.secret", "password", true),
-        ObjectOutput { optional: true, ..output("absent", "object.status.host", "", false) },
-        ObjectOutput { optional: true, ..output("unset", "object.data.?none", "", true) },
-        output("null", "null", "", true),
-    ];
+    let outputs = serde_saphyr::from_str(include_str!("objects/outputs.yaml")).unwrap();
     fixture.ensure(task(&good, &[("object.data.ready == 'yes'", "")], outputs)).await;
     fixture.ensure(task(&missing, &[], vec![output("a", "'given'", "none", false)])).await;
     // The second object reports a phase, like a workflow of Argo.

@@ -12,7 +12,7 @@ use kube::api::{EvictParams, LogParams};
 
 use crate::cluster::BUSYBOX;
 use crate::fixture::*;
-use crate::objects::deployment;
+use crate::objects::{self, deployment};
 use crate::rights::rights;
 use WaitResolution::{Never, Person};
 
@@ -153,11 +153,6 @@ fn printing_pod(restart: &str, script: &str) -> Value {
     template
 }
 
-fn failing_job(name: &str, limit: u32, template: Value) -> Value {
-    let spec = json!({"backoffLimit": limit, "template": template});
-    json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec})
-}
-
 /// A Job, a Pod and a Deployment of units that apply objects. The relay loses the right to read logs then.
 #[tokio::test(flavor = "multi_thread")]
 async fn failures_of_applied_objects() {
@@ -168,8 +163,8 @@ async fn failures_of_applied_objects() {
     let given = json!({"metadata": {"name": "given"}, "stringData": {"password": "hunter2"}});
     create(&fixture.api::<Secret>(), given).await;
 
-    let job = |name: &str, limit: u32, restart: &str| failing_job(name, limit, printing_pod(restart, "exit 3"));
-    let mut greedy = failing_job("memory", 0, printing_pod("Never", "exec tail /dev/zero"));
+    let job = |name: &str, limit: u32, restart: &str| objects::job(name, limit, printing_pod(restart, "exit 3"));
+    let mut greedy = objects::job("memory", 0, printing_pod("Never", "exec tail /dev/zero"));
     little_memory(&mut greedy["spec"]["template"]["spec"]);
     let mut bare = printing_pod("Never", "exit 3");
     (bare["apiVersion"], bare["kind"], bare["metadata"]["name"]) = ("v1".into(), "Pod".into(), "bare".into());

@@ -2,7 +2,7 @@
 
 use crate::cluster::BUSYBOX;
 use crate::fixture::*;
-use crate::objects::{deployment, kept};
+use crate::objects::{deployment, job, kept};
 
 /// Returns the specification of a pod that runs once.
 fn once(command: &str) -> Value {
@@ -14,11 +14,6 @@ fn once(command: &str) -> Value {
 
 fn pod(name: &str, command: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": once(command)})
-}
-
-fn job(name: &str, command: &str) -> Value {
-    let spec = json!({"backoffLimit": 0, "template": {"spec": once(command)}});
-    json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec})
 }
 
 /// A further attempt adopts a pod that runs, and replaces a pod and a Job that have failed.
@@ -42,6 +37,7 @@ async fn running_pods_are_adopted_and_failed_ones_run_again() {
     let after = pods.get("living").await.unwrap();
     assert_eq!((after.uid(), &*after.labels()["ebb.dev/attempt"]), (before.uid(), "2"));
 
+    let job = |name: &str, command: &str| job(name, 0, json!({"spec": once(command)}));
     let cases: [(&str, fn(&str, &str) -> Value); 2] = [("pod", pod), ("job", job)];
     for (unit, manifest) in cases {
         let [first, second] = [1, 2].map(|attempt| name(unit, attempt));

@@ -40,25 +40,16 @@ async fn requests_reach_the_services_of_the_policy_only() {
     let RelayResponse::Service(busy) = call(&request("echo", "/busy")).await else { panic!("no response") };
     assert_eq!((busy.status, busy.body.trim()), (503, "1"), "the request is sent once");
 
-    for (request, expected) in [
-        (request("other", "/"), "--service other=NAMESPACE/SERVICE:PORT"),
-        (request("alias", "/"), "is an alias of another host"),
-        (request("missing", "/"), "\"missing\" not found"),
-        (request("forbidden", "/"), "is forbidden"),
-        (request("api", "/"), "is forbidden"),
-    ] {
-        let response = call(&request).await;
-        assert!(matches!(&response, RelayResponse::Refused(why) if why.contains(expected)), "{expected}: {response:?}");
-    }
-    for (request, expected) in [
-        (request("empty", "/"), "no endpoints available"),
-        (request("echo", "/large"), "length limit exceeded"),
-        (ServiceRequest { valid_for_ms: 0, ..request("echo", "/") }, "has expired and was not sent"),
-        (request("echo", "/slow"), "the service `echo` did not respond in time"),
-    ] {
-        let response = call(&request).await;
-        let is_expected = matches!(&response, RelayResponse::Unavailable(why) if why.contains(expected));
-        assert!(is_expected, "{expected}: {response:?}");
+    let calls: Vec<(String, String, u64, String, String)> =
+        serde_saphyr::from_str(include_str!("services/calls.yaml")).unwrap();
+    for (service, path, valid_for_ms, kind, expected) in calls {
+        let response = call(&ServiceRequest { valid_for_ms, ..request(&service, &path) }).await;
+        let why = match &response {
+            RelayResponse::Refused(why) if kind == "refused" => why,
+            RelayResponse::Unavailable(why) if kind == "unavailable" => why,
+            other => panic!("{service} {path}: {other:?}"),
+        };
+        assert!(why.contains(&expected), "{expected}: {response:?}");
     }
     fixture.close().await;
 }
