@@ -166,13 +166,9 @@ mod tests {
     }
 
     #[test]
-    fn the_order_respects_dependencies_and_then_the_plan() {
+    fn edges_are_stored_once_at_both_ends_and_order_the_units() {
         let order = graph(&[&[2], &[0], &[], &[0, 1]]).unwrap().order();
         assert_eq!(order, [2, 0, 1, 3].map(Unit));
-    }
-
-    #[test]
-    fn edges_are_stored_once_at_both_ends() {
         let graph = graph(&[&[], &[0, 0], &[1, 0], &[], &[2, 3]]).unwrap();
         let edges = |ends: &[Unit]| ends.iter().map(|unit| unit.0).collect::<Vec<_>>();
         let before: Vec<_> = graph.units().map(|unit| edges(graph.dependencies(unit))).collect();
@@ -186,14 +182,10 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_error_contains_all_units() {
+    fn cycles_unknown_dependencies_and_too_many_units_are_rejected() {
         let error = graph(&[&[], &[0, 3], &[1], &[2], &[3]]).unwrap_err();
         assert_eq!(error, GraphError::Cycle([1, 3, 2, 1].map(Unit).to_vec()));
         assert_eq!(graph(&[&[0]]).unwrap_err(), GraphError::Cycle([0, 0].map(Unit).to_vec()));
-    }
-
-    #[test]
-    fn unknown_dependencies_and_too_many_units_are_rejected() {
         let (unit, dependency) = (Unit(0), Unit(7));
         assert_eq!(graph(&[&[7]]).unwrap_err(), GraphError::Unknown { unit, dependency });
         let error = Graph::new(vec![Vec::new(); MAX_UNITS + 1]).unwrap_err();

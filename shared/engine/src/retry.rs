@@ -55,14 +55,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bound_doubles_up_to_the_maximum() {
+    fn the_bound_doubles_up_to_the_maximum_and_jitter_is_full() {
         let backoff = Backoff { base: Millis(2_000), max: Millis(30_000) };
         let bounds: Vec<u64> = [1, 2, 3, 4, 5, 6, 64, u32::MAX].map(|n| backoff.bound(n).0).to_vec();
         assert_eq!(bounds, [2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000, 30_000]);
-    }
-
-    #[test]
-    fn jitter_is_full() {
         let backoff = Backoff { base: Millis(10), max: Millis(1_000) };
         assert_eq!(backoff.wait(1, 0), Millis(0));
         assert_eq!(backoff.wait(1, u64::MAX), Millis(10));
@@ -70,16 +66,12 @@ mod tests {
     }
 
     #[test]
-    fn a_reopened_unit_has_all_its_attempts_again() {
+    fn a_reopened_unit_has_all_its_attempts_again_and_two_passes_a_block_between_them() {
         let used: Vec<u32> = (1..=7).map(|n| attempts_used(Attempt(n), 3)).collect();
         assert_eq!(used, [1, 2, 3, 1, 2, 3, 1]);
         let blocks: Vec<u32> = [1, 2, 3, 4].map(|n| next_block(Attempt(n), 3).0).to_vec();
         assert_eq!(blocks, [4, 4, 4, 7]);
         assert_eq!(next_block(Attempt(1), 1), Attempt(2));
-    }
-
-    #[test]
-    fn two_passes_have_a_block_between_them() {
         let blocks: Vec<u32> = (1..=7).map(|n| attempt_block(Attempt(n), 3)).collect();
         assert_eq!(blocks, [0, 0, 0, 1, 1, 1, 2]);
         let passes: Vec<u32> = [1, 2, 3, 4].map(|n| next_pass(Attempt(n), 3).0).to_vec();

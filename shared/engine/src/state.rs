@@ -141,13 +141,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempts_and_epochs_are_counted() {
+    fn attempts_epochs_and_late_results_are_counted() {
         assert_eq!([1, 7, u32::MAX].map(|n| Attempt(n).next().0), [2, 8, u32::MAX]);
         assert_eq!([1, 7, u32::MAX].map(|n| Epoch(n).next().0), [2, 8, u32::MAX]);
-    }
-
-    #[test]
-    fn late_results_are_counted_by_unit() {
         let late = [LateMark { unit: Unit(4), attempt: Attempt(2), mark: 9 }].into();
         let head = HeadState { late, ..HeadState::new(Epoch(2)) };
         assert_eq!([4, 5].map(|unit| head.late_marks(Unit(unit))), [1, 0]);

@@ -209,10 +209,7 @@ mod tests {
             let error = call.result::<Option<String>>(status, &body).unwrap_err();
             assert!(matches!(&error, RpcFailure::Response(text) if text.contains(&why)), "{body}: {error}");
         }
-    }
-
-    #[test]
-    fn the_ids_of_a_collection_are_in_its_details() {
+        // The IDs of a collection are in its details.
         let details = "Found A (i-1)\nProvisioned B b (c) (i-2)\nWould destroy C (i-3)\nFound D";
         assert_eq!(made_resources(details)["IDs"], json!({"A": "i-1", "B b (c)": "i-2"}));
     }

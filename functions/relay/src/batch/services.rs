@@ -141,16 +141,12 @@ mod tests {
     }
 
     #[test]
-    fn methods_and_headers_that_the_api_server_obeys_are_refused() {
+    fn headers_that_the_api_server_obeys_and_services_without_pods_are_refused() {
         let rows =
             rows::<(String, Vec<(String, String)>, bool)>("methods_and_headers_that_the_api_server_obeys_are_refused");
         for (method, headers, is_allowed) in rows {
             assert_eq!(http_request(&request(&method, &headers), "/x").is_ok(), is_allowed, "{method} {headers:?}");
         }
-    }
-
-    #[test]
-    fn services_without_selected_pods_are_refused() {
         for (spec, is_allowed) in rows::<(serde_json::Value, bool)>("services_without_selected_pods_are_refused") {
             let service = Service { spec: serde_json::from_value(spec.clone()).unwrap(), ..Service::default() };
             assert_eq!(check_target(&service).is_ok(), is_allowed, "{spec}");

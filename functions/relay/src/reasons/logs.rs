@@ -174,10 +174,7 @@ mod tests {
         for (log, expected) in rows::<(String, String)>("lines_of_the_entrypoint_are_removed") {
             assert_eq!(script_part(&log), expected, "{log:?}");
         }
-    }
-
-    #[test]
-    fn a_log_fits_into_a_response() {
+        // A log fits into a response.
         for (character, kept) in [("x", LOG_TAIL), ("\n", LOG_TAIL), ("\u{1}", LOG_TAIL / 2)] {
             assert_eq!(fit_response(character.repeat(LOG_TAIL)).len(), kept, "{character:?}");
         }

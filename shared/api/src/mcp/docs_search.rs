@@ -177,6 +177,10 @@ mod tests {
         }
         assert!(ranked(&all, "zzzyx").is_empty());
         assert!(all.iter().any(|section| section.name == EXAMPLE));
+        // A heading in code begins no section.
+        let names: BTreeSet<&str> = all.iter().map(|section| section.name.as_str()).collect();
+        assert!(names.contains("cli.md#ebb why") && names.contains("concepts.md"));
+        assert!(all.iter().all(|section| !section.heading.starts_with('!')));
     }
 
     /// A search keeps a number for each word of the query and each section.
@@ -185,13 +189,5 @@ mod tests {
         let long: String = (0..100_000).map(|number| format!("the word{number} ")).collect();
         assert_eq!(query_words(&long).len(), MAX_WORDS);
         assert_eq!(query_words("How to do it: the PODS"), ["pod"]);
-    }
-
-    #[test]
-    fn headings_in_code_begin_no_section() {
-        let all = sections();
-        let names: BTreeSet<&str> = all.iter().map(|section| section.name.as_str()).collect();
-        assert!(names.contains("cli.md#ebb why") && names.contains("concepts.md"));
-        assert!(all.iter().all(|section| !section.heading.starts_with('!')));
     }
 }

@@ -2,21 +2,13 @@ use super::*;
 use crate::tests::rows;
 
 #[test]
-fn a_wait_names_both_parties() {
+fn waits_failures_and_outputs_have_a_text() {
     for (wait, text) in rows::<(TargetWait, String)>("a_wait_names_both_parties") {
         assert_eq!(target_wait(&wait), text);
     }
-}
-
-#[test]
-fn the_class_of_a_failure_follows_its_message() {
     for (failure, text) in rows::<(FailureReason, String)>("the_class_of_a_failure_follows_its_message") {
         assert_eq!(reason(&failure), text);
     }
-}
-
-#[test]
-fn each_output_has_a_text() {
     for (value, text, is_masked) in rows::<(OutputValue, String, bool)>("each_output_has_a_text") {
         assert_eq!(output(&value), (text, is_masked));
     }

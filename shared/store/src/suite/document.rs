@@ -97,9 +97,7 @@ pub(super) async fn the_object_of_a_plan_is_removed_after_a_lost_response(fixtur
     let (proxy, store) = fixture.proxy().await;
     assert!(begin(&store, "a", &random(2_000)).await);
     let [object] = fixture.objects_of_plans().try_into().unwrap();
-    proxy.plan("DeleteItem", [ProxyFault::LoseReply]);
-    store.delete_plan("a").await.unwrap();
-    assert_eq!(proxy.hits(), 1);
+    proxy.losing("DeleteItem", store.delete_plan("a")).await.unwrap();
     assert_eq!(fixture.objects_of_plans(), Vec::<String>::new());
     store.bucket.put_object(&format!("plans/a/{object}"), vec![1]).await.unwrap();
     store.delete_plan("a").await.unwrap();

@@ -28,12 +28,9 @@ pub(super) async fn transient_errors_are_retried(fixture: StoreFixture) {
     let run = fixture.run("a").await;
     let (proxy, store) = fixture.proxy().await;
     for (unit, (status, code)) in (0..).zip(TRANSIENT) {
-        let fault = || [ProxyFault::error(status, code)];
-        proxy.plan("UpdateItem", fault());
-        proxy.plan("GetItem", fault());
-        proxy.plan("Query", fault());
-        proxy.plan("TransactWriteItems", fault());
-        proxy.plan("PutItem", fault());
+        for operation in ["UpdateItem", "GetItem", "Query", "TransactWriteItems", "PutItem"] {
+            proxy.plan(operation, [ProxyFault::error(status, code)]);
+        }
         let head = written(store.patch_run(&run, &accept(success(unit))).await.unwrap());
         assert_eq!(head.head.done.len(), unit as usize + 1, "{code}");
         assert_eq!(store.read_run(&run).await.unwrap(), Some(head), "{code}");

@@ -13,9 +13,8 @@ pub(super) async fn results_with_a_lost_response_are_stored_once(fixture: StoreF
     let run = fixture.run("a").await;
     let (proxy, store) = fixture.proxy().await;
     let first = outputs(1, "1");
-    proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
-    assert_eq!(store.put_result(&run, Unit(0), A1, &first).await.unwrap(), PutOutcome::Duplicate(first.clone()));
-    assert_eq!(proxy.hits(), 1);
+    let stored = proxy.losing("UpdateItem", store.put_result(&run, Unit(0), A1, &first)).await.unwrap();
+    assert_eq!(stored, PutOutcome::Duplicate(first.clone()));
     // A further result: both the write that finds the first result and the write that stores this one lose their
     // responses.
     proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
@@ -31,24 +30,15 @@ pub(super) async fn results_with_a_lost_response_are_stored_once(fixture: StoreF
 pub(super) async fn transitions_with_a_lost_response_are_made_once(fixture: StoreFixture) {
     let (proxy, store) = fixture.proxy().await;
     let begin = fixture::begin("a");
-    proxy.plan("TransactWriteItems", [ProxyFault::LoseReply]);
-    assert!(store.move_target(&begin).await.unwrap());
-    assert_eq!(proxy.hits(), 1);
+    assert!(proxy.losing("TransactWriteItems", store.move_target(&begin)).await.unwrap());
     let on = begin.target.update(|_| {});
-    proxy.plan("PutItem", [ProxyFault::LoseReply]);
-    assert!(store.move_target(&on).await.unwrap());
-    assert_eq!(proxy.hits(), 1);
+    assert!(proxy.losing("PutItem", store.move_target(&on)).await.unwrap());
     // Another writer with the same expected version is refused.
     let other = begin.target.update(|target| target.generation = 9);
-    proxy.plan("PutItem", [ProxyFault::LoseReply]);
-    assert!(!store.move_target(&other).await.unwrap());
-    assert_eq!(proxy.hits(), 1);
+    assert!(!proxy.losing("PutItem", store.move_target(&other)).await.unwrap());
     let end = TargetTransition { tombstone: Some(tombstone("u1")), ..on.target.update(|target| target.due = None) };
-    proxy.plan("TransactWriteItems", [ProxyFault::LoseReply]);
-    assert!(store.move_target(&end).await.unwrap());
-    proxy.plan("PutItem", [ProxyFault::LoseReply]);
-    store.put_tombstone(&tombstone("u2")).await.unwrap();
-    assert_eq!(proxy.hits(), 2);
+    assert!(proxy.losing("TransactWriteItems", store.move_target(&end)).await.unwrap());
+    proxy.losing("PutItem", store.put_tombstone(&tombstone("u2"))).await.unwrap();
     assert_eq!(fixture.store.read_target(TargetKey::new("sandbox", "a")).await.unwrap(), Some(end.target));
     for instance in ["u1", "u2"] {
         assert_eq!(fixture.store.read_tombstone(instance).await.unwrap(), Some(tombstone(instance).ended));
@@ -59,20 +49,13 @@ pub(super) async fn transitions_with_a_lost_response_are_made_once(fixture: Stor
 
 pub(super) async fn documents_with_a_lost_response_are_stored_once(fixture: StoreFixture) {
     let (proxy, store) = fixture.proxy().await;
-    proxy.plan("TransactWriteItems", [ProxyFault::LoseReply]);
-    assert!(begin(&store, "a", b"{}").await);
+    assert!(proxy.losing("TransactWriteItems", begin(&store, "a", b"{}")).await);
     assert_eq!(fixture.store.get_plan("a").await.unwrap(), Some(b"{}".to_vec()));
-    assert_eq!(proxy.hits(), 1);
     let plugin = plugin("p", "1.0.0", 0);
-    proxy.plan("PutItem", [ProxyFault::LoseReply]);
-    assert!(store.put_plugin(&plugin).await.unwrap());
+    assert!(proxy.losing("PutItem", store.put_plugin(&plugin)).await.unwrap());
     let other = PluginItem { document: "q".into(), digest: ebb_protocol::id::digest(b"q"), ..plugin.clone() };
-    proxy.plan("PutItem", [ProxyFault::LoseReply]);
-    assert!(!store.put_plugin(&other).await.unwrap());
-    assert_eq!(proxy.hits(), 2);
+    assert!(!proxy.losing("PutItem", store.put_plugin(&other)).await.unwrap());
     assert_eq!(fixture.store.get_plugin("p", "1.0.0").await.unwrap(), Some(plugin));
-    proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
-    assert!(store.withdraw_plugin("p", "1.0.0", Timestamp(2)).await.unwrap());
-    assert_eq!(proxy.hits(), 1);
+    assert!(proxy.losing("UpdateItem", store.withdraw_plugin("p", "1.0.0", Timestamp(2))).await.unwrap());
     assert_eq!(fixture.store.list_plugins().await.unwrap(), []);
 }

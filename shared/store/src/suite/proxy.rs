@@ -82,6 +82,14 @@ impl FaultProxy {
         self.state().plan.entry(operation.to_owned()).or_default().extend(faults);
     }
 
+    /// Awaits a request to the store. The first response to `operation` is lost.
+    pub(super) async fn losing<T>(&self, operation: &str, request: impl Future<Output = T>) -> T {
+        self.plan(operation, [ProxyFault::LoseReply]);
+        let response = request.await;
+        assert_eq!(self.hits(), 1, "{operation}");
+        response
+    }
+
     /// Returns the number of faults since the last call, and removes those that were not reached.
     pub(super) fn hits(&self) -> usize {
         let mut state = self.state();
