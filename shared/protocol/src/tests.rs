@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -17,12 +18,22 @@ use crate::lifecycle::{LifecycleData, LifecycleResponse, OutcomeData};
 use crate::listing::{ClusterListing, RelayInfo, ReportedPolicy};
 use crate::pull::{PollRequest, PollResponse};
 use crate::relay::{Batch, BatchResponse, EnsureTask, ObjectTask, RelayRequest, TaskState};
+use crate::sign::WebhookKeys;
 use crate::value::UnitValue;
 
 pub(crate) fn rows<T: DeserializeOwned>(test: &str) -> Vec<T> {
     let mut parts: BTreeMap<String, Vec<Value>> = serde_json::from_str(include_str!("../tests/rows.json")).unwrap();
     let rows = parts.remove(test).filter(|rows| !rows.is_empty()).unwrap_or_else(|| panic!("no rows of {test}"));
     rows.into_iter().map(|row| serde_json::from_value(row).unwrap()).collect()
+}
+
+pub(crate) fn keys(text: &str) -> WebhookKeys {
+    WebhookKeys::parse(text).unwrap()
+}
+
+pub(crate) fn headers<N: AsRef<str>, V: AsRef<[u8]>>(given: &[(N, V)]) -> HeaderMap {
+    let value = |value: &V| HeaderValue::from_bytes(value.as_ref()).unwrap();
+    given.iter().map(|(name, bytes)| (name.as_ref().parse::<HeaderName>().unwrap(), value(bytes))).collect()
 }
 
 /// The treatment of members that another version has added.

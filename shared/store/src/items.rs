@@ -263,7 +263,7 @@ pub struct SecretRelease {
 
 /// An update that waits for the end of the present run.
 #[serde_with::skip_serializing_none]
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingUpdate {
     pub generation: u64,

@@ -145,14 +145,9 @@ mod tests {
             wait("Secret n/other", "not of the task"),
         ];
         let found = object_states(&spec, &waits);
-        let rows: Vec<_> = found.iter().map(|it| (it.object.as_str(), it.state, it.reason.as_deref())).collect();
-        assert_eq!(
-            rows,
-            [
-                ("Secret n/o-0", ObjectState::Ready, None),
-                ("Secret n/o-1", ObjectState::Failed, Some("BackOff: it crashes")),
-                ("Secret n/o-2", ObjectState::Pending, Some("no key yet")),
-            ]
-        );
+        let found: Vec<_> = found.into_iter().map(|it| (it.object, it.state, it.reason)).collect();
+        let expected =
+            rows::<(String, ObjectState, Option<String>)>("each_of_several_objects_has_its_own_state_and_reason");
+        assert_eq!(found, expected);
     }
 }

@@ -220,20 +220,15 @@ impl Reconciler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_api::rows;
 
     #[test]
     fn only_declared_sensitive_outputs_are_accepted() {
         let large = STANDARD.encode(vec![0; OUTPUT_BYTES]);
         let declared: BTreeSet<_> = ["a", "b", "c", "d", "e"].map(str::to_owned).into();
-        for (reported, expected) in [
-            (vec![("a", "eA=="), ("b", "")], Ok(2)),
-            (vec![("a", "eA=="), ("x", "eA==")], Err(ReasonCode::OutputInvalid)),
-            (vec![("a", "!")], Err(ReasonCode::OutputInvalid)),
-            (vec![("a", &*format!("{large}AAAA"))], Err(ReasonCode::OutputInvalid)),
-            (["a", "b", "c", "d"].map(|name| (name, &*large)).to_vec(), Ok(4)),
-            (["a", "b", "c", "d", "e"].map(|name| (name, &*large)).to_vec(), Err(ReasonCode::OutputTooLarge)),
-        ] {
-            let reported = reported.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect();
+        type Row = (Vec<(String, String)>, Result<usize, ReasonCode>);
+        for (reported, expected) in rows::<Row>("only_declared_sensitive_outputs_are_accepted") {
+            let reported = reported.into_iter().map(|(name, text)| (name, text.replace("LARGE", &large))).collect();
             let found = decode_outputs(reported, &declared);
             assert_eq!(found.map(|all| all.len()).map_err(|(code, _)| code), expected);
         }

@@ -125,7 +125,8 @@ async fn causes_of_pods_that_do_not_start() {
     fixture.close().await;
 }
 
-/// Scripts that fail without a wait, each with a change of its pod.
+/// Scripts that fail without a wait, each with a change of its pod, and a running pod that is evicted or
+/// deleted, or whose Job is deleted.
 #[tokio::test(flavor = "multi_thread")]
 async fn failures_of_pods() {
     let fixture = RelayFixture::new("reasons", &[]).await;
@@ -137,6 +138,20 @@ async fn failures_of_pods() {
         let unit = name(unit, 1);
         fixture.apply_within(&unit, ScriptJob::new(&unit, text).pod(change).into_task(&unit), TIMEOUT_MS).await;
         assert_reason(&fixture, &unit, code, message).await;
+    }))
+    .await;
+    let units = ["evicted", "deleted", "job"].map(|unit| name(unit, 1));
+    join_all(units.iter().map(async |unit| {
+        fixture.run(unit, ScriptJob::new(unit, "echo started; sleep 1000")).await;
+        fixture.wait_for_log(unit, "started").await;
+        let pods: Api<Pod> = fixture.api();
+        let pod = fixture.pod_of(unit).await.unwrap().name_any();
+        match &*unit.unit {
+            "evicted" => drop(pods.evict(&pod, &EvictParams::default()).await.unwrap()),
+            "deleted" => drop(pods.delete(&pod, &DeleteParams::default()).await.unwrap()),
+            _ => drop(fixture.api::<Job>().delete("ebb-job-1", &DeleteParams::background()).await.unwrap()),
+        }
+        assert_reason(&fixture, unit, if unit.unit == "evicted" { Evicted } else { Lost }, "").await;
     }))
     .await;
     fixture.close().await;
@@ -215,27 +230,6 @@ async fn failures_of_applied_objects() {
     let command =
         format!("exit code 3 (Error); its log: kubectl logs {pod} --namespace {} --container main", fixture.units);
     assert!(pod.starts_with("denied-") && message.ends_with(&command) && result.log.is_none(), "{message}");
-    fixture.close().await;
-}
-
-/// A running pod is evicted or deleted, or its Job is deleted.
-#[tokio::test(flavor = "multi_thread")]
-async fn eviction_and_deletion_by_others() {
-    let fixture = RelayFixture::new("others", &[]).await;
-    let units = ["evicted", "deleted", "job"].map(|unit| name(unit, 1));
-    join_all(units.iter().map(async |unit| {
-        fixture.run(unit, ScriptJob::new(unit, "echo started; sleep 1000")).await;
-        fixture.wait_for_log(unit, "started").await;
-        let pods: Api<Pod> = fixture.api();
-        let pod = fixture.pod_of(unit).await.unwrap().name_any();
-        match &*unit.unit {
-            "evicted" => drop(pods.evict(&pod, &EvictParams::default()).await.unwrap()),
-            "deleted" => drop(pods.delete(&pod, &DeleteParams::default()).await.unwrap()),
-            _ => drop(fixture.api::<Job>().delete("ebb-job-1", &DeleteParams::background()).await.unwrap()),
-        }
-        assert_reason(&fixture, unit, if unit.unit == "evicted" { Evicted } else { Lost }, "").await;
-    }))
-    .await;
     fixture.close().await;
 }
 

@@ -87,8 +87,6 @@ fn wait(waiter: WaitingParty, awaits: AwaitedParty, awaited_name: Option<String>
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use ebb_engine::{EventName, Hook, Timestamp};
     use ebb_protocol::id::EventRef;
     use ebb_store::{PendingCreation, PendingUpdate, TargetEvents};
@@ -102,14 +100,8 @@ mod tests {
         let mut target = TargetHead::new("sandbox", "a", "a-uid", Timestamp(9_000));
         target.hook = Some(Hook::PreStart);
         let mut found = vec![rows(&target)];
-        target.pending_update = Some(PendingUpdate {
-            generation: 4,
-            plan: String::new(),
-            routing_key: None,
-            by: None,
-            labels: BTreeMap::new(),
-            since: Timestamp(11_000),
-        });
+        target.pending_update =
+            Some(PendingUpdate { generation: 4, since: Timestamp(11_000), ..PendingUpdate::default() });
         target.events.append(EventRef::new(EventName::new("sleep").unwrap(), "1"), Timestamp(12_000));
         target.waiting =
             Some(PendingCreation { uid: "next".to_owned(), since: Timestamp(13_000), ..PendingCreation::default() });

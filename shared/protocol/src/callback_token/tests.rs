@@ -1,5 +1,5 @@
 use super::*;
-use crate::tests::rows;
+use crate::tests::{keys, rows};
 
 const KEYS: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 const NEXT: &str = "whsec_ICEiIyQlJicoKSorLC0uLzAxMjM0NTY3ODk6Ozw9Pj8=";
@@ -15,10 +15,6 @@ fn claims() -> TokenClaims {
         remaining_results: 0,
         kind: TokenKind::Webhook,
     }
-}
-
-fn keys(text: &str) -> WebhookKeys {
-    WebhookKeys::parse(text).unwrap()
 }
 
 fn verify(text: &str, keys: &WebhookKeys) -> Result<TokenClaims, TokenError> {

@@ -1,16 +1,9 @@
-use http::{HeaderName, HeaderValue};
-
 use super::*;
 use crate::callback::{FailureReason, ReasonCode};
 use crate::lifecycle::OutcomeData;
-use crate::tests::rows;
+use crate::tests::{headers, rows};
 
 const TIME: ebb_engine::Timestamp = ebb_engine::Timestamp(1_790_000_000_123);
-
-fn headers(given: &[(&str, &str)]) -> HeaderMap {
-    let value = |value: &str| HeaderValue::from_bytes(value.as_bytes()).unwrap();
-    given.iter().map(|(name, text)| (HeaderName::try_from(*name).unwrap(), value(text))).collect()
-}
 
 fn read(body: &str) -> Result<LifecycleEvent, EventError> {
     parse(&headers(&[("content-type", "application/cloudevents+json")]), body.as_bytes())

@@ -1,27 +1,15 @@
-use http::{HeaderName, HeaderValue};
+use http::HeaderValue;
 use proptest::prelude::*;
 
 use super::*;
-use crate::tests::rows;
+use crate::tests::{headers, keys, rows};
 
 const NOW: Timestamp = Timestamp(1_614_265_330_123);
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const OTHER: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 
-fn keys(text: &str) -> WebhookKeys {
-    WebhookKeys::parse(text).unwrap()
-}
-
 fn id() -> MessageId {
     MessageId::parse("msg_p5jXN8AQM9LWM0D4loKWxJek").unwrap()
-}
-
-fn headers<N: AsRef<str>, V: AsRef<str>>(given: &[(N, V)]) -> HeaderMap {
-    let header = |(name, value): &(N, V)| {
-        let name: HeaderName = name.as_ref().parse().unwrap();
-        (name, HeaderValue::from_str(value.as_ref()).unwrap())
-    };
-    given.iter().map(header).collect()
 }
 
 fn signed(secret: &str, now: Timestamp, body: &[u8]) -> HeaderMap {

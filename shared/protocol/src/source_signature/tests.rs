@@ -1,7 +1,8 @@
-use http::{HeaderName, HeaderValue};
+use http::HeaderValue;
 use proptest::prelude::*;
 
 use super::*;
+use crate::tests::headers;
 
 const NOW: Timestamp = Timestamp(1_614_265_330_123);
 const SECRET: &str = "a-secret-of-this-source";
@@ -25,8 +26,7 @@ struct Request {
 
 impl Request {
     fn header_map(&self) -> HeaderMap {
-        let value = |value: &[u8]| HeaderValue::from_bytes(value).unwrap();
-        self.headers.iter().map(|(name, bytes)| (HeaderName::from_static(name), value(bytes))).collect()
+        headers(&self.headers)
     }
 
     fn verify(&self) -> Result<Option<String>, SourceSignatureError> {
@@ -233,10 +233,7 @@ fn signed_requests_verify_with_the_same_secret_only() {
             }
             let SourceCredentials { headers, url_secret } = sign(&scheme, &secret, &id, &body, NOW).unwrap();
             let with = |secret: &str| {
-                let mut map = HeaderMap::new();
-                for (name, value) in &headers {
-                    map.append(HeaderName::try_from(name).unwrap(), HeaderValue::try_from(value).unwrap());
-                }
+                let map = self::headers(&headers);
                 verify(&scheme, secret, &map, url_secret.as_ref().map(|secret| secret.as_str()), &body, NOW)
             };
             let delivery_id = with(&secret).unwrap_or_else(|error| panic!("{name}: {error}"));

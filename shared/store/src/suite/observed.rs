@@ -52,12 +52,7 @@ struct ObservedStore {
 }
 
 impl ObservedStore {
-    fn responded<T>(
-        &self,
-        operation: &'static str,
-        place: RequestPlace,
-        response: TableResponse<T>,
-    ) -> TableResponse<T> {
+    fn noted<T>(&self, operation: &'static str, place: RequestPlace, response: TableResponse<T>) -> TableResponse<T> {
         self.observer.table(&TableRequest { operation, place, units: response.units, outcome: None });
         response
     }
@@ -67,7 +62,7 @@ impl ObservedStore {
 impl ItemTable for ObservedStore {
     async fn get(&self, key: ItemKey) -> StoreResult<TableResponse<Option<Item>>> {
         let place = RequestPlace::Items(vec![key.clone()]);
-        Ok(self.responded("GetItem", place, self.store.table().get(key).await?))
+        Ok(self.noted("GetItem", place, self.store.table().get(key).await?))
     }
 
     async fn get_batch(
@@ -76,7 +71,7 @@ impl ItemTable for ObservedStore {
         attributes: Option<&'static [&'static str]>,
     ) -> StoreResult<TableResponse<ItemBatch>> {
         let place = RequestPlace::Items(keys.clone());
-        Ok(self.responded("BatchGetItem", place, self.store.table().get_batch(keys, attributes).await?))
+        Ok(self.noted("BatchGetItem", place, self.store.table().get_batch(keys, attributes).await?))
     }
 
     async fn query(&self, query: &ItemQuery, from: Option<Item>) -> StoreResult<TableResponse<ItemPage>> {
@@ -85,7 +80,7 @@ impl ItemTable for ObservedStore {
             QueryRange::Due { .. } => RequestPlace::Index(TableSpec::DUE_INDEX),
             QueryRange::List { .. } => RequestPlace::Index(TableSpec::LIST_INDEX),
         };
-        Ok(self.responded("Query", place, self.store.table().query(query, from).await?))
+        Ok(self.noted("Query", place, self.store.table().query(query, from).await?))
     }
 
     async fn write(&self, write: &ItemWrite) -> StoreResult<TableResponse<WriteOutcome>> {
@@ -98,12 +93,12 @@ impl ItemTable for ObservedStore {
 
     async fn transact(&self, puts: &[ItemPut], token: &str) -> StoreResult<TableResponse<TransactionOutcome>> {
         let place = RequestPlace::Items(puts.iter().filter_map(|put| ItemKey::of(&put.item)).collect());
-        Ok(self.responded("TransactWriteItems", place, self.store.table().transact(puts, token).await?))
+        Ok(self.noted("TransactWriteItems", place, self.store.table().transact(puts, token).await?))
     }
 
     async fn delete_batch(&self, keys: Vec<ItemKey>) -> StoreResult<TableResponse<Vec<ItemKey>>> {
         let place = RequestPlace::Items(keys.clone());
-        Ok(self.responded("BatchWriteItem", place, self.store.table().delete_batch(keys).await?))
+        Ok(self.noted("BatchWriteItem", place, self.store.table().delete_batch(keys).await?))
     }
 }
 
