@@ -13,6 +13,7 @@ use serde_json::Value;
 pub(crate) const STUCK_MS: u64 = 120_000;
 
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(test, derive(serde::Deserialize), serde(rename_all = "camelCase"))]
 pub(crate) enum PodObservation {
     /// The container has not started. The reason is that of a pod that has failed, or it is found later (`blockers`).
     Waiting(Option<StartBlocker>),
@@ -25,6 +26,7 @@ pub(crate) enum PodObservation {
 
 /// The reason why a container does not start, or why a pod is not created or not ready.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(test, derive(serde::Deserialize), serde(rename_all = "camelCase"))]
 pub(crate) struct StartBlocker {
     pub(crate) code: ReasonCode,
     pub(crate) message: String,
@@ -36,6 +38,7 @@ pub(crate) struct StartBlocker {
 
 /// The time at which a blocker ends a task that waits for a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(serde::Deserialize), serde(rename_all = "camelCase"))]
 pub(crate) enum BlockerKind {
     Permanent,
     /// It may pass. It exists since this time, in milliseconds since 1970 by the cluster's clock.

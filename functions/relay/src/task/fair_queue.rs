@@ -184,11 +184,8 @@ mod tests {
         assert_eq!(units(queue.release(&name("b2"))), ["a3"]);
         assert_eq!(units(queue.release(&name("unknown"))), [""; 0]);
         assert!(!queue.acquire(&name("c1"), "c"));
-    }
-
-    #[test]
-    fn running_tasks_above_a_lowered_limit() {
-        let queue = queue(1, &["a1", "a2", "a3"], &["b1"]);
+        // Running tasks above a lowered limit.
+        let queue = self::queue(1, &["a1", "a2", "a3"], &["b1"]);
         let started = ["a1", "a2", "a3"].map(|text| units(queue.release(&name(text))));
         assert_eq!(started, [vec![], vec![], vec!["b1".to_owned()]]);
     }

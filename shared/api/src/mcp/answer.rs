@@ -136,6 +136,10 @@ mod tests {
         let answer = Answer::new("Two lines.", "stop").with(["a".to_owned(), "b".to_owned()], |_| "Cut.".to_owned());
         assert_eq!(answer.text(), "Two lines.\n| a\n| b\nNext: stop\n");
         assert_eq!(answer.with_more(true).text(), "Two lines.\n| a\n| b\nCut.\nNext: stop\n");
+        // Fields without a value are left out.
+        let object = json!({"a": 1, "b": null, "c": [2]});
+        assert_eq!(pick(&object, &["c", "b", "a", "d"]).to_string(), r#"{"c":[2],"a":1}"#);
+        assert_eq!(yaml(&json!({"a": {"b": 1}})), ["a:", "  b: 1"]);
     }
 
     #[test]
@@ -173,12 +177,5 @@ mod tests {
         assert_eq!(unmarked, ["The log.", "Next: stop"], "{text}");
         let hostile = ['\r', '\u{2028}', '\u{1b}', '\u{85}'];
         assert!(!text.contains(hostile), "{text:?}");
-    }
-
-    #[test]
-    fn fields_without_a_value_are_left_out() {
-        let object = json!({"a": 1, "b": null, "c": [2]});
-        assert_eq!(pick(&object, &["c", "b", "a", "d"]).to_string(), r#"{"c":[2],"a":1}"#);
-        assert_eq!(yaml(&json!({"a": {"b": 1}})), ["a:", "  b: 1"]);
     }
 }

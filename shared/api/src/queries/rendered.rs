@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_of_secrets_are_hidden() {
+    fn secrets_and_sensitive_inputs_are_hidden_and_long_ones_are_shortened() {
         let mut secret = json!({"kind": "Secret", "metadata": {"name": "a"}, "data": {"b": "aHVudGVyMg=="}, "stringData": {"c": {"d": 1}}});
         hide_secret(&mut secret);
         let expected = json!({"kind": "Secret", "metadata": {"name": "a"}, "data": {"b": SENSITIVE}, "stringData": {"c": SENSITIVE}});
@@ -169,10 +169,6 @@ mod tests {
         let mut map = json!({"kind": "ConfigMap", "data": {"b": "c"}});
         hide_secret(&mut map);
         assert_eq!(map["data"]["b"], "c");
-    }
-
-    #[test]
-    fn sensitive_inputs_are_hidden_and_long_ones_are_shortened() {
         let secret = SecretRef { cluster: None, namespace: None, name: "n".to_owned(), key: "k".to_owned() };
         for (value, expected) in [
             (InputValue::Opened(b"hunter2".to_vec()), json!(SENSITIVE)),

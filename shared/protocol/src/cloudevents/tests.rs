@@ -1,5 +1,4 @@
 use super::*;
-use crate::callback::{FailureReason, ReasonCode};
 use crate::lifecycle::OutcomeData;
 use crate::tests::{headers, rows};
 
@@ -9,27 +8,9 @@ fn read(body: &str) -> Result<LifecycleEvent, EventError> {
     parse(&headers(&[("content-type", "application/cloudevents+json")]), body.as_bytes())
 }
 
-fn data() -> LifecycleData {
-    LifecycleData {
-        kind: "sandbox".to_owned(),
-        name: "pr-1234".to_owned(),
-        uid: "8c1a".to_owned(),
-        generation: 3,
-        document: Some("kind: Sandbox\nname: pr-1234\n".to_owned()),
-        routing_key: None,
-        event: None,
-    }
-}
-
 /// Returns an event with members replaced, added, or removed by `null`.
 fn event_with(changes: serde_json::Value) -> String {
-    let mut event = serde_json::json!({
-        "specversion": "1.0",
-        "id": "e-1",
-        "source": "//platform.example.org",
-        "type": CREATED,
-        "data": {"kind": "sandbox", "name": "pr-1234", "uid": "8c1a", "document": "name: pr-1234"}
-    });
+    let mut event = rows::<serde_json::Value>("an_event").remove(0);
     for (name, value) in changes.as_object().unwrap() {
         if value.is_null() {
             event.as_object_mut().unwrap().shift_remove(name);
@@ -50,7 +31,7 @@ fn data_with(changes: serde_json::Value) -> String {
 fn built_events_are_parsed() {
     for event_type in LifecycleType::ALL {
         let event = (event_type == LifecycleType::Event).then(|| "sleep".to_owned());
-        let data = LifecycleData { event, ..data() };
+        let data = LifecycleData { event, ..rows("data_of_an_event").remove(0) };
         let (content_type, body) = lifecycle("e-1", "//platform.example.org", event_type, TIME, &data);
         let event = parse(&headers(&[("content-type", content_type)]), &body).unwrap();
         assert_eq!((event.id.as_str(), event.event_type, event.data), ("e-1", event_type, data));
@@ -119,15 +100,7 @@ fn limits_hold_exactly() {
 
 #[test]
 fn outcomes() {
-    let data = OutcomeData {
-        kind: "sandbox".to_owned(),
-        name: "pr-1234".to_owned(),
-        uid: "8c1a".to_owned(),
-        generation: 3,
-        unit: Some("users/database".to_owned()),
-        reason: Some(FailureReason { code: ReasonCode::Exit, message: "exit code 3".to_owned() }),
-        ..OutcomeData::default()
-    };
+    let data = rows::<OutcomeData>("data_of_an_outcome").remove(0);
     let (content_type, body) =
         super::event("o-1", "//ebb.example.org", crate::lifecycle::FAILED, "sandbox/pr-1234", TIME, &data);
     assert_eq!(content_type, CONTENT_TYPE);

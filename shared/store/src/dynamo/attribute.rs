@@ -186,16 +186,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_are_parsed() {
+    fn digests_are_parsed_and_items_have_their_sizes() {
         for value in [ebb_protocol::id::digest(b"x"), "sha256:zz".into(), "other".into(), String::new()] {
             let item = Item::from([("d".to_owned(), digest(&value))]);
             assert_eq!(ItemReader::new("test", &item).digest("d").unwrap(), value);
         }
         assert!(digest(&ebb_protocol::id::digest(b"x")).is_b());
-    }
-
-    #[test]
-    fn sizes_of_items() {
         let size = |value| item_size(&Item::from([("ab".to_owned(), value)]));
         assert_eq!(size(text("xyz")), 5);
         assert_eq!(size(number(0)), 3);

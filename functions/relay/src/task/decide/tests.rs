@@ -8,7 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::task::record::ObjectRef;
 use crate::test_api::rows;
-use PodObservation::{Gone, Running, Terminated, Waiting};
+use PodObservation::Running;
 use ReasonCode::{Failed, ImagePull, Lost, NotStartable, Timeout, Unschedulable};
 
 const NOW: u64 = 1_000_000;
@@ -178,55 +178,20 @@ fn readiness_rules_and_lost_objects() {
     }
 }
 
-/// A state of a container. A blocker has a code, a kind, and its age in milliseconds.
-#[derive(serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum StateOfRow {
-    Running,
-    Waiting,
-    Gone,
-    Terminated(ContainerStateTerminated),
-    Blocked(ReasonCode, String, u64),
-}
-
 /// The pod, its state, the report, an early failure, objects to remove, whether the deadline has passed, and the step.
-type StepRow = (Option<Pod>, StateOfRow, Option<Callback>, Option<ReasonCode>, bool, bool, String);
+type StepRow = (Option<Pod>, PodObservation, Option<Callback>, Option<ReasonCode>, bool, bool, String);
 
 #[test]
 fn steps_of_a_container() {
     let spec = record(1, "running", false).spec.unwrap();
     let settings = RelaySettings::new("relay", "units", "");
-    for (pod, state, reported, early, removing, is_late, expected) in rows::<StepRow>("steps_of_a_container") {
-        let state = match state {
-            StateOfRow::Running => Running,
-            StateOfRow::Waiting => Waiting(None),
-            StateOfRow::Gone => Gone,
-            StateOfRow::Terminated(end) => Terminated(end),
-            StateOfRow::Blocked(code, kind, age_ms) => {
-                let kind = match &*kind {
-                    "permanent" => BlockerKind::Permanent,
-                    "transient" => BlockerKind::Transient(NOW - age_ms),
-                    "unschedulable" => BlockerKind::Unschedulable,
-                    _ => BlockerKind::Reported,
-                };
-                let (message, resolves) = ("blocked".to_owned(), WaitResolution::Itself);
-                Waiting(Some(StartBlocker { code, message, kind, since_ms: 0, resolves }))
-            }
-        };
+    for (pod, observation, reported, early, removing, is_late, expected) in rows::<StepRow>("steps_of_a_container") {
         let now = if is_late { NOW + 500 } else { NOW };
-        let case = format!("{state:?} {reported:?} {early:?} {removing} {now}");
+        let case = format!("{observation:?} {reported:?} {early:?} {removing} {now}");
         let early_failure = early.map(|code| FailureReason { code, message: "early".to_owned() });
         let removing = removing.then(|| "ConfigMap n/a: finalizer".to_owned());
-        let silence = None;
-        let state = ObservedContainer {
-            spec: &spec,
-            observation: state,
-            pod: pod.as_ref(),
-            reported,
-            early_failure,
-            removing,
-            silence,
-        };
+        let (pod, silence) = (pod.as_ref(), None);
+        let state = ObservedContainer { spec: &spec, observation, pod, reported, early_failure, removing, silence };
         let text = |verb: &str, result: Callback, log| format!("{verb} {} {log:?}", code_of(&result));
         let found = match state.decide(&settings, now) {
             ContainerStep::Wait(until) => format!("wait until {}", until - NOW),
