@@ -64,16 +64,8 @@ pub(crate) async fn grant(client: &Client, units: &str) {
     {
         grant_role(client, units, namespace, name, rules).await;
     }
-    // All fixtures share this role, so that none leaves a cluster role behind.
-    let rbac = "rbac.authorization.k8s.io";
-    let role = json!({
-        "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole", "metadata": {"name": "ebb-tests"}, "rules": cluster,
-    });
-    let binding = json!({
-        "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": "ebb-tests"},
-        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "ebb-tests"},
-        "subjects": [{"apiGroup": rbac, "kind": "Group", "name": "system:serviceaccounts"}],
-    });
+    let [mut role, binding]: [Value; 2] = serde_saphyr::from_str(include_str!("rights/cluster.yaml")).unwrap();
+    role["rules"] = json!(cluster);
     let apply = PatchParams::apply("tests");
     Api::<ClusterRole>::all(client.clone()).patch("ebb-tests", &apply, &Patch::Apply(role)).await.unwrap();
     let bindings = Api::<ClusterRoleBinding>::all(client.clone());

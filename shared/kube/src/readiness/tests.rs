@@ -20,6 +20,7 @@ struct ContractCases {
 struct RuleCases {
     rules: Vec<(Value, Option<bool>, Option<bool>, String)>,
     fields: Vec<(String, Option<String>)>,
+    deletions: Vec<(Value, String)>,
 }
 
 static RULES: LazyLock<RuleCases> =
@@ -132,17 +133,9 @@ fn uids_and_deletions() {
     assert_eq!(judge(None, None, rules), ObjectReadiness::Gone);
     assert_eq!(judge(Some(&object), Some("b"), rules), ObjectReadiness::Gone);
     assert_eq!(judge(Some(&object), Some("a"), DocumentRules::default()), ObjectReadiness::Ready);
-    let mut ending = object.clone();
-    ending["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    assert_eq!(deletion(&ending), "it is terminating");
-    ending["metadata"]["finalizers"] = json!(["a/b", "c", "foregroundDeletion"]);
-    ending["metadata"]["managedFields"] = json!([
-        {"manager": "other", "fieldsV1": {"f:metadata": {"f:finalizers": {".": {}}}}},
-        {"manager": "kubectl-edit", "fieldsV1": {"f:metadata": {"f:finalizers": {"v:\"a/b\"": {}}}}},
-    ]);
-    let reason = "waiting for the finalizer `a/b`, which `kubectl-edit` set, and the finalizer `c`, and the deletion of \
-        the objects that it owns";
-    assert_eq!(deletion(&ending), reason);
+    for (ending, expected) in &RULES.deletions {
+        assert_eq!(deletion(ending), *expected);
+    }
 }
 
 #[test]

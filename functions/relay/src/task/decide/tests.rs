@@ -150,18 +150,15 @@ fn a_task_that_tolerates_no_blocker_fails_before_its_deadline() {
 
 #[test]
 fn readiness_rules_and_lost_objects() {
-    let applied: AppliedObject = serde_json::from_value(json!({
-        "objectRef": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "n", "name": "a"}, "uid": "u", "document": false,
-    }))
-    .unwrap();
-    let made = |uid: &str, ready: &str| {
-        json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "uid": uid}, "data": {"ready": ready},
-        })
+    let object_ref = ObjectRef { kind: "ConfigMap".to_owned(), ..ObjectRef::secret("n", "a") };
+    let applied = AppliedObject { object_ref, uid: "u".to_owned(), document: false };
+    let made = |(uid, ready): (String, String)| {
+        let metadata = json!({"name": "a", "uid": uid});
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"ready": ready}})
     };
     type Row = (Option<(String, String)>, Option<ReadyRules>, Result<bool, (ReasonCode, String)>);
     for (object, rules, expected) in rows::<Row>("readiness_rules_and_lost_objects") {
-        let object = object.map(|(uid, ready)| made(&uid, &ready));
+        let object = object.map(made);
         let wait = judge(&applied, object.as_ref(), rules.as_ref());
         assert_eq!(wait.as_ref().is_some_and(task_waits::is_failure), expected.is_err(), "{object:?}: {wait:?}");
         match expected {
