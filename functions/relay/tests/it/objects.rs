@@ -136,7 +136,7 @@ async fn readiness_rules_and_outputs() {
         let apply = vec![map(&unit.unit), map(&format!("{}-2", unit.unit))];
         fixture.ensure_of(unit, ObjectTask { keep: false, until: ready(rules), outputs, ..kept(apply) })
     };
-    let outputs = serde_saphyr::from_str(include_str!("objects/outputs.yaml")).unwrap();
+    let outputs = serde_json::from_value(yaml(include_str!("objects/outputs.yaml"), &[])).unwrap();
     fixture.ensure(task(&good, &[("object.data.ready == 'yes'", "")], outputs)).await;
     fixture.ensure(task(&missing, &[], vec![output("a", "'given'", "none", false)])).await;
     // The second object reports a phase, like a workflow of Argo.

@@ -39,6 +39,11 @@ fn request(name: &'static str, scheme: SourceScheme, headers: &[(&'static str, &
     Request { name, scheme, secret: SECRET, body: BODY.into(), headers, url_secret: None, id: None }
 }
 
+fn bearer(secret: &'static str, value: &str) -> Request {
+    let value = format!("Bearer {value}");
+    Request { secret, ..request("bearer", SourceScheme::Bearer, &[("authorization", &value)]) }
+}
+
 /// Returns the requests of `tests/source_requests.json`. Those of Standard Webhooks are the test vector of its libraries.
 fn requests() -> Vec<Request> {
     type Headers = Vec<(&'static str, String)>;
@@ -76,12 +81,8 @@ fn both_alphabets_of_base64_are_read() {
 
 #[test]
 fn a_short_secret_is_refused() {
-    let bearer = |secret: &'static str| Request {
-        secret,
-        ..request("bearer", SourceScheme::Bearer, &[("authorization", &format!("Bearer {secret}"))])
-    };
-    bearer("0123456789abcdef").verify().unwrap();
-    let error = bearer("0123456789abcde").verify().unwrap_err();
+    bearer("0123456789abcdef", "0123456789abcdef").verify().unwrap();
+    let error = bearer("0123456789abcde", "0123456789abcde").verify().unwrap_err();
     assert_eq!(error, SourceSignatureError::Secret("a value of at least 16 characters"));
     for (scheme, secret) in [(SourceScheme::Bearer, "x"), (SourceScheme::Standard, SECRET)] {
         assert!(check_secret(&scheme, secret).is_err(), "{scheme:?}");
@@ -173,10 +174,7 @@ fn each_value_of_a_rotation_verifies() {
 #[test]
 fn words_of_a_passphrase_are_not_values() {
     let passphrase = "It's a Secret to Everybody-in-this-company";
-    let given = |value: &str| Request {
-        secret: passphrase,
-        ..request("bearer", SourceScheme::Bearer, &[("authorization", &format!("Bearer {value}"))])
-    };
+    let given = |value: &str| bearer(passphrase, value);
     given(passphrase).verify().unwrap();
     for word in passphrase.split(' ') {
         assert_eq!(given(word).verify(), Err(SourceSignatureError::Credentials(AUTHORIZATION.to_owned())));

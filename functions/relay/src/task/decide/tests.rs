@@ -206,17 +206,11 @@ fn a_silent_entrypoint_is_lost_unless_it_has_reported() {
     let settings = RelaySettings::new("r", "n", "http://10.0.0.1");
     assert_eq!(settings.lost_after(), Duration::from_secs(180));
     let steps = [(100, None), (100, Some(Failed)), (0, Some(Failed)), (0, None)].map(|(next_check, reported)| {
-        let silence = Silence { lasted: Duration::from_secs(184), next_check: Duration::from_millis(next_check) };
-        let observed = ObservedContainer {
-            spec: &spec,
-            observation: Running,
-            pod: Some(&running),
-            reported: reported.map(|code| Callback::failed(code, "reported")),
-            early_failure: None,
-            removing: None,
-            silence: Some(silence),
-        };
-        observed.decide(&settings, NOW)
+        let silence = Some(Silence { lasted: Duration::from_secs(184), next_check: Duration::from_millis(next_check) });
+        let (observation, pod, early_failure, removing) = (Running, Some(&running), None, None);
+        let reported = reported.map(|code| Callback::failed(code, "reported"));
+        let state = ObservedContainer { spec: &spec, observation, pod, reported, early_failure, removing, silence };
+        state.decide(&settings, NOW)
     });
     let [early, reported_early, reported, ContainerStep::Terminate(lost, LogPart::Script)] = steps else {
         panic!("{steps:?}")
