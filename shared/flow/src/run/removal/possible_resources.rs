@@ -267,8 +267,7 @@ pub(crate) fn may_have_made<'a>(
 fn has_succeeded<'a>(mut attempts: impl Iterator<Item = &'a AttemptRecord>) -> bool {
     attempts.any(|record| {
         let mut results = record.result.iter().chain(&record.further_results);
-        record.wait.is_some()
-            || results.any(|result| result.outcome == AttemptOutcome::Succeeded || result.has_outputs)
+        record.wait.is_some() || results.any(|result| result.outcome == AttemptOutcome::Succeeded || result.has_outputs)
     })
 }
 
