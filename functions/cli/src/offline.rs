@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use ebb_documents::compile::{self, BoundPlugin, PolicyRequest};
-use ebb_documents::model::{At, Entries, Named, PluginDoc, ResourceDoc, ResourceSpec, RouteGroupDoc, SandboxDoc};
+use ebb_documents::model::{
+    At, Entries, Named, ParamDoc, ParamKind, PluginDoc, ResourceDoc, ResourceSpec, RouteGroupDoc, SandboxDoc,
+    TemplateTree,
+};
 use ebb_documents::{Diagnostic, Diagnostics, Document, DocumentVars, NoFiles, Plan, load};
 use ebb_protocol::api::PlanPreview;
 use semver::Version;
@@ -77,9 +80,23 @@ pub(crate) fn plan(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<LocalP
     Ok(LocalPlan { plan, warnings, requests })
 }
 
-/// Compiles one plugin in a sandbox with one resource, named like the plugin, without params.
+/// Compiles one plugin in a sandbox with one resource, named like the plugin, without params. A list of `forEach` has one
+/// entry.
 pub(crate) fn plan_alone(plugin: &PluginDoc) -> Result<LocalPlan> {
     let mut plugin = plugin.clone();
+    let units = plugin.hooks().flat_map(|(_, hook)| &hook.inner);
+    let lists: Vec<&str> = units.filter_map(|unit| Some(unit.for_each.as_ref()?.value.as_str())).collect();
+    let is_list = |param: &&Named<ParamDoc>| {
+        let read = format!("params.{}", param.name.value);
+        param.kind == ParamKind::Array && param.default.is_none() && lists.iter().any(|list| list.contains(&read))
+    };
+    let entry = |param: &Named<ParamDoc>| {
+        let at = param.name.at;
+        let inner =
+            At { value: TemplateTree::List(vec![At { value: TemplateTree::Text("entry".to_owned()), at }]), at };
+        Named { name: param.name.clone(), inner }
+    };
+    let params = Entries(plugin.params.iter().filter(is_list).map(entry).collect());
     for param in &mut plugin.params.0 {
         // The picture does not depend on params, so missing ones are allowed.
         param.required = Some(At { value: false, at: param.name.at });
@@ -87,7 +104,7 @@ pub(crate) fn plan_alone(plugin: &PluginDoc) -> Result<LocalPlan> {
     let value = plugin.name.value.chars().filter(|c| c.is_ascii_alphanumeric()).take(20).collect();
     let name = At { value, at: plugin.name.at };
     // There is one version.
-    let resource = ResourceSpec { plugin: plugin.name.clone(), ..ResourceSpec::default() };
+    let resource = ResourceSpec { plugin: plugin.name.clone(), params, ..ResourceSpec::default() };
     let sandbox = SandboxDoc {
         source: plugin.source.clone(),
         name: At { value: "alone".to_owned(), at: plugin.name.at },

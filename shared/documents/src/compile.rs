@@ -15,6 +15,7 @@ pub mod defaults;
 mod dependencies;
 mod edge_reasons;
 mod event_source;
+mod for_each;
 mod infrakit_unit;
 mod input_destinations;
 mod k8s_apply;
@@ -95,6 +96,7 @@ pub fn plan(
     let mut instances = sandbox::instances(&mut report, sandbox, &bound, &mut warnings);
     let (env, env_uses) = sandbox::env(&mut report, sandbox);
     if instances.len() == sandbox.resources.len() {
+        for_each::expand(&mut report, &mut instances);
         let own = sandbox::bind_own(&mut report, sandbox, &instances, &mut warnings);
         instances.extend(own);
         sandbox::check_uses(&mut report, sandbox, &instances, &env_uses);

@@ -19,7 +19,8 @@ pub use action::{
     PodAction, RepeatPlan, UntilPlan, WebhookAction,
 };
 pub use unit::{
-    InputPlan, OutputFrom, OutputPlan, OutputRead, RequiredEvidence, RetryPolicy, SourceLocation, UnitPlan, UnitRef,
+    InputPlan, ListEntry, OutputFrom, OutputPlan, OutputRead, RequiredEvidence, RetryPolicy, SourceLocation, UnitPlan,
+    UnitRef,
 };
 
 /// The version of the plan's format that this program writes and reads.

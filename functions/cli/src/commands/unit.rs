@@ -153,7 +153,7 @@ fn unknown_unit(unit: &str, plugins: &[PluginDoc]) -> CliError {
 /// Returns the script of a unit, rendered with its inputs, and its timeout. `given` replaces inputs of the plan.
 fn script(mut plan: Plan, name: &str, mut given: BTreeMap<String, String>) -> Result<(ScriptTask, Duration)> {
     let found = plan.hooks.iter().enumerate().find_map(|(hook, of)| {
-        let unit = of.units.iter().position(|unit| unit.key.split_once('/').is_some_and(|(_, unit)| unit == name))?;
+        let unit = of.units.iter().position(|unit| unit.document_name() == name)?;
         Some((hook, unit))
     });
     let (hook, position) = found.ok_or_else(|| CliError::failed(format!("the plugin has no unit `{name}`")))?;

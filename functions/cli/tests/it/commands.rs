@@ -54,6 +54,11 @@ async fn a_single_unit_runs() {
     let run = workdir.ebb(&[&seed[..], &["--input", "bucket-name=mine"]].concat()).await;
     assert_eq!(run.ends_with(0, "seeding mine, mine\n").stdout, "base-prefix = data/\n");
     assert_eq!(workdir.ebb(&seed).await.ends_with(1, "--input").stdout, "");
+    // A list without a default has one entry.
+    let plugin = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: t\nparams: {topics: {type: array}}\nrunners: {sh: {image: alpine}}\n\
+        preStart:\n  make: {forEach: \"${params.topics}\", pod: {script: \"#!/bin/sh\\necho topic $TOPIC\\n\"}, inputs: {topic: \"${item}\"}}\n";
+    workdir.write("topics.yaml", plugin);
+    workdir.ebb(&["unit", "run", "topics.yaml", "make"]).await.ends_with(0, "topic entry\n");
 }
 
 /// `ebb dev` looks for the program of the relay before it starts a server.

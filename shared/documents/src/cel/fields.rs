@@ -61,7 +61,8 @@ impl Expression {
                 PathKey::Dynamic(key) => Some(key),
                 PathKey::Name(_) => None,
             }));
-            if RootVariable::named(path.root).is_some() {
+            // `item` has no fields, so it is a variable of a loop.
+            if RootVariable::named(path.root).is_some_and(|root| root != RootVariable::Item) {
                 paths.push(path);
             }
         }

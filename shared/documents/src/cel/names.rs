@@ -32,6 +32,8 @@ root_variables! {
     Resource: "resource",
     /// The inputs of the unit to which the expression belongs.
     Inputs: "inputs",
+    /// The entry of `forEach` for which the unit exists.
+    Item: "item",
     Response: "response",
     /// The last answer while a webhook unit waits for a state.
     Poll: "poll",
@@ -75,6 +77,7 @@ impl RootVariable {
             | Self::Units
             | Self::Resources
             | Self::Inputs
+            | Self::Item
             | Self::Object
             | Self::Objects
             | Self::Headers
@@ -126,11 +129,11 @@ impl Scope {
     pub fn roots(self) -> &'static [RootVariable] {
         use RootVariable::*;
         match self {
-            Self::Plugin => &[Params, Units, Target, Resource],
-            Self::Update => &[Params, Old, Units, Target, Resource],
+            Self::Plugin => &[Params, Units, Target, Resource, Item],
+            Self::Update => &[Params, Old, Units, Target, Resource, Item],
             Self::Own => &[Units, Resources, Target],
             Self::Sandbox => &[Resources, Target],
-            Self::Response => &[Response, Poll, Params, Inputs, Units, Target, Resource],
+            Self::Response => &[Response, Poll, Params, Inputs, Units, Target, Resource, Item],
             Self::OwnResponse => &[Response, Poll, Inputs, Units, Resources, Target],
             Self::Object => &[Object],
             Self::Objects => &[Object, Objects],

@@ -309,6 +309,13 @@ impl ExpressionWalker<'_> {
             | RootVariable::Headers
             | RootVariable::Body
             | RootVariable::Claims => Some(ReferenceSource::Root(root)),
+            RootVariable::Item => {
+                if !path.steps.is_empty() {
+                    let message = "`item` is a text, number or boolean, which has no fields".to_owned();
+                    self.report(at, "field", message, Some("read it as a whole".to_owned()));
+                }
+                Some(ReferenceSource::Root(root))
+            }
             RootVariable::Response
             | RootVariable::Poll
             | RootVariable::Instance

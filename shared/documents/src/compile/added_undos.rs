@@ -52,7 +52,11 @@ fn undo(unit: &UnitPlan, at: UnitRef) -> UnitPlan {
     };
     let retry = RetryPolicy { attempts, backoff_ms: BACKOFF_MS, max_backoff_ms, ..RetryPolicy::default() };
     UnitPlan {
-        key: format!("{}{SUFFIX}", unit.key),
+        key: match unit.key.split_once('[') {
+            Some((key, entry)) => format!("{key}{SUFFIX}[{entry}"),
+            None => format!("{}{SUFFIX}", unit.key),
+        },
+        entry: unit.entry.clone(),
         action,
         cluster: unit.cluster.clone(),
         reads,

@@ -13,6 +13,7 @@ use crate::diagnostic::Diagnostic;
 use crate::model::{Dialect, HookOwner, LineColumn, ParamDoc, PluginDoc, UnitDoc};
 use crate::plan::{RequiredEvidence, Template, UnitPlan, UnitRef};
 
+#[derive(Clone)]
 pub(super) struct CheckedPlugin<'a> {
     pub(super) plugin: &'a PluginDoc,
     /// All units in the order of the document.
@@ -47,11 +48,13 @@ impl CheckedPlugin<'_> {
     }
 }
 
+#[derive(Clone)]
 pub(super) struct CheckedParam<'a> {
     pub(super) doc: &'a ParamDoc,
     pub(super) pattern: Option<TextPattern>,
 }
 
+#[derive(Clone)]
 pub(super) struct CheckedOutput {
     pub(super) value: Template,
     pub(super) sensitivity: Sensitivity,
@@ -61,11 +64,14 @@ pub(super) struct CheckedOutput {
 }
 
 /// A unit with everything that it reads. The key in `plan` is the name of the unit, and `plan` has no edges yet.
+#[derive(Clone)]
 pub(super) struct CompiledUnit<'a> {
     pub(super) doc: &'a UnitDoc,
     pub(super) hook: Hook,
     pub(super) plan: UnitPlan,
     pub(super) cluster: Option<UnitCluster>,
+    /// The list over whose entries the unit exists, as an expression: its own, or that of the units that it undoes.
+    pub(super) list: Option<String>,
     pub(super) uses: Vec<ExpressionRead>,
     /// The value of each input that consists of exactly one value.
     pub(super) wholes: Vec<Option<ReferenceSource>>,
@@ -129,7 +135,7 @@ pub(super) struct ParamBinding {
 }
 
 /// The public outputs of the resources of a target, by the name of the resource.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct PublicOutputs<'a>(BTreeMap<&'a str, Arc<CheckedPlugin<'a>>>);
 
 pub(super) const UNKNOWN_RESOURCE: &str = "unknown-resource";
@@ -178,7 +184,13 @@ impl BoundResource<'_> {
         self.checked.plugin.owner == HookOwner::Target
     }
 
-    pub(super) fn at(&self, unit: &str) -> Option<UnitRef> {
-        self.unit_refs.get(*self.checked.by_name.get(unit)?).copied()
+    /// Returns the units with this name in the document whose outputs `reader` reads. A public output has no unit and
+    /// reads those of all entries of a list.
+    pub(super) fn makers(&self, unit: &str, reader: Option<&CompiledUnit<'_>>) -> Vec<UnitRef> {
+        let Some(&first) = self.checked.by_name.get(unit) else { return Vec::new() };
+        let units = self.checked.units.iter().zip(&self.unit_refs).skip(first);
+        let named = units.take_while(|(made, _)| made.doc.name.value == unit);
+        let read = named.filter(|(made, _)| reader.is_none_or(|reader| reader.plan.meets(&made.plan)));
+        read.map(|(_, &at)| at).collect()
     }
 }

@@ -119,7 +119,7 @@ fn holders<'p>(
     };
     match source {
         ReferenceSource::Output { unit, output } => {
-            instance.at(unit).and_then(|at| holder(at, output)).into_iter().collect()
+            instance.makers(unit, None).into_iter().filter_map(|at| holder(at, output)).collect()
         }
         ReferenceSource::Resource { resource, output } => held(wires.output(resource, output)),
         ReferenceSource::Param(name) => match instance.params.get(name.as_str()) {

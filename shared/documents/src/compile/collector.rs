@@ -39,6 +39,8 @@ pub(super) enum TextRole {
     Answer,
     /// The condition `when`.
     When,
+    /// The list `forEach`.
+    List,
     Cluster,
     /// A public output of a plugin, or the environment of a sandbox.
     Public,
@@ -58,6 +60,7 @@ pub(super) struct DiagnosticCollector {
 }
 
 /// A value that a text of a document reads.
+#[derive(Clone)]
 pub(super) struct ExpressionRead {
     pub(super) role: TextRole,
     pub(super) source: ReferenceSource,
@@ -69,6 +72,7 @@ pub(super) struct ExpressionRead {
 }
 
 /// A part of a text. Its line and column are computed only for messages, because that scans the document.
+#[derive(Clone)]
 pub(super) struct TextSpan {
     text: Arc<str>,
     at: LineColumn,

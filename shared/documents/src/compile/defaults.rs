@@ -41,6 +41,8 @@ pub const TEARDOWN_MAX_BACKOFF_MS: u64 = 5 * 60 * 1000;
 pub const MAX_INPUTS: usize = 100;
 /// The maximum number of resources of a sandbox.
 pub const MAX_RESOURCES: usize = 500;
+/// The maximum number of entries of `forEach`.
+pub const MAX_ENTRIES: usize = 50;
 /// The help for a hook with too many units.
 pub const FEWER_UNITS: &str = "use several targets, or let one unit do the work of several";
 /// The maximum number of entries in `events` of a source.
@@ -49,6 +51,9 @@ pub const MAX_EVENTS: usize = 100;
 /// The maximum number of steps to compile a plugin or target. A step takes about 50 ns of one core in a release build,
 /// so the limit is half a second to a second.
 pub const MAX_STEPS: u64 = 10_000_000;
+
+/// The number of steps of a unit, in addition to those of its expressions.
+pub(super) const UNIT_STEPS: u64 = 40;
 
 /// The failure classes of `retry.on` and `retry.never`. Both can also contain an exit code from 1 to 255 and a status from 400
 /// to 599.

@@ -27,10 +27,13 @@ pub(super) fn unit_plan(
     let mut old_params = BTreeSet::new();
     for found in &unit.uses {
         let (wired, at) = match &found.source {
-            ReferenceSource::Output { unit, output } => {
-                if let Some(at) = instance.at(unit) {
-                    reads::add(&mut reads, at, output, found.optional);
+            ReferenceSource::Output { unit: maker, output } => {
+                let makers = instance.makers(maker, Some(unit));
+                // A single one is a part of the steps of its expression.
+                if makers.len() > 1 && !report.spend(reads::READ_STEPS * makers.len() as u64, instance.at) {
+                    break;
                 }
+                makers.into_iter().for_each(|at| reads::add(&mut reads, at, output, found.optional));
                 continue;
             }
             ReferenceSource::Param(name) => {

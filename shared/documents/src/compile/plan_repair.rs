@@ -92,9 +92,9 @@ pub fn repair(current: &Plan, bound: &BoundPlugin<'_>) -> Result<PlanRepair, Rep
     let mut changes = Vec::new();
     let mut known: BTreeSet<&str> = BTreeSet::new();
     for (at, unit) in units_of(&current.hooks, Hook::TEARDOWN).filter(|(_, unit)| names.contains(unit.resource())) {
-        known.insert(&unit.key);
+        known.insert(unit.key.split('[').next().unwrap_or_default());
         let Some(resource) = current.resource(unit.resource()) else { continue };
-        let after = match checked.unit(unit.name()) {
+        let after = match checked.unit(unit.document_name()) {
             Some(new) => {
                 UnitRepair { current, plan: &plan, checked: &checked, version: &version, unit, new }.made(at)?
             }
@@ -137,7 +137,9 @@ impl UnitRepair<'_> {
     fn made(&self, at: UnitRef) -> Result<UnitPlan, RepairError> {
         let UnitRepair { unit, new, .. } = *self;
         self.check_edges("hook", [at.hook.name()].into(), [new.hook.name()].into())?;
-        let undone = unit.undoes.iter().filter_map(|&at| self.current.unit(at)).map(UnitPlan::name);
+        let list = unit.entry.iter().map(|entry| entry.list.as_str()).collect();
+        self.check_edges("forEach", list, new.list.iter().map(String::as_str).collect())?;
+        let undone = unit.undoes.iter().filter_map(|&at| self.current.unit(at)).map(UnitPlan::document_name);
         self.check_edges("undoes", undone.collect(), self.names(&new.undoes))?;
         let reads = self.reads(at.hook)?;
         let (before, after) = self.waits(at.hook, &reads);
@@ -151,6 +153,7 @@ impl UnitRepair<'_> {
         let reads = reads.into_iter().map(|((at, output), optional)| OutputRead { at, output, optional });
         Ok(UnitPlan {
             key: unit.key.clone(),
+            entry: unit.entry.clone(),
             cluster: unit.cluster.clone(),
             dependencies: unit.dependencies.clone(),
             reads: reads.collect(),
@@ -198,10 +201,10 @@ impl UnitRepair<'_> {
         let at = |unit: u32| self.current.unit(UnitRef { hook: stage, unit });
         let own = |planned: &&UnitPlan| planned.resource() == unit.resource() && !planned.action.is_added();
         let by_author = unit.dependencies.iter().filter(|first| !unit.ordered_after.contains(first));
-        let before = by_author.filter_map(|&first| at(first)).filter(own).map(UnitPlan::name).collect();
+        let before = by_author.filter_map(|&first| at(first)).filter(own).map(UnitPlan::document_name).collect();
         let read = reads.keys().filter(|(at, _)| at.hook == stage).filter_map(|(at, _)| self.current.unit(*at));
         let mut after = self.names(&self.new.after);
-        after.extend(read.map(UnitPlan::name));
+        after.extend(read.map(UnitPlan::document_name));
         (before, after)
     }
 
@@ -212,8 +215,9 @@ impl UnitRepair<'_> {
         for found in &self.new.uses {
             match &found.source {
                 ReferenceSource::Output { unit, output } => {
-                    let at = self.output(stage, unit, output)?;
-                    reads::add(&mut reads, at, output, found.optional);
+                    for at in self.makers(stage, unit, output)? {
+                        reads::add(&mut reads, at, output, found.optional);
+                    }
                 }
                 ReferenceSource::Param(param) => {
                     let given = self.plan.resource(name).and_then(|resource| resource.params.get(param));
@@ -251,28 +255,36 @@ impl UnitRepair<'_> {
         Ok(reads)
     }
 
-    /// Returns the place in the plan of the unit with the name `unit`, which makes `output`.
-    fn output(&self, stage: Hook, unit: &str, output: &str) -> Result<UnitRef, RepairError> {
+    /// Returns the places in the plan of the units with the name `unit` in the document, which make `output`.
+    fn makers(&self, stage: Hook, unit: &str, output: &str) -> Result<Vec<UnitRef>, RepairError> {
         let value = || format!("`units.{unit}.outputs.{output}`");
-        let key = format!("{}/{unit}", self.unit.resource());
+        let is_maker = |at: UnitRef, maker: &UnitPlan| {
+            maker.resource() == self.unit.resource()
+                && maker.document_name() == unit
+                && self.unit.meets(maker)
+                && (at.hook.is_teardown() || maker.is_setup(at.hook))
+        };
         let hooks = self.current.hooks.iter().filter(|hook| hook.hook <= stage);
-        let made = hooks
-            .flat_map(HookPlan::places)
-            .find(|(at, unit)| unit.key == key && (at.hook.is_teardown() || unit.is_setup(at.hook)));
-        let Some((at, made)) = made else { return Err(self.missing(value(), "the plan of the target does not have")) };
-        // The other version can change the outputs of a teardown unit.
-        if !at.hook.is_setup() {
-            return Ok(at);
-        }
-        let declared = self.checked.unit(made.name()).and_then(|unit| unit.plan.outputs.get(output));
-        let is_other = |frozen: &OutputPlan| declared.is_some_and(|declared| declared.sensitive != frozen.sensitive);
-        match made.outputs.get(output) {
-            None => Err(self.missing(value(), "the setup of the target did not have")),
-            Some(frozen) if is_other(frozen) && !self.checked.hands_on_whole() => {
-                Err(self.missing(value(), "is sensitive in one of both versions only"))
+        let made = hooks.flat_map(HookPlan::places).filter(|(at, maker)| is_maker(*at, maker));
+        let mut makers = Vec::new();
+        for (at, made) in made {
+            makers.push(at);
+            // The other version can change the outputs of a teardown unit.
+            if !at.hook.is_setup() {
+                continue;
             }
-            Some(_) => Ok(at),
+            let declared = self.checked.unit(unit).and_then(|unit| unit.plan.outputs.get(output));
+            let is_other =
+                |frozen: &OutputPlan| declared.is_some_and(|declared| declared.sensitive != frozen.sensitive);
+            match made.outputs.get(output) {
+                None => return Err(self.missing(value(), "the setup of the target did not have")),
+                Some(frozen) if is_other(frozen) && !self.checked.hands_on_whole() => {
+                    return Err(self.missing(value(), "is sensitive in one of both versions only"));
+                }
+                Some(_) => {}
+            }
         }
+        if makers.is_empty() { Err(self.missing(value(), "the plan of the target does not have")) } else { Ok(makers) }
     }
 }
 

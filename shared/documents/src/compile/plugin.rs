@@ -6,18 +6,16 @@ use ebb_engine::{Hook, MAX_UNITS};
 
 use super::checked::{CheckedOutput, CheckedPlugin, CompiledUnit, PublicOutputs, check_field};
 use super::collector::{DiagnosticCollector, ExpressionRead, StepCount, TextRole};
-use super::defaults::FEWER_UNITS;
+use super::defaults::{FEWER_UNITS, UNIT_STEPS};
 use super::order;
 use super::sensitive::{self, Sensitivity};
-use super::{params, profile, shared_keys, unit, unit_lints};
-use crate::cel::{ReferenceSource, ReferenceUsage, Scope};
+use super::{for_each, params, profile, shared_keys, unit, unit_lints};
+use crate::cel::{ReferenceSource, ReferenceUsage, RootVariable, Scope};
 use crate::diagnostic::{Diagnostic, Diagnostics, grouped};
 use crate::model::{ActionDoc, At, Dialect, HookOwner, Named, OutputDoc, ParamKind, PluginDoc, PodDoc};
 use crate::plan::{OutputFrom, RequiredEvidence};
 use crate::template;
 
-/// The number of steps of a unit, in addition to those of its expressions.
-const UNIT_STEPS: u64 = 40;
 /// The maximum number of warnings of a plugin, before equal ones become one.
 const MAX_WARNINGS: usize = 1_000;
 
@@ -66,8 +64,8 @@ pub(super) fn check<'a>(
     (report.units, report.role) = (plugin.owner.scope(), TextRole::Public);
     let (params, outputs, warnings) = (declared, BTreeMap::new(), Vec::new());
     let mut checked = CheckedPlugin { plugin, units, by_name, params, outputs, resources, warnings };
-    checked.check_uses(&mut report);
     checked.name_after_and_undoes(&mut report);
+    checked.check_uses(&mut report);
     checked.public_outputs(&mut report);
     checked.check_cycles(&mut report);
     profile::check(&mut report, &checked);
@@ -102,9 +100,16 @@ impl<'a> CheckedPlugin<'a> {
         }
     }
 
+    /// Returns true for an output of a unit over a list whose entries the reader does not have.
+    fn is_list(&self, reader: Option<&CompiledUnit<'_>>, source: &ReferenceSource) -> bool {
+        let list = self.producer(source).and_then(|made| self.units[made].list.as_ref());
+        list.is_some() && reader.and_then(|reader| reader.list.as_ref()) != list
+    }
+
     /// Returns true for a value that is certainly a text. A sensitive one has its own errors.
-    fn is_text(&self, source: &ReferenceSource) -> bool {
+    fn is_text(&self, reader: Option<&CompiledUnit<'_>>, source: &ReferenceSource) -> bool {
         match source {
+            _ if self.is_list(reader, source) => false,
             ReferenceSource::Output { unit, output } => {
                 let made = self.unit(unit).and_then(|unit| unit.plan.outputs.get(output));
                 made.is_some_and(|made| {
@@ -154,6 +159,10 @@ impl<'a> CheckedPlugin<'a> {
             ReferenceSource::Resource { resource, output } => {
                 return self.resources.check(report, (resource, output), wrong).map(drop);
             }
+            ReferenceSource::Root(RootVariable::Item) if reader.is_none_or(|reader| reader.list.is_none()) => {
+                let wrong = wrong(for_each::CODE, "`item` is the entry of a unit with `forEach`".to_owned());
+                return Err(wrong.help("add `forEach: ${params.NAME}` to the unit"));
+            }
             _ => return Ok(()),
         };
         let Some(producer) = self.unit(unit) else {
@@ -168,6 +177,12 @@ impl<'a> CheckedPlugin<'a> {
                     report.found.suggest(diagnostic, output, producer.doc.outputs.iter().map(|o| o.name.value.as_str()))
                 }
             });
+        }
+        if self.is_list(reader, &found.source) && self.sensitivity(&found.source).is_sensitive() {
+            let message = format!("`{}` is a list of sensitive values", found.source);
+            return Err(
+                wrong("sensitive", message).help("only a unit with the same `forEach` can read them, one by one")
+            );
         }
         let Some(reader) = reader else { return Ok(()) };
         let name = &reader.doc.name.value;
@@ -204,7 +219,7 @@ impl<'a> CheckedPlugin<'a> {
                 match self.check_use(report, Some(unit), found) {
                     Ok(()) => {
                         sensitive::check(report, found, self.sensitivity_in(unit, &found.source));
-                        check_field(report, found, self.is_text(&found.source));
+                        check_field(report, found, self.is_text(Some(unit), &found.source));
                     }
                     Err(diagnostic) => report.push(diagnostic),
                 }
@@ -270,8 +285,9 @@ impl<'a> CheckedPlugin<'a> {
                 let help = "leave it out: the target would be gone although what a failed undo leaves remains";
                 report.push(report.error("on-failure", key.at, message).help(help));
             }
+            let list = for_each::list_of(&self.units, unit, &undoes);
             let unit = &mut self.units[at];
-            (unit.after, unit.undoes) = (after, undoes);
+            (unit.after, unit.undoes, unit.list) = (after, undoes, list);
         }
     }
 
@@ -339,9 +355,9 @@ impl<'a> CheckedPlugin<'a> {
                 }
                 let of_source = self.sensitivity(&found.source);
                 sensitive::check(report, found, of_source);
-                check_field(report, found, self.is_text(&found.source));
+                check_field(report, found, self.is_text(None, &found.source));
                 if found.usage == ReferenceUsage::Whole {
-                    (sensitivity, is_text) = (of_source, self.is_text(&found.source));
+                    (sensitivity, is_text) = (of_source, self.is_text(None, &found.source));
                 }
                 let producer = self.producer(&found.source).map(|producer| &self.units[producer]);
                 if let Some(producer) = producer.filter(|producer| producer.hook > Hook::PostStart) {

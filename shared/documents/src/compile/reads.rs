@@ -67,9 +67,11 @@ impl<'a> ResourceReads<'a> {
             for found in uses {
                 let target = match &found.source {
                     ReferenceSource::Output { unit, output } => {
-                        if let Some(made_by) = instance.at(unit) {
-                            add(&mut own[at], made_by, output, found.optional);
+                        let makers = instance.makers(unit, None);
+                        if makers.len() > 1 && !report.spend(READ_STEPS * makers.len() as u64, whole) {
+                            return Err(std::mem::take(&mut report.found).sorted());
                         }
+                        makers.into_iter().for_each(|made_by| add(&mut own[at], made_by, output, found.optional));
                         None
                     }
                     ReferenceSource::Param(name) => nodes.get(&ResourceValue::Param(instance.name, name)),

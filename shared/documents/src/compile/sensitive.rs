@@ -124,6 +124,7 @@ fn elsewhere(role: TextRole) -> Refusal {
         }
         TextRole::Cluster => ("name a cluster", "write the name, or declare a param for it that is not sensitive"),
         TextRole::When => ("decide a `when`", "`has(…)` may ask whether it is there"),
+        TextRole::List => ("decide which units exist", "declare a param for the list that is not sensitive"),
         TextRole::BoundSecret => ("be part of a text", "hand it on whole, as the value of a key of its own"),
         TextRole::BoundConfigMap => ("be in a ConfigMap", "bind it to a `secret`"),
         _ => ("be part of a text", "hand it on whole, as an output of its own"),

@@ -9,7 +9,7 @@ use super::collector::{DiagnosticCollector, TextRole, whole};
 use super::defaults::{
     self, BACKOFF_MS, MAX_ATTEMPTS, MAX_INPUTS, MAX_TIMEOUT_MS, RETRY_CLASSES, attempts, max_backoff,
 };
-use super::{clusters, infrakit_unit, input_destinations, object_action, webhook, webhook_action};
+use super::{clusters, for_each, infrakit_unit, input_destinations, object_action, webhook, webhook_action};
 use crate::cel::{self, ReferenceSource, Scope};
 use crate::model::{
     ActionDoc, At, Dialect, FailureClass, InputDoc, LineColumn, Named, OnFailure, OutputDoc, OutputFromDoc, PluginDoc,
@@ -28,6 +28,7 @@ pub(super) fn compile<'a>(
     fail_fast(report, doc);
     report.role = TextRole::When;
     let when = doc.when.as_ref().and_then(|when| report.expression("`when`", when, report.units));
+    let list = for_each::list(report, plugin, doc);
     report.role = TextRole::Cluster;
     let cluster = clusters::named(report, plugin, doc);
     let (work, role) = action(report, plugin, doc, hook);
@@ -55,7 +56,7 @@ pub(super) fn compile<'a>(
         source,
         ..UnitPlan::default()
     };
-    CompiledUnit { doc, hook, plan, cluster, uses, wholes, after: Vec::new(), undoes: Vec::new() }
+    CompiledUnit { doc, hook, plan, cluster, list, uses, wholes, after: Vec::new(), undoes: Vec::new() }
 }
 
 /// Compiles the action of a unit. Returns the role of its inputs, too.

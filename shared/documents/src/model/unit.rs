@@ -28,6 +28,8 @@ pub struct UnitSpec {
     pub cluster: Option<At<String>>,
     /// A CEL expression. If it is false, the unit is skipped.
     pub when: Option<At<String>>,
+    /// A CEL expression over `params` that gives a list. There is one unit for each entry, which its texts read as `item`.
+    pub for_each: Option<At<String>>,
     /// Units of the same hook that have to succeed first.
     #[serde(default)]
     pub after: NameList,

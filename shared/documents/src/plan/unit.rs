@@ -14,7 +14,7 @@ use super::{Action, Template};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnitPlan {
-    /// `resource/unit`, unique over all hooks of the plan.
+    /// `resource/unit`, or `resource/unit[entry]` for an entry of `forEach`. Unique over all hooks of the plan.
     pub key: String,
     pub action: Action,
     /// The cluster that the document sets for the unit. Absent for the target's cluster, see
@@ -28,6 +28,8 @@ pub struct UnitPlan {
     pub old_params: Vec<String>,
     /// A CEL condition. The unit is skipped if it is false.
     pub when: Option<String>,
+    /// The entry of `forEach` for which the unit exists.
+    pub entry: Option<ListEntry>,
     /// The inputs of a pod, in the order of the document.
     pub inputs: Vec<InputPlan>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -54,6 +56,16 @@ pub struct UnitPlan {
     pub retry: RetryPolicy,
     /// The position of the unit in its document.
     pub source: SourceLocation,
+}
+
+/// An entry of a list.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ListEntry {
+    /// The expression of the list. Units with one list read from each other what the unit of the same entry makes.
+    pub list: String,
+    /// The text, number or boolean.
+    pub item: serde_json::Value,
 }
 
 /// The least evidence of a removal that a plugin accepts.
@@ -187,6 +199,19 @@ impl UnitPlan {
     /// Returns the name of the unit in its plugin.
     pub fn name(&self) -> &str {
         self.key.split_once('/').map_or(&self.key, |(_, name)| name)
+    }
+
+    /// Returns the name of the unit in its document, without an entry of `forEach`.
+    pub fn document_name(&self) -> &str {
+        self.name().split('[').next().unwrap_or_default()
+    }
+
+    /// Returns false if both units exist for an entry of one list, and not for the same one.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        match (&self.entry, &other.entry) {
+            (Some(own), Some(other)) => own.list != other.list || own.item == other.item,
+            _ => true,
+        }
     }
 
     /// Returns true for a unit of preStop in `hook` that undoes no other unit.

@@ -13,7 +13,7 @@ use super::{
 use crate::cel::convert;
 use crate::cel::{self, EvaluationError, Expression, ReferenceSource, ReferenceUsage, RootVariable, ValueReference};
 use crate::escaping;
-use crate::plan::{InputPlan, OutputPlan, OutputRead, Plan, PublicOutput, Template, UnitPlan, UnitRef, cluster_name};
+use crate::plan::{InputPlan, OutputRead, Plan, PublicOutput, Template, UnitPlan, UnitRef, cluster_name};
 use crate::template::{self, TextPart};
 
 /// The treatment of an output that does not exist yet.
@@ -44,6 +44,8 @@ pub(super) struct RenderContext<'a> {
     pub(super) resource: &'a str,
     /// The outputs that the reader of `units` reads, also through params.
     pub(super) reads: &'a [OutputRead],
+    /// The unit that reads them.
+    pub(super) unit: Option<&'a UnitPlan>,
     /// The number of the update whose unit is rendered.
     pub(super) update: Option<u32>,
     pub(super) reader: ValueReader<'a>,
@@ -78,6 +80,7 @@ impl<'a> RenderContext<'a> {
             unknowns: PendingOutputs::Missing,
             resource,
             reads,
+            unit: None,
             update: None,
             reader: ValueReader::Outside,
             answers: None,
@@ -93,7 +96,7 @@ impl<'a> RenderContext<'a> {
             _ => None,
         };
         let reader = ValueReader::Cluster(plan.cluster(unit));
-        Self { update, reader, ..Self::outside(plan, facts, known, unit.resource(), &unit.reads) }
+        Self { unit: Some(unit), update, reader, ..Self::outside(plan, facts, known, unit.resource(), &unit.reads) }
     }
 
     /// Returns the context of a place in which no sensitive value may be.
@@ -122,6 +125,9 @@ impl<'a> RenderContext<'a> {
                 return Ok(LookupResult::Placeholder(format!("{}.key", self.resource)));
             }
             ReferenceSource::OwnResource(field) => return found(self.facts.own(self.plan, self.resource, field)),
+            ReferenceSource::Root(RootVariable::Item) => {
+                return found(self.unit.and_then(|unit| Some(unit.entry.as_ref()?.item.clone())));
+            }
             ReferenceSource::Root(root) if self.unknowns == PendingOutputs::Shown => {
                 return Ok(LookupResult::Placeholder(root.as_str().to_owned()));
             }
@@ -137,7 +143,7 @@ impl<'a> RenderContext<'a> {
                 let input = inputs.iter().find(|input| input.name == *name);
                 input.map(|input| self.template(&input.value, place))
             }
-            ReferenceSource::Output { unit, output } => return Ok(self.output(unit, output)),
+            ReferenceSource::Output { unit, output } => return self.output(unit, output, place),
             ReferenceSource::Param(name) => {
                 let given = self.plan.resource(self.resource).and_then(|resource| resource.params.get(name));
                 given.map(|template| inner.param(name, template, place))
@@ -151,7 +157,7 @@ impl<'a> RenderContext<'a> {
                 let public = self.plan.resource_read(self.resource, resource);
                 let public = public.and_then(|(name, found)| Some((name, found.outputs.get(output)?)));
                 let inside = |(resource, public): (&'a str, &'a PublicOutput)| {
-                    Self { resource, reads: &public.reads, ..inner }.template(&public.value, place)
+                    Self { resource, reads: &public.reads, unit: None, ..inner }.template(&public.value, place)
                 };
                 public.map(inside)
             }
@@ -175,40 +181,51 @@ impl<'a> RenderContext<'a> {
                 former.is_some_and(|(_, resource)| resource.optional_params.contains(name))
             }
             ReferenceSource::Output { unit, output } => {
-                self.declared(self.maker(unit, output), output).is_some_and(|declared| declared.optional)
+                let declared = self.makers(unit, output).next().and_then(|(_, maker)| maker.outputs.get(output));
+                declared.is_some_and(|declared| declared.optional)
             }
             _ => false,
         }
     }
 
-    fn declared(self, unit: Option<UnitRef>, output: &str) -> Option<&'a OutputPlan> {
-        self.plan.unit(unit?)?.outputs.get(output)
+    /// Returns the units of the resource with this name whose output is read: several for a list.
+    fn makers(self, unit: &str, output: &str) -> impl Iterator<Item = (UnitRef, &'a UnitPlan)> {
+        let read = self.reads.iter().filter(move |read| read.output == output);
+        let makers = read.filter_map(move |read| Some((read.at, self.plan.unit(read.at)?)));
+        makers.filter(move |(_, maker)| maker.resource() == self.resource && maker.document_name() == unit)
     }
 
-    /// Returns the plan reference of the unit of the resource that makes an output.
-    fn maker(self, unit: &str, output: &str) -> Option<UnitRef> {
-        let key = format!("{}/{unit}", self.resource);
-        let is_maker =
-            |read: &&OutputRead| read.output == output && self.plan.unit(read.at).is_some_and(|maker| maker.key == key);
-        self.reads.iter().find(is_maker).map(|read| read.at)
-    }
-
-    fn output(self, unit: &str, output: &str) -> LookupResult {
-        let at = self.maker(unit, output);
-        let sensitive = || self.declared(at, output).is_some_and(|output| output.sensitive);
-        match at.and_then(|at| self.outputs.get(&at)) {
-            Some(ProducerState::Outputs(outputs)) => match outputs.get(output) {
-                Some(RenderValue::Secret(_) | RenderValue::Sealed(_)) if self.unknowns == PendingOutputs::Shown => {
+    /// Returns the output of a unit, or a list of those of the units for the entries of a list.
+    fn output(self, unit: &str, output: &str, place: &str) -> RenderResult<LookupResult> {
+        let placeholder = || LookupResult::Placeholder(format!("{}/{unit}.{output}", self.resource));
+        let own = self.unit.and_then(|unit| unit.entry.as_ref());
+        let (mut list, mut is_missing) = (Vec::new(), false);
+        for (at, maker) in self.makers(unit, output) {
+            let made = match self.outputs.get(&at) {
+                Some(ProducerState::Outputs(outputs)) => match outputs.get(output) {
+                    Some(RenderValue::Secret(_) | RenderValue::Sealed(_)) if self.unknowns == PendingOutputs::Shown => {
+                        LookupResult::Placeholder("sensitive".to_owned())
+                    }
+                    Some(value) => LookupResult::Value(value.clone()),
+                    None => LookupResult::Nothing,
+                },
+                Some(ProducerState::Skipped | ProducerState::Absent) => LookupResult::Nothing,
+                None if self.unknowns == PendingOutputs::Missing => LookupResult::Nothing,
+                None if maker.outputs.get(output).is_some_and(|output| output.sensitive) => {
                     LookupResult::Placeholder("sensitive".to_owned())
                 }
-                Some(value) => LookupResult::Value(value.clone()),
-                None => LookupResult::Nothing,
-            },
-            Some(ProducerState::Skipped | ProducerState::Absent) => LookupResult::Nothing,
-            None if self.unknowns == PendingOutputs::Missing => LookupResult::Nothing,
-            None if sensitive() => LookupResult::Placeholder("sensitive".to_owned()),
-            None => LookupResult::Placeholder(format!("{}/{unit}.{output}", self.resource)),
+                None => placeholder(),
+            };
+            let is_listed = maker.entry.as_ref().is_some_and(|entry| own.is_none_or(|own| own.list != entry.list));
+            match made {
+                made if !is_listed => return Ok(made),
+                LookupResult::Placeholder(_) => return Ok(placeholder()),
+                made => list.extend(as_json(made, place, || "a value".to_owned())?),
+            }
+            is_missing = list.is_empty();
         }
+        // Without makers, the list has no entries.
+        Ok(if is_missing { LookupResult::Nothing } else { Json::from(list).into() })
     }
 
     fn param(self, name: &str, given: &Template, place: &str) -> RenderResult<LookupResult> {

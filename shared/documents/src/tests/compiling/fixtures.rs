@@ -18,6 +18,15 @@ pub(crate) const SHARED_PG: &str = include_str!("../../../tests/plans/shared-pos
 /// A sandbox that passes outputs of one to the other.
 pub(crate) const WIRED: &str = include_str!("../../../tests/plans/wired.yaml");
 
+/// A plugin with units over a list, and a sandbox with it.
+pub(crate) const TOPICS: &str = include_str!("../../../tests/plans/topics.yaml");
+
+/// Returns the plan of a plugin and a sandbox.
+pub(crate) fn pair(documents: &str) -> Result<Plan, Diagnostics> {
+    let (plugin, sandbox) = documents.split_once("---\n").unwrap();
+    compiled(sandbox, &[plugin]).map(|(plan, _)| plan)
+}
+
 /// A source in which each file has this content.
 pub(crate) struct OneFile<'a>(pub(crate) &'a [u8]);
 

@@ -6,12 +6,13 @@ use std::fmt::Write as _;
 use ebb_engine::Hook;
 use serde_json::json;
 
-use super::fixtures::{SHARED_PG, TENANT_DB, WIRED, alone, compiled, plan_edges, planned, plugins};
+use super::fixtures::{SHARED_PG, TENANT_DB, TOPICS, WIRED, alone, compiled, pair, plan_edges, planned, plugins};
 use crate::compile;
 use crate::load;
 use crate::model::PluginDoc;
 use crate::plan::{Action, Plan, RequiredEvidence, UnitRef};
 use crate::render::{KnownOutputs, TargetFacts, UnitContext, response_value};
+use crate::tests::rows;
 
 fn named(plan: &Plan, at: UnitRef) -> String {
     plan.unit(at).map(|unit| unit.key.clone()).unwrap_or_default()
@@ -50,9 +51,37 @@ fn a_sandbox_with_connected_resources() {
 
 #[test]
 fn producers_are_torn_down_after_their_consumers() {
-    let (plugin, sandbox) = include_str!("../../../tests/plans/chain.yaml").split_once("---\n").unwrap();
-    let (plan, _) = compiled(sandbox, &[plugin]).unwrap();
+    let plan = pair(include_str!("../../../tests/plans/chain.yaml")).unwrap();
     insta::assert_snapshot!(outline(&plan));
+}
+
+#[test]
+fn units_over_a_list() {
+    let plan = pair(TOPICS).unwrap();
+    insta::assert_snapshot!(outline(&plan));
+}
+
+#[test]
+fn wrong_lists_are_refused() {
+    for (changes, expected) in rows::<(Vec<(String, String)>, String)>("wrong_lists_are_refused") {
+        let text = changes.iter().fold(TOPICS.to_owned(), |text, (from, to)| text.replace(from, to));
+        let error = pair(&text).unwrap_err().plain();
+        assert!(error.contains(&expected), "{expected}: {error}");
+    }
+    let entries: Vec<usize> = (0..50).collect();
+    let units = |count: usize| -> String {
+        let units = (0..count).map(|n| format!("  u{n}: {{forEach: \"${{params.topics}}\", object: {{manifest: {{apiVersion: v1, kind: A, metadata: {{name: \"u{n}-${{item}}\"}}}}}}}}\n"));
+        units.collect()
+    };
+    let documents = |count| {
+        format!(
+            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nparams: {{topics: {{type: array}}}}\npreStart:\n{}---\napiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {{r: {{plugin: p, params: {{topics: {entries:?}}}}}}}\n",
+            units(count)
+        )
+    };
+    assert_eq!(pair(&documents(20)).unwrap().hooks[0].units.len(), 1000);
+    let error = pair(&documents(21)).unwrap_err().plain();
+    assert!(error.contains("error[limit]: `preStart` has more than 1000 units over all resources"), "{error}");
 }
 
 #[test]

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::fixtures::{ALONE, OneFile, SHARED_PG, TENANT_DB, WIRED, alone, compiled, planned};
+use super::fixtures::{ALONE, OneFile, SHARED_PG, TENANT_DB, TOPICS, WIRED, alone, compiled, pair, planned};
 use crate::load::{self, DocumentVars, NoFiles};
 use crate::plan::{HookPlan, Plan, UnitRef};
 use crate::render::{
-    self, Answers, InputValue, KnownOutputs, ProducerState, RenderError, RenderResult, RenderValue, RenderedUnit,
-    RequestBody, SecretRef, TargetFacts, UnitContext,
+    self, Answers, InputValue, KnownOutputs, ProducerState, RenderError, RenderResult, RenderValue, RenderedRequest,
+    RenderedUnit, RequestBody, SecretRef, TargetFacts, UnitContext,
 };
 use crate::tests::rows;
 
@@ -106,6 +106,40 @@ fn units_with_failed_or_skipped_producers() {
     let failed =
         [("pg/start", server), ("users/database", ProducerState::Absent), ("users/register", ProducerState::Absent)];
     insta::assert_snapshot!("failed", shown(&wired(), &failed));
+}
+
+/// Units over one list read the output of their entry, others a list.
+#[test]
+fn entries_of_a_list_are_rendered() {
+    let plan = pair(TOPICS).unwrap();
+    let made = |id: &str| outputs(&[("id", text(id))]);
+    let all = [("t/create[orders]", made("1")), ("t/create[a-b-c14cddc0]", made("2"))];
+    let shown = |rendered: RenderResult<RenderedUnit>| match rendered.unwrap() {
+        RenderedUnit::Webhook(RenderedRequest { url, body, .. }) => {
+            json!([url.trim_start_matches("https://kafka.example.org"), body.map(|body| body.shown())])
+        }
+        other => panic!("{other:?}"),
+    };
+    for (key, expected) in [
+        ("t/create[orders]", json!(["/topics", {"name": "t-orders"}])),
+        ("t/create[a-b-c14cddc0]", json!(["/topics", {"name": "t-a/b"}])),
+        ("t/grant[orders]", json!(["/topics/1/grants", ["orders"]])),
+        ("t/announce", json!(["/announce", {"ids": ["1", "2"]}])),
+        ("none/announce", json!(["/announce", {"ids": []}])),
+        ("t/delete[a-b-c14cddc0]", json!(["/topics/2", null])),
+        ("t/delete-verify[a-b-c14cddc0]", json!(["/topics/a%2Fb", null])),
+    ] {
+        assert_eq!(shown(rendered(&plan, key, &all)), expected, "{key}");
+    }
+    assert_eq!(shown(previewed(&plan, "t/announce")), json!(["/announce", {"ids": "<t/create.id>"}]));
+    for (second, expected) in [(made("2"), json!(["1", "2"])), (ProducerState::Absent, json!(["1"]))] {
+        let known = known(&plan, &[all[0].clone(), ("t/create[a-b-c14cddc0]", second)]);
+        let public = render::resource_outputs(&plan, &facts(), &known, None).unwrap();
+        assert_eq!(public["t"]["ids"], RenderValue::Json(expected));
+        assert_eq!(public["none"]["ids"], RenderValue::Json(json!([])));
+    }
+    let nothing = render::resource_outputs(&plan, &facts(), &KnownOutputs::new(), None).unwrap();
+    assert_eq!(nothing["t"].get("ids"), None);
 }
 
 #[test]

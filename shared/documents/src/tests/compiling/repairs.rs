@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use ebb_engine::Hook;
 
-use super::fixtures::plugins;
+use super::fixtures::{TOPICS, pair, plugins};
 use super::updates::{DATABASE, plan};
-use crate::compile::{self, BoundPlugin, PlanRepair, RepairError};
+use crate::compile::{self, BoundPlugin, PlanRepair, RepairError, RepairedUnit};
 use crate::plan::{Action, Plan, RequiredEvidence, UnitPlan};
 use crate::tests::rows;
 
@@ -72,6 +72,25 @@ fn a_repair_changes_the_required_evidence() {
     assert_eq!(evidence(&strict.plan), [Some(RequiredEvidence::Confirmed)]);
     assert_eq!(strict.changes.len(), 1);
     assert_eq!(evidence(&repair(&strict.plan, DATABASE).unwrap().plan), [None]);
+}
+
+#[test]
+fn the_undos_of_entries_are_repaired() {
+    let (plugin, _) = TOPICS.split_once("---\n").unwrap();
+    let current = pair(TOPICS).unwrap();
+    let fixed = plugin.replace("method: DELETE, url: \"https://kafka.", "method: DELETE, url: \"https://mq.");
+    let PlanRepair { plan: repaired, changes, ignored } = repair(&current, &fixed).unwrap();
+    let keys: Vec<&str> = changes.iter().map(|change| change.after.key.as_str()).collect();
+    assert_eq!(keys, ["t/delete[orders]", "t/delete[a-b-c14cddc0]"]);
+    assert_eq!(ignored, ["none/delete", "none/delete-verify"]);
+    for RepairedUnit { before, after, .. } in &changes {
+        assert!(url(after).contains("https://mq."));
+        assert_eq!((&before.entry, &before.reads, &before.undoes), (&after.entry, &after.reads, &after.undoes));
+    }
+    assert_eq!(repaired.hook_plan(Hook::PreStart), current.hook_plan(Hook::PreStart));
+    let other = plugin.replace("forEach: ${params.topics}", "forEach: ${params.topics.filter(x, true)}");
+    let error = repair(&current, &other).unwrap_err().to_string();
+    assert!(error.contains("has forEach `params.topics.filter(x, true)`, the plan of the target has"), "{error}");
 }
 
 #[test]
