@@ -4,8 +4,8 @@ use ebb_engine::Hook;
 
 use super::checked::CompiledUnit;
 use super::collector::{ExpressionRead, TextRole};
-use super::profile;
-use crate::cel::ReferenceSource;
+use super::{for_each, profile};
+use crate::cel::{ReferenceSource, RootVariable};
 use crate::model::{ActionDoc, LineColumn, OutputFromDoc, SourceText, WebhookMethod};
 use crate::plan::{Action, OutputFrom};
 
@@ -16,7 +16,7 @@ pub(super) type UnitWarning = (&'static str, LineColumn, String, &'static str);
 pub(super) fn of_unit(source: &SourceText, units: &[CompiledUnit<'_>], at: usize) -> impl Iterator<Item = UnitWarning> {
     let unit = &units[at];
     let of_request = [repeated_creation(units, at), late_question(unit), line_feed(source, units, at)];
-    let of_answers = [unknown_outcome(unit), foreign_answer(unit), part_of_list(unit)];
+    let of_answers = [unknown_outcome(unit), foreign_answer(unit), part_of_list(unit), same_for_all(unit)];
     of_request.into_iter().chain(of_answers).flatten()
 }
 
@@ -108,6 +108,19 @@ fn part_of_list(unit: &CompiledUnit<'_>) -> Option<UnitWarning> {
     let message = "`absent` reads a list without a search: the thing may be on a further page".to_owned();
     let help = "search for its name, or add `next`; a `Link` with `rel=\"next\"` is followed without it";
     Some(("list-pages", absent.at, message, help))
+}
+
+/// A request or object that is the same for each entry of a list. A script has variables that differ.
+fn same_for_all(unit: &CompiledUnit<'_>) -> Option<UnitWarning> {
+    let at = unit.doc.for_each.as_ref()?.at;
+    let differs = |found: &ExpressionRead| {
+        matches!(found.source, ReferenceSource::Root(RootVariable::Item) | ReferenceSource::Output { .. })
+    };
+    if matches!(unit.doc.action, ActionDoc::Pod(_)) || unit.uses.iter().any(differs) {
+        return None;
+    }
+    let message = format!("`{}` does not read `item`, so it does the same for each entry", unit.doc.name.value);
+    Some((for_each::CODE, at, message, "read `item`, or leave out `forEach`"))
 }
 
 /// A wait that ends before its first question is due.

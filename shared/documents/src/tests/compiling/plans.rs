@@ -59,6 +59,11 @@ fn producers_are_torn_down_after_their_consumers() {
 fn units_over_a_list() {
     let plan = pair(TOPICS).unwrap();
     insta::assert_snapshot!(outline(&plan));
+    let (plugin, sandbox) = TOPICS.split_once("---\n").unwrap();
+    for (name, is_warned) in [("quota-${item}", false), ("quota", true)] {
+        let (_, warnings) = compiled(sandbox, &[&plugin.replace("quota-${item}", name)]).unwrap();
+        assert_eq!(warnings.iter().any(|warning| warning.code == "for-each"), is_warned, "{warnings:?}");
+    }
 }
 
 #[test]
