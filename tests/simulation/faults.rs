@@ -168,6 +168,24 @@ faults! {
     FeedWatched = 1000, harmless;
     /// The policy of a relay refuses a request to start work that the relay does not know yet.
     RelayRefuses = 80;
+    /// A provider answers a change over a connection with an error and the status 200, and makes nothing.
+    ErrorReported = 80;
+    /// The same, and the provider has made the change.
+    ErrorAfterChange = 80;
+    /// A provider answers 500 to a change that it has made.
+    FailsAfterChange = 80;
+    /// The answer to a creation lacks the id.
+    IdMissing = 60;
+    /// A list of a provider has two pages, the first one with things of others only.
+    ListPaged = 500;
+    /// A provider limits the requests for up to a minute.
+    RequestsLimited = 60;
+    /// A thing has parts that must be deleted before it.
+    ThingHasParts = 700;
+    /// The connection to the provider gets access tokens of a few minutes. One injection point per simulation.
+    TokenExpires = 1000;
+    /// A provider revokes the access token of a request.
+    TokenRevoked = 80;
 }
 
 /// Writes the name on the command line.

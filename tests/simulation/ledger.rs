@@ -232,9 +232,15 @@ impl Ledger {
             return Some(format!("{} ms after its run was stopped", now - stopped.0));
         }
         let is_done = |unit: u32| table.is_done(&this.run, unit);
+        let is_tolerated = |other: u32| {
+            let of = |one: &SimUnit| (one.hook, one.planned, one.uid.clone(), one.unit);
+            let wanted = (this.unit.hook, this.unit.planned, this.unit.uid.clone(), other);
+            self.state().units.values().any(|one| one.plan.tolerated && of(one) == wanted)
+        };
+        let lets_pass = |other: u32| table.lets_pass(&this.run, other, is_tolerated(other));
         // A late success reopens an undo; a setup unit stays done.
         if this.unit.sets_up()
-            && let Some(other) = this.unit.plan.dependencies.iter().find(|&&other| !is_done(other))
+            && let Some(other) = this.unit.plan.dependencies.iter().find(|&&other| !lets_pass(other))
         {
             return Some(format!("before unit {other} of its hook is done"));
         }
@@ -416,16 +422,22 @@ impl Ledger {
         }
     }
 
-    /// Returns an earlier attempt of the same block whose request was answered, so that it waited for a state.
-    pub(super) fn waited_before(&self, unit: &SimUnit, attempt: u32) -> Option<Attempt> {
+    /// Returns an earlier attempt of the same block whose request was answered, so that it waited for a state, or one that has
+    /// made a thing if each request makes another one.
+    pub(super) fn made_before(&self, unit: &SimUnit, attempt: u32) -> Option<Attempt> {
         let of = |attempt| (unit.run(), Unit(unit.unit), Attempt(attempt));
         let block = |attempt| retry::attempt_block(attempt, unit.plan.retry.attempts);
-        let table = self.table.state();
-        table.find(|table| {
+        let is_same = |other: &Attempt| *other < Attempt(attempt) && block(*other) == block(Attempt(attempt));
+        let waited = self.table.state().find(|table| {
             let earlier = table.records.range(of(0)..of(attempt));
-            let mut waited = earlier.filter(|(_, record)| record.wait.is_some()).map(|((_, _, other), _)| *other);
-            waited.find(|other| block(*other) == block(Attempt(attempt)))
-        })
+            earlier.filter(|(_, record)| record.wait.is_some()).map(|((_, _, other), _)| *other).find(is_same)
+        });
+        let is_own = |thing: &&SimThing| unit.plan.action.is_non_idempotent() && thing.unit.key == unit.key;
+        let made = || {
+            let state = self.state();
+            state.things.values().filter(is_own).map(|thing| Attempt(thing.attempt)).find(is_same)
+        };
+        waited.or_else(made)
     }
 
     /// Returns the possible times of the start of an attempt, by the clock of a function that asked its relay.

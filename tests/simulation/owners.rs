@@ -230,9 +230,10 @@ impl InstanceEntry {
     }
 }
 
-/// Returns the key of a setup unit of a ready target that is not done.
+/// Returns the key of a setup unit of a ready target that is not done, and whose failure is not tolerated.
 pub fn incomplete(state: &TableState, target: &TargetHead, plan: &Plan) -> Option<String> {
-    let is_done = |at: &UnitRef| state.is_done(&target.run(at.hook), at.unit);
+    let is_tolerated = |at: &UnitRef| plan.unit(*at).is_some_and(|unit| unit.tolerated);
+    let is_done = |at: &UnitRef| state.lets_pass(&target.run(at.hook), at.unit, is_tolerated(at));
     let setup: Vec<UnitRef> = match &plan.update {
         Some(update) => update.resources.values().flat_map(|origin| origin.units.values().copied()).collect(),
         None => {

@@ -6,9 +6,10 @@
 //! 2. A list shows a thing less than [`LISTED_MS`] after its creation, and from the first request for its deletion on.
 //!    Plugins name this time as `maxProcessingTime`.
 //! 3. The answer 204 to a `DELETE` means that the thing is gone, 202 that it will be gone. Until then, each question
-//!    shows it.
+//!    shows it. An answer with an error says nothing, even with the status 200.
 //! 4. A thing is hidden only until a unit of the teardown has got an answer other than 404 for it. Things of one name are
 //!    hidden together. A list shows also what is hidden.
+//! 5. A request with an access token that is over is answered 401, one beyond a limit 429 or 403. It changes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,9 +20,9 @@ use ebb_store::NamedDocument;
 use serde_json::{Map, Value, json};
 
 use super::executor::SimExecutor;
-use super::ledger::{AttemptGuard, AttemptReceiver, Ledger, SimObject};
-use super::provider_documents::{CONNECTION, PLAIN};
-use super::provider_token::{self, TOKEN};
+use super::ledger::{AttemptGuard, AttemptReceiver, Ledger, SimGuard, SimObject};
+use super::provider_documents::{CONNECTION, NAMED, PLAIN};
+use super::provider_token::{self, SimAccessTokens, TOKEN, TOKENS};
 use super::registry::{SimUnit, UnitEffect};
 use super::runtime::lock;
 use super::servers::{gateway_status, header};
@@ -39,6 +40,8 @@ const QUICK_MS: u64 = 50;
 const DELETION_MS: u64 = 1_200_000;
 /// The longest time for which a thing is hidden.
 const HIDDEN_MS: u64 = 240_000;
+/// The longest time for which requests are limited: 4 attempts take longer.
+const LIMITED_MS: u64 = 60_000;
 /// The most requests of an attempt: these, and so many in a minute of its wait. Plugins let the pause between two
 /// questions grow to a minute. Faults repeat some of them.
 const REQUESTS: u64 = 24;
@@ -48,11 +51,21 @@ const REQUESTS_PER_DUPLICATE: u64 = 10;
 /// Two requests of one attempt by one invocation with this distance mean that it has slept.
 const SLEEP_MS: u64 = 1_000;
 
-/// Returns the connection to the provider for the plugins with these names, if there are any.
-pub(super) fn connection(plugins: &[String]) -> Option<NamedDocument> {
+/// Returns true if a request has the credential of a connection, and so a plugin that knows answers with errors.
+fn is_connected(request: &HttpRequest) -> bool {
+    !header(request, "authorization").is_empty()
+}
+
+/// Returns the connection to the provider for the plugins with these names, if there are any. `expires` is true with access
+/// tokens.
+pub(super) fn connection(plugins: &[String], expires: bool) -> Option<NamedDocument> {
+    let auth = match expires {
+        true => format!("oauth: {{tokenUrl: {TOKENS}, method: post, clientId: ebb, secret: {TOKEN}}}"),
+        false => format!("bearer: {{secret: {TOKEN}}}"),
+    };
     let document = format!(
         "apiVersion: ebb.dev/v1\nkind: Connection\nname: {CONNECTION}\norigin: {ORIGIN}\n\
-         auth: {{bearer: {{secret: {TOKEN}}}}}\nplugins: [{}]\n",
+         auth: {{{auth}}}\nplugins: [{}]\n",
         plugins.join(", ")
     );
     let connection = NamedDocument { name: CONNECTION.to_owned(), document, changed: SimRuntime::default().now() };
@@ -61,7 +74,9 @@ pub(super) fn connection(plugins: &[String]) -> Option<NamedDocument> {
 
 #[derive(Clone, Debug)]
 pub(super) struct SimThing {
-    unit: Arc<SimUnit>,
+    pub(super) unit: Arc<SimUnit>,
+    /// The attempt that has made it.
+    pub(super) attempt: u32,
     name: String,
     /// Rises with each thing.
     number: u64,
@@ -70,6 +85,8 @@ pub(super) struct SimThing {
     hidden_until: u64,
     /// True if a unit of the teardown has got an answer that shows it.
     is_seen: bool,
+    /// The number of its parts, if its plugin deletes them.
+    parts: Option<u64>,
     /// The end of its deletion, which has begun.
     pub(super) gone_at: Option<u64>,
 }
@@ -107,6 +124,8 @@ struct ProviderState {
     /// The attempts that have sent a request other than a question, by idempotency key and number.
     attempts: BTreeMap<(String, u32), usize>,
     requests: BTreeMap<(String, u32), AttemptRequests>,
+    limited_until: u64,
+    tokens: SimAccessTokens,
 }
 
 pub(super) struct SimProvider {
@@ -121,27 +140,101 @@ impl SimProvider {
 
     /// Returns the response to a request for `path`, which has arrived.
     pub(super) async fn respond(&self, path: &str, request: &HttpRequest) -> CallResult<HttpResponse> {
+        let (response, _running) = match self.before(path, request) {
+            Some(response) => (response, None),
+            None => self.act(path, request).map(|(response, running)| (response, Some(running)))?,
+        };
+        self.executor.runtime.sleep(RESPONSE_MS).await;
+        let gateway = gateway_status(&self.executor);
+        let response = gateway.map_or(response, |status| HttpResponse::new(status, ""));
+        self.executor.answer(FaultKind::ResponseLost, response).await
+    }
+
+    /// Returns the response to a request for an access token, and to one that the provider does not process.
+    fn before(&self, path: &str, request: &HttpRequest) -> Option<HttpResponse> {
+        let runtime = &self.executor.runtime;
+        let mut state = lock(&self.state);
+        if path == TOKENS {
+            return Some(state.tokens.grant(&self.executor, request));
+        }
+        if self.executor.is_away(FaultKind::RequestsLimited, &mut state.limited_until, LIMITED_MS) {
+            let wait = (state.limited_until - runtime.elapsed()).div_ceil(1_000);
+            // The statement differs from time to time.
+            let (status, stated) = match runtime.elapsed() / RESPONSE_MS % 3 {
+                0 => (429, vec![]),
+                1 => (429, vec![("retry-after", wait)]),
+                _ => {
+                    let reset = runtime.now().0.div_ceil(1_000) + wait;
+                    (403, vec![("x-ratelimit-remaining", 0), ("x-ratelimit-reset", reset)])
+                }
+            };
+            let headers = stated.into_iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect();
+            return Some(HttpResponse { headers, ..HttpResponse::new(status, "") });
+        }
+        state.tokens.is_over(&self.executor, request).then(|| HttpResponse::new(401, ""))
+    }
+
+    /// Processes a request. Returns its response, and what lasts until the response has arrived.
+    fn act(
+        &self,
+        path: &str,
+        request: &HttpRequest,
+    ) -> CallResult<(HttpResponse, (Option<SimGuard>, Option<AttemptGuard>))> {
         let SimExecutor { runtime, ledger, .. } = self.executor.as_ref();
         let refused = || CallError::Refused(format!("no such unit: {}", request.url));
         let unit = ledger.unit(&header(request, IDEMPOTENCY_KEY)).ok_or_else(refused)?;
         let attempt: u32 = header(request, ATTEMPT).parse().map_err(|_| refused())?;
         ledger.settle_things();
         let changes = request.method != "GET";
-        let _posted = changes.then(|| ledger.post(format!("{}-{}-{attempt}", unit.run(), unit.unit)));
+        let posted = changes.then(|| ledger.post(format!("{}-{}-{attempt}", unit.run(), unit.unit)));
         let running = if changes { self.begin(&unit, attempt, path, request) } else { None };
-        let (status, body) = match request.method.as_str() {
-            "POST" => self.create(&unit, attempt, path, request),
-            "DELETE" => self.delete(&unit, path, request),
+        let (status, mut body) = match request.method.as_str() {
+            "POST" => self.distort(request, self.create(&unit, attempt, path, request)),
+            "DELETE" => self.distort(request, self.delete(&unit, path, request)),
             _ => self.show(&unit, attempt, path, request),
         };
+        let headers = self.page(path, &mut body);
         ledger.trace(|| format!("{status} for {} {path} of {} #{attempt}", request.method, unit.name));
         if let Some(running) = &running {
-            ledger.state().attempts[running.number].result = Some((runtime.elapsed(), status < 400));
+            let is_success = status < 400 && body.get("error").is_none();
+            ledger.state().attempts[running.number].result = Some((runtime.elapsed(), is_success));
         }
-        runtime.sleep(RESPONSE_MS).await;
-        let gateway = gateway_status(&self.executor);
-        let body = if gateway.is_some() || body.is_null() { String::new() } else { body.to_string() };
-        self.executor.answer(FaultKind::ResponseLost, HttpResponse::new(gateway.unwrap_or(status), body)).await
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        Ok((HttpResponse { headers, ..HttpResponse::new(status, body) }, (posted, running)))
+    }
+
+    /// Returns the headers of a list. The first one of two pages has no thing of the own project.
+    fn page(&self, path: &str, body: &mut Value) -> Vec<(String, String)> {
+        let is_first = body.get("things").is_some() && !path.contains('&');
+        if !is_first || !self.executor.faults.should_inject(FaultKind::ListPaged) {
+            return Vec::new();
+        }
+        *body = json!({ "things": [{"id": "other.1", "name": "other", "state": "ready"}] });
+        if path.starts_with(NAMED) {
+            body["has_more"] = true.into();
+            body["next_cursor"] = "2".into();
+            return Vec::new();
+        }
+        vec![("link".to_owned(), format!("<{path}&page=2>; rel=\"next\""))]
+    }
+
+    /// Returns another answer to a change that the provider has made, by its faults.
+    fn distort(&self, request: &HttpRequest, (status, mut body): (u16, Value)) -> (u16, Value) {
+        let faults = &self.executor.faults;
+        if status >= 300 || body.get("error").is_some() {
+            return (status, body);
+        }
+        if faults.should_inject(FaultKind::FailsAfterChange) {
+            return (500, Value::Null);
+        }
+        if is_connected(request) && faults.should_inject(FaultKind::ErrorAfterChange) {
+            return (200, json!({ "error": "something went wrong after the change" }));
+        }
+        let lacks_id = request.method == "POST" && faults.should_inject(FaultKind::IdMissing);
+        if let Some(body) = body.as_object_mut().filter(|_| lacks_id) {
+            body.remove("id");
+        }
+        (status, body)
     }
 
     /// Records a request that changes something. The first one of an attempt begins it.
@@ -166,31 +259,39 @@ impl SimProvider {
         Some(running)
     }
 
-    /// Returns the status if the provider refuses a change.
-    fn refuses(&self) -> Option<u16> {
+    /// Returns the answer if the provider refuses a change.
+    fn refuses(&self, request: &HttpRequest) -> Option<(u16, Value)> {
         let faults = &self.executor.faults;
-        let conflict = faults.should_inject(FaultKind::ProviderConflicts).then_some(409);
-        conflict.or_else(|| faults.should_inject(FaultKind::ProviderLocked).then_some(423))
+        let conflict = faults.should_inject(FaultKind::ProviderConflicts).then_some((409, Value::Null));
+        let refused =
+            conflict.or_else(|| faults.should_inject(FaultKind::ProviderLocked).then_some((423, Value::Null)));
+        let fails = || is_connected(request) && faults.should_inject(FaultKind::ErrorReported);
+        refused.or_else(|| fails().then(|| (200, json!({ "error": "nothing was changed" }))))
     }
 
     fn create(&self, unit: &Arc<SimUnit>, attempt: u32, path: &str, request: &HttpRequest) -> (u16, Value) {
         let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
-        if let Some(before) = ledger.waited_before(unit, attempt) {
+        if let Some(before) = ledger.made_before(unit, attempt) {
             let name = &unit.name;
-            ledger.report_violation(format!("{name} #{attempt} is posted, and #{} was answered", before.0));
+            ledger.report_violation(format!("{name} #{attempt} is posted, and #{} has made a thing", before.0));
         }
         if provider_token::is_foreign(request) {
             return (403, Value::Null);
         }
-        if let Some(status) = self.refuses() {
-            return (status, Value::Null);
-        }
-        let known = self.things(|_, thing| thing.unit.key == unit.key).pop();
-        let ignores = || path.starts_with(PLAIN) && faults.should_inject(FaultKind::KeyIgnored);
-        if let Some(id) = known.filter(|_| !ignores()) {
-            return (200, self.description(&id));
+        if let Some(refused) = self.refuses(request) {
+            return refused;
         }
         let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        let name = body["name"].as_str().unwrap_or_default().to_owned();
+        let is_named = path.starts_with(NAMED);
+        let known =
+            self.things(|_, thing| if is_named { thing.name == name } else { thing.unit.key == unit.key }).pop();
+        let ignores = || path.starts_with(PLAIN) && faults.should_inject(FaultKind::KeyIgnored);
+        match known {
+            Some(_) if is_named => return (409, Value::Null),
+            Some(id) if !ignores() => return (200, self.description(&id)),
+            _ => {}
+        }
         let number = {
             let mut state = lock(&self.state);
             state.created += 1;
@@ -201,14 +302,20 @@ impl SimProvider {
             ledger.is_broken(&format!("{id} {what}"), || faults.should_inject(kind));
         }
         ledger.trace(|| format!("{} makes {id}", unit.name));
+        let parts = |most| match faults.should_inject(FaultKind::ThingHasParts) {
+            true => most - faults.random_below(FaultKind::ThingHasParts, most),
+            false => 0,
+        };
         let thing = SimThing {
             unit: Arc::clone(unit),
-            name: body["name"].as_str().unwrap_or_default().to_owned(),
+            attempt,
+            name,
             number,
             ready_at: now + SLOWNESS * unit.millis,
             listed_at: now + self.executor.inject_below(FaultKind::ListedLate, LISTED_MS).unwrap_or(0),
             hidden_until: 0,
             is_seen: false,
+            parts: body["parts"].as_u64().map(parts),
             gone_at: None,
         };
         {
@@ -221,13 +328,14 @@ impl SimProvider {
         (201, self.description(&id))
     }
 
-    /// Deletes what an id or a name stands for: all things of a name.
+    /// Deletes what an id or a name stands for: all things of a name, or a part of each and those after it.
     fn delete(&self, undo: &Arc<SimUnit>, path: &str, request: &HttpRequest) -> (u16, Value) {
         let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
         ledger.check_undone(undo, "begins");
         if provider_token::is_foreign(request) {
             return (404, Value::Null);
         }
+        let (path, part) = path.split_once("/parts/").map_or((path, None), |(path, part)| (path, part.parse().ok()));
         let ids = self.addressed(path);
         for id in &ids {
             self.change(id, |thing| thing.listed_at = 0);
@@ -238,8 +346,16 @@ impl SimProvider {
         for id in &ids {
             self.change(id, |thing| thing.is_seen = true);
         }
-        if let Some(status) = self.refuses() {
-            return (status, Value::Null);
+        if let Some(refused) = self.refuses(request) {
+            return refused;
+        }
+        if let Some(part) = part {
+            ids.iter().for_each(|id| self.change(id, |thing| thing.parts = thing.parts.min(Some(part))));
+            return (204, Value::Null);
+        }
+        let has_parts = |_: &str, thing: &SimThing| thing.parts > Some(0);
+        if self.things(has_parts).iter().any(|id| ids.contains(id)) {
+            return (409, Value::Null);
         }
         for id in &ids {
             let Some(thing) = ledger.state().things.get(id).cloned() else { continue };
@@ -272,6 +388,7 @@ impl SimProvider {
             };
         }
         if let Some((_, name)) = path.split_once("?name=") {
+            let name = name.split('&').next().unwrap_or_default();
             let listed = self.things(|_, thing| thing.name.starts_with(name) && thing.listed_at <= now);
             let listed: Vec<Value> = listed.iter().map(|id| self.description(id)).collect();
             return (200, json!({ "things": listed }));
@@ -327,7 +444,12 @@ impl SimProvider {
         let SimExecutor { runtime, ledger, .. } = self.executor.as_ref();
         let Some(thing) = ledger.state().things.get(id).cloned() else { return Value::Null };
         let state = thing.state(ledger, id, runtime.elapsed());
-        json!({"id": id, "name": thing.name, "state": state, "endpoint": (state == "ready").then_some(id)})
+        let endpoint = (state == "ready").then_some(id);
+        let mut description = json!({"id": id, "name": thing.name, "state": state, "endpoint": endpoint});
+        if let Some(parts) = thing.parts {
+            description["parts"] = (0..parts).rev().collect();
+        }
+        description
     }
 
     /// Counts a question for the state of a thing.

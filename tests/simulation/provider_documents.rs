@@ -9,9 +9,11 @@ use super::registry::UnitBehavior;
 use super::scenario::TargetScenario;
 
 pub(super) const CONNECTION: &str = "provider";
-/// The begin of the paths at which the provider honours idempotency keys, and of those at which it may ignore them.
+/// The begin of the paths at which the provider honours idempotency keys, of those at which it may ignore them, and of
+/// those at which it refuses a second thing of a name.
 const KEYED: &str = "/keyed/";
 pub(super) const PLAIN: &str = "/plain/";
+pub(super) const NAMED: &str = "/named/";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThingCreation {
@@ -21,6 +23,8 @@ pub enum ThingCreation {
     Once,
     /// Each attempt sends the request once, and the list of the provider shows an unknown outcome.
     Described,
+    /// The request may be repeated. The provider refuses a second thing of its name, and its list shows the first one.
+    Named,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +43,8 @@ pub enum ThingRemoval {
     VerifiedByScript,
     /// The same, and an object whose controller looks for it.
     VerifiedByObject,
+    /// Another unit deletes the parts of the thing before. Then the unit waits until the thing is gone.
+    Emptied,
 }
 
 /// A unit that creates a thing of the provider, and its undo.
@@ -58,6 +64,9 @@ const TIMEOUT: &str = "    timeout: 20m\n";
 const RETRY: &str =
     "    retry: {attempts: 4, backoff: 2s, maxBackoff: 1m, on: [timeout, connect, lost, failed, 5xx, 409, 423, 429]}\n";
 
+/// The condition of an answer 200 with an error.
+const HAS_ERROR: &str = "type(response.body) == map && has(response.body.error)";
+
 /// A verification is tried again while the thing exists.
 const VERIFY_RETRY: &str =
     "retry: {attempts: 10, backoff: 10s, maxBackoff: 5m, on: [timeout, connect, failed, lost, evicted, 5xx, 429]}";
@@ -67,7 +76,8 @@ pub(super) fn is_connected(plugin: &str) -> bool {
 }
 
 impl ProviderUnit {
-    pub(super) fn random(random: &SimRandom) -> Self {
+    /// Returns a random one. The numbers of `more` make another one of some.
+    pub(super) fn random([random, more]: &[SimRandom; 2]) -> Self {
         use ThingCreation::{Described, Keyed, Once};
         use ThingRemoval::{
             Awaited, Guarded, Unawaited, VerifiedByGet, VerifiedByList, VerifiedByObject, VerifiedByScript,
@@ -77,6 +87,8 @@ impl ProviderUnit {
         let removals =
             [Awaited, Awaited, Unawaited, VerifiedByGet, VerifiedByList, VerifiedByScript, VerifiedByObject, Guarded];
         let removal = removals[random.below(removals.len() as u64) as usize];
+        let creation = if more.below(4) == 0 { ThingCreation::Named } else { creation };
+        let removal = if more.below(6) == 0 { ThingRemoval::Emptied } else { removal };
         Self { creation, removal, by_name, connected }
     }
 
@@ -89,42 +101,54 @@ impl ProviderUnit {
     }
 
     fn folder(self) -> &'static str {
-        if self.creation == ThingCreation::Keyed { KEYED } else { PLAIN }
+        match self.creation {
+            ThingCreation::Keyed => KEYED,
+            ThingCreation::Once | ThingCreation::Described => PLAIN,
+            ThingCreation::Named => NAMED,
+        }
     }
 
     fn webhook(self, method: &str, path: &str) -> String {
-        let connection = if self.connected { format!("connection: {CONNECTION}, ") } else { String::new() };
-        format!("{connection}method: {method}, {}", self.at(path))
+        let failure = match method {
+            // Another request would make another thing, and an answer with an error does not tell whether there is one.
+            "POST" if self.folder() == PLAIN => "{'message': response.body.error, 'status': 500} : {}",
+            _ => "response.body.error : ''",
+        };
+        let connected = format!("connection: {CONNECTION}, failed: \"${{{HAS_ERROR} ? {failure}}}\", ");
+        let connected = if self.connected { connected.as_str() } else { "" };
+        let next = "next: {cursor: \"${response.body.?next_cursor.orValue('')}\"}, ";
+        let next = if self.creation == ThingCreation::Named { next } else { "" };
+        format!("{connected}{next}method: {method}, {}", self.at(path))
     }
 
     /// Returns a unit that creates a thing, with the outputs `id` and `endpoint`. `rest` has further lines.
     pub(super) fn setup(self, name: &str, reads: &[String], rest: &str) -> String {
         let folder = self.folder();
         let own = format!("resource.key + '-{name}'");
-        let (once, id, address) = match self.creation {
-            ThingCreation::Keyed => ("", "response.body.id".to_owned(), "${response.body.id}".to_owned()),
-            ThingCreation::Once => {
-                (", idempotent: false", "response.body.id".to_owned(), "${response.body.id}".to_owned())
+        let once = if folder == PLAIN { ", idempotent: false" } else { "" };
+        let (id, address, describe) = match self.creation {
+            ThingCreation::Keyed | ThingCreation::Once => {
+                ("response.body.id".to_owned(), "${response.body.id}".to_owned(), String::new())
             }
             // The list has other things of the resource, too.
-            ThingCreation::Described => (
-                ", idempotent: false, maxProcessingTime: 1m",
-                format!(
-                    "has(response.body.things) ? response.body.things.filter(thing, thing.name == {own})[0].id \
-                     : response.body.id"
-                ),
-                format!("${{resource.key}}-{name}"),
-            ),
-        };
-        let describe = match self.creation {
-            ThingCreation::Described => format!(
-                ", describe: {{{}, found: \"${{response.body.things.exists(thing, thing.name == {own})}}\"}}",
-                self.at(&format!("{folder}things?name=${{resource.key}}"))
-            ),
-            _ => String::new(),
+            ThingCreation::Described | ThingCreation::Named => {
+                let list = self.at(&format!("{folder}things?name=${{resource.key}}"));
+                let found = format!("response.body.things.exists(thing, thing.name == {own})");
+                (
+                    format!(
+                        "has(response.body.things) ? response.body.things.filter(thing, thing.name == {own})[0].id \
+                         : response.body.id"
+                    ),
+                    format!("${{resource.key}}-{name}"),
+                    format!(", maxProcessingTime: 1m, describe: {{{list}, found: \"${{{found}}}\"}}"),
+                )
+            }
         };
         let webhook = self.webhook("POST", &format!("{folder}things"));
-        let body = [vec![format!("name: \"${{resource.key}}-{name}\"")], documents::values(reads)].concat().join(", ");
+        let parts = (self.removal == ThingRemoval::Emptied).then(|| "parts: 3".to_owned());
+        let body =
+            [format!("name: \"${{resource.key}}-{name}\"")].into_iter().chain(documents::values(reads)).chain(parts);
+        let body = body.collect::<Vec<_>>().join(", ");
         let question = self.at(&format!("{folder}things/{address}"));
         format!(
             "  {name}:\n{rest}{TIMEOUT}{RETRY}    webhook: {{{webhook}, body: {{{body}}}{once}{describe}}}\n    \
@@ -148,7 +172,7 @@ impl ProviderUnit {
         let verified = |action: &str| format!("    verify: {{{action}, {VERIFY_RETRY}}}\n");
         let verify = |request: &str| verified(&format!("webhook: {{{request}}}"));
         let rest = match self.removal {
-            ThingRemoval::Awaited => {
+            ThingRemoval::Awaited | ThingRemoval::Emptied => {
                 format!("    timeout: 25m\n    until: {{{}, gone: true, every: 5s}}\n", own.at(&thing))
             }
             ThingRemoval::Unawaited => String::new(),
@@ -156,7 +180,8 @@ impl ProviderUnit {
             ThingRemoval::VerifiedByList | ThingRemoval::Guarded => {
                 let question = own.webhook("GET", &format!("{}things?name={key}", self.folder()));
                 let when = if is_guarded { "}, when: \"${true}\"" } else { "}" };
-                let absent = "absent: \"${size(response.body.things) == 0}\"";
+                let name = format!("resource.key + '-{undone}'");
+                let absent = format!("absent: \"${{!response.body.things.exists(thing, thing.name == {name})}}\"");
                 verified(&format!("webhook: {{{question}, {absent}{when}"))
             }
             ThingRemoval::VerifiedByScript => verified(documents::POD.trim()),
@@ -165,9 +190,17 @@ impl ProviderUnit {
                 verified(&format!("object: {{manifest: {manifest}}}"))
             }
         };
-        let after = list("after", after);
-        let webhook = own.webhook("DELETE", &thing);
-        format!("  {name}:\n    undoes: [{undone}]\n{after}{guard}{RETRY}{rest}    webhook: {{{webhook}}}\n")
+        let unit = |name: &str, after: &[String], rest: &str, path: &str| {
+            let (after, webhook) = (list("after", after), own.webhook("DELETE", path));
+            format!("  {name}:\n    undoes: [{undone}]\n{after}{guard}{RETRY}{rest}    webhook: {{{webhook}}}\n")
+        };
+        if self.removal != ThingRemoval::Emptied {
+            return unit(name, after, &rest, &thing);
+        }
+        let first = format!("{name}-parts");
+        let repeat = format!("    repeat: {{{}, while: \"${{size(poll.body.parts) > 0}}\"}}\n", own.at(&thing));
+        let parts = unit(&first, after, &repeat, &format!("{thing}/parts/${{poll.body.parts[0]}}"));
+        parts + &unit(name, &[after, &[first]].concat(), &rest, &thing)
     }
 
     /// Returns a target with a thing, which another unit reads. `head` has further lines of its plugin.

@@ -39,7 +39,8 @@ impl TargetScenario {
             plugins.push(of(first.clone(), wide(&random, &first)));
         } else {
             let events = events_of(&SimRandom::new(seed ^ 0xe7e7));
-            let text = plugin(&random, &first, false, Some(&SimRandom::new(seed ^ 0x9a0d))) + &events;
+            let text =
+                plugin(&random, &first, false, Some(&[0x9a0d, 0x31a9].map(|of| SimRandom::new(seed ^ of)))) + &events;
             let repaired = text.replace("@1.0.0\n", &format!("@{REPAIRED}\n")).replace("{timeout: 5m", "{timeout: 4m");
             // The undos of another version would look for the things of the provider elsewhere.
             let has_things = text.contains("/things");
@@ -50,7 +51,7 @@ impl TargetScenario {
                 document += &format!("  b:\n    plugin: {second}@1.0.0\n    params: {{{wire}}}\n");
                 let alone = document.split("  b:\n").next().unwrap_or_default();
                 changed.push(alone.to_owned());
-                let text = plugin(&random, &second, true, Some(&SimRandom::new(seed ^ 0x9b0d)));
+                let text = plugin(&random, &second, true, Some(&[0x9b0d, 0x101e].map(|of| SimRandom::new(seed ^ of))));
                 plugins.push(of(second.clone(), text));
             }
             let signadot = SimRandom::new(seed ^ 0x51d0);
@@ -115,8 +116,9 @@ fn wide(random: &SimRandom, name: &str) -> String {
         + OUTPUTS
 }
 
-/// Returns a plugin. Units use the provider by the numbers of `provider`, so that the others stay as they are without it.
-fn plugin(random: &SimRandom, name: &str, is_wired: bool, provider: Option<&SimRandom>) -> String {
+/// Returns a plugin. Units use the provider by the first numbers of `provider`, so that the others stay as they are without it.
+/// The second ones make some uses others, and tolerate failures of some units. They change nothing in the seeds of a test.
+fn plugin(random: &SimRandom, name: &str, is_wired: bool, provider: Option<&[SimRandom; 2]>) -> String {
     let count = 1 + random.below(6) as usize;
     let posts = if random.below(3) == 0 { random.below(3) as usize } else { 0 };
     let first_post = count.saturating_sub(posts).max(1);
@@ -138,13 +140,19 @@ fn plugin(random: &SimRandom, name: &str, is_wired: bool, provider: Option<&SimR
     }
     let groups = groups(random, &units);
     let evidence = provider.map_or("", |random| use_provider(random, &mut units, &groups));
+    // The first unit has what events, updates and other plugins read.
+    for unit in units.iter_mut().skip(1) {
+        if provider.is_some_and(|[_, more]| more.below(6) == 0) {
+            unit.rest.push_str("    onFailure: continue\n");
+        }
+    }
     rest += &undos(random, &units, &groups);
     let mut text = documents::head(name, is_wired, documents::DEFAULTS) + evidence;
     for hook in [Hook::PreStart, Hook::PostStart] {
         let of_hook = (0..count).filter(|&number| units[number].hook == hook);
         text += &documents::hook(hook, of_hook.map(|number| setup(number, &units, is_wired && number == 0)));
     }
-    if provider.is_some_and(|random| random.below(3) == 0) {
+    if provider.is_some_and(|[random, _]| random.below(3) == 0) {
         // The other servers that respond at once are behind the connection, too.
         rest = rest.replace("url: \"https://outside.test/once/", &format!("connection: {CONNECTION}, path: \"/once/"));
     }
@@ -153,17 +161,19 @@ fn plugin(random: &SimRandom, name: &str, is_wired: bool, provider: Option<&SimR
 
 /// Lets units of every third plugin use the provider: of those whose undo has nothing else to undo. Returns the line of the
 /// evidence that the plugin requires.
-fn use_provider(random: &SimRandom, units: &mut [RandomUnit], groups: &[Vec<usize>]) -> &'static str {
+fn use_provider(numbers: &[SimRandom; 2], units: &mut [RandomUnit], groups: &[Vec<usize>]) -> &'static str {
+    let random = &numbers[0];
     if random.below(3) > 0 {
         return "";
     }
     for (number, unit) in units.iter_mut().enumerate() {
         let is_alone = groups.iter().all(|group| group.len() == 1 || !group.contains(&number));
         if is_alone && unit.action != UnitAction::Plugin && random.below(3) > 0 {
-            unit.provider = Some(ProviderUnit::random(random));
+            unit.provider = Some(ProviderUnit::random(numbers));
         }
     }
-    let confirms = |provider: ProviderUnit| provider.removal != ThingRemoval::Unawaited;
+    let confirms =
+        |provider: ProviderUnit| !matches!(provider.removal, ThingRemoval::Unawaited | ThingRemoval::Emptied);
     let are_confirmed = groups.iter().all(|group| units[group[0]].provider.is_some_and(confirms));
     let has_instance = units.iter().any(|unit| unit.action == UnitAction::Plugin);
     match random.below(3) {
@@ -212,7 +222,7 @@ fn setup(number: usize, units: &[RandomUnit], is_wired: bool) -> String {
     match unit.provider {
         // A thing has a timeout and retries of its own.
         Some(provider) => {
-            let conditions = unit.rest.lines().filter(|line| line.contains("when:"));
+            let conditions = unit.rest.lines().filter(|line| line.contains("when:") || line.contains("onFailure:"));
             let conditions: String = conditions.map(|line| format!("{line}\n")).collect();
             provider.setup(&name, &reads, &(conditions + &after))
         }

@@ -13,6 +13,7 @@ use super::executor::{SimExecutor, SimOutputs, callback_of, run_of};
 use super::ledger::{AttemptReceiver, NotificationEntry};
 use super::plugin_documents::UnitAction;
 use super::provider::{ORIGIN, SimProvider};
+use super::provider_token::TOKENS;
 use super::receivers::{RECEIVERS, SimReceivers};
 use super::registry::UnitEffect;
 use super::runtime::lock;
@@ -182,7 +183,7 @@ impl HttpCall for SimServers {
             return self.receivers.receive(subscription, &request).await;
         }
         if let Some(path) = request.url.strip_prefix(ORIGIN) {
-            if UnitAction::of_url(path) == UnitAction::Provider {
+            if path == TOKENS || UnitAction::of_url(path) == UnitAction::Provider {
                 return self.provider.respond(path, &request).await;
             }
             self.identify(&mut request)?;

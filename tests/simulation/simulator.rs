@@ -219,7 +219,8 @@ impl Simulation {
         }
         connected.sort();
         connected.dedup();
-        table.put_documents(NamedKind::Connection, provider::connection(&connected).into_iter());
+        let connection = provider::connection(&connected, faults.should_inject(FaultKind::TokenExpires));
+        table.put_documents(NamedKind::Connection, connection.into_iter());
         let few = |kind| faults.should_inject(kind).then(|| 1 + faults.random_below(kind, MAX_SCARCE) as usize);
         let slots = few(FaultKind::SlotsScarce).unwrap_or(clusters.slots);
         let max_dispatches = few(FaultKind::DispatchesScarce).unwrap_or(usual.max_dispatches);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ebb_documents::plan::Plan;
 use ebb_engine::{Attempt, HeadState, Hook, RunPhase, TargetPhase, Timestamp, Unit};
 use ebb_protocol::id::{RunId, instance_key};
-use ebb_protocol::record::AttemptRecord;
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult};
 use ebb_store::{
     ChangeFeed, DesiredKey, DesiredTarget, DueItem, HistoryItem, InstanceExpiry, Item, MemoryTable, NamedDocument,
     NamedKind, RunHead, SourceRejections, StoredItem, TargetHead,
@@ -97,6 +97,15 @@ impl TableState {
 
     pub fn is_done(&self, run: &RunId, unit: u32) -> bool {
         self.head(run).is_some_and(|head| head.done.contains(&Unit(unit)))
+    }
+
+    /// Returns true if a unit is done, or if it is `tolerated` and one of its attempts has failed as the last one.
+    pub(super) fn lets_pass(&self, run: &RunId, unit: u32, tolerated: bool) -> bool {
+        let of = |attempt| (run.clone(), Unit(unit), Attempt(attempt));
+        let is_last = |result: &AttemptResult| result.outcome == AttemptOutcome::Failed && result.next.is_none();
+        let mut records = self.all().flat_map(|table| table.records.range(of(0)..=of(u32::MAX)));
+        let mut has_failed = || records.any(|(_, record)| record.result.as_ref().is_some_and(is_last));
+        self.is_done(run, unit) || (tolerated && has_failed())
     }
 
     pub fn due(&self) -> impl Iterator<Item = (Timestamp, DueItem)> {

@@ -21,7 +21,7 @@ fn removed_by(removal: ThingRemoval) -> ProviderUnit {
     ProviderUnit { removal, ..thing(ThingCreation::Keyed) }
 }
 
-const REMOVALS: [ThingRemoval; 7] = [
+const REMOVALS: [ThingRemoval; 8] = [
     ThingRemoval::Awaited,
     ThingRemoval::Unawaited,
     ThingRemoval::VerifiedByGet,
@@ -29,18 +29,20 @@ const REMOVALS: [ThingRemoval; 7] = [
     ThingRemoval::VerifiedByScript,
     ThingRemoval::VerifiedByObject,
     ThingRemoval::Guarded,
+    ThingRemoval::Emptied,
 ];
-const CREATIONS: [ThingCreation; 3] = [ThingCreation::Keyed, ThingCreation::Once, ThingCreation::Described];
+const CREATIONS: [ThingCreation; 4] =
+    [ThingCreation::Keyed, ThingCreation::Once, ThingCreation::Described, ThingCreation::Named];
 
-/// Runs a target from its creation to its end, and checks that nothing is left and that the first fault of each kind
-/// happened.
-fn run(target: &TargetScenario, faults: &[FaultKind]) -> (Simulation, TargetEnd) {
-    let with = |all: FaultInjector, &kind: &FaultKind| all.and_at(kind, [1]);
+/// Runs a target from its creation to its end with faults at injection points, and checks that nothing is left and that each
+/// fault happened.
+fn run(target: &TargetScenario, faults: &[(FaultKind, u64)]) -> (Simulation, TargetEnd) {
+    let with = |all: FaultInjector, &(kind, number): &(FaultKind, u64)| all.and_at(kind, [number]);
     let options = SimOptions { faults: faults.iter().fold(FaultInjector::none(), with), ..SimOptions::default() };
     let simulation = Simulation::of(target, options);
     let end = simulation.run_to_end();
-    for &kind in faults {
-        assert_eq!(simulation.injected(kind), 1, "{kind}\n{}", simulation.trace());
+    for (kind, number) in faults {
+        assert_eq!(simulation.injected(*kind), 1, "{kind} {number}\n{}", simulation.trace());
     }
     assert_eq!(end.violations, Vec::<String>::new(), "{}", simulation.trace());
     assert_eq!((end.phase, &end.remaining), (Some(TargetPhase::Gone), &BTreeSet::new()), "{}", simulation.trace());
@@ -79,9 +81,86 @@ fn a_thing_is_created_and_deleted_with_each_delay() {
         FaultKind::ProviderConflicts,
         FaultKind::ProviderLocked,
         FaultKind::DeletionLate,
+        FaultKind::ErrorReported,
+        FaultKind::ErrorAfterChange,
+        FaultKind::FailsAfterChange,
+        FaultKind::RequestsLimited,
+        FaultKind::ThingHasParts,
     ];
     check_faults("a thing", &thing(ThingCreation::Keyed).target(""), "t", &kinds);
     check_faults("a thing of a list", &thing(ThingCreation::Described).target(""), "t", &kinds);
+    check_faults("a thing with a name", &thing(ThingCreation::Named).target(""), "t", &kinds);
+    check_faults("a thing with parts", &removed_by(ThingRemoval::Emptied).target(""), "t", &kinds);
+}
+
+/// Nothing is left by what a provider answers instead of the truth, and the setup ends as it can.
+#[test]
+fn a_misleading_answer_leaves_nothing() {
+    use FaultKind::{ErrorAfterChange, FailsAfterChange, GatewayGivesUp, IdMissing, ListPaged, ResponseLost};
+    use FaultKind::{TokenExpires, TokenRevoked};
+    use TargetPhase::{Failed, Ready};
+    use ThingCreation::{Described, Keyed, Named, Once};
+    let by_name = |creation| ProviderUnit { by_name: true, ..thing(creation) };
+    let paged = [(ResponseLost, 1), (ListPaged, 1)];
+    let rows: [(ProviderUnit, &[(FaultKind, u64)], TargetPhase); 13] = [
+        // A request that is sent once is not repeated, although the server says that it has failed.
+        (by_name(Once), &[(ErrorAfterChange, 1)], Failed),
+        (by_name(Once), &[(FailsAfterChange, 1)], Failed),
+        // The thing is deleted by its name, or by the ID of the list.
+        (by_name(Keyed), &[(IdMissing, 1)], Failed),
+        (thing(Described), &[(IdMissing, 1)], Failed),
+        (thing(Named), &[(IdMissing, 1)], Failed),
+        // The name is taken by the thing of the first request.
+        (thing(Named), &[(ResponseLost, 1)], Ready),
+        // The list has the thing on its second page, which is not there at first.
+        (thing(Described), &paged, Ready),
+        (thing(Named), &paged, Ready),
+        (thing(Described), &[(ResponseLost, 1), (ListPaged, 1), (GatewayGivesUp, 3)], Ready),
+        (removed_by(ThingRemoval::VerifiedByList), &[(ListPaged, 1)], Ready),
+        (ProviderUnit { removal: ThingRemoval::VerifiedByList, ..thing(Named) }, &[(ListPaged, 1)], Ready),
+        (thing(Keyed), &[(TokenExpires, 1), (TokenRevoked, 1)], Ready),
+        (thing(Keyed), &[(TokenExpires, 1), (TokenRevoked, 2)], Ready),
+    ];
+    for (unit, faults, setup) in rows {
+        let (simulation, end) = run(&unit.target(""), faults);
+        assert_eq!(end.setup, Some(setup), "{unit:?} {faults:?}\n{}", simulation.trace());
+        assert!(setup == Ready || posts(&simulation) == 1, "{unit:?}\n{}", simulation.trace());
+    }
+}
+
+/// The parts of a thing are deleted one after another before it.
+#[test]
+fn a_thing_is_emptied_before_its_deletion() {
+    let (simulation, _) = run(&removed_by(ThingRemoval::Emptied).target(""), &[(FaultKind::ThingHasParts, 1)]);
+    let trace = simulation.trace();
+    let deletions: Vec<&str> = trace.lines().filter(|line| line.contains(" for DELETE ")).collect();
+    let parts = [2, 1, 0].map(|part| format!("/parts/{part} of"));
+    let are_deleted = parts.iter().zip(&deletions).all(|(part, line)| line.contains(part) && line.contains(" 204 "));
+    assert!(are_deleted && deletions.len() == 4, "{trace}");
+}
+
+/// All functions use one access token, and get the next one when it has expired.
+#[test]
+fn an_access_token_is_requested_once_per_life() {
+    let faults = FaultInjector::none().and_at(FaultKind::TokenExpires, [1]);
+    let simulation = Simulation::scheduled(&thing(ThingCreation::Keyed).target(""), faults);
+    simulation.set_up();
+    assert_end(&simulation, TargetPhase::Ready);
+    simulation.advance(600_000);
+    tear_down(&simulation);
+    let trace = simulation.trace();
+    assert_eq!(trace.matches("grants the access token").count(), 2, "{trace}");
+}
+
+/// The units after a unit run although it has failed, and the target is ready.
+#[test]
+fn a_tolerated_failure_holds_nothing_up() {
+    let unit = |rest: &str| format!("{{{rest}, webhook: {{url: \"https://outside.test/once/u\"}}}}");
+    let (first, second) = (unit("onFailure: continue"), unit("after: u0"));
+    let target = regressions::target(&format!("preStart:\n  u0: {first}\n  u1: {second}\n"));
+    let (simulation, end) = run(&target, &[(FaultKind::SetupBroken, 1)]);
+    assert_eq!(end.setup, Some(TargetPhase::Ready), "{}", simulation.trace());
+    assert_eq!(end.failed, BTreeSet::from(["r/u0".to_owned()]), "{}", simulation.trace());
 }
 
 /// The request of an attempt is not sent again after its answer.
@@ -89,7 +168,7 @@ fn a_thing_is_created_and_deleted_with_each_delay() {
 fn a_unit_fails_once_if_its_thing_does_not_become_ready() {
     for kind in [FaultKind::CreationFails, FaultKind::CreationHangs] {
         for creation in CREATIONS {
-            let (simulation, end) = run(&thing(creation).target(""), &[kind]);
+            let (simulation, end) = run(&thing(creation).target(""), &[(kind, 1)]);
             assert_eq!(end.setup, Some(TargetPhase::Failed), "{}", simulation.trace());
             assert_eq!(posts(&simulation), 1, "{}", simulation.trace());
         }
@@ -99,7 +178,7 @@ fn a_unit_fails_once_if_its_thing_does_not_become_ready() {
 /// The list shows nothing at first, and the thing is found later.
 #[test]
 fn a_list_that_is_late_does_not_double_a_thing() {
-    let faults = [FaultKind::ResponseLost, FaultKind::ListedLate];
+    let faults = [(FaultKind::ResponseLost, 1), (FaultKind::ListedLate, 1)];
     let (simulation, end) = run(&thing(ThingCreation::Described).target(""), &faults);
     assert_eq!(end.setup, Some(TargetPhase::Ready), "{}", simulation.trace());
     assert_eq!(posts(&simulation), 1, "{}", simulation.trace());
@@ -214,7 +293,7 @@ fn instance() -> TargetScenario {
 #[test]
 fn an_instance_that_is_not_listed_is_destroyed() {
     check_faults("an instance", &instance(), "t", &[FaultKind::InstanceListedLate]);
-    let (simulation, end) = run(&instance(), &[FaultKind::InstanceListedLate]);
+    let (simulation, end) = run(&instance(), &[(FaultKind::InstanceListedLate, 1)]);
     assert_eq!(end.setup, Some(TargetPhase::Ready), "{}", simulation.trace());
     assert_eq!(simulation.target().unwrap().unconfirmed, 0, "{}", simulation.trace());
 }
