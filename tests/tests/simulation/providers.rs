@@ -96,13 +96,15 @@ fn a_thing_is_created_and_deleted_with_each_delay() {
 /// Nothing is left by what a provider answers instead of the truth, and the setup ends as it can.
 #[test]
 fn a_misleading_answer_leaves_nothing() {
-    use FaultKind::{ErrorAfterChange, FailsAfterChange, GatewayGivesUp, IdMissing, ListPaged, ResponseLost};
+    use FaultKind::{
+        ErrorAfterChange, FailsAfterChange, ForeignToken, GatewayGivesUp, IdMissing, ListPaged, ResponseLost,
+    };
     use FaultKind::{TokenExpires, TokenRevoked};
     use TargetPhase::{Failed, Ready};
     use ThingCreation::{Described, Keyed, Named, Once};
     let by_name = |creation| ProviderUnit { by_name: true, ..thing(creation) };
     let paged = [(ResponseLost, 1), (ListPaged, 1)];
-    let rows: [(ProviderUnit, &[(FaultKind, u64)], TargetPhase); 13] = [
+    let rows: [(ProviderUnit, &[(FaultKind, u64)], TargetPhase); 14] = [
         // A request that is sent once is not repeated, although the server says that it has failed.
         (by_name(Once), &[(ErrorAfterChange, 1)], Failed),
         (by_name(Once), &[(FailsAfterChange, 1)], Failed),
@@ -120,6 +122,8 @@ fn a_misleading_answer_leaves_nothing() {
         (ProviderUnit { removal: ThingRemoval::VerifiedByList, ..thing(Named) }, &[(ListPaged, 1)], Ready),
         (thing(Keyed), &[(TokenExpires, 1), (TokenRevoked, 1)], Ready),
         (thing(Keyed), &[(TokenExpires, 1), (TokenRevoked, 2)], Ready),
+        // The creation is refused, so the ID is not known, and there are no parts.
+        (removed_by(ThingRemoval::Emptied), &[(ForeignToken, 1)], Failed),
     ];
     for (unit, faults, setup) in rows {
         let (simulation, end) = run(&unit.target(""), faults);

@@ -47,7 +47,7 @@ pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowRe
     let is_repeated = matches!(&unit.action, Action::Webhook(webhook) if webhook.repeat.is_some());
     if is_repeated && !matches!(rendered, Ok(RenderedUnit::Skipped(_))) {
         let answers = UnitAnswers { attempt: context, facts: facts.clone(), known, opened: Vec::new() };
-        match Box::pin(repeat::ask(&answers)).await? {
+        match Box::pin(repeat::ask(&answers, &undone)).await? {
             Some(RepeatStep::End(outcome)) => return Ok(DispatchOutcome { remaining: undone.remaining, ..outcome }),
             Some(RepeatStep::Send(poll)) => {
                 (rendered, opened) = rendered_unit::rendered(context, (&facts, &answers.known), Some(&poll));

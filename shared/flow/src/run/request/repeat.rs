@@ -4,8 +4,9 @@
 //! decides what the request contains.
 
 use ebb_documents::plan::{Action, RepeatPlan};
-use ebb_documents::render::{Answers, RenderedQuestion, RenderedRequest};
+use ebb_documents::render::{Answers, RenderError, RenderedQuestion, RenderedRequest};
 use ebb_egress::HttpResponse;
+use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
@@ -13,8 +14,10 @@ use serde_json::Value;
 
 use crate::FlowResult;
 use crate::run::credential::{RequestCredential, credential};
+use crate::run::removal::evidence;
 use crate::run::request::question::{self, SentQuestion};
 use crate::run::request::webhook_response::{UnitAnswers, call_failure, value};
+use crate::run::undo::UndoneResult;
 use crate::run::{AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome};
 
 /// The next step of a unit whose request is repeated.
@@ -32,13 +35,20 @@ fn plan<'a>(answers: &'a UnitAnswers<'_>) -> Option<&'a RepeatPlan> {
 }
 
 /// Asks the question before a request. Returns `None` for a unit without one.
-pub(crate) async fn ask(answers: &UnitAnswers<'_>) -> FlowResult<Option<RepeatStep>> {
+pub(crate) async fn ask(answers: &UnitAnswers<'_>, undone: &UndoneResult) -> FlowResult<Option<RepeatStep>> {
     let context = answers.attempt;
     let end = |end| Ok(Some(RepeatStep::End(DispatchOutcome::ended(end))));
+    let found_nothing = undone.may_act_until > Timestamp(0);
+    let removed = |removal| {
+        let success = AttemptSuccess { removal: Some(removal), found_nothing, ..AttemptSuccess::default() };
+        end(AttemptEnd::Succeeded(success))
+    };
     let failed = |code, why: &str| end(AttemptEnd::Failed(AttemptFailure::new(code, why)));
     let request = match answers.context().repeat_question() {
         Ok(Some(request)) => request,
         Ok(None) => return Ok(None),
+        // The setup has made nothing, so the undo has no ID.
+        Err(RenderError::Missing { .. }) if undone.is_rejected => return removed(evidence::of_rejection()),
         Err(error) => return failed(ReasonCode::Render, &format!("`repeat`: {error}")),
     };
     let credential = match credential(context.env, context.run, context.unit).await? {
@@ -53,13 +63,20 @@ pub(crate) async fn ask(answers: &UnitAnswers<'_>) -> FlowResult<Option<RepeatSt
     };
     if !(200..300).contains(&answer.status) {
         if matches!(answer.status, 404 | 410) && !context.unit.undoes.is_empty() {
-            // The whole list does not exist.
-            let removal = RemovalEvidence::new(RemovalGrade::Unconfirmed, &asked, &answer.status.to_string());
-            return end(AttemptEnd::Succeeded(AttemptSuccess { removal: Some(removal), ..AttemptSuccess::default() }));
+            // A receiver that has not responded may make the list until then.
+            if undone.may_act_until > context.env.now() {
+                return Ok(Some(RepeatStep::End(context.postpone(undone.may_act_until).await?)));
+            }
+            return removed(match undone.is_rejected {
+                true => evidence::of_rejection(),
+                false => RemovalEvidence::new(RemovalGrade::Unconfirmed, &asked, &answer.status.to_string()),
+            });
         }
         let why = format!("{asked} was answered {}", answer.status);
         let failure = AttemptFailure::new(ReasonCode::HttpStatus, &why);
-        return end(AttemptEnd::Failed(AttemptFailure { status: Some(answer.status), ..failure }));
+        let (is_limited, retry_after) = (answer.is_limited(), answer.retry_after_seconds(context.env.now()));
+        let status = Some(answer.status);
+        return end(AttemptEnd::Failed(AttemptFailure { status, is_limited, retry_after, ..failure }));
     }
     let poll = match value(&answer) {
         Ok(poll) => poll,
