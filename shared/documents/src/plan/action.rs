@@ -48,6 +48,12 @@ impl Action {
         matches!(self, Self::Webhook(webhook) if webhook.method == "GET")
     }
 
+    /// Returns true for an undo that shows no removal: it only asks, or it removes parts until nothing is left of them.
+    pub fn shows_no_removal(&self) -> bool {
+        let removes_parts = |webhook: &WebhookAction| webhook.repeat.as_ref().is_some_and(|it| it.url.is_some());
+        self.only_asks() || matches!(self, Self::Webhook(webhook) if removes_parts(webhook))
+    }
+
     /// Returns true for a unit that only the compiler adds. It undoes exactly one setup unit.
     pub fn is_added(&self) -> bool {
         matches!(self, Self::Removal | Self::Destroy)

@@ -42,8 +42,8 @@ pub async fn retry(
     if target.phase == TargetPhase::Ready && hook != Hook::PostStart {
         failed.clear();
     }
-    // A verification fails because its undo did not remove the resource.
-    let undos: Vec<Unit> = failed.iter().flat_map(|&unit| verified_undos(&run, unit)).collect();
+    // A verification fails because its undo did not remove the resource, and an undo because another one has left a part.
+    let undos: Vec<Unit> = failed.iter().flat_map(|&unit| earlier_undos(&run, unit)).collect();
     // The decision of an operator about an undo stays.
     let records = env.store.read_records(&run.id, &undos).await?;
     let is_overridden = |undo: Unit| {
@@ -84,10 +84,9 @@ pub async fn retry(
     }))
 }
 
-/// Returns the units of a run that undo what the verification `unit` verifies. Another unit has none.
-fn verified_undos(run: &Run, unit: Unit) -> Vec<Unit> {
-    let Some(verification) = run.unit(unit).filter(|plan| plan.verifies) else { return Vec::new() };
-    let undos = run.graph().dependencies(unit).iter().copied();
-    let undos = undos.filter(|&undo| run.unit(undo).is_some_and(|plan| plan.undoes == verification.undoes));
-    undos.collect()
+/// Returns the units of a run for which an undo or a verification waits, and that undo the same.
+fn earlier_undos(run: &Run, unit: Unit) -> Vec<Unit> {
+    let Some(undo) = run.unit(unit).filter(|plan| !plan.undoes.is_empty()) else { return Vec::new() };
+    let before = run.graph().dependencies(unit).iter().copied();
+    before.filter(|&before| run.unit(before).is_some_and(|plan| plan.undoes == undo.undoes)).collect()
 }

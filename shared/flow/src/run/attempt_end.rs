@@ -50,6 +50,8 @@ pub struct AttemptFailure {
     /// True if the response to the request was a success, and the attempt failed afterwards: its wait for a state ended
     /// without it. Another request would make another thing.
     pub is_made: bool,
+    /// True if the response does not tell whether the request has made something.
+    pub may_be_made: bool,
     /// As in [`AttemptSuccess`].
     pub sent_by: Option<Box<str>>,
     /// The outputs that are known, although the attempt has failed. An undo reads them.
@@ -77,6 +79,7 @@ impl AttemptFailure {
             task: None,
             evidence: None,
             is_made: false,
+            may_be_made: false,
             sent_by: None,
             outputs: Outputs::new(),
         }

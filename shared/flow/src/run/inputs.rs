@@ -108,7 +108,7 @@ pub fn successes(attempts: &[&AttemptRecord]) -> Vec<OutputStorage> {
         if made.len() == before {
             let failed = record.result.as_ref().filter(|result| !result.outputs.is_empty());
             let failed = failed.map(|result| (result.at, &result.outputs));
-            parts.extend(record.wait.as_ref().map(|wait| (wait.since, &wait.outputs)).or(failed));
+            parts.extend(failed.or(record.wait.as_ref().map(|wait| (wait.since, &wait.outputs))));
         }
     }
     for (at, part) in parts {

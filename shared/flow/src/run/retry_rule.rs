@@ -26,7 +26,7 @@ impl AttemptFailure {
     /// harmless, so a server that has failed counts for another request only.
     pub(crate) fn leaves_unknown(&self, unit: &UnitPlan) -> bool {
         let has_failed = matches!((self.reason.code, self.status), (ReasonCode::HttpStatus, Some(500..=599)));
-        self.is_unanswered() || (has_failed && unit.action.is_non_idempotent())
+        self.is_unanswered() || ((has_failed || self.may_be_made) && unit.action.is_non_idempotent())
     }
 
     /// Returns true if `unit` has a further attempt after this failure of `attempt`.

@@ -195,7 +195,7 @@ fn usual_evidence(unit: &UnitPlan) -> Option<RemovalEvidence> {
         _ if unit.verifies => Some(RemovalGrade::Confirmed.into()),
         // The relay has observed that the objects of its records are gone, see `of_objects`.
         Action::Removal => Some(RemovalGrade::Confirmed.into()),
-        action if action.only_asks() => None,
+        action if action.shows_no_removal() => None,
         Action::Pod(_) | Action::Webhook(_) | Action::Object(_) | Action::Infrakit(_) | Action::Destroy => {
             Some(RemovalGrade::Reported.into())
         }
@@ -449,7 +449,7 @@ fn has_other_undos(plan: &Plan, unit: &UnitPlan) -> bool {
     let undos = undos(plan);
     unit.undoes.iter().all(|at| {
         let mut others = undos.get(at).into_iter().flatten().filter_map(|&undo| plan.unit(undo));
-        others.any(|other| !other.verifies && other.key != unit.key && !other.action.only_asks())
+        others.any(|other| !other.verifies && other.key != unit.key && !other.action.shows_no_removal())
     })
 }
 

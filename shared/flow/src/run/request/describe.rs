@@ -179,7 +179,15 @@ pub(crate) async fn undone_unit(
         404 => Ok(false),
         status => Err(format!("{} was answered {status}", sent.asked())),
     };
+    let attempts = env.store.read_records(&setup.id, &[of_unit]).await?;
+    let digest = credential.digest(env);
+    // Another credential may not see the thing.
+    let is_sender = attempts.iter().all(|(.., record)| {
+        let of_result = record.result.as_ref().and_then(|result| result.sent_by.as_deref());
+        record.posted_by.as_deref().or(of_result).is_none_or(|by| digest.is(by))
+    });
     match (is_shown, &answer.unread) {
+        (Ok(false), _) if !is_sender => unknown("another credential has sent the request of the setup"),
         (Ok(true), _) => {
             let outputs = answers.known_outputs(&response);
             let outputs =

@@ -9,7 +9,6 @@ use ebb_egress::HttpResponse;
 use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::record::AttemptRecord;
-use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 use serde_json::Value;
 
 use crate::FlowResult;
@@ -39,16 +38,16 @@ pub(crate) async fn ask(answers: &UnitAnswers<'_>, undone: &UndoneResult) -> Flo
     let context = answers.attempt;
     let end = |end| Ok(Some(RepeatStep::End(DispatchOutcome::ended(end))));
     let found_nothing = undone.may_act_until > Timestamp(0);
-    let removed = |removal| {
-        let success = AttemptSuccess { removal: Some(removal), found_nothing, ..AttemptSuccess::default() };
-        end(AttemptEnd::Succeeded(success))
+    let removed = || {
+        let removal = undone.is_rejected.then(evidence::of_rejection);
+        end(AttemptEnd::Succeeded(AttemptSuccess { removal, found_nothing, ..AttemptSuccess::default() }))
     };
     let failed = |code, why: &str| end(AttemptEnd::Failed(AttemptFailure::new(code, why)));
     let request = match answers.context().repeat_question() {
         Ok(Some(request)) => request,
         Ok(None) => return Ok(None),
         // The setup has made nothing, so the undo has no ID.
-        Err(RenderError::Missing { .. }) if undone.is_rejected => return removed(evidence::of_rejection()),
+        Err(RenderError::Missing { .. }) if undone.is_rejected => return removed(),
         Err(error) => return failed(ReasonCode::Render, &format!("`repeat`: {error}")),
     };
     let credential = match credential(context.env, context.run, context.unit).await? {
@@ -67,10 +66,7 @@ pub(crate) async fn ask(answers: &UnitAnswers<'_>, undone: &UndoneResult) -> Flo
             if undone.may_act_until > context.env.now() {
                 return Ok(Some(RepeatStep::End(context.postpone(undone.may_act_until).await?)));
             }
-            return removed(match undone.is_rejected {
-                true => evidence::of_rejection(),
-                false => RemovalEvidence::new(RemovalGrade::Unconfirmed, &asked, &answer.status.to_string()),
-            });
+            return removed();
         }
         let why = format!("{asked} was answered {}", answer.status);
         let failure = AttemptFailure::new(ReasonCode::HttpStatus, &why);

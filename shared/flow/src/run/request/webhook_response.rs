@@ -79,7 +79,7 @@ impl UnitAnswers<'_> {
             let reason = reason.unwrap_or(FailureReason { code: ReasonCode::Failed, message });
             let outputs = self.known_outputs(answer);
             let failure = callback_result::failure(&reason, TokenKind::Webhook);
-            return Err(AttemptFailure { retry_after, outputs, ..failure });
+            return Err(AttemptFailure { retry_after, outputs, may_be_made: is_success, ..failure });
         };
         let mut judged = HttpResponse { status, ..answer.clone() };
         // The first header of a name counts.
