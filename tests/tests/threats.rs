@@ -50,8 +50,8 @@ fn at_least_forty_attempts_have_a_test() {
     assert_eq!(attempts.len(), rows.len(), "an attempt is listed twice");
     assert!(attempts.len() >= 40, "the table has {} attempts", attempts.len());
     let named = named(&rows);
-    for file in ["source_abuse.rs", "credentials.rs", "api_tokens.rs", "identity_tokens.rs"] {
-        assert!(named.iter().any(|(found, _)| found.ends_with(file)), "no attempt of {file}");
+    for file in ["source_abuse", "credentials", "api_tokens", "identity_tokens"] {
+        assert!(named.iter().any(|(found, _)| found.contains(file)), "no attempt of {file}");
     }
     assert_they_run(named);
 }

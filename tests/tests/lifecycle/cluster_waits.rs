@@ -3,23 +3,18 @@
 use std::sync::Mutex;
 
 use ebb_flow::env::TaskReports;
-use ebb_protocol::api::TargetPage;
-use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::object_status::{ObjectState, ObjectStatus};
-use ebb_protocol::relay::{
-    Batch, EnsureTask, ObjectCount, ObjectTask, RelayRequest, RelayResponse, RunningTask, TaskState, TaskWait,
-    WaitResolution,
-};
+use ebb_protocol::relay::{Batch, EnsureTask, ObjectTask, RelayRequest, RelayResponse, RunningTask, TaskState};
 
 use crate::harness::*;
+use crate::request_table;
 
 const TWO: &str = include_str!("documents/two-objects.yaml");
 
 /// A unit with one attempt, and with two objects whose names are from the target and from an output.
 const SEVERAL: &str = include_str!("documents/several-objects.yaml");
 
-/// The age of both tasks, which exceeds that of their run.
-const AGE_MS: u64 = 3_600_000;
+const FILE: &str = "lifecycle/cluster_waits.yaml";
 
 /// Responds as the relay of a cluster whose tasks run, with what `task` returns about each.
 fn running(request: &RelayRequest, task: impl FnOnce() -> RunningTask) -> RelayResponse {
@@ -31,24 +26,9 @@ fn running(request: &RelayRequest, task: impl FnOnce() -> RunningTask) -> RelayR
 
 /// Responds as the relay of a cluster in which the first task waits for an image, and the second one for a slot.
 fn respond(request: RelayRequest) -> RelayResponse {
-    let wait = TaskWait {
-        object: "Deployment units/web".to_owned(),
-        code: ReasonCode::NotStartable,
-        message: "image \"x\" cannot be pulled\u{1b}".to_owned(),
-        since_ms: Some(12_000),
-        fails_in_ms: Some(48_000),
-        field: None,
-        last: None,
-        resolves: WaitResolution::Person,
-    };
     match request {
         RelayRequest::Status(task) if task.unit.ends_with("-1") => RelayResponse::State(TaskState::Queued { ahead: 3 }),
-        request => running(&request, || RunningTask {
-            age_ms: Some(AGE_MS),
-            objects: Some(ObjectCount { total: 1, ready: 0 }),
-            waits: vec![wait],
-            ..RunningTask::default()
-        }),
+        request => running(&request, || request_table::table(FILE, "a_missing_image", &[])),
     }
 }
 
@@ -82,39 +62,19 @@ async fn waiting(plugin: &str) -> (Harness, TestReceiver) {
 
 pub(crate) async fn each_wait_has_its_reason_and_true_times() {
     let (harness, _server) = waiting(TWO).await;
-    let (target, [first, second]) = until("the waits of both units", async || {
-        let target = harness.target("a").await?;
-        let units = [find(&target, "preStart", "first")?, find(&target, "preStart", "second")?];
-        units.iter().all(|unit| !unit.waits.is_empty()).then_some((target, units))
-    })
-    .await;
-    let [wait] = first.waits.as_slice() else { panic!("{first:?}") };
-    assert_eq!((&*wait.object, &*wait.message), ("Deployment units/web", "image \"x\" cannot be pulled\u{fffd}"));
-    assert_eq!((first.objects, second.objects), (Some(ObjectCount { total: 1, ready: 0 }), None));
-    assert!(wait.since.is_some() && wait.resolves == WaitResolution::Person, "{wait:?}");
+    request_table::play(&harness, FILE, "each_wait_has_its_reason_and_true_times", &[]).await;
+    let target = harness.target("a").await.unwrap();
+    let first = find(&target, "preStart", "first").unwrap();
     // No task is older than its run.
     assert_eq!(first.started.as_deref(), Some(&*target.runs[0].started));
     assert!(first.deadline > first.started, "{first:?}");
-    assert_eq!((second.started.as_deref(), &*second.waits[0].message), (None, "queued behind 3 other tasks"));
-    let why = harness.why("a").await;
-    assert!(why.summary.contains("unit r/first runs since"), "{why:?}");
-    assert!(why.summary.contains("; waiting: Deployment units/web: image \"x\" cannot be pulled"), "{why:?}");
     // The wait ends the unit before its timeout.
+    let why = harness.why("a").await;
     let fails_at = why.waits["r/first"][0].fails_at.clone().unwrap();
     assert!(Some(&fails_at) < first.deadline.as_ref() && first.waits[0].fails_at.is_some(), "{first:?}");
     assert!(why.summary.contains(&format!("; fails at {fails_at} unless the cause is removed before")), "{why:?}");
     assert!(why.next_steps[0].contains(&format!("Deployment units/web before {fails_at};")), "{why:?}");
     assert_eq!(why.waits.keys().collect::<Vec<_>>(), ["r/first", "r/second"]);
-    // What a person has to end comes first, also in the target.
-    let open: Vec<_> = why.open.iter().map(|open| (open.units.concat(), open.resolves)).collect();
-    let expected = [("r/first", WaitResolution::Person), ("r/second", WaitResolution::Itself)];
-    assert_eq!(open, expected.map(|(unit, resolves)| (unit.to_owned(), resolves)), "{why:?}");
-    assert_eq!(why.open[1].reason, "queue of cluster default: queued behind 3 other tasks");
-    assert_eq!(target.first_wait.as_ref().map(|open| open.units.concat()).as_deref(), Some("r/first"));
-    assert!(
-        target.resources["r"].reason.as_ref().is_some_and(|why| why.contains("Deployment units/web")),
-        "{target:?}"
-    );
 }
 
 fn object(name: &str, state: ObjectState, reason: Option<&str>) -> ObjectStatus {
@@ -124,16 +84,7 @@ fn object(name: &str, state: ObjectState, reason: Option<&str>) -> ObjectStatus 
 /// While the unit runs, its relay reports the objects. The failure of a unit stores them. A success stores none: they are
 /// derived from the plan and the outputs.
 pub(crate) async fn each_object_of_a_unit_has_its_state_and_reason() {
-    let respond = |request: RelayRequest| {
-        running(&request, || RunningTask {
-            objects: Some(ObjectCount { total: 2, ready: 1 }),
-            object_states: vec![
-                object("a", ObjectState::Ready, None),
-                object("b", ObjectState::Pending, Some("no endpoints\u{1b}")),
-            ],
-            ..RunningTask::default()
-        })
-    };
+    let respond = |request| running(&request, || request_table::table(FILE, "one_of_two_objects_is_ready", &[]));
     let reported =
         [object("a", ObjectState::Ready, None), object("b", ObjectState::Pending, Some("no endpoints\u{fffd}"))];
     let failed = [object("a", ObjectState::Ready, None), object("b", ObjectState::Failed, Some("it crashes"))];
@@ -198,21 +149,5 @@ pub(crate) async fn a_relay_without_a_response_is_named() {
     let (harness, server) = waiting(TWO).await;
     harness.unit("a", "preStart", "first", UnitState::Running).await;
     server.always("POST /v1/batch", 503);
-    let log = harness.log("a", Hook::PreStart, "first", "").await.is_problem(503, "relay-unavailable");
-    assert!(log.detail.contains("the relay of cluster default does not respond"), "{log:?}");
-    // The description of the target does not depend on its relays. It names one that does not respond.
-    let wait = until("the relay in the waits", async || {
-        let unit = harness.unit("a", "preStart", "second", UnitState::Running).await;
-        unit.waits.into_iter().find(|wait| wait.object == "cluster default")
-    })
-    .await;
-    assert_eq!(wait.message, "its relay reported no state within 1.5 s");
-    let outage = until("the outage in the list", async || {
-        let page: TargetPage = harness.get("/v1/targets").await.is(200).json();
-        page.outages.into_iter().next()
-    })
-    .await;
-    assert_eq!((&*outage.cluster, outage.units.len()), ("default", 0));
-    let log = harness.log("a", Hook::PreStart, "first", "").await.is_problem(503, "relay-unavailable");
-    assert!(log.detail.contains(&format!("does not respond since {}", outage.since)), "{log:?}");
+    request_table::play(&harness, FILE, "a_relay_without_a_response_is_named", &[]).await;
 }

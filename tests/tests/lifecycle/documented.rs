@@ -12,7 +12,9 @@ use ebb_tests::platform::SignedRequest;
 use tokio::process::Command;
 
 use crate::harness::*;
+use crate::request_table;
 
+const TABLE: &str = "lifecycle/documented.yaml";
 const GITHUB_SECRET: &str = "a secret of GitHub's webhook";
 const GITLAB_SECRET: &str = "a secret of GitLab's webhook";
 const GITLAB_TOKEN: &str = "gitlab-token-of-the-test";
@@ -65,11 +67,6 @@ async fn send(harness: &Harness, source: &str, proof: (&'static str, String), bo
     ApiReply::to(request.header("content-type", "application/json").body(body)).await.json()
 }
 
-async fn send_of_github(harness: &Harness, source: &str, body: String) -> SourceResponse {
-    let proof = ("x-hub-signature-256", signature(GITHUB_SECRET, body.as_bytes()));
-    send(harness, source, proof, body).await
-}
-
 /// Starts a stack with the first plugin of the page about plugins, and with the Secret that its sandboxes name. The
 /// receiver takes the place of billing.
 async fn with_tenant_db() -> Harness {
@@ -91,15 +88,6 @@ async fn with_tenant_db() -> Harness {
     harness
 }
 
-/// Waits until a sandbox is registered at billing.
-async fn registered(harness: &Harness, name: &str) {
-    until("the tenant", async || {
-        let target = harness.target(name).await?;
-        (json!(target.resources["db"].outputs)["tenant"]["value"] == "t-1").then_some(())
-    })
-    .await;
-}
-
 /// Each commit of a merge request gets a status of GitLab.
 pub(crate) async fn a_merge_request_shows_the_results_of_its_target() {
     let harness = with_tenant_db().await;
@@ -110,40 +98,11 @@ pub(crate) async fn a_merge_request_shows_the_results_of_its_target() {
     operator.put("Connection", "gitlab", &connection).await.is(200);
     let subscription = document("subscriptions.md", "Subscription", "gitlab-statuses");
     operator.put("Subscription", "gitlab-statuses", &subscription).await.is(200);
+    let names = [("SECRET_OF_GITLAB", GITLAB_SECRET), ("TOKEN_OF_GITLAB", GITLAB_TOKEN)];
+    request_table::play(&harness, TABLE, "a_merge_request_shows_the_results_of_its_target", &names).await;
     // Billing refuses the second tenant.
-    harness.receiver.replies("POST /tenants", &[CannedReply::ok(json!({"id": "t-1"})), CannedReply::status(422)]);
-    let status = "POST /api/v4/projects/acme%2Fshop/statuses";
-    harness.receiver.on(&format!("{status}/*"), |call, _| {
-        CannedReply::status(if call.header("private-token") == GITLAB_TOKEN { 201 } else { 401 })
-    });
-    let event = async |number: u32, action: &str, minute: u32, sha: &str| {
-        let mut attributes = json!({
-            "iid": number, "action": action, "source_project_id": 5, "target_project_id": 5, "last_commit": {"id": sha},
-            "updated_at": format!("2026-01-01 00:{minute:02}:00 UTC"),
-        });
-        if action == "update" {
-            attributes["oldrev"] = json!("abc123");
-        }
-        let project = json!({"id": 5, "path_with_namespace": "acme/shop"});
-        let body = json!({"object_kind": "merge_request", "project": project, "object_attributes": attributes});
-        let proof = ("x-gitlab-token", GITLAB_SECRET.to_owned());
-        send(&harness, "previews", proof, body.to_string()).await.result
-    };
-    assert_eq!(event(7, "open", 1, "abc123").await, SourceResult::Starting);
-    let first = harness.receiver.call(&format!("{status}/abc123"), 1).await;
-    assert_eq!(first.body, json!({"name": "ebb/mr-7-5", "state": "success", "description": "mr-7-5 is ready"}));
-    registered(&harness, "mr-7-5").await;
-    assert_eq!(event(7, "update", 2, "def456").await, SourceResult::Updating);
-    assert_eq!(harness.receiver.call(&format!("{status}/def456"), 1).await.body["state"], "success");
-    assert_eq!(event(7, "merge", 3, "def456").await, SourceResult::Stopping);
-    harness.phase("mr-7-5", TargetPhase::Gone).await;
-    assert_eq!(event(8, "open", 4, "fed789").await, SourceResult::Starting);
-    for (number, state) in [(1, "success"), (2, "failed")] {
-        let call = harness.receiver.call(&format!("{status}/fed789"), number).await;
-        assert_eq!(call.body["state"], state);
-    }
-    assert_eq!(event(8, "close", 5, "fed789").await, SourceResult::Stopping);
-    harness.phase("mr-8-5", TargetPhase::Gone).await;
+    let statuses = harness.receiver.calls("POST /api/v4/projects/acme%2Fshop/statuses/fed789");
+    assert_eq!([&statuses[0].body["state"], &statuses[1].body["state"]], ["success", "failed"]);
 }
 
 /// Sources of the page about presets that replace the events or the target of their preset.
@@ -153,22 +112,8 @@ pub(crate) async fn sources_replace_parts_of_a_preset() {
     for name in ["branches", "vercel"] {
         harness.operator().put("Source", name, &document("source-presets.md", "Source", name)).await.is(200);
     }
-    let branch = |name: &str, minute: u32| {
-        let pushed = format!("2026-01-01T00:{minute:02}:00Z");
-        let repository = json!({"id": 1, "full_name": "acme/shop", "pushed_at": pushed});
-        json!({"ref": name, "ref_type": "branch", "master_branch": "main", "repository": repository})
-    };
-    let created = send_of_github(&harness, "branches", branch("fix", 1).to_string()).await;
-    assert_eq!((created.result, created.target.as_deref()), (SourceResult::Starting, Some("sandbox/branch-1-fix")));
-    harness.phase("branch-1-fix", TargetPhase::Ready).await;
-    let of_a_bot = send_of_github(&harness, "branches", branch("renovate/all", 2).to_string()).await;
-    assert_eq!(of_a_bot.result, SourceResult::Ignored);
-    assert_eq!(of_a_bot.detail, "branches of bots have no target");
-    let mut deleted = branch("fix", 3);
-    deleted.as_object_mut().unwrap().remove("master_branch");
-    assert_eq!(send_of_github(&harness, "branches", deleted.to_string()).await.result, SourceResult::Stopping);
-    harness.phase("branch-1-fix", TargetPhase::Gone).await;
-
+    let names = [("SECRET_OF_GITHUB", GITHUB_SECRET)];
+    request_table::play(&harness, TABLE, "sources_replace_parts_of_a_preset", &names).await;
     let deployment = json!({"id": "dpl_5", "meta": {"githubCommitRef": "feature/1"}});
     let body = json!({
         "id": "evt_1", "type": "deployment.created", "createdAt": 1_767_225_600_000_u64,

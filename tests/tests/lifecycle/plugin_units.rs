@@ -13,6 +13,17 @@ use crate::harness::*;
 
 const NOTHING: [Vec<Value>; 3] = [Vec::new(), Vec::new(), Vec::new()];
 
+impl Harness {
+    /// Starts a stack with the plugin `files`, which is the receiver, and with the plugin `dead`, which does not listen.
+    pub(crate) async fn with_plugin() -> Self {
+        let harness = Self::new().await;
+        let address = harness.receiver.url().replace("http", "tcp");
+        std::fs::write(harness.plugin_file("files.listen"), address).unwrap();
+        std::os::unix::net::UnixListener::bind(harness.plugin_file("dead")).unwrap();
+        harness
+    }
+}
+
 /// Returns the descriptions of all networks, volumes and instances in the folder of a plugin.
 fn found(made: &Path) -> [Vec<Value>; 3] {
     ["network", "volume", "instance"].map(|infra_type| {
@@ -146,9 +157,7 @@ pub(crate) async fn a_plugin_without_its_instances_is_stuck() {
 }
 
 pub(crate) async fn a_list_is_no_evidence_of_a_removal() {
-    let harness = Harness::new().await;
-    let address = harness.receiver.url().replace("http", "tcp");
-    std::fs::write(harness.plugin_file("files.listen"), address).unwrap();
+    let harness = Harness::with_plugin().await;
     let reply = |part: &str, value: Value| CannedReply::ok(json!({"jsonrpc": "2.0", "id": 1, part: value}));
     let document = DISK.replace("disk:", "disk:\n    timeout: 3s\n    retry: {attempts: 1}");
     let (asked, answered) = ("Instance.DescribeInstances".to_owned(), "not listed".to_owned());
@@ -167,46 +176,5 @@ pub(crate) async fn a_list_is_no_evidence_of_a_removal() {
         harness.unit(name, "preStart", "disk", UnitState::Failed).await;
         harness.tear_down(name).await;
         assert_eq!(removals(&harness, name).await, expected, "{name}");
-    }
-}
-
-pub(crate) async fn a_call_without_a_result_has_its_reason() {
-    let harness = Harness::new().await;
-    let address = harness.receiver.url().replace("http", "tcp");
-    std::fs::write(harness.plugin_file("files.listen"), address).unwrap();
-    std::os::unix::net::UnixListener::bind(harness.plugin_file("dead")).unwrap();
-    let result = |value: Value| CannedReply::ok(json!({"jsonrpc": "2.0", "id": 1, "result": value}));
-    let error = |text: &str| CannedReply::ok(json!({"jsonrpc": "2.0", "id": 1, "error": {"message": text}}));
-    let hello = || result(json!({"Objects": {"Instance/0.6.1": []}}));
-    let (valid, none) = (|| result(json!({"OK": true})), || result(json!({"Descriptions": null})));
-    let old = result(json!({"Objects": {"Instance/0.5.0": [], "Flavor/0.1.0": []}}));
-    // The second attempt does not check the plugin again.
-    let full = vec![hello(), valid(), none(), error("disk full"), none(), error("disk full")];
-    let described = result(json!({"Descriptions": [{"ID": "i"}]}));
-    let empty = vec![hello(), valid(), none(), result(json!({"ID": "i"})), described];
-    for (name, replies, attempt, expected) in [
-        ("old", vec![old], 1, "has the interfaces Flavor/0.1.0, Instance/0.5.0; expected Instance/0.6.1"),
-        ("invalid", vec![hello(), error("no size")], 1, "Instance.Validate: no size"),
-        ("full", full, 2, "Instance.Provision: disk full"),
-        ("empty", empty, 1, "output `path` is not in the response"),
-    ] {
-        harness.receiver.forget();
-        harness.receiver.replies("POST /", &replies);
-        harness.begin(name, name, VOLUME).await;
-        let unit = harness.unit(name, "preStart", "disk", UnitState::Failed).await;
-        let reason = unit.reason.unwrap().message;
-        assert!(unit.attempt == attempt && reason.contains(expected), "{name}: {} {reason}", unit.attempt);
-    }
-    // A call without a usable response is repeated until the attempt ends.
-    harness.receiver.always("POST /", CannedReply::status(500));
-    harness.begin("broken", "broken", &VOLUME.replace("disk:", "disk:\n    timeout: 6s")).await;
-    let unit = harness.unit("broken", "preStart", "disk", UnitState::Failed).await;
-    let reason = unit.reason.unwrap().message;
-    assert!(reason.contains("no result within 6 s; the last progress was: "), "{reason}");
-    for (name, expected) in [("absent", "neither the socket"), ("dead", "it is not running")] {
-        harness.begin(name, name, &VOLUME.replace("files/volume", name)).await;
-        let unit = harness.unit(name, "preStart", "disk", UnitState::Failed).await;
-        let reason = unit.reason.unwrap().message;
-        assert!(reason.contains(expected), "{name}: {reason}");
     }
 }

@@ -1,6 +1,7 @@
 //! The plugins of providers in `tests/examples`, with each mishap of their providers. What a provider has after the
 //! teardown, by its own inventory, is what Ebb says that may remain.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -23,6 +24,10 @@ const MAX_LINES: usize = 60;
 /// The versions of a plugin: with its timeouts, with a short one of the setup, and with a short one of the teardown.
 const VERSIONS: [&str; 3] = ["1.0.0", "1.0.1", "1.0.2"];
 
+/// The phase after the setup, the grade of the evidence of a gone target, and the version of the plugin, which can end a wait
+/// soon. Without a grade, the target is stuck.
+type MishapEnd = (TargetPhase, Option<String>, String);
+
 /// A plugin and its documents in a folder of `tests/examples`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,6 +43,8 @@ struct ProviderExample {
     /// The unit whose resource the plugin removes.
     unit: String,
     output: String,
+    /// By their accounts. Nothing for one that no request of the plugin meets.
+    mishaps: BTreeMap<String, Option<MishapEnd>>,
 }
 
 fn replaced(text: &str, from: &str, to: &str) -> String {
@@ -60,44 +67,8 @@ impl ProviderExample {
         fs::read_to_string(folder.join(name)).unwrap()
     }
 
-    /// Returns false for a mishap that the plugin cannot meet, because it sends no such request.
-    fn meets(&self, mishap: Mishap) -> bool {
-        match mishap {
-            Mishap::LateList => !matches!(self.api, ProviderApi::Rds | ProviderApi::Tenants),
-            Mishap::LateRead => !matches!(self.api, ProviderApi::Neon | ProviderApi::Tenants),
-            // The secret of a signature is not replaced here.
-            Mishap::Rotated => self.api != ProviderApi::Tenants,
-            _ => true,
-        }
-    }
-
-    /// Returns the phase after the setup, and the grade of the evidence of a gone target. Without a grade, it is stuck.
-    fn end(&self, mishap: Mishap) -> (TargetPhase, Option<&'static str>) {
-        let setup = match mishap {
-            Mishap::FailingCreation | Mishap::EndlessCreation | Mishap::Full => TargetPhase::Failed,
-            _ => TargetPhase::Ready,
-        };
-        let grade = match (mishap, self.api) {
-            // The plugin requires no evidence.
-            (Mishap::Hidden, ProviderApi::Tenants) => Some("unconfirmed"),
-            (Mishap::Hidden | Mishap::Revoked | Mishap::FailingDeletion, _) => None,
-            // The service has rejected each request of the setup.
-            (Mishap::Full, ProviderApi::Tenants) => Some("confirmed"),
-            (_, ProviderApi::Tenants) => Some("reported"),
-            _ => Some("confirmed"),
-        };
-        (setup, grade)
-    }
-
-    /// Returns the version of the plugin that ends a wait soon, if the mishap needs one.
-    fn version(&self, mishap: Mishap) -> &'static str {
-        let has_no_failed_state = matches!(self.api, ProviderApi::Neon | ProviderApi::Planetscale);
-        match mishap {
-            Mishap::EndlessCreation => VERSIONS[1],
-            Mishap::FailingCreation if has_no_failed_state => VERSIONS[1],
-            Mishap::FailingDeletion => VERSIONS[2],
-            _ => VERSIONS[0],
-        }
+    fn end(&self, mishap: Mishap) -> &MishapEnd {
+        self.mishaps[&mishap.account()].as_ref().unwrap()
     }
 
     /// Replaces the version of the plugin at the end of each line that names one.
@@ -141,7 +112,7 @@ impl ProviderExample {
             _ => format!("{}: {name}", self.account.split_once(": ").unwrap().0),
         };
         let text = replaced(&self.file("sandbox.yaml"), "name: shop-pr-7", &format!("name: {name}"));
-        let text = self.with_version(&replaced(&text, &self.account, &account), self.version(mishap));
+        let text = self.with_version(&replaced(&text, &self.account, &account), &self.end(mishap).2);
         let script = "#!/bin/sh -eu\ncase $VALUE in *\"$(printf 'canary-%s-made' 4711)\"*) ;; *) exit 1 ;; esac";
         let runners = json!({"shell": {"image": "busybox:1.37"}});
         let inputs = json!({"value": format!("${{resources.{}}}", self.output)});
@@ -179,7 +150,7 @@ impl ProviderExample {
         harness.delete(&name).await;
         let phase = ended(harness, &name, [TargetPhase::Gone, TargetPhase::Stuck]).await;
         let why: Value = harness.get(&format!("/v1/targets/sandbox/{name}/why")).await.is(200).json();
-        let (left, grade) = (provider.inventory(&name), self.end(mishap).1);
+        let (left, grade) = (provider.inventory(&name), self.end(mishap).1.as_deref());
         if let Some(grade) = grade {
             assert_eq!(phase, TargetPhase::Gone, "{place}: {why:#}");
             let removals = why["removals"].as_array().into_iter().flatten();
@@ -248,7 +219,8 @@ impl ProviderExample {
             let document = self.document(version, &provider);
             harness.post("/v1/plugins", json!({"document": document})).await.is(201);
         }
-        let mishaps: Vec<Mishap> = Mishap::value_variants().iter().copied().filter(|&one| self.meets(one)).collect();
+        let mishaps: Vec<Mishap> =
+            Mishap::value_variants().iter().copied().filter(|one| self.mishaps[&one.account()].is_some()).collect();
         join_all(mishaps.iter().map(|&mishap| self.set_up(&harness, &provider, mishap))).await;
         self.assert_revealed(&harness).await;
         provider.turn();
@@ -262,7 +234,7 @@ impl ProviderExample {
         let listed: Value = harness.get("/v1/targets?gone=true&unconfirmed=true").await.is(200).json();
         let names =
             listed["targets"].as_array().unwrap().iter().map(|target| target["name"].as_str().unwrap().to_owned());
-        let is_listed = |mishap: &&Mishap| self.end(**mishap).1 == Some("unconfirmed");
+        let is_listed = |mishap: &&Mishap| self.end(**mishap).1.as_deref() == Some("unconfirmed");
         let expected: Vec<String> = mishaps.iter().filter(is_listed).map(|mishap| mishap.account()).collect();
         assert_eq!(names.collect::<Vec<_>>(), expected, "{}: targets that may have left something", self.folder);
     }

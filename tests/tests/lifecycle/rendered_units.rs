@@ -5,6 +5,7 @@ use ebb_protocol::relay::{ReadyRules, TaskCompletion};
 
 use super::cluster_waits::{first_task, relayed};
 use crate::harness::*;
+use crate::request_table;
 
 const SENSITIVE: &str = "<sensitive>";
 /// The value that no rendered form has.
@@ -17,38 +18,24 @@ pub(crate) async fn a_rendered_unit_has_no_sensitive_value() {
     harness.begin("a", "shown", include_str!("documents/rendered.yaml")).await;
     let task = first_task(&server).await;
     assert_eq!(harness.receiver.call("POST /tell/i-1", 1).await.body["token"], TOKEN, "the receiver gets the value");
-    let setup = async |query: &str| {
-        let run = run_id("a", Hook::PreStart);
-        let reply = harness.get(&format!("/v1/runs/{run}/rendered?unit=r/{query}")).await;
-        assert!(!reply.body.contains(TOKEN), "{reply:?}");
-        reply
+    let run = run_id("a", Hook::PreStart);
+    let rendered = async |unit: &str| -> UnitRendering {
+        harness.get(&format!("/v1/runs/{run}/rendered?unit=r/{unit}")).await.is(200).json()
     };
-
-    let told: UnitRendering = setup("tell").await.is(200).json();
-    let request = told.request.unwrap();
-    assert_eq!((told.kind.as_str(), told.attempt, request.method.as_str()), ("webhook", 1, "POST"));
-    assert_eq!(request.url, format!("{}/tell/i-1", harness.receiver.url()));
+    let request = rendered("tell").await.request.unwrap();
     assert_eq!(request.headers.values().collect::<Vec<_>>(), [SENSITIVE]);
-    assert_eq!(request.body, Some(json!({"token": SENSITIVE, "id": "i-1"})));
-
     // The manifests are those that the relay got, without the values of the Secret.
-    let deployed: UnitRendering = setup("deploy").await.is(200).json();
-    let manifests = deployed.manifests.unwrap();
-    assert_eq!((manifests.len(), &manifests[0]), (task.apply.len(), &task.apply[0]));
+    let manifests = rendered("deploy").await.manifests.unwrap();
     assert_eq!(task.apply[1]["stringData"]["id"], "i-1");
-    let mut hidden = task.apply[1].clone();
-    hidden["stringData"]["id"] = SENSITIVE.into();
-    assert_eq!(manifests[1], hidden);
+    let mut expected = task.apply;
+    expected[1]["stringData"]["id"] = SENSITIVE.into();
+    assert_eq!(manifests, expected);
     // Each manifest is judged by its own conditions.
     let own = ReadyRules { ready: Some("object.status.phase == 'Succeeded'".to_owned()), fail: None };
     assert_eq!(task.until, TaskCompletion::Ready(vec![ReadyRules::default(), own]));
     assert!(task.fail_fast);
-
-    let waits = setup("later").await.is_problem(409, "not-rendered");
-    assert!(waits.detail.contains("it waits for r/deploy"), "{waits:?}");
-    for query in ["none", "make&attempt=2", "make&attempt=0"] {
-        setup(query).await.is_problem(404, "not-found");
-    }
-    let other = format!("/v1/runs/{}/rendered?unit=r/drop", run_id("a", Hook::PostStop));
-    harness.get(&other).await.is_problem(404, "not-found");
+    let other = run_id("a", Hook::PostStop);
+    let names = [("SHOWN_RUN", run.as_str()), ("OTHER_RUN", other.as_str()), ("SECRET_TOKEN", TOKEN)];
+    let (table, test) = ("lifecycle/rendered_units.yaml", "a_rendered_unit_has_no_sensitive_value");
+    request_table::play(&harness, table, test, &names).await;
 }

@@ -1,6 +1,9 @@
 //! Tables of requests and their answers, in YAML files beside the tests. The rows of a test are sent in their order.
 
+mod table_requests;
+
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use ebb_tests::receiver::ReplyHold;
@@ -9,38 +12,39 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::harness::*;
-use crate::lifecycle::documented::signature;
-use crate::security::console::Browser;
-use crate::security::secrets::contains_canary;
+use crate::security::secrets::{assert_not_leaked, contains_canary};
 
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum TableStack {
-    Empty,
-    Simple,
-    Platform,
-    /// With a source for each scheme of signatures.
-    Schemes,
-}
+use table_requests::TableCallers;
 
-impl TableStack {
-    async fn start(self) -> Harness {
-        match self {
-            Self::Empty => Harness::new().await,
-            Self::Simple => Harness::simple().await,
-            Self::Platform => Harness::with_platform().await,
-            Self::Schemes => Harness::with_schemes().await,
+/// Starts the stack that a table names.
+async fn start(stack: &str) -> Harness {
+    match stack {
+        "empty" => Harness::new().await,
+        "simple" => Harness::simple().await,
+        "platform" => Harness::with_platform().await,
+        "everywhere" => Harness::at(Ipv4Addr::UNSPECIFIED.into()).await,
+        "plugin" => Harness::with_plugin().await,
+        // Without local units: each cluster has to be registered.
+        "clusters" => Harness::with_clusters(&json!({})).await,
+        // With a source for each scheme of signatures.
+        "schemes" => {
+            let harness = Harness::new().await;
+            play(&harness, "security/source_abuse.yaml", "schemes", &[]).await;
+            harness
         }
+        _ => panic!("no stack {stack}"),
     }
 }
 
 /// The rows of a test, its plugins with the rest of their documents, and its tokens with their scopes. `RECEIVER` and `STACK`
-/// stand for the URLs of the receiver and of the stack. A table that begins with its stack is a test, others are played by one.
+/// stand for the URLs of the receiver and of the stack, in rows `LONG` for 5,000 times `x`. A table that begins with its stack
+/// is a test, others are played by one. Each of its `cases` has a stack of its own. Names of a case stand for parts of texts,
+/// or for other values.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RequestTable {
     #[serde(default, rename = "stack")]
-    _stack: Option<TableStack>,
+    _stack: Option<String>,
     /// The rest of each document, or the name of its file in `lifecycle/documents`.
     #[serde(default)]
     plugins: BTreeMap<String, Value>,
@@ -50,9 +54,8 @@ struct RequestTable {
 }
 
 /// A request to the API (`send`), a lifecycle webhook (`event`), a callback of a request that the receiver got (`callback`), a
-/// page (`open`) or form (`form`) of the console, a wait for a target (`wait`), how the receiver answers from now on (`reply`,
-/// `replies`, `hold`, `release`), or what it has got (`received`, `bodies`, `values`, `headers`, `counts`, `order`,
-/// `requests`). The parts of a row apply in the order of its fields below, a request last.
+/// page (`open`) or form (`form`) of the console, a wait for a target (`wait`), how the receiver answers (`reply` to
+/// `release`), or what it has got (`received` to `requests`). The parts apply in the order of the fields below, a request last.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TableRow {
@@ -69,7 +72,7 @@ struct TableRow {
     release: Option<String>,
     /// The name of a sandbox.
     wait: Option<String>,
-    /// Waits for the requests with a line until there are so many.
+    /// Waits for so many requests with a line.
     #[serde(default)]
     received: BTreeMap<String, usize>,
     /// The body of the first request with a line.
@@ -78,21 +81,38 @@ struct TableRow {
     /// Values of the body of the first request with a line, by JSON pointer.
     #[serde(default)]
     values: BTreeMap<String, BTreeMap<String, Value>>,
-    /// Headers of the first request with a line.
+    /// Headers of the first request with a line. `*` at the end stands for any text that is not empty.
     #[serde(default)]
     headers: BTreeMap<String, BTreeMap<String, String>>,
+    /// The distinct values of headers of the requests with a line, or their number.
     #[serde(default)]
-    counts: BTreeMap<String, usize>,
+    distinct: BTreeMap<String, BTreeMap<String, Value>>,
+    /// The least seconds between the first two requests with a line.
+    #[serde(default)]
+    pauses: BTreeMap<String, u64>,
+    /// A list has the permitted ones.
+    #[serde(default)]
+    counts: BTreeMap<String, Value>,
     /// The lines of all requests since the last row with `requests`.
     order: Option<Vec<String>>,
+    /// Texts, and whether the state of the stack has them.
+    #[serde(default)]
+    stored: BTreeMap<String, bool>,
     /// All requests since the last such row by line, each with values of its body.
     requests: Option<BTreeMap<String, Vec<BTreeMap<String, Value>>>>,
     /// Method and path, such as `GET /v1/targets`.
     send: Option<String>,
     /// The idempotency key of `send`.
     key: Option<String>,
+    /// Further headers of `send`.
+    #[serde(default)]
+    with: BTreeMap<String, String>,
+    /// The body of `send` or `callback` as it is: texts whose characters are bytes, each with the number of its repetitions.
+    raw: Option<Vec<(String, usize)>>,
     /// The secret with which GitHub signs `send`, and the ID of the delivery. A body that is a text is sent as a form.
     github: Option<[String; 2]>,
+    /// The secret that signs `send` as a webhook.
+    signed: Option<String>,
     /// Type and name, such as `created a`, or `created namespace/a` for a target of another kind than a sandbox. A type without
     /// a document is an event of the target, such as `sleep`.
     event: Option<String>,
@@ -102,16 +122,16 @@ struct TableRow {
     callback: Option<String>,
     /// The path of a page.
     open: Option<String>,
-    /// The path of a form. `fields` has its names and values, except the token of the session. A name without a value is left
-    /// out.
+    /// The path of a form. `fields` has its names and values without the token. A name without a value is left out.
     form: Option<String>,
     #[serde(default)]
     fields: Vec<(String, Option<String>)>,
-    /// The token of the browser that opens the page or sends the form. The default is that of the operator.
+    /// The origin of the form. An empty one is not sent. The default is that of the server.
+    origin: Option<String>,
+    /// The token of the browser that opens the page or sends the form. The default is that of the operator. `anonymous` has
+    /// none.
     browser: Option<String>,
-    /// The page to which the answer leads the browser.
-    leads: Option<String>,
-    /// A token of the table, or the text of another one. Without it, the operator sends the request.
+    /// A token of the table, or the text of another one. Without it, the operator sends the request. An empty one is not sent.
     by: Option<String>,
     /// The body of a request or callback, or `document` and `plugin` of an event.
     body: Option<Value>,
@@ -121,6 +141,9 @@ struct TableRow {
     routing_key: Option<String>,
     /// The status of the answer, and the code of a problem. A list has the permitted ones.
     is: Option<Value>,
+    /// Headers of the answer. An empty one is missing.
+    #[serde(default)]
+    gives: BTreeMap<String, String>,
     /// The whole answer without line feeds at its end.
     text: Option<String>,
     /// Texts that the answer has.
@@ -139,16 +162,21 @@ struct TableRow {
     /// Sends the request again until it has its answer.
     #[serde(default)]
     until: bool,
-    /// The names of the listed targets or runs.
+    /// The names of the listed targets, runs or tools.
     names: Option<String>,
-    /// Names for values of the answer, or for hidden fields of a page, which the next rows contain.
+    /// Names for values of the answer, for hidden fields of a page, or for links with a beginning (`href=/console/assets/`),
+    /// which the next rows contain. A number replaces a whole text.
     #[serde(default)]
     keep: BTreeMap<String, String>,
     /// The phase of the sandbox after the wait.
     phase: Option<TargetPhase>,
+    /// The most seconds from the first row to the end of the wait.
+    within: Option<u64>,
     /// Waits until the runs of the gone sandbox are closed.
     #[serde(default)]
     settled: bool,
+    /// A text that is stored about the sandbox. Neither the state nor answers, notifications and logs have a canary.
+    hides: Option<String>,
     /// Waits until the platform has these notifications, each with its type and with values of its data.
     #[serde(default)]
     notified: Vec<(String, BTreeMap<String, Value>)>,
@@ -176,11 +204,13 @@ pub(crate) fn trials() -> Vec<Trial> {
             let Some(module) = name.strip_suffix(".yaml") else { continue };
             let file = format!("{folder}/{name}");
             for (test, part) in parts(&file, &[]) {
-                let Some(stack) = part.get("stack").cloned() else { continue };
-                let stack: TableStack = serde_json::from_value(stack).unwrap_or_else(|error| panic!("{test}: {error}"));
+                let Some(stack) = part["stack"].as_str().map(str::to_owned) else { continue };
+                let cases = part["cases"].as_array().map_or(1, Vec::len);
                 let file = file.clone();
                 trials.push(Trial::test(format!("{folder}::{module}::{test}"), move || {
-                    block_on(async { play(&stack.start().await, &file, &test, &[]).await });
+                    for case in 0..cases {
+                        block_on(async { play_case(&start(&stack).await, &file, &test, &[], case).await });
+                    }
                     Ok(())
                 }));
             }
@@ -189,22 +219,26 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-#[derive(Default)]
-struct TableCallers {
-    tokens: BTreeMap<String, String>,
-    browsers: BTreeMap<String, Browser>,
-}
-
-impl TableCallers {
-    /// Returns the token with a name or text, or that of the operator.
-    fn token<'a>(&'a self, harness: &'a Harness, name: Option<&'a String>) -> &'a str {
-        name.map_or(harness.stack().token(), |name| self.tokens.get(name).unwrap_or(name).as_str())
-    }
-}
-
 pub(crate) async fn play(harness: &Harness, file: &str, test: &str, names: &[(&str, &str)]) {
+    play_case(harness, file, test, names, 0).await;
+}
+
+/// Returns a text as it is within a text of JSON.
+fn in_json(text: &str) -> String {
+    let json = json!(text).to_string();
+    json[1..json.len() - 1].to_owned()
+}
+
+async fn play_case(harness: &Harness, file: &str, test: &str, names: &[(&str, &str)], case: usize) {
     let urls = [("RECEIVER", harness.receiver.url()), ("STACK", harness.stack().url())];
-    let RequestTable { plugins, tokens, rows, .. } = table(file, test, &[names, &urls].concat());
+    let mut part: Value = table(file, test, &[names, &urls].concat());
+    let case = part.as_object_mut().unwrap().remove("cases").unwrap_or_default()[case].clone();
+    let text = case.as_object().into_iter().flatten().fold(part.to_string(), |text, (name, value)| match value {
+        Value::String(value) => text.replace(name, &in_json(value)),
+        value => text.replace(&json!(name).to_string(), &value.to_string()),
+    });
+    let RequestTable { plugins, tokens, rows, .. } =
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{test}: {error}: {text}"));
     for (name, plugin) in plugins {
         publish(harness, &name, plugin).await;
     }
@@ -214,8 +248,8 @@ pub(crate) async fn play(harness: &Harness, file: &str, test: &str, names: &[(&s
         let token = harness.token(&name, &scopes).await;
         callers.tokens.insert(name, token);
     }
-    let mut kept = Vec::<(String, String)>::new();
-    let mut held = BTreeMap::new();
+    let mut kept = vec![("LONG".to_owned(), "x".repeat(5_000))];
+    let (mut held, begun) = (BTreeMap::new(), Instant::now());
     for row in rows {
         let text = kept.iter().fold(row.to_string(), |text, (name, value)| text.replace(name, value));
         let row: TableRow = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{test}: {error}: {text}"));
@@ -227,9 +261,12 @@ pub(crate) async fn play(harness: &Harness, file: &str, test: &str, names: &[(&s
         if let Some(name) = &row.wait {
             row.await_target(harness, name).await;
         }
+        assert!(row.within.is_none_or(|most| begun.elapsed().as_secs() < most), "{test}: {row:?} is late");
         row.check_requests(&harness.receiver)
             .await
             .unwrap_or_else(|difference| panic!("{test}: {difference}: {row:?}"));
+        let wrong = row.stored.iter().find(|(text, is_stored)| harness.stores(text) != **is_stored);
+        assert!(wrong.is_none(), "{test}: {wrong:?}");
         row.sign_in(harness, &mut callers).await;
         let Some(mut reply) = row.answer(harness, &callers).await else { continue };
         if row.until {
@@ -241,20 +278,26 @@ pub(crate) async fn play(harness: &Harness, file: &str, test: &str, names: &[(&s
         }
         row.check(&reply).unwrap_or_else(|difference| panic!("{test}: {difference}: {row:?}\n{reply:?}"));
         for (name, at) in &row.keep {
-            // The text of a row is JSON.
-            let value = json!(kept_value(&reply, at)).to_string();
-            kept.push((name.clone(), value[1..value.len() - 1].to_owned()));
+            kept.push(match kept_value(&reply, at) {
+                Value::String(text) => (name.clone(), in_json(&text)),
+                value => (json!(name).to_string(), value.to_string()),
+            });
         }
     }
 }
 
-/// Returns a text of an answer by its pointer, or a hidden field of a page.
-fn kept_value(reply: &ApiReply, at: &str) -> String {
-    if !at.starts_with('/') {
-        return reply.field(at);
+/// Returns a text or number of an answer by its pointer, or a link or a hidden field of a page.
+fn kept_value(reply: &ApiReply, at: &str) -> Value {
+    if let Some(start) = at.strip_prefix("href=") {
+        let link = reply.body.split("href=\"").find(|rest| rest.starts_with(start)).expect("the page has the link");
+        return link.split('"').next().into();
     }
-    let value = part(&reply.json(), at).as_str().map(str::to_owned);
-    value.unwrap_or_else(|| panic!("no text {at}: {reply:?}"))
+    if !at.starts_with('/') {
+        return reply.field(at).into();
+    }
+    let value = part(&reply.json(), at);
+    assert!(value.is_string() || value.is_number(), "no text {at}: {reply:?}");
+    value
 }
 
 async fn publish(harness: &Harness, name: &str, mut plugin: Value) {
@@ -266,20 +309,24 @@ async fn publish(harness: &Harness, name: &str, mut plugin: Value) {
     harness.post("/v1/plugins", completed(json!({"document": plugin}))).await.is(201);
 }
 
-/// Returns a reply of the receiver: a status, the body of a status 200, or a list of both and of headers.
+/// Returns a reply of the receiver: a status, the body of a status 200, or a list of both and of headers. A text is a page.
 fn canned(reply: &Value) -> CannedReply {
-    if let Some(status) = reply.as_u64() {
-        return CannedReply::status(u16::try_from(status).unwrap());
-    }
-    match reply.as_array().map(Vec::as_slice) {
-        Some([status, body]) => canned(status).with(body.clone()),
-        Some([status, body, headers]) => {
-            headers.as_object().unwrap().iter().fold(canned(status).with(body.clone()), |reply, (name, value)| {
+    match reply {
+        Value::Number(status) => CannedReply::status(u16::try_from(status.as_u64().unwrap()).unwrap()),
+        Value::String(page) => CannedReply::page(page),
+        Value::Array(parts) if matches!(parts.len(), 2 | 3) => {
+            let headers = parts.iter().skip(2).filter_map(Value::as_object).flatten();
+            headers.fold(canned(&parts[0]).with(parts[1].clone()), |reply, (name, value)| {
                 reply.header(name.clone().leak(), value.as_str().unwrap())
             })
         }
         _ => CannedReply::ok(reply.clone()),
     }
+}
+
+/// Returns the values of a list, or the value itself.
+fn options(value: &Value) -> &[Value] {
+    value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice)
 }
 
 fn part(value: &Value, pointer: &str) -> Value {
@@ -320,22 +367,24 @@ impl TableRow {
         let requests = [send, event, callback, open, form].into_iter().flatten().count();
         assert!(requests <= 1, "{test}: {self:?} has several requests");
         let texts = self.has.len() + self.lacks.len() + self.json.len() + self.parts.len() + self.keep.len();
-        let of_answer = self.is.is_some() || self.leads.is_some() || self.names.is_some() || self.text.is_some();
+        let texts = texts + self.gives.len();
+        let of_answer = self.is.is_some() || self.names.is_some() || self.text.is_some();
         let of_answer = of_answer || self.until || texts > 0;
-        let of_wait = self.phase.is_some() || self.settled || !self.notified.is_empty();
+        let of_wait = self.phase.is_some() || self.settled || !self.notified.is_empty() || self.hides.is_some();
         let of_instance = self.uid.is_some() || self.generation.is_some();
-        let of_send = self.by.is_some() || self.key.is_some() || self.github.is_some();
+        let of_send = self.by.is_some() || self.key.is_some() || self.github.is_some() || self.signed.is_some();
+        let of_send = of_send || !self.with.is_empty();
         let has_body = send.is_some() || event.is_some() || callback.is_some();
         for (is_stated, is_used, user) in [
             (of_answer, requests == 1, "request"),
-            (of_wait, wait.is_some(), "`wait`"),
+            (of_wait || self.within.is_some(), wait.is_some(), "`wait`"),
             (of_instance, wait.is_some() || event.is_some(), "instance"),
             (wait.is_some(), of_wait || of_instance, "condition for its `wait`"),
             (of_send, send.is_some(), "`send`"),
-            (self.body.is_some(), has_body, "request with a body"),
+            (self.body.is_some() || self.raw.is_some(), has_body, "request with a body"),
             (self.routing_key.is_some() || self.id.is_some(), event.is_some(), "`event`"),
             (self.browser.is_some(), open.is_some() || form.is_some(), "page or form"),
-            (!self.fields.is_empty(), form.is_some(), "`form`"),
+            (!self.fields.is_empty() || self.origin.is_some(), form.is_some(), "`form`"),
         ] {
             assert!(is_used || !is_stated, "{test}: {self:?} has no {user}");
         }
@@ -360,30 +409,46 @@ impl TableRow {
             receiver.call(line, *number).await;
         }
         for (line, expected) in &self.bodies {
-            let body = receiver.call(line, 1).await.body;
-            if body != *expected {
-                return Err(format!("{line} has {body}"));
-            }
+            let body = json!({"": receiver.call(line, 1).await.body});
+            differs(&body, &[("/".to_owned(), expected.clone())].into())?;
         }
         for (line, expected) in &self.values {
             differs(&receiver.call(line, 1).await.body, expected)?;
         }
         for (line, headers) in &self.headers {
             let call = receiver.call(line, 1).await;
-            if let Some((name, _)) = headers.iter().find(|(name, expected)| call.header(name) != *expected) {
+            let is_wrong = |(name, expected): &(&String, &String)| {
+                let (found, start) = (call.header(name), expected.strip_suffix('*'));
+                start.map_or(found != **expected, |start| found.len() <= start.len() || !found.starts_with(start))
+            };
+            if let Some((name, _)) = headers.iter().find(is_wrong) {
                 return Err(format!("{line} has {name}: {:?}", call.header(name)));
             }
         }
+        for (line, headers) in &self.distinct {
+            let calls = receiver.calls(line);
+            for (name, expected) in headers {
+                let values = calls.iter().map(|call| format!("{:?}", Vec::from_iter(call.headers.get_all(name))));
+                let values = values.map(|values| values.trim_matches(['[', ']', '"']).to_owned());
+                let values = BTreeSet::from_iter(values);
+                if *expected != json!(values) && *expected != json!(values.len()) {
+                    return Err(format!("{line} has {name}: {values:?}"));
+                }
+            }
+        }
+        for (line, seconds) in &self.pauses {
+            let pause = receiver.call(line, 2).await.at - receiver.call(line, 1).await.at;
+            (pause >= Duration::from_secs(*seconds)).then_some(()).ok_or_else(|| format!("{line}: {pause:?}"))?;
+        }
         for (line, expected) in &self.counts {
             let count = receiver.count(line);
-            if count != *expected {
+            if !options(expected).contains(&json!(count)) {
                 return Err(format!("{line} came {count} times"));
             }
         }
-        if let Some(order) = &self.order
-            && receiver.order() != *order
-        {
-            return Err(format!("the order is {:?}", receiver.order()));
+        let order = receiver.order();
+        if self.order.as_ref().is_some_and(|expected| order != *expected) {
+            return Err(format!("the order is {order:?}"));
         }
         let Some(expected) = &self.requests else { return Ok(()) };
         let calls = receiver.all();
@@ -402,15 +467,6 @@ impl TableRow {
         Ok(())
     }
 
-    /// Signs in the browser of the row, unless it has signed in for an earlier one.
-    async fn sign_in(&self, harness: &Harness, callers: &mut TableCallers) {
-        let name = self.browser.as_deref().unwrap_or_default();
-        if (self.open.is_some() || self.form.is_some()) && !callers.browsers.contains_key(name) {
-            let browser = Browser::signed_in(harness, callers.token(harness, self.browser.as_ref())).await;
-            callers.browsers.insert(name.to_owned(), browser);
-        }
-    }
-
     async fn await_target(&self, harness: &Harness, name: &str) {
         if let Some(generation) = self.generation {
             harness.generation(name, generation).await;
@@ -424,6 +480,9 @@ impl TableRow {
         if self.settled {
             harness.settled(name).await;
         }
+        if let Some(marker) = &self.hides {
+            assert_not_leaked(harness, name, marker).await;
+        }
         if !self.notified.is_empty() {
             let types: Vec<&str> = self.notified.iter().map(|(notified, _)| notified.as_str()).collect();
             let notified = harness.notified(name, &types).await;
@@ -433,82 +492,17 @@ impl TableRow {
         }
     }
 
-    /// Sends the request of the row, if it has one.
-    async fn answer(&self, harness: &Harness, callers: &TableCallers) -> Option<ApiReply> {
-        if let Some(line) = &self.send {
-            let (method, path) = line.split_once(' ').unwrap();
-            let request = harness.http.request(method.parse().unwrap(), harness.url(path));
-            let mut request = request.bearer_auth(callers.token(harness, self.by.as_ref()));
-            if let Some(key) = &self.key {
-                request = request.header("idempotency-key", key);
-            }
-            let Some(body) = self.body.clone() else { return Some(ApiReply::to(request).await) };
-            let Some([secret, delivery]) = &self.github else {
-                return Some(ApiReply::to(request.json(&completed(body))).await);
-            };
-            let (content_type, body) = match body {
-                Value::String(form) => ("application/x-www-form-urlencoded", form),
-                body => ("application/json", body.to_string()),
-            };
-            let signature = signature(secret, body.as_bytes());
-            let request = request.header("content-type", content_type).header("x-hub-signature-256", signature);
-            return Some(ApiReply::to(request.header("x-github-delivery", delivery).body(body)).await);
-        }
-        let browser = || &callers.browsers[self.browser.as_deref().unwrap_or_default()];
-        if let Some(path) = &self.open {
-            return Some(browser().get(path).await);
-        }
-        if let Some(path) = &self.form {
-            return Some(browser().submit(path, &self.fields).await);
-        }
-        if let Some(line) = &self.callback {
-            let number = harness.receiver.count(line).max(1);
-            let call = harness.receiver.call(line, number).await;
-            return Some(harness.callback(call.token(), self.body.as_ref().unwrap()).await);
-        }
-        let event = self.event.as_ref()?;
-        Some(self.lifecycle(harness, event).await)
-    }
-
-    async fn lifecycle(&self, harness: &Harness, event: &str) -> ApiReply {
-        let (event_type, name) = event.split_once(' ').unwrap();
-        let (event_type, event) = match event_type {
-            "created" => (LifecycleType::Created, None),
-            "updated" => (LifecycleType::Updated, None),
-            "deleted" => (LifecycleType::Deleted, None),
-            event => (LifecycleType::Event, Some(event.to_owned())),
-        };
-        let (kind, name) = name.split_once('/').unwrap_or(("sandbox", name));
-        let document = self.body.clone().map(|mut body| {
-            body["name"] = json!(name);
-            completed(body)["document"].as_str().unwrap().to_owned()
-        });
-        let data = LifecycleData {
-            kind: kind.to_owned(),
-            generation: self.generation.unwrap_or(1),
-            document,
-            event,
-            routing_key: self.routing_key.clone(),
-            ..sandbox(name, self.uid.as_ref().unwrap_or(&format!("{name}-uid")), "none")
-        };
-        let Some(id) = &self.id else { return harness.lifecycle(event_type, &data).await };
-        harness.cloud_event(id, event_type, &data).await
-    }
-
     fn check(&self, reply: &ApiReply) -> Result<(), String> {
         let expected = self.is.as_ref().ok_or("no answer is expected")?;
-        let expected = expected.as_array().map_or(std::slice::from_ref(expected), Vec::as_slice).iter();
-        let mut expected = expected.map(|is| is.as_str().map_or_else(|| is.to_string(), str::to_owned));
+        let mut expected = options(expected).iter().map(|is| is.as_str().map_or_else(|| is.to_string(), str::to_owned));
         let is_right = |expected: &String| expected.split(' ').next() == Some(&*reply.status.to_string());
         let expected = expected.find(is_right).ok_or_else(|| format!("the status is {}", reply.status))?;
         let code = expected.split_once(' ').map_or("", |(_, code)| code);
         if !code.is_empty() {
             reply.is_problem(reply.status, code);
         }
-        if let Some(location) = &self.leads
-            && reply.header("location") != location
-        {
-            return Err(format!("it leads to {:?}", reply.header("location")));
+        if let Some((name, _)) = self.gives.iter().find(|(name, value)| reply.header(name) != **value) {
+            return Err(format!("the header {name} is {:?}", reply.header(name)));
         }
         if self.text.as_ref().is_some_and(|text| text != reply.body.trim_end()) {
             return Err("the answer has another text".to_owned());
@@ -526,7 +520,8 @@ impl TableRow {
         }
         if let Some(names) = &self.names {
             let body: Value = reply.json();
-            let listed = body["targets"].as_array().or(body["runs"].as_array()).ok_or("the answer has no list")?;
+            let lists = [&body["targets"], &body["runs"], &body["result"]["tools"]];
+            let listed = lists.into_iter().find_map(Value::as_array).ok_or("the answer has no list")?;
             let listed: Vec<&str> = listed.iter().filter_map(|entry| entry["name"].as_str()).collect();
             if listed.join(" ") != *names {
                 return Err(format!("the list has {listed:?}"));

@@ -9,6 +9,7 @@ use ebb_store::{NotificationState, ReceiverState, TargetHead, TargetTransition};
 use ebb_tests::fakes;
 
 use crate::harness::*;
+use crate::request_table;
 
 /// A unit whose output is stored in the bucket, and its undo.
 const LARGE_OUTPUT: &str = r#"
@@ -168,17 +169,7 @@ pub(crate) async fn a_removed_run_takes_no_results() {
 /// An instance whose plan is lost keeps its records and does not block other instances. Its only run is that of an update.
 pub(crate) async fn an_unreadable_instance_is_postponed() {
     let harness = harness(Some(RETENTION)).await;
-    harness.publish("short@1.0.0", NO_OUTPUT).await;
-    create_and_delete(&harness, "whole", "short").await;
-    let empty = ebb_tests::platform::sandbox("damaged", "damaged-uid", "resources: {}\n");
-    harness.lifecycle(LifecycleType::Created, &empty).await.is(202);
-    harness.phase("damaged", TargetPhase::Ready).await;
-    let filled = LifecycleData { generation: 2, ..sandbox("damaged", "damaged-uid", "short") };
-    harness.lifecycle(LifecycleType::Updated, &filled).await.is(202);
-    harness.generation("damaged", 2).await;
-    harness.phase("damaged", TargetPhase::Ready).await;
-    harness.tear_down("damaged").await;
-    harness.settled("damaged").await;
+    request_table::play(&harness, "lifecycle/retention.yaml", "an_unreadable_instance_is_postponed", &[]).await;
     let (store, env) = (harness.stack().store(), harness.stack().env());
     let damaged = store.read_target(TargetKey::new("sandbox", "damaged")).await.unwrap().unwrap();
     store.delete_plan(&instance("damaged")).await.unwrap();

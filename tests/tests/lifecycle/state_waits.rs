@@ -3,7 +3,6 @@
 use ebb_protocol::record::OutputStorage;
 
 use crate::harness::*;
-use crate::request_table;
 use crate::security::secrets;
 
 /// `make` waits for the state `ready`. `undo` waits until the thing does not exist any more.
@@ -15,19 +14,6 @@ fn creating() -> CannedReply {
 
 fn state(state: &str, host: Option<&str>) -> CannedReply {
     CannedReply::ok(json!({"id": "t-1", "state": state, "host": host, "message": "no capacity"}))
-}
-
-fn plain(outputs: &Value) -> Value {
-    let values = outputs.as_object().unwrap().iter().map(|(name, output)| (name.clone(), output["value"].clone()));
-    values.collect::<serde_json::Map<_, _>>().into()
-}
-
-pub(crate) async fn a_unit_is_done_when_the_provider_is_ready() {
-    let (harness, table) = (Harness::new().await, "lifecycle/state_waits.yaml");
-    request_table::play(&harness, table, "a_unit_is_done_when_the_provider_is_ready", &[]).await;
-    // An answer can delay the next question.
-    let asked = harness.receiver.calls("GET /things/t-1");
-    assert!(asked[1].at.duration_since(asked[0].at) > Duration::from_secs(2));
 }
 
 /// APIs need a header such as their version in each request. Another server does not get it.
@@ -65,6 +51,6 @@ pub(crate) async fn a_wait_survives_a_restart_and_stores_no_secret() {
     harness.restart().await;
     harness.receiver.always("GET /things/t-1", state("ready", Some("h-2")));
     let target = harness.phase("a", TargetPhase::Ready).await;
-    assert_eq!(plain(&outputs(&target))["host"], json!("h-2"));
+    assert_eq!(outputs(&target)["host"]["value"], "h-2");
     assert_eq!(harness.receiver.count("POST /things"), 1);
 }

@@ -3,7 +3,6 @@
 use std::sync::Mutex;
 
 use crate::harness::*;
-use crate::request_table;
 
 const TOKEN: &str = "github-token-of-the-test";
 
@@ -76,15 +75,6 @@ pub(crate) async fn a_pull_request_shows_the_phases_of_its_target() {
     assert!(comments[1].contains("deleted") && comments[1].contains(&page), "{comments:?}");
     let mut requests = harness.receiver.all().into_iter().filter(|call| call.line.contains("/repos/"));
     assert!(requests.all(|call| call.header("authorization") == format!("Bearer {TOKEN}")));
-}
-
-/// A connection sends only the notifications of subscriptions that it lists, and neither the table nor a response has its
-/// credential.
-pub(crate) async fn a_connection_permits_its_subscriptions() {
-    let harness = Harness::simple().await;
-    let table = "lifecycle/subscriptions.yaml";
-    request_table::play(&harness, table, "a_connection_permits_its_subscriptions", &[("CREDENTIAL", TOKEN)]).await;
-    assert!(!harness.stores(TOKEN));
 }
 
 /// A target stores the names of subscriptions, so their number is limited. A deleted one makes room.

@@ -1,6 +1,5 @@
 //! Teardowns: retries, decisions of operators, and what setups that have not ended may leave.
 
-use ebb_protocol::api::TargetDiagnosis;
 use ebb_protocol::time::{parse_rfc3339, rfc3339};
 
 use crate::harness::*;
@@ -49,47 +48,12 @@ pub(crate) async fn a_teardown_says_when_it_is_stuck() {
     assert!(refused.detail.contains("`ebb why` says when it is stuck"), "{refused:?}");
 }
 
-/// `make` has one attempt and times out. The receiver may process its request for 4 seconds.
-const SLOW: &str = include_str!("documents/slow-make.yaml");
-
-/// After a timeout of a gateway, the backend may still act. The undo is repeated when it cannot act any more. A
-/// response of the backend is final. Without `maxProcessingTime`, the time for which the backend may act is assumed, so
-/// a resource stays possible unless its unit or its undo has succeeded with a response of the backend.
-pub(crate) async fn the_undo_is_repeated_after_a_gateway_timeout() {
-    let assumed = SLOW.replace("timeout: 1s", "timeout: 2s").replace(", maxProcessingTime: 4s", "");
-    let twice = assumed.replace("attempts: 1", "attempts: 2, backoff: 10ms");
-    let rows: [(&str, &[u16], u16, usize, bool); 6] = [
-        (SLOW, &[504], 404, 2, false),
-        (SLOW, &[400], 404, 1, false),
-        (&assumed, &[504], 404, 2, true),
-        (&assumed, &[504], 204, 1, false),
-        (&assumed, &[400], 404, 1, false),
-        (&twice, &[504, 200], 404, 2, false),
-    ];
-    for (document, made, undone, deletions, remains) in rows {
-        let harness = Harness::new().await;
-        harness.receiver.replies("POST /make", made);
-        harness.receiver.always("DELETE /thing", undone);
-        let phase = if made.contains(&200) { TargetPhase::Ready } else { TargetPhase::Failed };
-        harness.run("a", "slow", document, phase).await;
-        harness.delete("a").await;
-        if document == SLOW && deletions > 1 {
-            let waits =
-                |why: &TargetDiagnosis| why.summary.contains("the receiver may act on an earlier one until then");
-            until("the reason", async || Some(harness.why("a").await).filter(waits)).await;
-            assert_eq!(harness.remaining("a").await, [("r/make".to_owned(), Certainty::Possible)]);
-            let refused =
-                harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is_problem(409, "nothing-failed");
-            assert!(refused.detail.contains("the receiver may act on an earlier request until"), "{refused:?}");
-        }
-        let target = harness.phase("a", TargetPhase::Gone).await;
-        assert_eq!(harness.receiver.count("DELETE /thing"), deletions, "{made:?} {undone}: {target:?}");
-        let why = harness.why("a").await;
-        let remaining: Vec<_> = why.remaining.iter().map(|it| (it.unit.as_str(), it.certainty)).collect();
-        let expected = remains.then_some(("r/make", Certainty::Possible));
-        assert_eq!(remaining, expected.into_iter().collect::<Vec<_>>(), "{made:?} {undone}");
-        assert_eq!(why.notes.iter().any(|note| note.contains("set `maxProcessingTime`")), remains, "{why:?}");
-    }
+pub(crate) async fn the_usual_evidence_costs_no_record() {
+    let harness = Harness::new().await;
+    harness.receiver.always("DELETE /thing", 204);
+    harness.run("a", "strange", include_str!("documents/strange.yaml"), TargetPhase::Ready).await;
+    harness.tear_down("a").await;
+    assert_eq!(harness.state("a", Hook::PostStop).await.records, []);
 }
 
 /// The first undo seals all units. The undo of `make` begins later, so it reads also a success above the limit of late

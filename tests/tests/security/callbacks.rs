@@ -142,25 +142,6 @@ pub(crate) async fn expired_tokens_of_relays() {
     harness.callback(&mint(&harness, &late), &failed).await.is(204);
 }
 
-pub(crate) async fn outputs_that_break_the_contract() {
-    let too_large = "x".repeat(limits::OUTPUT + 1);
-    for (outputs, code) in [
-        (json!({"other": "x"}), Some("outputMissing")),
-        (json!({"id": too_large}), Some("outputTooLarge")),
-        // Undeclared outputs are dropped.
-        (json!({"id": "x", "more": "y"}), None),
-    ] {
-        let (harness, call) = accepted().await;
-        harness.callback(call.token(), &json!({"status": "succeeded", "outputs": outputs})).await.is(204);
-        let phase = if code.is_some() { TargetPhase::Failed } else { TargetPhase::Ready };
-        let reason = find(&harness.phase("a", phase).await, "preStart", "make").unwrap().reason;
-        assert_eq!(reason.map(|reason| json!(reason.code)), code.map(|code| json!(code)));
-        assert_eq!(harness.receiver.count("POST /next"), usize::from(code.is_none()));
-        let kept = format!("{:?}", harness.state("a", SETUP).await.records);
-        assert!(code.is_some() || !kept.contains("more"), "{kept}");
-    }
-}
-
 /// A repetition changes nothing. A limited number of distinct successes is recorded and undone, also after the teardown.
 /// Further ones are counted.
 pub(crate) async fn a_flood_of_distinct_results() {

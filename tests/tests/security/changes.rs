@@ -1,12 +1,10 @@
 //! The feed of changed targets, and what polls cost.
 
-use ebb_api::{ApiRole, ApiTokens, ServerState};
+use ebb_api::{ApiRole, ApiTokens};
 use ebb_flow::Env;
 use ebb_flow::instance::change_watch;
-use ebb_flow::system::SystemClock;
 use ebb_protocol::api::ChangeList;
 use ebb_protocol::id::TargetKey;
-use ebb_relay_client::PollEndpoint;
 use ebb_store::suite::Meter;
 use ebb_tests::fakes;
 use ebb_tests::virtual_clock::ManualClock;
@@ -33,11 +31,10 @@ impl Watcher {
         let store = Arc::new(harness.stack().store().observed(meter.clone()));
         let own = harness.stack().env();
         let settings = fakes::settings("http://127.0.0.1", None, Millis(1_000));
-        let env = fakes::env(store.clone(), own.egress.clone(), own.queue.clone(), settings);
+        let env = fakes::env(store, own.egress.clone(), own.queue.clone(), settings);
         let env = Arc::new(Env { clock: clock.clone(), ..env });
-        let poll_endpoint = Arc::new(PollEndpoint::new(Arc::default(), store, Arc::new(SystemClock)));
-        let tokens = Arc::new(ApiTokens::new([(OPERATOR, ApiRole::Operator)]));
-        let url = serve(ebb_api::api(ServerState { env: env.clone(), tokens, poll_endpoint })).await;
+        let tokens = ApiTokens::new([(OPERATOR, ApiRole::Operator)]);
+        let url = serve(ebb_api::api(harness.functions(env.clone(), tokens))).await;
         Self { http: harness.http.clone(), env, clock, meter, url }
     }
 

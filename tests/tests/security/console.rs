@@ -14,13 +14,6 @@ use crate::request_table;
 
 const TABLE: &str = "security/console.yaml";
 
-const PAGE: &str = "/console/targets/sandbox/a";
-/// The link to the page that confirms its deletion.
-const DELETION: &str =
-    "/console/selection?action=delete&target=sandbox%2Fa%20a-uid&back=%2Fconsole%2Ftargets%2Fsandbox%2Fa";
-/// The form that takes an action on selected targets.
-const CONFIRMED: &str = "/console/selection/confirmed";
-
 /// A browser that follows no redirect.
 pub(crate) struct Browser {
     pub(super) http: reqwest::Client,
@@ -29,7 +22,7 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    pub(super) fn new(base: &str) -> Self {
+    pub(crate) fn new(base: &str) -> Self {
         let http = reqwest::Client::builder().no_proxy().redirect(Policy::none()).build().unwrap();
         Self { http, base: base.to_owned(), cookie: String::new() }
     }
@@ -82,15 +75,21 @@ impl Browser {
         self.send(request).await
     }
 
-    /// Sends a form with the token of the session, unless its fields have another one. A field without a value is left out.
-    pub(crate) async fn submit(&self, path: &str, fields: &[(String, Option<String>)]) -> ApiReply {
+    /// Sends a form with the token of the session, unless its fields have another one. A field without a value is left out,
+    /// as is an empty origin.
+    pub(crate) async fn submit(
+        &self,
+        path: &str,
+        origin: Option<&str>,
+        fields: &[(String, Option<String>)],
+    ) -> ApiReply {
         let mut sent = Vec::new();
         if !fields.iter().any(|(name, _)| name == "form") {
             sent.push(("form", self.get("/console").await.field("form")));
         }
         sent.extend(fields.iter().filter_map(|(name, value)| Some((name.as_str(), value.clone()?))));
         let sent: Vec<(&str, &str)> = sent.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        self.post(path, Some(&self.base), &sent).await
+        self.post(path, origin.or(Some(&self.base)).filter(|origin| !origin.is_empty()), &sent).await
     }
 }
 
@@ -156,49 +155,6 @@ pub(crate) async fn a_session_never_authorises_the_api() {
     }
 }
 
-pub(crate) async fn forms_of_others_are_refused() {
-    let harness = Harness::simple().await;
-    harness.ready("a", "simple").await;
-    let (browser, other) = (Browser::operator(&harness).await, Browser::operator(&harness).await);
-    let page = browser.get(DELETION).await;
-    assert!(page.is(200).body.contains("r/make"), "{page:?}");
-    let (form, target, own) = (page.field("form"), page.field("target"), browser.base.clone());
-    let other_form = other.get(DELETION).await.field("form");
-    let fields = |form: &str, target: &str| -> [(&'static str, String); 4] {
-        [("form", form), ("action", "delete"), ("target", target), ("back", PAGE)]
-            .map(|(name, value)| (name, value.to_owned()))
-    };
-    let post = async |browser: &Browser, origin: Option<&str>, form: &str, target: &str| {
-        let fields = fields(form, target);
-        let fields = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
-        browser.post(CONFIRMED, origin, &fields).await
-    };
-    for (origin, form) in [
-        (None, form.as_str()),
-        (Some("null"), form.as_str()),
-        (Some("http://evil.example"), form.as_str()),
-        (Some("http://127.0.0.1"), form.as_str()),
-        (Some(format!("{own}.evil.example").as_str()), form.as_str()),
-        (Some(own.as_str()), ""),
-        (Some(own.as_str()), other_form.as_str()),
-        (Some(own.as_str()), form.to_uppercase().as_str()),
-    ] {
-        post(&browser, origin, form, &target).await.is(403);
-    }
-    // A link or an image is no form, and a form without a session leads to the sign-in.
-    let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields(&form, &target)).finish();
-    browser.get(&format!("{CONFIRMED}?{query}")).await.leads_to("/console");
-    let refused = post(&Browser::new(&own), Some(&own), &form, &target).await;
-    refused.leads_to("/console/sign-in?next=%2Fconsole%2Fselection%2Fconfirmed");
-    let refused = post(&browser, Some(&own), &form, "sandbox/a another").await;
-    assert!(refused.is(409).body.contains("another instance"), "{refused:?}");
-    post(&browser, Some(&own), &form, &"x".repeat(300_000)).await.is(413);
-    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetPhase::Ready);
-    post(&browser, Some(&own), &form, &target).await.leads_to(PAGE);
-    harness.phase("a", TargetPhase::Gone).await;
-    assert_eq!(harness.receiver.count("POST /drop"), 1);
-}
-
 pub(crate) async fn actions_need_their_scope() {
     let harness = Harness::simple().await;
     request_table::play(&harness, TABLE, "actions_need_their_scope", &[]).await;
@@ -206,16 +162,6 @@ pub(crate) async fn actions_need_their_scope() {
     let env = harness.stack().env();
     let other = ebb_flow::advance::retry::retry(env, (TargetKey::new("sandbox", "a"), Some("other")), None).await;
     assert!(matches!(other, Ok(Err(Rejection::Refused(ErrorCode::Outdated, _)))), "{other:?}");
-}
-
-/// A form has at most 100 targets. The table has other selections.
-pub(crate) async fn selected_targets_are_changed_one_by_one() {
-    let harness = Harness::simple().await;
-    request_table::play(&harness, TABLE, "selected_targets_are_changed_one_by_one", &[]).await;
-    let targets = (0..101).map(|number| ("target".to_owned(), Some(format!("sandbox/t{number} u"))));
-    let action = ("action".to_owned(), Some("delete".to_owned()));
-    let fields: Vec<(String, Option<String>)> = targets.chain([action]).collect();
-    Browser::operator(&harness).await.submit(CONFIRMED, &fields).await.is(400);
 }
 
 /// The link of `ebb dev` signs in the first browser that opens it. It is in memory only.
@@ -261,33 +207,6 @@ pub(crate) async fn a_link_signs_in_once() {
     assert_ne!(harness.stack().sign_in_url().split_once("code=").unwrap().1, code);
     browser.base = harness.url("");
     browser.get("/console").await.is(200);
-}
-
-pub(crate) async fn a_sign_in_leads_to_a_local_page() {
-    let harness = Harness::new().await;
-    let browser = Browser::new(harness.stack().url());
-    let (own, token) = (browser.base.clone(), harness.stack().token());
-    for (next, expected) in [
-        ("/console/targets/sandbox/a?x=1", "/console/targets/sandbox/a?x=1"),
-        ("//evil.example", "/console"),
-        ("/console/\r\nset-cookie: a=b", "/console"),
-    ] {
-        let reply = browser.post("/console/sign-in", Some(&own), &[("token", token), ("next", next)]).await;
-        reply.leads_to(expected);
-        assert_eq!(reply.headers.get_all("set-cookie").iter().count(), 1, "{reply:?}");
-    }
-    // Another site cannot sign a browser in.
-    let long = "x".repeat(20_000);
-    for (origin, token, status) in [
-        (None, token, 403),
-        (Some("https://evil.example"), token, 403),
-        (Some(own.as_str()), "", 401),
-        (Some(own.as_str()), "ebbt_aaaaaaaaaaaaaaaa_x", 401),
-        (Some(own.as_str()), &long, 401),
-    ] {
-        let reply = browser.post("/console/sign-in", origin, &[("token", token)]).await;
-        assert!(reply.is(status).header("set-cookie").is_empty(), "{reply:?}");
-    }
 }
 
 /// A token of the configuration can have the form of an identity token, which does not sign in.

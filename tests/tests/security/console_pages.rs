@@ -1,61 +1,11 @@
-//! Pages of the console: their status and headers, their compression, and what open pages get and cost.
+//! Pages of the console: their compression, and what open pages get and cost. The table has their status and headers.
 
 use ebb_engine::RunPhase;
 use reqwest::header;
 
-use super::api::{PRINTED, SCRIPT};
 use super::changes::Watcher;
 use super::console::Browser;
 use crate::harness::*;
-use crate::request_table;
-
-/// Each page has its status and a text, and each response the headers of all.
-pub(crate) async fn pages_have_their_headers() {
-    let harness = Harness::new().await;
-    harness.run("a", "simple", SCRIPT, TargetPhase::Ready).await;
-    harness.put("Source", "s", "preset: github\ndocument: {ttl: 1h}\n").await.is(200);
-    harness.put("Subscription", "n", "on: [ready]\nto: {slack: {secret: S}}\n").await.is(200);
-    let browser = Browser::operator(&harness).await;
-    let page = browser.get("/console").await;
-    let asset = page.body.split("href=\"").find(|rest| rest.starts_with("/console/assets/console-")).unwrap();
-    let asset = asset.split('"').next().unwrap();
-    let style = browser.get(asset).await;
-    assert!(style.is(200).header("cache-control").contains("immutable"), "{style:?}");
-    assert_eq!(style.header("content-type"), "text/css; charset=utf-8");
-    let run = run_id("a", Hook::PreStart).to_string();
-    // A log is a file of plain text.
-    let file = browser.get(&format!("/console/runs/{run}/log.txt?unit=r%2Fhello")).await;
-    assert_eq!((file.is(200).body.trim_end(), file.header("content-type")), (PRINTED, "text/plain; charset=utf-8"));
-    assert_eq!(file.header("content-disposition"), "attachment; filename=\"log.txt\"");
-    let pages: Vec<(String, u16, String)> =
-        request_table::table("security/console_pages.yaml", "pages", &[("RUN", &run)]);
-    let pages = pages.iter().map(|(path, status, text)| (&browser, path.as_str(), *status, text.as_str()));
-    let stranger = Browser::new(&browser.base);
-    let of_stranger =
-        [(asset, 200, ""), ("/console/sign-in", 200, "Sign in to Ebb"), ("/console/targets/sandbox/a", 303, "")];
-    let of_stranger = of_stranger.map(|(path, status, text)| (&stranger, path, status, text));
-    for (browser, path, status, text) in pages.chain(of_stranger) {
-        let reply = browser.get(path).await;
-        assert!(reply.status == status && reply.body.contains(text), "{path}: {status} {text}: {reply:?}");
-        if status == 200 && path != asset {
-            assert_eq!(reply.header("content-type"), "text/html; charset=utf-8", "{path}");
-        }
-        let policy = reply.header("content-security-policy");
-        assert!(policy.starts_with("default-src 'none'; ") && policy.contains("frame-ancestors 'none'"), "{path}");
-        assert!(policy.contains("base-uri 'none'") && !policy.contains("unsafe"), "{path}: {policy}");
-        for (name, value) in [
-            ("x-frame-options", "DENY"),
-            ("x-content-type-options", "nosniff"),
-            ("referrer-policy", "same-origin"),
-            ("cross-origin-opener-policy", "same-origin"),
-        ] {
-            assert_eq!(reply.header(name), value, "{path}");
-        }
-        if path != asset {
-            assert_eq!(reply.header("cache-control"), "private, no-store", "{path}");
-        }
-    }
-}
 
 /// A compressed page has the tag of the same page without compression, and another form token. A secret is not compressed.
 pub(crate) async fn responses_are_compressed() {

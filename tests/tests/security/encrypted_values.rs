@@ -9,11 +9,11 @@ use crate::request_table;
 
 const PLUGIN: &str = include_str!("documents/encrypted.yaml");
 
-/// Returns an event of a sandbox that gives the param `token` to its resource `r`.
-fn sandbox_with_token(name: &str, plugin: &str) -> LifecycleData {
-    let rest = format!("resources: {{r: {{plugin: {plugin}, params: {{token: {GIVEN}}}}}}}\n");
-    let env = if plugin == "fails" { "" } else { "env: {DSN: \"${resources.r.outputs.dsn}\"}\n" };
-    ebb_tests::platform::sandbox(name, &format!("{name}-uid"), &format!("{rest}{env}"))
+/// Returns an event of a sandbox of [`PLUGIN`] that gives it the param `token`.
+fn sandbox_with_token(name: &str) -> LifecycleData {
+    let env = "env: {DSN: \"${resources.r.outputs.dsn}\"}";
+    let rest = format!("resources: {{r: {{plugin: seals, params: {{token: {GIVEN}}}}}}}\n{env}\n");
+    ebb_tests::platform::sandbox(name, &format!("{name}-uid"), &rest)
 }
 
 /// Begins a sandbox of [`PLUGIN`] and waits until it is ready.
@@ -21,7 +21,7 @@ async fn ready(harness: &Harness, name: &str) {
     harness.receiver.always("POST /make", json!({"dsn": MADE, "echo": format!("got {GIVEN}")}));
     harness.receiver.always("POST /later", 202);
     harness.publish("seals@1.0.0", PLUGIN).await;
-    harness.lifecycle(LifecycleType::Created, &sandbox_with_token(name, "seals")).await.is(202);
+    harness.lifecycle(LifecycleType::Created, &sandbox_with_token(name)).await.is(202);
     let call = harness.receiver.call("POST /later", 1).await;
     let result = json!({"status": "succeeded", "outputs": {"key": CALLED}});
     harness.callback(call.token(), &result).await.is(204);
@@ -49,34 +49,6 @@ pub(crate) async fn only_recipients_get_encrypted_values() {
     }
 }
 
-/// The evidence of a failed request shows what its server answered, without credentials and the values that it was sent.
-pub(crate) async fn evidence_contains_no_opened_values() {
-    let harness = Harness::new().await;
-    let plugin = include_str!("documents/refused.yaml");
-    harness.receiver.on("POST /refuse", |call, _| {
-        let reason = format!("no account {} or {}", call.header("x-account"), call.body["account"]);
-        let dsn = format!("postgres://u:{MADE}@db/x");
-        CannedReply::status(400).with(json!({ "reason": reason, "password": CALLED, "dsn": dsn }))
-    });
-    let name = "refused-with-a-canary";
-    harness.publish("fails@1.0.0", plugin).await;
-    harness.lifecycle(LifecycleType::Created, &sandbox_with_token(name, "fails")).await.is(202);
-    harness.phase(name, TargetPhase::Failed).await;
-    harness.notification_accepted(name).await;
-    let call = &harness.receiver.calls("POST /refuse")[0];
-    assert_eq!((call.header("x-account"), &call.body), (GIVEN, &json!({ "account": GIVEN })));
-    let evidence = harness.why(name).await.cause.unwrap().evidence.unwrap();
-    assert_eq!((evidence.method.as_str(), evidence.status), ("POST", Some(400)), "{evidence:?}");
-    assert!(evidence.url.ends_with("/refuse?key=***"), "{evidence:?}");
-    assert!(evidence.body.as_ref().unwrap().contains("no account *** or"), "{evidence:?}");
-    assert_not_leaked(&harness, name, "no account ***").await;
-}
-
-/// Returns the reply to a request for a target with its sensitive values.
-async fn reveal(harness: &Harness, token: &str, name: &str) -> ApiReply {
-    harness.with_token(token, &format!("GET /v1/targets/sandbox/{name}?reveal=true"), None).await
-}
-
 /// Replaces the root secrets of units and restarts the stack.
 async fn rotate(harness: &mut Harness, secrets: &str) {
     let file = harness.folder().join("state/keys.json");
@@ -95,15 +67,15 @@ pub(crate) async fn values_of_a_rotated_root_secret() {
     let second = WebhookSecret::from_bytes(&[7; 32]).unwrap().reveal();
     // The same document changes nothing.
     rotate(&mut harness, &format!("{} {}", second.as_str(), first.as_str())).await;
-    let again = LifecycleData { generation: 2, ..sandbox_with_token(name, "seals") };
+    let again = LifecycleData { generation: 2, ..sandbox_with_token(name) };
     let response: Value = harness.lifecycle(LifecycleType::Updated, &again).await.is(202).json();
     assert_eq!((&response["result"], harness.receiver.count("POST /make")), (&json!("unchanged"), 1));
-    let token = harness.stack().token().to_owned();
-    let shown: Value = reveal(&harness, &token, name).await.is(200).json();
+    let revealed = format!("/v1/targets/sandbox/{name}?reveal=true");
+    let shown: Value = harness.get(&revealed).await.is(200).json();
     assert_eq!(shown["env"]["DSN"], json!({ "value": MADE }), "{shown}");
     // Without the first secret, nothing can be read or undone.
     rotate(&mut harness, second.as_str()).await;
-    let shown: Value = reveal(&harness, &token, name).await.is(200).json();
+    let shown: Value = harness.get(&revealed).await.is(200).json();
     assert_eq!(shown["env"]["DSN"], json!({"sensitive": true}), "{shown}");
     assert!(shown["outputsError"].as_str().unwrap().contains("EBB_UNIT_SECRETS"), "{shown}");
     harness.stuck(name).await;

@@ -2,15 +2,16 @@
 
 use std::sync::Mutex;
 
-use ebb_engine::EventName;
-use ebb_engine::TargetPhase::{self, Gone, Ready, Starting, Stopping, Stuck};
+use ebb_engine::{EventName, TargetPhase};
 use ebb_protocol::api::{DeleteOrphansResponse, OrphanList};
 use ebb_protocol::id;
 use ebb_protocol::listing::{ClusterListing, ObjectSummary, TaskSummary, UnmanagedObject};
 use ebb_protocol::relay::{RelayRequest, RelayResponse, TaskId};
 use ebb_store::{NewRun, RunFacts, TargetHead, TargetTransition};
+use serde::Deserialize;
 
 use crate::harness::*;
+use crate::request_table;
 
 const HOUR: u64 = 3_600_000;
 
@@ -63,7 +64,8 @@ fn removed_unit(name: &str) -> String {
     TaskId::unit_of(&run_id(name, wake), Unit(0))
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 enum OwnerKind {
     Us,
     /// This installation, with another callback URL.
@@ -77,31 +79,13 @@ type Owner = (OwnerKind, bool);
 type Expected = (bool, bool, bool);
 
 /// The current uid of the name, its phase, and the time in this phase. `None` if the target is unknown.
-type Target = Option<(&'static str, TargetPhase, u64)>;
+type Target = Option<(String, TargetPhase, u64)>;
 /// A name, its target, and the age, the owner and the treatment of its task.
-type OrphanCase = (&'static str, Target, u64, Owner, Expected);
+type OrphanCase = (String, Target, u64, Owner, Expected);
 
-const OURS: Owner = (OwnerKind::Us, true);
-const OTHERS: Owner = (OwnerKind::Others, true);
-const NO: Expected = (false, false, false);
-const LISTED: Expected = (true, true, false);
-const DELETED: Expected = (true, true, true);
-const LONG: u64 = 2 * HOUR;
-const CASES: [OrphanCase; 13] = [
-    ("starts", Some(("starts-uid", Starting, 0)), LONG, OURS, NO),
-    ("active", Some(("active-uid", Ready, LONG)), LONG, OURS, NO),
-    ("ends", Some(("ends-uid", Stopping, LONG)), LONG, OURS, NO),
-    ("stuck", Some(("stuck-uid", Stuck, LONG)), LONG, OURS, NO),
-    ("gone", Some(("gone-uid", Gone, LONG)), LONG, OURS, DELETED),
-    ("just-gone", Some(("just-gone-uid", Gone, 0)), LONG, OURS, LISTED),
-    ("young", Some(("young-uid", Gone, LONG)), 1000, OURS, LISTED),
-    ("again", Some(("another-uid", Ready, LONG)), LONG, OURS, DELETED),
-    ("unknown", None, LONG, OURS, LISTED),
-    ("relabelled", Some(("relabelled-uid", Gone, LONG)), LONG, (OwnerKind::Us, false), (true, false, false)),
-    ("elsewhere", Some(("elsewhere-uid", Gone, LONG)), LONG, OTHERS, NO),
-    ("elsewhere-unknown", None, LONG, OTHERS, NO),
-    ("moved", Some(("moved-uid", Gone, LONG)), LONG, (OwnerKind::UsElsewhere, true), DELETED),
-];
+fn cases() -> Vec<OrphanCase> {
+    request_table::table("security/orphans.yaml", "cases", &[])
+}
 
 /// Writes the run of a task, and the present target, into the table.
 async fn store_case(harness: &Harness, name: &str, target: Target) {
@@ -123,7 +107,7 @@ async fn store_case(harness: &Harness, name: &str, target: Target) {
     let run = NewRun { id: run_id(name, Hook::PreStart), facts, due: Timestamp(now().0 + HOUR) };
     let begin = TargetTransition { run: Some(run), ..TargetTransition::new(first.clone(), None) };
     assert!(store.move_target(&begin).await.unwrap());
-    let target = TargetHead { uid: uid.to_owned(), phase, version: 2, ..first };
+    let target = TargetHead { uid, phase, version: 2, ..first };
     let moved = TargetTransition::new(target, Some(1));
     assert!(store.move_target(&moved).await.unwrap());
 }
@@ -134,8 +118,8 @@ async fn harness() -> (Harness, OrphanRelay, TestReceiver) {
     let (harness, server) = Harness::with_relay("eu", move |request| handler.respond(request)).await;
     let (callback, elsewhere) = (harness.stack().env().settings.callback_url.clone(), "https://other/v1/callbacks");
     let own = harness.stack().env().settings.installation.clone();
-    for (name, target, age_ms, (owner, labelled), _) in CASES {
-        store_case(&harness, name, target).await;
+    for (name, target, age_ms, (owner, labelled), _) in cases() {
+        store_case(&harness, &name, target).await;
         // For `Us`, the callback URL identifies the installation.
         let (callback, installation) = match owner {
             OwnerKind::Us => (callback.clone(), String::new()),
@@ -143,13 +127,13 @@ async fn harness() -> (Harness, OrphanRelay, TestReceiver) {
             OwnerKind::Others => (elsewhere.to_owned(), "others".to_owned()),
         };
         relay.tasks.lock().unwrap().push(TaskSummary {
-            task: TaskId { unit: unit(name), attempt: 1 },
+            task: TaskId { unit: unit(&name), attempt: 1 },
             phase: "acknowledged".to_owned(),
-            instance: instance(name),
+            instance: instance(&name),
             callback,
             installation,
             age_ms,
-            objects: vec![object(name, labelled)],
+            objects: vec![object(&name, labelled)],
         });
     }
     // Labels without a record: of an active instance, of an ended one, of the removed run of an event of both, and of no run.
@@ -170,8 +154,9 @@ pub(crate) async fn only_owned_orphans_are_deleted() {
     let (harness, relay, _server) = harness().await;
     let list: OrphanList = harness.get("/v1/orphans").await.is(200).json();
     let of = |name: &str| list.orphans.iter().find(|orphan| orphan.name == name);
-    for (name, .., (is_listed, is_owned, _)) in CASES {
-        assert_eq!(of(name).map(|orphan| orphan.owned), is_listed.then_some(is_owned), "{name}");
+    let cases = cases();
+    for (name, .., (is_listed, is_owned, _)) in &cases {
+        assert_eq!(of(name).map(|orphan| orphan.owned), is_listed.then_some(*is_owned), "{name}");
     }
     assert_eq!((of("of-active"), of("of-active-event")), (None, None));
     for (name, text) in [("gone", "sandbox/gone"), ("of-gone-event", "sandbox/gone"), ("of-gone", "no record")] {
@@ -186,7 +171,7 @@ pub(crate) async fn only_owned_orphans_are_deleted() {
         harness.post("/v1/orphans/delete", body).await.is_problem(400, "invalid-json");
     }
     let names = |is_chosen: fn(&OrphanCase) -> bool| {
-        CASES.into_iter().filter(is_chosen).map(|(name, ..)| name).collect::<Vec<_>>()
+        cases.iter().filter(|case| is_chosen(case)).map(|(name, ..)| name.as_str()).collect::<Vec<_>>()
     };
     let scanned = names(|(.., (_, _, is_deleted))| *is_deleted);
     let requested = names(|(.., (_, is_owned, is_deleted))| *is_owned && !is_deleted);

@@ -1,20 +1,17 @@
 //! Requests as bytes: heads that are refused before the body is read, parts that are too large, and clients that disconnect.
-//! An accepted request is processed to its end, and its response does not wait for slow receivers.
+//! An accepted request is processed to its end.
 
-use ebb_protocol::api::TargetDetail;
 use ebb_protocol::pull::POLL_BODY;
 use ebb_tests::platform::SignedRequest;
 
 use crate::harness::*;
+use crate::request_table;
 
 /// `next` runs after `make`.
 const PAIR: &str = include_str!("documents/pair.yaml");
 
-/// Far below the 20 s timeout for responses of receivers.
-const IMMEDIATE: Duration = Duration::from_secs(10);
-
 /// Sends the head of a request and a part of its body. `headers` are lines.
-async fn send(harness: &Harness, line: &str, headers: &str, length: usize, body: &[u8]) -> TcpStream {
+pub(super) async fn send(harness: &Harness, line: &str, headers: &str, length: usize, body: &[u8]) -> TcpStream {
     let mut connection = harness.connect().await;
     let head = format!("{line} HTTP/1.1\r\nhost: ebb\r\n{headers}content-length: {length}\r\n\r\n");
     let bytes = [head.as_bytes(), body].concat();
@@ -25,7 +22,7 @@ async fn send(harness: &Harness, line: &str, headers: &str, length: usize, body:
 }
 
 /// Returns the status of the response, or `None` if the connection was closed.
-async fn status(mut connection: TcpStream) -> Option<u16> {
+pub(super) async fn status(mut connection: TcpStream) -> Option<u16> {
     let mut line = [0; 12];
     let read = tokio::time::timeout(WAIT_TIMEOUT, connection.read_exact(&mut line)).await;
     read.expect("no response before the timeout").ok()?;
@@ -40,7 +37,9 @@ fn lines(request: &SignedRequest, without: &str) -> String {
 
 pub(crate) async fn headers_are_checked_before_bodies() {
     const MIB: usize = 1 << 20;
+    const SENDER: &str = "a-secret-of-this-source";
     let harness = Harness::new().await;
+    request_table::play(&harness, "security/source_abuse.yaml", "schemes", &[]).await;
     let forged = |at: u64| {
         let secret = WebhookSecret::from_bytes(&[9; 32]).unwrap();
         let request = SignedRequest::new(&secret, "m", Timestamp(at), Vec::new());
@@ -61,9 +60,17 @@ pub(crate) async fn headers_are_checked_before_bodies() {
         ("clusters/a/poll", POLL_BODY + 1, lines(&new, ""), 413),
         ("clusters/a/poll", MIB, lines(&new, "webhook-id"), 401),
         ("plugins", MIB, bearer("x"), 401),
+        ("sources/bearer", 25 * MIB, bearer(SENDER), 413),
+        ("sources/github", 4 * MIB, "expect: 100-continue\r\n".to_owned(), 401),
     ] {
         let connection = send(&harness, &format!("POST /v1/{path}"), &headers, length, b"").await;
         assert_eq!(status(connection).await, Some(expected), "{path} {length} {headers}");
+    }
+    // An event of GitHub has at most 25 MB. The server may close the connection before it has read all.
+    for (path, size) in [("/v1/sources/bearer", 25 * MIB), ("/v1/events", 10 * MIB)] {
+        let huge = harness.http.post(harness.url(path)).bearer_auth(SENDER).body(vec![b' '; size]);
+        let huge = huge.header("content-type", "application/cloudevents+json").send().await;
+        assert!(huge.is_err() || huge.is_ok_and(|response| response.status() == 413), "{path}");
     }
 }
 
@@ -110,64 +117,6 @@ postStart: {say: {webhook: {url: "RECEIVER/say", body: {id: "${units.make.output
     harness.callback(call.token(), &body).await.is(204);
     let target = harness.phase("a", TargetPhase::Ready).await;
     assert!(serde_json::to_string(&target).unwrap().len() < 10_000);
-    large_public_outputs(&harness).await;
-}
-
-/// Public outputs of 5 MB together, which do not fit into a notification.
-async fn large_public_outputs(harness: &Harness) {
-    const SIZE: usize = 1_000_000;
-    harness.receiver.always("POST /large", json!({ "id": "x".repeat(SIZE) }));
-    let text = r#"
-preStart: {make: {webhook: {url: "RECEIVER/large"}, outputs: {id: {value: "${response.body.id}"}}}}
-outputs: {id: "${units.make.outputs.id}", name: "${target.name}"}
-"#;
-    harness.publish("large@1.0.0", text).await;
-    let five = "large}, s: {plugin: large}, t: {plugin: large}, u: {plugin: large}, v: {plugin: large";
-    let reason = harness.ready("c", five).await.outputs_error.unwrap();
-    assert!(reason.contains("more than 4 MiB together; read those of one resource with"), "{reason}");
-    let data = harness.notified("c", &["ready"]).await.remove(0);
-    assert_eq!((&data["outputs"], &data["reason"]), (&Value::Null, &Value::Null));
-    let path = data["outputsUrl"].as_str().unwrap().strip_prefix(harness.stack().url()).unwrap();
-    for (only, expected) in [("r", [("r", 2)].as_slice()), ("s/id", &[("s", 1)]), ("s/x", &[]), ("x", &[])] {
-        let target: TargetDetail = harness.get(&format!("{path}?outputs={only}")).await.is(200).json();
-        let resources = target.resources.iter().filter(|(_, resource)| !resource.outputs.is_empty());
-        let found: Vec<(&str, usize)> =
-            resources.map(|(name, resource)| (name.as_str(), resource.outputs.len())).collect();
-        assert_eq!((&found[..], target.outputs_error.is_none()), (expected, !expected.is_empty()), "{only}");
-    }
-}
-
-/// The response to an event or a callback waits neither for receivers nor for the platform. A callback that is repeated while
-/// its dependents are dispatched repeats no request.
-pub(crate) async fn responses_do_not_wait_for_receivers() {
-    let harness = Harness::with_platform().await;
-    let [make, next, platform] =
-        ["make", "next", "platform"].map(|path| harness.receiver.hold(&format!("POST /{path}")));
-    harness.receiver.always("POST /make", 202);
-    harness.receiver.always("POST /next", 202);
-    harness.publish("waits@1.0.0", PAIR).await;
-    let begun = Instant::now();
-    harness.create("a", "waits").await;
-    let first = harness.receiver.call("POST /make", 1).await;
-    drop(make);
-    for _ in 0..3 {
-        harness.callback(first.token(), &done()).await.is(204);
-        harness.receiver.call("POST /next", 1).await;
-    }
-    drop(next);
-    let second = harness.receiver.call("POST /next", 1).await;
-    harness.callback(second.token(), &done()).await.is(204);
-    assert!(begun.elapsed() < IMMEDIATE, "{:?}", begun.elapsed());
-    let outcome = harness.receiver.call("POST /platform", 1).await;
-    assert_eq!(word(outcome.body["type"].as_str().unwrap()), "ready");
-    harness.phase("a", TargetPhase::Ready).await;
-    drop(platform);
-    harness.notification_accepted("a").await;
-    assert_eq!((harness.receiver.count("POST /make"), harness.receiver.count("POST /next")), (1, 1));
-    // A sweep may repeat the notification while the platform hangs.
-    let notified = harness.receiver.calls("POST /platform");
-    let first = outcome.header("webhook-id");
-    assert!(notified.iter().all(|call| call.header("webhook-id") == first), "{notified:?}");
 }
 
 pub(crate) async fn a_request_is_processed_after_its_client_disconnects() {

@@ -11,6 +11,7 @@ use ebb_store::{HistoryItem, TargetHead, TargetTransition};
 use futures::StreamExt as _;
 
 use super::api::{SCRIPT, routes};
+use super::raw_requests;
 use crate::harness::*;
 
 const OWN: [&str; 3] = ["read:own", "targets:write:own", "targets:reveal:own"];
@@ -108,10 +109,8 @@ pub(crate) async fn a_slow_request_reaches_no_later_owner() {
     harness.phase("a", TargetPhase::Failed).await;
     let mut slow = Vec::new();
     for body in ["{}", r#"{"plugin":"simple@1.0.0"}"#] {
-        let (mut request, length) = (harness.connect().await, body.len());
-        let head = format!("POST /v1/targets/sandbox/a/retry HTTP/1.1\r\nhost: ebb\r\ncontent-length: {length}\r\n");
-        request.write_all(format!("{head}authorization: Bearer {ann}\r\n\r\n{{").as_bytes()).await.unwrap();
-        slow.push((request, &body[1..]));
+        let (line, headers) = ("POST /v1/targets/sandbox/a/retry", format!("authorization: Bearer {ann}\r\n"));
+        slow.push((raw_requests::send(&harness, line, &headers, body.len(), b"{").await, &body[1..]));
     }
     // Another request shows that the first parts were read.
     let seen: TargetDetail = send(&ann, "GET /v1/targets/sandbox/a", None).await.is(200).json();
@@ -121,9 +120,7 @@ pub(crate) async fn a_slow_request_reaches_no_later_owner() {
     let own = harness.phase("a", TargetPhase::Failed).await.info;
     for (mut request, rest) in slow {
         request.write_all(rest.as_bytes()).await.unwrap();
-        let mut line = [0; 12];
-        request.read_exact(&mut line).await.unwrap();
-        assert_eq!(&line[9..], b"404");
+        assert_eq!(raw_requests::status(request).await, Some(404));
     }
     // A request that names the instance that it has seen changes no other one, also one of an operator.
     let uid = seen.info.uid;

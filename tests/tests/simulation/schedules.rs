@@ -138,10 +138,12 @@ macro_rules! races {
     ($($test:ident: $target:expr, $before:expr, $race:expr, $check:expr;)+) => {$(
         #[test]
         fn $test() {
-            in_every_order(&$target, operations(), FaultInjector::none, $before, $race, $check);
+            let (operations, faults) = ($crate::schedules::operations(), ebb_tests::simulation::FaultInjector::none);
+            $crate::schedules::in_every_order(&$target, operations, faults, $before, $race, $check);
         }
     )+};
 }
+pub(crate) use races;
 
 races! {
     no_object_remains_after_a_concurrent_creation_and_deletion:

@@ -9,11 +9,11 @@ use ebb_engine::{Millis, TargetPhase, Timestamp};
 use ebb_protocol::api::SourceResult;
 use ebb_store::{DesiredKey, DesiredTarget};
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimTable, Simulation, TableAccess, TargetScenario, UnitAction,
-    WriteFate,
+    FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimTable, SimTask, Simulation, TableAccess, TargetScenario,
+    UnitAction, WriteFate,
 };
 
-use crate::schedules::{in_every_order, operations};
+use crate::schedules::races;
 
 const MINUTE: u64 = 60_000;
 
@@ -45,6 +45,17 @@ fn send(simulation: &Simulation, event: DesiredTarget) -> SourceResult {
     response.unwrap().unwrap().unwrap().result
 }
 
+/// Sends the first event, and waits until nothing is in progress.
+fn begin(simulation: &Simulation, event: DesiredTarget) {
+    assert_eq!(send(simulation, event), SourceResult::Starting);
+    simulation.run_until_idle();
+}
+
+/// Starts invocations for two events.
+fn events(simulation: &Simulation, events: [DesiredTarget; 2]) -> [SimTask<()>; 2] {
+    events.map(|event| simulation.start(|functions| async move { functions.source_event(event).await }))
+}
+
 fn state(simulation: &Simulation, uid: Option<&str>) -> DesiredTarget {
     simulation.table.state().desired[&key(uid)].clone()
 }
@@ -62,8 +73,7 @@ fn make_due(simulation: &Simulation, change: impl FnOnce(&mut DesiredTarget)) {
 fn a_state_that_was_applied_does_not_undo_the_deletion_of_a_person() {
     for replaces_deletion in [false, true] {
         let simulation = simulation();
-        assert_eq!(send(&simulation, applied("1", None)), SourceResult::Starting);
-        simulation.run_until_idle();
+        begin(&simulation, applied("1", None));
         make_due(&simulation, |state| {
             state.is_delete = replaces_deletion;
             state.result = None;
@@ -77,28 +87,6 @@ fn a_state_that_was_applied_does_not_undo_the_deletion_of_a_person() {
         assert_eq!((target.phase, target.waiting), (TargetPhase::Gone, None), "{replaces_deletion}: {trace}");
         assert_eq!(state(&simulation, None).due, None);
     }
-}
-
-#[test]
-fn the_newest_of_concurrent_events_decides() {
-    let before = |simulation: &Simulation| {
-        send(simulation, applied("1", None));
-        simulation.run_until_idle();
-    };
-    let race = |simulation: &Simulation| {
-        [deleted("2", None), applied("3", None)]
-            .map(|event| simulation.start(|functions| async move { functions.source_event(event).await }))
-    };
-    let check = |simulation: &Simulation| {
-        simulation.advance(10 * MINUTE);
-        let (target, state) = (simulation.target().unwrap(), state(simulation, None));
-        let is_good = target.phase == if state.is_delete { TargetPhase::Gone } else { TargetPhase::Ready };
-        if is_good && target.waiting.is_none() && state.due.is_none() {
-            return Ok(());
-        }
-        Err(format!("{target:?} {state:?}"))
-    };
-    in_every_order(&target(), operations(), FaultInjector::none, before, race, check);
 }
 
 /// Of two events with the same time, or without a time, the one that decides is known, in both orders of arrival.
@@ -157,31 +145,11 @@ fn clocks_do_not_order_events_without_a_time() {
     assert_eq!(simulation.target().unwrap().phase, TargetPhase::Gone, "{}", simulation.trace());
 }
 
-/// Two events change one instance, which one of them names. Each document gets a generation of its own.
-#[test]
-fn no_concurrent_change_of_an_instance_is_lost() {
-    let before = |simulation: &Simulation| {
-        send(simulation, applied("1", Some("named")));
-        simulation.run_until_idle();
-    };
-    let race = |simulation: &Simulation| {
-        [applied("2", Some("named")), applied("3", None)]
-            .map(|event| simulation.start(|functions| async move { functions.source_event(event).await }))
-    };
-    let check = |simulation: &Simulation| {
-        let target = simulation.target().unwrap();
-        let is_good = (target.uid.as_str(), target.phase, target.generation) == ("named", TargetPhase::Ready, 3);
-        if is_good { Ok(()) } else { Err(format!("{target:?}")) }
-    };
-    in_every_order(&target(), operations(), FaultInjector::none, before, race, check);
-}
-
 /// A deletion that replaced another state is applied twice. An event that names an instance has begun one in between.
 #[test]
 fn the_second_application_of_a_deletion_ends_no_named_instance() {
     let simulation = simulation();
-    send(&simulation, applied("1", None));
-    simulation.run_until_idle();
+    begin(&simulation, applied("1", None));
     assert_eq!(send(&simulation, deleted("2", None)), SourceResult::Stopping);
     simulation.run_until_idle();
     make_due(&simulation, |_| {});
@@ -288,8 +256,7 @@ fn an_update_that_is_refused_later_is_listed_and_can_be_sent_again() {
 #[test]
 fn a_deletion_of_a_source_ends_no_instance_of_the_platform_that_waits() {
     let simulation = simulation();
-    assert_eq!(send(&simulation, applied("1", None)), SourceResult::Starting);
-    simulation.run_until_idle();
+    begin(&simulation, applied("1", None));
     assert!(simulation.create().is_none());
     assert_eq!(send(&simulation, deleted("2", None)), SourceResult::Stopping);
     simulation.run_until_idle();
@@ -301,8 +268,7 @@ fn a_deletion_of_a_source_ends_no_instance_of_the_platform_that_waits() {
 fn an_instance_that_waits_begins_with_its_newest_document() {
     let target = Scenario::of(vec![SetupUnit::plain(UnitAction::Later, 5_000, &[])]).target();
     let simulation = Simulation::scheduled(&target, FaultInjector::none());
-    send(&simulation, applied("1", None));
-    simulation.run_until_idle();
+    begin(&simulation, applied("1", None));
     assert_eq!(send(&simulation, deleted("2", None)), SourceResult::Stopping);
     for delivery in ["3", "4"] {
         assert_eq!(send(&simulation, applied(delivery, None)), SourceResult::Waiting);
@@ -314,23 +280,42 @@ fn an_instance_that_waits_begins_with_its_newest_document() {
     assert!(String::from_utf8(plan).unwrap().contains("\"delivery\":\"4\""), "{}", simulation.trace());
 }
 
-#[test]
-fn one_of_two_sources_gets_a_name() {
-    let race = |simulation: &Simulation| {
-        let (first, second) = (applied("1", None), applied("2", None));
-        let second = DesiredTarget { key: DesiredKey { source: "other".to_owned(), ..key(None) }, ..second };
-        [first, second].map(|event| simulation.start(|functions| async move { functions.source_event(event).await }))
-    };
-    let check = |simulation: &Simulation| {
-        let (target, table) = (simulation.target().unwrap(), simulation.table.state());
-        let is_good = |state: &DesiredTarget| {
-            let is_rejected = state.result.as_ref().is_some_and(|one| one.result == SourceResult::Rejected);
-            is_rejected == (target.source.as_ref() != Some(&state.key.source))
+races! {
+    the_newest_of_concurrent_events_decides:
+        target(),
+        |simulation| begin(simulation, applied("1", None)),
+        |race| events(race, [deleted("2", None), applied("3", None)]),
+        |simulation| {
+            simulation.advance(10 * MINUTE);
+            let (target, state) = (simulation.target().unwrap(), state(simulation, None));
+            let is_good = target.phase == if state.is_delete { TargetPhase::Gone } else { TargetPhase::Ready };
+            let is_good = is_good && target.waiting.is_none() && state.due.is_none();
+            if is_good { Ok(()) } else { Err(format!("{target:?} {state:?}")) }
         };
-        match target.phase == TargetPhase::Ready && table.desired.values().all(is_good) {
-            true => Ok(()),
-            false => Err(format!("{target:?} {:?}", table.desired)),
-        }
-    };
-    in_every_order(&target(), operations(), FaultInjector::none, |_| {}, race, check);
+    // Two events change one instance, which one of them names. Each document gets a generation of its own.
+    no_concurrent_change_of_an_instance_is_lost:
+        target(),
+        |simulation| begin(simulation, applied("1", Some("named"))),
+        |race| events(race, [applied("2", Some("named")), applied("3", None)]),
+        |simulation| {
+            let target = simulation.target().unwrap();
+            let is_good = (target.uid.as_str(), target.phase, target.generation) == ("named", TargetPhase::Ready, 3);
+            if is_good { Ok(()) } else { Err(format!("{target:?}")) }
+        };
+    one_of_two_sources_gets_a_name:
+        target(),
+        |_| {},
+        |race| {
+            let second = DesiredTarget { key: DesiredKey { source: "other".to_owned(), ..key(None) }, ..applied("2", None) };
+            events(race, [applied("1", None), second])
+        },
+        |simulation| {
+            let (target, table) = (simulation.target().unwrap(), simulation.table.state());
+            let is_good = |state: &DesiredTarget| {
+                let is_rejected = state.result.as_ref().is_some_and(|one| one.result == SourceResult::Rejected);
+                is_rejected == (target.source.as_ref() != Some(&state.key.source))
+            };
+            let is_good = target.phase == TargetPhase::Ready && table.desired.values().all(is_good);
+            if is_good { Ok(()) } else { Err(format!("{target:?} {:?}", table.desired)) }
+        };
 }
