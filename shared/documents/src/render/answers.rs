@@ -10,7 +10,8 @@ use super::evaluate::LookupResult;
 use super::outputs::outputs_from;
 use super::unit::headers;
 use super::{
-    Answers, RenderError, RenderResult, RenderValue, RenderedQuestion, RenderedRequest, UnitContext, evaluate, url,
+    Answers, OpenSealed, RenderError, RenderResult, RenderValue, RenderedQuestion, RenderedRequest, UnitContext,
+    evaluate, url,
 };
 use crate::cel::convert::json_type;
 use crate::cel::{ReferenceSource, RootVariable};
@@ -121,11 +122,12 @@ impl<'a> UnitContext<'a> {
     ///
     /// # Errors
     /// Returns an error if a value of the URL is missing.
-    pub fn repeat_question(self) -> RenderResult<Option<RenderedRequest>> {
+    pub fn repeat_question(self, open: &OpenSealed<'_>) -> RenderResult<Option<RenderedRequest>> {
         let (unit, webhook) = (self.unit()?, self.webhook()?);
         let Some(template) = webhook.repeat.as_ref().and_then(|repeat| repeat.url.as_ref()) else { return Ok(None) };
         let origin = webhook.connection.as_ref().map(|connection| connection.origin.as_str());
-        let context = RenderContext { nulls: NullPolicy::Omitted, ..RenderContext::of_unit(self, unit) };
+        let context = RenderContext::of_unit(self, unit);
+        let context = RenderContext { nulls: NullPolicy::Omitted, open: Some(open), ..context };
         let url = url::render(context, origin, template)?;
         let headers = headers(context, webhook, MissingPolicy::LeaveOut)?;
         Ok(Some(RenderedRequest { method: "GET".to_owned(), url, headers, body: None, describe: None }))
@@ -180,9 +182,11 @@ impl<'a> UnitContext<'a> {
             Some(Json::String(text)) if text.is_empty() => return Ok(None),
             Some(Json::String(text)) => base.join(&text).map_err(|_| wanted("such a text"))?,
             Some(Json::Object(parameters)) => {
-                let texts = parameters.into_iter().filter(|(_, value)| !value.is_null());
-                let texts: BTreeMap<String, String> = texts.map(|(name, value)| (name, joinable(value))).collect();
-                if texts.values().all(String::is_empty) {
+                let texts: BTreeMap<String, String> =
+                    parameters.into_iter().map(|(name, value)| (name, joinable(value))).collect();
+                // One that has no value ends the list.
+                let has_value = |name: &String| texts.get(name).is_some_and(|text| !text.is_empty());
+                if !next.as_object().is_some_and(|declared| declared.keys().all(has_value)) {
                     return Ok(None);
                 }
                 let mut made = base.clone();

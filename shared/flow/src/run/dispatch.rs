@@ -1,8 +1,10 @@
 //! Dispatches one attempt: renders its unit and sends it to its executor, unless an update is a reason to skip the unit.
 
+use std::time::Duration;
+
 use ebb_documents::plan::{Action, Plan, UnitPlan, UnitRef};
 use ebb_documents::render::{self, KnownOutputs, ProducerState, RenderError, RenderedUnit};
-use ebb_engine::{Hook, Unit};
+use ebb_engine::{Hook, Timestamp, Unit};
 use ebb_protocol::callback::ReasonCode;
 use ebb_store::AttemptUpdate;
 
@@ -10,6 +12,7 @@ use crate::run::relay_task::{ensure_task, prevent_start, task_body};
 use crate::run::removal::evidence;
 use crate::run::request::describe::{self, DescribedUnit};
 use crate::run::request::infrakit;
+use crate::run::request::question;
 use crate::run::request::repeat::{self, RepeatStep};
 use crate::run::request::webhook::post_webhook;
 use crate::run::request::webhook_response::UnitAnswers;
@@ -26,36 +29,26 @@ pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowRe
         Err(NoDispatch::Skipped(why)) => return Ok(DispatchOutcome::ended(AttemptEnd::Skipped(why))),
         Err(NoDispatch::Later(at)) => return context.postpone(at).await,
     };
-    match Box::pin(describe::undone_unit(context, &known)).await? {
-        Some(DescribedUnit::Found(at, produced)) => drop(known.insert(at, produced)),
-        Some(DescribedUnit::Unknown(why)) => return Ok(DispatchOutcome::failed(ReasonCode::Failed, &why)),
-        // A request without a response may still be processed.
-        Some(DescribedUnit::Missing(_)) if undone.may_act_until > env.now() => {
-            return context.postpone(undone.may_act_until).await;
-        }
-        Some(DescribedUnit::Missing(evidence)) if !undone.is_rejected => {
-            let success = AttemptSuccess { removal: Some(evidence), ..AttemptSuccess::default() };
-            return Ok(DispatchOutcome {
-                remaining: undone.remaining,
-                ..DispatchOutcome::ended(AttemptEnd::Succeeded(success))
-            });
-        }
-        Some(DescribedUnit::Missing(_)) | None => {}
+    let begun = env.now();
+    if let Some(outcome) = described(context, &mut known, &undone).await? {
+        return Ok(DispatchOutcome { remaining: undone.remaining, ..outcome });
     }
     let facts = run.target_facts();
     let (mut rendered, mut opened) = rendered_unit::rendered(context, (&facts, &known), None);
     let is_repeated = matches!(&unit.action, Action::Webhook(webhook) if webhook.repeat.is_some());
     if is_repeated && !matches!(rendered, Ok(RenderedUnit::Skipped(_))) {
-        let answers = UnitAnswers { attempt: context, facts: facts.clone(), known, opened: Vec::new() };
+        let (facts, opened_before, spent) = (facts.clone(), Vec::new(), question::reserved(env));
+        let answers = UnitAnswers { attempt: context, facts, known, opened: opened_before, spent };
         match Box::pin(repeat::ask(&answers, &undone)).await? {
             Some(RepeatStep::End(outcome)) => return Ok(DispatchOutcome { remaining: undone.remaining, ..outcome }),
             Some(RepeatStep::Send(poll)) => {
-                (rendered, opened) = rendered_unit::rendered(context, (&facts, &answers.known), Some(&poll));
+                (rendered, opened) = rendered_unit::rendered(context, (&answers.facts, &answers.known), Some(&poll));
             }
             None => {}
         }
         known = answers.known;
     }
+    let spent = Duration::from_millis(env.now().since(begun).0);
     if !render::reads_values(unit) {
         // This frees memory: many requests may be in progress, each for a long time.
         known.clear();
@@ -78,7 +71,7 @@ pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowRe
             })
         }
         Ok(RenderedUnit::Webhook(request)) => {
-            let answers = UnitAnswers { attempt: context, facts, known, opened };
+            let answers = UnitAnswers { attempt: context, facts, known, opened, spent };
             post_webhook(answers, request, &undone, reason).await?
         }
         Ok(RenderedUnit::Infrakit(spec)) => {
@@ -112,6 +105,36 @@ pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowRe
         return prevent_start(context, outcome).await;
     }
     Ok(DispatchOutcome { remaining: undone.remaining, ..outcome })
+}
+
+/// Adds the outputs that an undo lacks to `known`, by `describe` of the setup. Returns the outcome if the undo has nothing to
+/// do, or cannot act now.
+async fn described(
+    context: AttemptContext<'_>,
+    known: &mut KnownOutputs,
+    undone: &UndoneResult,
+) -> FlowResult<Option<DispatchOutcome>> {
+    // A setup whose requests were rejected has made nothing.
+    if undone.is_rejected {
+        return Ok(None);
+    }
+    Ok(match Box::pin(describe::undone_unit(context, known)).await? {
+        Some(DescribedUnit::Found(at, produced)) => {
+            known.insert(at, produced);
+            None
+        }
+        Some(DescribedUnit::Unknown(why)) => Some(DispatchOutcome::failed(ReasonCode::Failed, &why)),
+        // A request without a response may still be processed.
+        Some(DescribedUnit::Missing(_)) if undone.may_act_until > context.env.now() => {
+            Some(context.postpone(undone.may_act_until).await?)
+        }
+        Some(DescribedUnit::Missing(evidence)) => {
+            let found_nothing = undone.may_act_until > Timestamp(0);
+            let success = AttemptSuccess { removal: Some(evidence), found_nothing, ..AttemptSuccess::default() };
+            Some(DispatchOutcome::ended(AttemptEnd::Succeeded(success)))
+        }
+        None => None,
+    })
 }
 
 /// What is known before an attempt is rendered.

@@ -76,7 +76,9 @@ pub(crate) async fn lease_delivery(
     if is_own && delivered.is_some() {
         // The interrupted delivery may have sent each request.
         for &(unit, attempt) in units.iter().filter(|(unit, _)| !run.is_relayed(*unit)).skip(1) {
-            env.store.update_attempt(&run.id, unit, attempt, &AttemptUpdate::Leased(until)).await?;
+            for update in [AttemptUpdate::Leased(until), AttemptUpdate::Started(forwarded_at)] {
+                env.store.update_attempt(&run.id, unit, attempt, &update).await?;
+            }
         }
     }
     Ok(is_own)

@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::cmp::Reverse;
 
 use ebb_documents::render::{
-    self, KnownOutputs, RenderResult, RenderValue, RenderedUnit, SealedValue, TargetFacts, UnitContext,
+    self, KnownOutputs, OpenSealed, RenderResult, RenderValue, RenderedRequest, RenderedUnit, SealedValue, TargetFacts,
+    UnitContext,
 };
 use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::value::UnitValue;
@@ -13,12 +14,32 @@ use crate::run::AttemptContext;
 use crate::run::masking::add_opened;
 use crate::sealed_values;
 
-/// Renders a unit, after `poll` if its request is repeated. Decrypts the sensitive values that it sends to its executor, and returns their texts.
+/// Renders a unit, after `poll` if its request is repeated. Decrypts the sensitive values that it sends to its executor, and
+/// returns their texts.
 pub(super) fn rendered(
     context: AttemptContext<'_>,
-    (facts, known): (&TargetFacts, &KnownOutputs),
+    values: (&TargetFacts, &KnownOutputs),
     poll: Option<&serde_json::Value>,
 ) -> (RenderResult<RenderedUnit>, Vec<SecretText>) {
+    opened(context, values, |unit, open| match poll {
+        Some(poll) => render::repeated_unit(unit, poll, Some(open)),
+        None => render::unit(unit, Some(open)),
+    })
+}
+
+/// Renders the question before a request that is repeated, if there is one, as [`rendered`] does.
+pub(super) fn repeat_question(
+    context: AttemptContext<'_>,
+    values: (&TargetFacts, &KnownOutputs),
+) -> (RenderResult<Option<RenderedRequest>>, Vec<SecretText>) {
+    opened(context, values, |unit, open| unit.repeat_question(open))
+}
+
+fn opened<T>(
+    context: AttemptContext<'_>,
+    (facts, known): (&TargetFacts, &KnownOutputs),
+    render: impl FnOnce(UnitContext<'_>, &OpenSealed<'_>) -> T,
+) -> (T, Vec<SecretText>) {
     let opened: RefCell<Vec<SecretText>> = RefCell::default();
     let open = |sealed: &SealedValue| match sealed_values::open(&context.env.settings.unit_keys, sealed)? {
         UnitValue::Json(json) => {
@@ -29,11 +50,7 @@ pub(super) fn rendered(
         UnitValue::Secret(_) | UnitValue::Sealed(_) => None,
     };
     let (plan, at) = (&context.run.loaded.plan, context.unit_ref());
-    let unit = UnitContext { plan, at, facts, known };
-    let rendered = match poll {
-        Some(poll) => render::repeated_unit(unit, poll, Some(&open)),
-        None => render::unit(unit, Some(&open)),
-    };
+    let rendered = render(UnitContext { plan, at, facts, known }, &open);
     let mut opened = opened.into_inner();
     opened.sort_by_key(|text| Reverse(text.len()));
     (rendered, opened)

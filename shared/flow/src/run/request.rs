@@ -3,7 +3,7 @@
 pub(super) mod describe;
 pub(super) mod infrakit;
 mod plugin_client;
-mod question;
+pub(super) mod question;
 pub(super) mod repeat;
 mod until;
 pub(super) mod webhook;

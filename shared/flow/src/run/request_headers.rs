@@ -21,6 +21,11 @@ fn is_of_question(name: &str) -> bool {
     !name.starts_with("content-") && !name.starts_with("if-") && !others.contains(&name)
 }
 
+pub(super) fn is_same_origin(one: &str, other: &str) -> bool {
+    let origin = |url: &str| Url::parse(url).map(|url| url.origin()).ok();
+    origin(one).is_some_and(|one| Some(one) == origin(other))
+}
+
 /// Adds the headers of a plugin, with names in lower case. Those that Ebb has set stay.
 pub(crate) fn add_plugin_headers(list: &mut Vec<(String, String)>, headers: BTreeMap<String, String>) {
     let own: BTreeSet<String> = list.iter().map(|(name, _)| name.clone()).collect();
@@ -40,8 +45,7 @@ pub(crate) fn question_headers(
     request: &RenderedRequest,
 ) -> FlowResult<Vec<(String, String)>> {
     let mut list = signed_headers(context, credential, (purpose, body))?;
-    let origin = |url: &str| Url::parse(url).map(|url| url.origin()).ok();
-    if origin(url).is_some_and(|asked| Some(asked) == origin(&request.url)) {
+    if is_same_origin(url, &request.url) {
         let mut headers = request.headers.clone();
         headers.retain(|name, _| is_of_question(&name.to_ascii_lowercase()));
         add_plugin_headers(&mut list, headers);

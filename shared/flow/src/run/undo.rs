@@ -247,7 +247,8 @@ fn is_rejection(record: &AttemptRecord) -> bool {
     let AttemptRecord { result: Some(result), wait: None, excess: 0, further_results, .. } = record else {
         return false;
     };
-    if record.posted.is_none() && (record.next_dispatch.is_some() || record.leased_until.is_some()) {
+    let is_repeated = record.next_dispatch > record.started || record.leased_until.is_some();
+    if record.accepted.is_some() || result.has_outputs || (record.posted.is_none() && is_repeated) {
         return false;
     }
     let is_rejected = result.evidence.as_ref().is_some_and(|evidence| match evidence.status {

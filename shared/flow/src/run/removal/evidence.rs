@@ -150,7 +150,7 @@ async fn may_be_unconfirmed(env: &Env, target: &TargetHead, loaded: &CompiledPla
         if undos.iter().any(|undo| usual_evidence(undo).is_none()) {
             return Ok(true);
         }
-        if !target.is_overridden && !undos.iter().any(|undo| can_be_unconfirmed(undo)) {
+        if !target.is_overridden && !undos.iter().any(|undo| can_be_unconfirmed(&loaded.plan, undo)) {
             continue;
         }
         let is_weak = |unit: Unit, record: &AttemptRecord| {
@@ -165,18 +165,24 @@ async fn may_be_unconfirmed(env: &Env, target: &TargetHead, loaded: &CompiledPla
 }
 
 /// Returns true if a record of this undo can have evidence below `reported`, or if its condition can skip it.
-fn can_be_unconfirmed(unit: &UnitPlan) -> bool {
+fn can_be_unconfirmed(plan: &Plan, unit: &UnitPlan) -> bool {
+    let describes = |at: &UnitRef| match plan.unit(*at).map(|undone| &undone.action) {
+        Some(Action::Webhook(webhook)) => webhook.describe.is_some(),
+        _ => false,
+    };
     let by_action = match &unit.action {
         Action::Webhook(webhook) => {
             webhook.method == visibility::DELETE
                 || webhook.connection.is_some()
                 || webhook.until.is_some()
+                || webhook.failed.is_some()
+                || webhook.repeat.is_some()
                 || unit.verifies
         }
         Action::Destroy | Action::Removal => true,
         Action::Pod(_) | Action::Object(_) | Action::Infrakit(_) => false,
     };
-    by_action || unit.when.is_some()
+    by_action || unit.when.is_some() || unit.undoes.iter().any(describes)
 }
 
 fn has_weak_result(unit: &UnitPlan, record: &AttemptRecord) -> bool {

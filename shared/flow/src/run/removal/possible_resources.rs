@@ -131,7 +131,8 @@ struct DoneUndos {
 
 async fn done_undos(env: &Env, loaded: &CompiledPlan, runs: &[(RunId, HeadState)]) -> FlowResult<DoneUndos> {
     let of = |hook| runs.iter().find(|(run, _)| run.hook() == hook);
-    let mut states: BTreeMap<(Hook, UnitRef), UndoState> = BTreeMap::new();
+    // By the part of the life, the undone unit and the undo.
+    let mut states: BTreeMap<(Hook, UnitRef), Vec<(UnitRef, UndoState)>> = BTreeMap::new();
     let (mut to_verify, mut verified, mut confirmed) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let mut overrides = Vec::new();
     for hook in loaded.lifecycle_hooks() {
@@ -165,8 +166,11 @@ async fn done_undos(env: &Env, loaded: &CompiledPlan, runs: &[(RunId, HeadState)
                 to_verify.extend(plan.undoes.iter().copied().filter(|_| head.is_some()));
                 verified.extend(plan.undoes.iter().copied().filter(ended));
                 // A verification decides also for an undo that an operator has overridden.
-                if is_confirmed(plan, records) {
-                    confirmed.extend(plan.undoes.iter().copied().filter(ended));
+                if is_confirmed(plan, records) && plan.undoes.iter().all(ended) {
+                    let before = plan.dependencies.iter().map(|&unit| UnitRef { hook, unit });
+                    let is_verified =
+                        |undo: &UnitRef| loaded.plan.unit(*undo).is_some_and(|undo| undo.undoes == plan.undoes);
+                    confirmed.extend(before.filter(is_verified));
                 }
                 continue;
             }
@@ -176,18 +180,19 @@ async fn done_undos(env: &Env, loaded: &CompiledPlan, runs: &[(RunId, HeadState)
                     true if records::found_nothing(records) => UndoState::FoundNothing,
                     true => UndoState::Done,
                 };
-                let state = states.entry((part, *undone)).or_insert(own);
-                *state = own.max(*state);
+                states.entry((part, *undone)).or_default().push((at, own));
             }
         }
     }
     let is_verified = |at: &UnitRef| !to_verify.contains(at) || verified.contains(at);
     let with = |wanted: UndoState| {
-        let found = states.iter().filter(move |(_, state)| **state == wanted).map(|((_, at), _)| *at);
-        found.filter(is_verified)
+        let state = |undos: &[(UnitRef, UndoState)]| {
+            undos.iter().map(|&(undo, state)| if confirmed.contains(&undo) { UndoState::Done } else { state }).max()
+        };
+        let found = states.iter().filter(|(_, undos)| state(undos) == Some(wanted)).map(|((_, at), _)| *at);
+        found.filter(is_verified).collect::<BTreeSet<UnitRef>>()
     };
-    let undone = with(UndoState::Done).chain(confirmed.iter().copied()).collect();
-    Ok(DoneUndos { undone, not_found: with(UndoState::FoundNothing).collect(), overrides })
+    Ok(DoneUndos { undone: with(UndoState::Done), not_found: with(UndoState::FoundNothing), overrides })
 }
 
 /// Returns true if the resource of the unit `undone` may exist until `undo` is done. An undo that asks, or removes parts, shows nothing,

@@ -129,14 +129,13 @@ pub(crate) enum DescribedUnit {
 
 /// Asks `describe` of a unit that this undo reverses, and whose outputs it lacks. Returns `None` if the undo lacks none, or no
 /// such unit has one.
-pub(crate) async fn undone_unit(
-    AttemptContext { env, run, attempt, unit, .. }: AttemptContext<'_>,
-    known: &KnownOutputs,
-) -> FlowResult<Option<DescribedUnit>> {
+pub(crate) async fn undone_unit(undo: AttemptContext<'_>, known: &KnownOutputs) -> FlowResult<Option<DescribedUnit>> {
+    let AttemptContext { env, run, attempt, unit, .. } = undo;
     let has = |at: &UnitRef, output: &str| match known.get(at) {
         Some(ProducerState::Outputs(outputs)) => outputs.contains_key(output),
         _ => false,
     };
+    let is_reported = |state: &ProducerState| matches!(state, ProducerState::Outputs(outputs) if !outputs.is_empty());
     let plan = &run.loaded.plan;
     let lacks = |at: &&UnitRef| unit.reads.iter().any(|read| read.at == **at && !has(at, &read.output));
     let describes = |at: &&UnitRef| {
@@ -144,13 +143,17 @@ pub(crate) async fn undone_unit(
         matches!(action, Some(Action::Webhook(webhook)) if webhook.describe.is_some())
     };
     let Some(&at) = unit.undoes.iter().filter(lacks).find(describes) else { return Ok(None) };
+    // The answer to a question of `until` decides.
+    if undo.read_record().await?.is_some_and(|record| record.wait.is_some()) {
+        return Ok(None);
+    }
     let Some((setup, head)) = Run::load_with_head(env, &run.id.sibling(at.hook)).await? else { return Ok(None) };
     let (cache, of_unit) = (InvocationCache::default(), Unit(at.unit));
     let made = AttemptRef { unit: of_unit, number: head.attempt(of_unit), epoch: head.epoch };
     let context = AttemptContext::new(env, &setup, made, &cache)?;
-    let known = inputs::read_inputs(env, &setup, context.unit, &cache).await?;
+    let read = inputs::read_inputs(env, &setup, context.unit, &cache).await?;
     let facts = setup.target_facts();
-    let (rendered, opened) = rendered_unit::rendered(context, (&facts, &known), None);
+    let (rendered, opened) = rendered_unit::rendered(context, (&facts, &read), None);
     let Ok(RenderedUnit::Webhook(request)) = rendered else { return Ok(None) };
     let Some(question) = &request.describe else { return Ok(None) };
     let unknown = |why: &str| {
@@ -160,7 +163,7 @@ pub(crate) async fn undone_unit(
         Ok(credential) => credential,
         Err(problem) => return unknown(&problem.why),
     };
-    let answers = UnitAnswers { attempt: context, facts, known, opened };
+    let answers = UnitAnswers { attempt: context, facts, known: read, opened, spent: question::reserved(env) };
     let purpose = format!("-undo-{}-{}", attempt.unit.0, attempt.number.0);
     let asked = SentQuestion::new(&answers, &credential, (&purpose, question), &request)?;
     let sent = question::shown(&asked, &question.url, &answers);
@@ -192,8 +195,15 @@ pub(crate) async fn undone_unit(
             let outputs = answers.known_outputs(&response);
             let outputs =
                 sealed_values::seal_outputs(&env.settings.unit_keys, (&setup.id, of_unit), context.unit, outputs)?;
-            Ok(Some(DescribedUnit::Found(at, records::produced(&setup.id, of_unit, outputs))))
+            let mut found = records::produced(&setup.id, of_unit, outputs);
+            // What the setup has reported stays.
+            if let (ProducerState::Outputs(found), Some(ProducerState::Outputs(known))) = (&mut found, known.get(&at)) {
+                found.extend(known.clone());
+            }
+            Ok(Some(DescribedUnit::Found(at, found)))
         }
+        // Other things, or what the setup has reported, are undone without these outputs.
+        (Ok(false), _) if unit.verifies || unit.undoes.len() > 1 || known.get(&at).is_some_and(is_reported) => Ok(None),
         (Ok(false), None) => {
             let status = response.status.to_string();
             let evidence = RemovalEvidence::new(RemovalGrade::Unconfirmed, &sent.asked(), &status);

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ebb_documents::render::{RenderedQuestion, RenderedRequest};
 use ebb_egress::{BytePermit, CallResult, HttpRequest, HttpResponse};
+use ebb_engine::Timestamp;
 use ebb_protocol::limits;
 use regex::Regex;
 use serde_json::Value;
@@ -17,19 +18,24 @@ use url::Url;
 
 use crate::run::credential::RequestCredential;
 use crate::run::request::webhook_response::{UnitAnswers, call_failure, value};
-use crate::run::request_headers::{CONTENT_TYPE, GET, question_headers};
+use crate::run::request_headers::{CONTENT_TYPE, GET, is_same_origin, question_headers};
 use crate::run::sent_request::SentRequest;
-use crate::{FlowResult, OriginPermit, response_body};
+use crate::{Env, FlowResult, OriginPermit, response_body};
 
 const POST: &str = "POST";
 /// Maximum pages of a list.
 const MAX_PAGES: usize = 50;
-/// The time in milliseconds in which a further page is asked for.
-const PAGES_MS: u64 = 20_000;
-/// Maximum bytes of all pages together.
-const MAX_BYTES: usize = 4 * limits::RESPONSE_BODY;
+/// Maximum bytes of all pages together. They have at most as many values as one response.
+const MAX_BYTES: usize = 2 * limits::RESPONSE_BODY;
 /// Maximum depth at which a body says that there is a further page.
 const HINT_DEPTH: usize = 3;
+
+/// The least time for a further page.
+const MIN_PAGE_TIME: Duration = Duration::from_secs(1);
+/// The reason why a question before a request shows no absence.
+const FIRST_ONLY: &str = "its further pages are not read";
+/// The elements of XML that announce a further page.
+const MORE_XML: [&str; 4] = ["<IsTruncated>true", "<NextToken>", "<NextMarker>", "<NextContinuationToken>"];
 
 /// The members of a body that announce a further page: by `true`, or by a text, in lower case without `_`, `-` and `.`.
 const FLAGS: [&str; 5] = ["hasmore", "hasnext", "hasnextpage", "istruncated", "truncated"];
@@ -71,9 +77,9 @@ pub(crate) struct WholeAnswer {
 }
 
 impl WholeAnswer {
-    /// Returns an answer that is no list.
-    pub(super) fn only(response: HttpResponse, bytes: BytePermit) -> Self {
-        Self { response, unread: None, _bytes: bytes }
+    /// Returns an answer without the pages after it.
+    pub(super) fn one((response, bytes): (HttpResponse, BytePermit)) -> Self {
+        Self { unread: further_page(&response), response, _bytes: bytes }
     }
 }
 
@@ -92,17 +98,20 @@ impl<'a> SentQuestion<'a> {
         if self.question.body.is_some() { POST } else { GET }
     }
 
-    /// Sends the question. Returns its answer without further pages, or `None` as [`Self::ask`] does.
+    /// Sends the question. Returns its first page, or `None` as [`Self::ask`] does.
     pub(super) async fn ask_once(
         &self,
         answers: &UnitAnswers<'_>,
         credential: &RequestCredential,
-    ) -> Option<CallResult<HttpResponse>> {
+    ) -> Option<CallResult<WholeAnswer>> {
         let url = self.question.url.as_str();
-        let permit = OriginPermit::acquire(answers.attempt.env, url).await?;
-        let answer = send(answers, credential, (self.method(), url), self.headers.clone(), body(self.question)).await;
-        permit.end(answers.attempt.env);
-        Some(answer.map(|(response, _bytes)| response))
+        let message = (self.method(), url, self.headers.clone(), body(self.question));
+        let answer = send(answers, credential, message, budget(answers)).await?;
+        Some(answer.map(|(response, _bytes)| WholeAnswer {
+            unread: next_page(answers, url, &response).map_or_else(Some, |next| next.map(|_| FIRST_ONLY.to_owned())),
+            response,
+            _bytes: BytePermit::default(),
+        }))
     }
 
     /// Sends the question. Returns `None` if it must not start any more, because the sweep has waited too long.
@@ -111,19 +120,28 @@ impl<'a> SentQuestion<'a> {
         answers: &UnitAnswers<'_>,
         credential: &RequestCredential,
     ) -> FlowResult<Option<CallResult<WholeAnswer>>> {
-        let url = self.question.url.as_str();
-        let Some(permit) = OriginPermit::acquire(answers.attempt.env, url).await else { return Ok(None) };
-        let answer = send(answers, credential, (self.method(), url), self.headers.clone(), body(self.question)).await;
-        let answer = match answer {
-            Ok(first) if self.method() == GET => {
-                Ok(read_pages(answers, credential, (self.purpose, self.request), url, first).await?)
+        let (url, begun) = (self.question.url.as_str(), answers.attempt.env.now());
+        let message = (self.method(), url, self.headers.clone(), body(self.question));
+        Ok(match send(answers, credential, message, budget(answers)).await {
+            Some(Ok(first)) if self.method() == GET => {
+                Some(Ok(read_pages(answers, credential, (self.purpose, self.request), (url, begun), first).await?))
             }
-            Ok((response, bytes)) => Ok(WholeAnswer { unread: further_page(&response), response, _bytes: bytes }),
-            Err(error) => Err(error),
-        };
-        permit.end(answers.attempt.env);
-        Ok(Some(answer))
+            Some(Ok(first)) => Some(Ok(WholeAnswer::one(first))),
+            Some(Err(error)) => Some(Err(error)),
+            None => None,
+        })
     }
+}
+
+/// Returns the time that a question before the request of its dispatch leaves to that.
+pub(crate) fn reserved(env: &Env) -> Duration {
+    env.settings.response_timeout * 2 / 3
+}
+
+/// Returns the time for all pages of a question.
+fn budget(answers: &UnitAnswers<'_>) -> Duration {
+    let all = answers.attempt.env.settings.response_timeout.saturating_sub(answers.spent);
+    all.min(Duration::from_millis(answers.attempt.unit.timeout_ms))
 }
 
 fn body(question: &RenderedQuestion) -> Vec<u8> {
@@ -144,44 +162,46 @@ fn headers(
     Ok(list)
 }
 
+/// Sends a request. Returns `None` if it must not start any more.
 async fn send(
     answers: &UnitAnswers<'_>,
     credential: &RequestCredential,
-    (method, url): (&str, &str),
-    headers: Vec<(String, String)>,
-    body: Vec<u8>,
-) -> CallResult<(HttpResponse, BytePermit)> {
+    (method, url, headers, body): (&str, &str, Vec<(String, String)>, Vec<u8>),
+    timeout: Duration,
+) -> Option<CallResult<(HttpResponse, BytePermit)>> {
     let env = answers.attempt.env;
-    let timeout = env.settings.response_timeout.min(Duration::from_millis(answers.attempt.unit.timeout_ms));
+    let permit = OriginPermit::acquire(env, url).await?;
     let request = HttpRequest { method: method.to_owned(), url: url.to_owned(), headers, body, timeout };
-    credential.call(env, request).await
+    let answer = credential.call(env, request).await;
+    permit.end(env);
+    Some(answer)
 }
 
-/// Reads the pages after the answer of `url` to a `GET`.
+/// Reads the pages after the answer of `url` to a `GET`, which was sent at `begun`.
 pub(super) async fn read_pages(
     answers: &UnitAnswers<'_>,
     credential: &RequestCredential,
     (purpose, request): (&str, &RenderedRequest),
-    url: &str,
+    (url, begun): (&str, Timestamp),
     (first, mut bytes): (HttpResponse, BytePermit),
 ) -> FlowResult<WholeAnswer> {
-    let env = answers.attempt.env;
-    let (begun, mut size) = (env.now(), first.body.len());
     let (mut all, mut seen) = (None, BTreeSet::from([url.to_owned()]));
     let (mut url, mut page) = (url.to_owned(), first.clone());
+    let mut size = first.body.len();
     let unread = loop {
         let next = match next_page(answers, &url, &page) {
             Ok(Some(next)) => next,
             Ok(None) => break None,
             Err(why) => break Some(why),
         };
-        if Url::parse(&next).map(|url| url.origin()) != Url::parse(&url).map(|url| url.origin()) {
+        if !is_same_origin(&next, &url) {
             break Some("the next page is at another origin".to_owned());
         }
         if !seen.insert(next.clone()) {
             break Some("the next page is one that was read".to_owned());
         }
-        if seen.len() > MAX_PAGES || size > MAX_BYTES || env.now().since(begun).0 > PAGES_MS {
+        let left = budget(answers).saturating_sub(Duration::from_millis(answers.attempt.env.now().since(begun).0));
+        if seen.len() > MAX_PAGES || size > MAX_BYTES || left < MIN_PAGE_TIME {
             break Some(format!("{} pages were read, and there are more", seen.len() - 1));
         }
         let question = RenderedQuestion { url: next.clone(), body: None };
@@ -189,21 +209,25 @@ pub(super) async fn read_pages(
         let headers = headers(answers, credential, (&of_page, &question), request)?;
         // A caller must not hold one permit and wait for another.
         drop(std::mem::take(&mut bytes));
-        page = match send(answers, credential, (GET, &next), headers, Vec::new()).await {
-            Ok((page, permit)) => {
+        page = match send(answers, credential, (GET, &next, headers, Vec::new()), left).await {
+            Some(Ok((page, permit))) => {
                 bytes = permit;
                 page
             }
-            Err(error) => break Some(format!("page {}: {}", seen.len(), call_failure(&error).reason.message)),
+            Some(Err(error)) => break Some(format!("page {}: {}", seen.len(), call_failure(&error).reason.message)),
+            None => break Some(format!("page {} must not be asked for any more", seen.len())),
         };
         if !(200..300).contains(&page.status) {
             break Some(format!("page {} was answered {}", seen.len(), page.status));
         }
         size += page.body.len();
         let before = all.take().map_or_else(|| parsed(&first), Ok);
-        match (before, parsed(&page)) {
-            (Ok(before), Ok(page)) => all = Some(merged(before, page)),
-            (Err(why), _) | (_, Err(why)) => break Some(why),
+        let merged = before.and_then(|before| merged(before, parsed(&page)?));
+        match merged
+            .and_then(|all| Ok((limits::check_json_values(all.to_string().as_bytes(), limits::JSON_VALUES)?, all)))
+        {
+            Ok((_, merged)) => all = Some(merged),
+            Err(why) => break Some(format!("page {}: {why}", seen.len())),
         }
         url = next;
     };
@@ -238,44 +262,70 @@ fn next_page(answers: &UnitAnswers<'_>, url: &str, page: &HttpResponse) -> Resul
     further_page(page).map_or(Ok(None), Err)
 }
 
-/// Returns the reason if the body of an answer says that there is a further page.
+/// Returns the reason if an answer says that there is a further page.
 fn further_page(page: &HttpResponse) -> Option<String> {
-    let body: Value = serde_json::from_slice(&page.body).ok()?;
-    let member = announced(&body, HINT_DEPTH)?;
+    if page.status == 206 {
+        return Some("it is partial (206)".to_owned());
+    }
+    let member = match response_body::parse(&page.body, limits::JSON_VALUES) {
+        Ok(Value::String(text)) => MORE_XML.iter().find(|tag| text.contains(*tag)).map(|tag| (*tag).to_owned()),
+        Ok(body) => announced(&body, HINT_DEPTH),
+        Err(_) => None,
+    }?;
     Some(format!("its `{member}` announces a further page, and the webhook has no `next`"))
 }
 
 fn announced(body: &Value, depth: usize) -> Option<String> {
-    body.as_object()?.iter().find_map(|(name, value)| {
-        let plain: String = name.chars().filter(|c| !"_-.".contains(*c)).collect::<String>().to_ascii_lowercase();
+    let plain = |name: &str| name.chars().filter(|c| !"_-.".contains(*c)).collect::<String>().to_ascii_lowercase();
+    let body = body.as_object()?;
+    let number = |names: [&str; 3]| {
+        let found = body.iter().find(|(name, value)| value.is_u64() && names.contains(&plain(name).as_str()));
+        found.and_then(|(_, value)| value.as_u64())
+    };
+    let (last, page) = (number(["totalpages", "lastpage", "pagecount"]), number(["page", "currentpage", "pagenumber"]));
+    if last.is_some_and(|last| page.is_some_and(|page| page < last)) {
+        return Some("page".to_owned());
+    }
+    body.iter().find_map(|(name, value)| {
         let is_link = match value {
             Value::String(text) => !text.is_empty(),
             Value::Object(link) => link.get("href").is_some_and(Value::is_string),
             Value::Number(number) => number.as_u64() != Some(0),
             Value::Null | Value::Bool(_) | Value::Array(_) => false,
         };
-        let is_announced = (FLAGS.contains(&plain.as_str()) && *value == Value::Bool(true))
-            || (LINKS.contains(&plain.as_str()) && is_link);
+        let has_next = |links: &Vec<Value>| links.iter().any(|link| link["rel"] == "next" && link["href"].is_string());
+        let is_announced = (FLAGS.contains(&plain(name).as_str()) && *value == Value::Bool(true))
+            || (LINKS.contains(&plain(name).as_str()) && is_link)
+            || value.as_array().is_some_and(has_next);
         if is_announced { Some(name.clone()) } else { announced(value, depth.checked_sub(1)?) }
     })
 }
 
 /// Returns a page with the elements of the lists of both. Other values are those of the later page.
-fn merged(before: Value, page: Value) -> Value {
-    match (before, page) {
+///
+/// # Errors
+/// Returns a text if a list or an object of one page has another form in the other one.
+fn merged(before: Value, page: Value) -> Result<Value, String> {
+    Ok(match (before, page) {
         (Value::Array(mut all), Value::Array(page)) => {
             all.extend(page);
             Value::Array(all)
         }
         (Value::Object(mut all), Value::Object(page)) => {
             for (name, value) in page {
-                let before = all.remove(&name);
-                all.insert(name, before.map_or(value.clone(), |before| merged(before, value)));
+                let value = match all.remove(&name) {
+                    Some(before) => merged(before, value)?,
+                    None => value,
+                };
+                all.insert(name, value);
             }
             Value::Object(all)
         }
+        // Some servers send `null` for an empty list.
+        (before @ (Value::Array(_) | Value::Object(_)), Value::Null) => before,
+        (Value::Array(_) | Value::Object(_), _) => return Err("it has another form than the page before".to_owned()),
         (_, page) => page,
-    }
+    })
 }
 
 /// Returns the request of a question for people. `url` has no value of a response.
@@ -318,6 +368,12 @@ mod tests {
             (json!({"@odata.nextLink": "https://a/l?skip=2"}), Some("@odata.nextLink")),
             (json!({"next": ""}), None),
             (json!([{"next": "x"}]), None),
+            (
+                json!({"results": [], "links": [{"rel": "self", "href": "/a"}, {"rel": "next", "href": "/b"}]}),
+                Some("links"),
+            ),
+            (json!({"meta": {"page": 1, "total_pages": 2}}), Some("page")),
+            (json!({"meta": {"page": 2, "total_pages": 2}}), None),
         ] {
             assert_eq!(announced(&body, HINT_DEPTH).as_deref(), member, "{body}");
         }
@@ -325,8 +381,12 @@ mod tests {
 
     #[test]
     fn pages_have_the_elements_of_all() {
-        let all = merged(json!({"a": {"items": [1]}, "more": true}), json!({"a": {"items": [2]}, "more": false}));
-        assert_eq!(all, json!({"a": {"items": [1, 2]}, "more": false}));
-        assert_eq!(merged(json!([1]), json!([2])), json!([1, 2]));
+        let page = |items: Value, more: bool| json!({"a": {"items": items}, "more": more});
+        let all = |second| merged(page(json!([1]), true), second);
+        assert_eq!(all(page(json!([2]), false)), Ok(page(json!([1, 2]), false)));
+        assert_eq!(all(page(Value::Null, false)), Ok(page(json!([1]), false)));
+        assert_eq!(merged(json!([1]), json!([2])), Ok(json!([1, 2])));
+        all(page(json!("x"), false)).unwrap_err();
+        all(json!("<html>")).unwrap_err();
     }
 }

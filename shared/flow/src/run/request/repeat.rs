@@ -4,7 +4,7 @@
 //! decides what the request contains.
 
 use ebb_documents::plan::{Action, RepeatPlan};
-use ebb_documents::render::{Answers, RenderError, RenderedQuestion, RenderedRequest};
+use ebb_documents::render::{Answers, RenderError, RenderedQuestion};
 use ebb_egress::HttpResponse;
 use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
@@ -17,7 +17,7 @@ use crate::run::removal::evidence;
 use crate::run::request::question::{self, SentQuestion};
 use crate::run::request::webhook_response::{UnitAnswers, call_failure, value};
 use crate::run::undo::UndoneResult;
-use crate::run::{AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome};
+use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, rendered_unit};
 
 /// The next step of a unit whose request is repeated.
 pub(crate) enum RepeatStep {
@@ -33,76 +33,101 @@ fn plan<'a>(answers: &'a UnitAnswers<'_>) -> Option<&'a RepeatPlan> {
     }
 }
 
+/// Returns true for a unit whose request is repeated.
+pub(super) fn is_of(answers: &UnitAnswers<'_>) -> bool {
+    plan(answers).is_some()
+}
+
+/// Returns the end of the message id and of the idempotency key of a repetition. Receivers discard a request with a known one.
+pub(super) async fn repetition(answers: &UnitAnswers<'_>) -> FlowResult<Option<String>> {
+    if plan(answers).is_none() {
+        return Ok(None);
+    }
+    let repeats = answers.attempt.read_record().await?.map_or(0, |record| record.repeats);
+    Ok((repeats > 0).then(|| format!("-{repeats}")))
+}
+
 /// Asks the question before a request. Returns `None` for a unit without one.
 pub(crate) async fn ask(answers: &UnitAnswers<'_>, undone: &UndoneResult) -> FlowResult<Option<RepeatStep>> {
     let context = answers.attempt;
     let end = |end| Ok(Some(RepeatStep::End(DispatchOutcome::ended(end))));
-    let found_nothing = undone.may_act_until > Timestamp(0);
-    let removed = || {
-        let removal = undone.is_rejected.then(evidence::of_rejection);
-        end(AttemptEnd::Succeeded(AttemptSuccess { removal, found_nothing, ..AttemptSuccess::default() }))
-    };
     let failed = |code, why: &str| end(AttemptEnd::Failed(AttemptFailure::new(code, why)));
-    let request = match answers.context().repeat_question() {
+    let (question, opened) = rendered_unit::repeat_question(context, (&answers.facts, &answers.known));
+    let request = match question {
         Ok(Some(request)) => request,
         Ok(None) => return Ok(None),
         // The setup has made nothing, so the undo has no ID.
-        Err(RenderError::Missing { .. }) if undone.is_rejected => return removed(),
+        Err(RenderError::Missing { .. }) if undone.is_rejected => return removed(answers, undone, None).await,
         Err(error) => return failed(ReasonCode::Render, &format!("`repeat`: {error}")),
     };
     let credential = match credential(context.env, context.run, context.unit).await? {
         Ok(credential) => credential,
         Err(problem) => return end(AttemptEnd::Failed(problem.failure(context.unit))),
     };
+    let answers = &UnitAnswers {
+        attempt: context,
+        facts: answers.facts.clone(),
+        known: answers.known.clone(),
+        opened,
+        spent: answers.spent,
+    };
     let record = context.read_record().await?;
-    let (answer, asked) = match send(answers, &credential, &request, record.as_ref()).await? {
-        Some((Ok(answer), asked)) => (answer, asked),
-        Some((Err(failure), _)) => return end(AttemptEnd::Failed(failure)),
+    let question = RenderedQuestion { url: request.url.clone(), body: None };
+    let purpose = format!("-repeat-{}", record.as_ref().map_or(0, |record| record.repeats));
+    let sent = SentQuestion::new(answers, &credential, (&purpose, &question), &request)?;
+    let shown = question::shown(&sent, &question.url, answers);
+    let answer = match sent.ask_once(answers, &credential).await {
+        Some(Ok(answer)) => answer,
+        Some(Err(error)) => return end(AttemptEnd::Failed(call_failure(&error))),
         None => return Ok(Some(RepeatStep::End(context.repeat(1).await?))),
     };
-    if !(200..300).contains(&answer.status) {
-        if matches!(answer.status, 404 | 410) && !context.unit.undoes.is_empty() {
-            // A receiver that has not responded may make the list until then.
-            if undone.may_act_until > context.env.now() {
-                return Ok(Some(RepeatStep::End(context.postpone(undone.may_act_until).await?)));
-            }
-            return removed();
-        }
-        let why = format!("{asked} was answered {}", answer.status);
+    let (response, asked) = match answers.judged(&shown, &answer.response) {
+        Ok((response, _)) => (response, shown.asked()),
+        Err(failure) => return end(AttemptEnd::Failed(failure)),
+    };
+    if matches!(response.status, 404 | 410) && !context.unit.undoes.is_empty() {
+        return removed(answers, undone, Some(&credential)).await;
+    }
+    if !(200..300).contains(&response.status) {
+        let why = format!("{asked} was answered {}", response.status_text());
+        let (is_limited, retry_after) = (response.is_limited(), response.retry_after_seconds(context.env.now()));
         let failure = AttemptFailure::new(ReasonCode::HttpStatus, &why);
-        let (is_limited, retry_after) = (answer.is_limited(), answer.retry_after_seconds(context.env.now()));
-        let status = Some(answer.status);
+        let status = Some(response.status);
         return end(AttemptEnd::Failed(AttemptFailure { status, is_limited, retry_after, ..failure }));
     }
-    let poll = match value(&answer) {
+    let poll = match value(&response) {
         Ok(poll) => poll,
         Err(failure) => return end(AttemptEnd::Failed(failure)),
     };
-    match answers.context().is_repeated(Answers { response: &Value::Null, poll: Some(&poll) }) {
-        Ok(false) => end(AttemptEnd::Succeeded(AttemptSuccess::default())),
-        Ok(true) => match excess(answers, record.as_ref()) {
+    match (answers.context().is_repeated(Answers { response: &Value::Null, poll: Some(&poll) }), answer.unread) {
+        (Ok(false), Some(why)) => {
+            failed(ReasonCode::Failed, &format!("{asked} does not show that nothing is left: {why}"))
+        }
+        (Ok(false), None) => removed(answers, undone, Some(&credential)).await,
+        (Ok(true), _) => match excess(answers, record.as_ref()) {
             Some(failure) => end(AttemptEnd::Failed(failure)),
             None => Ok(Some(RepeatStep::Send(poll))),
         },
-        Err(error) => failed(ReasonCode::Failed, &format!("{asked}: {error}")),
+        (Err(error), _) => failed(ReasonCode::Failed, &format!("{asked}: {error}")),
     }
 }
 
-/// Sends the question. Returns its answer, and method and URL.
-async fn send(
+/// Ends a unit that has nothing left to send. An undo waits until no request of the setup can add to it.
+async fn removed(
     answers: &UnitAnswers<'_>,
-    credential: &RequestCredential,
-    request: &RenderedRequest,
-    record: Option<&AttemptRecord>,
-) -> FlowResult<Option<(Result<HttpResponse, AttemptFailure>, String)>> {
-    let question = RenderedQuestion { url: request.url.clone(), body: None };
-    let purpose = format!("-repeat-{}", record.map_or(0, |record| record.repeats));
-    let sent = SentQuestion::new(answers, credential, (&purpose, &question), request)?;
-    let shown = question::shown(&sent, &question.url, answers);
-    let Some(answer) = sent.ask_once(answers, credential).await else { return Ok(None) };
-    let answer = answer.map_err(|error| call_failure(&error));
-    let answer = answer.and_then(|answer| Ok(answers.judged(&shown, &answer)?.0.into_owned()));
-    Ok(Some((answer, shown.asked())))
+    undone: &UndoneResult,
+    credential: Option<&RequestCredential>,
+) -> FlowResult<Option<RepeatStep>> {
+    let AttemptContext { env, unit, .. } = answers.attempt;
+    if undone.may_act_until > env.now() {
+        return Ok(Some(RepeatStep::End(answers.attempt.postpone(undone.may_act_until).await?)));
+    }
+    let removal = undone.is_rejected.then(evidence::of_rejection);
+    let credential = credential.filter(|_| unit.action.connection().is_some());
+    let sent_by = credential.map(|credential| credential.digest(env).text().into());
+    let found_nothing = undone.may_act_until > Timestamp(0);
+    let success = AttemptSuccess { removal, found_nothing, sent_by, ..AttemptSuccess::default() };
+    Ok(Some(RepeatStep::End(DispatchOutcome::ended(AttemptEnd::Succeeded(success)))))
 }
 
 /// Returns true if the request is to be sent again after this answer, or a failure if it was sent too often.

@@ -29,7 +29,9 @@ use crate::run::request::question::{self, SentQuestion, WholeAnswer};
 use crate::run::request::webhook_response::{self, UnitAnswers, call_failure};
 use crate::run::sent_request::SentRequest;
 use crate::run::wakeup::AttemptWakeup;
-use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, records};
+use crate::run::{
+    AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, records, request_headers,
+};
 use crate::{FlowError, FlowResult, QueueMessage, Run, sealed_values};
 
 /// The words between a question and the status of its answer.
@@ -114,6 +116,7 @@ pub(super) async fn ask(
     let sender = credential.ok().filter(|_| until.within.is_none()).unwrap_or(&none);
     let asked = SentQuestion::new(answers, sender, ("-until", &question), request)?;
     let sent = question::shown(&asked, &shown, answers);
+    let is_of_api = request_headers::is_same_origin(&question.url, &request.url);
     let answer = match credential {
         // A question that cannot be sent says nothing about the state. An operator can restore a connection.
         Err(why) => Some(Err(why.clone())),
@@ -126,7 +129,7 @@ pub(super) async fn ask(
     let (is_seen, text) = match &answer {
         None => (false, None),
         Some(Err(why)) => (false, Some(format!(" got no answer: {why}"))),
-        Some(Ok(answer)) => match judge(answers, until, &sent, (&response, answer)) {
+        Some(Ok(answer)) => match judge((answers, is_of_api), until, &sent, (&response, answer)) {
             Ok(AttemptEnd::Succeeded(success)) if is_undo && !unit.action.only_asks() => {
                 // Providers show nothing of what a credential must not see: *not found*, or a list without it.
                 let is_shown = match &digest {
@@ -176,14 +179,14 @@ pub(super) async fn ask(
 /// Returns the end of an attempt whose question was answered with `poll`, or the reason why it waits, as the end of a
 /// sentence.
 fn judge(
-    answers: &UnitAnswers<'_>,
+    (answers, is_of_api): (&UnitAnswers<'_>, bool),
     until: &UntilPlan,
     sent: &SentRequest<'_>,
     (response, answer): (&Value, &WholeAnswer),
 ) -> Result<AttemptEnd, String> {
     let poll = match answers.judged(sent, &answer.response) {
         // Another server than that of the API has other answers.
-        _ if until.within.is_some() => Cow::Borrowed(&answer.response),
+        _ if !is_of_api => Cow::Borrowed(&answer.response),
         Ok((poll, _)) => poll,
         Err(failure) => return Err(format!(", which shows nothing: {}", failure.reason.message)),
     };

@@ -46,16 +46,29 @@ pub(crate) async fn post_webhook(
     }
     let credential = match credential {
         Ok(credential) => credential,
-        Err(problem) => return Ok(DispatchOutcome::ended(AttemptEnd::Failed(problem.failure(unit)))),
+        Err(problem) => {
+            // A request that was sent may have made something. Its question follows.
+            let is_sent = |record: AttemptRecord| record.posted.is_some();
+            if unit.action.can_describe() && context.read_record().await?.is_some_and(is_sent) {
+                return context.repeat(problem.retry_after.unwrap_or(describe::RETRY_SECONDS)).await;
+            }
+            return Ok(DispatchOutcome::ended(AttemptEnd::Failed(problem.failure(unit))));
+        }
     };
     let Some(permit) = OriginPermit::acquire(env, &request.url).await else {
         return context.postpone(env.now().plus(POSTPONEMENT)).await;
     };
     let body = request.body.as_ref().map(RequestBody::bytes).unwrap_or_default();
-    let mut list = signed_headers(context, &credential, ("", &body))?;
+    // Each repetition is a request of its own.
+    let again = repeat::repetition(&answers).await?;
+    let mut list = signed_headers(context, &credential, (again.as_deref().unwrap_or_default(), &body))?;
+    if let Some(again) = &again {
+        let keys = list.iter_mut().filter(|(name, _)| name == headers::IDEMPOTENCY_KEY);
+        keys.for_each(|(_, key)| key.push_str(again));
+    }
     // A receiver that does not know Ebb could not use a callback token. A unit that waits for a state asks for it. A
-    // verification is judged by its response.
-    if credential.keys.is_some() && answers.until().is_none() && !unit.verifies {
+    // verification or a repeated request is judged by its response.
+    if credential.keys.is_some() && answers.until().is_none() && !repeat::is_of(&answers) && !unit.verifies {
         list.extend([
             (headers::CALLBACK_URL.to_owned(), env.settings.callback_url.clone()),
             (headers::CALLBACK_TOKEN.to_owned(), context.token(TokenKind::Webhook, undone.remaining)),
@@ -81,16 +94,17 @@ pub(crate) async fn post_webhook(
             return describe::describe_attempt(&answers, (webhook, &credential), &request, &before).await;
         }
     }
-    let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
+    let timeout = env.settings.response_timeout.saturating_sub(answers.spent);
+    let timeout = timeout.min(Duration::from_millis(unit.timeout_ms));
     let begun = env.now();
     telemetry::dispatch_started(run, attempt, begun);
     let RenderedRequest { method, url, describe, .. } = &request;
     let message = HttpRequest { method: method.clone(), url: url.clone(), headers: list.clone(), body, timeout };
     let answer = match credential.call(env, message).await {
         Ok(first) if method == GET => {
-            Ok(question::read_pages(&answers, &credential, ("", &request), url, first).await?)
+            Ok(question::read_pages(&answers, &credential, ("", &request), (url, begun), first).await?)
         }
-        Ok((response, bytes)) => Ok(WholeAnswer::only(response, bytes)),
+        Ok(answer) => Ok(WholeAnswer::one(answer)),
         Err(error) => Err(error),
     };
     permit.end(env);
@@ -142,7 +156,7 @@ impl SentWebhook<'_> {
         let UndoneResult { may_act_until, is_rejected, .. } = *self.undone;
         // With a date in the past, a receiver is not ready, too: clocks differ.
         let wait = response.retry_after_seconds(self.ended).or(response.header("retry-after").map(|_| 0));
-        let is_undo = self.request.method == DELETE && !unit.undoes.is_empty();
+        let is_undo = (self.request.method == DELETE || note.is_some()) && !unit.undoes.is_empty();
         let is_not_found = (is_undo || unit.verifies) && matches!(response.status, 404 | 410);
         // Others than receivers of Ebb mean by 202 that they have the request.
         let calls_back = self.request.headers.iter().any(|(name, _)| name == headers::CALLBACK_TOKEN);
@@ -192,7 +206,10 @@ impl SentWebhook<'_> {
             }
             (410, _) => AttemptFailure::new(ReasonCode::Refused, "the server answered 410 Gone"),
             (status, retry_after) => {
-                let counts_as = note.map(|why| format!(", which counts as {status}: {why}")).unwrap_or_default();
+                let counts_as = note.map_or(String::new(), |why| match status == answer.response.status {
+                    true => format!(": {why}"),
+                    false => format!(", which counts as {status}: {why}"),
+                });
                 let (answered, line_feed) = (answer.response.status_text(), self.request.line_feed());
                 let why = format!("the server answered {answered}{counts_as}{line_feed}");
                 let failure = AttemptFailure::new(ReasonCode::HttpStatus, &why);

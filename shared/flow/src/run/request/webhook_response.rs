@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use ebb_documents::plan::{Action, UntilPlan, WebhookAction};
 use ebb_documents::render::{self, AnswerFailure, Answers, KnownOutputs, RenderValue, TargetFacts, UnitContext};
-use ebb_egress::{CallError, HttpResponse};
+use ebb_egress::{CallError, HttpResponse, MAX_RETRY_AFTER};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::callback_token::TokenKind;
 use ebb_protocol::limits;
@@ -24,6 +25,8 @@ pub(crate) struct UnitAnswers<'a> {
     pub(crate) known: KnownOutputs,
     /// The texts of the sensitive values in the request.
     pub(crate) opened: Vec<SecretText>,
+    /// The time of this dispatch that a question before the request has taken.
+    pub(crate) spent: Duration,
 }
 
 impl UnitAnswers<'_> {
@@ -56,8 +59,15 @@ impl UnitAnswers<'_> {
         answer: &'r HttpResponse,
     ) -> Result<(Cow<'r, HttpResponse>, Option<String>), AttemptFailure> {
         let is_success = (200..300).contains(&answer.status);
-        if is_success && sent.is_changing() && sent.is_page(answer) {
+        // What an undo reads from a page for people shows nothing.
+        let is_judged = sent.is_changing() || !self.attempt.unit.undoes.is_empty();
+        if is_success && is_judged && sent.is_page(answer) {
             return Err(self.unreadable(sent, answer, ""));
+        }
+        let plain = || Ok((Cow::Borrowed(answer), None));
+        // An empty response, such as 204, has no errors.
+        if answer.body.is_empty() || !self.has_condition(|webhook| webhook.failed.is_some()) {
+            return plain();
         }
         let found = match value(answer) {
             Ok(value) => {
@@ -67,19 +77,19 @@ impl UnitAnswers<'_> {
         };
         let failure = match found {
             Ok(Some(failure)) => failure,
-            Err(failure) if is_success && self.has_condition(|webhook| webhook.failed.is_some()) => {
-                return Err(failure);
-            }
-            Ok(None) | Err(_) => return Ok((Cow::Borrowed(answer), None)),
+            Err(failure) if is_success => return Err(failure),
+            Ok(None) | Err(_) => return plain(),
         };
         let AnswerFailure { message, status, code, retry_after } = failure;
         let message = sent.scrub(&message);
-        let Some(status) = status else {
+        let retry_after = retry_after.map(|seconds| seconds.min(MAX_RETRY_AFTER.as_secs()));
+        // A status of a failure stays, unless the condition gives another one.
+        let Some(status) = status.or((!is_success).then_some(answer.status)) else {
             let reason = serde_json::from_value(json!({"code": code, "message": message}));
             let reason = reason.unwrap_or(FailureReason { code: ReasonCode::Failed, message });
             let outputs = self.known_outputs(answer);
             let failure = callback_result::failure(&reason, TokenKind::Webhook);
-            return Err(AttemptFailure { retry_after, outputs, may_be_made: is_success, ..failure });
+            return Err(AttemptFailure { retry_after, outputs, may_be_made: true, ..failure });
         };
         let mut judged = HttpResponse { status, ..answer.clone() };
         // The first header of a name counts.
