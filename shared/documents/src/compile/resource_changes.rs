@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use ebb_engine::{Hook, ResourceEffect};
 
 use super::plan_content::{search_digest, units_of};
+use serde::Serialize;
+
 use crate::plan::{Plan, ResourceOrigin, UnitPlan, UnitRef, cluster_name};
 
 /// The treatment of changed resources whose plugins have `update` units.
@@ -59,6 +61,23 @@ pub(super) fn changes(
         let maker = wanted.unit(at).map_or("", UnitPlan::resource);
         maker != name && changes.get(maker) == Some(&ResourceEffect::Replaced)
     };
+    // An output with the key of a replaced resource has another value, although it reads no unit.
+    let reads_key = |name: &str, origin: &ResourceOrigin, changes: &BTreeMap<String, ResourceEffect>| {
+        let replaced = wanted
+            .resources
+            .iter()
+            .filter(|(maker, _)| *maker != name && changes.get(*maker) == Some(&ResourceEffect::Replaced));
+        let keyed = replaced.flat_map(|(maker, resource)| {
+            let outputs = resource.outputs.iter().filter(|(_, output)| text(&output.value).contains("resource.key"));
+            outputs.map(move |(output, _)| format!("resources.{maker}.outputs.{output}"))
+        });
+        let own = || {
+            let units: Vec<&UnitPlan> = origin.units.values().filter_map(|&at| wanted.unit(at)).collect();
+            text(&(units, wanted.resources.get(name).map(|resource| &resource.params)))
+        };
+        let keyed: Vec<String> = keyed.collect();
+        !keyed.is_empty() && keyed.iter().any(|read| own().contains(read))
+    };
     // The readers of a replaced resource are replaced, too, and then their readers.
     loop {
         let readers: Vec<String> = new
@@ -66,7 +85,8 @@ pub(super) fn changes(
             .filter(|(name, origin)| {
                 let units = origin.units.values().filter_map(|&at| wanted.unit(at));
                 !matches!(changes.get(*name), Some(ResourceEffect::Added | ResourceEffect::Replaced))
-                    && units.flat_map(|unit| &unit.reads).any(|read| is_read(name, read.at, &changes))
+                    && (units.flat_map(|unit| &unit.reads).any(|read| is_read(name, read.at, &changes))
+                        || reads_key(name, origin, &changes))
             })
             .map(|(name, _)| name.clone())
             .collect();
@@ -75,6 +95,11 @@ pub(super) fn changes(
         }
         changes.extend(readers.into_iter().map(|name| (name, ResourceEffect::Replaced)));
     }
+}
+
+fn text(value: &impl Serialize) -> String {
+    // The parts of a plan are JSON.
+    serde_json::to_string(value).unwrap_or_default()
 }
 
 /// Returns the number of the last update of a resource by `update` units if one of these units is not done.

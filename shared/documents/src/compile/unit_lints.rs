@@ -89,7 +89,7 @@ fn foreign_answer(unit: &CompiledUnit<'_>) -> Option<UnitWarning> {
     let describe = webhook.describe.as_ref()?;
     let Action::Webhook(plan) = &unit.plan.action else { return None };
     let texts = serde_json::to_string(plan.describe.as_ref()?).unwrap_or_default();
-    if ["resource.key", "target.", "inputs.", "units.", "params."].iter().any(|own| texts.contains(own)) {
+    if ["resource.key", "target."].iter().any(|own| texts.contains(own)) {
         return None;
     }
     let at = describe.url.as_ref().or(describe.path.as_ref()).map_or(unit.doc.name.at, |url| url.at);

@@ -67,7 +67,9 @@ pub async fn finish_cancel(env: &Env, run: &Run, head: &HeadState) -> FlowResult
         found = records::read_open(env, run, &open).await?;
     }
     // Repeated requests of units that have ended can be in flight.
-    let is_untouched = head.done.is_empty() && head.failed.is_empty() && !open.is_empty();
+    let is_new = |unit: Unit| head.attempt(unit) == Attempt::FIRST || open.iter().any(|&(other, _)| other == unit);
+    let is_untouched = head.done.is_empty() && head.failed.is_empty() && run.graph().units().all(is_new);
+    let is_untouched = is_untouched && !open.is_empty();
     let has_ended = |at: &(Unit, Attempt)| found.get(at).is_some_and(|record| record.result.is_some());
     let made_nothing = is_untouched && open.iter().all(has_ended) && found.values().all(undo::made_nothing);
     let mut all_ended = true;

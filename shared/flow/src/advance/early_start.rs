@@ -25,8 +25,6 @@ const EARLIER: &str = "the receiver may act on an earlier request until then";
 enum AttemptWait {
     /// Its start, after this failure of the attempt before it.
     Start(Box<AttemptResult>),
-    /// Its first request, which was postponed.
-    First,
     /// Its next request. The last one was answered.
     Next,
     /// Its next question about a state.
@@ -104,7 +102,8 @@ fn wait_of(env: &Env, run: &Run, attempt: (Unit, Attempt), records: &OpenRecords
             // The task is in a queue.
             Some(_) if is_relayed => None,
             Some(next) if next > now && !plan.undoes.is_empty() => Some(AttemptWait::Kept(next, EARLIER)),
-            Some(_) => Some(AttemptWait::First),
+            // Its first request is about to start.
+            Some(_) => None,
         };
     };
     if record.wait.is_some() {
@@ -152,8 +151,6 @@ async fn end_wait(
             env.now()
         }
         AttemptWait::Question => env.now(),
-        // After a start in between, this time is no reason to repeat the request.
-        AttemptWait::First => read,
     };
     env.store.update_attempt(&run.id, unit, number, &AttemptUpdate::DispatchAgain(at)).await?;
     Ok(())

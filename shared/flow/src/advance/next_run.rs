@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ebb_documents::compile::{self, PlanUpdate, UpdateError};
 use ebb_documents::plan::{Plan, UnitRef};
 use ebb_engine::target::{PhaseChange, next_event, update as decide_update};
-use ebb_engine::{Hook, RunPhase, TargetPhase, UnitProgress, lets_pass};
+use ebb_engine::{Hook, RunPhase, TargetPhase, lets_pass};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
@@ -217,7 +217,7 @@ pub(crate) async fn begin(
     Box::pin(transition::after_transition(env, transition, &plan.loaded)).await.map(Some)
 }
 
-/// Returns the units of a failed target that are done. All units of a ready target are.
+/// Returns the units of a failed target that are done, or whose failure is tolerated. All units of a ready target are.
 async fn done_units(env: &Env, target: &TargetHead, current: &CompiledPlan) -> FlowResult<Option<BTreeSet<UnitRef>>> {
     if target.phase != TargetPhase::Failed {
         return Ok(None);
@@ -225,7 +225,7 @@ async fn done_units(env: &Env, target: &TargetHead, current: &CompiledPlan) -> F
     let mut done = BTreeSet::new();
     for hook in current.lifecycle_hooks().filter(|hook| !hook.is_teardown()) {
         let Some((run, head)) = Run::load_with_head(env, &target.run(hook)).await? else { continue };
-        let units = run.graph().units().filter(|&unit| head.status(unit) == UnitProgress::Done);
+        let units = run.graph().units().filter(|&unit| lets_pass(run.graph(), &head, unit));
         done.extend(units.map(|unit| UnitRef { hook, unit: unit.0 }));
     }
     Ok(Some(done))

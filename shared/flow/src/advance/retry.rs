@@ -38,9 +38,9 @@ pub async fn retry(
     let is_needed = |unit: Unit| !run.is_former(unit, &present);
     let failed = run.graph().units().filter(|&unit| head.status(unit) == UnitProgress::Failed && is_needed(unit));
     let mut failed: Vec<Unit> = failed.collect();
-    // Of a ready target, only postStart can run again.
-    if target.phase == TargetPhase::Ready && hook != Hook::PostStart {
-        failed.clear();
+    // An update of a ready target waits for no tolerated unit.
+    if target.phase == TargetPhase::Ready {
+        failed.retain(|&unit| !run.graph().tolerates(unit));
     }
     // A verification fails because its undo did not remove the resource, and an undo because another one has left a part.
     let undos: Vec<Unit> = failed.iter().flat_map(|&unit| earlier_undos(&run, unit)).collect();
@@ -57,9 +57,8 @@ pub async fn retry(
     let closed = head.phase == RunPhase::Closed;
     let has_failed = matches!(target.phase, TargetPhase::Failed | TargetPhase::Stuck);
     // An interrupted retry leaves a moving target with a closed run, or with open units in it. A target that is ready can
-    // have a closed run in which no unit has failed. Only an operator retries a tolerated unit of it.
-    let is_wanted = |&unit: &Unit| decision.is_some() || !run.graph().tolerates(unit);
-    let moving = !has_failed && (target.phase != TargetPhase::Ready || failed.iter().any(is_wanted));
+    // have a closed run in which no unit has failed.
+    let moving = !has_failed && (target.phase != TargetPhase::Ready || !failed.is_empty());
     // An interrupted override can leave a stuck target whose run is closed, with every unit done.
     let is_over = has_failed && run.graph().units().all(|unit| lets_pass(run.graph(), &head, unit));
     let is_incomplete = closed && (moving || is_over || !in_flight(run.graph(), &head).is_empty());
@@ -84,9 +83,18 @@ pub async fn retry(
     }))
 }
 
-/// Returns the units of a run for which an undo or a verification waits, and that undo the same.
+/// Returns the units of a run for which an undo or a verification waits, also through others, and that undo the same.
 fn earlier_undos(run: &Run, unit: Unit) -> Vec<Unit> {
     let Some(undo) = run.unit(unit).filter(|plan| !plan.undoes.is_empty()) else { return Vec::new() };
-    let before = run.graph().dependencies(unit).iter().copied();
-    before.filter(|&before| run.unit(before).is_some_and(|plan| plan.undoes == undo.undoes)).collect()
+    let (mut all, mut next) = (Vec::new(), vec![unit]);
+    while let Some(unit) = next.pop() {
+        for &before in run.graph().dependencies(unit) {
+            let is_same = run.unit(before).is_some_and(|plan| plan.undoes == undo.undoes);
+            if is_same && !all.contains(&before) {
+                all.push(before);
+                next.push(before);
+            }
+        }
+    }
+    all
 }
