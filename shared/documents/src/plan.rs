@@ -140,6 +140,9 @@ pub struct Resource {
     pub plugin: String,
     /// The digest of the plugin's document after embedding: `sha256:…`.
     pub digest: String,
+    /// The slots of the plugin. Absent without `maxConcurrent`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_concurrent: Option<u32>,
     /// The version `name@version` whose teardown units an operator has chosen for a stuck target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repaired_by: Option<String>,

@@ -101,6 +101,7 @@ mod tests {
         let resource = Resource {
             plugin: "p@1.0.0".to_owned(),
             digest: "sha256:00".to_owned(),
+            max_concurrent: None,
             repaired_by: None,
             incarnation: 0,
             params,

@@ -13,8 +13,8 @@ pub fn names(plan: &Plan) -> BTreeSet<String> {
     units.filter_map(|unit| Some(unit.action.connection()?.name.clone())).collect()
 }
 
-/// Freezes the origins of connections in a plan. `known` has the present connections by name. A unit that the active
-/// target already has keeps its origin from `current`.
+/// Freezes connections in a plan. `known` has the present ones by name. A unit that the active target already has keeps its own
+/// from `current`.
 ///
 /// # Errors
 /// Returns an error for each unit whose connection does not exist or does not permit its plugin.
@@ -40,7 +40,7 @@ pub fn bind(
             continue;
         };
         if let Some(frozen) = bound.get(unit.key.as_str()).filter(|frozen| frozen.name == connection.name) {
-            connection.origin.clone_from(&frozen.origin);
+            connection.clone_from(frozen);
             continue;
         }
         let at = match sandbox.resources.iter().find(|one| one.name.value == resource) {
@@ -63,6 +63,7 @@ pub fn bind(
             wrong("header", &format!("sets the header `{name}`"), "leave out the header".to_owned());
         } else {
             connection.origin.clone_from(&document.origin.value);
+            connection.is_capped = document.max_concurrent.is_some();
         }
     }
     if found.has_errors() { Err(found.sorted()) } else { Ok(()) }

@@ -75,7 +75,7 @@ pub(super) fn compile(
     WebhookAction {
         repeat,
         method: request.method.as_str().to_owned(),
-        connection: connection.map(|name| BoundConnection { name: name.value.clone(), origin: String::new() }),
+        connection: connection.map(|name| BoundConnection { name: name.value.clone(), ..BoundConnection::default() }),
         url,
         headers,
         body,

@@ -61,6 +61,7 @@ fn plugin(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Opt
     plugin.expanded = expanded;
     reader.check_names(&plugin.params, "the param's name", NameSyntax::Ours);
     reader.check_names(&plugin.outputs, "the output's name", NameSyntax::Ours);
+    connection::check_slots(reader, plugin.max_concurrent.as_ref());
     verification::add_units(reader, &mut plugin);
     check_hooks(reader, node, &plugin);
     plugin.apply_defaults();

@@ -35,6 +35,9 @@ pub struct ConnectionDoc {
     /// The subscriptions that may send notifications with the connection.
     #[serde(default)]
     pub subscriptions: Vec<At<String>>,
+    /// The attempts of units that use the connection at once. By default, there is no limit.
+    #[schemars(range(min = 1, max = 1000))]
+    pub max_concurrent: Option<At<u32>>,
     #[serde(skip)]
     pub source: Arc<SourceText>,
     /// The document as YAML with all `@{…}` expanded.

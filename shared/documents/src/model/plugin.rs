@@ -27,6 +27,9 @@ pub struct PluginDoc {
     /// The least evidence that the undos have to give: `reported` or `confirmed`. With less, the teardown is stuck. By
     /// default, none is required.
     pub evidence: Option<At<RequiredEvidence>>,
+    /// The attempts of its units that run at once, over all targets. By default, there is no limit.
+    #[schemars(range(min = 1, max = 1000))]
+    pub max_concurrent: Option<At<u32>>,
     /// The values that a sandbox sets, by name.
     #[serde(default)]
     pub params: Entries<ParamDoc>,

@@ -194,14 +194,18 @@ pub struct RepeatPlan {
     pub max: u32,
 }
 
-/// A connection with the origin that it had when the plan was made. Its credential is read for each request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A connection with the origin that it had when the plan was made. Its credential is read for each request, and the number of
+/// its slots for each dispatch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BoundConnection {
     pub name: String,
     /// Empty until [`connections::bind`](crate::compile::connection::bind).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub origin: String,
+    /// True if the connection had `maxConcurrent`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_capped: bool,
 }
 
 /// Kubernetes objects.

@@ -248,7 +248,7 @@ pub(crate) async fn credential(
     unit: &UnitPlan,
 ) -> FlowResult<Result<RequestCredential, CredentialProblem>> {
     let plugin = run.plugin(unit).unwrap_or(sign::OWN_HOOKS);
-    let Some(BoundConnection { name, origin }) = unit.action.connection() else {
+    let Some(BoundConnection { name, origin, .. }) = unit.action.connection() else {
         let keys = Some(env.settings.unit_keys.for_plugin(plugin));
         return Ok(Ok(RequestCredential::new(keys, Vec::new())));
     };
@@ -297,7 +297,8 @@ pub(crate) async fn of_user(
     }))
 }
 
-async fn open(env: &Env, name: &str) -> FlowResult<Result<ConnectionDoc, String>> {
+/// Returns the document of a connection, or the reason why it cannot be used.
+pub(super) async fn open(env: &Env, name: &str) -> FlowResult<Result<ConnectionDoc, String>> {
     let Some(item) = env.store.get_document(NamedKind::Connection, name).await? else {
         return Ok(Err(format!("the connection {name} does not exist")));
     };

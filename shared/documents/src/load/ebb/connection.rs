@@ -13,6 +13,7 @@ use crate::template::is_loopback;
 const RESERVED: &str = "host content-length content-type transfer-encoding connection upgrade te \
     expect idempotency-key traceparent";
 const RESERVED_PREFIXES: [&str; 3] = ["webhook-", "ebb-", "proxy-"];
+const MAX_SLOTS: u32 = 1_000;
 
 /// Reads a connection. Returns `None` after it has reported an error.
 pub(super) fn connection(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<ConnectionDoc> {
@@ -20,6 +21,7 @@ pub(super) fn connection(reader: &DocumentReader<'_>, node: &YamlNode, expanded:
     reader.check_name(&connection.name, "the connection's name", NameSyntax::Signadot, MAX_NAME);
     check_origin(reader, &connection.origin);
     check_auth(reader, &connection.auth.scheme);
+    check_slots(reader, connection.max_concurrent.as_ref());
     if connection.plugins.is_empty() && connection.sources.is_empty() && connection.subscriptions.is_empty() {
         let at = node.get("plugins").map_or(node.at, |plugins| plugins.at);
         let wrong = reader.wrong("empty", at, "nothing may use the connection");
@@ -41,6 +43,14 @@ pub(super) fn connection(reader: &DocumentReader<'_>, node: &YamlNode, expanded:
         }
     }
     Some(ConnectionDoc { source: reader.source.clone(), expanded, ..connection })
+}
+
+/// Checks `maxConcurrent` of a connection or a plugin.
+pub(super) fn check_slots(reader: &DocumentReader<'_>, slots: Option<&At<u32>>) {
+    if let Some(slots) = slots.filter(|slots| !(1..=MAX_SLOTS).contains(&slots.value)) {
+        let message = format!("`maxConcurrent` is {}; it is from 1 to {MAX_SLOTS}", slots.value);
+        reader.note(reader.wrong("limit", slots.at, message));
+    }
 }
 
 /// Checks an origin. The message does not repeat a user or password.
