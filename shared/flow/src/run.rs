@@ -26,6 +26,7 @@ mod request;
 mod request_headers;
 mod retry_rule;
 mod sent_request;
+pub(crate) mod slots;
 pub(crate) mod timeout;
 pub mod undo;
 pub mod wakeup;

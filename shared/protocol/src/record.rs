@@ -21,6 +21,8 @@ pub struct AttemptRecord {
     pub accepted: Option<Timestamp>,
     /// The time of the next request or, before the start, of the start.
     pub next_dispatch: Option<Timestamp>,
+    /// The reason of the last wait for a slot, before the start.
+    pub slot_wait: Option<String>,
     /// The number of repetitions of the request, and of questions about it.
     pub repeats: u64,
     /// The time at which a request that is not idempotent was posted.
@@ -43,6 +45,15 @@ pub struct AttemptRecord {
     pub excess: u64,
     /// Callbacks with a valid token that were rejected before the attempt had a result.
     pub refused: Option<CallbackRefusals>,
+}
+
+impl AttemptRecord {
+    /// Returns the reason why an attempt without a result waits for a slot, unless a request of it may have been sent.
+    pub fn awaited_slot(&self) -> Option<&str> {
+        let is_unsent =
+            self.started.is_none() && self.posted.is_none() && self.leased_until.is_none() && self.repeats == 0;
+        self.slot_wait.as_deref().filter(|_| is_unsent && self.result.is_none())
+    }
 }
 
 /// A wait for a state of a provider, after the response to the request.

@@ -4,9 +4,9 @@
 //! describe their items: heads of runs in `run`, records in `record` and `accepted`, targets and tombstones in
 //! `target`, plans in `plan`, plugins in `document`, sources and connections in `source`, desired states and
 //! rejected events of sources in `desired`, removal times in `expiry`, queued batches in `batch_queue`, registered clusters and
-//! the state of clusters in `clusters`, named tokens and sessions of the console in `token`, the feed of changed targets in
-//! `changed_targets`, their history in `history_items`, and marks of the health check in `health`. Reads of the table are
-//! strongly consistent, except those of `changed_targets`.
+//! the state of clusters in `clusters`, named tokens and sessions of the console in `token`, slots in `slots`, the feed of
+//! changed targets in `changed_targets`, their history in `history_items`, and marks of the health check in `health`. Reads of
+//! the table are strongly consistent, except those of `changed_targets`.
 //!
 //! Invariant: a write that is sent twice because its response was lost changes the item once. Otherwise it is refused
 //! with an image that shows the first write.
@@ -27,6 +27,7 @@ mod packed;
 mod plan;
 mod record;
 mod run;
+mod slots;
 mod source;
 mod store;
 #[cfg(feature = "suite")]

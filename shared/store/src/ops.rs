@@ -28,8 +28,8 @@ pub enum AttemptUpdate {
     Posted(Timestamp, Option<String>),
     /// A sender posts the request again and waits for the response until this time.
     Leased(Timestamp),
-    /// The request was not sent. The attempt starts at this time.
-    Postponed(Timestamp),
+    /// The request was not sent. The attempt starts at this time. The text is for an attempt that waits for a slot.
+    Postponed(Timestamp, Option<String>),
     /// The attempt is running. The text describes its progress, for display.
     Heartbeat(Timestamp, Option<String>),
     /// A callback was rejected for this reason.

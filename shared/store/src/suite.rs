@@ -29,6 +29,7 @@ mod record_model;
 mod registered_clusters;
 pub mod samples;
 mod sizes;
+mod slots;
 mod strong;
 mod target;
 mod transactions;
@@ -84,6 +85,7 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
         record_model: the_table_changes_records_like_the_model;
         sizes: a_result_that_is_too_large_is_rejected, a_target_that_is_too_large_is_rejected, the_largest_items_fit,
             keys_that_are_too_long_are_not_found, the_longest_names_of_targets_fit_into_keys;
+        slots: slots_end_and_are_given_again;
         target: a_target_is_read_unchanged, a_transition_needs_the_expected_version,
             one_of_several_equal_transitions_is_written, the_end_of_a_target_writes_a_tombstone;
         transactions: a_transaction_writes_all_items_or_none, completions_succeed_during_rejected_transactions;

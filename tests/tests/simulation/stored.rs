@@ -69,10 +69,11 @@ async fn store_instances(store: &Store) {
     let wait = StateWait { since: AT, outputs: OutputStorage::Bucket("key".into()), response };
     let ids = || BTreeSet::from(["i-1".to_owned()]);
     let instances = InstanceIds { made: ids(), listed: ids(), destroyed: ids() };
+    let postponed = AttemptUpdate::Postponed(AT, Some("why".into()));
     let steps = [AttemptUpdate::Started, AttemptUpdate::Accepted, AttemptUpdate::DispatchAgain, AttemptUpdate::Leased]
         .map(|update| update(AT));
-    for update in steps
-        .into_iter()
+    for update in std::iter::once(postponed)
+        .chain(steps)
         .chain([AttemptUpdate::Heartbeat(AT, Some("half".into())), AttemptUpdate::Refused("why".into())])
         .chain([
             AttemptUpdate::Waiting { wait: Box::new(wait), begun: AT, next: AT, seen_by: Some("c".into()) },
@@ -177,6 +178,7 @@ async fn tokens(store: &Store) {
     store.put_session(&session).await.unwrap();
     let basis = SessionBasis::Identity("encrypted".into());
     store.put_session(&SessionItem { digest: "identity".into(), basis, ..session }).await.unwrap();
+    assert_eq!(store.take_slot(("connection", "api"), "attempt", (1, AT, AT)).await.unwrap(), Ok(()));
     let (token, failure) = (Some("encrypted".into()), Some("why".into()));
     let access = AccessTokenItem { token, obtained: AT, expires: AT, failure, leased_until: AT };
     let client = ("api", "client");

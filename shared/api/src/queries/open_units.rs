@@ -40,6 +40,7 @@ impl<'a> OpenRun<'a> {
             UnitState::Running => {
                 let text = match (&unit.accepted, &unit.next, &unit.progress) {
                     (Some(_), ..) => "its receiver accepted the request (202) and has not called back".to_owned(),
+                    (None, Some(_), Some(wait)) if unit.started.is_none() => words::one_line(wait),
                     (None, Some(_), _) => "its next request is scheduled".to_owned(),
                     (None, None, Some(progress)) => format!("runs: {}", words::one_line(progress)),
                     (None, None, None) => "runs".to_owned(),

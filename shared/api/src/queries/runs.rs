@@ -145,7 +145,7 @@ impl RunSnapshot<'_> {
             duration_ms: result.and_then(|result| result.duration_ms),
             next: next_attempt.or(next_request).map(rfc3339),
             deadline: deadline.map(rfc3339),
-            progress: record.and_then(|record| record.progress.clone()),
+            progress: record.and_then(|record| Some(record.awaited_slot().or(record.progress.as_deref())?.to_owned())),
             heartbeat: heartbeat.map(rfc3339),
             objects: if state == UnitState::Succeeded { ready_objects(plan) } else { None },
             object_states: object_states.unwrap_or_default(),

@@ -361,7 +361,7 @@ fn waiting(plan: &Plan, run: &RunDetail) -> Option<String> {
         _ => match (&unit.started, &unit.deadline, &unit.next) {
             (Some(started), Some(deadline), _) => format!("runs since {started}, at most until {deadline}"),
             // A webhook without a start was postponed: a receiver of its setup unit gave no response.
-            (_, _, Some(next)) if unit.kind == "webhook" => {
+            (_, _, Some(next)) if unit.kind == "webhook" && unit.progress.is_none() => {
                 format!("sends its next request at {next}, because the receiver may act on an earlier one until then")
             }
             (_, _, Some(next)) => format!("sends its next request at {next}"),

@@ -24,7 +24,7 @@ use crate::advance::progress::{LateResult, RunEnd, RunProgress};
 use crate::advance::reopen::{ReopenCause, reopen, reopen_seen};
 use crate::instance::secrets;
 use crate::run::removal::{evidence, visibility};
-use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, lease, records, undo, wakeup};
+use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, lease, records, slots, undo, wakeup};
 use crate::{Counter, FlowError, FlowResult, QueueMessage, Run, sealed_values, telemetry};
 
 /// Records the result of an attempt and advances its run.
@@ -35,6 +35,7 @@ use crate::{Counter, FlowError, FlowResult, QueueMessage, Run, sealed_values, te
 /// # Errors
 /// Returns an error if the result is not acknowledged. The call can be repeated with the same result.
 pub async fn apply_result(context: AttemptContext<'_>, end: &AttemptEnd, remaining: u32) -> FlowResult<RunProgress> {
+    slots::release(context).await?;
     let shortfall = evidence::shortfall(context, end).await?;
     let end = shortfall.as_ref().unwrap_or(end);
     let sealed = sealed_end(context, end)?;

@@ -22,7 +22,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use crate::advance::{Continuation, transition};
 use crate::guarded_relay::cluster_name;
 use crate::run::records::{self, OpenRecords};
-use crate::run::{AttemptContext, AttemptEnd, InvocationCache, callback_result, undo, wakeup};
+use crate::run::{AttemptContext, AttemptEnd, InvocationCache, callback_result, slots, undo, wakeup};
 use crate::{
     Env, FlowError, FlowResult, QueueMessage, RelayError, Run, START_WINDOW_MS, UnitCluster, guarded, loaded_run,
     permits,
@@ -218,16 +218,23 @@ async fn record_cancelled(context: AttemptContext<'_>, response: Result<TaskStat
     Ok(true)
 }
 
-/// Ends an attempt that waits for its time after a failure, and returns true. Only a sweep starts it, and records the start
-/// before the request. A start at the same time shows in the record.
+/// Ends an attempt that waits for a slot, or for its time after a failure, and returns true. Only a sweep starts it, and
+/// records the start before the request. A start at the same time shows in the record.
 async fn end_wait(context: AttemptContext<'_>, found: &OpenRecords, stopped: Timestamp) -> FlowResult<bool> {
     let AttemptContext { env, run, attempt: AttemptRef { unit, number, .. }, .. } = context;
     let awaited = records::awaited((unit, number), found).filter(|&(_, next)| next > stopped);
-    let is_recorded = found.contains_key(&(unit, number));
-    let Some((failure, next)) = awaited.filter(|_| !is_recorded && !run.is_relayed(unit)) else { return Ok(false) };
-    let after = failure.reason.as_ref().map(|reason| format!(" after \"{}\"", reason.message)).unwrap_or_default();
-    let next = rfc3339(next);
-    let why = format!("the run was cancelled while the unit waited for its next attempt at {next}{after}");
+    let why = match (found.get(&(unit, number)), awaited) {
+        _ if run.is_relayed(unit) => return Ok(false),
+        (Some(record), _) if record.awaited_slot().is_some() => {
+            "the run was cancelled before the unit got a slot".to_owned()
+        }
+        (None, Some((failure, next))) => {
+            let after = failure.reason.as_ref().map(|reason| format!(" after \"{}\"", reason.message));
+            let (next, after) = (rfc3339(next), after.unwrap_or_default());
+            format!("the run was cancelled while the unit waited for its next attempt at {next}{after}")
+        }
+        _ => return Ok(false),
+    };
     let (result, _) = records::build_result(context, &AttemptEnd::Skipped(why), None).await?;
     // The code tells this end from that of an attempt whose request may have been sent.
     let result = AttemptResult { outcome: AttemptOutcome::Cancelled, ..result };
@@ -252,6 +259,7 @@ async fn cancel_request(context: AttemptContext<'_>, is_accepted: bool, stopped:
 
 /// Records a result that does not advance the run. Outputs are checked as usual.
 async fn record_end(context: AttemptContext<'_>, end: AttemptEnd) -> FlowResult<()> {
+    slots::release(context).await?;
     records::put(context, &callback_result::with_checked_outputs(context, end), None).await.map(drop)
 }
 

@@ -330,7 +330,11 @@ pub(crate) async fn drive_slice(env: &Env, slice: &ForwardedAttempts) -> FlowRes
     let ready = slice.units.iter().copied().filter(|attempt| open.contains(attempt)).collect();
     let is_own = lease::lease_delivery(env, &run, &slice.units, slice.forwarded_at).await?;
     let mut unsent = lease::unsent(env, &run, ready).await?;
-    unsent.retain(|attempt| is_own || !attempt.is_webhook);
+    // The sweep that starts a postponed attempt records the start.
+    unsent.retain(|attempt| {
+        let is_postponed = attempt.is_postponed && !attempt.is_started;
+        !attempt.is_webhook || (is_own && !is_postponed)
+    });
     let ready = unsent.iter().map(|attempt| attempt.unit_attempt).collect();
     let continuation = Continuation::dispatching(run, slice.epoch, ready);
     let Some(next_sweep) = slice.next_sweep else { return drive(env, continuation).await };

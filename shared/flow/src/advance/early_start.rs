@@ -19,6 +19,7 @@ use crate::{Env, FlowResult, Rejection, Run};
 
 const IN_FLIGHT: &str = "its request may be in flight until then";
 const SENT_ONCE: &str = "its request is sent once, and its receiver may act on it until then";
+const SLOT: &str = "it has no slot, and asks for one then";
 const EARLIER: &str = "the receiver may act on an earlier request until then";
 
 /// The time for which an open attempt waits.
@@ -101,6 +102,7 @@ fn wait_of(env: &Env, run: &Run, attempt: (Unit, Attempt), records: &OpenRecords
             }
             // The task is in a queue.
             Some(_) if is_relayed => None,
+            Some(next) if record.awaited_slot().is_some() => Some(AttemptWait::Kept(next, SLOT)),
             Some(next) if next > now && !plan.undoes.is_empty() => Some(AttemptWait::Kept(next, EARLIER)),
             // Its first request is about to start.
             Some(_) => None,

@@ -17,7 +17,10 @@ use crate::run::request::repeat::{self, RepeatStep};
 use crate::run::request::webhook::post_webhook;
 use crate::run::request::webhook_response::UnitAnswers;
 use crate::run::undo::{self, NoDispatch, UndoneResult};
-use crate::run::{AttemptContext, AttemptEnd, AttemptSuccess, DispatchOutcome, DispatchReason, inputs, rendered_unit};
+use crate::run::wakeup::AttemptWakeup;
+use crate::run::{
+    AttemptContext, AttemptEnd, AttemptSuccess, DispatchOutcome, DispatchReason, inputs, rendered_unit, slots,
+};
 use crate::{FlowError, FlowResult};
 
 /// Renders and dispatches an attempt. The call is idempotent: receivers recognise an attempt by its name, so a
@@ -29,11 +32,15 @@ pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowRe
         Err(NoDispatch::Skipped(why)) => return Ok(DispatchOutcome::ended(AttemptEnd::Skipped(why))),
         Err(NoDispatch::Later(at)) => return context.postpone(at).await,
     };
+    let facts = run.target_facts();
+    if let Some((at, why)) = Box::pin(slots::take(context, (&facts, &known))).await? {
+        context.update(AttemptUpdate::Postponed(at, Some(why))).await?;
+        return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))));
+    }
     let begun = env.now();
     if let Some(outcome) = described(context, &mut known, &undone).await? {
         return Ok(DispatchOutcome { remaining: undone.remaining, ..outcome });
     }
-    let facts = run.target_facts();
     let (mut rendered, mut opened) = rendered_unit::rendered(context, (&facts, &known), None);
     let is_repeated = matches!(&unit.action, Action::Webhook(webhook) if webhook.repeat.is_some());
     if is_repeated && !matches!(rendered, Ok(RenderedUnit::Skipped(_))) {

@@ -6,7 +6,7 @@ use ebb_store::AttemptUpdate;
 
 use crate::error::FlowResult;
 use crate::run::wakeup::{self, AttemptWakeup};
-use crate::run::{AttemptContext, AttemptEnd, AttemptFailure};
+use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, slots};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct DispatchOutcome {
@@ -38,7 +38,8 @@ impl DispatchOutcome {
 impl AttemptContext<'_> {
     /// Leaves the attempt to `sweep`, which starts it at `at`. Its deadline counts from then on.
     pub(super) async fn postpone(&self, at: Timestamp) -> FlowResult<DispatchOutcome> {
-        self.update(AttemptUpdate::Postponed(at)).await?;
+        slots::release(*self).await?;
+        self.update(AttemptUpdate::Postponed(at, None)).await?;
         Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))))
     }
 

@@ -228,7 +228,7 @@ pub(super) async fn ensure_task(
             // A queued task has not started (rule DeadlineFromStart).
             let age = env.now().since(run.facts.started).0;
             let at = env.now().plus(Millis((age / 4).clamp(MIN_QUEUED_POLL_MS, MAX_QUEUED_POLL_MS)));
-            context.update(AttemptUpdate::Postponed(at)).await?;
+            context.update(AttemptUpdate::Postponed(at, None)).await?;
             Ok(DispatchOutcome::later(Some(AttemptWakeup::Poll(at))))
         }
         Err(RelayError::Refused(reason)) => Ok(DispatchOutcome::failed(ReasonCode::NotStartable, &reason)),

@@ -95,6 +95,11 @@ pub(crate) fn access_token(connection: &str) -> String {
     format!("o#{}", encode(connection))
 }
 
+/// Returns the partition key of the slots of a plugin or connection, by kind and name.
+pub(crate) fn slots((kind, name): (&str, &str)) -> String {
+    format!("slots#{kind}#{}", encode(name))
+}
+
 pub(crate) fn desired(DesiredKey { source, kind, name, uid }: &DesiredKey) -> String {
     let target = format!("d#{}#{}#{}", encode(source), encode(kind), encode(name));
     uid.as_ref().map_or(target.clone(), |uid| format!("{target}#{}", encode(uid)))

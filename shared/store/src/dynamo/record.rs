@@ -2,8 +2,8 @@
 //!
 //! Names of attributes are short, because every unit with outputs has a record:
 //!
-//! - `s` started, `c` accepted, `n` next request or postponed until, `q` posted, `le` leased until, `b` heartbeat, `p`
-//!   progress, `w` wait for a state as JSON, `sn` seen, `im`, `il`, `ix` IDs of made, listed and destroyed instances;
+//! - `s` started, `c` accepted, `n` next request or postponed until, `pw` wait for a slot, `q` posted, `le` leased until, `b`
+//!   heartbeat, `p` progress, `w` wait for a state as JSON, `sn` seen, `im`, `il`, `ix` IDs of made, listed and destroyed instances;
 //! - result: `re` the result as JSON without the following, `o` outputs as JSON or `ob` their bucket key, `ev` evidence
 //!   as JSON, `lg` log exists, `dg` digest;
 //! - `ds` digests of further successes, `dx` number of excess successes, `rc` number of rejected callbacks, `rr`
@@ -74,6 +74,7 @@ pub(super) fn read_record(operation: &'static str, item: &Item) -> StoreResult<A
         started: reader.time_if_any("s")?,
         accepted: reader.time_if_any("c")?,
         next_dispatch: reader.time_if_any("n")?,
+        slot_wait: reader.text_if_any("pw")?.map(str::to_owned),
         repeats: reader.number_if_any("nr")?.unwrap_or(0),
         posted: reader.time_if_any("q")?,
         posted_by: reader.text_if_any("qb")?.map(str::to_owned),
@@ -105,7 +106,13 @@ fn update_changes(update: &AttemptUpdate) -> StoreResult<Vec<(&'static str, Attr
             [("q", SetIfAbsent(number(at.0)))].into_iter().chain(by).collect()
         }
         AttemptUpdate::Leased(until) => vec![("le", Set(number(until.0)))],
-        AttemptUpdate::Postponed(at) => vec![("n", Set(number(at.0))), ("s", Remove), ("le", Remove)],
+        AttemptUpdate::Postponed(at, None) => {
+            vec![("n", Set(number(at.0))), ("s", Remove), ("le", Remove), ("pw", Remove)]
+        }
+        // A lease shows that a request may have been sent.
+        AttemptUpdate::Postponed(at, Some(why)) => {
+            vec![("n", Set(number(at.0))), ("s", Remove), ("pw", Set(text(why)))]
+        }
         AttemptUpdate::Heartbeat(at, progress) => {
             let progress = progress.as_ref().map(|progress| ("p", Set(text(progress))));
             [("b", Set(number(at.0)))].into_iter().chain(progress).collect()
@@ -154,9 +161,9 @@ fn ranges(units: &[Unit]) -> Vec<(Unit, Unit)> {
 }
 
 /// Attributes of a record without outputs and evidence.
-const OUTLINE: [&str; 22] = [
-    "pk", "sk", "s", "c", "n", "nr", "q", "qb", "le", "b", "p", "w", "sb", "im", "il", "ix", "re", "lg", "dg", "dx",
-    "rc", "rr",
+const OUTLINE: [&str; 23] = [
+    "pk", "sk", "s", "c", "n", "pw", "nr", "q", "qb", "le", "b", "p", "w", "sb", "im", "il", "ix", "re", "lg", "dg",
+    "dx", "rc", "rr",
 ];
 
 /// Reads attempt records (`Query`).
@@ -244,7 +251,7 @@ impl TableClient {
 /// - The first `Started`, `Posted`, `Accepted` and `Waiting` count. A `Waiting` sets the start, if there is none.
 /// - The last `DispatchAgain`, `Leased`, `Postponed`, `Heartbeat` and `Seen` count. The IDs of all `Instances` count.
 /// - `Accepted` clears `DispatchAgain`. `Postponed` clears `Started`.
-/// - `Accepted`, `DispatchAgain` and `Postponed` end a lease.
+/// - `Accepted`, `DispatchAgain` and `Postponed` without a text end a lease.
 ///
 /// Writes the result of an attempt (`UpdateItem`; for a further one another `UpdateItem` and `PutItem`), and changes the start of the
 /// attempt after it (`UpdateItem`).

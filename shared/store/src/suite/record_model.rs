@@ -35,10 +35,11 @@ fn update(record: &mut AttemptRecord, update: &AttemptUpdate) {
             record.posted_by = record.posted_by.take().or(by.clone());
         }
         AttemptUpdate::Leased(until) => record.leased_until = Some(*until),
-        AttemptUpdate::Postponed(at) => {
+        AttemptUpdate::Postponed(at, why) => {
             record.next_dispatch = Some(*at);
+            record.slot_wait.clone_from(why);
             record.started = None;
-            record.leased_until = None;
+            record.leased_until = record.leased_until.filter(|_| why.is_some());
         }
         AttemptUpdate::Heartbeat(at, progress) => {
             record.heartbeat = Some(*at);
@@ -98,7 +99,7 @@ fn updates() -> impl Strategy<Value = AttemptUpdate> {
         times().prop_map(AttemptUpdate::DispatchAgain),
         (times(), prop::option::of(credentials())).prop_map(|(at, by)| AttemptUpdate::Posted(at, by)),
         times().prop_map(AttemptUpdate::Leased),
-        times().prop_map(AttemptUpdate::Postponed),
+        (times(), prop::option::of(Just("slot".to_owned()))).prop_map(|(at, why)| AttemptUpdate::Postponed(at, why)),
         (times(), prop::option::of(Just("half".to_owned()))).prop_map(|(at, text)| AttemptUpdate::Heartbeat(at, text)),
         (0..2_u32).prop_map(|number| AttemptUpdate::Refused(format!("reason {number}"))),
         (times(), times(), prop::option::of(credentials())).prop_map(|(begun, next, seen_by)| AttemptUpdate::Waiting {
