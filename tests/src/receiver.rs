@@ -27,6 +27,8 @@ const CONCURRENT_CALLBACKS: usize = 32;
 pub struct ReceivedCall {
     /// Method and path, as in `POST /path`.
     pub line: String,
+    /// What follows `?` in the URL.
+    pub query: String,
     pub headers: HeaderMap,
     /// The JSON of the body. A body that is not JSON is a string. An empty body is null.
     pub body: Value,
@@ -260,7 +262,8 @@ async fn take(
         [] => Value::Null,
         bytes => serde_json::from_slice(bytes).unwrap_or_else(|_| String::from_utf8_lossy(bytes).into()),
     };
-    let call = ReceivedCall { line: format!("{method} {}", uri.path()), headers, body, at: Instant::now() };
+    let (line, query) = (format!("{method} {}", uri.path()), uri.query().unwrap_or_default().to_owned());
+    let call = ReceivedCall { line, query, headers, body, at: Instant::now() };
     if let Err(error) = (state.verify)(&call, &bytes) {
         state.calls.lock().unwrap().refused.push(format!("{}: {error}", call.line));
         return StatusCode::UNAUTHORIZED.into_response();

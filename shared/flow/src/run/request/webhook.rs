@@ -137,9 +137,9 @@ struct SentWebhook<'a> {
 
 impl SentWebhook<'_> {
     /// Judges the response. 2xx is a success. 202 of a receiver with a callback token announces a callback or, with
-    /// `Retry-After`, a repetition of the request. 410 is a final failure. For a `DELETE` that undoes a unit, and for a
-    /// verification, 404 and 410 mean that the resource does not exist. 2xx is a success of a verification only by its
-    /// condition.
+    /// `Retry-After`, a repetition of the request. 410 is a final failure. For a `DELETE` that undoes a unit, for an undo whose
+    /// `failed` says so, and for a verification, 404 and 410 mean that the resource does not exist. 2xx is a success of a
+    /// verification only by its condition.
     async fn judge(&self, answer: &WholeAnswer, reason: DispatchReason) -> FlowResult<DispatchOutcome> {
         let (answers, context, unit) = (self.answers, self.answers.attempt, self.answers.attempt.unit);
         let (response, note) = match answers.judged(&self.request, &answer.response) {
@@ -156,7 +156,9 @@ impl SentWebhook<'_> {
         let UndoneResult { may_act_until, is_rejected, .. } = *self.undone;
         // With a date in the past, a receiver is not ready, too: clocks differ.
         let wait = response.retry_after_seconds(self.ended).or(response.header("retry-after").map(|_| 0));
-        let is_undo = (self.request.method == DELETE || note.is_some()) && !unit.undoes.is_empty();
+        // By another method, 404 can be about the URL, unless `failed` says that it is about the thing.
+        let is_about_thing = self.request.method == DELETE || response.status != answer.response.status;
+        let is_undo = is_about_thing && !unit.undoes.is_empty();
         let is_not_found = (is_undo || unit.verifies) && matches!(response.status, 404 | 410);
         // Others than receivers of Ebb mean by 202 that they have the request.
         let calls_back = self.request.headers.iter().any(|(name, _)| name == headers::CALLBACK_TOKEN);
