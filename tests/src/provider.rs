@@ -9,8 +9,11 @@ mod apis;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::mem::{Discriminant, discriminant};
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use clap::ValueEnum;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -21,6 +24,8 @@ use crate::receiver::{CallbackReply, CannedReply, ReceivedCall, TestReceiver};
 const FOREIGN: &str = "ebb-of-another";
 /// The numbers of the AWS account, and of another one.
 const AWS_ACCOUNTS: [&str; 2] = ["111122223333", "444455556666"];
+/// The number of objects in a new bucket.
+const OBJECTS: usize = 3;
 
 /// An API with its paths, fields and states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -29,10 +34,24 @@ pub enum ProviderApi {
     Neon,
     Planetscale,
     Supabase,
+    /// MongoDB Atlas, with access tokens of OAuth.
+    Atlas,
+    Stripe,
+    /// Cloudflare R2.
+    Bucket,
+    /// GraphQL over `POST`.
+    Railway,
     /// Amazon RDS and STS.
     Rds,
     /// A service of one's own, which answers 202 and calls back.
     Tenants,
+}
+
+impl ProviderApi {
+    /// Returns true if creations and deletions have ended when they are answered.
+    pub fn is_instant(self) -> bool {
+        matches!(self, Self::Stripe | Self::Bucket | Self::Railway)
+    }
 }
 
 /// What goes wrong in an account.
@@ -64,6 +83,16 @@ pub enum Mishap {
     Revoked,
     /// The second token replaces the first one.
     Rotated,
+    /// The first creation and the first deletion are answered 200 with an error.
+    ErrorInSuccess,
+    /// A creation gets no response, and the second page of the list has the new thing.
+    SecondPage,
+    /// The answer to a creation lacks the ID and the name.
+    MissingField,
+    /// The access token of the first request of each kind has expired.
+    Expired,
+    /// A creation is answered 500, although it has made the thing.
+    ServerError,
 }
 
 impl Mishap {
@@ -76,10 +105,13 @@ impl Mishap {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ProviderRequest {
     Create(String),
-    List,
+    /// True for a page after the first one.
+    List(bool),
     /// Asks for a thing by its ID or name.
     Read(String),
     Delete(String),
+    /// Removes so many objects of a bucket, and asks for the others.
+    Objects(String, usize),
     /// Asks for the password of the newest thing.
     Access,
     /// Asks for the number of the account.
@@ -89,7 +121,10 @@ enum ProviderRequest {
 enum ProviderAnswer {
     Made(ProviderThing),
     Found(ProviderThing),
-    Listed(Vec<ProviderThing>),
+    /// True if there is a further page.
+    Listed(Vec<ProviderThing>, bool),
+    /// The number of objects.
+    Objects(usize),
     Removing,
     /// It was removed before.
     Removed,
@@ -108,6 +143,8 @@ enum ProviderProblem {
     Full,
     Limited,
     Unauthorized,
+    InSuccess,
+    Failure,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +163,7 @@ struct ProviderThing {
     state: ThingState,
     /// The number of requests for the thing until its state changes.
     questions: usize,
+    objects: usize,
 }
 
 struct ProviderAccount {
@@ -135,7 +173,10 @@ struct ProviderAccount {
     things: Vec<ProviderThing>,
     /// The number of creations.
     made: usize,
+    /// The IDs and names of removed things.
     removed: BTreeSet<String>,
+    /// The credentials that are not valid any more.
+    expired: BTreeSet<String>,
     /// The kinds of requests that have met the mishap.
     met: HashSet<Discriminant<ProviderRequest>>,
 }
@@ -144,6 +185,8 @@ struct ProviderState {
     api: ProviderApi,
     tokens: [String; 2],
     password: String,
+    /// The number of access tokens.
+    granted: AtomicUsize,
     accounts: Mutex<BTreeMap<String, ProviderAccount>>,
 }
 
@@ -166,7 +209,8 @@ impl Provider {
         let mishaps = Mishap::value_variants().iter();
         let accounts = mishaps.map(|&mishap| (mishap.account(), ProviderAccount::new(mishap)));
         let accounts = Mutex::new(accounts.collect());
-        let state = Arc::new(ProviderState { api, tokens, password: password.to_owned(), accounts });
+        let (password, granted) = (password.to_owned(), AtomicUsize::new(0));
+        let state = Arc::new(ProviderState { api, tokens, password, granted, accounts });
         let answering = Arc::clone(&state);
         receiver.on("*", move |call, _| answering.respond(call));
         Self { receiver, state }
@@ -195,7 +239,8 @@ impl Provider {
     /// Panics if the thing of another user is missing.
     pub fn inventory(&self, account: &str) -> Vec<String> {
         self.account(account, |account| {
-            assert!(account.things.iter().any(|thing| thing.name == FOREIGN), "the thing of another user was removed");
+            let is_foreign = |thing: &ProviderThing| thing.name == FOREIGN && thing.objects == OBJECTS;
+            assert!(account.things.iter().any(is_foreign), "the thing of another user was removed");
             account.own().map(|thing| thing.id.clone()).collect()
         })
     }
@@ -217,8 +262,9 @@ impl Provider {
     pub fn heal(&self, account: &str) {
         self.account(account, |account| {
             if account.mishap == Mishap::FailingDeletion {
-                account.removed.extend(account.things.iter().map(|thing| thing.name.clone()));
-                account.things.retain(|thing| thing.name == FOREIGN);
+                while let Some(at) = account.things.iter().position(|thing| thing.name != FOREIGN) {
+                    account.remove(at);
+                }
             }
             account.mishap = Mishap::Nothing;
         });
@@ -228,9 +274,9 @@ impl Provider {
 impl ProviderAccount {
     fn new(mishap: Mishap) -> Self {
         let (id, name) = (format!("{}-0", mishap.account()), FOREIGN.to_owned());
-        let foreign = ProviderThing { id, name, state: ThingState::Ready, questions: 0 };
-        let (removed, met) = (BTreeSet::new(), HashSet::new());
-        Self { mishap, is_turned: false, things: vec![foreign], made: 0, removed, met }
+        let foreign = ProviderThing { id, name, state: ThingState::Ready, questions: 0, objects: OBJECTS };
+        let (removed, expired, met) = (BTreeSet::new(), BTreeSet::new(), HashSet::new());
+        Self { mishap, is_turned: false, things: vec![foreign], made: 0, removed, expired, met }
     }
 
     fn own(&self) -> impl Iterator<Item = &ProviderThing> {
@@ -263,11 +309,20 @@ impl ProviderAccount {
         self.met.insert(discriminant(request))
     }
 
+    /// Returns true for the credential of the first request of each kind.
+    fn has_expired(&mut self, request: &ProviderRequest, credential: &str) -> bool {
+        if self.is_first(request) {
+            self.expired.insert(credential.to_owned());
+        }
+        self.expired.contains(credential)
+    }
+
     fn act(&mut self, api: ProviderApi, request: &ProviderRequest) -> ProviderAnswer {
-        use ProviderRequest::{Access, Create, Delete, Identity, List, Read};
+        use ProviderRequest::{Access, Create, Delete, Identity, List, Objects, Read};
         let problem = match (self.mishap, request) {
             (Mishap::RateLimit, _) => Some(ProviderProblem::Limited),
             (Mishap::Busy, Create(_) | Delete(_)) => Some(ProviderProblem::Busy),
+            (Mishap::ErrorInSuccess, Create(_) | Delete(_)) => Some(ProviderProblem::InSuccess),
             (Mishap::LateRead, Read(_)) => Some(ProviderProblem::NotFound),
             _ => None,
         };
@@ -282,14 +337,28 @@ impl ProviderAccount {
         match request {
             Create(_) if self.mishap == Mishap::Full => ProviderAnswer::Rejected(ProviderProblem::Full),
             Create(name) => self.create(api, name),
+            Read(key) if api == ProviderApi::Stripe && self.removed.contains(key) => ProviderAnswer::Removing,
             Read(key) => or_not_found(self.ask(key), ProviderAnswer::Found),
-            List => {
+            List(is_further) => {
                 let is_late = matches!(self.mishap, Mishap::LateList | Mishap::LostCreation) && self.is_first(request);
+                let has_pages = self.mishap == Mishap::SecondPage;
                 let names: Vec<String> = self.things.iter().map(|thing| thing.name.clone()).collect();
-                let shown = names.iter().filter(|name| !is_late || *name == FOREIGN);
-                ProviderAnswer::Listed(shown.filter_map(|name| self.ask(name)).collect())
+                let shown = names.iter().filter(|name| {
+                    let is_own = *name != FOREIGN;
+                    if has_pages { is_own == *is_further } else { !(is_own && is_late) }
+                });
+                let things = shown.filter_map(|name| self.ask(name)).collect();
+                ProviderAnswer::Listed(things, has_pages && !is_further)
             }
             Delete(key) => self.delete(api, key),
+            Objects(key, removed) => match self.position(key) {
+                Some(at) => {
+                    let objects = &mut self.things[at].objects;
+                    *objects = objects.saturating_sub(*removed);
+                    ProviderAnswer::Objects(*objects)
+                }
+                None => ProviderAnswer::Rejected(ProviderProblem::NotFound),
+            },
             Access => {
                 let ready = self.own().filter(|thing| thing.state == ThingState::Ready).last().cloned();
                 or_not_found(ready, ProviderAnswer::Access)
@@ -307,9 +376,14 @@ impl ProviderAccount {
         }
         self.made += 1;
         let id = format!("{}-{}", self.mishap.account(), self.made);
-        let thing = ProviderThing { id, name: name.to_owned(), state: ThingState::Creating, questions: 1 };
+        let state = if api.is_instant() { ThingState::Ready } else { ThingState::Creating };
+        let thing = ProviderThing { id, name: name.to_owned(), state, questions: 1, objects: OBJECTS };
         self.things.push(thing.clone());
-        if self.mishap == Mishap::LostCreation { ProviderAnswer::Lost } else { ProviderAnswer::Made(thing) }
+        match self.mishap {
+            Mishap::LostCreation | Mishap::SecondPage => ProviderAnswer::Lost,
+            Mishap::ServerError => ProviderAnswer::Rejected(ProviderProblem::Failure),
+            _ => ProviderAnswer::Made(thing),
+        }
     }
 
     fn delete(&mut self, api: ProviderApi, key: &str) -> ProviderAnswer {
@@ -319,12 +393,16 @@ impl ProviderAccount {
                 _ => ProviderAnswer::Rejected(ProviderProblem::NotFound),
             };
         };
+        if api == ProviderApi::Bucket && self.things[at].objects > 0 {
+            return ProviderAnswer::Rejected(ProviderProblem::Busy);
+        }
         match self.mishap {
             Mishap::FailingDeletion => {}
             Mishap::LostDeletion => {
                 self.remove(at);
                 return ProviderAnswer::Lost;
             }
+            _ if api.is_instant() => self.remove(at),
             _ => {
                 self.things[at].state = ThingState::Deleting;
                 self.things[at].questions = 1;
@@ -335,12 +413,15 @@ impl ProviderAccount {
 
     fn remove(&mut self, at: usize) {
         let thing = self.things.remove(at);
-        self.removed.insert(thing.name);
+        self.removed.extend([thing.id, thing.name]);
     }
 }
 
 impl ProviderState {
     fn respond(self: &Arc<Self>, call: &ReceivedCall) -> CallbackReply {
+        if self.api == ProviderApi::Atlas && call.line == "POST /api/oauth/token" {
+            return self.grant(call).into();
+        }
         let Some((account, request)) = self.api.request(call) else {
             return CannedReply::status(404).with(json!({"message": "the API has no such request"})).into();
         };
@@ -370,7 +451,10 @@ impl ProviderState {
             ProviderApi::Tenants => Some(0),
             api => self.tokens.iter().position(|token| api.token(call) == Some(token.as_str())),
         };
+        let has_expired =
+            account.mishap == Mishap::Expired && account.has_expired(request, call.header("authorization"));
         let answer = match (account.mishap, account.is_turned, sent) {
+            _ if has_expired => ProviderAnswer::Rejected(ProviderProblem::Unauthorized),
             (_, _, None) | (Mishap::Revoked, true, _) | (Mishap::Rotated, true, Some(0)) => {
                 ProviderAnswer::Rejected(ProviderProblem::Unauthorized)
             }
@@ -381,6 +465,17 @@ impl ProviderState {
             _ => account.act(self.api, request),
         };
         (account.mishap, answer)
+    }
+
+    /// Answers a client of OAuth with an access token: one of the tokens, and a number.
+    fn grant(&self, call: &ReceivedCall) -> CannedReply {
+        let known = self.tokens.iter().find(|token| {
+            let client = STANDARD.encode(format!("mdb_sa_id_1234:{token}"));
+            call.header("authorization").strip_prefix("Basic ") == Some(client.as_str())
+        });
+        let Some(token) = known else { return CannedReply::status(401).with(json!({"error": "invalid_client"})) };
+        let token = format!("{token}.{}", self.granted.fetch_add(1, Ordering::Relaxed));
+        CannedReply::ok(json!({"access_token": token, "token_type": "Bearer", "expires_in": 3600}))
     }
 
     /// Accepts a request of a unit, and reports its end if there is one.
@@ -411,8 +506,11 @@ impl ProviderState {
             }
             _ => {
                 account.things[at].state = ThingState::Ready;
-                let url = format!("https://{name}.example.net");
-                json!({"status": "succeeded", "outputs": {"url": url, "token": self.password}})
+                let mut outputs = json!({"url": format!("https://{name}.example.net")});
+                if account.mishap != Mishap::MissingField {
+                    outputs["token"] = self.password.as_str().into();
+                }
+                json!({"status": "succeeded", "outputs": outputs})
             }
         }
     }

@@ -117,7 +117,8 @@ fn every_example_has_a_test() {
     let folders = listed.lines().filter_map(|file| file.split('/').nth(1));
     let names: BTreeSet<String> = folders.filter(|folder| !has_objects(folder)).map(str::to_owned).collect();
     // `lifecycle::providers` has the examples of providers, with a stand-in for their APIs.
-    let of_providers = ["neon", "own-service", "planetscale", "rds", "supabase"];
+    let of_providers =
+        ["atlas", "bucket", "neon", "own-service", "planetscale", "railway", "rds", "stripe", "supabase"];
     let tested = TESTED.iter().chain(&of_providers).map(|name| (*name).to_owned());
     assert_eq!(names, tested.collect::<BTreeSet<_>>(), "an example has no test");
 }
