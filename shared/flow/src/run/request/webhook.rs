@@ -157,7 +157,8 @@ impl SentWebhook<'_> {
         // With a date in the past, a receiver is not ready, too: clocks differ.
         let wait = response.retry_after_seconds(self.ended).or(response.header("retry-after").map(|_| 0));
         // By another method, 404 can be about the URL, unless `failed` says that it is about the thing.
-        let is_about_thing = self.request.method == DELETE || response.status != answer.response.status;
+        let is_named = response.status != answer.response.status;
+        let is_about_thing = self.request.method == DELETE || (is_named && self.request.is_changing());
         let is_undo = is_about_thing && !unit.undoes.is_empty();
         let is_not_found = (is_undo || unit.verifies) && matches!(response.status, 404 | 410);
         // Others than receivers of Ebb mean by 202 that they have the request.
@@ -208,10 +209,8 @@ impl SentWebhook<'_> {
             }
             (410, _) => AttemptFailure::new(ReasonCode::Refused, "the server answered 410 Gone"),
             (status, retry_after) => {
-                let counts_as = note.map_or(String::new(), |why| match status == answer.response.status {
-                    true => format!(": {why}"),
-                    false => format!(", which counts as {status}: {why}"),
-                });
+                let counts_as = if is_named { format!(", which counts as {status}") } else { String::new() };
+                let counts_as = note.map(|why| format!("{counts_as}: {why}")).unwrap_or_default();
                 let (answered, line_feed) = (answer.response.status_text(), self.request.line_feed());
                 let why = format!("the server answered {answered}{counts_as}{line_feed}");
                 let failure = AttemptFailure::new(ReasonCode::HttpStatus, &why);

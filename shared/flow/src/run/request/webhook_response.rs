@@ -48,8 +48,8 @@ impl UnitAnswers<'_> {
         self.has_condition(|webhook| webhook.next.is_some())
     }
 
-    /// Returns an answer as `failed` of the webhook judges it, and its reason if that gives it another status. An answer with
-    /// a status of a failure keeps it if the condition cannot be evaluated.
+    /// Returns an answer as `failed` of the webhook judges it, and its reason if it is a failure with a status. An answer with a
+    /// status of a failure keeps it, unless the condition names another one or a code.
     ///
     /// # Errors
     /// Returns the failure of an answer that is one without a status, or that cannot be judged.
@@ -83,13 +83,15 @@ impl UnitAnswers<'_> {
         let AnswerFailure { message, status, code, retry_after } = failure;
         let message = sent.scrub(&message);
         let retry_after = retry_after.map(|seconds| seconds.min(MAX_RETRY_AFTER.as_secs()));
-        // A status of a failure stays, unless the condition gives another one.
-        let Some(status) = status.or((!is_success).then_some(answer.status)) else {
+        // A status of a failure stays, unless the condition gives another one, or a code for a refusal.
+        let is_refusal = (400..500).contains(&answer.status) && !matches!(answer.status, 408 | 425 | 429 | 499);
+        let stays = !is_success && !(is_refusal && code.is_some());
+        let Some(status) = status.or(stays.then_some(answer.status)) else {
             let reason = serde_json::from_value(json!({"code": code, "message": message}));
             let reason = reason.unwrap_or(FailureReason { code: ReasonCode::Failed, message });
             let outputs = self.known_outputs(answer);
             let failure = callback_result::failure(&reason, TokenKind::Webhook);
-            return Err(AttemptFailure { retry_after, outputs, may_be_made: true, ..failure });
+            return Err(AttemptFailure { retry_after, outputs, may_be_made: is_success, ..failure });
         };
         let mut judged = HttpResponse { status, ..answer.clone() };
         // The first header of a name counts.

@@ -96,7 +96,7 @@ fn some_undos_can_lack_evidence() {
         let mut webhook = json!({"url": {"literal": "https://api.example.org/a"}});
         webhook.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
         let action = serde_json::from_value(json!({"webhook": webhook})).unwrap();
-        assert_eq!(can_be_unconfirmed(&UnitPlan { action, ..unit() }), expected, "{keys}");
+        assert_eq!(can_be_unconfirmed(&Plan::empty(), &UnitPlan { action, ..unit() }), expected, "{keys}");
     }
 }
 
