@@ -181,7 +181,10 @@ impl Ledger {
     }
 
     pub(super) fn unit(&self, key: &str) -> Option<Arc<SimUnit>> {
-        self.state().units.get(key).cloned()
+        let state = self.state();
+        // A repeated request has a number after its key.
+        let first = || key.rsplit_once('-').map(|(first, _)| first);
+        state.units.get(key).or_else(|| state.units.get(first()?)).cloned()
     }
 
     pub(super) fn trace(&self, what: impl FnOnce() -> String) {

@@ -1,6 +1,5 @@
 //! Retries the failed units of a failed or stuck target.
 
-use ebb_documents::plan::UnitPlan;
 use ebb_engine::{Hook, RunPhase, TargetPhase, Unit, UnitProgress, in_flight, lets_pass};
 use ebb_protocol::api::RetryResponse;
 use ebb_protocol::error_code::ErrorCode;
