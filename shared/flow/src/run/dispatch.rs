@@ -130,6 +130,10 @@ async fn described(
             known.insert(at, produced);
             None
         }
+        // The request of a unit that waits for a state was answered, and is not sent again.
+        Some(DescribedUnit::Unknown(_)) if context.read_record().await?.is_some_and(|record| record.wait.is_some()) => {
+            Some(context.repeat(describe::RETRY_SECONDS).await?)
+        }
         Some(DescribedUnit::Unknown(why)) => Some(DispatchOutcome::failed(ReasonCode::Failed, &why)),
         // A request without a response may still be processed.
         Some(DescribedUnit::Missing(_)) if undone.may_act_until > context.env.now() => {

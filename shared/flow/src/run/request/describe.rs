@@ -12,6 +12,7 @@ use ebb_store::AttemptUpdate;
 
 use crate::error::FlowResult;
 use crate::run::credential::{RequestCredential, credential};
+use crate::run::removal::visibility::VisibilityCheck;
 use crate::run::request::question::{self, SentQuestion};
 use crate::run::request::until;
 use crate::run::request::webhook_response::UnitAnswers;
@@ -23,7 +24,7 @@ use crate::run::{
 use crate::{Run, sealed_values};
 
 /// The least wait in seconds after a question without an answer.
-pub(super) const RETRY_SECONDS: u64 = 10;
+pub(crate) const RETRY_SECONDS: u64 = 10;
 
 /// Returns the failure of an attempt whose request has an unknown outcome, and that has no `describe`.
 pub(super) fn unknown_outcome(failure: AttemptFailure) -> DispatchOutcome {
@@ -143,10 +144,6 @@ pub(crate) async fn undone_unit(undo: AttemptContext<'_>, known: &KnownOutputs) 
         matches!(action, Some(Action::Webhook(webhook)) if webhook.describe.is_some())
     };
     let Some(&at) = unit.undoes.iter().filter(lacks).find(describes) else { return Ok(None) };
-    // The answer to a question of `until` decides.
-    if undo.read_record().await?.is_some_and(|record| record.wait.is_some()) {
-        return Ok(None);
-    }
     let Some((setup, head)) = Run::load_with_head(env, &run.id.sibling(at.hook)).await? else { return Ok(None) };
     let (cache, of_unit) = (InvocationCache::default(), Unit(at.unit));
     let made = AttemptRef { unit: of_unit, number: head.attempt(of_unit), epoch: head.epoch };
@@ -206,7 +203,10 @@ pub(crate) async fn undone_unit(undo: AttemptContext<'_>, known: &KnownOutputs) 
         (Ok(false), _) if unit.verifies || unit.undoes.len() > 1 || known.get(&at).is_some_and(is_reported) => Ok(None),
         (Ok(false), None) => {
             let status = response.status.to_string();
-            let evidence = RemovalEvidence::new(RemovalGrade::Unconfirmed, &sent.asked(), &status);
+            // An earlier answer to the undo has shown the thing to this credential.
+            let is_shown = VisibilityCheck::new(undo, &digest).await?.undo_has_seen().await?;
+            let grade = if is_shown { RemovalGrade::Reported } else { RemovalGrade::Unconfirmed };
+            let evidence = RemovalEvidence::new(grade, &sent.asked(), &status);
             Ok(Some(DescribedUnit::Missing(evidence)))
         }
         (Ok(false), Some(why)) => unknown(why),

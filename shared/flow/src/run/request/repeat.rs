@@ -6,7 +6,6 @@
 use ebb_documents::plan::{Action, RepeatPlan};
 use ebb_documents::render::{Answers, RenderError, RenderedQuestion};
 use ebb_egress::HttpResponse;
-use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::record::AttemptRecord;
 use serde_json::Value;
@@ -125,7 +124,8 @@ async fn removed(
     let removal = undone.is_rejected.then(evidence::of_rejection);
     let credential = credential.filter(|_| unit.action.connection().is_some());
     let sent_by = credential.map(|credential| credential.digest(env).text().into());
-    let found_nothing = undone.may_act_until > Timestamp(0);
+    // Without a request, no answer has shown a part.
+    let found_nothing = answers.attempt.read_record().await?.is_none_or(|record| record.repeats == 0);
     let success = AttemptSuccess { removal, found_nothing, sent_by, ..AttemptSuccess::default() };
     Ok(Some(RepeatStep::End(DispatchOutcome::ended(AttemptEnd::Succeeded(success)))))
 }
