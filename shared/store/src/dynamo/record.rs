@@ -2,8 +2,9 @@
 //!
 //! Names of attributes are short, because every unit with outputs has a record:
 //!
-//! - `s` started, `c` accepted, `n` next request or postponed until, `pw` wait for a slot, `q` posted, `le` leased until, `b`
-//!   heartbeat, `p` progress, `w` wait for a state as JSON, `sn` seen, `im`, `il`, `ix` IDs of made, listed and destroyed instances;
+//! - `s` started, `c` accepted, `n` next request or postponed until, `nr` number of repetitions, `pw` wait for a slot, `q` posted, `qb`
+//!   posted by, `le` leased until, `b` heartbeat, `p` progress, `w` wait for a state as JSON, `sb` seen by, `im`, `il`, `ix` IDs of made,
+//!   listed and destroyed instances;
 //! - result: `re` the result as JSON without the following, `o` outputs as JSON or `ob` their bucket key, `ev` evidence
 //!   as JSON, `lg` log exists, `dg` digest;
 //! - `ds` digests of further successes, `dx` number of excess successes, `rc` number of rejected callbacks, `rr`
