@@ -91,6 +91,9 @@ pub(super) struct SimThing {
     pub(super) gone_at: Option<u64>,
 }
 
+/// What lasts until a response has arrived.
+type OpenRequest = (Option<SimGuard>, Option<AttemptGuard>);
+
 impl SimThing {
     /// Returns the name under which the ledger knows that the deletion of a thing does not end.
     pub(super) fn stays(id: &str) -> String {
@@ -175,11 +178,7 @@ impl SimProvider {
     }
 
     /// Processes a request. Returns its response, and what lasts until the response has arrived.
-    fn act(
-        &self,
-        path: &str,
-        request: &HttpRequest,
-    ) -> CallResult<(HttpResponse, (Option<SimGuard>, Option<AttemptGuard>))> {
+    fn act(&self, path: &str, request: &HttpRequest) -> CallResult<(HttpResponse, OpenRequest)> {
         let SimExecutor { runtime, ledger, .. } = self.executor.as_ref();
         let refused = || CallError::Refused(format!("no such unit: {}", request.url));
         let unit = ledger.unit(&header(request, IDEMPOTENCY_KEY)).ok_or_else(refused)?;

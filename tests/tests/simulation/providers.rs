@@ -104,7 +104,7 @@ fn a_misleading_answer_leaves_nothing() {
     use ThingCreation::{Described, Keyed, Named, Once};
     let by_name = |creation| ProviderUnit { by_name: true, ..thing(creation) };
     let paged = [(ResponseLost, 1), (ListPaged, 1)];
-    let rows: [(ProviderUnit, &[(FaultKind, u64)], TargetPhase); 14] = [
+    let rows: [(_, &[_], _); 14] = [
         // A request that is sent once is not repeated, although the server says that it has failed.
         (by_name(Once), &[(ErrorAfterChange, 1)], Failed),
         (by_name(Once), &[(FailsAfterChange, 1)], Failed),

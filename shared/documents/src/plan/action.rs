@@ -10,6 +10,7 @@ use super::Template;
 /// The action of a unit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[expect(clippy::large_enum_variant, reason = "a plan has at most 1,000 units, and most of them are webhooks")]
 pub enum Action {
     Pod(PodAction),
     Webhook(WebhookAction),

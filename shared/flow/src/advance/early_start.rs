@@ -74,7 +74,7 @@ pub async fn start_early(
     }
     if waits.is_empty() {
         let text = format!("no wait of {key} can be shortened: {}", kept.join("; "));
-        return Ok((!kept.is_empty()).then(|| Err(Rejection::Refused(ErrorCode::NothingFailed, text))));
+        return Ok((!kept.is_empty()).then_some(Err(Rejection::Refused(ErrorCode::NothingFailed, text))));
     }
     if let Some(decision) = decision {
         Box::pin(history::note_decision(env, &target, decision, units.iter().cloned())).await?;

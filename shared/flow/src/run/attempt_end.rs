@@ -55,7 +55,7 @@ pub struct AttemptFailure {
     /// As in [`AttemptSuccess`].
     pub sent_by: Option<Box<str>>,
     /// The outputs that are known, although the attempt has failed. An undo reads them.
-    pub outputs: Outputs,
+    pub outputs: Box<Outputs>,
 }
 
 /// The parts of the end of a task that only a relay sends.
@@ -81,7 +81,7 @@ impl AttemptFailure {
             is_made: false,
             may_be_made: false,
             sent_by: None,
-            outputs: Outputs::new(),
+            outputs: Box::default(),
         }
     }
 

@@ -53,7 +53,7 @@ pub fn check_outputs(unit: &UnitPlan, cluster: Option<&str>, mut outputs: Output
         first = first.or(Some((ReasonCode::OutputTooLarge, text)));
     }
     match first {
-        Some((code, text)) => Err(AttemptFailure { outputs, ..AttemptFailure::new(code, &text) }),
+        Some((code, text)) => Err(AttemptFailure { outputs: outputs.into(), ..AttemptFailure::new(code, &text) }),
         None => Ok(outputs),
     }
 }

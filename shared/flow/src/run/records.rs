@@ -116,7 +116,7 @@ pub async fn build_result<'a>(
                 has_outputs: !failure.outputs.is_empty(),
                 ..ended(AttemptOutcome::Failed, Some(failure.reason.clone()))
             };
-            (result, Some(&failure.outputs), failure.task.as_ref().and_then(|task| task.log.as_deref()))
+            (result, Some(&*failure.outputs), failure.task.as_ref().and_then(|task| task.log.as_deref()))
         }
         AttemptEnd::Skipped(why) => {
             (ended(AttemptOutcome::Skipped, Some(clean_reason(ReasonCode::Skipped, why))), None, None)

@@ -225,7 +225,10 @@ fn judge(
             }
             Err(error) => {
                 let outputs = answers.values(context.known_outputs(all).unwrap_or_default());
-                failed(AttemptFailure { outputs, ..AttemptFailure::new(ReasonCode::OutputInvalid, &error.to_string()) })
+                failed(AttemptFailure {
+                    outputs: outputs.into(),
+                    ..AttemptFailure::new(ReasonCode::OutputInvalid, &error.to_string())
+                })
             }
         },
     }

@@ -85,11 +85,11 @@ impl UnitAnswers<'_> {
         let retry_after = retry_after.map(|seconds| seconds.min(MAX_RETRY_AFTER.as_secs()));
         // A status of a failure stays, unless the condition gives another one, or a code for a refusal.
         let is_refusal = (400..500).contains(&answer.status) && !matches!(answer.status, 408 | 425 | 429 | 499);
-        let stays = !is_success && !(is_refusal && code.is_some());
+        let stays = !(is_success || is_refusal && code.is_some());
         let Some(status) = status.or(stays.then_some(answer.status)) else {
             let reason = serde_json::from_value(json!({"code": code, "message": message}));
             let reason = reason.unwrap_or(FailureReason { code: ReasonCode::Failed, message });
-            let outputs = self.known_outputs(answer);
+            let outputs = self.known_outputs(answer).into();
             let failure = callback_result::failure(&reason, TokenKind::Webhook);
             return Err(AttemptFailure { retry_after, outputs, may_be_made: is_success, ..failure });
         };
@@ -104,7 +104,7 @@ impl UnitAnswers<'_> {
     /// for people comes from a server in between, so that the outcome is unknown.
     fn unreadable(&self, sent: &SentRequest<'_>, answer: &HttpResponse, why: &str) -> AttemptFailure {
         let is_made = !sent.is_page(answer);
-        let outputs = self.known_outputs(answer);
+        let outputs = self.known_outputs(answer).into();
         match sent.foreign_format(self.attempt.unit, answer) {
             Some(foreign) => {
                 AttemptFailure { is_made, outputs, ..AttemptFailure::new(ReasonCode::Unreadable, &foreign) }
