@@ -181,13 +181,14 @@ pub(crate) async fn undone_unit(undo: AttemptContext<'_>, known: &KnownOutputs) 
     };
     let attempts = env.store.read_records(&setup.id, &[of_unit]).await?;
     let digest = credential.digest(env);
-    // Another credential may not see the thing.
+    // Another credential may not see the thing, unless an earlier answer to the undo has shown it.
+    let has_seen = VisibilityCheck::new(undo, &digest).await?.undo_has_seen().await?;
     let is_sender = attempts.iter().all(|(.., record)| {
         let of_result = record.result.as_ref().and_then(|result| result.sent_by.as_deref());
         record.posted_by.as_deref().or(of_result).is_none_or(|by| digest.is(by))
     });
     match (is_shown, &answer.unread) {
-        (Ok(false), _) if !is_sender => unknown("another credential has sent the request of the setup"),
+        (Ok(false), _) if !is_sender && !has_seen => unknown("another credential has sent the request of the setup"),
         (Ok(true), _) => {
             let outputs = answers.known_outputs(&response);
             let outputs =
@@ -203,9 +204,7 @@ pub(crate) async fn undone_unit(undo: AttemptContext<'_>, known: &KnownOutputs) 
         (Ok(false), _) if unit.verifies || unit.undoes.len() > 1 || known.get(&at).is_some_and(is_reported) => Ok(None),
         (Ok(false), None) => {
             let status = response.status.to_string();
-            // An earlier answer to the undo has shown the thing to this credential.
-            let is_shown = VisibilityCheck::new(undo, &digest).await?.undo_has_seen().await?;
-            let grade = if is_shown { RemovalGrade::Reported } else { RemovalGrade::Unconfirmed };
+            let grade = if has_seen { RemovalGrade::Reported } else { RemovalGrade::Unconfirmed };
             let evidence = RemovalEvidence::new(grade, &sent.asked(), &status);
             Ok(Some(DescribedUnit::Missing(evidence)))
         }
