@@ -1,23 +1,16 @@
-//! `cargo xtask cluster`: a Kubernetes cluster with one node on this machine.
-//!
-//! Its programs are built with Go or come from Debian. Its images are built here. It runs in its own namespaces
-//! (`netns`), so stopping it removes everything.
+//! `cargo xtask cluster`: a Kubernetes cluster with one node on this machine, which `infra/cluster/cluster.sh` runs.
 
 use std::path::PathBuf;
+use std::process::Command;
 
-use anyhow::Context as _;
 pub(crate) use build::BinarySet;
-use clap::Subcommand;
-use netns::ClusterNetns;
-use servers::ClusterServer;
+use clap::{Subcommand, ValueEnum};
+
+use crate::run::{command, run, works};
 
 mod build;
-pub(crate) mod folder;
+mod folder;
 pub(crate) mod images;
-mod kubectl;
-mod netns;
-pub(crate) mod servers;
-mod up;
 
 #[derive(Subcommand)]
 pub(crate) enum TestClusterCommand {
@@ -51,16 +44,45 @@ pub(crate) enum TestClusterCommand {
     },
 }
 
+/// A server of the cluster, in the order of the start.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum ClusterServer {
+    /// The database
+    Etcd,
+    /// The container runtime
+    Containerd,
+    /// The API server
+    KubeApiserver,
+    /// Creates pods of Jobs and endpoints of services; deletes objects without owners
+    KubeControllerManager,
+    /// Assigns pods to nodes
+    KubeScheduler,
+    /// Runs the pods of the node
+    Kubelet,
+    /// Routes addresses of services to pods
+    KubeProxy,
+    /// The controller of ResourceGraphDefinitions
+    Kro,
+}
+
 pub(crate) fn all(command: TestClusterCommand) -> anyhow::Result<()> {
-    up::privileged()?;
     match command {
-        TestClusterCommand::Up => up::all(),
-        TestClusterCommand::Down => down(),
-        TestClusterCommand::Kill { server, signal } => server.kill(&found()?, &signal),
-        TestClusterCommand::Start { server } => server.start(&found()?),
-        TestClusterCommand::Image { name, from, entrypoint } => images::import(&found()?, &name, &from, &entrypoint),
+        TestClusterCommand::Up => run(&mut script("up")?),
+        TestClusterCommand::Down => run(&mut script("down")?),
+        TestClusterCommand::Kill { server, signal } => run(script("kill")?.args([folder::name(server), signal])),
+        TestClusterCommand::Start { server } => run(script("start")?.arg(folder::name(server))),
+        TestClusterCommand::Image { name, from, entrypoint } => {
+            let entrypoint = serde_json::to_string(&entrypoint)?;
+            run(script("image")?.arg(name).arg(std::path::absolute(from)?).arg(entrypoint))
+        }
         TestClusterCommand::Registry { to } => images::registry(&to),
     }
+}
+
+fn script(action: &str) -> anyhow::Result<Command> {
+    let mut script = command(folder::sources().join("cluster.sh"));
+    script.arg(action).env("EBB_CLUSTER_CACHE", folder::cache()?);
+    Ok(script)
 }
 
 /// A running cluster. Drop stops the cluster, unless it ran before.
@@ -70,9 +92,8 @@ pub(crate) struct ClusterGuard {
 
 impl ClusterGuard {
     pub(crate) fn up() -> anyhow::Result<Self> {
-        up::privileged()?;
-        let guard = Self { was_up: ClusterNetns::find().is_some() };
-        up::all()?;
+        let guard = Self { was_up: works(&mut script("runs")?) };
+        all(TestClusterCommand::Up)?;
         Ok(guard)
     }
 }
@@ -80,26 +101,9 @@ impl ClusterGuard {
 impl Drop for ClusterGuard {
     fn drop(&mut self) {
         if !self.was_up
-            && let Err(error) = down()
+            && let Err(error) = all(TestClusterCommand::Down)
         {
             eprintln!("cannot stop the cluster: {error:#}");
         }
     }
-}
-
-/// Returns the running cluster of this clone.
-pub(crate) fn found() -> anyhow::Result<ClusterNetns> {
-    ClusterNetns::find().context("no cluster runs: start it with `cargo xtask cluster up`")
-}
-
-fn down() -> anyhow::Result<()> {
-    if !folder::state().exists() {
-        eprintln!("no cluster runs");
-        return Ok(());
-    }
-    let began = std::time::Instant::now();
-    let _lock = up::lock()?;
-    netns::close()?;
-    eprintln!("the cluster is stopped and removed ({:.1} s)", began.elapsed().as_secs_f64());
-    Ok(())
 }

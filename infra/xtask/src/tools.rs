@@ -72,18 +72,6 @@ pub(crate) fn node(source: &Path, folder: &Path) -> anyhow::Result<()> {
 /// Packages of tests that run scripts.
 pub(crate) const TEST_PACKAGES: &[&str] = &["curl", "busybox-static", "podman", "runc", "postgresql"];
 
-/// Packages of the cluster, in addition to programs that Go builds.
-pub(crate) const CLUSTER_PACKAGES: &[&str] = &[
-    "busybox-static",
-    "containerd",
-    "containernetworking-plugins",
-    "debootstrap",
-    "iproute2",
-    "nftables",
-    "openssl",
-    "runc",
-];
-
 /// Installs the missing Debian packages of `packages` with `infra/dev/setup.sh`.
 pub(crate) fn packages(packages: &[&str]) -> anyhow::Result<()> {
     run(command("infra/dev/setup.sh").args(packages))
