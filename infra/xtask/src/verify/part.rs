@@ -5,17 +5,17 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
+use serde::Deserialize;
 
 use crate::run::{cargo, line, run};
 
+/// A part by `parts.yaml`, which describes the fields.
+#[derive(Deserialize)]
 pub(super) struct VerifyPart {
-    pub(super) name: &'static str,
-    pub(super) covers: &'static str,
-    /// Tools that must exist, and tools that the part installs.
-    pub(super) needs: &'static str,
-    /// Prefixes of the paths that the part depends on, separated by spaces.
-    pub(super) paths: &'static str,
-    pub(super) run: fn(&mut PartRun) -> anyhow::Result<()>,
+    pub(super) name: String,
+    pub(super) covers: String,
+    pub(super) needs: String,
+    pub(super) paths: String,
 }
 
 impl VerifyPart {
