@@ -1,6 +1,5 @@
 //! Commands that need no server, and starts of a server that are refused.
 
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -8,7 +7,6 @@ use ebb_protocol::api::TargetPhase;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::program::command;
 use crate::wait::until;
 use crate::workdir::{Workdir, shared_folder};
 
@@ -21,44 +19,6 @@ fn commands_print_their_snapshots() {
     for name in ["connection", "documents", "help", "new", "source", "usage"] {
         cases.case(format!("tests/cmd/{name}.trycmd"));
     }
-}
-
-#[test]
-fn a_closed_standard_output_is_success() {
-    for arguments in [["schema", "plugin"], ["completions", "bash"]] {
-        let mut child = command().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::with_capacity(1, child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
-        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{arguments:?}");
-    }
-}
-
-#[test]
-fn a_closed_standard_error_does_not_change_the_exit_code() {
-    // Standard error is closed before the program starts, so that its first message fails.
-    let exit = Command::new("sh")
-        .args(["-c", "\"$0\" get plugin x 2>&-", env!("CARGO_BIN_EXE_ebb")])
-        .env("EBB_URL", "http://127.0.0.1:9")
-        .status()
-        .unwrap();
-    assert_eq!(exit.code(), Some(2));
-}
-
-#[tokio::test]
-async fn a_single_unit_runs() {
-    let workdir = Workdir::new();
-    workdir.write("bucket.yaml", include_str!("../cmd/documents.in/bucket.yaml"));
-    let seed = ["unit", "run", "bucket.yaml", "seed"];
-    let run = workdir.ebb(&[&seed[..], &["--input", "bucket-name=mine"]].concat()).await;
-    assert_eq!(run.ends_with(0, "seeding mine, mine\n").stdout, "base-prefix = data/\n");
-    assert_eq!(workdir.ebb(&seed).await.ends_with(1, "--input").stdout, "");
-    // A list without a default has one entry.
-    let plugin = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: t\nparams: {topics: {type: array}}\nrunners: {sh: {image: alpine}}\n\
-        preStart:\n  make: {forEach: \"${params.topics}\", pod: {script: \"#!/bin/sh\\necho topic $TOPIC\\n\"}, inputs: {topic: \"${item}\"}}\n";
-    workdir.write("topics.yaml", plugin);
-    workdir.ebb(&["unit", "run", "topics.yaml", "make"]).await.ends_with(0, "topic entry\n");
 }
 
 /// `ebb dev` looks for the program of the relay before it starts a server.
@@ -142,33 +102,4 @@ async fn a_low_limit_of_open_files_delays_scripts() {
     assert!(!log.contains("Too many open files"), "{log}");
     kill(Pid::from_raw(i32::try_from(server.id()).unwrap()), Signal::SIGTERM).unwrap();
     assert!(server.wait().unwrap().success());
-}
-
-#[tokio::test]
-async fn the_page_of_an_unknown_sandbox_is_an_error() {
-    let (workdir, dev) = Workdir::running().await;
-    let unknown = workdir.ebb(&["open", "pr-1", "--print"]).await.ends_with(1, "sandbox/pr-1 does not exist");
-    assert_eq!(unknown.stdout, "");
-    workdir.create("pr-1", "resources: {}\n").await;
-    for arguments in [&["open", "pr-1", "--print"][..], &["open", "--print"]] {
-        let link = workdir.ebb(arguments).await.done().stdout;
-        assert!(link.contains("/console/sign-in?code="), "{link}");
-    }
-    dev.stop().await;
-}
-
-#[tokio::test]
-async fn the_highest_version_of_each_plugin_is_listed() {
-    let (workdir, dev) = Workdir::running().await;
-    let rest = "runners: {shell: {image: \"busybox:1.36\"}}\npreStart: {make: {pod: {script: \"#!/bin/true\"}}}\n";
-    workdir.publish("db@1.0.0", rest).await;
-    workdir.publish("db@1.9.0", rest).await;
-    workdir.publish("db@1.10.0", rest).await;
-    workdir.publish("aws@1.5.0", rest).await;
-    for (all, expected) in
-        [("--all", "aws@1.5.0\ndb@1.10.0\ndb@1.9.0\ndb@1.0.0\n"), ("--sort=name", "aws@1.5.0\ndb@1.10.0\n")]
-    {
-        assert_eq!(workdir.ebb(&["get", "plugins", "-o", "name", all]).await.done().stdout, expected);
-    }
-    dev.stop().await;
 }

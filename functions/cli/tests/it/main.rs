@@ -4,16 +4,13 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a panic fails the test")]
 
 mod agents;
-mod bulk;
 mod ci_jobs;
 mod commands;
 mod hostile_texts;
-mod local_events;
 mod new;
-mod outputs;
 mod repairs;
-mod rollback;
 mod run;
+mod sessions;
 mod shown_responses;
 mod silence;
 mod wired;
