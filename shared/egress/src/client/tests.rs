@@ -263,24 +263,10 @@ async fn literal_addresses_are_rejected_before_a_connection() {
 async fn ambiguous_requests_are_rejected() {
     let mut report = String::new();
     let (address, count) = serve_raw(|_| async {}).await;
-    for (method, name, value) in [
-        ("CONNECT", "x-a", "1"),
-        ("TRACE", "x-a", "1"),
-        ("get", "x-a", "1"),
-        ("GET / HTTP/1.1\r\nHost: a", "x-a", "1"),
-        ("GET", "x a", "1"),
-        ("GET", "", "1"),
-        ("GET", "x-a\r\nhost", "1"),
-        ("GET", "x-a", "secret\r\nhost: b"),
-        ("GET", "x-a", "secret\0"),
-        ("GET", "x-a", "secrét"),
-        ("GET", "host", "metadata.internal"),
-        ("POST", "Transfer-Encoding", "chunked"),
-        ("POST", "content-length", "0"),
-        ("GET", "connection", "upgrade"),
-    ] {
-        let mut given = request(method, format!("http://{address}/"));
-        given.headers.push((name.to_owned(), value.to_owned()));
+    let rows: Vec<[String; 3]> = serde_json::from_str(include_str!("../../tests/ambiguous_requests.json")).unwrap();
+    for [method, name, value] in rows {
+        let mut given = request(&method, format!("http://{address}/"));
+        given.headers.push((name.clone(), value));
         let CallError::Refused(text) = local().call(given).await.unwrap_err() else { panic!("{method} {name}") };
         assert!(!text.contains("secret"), "{text}");
         report.push_str(&format!("{method:?} {name:?}\n  {text}\n"));
@@ -399,8 +385,9 @@ async fn nothing_is_sent_with_a_certificate_that_is_none() {
     assert!(!is_client_certificate(key) && is_client_certificate(&unparsed));
     for pem in ["", key, &unparsed] {
         let (client, budget, request) = (local(), ByteBudget::new(1), request("GET", "http://127.0.0.1:1/".to_owned()));
-        let called = client.call_certified(request, pem, &budget).await.map(drop);
-        let why = "the client certificate and its private key cannot be used".to_owned();
+        let tls = TlsParts { certificate: Some(SecretText::new(pem.to_owned())), ..TlsParts::default() };
+        let called = client.call_certified(request, &tls, &budget).await.map(drop);
+        let why = "the client certificate with its private key, or `ca`, cannot be used".to_owned();
         assert_eq!(called, Err(CallError::Refused(why)), "{pem}");
     }
 }
