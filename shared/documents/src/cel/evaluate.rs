@@ -27,7 +27,7 @@ pub enum EvaluationError {
     #[error("{0}")]
     MissingValue(String),
     /// The expression could touch this many values, more than [`MAX_COST`]. It was not evaluated.
-    #[error("the expression could touch {0} values; the limit is {MAX_COST}")]
+    #[error("the expression could touch {0} values; the limit is {MAX_COST}: read fewer, by a search or `?per_page`")]
     TooCostly(u64),
 }
 
@@ -117,7 +117,7 @@ pub fn evaluate_within(
     shared: &SharedCost,
     max_bytes: usize,
 ) -> Result<CelOutput, EvaluationError> {
-    let CostBound { cost, size } = cost::bound(expression, variables).map_err(EvaluationError::TooCostly)?;
+    let CostBound { cost, size, .. } = cost::bound(expression, variables).map_err(EvaluationError::TooCostly)?;
     // The result is copied, so it counts, too.
     shared.spent.set(shared.spent.get().saturating_add(cost).saturating_add(size));
     if shared.spent.get() > shared.limit {

@@ -6,6 +6,8 @@ use cel::common::ast::{Expr, IdedExpr, LiteralValue, operators};
 pub(crate) struct SelectionPath<'a> {
     pub(crate) root: &'a str,
     pub(crate) root_id: u64,
+    /// True for `.name`, which is no name of a loop.
+    pub(crate) is_absolute: bool,
     pub(crate) steps: Vec<PathStep<'a>>,
 }
 
@@ -39,7 +41,7 @@ impl<'a> SelectionPath<'a> {
                 Expr::Ident(name) => {
                     steps.reverse();
                     let root = name.strip_prefix('.').unwrap_or(name);
-                    return Some(Self { root, root_id: at.id, steps });
+                    return Some(Self { root, root_id: at.id, is_absolute: root != name, steps });
                 }
                 Expr::Select(select) => {
                     let access = if select.test { StepAccess::Presence } else { StepAccess::Required };

@@ -148,6 +148,26 @@ fn a_missing_value_differs_from_other_failures() {
 }
 
 #[test]
+fn lists_of_many_entries_are_read() {
+    let field = |n: u32| (format!("f{n}"), serde_json::Value::from("x".repeat(70)));
+    let more: serde_json::Map<String, serde_json::Value> = (0..27).map(field).collect();
+    let tags = |id: u32| [serde_json::json!({"key": "t"}), serde_json::json!({"key": format!("t-{id}")})];
+    let entry = |id: u32| serde_json::json!({"id": id, "name": format!("b-{id}"), "tags": tags(id), "more": more});
+    let items: Vec<_> = (0..1000).map(entry).collect();
+    let numbers = serde_json::json!(vec![2; 2000]).to_string();
+    let body = serde_json::json!({"items": items, "last": "b-999", "text": numbers});
+    assert!(body.to_string().len() > 2 << 20);
+    let variables = [("body", convert::from_json(&body))].into();
+    let many = (format!("[{}]", vec!["body.items == []"; 60].join(",")), None);
+    let rows = rows::<(String, Option<serde_json::Value>)>("lists_of_many_entries_are_read");
+    for (text, expected) in rows.into_iter().chain([many]) {
+        let made = evaluate(&parse(&text, Scope::Event).unwrap(), &variables);
+        let made = made.map_err(|error| matches!(error, EvaluationError::TooCostly(_)));
+        assert_eq!(made, expected.map(convert::CelOutput::Json).ok_or(true), "{text}");
+    }
+}
+
+#[test]
 fn a_selection_costs_what_it_selects() {
     let body = serde_json::json!({"a-b": {"c": 1, "text": "x".repeat(640)}, "list": vec![0; 1000]});
     let variables = [("body", convert::from_json(&body))].into();
