@@ -317,7 +317,8 @@ pub enum CreateDecision {
     QueueFull,
     /// The same instance with a higher generation.
     Changed,
-    /// The instance belongs to another sender. So does the name, if a source asks: a source waits for its own instances only.
+    /// The living instance belongs to another sender. So does the name, if a source asks: a source waits for its own
+    /// instances only.
     Foreign,
 }
 
@@ -348,12 +349,13 @@ pub fn create(
     }
 }
 
-/// Returns true if `sender` cannot create or change the instance `uid`, because another sender owns it or has the name.
+/// Returns true if `sender` cannot create or change the instance `uid`, because another sender owns it or has the name. An
+/// instance that ends has left its name, and its UID is stale for every sender.
 fn is_foreign(target: &Target, uid: &str, sender: RequestSender<'_>) -> bool {
     let waiting = target.waiting.as_ref().filter(|waiting| !sender.may_change(waiting.source.as_deref()));
-    let present = !sender.may_change(target.source.as_deref());
+    let present = target.phase.is_alive() && !sender.may_change(target.source.as_deref());
     let is_source = sender.source().is_some();
-    (present && (target.uid == uid || (is_source && target.phase.is_alive())))
+    (present && (target.uid == uid || is_source))
         || waiting.is_some_and(|waiting| waiting.uid == uid || (is_source && target.uid != uid))
 }
 

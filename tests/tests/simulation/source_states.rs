@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ebb_documents::plan::Plan;
 use ebb_engine::{Millis, TargetPhase, Timestamp};
 use ebb_protocol::api::SourceResult;
-use ebb_store::{DesiredKey, DesiredTarget};
+use ebb_store::{DesiredKey, DesiredTarget, PhaseNotice, TargetOutbox};
 use ebb_tests::simulation::{
     FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimTable, SimTask, Simulation, TableAccess, TargetScenario,
     UnitAction, WriteFate,
@@ -185,6 +185,23 @@ fn a_state_whose_name_is_taken_is_applied_seldom() {
     assert_eq!((replaced.due, replaced.document), (None, None));
 }
 
+/// The platform has not accepted the `gone` of many instances that were deleted while they waited.
+#[test]
+fn a_state_waits_for_the_notifications_of_the_platform() {
+    let simulation = simulation();
+    begin(&simulation, applied("1", Some("1")));
+    let (phase, at, to) = (TargetPhase::Gone, Timestamp(0), vec![TargetOutbox::PLATFORM.to_owned()]);
+    let notice = PhaseNotice { number: 1, phase, at, run: None, ended: None, target: serde_json::Value::Null, to };
+    simulation.table.edit_target("s", |transition| {
+        transition.target.outbox.notices = vec![notice; TargetOutbox::MAX_PLATFORM_NOTICES];
+    });
+    assert_eq!(send(&simulation, applied("2", Some("2"))), SourceResult::Accepted, "{}", simulation.trace());
+    simulation.table.edit_target("s", |transition| transition.target.outbox.notices.clear());
+    simulation.advance(5 * MINUTE);
+    let result = state(&simulation, Some("2")).result.unwrap().result;
+    assert_eq!(result, SourceResult::Waiting, "{}", simulation.trace());
+}
+
 /// Returns true if a rejected state is stored without a place in the list of rejected events.
 fn has_unlisted(table: &SimTable) -> bool {
     let state = table.state();
@@ -262,6 +279,10 @@ fn a_deletion_of_a_source_ends_no_instance_of_the_platform_that_waits() {
     simulation.run_until_idle();
     let target = simulation.target().unwrap();
     assert_eq!((target.uid.as_str(), target.phase), ("uid-1", TargetPhase::Ready), "{}", simulation.trace());
+    // When it has ended, its name is free, and its UID is stale for the source, too.
+    simulation.tear_down();
+    let results = ["uid-1", "uid-2"].map(|uid| send(&simulation, applied(uid, Some(uid))));
+    assert_eq!(results, [SourceResult::Outdated, SourceResult::Starting], "{}", simulation.trace());
 }
 
 #[test]

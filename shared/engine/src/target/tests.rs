@@ -239,11 +239,13 @@ fn an_instance_belongs_to_its_sender() {
         let existing = Target { source: created_by(other), waiting: Some(waiting), ..target(phase, None, None) };
         let alone = Target { waiting: None, ..existing.clone() };
         for uid in ["own", "next", "new"] {
-            let is_foreign = (uid == "own" && other != own)
+            let is_foreign = (uid == "own" && other != own && phase.is_alive())
                 || (uid == "next" && next != own)
                 || (own.is_some() && ((uid != "own" && next != own) || (other != own && phase.is_alive())));
             let created = create(Some(&existing), (uid, sender), 3, &hooks);
             assert_eq!(created == CreateDecision::Foreign, is_foreign, "{sender:?} {uid} {existing:?}");
+            let is_stale = uid == "own" && !phase.is_alive();
+            assert_eq!(created == CreateDecision::Stale, is_stale, "{sender:?} {uid} {existing:?}");
             let deleted = delete(Some(&existing), (uid, sender), &hooks);
             let is_foreign = (uid == "own" && other != own) || (uid == "next" && next != own);
             assert_eq!(deleted == DeleteDecision::Foreign, is_foreign, "{sender:?} {uid} {existing:?}");

@@ -180,10 +180,11 @@ async fn create(
     };
     Ok(Some(match rejection {
         Rejection::Refused(ErrorCode::Outdated, _) => return Ok(None),
-        Rejection::Refused(ErrorCode::NameTaken, detail) => {
+        // The cause passes, and the sender does not repeat an event that has its response.
+        Rejection::Refused(ErrorCode::NameTaken | ErrorCode::Busy, detail) => {
             outcome(&desired.key, SourceResult::Accepted, Some(uid), detail)
         }
-        // The delivery was applied before, and its instance has ended since.
+        // The instance that the event names, or that its delivery has begun before, has ended.
         Rejection::Refused(ErrorCode::Stale, detail) => {
             outcome(&desired.key, SourceResult::Outdated, Some(uid), detail)
         }

@@ -39,7 +39,7 @@ pub enum SourceResult {
     Ignored,
     /// The event was received before.
     Repeated,
-    /// A newer event of the target was received before.
+    /// A newer event of the target was received before, or the instance has ended.
     Outdated,
     /// The event cannot be mapped to a target, or its document has errors.
     Rejected,
