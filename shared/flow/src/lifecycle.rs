@@ -352,7 +352,11 @@ async fn bump_version(
     let now = env.now();
     let gone = || TargetHead { phase: TargetPhase::Gone, removed: Some(now), ..TargetHead::new(kind, name, uid, now) };
     let transition = TargetTransition { expected_version, ..seen.unwrap_or_else(gone).update(|_| {}) };
-    Ok(env.store.move_target(&transition).await?)
+    let is_written = env.store.move_target(&transition).await?;
+    if is_written && expected_version.is_none() {
+        Box::pin(change_watch::note(env, transition.target.target_key())).await;
+    }
+    Ok(is_written)
 }
 
 /// Cancels the run of a stopping target that its teardown waits for: of its setup, or of an event. A crash before this

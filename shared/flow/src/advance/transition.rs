@@ -174,7 +174,9 @@ async fn move_target(
         let is_closed = was_stopped
             && step.is_reported
             && env.store.read_run(&run.id).await?.is_none_or(|present| present.head.phase == RunPhase::Closed);
-        let ending = (!is_closed).then(|| run.hook());
+        // The delivery of another notification of the run may close it at any time.
+        let is_held = seen.notification == Some(NotificationState::Held(run.hook()));
+        let ending = (!is_closed && !is_held).then(|| run.hook());
         let transition = transition(env, &seen, step, &loaded, (ending, None)).await?;
         if env.store.move_target(&transition).await? {
             if transition.target.phase == TargetPhase::Stuck {

@@ -138,7 +138,9 @@ pub async fn pending_notification(
         Some(head) => Some(head),
         None => env.store.read_run(&run).await?.map(|present| present.head),
     };
-    let head = head.filter(|head| head.phase != RunPhase::Closed);
+    // The failed units of a stuck target were reopened or overridden meanwhile, so its run moves it on.
+    let is_over = |head: &HeadState| target.phase == TargetPhase::Stuck && head.failed.is_empty();
+    let head = head.filter(|head| head.phase != RunPhase::Closed && !is_over(head));
     Ok(head.map(|head| PendingNotification { state: ReceiverState::default(), holder: Some((run, head)) }))
 }
 
