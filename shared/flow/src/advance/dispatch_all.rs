@@ -29,6 +29,8 @@ const RETRY_DELAY: Millis = Millis(2_000);
 pub(crate) struct SweepContext {
     /// Attempts without a recorded start.
     pub(crate) unstarted: BTreeSet<(Unit, Attempt)>,
+    /// All attempts that the sweep dispatches. Results make further ones ready.
+    pub(crate) own: BTreeSet<(Unit, Attempt)>,
     /// The time at which the sweep makes the run due again at the latest.
     pub(crate) next_sweep: Timestamp,
     /// True if the sweep forwarded the attempts through the queue.
@@ -195,9 +197,9 @@ async fn send_all(
                 for (unit, number) in batch {
                     let attempt = AttemptRef { unit, number, epoch: continuation.epoch };
                     let reason = match sweep {
-                        None => DispatchReason::Result,
                         Some(sweep) if sweep.unstarted.contains(&(unit, number)) => DispatchReason::SweepStart,
-                        Some(_) => DispatchReason::SweepRepeat,
+                        Some(sweep) if sweep.own.contains(&(unit, number)) => DispatchReason::SweepRepeat,
+                        Some(_) | None => DispatchReason::Result,
                     };
                     in_progress.push(dispatch_one(env, continuation, attempt, reason).boxed());
                 }
@@ -335,11 +337,12 @@ pub(crate) async fn drive_slice(env: &Env, slice: &ForwardedAttempts) -> FlowRes
         let is_postponed = attempt.is_postponed && !attempt.is_started;
         !attempt.is_webhook || (is_own && !is_postponed)
     });
-    let ready = unsent.iter().map(|attempt| attempt.unit_attempt).collect();
+    let ready: Vec<_> = unsent.iter().map(|attempt| attempt.unit_attempt).collect();
+    let own = ready.iter().copied().collect();
     let continuation = Continuation::dispatching(run, slice.epoch, ready);
     let Some(next_sweep) = slice.next_sweep else { return drive(env, continuation).await };
     let unstarted = unsent.iter().filter(|attempt| !attempt.is_started);
     let unstarted = unstarted.map(|attempt| attempt.unit_attempt).collect();
-    let context = SweepContext { unstarted, next_sweep, is_slice: true };
+    let context = SweepContext { unstarted, own, next_sweep, is_slice: true };
     drive_until_spent(env, continuation, Some(&context), NotificationSender::Queue).await.map(drop)
 }

@@ -185,6 +185,7 @@ impl RunSweep {
                 continue;
             }
             if first && start.is_ours {
+                self.unstarted.insert((start.attempt.unit, start.attempt.number));
                 self.dispatches.push((0, start.attempt));
             } else if first && self.when == SweepCondition::Always {
                 // The lease records that the interrupted dispatcher may have sent the request.
