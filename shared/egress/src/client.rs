@@ -17,13 +17,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use backon::{ExponentialBuilder, Retryable as _};
+use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::{id, limits};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use reqwest::dns::Resolve;
 use tokio::time::Instant;
 
 use crate::guard::{GuardedResolver, Policy, PolicyViolation, SystemResolver};
-use crate::{ByteBudget, BytePermit, CallError, CallResult, HttpCall, HttpRequest, HttpResponse};
+use crate::{ByteBudget, BytePermit, CallError, CallResult, HttpCall, HttpRequest, HttpResponse, TlsParts};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// This time is short, because the connections of a frozen function are dead.
@@ -36,7 +37,7 @@ const RETRY_WITHIN: Duration = Duration::from_millis(500);
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRIES: usize = 3;
 
-/// Clients with certificates that are kept. Each has connections of its own.
+/// Clients with parts of TLS that are kept. Each has connections of its own.
 const MAX_CERTIFIED: usize = 16;
 
 /// The first bytes of a body that need no permit. A server that sends nothing more holds none.
@@ -64,7 +65,7 @@ pub struct HttpClient {
     policy: Arc<Policy>,
     /// The limit of a response body in bytes.
     largest: usize,
-    /// The clients with a certificate, by its digest.
+    /// The clients with parts of TLS, by their digest.
     certified: Arc<Mutex<HashMap<String, reqwest::Client>>>,
 }
 
@@ -86,17 +87,24 @@ impl HttpClient {
         Ok(Self { http, policy, largest: limits::RESPONSE_BODY, certified: Arc::default() })
     }
 
-    /// Returns the client with a certificate, which is PEM.
-    fn certified(&self, pem: &str) -> CallResult<Self> {
-        let digest = id::digest(pem.as_bytes());
+    /// Returns the client with parts of TLS.
+    fn certified(&self, TlsParts { certificate, authorities }: &TlsParts) -> CallResult<Self> {
+        let pem = certificate.as_ref().map_or("", |pem| pem.as_str());
+        let all = SecretText::new(format!("{pem}\n{authorities}"));
+        let digest = id::digest(all.as_bytes());
         let mut known = self.certified.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(http) = known.get(&digest) {
             return Ok(Self { http: http.clone(), ..self.clone() });
         }
         // The error is not repeated, because it may be about the key.
-        let wrong = |_| CallError::Refused("the client certificate and its private key cannot be used".to_owned());
-        let identity = reqwest::Identity::from_pem(pem.as_bytes()).map_err(wrong)?;
-        let http = builder(&self.policy, Arc::new(SystemResolver)).identity(identity).build().map_err(wrong)?;
+        let wrong =
+            |_| CallError::Refused("the client certificate with its private key, or `ca`, cannot be used".to_owned());
+        let authorities = reqwest::Certificate::from_pem_bundle(authorities.as_bytes()).map_err(wrong)?;
+        let mut http = builder(&self.policy, Arc::new(SystemResolver)).tls_certs_merge(authorities);
+        if certificate.is_some() {
+            http = http.identity(reqwest::Identity::from_pem(pem.as_bytes()).map_err(wrong)?);
+        }
+        let http = http.build().map_err(wrong)?;
         if known.len() >= MAX_CERTIFIED {
             known.clear();
         }
@@ -184,10 +192,10 @@ impl HttpCall for HttpClient {
     async fn call_certified(
         &self,
         request: HttpRequest,
-        certificate: &str,
+        tls: &TlsParts,
         budget: &ByteBudget,
     ) -> CallResult<(HttpResponse, BytePermit)> {
-        self.certified(certificate)?.send(request, Some(budget)).await
+        self.certified(tls)?.send(request, Some(budget)).await
     }
 }
 

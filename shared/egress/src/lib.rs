@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ebb_protocol::engine::Timestamp;
+use ebb_protocol::named_secrets::SecretText;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The longest `retry-after` that is respected.
@@ -72,7 +73,7 @@ impl HttpResponse {
 
     fn has_no_requests_left(&self) -> bool {
         let is_spent = |name: &&str| self.header(name).is_some_and(|left| left.trim() == "0");
-        ["x-ratelimit-remaining", "ratelimit-remaining"].iter().any(is_spent)
+        ["x-ratelimit-remaining", "x-rate-limit-remaining", "ratelimit-remaining"].iter().any(is_spent)
             || self.rate_limits().any(|item| member(item, ["r", "remaining"]) == Some("0"))
     }
 
@@ -107,13 +108,13 @@ impl HttpResponse {
         let named = |name: &str| reset(number(self.header(name)?)?, now);
         let is_spent = |item: &&str| member(item, ["r", "remaining"]).is_none_or(|left| left == "0");
         let of_policy = |item: &str| reset(number(member(item, ["t", "reset"])?)?, now);
-        let mut names = ["x-ratelimit-reset-after", "x-ratelimit-reset", "ratelimit-reset"].into_iter();
-        names.find_map(named).or_else(|| self.rate_limits().filter(is_spent).filter_map(of_policy).max())
+        let names = ["x-ratelimit-reset-after", "x-ratelimit-reset", "x-rate-limit-reset", "ratelimit-reset"];
+        names.into_iter().find_map(named).or_else(|| self.rate_limits().filter(is_spent).filter_map(of_policy).max())
     }
 
     /// Returns the headers about limits of requests: what the server requests, and the state of a limit that it has applied.
     pub fn limit_headers(&self) -> impl Iterator<Item = &(String, String)> {
-        let is_state = |name: &str| name.starts_with("x-ratelimit-") || name.starts_with("ratelimit");
+        let is_state = |name: &str| name.starts_with("x-rate") || name.starts_with("ratelimit");
         let is_limited = self.is_limited();
         self.headers.iter().filter(move |(name, _)| name.starts_with("retry-after") || (is_limited && is_state(name)))
     }
@@ -166,6 +167,22 @@ pub enum CallError {
 
 pub type CallResult<T> = Result<T, CallError>;
 
+/// What a client of TLS has besides the authorities of the machine, as PEM.
+#[derive(Clone, Default)]
+pub struct TlsParts {
+    /// The client certificate: its chain and the private key.
+    pub certificate: Option<SecretText>,
+    /// The certificates of further authorities, or an empty text.
+    pub authorities: String,
+}
+
+impl TlsParts {
+    /// Returns true if there are none.
+    pub fn is_plain(&self) -> bool {
+        self.certificate.is_none() && self.authorities.is_empty()
+    }
+}
+
 #[async_trait]
 pub trait HttpCall: Send + Sync {
     /// Sends one request without redirects. If the server may have received the request, it is repeated only if its
@@ -178,12 +195,11 @@ pub trait HttpCall: Send + Sync {
         Ok((self.call(request).await?, BytePermit::default()))
     }
 
-    /// Does the same as [`Self::call_within`] with a client certificate: PEM with the chain and the private key. Clients
-    /// without network have no TLS.
+    /// Does the same as [`Self::call_within`] with the parts of TLS. Clients without network have no TLS.
     async fn call_certified(
         &self,
         request: HttpRequest,
-        _certificate: &str,
+        _tls: &TlsParts,
         budget: &ByteBudget,
     ) -> CallResult<(HttpResponse, BytePermit)> {
         self.call_within(request, budget).await

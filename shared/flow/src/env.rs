@@ -114,12 +114,13 @@ impl CompiledPlan {
         Self::of(plan, digest)
     }
 
-    /// Makes the graphs of a plan.
+    /// Makes the graphs of a plan, and marks its undos that only look.
     ///
     /// # Errors
     /// Returns [`FlowError::Broken`] if the plan does not come from the compiler.
-    pub fn of(plan: Plan, digest: &str) -> FlowResult<Self> {
+    pub fn of(mut plan: Plan, digest: &str) -> FlowResult<Self> {
         let broken = |reason: String| FlowError::Broken(format!("plan {digest}: {reason}"));
+        plan.mark_looks();
         let mut graphs = HashMap::new();
         for hook in &plan.hooks {
             graphs.insert(hook.hook, hook.graph().map_err(|error| broken(error.to_string()))?);
@@ -179,6 +180,8 @@ pub struct InstanceCache {
     pub(crate) taken_results: Arc<TakenResults>,
     /// Access tokens of connections, by the digest of the client.
     pub(crate) access_tokens: LruCache<KnownToken>,
+    /// The end of the time for which a 401 renews no access token, by the digest of the client and the URL of the request.
+    pub(crate) rejections: LruCache<Timestamp>,
     /// The last challenges of HTTP Digest, by connection.
     pub(crate) challenges: LruCache<Arc<DigestChallenge>>,
     pub(crate) budgets: MemoryBudgets,

@@ -2,8 +2,9 @@
 
 use ebb_protocol::api::SigningSecrets;
 use ebb_protocol::callback_token::{TokenClaims, TokenKind};
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord, OutputStorage};
 use ebb_protocol::sign::{self, SignatureError};
+use ebb_protocol::value::UnitValue;
 use ebb_tests::fakes;
 
 use crate::harness::*;
@@ -56,7 +57,9 @@ pub(crate) async fn invalid_bodies() {
     let bodies: Vec<Vec<u8>> = no_json.chain(wrong).collect();
     let sent = bodies.len();
     for body in bodies {
-        harness.callback_bytes(call.token(), body).await.is_problem(400, "invalid-callback");
+        let problem = harness.callback_bytes(call.token(), body).await.is_problem(400, "invalid-callback");
+        let internals = ["struct ", "u64", ", `removal`"];
+        assert!(!internals.iter().any(|name| problem.detail.contains(name)), "{problem:?}");
     }
     let large = vec![b' '; limits::CALLBACK_BODY + 1];
     harness.callback_bytes(call.token(), large).await.is_problem(413, "too-large");
@@ -69,7 +72,8 @@ pub(crate) async fn invalid_bodies() {
     let refused = find(&target, "preStart", "make").unwrap().refused_callbacks.unwrap();
     assert_eq!((refused.count, refused.reason.contains("`error`")), (sent as u64 + 1, true), "{refused:?}");
     let record = AttemptRecord { refused: None, ..record(&harness).await };
-    assert_eq!((record, before.records), (AttemptRecord::default(), Vec::new()));
+    let reported = OutputStorage::Inline([("id".to_owned(), UnitValue::Json("x".into()))].into());
+    assert_eq!((record, before.records), (AttemptRecord { reported, ..AttemptRecord::default() }, Vec::new()));
     assert_eq!(harness.receiver.count("POST /next"), 0);
     let notes = harness.why("a").await.notes;
     assert!(notes.iter().any(|note| note.starts_with(&format!("r/make: {} callbacks", sent + 1))), "{notes:?}");

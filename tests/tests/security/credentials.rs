@@ -13,11 +13,19 @@ use ebb_flow::run::attempt_end::AttemptEnd;
 use ebb_flow::run::dispatch;
 use ebb_flow::run::dispatch_outcome::DispatchReason;
 use ebb_flow::run::invocation_cache::InvocationCache;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::version::TLS12;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 use super::secrets::{GIVEN, MADE, assert_has_none, contains, contains_canary};
 use crate::harness::*;
 
 const BEARER: &str = "{bearer: {secret: TOKEN}}";
+const AUTHORITY: &str = include_str!("documents/authority.pem");
 const CLIENT: &str = "{oauth: {tokenUrl: /token, clientId: a b, secret: TOKEN, scope: branches}}";
 
 impl Harness {
@@ -77,18 +85,24 @@ pub(crate) async fn access_tokens_are_renewed() {
     assert_has_none(&harness, "a", "br-1", leaks).await;
 }
 
-/// The answer to one challenge authorizes the next requests, too. A signature is made for each request.
+/// The answer to one challenge authorizes the next requests, too, until the server has another one. A signature is made for each
+/// request.
 pub(crate) async fn challenges_and_signatures() {
     let harness = Harness::connected("{digest: {username: ebb, secret: TOKEN}}").await;
-    harness.receiver.on("*", |call: &ReceivedCall, _| match call.header("authorization") {
-        "" => CannedReply::status(401).header("www-authenticate", "Digest realm=\"r\", nonce=\"n\", qop=\"auth\""),
+    let challenge = |nonce: &str| format!("Digest realm=\"r\", nonce=\"{nonce}\", qop=\"auth\", stale=true");
+    harness.receiver.on("*", move |call: &ReceivedCall, _| match call.header("authorization") {
+        "" => CannedReply::status(401).header("www-authenticate", &challenge("n")),
+        sent if sent.contains("nonce=\"n\"") && call.line.starts_with("DELETE") => {
+            CannedReply::status(401).header("www-authenticate", &challenge("m"))
+        }
         sent => CannedReply::ok(json!({"id": "br-1", "echo": sent})),
     });
     harness.ready("a", "branch").await;
     harness.tear_down("a").await;
     let calls = harness.receiver.all();
     let counts: Vec<_> = calls.iter().map(|call| call.header("authorization").split(", ").nth(5)).collect();
-    assert_eq!(counts, [None, Some("nc=00000001"), Some("nc=00000002")], "{calls:?}");
+    let [first, second] = ["nc=00000001", "nc=00000002"].map(Some);
+    assert_eq!(counts, [None, first, second, first], "{calls:?}");
     let sigv4 = "{sigv4: {accessKeyId: AKIA, secret: TOKEN, region: eu-central-1, service: execute-api}}";
     harness.connection(harness.receiver.url(), sigv4, "branch").await;
     harness.ready("b", "branch").await;
@@ -104,6 +118,58 @@ pub(crate) async fn challenges_and_signatures() {
     }
 }
 
+/// Starts a server whose certificate is from a private authority, and that requires one from it. Returns its origin.
+async fn serve_mutual_tls() -> String {
+    let certificates =
+        |pem: &str| CertificateDer::pem_slice_iter(pem.as_bytes()).map(Result::unwrap).collect::<Vec<_>>();
+    let (mut roots, server) = (RootCertStore::empty(), include_str!("documents/server.pem"));
+    roots.add(certificates(AUTHORITY).remove(0)).unwrap();
+    let clients = WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap();
+    // With this version, the handshake of a client without a certificate fails.
+    let config = ServerConfig::builder_with_protocol_versions(&[&TLS12]).with_client_cert_verifier(clients);
+    let key = PrivateKeyDer::from_pem_slice(server.as_bytes()).unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config.with_single_cert(certificates(server), key).unwrap()));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let origin = format!("https://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let (answer, mut read) = (b"HTTP/1.1 200 OK\r\ncontent-length: 13\r\n\r\n{\"id\":\"br-1\"}", [0; 4096]);
+                let Ok(mut stream) = acceptor.accept(stream).await else { return };
+                while stream.read(&mut read).await.is_ok_and(|bytes| bytes > 0) {
+                    stream.write_all(answer).await.unwrap();
+                }
+            });
+        }
+    });
+    origin
+}
+
+/// Both need the other's certificate. Nothing shows or stores that of the client, or its key.
+pub(crate) async fn a_server_requires_a_client_certificate() {
+    let (harness, origin) = (Harness::connected(BEARER).await, serve_mutual_tls().await);
+    let pem = include_str!("documents/client.pem");
+    harness.write_secrets(&json!({"TOKEN": GIVEN, "PEM": pem}));
+    let (mutual, ca) = ("{mtls: {secret: PEM}}", format!("\nca: {}", json!(AUTHORITY)));
+    let names = ["without-client", "without-ca", "both"];
+    for (name, auth) in names.into_iter().zip([format!("{BEARER}{ca}"), mutual.to_owned(), format!("{mutual}{ca}")]) {
+        harness.connection(&origin, &auth, "branch").await;
+        harness.create(name, "branch").await;
+        let phase = if name == "both" { TargetPhase::Ready } else { TargetPhase::Failed };
+        harness.phase(name, phase).await;
+    }
+    for (name, problem) in names.into_iter().zip(["CertificateRequired", "UnknownIssuer"]) {
+        let why = harness.why(name).await.cause.unwrap().reason.message;
+        assert!(why.contains(problem), "{why}");
+    }
+    let lines: Vec<&str> = pem.lines().filter(|line| line.len() == 64 && !AUTHORITY.contains(line)).collect();
+    let leaks = |bytes: &[u8]| contains_canary(bytes) || lines.iter().any(|line| contains(bytes, line.as_bytes()));
+    for name in names {
+        assert_has_none(&harness, name, "br-1", leaks).await;
+    }
+}
+
 /// A request may have been sent by a function that ended, before its connection was deleted. The unit is then not one that
 /// was never sent.
 pub(crate) async fn a_request_that_may_have_been_sent_is_undone() {
@@ -115,14 +181,13 @@ pub(crate) async fn a_request_that_may_have_been_sent_is_undone() {
     let (env, id) = (harness.stack().env(), run_id("a", Hook::PreStart));
     let run = Run::load(env, &id).await.unwrap().unwrap();
     let attempt = AttemptRef { unit: Unit(0), number: Attempt(1), epoch: Epoch(1) };
-    for (reason, is_started) in [(DispatchReason::Result, false), (DispatchReason::SweepStart, true)] {
+    for reason in [DispatchReason::Result, DispatchReason::SweepStart] {
         let cache = InvocationCache::default();
         let context = AttemptContext::new(env, &run, attempt, &cache).unwrap();
         let sent = dispatch::send(context, reason).await.unwrap();
         let Some(AttemptEnd::Failed(failure)) = sent.end else { panic!("{sent:?}") };
         assert_eq!(json!(failure.reason.code), "notStartable", "{failure:?}");
-        let records = harness.stack().store().read_all_records(&id).await.unwrap();
-        assert_eq!(records.iter().any(|(.., record)| record.started.is_some()), is_started, "{reason:?}");
+        assert!(!failure.is_unsent, "{reason:?}");
     }
     drop(hold);
     harness.phase("a", TargetPhase::Ready).await;

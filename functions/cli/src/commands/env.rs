@@ -81,7 +81,7 @@ fn missing(workload: Option<&str>, resource: Option<&str>) -> String {
     match (workload, resource) {
         (Some(workload), _) => format!("no variables of the workload {workload}"),
         (None, Some(resource)) => format!("no outputs of {resource}"),
-        (None, None) => "no `env` in its document".to_owned(),
+        (None, None) => "no values of `env`".to_owned(),
     }
 }
 
@@ -101,6 +101,10 @@ fn ready(target: &TargetRef, seen: TargetDetail) -> Result<TargetDetail> {
         let phase = labels::name(&phase);
         return Err(CliError::failed(format!("{target} is {phase}; only a ready target has an environment"))
             .with_hint(format!("ebb {next} {name}")));
+    }
+    for unit in seen.runs.iter().flat_map(|run| &run.units).filter(|unit| unit.tolerated) {
+        let why = unit.reason.as_ref().map(|reason| output::printable(&reason.message)).unwrap_or_default();
+        output::status_line(&format!("warning: {} has failed: {why}; what reads it is left out", unit.key));
     }
     if let Some(problem) = seen.outputs_error {
         return Err(CliError::failed(format!("the server cannot return the values of {target}: {problem}")));

@@ -39,7 +39,7 @@ pub(super) static KINDS: [DocumentKind; 4] = [
         deleted: "units of existing targets that use it fail",
         columns: [
             &["NAME", "ORIGIN", "AUTH", "SECRET", "PLUGINS", "SOURCES", "SUBSCRIPTIONS"],
-            &["CHANGED"],
+            &["MAX CONCURRENT", "CHANGED"],
             &["UNREADABLE"],
         ],
         tables: |_| String::new(),

@@ -41,7 +41,7 @@ impl StoredKind for ConnectionDoc {
 }
 
 fn about(env: &Env, connection: ConnectionDoc, unknown: ConnectionInfo) -> ConnectionInfo {
-    let ConnectionDoc { origin, auth, plugins, sources, subscriptions, .. } = connection;
+    let ConnectionDoc { origin, auth, plugins, sources, subscriptions, max_concurrent, .. } = connection;
     let secrets: Vec<&str> = auth.scheme.secrets().map(|name| name.value.as_str()).collect();
     let has_secret = secrets.iter().all(|secret| {
         let found = env.settings.secrets.secret(secret).unwrap_or_else(|error| {
@@ -58,6 +58,7 @@ fn about(env: &Env, connection: ConnectionDoc, unknown: ConnectionInfo) -> Conne
         plugins: plugins.into_iter().map(|plugin| plugin.value).collect(),
         sources: sources.into_iter().map(|source| source.value).collect(),
         subscriptions: subscriptions.into_iter().map(|name| name.value).collect(),
+        max_concurrent: max_concurrent.map(|slots| slots.value),
         ..unknown
     }
 }

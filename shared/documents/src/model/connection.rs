@@ -25,6 +25,9 @@ pub struct ConnectionDoc {
     pub origin: At<String>,
     /// The credential.
     pub auth: AuthChoice,
+    /// The certificates of private authorities as PEM. The servers of the connection may have a certificate of theirs.
+    #[serde(default)]
+    pub ca: At<String>,
     /// The plugins whose webhooks may use the connection, by name without version. `_target` stands for the own units of
     /// targets.
     #[serde(default)]

@@ -9,12 +9,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_documents::model::{ClientAuthMethod, ConnectionDoc, OauthDoc};
 use ebb_documents::plan::UnitPlan;
-use ebb_egress::{BytePermit, CallError, CallResult, HttpRequest, HttpResponse};
+use ebb_egress::{BytePermit, CallError, CallResult, HttpRequest, HttpResponse, TlsParts};
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::sign::WebhookKeys;
-use ebb_protocol::{id, seal};
+use ebb_protocol::{id, limits, seal};
 use ebb_store::AccessTokenItem;
 use serde::Deserialize;
 use serde_json::Value;
@@ -22,7 +22,7 @@ use url::form_urlencoded::{Serializer, byte_serialize};
 
 use crate::env::KnownToken;
 use crate::run::AttemptFailure;
-use crate::{Env, FlowResult};
+use crate::{Env, FlowResult, response_body};
 
 /// Maximum wait for the response of a token endpoint, and for another function that asks it.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,11 +33,22 @@ const POLL: Duration = Duration::from_millis(200);
 /// The pause after a failure, unless the server requests another one.
 const PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(300);
+/// The time for which a 401 of a URL that has rejected two tokens renews none.
+const KEPT: Millis = Millis(60_000);
 /// The life of a token whose response has none, and the longest one.
 const DEFAULT_LIFE: u64 = 300;
 const MAX_LIFE: u64 = 24 * 3600;
 /// Bytes of a token. Masking shorter ones would damage responses.
 const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 8..=16 << 10;
+/// The codes of errors in RFC 6749, 5.2. Another text can repeat a part of the request.
+const ERRORS: [&str; 6] = [
+    "invalid_request",
+    "invalid_client",
+    "invalid_grant",
+    "unauthorized_client",
+    "unsupported_grant_type",
+    "invalid_scope",
+];
 /// Characters of a digest of a client.
 const DIGEST: usize = 16;
 
@@ -69,7 +80,7 @@ pub(crate) struct TokenClient {
     url: String,
     headers: Vec<(String, String)>,
     form: SecretText,
-    certificate: Option<SecretText>,
+    tls: TlsParts,
     /// Identifies all of the above, and says nothing about the secret.
     digest: String,
 }
@@ -80,7 +91,7 @@ impl TokenClient {
         keys: &WebhookKeys,
         document: &ConnectionDoc,
         oauth: &OauthDoc,
-        (secret, certificate): (&str, Option<SecretText>),
+        (secret, tls): (&str, TlsParts),
     ) -> (Self, Vec<SecretText>) {
         let url = match oauth.token_url.value.starts_with('/') {
             true => format!("{}{}", document.origin.value, oauth.token_url.value),
@@ -111,11 +122,11 @@ impl TokenClient {
             }
         }
         let form = SecretText::new(form.finish());
-        let certified = certificate.as_ref().map_or("", |pem| pem.as_str());
+        let certified = tls.certificate.as_ref().map_or("", |pem| pem.as_str());
         let all = SecretText::new(format!("{url}\n{headers:?}\n{}\n{certified}", form.as_str()));
         let sealed = seal::seal_value(keys, &document.name.value, all.as_bytes());
         let (connection, digest) = (document.name.value.clone(), id::short_digest(&[&sealed], DIGEST));
-        (Self { connection, url, headers, form, certificate, digest }, masked)
+        (Self { connection, url, headers, form, tls, digest }, masked)
     }
 
     /// The place of the encrypted token.
@@ -129,13 +140,27 @@ impl TokenClient {
         Some(KnownToken { token, obtained: item.obtained, expires: item.expires })
     }
 
-    /// Returns a token that is valid and not `rejected`, or the reason why there is none. Takes 10 s at most.
+    /// Notes that a URL has rejected two tokens one after the other, so its 401 is not about the token.
+    pub(crate) fn keep(&self, env: &Env, url: &str) {
+        env.cache.rejections.put(&self.rejection(url), env.now().plus(KEPT), url.len());
+    }
+
+    fn rejection(&self, url: &str) -> String {
+        format!("{} {url}", self.digest)
+    }
+
+    /// Returns a token that is valid and not the one that a URL has `rejected`, or the reason why there is none. Takes two
+    /// thirds of `time` at most. The rest of it is for the request that needs the token.
     pub(crate) async fn token(
         &self,
         env: &Env,
-        rejected: Option<&SecretText>,
+        rejected: Option<(&SecretText, &str)>,
+        time: Duration,
     ) -> FlowResult<Result<SecretText, CredentialProblem>> {
-        let is_usable = |known: &KnownToken| env.now() < known.expires && rejected != Some(&known.token);
+        let is_other = |known: &KnownToken| rejected.is_none_or(|(token, _)| *token != known.token);
+        let is_usable = |known: &KnownToken| env.now() < known.expires && is_other(known);
+        let kept_until = rejected.and_then(|(_, url)| env.cache.rejections.get(&self.rejection(url)));
+        let is_asked = !time.is_zero() && kept_until.is_none_or(|until| until <= env.now());
         let known = env.cache.access_tokens.get(&self.digest).filter(is_usable);
         if let Some(known) = known.filter(|known| is_fresh(known, env.now())) {
             return Ok(Ok(known.token));
@@ -154,11 +179,15 @@ impl TokenClient {
             {
                 return Ok(Err(self.problem(why, Some(item.leased_until.since(now).0.div_ceil(1000)))));
             }
+            if !is_asked {
+                return Ok(Err(self.problem("is not asked now".to_owned(), Some(1))));
+            }
             let lease = AccessTokenItem { leased_until: now.plus(LEASE), failure: None, ..item };
             if item.leased_until <= now && env.store.put_access_token(key, &lease, Some(now)).await? {
-                return self.renew(env, lease, known).await;
+                let left = (time * 2 / 3).saturating_sub(Duration::from_millis(env.now().since(begun).0));
+                return self.renew(env, lease, (known, left.min(TIMEOUT))).await;
             }
-            if now.since(begun) >= patience(env).into() {
+            if now.since(begun) >= TIMEOUT.min(time / 3).into() {
                 return Ok(Err(self.problem("is being asked by another request".to_owned(), Some(1))));
             }
             env.clock.sleep(POLL).await;
@@ -174,16 +203,16 @@ impl TokenClient {
         &self,
         env: &Env,
         lease: AccessTokenItem,
-        present: Option<KnownToken>,
+        (present, timeout): (Option<KnownToken>, Duration),
     ) -> FlowResult<Result<SecretText, CredentialProblem>> {
         let request = HttpRequest {
             method: "POST".to_owned(),
             url: self.url.clone(),
             headers: self.headers.clone(),
             body: self.form.as_bytes().to_vec(),
-            timeout: patience(env),
+            timeout,
         };
-        let answer = send(env, request, self.certificate.as_ref()).await;
+        let answer = send(env, request, &self.tls).await;
         let now = env.now();
         let granted = match &answer {
             Ok((response, _permit)) => granted(response, now),
@@ -213,21 +242,12 @@ impl TokenClient {
     }
 }
 
-/// The rest of the time is for the request that needs the token.
-fn patience(env: &Env) -> Duration {
-    TIMEOUT.min(env.settings.response_timeout / 3)
-}
-
-/// Sends a request, with a client certificate if there is one.
-pub(crate) async fn send(
-    env: &Env,
-    request: HttpRequest,
-    certificate: Option<&SecretText>,
-) -> CallResult<(HttpResponse, BytePermit)> {
+/// Sends a request, with the TLS of a connection.
+pub(crate) async fn send(env: &Env, request: HttpRequest, tls: &TlsParts) -> CallResult<(HttpResponse, BytePermit)> {
     let budget = &env.cache.budgets.bytes;
-    match certificate {
-        Some(pem) => env.egress.call_certified(request, pem, budget).await,
-        None => env.egress.call_within(request, budget).await,
+    match tls.is_plain() {
+        true => env.egress.call_within(request, budget).await,
+        false => env.egress.call_certified(request, tls, budget).await,
     }
 }
 
@@ -241,27 +261,39 @@ fn is_fresh(known: &KnownToken, now: Timestamp) -> bool {
 fn granted(response: &HttpResponse, now: Timestamp) -> Result<(SecretText, u64), (String, Option<Duration>)> {
     #[derive(Deserialize)]
     struct Granted {
-        access_token: String,
+        access_token: Option<String>,
         token_type: Option<String>,
         expires_in: Option<Value>,
     }
-    let why = format!("answered {}", response.status);
+    let body = response_body::parse(&response.body, limits::JSON_VALUES).unwrap_or_default();
+    let error = body.get("error").and_then(Value::as_str);
+    let known = error.and_then(|error| ERRORS.into_iter().find(|known| *known == error));
+    let why = match known {
+        Some(known) => format!("answered {} {known}", response.status),
+        None => format!("answered {}", response.status),
+    };
+    let pause = || Some(response.retry_after(now).unwrap_or(PAUSE).clamp(PAUSE, MAX_PAUSE));
     match response.status {
         200..=299 => {}
         400 | 401 => return Err((format!("{why}: check the client id, the secret and the scope"), None)),
-        _ => return Err((why, Some(response.retry_after(now).unwrap_or(PAUSE).clamp(PAUSE, MAX_PAUSE)))),
+        _ => return Err((why, pause())),
     }
     let wrong = |problem: &str| (format!("{why} {problem}"), None);
+    let is_refused = body.get("error").is_some_and(|error| !error.is_null());
     // The error is not repeated, because it may have a part of the token.
-    let granted: Granted = serde_json::from_slice(&response.body).map_err(|_| wrong("without an access token"))?;
-    let token = SecretText::new(granted.access_token);
-    if granted.token_type.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
+    let Ok(Granted { access_token: Some(token), token_type, expires_in }) = serde_json::from_value(body) else {
+        // It can come from a server in between, such as a page about a maintenance.
+        let (why, _) = wrong("without an access token");
+        return Err((why, if is_refused { None } else { pause() }));
+    };
+    let token = SecretText::new(token);
+    if token_type.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
         return Err(wrong("with a token that is not a bearer token"));
     }
     if !TOKEN_BYTES.contains(&token.len()) || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(wrong("with a token that is not 8 to 16,384 visible ASCII characters"));
     }
-    let life = match granted.expires_in {
+    let life = match expires_in {
         Some(Value::Number(seconds)) => seconds.as_f64().map(|seconds| seconds as u64),
         Some(Value::String(seconds)) => seconds.parse().ok(),
         _ => None,
@@ -295,17 +327,25 @@ mod tests {
         ] {
             assert_eq!(granted(more), Ok(life), "{more}");
         }
-        for (status, body, is_final) in [
-            (200, json!({}), true),
-            (200, json!({"access_token": "canary", "token_type": "bearer"}), true),
-            (200, json!({"access_token": "canary canary"}), true),
-            (200, json!({"access_token": "canary-token", "token_type": "mac"}), true),
-            (401, json!({"error": "invalid_client", "canary": 1}), true),
-            (429, json!("canary"), false),
-            (503, json!("canary"), false),
+        for (status, body, is_final, part) in [
+            (200, json!({}), false, "answered 200 without an access token"),
+            (200, json!({"access_token": null}), false, ""),
+            (200, json!({"error": "canary"}), true, "answered 200 without an access token"),
+            (200, json!({"access_token": "canary", "token_type": "bearer"}), true, ""),
+            (200, json!({"access_token": "canary canary"}), true, ""),
+            (200, json!({"access_token": "canary-token", "token_type": "mac"}), true, ""),
+            (401, json!({"error": "invalid_client", "canary": 1}), true, "answered 401 invalid_client: check"),
+            (400, json!({"error": "canary"}), true, "answered 400: check"),
+            (429, json!("canary"), false, ""),
+            (503, json!("canary"), false, ""),
         ] {
             let (why, pause) = answer(status, &body).map(drop).unwrap_err();
-            assert!(pause.is_none() == is_final && !why.contains("canary"), "{status} {body}: {why}");
+            let is_expected = pause.is_none() == is_final && why.contains(part);
+            assert!(is_expected && !why.contains("canary"), "{status} {body}: {why}");
+        }
+        for body in ["", "<html>canary</html>"] {
+            let page = super::granted(&HttpResponse::new(200, body), Timestamp(0)).map(drop);
+            assert_eq!(page, Err(("answered 200 without an access token".to_owned(), Some(PAUSE))), "{body}");
         }
     }
 }

@@ -13,7 +13,7 @@ use ebb_documents::model::{At, AuthDoc, ConnectionDoc};
 use ebb_documents::plan::{BoundConnection, UnitPlan};
 use ebb_egress::digest::DigestChallenge;
 use ebb_egress::sigv4::AwsKey;
-use ebb_egress::{BytePermit, CallError, CallResult, HttpRequest, HttpResponse, is_client_certificate};
+use ebb_egress::{BytePermit, CallError, CallResult, HttpRequest, HttpResponse, TlsParts, is_client_certificate};
 use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::sign::{self, MessageId, WebhookKeys, WebhookSecret};
 use ebb_protocol::{id, seal};
@@ -72,8 +72,7 @@ pub(crate) struct RequestCredential {
     proof: RequestProof,
     /// The scheme and the secret that identify the sender, unless the header does.
     identity: Option<(String, SecretText)>,
-    /// The client certificate of TLS, as PEM.
-    certificate: Option<SecretText>,
+    tls: TlsParts,
     /// The texts that are masked in responses.
     masked: Vec<SecretText>,
     /// The time that it took to get an access token, which is a part of the timeout of the request.
@@ -103,7 +102,7 @@ impl RequestCredential {
 
     fn new(keys: Option<WebhookKeys>, masked: Vec<SecretText>) -> Self {
         let (proof, spent) = (RequestProof::Headers, Duration::ZERO);
-        Self { keys, header: None, proof, identity: None, certificate: None, masked, spent }
+        Self { keys, header: None, proof, identity: None, tls: TlsParts::default(), masked, spent }
     }
 
     pub(crate) fn digest(&self, env: &Env) -> CredentialDigest {
@@ -124,11 +123,11 @@ impl RequestCredential {
         signature.chain(self.header.iter().map(|(name, value)| (name.clone(), value.to_string()))).collect()
     }
 
-    /// Gets the access token, if the scheme has one.
-    pub(crate) async fn ready(mut self, env: &Env) -> FlowResult<Result<Self, CredentialProblem>> {
+    /// Gets the access token, if the scheme has one. `time` is that of the request, of which it takes a part.
+    pub(crate) async fn ready(mut self, env: &Env, time: Duration) -> FlowResult<Result<Self, CredentialProblem>> {
         if let RequestProof::Token(client, token) = &mut self.proof {
             let begun = env.now();
-            match client.token(env, None).await? {
+            match client.token(env, None, time).await? {
                 Ok(found) => *token = found,
                 Err(problem) => return Ok(Err(problem)),
             }
@@ -143,7 +142,9 @@ impl RequestCredential {
     /// that nothing was processed, so the request is sent once more with a new token, or with the answer to a challenge.
     pub(crate) async fn call(&self, env: &Env, mut request: HttpRequest) -> CallResult<(HttpResponse, BytePermit)> {
         let (begun, mut secrets) = (env.now(), self.masked.clone());
-        request.timeout = request.timeout.saturating_sub(self.spent);
+        let timeout = request.timeout.saturating_sub(self.spent);
+        request.timeout = timeout;
+        let left = || timeout.saturating_sub(Duration::from_millis(env.now().since(begun).0));
         let is_renewable = matches!(self.proof, RequestProof::Token(..) | RequestProof::Digest(_));
         let again = is_renewable.then(|| request.clone());
         let mut used = None;
@@ -162,18 +163,21 @@ impl RequestCredential {
             }
             RequestProof::Headers | RequestProof::Token(..) => {}
         }
-        let mut answer = send(env, request, self.certificate.as_ref()).await?;
+        let mut answer = send(env, request, &self.tls).await?;
         if answer.0.status == 401
             && let Some(mut again) = again
-            && let Some(value) = self.renew(env, &answer.0, (&again, used)).await
+            && let Some(value) = self.renew(env, &answer.0, (&again, used), left()).await
         {
             set_authorization(&mut again, value, &mut secrets);
-            let elapsed = Duration::from_millis(env.now().since(begun).0);
-            again.timeout = again.timeout.saturating_sub(elapsed);
+            again.timeout = left();
             if !again.timeout.is_zero() {
+                let url = again.url.clone();
                 // Its permit is returned before another one is acquired.
                 drop(answer);
-                answer = send(env, again, self.certificate.as_ref()).await?;
+                answer = send(env, again, &self.tls).await?;
+                if let (401, RequestProof::Token(client, _)) = (answer.0.status, &self.proof) {
+                    client.keep(env, &url);
+                }
             }
         }
         let (HttpResponse { status, mut headers, body }, permit) = answer;
@@ -183,16 +187,18 @@ impl RequestCredential {
         Ok((HttpResponse { status, headers, body: mask(body, &secrets) }, permit))
     }
 
-    /// Returns another header `Authorization` for a request that got 401, if there is one.
+    /// Returns another header `Authorization` for a request that got 401, if there is one. `left` is what is left of its time.
     async fn renew(
         &self,
         env: &Env,
         response: &HttpResponse,
         (request, used): (&HttpRequest, Option<Arc<DigestChallenge>>),
+        left: Duration,
     ) -> Option<String> {
         match &self.proof {
-            RequestProof::Token(client, rejected) => {
-                let token = client.token(env, Some(rejected)).await.ok()?.ok()?;
+            // A late answer leaves no time for a token and another request.
+            RequestProof::Token(client, rejected) if left >= request.timeout / 3 => {
+                let token = client.token(env, Some((rejected, &request.url)), left).await.ok()?.ok()?;
                 Some(format!("Bearer {}", token.as_str()))
             }
             RequestProof::Digest(user) => {
@@ -204,7 +210,7 @@ impl RequestCredential {
                 env.cache.challenges.put(&user.connection, Arc::clone(&challenge), CHALLENGE_BYTES);
                 Some(user.answer(env, &challenge, request))
             }
-            RequestProof::Headers | RequestProof::Sigv4(_) => None,
+            RequestProof::Headers | RequestProof::Sigv4(_) | RequestProof::Token(..) => None,
         }
     }
 }
@@ -241,11 +247,13 @@ fn replace(body: &[u8], secret: &[u8]) -> Vec<u8> {
     text(body).replace(secret.as_str(), MASK).chars().map(|byte| byte as u8).collect()
 }
 
-/// Returns the credential of a unit, or the reason why its connection cannot be used. The reason contains no secret.
+/// Returns the credential of a unit for a request with this time, or the reason why its connection cannot be used. The reason
+/// contains no secret.
 pub(crate) async fn credential(
     env: &Env,
     run: &Run,
     unit: &UnitPlan,
+    time: Duration,
 ) -> FlowResult<Result<RequestCredential, CredentialProblem>> {
     let plugin = run.plugin(unit).unwrap_or(sign::OWN_HOOKS);
     let Some(BoundConnection { name, origin, .. }) = unit.action.connection() else {
@@ -265,7 +273,7 @@ pub(crate) async fn credential(
         authorized(env, &document)
     });
     match opened {
-        Ok(credential) => credential.ready(env).await,
+        Ok(credential) => credential.ready(env, time).await,
         Err(why) => Ok(Err(why.into())),
     }
 }
@@ -331,26 +339,27 @@ fn authorize(
     let short = secrets.iter().map(|secret| secret.len()).find(|&bytes| bytes < MIN_SECRET);
     let mut secrets = secrets.into_iter();
     let (secret, second) = (secrets.next().unwrap_or_default(), secrets.next());
+    let mut tls = TlsParts { certificate: None, authorities: document.ca.value.clone() };
     if let AuthDoc::Signed(_) = scheme {
         let keys = WebhookKeys::parse(&secret).map_err(|error| format!("cannot sign: {error}"))?;
         let masked = keys.reveal();
-        return Ok(RequestCredential::new(Some(keys), masked));
+        return Ok(RequestCredential { tls, ..RequestCredential::new(Some(keys), masked) });
     }
     if let Some(bytes) = short {
         return Err(format!("has {bytes} bytes; expected at least {MIN_SECRET}"));
     }
-    let certificate = match scheme {
+    tls.certificate = match scheme {
         AuthDoc::Mtls(_) => Some(secret.clone()),
         AuthDoc::Oauth(_) => second.clone(),
         _ => None,
     };
-    if certificate.as_ref().is_some_and(|pem| !is_client_certificate(pem)) {
+    if tls.certificate.as_ref().is_some_and(|pem| !is_client_certificate(pem)) {
         return Err("is not PEM with a certificate and its private key".to_owned());
     }
     let (mut proof, mut header) = (RequestProof::Headers, None);
     let id = match scheme {
         AuthDoc::Oauth(oauth) => {
-            let (client, encoded) = TokenClient::new(keys, document, oauth, (&secret, certificate.clone()));
+            let (client, encoded) = TokenClient::new(keys, document, oauth, (&secret, tls.clone()));
             masked.extend(encoded);
             proof = RequestProof::Token(client, SecretText::default());
             Some(&oauth.client_id.value)
@@ -374,7 +383,7 @@ fn authorize(
         }
     };
     let identity = id.map(|id| (scheme.name().to_owned(), SecretText::new(format!("{id}\n{}", secret.as_str()))));
-    Ok(RequestCredential { header, proof, identity, certificate, ..RequestCredential::new(None, masked) })
+    Ok(RequestCredential { header, proof, identity, tls, ..RequestCredential::new(None, masked) })
 }
 
 /// Returns the header of a scheme that has the secret in it.

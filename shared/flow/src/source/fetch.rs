@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::run::credential::{self, ConnectionUser};
 use crate::{Env, FlowError, FlowResult, response_body};
 
-/// The wait for the response. The sender of the event waits meanwhile, GitHub for 10 s.
+/// The wait for the response, with that for an access token. The sender of the event waits meanwhile, GitHub for 10 s.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns `status` and `body` of the response, of at most `max_values`, or the reason why the event cannot be completed
@@ -26,7 +26,7 @@ pub(super) async fn fetch(
         Ok(found) => found,
         Err(why) => return Ok(Err(why)),
     };
-    let credential = match credential.ready(env).await? {
+    let credential = match credential.ready(env, TIMEOUT).await? {
         Ok(credential) => credential,
         Err(problem) => return Ok(Err(problem.why)),
     };

@@ -22,6 +22,9 @@ pub struct ConnectionInfo {
     /// The subscriptions that may use the connection.
     #[serde(default)]
     pub subscriptions: Vec<String>,
+    /// The attempts of units that use the connection at once. By default, there is no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_concurrent: Option<u32>,
     /// The time of the last change.
     pub changed: String,
     /// The reason why the stored document cannot be read. The fields that come from it are then empty.

@@ -59,6 +59,14 @@ enum AuthScheme {
     Header,
     /// Standard Webhooks
     Signed,
+    /// An access token of OAuth 2.0
+    Oauth,
+    /// HTTP Digest
+    Digest,
+    /// AWS Signature Version 4
+    Sigv4,
+    /// A client certificate of TLS
+    Mtls,
 }
 
 impl ConnectionNewArgs {
@@ -66,11 +74,16 @@ impl ConnectionNewArgs {
         let Self { name, origin, auth, plugins, sources, subscriptions } = self;
         let secret = format!("{}_TOKEN", name.to_ascii_uppercase().replace('-', "_"));
         let auth = match auth {
-            AuthScheme::Bearer => format!("{{bearer: {{secret: {secret}}}}}"),
-            AuthScheme::Basic => format!("{{basic: {{username: ebb, secret: {secret}}}}}"),
-            AuthScheme::Header => format!("{{header: {{name: X-Api-Key, secret: {secret}}}}}"),
-            AuthScheme::Signed => format!("{{signed: {{secret: {secret}}}}}"),
+            AuthScheme::Bearer => "bearer: {",
+            AuthScheme::Basic => "basic: {username: ebb, ",
+            AuthScheme::Header => "header: {name: X-Api-Key, ",
+            AuthScheme::Signed => "signed: {",
+            AuthScheme::Oauth => "oauth: {tokenUrl: /oauth/token, clientId: ebb, ",
+            AuthScheme::Digest => "digest: {username: ebb, ",
+            AuthScheme::Sigv4 => "sigv4: {accessKeyId: AKIAEXAMPLE, region: us-east-1, service: execute-api, ",
+            AuthScheme::Mtls => "mtls: {",
         };
+        let auth = format!("{{{auth}secret: {secret}}}}}");
         let mut document =
             format!("apiVersion: ebb.dev/v1\nkind: Connection\nname: {name}\norigin: {origin}\nauth: {auth}\n");
         for (key, names) in [("plugins", plugins), ("sources", sources), ("subscriptions", subscriptions)] {

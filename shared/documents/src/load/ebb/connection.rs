@@ -21,6 +21,11 @@ pub(super) fn connection(reader: &DocumentReader<'_>, node: &YamlNode, expanded:
     reader.check_name(&connection.name, "the connection's name", NameSyntax::Signadot, MAX_NAME);
     check_origin(reader, &connection.origin);
     check_auth(reader, &connection.auth.scheme);
+    let ca = &connection.ca;
+    if !ca.value.is_empty() && (!ca.value.contains("BEGIN CERTIFICATE") || ca.value.contains("PRIVATE KEY")) {
+        let wrong = reader.wrong("certificate", ca.at, "`ca` is not PEM of certificates alone");
+        reader.note(wrong.help("such as `-----BEGIN CERTIFICATE-----…`, without a private key"));
+    }
     check_slots(reader, connection.max_concurrent.as_ref());
     if connection.plugins.is_empty() && connection.sources.is_empty() && connection.subscriptions.is_empty() {
         let at = node.get("plugins").map_or(node.at, |plugins| plugins.at);

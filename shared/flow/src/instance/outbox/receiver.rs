@@ -141,7 +141,7 @@ async fn try_send(
             let name = to.connection().ok_or_else(changed)?;
             let user = ConnectionUser::Subscription(subscription);
             let (url, credential) = credential::of_user(env, name, user).await?.map_err(not_sent)?;
-            let credential = credential.ready(env).await?.map_err(|problem| not_sent(problem.why))?;
+            let credential = credential.ready(env, TIMEOUT).await?.map_err(|problem| not_sent(problem.why))?;
             let receiver = SubscriptionOrigin { env, url, credential: Some(credential), id: &id, begun: env.now() };
             let (response, _bytes) = match request {
                 NotificationRequest::Connection { method, path, body } => {
