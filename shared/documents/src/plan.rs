@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::escaping::escape_tree;
 
 pub use action::{
-    Action, BoundConnection, DescribePlan, InfrakitAction, ManifestConditions, ObjectAction, PluginInterface,
+    Action, BoundConnection, DescribePlan, GRAPHQL, InfrakitAction, ManifestConditions, ObjectAction, PluginInterface,
     PodAction, RepeatPlan, UntilPlan, WebhookAction,
 };
 pub use unit::{
@@ -353,6 +353,28 @@ impl Plan {
     /// Returns a unit, or `None` if the plan does not contain it.
     pub fn unit(&self, at: UnitRef) -> Option<&UnitPlan> {
         self.hook_plan(at.hook)?.units.get(at.unit as usize)
+    }
+
+    /// Marks the undos that only look: another undo of one of their units acts on their outputs, or on those of a `GET` that
+    /// reads them.
+    pub fn mark_looks(&mut self) {
+        let is_undo = |unit: &UnitPlan| !unit.undoes.is_empty() && !unit.verifies;
+        for HookPlan { hook, units } in &mut self.hooks {
+            let acts = |at: &usize| is_undo(&units[*at]) && !units[*at].action.is_get();
+            let mut open: Vec<usize> = (0..units.len()).filter(acts).collect();
+            let mut looks = BTreeSet::new();
+            while let Some(at) = open.pop() {
+                let UnitPlan { reads, undoes, .. } = &units[at];
+                let reads = reads.iter().filter(|read| read.at.hook == *hook).map(|read| read.at.unit as usize);
+                let is_shared =
+                    |unit: &UnitPlan| is_undo(unit) && unit.undoes.iter().any(|undone| undoes.contains(undone));
+                let read = reads.filter(|&read| units.get(read).is_some_and(is_shared));
+                open.extend(read.filter(|&read| looks.insert(read)));
+            }
+            for (at, unit) in units.iter_mut().enumerate() {
+                unit.looks = looks.contains(&at);
+            }
+        }
     }
 
     pub(crate) fn unit_mut(&mut self, at: UnitRef) -> Option<&mut UnitPlan> {

@@ -157,10 +157,21 @@ pub struct RenderedRequest {
     pub method: String,
     /// The absolute URL. Rendered values in it are percent-encoded.
     pub url: String,
+    /// The URL for people, if it can have values of an answer. `***` replaces them.
+    pub shown: Option<String>,
+    /// The expression whose value gives the URL a line feed.
+    pub line_feed: Option<String>,
     pub headers: BTreeMap<String, String>,
     pub body: Option<RequestBody>,
     /// The question about the result of a request with an unknown outcome, if there is one.
     pub describe: Option<RenderedQuestion>,
+}
+
+impl RenderedRequest {
+    /// Returns the URL without values of an answer.
+    pub fn shown_url(&self) -> &str {
+        self.shown.as_deref().unwrap_or(&self.url)
+    }
 }
 
 /// A question of a webhook unit: a `POST` with a body, otherwise a `GET`.
@@ -236,6 +247,9 @@ pub enum RenderError {
     /// An expression fails on these values, or could take too long on them.
     #[error("{place}: {error}")]
     Evaluation { place: String, error: EvaluationError },
+    /// An expression selects a part of an answer that has another form, such as a text. The answer shows nothing then.
+    #[error("{place}: {what}")]
+    Misread { place: String, what: String },
     /// A value has a type, a size or a cluster that its place does not permit, or an output is null that is not optional.
     #[error("{0}")]
     Unfit(String),

@@ -2,18 +2,37 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cel::common::ast::{CallExpr, Expr, LiteralValue, operators};
 use cel::common::types::{CelMap, CelMapKey, CelNull};
+use serde_json::Value as Json;
 
+use crate::cel::convert::json_type;
 use crate::cel::path::{PathKey, SelectionPath, step};
 use crate::cel::{CelValue, Expression, RootVariable, walk};
+
+/// The name of a selection that fails. There is no such function, and no expression can contain this name.
+const MISREAD: &str = "@misread";
 
 impl Expression {
     /// Returns the fields that the expression reads. A field ends before a computed key.
     pub fn fields(&self) -> BTreeSet<String> {
-        self.paths()
-            .iter()
-            .map(|path| constant_steps(path).fold(path.root.to_owned(), |at, name| at + &step(name)))
-            .collect()
+        self.paths().iter().map(shown).collect()
+    }
+
+    /// Returns the expression with errors in place of the optional selections that these values do not permit, and the
+    /// first such value. `None` if they permit all. The crate `cel` takes a part of a text, or one of a list by a name,
+    /// as missing, which is an error in CEL.
+    pub(crate) fn strict(&self, values: &[(&str, Option<&Json>)]) -> Option<(Self, String)> {
+        let (mut strict, mut found) = (self.clone(), None);
+        walk::each_mut(&mut strict.tree, &mut |expr| {
+            if let Expr::Call(call) = expr
+                && let Some(what) = misread(call, values)
+            {
+                call.func_name = MISREAD.to_owned();
+                found.get_or_insert(what);
+            }
+        });
+        found.map(|what| (strict, what))
     }
 
     /// Returns the keys that the expression reads of a field of a root, such as `sha` of `target.labels`. `None` means that
@@ -68,6 +87,32 @@ impl Expression {
         }
         paths
     }
+}
+
+/// Returns the description of a value from which an optional selection cannot select.
+fn misread(call: &CallExpr, values: &[(&str, Option<&Json>)]) -> Option<String> {
+    let ([operand, key], operators::OPT_SELECT | operators::OPT_INDEX) = (&*call.args, &*call.func_name) else {
+        return None;
+    };
+    let path = SelectionPath::of(operand)?;
+    let (_, root) = values.iter().find(|(name, _)| *name == path.root)?;
+    let value = (0..path.steps.len()).try_fold((*root)?, |value, nth| value.get(path.name(nth)?))?;
+    let is_name = matches!(key.expr, Expr::Literal(LiteralValue::String(_)));
+    // Many APIs write `null` for a part without a value, and some an empty list for an empty map.
+    let is_nested = path.steps.len() > 1;
+    let fits = match value {
+        Json::Object(_) => true,
+        Json::Array(items) => !is_name || (is_nested && items.is_empty()),
+        Json::Null => is_nested,
+        Json::Bool(_) | Json::Number(_) | Json::String(_) => false,
+    };
+    let wanted = if is_name { "a mapping" } else { "a list" };
+    (!fits).then(|| format!("`{}` is {}, not {wanted}", shown(&path), json_type(value)))
+}
+
+/// Returns a path up to its first computed key.
+fn shown(path: &SelectionPath<'_>) -> String {
+    constant_steps(path).fold(path.root.to_owned(), |at, name| at + &step(name))
 }
 
 /// Returns the names of a path up to its first computed key.

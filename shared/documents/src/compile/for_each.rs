@@ -46,8 +46,9 @@ pub(super) fn list(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &U
         source => matches!(source, ReferenceSource::Param(_)),
     };
     if let Some(found) = report.reads[first..].iter().find(|found| !fits(found)) {
-        let wrong = report.error_in(CODE, &found.spot, format!("`forEach` cannot be `{}`", found.source));
-        report.push(wrong.help("it is a list of params, which are known before the first unit runs"));
+        let why = if matches!(found.source, ReferenceSource::Param(_)) { ", which is no `array`" } else { "" };
+        let wrong = report.error_in(CODE, &found.spot, format!("`forEach` cannot be `{}`{why}", found.source));
+        report.push(wrong.help("it is a list of params with `type: array`, known before the first unit runs"));
     }
     Some(list.trim().to_owned())
 }
@@ -185,7 +186,7 @@ fn entries(
     for (number, item) in (1..).zip(items) {
         let name = entry_name(&item);
         if !matches!(item, Value::String(_) | Value::Number(_) | Value::Bool(_)) {
-            return refuse(format!("gives an entry {number} that is no text, number or boolean"), help);
+            return refuse(format!("gives the entry {number}, which is not a text, number or boolean"), help);
         }
         if entries.iter().any(|(other, _)| *other == name) {
             return refuse(format!("gives the entry `{name}` twice"), "leave one of them out");

@@ -162,6 +162,7 @@ impl UnitRepair<'_> {
             stage: unit.stage,
             unless: unit.unless.clone(),
             verifies: unit.verifies,
+            looks: unit.looks,
             evidence: self.checked.required_evidence().filter(|_| !unit.undoes.is_empty()),
             ..new.plan.clone()
         })
@@ -280,6 +281,10 @@ impl UnitRepair<'_> {
                 None => return Err(self.missing(value(), "the setup of the target did not have")),
                 Some(frozen) if is_other(frozen) && !self.checked.hands_on_whole() => {
                     return Err(self.missing(value(), "is sensitive in one of both versions only"));
+                }
+                // The setup has stored the value as its version says.
+                Some(frozen) if declared.is_some_and(|new| (new.json, new.trim) != (frozen.json, frozen.trim)) => {
+                    return Err(self.missing(value(), "has another `json` or `trim` in the plan of the target"));
                 }
                 Some(_) => {}
             }

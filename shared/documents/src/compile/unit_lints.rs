@@ -8,6 +8,7 @@ use super::{for_each, profile};
 use crate::cel::{ReferenceSource, RootVariable};
 use crate::model::{ActionDoc, LineColumn, OutputFromDoc, SourceText, WebhookMethod};
 use crate::plan::{Action, OutputFrom};
+use crate::template::{TemplatePiece, split};
 
 /// A warning: its code, place, message and help.
 pub(super) type UnitWarning = (&'static str, LineColumn, String, &'static str);
@@ -16,7 +17,8 @@ pub(super) type UnitWarning = (&'static str, LineColumn, String, &'static str);
 pub(super) fn of_unit(source: &SourceText, units: &[CompiledUnit<'_>], at: usize) -> impl Iterator<Item = UnitWarning> {
     let unit = &units[at];
     let of_request = [repeated_creation(units, at), late_question(unit), line_feed(source, units, at)];
-    let of_answers = [unknown_outcome(unit), foreign_answer(unit), part_of_list(unit), same_for_all(unit)];
+    let of_answers =
+        [unknown_outcome(unit), foreign_answer(unit), part_of_list(unit), same_for_all(unit), unjudged(unit)];
     of_request.into_iter().chain(of_answers).flatten()
 }
 
@@ -97,17 +99,49 @@ fn foreign_answer(unit: &CompiledUnit<'_>) -> Option<UnitWarning> {
     Some(("foreign-answer", at, message, "search for a name with `resource.key`, or add `found`"))
 }
 
-/// A verification by a list that neither searches nor names its pages.
+/// A conclusion from a list that is neither searched nor names its pages.
 fn part_of_list(unit: &CompiledUnit<'_>) -> Option<UnitWarning> {
     let ActionDoc::Webhook(webhook) = &unit.doc.action else { return None };
-    let absent = webhook.absent.as_ref().filter(|_| webhook.next.is_none())?;
-    let url = webhook.url.as_ref().or(webhook.path.as_ref())?;
-    if url.value.contains(['?', '$']) || webhook.method != WebhookMethod::Get {
+    let describe = webhook.describe.as_ref().filter(|asked| asked.body.is_none());
+    let until = unit.doc.until.as_ref().filter(|asked| asked.body.is_none() && !unit.undoes.is_empty());
+    let questions = [
+        (webhook.method == WebhookMethod::Get).then_some(("absent", &webhook.absent, &webhook.url, &webhook.path)),
+        describe.map(|asked| ("found", &asked.found, &asked.url, &asked.path)),
+        until.map(|asked| ("ready", &asked.ready, &asked.url, &asked.path)),
+    ];
+    let reads_list = |text: &str| ["exists", "filter(", "all(", "size(", " in "].iter().any(|word| text.contains(word));
+    let mut found = questions.into_iter().flatten().filter_map(|(key, state, url, path)| {
+        let (state, url) = (state.as_ref()?, url.as_ref().or(path.as_ref())?);
+        (reads_list(&state.value) && !is_search(&url.value)).then_some((key, state.at))
+    });
+    let (key, at) = found.next().filter(|_| webhook.next.is_none())?;
+    let message = format!("`{key}` reads a list without a search: the thing may be on a further page");
+    let help = "search for its name, or add `next`; a `Link` with `rel=\"next\"` is followed without it";
+    Some(("list-pages", at, message, help))
+}
+
+/// Returns true if a URL names the own thing, or has an expression in its query or in its last segment.
+fn is_search(url: &str) -> bool {
+    let roots = ["item", "target", "units", "response"];
+    let is_own = |name: &str| name.starts_with("resource.key") || roots.contains(&name.split('.').next().unwrap_or(""));
+    split(url).unwrap_or_default().iter().any(|piece| {
+        let TemplatePiece::Expression { text, offset } = piece else { return false };
+        let mut names = text.split(|c: char| !c.is_ascii_alphanumeric() && !"._".contains(c));
+        names.any(is_own) || url[..*offset].contains('?') || !url[offset + text.len()..].contains('/')
+    })
+}
+
+/// A request of GraphQL, whose errors have the status 200.
+fn unjudged(unit: &CompiledUnit<'_>) -> Option<UnitWarning> {
+    let (ActionDoc::Webhook(webhook), Action::Webhook(plan)) = (&unit.doc.action, &unit.plan.action) else {
+        return None;
+    };
+    let query = plan.body.as_ref()?.get("query")?.as_str()?.trim_start();
+    if webhook.failed.is_some() || !["query", "mutation", "{"].iter().any(|word| query.starts_with(word)) {
         return None;
     }
-    let message = "`absent` reads a list without a search: the thing may be on a further page".to_owned();
-    let help = "search for its name, or add `next`; a `Link` with `rel=\"next\"` is followed without it";
-    Some(("list-pages", absent.at, message, help))
+    let message = format!("an error of GraphQL has the status 200, so it is a success of `{}`", unit.doc.name.value);
+    Some(("graphql", unit.doc.name.at, message, "add `failed: graphql`"))
 }
 
 /// A request or object that is the same for each entry of a list. A script has variables that differ.

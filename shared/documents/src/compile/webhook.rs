@@ -91,7 +91,7 @@ pub(super) fn url(report: &mut DiagnosticCollector, url: &At<String>) -> Templat
         return made;
     };
     if pieces.len() > 1 && !rest.contains(['/', '?', '#']) {
-        let help = "only what follows the host can have `${…}`, so that no input can send it elsewhere";
+        let help = "only what follows the host can have `${…}`; for another host, `until` has `within`";
         report.push(report.error("url", url.at, "the host of a webhook's URL is not literal").help(help));
         return made;
     }

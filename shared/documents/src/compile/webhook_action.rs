@@ -10,14 +10,7 @@ use super::defaults::{
 use super::webhook;
 use crate::cel::{ReferenceSource, RootVariable, Scope};
 use crate::model::{ActionDoc, At, RepeatDoc, UnitDoc, UntilDoc, WebhookDoc, WebhookMethod};
-use crate::plan::{BoundConnection, DescribePlan, RepeatPlan, Template, UntilPlan, WebhookAction};
-
-/// The word for [`GRAPHQL_FAILED`] in `failed`.
-const GRAPHQL: &str = "graphql";
-/// The message of the first error of an answer of GraphQL, which has the status 200 (GraphQL, 7.1). An answer without an object
-/// cannot be evaluated.
-const GRAPHQL_FAILED: &str = "has(response.body.errors) && response.body.errors != null && size(response.body.errors) > 0 ? \
-                              response.body.errors[0].message : \"\"";
+use crate::plan::{BoundConnection, DescribePlan, GRAPHQL, RepeatPlan, Template, UntilPlan, WebhookAction};
 
 pub(super) fn compile(
     report: &mut DiagnosticCollector,
@@ -65,7 +58,7 @@ pub(super) fn compile(
     });
     report.role = TextRole::Answer;
     let failed = request.failed.as_ref().and_then(|text| match text.value.as_str() {
-        GRAPHQL => Some(GRAPHQL_FAILED.to_owned()),
+        GRAPHQL => Some(GRAPHQL.to_owned()),
         _ => report.expression("`failed`", text, scope),
     });
     let next = request.next.as_ref().map(|next| report.strings(next, scope));

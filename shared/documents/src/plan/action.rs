@@ -45,14 +45,8 @@ impl Action {
     }
 
     /// Returns true for a webhook with the method `GET`. Its request removes nothing.
-    pub fn only_asks(&self) -> bool {
+    pub(super) fn is_get(&self) -> bool {
         matches!(self, Self::Webhook(webhook) if webhook.method == "GET")
-    }
-
-    /// Returns true for an undo that shows no removal: it only asks, or it removes parts until nothing is left of them.
-    pub fn shows_no_removal(&self) -> bool {
-        let removes_parts = |webhook: &WebhookAction| webhook.repeat.as_ref().is_some_and(|it| it.url.is_some());
-        self.only_asks() || matches!(self, Self::Webhook(webhook) if removes_parts(webhook))
     }
 
     /// Returns true for a unit that only the compiler adds. It undoes exactly one setup unit.
@@ -118,7 +112,7 @@ pub struct WebhookAction {
     pub non_idempotent: bool,
     /// The question about the result of a request with an unknown outcome.
     pub describe: Option<DescribePlan>,
-    /// A CEL expression over an answer: true, or a reason, if it is a failure.
+    /// A CEL expression over an answer: true, or a reason, if it is a failure. Or [`GRAPHQL`].
     pub failed: Option<String>,
     /// The next page of an answer to a `GET`: a tree of templates that gives a URL, or parameters of the query.
     pub next: Option<serde_json::Value>,
@@ -129,6 +123,9 @@ pub struct WebhookAction {
     /// For a verification: a CEL condition over a response 2xx. True if the thing does not exist.
     pub absent: Option<String>,
 }
+
+/// The word in `failed` for the errors of an answer of GraphQL.
+pub const GRAPHQL: &str = "graphql";
 
 /// The maximum of the default of `maxProcessingTime` for a webhook with `until`, in milliseconds: 5 minutes.
 const MAX_PROCESSING_MS: u64 = 5 * 60 * 1000;

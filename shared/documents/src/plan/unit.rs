@@ -46,6 +46,10 @@ pub struct UnitPlan {
     /// True for the `verify` of an undo: it shows whether what it undoes is gone, and removes nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub verifies: bool,
+    /// True for an undo on whose outputs another undo of its units acts. [`Plan::mark_looks`](super::Plan::mark_looks) sets it,
+    /// and no plan stores it.
+    #[serde(skip)]
+    pub looks: bool,
     /// True if the run goes on after a failure of the unit and does not fail because of it. An undo never has it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tolerated: bool,
@@ -204,6 +208,20 @@ impl UnitPlan {
     /// Returns the name of the unit in its document, without an entry of `forEach`.
     pub fn document_name(&self) -> &str {
         self.name().split('[').next().unwrap_or_default()
+    }
+
+    /// Returns true for a unit that removes nothing: a `GET`, or an undo that only looks.
+    pub fn only_asks(&self) -> bool {
+        self.looks || self.action.is_get()
+    }
+
+    /// Returns true for an undo that shows no removal: it only asks, or it removes parts until nothing is left of them.
+    pub fn shows_no_removal(&self) -> bool {
+        let repeat = match &self.action {
+            Action::Webhook(webhook) => webhook.repeat.as_ref(),
+            _ => None,
+        };
+        self.only_asks() || repeat.is_some_and(|repeat| repeat.url.is_some())
     }
 
     /// Returns false if both units exist for an entry of one list, and not for the same one.

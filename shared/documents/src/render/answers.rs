@@ -15,7 +15,7 @@ use super::{
 };
 use crate::cel::convert::json_type;
 use crate::cel::{ReferenceSource, RootVariable};
-use crate::plan::{Action, OutputFrom, UnitPlan, UntilPlan, WebhookAction};
+use crate::plan::{Action, GRAPHQL, OutputFrom, UnitPlan, UntilPlan, WebhookAction};
 use crate::template::joinable;
 
 /// Returns the answer to a request of a webhook unit as the value of `response` or `poll`. A body that is not JSON is a
@@ -109,11 +109,7 @@ impl<'a> UnitContext<'a> {
         let context = self.context(self.unit()?, Answers { response, poll: None });
         let context = RenderContext { nulls: NullPolicy::Omitted, ..context };
         let url = url::render(context, origin, &until.url)?;
-        if let Some(domain) = &until.within
-            && !url::is_within(&url, domain)
-        {
-            return Err(mistyped("url", &format!("at a host in {domain}"), "elsewhere"));
-        }
+        until.within.as_ref().map_or(Ok(()), |domain| url::check_within(&url, domain))?;
         let body = until.body.as_ref().map(|body| context.tree(body, "body", MissingPolicy::Strict)).transpose()?;
         Ok((RenderedQuestion { url, body: body.flatten() }, url::shown(context, origin, &until.url)?))
     }
@@ -130,7 +126,8 @@ impl<'a> UnitContext<'a> {
         let context = RenderContext { nulls: NullPolicy::Omitted, open: Some(open), ..context };
         let url = url::render(context, origin, template)?;
         let headers = headers(context, webhook, MissingPolicy::LeaveOut)?;
-        Ok(Some(RenderedRequest { method: "GET".to_owned(), url, headers, body: None, describe: None }))
+        let method = "GET".to_owned();
+        Ok(Some(RenderedRequest { method, url, shown: None, line_feed: None, headers, body: None, describe: None }))
     }
 
     /// Returns true if the request of the unit is sent again after these answers.
@@ -152,7 +149,11 @@ impl<'a> UnitContext<'a> {
         let Some(failed) = &self.webhook()?.failed else { return Ok(None) };
         let of_message =
             |message: &str| Some(AnswerFailure { message: message.to_owned(), ..AnswerFailure::default() });
-        Ok(match self.value(failed, "`failed`", Answers { response, poll: None })? {
+        let found = match failed.as_str() {
+            GRAPHQL => graphql_error(response)?,
+            text => self.value(text, "`failed`", Answers { response, poll: None })?,
+        };
+        Ok(match found {
             Json::String(message) if !message.is_empty() => of_message(&message),
             Json::Bool(true) => of_message("`failed` is true"),
             Json::String(_) | Json::Bool(false) | Json::Null => None,
@@ -175,6 +176,7 @@ impl<'a> UnitContext<'a> {
     pub fn next_page(self, url: &str, response: &Json) -> RenderResult<Option<String>> {
         let Some(next) = &self.webhook()?.next else { return Ok(None) };
         let context = self.context(self.unit()?, Answers { response, poll: None });
+        let context = RenderContext { is_strict: true, ..context };
         let wanted = |got: &str| mistyped("`next`", "a URL, or texts by parameters of the query", got);
         let base = ::url::Url::parse(url).map_err(|_| wanted("another one"))?;
         let made = match context.tree(next, "`next`", MissingPolicy::LeaveOut)? {
@@ -241,12 +243,37 @@ impl<'a> UnitContext<'a> {
     fn value(self, text: &str, place: &str, answers: Answers<'_>) -> RenderResult<Json> {
         let unit = self.unit()?;
         let expression = evaluate::expression(text, place)?;
-        Ok(match self.context(unit, answers).expression(&expression, place)? {
+        let context = RenderContext { is_strict: true, ..self.context(unit, answers) };
+        Ok(match context.expression(&expression, place)? {
             LookupResult::Value(RenderValue::Json(json)) => json,
             LookupResult::Nothing | LookupResult::Placeholder(_) => Json::Null,
             LookupResult::Value(_) => return Err(mistyped(place, "a text, or true or false", "bytes or a Secret")),
         })
     }
+}
+
+/// Returns the text of the first error of an answer of GraphQL, or `null`. A success has `data` (GraphQL, 7.1).
+fn graphql_error(response: &Json) -> RenderResult<Json> {
+    let body = &response["body"];
+    if !body.is_object() {
+        let what = format!("the answer is {}, not a mapping with `data`", json_type(body));
+        return Err(RenderError::Misread { place: "`failed`".to_owned(), what });
+    }
+    let error = match &body["errors"] {
+        Json::Array(errors) => errors.first(),
+        errors if [json!(null), json!(false), json!(""), json!({})].contains(errors) => None,
+        errors => Some(errors),
+    };
+    Ok(match error {
+        Some(error) => {
+            let text = error["message"].as_str().or(error.as_str()).filter(|text| !text.trim().is_empty());
+            text.unwrap_or("an error without a message").into()
+        }
+        None if body["data"].is_null() && matches!(response["status"].as_u64(), Some(200..=299)) => {
+            "the answer has no `data`".into()
+        }
+        None => Json::Null,
+    })
 }
 
 /// Returns true if an expression over the answers of a unit reads more than the answers and the target.

@@ -54,6 +54,9 @@ pub(super) struct RenderContext<'a> {
     pub(super) open: Option<&'a OpenSealed<'a>>,
     /// The answers to the requests of a webhook unit, and its inputs, if the text reads them.
     pub(super) answers: Option<(Answers<'a>, &'a [InputPlan])>,
+    /// True if a part of an answer of another form is no missing part. It would count as the absence of a thing or of a
+    /// failure.
+    pub(super) is_strict: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -84,6 +87,7 @@ impl<'a> RenderContext<'a> {
             update: None,
             reader: ValueReader::Outside,
             answers: None,
+            is_strict: false,
             nulls: NullPolicy::PassedOn,
             open: None,
         }
@@ -285,9 +289,14 @@ impl<'a> RenderContext<'a> {
 
     /// Returns the value of an expression as a part of a text. An optional without a value is an empty text.
     pub(super) fn piece(self, expression: &Expression, place: &str) -> RenderResult<String> {
+        self.part(expression, place).map(template::joinable)
+    }
+
+    /// Returns the value of an expression in a text. An optional without a value is `null`.
+    pub(super) fn part(self, expression: &Expression, place: &str) -> RenderResult<Json> {
         let made = Self { nulls: NullPolicy::Omitted, ..self }.expression(expression, place)?;
         let what = || expression.references.first().map(|read| read.source.to_string()).unwrap_or_default();
-        Ok(as_json(made, place, what)?.map(template::joinable).unwrap_or_default())
+        Ok(as_json(made, place, what)?.unwrap_or_default())
     }
 
     /// Returns the value of an expression. A missing required value is an error. Returns [`LookupResult::Nothing`] for
@@ -361,15 +370,23 @@ impl<'a> RenderContext<'a> {
                 RenderValue::Secret(_) | RenderValue::Sealed(_) => {}
             }
         }
-        match (evaluate::run(expression, &tree.variables(), place), needed) {
-            (
-                Err(RenderError::Evaluation {
-                    error: EvaluationError::Evaluation(_) | EvaluationError::MissingValue(_),
-                    ..
-                }),
-                Some(needed),
-            ) => Err(missing(place, needed)),
-            (made, _) => made,
+        let answers = self.answers.filter(|_| self.is_strict);
+        let strict = answers.and_then(|(Answers { response, poll }, _)| {
+            expression.strict(&[("response", Some(response)), ("poll", poll)])
+        });
+        let evaluated = strict.as_ref().map_or(expression, |(strict, _)| strict);
+        let made = evaluate::run(evaluated, &tree.variables(), place);
+        let cause = match (needed, strict) {
+            (Some(needed), _) => missing(place, needed),
+            (None, Some((_, what))) => RenderError::Misread { place: place.to_owned(), what },
+            (None, None) => return made,
+        };
+        match made {
+            Err(RenderError::Evaluation {
+                error: EvaluationError::Evaluation(_) | EvaluationError::MissingValue(_),
+                ..
+            }) => Err(cause),
+            made => made,
         }
     }
 

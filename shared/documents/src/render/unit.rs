@@ -228,6 +228,8 @@ fn request(
 ) -> RenderResult<RenderedRequest> {
     let origin = webhook.connection.as_ref().map(|connection| connection.origin.as_str());
     let url = url::render(context, origin, &webhook.url)?;
+    let shown = context.answers.map(|_| url::shown(context, origin, &webhook.url)).transpose()?;
+    let line_feed = if url.contains("%0A") { url::line_feed(context, &webhook.url) } else { None };
     let describe = webhook.describe.as_ref().map(|describe| {
         let body = describe.body.as_ref().map(|body| context.closed().tree(body, "body", lenience)).transpose()?;
         let url = url::render(context, origin, &describe.url)?;
@@ -246,7 +248,7 @@ fn request(
     if let Some(body) = &body {
         capped("body", body.bytes().len())?;
     }
-    Ok(RenderedRequest { method: webhook.method.clone(), url, headers, body, describe })
+    Ok(RenderedRequest { method: webhook.method.clone(), url, shown, line_feed, headers, body, describe })
 }
 
 pub(super) fn headers(

@@ -1,10 +1,13 @@
 //! Renders URLs of webhooks. Rendered values cannot change the destination of a URL.
 
+use percent_encoding::percent_decode_str;
+
 use super::context::{PendingOutputs, RenderContext, capped, mistyped};
 use super::{RenderResult, evaluate};
+use crate::cel::convert::json_type;
 use crate::cel::{Expression, ReferenceSource, RootVariable, url_encoded};
 use crate::plan::Template;
-use crate::template::{TextPart, is_normal_url};
+use crate::template::{TextPart, is_normal_url, joinable};
 
 /// Returns the URL with percent-encoded values. With the `origin` of a connection, the template is the path after it.
 pub(super) fn render(context: RenderContext<'_>, origin: Option<&str>, template: &Template) -> RenderResult<String> {
@@ -20,15 +23,39 @@ pub(super) fn render(context: RenderContext<'_>, origin: Option<&str>, template:
 /// that no document has declared.
 pub(super) fn shown(context: RenderContext<'_>, origin: Option<&str>, template: &Template) -> RenderResult<String> {
     let is_hidden = |of: &Expression| {
-        of.references.iter().any(|found| found.source == ReferenceSource::Root(RootVariable::Response))
+        use RootVariable::{Poll, Response};
+        of.references.iter().any(|found| matches!(found.source, ReferenceSource::Root(Response | Poll)))
     };
     Ok(format!("{}{}", origin.unwrap_or_default(), text(context, template, is_hidden)?))
 }
 
-/// Returns true if the host of a URL is `domain` or below it.
-pub(super) fn is_within(url: &str, domain: &str) -> bool {
-    let host = url::Url::parse(url).ok().and_then(|url| url.domain().map(str::to_owned));
-    host.is_some_and(|host| host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+/// Returns the first expression whose value gives the URL a line feed.
+pub(super) fn line_feed(context: RenderContext<'_>, template: &Template) -> Option<String> {
+    let Template::Text(text) = template else { return None };
+    evaluate::text(text, "url").ok()?.0.into_iter().find_map(|part| match part {
+        TextPart::Expression(of) if context.piece(&of, "url").is_ok_and(|piece| piece.contains('\n')) => Some(of.text),
+        TextPart::Expression(_) | TextPart::Literal(_) => None,
+    })
+}
+
+/// Returns an error if the host of a URL is not `domain` or below it.
+pub(super) fn check_within(url: &str, domain: &str) -> RenderResult<()> {
+    let parsed = url::Url::parse(url);
+    let host = parsed.as_ref().ok().and_then(url::Url::domain).and_then(|host| host.strip_suffix(domain));
+    if host.is_some_and(|rest| rest.is_empty() || rest.ends_with('.')) {
+        return Ok(());
+    }
+    // A value is encoded, so it ends before the path of the document. Its user, password, path and query are not shown.
+    let written = url.split_once("://").map_or(url, |(_, rest)| rest).split(['/', '?', '#']).next().unwrap_or_default();
+    let written = percent_decode_str(written).decode_utf8_lossy();
+    let (scheme, host) = written.split_once("://").map_or((None, &*written), |(scheme, rest)| (Some(scheme), rest));
+    let host = host.rsplit('@').next().and_then(|host| host.split(['/', '?', '#', '\\']).next()).unwrap_or_default();
+    let part = match (scheme, parsed) {
+        (Some(_), _) => ", whose value has a scheme",
+        (None, Err(_)) if host.contains(':') => ", whose value has a port",
+        (None, _) => "",
+    };
+    Err(mistyped("url", &format!("at a host in {domain}"), &format!("`{host}`{part}")))
 }
 
 fn text(context: RenderContext<'_>, template: &Template, is_hidden: fn(&Expression) -> bool) -> RenderResult<String> {
@@ -44,7 +71,12 @@ fn text(context: RenderContext<'_>, template: &Template, is_hidden: fn(&Expressi
             TextPart::Literal(text) => url.push_str(text),
             TextPart::Expression(expression) if is_hidden(expression) => url.push_str("***"),
             TextPart::Expression(expression) => {
-                let piece = context.piece(expression, place)?;
+                let value = context.part(expression, place)?;
+                if value.is_array() || value.is_object() {
+                    let place = format!("url: `{}`", expression.text);
+                    return Err(mistyped(&place, "a text, a number or a boolean", json_type(&value)));
+                }
+                let piece = joinable(value);
                 if piece.is_empty() && !url.contains(['?', '#']) {
                     // `DELETE /tenants/` is a different request from `DELETE /tenants/ID`.
                     return Err(mistyped(place, "text that is not empty", "empty text"));

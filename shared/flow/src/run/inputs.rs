@@ -95,8 +95,8 @@ async fn outputs_of(env: &Env, run: &Run, id: &RunId, units: &[Unit]) -> FlowRes
 }
 
 /// Returns all distinct outputs of a unit's successes, in the order of their records. A later success does not change
-/// the positions of the others. An attempt without a success has the outputs of the response to its request, or those with
-/// which it failed.
+/// the positions of the others. An attempt without a success has the outputs with which it failed, those of the response to
+/// its request, or those of a rejected callback.
 pub fn successes(attempts: &[&AttemptRecord]) -> Vec<OutputStorage> {
     let mut made: Vec<(Timestamp, &str, &OutputStorage)> = Vec::new();
     let mut parts: Vec<(Timestamp, &OutputStorage)> = Vec::new();
@@ -108,7 +108,10 @@ pub fn successes(attempts: &[&AttemptRecord]) -> Vec<OutputStorage> {
         if made.len() == before {
             let failed = record.result.as_ref().filter(|result| !result.outputs.is_empty());
             let failed = failed.map(|result| (result.at, &result.outputs));
-            parts.extend(failed.or(record.wait.as_ref().map(|wait| (wait.since, &wait.outputs))));
+            let wait = record.wait.as_ref().map(|wait| (wait.since, &wait.outputs));
+            let at = record.result.as_ref().map(|result| result.at).unwrap_or_default();
+            let reported = Some((at, &record.reported)).filter(|(_, outputs)| !outputs.is_empty());
+            parts.extend(failed.or(wait).or(reported));
         }
     }
     for (at, part) in parts {

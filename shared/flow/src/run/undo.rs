@@ -203,7 +203,8 @@ pub(crate) async fn undo_inputs(
 }
 
 /// Returns true if an attempt certainly had no effect: it was skipped, could not be dispatched, or waited for its time when
-/// the run was cancelled. An attempt with a recorded start may have been dispatched by an interrupted process.
+/// the run was cancelled. An attempt with a recorded start may have been dispatched by an interrupted process, unless a further
+/// dispatcher would have left a trace.
 pub(crate) fn had_no_effect(record: &AttemptRecord) -> bool {
     let nothing = |result: &AttemptResult| {
         let code = result.reason.as_ref().map(|reason| reason.code);
@@ -213,7 +214,7 @@ pub(crate) fn had_no_effect(record: &AttemptRecord) -> bool {
             AttemptOutcome::Cancelled => code == Some(ReasonCode::Skipped),
             AttemptOutcome::Succeeded => false,
         };
-        is_unsent && record.started.is_none()
+        is_unsent && (record.started.is_none() || (result.unsent && record.is_unsent()))
     };
     record.further_results.is_empty() && record.result.as_ref().is_some_and(nothing)
 }
@@ -242,12 +243,12 @@ fn is_cancelled(record: &AttemptRecord) -> bool {
 }
 
 /// Returns true if an attempt failed with a status 4xx of its server, or because its request was not allowed to be sent. A
-/// lease, or a planned repetition, means that an interrupted dispatcher may have sent the request before.
+/// lease, or a repetition, means that the request may have been sent before, also if the attempt was postponed since.
 fn is_rejection(record: &AttemptRecord) -> bool {
     let AttemptRecord { result: Some(result), wait: None, excess: 0, further_results, .. } = record else {
         return false;
     };
-    let is_repeated = record.next_dispatch > record.started || record.leased_until.is_some();
+    let is_repeated = record.repeats > 0 || record.leased_until.is_some();
     if record.accepted.is_some() || result.has_outputs || (record.posted.is_none() && is_repeated) {
         return false;
     }
@@ -342,4 +343,58 @@ impl UndoPasses {
 pub(crate) fn undo_units(run: &Run, hook: Hook, undone: UnitRef) -> Vec<Unit> {
     let Some((hook_plan, _)) = run.loaded.hook_plan(hook) else { return Vec::new() };
     hook_plan.places().filter(|(_, unit)| unit.undoes.contains(&undone)).map(|(at, _)| Unit(at.unit)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ebb_protocol::callback::FailureReason;
+    use ebb_protocol::evidence::Evidence;
+
+    use super::*;
+
+    #[test]
+    fn an_attempt_that_may_have_sent_an_earlier_request_is_no_rejection() {
+        let answered = |status: u16| {
+            let evidence = Evidence { status: Some(status), ..Evidence::default() };
+            let reason = FailureReason { code: ReasonCode::HttpStatus, message: String::new() };
+            let (reason, evidence) = (Some(reason), Some(Box::new(evidence)));
+            let unanswered = matches!(status, 408 | 502);
+            let failed = AttemptResult::new(AttemptOutcome::Failed, Timestamp(9), String::new());
+            let result = Some(AttemptResult { reason, evidence, unanswered, ..failed });
+            AttemptRecord { started: Some(Timestamp(5)), result, ..AttemptRecord::default() }
+        };
+        let conflict = || answered(409);
+        for (record, expected) in [
+            (conflict(), true),
+            (answered(429), true),
+            (answered(408), false),
+            (answered(502), false),
+            (answered(500), false),
+            // The attempt waited for a slot before its first request.
+            (AttemptRecord { next_dispatch: Some(Timestamp(4)), ..conflict() }, true),
+            (AttemptRecord { leased_until: Some(Timestamp(3)), ..conflict() }, false),
+            // A request was answered 202 with `Retry-After`, and the next one was postponed.
+            (AttemptRecord { next_dispatch: Some(Timestamp(4)), repeats: 1, ..conflict() }, false),
+            // A request that is sent once found no intent before it.
+            (AttemptRecord { posted: Some(Timestamp(6)), leased_until: Some(Timestamp(7)), ..conflict() }, true),
+        ] {
+            assert_eq!(made_nothing(&record), expected, "{record:?}");
+        }
+        let failed = |unsent| {
+            let reason = Some(FailureReason { code: ReasonCode::NotStartable, message: String::new() });
+            let failed = AttemptResult::new(AttemptOutcome::Failed, Timestamp(9), String::new());
+            let result = Some(AttemptResult { reason, unsent, ..failed });
+            AttemptRecord { started: Some(Timestamp(5)), result, ..AttemptRecord::default() }
+        };
+        for (record, expected) in [
+            (failed(true), true),
+            (failed(false), false),
+            (AttemptRecord { leased_until: Some(Timestamp(7)), ..failed(true) }, false),
+            (AttemptRecord { repeats: 1, ..failed(true) }, false),
+            (AttemptRecord { posted: Some(Timestamp(6)), ..failed(true) }, false),
+            (AttemptRecord { accepted: Some(Timestamp(6)), ..failed(true) }, false),
+        ] {
+            assert_eq!(had_no_effect(&record), expected, "{record:?}");
+        }
+    }
 }

@@ -255,6 +255,44 @@ fn only_an_optional_output_may_be_null() {
     assert!(matches!(mistyped, RenderError::NoOutput { .. }), "{mistyped}");
 }
 
+/// An answer of another form than a condition reads shows neither an absence nor a success.
+#[test]
+fn answers_of_another_form_show_nothing() {
+    let plan = alone(include_str!("../../../tests/plans/judged-answers.yaml"));
+    let (facts, known) = (facts(), KnownOutputs::new());
+    let of = |key: &str| UnitContext { plan: &plan, at: at(&plan, key), facts: &facts, known: &known };
+    let (made, repeated, verification) = (of("r/a"), of("r/b"), of("r/c-verify"));
+    for (body, is_read) in rows::<(Value, bool)>("answers_of_another_form_show_nothing") {
+        let answer = render::response_value(200, BTreeMap::new(), body);
+        for result in [
+            made.failure(&answer).map(drop),
+            made.is_shown(&answer).map(drop),
+            made.state(Answers { response: &Value::Null, poll: Some(&answer) }).map(drop),
+            repeated.is_repeated(Answers { response: &answer, poll: None }).map(drop),
+            verification.is_shown(&answer).map(drop),
+            verification.next_page("https://x.example.org/", &answer).map(drop),
+        ] {
+            let is_misread = matches!(result, Err(RenderError::Misread { .. }));
+            assert_eq!((result.is_ok(), is_misread), (is_read, !is_read), "{answer}: {result:?}");
+        }
+    }
+}
+
+/// The reason of a failure, an empty text without one, or an error.
+#[test]
+fn failures_of_answers() {
+    for (failed, body, expected) in rows::<(String, Value, String)>("failures_of_answers") {
+        let plan = alone(&format!(
+            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  u: {{cleanup: none, webhook: {{url: \"https://example.org/\", failed: {failed:?}}}}}\n"
+        ));
+        let (facts, known) = (facts(), KnownOutputs::new());
+        let context = UnitContext { plan: &plan, at: at(&plan, "r/u"), facts: &facts, known: &known };
+        let failure = context.failure(&render::response_value(200, BTreeMap::new(), body.clone()));
+        let reason = failure.map(|failure| failure.unwrap_or_default().message);
+        assert_eq!(reason.unwrap_or_else(|error| error.to_string()), expected, "{failed}: {body}");
+    }
+}
+
 #[test]
 fn a_missing_optional_param_is_null() {
     let plan = alone(

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use ebb_documents::plan::{Action, Plan, RequiredEvidence, UnitPlan, UnitRef};
 use ebb_engine::{Attempt, HeadState, Hook, TargetPhase, Unit, UnitProgress};
-use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult};
 use ebb_protocol::removal::{ObjectRemoval, RemovalEvidence, RemovalGrade, ResourceRemoval};
 use ebb_protocol::{limits, words};
@@ -40,6 +40,12 @@ impl RecordedRun {
     fn is_done(&self, unit: Unit) -> bool {
         self.head.status(unit) == UnitProgress::Done
     }
+
+    /// Returns the reason with which an operator has overridden a unit.
+    fn override_reason(&self, unit: Unit) -> Option<&FailureReason> {
+        let records = self.records(unit).iter().map(|(.., record)| record);
+        possible_resources::override_reason(records).filter(|_| self.is_done(unit))
+    }
 }
 
 /// Returns true for a webhook whose requests make another thing each.
@@ -58,6 +64,18 @@ fn is_unknown(record: &AttemptRecord) -> bool {
         && record.wait.is_none()
         && record.further_results.is_empty()
         && record.result.as_ref().is_some_and(is_open)
+}
+
+/// Returns true if an attempt of such a webhook has no known outcome. `records` are those of all its attempts in their order. With
+/// `describe`, a further attempt succeeds or sends a request only after the outcome of those before it is known.
+fn has_unknown<'r>(unit: &UnitPlan, records: impl DoubleEndedIterator<Item = &'r AttemptRecord>) -> bool {
+    let describes = matches!(&unit.action, Action::Webhook(webhook) if webhook.describe.is_some());
+    let decides = |record: &AttemptRecord| {
+        let is_success = record.result.as_ref().is_some_and(|result| result.outcome == AttemptOutcome::Succeeded);
+        describes && (is_success || record.wait.is_some() || record.posted.is_some())
+    };
+    let last = records.rev().find(|record| is_unknown(record) || decides(record));
+    is_sent_once(unit) && last.is_some_and(is_unknown)
 }
 
 /// Returns true if an undo addresses the resource of a unit by a name that all attempts of the unit share. An output is that
@@ -95,7 +113,7 @@ pub async fn removals(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> 
         else {
             continue;
         };
-        let mut attempts = run.records(Unit(at.unit)).iter().map(|(.., record)| record);
+        let attempts = run.records(Unit(at.unit)).iter().map(|(.., record)| record);
         let is_made = possible_resources::may_have_made((graph, &run.head), Unit(at.unit), attempts.clone());
         let counts = |undo: &UnitPlan| undo.verifies || possible_resources::removes(&loaded.plan, undo, at);
         let has_ended = |undo: &UnitRef| is_done(undo) || !loaded.plan.unit(*undo).is_some_and(counts);
@@ -103,7 +121,7 @@ pub async fn removals(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> 
             let (undo, evidence) = removal(&loaded.plan, &runs, &undos);
             let undo = undo.and_then(|undo| loaded.plan.unit(undo));
             let is_covered = undo.is_none_or(|undo| covers_unknown(undo, at));
-            let evidence = match is_covered || !is_sent_once(unit) || !attempts.any(is_unknown) {
+            let evidence = match is_covered || !has_unknown(unit, attempts) {
                 true => evidence,
                 false => of_unknown(),
             };
@@ -195,13 +213,13 @@ fn has_weak_result(unit: &UnitPlan, record: &AttemptRecord) -> bool {
     })
 }
 
-/// Returns the evidence of an undo that has succeeded and whose record has none. A `GET` gives none, unless it verifies.
+/// Returns the evidence of an undo that has succeeded and whose record has none. One that shows no removal gives none.
 fn usual_evidence(unit: &UnitPlan) -> Option<RemovalEvidence> {
     match &unit.action {
         _ if unit.verifies => Some(RemovalGrade::Confirmed.into()),
         // The relay has observed that the objects of its records are gone, see `of_objects`.
         Action::Removal => Some(RemovalGrade::Confirmed.into()),
-        action if action.shows_no_removal() => None,
+        _ if unit.shows_no_removal() => None,
         Action::Pod(_) | Action::Webhook(_) | Action::Object(_) | Action::Infrakit(_) | Action::Destroy => {
             Some(RemovalGrade::Reported.into())
         }
@@ -233,18 +251,33 @@ fn undos(plan: &Plan) -> BTreeMap<UnitRef, Vec<UnitRef>> {
 }
 
 /// Returns the evidence for a unit with the undo that gives it: that of its verification, or the lowest one of the
-/// undos that have acted.
+/// undos that have acted. A verification decides for the undos before it. The override of another one stays.
 fn removal(plan: &Plan, runs: &RecordedRuns, undos: &[UnitRef]) -> (Option<UnitRef>, RemovalEvidence) {
     let is_verification = |at: &UnitRef| plan.unit(*at).is_some_and(|unit| unit.verifies);
-    let (verifications, undos): (Vec<UnitRef>, Vec<UnitRef>) = undos.iter().partition(|at| is_verification(at));
+    let (mut decisive, undos): (Vec<UnitRef>, Vec<UnitRef>) = undos.iter().partition(|at| is_verification(at));
+    let is_after = |at: UnitRef, undo: UnitRef| {
+        at.hook == undo.hook && plan.unit(at).is_some_and(|unit| unit.dependencies.contains(&undo.unit))
+    };
+    let is_open = |undo: &UnitRef| {
+        let removes = plan.unit(*undo).is_some_and(|unit| !unit.shows_no_removal());
+        let is_overridden = runs.get(&undo.hook).is_some_and(|run| run.override_reason(Unit(undo.unit)).is_some());
+        removes && is_overridden && !decisive.iter().any(|&at| is_after(at, *undo))
+    };
+    let open: Vec<UnitRef> = undos.iter().copied().filter(is_open).collect();
+    decisive.extend(open);
     let lowest = |of: &[UnitRef]| {
         let acted = of.iter().filter_map(|&at| Some((at, evidence(plan, runs, at)?)));
         acted.min_by_key(|(_, evidence)| evidence.grade)
     };
     let skipped = || undos.iter().find_map(|&at| Some((at, skipped_evidence(runs, at)?)));
-    match lowest(&verifications).or_else(|| lowest(&undos)).or_else(skipped) {
+    match lowest(&decisive).or_else(|| lowest(&undos)).or_else(skipped) {
         Some((at, evidence)) => (Some(at), evidence),
-        None => (None, RemovalGrade::Unconfirmed.into()),
+        None => {
+            let shows_none = |at: &&UnitRef| plan.unit(**at).is_some_and(|undo| undo.shows_no_removal());
+            let why =
+                undos.iter().find(shows_none).map(|_| "an undo that only asks, or removes parts, shows no removal");
+            (None, unconfirmed(why.map(str::to_owned)))
+        }
     }
 }
 
@@ -256,7 +289,7 @@ fn evidence(plan: &Plan, runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvid
         return None;
     }
     let records = run.records(unit);
-    if let Some(reason) = possible_resources::override_reason(records.iter().map(|(.., record)| record)) {
+    if let Some(reason) = run.override_reason(unit) {
         return Some(unconfirmed(Some(reason.message.clone())));
     }
     let last = run.head.attempt(unit);
@@ -390,10 +423,10 @@ pub(crate) async fn shortfall(context: AttemptContext<'_>, end: &AttemptEnd) -> 
 /// Returns true if an undone unit may have made something that this undo cannot address.
 async fn undoes_unknown(AttemptContext { env, run, unit, .. }: AttemptContext<'_>) -> FlowResult<bool> {
     let plan = &run.loaded.plan;
-    let is_open = |at: &&UnitRef| plan.unit(**at).is_some_and(is_sent_once) && !covers_unknown(unit, **at);
-    for at in unit.undoes.iter().filter(is_open) {
+    for at in unit.undoes.iter().filter(|at| !covers_unknown(unit, **at)) {
+        let Some(undone) = plan.unit(*at).filter(|undone| is_sent_once(undone)) else { continue };
         let records = env.store.read_records(&run.id.sibling(at.hook), &[Unit(at.unit)]).await?;
-        if records.iter().any(|(.., record)| is_unknown(record)) {
+        if has_unknown(undone, records.iter().map(|(.., record)| record)) {
             return Ok(true);
         }
     }
@@ -455,7 +488,7 @@ fn has_other_undos(plan: &Plan, unit: &UnitPlan) -> bool {
     let undos = undos(plan);
     unit.undoes.iter().all(|at| {
         let mut others = undos.get(at).into_iter().flatten().filter_map(|&undo| plan.unit(undo));
-        others.any(|other| !other.verifies && other.key != unit.key && !other.action.shows_no_removal())
+        others.any(|other| !other.verifies && other.key != unit.key && !other.shows_no_removal())
     })
 }
 

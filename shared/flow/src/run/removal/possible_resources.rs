@@ -198,9 +198,8 @@ async fn done_undos(env: &Env, loaded: &CompiledPlan, runs: &[(RunId, HeadState)
 /// Returns true if the resource of the unit `undone` may exist until `undo` is done. An undo that asks, or removes parts, shows nothing,
 /// unless the unit has no other.
 pub(crate) fn removes(plan: &Plan, undo: &UnitPlan, undone: UnitRef) -> bool {
-    let is_other =
-        |other: &UnitPlan| other.undoes.contains(&undone) && !other.verifies && !other.action.shows_no_removal();
-    !undo.action.shows_no_removal() || !plan.hooks.iter().flat_map(|hook| &hook.units).any(is_other)
+    let is_other = |other: &UnitPlan| other.undoes.contains(&undone) && !other.verifies && !other.shows_no_removal();
+    !undo.shows_no_removal() || !plan.hooks.iter().flat_map(|hook| &hook.units).any(is_other)
 }
 
 /// Returns true if a verification with these records, which is done, shows that the resource is gone.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ebb_documents::render::{RenderedQuestion, RenderedRequest};
 use ebb_egress::{BytePermit, CallResult, HttpRequest, HttpResponse};
-use ebb_engine::Timestamp;
+use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::limits;
 use regex::Regex;
 use serde_json::Value;
@@ -30,28 +30,31 @@ const MAX_BYTES: usize = 2 * limits::RESPONSE_BODY;
 /// Maximum depth at which a body says that there is a further page.
 const HINT_DEPTH: usize = 3;
 
+/// The wait of a request whose receiver other sweeps already wait for.
+pub(super) const POSTPONEMENT: Millis = Millis(5_000);
 /// The least time for a further page.
 const MIN_PAGE_TIME: Duration = Duration::from_secs(1);
 /// The reason why a question before a request shows no absence.
 const FIRST_ONLY: &str = "its further pages are not read";
+/// The headers that announce a further page: by its number, and by a range that ends before the list.
+const NEXT_PAGE: &str = "x-next-page";
+const CONTENT_RANGE: &str = "content-range";
+const TOTAL_PAGES: &str = "x-total-pages";
 /// The elements of XML that announce a further page.
 const MORE_XML: [&str; 4] = ["<IsTruncated>true", "<NextToken>", "<NextMarker>", "<NextContinuationToken>"];
 
 /// The members of a body that announce a further page: by `true`, or by a text, in lower case without `_`, `-` and `.`.
-const FLAGS: [&str; 5] = ["hasmore", "hasnext", "hasnextpage", "istruncated", "truncated"];
-const LINKS: [&str; 11] = [
-    "next",
-    "nextpage",
-    "nextcursor",
-    "nextpagetoken",
-    "nexttoken",
-    "nextpageurl",
-    "nexturl",
-    "nextlink",
-    "nextmarker",
-    "@odatanextlink",
-    "continuationtoken",
-];
+const FLAGS: [&str; 7] = ["hasmore", "hasnext", "hasnextpage", "incompleteresults", "istruncated", "more", "truncated"];
+/// The members that announce a further page by `false`.
+const ENDS: [&str; 2] = ["islast", "islastpage"];
+/// The member of a body of DynamoDB that announces a further page by an object.
+const LAST_KEY: &str = "lastevaluatedkey";
+const LINKS: [&str; 4] = ["@odatanextlink", "continuationtoken", "continue", LAST_KEY];
+/// The ends of such names that begin with `next`.
+const NEXT: [&str; 10] = ["", "cursor", "link", "marker", "page", "pagetoken", "pageuri", "pageurl", "token", "url"];
+/// The members of a list that state the number of all elements, and those that can hold them.
+const TOTALS: [&str; 4] = ["total", "totalcount", "totalelements", "totalitems"];
+const HOLDERS: [&str; 5] = ["meta", "page", "pagination", "paging", "resultinfo"];
 
 static NEXT_LINK: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r#"(?i)<([^<>]*)>[^<]*?;\s*rel\s*=\s*(?:"(?:[^"<]*\s)?next(?:\s[^"<]*)?"|next\s*(?:[;,]|$))"#)
@@ -79,7 +82,7 @@ pub(crate) struct WholeAnswer {
 impl WholeAnswer {
     /// Returns an answer without the pages after it.
     pub(super) fn one((response, bytes): (HttpResponse, BytePermit)) -> Self {
-        Self { unread: further_page(&response), response, _bytes: bytes }
+        Self { unread: further_page(&response, true), response, _bytes: bytes }
     }
 }
 
@@ -107,10 +110,10 @@ impl<'a> SentQuestion<'a> {
         let url = self.question.url.as_str();
         let message = (self.method(), url, self.headers.clone(), body(self.question));
         let answer = send(answers, credential, message, budget(answers)).await?;
-        Some(answer.map(|(response, _bytes)| WholeAnswer {
-            unread: next_page(answers, url, &response).map_or_else(Some, |next| next.map(|_| FIRST_ONLY.to_owned())),
-            response,
-            _bytes: BytePermit::default(),
+        Some(answer.map(|(response, _bytes)| {
+            let next = next_page(answers, (url, true), &response);
+            let unread = next.map_or_else(Some, |next| next.map(|_| FIRST_ONLY.to_owned()));
+            WholeAnswer { unread, response, _bytes: BytePermit::default() }
         }))
     }
 
@@ -138,8 +141,8 @@ pub(crate) fn reserved(env: &Env) -> Duration {
     env.settings.response_timeout * 2 / 3
 }
 
-/// Returns the time for all pages of a question.
-fn budget(answers: &UnitAnswers<'_>) -> Duration {
+/// Returns the time for a request, or for all pages of a question.
+pub(super) fn budget(answers: &UnitAnswers<'_>) -> Duration {
     let all = answers.attempt.env.settings.response_timeout.saturating_sub(answers.spent);
     all.min(Duration::from_millis(answers.attempt.unit.timeout_ms))
 }
@@ -189,7 +192,7 @@ pub(super) async fn read_pages(
     let (mut url, mut page) = (url.to_owned(), first.clone());
     let mut size = first.body.len();
     let unread = loop {
-        let next = match next_page(answers, &url, &page) {
+        let next = match next_page(answers, (&url, seen.len() == 1), &page) {
             Ok(Some(next)) => next,
             Ok(None) => break None,
             Err(why) => break Some(why),
@@ -222,7 +225,7 @@ pub(super) async fn read_pages(
         }
         size += page.body.len();
         let before = all.take().map_or_else(|| parsed(&first), Ok);
-        let merged = before.and_then(|before| merged(before, parsed(&page)?));
+        let merged = before.and_then(|before| joined(before, parsed(&page)?));
         match merged
             .and_then(|all| Ok((limits::check_json_values(all.to_string().as_bytes(), limits::JSON_VALUES)?, all)))
         {
@@ -239,14 +242,19 @@ pub(super) async fn read_pages(
 }
 
 fn parsed(response: &HttpResponse) -> Result<Value, String> {
-    response_body::parse(&response.body, limits::JSON_VALUES).map_err(|problem| format!("a page has {problem}"))
+    match response_body::parse(&response.body, limits::JSON_VALUES) {
+        Ok(body @ (Value::Array(_) | Value::Object(_))) => Ok(body),
+        Ok(_) => Err("a page is no list and no object".to_owned()),
+        Err(problem) => Err(format!("a page has {problem}")),
+    }
 }
 
-/// Returns the URL of the page after an answer of `url`, or `None` after the last one.
+/// Returns the URL of the page after an answer of a URL, of the first page or a later one, or `None` after the last one.
 ///
 /// # Errors
 /// Returns the reason why it is not known.
-fn next_page(answers: &UnitAnswers<'_>, url: &str, page: &HttpResponse) -> Result<Option<String>, String> {
+fn next_page(answers: &UnitAnswers<'_>, of: (&str, bool), page: &HttpResponse) -> Result<Option<String>, String> {
+    let (url, is_first) = of;
     if !(200..300).contains(&page.status) {
         return Ok(None);
     }
@@ -259,46 +267,105 @@ fn next_page(answers: &UnitAnswers<'_>, url: &str, page: &HttpResponse) -> Resul
         let next = Url::parse(url).and_then(|url| url.join(link.as_str()));
         return next.map(|next| Some(next.into())).map_err(|_| "the next page has no URL".to_owned());
     }
-    further_page(page).map_or(Ok(None), Err)
+    further_page(page, is_first).map_or(Ok(None), Err)
 }
 
-/// Returns the reason if an answer says that there is a further page.
-fn further_page(page: &HttpResponse) -> Option<String> {
+/// Returns the reason if an answer says that there is a further page. Only the first page shows by its total that it is a part.
+fn further_page(page: &HttpResponse, is_first: bool) -> Option<String> {
     if page.status == 206 {
         return Some("it is partial (206)".to_owned());
     }
-    let member = match response_body::parse(&page.body, limits::JSON_VALUES) {
+    let number = |name: &str| page.header(name).and_then(|value| value.trim().parse::<u64>().ok());
+    let is_before = number("x-page").zip(number(TOTAL_PAGES)).is_some_and(|(page, last)| page < last);
+    let is_followed = page.header(NEXT_PAGE).is_some_and(|next| !next.trim().is_empty());
+    let is_part = page.header(CONTENT_RANGE).and_then(ends_early) == Some(true);
+    let headers = [(is_followed, NEXT_PAGE), (is_part, CONTENT_RANGE), (is_before, TOTAL_PAGES)];
+    let header = headers.into_iter().find_map(|(announces, name)| announces.then(|| name.to_owned()));
+    let of_body = || match response_body::parse(&page.body, limits::JSON_VALUES) {
         Ok(Value::String(text)) => MORE_XML.iter().find(|tag| text.contains(*tag)).map(|tag| (*tag).to_owned()),
-        Ok(body) => announced(&body, HINT_DEPTH),
+        Ok(body) => announced(&body, HINT_DEPTH).or_else(|| beside_lists(&body, is_first)),
         Err(_) => None,
-    }?;
+    };
+    let member = header.or_else(of_body)?;
     Some(format!("its `{member}` announces a further page, and the webhook has no `next`"))
 }
 
+/// Returns true if a range such as `items 0-9/50` ends before the list.
+fn ends_early(range: &str) -> Option<bool> {
+    let (range, total) = range.rsplit_once('/')?;
+    let last = range.rsplit_once('-')?.1.trim().parse::<u64>().ok()?;
+    Some(last.saturating_add(1) < total.trim().parse::<u64>().ok()?)
+}
+
+/// Returns a name in lower case without `_`, `-` and `.`.
+fn plain(name: &str) -> String {
+    name.chars().filter(|c| !"_-.".contains(*c)).collect::<String>().to_ascii_lowercase()
+}
+
 fn announced(body: &Value, depth: usize) -> Option<String> {
-    let plain = |name: &str| name.chars().filter(|c| !"_-.".contains(*c)).collect::<String>().to_ascii_lowercase();
     let body = body.as_object()?;
-    let number = |names: [&str; 3]| {
+    let number = |names: &[&str]| {
         let found = body.iter().find(|(name, value)| value.is_u64() && names.contains(&plain(name).as_str()));
         found.and_then(|(_, value)| value.as_u64())
     };
-    let (last, page) = (number(["totalpages", "lastpage", "pagecount"]), number(["page", "currentpage", "pagenumber"]));
+    let last = number(&["totalpages", "lastpage", "pagecount", "pages"]);
+    let page = number(&["page", "currentpage", "pagenumber"]);
     if last.is_some_and(|last| page.is_some_and(|page| page < last)) {
         return Some("page".to_owned());
     }
     body.iter().find_map(|(name, value)| {
+        let name_of = plain(name);
+        let is_next = name_of.strip_prefix("next").is_some_and(|end| NEXT.contains(&end));
         let is_link = match value {
             Value::String(text) => !text.is_empty(),
-            Value::Object(link) => link.get("href").is_some_and(Value::is_string),
+            Value::Object(key) if name_of == LAST_KEY => !key.is_empty(),
+            Value::Object(link) => ["href", "after"].iter().any(|to| link.get(*to).is_some_and(Value::is_string)),
             Value::Number(number) => number.as_u64() != Some(0),
             Value::Null | Value::Bool(_) | Value::Array(_) => false,
         };
         let has_next = |links: &Vec<Value>| links.iter().any(|link| link["rel"] == "next" && link["href"].is_string());
-        let is_announced = (FLAGS.contains(&plain(name).as_str()) && *value == Value::Bool(true))
-            || (LINKS.contains(&plain(name).as_str()) && is_link)
+        let is_flag = *value == Value::Bool(true) || *value == "true";
+        let is_announced = (FLAGS.contains(&name_of.as_str()) && is_flag)
+            || (ENDS.contains(&name_of.as_str()) && *value == Value::Bool(false))
+            || ((is_next || LINKS.contains(&name_of.as_str())) && is_link)
             || value.as_array().is_some_and(has_next);
         if is_announced { Some(name.clone()) } else { announced(value, depth.checked_sub(1)?) }
     })
+}
+
+/// Returns the member of a body with lists that announces a further page: a cursor, unless a flag says that the page is the
+/// last one, or in a first page a total above the number of elements.
+fn beside_lists(body: &Value, is_first: bool) -> Option<String> {
+    let lists = lists(body, None);
+    let body = body.as_object().filter(|_| !lists.is_empty())?;
+    let count: u64 = lists.iter().map(|(count, _)| *count as u64).sum();
+    let held = body.iter().filter(|(name, _)| HOLDERS.contains(&plain(name).as_str()));
+    let mut holders = std::iter::once(body).chain(held.filter_map(|(_, value)| value.as_object()));
+    holders.find_map(|holder| {
+        let is_last =
+            holder.iter().any(|(name, of)| FLAGS.contains(&plain(name).as_str()) && *of == Value::Bool(false));
+        let found = holder.iter().find(|(name, value)| match plain(name).as_str() {
+            "cursor" => !is_last && value.as_str().is_some_and(|cursor| !cursor.is_empty()),
+            name => is_first && TOTALS.contains(&name) && value.as_u64().is_some_and(|total| total > count),
+        });
+        found.map(|(name, _)| name.clone())
+    })
+}
+
+/// Returns the number of elements of each list of a body that is in no other list, and whether `page` has that list, too. Some
+/// servers send `null` for an empty list.
+fn lists(body: &Value, page: Option<&Value>) -> Vec<(usize, bool)> {
+    match body {
+        Value::Array(all) => vec![(all.len(), page.is_some_and(|page| page.is_array() || page.is_null()))],
+        Value::Object(all) => all.iter().flat_map(|(name, of)| lists(of, page.and_then(|it| it.get(name)))).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Returns [`merged`] of a page with those before. A page with none of the lists that have elements is an error.
+fn joined(before: Value, page: Value) -> Result<Value, String> {
+    let kept = lists(&before, Some(&page)).into_iter().map(|(count, is_kept)| (count > 0, is_kept)).max();
+    if kept.is_some_and(|(_, is_kept)| !is_kept) { Err("it has no list".to_owned()) } else { merged(before, page) }
 }
 
 /// Returns a page with the elements of the lists of both. Other values are those of the later page.
@@ -359,34 +426,35 @@ mod tests {
     }
 
     #[test]
-    fn bodies_that_announce_a_further_page() {
-        for (body, member) in [
-            (json!({"items": [], "has_more": true}), Some("has_more")),
-            (json!({"items": [], "has_more": false, "next": null}), None),
-            (json!({"result": {"page_info": {"hasNextPage": true}}}), Some("hasNextPage")),
-            (json!({"links": {"next": {"href": "/l?page=2"}}}), Some("next")),
-            (json!({"@odata.nextLink": "https://a/l?skip=2"}), Some("@odata.nextLink")),
-            (json!({"next": ""}), None),
-            (json!([{"next": "x"}]), None),
-            (
-                json!({"results": [], "links": [{"rel": "self", "href": "/a"}, {"rel": "next", "href": "/b"}]}),
-                Some("links"),
-            ),
-            (json!({"meta": {"page": 1, "total_pages": 2}}), Some("page")),
-            (json!({"meta": {"page": 2, "total_pages": 2}}), None),
-        ] {
-            assert_eq!(announced(&body, HINT_DEPTH).as_deref(), member, "{body}");
+    fn answers_that_announce_a_further_page() {
+        for line in include_str!("../../../tests/further_pages.txt").lines() {
+            let (member, answer) = line.split_once(' ').unwrap();
+            let (headers, body) = match answer.split_once(':') {
+                Some((name, value)) if !answer.starts_with(['{', '[']) => {
+                    (vec![(name.to_owned(), value.trim().to_owned())], "")
+                }
+                _ => (Vec::new(), answer),
+            };
+            let found = further_page(&HttpResponse { headers, ..HttpResponse::new(200, body) }, true);
+            let why = format!("its `{member}` announces a further page, and the webhook has no `next`");
+            assert_eq!(found, (member != "-").then_some(why), "{line}");
         }
+        assert_eq!(beside_lists(&json!({"items": [1], "total": 6}), false), None);
+        let headers = |at: &str| [("x-page", at), (TOTAL_PAGES, "3")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+        let page = |at| HttpResponse { headers: headers(at).to_vec(), ..HttpResponse::new(200, "[]") };
+        assert_eq!(["1", "3"].map(|at| further_page(&page(at), true).is_some()), [true, false]);
     }
 
     #[test]
     fn pages_have_the_elements_of_all() {
         let page = |items: Value, more: bool| json!({"a": {"items": items}, "more": more});
-        let all = |second| merged(page(json!([1]), true), second);
+        let all = |second| joined(page(json!([1]), true), second);
         assert_eq!(all(page(json!([2]), false)), Ok(page(json!([1, 2]), false)));
         assert_eq!(all(page(Value::Null, false)), Ok(page(json!([1]), false)));
         assert_eq!(merged(json!([1]), json!([2])), Ok(json!([1, 2])));
         all(page(json!("x"), false)).unwrap_err();
         all(json!("<html>")).unwrap_err();
+        assert_eq!([json!({"message": "m"}), json!({"a": null})].map(|page| all(page).is_err()), [true; 2]);
+        joined(json!({"result": [1], "errors": []}), json!({"errors": [1]})).unwrap_err();
     }
 }

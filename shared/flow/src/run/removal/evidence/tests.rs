@@ -1,4 +1,4 @@
-use ebb_documents::plan::HookPlan;
+use ebb_documents::plan::{HookPlan, OutputRead};
 use ebb_engine::{Epoch, Timestamp};
 use ebb_protocol::callback::FailureReason;
 use ebb_protocol::evidence::Evidence;
@@ -80,6 +80,42 @@ fn the_lowest_evidence_of_the_last_pass_counts() {
         let found = evidence(&plan, &runs, UnitRef { hook: Hook::PostStop, unit: 0 });
         assert_eq!(found.map(|evidence| evidence.grade), Some(expected), "{last} {records:?}");
     }
+}
+
+/// The verification `2` is confirmed, and the undo `1` was overridden.
+#[test]
+fn an_override_stays_beside_the_verification_of_another_undo() {
+    let at = |unit| UnitRef { hook: Hook::PostStop, unit };
+    let rows = [(vec![0, 1], 2, RemovalGrade::Confirmed), (vec![0], 1, RemovalGrade::Unconfirmed)];
+    for (dependencies, by, expected) in rows {
+        let verify = UnitPlan { verifies: true, dependencies, ..unit() };
+        let hook_plan = HookPlan { hook: Hook::PostStop, units: vec![unit(), unit(), verify] };
+        let plan = Plan { hooks: vec![hook_plan], ..Plan::empty() };
+        let head = HeadState { done: [0, 1, 2].map(Unit).into(), ..HeadState::new(Epoch::FIRST) };
+        let overridden = record(with_reason(ReasonCode::Overridden, result(AttemptOutcome::Skipped)));
+        let records = [(Unit(1), vec![(Unit(1), Attempt::FIRST, overridden)])].into();
+        let runs = RecordedRuns::from([(Hook::PostStop, RecordedRun { head, records })]);
+        let (undo, found) = removal(&plan, &runs, &[0, 1, 2].map(at));
+        assert_eq!((undo, found.grade), (Some(at(by)), expected));
+    }
+}
+
+/// `0` searches for what `1` asks for, and `2` deletes it. `3` verifies, and `4` undoes another unit.
+#[test]
+fn an_undo_on_whose_outputs_another_one_acts_only_looks() {
+    let after = |read| {
+        let at = UnitRef { hook: Hook::PostStop, unit: read };
+        UnitPlan { reads: vec![OutputRead { at, output: "id".to_owned(), optional: false }], ..unit() }
+    };
+    let get = json!({"webhook": {"method": "GET", "url": {"literal": "https://api.example.org/a"}}});
+    let asks = UnitPlan { action: serde_json::from_value(get).unwrap(), ..after(0) };
+    let verifies = UnitPlan { verifies: true, ..after(2) };
+    let other = UnitPlan { undoes: vec![UnitRef { hook: Hook::PreStart, unit: 1 }], ..after(2) };
+    let units = vec![unit(), asks, after(1), verifies, other];
+    let mut plan = Plan { hooks: vec![HookPlan { hook: Hook::PostStop, units }], ..Plan::empty() };
+    plan.mark_looks();
+    let looks: Vec<bool> = plan.hooks[0].units.iter().map(|unit| unit.looks).collect();
+    assert_eq!(looks, [true, true, false, false, false]);
 }
 
 /// A target with none of these undos costs no query of records.
