@@ -13,13 +13,13 @@ use crate::value::SecretRef;
 #[serde_with::apply(BTreeMap => #[serde(default, skip_serializing_if = "BTreeMap::is_empty")])]
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object with `status`")]
 pub struct Callback {
     /// The version of the message. The default is 1.
     #[serde(default = "crate::one")]
     pub v: u32,
     pub status: CallbackStatus,
-    /// Outputs by name, any JSON. Only with `succeeded`.
+    /// Outputs by name, any JSON. With `succeeded`, or with `failed` those that are known.
     #[schema(value_type = BTreeMap<String, Object>)]
     pub outputs: BTreeMap<String, serde_json::Value>,
     /// Outputs that are not UTF-8, in base64.
@@ -88,6 +88,7 @@ impl FailureReason {
 
 /// A reason in the words of its sender.
 #[derive(Deserialize, utoipa::ToSchema)]
+#[serde(expecting = "an object with `message`")]
 pub struct ReportedReason {
     /// A `ReasonCode`, or another word of `a-z` and `-` with at most 40 characters. Such a word counts as `failed`, and
     /// is put before the message. The default is `failed`.

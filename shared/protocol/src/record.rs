@@ -45,14 +45,22 @@ pub struct AttemptRecord {
     pub excess: u64,
     /// Callbacks with a valid token that were rejected before the attempt had a result.
     pub refused: Option<CallbackRefusals>,
+    /// The declared outputs in the last of them. An undo reads them if the attempt has no others.
+    pub reported: OutputStorage,
 }
 
 impl AttemptRecord {
+    /// Returns true if nothing but a start shows that a request of the attempt may have been sent. A second sender of an attempt
+    /// with a start records a lease first.
+    pub fn is_unsent(&self) -> bool {
+        let is_sent = self.accepted.is_some() || self.posted.is_some() || self.wait.is_some() || self.repeats > 0;
+        !is_sent && self.leased_until.is_none()
+    }
+
     /// Returns the reason why an attempt without a result waits for a slot, unless a request of it may have been sent.
     pub fn awaited_slot(&self) -> Option<&str> {
-        let is_unsent =
-            self.started.is_none() && self.posted.is_none() && self.leased_until.is_none() && self.repeats == 0;
-        self.slot_wait.as_deref().filter(|_| is_unsent && self.result.is_none())
+        let is_waiting = self.is_unsent() && self.started.is_none() && self.result.is_none();
+        self.slot_wait.as_deref().filter(|_| is_waiting)
     }
 }
 
@@ -147,6 +155,9 @@ pub struct AttemptResult {
     /// True if the backend did not respond. The request may still arrive.
     #[serde(default)]
     pub unanswered: bool,
+    /// True for a failure before a request, if the record shows each other sender of the attempt.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unsent: bool,
     /// The digest of outcome, outputs and made IDs, which identifies repeated results.
     #[serde(skip)]
     pub digest: String,

@@ -7,6 +7,7 @@ use ebb_protocol::engine::Timestamp;
 use ebb_protocol::id::{EventRef, RunId, TargetKey};
 use ebb_protocol::listing::ReportedPolicy;
 use ebb_protocol::record::{AttemptResult, InstanceIds, StateWait};
+use ebb_protocol::value::Outputs;
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,8 @@ pub enum AttemptUpdate {
     Accepted(Timestamp),
     /// The request is to be repeated at this time.
     DispatchAgain(Timestamp),
+    /// The wait before a repetition, or before a question, ends at this time.
+    DispatchEarlier(Timestamp),
     /// A request that is not idempotent is about to be posted (PostOnce), with the credential of this digest, if it has one.
     Posted(Timestamp, Option<String>),
     /// A sender posts the request again and waits for the response until this time.
@@ -34,6 +37,8 @@ pub enum AttemptUpdate {
     Heartbeat(Timestamp, Option<String>),
     /// A callback was rejected for this reason.
     Refused(String),
+    /// The rejected callback had these declared outputs, of at most [`ebb_protocol::limits::OUTPUTS_INLINE`] bytes.
+    Reported(Outputs),
     /// The request was answered, and the attempt waits for a state. It is dispatched again at `next`. `seen_by` is the
     /// digest of the credential, if the answer shows the resource to it.
     Waiting {

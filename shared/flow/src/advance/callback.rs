@@ -14,7 +14,7 @@ use tracing::Instrument as _;
 
 use crate::advance::{Continuation, FollowUp, LateResult, RunProgress, apply_result};
 use crate::instance::retention;
-use crate::run::callback_result::{parse_end, unreadable, with_checked_outputs};
+use crate::run::callback_result::{parse_end, reported_outputs, unreadable, with_checked_outputs};
 use crate::run::{AttemptContext, AttemptEnd, InvocationCache, attempt, wakeup};
 use crate::{Counter, Env, FlowResult, Run, telemetry};
 
@@ -67,13 +67,13 @@ pub async fn begin(env: &Env, token: ProvenToken, body: &[u8]) -> FlowResult<(Ca
     };
     let callback = match read(body) {
         Ok(callback) => callback,
-        Err(reason) => return only(record_rejection(context, &token, reason).await?),
+        Err(reason) => return only(record_rejection(context, &token, (reason, body)).await?),
     };
     let unit = context.unit;
     let span = tracing::info_span!("callback", run = %run.id, unit = unit.key, attempt = attempt.number.0);
     telemetry::callback_received(&run, attempt, attempt::sent_at(claims, unit));
     match apply_callback(context, &token, callback).instrument(span).await? {
-        (CallbackOutcome::Malformed(reason), _) => only(record_rejection(context, &token, reason).await?),
+        (CallbackOutcome::Malformed(reason), _) => only(record_rejection(context, &token, (reason, body)).await?),
         (outcome, progress) => {
             let moves = progress.end.is_some() || !progress.ready.is_empty();
             let continuation = moves.then(|| Continuation::of(run, claims.epoch, progress, cache));
@@ -94,23 +94,33 @@ fn read(body: &[u8]) -> Result<Callback, String> {
 
 /// Returns an error without the value that it shows: the body may have sensitive outputs, and the text is stored.
 fn without_value(error: &serde_json::Error) -> String {
-    let text = error.to_string();
+    // Members for relays help no webhook.
+    let relay_only = ["secrets", "log", "objects", "removal"];
+    let text = relay_only.iter().fold(error.to_string(), |text, name| text.replace(&format!(", `{name}`"), ""));
     let shown = ["invalid type: ", "invalid value: "].into_iter().find_map(|start| {
         let (value, expected) = text.strip_prefix(start)?.rsplit_once(", expected ")?;
         let kind = value.split(['"', '`']).next().unwrap_or_default().trim_end();
+        let number = expected.strip_prefix("u64").or_else(|| expected.strip_prefix("u32"));
+        let expected = number.map_or(expected.to_owned(), |rest| format!("a whole number{rest}"));
         Some(format!("{start}{kind}, expected {expected}"))
     });
     shown.unwrap_or(text)
 }
 
-/// Records that an authentic callback was rejected. The unit still waits for a result, and `why` shows the rejection.
+/// Records that an authentic callback was rejected. The unit still waits for a result, and `why` shows the rejection. Without a
+/// result, the undo reads the outputs in the body.
 async fn record_rejection(
     context: AttemptContext<'_>,
     token: &ProvenToken,
-    reason: String,
+    (reason, body): (String, &[u8]),
 ) -> FlowResult<CallbackOutcome> {
     if !token.is_expired {
         context.update(AttemptUpdate::Refused(limits::clean(&reason, limits::REFUSAL))).await?;
+        if token.claims.kind == TokenKind::Webhook
+            && let Some(outputs) = reported_outputs(context, body)?
+        {
+            context.update(AttemptUpdate::Reported(outputs)).await?;
+        }
     }
     Ok(CallbackOutcome::Malformed(reason))
 }

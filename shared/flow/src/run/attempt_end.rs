@@ -52,6 +52,8 @@ pub struct AttemptFailure {
     pub is_made: bool,
     /// True if the response does not tell whether the request has made something.
     pub may_be_made: bool,
+    /// True if the failure came before a request, and the record shows each other dispatcher of the attempt.
+    pub is_unsent: bool,
     /// As in [`AttemptSuccess`].
     pub sent_by: Option<Box<str>>,
     /// The outputs that are known, although the attempt has failed. An undo reads them.
@@ -80,6 +82,7 @@ impl AttemptFailure {
             evidence: None,
             is_made: false,
             may_be_made: false,
+            is_unsent: false,
             sent_by: None,
             outputs: Box::default(),
         }

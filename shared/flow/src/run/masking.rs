@@ -1,6 +1,7 @@
 //! Replaces secret texts in what comes from outside, among them the sensitive values that a dispatch has decrypted.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -72,19 +73,45 @@ pub(super) fn add_opened(opened: &mut Vec<SecretText>, json: &Value) {
     }
 }
 
-/// Returns the outputs of a unit as values. The `opened` texts are masked in those that are not sensitive.
+/// Returns the outputs of a unit as values, masked as by [`mask_outputs`].
 pub(super) fn unit_values(unit: &UnitPlan, outputs: BTreeMap<String, RenderValue>, opened: &[SecretText]) -> Outputs {
-    let is_sensitive = |name: &str| unit.outputs.get(name).is_some_and(|output| output.sensitive);
-    let value = |(name, value): (String, RenderValue)| {
-        let value = match records::from_rendered(value) {
-            UnitValue::Json(json) if !opened.is_empty() && !is_sensitive(&name) => {
-                UnitValue::Json(masked_json(json, opened))
-            }
-            value => value,
-        };
-        (name, value)
-    };
-    outputs.into_iter().map(value).collect()
+    let values = outputs.into_iter().map(|(name, value)| (name, records::from_rendered(value))).collect();
+    mask_outputs(unit, values, opened.to_vec())
+}
+
+/// Masks `secrets`, and sensitive outputs that are texts, in the outputs that are not sensitive. A part of a sensitive list or
+/// object stays: it can be the ID that an undo needs.
+pub(super) fn mask_outputs(unit: &UnitPlan, mut outputs: Outputs, mut secrets: Vec<SecretText>) -> Outputs {
+    let texts = sensitive(unit, &outputs).filter(|value| value.is_string());
+    texts.for_each(|text| add_opened(&mut secrets, text));
+    secrets.sort_by_key(|text| Reverse(text.len()));
+    for (name, value) in outputs.iter_mut().filter(|_| !secrets.is_empty()) {
+        if let UnitValue::Json(json) = value
+            && !is_sensitive(unit, name)
+        {
+            *json = masked_json(std::mem::take(json), &secrets);
+        }
+    }
+    outputs
+}
+
+/// Returns a text without the sensitive values of these outputs.
+pub(super) fn without_sensitive(unit: &UnitPlan, outputs: &Outputs, text: &str) -> String {
+    let mut secrets = Vec::new();
+    sensitive(unit, outputs).for_each(|value| add_opened(&mut secrets, value));
+    secrets.sort_by_key(|text| Reverse(text.len()));
+    if secrets.is_empty() { text.to_owned() } else { masked(text, &secrets) }
+}
+
+fn is_sensitive(unit: &UnitPlan, name: &str) -> bool {
+    unit.outputs.get(name).is_some_and(|output| output.sensitive)
+}
+
+fn sensitive<'a>(unit: &'a UnitPlan, outputs: &'a Outputs) -> impl Iterator<Item = &'a Value> {
+    outputs.iter().filter_map(move |(name, value)| match value {
+        UnitValue::Json(json) if is_sensitive(unit, name) => Some(json),
+        _ => None,
+    })
 }
 
 fn masked_json(json: Value, opened: &[SecretText]) -> Value {

@@ -114,6 +114,7 @@ pub async fn build_result<'a>(
                 objects: failure.task.as_ref().map(|task| task.objects.clone()).unwrap_or_default(),
                 unanswered: failure.leaves_unknown(context.unit),
                 has_outputs: !failure.outputs.is_empty(),
+                unsent: failure.is_unsent,
                 ..ended(AttemptOutcome::Failed, Some(failure.reason.clone()))
             };
             (result, Some(&*failure.outputs), failure.task.as_ref().and_then(|task| task.log.as_deref()))

@@ -8,7 +8,7 @@
 //! - result: `re` the result as JSON without the following, `o` outputs as JSON or `ob` their bucket key, `ev` evidence
 //!   as JSON, `lg` log exists, `dg` digest;
 //! - `ds` digests of further successes, `dx` number of excess successes, `rc` number of rejected callbacks, `rr`
-//!   reason of the last one.
+//!   reason of the last one, `ro` its outputs as JSON.
 //!
 //! A record has a result exactly if it has `dg`. The mark `r#RUN` / `b` is written before the first output in the
 //! bucket, so that a removal lists objects only where some may exist.
@@ -92,6 +92,7 @@ pub(super) fn read_record(operation: &'static str, item: &Item) -> StoreResult<A
             Some(count) => Some(CallbackRefusals { count, reason: reader.text("rr")?.to_owned() }),
             None => None,
         },
+        reported: reader.json_if_any("ro")?.map_or(OutputStorage::Nothing, OutputStorage::Inline),
     })
 }
 
@@ -102,23 +103,23 @@ fn update_changes(update: &AttemptUpdate) -> StoreResult<Vec<(&'static str, Attr
         // An accepted request is not sent again.
         AttemptUpdate::Accepted(at) => vec![("c", SetIfAbsent(number(at.0))), ("n", Remove), ("le", Remove)],
         AttemptUpdate::DispatchAgain(at) => vec![("n", Set(number(at.0))), ("nr", Add(number(1))), ("le", Remove)],
+        AttemptUpdate::DispatchEarlier(at) => vec![("n", Set(number(at.0))), ("le", Remove)],
         AttemptUpdate::Posted(at, by) => {
             let by = by.as_ref().map(|by| ("qb", SetIfAbsent(text(by))));
             [("q", SetIfAbsent(number(at.0)))].into_iter().chain(by).collect()
         }
         AttemptUpdate::Leased(until) => vec![("le", Set(number(until.0)))],
-        AttemptUpdate::Postponed(at, None) => {
-            vec![("n", Set(number(at.0))), ("s", Remove), ("le", Remove), ("pw", Remove)]
-        }
-        // A lease shows that a request may have been sent.
-        AttemptUpdate::Postponed(at, Some(why)) => {
-            vec![("n", Set(number(at.0))), ("s", Remove), ("pw", Set(text(why)))]
+        // A lease stays, because it shows that an earlier request may have been sent.
+        AttemptUpdate::Postponed(at, why) => {
+            let why = why.as_ref().map_or(Remove, |why| Set(text(why)));
+            vec![("n", Set(number(at.0))), ("s", Remove), ("pw", why)]
         }
         AttemptUpdate::Heartbeat(at, progress) => {
             let progress = progress.as_ref().map(|progress| ("p", Set(text(progress))));
             [("b", Set(number(at.0)))].into_iter().chain(progress).collect()
         }
         AttemptUpdate::Refused(reason) => vec![("rc", Add(number(1))), ("rr", Set(text(reason)))],
+        AttemptUpdate::Reported(outputs) => vec![("ro", Set(json(outputs)?))],
         AttemptUpdate::Waiting { wait, begun, next, seen_by } => {
             let (wait, begun) = (SetIfAbsent(json(wait)?), SetIfAbsent(number(begun.0)));
             let seen_by = seen_by.as_ref().map(|by| ("sb", Set(text(by))));
@@ -250,9 +251,10 @@ impl TableClient {
 /// Updates the record of an attempt before its result (`UpdateItem`). A record with a result stays unchanged.
 ///
 /// - The first `Started`, `Posted`, `Accepted` and `Waiting` count. A `Waiting` sets the start, if there is none.
-/// - The last `DispatchAgain`, `Leased`, `Postponed`, `Heartbeat` and `Seen` count. The IDs of all `Instances` count.
+/// - The last `DispatchAgain`, `DispatchEarlier`, `Leased`, `Postponed`, `Heartbeat`, `Reported` and `Seen` count. The
+///   IDs of all `Instances` count.
 /// - `Accepted` clears `DispatchAgain`. `Postponed` clears `Started`.
-/// - `Accepted`, `DispatchAgain` and `Postponed` without a text end a lease.
+/// - `Accepted`, `DispatchAgain`, `DispatchEarlier` and `Waiting` end a lease.
 ///
 /// Writes the result of an attempt (`UpdateItem`; for a further one another `UpdateItem` and `PutItem`), and changes the start of the
 /// attempt after it (`UpdateItem`).

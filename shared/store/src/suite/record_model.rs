@@ -30,6 +30,10 @@ fn update(record: &mut AttemptRecord, update: &AttemptUpdate) {
             record.repeats += 1;
             record.leased_until = None;
         }
+        AttemptUpdate::DispatchEarlier(at) => {
+            record.next_dispatch = Some(*at);
+            record.leased_until = None;
+        }
         AttemptUpdate::Posted(at, by) => {
             record.posted = record.posted.or(Some(*at));
             record.posted_by = record.posted_by.take().or(by.clone());
@@ -39,7 +43,6 @@ fn update(record: &mut AttemptRecord, update: &AttemptUpdate) {
             record.next_dispatch = Some(*at);
             record.slot_wait.clone_from(why);
             record.started = None;
-            record.leased_until = record.leased_until.filter(|_| why.is_some());
         }
         AttemptUpdate::Heartbeat(at, progress) => {
             record.heartbeat = Some(*at);
@@ -49,6 +52,7 @@ fn update(record: &mut AttemptRecord, update: &AttemptUpdate) {
             let count = record.refused.take().map_or(0, |refused| refused.count) + 1;
             record.refused = Some(CallbackRefusals { count, reason: reason.clone() });
         }
+        AttemptUpdate::Reported(outputs) => record.reported = OutputStorage::Inline(outputs.clone()),
         AttemptUpdate::Waiting { wait, begun, next, seen_by } => {
             record.wait = record.wait.take().or_else(|| Some((**wait).clone()));
             record.started = record.started.or(Some(*begun));
@@ -97,11 +101,14 @@ fn updates() -> impl Strategy<Value = AttemptUpdate> {
         times().prop_map(AttemptUpdate::Started),
         times().prop_map(AttemptUpdate::Accepted),
         times().prop_map(AttemptUpdate::DispatchAgain),
+        times().prop_map(AttemptUpdate::DispatchEarlier),
         (times(), prop::option::of(credentials())).prop_map(|(at, by)| AttemptUpdate::Posted(at, by)),
         times().prop_map(AttemptUpdate::Leased),
         (times(), prop::option::of(Just("slot".to_owned()))).prop_map(|(at, why)| AttemptUpdate::Postponed(at, why)),
         (times(), prop::option::of(Just("half".to_owned()))).prop_map(|(at, text)| AttemptUpdate::Heartbeat(at, text)),
         (0..2_u32).prop_map(|number| AttemptUpdate::Refused(format!("reason {number}"))),
+        (0..2_u32)
+            .prop_map(|number| AttemptUpdate::Reported([(format!("o{number}"), UnitValue::Json("x".into()))].into())),
         (times(), times(), prop::option::of(credentials())).prop_map(|(begun, next, seen_by)| AttemptUpdate::Waiting {
             wait: Box::new(wait(begun)),
             begun,
@@ -171,6 +178,7 @@ async fn check(fixture: &StoreFixture, run: &RunId, changes: &[RecordChange]) {
         record.further_results.sort_by(|one, other| one.digest.cmp(&other.digest));
     }
     assert_eq!(read, model);
+    model.reported = OutputStorage::Nothing;
     for result in model.result.iter_mut().chain(&mut model.further_results) {
         (result.outputs, result.evidence) = (OutputStorage::Nothing, None);
     }

@@ -146,6 +146,7 @@ pub fn full_result() -> AttemptResult {
         }],
         unanswered: true,
         has_outputs: true,
+        unsent: true,
         digest: "first".into(),
     }
 }
