@@ -147,6 +147,12 @@ pub(crate) fn no_retry(phase: TargetPhase) -> Option<&'static str> {
     }
 }
 
+/// Returns the consequence of a retry for units that wait for a time.
+pub fn early_start(units: &[String]) -> String {
+    let units: Vec<&str> = units.iter().map(String::as_str).collect();
+    format!("These units wait for a time, and start now: {}.", words::first_named(&units, MAX_NAMED, units.len()))
+}
+
 /// Returns the run whose failed units a retry repeats, if one has failed.
 pub fn failed_run(why: &TargetDiagnosis) -> Option<&str> {
     why.cause.as_ref().map(|cause| cause.run.as_str())

@@ -28,8 +28,8 @@ mod timeline;
 mod waiting_page;
 
 pub use bulk_pages::{
-    BACK, BulkAction, BulkEntry, bulk_confirmation, bulk_consequences, bulk_outcomes, failed_run, no_deletion,
-    selected_target,
+    BACK, BulkAction, BulkEntry, bulk_confirmation, bulk_consequences, bulk_outcomes, early_start, failed_run,
+    no_deletion, selected_target,
 };
 pub use cluster_pages::{cluster, clusters};
 pub use frame::{ConsoleViewer, FORM_TOKEN};

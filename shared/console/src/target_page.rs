@@ -47,7 +47,8 @@ fn action_links(detail: &TargetDetail) -> Markup {
     let link = |action: &str, label: &str| {
         html! { a.action href=(bulk_pages::confirmation_path(action, &info.kind, &info.name, &info.uid)) { (label) } }
     };
-    let retry = bulk_pages::no_retry(info.phase).is_none();
+    let waits = |run: &RunDetail| run.state == RunState::Running && run.units.iter().any(|unit| unit.next.is_some());
+    let retry = bulk_pages::no_retry(info.phase).is_none() || detail.runs.iter().any(waits);
     let delete = bulk_pages::no_deletion(info.phase).is_none();
     html! {
         @if retry || delete {

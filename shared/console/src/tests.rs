@@ -312,6 +312,10 @@ fn actions_without_effect_are_not_offered() {
             assert_eq!(page.contains(&link), has_effect, "{name} {phase:?}");
             let consequences = bulk_consequences(action, &why, None, None);
             assert_eq!(consequences.is_ok(), has_effect, "{name} {phase:?}: {consequences:?}");
+            // A retry also starts a unit that waits for a time.
+            target.runs[0].state = ebb_protocol::api::RunState::Running;
+            let page = target_page::target(VIEWER, true, &target, &why, "stamp");
+            assert_eq!(page.contains(&link), has_effect || action == BulkAction::Retry, "{name} {phase:?}");
         }
     }
 }

@@ -8,6 +8,7 @@ use axum::extract::RawQuery;
 use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse as _, Redirect, Response};
 use ebb_console::{BACK, BulkAction, BulkEntry, paths};
+use ebb_flow::advance::early_start;
 use ebb_protocol::{ActOnTargets, ErrorCode, NamedTarget, TargetKey, TargetOutcome, TargetPhase, TargetSelection};
 use futures::StreamExt as _;
 
@@ -110,7 +111,17 @@ async fn consequences(session: &ConsoleSession, action: BulkAction, target: Name
         let path = Path((target.kind.clone(), target.name.clone()));
         let Json(why) = Box::pin(routes::targets::why(path, session.permitted()?)).await?;
         let key = TargetKey::new(&target.kind, &target.name);
-        let head = session.permitted::<WriteTargets>()?.instance(key, target.uid.as_deref()).await?;
+        let server = session.permitted::<WriteTargets>()?;
+        let head = server.instance(key, target.uid.as_deref()).await?;
+        let early = match action {
+            BulkAction::Retry => {
+                Box::pin(early_start::start_early(&server.env, (key, Some(&head.uid)), None)).await?.transpose()?
+            }
+            BulkAction::Delete => None,
+        };
+        if let Some(early) = early {
+            return HttpResult::Ok((Some(early.run), Ok(ebb_console::early_start(&early.units))));
+        }
         let waiting = head.waiting.as_ref().map(|waiting| waiting.uid.as_str());
         let run = ebb_console::failed_run(&why).filter(|_| action == BulkAction::Retry).map(str::to_owned);
         HttpResult::Ok((run, ebb_console::bulk_consequences(action, &why, waiting, head.source.as_deref())))
@@ -136,7 +147,7 @@ fn with_no_effect(action: BulkAction, outcome: TargetOutcome) -> TargetOutcome {
 
 fn entry(action: BulkAction, TargetOutcome { kind, name, uid, phase, error, .. }: TargetOutcome) -> BulkEntry {
     let done = match action {
-        BulkAction::Retry => "Accepted: its failed units run again.",
+        BulkAction::Retry => "Accepted: its failed or waiting units start.",
         BulkAction::Delete => phase.and_then(ebb_console::no_deletion).unwrap_or("Accepted: its teardown begins."),
     };
     (NamedTarget { kind, name, uid, run: None }, error.map_or_else(|| Ok(done.to_owned()), Err))

@@ -8,12 +8,16 @@ use ebb_protocol::{OpenUnits, RunDetail, RunState, UnitDetail, UnitState, UnitWa
 const GROUPS: usize = 20;
 /// Maximum units that a group names.
 const NAMED: usize = 10;
+/// The reason of a unit whose time of the next request is known.
+const SCHEDULED: &str = "its next request is scheduled";
 
 /// The activity or the wait of a unit that has not ended.
 pub(super) struct OpenReason {
     pub(super) text: String,
     pub(super) since: Option<String>,
     fails_at: Option<String>,
+    /// The time of the next request.
+    next: Option<String>,
     resolves: WaitResolution,
 }
 
@@ -31,7 +35,8 @@ impl<'a> OpenRun<'a> {
     pub(super) fn reasons(&self, unit: &UnitDetail) -> Vec<OpenReason> {
         let own = |text: String, since: Option<String>| {
             let fails_at = unit.deadline.clone();
-            vec![OpenReason { text, since, fails_at, resolves: WaitResolution::Itself }]
+            let next = unit.next.clone().filter(|_| text == SCHEDULED);
+            vec![OpenReason { text, since, fails_at, next, resolves: WaitResolution::Itself }]
         };
         match unit.state {
             UnitState::Running if !unit.waits.is_empty() => {
@@ -41,8 +46,12 @@ impl<'a> OpenRun<'a> {
                 let text = match (&unit.accepted, &unit.next, &unit.progress) {
                     (Some(_), ..) => "its receiver accepted the request (202) and has not called back".to_owned(),
                     (None, Some(_), Some(wait)) if unit.started.is_none() => words::one_line(wait),
-                    (None, Some(_), _) => "its next request is scheduled".to_owned(),
-                    (None, None, Some(progress)) => format!("runs: {}", words::one_line(progress)),
+                    (None, Some(_), _) => SCHEDULED.to_owned(),
+                    // A note of a wait ends with its own time.
+                    (None, None, Some(progress)) => {
+                        let dated = progress.rsplit_once(", since ").filter(|(_, at)| at.ends_with('Z'));
+                        format!("runs: {}", words::one_line(dated.map_or(progress, |(note, _)| note)))
+                    }
                     (None, None, None) => "runs".to_owned(),
                 };
                 own(text, unit.accepted.clone().or_else(|| self.begun(unit)))
@@ -70,6 +79,7 @@ impl<'a> OpenRun<'a> {
             text: format!("{object}: {}", words::one_line(message)),
             since: since.clone().or_else(|| self.begun(unit)),
             fails_at: fails_at.clone().or_else(|| unit.deadline.clone()),
+            next: None,
             resolves: *resolves,
         }
     }
@@ -105,20 +115,21 @@ pub(super) fn groups(run: &RunDetail) -> (Vec<OpenUnits>, usize) {
         return (Vec::new(), 0);
     }
     let open = OpenRun::new(run);
-    let mut groups: Vec<(OpenUnits, &str)> = Vec::new();
+    let mut groups: Vec<(OpenUnits, &str, Option<String>)> = Vec::new();
     let mut positions: BTreeMap<String, usize> = BTreeMap::new();
     let mut count = 0;
     for unit in &run.units {
         let reasons = open.reasons(unit);
         count += usize::from(!reasons.is_empty());
-        for OpenReason { text, since, fails_at, resolves } in reasons {
+        for OpenReason { text, since, fails_at, next, resolves } in reasons {
             let position = *positions.entry(format!("{:?} {resolves:?} {text}", unit.state)).or_insert(groups.len());
-            let Some((group, last)) = groups.get_mut(position) else {
+            let Some((group, last, due)) = groups.get_mut(position) else {
                 let units = vec![unit.key.clone()];
                 let group = OpenUnits { units, count: 1, state: unit.state, reason: text, since, fails_at, resolves };
-                groups.push((group, unit.key.as_str()));
+                groups.push((group, unit.key.as_str(), next));
                 continue;
             };
+            *due = earliest(due.take(), next);
             group.since = earliest(group.since.take(), since);
             group.fails_at = earliest(group.fails_at.take(), fails_at);
             if *last != unit.key {
@@ -130,7 +141,11 @@ pub(super) fn groups(run: &RunDetail) -> (Vec<OpenUnits>, usize) {
             }
         }
     }
-    let mut groups: Vec<OpenUnits> = groups.into_iter().map(|(group, _)| group).collect();
+    let with_time = |(mut group, _, due): (OpenUnits, &str, Option<String>)| {
+        group.reason += &due.map(|at| format!(" for {at}")).unwrap_or_default();
+        group
+    };
+    let mut groups: Vec<OpenUnits> = groups.into_iter().map(with_time).collect();
     groups.sort_by_key(|group| match (group.resolves, group.state) {
         (WaitResolution::Person | WaitResolution::Never, _) => 0,
         (WaitResolution::Itself, UnitState::Running) => 1,
@@ -183,7 +198,7 @@ mod tests {
         let file = include_str!("../../tests/open_units.yaml");
         let (units, expected): (Value, Vec<OpenUnits>) = serde_saphyr::from_str(file).unwrap();
         let run = run(&units);
-        assert_eq!(groups(&run), (expected, 5));
+        assert_eq!(groups(&run), (expected, 7));
         assert_eq!(first(&[run]).map(|group| group.units), Some(vec!["b/blocked".to_owned()]));
     }
 

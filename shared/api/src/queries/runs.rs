@@ -101,9 +101,8 @@ impl RunSnapshot<'_> {
         let previous_result = previous.and_then(|record| record.result.as_ref());
         let result = record.and_then(|record| record.result.as_ref());
         let next_attempt = previous_result.and_then(|result| result.next).filter(|&at| at > self.now);
-        // During a wait for a state, this is the time of a sweep, and questions come before it.
-        let next_request = record.filter(|record| record.wait.is_none() && record.result.is_none());
-        let next_request = next_request.and_then(|record| record.next_dispatch).filter(|&at| at > self.now);
+        let next_request = record.filter(|record| record.result.is_none());
+        let next_request = next_request.and_then(|record| next_request_of(plan, record)).filter(|&at| at > self.now);
         let outcome = result.map(|result| result.outcome);
         let is_running = self.state == RunState::Running;
         let state = match self.head.status(unit) {
@@ -162,6 +161,15 @@ impl RunSnapshot<'_> {
 fn begun(record: &AttemptRecord) -> Option<Timestamp> {
     let computed = || record.result.as_ref().and_then(|result| Some(result.at.minus(Millis(result.duration_ms?))));
     started_at(record).or_else(computed)
+}
+
+/// Returns the time of the next request of an attempt, or of its first question about a state.
+fn next_request_of(plan: &UnitPlan, record: &AttemptRecord) -> Option<Timestamp> {
+    let Some(wait) = &record.wait else { return record.next_dispatch };
+    // The record has the time of a sweep, which later questions precede.
+    let Action::Webhook(webhook) = &plan.action else { return None };
+    let pause = webhook.until.as_ref().map(|until| until.every_ms.min(until.max_every_ms))?;
+    record.next_dispatch.map(|sweep| sweep.min(wait.since.plus(Millis(pause))))
 }
 
 /// Returns the objects of a unit that has succeeded. All objects of such a unit were ready.

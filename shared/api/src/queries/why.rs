@@ -14,10 +14,12 @@ use ebb_protocol::{
     FailedUnit, RelayOutage, RemainingEffect, RemovalGrade, ResourceRemoval, RootCause, RunDetail, RunId, RunState,
     TargetDiagnosis, TargetStopCause, UnitDetail, UnitState, UnitWait, limits, parse_rfc3339, rfc3339,
 };
-use ebb_store::{DatedEvent, RefusedUpdate, Store, TargetHead};
+use ebb_store::{DatedEvent, RefusedUpdate, TargetHead};
 
 use crate::queries::logs::{self, UnitLog};
 use crate::queries::{live, open_units, runs, sources, targets, waits};
+use ebb_flow::advance::early_start;
+use ebb_flow::operator::repair::{self, RepairMode};
 use ebb_flow::run::cause::{self, FirstCause};
 use ebb_flow::run::inputs;
 use ebb_flow::run::removal::evidence;
@@ -92,7 +94,8 @@ pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
         name,
         is_registered: registered.iter().any(|it| it.is_registered && it.name == *name),
     });
-    let newer = newer_version(&env.store, &target, &failures, &loaded.plan).await?;
+    let newer = newer_version(env, &target, &failures, &loaded.plan).await?;
+    let early = Box::pin(early_start::start_early(env, (target.target_key(), Some(&target.uid)), None)).await?;
     let situation = TargetSituation {
         kind: &target.kind,
         name: &target.name,
@@ -105,6 +108,7 @@ pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
         lost,
         wait: last.as_ref().and_then(|run| live::first_wait(&run.units)),
         newer: newer.as_deref(),
+        is_timed: matches!(early, Some(Ok(_))),
     };
     let next_steps = situation.next_steps();
     let (open, open_units) = last.as_ref().map(open_units::groups).unwrap_or_default();
@@ -144,9 +148,10 @@ fn changes_of_plan(target: &TargetHead, plan: &Plan) -> Vec<String> {
     repaired.chain(refused).chain(dropped).collect()
 }
 
-/// Returns the newest published version of the plugin of a failed undo, if the teardown of the target runs an older one.
+/// Returns the newest published version of the plugin of a failed undo, if the teardown of the target runs an older one and can
+/// be repaired with it.
 async fn newer_version(
-    store: &Store,
+    env: &Env,
     target: &TargetHead,
     failures: &[FailedUnit],
     plan: &Plan,
@@ -155,11 +160,14 @@ async fn newer_version(
     let resource = unit.and_then(|failed| plan.resource(failed.unit.split_once('/')?.0));
     let used = resource.map(|resource| resource.repaired_by.as_ref().unwrap_or(&resource.plugin));
     let Some((plugin, used)) = used.and_then(|used| used.rsplit_once('@')) else { return Ok(None) };
-    let versions = store.list_versions(plugin).await?;
+    let versions = env.store.list_versions(plugin).await?;
     let published = versions.iter().filter(|item| item.withdrawn.is_none());
     let newest = published.filter_map(|item| item.version.parse::<semver::Version>().ok()).max();
     let newer = newest.filter(|newest| used.parse::<semver::Version>().is_ok_and(|used| *newest > used));
-    Ok(newer.map(|newer| format!("{plugin}@{newer}")))
+    let Some(newer) = newer.map(|newer| format!("{plugin}@{newer}")) else { return Ok(None) };
+    let instance = (target.target_key(), Some(target.uid.as_str()));
+    let repair = Box::pin(repair::repair(env, instance, (&newer, None), RepairMode::Preview)).await;
+    Ok(repair.is_ok().then_some(newer))
 }
 
 /// Returns the diagnosis of a target whose plan is lost.
@@ -364,6 +372,7 @@ fn waiting(plan: &Plan, run: &RunDetail) -> Option<String> {
             (_, _, Some(next)) if unit.kind == "webhook" && unit.progress.is_none() => {
                 format!("sends its next request at {next}, because the receiver may act on an earlier one until then")
             }
+            (_, _, Some(next)) if unit.kind == "pod" => format!("is dispatched again at {next}"),
             (_, _, Some(next)) => format!("sends its next request at {next}"),
             _ => "runs".to_owned(),
         },

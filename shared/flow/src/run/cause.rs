@@ -1,9 +1,9 @@
 //! Finds the first cause of a failed run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_engine::{Attempt, HeadState, Unit, UnitProgress, attempts_used, in_flight};
-use ebb_protocol::callback::FailureReason;
+use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
@@ -47,7 +47,7 @@ pub async fn first_text(env: &Env, run: &Run) -> FlowResult<Option<String>> {
 pub async fn current(env: &Env, run: &Run) -> FlowResult<Vec<FirstCause>> {
     let head = run.read_head(env).await?;
     let failed = failed(env, run, &head).await?;
-    if failed.first().is_some_and(|first| !run.graph().tolerates(first.unit)) {
+    if failed.iter().any(|failed| !run.graph().tolerates(failed.unit)) {
         return Ok(failed);
     }
     let retried = in_flight(run.graph(), &head).into_iter().filter_map(|(unit, attempt)| {
@@ -75,6 +75,18 @@ async fn of(env: &Env, run: &Run, attempts: &BTreeMap<Unit, Attempt>) -> FlowRes
         let Some(reason) = result.reason.filter(|_| counts) else { continue };
         found.push((result.at, FirstCause { unit, attempt, reason, evidence: result.evidence }));
     }
-    found.sort_by_key(|(at, cause)| (run.graph().tolerates(cause.unit), *at, cause.unit));
+    found.sort_by_key(|(at, cause)| (*at, cause.unit));
+    // The failure of a unit whose outputs a failed one reads is its cause.
+    let mut causes = BTreeSet::new();
+    for (_, FirstCause { unit, reason, .. }) in found.iter().rev() {
+        if causes.contains(unit) || !run.graph().tolerates(*unit) {
+            causes.insert(*unit);
+            let reader = run.unit(*unit).filter(|_| reason.code == ReasonCode::Render);
+            let reads = reader.into_iter().flat_map(|reader| &reader.reads);
+            let reads = reads.filter(|read| read.at.hook == run.hook() && !read.optional);
+            causes.extend(reads.map(|read| Unit(read.at.unit)));
+        }
+    }
+    found.sort_by_key(|(_, cause)| !causes.contains(&cause.unit));
     Ok(found.into_iter().map(|(_, cause)| cause).collect())
 }

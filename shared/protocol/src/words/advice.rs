@@ -36,6 +36,8 @@ pub struct TargetSituation<'a> {
     pub wait: Option<(&'a UnitDetail, &'a UnitWait)>,
     /// A newer version of the plugin of a failed undo.
     pub newer: Option<&'a str>,
+    /// True if a retry ends the wait of a unit for a time.
+    pub is_timed: bool,
 }
 
 impl TargetSituation<'_> {
@@ -73,6 +75,7 @@ impl TargetSituation<'_> {
             }
             TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping => {
                 next.extend(self.lost.iter().flat_map(|lost| lost_cluster(lost, &commands::force_delete(kind, name))));
+                next.extend(self.is_timed.then(|| format!("to end the wait for a time: {}", commands::retry(target))));
                 next.push(format!("show the progress: {}", commands::get(kind, name)));
             }
             TargetPhase::Ready | TargetPhase::Gone => {}

@@ -209,7 +209,7 @@ pub(in crate::instance) fn try_begin<'a>(
         state.next = env.now().plus(wait);
         if state.reason.is_empty() {
             let party = if receiver == TargetOutbox::PLATFORM { "platform" } else { "receiver" };
-            state.reason = format!("the {party} does not respond to other notifications");
+            state.reason = format!("the {party} has not responded to other notifications yet");
         }
     }
     call
