@@ -103,7 +103,8 @@ fn lifecycle_trials() -> Vec<Trial> {
         own_hooks: a_namespace_and_a_route_group_with_own_hooks;
         plugin_units: a_collection_is_made_once_and_destroyed_in_reverse_order
             several_instances_with_the_tag_are_refused_and_listed an_instance_without_its_outputs_is_destroyed
-            a_plugin_without_its_instances_is_stuck a_list_is_no_evidence_of_a_removal;
+            a_plugin_without_its_instances_is_stuck a_list_is_no_evidence_of_a_removal
+            refused_properties_make_nothing;
         state_waits: a_wait_survives_a_restart_and_stores_no_secret a_question_has_the_headers_of_its_webhook;
         many: unreferenced_outputs_are_not_read a_withdrawn_version_remains_usable_for_existing_targets;
         monitoring: targets_and_attempts_are_counted;
@@ -120,7 +121,8 @@ fn security_trials() -> Vec<Trial> {
         console: a_session_ends_with_its_token a_session_never_authorises_the_api actions_need_their_scope
             a_link_signs_in_once a_configured_token_of_any_form_signs_in;
         console_pages: responses_are_compressed an_open_page_without_news_costs_little an_ended_session_gets_no_news;
-        credentials: a_request_that_may_have_been_sent_is_undone access_tokens_are_renewed challenges_and_signatures;
+        credentials: a_request_that_may_have_been_sent_is_undone access_tokens_are_renewed challenges_and_signatures
+            a_server_requires_a_client_certificate;
         encrypted_values: only_recipients_get_encrypted_values values_of_a_rotated_root_secret;
         identity_tokens: claims_of_pipelines_grant_scopes forged_identity_tokens times_and_names_of_identity_tokens
             keys_that_are_not_accepted issuers_that_cannot_be_trusted;

@@ -178,3 +178,23 @@ pub(crate) async fn a_list_is_no_evidence_of_a_removal() {
         assert_eq!(removals(&harness, name).await, expected, "{name}");
     }
 }
+
+/// The plugin refuses the properties, also those of a retry, and gets no `Instance.Provision`.
+pub(crate) async fn refused_properties_make_nothing() {
+    let harness = Harness::with_plugin().await;
+    harness.receiver.on("POST /", |call, _| {
+        let (part, value) = match call.body["method"].as_str().unwrap() {
+            "Handshake.Hello" => ("result", json!({"Objects": {"Instance/0.6.1": []}})),
+            "Instance.DescribeInstances" => ("result", json!({"Descriptions": null})),
+            _ => ("error", json!({"message": "no such size"})),
+        };
+        CannedReply::ok(json!({"jsonrpc": "2.0", "id": 1, part: value}))
+    });
+    harness.run("a", "disks", DISK, TargetPhase::Failed).await;
+    harness.request(Method::POST, "/v1/targets/sandbox/a/retry", None).await.is(202);
+    harness.phase("a", TargetPhase::Failed).await;
+    let calls = harness.receiver.calls("POST /");
+    let refused = calls.iter().filter_map(|call| call.body["method"].as_str());
+    let refused = refused.filter(|method| !["Handshake.Hello", "Instance.DescribeInstances"].contains(method));
+    assert_eq!(refused.collect::<Vec<_>>(), ["Instance.Validate"; 2]);
+}

@@ -11,10 +11,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ebb_documents::plan::Action;
-use ebb_engine::{Attempt, AttemptRef, HeadState, RunEvent, RunPhase, Timestamp, Unit, accept, in_flight};
+use ebb_documents::plan::{Action, UnitPlan};
+use ebb_engine::{Attempt, AttemptRef, HeadState, Millis, RunEvent, RunPhase, Timestamp, Unit, accept, in_flight};
 use ebb_protocol::id::RunId;
-use ebb_protocol::record::{AttemptOutcome, AttemptResult};
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult};
 use ebb_protocol::relay::{RunningTask, TaskState};
 use ebb_protocol::time::rfc3339;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -83,8 +83,7 @@ pub async fn finish_cancel(env: &Env, run: &Run, head: &HeadState) -> FlowResult
         if context.unit.action.is_relayed() {
             relayed.entry(run.cluster(unit)).or_default().push(context);
         } else {
-            let is_accepted = record.is_some_and(|record| record.accepted.is_some());
-            all_ended &= cancel_request(context, is_accepted, stopped).await?;
+            all_ended &= cancel_request(context, record, stopped).await?;
         }
     }
     // Clusters are independent, so an unreachable one does not delay the others.
@@ -109,7 +108,7 @@ async fn reschedule(env: &Env, run: &Run, stopped: Timestamp) -> FlowResult<Opti
     // If only the in-flight limit remains, its end is the next event.
     let wait = if until_limit > 0 { wait.min(until_limit) } else { wait };
     let now = env.now();
-    let next = now.plus(ebb_engine::Millis(wait));
+    let next = now.plus(Millis(wait));
     let Some(present) = env.store.read_run(&run.id).await? else { return Ok(None) };
     let event = match present.head.due {
         // The write that set this time sent the message.
@@ -243,18 +242,33 @@ async fn end_wait(context: AttemptContext<'_>, found: &OpenRecords, stopped: Tim
 }
 
 /// Ends an attempt that no relay executes when its time has passed, because a request cannot be stopped. An accepted request gets
-/// the grace period; any other one has arrived or never will.
-async fn cancel_request(context: AttemptContext<'_>, is_accepted: bool, stopped: Timestamp) -> FlowResult<bool> {
-    let env = context.env;
-    let grace = ebb_engine::Millis::from(env.settings.grace);
-    let wait = if is_accepted { grace.max(env.settings.max_in_flight) } else { env.settings.response_window() };
-    let until = stopped.plus(wait);
-    if env.now() < until {
-        return Ok(false);
-    }
-    let why = "the run was cancelled before a response arrived".to_owned();
-    record_end(context, AttemptEnd::Cancelled(why)).await?;
+/// the grace period; any other one has arrived or never will. An attempt that only asks ends at once.
+async fn cancel_request(
+    context: AttemptContext<'_>,
+    record: Option<&AttemptRecord>,
+    stopped: Timestamp,
+) -> FlowResult<bool> {
+    let AttemptContext { env, unit, .. } = context;
+    let (window, grace) = (env.settings.response_window(), Millis::from(env.settings.grace));
+    let is_accepted = record.is_some_and(|record| record.accepted.is_some());
+    let wait = if is_accepted { grace.max(env.settings.max_in_flight) } else { window };
+    let why = match record {
+        _ if env.now() >= stopped.plus(wait) => "the run was cancelled before a response arrived",
+        Some(record) if only_asks(unit, record, (window, env.now())) => {
+            "the run was cancelled while the unit waited for its next question"
+        }
+        _ => return Ok(false),
+    };
+    record_end(context, AttemptEnd::Cancelled(why.to_owned())).await?;
     Ok(true)
+}
+
+/// Returns true if an attempt of a webhook sends no more than questions, and none of them with a lease now: its request was
+/// answered, or its response cannot arrive any more `window` after it was posted.
+fn only_asks(unit: &UnitPlan, record: &AttemptRecord, (window, now): (Millis, Timestamp)) -> bool {
+    let is_sent = record.wait.is_some() || record.posted.is_some_and(|posted| posted.plus(window) <= now);
+    let is_busy = record.accepted.is_some() || record.leased_until.is_some();
+    matches!(unit.action, Action::Webhook(_)) && is_sent && !is_busy
 }
 
 /// Records a result that does not advance the run. Outputs are checked as usual.
@@ -298,6 +312,37 @@ pub(crate) async fn cancel_run(env: &Env, id: &RunId) -> FlowResult<Option<Conti
         RunPhase::Running => {
             env.queue.send(QueueMessage::Run(id.clone()), Duration::ZERO).await;
             Ok(None)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ebb_protocol::record::{OutputStorage, StateWait, StoredText};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_webhook_only_asks_after_its_request() {
+        let action = json!({"webhook": {"method": "POST", "url": {"literal": "https://api.example.org"}}});
+        let webhook = UnitPlan { action: serde_json::from_value(action).unwrap(), ..UnitPlan::default() };
+        let (outputs, response) = (OutputStorage::Nothing, StoredText::Inline(String::new()));
+        let wait = Some(StateWait { since: Timestamp(1), outputs, response });
+        let (answered, at) = (AttemptRecord { wait, ..AttemptRecord::default() }, Some(Timestamp(19)));
+        let posted = |at| AttemptRecord { posted: Some(Timestamp(at)), ..AttemptRecord::default() };
+        for (unit, record, expected) in [
+            (&webhook, answered.clone(), true),
+            (&webhook, posted(10), true),
+            (&webhook, posted(11), false),
+            (&webhook, AttemptRecord { leased_until: at, ..answered }, false),
+            (&webhook, AttemptRecord { accepted: at, ..posted(10) }, false),
+            // The receiver has answered 202 with `Retry-After`, and is at work.
+            (&webhook, AttemptRecord { repeats: 1, next_dispatch: at, ..AttemptRecord::default() }, false),
+            // A unit of InfraKit can send its request again.
+            (&UnitPlan::default(), posted(10), false),
+        ] {
+            assert_eq!(only_asks(unit, &record, (Millis(10), Timestamp(20))), expected, "{record:?}");
         }
     }
 }

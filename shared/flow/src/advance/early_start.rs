@@ -3,6 +3,7 @@
 //!
 //! A wait that keeps a request apart from one that may still arrive, or whose receiver may still act, is not shortened.
 
+use ebb_documents::plan::Action;
 use ebb_engine::{Attempt, AttemptRef, RunPhase, TargetPhase, Timestamp, Unit, in_flight};
 use ebb_protocol::api::RetryResponse;
 use ebb_protocol::error_code::ErrorCode;
@@ -26,7 +27,7 @@ const EARLIER: &str = "the receiver may act on an earlier request until then";
 enum AttemptWait {
     /// Its start, after this failure of the attempt before it.
     Start(Box<AttemptResult>),
-    /// Its next request. The last one was answered.
+    /// Its next request, after an answer to the last one, or its next question about an unknown outcome.
     Next,
     /// Its next question about a state.
     Question,
@@ -100,9 +101,9 @@ fn wait_of(env: &Env, run: &Run, attempt: (Unit, Attempt), records: &OpenRecords
             None => {
                 records::awaited(attempt, records).map(|(failure, _)| AttemptWait::Start(Box::new(failure.clone())))
             }
+            Some(next) if record.awaited_slot().is_some() => Some(AttemptWait::Kept(next, SLOT)),
             // The task is in a queue.
             Some(_) if is_relayed => None,
-            Some(next) if record.awaited_slot().is_some() => Some(AttemptWait::Kept(next, SLOT)),
             Some(next) if next > now && !plan.undoes.is_empty() => Some(AttemptWait::Kept(next, EARLIER)),
             // Its first request is about to start.
             Some(_) => None,
@@ -117,7 +118,9 @@ fn wait_of(env: &Env, run: &Run, attempt: (Unit, Attempt), records: &OpenRecords
     match next.filter(|&next| next > begun) {
         Some(next) => {
             let (limit, processing) = (env.settings.max_in_flight, undo::processing_time(plan).unwrap_or_default());
-            let is_open = record.posted.is_some_and(|posted| posted.plus(limit).plus(processing) > now);
+            // A question about the outcome is harmless.
+            let asks = matches!(&plan.action, Action::Webhook(webhook) if webhook.describe.is_some());
+            let is_open = !asks && record.posted.is_some_and(|posted| posted.plus(limit).plus(processing) > now);
             Some(if is_open && next > now { AttemptWait::Kept(next, SENT_ONCE) } else { AttemptWait::Next })
         }
         None if is_relayed || record.accepted.is_some() => None,
@@ -154,6 +157,6 @@ async fn end_wait(
         }
         AttemptWait::Question => env.now(),
     };
-    env.store.update_attempt(&run.id, unit, number, &AttemptUpdate::DispatchAgain(at)).await?;
+    env.store.update_attempt(&run.id, unit, number, &AttemptUpdate::DispatchEarlier(at)).await?;
     Ok(())
 }

@@ -12,12 +12,12 @@ use std::time::Duration;
 use ebb_documents::plan::{Action, UnitPlan};
 use ebb_engine::retry::{next_block, next_pass};
 use ebb_engine::{
-    Attempt, AttemptRef, Epoch, HeadState, Hook, RunEvent, RunPhase, TargetPhase, Unit, UnitProgress, accept,
+    Attempt, AttemptRef, Epoch, HeadState, Hook, RunEvent, RunPhase, TargetPhase, Unit, UnitProgress, accept, in_flight,
 };
 use ebb_protocol::callback::FailureReason;
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::AttemptResult;
-use ebb_store::{NotificationState, PatchResult, ReceiverState};
+use ebb_store::{AttemptUpdate, NotificationState, PatchResult, ReceiverState};
 
 use crate::instance::{change_watch, due, outbox, retention};
 use crate::run::{AttemptContext, AttemptEnd, AttemptSuccess, InvocationCache, records};
@@ -51,6 +51,9 @@ pub async fn reopen_seen(
         return Ok(false);
     }
     record_removals(env, run, head, units).await?;
+    if cause == ReopenCause::LateSuccess {
+        record_followers(env, run, head, units).await?;
+    }
     for &unit in units {
         reopen_unit(env, run, head, unit, cause).await?;
     }
@@ -60,9 +63,8 @@ pub async fn reopen_seen(
 
 /// Records the success of each undo that is done without a record. *Not found* in the next pass is then no first answer.
 async fn record_removals(env: &Env, run: &Run, head: &HeadState, units: &[Unit]) -> FlowResult<()> {
-    let is_request = |plan: &UnitPlan| {
-        !plan.undoes.is_empty() && matches!(plan.action, Action::Webhook(_)) && !plan.action.only_asks()
-    };
+    let is_request =
+        |plan: &UnitPlan| !plan.undoes.is_empty() && matches!(plan.action, Action::Webhook(_)) && !plan.only_asks();
     let is_done = |&unit: &Unit| head.status(unit) == UnitProgress::Done && run.unit(unit).is_some_and(is_request);
     let done: Vec<Unit> = units.iter().copied().filter(is_done).collect();
     let records = env.store.read_records(&run.id, &done).await?;
@@ -73,6 +75,23 @@ async fn record_removals(env: &Env, run: &Run, head: &HeadState, units: &[Unit])
         if !records.iter().any(|(of, number, record)| is_last(*of, *number) && record.result.is_some()) {
             let context = AttemptContext::new(env, run, last, &cache)?;
             records::put(context, &AttemptEnd::Succeeded(AttemptSuccess::default()), None).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Records that the units after `units` may have started. The graph does not show it until `units` are done again: a cancel
+/// would take them for units that never started, and a further success of `units` would send their requests again.
+async fn record_followers(env: &Env, run: &Run, head: &HeadState, units: &[Unit]) -> FlowResult<()> {
+    let is_after = |unit: Unit| run.graph().dependencies(unit).iter().any(|before| units.contains(before));
+    for (unit, attempt) in in_flight(run.graph(), head) {
+        if attempt == Attempt::FIRST && is_after(unit) {
+            // The relay reports the start of a task.
+            let update = match run.is_relayed(unit) {
+                true => AttemptUpdate::Heartbeat(env.now(), None),
+                false => AttemptUpdate::Started(env.now()),
+            };
+            env.store.update_attempt(&run.id, unit, attempt, &update).await?;
         }
     }
     Ok(())

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use ebb_documents::plan::{Action, Plan, UnitPlan, UnitRef};
 use ebb_documents::render::{self, KnownOutputs, ProducerState, RenderError, RenderedUnit};
-use ebb_engine::{Hook, Timestamp, Unit};
+use ebb_engine::{Attempt, Hook, Timestamp, Unit};
 use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::record::AttemptRecord;
 use ebb_store::AttemptUpdate;
 
 use crate::run::relay_task::{ensure_task, prevent_start, task_body};
@@ -26,6 +27,31 @@ use crate::{FlowError, FlowResult};
 /// Renders and dispatches an attempt. The call is idempotent: receivers recognise an attempt by its name, so a
 /// repetition returns its state. The failure of a receiver is an outcome, not an error.
 pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowResult<DispatchOutcome> {
+    let mut outcome = Box::pin(dispatch(context, reason)).await?;
+    if let Some(AttemptEnd::Failed(failure)) = &mut outcome.end
+        && matches!(failure.reason.code, ReasonCode::NotStartable | ReasonCode::Render)
+        && failure.evidence.is_none()
+        && !failure.is_made
+    {
+        failure.is_unsent = is_only_dispatcher(context, failure.reason.code).await?;
+    }
+    Ok(outcome)
+}
+
+/// Returns true if the record of an attempt that failed before its request shows each other dispatcher that may have sent one. Only
+/// a first attempt that was not postponed can have one that has recorded nothing. A webhook that cannot be rendered has none: a
+/// dispatcher without a lease would have rendered the same. A relay keeps a record of its own.
+async fn is_only_dispatcher(context: AttemptContext<'_>, failure: ReasonCode) -> FlowResult<bool> {
+    if context.unit.action.is_relayed() || !context.unit.undoes.is_empty() {
+        return Ok(false);
+    }
+    let is_postponed = |record: AttemptRecord| record.next_dispatch.is_some();
+    let is_recorded = context.attempt.number > Attempt::FIRST
+        || (failure == ReasonCode::Render && matches!(context.unit.action, Action::Webhook(_)));
+    Ok(is_recorded || context.read_record().await?.is_some_and(is_postponed))
+}
+
+async fn dispatch(context: AttemptContext<'_>, reason: DispatchReason) -> FlowResult<DispatchOutcome> {
     let AttemptContext { env, run, unit, .. } = context;
     let (mut known, undone) = match unit_inputs(context).await? {
         Ok(inputs) => inputs,
@@ -42,8 +68,12 @@ pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowRe
         return Ok(DispatchOutcome { remaining: undone.remaining, ..outcome });
     }
     let (mut rendered, mut opened) = rendered_unit::rendered(context, (&facts, &known), None);
+    let is_skipped = matches!(rendered, Ok(RenderedUnit::Skipped(_)));
+    if undone.is_rejected && !is_skipped && is_of_name(context) {
+        return Ok(DispatchOutcome { remaining: undone.remaining, ..unmade() });
+    }
     let is_repeated = matches!(&unit.action, Action::Webhook(webhook) if webhook.repeat.is_some());
-    if is_repeated && !matches!(rendered, Ok(RenderedUnit::Skipped(_))) {
+    if is_repeated && !is_skipped {
         let (facts, opened_before, spent) = (facts.clone(), Vec::new(), question::reserved(env));
         let answers = UnitAnswers { attempt: context, facts, known, opened: opened_before, spent };
         match Box::pin(repeat::ask(&answers, &undone)).await? {
@@ -66,10 +96,7 @@ pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowRe
             DispatchOutcome::failed(ReasonCode::Failed, &error.to_string())
         }
         // The setup has made nothing, so the undo has no ID.
-        Err(RenderError::Missing { .. }) if undone.is_rejected => {
-            let removal = Some(evidence::of_rejection());
-            DispatchOutcome::ended(AttemptEnd::Succeeded(AttemptSuccess { removal, ..AttemptSuccess::default() }))
-        }
+        Err(RenderError::Missing { .. }) if undone.is_rejected => unmade(),
         Err(error) => DispatchOutcome::failed(ReasonCode::Render, &error.to_string()),
         Ok(RenderedUnit::Skipped(why)) => {
             DispatchOutcome::ended(match Box::pin(evidence::failure_of(context, None, Some(&why))).await? {
@@ -99,10 +126,6 @@ pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowRe
         Some(AttemptEnd::Failed(failure)) => Some(failure.reason.code),
         _ => None,
     };
-    if reason == DispatchReason::SweepStart && failure.is_some() && unit.action.connection().is_some() {
-        // An earlier dispatcher may have reached the server of a connection that cannot be used now.
-        context.update(AttemptUpdate::Started(env.now())).await?;
-    }
     let may_begin_later = match failure {
         Some(ReasonCode::NotStartable) => reason != DispatchReason::SweepRepeat,
         Some(ReasonCode::Render) => reason == DispatchReason::SweepStart,
@@ -112,6 +135,20 @@ pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowRe
         return prevent_start(context, outcome).await;
     }
     Ok(DispatchOutcome { remaining: undone.remaining, ..outcome })
+}
+
+/// Returns the end of an undo whose setup was rejected.
+fn unmade() -> DispatchOutcome {
+    let removal = Some(evidence::of_rejection());
+    DispatchOutcome::ended(AttemptEnd::Succeeded(AttemptSuccess { removal, ..AttemptSuccess::default() }))
+}
+
+/// Returns true for an undo by a request that names nothing of its own target. What it would delete can be of another one.
+fn is_of_name(AttemptContext { run, unit, .. }: AttemptContext<'_>) -> bool {
+    let params = run.loaded.plan.resource(unit.resource()).map(|resource| &resource.params);
+    let texts = serde_json::to_string(&(&unit.action, params)).unwrap_or_default();
+    let own = ["resource.key", "target.key", "target.uid", "resources."];
+    matches!(unit.action, Action::Webhook(_)) && unit.reads.is_empty() && !own.iter().any(|own| texts.contains(own))
 }
 
 /// Adds the outputs that an undo lacks to `known`, by `describe` of the setup. Returns the outcome if the undo has nothing to

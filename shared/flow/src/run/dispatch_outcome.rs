@@ -56,6 +56,6 @@ pub enum DispatchReason {
     Result,
     /// A sweep repeats an attempt with a recorded start.
     SweepRepeat,
-    /// A sweep dispatches an attempt without a recorded start. It may have been dispatched before.
+    /// A sweep dispatches an attempt that had no recorded start. It may have been dispatched before.
     SweepStart,
 }

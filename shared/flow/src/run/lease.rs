@@ -75,7 +75,7 @@ pub(crate) async fn lease_delivery(
     let is_own = !is_answered && delivered.is_none_or(|until| until <= now);
     if is_own && delivered.is_some() {
         // The interrupted delivery may have sent each request.
-        for &(unit, attempt) in units.iter().filter(|(unit, _)| !run.is_relayed(*unit)).skip(1) {
+        for &(unit, attempt) in units.iter().filter(|(unit, _)| !run.is_relayed(*unit)) {
             for update in [AttemptUpdate::Leased(until), AttemptUpdate::Started(forwarded_at)] {
                 env.store.update_attempt(&run.id, unit, attempt, &update).await?;
             }

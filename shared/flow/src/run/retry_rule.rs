@@ -68,7 +68,9 @@ impl AttemptFailure {
     fn is_of(&self, class: &str) -> bool {
         match (class, self.reason.code, self.status) {
             ("429", ..) if self.is_limited => true,
-            ("5xx", ReasonCode::HttpStatus, Some(500..=599)) | ("4xx", ReasonCode::HttpStatus, Some(400..=499)) => true,
+            ("5xx", ReasonCode::HttpStatus, Some(500..=599))
+            | ("4xx", ReasonCode::HttpStatus, Some(400..=499))
+            | ("failed", ReasonCode::Unreadable, _) => true,
             (exact, ReasonCode::HttpStatus, Some(status)) => exact.parse() == Ok(status),
             // The other classes are names of codes, and exit codes.
             (class, code, _) => {
@@ -118,6 +120,7 @@ mod tests {
             (limited(), "4xx", true),
             (limited(), "5xx", false),
             (exit(78), "78", true),
+            (AttemptFailure::new(Unreadable, ""), "failed", true),
             (exit(79), "78", false),
             (exit(7), "78", false),
             (exit(78), "exit", true),

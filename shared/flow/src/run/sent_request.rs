@@ -13,6 +13,7 @@ use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::{limits, sign, unit as headers};
 use regex::Regex;
 
+use crate::response_body::{is_json, unmarked};
 use crate::run::masking::{MASK, masked};
 use crate::run::request_headers::GET;
 
@@ -84,12 +85,14 @@ impl SentRequest<'_> {
         format!("{} {}", self.method, self.shown_url())
     }
 
-    /// Returns the end of a message about a refused request, which names a line feed in its URL.
-    pub(crate) fn line_feed(&self) -> &'static str {
-        match self.url.contains("%0A") {
-            true => "; its URL has a line feed, `%0A`: if it is that of a file, add `trim: true` to the output",
-            false => "",
-        }
+    /// Returns the end of a message about a refused request, which names a line feed in its URL, and the expression `of` it.
+    pub(crate) fn line_feed(&self, of: Option<&str>) -> String {
+        let of = match of {
+            Some(text) => format!(", from `{text}`"),
+            None if self.url.contains("%0A") => String::new(),
+            None => return String::new(),
+        };
+        format!("; its URL has a line feed, `%0A`{of}: if it is that of a file, add `trim: true` to the output")
     }
 
     fn shown_url(&self) -> String {
@@ -99,7 +102,7 @@ impl SentRequest<'_> {
     /// Returns a description of a response that is not JSON, with its beginning, for the message of a failure. Returns
     /// `None` for JSON.
     pub(crate) fn foreign_format(&self, unit: &UnitPlan, response: &HttpResponse) -> Option<String> {
-        if serde_json::from_slice::<serde::de::IgnoredAny>(&response.body).is_ok() {
+        if is_json(&response.body) {
             return None;
         }
         let format = response.header("content-type").map_or_else(
@@ -122,7 +125,10 @@ impl SentRequest<'_> {
     /// gateway.
     pub(crate) fn is_page(&self, response: &HttpResponse) -> bool {
         let begins = |text: &[u8]| {
-            response.body.trim_ascii_start().get(..text.len()).is_some_and(|it| it.eq_ignore_ascii_case(text))
+            unmarked(&response.body)
+                .trim_ascii_start()
+                .get(..text.len())
+                .is_some_and(|it| it.eq_ignore_ascii_case(text))
         };
         let wants_page = self.headers.iter().any(|(name, value)| name == "accept" && value.contains("html"));
         !wants_page && (begins(b"<!doctype html") || begins(b"<html"))

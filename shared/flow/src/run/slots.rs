@@ -37,11 +37,12 @@ pub(super) async fn take(
     context: AttemptContext<'_>,
     (facts, known): (&TargetFacts, &KnownOutputs),
 ) -> FlowResult<Option<(Timestamp, String)>> {
-    let (AttemptContext { env, unit, .. }, caps) = (context, caps(context));
+    let (AttemptContext { env, run, unit, .. }, caps) = (context, caps(context));
+    let describes = |&at| run.loaded.plan.unit(at).is_some_and(|undone| undone.action.can_describe());
     let is_skipped =
         || matches!(rendered_unit::rendered(context, (facts, known), None).0, Ok(RenderedUnit::Skipped(_)));
-    // A unit that has nothing to do does not wait.
-    if caps.is_empty() || is_skipped() {
+    // A unit that has nothing to do does not wait. The question of an undo can show something to do.
+    if caps.is_empty() || (!unit.undoes.iter().any(describes) && is_skipped()) {
         return Ok(None);
     }
     for (index, (kind, name, slots)) in caps.into_iter().enumerate() {

@@ -10,6 +10,7 @@ use ebb_protocol::time::rfc3339;
 
 use crate::error::FlowResult;
 use crate::run::masking::MASK;
+use crate::run::request::describe::{answered_status, unknown_before};
 use crate::run::sent_request::SentRequest;
 use crate::run::{AttemptContext, AttemptFailure, dispatch, records};
 
@@ -36,7 +37,10 @@ pub(crate) async fn unreported(context: AttemptContext<'_>) -> FlowResult<Attemp
     let record = records::read_open(env, run, &[attempt]).await?.remove(&attempt).unwrap_or_default();
     // A started request that is sent again was answered 202. For one that is sent once, `describe` is asked again.
     let is_sent_again = record.started.is_some() && record.next_dispatch > record.started && record.posted.is_none();
+    // A question about an earlier attempt is no request.
+    let is_sent_again = is_sent_again && unknown_before(context).await?.is_none();
     let status = (record.accepted.is_some() || is_sent_again).then_some(ACCEPTED);
+    let status = status.or_else(|| record.posted.and(answered_status(&record)));
     let is_sent = status.is_some() || record.started.is_some() || record.posted.is_some();
     // The status before a wait for a state is not recorded.
     let evidence = match record.wait {

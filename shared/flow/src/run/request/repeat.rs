@@ -7,7 +7,6 @@ use ebb_documents::plan::{Action, RepeatPlan};
 use ebb_documents::render::{Answers, RenderError, RenderedQuestion};
 use ebb_egress::HttpResponse;
 use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::record::AttemptRecord;
 use serde_json::Value;
 
 use crate::FlowResult;
@@ -15,6 +14,7 @@ use crate::run::credential::{RequestCredential, credential};
 use crate::run::removal::evidence;
 use crate::run::request::question::{self, SentQuestion};
 use crate::run::request::webhook_response::{UnitAnswers, call_failure, value};
+use crate::run::sent_request::SentRequest;
 use crate::run::undo::UndoneResult;
 use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, rendered_unit};
 
@@ -59,7 +59,7 @@ pub(crate) async fn ask(answers: &UnitAnswers<'_>, undone: &UndoneResult) -> Flo
         Err(RenderError::Missing { .. }) if undone.is_rejected => return removed(answers, undone, None).await,
         Err(error) => return failed(ReasonCode::Render, &format!("`repeat`: {error}")),
     };
-    let credential = match credential(context.env, context.run, context.unit).await? {
+    let credential = match credential(context.env, context.run, context.unit, question::budget(answers)).await? {
         Ok(credential) => credential,
         Err(problem) => return end(AttemptEnd::Failed(problem.failure(context.unit))),
     };
@@ -78,11 +78,23 @@ pub(crate) async fn ask(answers: &UnitAnswers<'_>, undone: &UndoneResult) -> Flo
     let answer = match sent.ask_once(answers, &credential).await {
         Some(Ok(answer)) => answer,
         Some(Err(error)) => return end(AttemptEnd::Failed(call_failure(&error))),
-        None => return Ok(Some(RepeatStep::End(context.repeat(1).await?))),
+        // Nothing was sent, so it is no repetition.
+        None => {
+            let at = context.env.now().plus(question::POSTPONEMENT);
+            return Ok(Some(RepeatStep::End(context.postpone(at).await?)));
+        }
     };
-    let (response, asked) = match answers.judged(&shown, &answer.response) {
-        Ok((response, _)) => (response, shown.asked()),
-        Err(failure) => return end(AttemptEnd::Failed(failure)),
+    let asked = shown.asked();
+    // The failure of the question does not look like that of the request.
+    let of_question = |failure: AttemptFailure| {
+        let why = format!("{asked}: {}", failure.reason.message);
+        let reason = AttemptFailure::new(failure.reason.code, &why).reason;
+        let evidence = Some(Box::new(shown.evidence(context.unit, Some(&answer.response))));
+        end(AttemptEnd::Failed(AttemptFailure { reason, evidence, ..failure }))
+    };
+    let response = match answers.judged(&shown, &answer.response) {
+        Ok((response, _)) => response,
+        Err(failure) => return of_question(failure),
     };
     if matches!(response.status, 404 | 410) && !context.unit.undoes.is_empty() {
         return removed(answers, undone, Some(&credential)).await;
@@ -103,11 +115,16 @@ pub(crate) async fn ask(answers: &UnitAnswers<'_>, undone: &UndoneResult) -> Flo
             failed(ReasonCode::Failed, &format!("{asked} does not show that nothing is left: {why}"))
         }
         (Ok(false), None) => removed(answers, undone, Some(&credential)).await,
-        (Ok(true), _) => match excess(answers, record.as_ref()) {
-            Some(failure) => end(AttemptEnd::Failed(failure)),
+        (Ok(true), _) => match excess(answers, record.as_ref().map_or(0, |record| record.repeats)) {
+            Some(failure) => {
+                let last =
+                    record.and_then(|record| record.progress).map(|last| format!("; {last}")).unwrap_or_default();
+                let answered = format!("; {asked} was answered {}", shown.answer(context.unit, &response));
+                failed(failure.reason.code, &format!("{}{last}{answered}", failure.reason.message))
+            }
             None => Ok(Some(RepeatStep::Send(poll))),
         },
-        (Err(error), _) => failed(ReasonCode::Failed, &format!("{asked}: {error}")),
+        (Err(error), _) => of_question(answers.unreadable(&shown, &response, ReasonCode::Failed, Some(&error))),
     }
 }
 
@@ -130,36 +147,36 @@ async fn removed(
     Ok(Some(RepeatStep::End(DispatchOutcome::ended(AttemptEnd::Succeeded(success)))))
 }
 
-/// Returns true if the request is to be sent again after this answer, or a failure if it was sent too often.
+/// Returns true if the request is to be sent again after this answer, or a failure if it was sent too often. `is_not_found` is
+/// true if what the request removes does not exist. After a question, that is a part, and the next question decides.
 pub(super) async fn is_repeated(
     answers: &UnitAnswers<'_>,
+    sent: &SentRequest<'_>,
     response: &HttpResponse,
+    is_not_found: bool,
 ) -> FlowResult<Result<bool, AttemptFailure>> {
     let Some(repeat) = plan(answers) else { return Ok(Ok(false)) };
     let is_success = (200..300).contains(&response.status);
-    if repeat.url.is_none() {
-        let holds = value(response).and_then(|response| {
-            let holds = answers.context().is_repeated(Answers { response: &response, poll: None });
-            holds.map_err(|error| AttemptFailure::new(ReasonCode::Failed, &error.to_string()))
-        });
-        match holds {
-            Ok(true) => {}
-            Err(failure) if is_success => return Ok(Err(failure)),
-            Ok(false) | Err(_) => return Ok(Ok(false)),
-        }
-    } else if !is_success {
-        return Ok(Ok(false));
+    if repeat.url.is_some() {
+        return Ok(Ok(is_success || is_not_found));
     }
-    let record = answers.attempt.read_record().await?;
-    Ok(excess(answers, record.as_ref()).map_or(Ok(true), Err))
+    let unreadable = |error: RenderError| answers.unreadable(sent, response, ReasonCode::Failed, Some(&error));
+    let holds = value(response)
+        .and_then(|value| answers.context().is_repeated(Answers { response: &value, poll: None }).map_err(unreadable));
+    match holds {
+        Ok(true) => {}
+        Err(failure) if is_success => return Ok(Err(failure)),
+        Ok(false) | Err(_) => return Ok(Ok(false)),
+    }
+    // The record counts the repetitions.
+    let repeats = answers.attempt.read_record().await?.map_or(0, |record| record.repeats);
+    Ok(excess(answers, repeats.saturating_add(1)).map_or(Ok(true), Err))
 }
 
 /// Returns the failure of an attempt that has sent its request as often as it may.
-fn excess(answers: &UnitAnswers<'_>, record: Option<&AttemptRecord>) -> Option<AttemptFailure> {
+fn excess(answers: &UnitAnswers<'_>, sent: u64) -> Option<AttemptFailure> {
     let repeat = plan(answers)?;
-    let sent = record.map_or(0, |record| record.repeats);
-    // The record counts the repetitions.
-    (sent.saturating_add(1) >= u64::from(repeat.max)).then(|| {
+    (sent >= u64::from(repeat.max)).then(|| {
         let why = format!("`while` of `repeat` still holds after {} requests", repeat.max);
         AttemptFailure::new(ReasonCode::Failed, &why)
     })

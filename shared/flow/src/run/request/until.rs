@@ -35,7 +35,7 @@ use crate::run::{
 use crate::{FlowError, FlowResult, QueueMessage, Run, sealed_values};
 
 /// The words between a question and the status of its answer.
-const ANSWERED: &str = " was answered ";
+pub(super) const ANSWERED: &str = " was answered ";
 /// The time after which a sweep asks, in case the messages are lost: a quarter of the timeout, between these bounds.
 const MIN_SWEEP_MS: u64 = 60 * 1000;
 const MAX_SWEEP_MS: u64 = 15 * 60 * 1000;
@@ -61,7 +61,7 @@ pub(super) async fn begin(
     };
     let outputs = match answers.context().known_outputs(Answers { response: &value, poll: None }) {
         Ok(outputs) => answers.values(outputs),
-        Err(error) => return Ok(failed(AttemptFailure::new(ReasonCode::Render, &error.to_string()))),
+        Err(error) => return Ok(failed(AttemptFailure::new(ReasonCode::OutputInvalid, &error.to_string()))),
     };
     let keys = &env.settings.unit_keys;
     let outputs = sealed_values::seal_outputs(keys, (&run.id, attempt.unit), unit, outputs)?;
@@ -109,7 +109,10 @@ pub(super) async fn ask(
     };
     let (question, shown) = match answers.context().question(&response) {
         Ok(question) => question,
-        Err(error) => return Ok(failed(AttemptFailure::new(ReasonCode::Render, &format!("`until`: {error}")))),
+        Err(error) => {
+            let why = answers.masked(&format!("`until`: {error}"), Answers { response: &response, poll: None });
+            return Ok(failed(AttemptFailure::new(ReasonCode::Render, &why)));
+        }
     };
     // Another host than that of the API gets no credential.
     let none = RequestCredential::none();
@@ -130,7 +133,7 @@ pub(super) async fn ask(
         None => (false, None),
         Some(Err(why)) => (false, Some(format!(" got no answer: {why}"))),
         Some(Ok(answer)) => match judge((answers, is_of_api), until, &sent, (&response, answer)) {
-            Ok(AttemptEnd::Succeeded(success)) if is_undo && !unit.action.only_asks() => {
+            Ok(AttemptEnd::Succeeded(success)) if is_undo && !unit.only_asks() => {
                 // Providers show nothing of what a credential must not see: *not found*, or a list without it.
                 let is_shown = match &digest {
                     Ok(digest) => VisibilityCheck::new(context, digest).await?.undo_has_seen().await?,
@@ -146,8 +149,11 @@ pub(super) async fn ask(
             Ok(end) => return Ok(DispatchOutcome::ended(end)),
             Err(why) => {
                 let poll = &answer.response;
-                // A page of a gateway shows nothing.
-                let is_seen = (200..300).contains(&poll.status) && sent.foreign_format(unit, poll).is_none();
+                // A page of a gateway shows nothing, nor does an error that has a status of success.
+                let is_success = |poll: &HttpResponse| (200..300).contains(&poll.status);
+                let is_seen = is_success(poll)
+                    && sent.foreign_format(unit, poll).is_none()
+                    && (!is_of_api || answers.judged(&sent, poll).is_ok_and(|(poll, _)| is_success(&poll)));
                 (is_seen, Some(format!("{ANSWERED}{}{why}", sent.answer(unit, poll))))
             }
         },
@@ -188,7 +194,10 @@ fn judge(
         // Another server than that of the API has other answers.
         _ if !is_of_api => Cow::Borrowed(&answer.response),
         Ok((poll, _)) => poll,
-        Err(failure) => return Err(format!(", which shows nothing: {}", failure.reason.message)),
+        Err(failure) => {
+            let why = answers.masked(&failure.reason.message, Answers { response, poll: None });
+            return Err(format!(", which shows nothing: {why}"));
+        }
     };
     let poll = poll.as_ref();
     if until.gone && matches!(poll.status, 404 | 410) {
@@ -213,7 +222,9 @@ fn judge(
     match context.state(all).map_err(unreadable)? {
         PollState::Pending if until.ready.is_none() => Err(", so it still exists".to_owned()),
         PollState::Pending => Err(", and `ready` is false".to_owned()),
-        PollState::Failed(why) => failed(AttemptFailure::new(ReasonCode::Failed, &sent.scrub(&why))),
+        PollState::Failed(why) => {
+            failed(AttemptFailure::new(ReasonCode::Failed, &sent.scrub(&answers.masked(&why, all))))
+        }
         PollState::Ready if !answers.attempt.unit.undoes.is_empty() && answer.unread.is_some() => {
             let why = answer.unread.as_deref().unwrap_or_default();
             Err(format!(", which shows no absence while a part of the list is unread: {why}"))
@@ -227,7 +238,7 @@ fn judge(
                 let outputs = answers.values(context.known_outputs(all).unwrap_or_default());
                 failed(AttemptFailure {
                     outputs: outputs.into(),
-                    ..AttemptFailure::new(ReasonCode::OutputInvalid, &error.to_string())
+                    ..AttemptFailure::new(ReasonCode::Render, &error.to_string())
                 })
             }
         },

@@ -1,11 +1,9 @@
 //! Dispatches a webhook unit: one signed or authorized HTTP request.
 
-use std::time::Duration;
-
 use ebb_documents::plan::Action;
 use ebb_documents::render::{RenderedRequest, RequestBody};
 use ebb_egress::{HttpRequest, HttpResponse};
-use ebb_engine::{Millis, Timestamp};
+use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::callback_token::TokenKind;
 use ebb_protocol::record::AttemptRecord;
@@ -16,8 +14,9 @@ use crate::run::credential::{CredentialDigest, credential};
 use crate::run::removal::evidence;
 use crate::run::removal::visibility::{DELETE, STILL_EXISTS};
 use crate::run::request::question::{self, WholeAnswer};
+use crate::run::request::until::{self, ANSWERED};
 use crate::run::request::webhook_response::{UnitAnswers, call_failure};
-use crate::run::request::{describe, repeat, until};
+use crate::run::request::{describe, repeat};
 use crate::run::request_headers::{CONTENT_TYPE, GET, add_plugin_headers, signed_headers};
 use crate::run::sent_request::SentRequest;
 use crate::run::undo::UndoneResult;
@@ -25,18 +24,16 @@ use crate::run::wakeup::record_acceptance;
 use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, DispatchReason};
 use crate::{FlowResult, OriginPermit, telemetry};
 
-/// The wait of a request whose receiver other sweeps already wait for.
-const POSTPONEMENT: Millis = Millis(5_000);
-
 pub(crate) async fn post_webhook(
-    answers: UnitAnswers<'_>,
+    mut answers: UnitAnswers<'_>,
     request: RenderedRequest,
     undone: &UndoneResult,
     reason: DispatchReason,
 ) -> FlowResult<DispatchOutcome> {
     let context = answers.attempt;
     let AttemptContext { env, run, attempt, unit, .. } = context;
-    let credential = credential(env, run, unit).await?;
+    let timeout = question::budget(&answers);
+    let credential = credential(env, run, unit, timeout).await?;
     if let Some(until) = answers.until()
         && let Some(record) = context.read_record().await?.filter(|record| record.wait.is_some())
     {
@@ -56,7 +53,7 @@ pub(crate) async fn post_webhook(
         }
     };
     let Some(permit) = OriginPermit::acquire(env, &request.url).await else {
-        return context.postpone(env.now().plus(POSTPONEMENT)).await;
+        return context.postpone(env.now().plus(question::POSTPONEMENT)).await;
     };
     let body = request.body.as_ref().map(RequestBody::bytes).unwrap_or_default();
     // Each repetition is a request of its own.
@@ -81,25 +78,21 @@ pub(crate) async fn post_webhook(
     let sender = credential.digest(env);
     if let Action::Webhook(webhook) = &unit.action
         && unit.action.can_describe()
+        && let Some(outcome) =
+            Box::pin(describe::before_request(&mut answers, (webhook, &credential), &request)).await?
     {
-        // The intent is recorded before a request that is sent once. A dispatcher that finds the intent does not send it. For
-        // another request, an answer that leaves the outcome unknown records it.
-        let before = match webhook.non_idempotent {
-            true => Some(context.update(AttemptUpdate::Posted(env.now(), Some(sender.text().to_owned()))).await?),
-            false => context.read_record().await?,
-        };
-        let is_over = |record: &AttemptRecord| record.accepted.is_some() || record.result.is_some();
-        let is_sent = |record: &AttemptRecord| record.posted.is_some() || (webhook.non_idempotent && is_over(record));
-        if let Some(before) = before.filter(is_sent) {
-            return describe::describe_attempt(&answers, (webhook, &credential), &request, &before).await;
-        }
+        return Ok(outcome);
     }
-    let timeout = env.settings.response_timeout.saturating_sub(answers.spent);
-    let timeout = timeout.min(Duration::from_millis(unit.timeout_ms));
     let begun = env.now();
     telemetry::dispatch_started(run, attempt, begun);
-    let RenderedRequest { method, url, describe, .. } = &request;
-    let message = HttpRequest { method: method.clone(), url: url.clone(), headers: list.clone(), body, timeout };
+    let RenderedRequest { method, url, describe, line_feed, .. } = &request;
+    let message = HttpRequest {
+        method: method.clone(),
+        url: url.clone(),
+        headers: list.clone(),
+        body,
+        timeout: question::budget(&answers),
+    };
     let answer = match credential.call(env, message).await {
         Ok(first) if method == GET => {
             Ok(question::read_pages(&answers, &credential, ("", &request), (url, begun), first).await?)
@@ -114,9 +107,9 @@ pub(crate) async fn post_webhook(
         Err(_) => Some("unanswered"),
     };
     telemetry::dispatch_ended(run, attempt, (begun, ended), failure);
-    let request = SentRequest { method, url, headers: &list, opened: &answers.opened };
-    let can_describe = describe.is_some();
-    let sent = SentWebhook { answers: &answers, undone, request, sender, can_describe, begun, ended };
+    let request = SentRequest { method, url: request.shown_url(), headers: &list, opened: &answers.opened };
+    let (can_describe, line_feed) = (describe.is_some(), line_feed.as_deref());
+    let sent = SentWebhook { answers: &answers, undone, request, line_feed, sender, can_describe, begun, ended };
     match answer {
         Ok(answer) => sent.judge(&answer, reason).await,
         Err(error) => sent.fail(call_failure(&error), None).await,
@@ -128,6 +121,8 @@ struct SentWebhook<'a> {
     answers: &'a UnitAnswers<'a>,
     undone: &'a UndoneResult,
     request: SentRequest<'a>,
+    /// The expression whose value gives the URL a line feed.
+    line_feed: Option<&'a str>,
     sender: CredentialDigest,
     /// True if a question reports an unknown outcome.
     can_describe: bool,
@@ -147,11 +142,6 @@ impl SentWebhook<'_> {
             Err(failure) => return self.fail(failure, Some(&answer.response)).await,
         };
         let response = response.as_ref();
-        match repeat::is_repeated(answers, response).await? {
-            Ok(true) => return context.repeat(repeat::pause(answers)).await,
-            Ok(false) => {}
-            Err(failure) => return self.fail(failure, Some(&answer.response)).await,
-        }
         let unread = answer.unread.as_deref().filter(|_| !unit.undoes.is_empty());
         let UndoneResult { may_act_until, is_rejected, .. } = *self.undone;
         // With a date in the past, a receiver is not ready, too: clocks differ.
@@ -161,6 +151,23 @@ impl SentWebhook<'_> {
         let is_about_thing = self.request.method == DELETE || (is_named && self.request.is_changing());
         let is_undo = is_about_thing && !unit.undoes.is_empty();
         let is_not_found = (is_undo || unit.verifies) && matches!(response.status, 404 | 410);
+        let answered =
+            || format!("{} was answered {}", self.request.asked(), self.request.answer(unit, &answer.response));
+        match repeat::is_repeated(answers, &self.request, response, is_not_found).await? {
+            Ok(true) => {
+                if is_not_found {
+                    let note = Some(limits::message(&answered()));
+                    context.update(AttemptUpdate::Heartbeat(self.ended, note)).await?;
+                }
+                return context.repeat(repeat::pause(answers)).await;
+            }
+            Ok(false) => {}
+            Err(failure) => {
+                let why = format!("{}; {}", failure.reason.message, answered());
+                let reason = AttemptFailure::new(failure.reason.code, &why).reason;
+                return self.fail(AttemptFailure { reason, ..failure }, Some(&answer.response)).await;
+            }
+        }
         // Others than receivers of Ebb mean by 202 that they have the request.
         let calls_back = self.request.headers.iter().any(|(name, _)| name == headers::CALLBACK_TOKEN);
         // Without `describe`, no request may be repeated.
@@ -173,11 +180,11 @@ impl SentWebhook<'_> {
                     AttemptFailure { is_made: true, ..AttemptFailure::new(ReasonCode::Unreadable, &foreign) }
                 }
                 _ => {
-                    let seen_by = (!unit.action.only_asks()).then(|| self.sender.text().to_owned());
+                    let seen_by = (!unit.only_asks()).then(|| self.sender.text().to_owned());
                     return until::begin(answers, until, response, (self.begun, seen_by)).await;
                 }
             },
-            (200..=299, _) if unit.verifies => match answers.is_shown(response) {
+            (200..=299, _) if unit.verifies => match answers.is_shown(&self.request, response) {
                 Ok(false) if let Some(why) = unread => no_absence(why),
                 Ok(false) => return self.succeed(response, AttemptSuccess::default()).await,
                 Ok(true) => {
@@ -187,7 +194,7 @@ impl SentWebhook<'_> {
                 Err(failure) => failure,
             },
             // Another undo finds nothing by outputs of a part of a list.
-            (200..=299, _) if let Some(why) = unread.filter(|_| unit.action.only_asks()) => no_absence(why),
+            (200..=299, _) if let Some(why) = unread.filter(|_| unit.only_asks()) => no_absence(why),
             (200..=299, _) => match answers.outputs(&self.request, response) {
                 Ok(outputs) => {
                     return self.succeed(response, AttemptSuccess { outputs, ..AttemptSuccess::default() }).await;
@@ -211,7 +218,7 @@ impl SentWebhook<'_> {
             (status, retry_after) => {
                 let counts_as = if is_named { format!(", which counts as {status}") } else { String::new() };
                 let counts_as = note.map(|why| format!("{counts_as}: {why}")).unwrap_or_default();
-                let (answered, line_feed) = (answer.response.status_text(), self.request.line_feed());
+                let (answered, line_feed) = (answer.response.status_text(), self.request.line_feed(self.line_feed));
                 let why = format!("the server answered {answered}{counts_as}{line_feed}");
                 let failure = AttemptFailure::new(ReasonCode::HttpStatus, &why);
                 AttemptFailure { status: Some(status), is_limited: response.is_limited(), retry_after, ..failure }
@@ -235,14 +242,16 @@ impl SentWebhook<'_> {
         let evidence = Some(Box::new(self.request.evidence(context.unit, response)));
         let (duration_ms, sent_by) = self.facts();
         let failure = AttemptFailure { duration_ms, evidence, sent_by, ..failure };
-        let (unit, is_once) = (context.unit, context.unit.action.is_non_idempotent());
+        let unit = context.unit;
+        // `failed` says that a repetition is refused, too.
+        let is_once = unit.action.is_non_idempotent() && failure.reason.code != ReasonCode::Refused;
         // What an earlier request has made can have the name of this one (409). A response without a result is not repeated.
         let is_conflict = failure.status == Some(409) && unit.undoes.is_empty();
         let asks =
             is_conflict || failure.reason.code == ReasonCode::Unreadable || (is_once && failure.leaves_unknown(unit));
         if self.can_describe && asks {
             if let Some(response) = response {
-                let note = format!("{} was answered {}", self.request.asked(), self.request.answer(unit, response));
+                let note = format!("{}{ANSWERED}{}", self.request.asked(), self.request.answer(unit, response));
                 context.update(AttemptUpdate::Heartbeat(self.ended, Some(limits::message(&note)))).await?;
             }
             context.update(AttemptUpdate::Posted(self.ended, Some(self.sender.text().to_owned()))).await?;

@@ -4,8 +4,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ebb_documents::plan::{Action, UntilPlan, WebhookAction};
-use ebb_documents::render::{self, AnswerFailure, Answers, KnownOutputs, RenderValue, TargetFacts, UnitContext};
+use ebb_documents::plan::{Action, GRAPHQL, UntilPlan, WebhookAction};
+use ebb_documents::render::{
+    self, AnswerFailure, Answers, KnownOutputs, RenderError, RenderValue, TargetFacts, UnitContext,
+};
 use ebb_egress::{CallError, HttpResponse, MAX_RETRY_AFTER};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::callback_token::TokenKind;
@@ -62,16 +64,24 @@ impl UnitAnswers<'_> {
         // What an undo reads from a page for people shows nothing.
         let is_judged = sent.is_changing() || !self.attempt.unit.undoes.is_empty();
         if is_success && is_judged && sent.is_page(answer) {
-            return Err(self.unreadable(sent, answer, ""));
+            return Err(self.unreadable(sent, answer, ReasonCode::OutputInvalid, None));
         }
         let plain = || Ok((Cow::Borrowed(answer), None));
-        // An empty response, such as 204, has no errors.
-        if answer.body.is_empty() || !self.has_condition(|webhook| webhook.failed.is_some()) {
+        // An empty response, such as 204, has no errors. It is no answer of GraphQL.
+        let is_graphql = self.has_condition(|webhook| webhook.failed.as_deref() == Some(GRAPHQL));
+        let is_empty = answer.body.is_empty() && !(is_graphql && answer.status == 200);
+        if is_empty || !self.has_condition(|webhook| webhook.failed.is_some()) {
             return plain();
         }
         let found = match value(answer) {
             Ok(value) => {
-                self.context().failure(&value).map_err(|error| self.unreadable(sent, answer, &error.to_string()))
+                let failure = self.context().failure(&value);
+                // The answer can be that to a question, which outputs read as `poll`.
+                let all = Answers { response: &value, poll: Some(&value) };
+                let masked = |it: AnswerFailure| AnswerFailure { message: self.masked(&it.message, all), ..it };
+                failure
+                    .map(|failure| failure.map(masked))
+                    .map_err(|error| self.unreadable(sent, answer, ReasonCode::OutputInvalid, Some(&error)))
             }
             Err(failure) => Err(failure),
         };
@@ -100,17 +110,25 @@ impl UnitAnswers<'_> {
         Ok((Cow::Owned(judged), Some(message)))
     }
 
-    /// Returns the failure of an answer from which something cannot be evaluated. One that is not JSON has its own code. A page
-    /// for people comes from a server in between, so that the outcome is unknown.
-    fn unreadable(&self, sent: &SentRequest<'_>, answer: &HttpResponse, why: &str) -> AttemptFailure {
-        let is_made = !sent.is_page(answer);
+    /// Returns the failure of an answer from which something cannot be evaluated, with `code`. One that is not JSON, or has
+    /// another form than an expression reads, has its own code. A page for people comes from a server in between, so that
+    /// the outcome is unknown.
+    pub(crate) fn unreadable(
+        &self,
+        sent: &SentRequest<'_>,
+        answer: &HttpResponse,
+        code: ReasonCode,
+        error: Option<&RenderError>,
+    ) -> AttemptFailure {
+        // A condition of a setup (`while`) fails with `failed`, and its request can be repeated.
+        let is_result = code == ReasonCode::OutputInvalid || !self.attempt.unit.undoes.is_empty();
+        let is_made = is_result && !sent.is_page(answer);
         let outputs = self.known_outputs(answer).into();
-        match sent.foreign_format(self.attempt.unit, answer) {
-            Some(foreign) => {
-                AttemptFailure { is_made, outputs, ..AttemptFailure::new(ReasonCode::Unreadable, &foreign) }
-            }
-            None => AttemptFailure { outputs, ..AttemptFailure::new(ReasonCode::OutputInvalid, why) },
-        }
+        let foreign = sent.foreign_format(self.attempt.unit, answer);
+        let is_foreign = foreign.is_some() || matches!(error, Some(RenderError::Misread { .. }));
+        let code = if is_foreign { ReasonCode::Unreadable } else { code };
+        let why = foreign.or(error.map(ToString::to_string)).unwrap_or_default();
+        AttemptFailure { is_made: is_made && is_foreign, outputs, ..AttemptFailure::new(code, &why) }
     }
 
     /// Returns the outputs that a response has, although it does not have all of them. An undo reads them.
@@ -144,10 +162,21 @@ impl UnitAnswers<'_> {
         }
         let value = value(response)?;
         let outputs = self.context().outputs(Answers { response: &value, poll: None });
-        Ok(self.values(outputs.map_err(|error| self.unreadable(sent, response, &error.to_string()))?))
+        let invalid = |error: RenderError| self.unreadable(sent, response, ReasonCode::OutputInvalid, Some(&error));
+        Ok(self.values(outputs.map_err(invalid)?))
     }
 
-    /// Returns outputs as values, in which the sensitive values of the request are masked.
+    /// Returns a text of an answer without the sensitive outputs that follow from `answers`.
+    pub(crate) fn masked(&self, text: &str, answers: Answers<'_>) -> String {
+        let unit = self.attempt.unit;
+        if !unit.outputs.values().any(|output| output.sensitive) {
+            return text.to_owned();
+        }
+        let known = self.context().known_outputs(answers).unwrap_or_default();
+        masking::without_sensitive(unit, &masking::unit_values(unit, known, &[]), text)
+    }
+
+    /// Returns outputs as values, in which the sensitive values of the request and of other outputs are masked.
     pub(crate) fn values(&self, outputs: BTreeMap<String, RenderValue>) -> Outputs {
         masking::unit_values(self.attempt.unit, outputs, &self.opened)
     }
@@ -156,13 +185,13 @@ impl UnitAnswers<'_> {
     ///
     /// # Errors
     /// Returns the failure of the unit if the condition cannot be evaluated.
-    pub(crate) fn is_shown(&self, response: &HttpResponse) -> Result<bool, AttemptFailure> {
+    pub(crate) fn is_shown(&self, sent: &SentRequest<'_>, response: &HttpResponse) -> Result<bool, AttemptFailure> {
         let has_found = |webhook: &WebhookAction| webhook.describe.as_ref().is_some_and(|it| it.found.is_some());
         if !self.has_condition(has_found) && !self.has_condition(|webhook| webhook.absent.is_some()) {
             return Ok(true);
         }
         let is_shown = self.context().is_shown(&value(response)?);
-        is_shown.map_err(|error| AttemptFailure::new(ReasonCode::Failed, &error.to_string()))
+        is_shown.map_err(|error| self.unreadable(sent, response, ReasonCode::Failed, Some(&error)))
     }
 }
 

@@ -96,4 +96,7 @@ fn a_response_in_another_format_is_described() {
     );
     assert_eq!(describe("text/plain", "").as_deref(), Some("the response is empty, not JSON"));
     assert_eq!(describe("text/plain", "{}"), None);
+    assert_eq!(describe("application/json", "\u{feff}{}"), None);
+    let surrogate = describe("application/json", r#"{"id": "\ud800x"}"#).unwrap();
+    assert!(surrogate.starts_with("the response is application/json, not JSON"), "{surrogate}");
 }
