@@ -23,7 +23,7 @@ use super::{KIND, ListedUnits, bound, receivers, watcher};
 const MESSAGES_PER_INSTANCE: u64 = 60;
 const MESSAGES_PER_ATTEMPT: u64 = 20;
 const MESSAGES_PER_INSTANCE_HOUR: u64 = 90;
-/// The messages for a question for the state of a thing.
+/// The messages for a question for the state of a thing, and for a wait for a slot.
 const MESSAGES_PER_POLL: u64 = 3;
 
 /// Reports all violations to the ledger. `end` is the time at which nothing was in progress any more.
@@ -325,7 +325,8 @@ fn messages(simulation: &Simulation, end: u64) -> Vec<String> {
     let (sent, last, attempts, polls) = {
         let state = simulation.ledger.state();
         let last = state.messages.last().map_or(0, |(at, _)| *at);
-        (state.messages.len() as u64, last, state.attempts.len() as u64, state.polls)
+        let waits = simulation.table.state().slot_waits;
+        (state.messages.len() as u64, last, state.attempts.len() as u64, state.polls + waits)
     };
     let hours = end.div_ceil(3_600_000);
     let instances = simulation.ledger.state().instances.len() as u64;

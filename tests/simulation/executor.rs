@@ -49,6 +49,14 @@ pub(super) fn run_of(name: &str) -> Option<RunId> {
     name.rsplit_once('-')?.0.parse().ok()
 }
 
+/// Returns a text, or those of a list.
+pub(super) fn texts_of(value: &serde_json::Value) -> Vec<String> {
+    match value {
+        serde_json::Value::Array(list) => list.iter().flat_map(texts_of).collect(),
+        value => value.as_str().map(str::to_owned).into_iter().collect(),
+    }
+}
+
 impl SimExecutor {
     /// Lets the running task die if a fault of `kind` happens.
     pub(super) async fn may_die(&self, kind: FaultKind) {

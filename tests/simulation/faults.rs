@@ -186,6 +186,14 @@ faults! {
     TokenExpires = 1000;
     /// A provider revokes the access token of a request.
     TokenRevoked = 80;
+    /// The connection to the provider has few slots. One injection point per simulation.
+    ConnectionCapped = 1000;
+    /// The connection to the provider answers challenges of HTTP Digest. One injection point per simulation.
+    DigestChallenged = 1000;
+    /// A provider refuses an answer to a challenge, because its nonce is stale.
+    NonceStale = 80;
+    /// The connection to the provider signs its requests as those of AWS. One injection point per simulation.
+    RequestsSigned = 1000;
 }
 
 /// Writes the name on the command line.

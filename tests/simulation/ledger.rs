@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use ebb_documents::plan::Action;
 use ebb_engine::{Attempt, Hook, Timestamp, Unit, retry};
 use ebb_flow::ports::QueueMessage;
 use ebb_protocol::api::RunDetail;
+use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::id::{RunId, TaskId};
-use ebb_protocol::record::AttemptOutcome;
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
 use ebb_protocol::time::rfc3339;
 use ebb_store::TargetHead;
 
@@ -97,6 +99,10 @@ pub struct LedgerState {
     pub(super) ready: BTreeSet<String>,
     /// The number of questions for the state of a thing.
     pub(super) polls: u64,
+    /// The slots of the connection to the provider, if it has few.
+    pub(super) connection_slots: Option<usize>,
+    /// The numbers of requests with an answer to a challenge, and with a signature of AWS.
+    pub authenticated: [u64; 2],
     /// The UIDs of the gone instances that have unconfirmed removals.
     pub(super) unconfirmed: BTreeSet<String>,
     pub attempts: Vec<AttemptEntry>,
@@ -152,9 +158,9 @@ pub(super) struct TimeBounds {
 }
 
 pub struct Ledger {
-    runtime: SimRuntime,
-    table: Arc<SimTable>,
-    bounds: TimeBounds,
+    pub(super) runtime: SimRuntime,
+    pub(super) table: Arc<SimTable>,
+    pub(super) bounds: TimeBounds,
     is_traced: bool,
     state: Mutex<LedgerState>,
 }
@@ -213,9 +219,10 @@ impl Ledger {
         if twice {
             self.report_violation(format!("{} #{} begins twice", this.unit.name, this.attempt));
         }
-        let mut state = self.state();
-        state.attempts.push(this);
-        state.attempts.len() - 1
+        let unit = Arc::clone(&this.unit);
+        self.state().attempts.push(this);
+        self.check_slots(&unit);
+        self.state().attempts.len() - 1
     }
 
     /// Returns the reason if an attempt must not begin now.
@@ -233,6 +240,15 @@ impl Ledger {
             && now > stopped.0 + self.bounds.max_in_flight
         {
             return Some(format!("{} ms after its run was stopped", now - stopped.0));
+        }
+        // A relay that has refused an attempt does not begin it later, unless the record has a start.
+        let counts_as_unstarted = |record: &AttemptRecord| {
+            let reason = record.result.as_ref().and_then(|result| result.reason.as_ref());
+            record.started.is_none() && reason.is_some_and(|reason| reason.code == ReasonCode::NotStartable)
+        };
+        let own = table.records.get(&(this.run.clone(), Unit(this.unit.unit), Attempt(this.attempt)));
+        if this.unit.sets_up() && this.receiver.kills() && own.is_some_and(counts_as_unstarted) {
+            return Some("although its record says that it could not start".to_owned());
         }
         let is_done = |unit: u32| table.is_done(&this.run, unit);
         let is_tolerated = |other: u32| {
@@ -426,16 +442,18 @@ impl Ledger {
     }
 
     /// Returns an earlier attempt of the same block whose request was answered, so that it waited for a state, or one that has
-    /// made a thing if each request makes another one.
+    /// made a thing if each request makes another one. With `describe` of such a thing, all earlier attempts count.
     pub(super) fn made_before(&self, unit: &SimUnit, attempt: u32) -> Option<Attempt> {
         let of = |attempt| (unit.run(), Unit(unit.unit), Attempt(attempt));
         let block = |attempt| retry::attempt_block(attempt, unit.plan.retry.attempts);
-        let is_same = |other: &Attempt| *other < Attempt(attempt) && block(*other) == block(Attempt(attempt));
+        let is_once = unit.plan.action.is_non_idempotent();
+        let asks = matches!(&unit.plan.action, Action::Webhook(webhook) if is_once && webhook.describe.is_some());
+        let is_same = |other: &Attempt| *other < Attempt(attempt) && (asks || block(*other) == block(Attempt(attempt)));
         let waited = self.table.state().find(|table| {
             let earlier = table.records.range(of(0)..of(attempt));
             earlier.filter(|(_, record)| record.wait.is_some()).map(|((_, _, other), _)| *other).find(is_same)
         });
-        let is_own = |thing: &&SimThing| unit.plan.action.is_non_idempotent() && thing.unit.key == unit.key;
+        let is_own = |thing: &&SimThing| is_once && thing.unit.key == unit.key;
         let made = || {
             let state = self.state();
             state.things.values().filter(is_own).map(|thing| Attempt(thing.attempt)).find(is_same)

@@ -29,6 +29,7 @@ mod senders;
 mod servers;
 mod simulate;
 mod simulator;
+mod slot_checks;
 mod sweeps;
 mod table;
 mod table_state;

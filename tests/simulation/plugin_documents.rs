@@ -44,6 +44,14 @@ pub(crate) fn head(name: &str, is_wired: bool, defaults: &str) -> String {
     )
 }
 
+/// The line of a unit for each entry of the param `items`.
+pub(super) const EACH: &str = "    forEach: ${params.items}\n";
+
+/// Adds the param `items` with this default to the lines before the hooks.
+pub(super) fn with_items(head: &str, default: &str) -> String {
+    head.replacen("\nrunners:", &format!("\n  items: {{type: array, default: {default}}}\nrunners:"), 1)
+}
+
 /// Returns a plugin of Signadot with two steps and their undo. Its outputs are sensitive. The first step reads the
 /// param `from`.
 pub(super) fn signadot(name: &str) -> String {
@@ -71,10 +79,11 @@ pub(super) fn list(key: &str, names: &[String]) -> String {
 }
 
 /// Returns the entries of inputs: an output of a unit as `UNIT.OUTPUT`, or `UNIT` for its `id`; the parameter `wire`, or
-/// `old` for its value before an update.
+/// `old` for its value before an update; the entry `item` of a list.
 pub(super) fn values(reads: &[String]) -> Vec<String> {
     let value = |read: &String| match (read.as_str(), read.split_once('.')) {
         ("wire", _) => "wire: \"${params.wire}\"".to_owned(),
+        ("item", _) => "item: \"${item}\"".to_owned(),
         ("old", _) => "old: \"${old.params.wire}\"".to_owned(),
         (_, Some((unit, output))) => format!("{unit}: \"${{units.{unit}.outputs.{output}}}\""),
         (unit, None) => format!("{unit}: \"${{units.{unit}.outputs.id}}\""),

@@ -19,10 +19,10 @@ use ebb_protocol::unit::{ATTEMPT, IDEMPOTENCY_KEY};
 use ebb_store::NamedDocument;
 use serde_json::{Map, Value, json};
 
-use super::executor::SimExecutor;
+use super::executor::{SimExecutor, texts_of};
 use super::ledger::{AttemptGuard, AttemptReceiver, Ledger, SimGuard, SimObject};
 use super::provider_documents::{CONNECTION, NAMED, PLAIN};
-use super::provider_token::{self, SimAccessTokens, TOKEN, TOKENS};
+use super::provider_token::{self, SimAccessTokens, SimChallenges, TOKEN, TOKENS, USER};
 use super::registry::{SimUnit, UnitEffect};
 use super::runtime::lock;
 use super::servers::{gateway_status, header};
@@ -56,16 +56,21 @@ fn is_connected(request: &HttpRequest) -> bool {
     !header(request, "authorization").is_empty()
 }
 
-/// Returns the connection to the provider for the plugins with these names, if there are any. `expires` is true with access
-/// tokens.
-pub(super) fn connection(plugins: &[String], expires: bool) -> Option<NamedDocument> {
-    let auth = match expires {
-        true => format!("oauth: {{tokenUrl: {TOKENS}, method: post, clientId: ebb, secret: {TOKEN}}}"),
-        false => format!("bearer: {{secret: {TOKEN}}}"),
+/// Returns the connection to the provider for the plugins with these names, if there are any. A fault decides about its
+/// scheme.
+pub(super) fn connection(plugins: &[String], scheme: Option<FaultKind>, slots: Option<usize>) -> Option<NamedDocument> {
+    let auth = match scheme {
+        Some(FaultKind::TokenExpires) => {
+            format!("oauth: {{tokenUrl: {TOKENS}, method: post, clientId: {USER}, secret: {TOKEN}}}")
+        }
+        Some(FaultKind::DigestChallenged) => format!("digest: {{username: {USER}, secret: {TOKEN}}}"),
+        Some(_) => format!("sigv4: {{accessKeyId: {USER}, secret: {TOKEN}, region: {USER}, service: {USER}}}"),
+        None => format!("bearer: {{secret: {TOKEN}}}"),
     };
+    let slots = slots.map(|slots| format!("maxConcurrent: {slots}\n")).unwrap_or_default();
     let document = format!(
         "apiVersion: ebb.dev/v1\nkind: Connection\nname: {CONNECTION}\norigin: {ORIGIN}\n\
-         auth: {{{auth}}}\nplugins: [{}]\n",
+         auth: {{{auth}}}\n{slots}plugins: [{}]\n",
         plugins.join(", ")
     );
     let connection = NamedDocument { name: CONNECTION.to_owned(), document, changed: SimRuntime::default().now() };
@@ -129,6 +134,7 @@ struct ProviderState {
     requests: BTreeMap<(String, u32), AttemptRequests>,
     limited_until: u64,
     tokens: SimAccessTokens,
+    challenges: SimChallenges,
 }
 
 pub(super) struct SimProvider {
@@ -142,10 +148,10 @@ impl SimProvider {
     }
 
     /// Returns the response to a request for `path`, which has arrived.
-    pub(super) async fn respond(&self, path: &str, request: &HttpRequest) -> CallResult<HttpResponse> {
-        let (response, _running) = match self.before(path, request) {
+    pub(super) async fn respond(&self, path: &str, mut request: HttpRequest) -> CallResult<HttpResponse> {
+        let (response, _running) = match self.before(path, &mut request) {
             Some(response) => (response, None),
-            None => self.act(path, request).map(|(response, running)| (response, Some(running)))?,
+            None => self.act(path, &request).map(|(response, running)| (response, Some(running)))?,
         };
         self.executor.runtime.sleep(RESPONSE_MS).await;
         let gateway = gateway_status(&self.executor);
@@ -153,8 +159,9 @@ impl SimProvider {
         self.executor.answer(FaultKind::ResponseLost, response).await
     }
 
-    /// Returns the response to a request for an access token, and to one that the provider does not process.
-    fn before(&self, path: &str, request: &HttpRequest) -> Option<HttpResponse> {
+    /// Returns the response to a request for an access token, and to one that the provider does not process. Any other one
+    /// then names its project.
+    fn before(&self, path: &str, request: &mut HttpRequest) -> Option<HttpResponse> {
         let runtime = &self.executor.runtime;
         let mut state = lock(&self.state);
         if path == TOKENS {
@@ -174,7 +181,8 @@ impl SimProvider {
             let headers = stated.into_iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect();
             return Some(HttpResponse { headers, ..HttpResponse::new(status, "") });
         }
-        state.tokens.is_over(&self.executor, request).then(|| HttpResponse::new(401, ""))
+        let is_over = state.tokens.is_over(&self.executor, request).then(|| HttpResponse::new(401, ""));
+        is_over.or_else(|| state.challenges.authenticate(&self.executor, path, request))
     }
 
     /// Processes a request. Returns its response, and what lasts until the response has arrived.
@@ -251,7 +259,7 @@ impl SimProvider {
         }
         let body: Map<String, Value> = serde_json::from_slice(&request.body).unwrap_or_default();
         let read = body.iter().filter(|(name, _)| *name != "name");
-        let reads = read.filter_map(|(_, value)| value.as_str().map(str::to_owned)).collect();
+        let reads = read.flat_map(|(_, value)| texts_of(value)).collect();
         let running = self.executor.begin(unit, unit.run(), attempt, AttemptReceiver::Server, false, reads);
         ledger.check_reads(running.number, "begins");
         lock(&self.state).attempts.insert(key, running.number);
@@ -282,6 +290,10 @@ impl SimProvider {
         }
         let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
         let name = body["name"].as_str().unwrap_or_default().to_owned();
+        let item = unit.plan.entry.as_ref().and_then(|entry| entry.item.as_str());
+        if item.is_some_and(|item| !name.ends_with(&format!("-{item}"))) {
+            ledger.report_violation(format!("{} makes {name}, which is the thing of another entry", unit.name));
+        }
         let is_named = path.starts_with(NAMED);
         let known =
             self.things(|_, thing| if is_named { thing.name == name } else { thing.unit.key == unit.key }).pop();

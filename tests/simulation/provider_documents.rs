@@ -3,7 +3,7 @@
 use ebb_engine::Hook;
 
 use super::SimRandom;
-use super::plugin_documents::{self as documents, UnitAction, list};
+use super::plugin_documents::{self as documents, EACH, UnitAction, list};
 use super::provider::ORIGIN;
 use super::registry::UnitBehavior;
 use super::scenario::TargetScenario;
@@ -56,6 +56,8 @@ pub struct ProviderUnit {
     pub by_name: bool,
     /// True if the requests have the credential of a connection, and not a signature.
     pub connected: bool,
+    /// True if there is a thing for each entry of the param `items`.
+    pub each: bool,
 }
 
 /// A lost message delays a question by up to 15 minutes.
@@ -77,7 +79,7 @@ pub(super) fn is_connected(plugin: &str) -> bool {
 
 impl ProviderUnit {
     /// Returns a random one. The numbers of `more` make another one of some.
-    pub(super) fn random([random, more]: &[SimRandom; 2]) -> Self {
+    pub(super) fn random([random, more, _]: &[SimRandom; 3]) -> Self {
         use ThingCreation::{Described, Keyed, Once};
         use ThingRemoval::{
             Awaited, Guarded, Unawaited, VerifiedByGet, VerifiedByList, VerifiedByObject, VerifiedByScript,
@@ -89,7 +91,7 @@ impl ProviderUnit {
         let removal = removals[random.below(removals.len() as u64) as usize];
         let creation = if more.below(4) == 0 { ThingCreation::Named } else { creation };
         let removal = if more.below(6) == 0 { ThingRemoval::Emptied } else { removal };
-        Self { creation, removal, by_name, connected }
+        Self { creation, removal, by_name, connected, each: false }
     }
 
     /// Returns the key and the value of a path of the provider in a webhook.
@@ -108,6 +110,11 @@ impl ProviderUnit {
         }
     }
 
+    /// Returns the end of the name of a thing, in a text and in an expression.
+    fn entry(self) -> (&'static str, &'static str) {
+        if self.each { ("-${item}", " + '-' + item") } else { ("", "") }
+    }
+
     fn webhook(self, method: &str, path: &str) -> String {
         let failure = match method {
             // Another request would make another thing, and an answer with an error does not tell whether there is one.
@@ -123,8 +130,8 @@ impl ProviderUnit {
 
     /// Returns a unit that creates a thing, with the outputs `id` and `endpoint`. `rest` has further lines.
     pub(super) fn setup(self, name: &str, reads: &[String], rest: &str) -> String {
-        let folder = self.folder();
-        let own = format!("resource.key + '-{name}'");
+        let (folder, (text, entry)) = (self.folder(), self.entry());
+        let own = format!("resource.key + '-{name}'{entry}");
         let once = if folder == PLAIN { ", idempotent: false" } else { "" };
         let (id, address, describe) = match self.creation {
             ThingCreation::Keyed | ThingCreation::Once => {
@@ -139,19 +146,22 @@ impl ProviderUnit {
                         "has(response.body.things) ? response.body.things.filter(thing, thing.name == {own})[0].id \
                          : response.body.id"
                     ),
-                    format!("${{resource.key}}-{name}"),
+                    format!("${{resource.key}}-{name}{text}"),
                     format!(", maxProcessingTime: 1m, describe: {{{list}, found: \"${{{found}}}\"}}"),
                 )
             }
         };
         let webhook = self.webhook("POST", &format!("{folder}things"));
         let parts = (self.removal == ThingRemoval::Emptied).then(|| "parts: 3".to_owned());
-        let body =
-            [format!("name: \"${{resource.key}}-{name}\"")].into_iter().chain(documents::values(reads)).chain(parts);
+        let body = [format!("name: \"${{resource.key}}-{name}{text}\"")]
+            .into_iter()
+            .chain(documents::values(reads))
+            .chain(parts);
         let body = body.collect::<Vec<_>>().join(", ");
         let question = self.at(&format!("{folder}things/{address}"));
+        let each = if self.each { EACH } else { "" };
         format!(
-            "  {name}:\n{rest}{TIMEOUT}{RETRY}    webhook: {{{webhook}, body: {{{body}}}{once}{describe}}}\n    \
+            "  {name}:\n{rest}{each}{TIMEOUT}{RETRY}    webhook: {{{webhook}, body: {{{body}}}{once}{describe}}}\n    \
              until: {{{question}, ready: \"${{poll.body.state == 'ready'}}\", \
              failed: \"${{poll.body.state == 'failed' ? 'the provider gave up' : ''}}\", every: 5s, maxEvery: 1m}}\n    \
              outputs: {{id: {{value: \"${{{id}}}\"}}, endpoint: {{value: \"${{poll.body.endpoint}}\"}}}}\n"
@@ -162,7 +172,8 @@ impl ProviderUnit {
     pub(super) fn undo(self, name: &str, undone: &str, after: &[String]) -> String {
         // A receiver of signed requests announces a callback by 202, unless the unit waits for a state.
         let own = Self { connected: self.connected || self.removal != ThingRemoval::Awaited, ..self };
-        let key = format!("${{resource.key}}-{undone}");
+        let (text, entry) = self.entry();
+        let key = format!("${{resource.key}}-{undone}{text}");
         let is_guarded = self.removal == ThingRemoval::Guarded;
         let id = format!("${{units.{undone}.outputs.id}}");
         let address = if self.by_name && !is_guarded { key.clone() } else { id };
@@ -180,7 +191,7 @@ impl ProviderUnit {
             ThingRemoval::VerifiedByList | ThingRemoval::Guarded => {
                 let question = own.webhook("GET", &format!("{}things?name={key}", self.folder()));
                 let when = if is_guarded { "}, when: \"${true}\"" } else { "}" };
-                let name = format!("resource.key + '-{undone}'");
+                let name = format!("resource.key + '-{undone}'{entry}");
                 let absent = format!("absent: \"${{!response.body.things.exists(thing, thing.name == {name})}}\"");
                 verified(&format!("webhook: {{{question}, {absent}{when}"))
             }
@@ -203,10 +214,12 @@ impl ProviderUnit {
         parts + &unit(name, &[after, &[first]].concat(), &rest, &thing)
     }
 
-    /// Returns a target with a thing, which another unit reads. `head` has further lines of its plugin.
+    /// Returns a target with a thing, or four of a list, which another unit reads. `head` has further lines of its plugin.
     pub fn target(self, head: &str) -> TargetScenario {
         let reader = documents::setup("reader", UnitAction::Once, &["thing.endpoint".to_owned()], "");
-        let plugin = documents::head("p", false, documents::DEFAULTS)
+        let first = documents::head("p", false, documents::DEFAULTS);
+        let first = if self.each { documents::with_items(&first, "[a, b, c, d]") } else { first };
+        let plugin = first
             + head
             + &documents::hook(Hook::PreStart, [self.setup("thing", &[], ""), reader].into_iter())
             + &documents::hook(Hook::PostStop, [self.undo("remove", "thing", &[])].into_iter());

@@ -5,7 +5,7 @@ use ebb_engine::Hook;
 use super::SimRandom;
 use super::bound;
 use super::platform::EVENT;
-use super::plugin_documents::{self as documents, UnitAction, list};
+use super::plugin_documents::{self as documents, EACH, UnitAction, list};
 use super::provider_documents::{CONNECTION, ProviderUnit, ThingRemoval};
 use super::registry::UnitBehavior;
 use super::scenario::{TargetScenario, names};
@@ -14,6 +14,8 @@ use super::scenario::{TargetScenario, names};
 const WIDE: u64 = 120;
 /// The version of the first plugin with other timeouts, by which operators repair teardowns.
 pub(super) const REPAIRED: &str = "1.0.1";
+/// Distinguishes the numbers of lists and slots.
+const LISTS: u64 = 0x1704;
 const OUTPUTS: &str = "outputs: {first: \"${units.u0.outputs.id}\", sized: \"${params.size}\"}\n";
 
 struct RandomUnit {
@@ -39,11 +41,11 @@ impl TargetScenario {
             plugins.push(of(first.clone(), wide(&random, &first)));
         } else {
             let events = events_of(&SimRandom::new(seed ^ 0xe7e7));
-            let text =
-                plugin(&random, &first, false, Some(&[0x9a0d, 0x31a9].map(|of| SimRandom::new(seed ^ of)))) + &events;
+            let of_seed = |numbers: [u64; 3]| numbers.map(|of| SimRandom::new(seed ^ of));
+            let text = plugin(&random, &first, false, Some(&of_seed([0x9a0d, 0x31a9, LISTS]))) + &events;
             let repaired = text.replace("@1.0.0\n", &format!("@{REPAIRED}\n")).replace("{timeout: 5m", "{timeout: 4m");
             // The undos of another version would look for the things of the provider elsewhere.
-            let has_things = text.contains("/things");
+            let (has_things, has_list) = (text.contains("/things"), text.contains(EACH));
             plugins.push((first.clone(), REPAIRED.to_owned(), repaired));
             plugins.push(of(first.clone(), text));
             if random.below(3) == 0 {
@@ -51,7 +53,7 @@ impl TargetScenario {
                 document += &format!("  b:\n    plugin: {second}@1.0.0\n    params: {{{wire}}}\n");
                 let alone = document.split("  b:\n").next().unwrap_or_default();
                 changed.push(alone.to_owned());
-                let text = plugin(&random, &second, true, Some(&[0x9b0d, 0x101e].map(|of| SimRandom::new(seed ^ of))));
+                let text = plugin(&random, &second, true, Some(&of_seed([0x9b0d, 0x101e, LISTS + 1])));
                 plugins.push(of(second.clone(), text));
             }
             let signadot = SimRandom::new(seed ^ 0x51d0);
@@ -71,8 +73,11 @@ impl TargetScenario {
                 changed.push(document.replace("data: {first:", "data: {renamed:"));
             }
             let name = format!("plugin: {first}@1.0.0");
-            let sized = |size: u32| document.replacen(&name, &format!("{name}, params: {{size: {size}}}"), 1);
-            changed.extend([sized(1), sized(2), format!("{document}  c: {{{name}}}\n")]);
+            let with = |param: &str| document.replacen(&name, &format!("{name}, params: {{{param}}}"), 1);
+            changed.extend([with("size: 1"), with("size: 2"), format!("{document}  c: {{{name}}}\n")]);
+            if has_list {
+                changed.extend(["items: []", "items: [b, d]", "items: [a, b, c]"].map(with));
+            }
             // Another version of the plugin has other units and hooks.
             let other = SimRandom::new(seed ^ 0x0e11);
             let text = plugin(&other, &first, false, None).replace("@1.0.0\n", "@1.1.0\n") + &events_of(&other);
@@ -117,8 +122,9 @@ fn wide(random: &SimRandom, name: &str) -> String {
 }
 
 /// Returns a plugin. Units use the provider by the first numbers of `provider`, so that the others stay as they are without it.
-/// The second ones make some uses others, and tolerate failures of some units. They change nothing in the seeds of a test.
-fn plugin(random: &SimRandom, name: &str, is_wired: bool, provider: Option<&[SimRandom; 2]>) -> String {
+/// The second ones make some uses others, and tolerate failures of some units. The third ones add lists and slots. Both change
+/// nothing in the seeds of a test.
+fn plugin(random: &SimRandom, name: &str, is_wired: bool, provider: Option<&[SimRandom; 3]>) -> String {
     let count = 1 + random.below(6) as usize;
     let posts = if random.below(3) == 0 { random.below(3) as usize } else { 0 };
     let first_post = count.saturating_sub(posts).max(1);
@@ -142,17 +148,21 @@ fn plugin(random: &SimRandom, name: &str, is_wired: bool, provider: Option<&[Sim
     let evidence = provider.map_or("", |random| use_provider(random, &mut units, &groups));
     // The first unit has what events, updates and other plugins read.
     for unit in units.iter_mut().skip(1) {
-        if provider.is_some_and(|[_, more]| more.below(6) == 0) {
+        if provider.is_some_and(|[_, more, _]| more.below(6) == 0) {
             unit.rest.push_str("    onFailure: continue\n");
         }
     }
+    let mut text = documents::head(name, is_wired, documents::DEFAULTS);
+    if let Some([.., lists]) = provider {
+        text = use_list(lists, &text, &mut units, &groups);
+    }
     rest += &undos(random, &units, &groups);
-    let mut text = documents::head(name, is_wired, documents::DEFAULTS) + evidence;
+    text += evidence;
     for hook in [Hook::PreStart, Hook::PostStart] {
         let of_hook = (0..count).filter(|&number| units[number].hook == hook);
         text += &documents::hook(hook, of_hook.map(|number| setup(number, &units, is_wired && number == 0)));
     }
-    if provider.is_some_and(|[random, _]| random.below(3) == 0) {
+    if provider.is_some_and(|[random, ..]| random.below(3) == 0) {
         // The other servers that respond at once are behind the connection, too.
         rest = rest.replace("url: \"https://outside.test/once/", &format!("connection: {CONNECTION}, path: \"/once/"));
     }
@@ -161,14 +171,13 @@ fn plugin(random: &SimRandom, name: &str, is_wired: bool, provider: Option<&[Sim
 
 /// Lets units of every third plugin use the provider: of those whose undo has nothing else to undo. Returns the line of the
 /// evidence that the plugin requires.
-fn use_provider(numbers: &[SimRandom; 2], units: &mut [RandomUnit], groups: &[Vec<usize>]) -> &'static str {
+fn use_provider(numbers: &[SimRandom; 3], units: &mut [RandomUnit], groups: &[Vec<usize>]) -> &'static str {
     let random = &numbers[0];
     if random.below(3) > 0 {
         return "";
     }
     for (number, unit) in units.iter_mut().enumerate() {
-        let is_alone = groups.iter().all(|group| group.len() == 1 || !group.contains(&number));
-        if is_alone && unit.action != UnitAction::Plugin && random.below(3) > 0 {
+        if is_alone(groups, number) && unit.action != UnitAction::Plugin && random.below(3) > 0 {
             unit.provider = Some(ProviderUnit::random(numbers));
         }
     }
@@ -181,6 +190,32 @@ fn use_provider(numbers: &[SimRandom; 2], units: &mut [RandomUnit], groups: &[Ve
         0 => "evidence: reported\n",
         _ => "",
     }
+}
+
+/// Returns true if the undo of a unit undoes no other one.
+fn is_alone(groups: &[Vec<usize>], number: usize) -> bool {
+    groups.iter().all(|group| group.len() == 1 || !group.contains(&number))
+}
+
+/// Lets units of every third plugin exist for each entry of a list, and gives every fifth plugin few slots. Returns the lines
+/// before the hooks. The first unit has what others read as one text.
+fn use_list(random: &SimRandom, head: &str, units: &mut [RandomUnit], groups: &[Vec<usize>]) -> String {
+    let mut head = head.to_owned();
+    if random.below(5) == 0 {
+        head += &format!("maxConcurrent: {}\n", 1 + random.below(3));
+    }
+    if random.below(3) > 0 {
+        return head;
+    }
+    for (number, unit) in units.iter_mut().enumerate().skip(1) {
+        if is_alone(groups, number) && unit.action != UnitAction::Plugin && random.below(3) > 0 {
+            match &mut unit.provider {
+                Some(provider) => provider.each = true,
+                None => unit.rest.push_str(EACH),
+            }
+        }
+    }
+    documents::with_items(&head, ["[]", "[a]", "[a, b]", "[c, a, b]"][random.below(4) as usize])
 }
 
 fn any_action(random: &SimRandom) -> UnitAction {
@@ -217,7 +252,8 @@ fn setup(number: usize, units: &[RandomUnit], is_wired: bool) -> String {
         Some(_) => format!("u{read}.endpoint"),
         None => format!("u{read}"),
     });
-    let reads: Vec<String> = read.chain(is_wired.then(|| "wire".to_owned())).collect();
+    let item = unit.rest.contains(EACH).then(|| "item".to_owned());
+    let reads: Vec<String> = read.chain(is_wired.then(|| "wire".to_owned())).chain(item).collect();
     let after = list("after", &names('u', &unit.after));
     match unit.provider {
         // A thing has a timeout and retries of its own.

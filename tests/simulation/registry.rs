@@ -55,6 +55,8 @@ pub struct SimUnit {
     pub(super) processing_ms: u64,
     /// The idempotency keys of the units that it undoes.
     pub(super) undoes: Vec<String>,
+    /// The name of its plugin and the number of slots, if there is a limit.
+    pub(super) plugin_slots: Option<(String, usize)>,
 }
 
 impl SimUnit {
@@ -151,6 +153,10 @@ pub(super) fn units(
                 fails,
                 processing_ms,
                 undoes: unit.undoes.iter().map(|&at| key_of(at)).collect(),
+                plugin_slots: plan.resource(unit.resource()).and_then(|resource| {
+                    let (name, _) = resource.plugin.rsplit_once('@')?;
+                    Some((name.to_owned(), resource.max_concurrent? as usize))
+                }),
                 key,
             });
         }

@@ -17,7 +17,7 @@ use ebb_protocol::removal::ObjectRemoval;
 use ebb_protocol::value::{SecretRef, UnitValue};
 use ebb_store::StoreResult;
 
-use super::executor::{SimExecutor, callback_of, run_of};
+use super::executor::{SimExecutor, callback_of, run_of, texts_of};
 use super::ledger::AttemptReceiver;
 use super::plugin_server::SimPlugin;
 use super::registry::SimUnit;
@@ -109,13 +109,17 @@ pub fn script_of(request: &EnsureTask) -> Option<&ScriptTask> {
     }
 }
 
-/// Returns the texts that a script reads, by input. The key of a reference is the value that the relay has kept.
+/// Returns the texts that a script reads, by input, also those of lists. The key of a reference is the value that the relay
+/// has kept.
 pub fn texts(request: &EnsureTask) -> impl Iterator<Item = (String, String)> {
     let inputs = script_of(request).into_iter().flat_map(|script| &script.inputs);
-    inputs.filter_map(|input| match &input.value {
-        Some(UnitValue::Json(serde_json::Value::String(text))) => Some((input.name.clone(), text.clone())),
-        Some(UnitValue::Secret(kept)) => Some((input.name.clone(), kept.key.clone())),
-        _ => None,
+    inputs.flat_map(|input| {
+        let texts = match &input.value {
+            Some(UnitValue::Json(value)) => texts_of(value),
+            Some(UnitValue::Secret(kept)) => vec![kept.key.clone()],
+            _ => Vec::new(),
+        };
+        texts.into_iter().map(move |text| (input.name.clone(), text))
     })
 }
 

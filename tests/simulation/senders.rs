@@ -276,9 +276,7 @@ pub(super) fn check(record: &DesiredTarget, state: &TableState, ledger: &LedgerS
     let of_name = || ledger.instances.iter().filter(|(_, entry)| entry.name == key.name);
     if result.result == SourceResult::Rejected {
         let at = record.result_time.unwrap_or_default().0;
-        // The platform has ended the instance before it began.
-        let is_ended = ledger.deletions.iter().any(|one| one.by == DIRECT && one.uid.is_some() && one.uid == key.uid);
-        let is_taken = is_ended || of_name().any(|(_, entry)| entry.sender != *source && entry.is_of(at));
+        let is_taken = of_name().any(|(_, entry)| entry.sender != *source && entry.is_of(at));
         let is_refused = is_taken || ledger.strict_policies > 0;
         return (!is_refused).then(|| format!("{delivery} of {source} is rejected, and {key:?} is free"));
     }

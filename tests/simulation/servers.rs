@@ -9,7 +9,7 @@ use ebb_protocol::sign::WEBHOOK_ID;
 use ebb_protocol::time::parse_rfc3339;
 use ebb_protocol::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY};
 
-use super::executor::{SimExecutor, SimOutputs, callback_of, run_of};
+use super::executor::{SimExecutor, SimOutputs, callback_of, run_of, texts_of};
 use super::ledger::{AttemptReceiver, NotificationEntry};
 use super::plugin_documents::UnitAction;
 use super::provider::{ORIGIN, SimProvider};
@@ -90,7 +90,7 @@ impl SimServers {
         let attempt = header(request, ATTEMPT).parse().ok()?;
         let body: serde_json::Map<String, serde_json::Value> =
             serde_json::from_slice(&request.body).unwrap_or_default();
-        let reads = body.values().filter_map(|value| value.as_str().map(str::to_owned)).collect();
+        let reads = body.values().flat_map(texts_of).collect();
         let run = run_of(id.rsplit_once('-')?.0)?;
         // A server that makes another object with each attempt reports it.
         let forgets =
@@ -184,7 +184,7 @@ impl HttpCall for SimServers {
         }
         if let Some(path) = request.url.strip_prefix(ORIGIN) {
             if path == TOKENS || UnitAction::of_url(path) == UnitAction::Provider {
-                return self.provider.respond(path, &request).await;
+                return self.provider.respond(path, request.clone()).await;
             }
             self.identify(&mut request)?;
         }

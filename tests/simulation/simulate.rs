@@ -35,6 +35,9 @@ pub struct SimReport {
     /// The numbers of requests for a generation that were accepted, and that came too late, and of operations on selected
     /// instances whose name another one had.
     pub conditional: [u64; 3],
+    /// The numbers of attempts for an entry of a list, of waits for a slot, and of requests to the provider with an answer to
+    /// a challenge and with a signature of AWS.
+    pub reached: [u64; 4],
     pub invocations: u64,
     pub violations: Vec<String>,
     /// The events, with their times.
@@ -167,8 +170,9 @@ pub fn simulate_target(target: &TargetScenario, name: &str, faults: FaultInjecto
 }
 
 fn report(simulation: &Simulation) -> SimReport {
-    let trace = simulation.trace();
+    let (trace, slot_waits) = (simulation.trace(), simulation.table.state().slot_waits);
     let state = simulation.ledger.state();
+    let entries = state.attempts.iter().filter(|one| one.unit.plan.entry.is_some()).count();
     SimReport {
         instances: state.instances.len() as u64,
         injected: simulation.faults.injected(),
@@ -176,6 +180,7 @@ fn report(simulation: &Simulation) -> SimReport {
         notifications: state.notifications.iter().map(|notification| notification.kind.clone()).collect(),
         attempts: state.attempts.len() as u64,
         conditional: [state.conditional[0], state.conditional[1], state.late],
+        reached: [entries as u64, slot_waits, state.authenticated[0], state.authenticated[1]],
         invocations: simulation.functions.invocations(),
         violations: state.violations.clone(),
         trace,

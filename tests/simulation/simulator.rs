@@ -219,9 +219,13 @@ impl Simulation {
         }
         connected.sort();
         connected.dedup();
-        let connection = provider::connection(&connected, faults.should_inject(FaultKind::TokenExpires));
-        table.put_documents(NamedKind::Connection, connection.into_iter());
         let few = |kind| faults.should_inject(kind).then(|| 1 + faults.random_below(kind, MAX_SCARCE) as usize);
+        let connection_slots = few(FaultKind::ConnectionCapped);
+        ledger.state().connection_slots = connection_slots;
+        let schemes = [FaultKind::TokenExpires, FaultKind::DigestChallenged, FaultKind::RequestsSigned];
+        let scheme = schemes.into_iter().find(|&kind| faults.should_inject(kind));
+        let connection = provider::connection(&connected, scheme, connection_slots);
+        table.put_documents(NamedKind::Connection, connection.into_iter());
         let slots = few(FaultKind::SlotsScarce).unwrap_or(clusters.slots);
         let max_dispatches = few(FaultKind::DispatchesScarce).unwrap_or(usual.max_dispatches);
         let is_replaced = clusters.is_replaced || faults.should_inject(FaultKind::ClusterReplaced);

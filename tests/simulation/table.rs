@@ -184,6 +184,14 @@ impl SimTable {
         lock(&self.state)
     }
 
+    /// Returns the slots of a plugin or connection, by kind and name: the end of each, by its holder.
+    pub(super) fn slots(&self, kind: &str, name: &str) -> BTreeMap<String, u64> {
+        let item = self.items.item(&ItemKey::new(format!("slots#{kind}#{name}"), "h")).unwrap_or_default();
+        let holders = item.get("hs").and_then(|holders| holders.as_ss().ok()).into_iter().flatten();
+        let end = |holder: &String| item.get(holder)?.as_n().ok()?.parse().ok();
+        holders.filter_map(|holder| Some((holder.clone(), end(holder)?))).collect()
+    }
+
     pub fn objects(&self) -> Vec<String> {
         self.items.objects("")
     }

@@ -32,6 +32,8 @@ pub struct TableState {
     pub documents: BTreeMap<(String, String), NamedDocument>,
     /// The numbers of the notifications that writes of targets have appended, by subscription and `KIND/NAME` of the target.
     pub appended: BTreeMap<(String, String), BTreeSet<u64>>,
+    /// The number of times at which an attempt got no slot.
+    pub slot_waits: u64,
     pub wrong: Vec<String>,
     /// The time and a description of each write.
     pub writes: Vec<(u64, String)>,
@@ -136,6 +138,7 @@ impl TableState {
             StoredItem::Head(run, head) => drop(self.heads.insert(run, *head)),
             StoredItem::OutputMark(run) => drop(self.marks.insert(run)),
             StoredItem::Record(run, unit, attempt, record) => {
+                self.slot_waits += u64::from(record.awaited_slot().is_some());
                 let present = self.records.entry((run, unit, attempt)).or_default();
                 let further_results = std::mem::take(&mut present.further_results);
                 *present = AttemptRecord { further_results, ..*record };

@@ -10,15 +10,24 @@ use ebb_tests::simulation::{
 };
 
 use crate::every_injection_point::{check_every_fault, check_faults};
-use crate::regressions::{self, assert_end, retry, tear_down};
+use crate::regressions::{self, assert_end, retry, tear_down, update};
 
 /// Returns a thing that is deleted by its id.
 fn thing(creation: ThingCreation) -> ProviderUnit {
-    ProviderUnit { creation, removal: ThingRemoval::Awaited, by_name: false, connected: true }
+    ProviderUnit { creation, removal: ThingRemoval::Awaited, by_name: false, connected: true, each: false }
 }
 
 fn removed_by(removal: ThingRemoval) -> ProviderUnit {
-    ProviderUnit { removal, ..thing(ThingCreation::Keyed) }
+    removed_of(removal, ThingCreation::Keyed)
+}
+
+fn removed_of(removal: ThingRemoval, creation: ThingCreation) -> ProviderUnit {
+    ProviderUnit { removal, ..thing(creation) }
+}
+
+/// Returns the things of a list that is `[a, b, c, d]`.
+fn things(creation: ThingCreation) -> ProviderUnit {
+    ProviderUnit { each: true, ..thing(creation) }
 }
 
 const REMOVALS: [ThingRemoval; 8] = [
@@ -96,15 +105,14 @@ fn a_thing_is_created_and_deleted_with_each_delay() {
 /// Nothing is left by what a provider answers instead of the truth, and the setup ends as it can.
 #[test]
 fn a_misleading_answer_leaves_nothing() {
-    use FaultKind::{
-        ErrorAfterChange, FailsAfterChange, ForeignToken, GatewayGivesUp, IdMissing, ListPaged, ResponseLost,
-    };
+    use FaultKind::{ConnectionCapped, DigestChallenged, ForeignToken, NonceStale, RequestsSigned};
+    use FaultKind::{ErrorAfterChange, FailsAfterChange, GatewayGivesUp, IdMissing, ListPaged, ResponseLost};
     use FaultKind::{TokenExpires, TokenRevoked};
     use TargetPhase::{Failed, Ready};
     use ThingCreation::{Described, Keyed, Named, Once};
     let by_name = |creation| ProviderUnit { by_name: true, ..thing(creation) };
     let paged = [(ResponseLost, 1), (ListPaged, 1)];
-    let rows: [(_, &[_], _); 14] = [
+    let rows: [(_, &[_], _); 19] = [
         // A request that is sent once is not repeated, although the server says that it has failed.
         (by_name(Once), &[(ErrorAfterChange, 1)], Failed),
         (by_name(Once), &[(FailsAfterChange, 1)], Failed),
@@ -119,17 +127,70 @@ fn a_misleading_answer_leaves_nothing() {
         (thing(Named), &paged, Ready),
         (thing(Described), &[(ResponseLost, 1), (ListPaged, 1), (GatewayGivesUp, 3)], Ready),
         (removed_by(ThingRemoval::VerifiedByList), &[(ListPaged, 1)], Ready),
-        (ProviderUnit { removal: ThingRemoval::VerifiedByList, ..thing(Named) }, &[(ListPaged, 1)], Ready),
+        (removed_of(ThingRemoval::VerifiedByList, Named), &[(ListPaged, 1)], Ready),
         (thing(Keyed), &[(TokenExpires, 1), (TokenRevoked, 1)], Ready),
         (thing(Keyed), &[(TokenExpires, 1), (TokenRevoked, 2)], Ready),
+        (thing(Keyed), &[(DigestChallenged, 1), (NonceStale, 2)], Ready),
+        (thing(Keyed), &[(RequestsSigned, 1)], Ready),
         // The creation is refused, so the ID is not known, and there are no parts.
         (removed_by(ThingRemoval::Emptied), &[(ForeignToken, 1)], Failed),
+        (removed_by(ThingRemoval::Emptied), &[(DigestChallenged, 1), (ForeignToken, 1)], Failed),
+        (removed_by(ThingRemoval::Emptied), &[(RequestsSigned, 1), (ForeignToken, 1)], Failed),
+        // The undo has something to do only after a question, for which it needs a slot.
+        (removed_of(ThingRemoval::Guarded, Described), &[(IdMissing, 1), (ConnectionCapped, 1)], Failed),
     ];
     for (unit, faults, setup) in rows {
         let (simulation, end) = run(&unit.target(""), faults);
         assert_eq!(end.setup, Some(setup), "{unit:?} {faults:?}\n{}", simulation.trace());
         assert!(setup == Ready || posts(&simulation) == 1, "{unit:?}\n{}", simulation.trace());
+        let has = |kind| faults.iter().any(|(of, _)| *of == kind);
+        let authenticated = simulation.ledger.state().authenticated.map(|number| number > 0);
+        assert_eq!(authenticated, [has(DigestChallenged), has(RequestsSigned)], "{}", simulation.trace());
     }
+}
+
+/// Each entry of a list has its thing, and a reader gets the list of all. Another list replaces them.
+#[test]
+fn each_entry_of_a_list_has_a_thing() {
+    // The other removals of an update are not over at its end.
+    let awaited = REMOVALS.into_iter().filter(|removal| *removal != ThingRemoval::Unawaited);
+    for (removal, creation) in awaited.flat_map(|removal| CREATIONS.map(|creation| (removal, creation))) {
+        let target = ProviderUnit { removal, by_name: true, ..things(creation) }.target("");
+        let simulation = Simulation::scheduled(&target, FaultInjector::none());
+        simulation.set_up();
+        let remaining = |list: &[&str]| {
+            let end = assert_end(&simulation, TargetPhase::Ready);
+            assert_eq!(end.remaining, list.iter().map(|entry| format!("r/thing[{entry}]")).collect());
+        };
+        remaining(&["a", "b", "c", "d"]);
+        update(&simulation, "s", "uid-1", &target.document.replace("p@1.0.0}", "p@1.0.0, params: {items: [d, e]}}"));
+        simulation.run_until_idle();
+        remaining(&["d", "e"]);
+        let attempts = simulation.ledger.state().attempts.clone();
+        let read = attempts.iter().filter(|one| one.unit.unit_key == "r/reader").map(|one| one.reads.len());
+        assert_eq!(read.collect::<Vec<_>>(), [4, 2], "{}", simulation.trace());
+        assert_eq!(tear_down(&simulation).remaining, BTreeSet::new(), "{}", simulation.trace());
+    }
+}
+
+/// Of four attempts that are ready at once, at most three have slots. The others follow, also after a crash at any write.
+#[test]
+fn attempts_without_a_slot_wait() {
+    let unit = things(ThingCreation::Keyed);
+    let rows: [(&str, &[(FaultKind, u64)]); 3] = [
+        ("", &[(FaultKind::ConnectionCapped, 1)]),
+        ("maxConcurrent: 2\n", &[]),
+        ("maxConcurrent: 1\n", &[(FaultKind::ConnectionCapped, 1)]),
+    ];
+    for (head, faults) in rows {
+        let (simulation, end) = run(&unit.target(head), faults);
+        assert_eq!(end.setup, Some(TargetPhase::Ready), "{}", simulation.trace());
+        assert!(simulation.table.state().slot_waits > 0, "{}", simulation.trace());
+    }
+    let two = unit.target("maxConcurrent: 1\n");
+    let document = two.document.replace("p@1.0.0}", "p@1.0.0, params: {items: [a, b]}}");
+    let two = TargetScenario { document, ..two };
+    check_faults("slots", &two, "t", &[FaultKind::DeathAfterWrite, FaultKind::WriteAnswerLost]);
 }
 
 /// The parts of a thing are deleted one after another before it.
@@ -188,20 +249,25 @@ fn a_list_that_is_late_does_not_double_a_thing() {
     assert_eq!(posts(&simulation), 1, "{}", simulation.trace());
 }
 
-/// An operator retries a unit whose thing has failed, and the provider creates another one.
+/// An operator retries a unit whose thing has failed, and the provider creates another one. With `describe`, the unit finds its
+/// thing.
 #[test]
 fn each_thing_of_a_retried_unit_is_deleted() {
-    let faults = [FaultKind::CreationFails, FaultKind::KeyIgnored];
-    let faults = faults.into_iter().fold(FaultInjector::none(), |all, kind| all.and_at(kind, [1]));
-    let target = thing(ThingCreation::Once).target("");
-    let simulation = Simulation::scheduled(&target, faults);
-    simulation.set_up();
-    retry(&simulation);
-    simulation.run_until_idle();
-    let ready = simulation.end(None);
-    assert_eq!((ready.phase, posts(&simulation)), (Some(TargetPhase::Ready), 2), "{}", simulation.trace());
-    assert_eq!(simulation.injected(FaultKind::KeyIgnored), 1);
-    assert_eq!(tear_down(&simulation).remaining, BTreeSet::new(), "{}", simulation.trace());
+    let failing = [FaultKind::CreationFails, FaultKind::KeyIgnored];
+    let rows: [(_, &[_], _); 2] =
+        [(ThingCreation::Once, &failing, 2), (ThingCreation::Described, &[FaultKind::IdMissing], 1)];
+    for (creation, kinds, made) in rows {
+        let faults = kinds.iter().fold(FaultInjector::none(), |all, kind| all.and_at(*kind, [1]));
+        let target = thing(creation).target("");
+        let simulation = Simulation::scheduled(&target, faults);
+        simulation.set_up();
+        retry(&simulation);
+        simulation.run_until_idle();
+        let ready = simulation.end(None);
+        assert_eq!((ready.phase, posts(&simulation)), (Some(TargetPhase::Ready), made), "{}", simulation.trace());
+        assert!(kinds.iter().all(|kind| simulation.injected(*kind) == 1), "{}", simulation.trace());
+        assert_eq!(tear_down(&simulation).remaining, BTreeSet::new(), "{}", simulation.trace());
+    }
 }
 
 /// Returns the number of injection points of a fault from the creation of a target to its end.

@@ -72,7 +72,7 @@ pub(crate) fn with_an_event() -> TargetScenario {
 }
 
 /// Sends the second document of an instance, which is accepted.
-fn update(simulation: &Simulation, name: &str, uid: &str, document: &str) {
+pub(crate) fn update(simulation: &Simulation, name: &str, uid: &str, document: &str) {
     let document = Some(document.replace("NAME", name));
     let data = LifecycleData { generation: 2, document, ..sandbox(name, uid, "") };
     let event = (LifecycleType::Updated, "1".to_owned());
@@ -239,6 +239,22 @@ fn a_unit_that_its_cluster_has_refused_leaves_nothing() {
     assert!(!end.notifications.contains(STUCK), "{}", simulation.trace());
 }
 
+/// In a sweep, a unit succeeds, and the cluster refuses the next one. A duplicate of the refused request begins nothing.
+#[test]
+fn a_duplicate_of_a_refused_request_begins_nothing() {
+    let faults = FaultInjector::none().and_at(FaultKind::RelayRefuses, [1]);
+    let faults = faults.and_at(FaultKind::RelayRequestDuplicated, [1]);
+    let simulation = Simulation::scheduled(&target(include_str!("documents/refused-in-sweep.yaml")), faults);
+    simulation.set_up();
+    simulation.advance(20_000);
+    let injected = [FaultKind::RelayRefuses, FaultKind::RelayRequestDuplicated].map(|kind| simulation.injected(kind));
+    assert_eq!(injected, [1, 1], "{}", simulation.trace());
+    let attempts = simulation.ledger.state().attempts.clone();
+    let began: Vec<&str> = attempts.iter().map(|one| one.unit.unit_key.as_str()).collect();
+    assert_eq!(began, ["r/u0"], "{}", simulation.trace());
+    tear_down(&simulation);
+}
+
 #[test]
 fn events_run_once_with_every_fault() {
     check_every_fault("events", &with_events(), "t");
@@ -260,12 +276,12 @@ fn an_undo_of_a_skipped_and_a_successful_unit_runs() {
 }
 
 /// Returns a target whose undo has one attempt.
-fn with_one_undo() -> TargetScenario {
+pub(crate) fn with_one_undo() -> TargetScenario {
     target(include_str!("documents/one-undo.yaml"))
 }
 
 /// Returns the fault with which that undo fails.
-fn stuck() -> FaultInjector {
+pub(crate) fn stuck() -> FaultInjector {
     FaultInjector::none().and_at(FaultKind::UndoBroken, [1])
 }
 

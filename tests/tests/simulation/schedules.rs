@@ -12,8 +12,8 @@ use ebb_protocol::api_token::{TargetAccess, TargetLimit};
 use ebb_protocol::callback_token::TokenKind;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{EventRef, RunId};
-use ebb_protocol::lifecycle::LifecycleData;
-use ebb_store::{InstanceExpiry, NewRun, RunFacts, TargetHead, TargetTransition};
+use ebb_protocol::lifecycle::{GONE, LifecycleData};
+use ebb_store::{InstanceExpiry, NewRun, NotificationState, RunFacts, TargetHead, TargetTransition};
 use ebb_tests::fakes;
 use ebb_tests::platform::sandbox;
 use ebb_tests::simulation::{
@@ -23,7 +23,7 @@ use ebb_tests::simulation::{
 };
 
 use crate::crash_points::assert_none;
-use crate::regressions::{EVENT_MS, with_an_event};
+use crate::regressions::{EVENT_MS, stuck, with_an_event, with_one_undo};
 use crate::table_schedule::schedule;
 
 const SECOND: u64 = 1_000;
@@ -230,6 +230,41 @@ fn one_of_two_sweeps_posts_a_webhook_again() {
         if is_good { Ok(()) } else { Err(format!("{end:?}")) }
     };
     in_every_order(&target, operations(), faults, before, |race| [sweep(race), sweep(race)], check);
+}
+
+/// An operator deletes a stuck target by force while an invocation ends its run, which still waits for the platform. Nothing
+/// else has to happen until the target is gone, and the platform learns it.
+#[test]
+fn a_forced_deletion_ends_while_its_run_ends() {
+    let teardown = |simulation: &Simulation| {
+        let of = |run: &RunId| run.hook() == Hook::PostStop;
+        runs(simulation).into_iter().find(of).unwrap()
+    };
+    let before = |simulation: &Simulation| {
+        simulation.set_up();
+        simulation.tear_down();
+        assert_eq!(phase(simulation), Some(("uid-1".to_owned(), TargetPhase::Stuck)));
+        let (run, due) = (teardown(simulation), simulation.runtime.now());
+        let changes =
+            vec![PatchChange::SetPhase(RunPhase::Running), PatchChange::SetNotified(None), PatchChange::SetDue(due)];
+        let open = Patch { conditions: Vec::new(), changes };
+        simulation.table.edit(|store| async move { store.patch_run(&run, &open).await.map(drop) });
+        let held = Some(NotificationState::Held(Hook::PostStop));
+        simulation.table.edit_target("s", |transition| transition.target.notification = held);
+    };
+    let race = |simulation: &Simulation| {
+        let message = QueueMessage::Run(teardown(simulation));
+        [
+            simulation.start(|functions| async move { functions.override_units("s", None, None).await }),
+            simulation.start(|functions| async move { functions.message(message).await }),
+        ]
+    };
+    let check = |simulation: &Simulation| {
+        let end = simulation.end(None);
+        let is_gone = end.phase == Some(TargetPhase::Gone) && end.notifications.contains(GONE);
+        if is_gone && end.violations.is_empty() { Ok(()) } else { Err(format!("{end:?}")) }
+    };
+    in_every_order(&with_one_undo(), operations(), stuck, before, race, check);
 }
 
 /// Advances the time until the first run is due.
