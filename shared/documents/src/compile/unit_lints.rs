@@ -91,7 +91,7 @@ fn foreign_answer(unit: &CompiledUnit<'_>) -> Option<UnitWarning> {
     let describe = webhook.describe.as_ref()?;
     let Action::Webhook(plan) = &unit.plan.action else { return None };
     let texts = serde_json::to_string(plan.describe.as_ref()?).unwrap_or_default();
-    if ["resource.key", "target."].iter().any(|own| texts.contains(own)) {
+    if ["resource.key", "target.key", "target.name", "target.uid"].iter().any(|own| texts.contains(own)) {
         return None;
     }
     let at = describe.url.as_ref().or(describe.path.as_ref()).map_or(unit.doc.name.at, |url| url.at);
@@ -102,17 +102,27 @@ fn foreign_answer(unit: &CompiledUnit<'_>) -> Option<UnitWarning> {
 /// A conclusion from a list that is neither searched nor names its pages.
 fn part_of_list(unit: &CompiledUnit<'_>) -> Option<UnitWarning> {
     let ActionDoc::Webhook(webhook) = &unit.doc.action else { return None };
-    let describe = webhook.describe.as_ref().filter(|asked| asked.body.is_none());
-    let until = unit.doc.until.as_ref().filter(|asked| asked.body.is_none() && !unit.undoes.is_empty());
+    let describe = webhook.describe.as_ref();
+    let until = unit.doc.until.as_ref().filter(|_| !unit.undoes.is_empty());
+    let Action::Webhook(plan) = &unit.plan.action else { return None };
+    let text = |body: Option<&serde_json::Value>| body.map(ToString::to_string).unwrap_or_default();
+    let own = plan.body.as_ref().map(ToString::to_string).unwrap_or_default();
     let questions = [
-        (webhook.method == WebhookMethod::Get).then_some(("absent", &webhook.absent, &webhook.url, &webhook.path)),
-        describe.map(|asked| ("found", &asked.found, &asked.url, &asked.path)),
-        until.map(|asked| ("ready", &asked.ready, &asked.url, &asked.path)),
+        Some(("absent", &webhook.absent, &webhook.url, &webhook.path, own)),
+        describe.map(|asked| {
+            let body = plan.describe.as_ref().and_then(|asked| asked.body.as_ref());
+            ("found", &asked.found, &asked.url, &asked.path, text(body))
+        }),
+        until.map(|asked| {
+            let body = plan.until.as_ref().and_then(|asked| asked.body.as_ref());
+            ("ready", &asked.ready, &asked.url, &asked.path, text(body))
+        }),
     ];
-    let reads_list = |text: &str| ["exists", "filter(", "all(", "size(", " in "].iter().any(|word| text.contains(word));
-    let mut found = questions.into_iter().flatten().filter_map(|(key, state, url, path)| {
+    let reads_list =
+        |text: &str| ["exists", "filter(", "all(", "size(", " in ", "contains("].iter().any(|word| text.contains(word));
+    let mut found = questions.into_iter().flatten().filter_map(|(key, state, url, path, body)| {
         let (state, url) = (state.as_ref()?, url.as_ref().or(path.as_ref())?);
-        (reads_list(&state.value) && !is_search(&url.value)).then_some((key, state.at))
+        (reads_list(&state.value) && !is_search(&url.value) && !is_search(&body)).then_some((key, state.at))
     });
     let (key, at) = found.next().filter(|_| webhook.next.is_none())?;
     let message = format!("`{key}` reads a list without a search: the thing may be on a further page");
@@ -120,14 +130,18 @@ fn part_of_list(unit: &CompiledUnit<'_>) -> Option<UnitWarning> {
     Some(("list-pages", at, message, help))
 }
 
-/// Returns true if a URL names the own thing, or has an expression in its query or in its last segment.
-fn is_search(url: &str) -> bool {
-    let roots = ["item", "target", "units", "response"];
+/// Returns true if a URL or a body names the own thing: by an expression of its own, or by one in the last segment of a path or in
+/// a parameter that searches.
+fn is_search(text: &str) -> bool {
+    let roots = ["inputs", "item", "target", "units", "response"];
     let is_own = |name: &str| name.starts_with("resource.key") || roots.contains(&name.split('.').next().unwrap_or(""));
-    split(url).unwrap_or_default().iter().any(|piece| {
-        let TemplatePiece::Expression { text, offset } = piece else { return false };
-        let mut names = text.split(|c: char| !c.is_ascii_alphanumeric() && !"._".contains(c));
-        names.any(is_own) || url[..*offset].contains('?') || !url[offset + text.len()..].contains('/')
+    split(text).unwrap_or_default().iter().any(|piece| {
+        let TemplatePiece::Expression { text: of, offset } = piece else { return false };
+        let mut names = of.split(|c: char| !c.is_ascii_alphanumeric() && !"._".contains(c));
+        let (before, after) = (&text[..*offset], &text[offset + of.len()..]);
+        let searches = ["name=", "id=", "key=", "q=", "search=", "filter=", "prefix=", "query="];
+        let is_named = searches.iter().any(|key| before.trim_end_matches("${").ends_with(key));
+        names.any(is_own) || is_named || (before.contains('/') && !before.contains('?') && after == "}")
     })
 }
 

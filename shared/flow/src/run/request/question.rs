@@ -28,7 +28,7 @@ const MAX_PAGES: usize = 50;
 /// Maximum bytes of all pages together. They have at most as many values as one response.
 const MAX_BYTES: usize = 2 * limits::RESPONSE_BODY;
 /// Maximum depth at which a body says that there is a further page.
-const HINT_DEPTH: usize = 3;
+const HINT_DEPTH: usize = 12;
 
 /// The wait of a request whose receiver other sweeps already wait for.
 pub(super) const POSTPONEMENT: Millis = Millis(5_000);
@@ -36,25 +36,88 @@ pub(super) const POSTPONEMENT: Millis = Millis(5_000);
 const MIN_PAGE_TIME: Duration = Duration::from_secs(1);
 /// The reason why a question before a request shows no absence.
 const FIRST_ONLY: &str = "its further pages are not read";
-/// The headers that announce a further page: by its number, and by a range that ends before the list.
-const NEXT_PAGE: &str = "x-next-page";
 const CONTENT_RANGE: &str = "content-range";
-const TOTAL_PAGES: &str = "x-total-pages";
-/// The elements of XML that announce a further page.
-const MORE_XML: [&str; 4] = ["<IsTruncated>true", "<NextToken>", "<NextMarker>", "<NextContinuationToken>"];
 
-/// The members of a body that announce a further page: by `true`, or by a text, in lower case without `_`, `-` and `.`.
-const FLAGS: [&str; 7] = ["hasmore", "hasnext", "hasnextpage", "incompleteresults", "istruncated", "more", "truncated"];
-/// The members that announce a further page by `false`.
+/// The members of a body that announce a further page: by `true`, by `false`, or by a text, in lower case without `_`, `-` and `.`.
+const FLAGS: [&str; 9] = [
+    "hasmore",
+    "hasmoreitems",
+    "hasmorestreams",
+    "hasnext",
+    "hasnextpage",
+    "incompleteresults",
+    "istruncated",
+    "more",
+    "truncated",
+];
 const ENDS: [&str; 2] = ["islast", "islastpage"];
-/// The member of a body of DynamoDB that announces a further page by an object.
-const LAST_KEY: &str = "lastevaluatedkey";
-const LINKS: [&str; 4] = ["@odatanextlink", "continuationtoken", "continue", LAST_KEY];
+const LINKS: [&str; 4] = ["@odatanextlink", "continuationtoken", "continue", "paginationtoken"];
+/// The begin of members of DynamoDB that announce a further page.
+const LAST_KEY: &str = "lastevaluated";
 /// The ends of such names that begin with `next`.
-const NEXT: [&str; 10] = ["", "cursor", "link", "marker", "page", "pagetoken", "pageuri", "pageurl", "token", "url"];
-/// The members of a list that state the number of all elements, and those that can hold them.
-const TOTALS: [&str; 4] = ["total", "totalcount", "totalelements", "totalitems"];
-const HOLDERS: [&str; 5] = ["meta", "page", "pagination", "paging", "resultinfo"];
+const NEXT: [&str; 20] = [
+    "",
+    "bookmark",
+    "cursor",
+    "fileid",
+    "filename",
+    "href",
+    "key",
+    "link",
+    "marker",
+    "offset",
+    "page",
+    "pagecursor",
+    "pagestart",
+    "pagetoken",
+    "pageuri",
+    "pageurl",
+    "recordsurl",
+    "token",
+    "uri",
+    "url",
+];
+/// The members beside a list that state a cursor, unless a flag says that there is no further page.
+const CURSORS: [&str; 4] = ["cursor", "endcursor", "marker", "offset"];
+/// The members of a list that state the number of all elements, and those that do so beside a limit.
+const TOTALS: [&str; 13] = [
+    "matchcount",
+    "nbhits",
+    "numfound",
+    "numrows",
+    "total",
+    "totalcount",
+    "totalelements",
+    "totalentries",
+    "totalhits",
+    "totalitems",
+    "totalrecords",
+    "totalresults",
+    "totalsize",
+];
+const SIZES: [&str; 2] = ["count", "size"];
+const LIMITS: [&str; 6] = ["limit", "offset", "pagelen", "pagesize", "perpage", "start"];
+/// The members that state the number of pages, and the present one.
+const PAGES: [&str; 5] = ["lastpage", "nbpages", "pagecount", "pages", "totalpages"];
+const PRESENT: [&str; 4] = ["currentpage", "number", "page", "pagenumber"];
+
+fn pattern(text: &str) -> Regex {
+    Regex::new(text).expect("the pattern is a literal")
+}
+
+/// The headers that announce a further page by its address, and those that state the number of all elements or pages.
+static NEXT_HEADER: LazyLock<Regex> = LazyLock::new(|| {
+    pattern("^(?:.*-)?(?:next-?(?:page|cursor|token|range|link|url|offset|marker)|continuation(?:-?token)?)$")
+});
+static TOTAL_HEADER: LazyLock<Regex> =
+    LazyLock::new(|| pattern("(?:^|-)total(?:-?(?:count|results|items|elements|entries|records|size))?$"));
+static PAGES_HEADER: LazyLock<Regex> = LazyLock::new(|| pattern("(?:^|-)(?:total-?pages|page-?count)(?:-count)?$"));
+/// The elements and attributes of XML that announce a further page.
+static MORE_XML: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(
+        r#"(?i)<(?:\w+:)?(?:next\w*|marker|continuationtoken|paginationtoken)>\s*[^<\s]|<(?:\w+:)?istruncated>\s*true|\bnext(?:page)?ur[il]\s*=\s*["'][^"']|<(?:\w+:)?link\b[^>]*\brel\s*=\s*["']next["']"#,
+    )
+});
 
 static NEXT_LINK: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r#"(?i)<([^<>]*)>[^<]*?;\s*rel\s*=\s*(?:"(?:[^"<]*\s)?next(?:\s[^"<]*)?"|next\s*(?:[;,]|$))"#)
@@ -82,7 +145,7 @@ pub(crate) struct WholeAnswer {
 impl WholeAnswer {
     /// Returns an answer without the pages after it.
     pub(super) fn one((response, bytes): (HttpResponse, BytePermit)) -> Self {
-        Self { unread: further_page(&response, true), response, _bytes: bytes }
+        Self { unread: further_page(&response, true, false), response, _bytes: bytes }
     }
 }
 
@@ -220,7 +283,7 @@ pub(super) async fn read_pages(
             Some(Err(error)) => break Some(format!("page {}: {}", seen.len(), call_failure(&error).reason.message)),
             None => break Some(format!("page {} must not be asked for any more", seen.len())),
         };
-        if !(200..300).contains(&page.status) {
+        if !(200..300).contains(&page.status) || page.status == 202 {
             break Some(format!("page {} was answered {}", seen.len(), page.status));
         }
         size += page.body.len();
@@ -258,36 +321,58 @@ fn next_page(answers: &UnitAnswers<'_>, of: (&str, bool), page: &HttpResponse) -
     if !(200..300).contains(&page.status) {
         return Ok(None);
     }
-    if answers.has_next() {
-        let page = value(page).map_err(|failure| failure.reason.message)?;
-        return answers.context().next_page(url, &page).map_err(|error| error.to_string());
+    if answers.has_next(false) {
+        let value = value(page).map_err(|failure| failure.reason.message)?;
+        let next = answers.context().next_page(url, &value).map_err(|error| error.to_string())?;
+        // Without an expression, the API has no pages.
+        return match next.is_some() || !answers.has_next(true) {
+            true => Ok(next),
+            false => further_page(page, is_first, true).map_or(Ok(None), Err),
+        };
     }
     let links = page.headers.iter().filter(|(name, _)| name == "link");
     if let Some(link) = links.filter_map(|(_, value)| NEXT_LINK.captures(value)?.get(1)).next() {
         let next = Url::parse(url).and_then(|url| url.join(link.as_str()));
         return next.map(|next| Some(next.into())).map_err(|_| "the next page has no URL".to_owned());
     }
-    further_page(page, is_first).map_or(Ok(None), Err)
+    further_page(page, is_first, false).map_or(Ok(None), Err)
 }
 
-/// Returns the reason if an answer says that there is a further page. Only the first page shows by its total that it is a part.
-fn further_page(page: &HttpResponse, is_first: bool) -> Option<String> {
+/// Returns the reason if an answer says that there is a further page. Only the first page shows by numbers that it is a part, and
+/// by that of all elements only without `next`: some servers estimate it.
+fn further_page(page: &HttpResponse, is_first: bool, has_next: bool) -> Option<String> {
     if page.status == 206 {
         return Some("it is partial (206)".to_owned());
     }
-    let number = |name: &str| page.header(name).and_then(|value| value.trim().parse::<u64>().ok());
-    let is_before = number("x-page").zip(number(TOTAL_PAGES)).is_some_and(|(page, last)| page < last);
-    let is_followed = page.header(NEXT_PAGE).is_some_and(|next| !next.trim().is_empty());
-    let is_part = page.header(CONTENT_RANGE).and_then(ends_early) == Some(true);
-    let headers = [(is_followed, NEXT_PAGE), (is_part, CONTENT_RANGE), (is_before, TOTAL_PAGES)];
-    let header = headers.into_iter().find_map(|(announces, name)| announces.then(|| name.to_owned()));
-    let of_body = || match response_body::parse(&page.body, limits::JSON_VALUES) {
-        Ok(Value::String(text)) => MORE_XML.iter().find(|tag| text.contains(*tag)).map(|tag| (*tag).to_owned()),
-        Ok(body) => announced(&body, HINT_DEPTH).or_else(|| beside_lists(&body, is_first)),
+    let body = response_body::parse(&page.body, limits::JSON_VALUES);
+    let longest =
+        body.as_ref().ok().and_then(|body| lists(body, None).into_iter().map(|(count, _)| count as u64).max());
+    let longest = longest.map(|longest| if has_next { u64::MAX } else { longest });
+    let number = |value: &str| value.trim().parse::<u64>().ok();
+    let present = page.header("x-page").and_then(number).unwrap_or(1);
+    let announces = |(name, value): &&(String, String)| match name.as_str() {
+        "link" => NEXT_LINK.is_match(value),
+        CONTENT_RANGE => ends_early(value) == Some(true),
+        name if NEXT_HEADER.is_match(name) => !value.trim().is_empty(),
+        name if PAGES_HEADER.is_match(name) => is_first && number(value) > Some(present),
+        name if TOTAL_HEADER.is_match(name) => is_first && longest.is_some_and(|count| number(value) > Some(count)),
+        _ => false,
+    };
+    let header = page.headers.iter().find(announces).map(|(name, _)| name.clone());
+    let of_body = || match &body {
+        Ok(Value::String(text)) => MORE_XML.find(text).map(|found| head(found.as_str()).to_owned()),
+        Ok(body) => announced(body, HINT_DEPTH).or_else(|| beside_lists(body, (is_first, longest), HINT_DEPTH)),
         Err(_) => None,
     };
     let member = header.or_else(of_body)?;
-    Some(format!("its `{member}` announces a further page, and the webhook has no `next`"))
+    Some(format!(
+        "its `{member}` announces a further page, which `next` does not give; `next: \"\"` says that there are no pages"
+    ))
+}
+
+/// Returns an element of XML without what follows its name.
+fn head(element: &str) -> &str {
+    element.find(['>', '=']).map_or(element, |end| element[..=end].trim_end_matches('='))
 }
 
 /// Returns true if a range such as `items 0-9/50` ends before the list.
@@ -303,69 +388,86 @@ fn plain(name: &str) -> String {
 }
 
 fn announced(body: &Value, depth: usize) -> Option<String> {
-    let body = body.as_object()?;
-    let number = |names: &[&str]| {
-        let found = body.iter().find(|(name, value)| value.is_u64() && names.contains(&plain(name).as_str()));
-        found.and_then(|(_, value)| value.as_u64())
-    };
-    let last = number(&["totalpages", "lastpage", "pagecount", "pages"]);
-    let page = number(&["page", "currentpage", "pagenumber"]);
-    if last.is_some_and(|last| page.is_some_and(|page| page < last)) {
-        return Some("page".to_owned());
-    }
-    body.iter().find_map(|(name, value)| {
+    body.as_object()?.iter().find_map(|(name, value)| {
         let name_of = plain(name);
-        let is_next = name_of.strip_prefix("next").is_some_and(|end| NEXT.contains(&end));
-        let is_link = match value {
+        let is_next = name_of.strip_prefix("next").is_some_and(|end| NEXT.contains(&end))
+            || name_of.starts_with(LAST_KEY)
+            || LINKS.contains(&name_of.as_str());
+        let is_place = |value: &Value| match value {
             Value::String(text) => !text.is_empty(),
-            Value::Object(key) if name_of == LAST_KEY => !key.is_empty(),
-            Value::Object(link) => ["href", "after"].iter().any(|to| link.get(*to).is_some_and(Value::is_string)),
             Value::Number(number) => number.as_u64() != Some(0),
-            Value::Null | Value::Bool(_) | Value::Array(_) => false,
+            _ => false,
+        };
+        let is_link = match value {
+            Value::Object(link) => match ["href", "url"].iter().find_map(|to| link.get(*to)) {
+                Some(to) => is_place(to),
+                None => link.values().any(is_place) || (name_of == "lastevaluatedkey" && !link.is_empty()),
+            },
+            value => is_place(value),
         };
         let has_next = |links: &Vec<Value>| links.iter().any(|link| link["rel"] == "next" && link["href"].is_string());
         let is_flag = *value == Value::Bool(true) || *value == "true";
         let is_announced = (FLAGS.contains(&name_of.as_str()) && is_flag)
             || (ENDS.contains(&name_of.as_str()) && *value == Value::Bool(false))
-            || ((is_next || LINKS.contains(&name_of.as_str())) && is_link)
+            || (name_of == "last" && *value == Value::Bool(false) && body.get("number").is_some())
+            || (is_next && is_link)
             || value.as_array().is_some_and(has_next);
         if is_announced { Some(name.clone()) } else { announced(value, depth.checked_sub(1)?) }
     })
 }
 
-/// Returns the member of a body with lists that announces a further page: a cursor, unless a flag says that the page is the
-/// last one, or in a first page a total above the number of elements.
-fn beside_lists(body: &Value, is_first: bool) -> Option<String> {
-    let lists = lists(body, None);
-    let body = body.as_object().filter(|_| !lists.is_empty())?;
-    let count: u64 = lists.iter().map(|(count, _)| *count as u64).sum();
-    let held = body.iter().filter(|(name, _)| HOLDERS.contains(&plain(name).as_str()));
-    let mut holders = std::iter::once(body).chain(held.filter_map(|(_, value)| value.as_object()));
-    holders.find_map(|holder| {
-        let is_last =
-            holder.iter().any(|(name, of)| FLAGS.contains(&plain(name).as_str()) && *of == Value::Bool(false));
-        let found = holder.iter().find(|(name, value)| match plain(name).as_str() {
-            "cursor" => !is_last && value.as_str().is_some_and(|cursor| !cursor.is_empty()),
-            name => is_first && TOTALS.contains(&name) && value.as_u64().is_some_and(|total| total > count),
-        });
-        found.map(|(name, _)| name.clone())
-    })
+/// Returns the member of a body with lists that announces a further page: a cursor, unless a flag says that the page is the last
+/// one. In a first page also a number of pages, or of elements above the `longest` list.
+fn beside_lists(body: &Value, (is_first, longest): (bool, Option<u64>), depth: usize) -> Option<String> {
+    let body = body.as_object()?;
+    let number = |names: &[&str]| {
+        let found = body.iter().find(|(name, value)| value.is_u64() && names.contains(&plain(name).as_str()));
+        found.and_then(|(name, value)| Some((name, value.as_u64()?)))
+    };
+    let is_last = body.iter().any(|(name, of)| FLAGS.contains(&plain(name).as_str()) && *of == Value::Bool(false));
+    let is_cursor = |(name, value): &(&String, &Value)| {
+        CURSORS.contains(&plain(name).as_str()) && value.as_str().is_some_and(|cursor| !cursor.is_empty())
+    };
+    let cursor = body.iter().find(is_cursor).filter(|_| !is_last).map(|(name, _)| name);
+    let total = number(&TOTALS).or_else(|| number(&LIMITS).and_then(|_| number(&SIZES))).or_else(|| {
+        let (name, total) = body.get_key_value("total")?;
+        Some((name, total.get("value")?.as_u64()?))
+    });
+    let total = total.filter(|(_, total)| longest.is_some_and(|longest| *total > longest));
+    // Some servers number the pages from 0.
+    let present = number(&PRESENT).map_or(1, |(_, page)| page.max(1));
+    let pages = number(&PAGES).filter(|(_, pages)| *pages > present);
+    let of_first = total.or(pages).filter(|_| is_first).map(|(name, _)| name);
+    let found = cursor.filter(|_| longest.is_some()).or(of_first);
+    found.cloned().or_else(|| body.values().find_map(|of| beside_lists(of, (is_first, longest), depth.checked_sub(1)?)))
 }
 
-/// Returns the number of elements of each list of a body that is in no other list, and whether `page` has that list, too. Some
-/// servers send `null` for an empty list.
+/// Returns the number of elements of each list of a body that is in no other list, and whether `page` has that list, too.
 fn lists(body: &Value, page: Option<&Value>) -> Vec<(usize, bool)> {
     match body {
-        Value::Array(all) => vec![(all.len(), page.is_some_and(|page| page.is_array() || page.is_null()))],
+        Value::Array(all) => vec![(all.len(), page.is_some_and(Value::is_array))],
         Value::Object(all) => all.iter().flat_map(|(name, of)| lists(of, page.and_then(|it| it.get(name)))).collect(),
         _ => Vec::new(),
+    }
+}
+
+/// Returns true if a page has nothing that those before do not have. Some servers leave an empty list out, or send `null`.
+fn lacks_only_lists(before: &Value, page: &Value) -> bool {
+    match (before, page) {
+        (Value::Object(before), Value::Object(page)) => {
+            page.iter().all(|(name, of)| before.get(name).is_some_and(|before| lacks_only_lists(before, of)))
+        }
+        (before, page) => !before.is_object() && (!before.is_array() || page.is_null()),
     }
 }
 
 /// Returns [`merged`] of a page with those before. A page with none of the lists that have elements is an error.
 fn joined(before: Value, page: Value) -> Result<Value, String> {
     let kept = lists(&before, Some(&page)).into_iter().map(|(count, is_kept)| (count > 0, is_kept)).max();
-    if kept.is_some_and(|(_, is_kept)| !is_kept) { Err("it has no list".to_owned()) } else { merged(before, page) }
+    match kept.is_some_and(|(_, is_kept)| !is_kept) && !lacks_only_lists(&before, &page) {
+        true => Err("it has no list".to_owned()),
+        false => merged(before, page),
+    }
 }
 
 /// Returns a page with the elements of the lists of both. Other values are those of the later page.
@@ -430,19 +532,22 @@ mod tests {
         for line in include_str!("../../../tests/further_pages.txt").lines() {
             let (member, answer) = line.split_once(' ').unwrap();
             let (headers, body) = match answer.split_once(':') {
-                Some((name, value)) if !answer.starts_with(['{', '[']) => {
-                    (vec![(name.to_owned(), value.trim().to_owned())], "")
+                Some((name, value)) if !answer.starts_with(['{', '[', '<']) => {
+                    (vec![(name.to_owned(), value.trim().to_owned())], "[1, 2]")
                 }
                 _ => (Vec::new(), answer),
             };
-            let found = further_page(&HttpResponse { headers, ..HttpResponse::new(200, body) }, true);
-            let why = format!("its `{member}` announces a further page, and the webhook has no `next`");
+            let found = further_page(&HttpResponse { headers, ..HttpResponse::new(200, body) }, true, false);
+            let why = format!(
+                "its `{member}` announces a further page, which `next` does not give; `next: \"\"` says that there are no pages"
+            );
             assert_eq!(found, (member != "-").then_some(why), "{line}");
         }
-        assert_eq!(beside_lists(&json!({"items": [1], "total": 6}), false), None);
-        let headers = |at: &str| [("x-page", at), (TOTAL_PAGES, "3")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+        let total = HttpResponse::new(200, r#"{"items": [1], "total": 6}"#);
+        assert_eq!([further_page(&total, false, false), further_page(&total, true, true)], [None, None]);
+        let headers = |at: &str| [("x-page", at), ("x-total-pages", "3")].map(|(a, b)| (a.to_owned(), b.to_owned()));
         let page = |at| HttpResponse { headers: headers(at).to_vec(), ..HttpResponse::new(200, "[]") };
-        assert_eq!(["1", "3"].map(|at| further_page(&page(at), true).is_some()), [true, false]);
+        assert_eq!(["1", "3"].map(|at| further_page(&page(at), true, false).is_some()), [true, false]);
     }
 
     #[test]
