@@ -11,6 +11,7 @@ use super::webhook;
 use crate::cel::{ReferenceSource, RootVariable, Scope};
 use crate::model::{ActionDoc, At, RepeatDoc, UnitDoc, UntilDoc, WebhookDoc, WebhookMethod};
 use crate::plan::{BoundConnection, DescribePlan, GRAPHQL, RepeatPlan, Template, UntilPlan, WebhookAction};
+use crate::template::{self, TemplatePiece};
 
 pub(super) fn compile(
     report: &mut DiagnosticCollector,
@@ -143,6 +144,11 @@ pub(super) fn answers(report: &DiagnosticCollector) -> Scope {
 }
 
 /// Compiles `until` of a webhook unit. The reads of its answers begin at the position `first`.
+/// Returns true if a path is one expression, whose value is the URL of an operation.
+fn is_of_answer(path: &str) -> bool {
+    matches!(template::split(path).as_deref(), Ok([TemplatePiece::Expression { .. }]))
+}
+
 fn until(
     report: &mut DiagnosticCollector,
     doc: &UnitDoc,
@@ -159,7 +165,12 @@ fn until(
             report.push(report.error("until", domain.at, "`within` is the domain of a `url`").help("write `url:`"));
             Template::Literal(serde_json::Value::Null)
         }
-        (None, _) => webhook::destination(report, &doc.name, connection, (&until.url, &until.path)),
+        (None, _) => match until.path.as_ref().filter(|path| until.url.is_none() && is_of_answer(&path.value)) {
+            Some(path) if connection.is_some() && until.gone != Some(true) => {
+                report.text(&path.value, path.at, report.units)
+            }
+            _ => webhook::destination(report, &doc.name, connection, (&until.url, &until.path)),
+        },
     };
     let body = until.body.as_ref().map(|body| report.strings(body, scope));
     report.units = units;

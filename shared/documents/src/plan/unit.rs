@@ -237,8 +237,13 @@ impl UnitPlan {
         self.stage.unwrap_or(hook) == Hook::PreStop && self.undoes.is_empty()
     }
 
-    /// Returns true for a unit of `hook` that makes a resource.
+    /// Returns true for a unit of `hook` that makes or changes a resource.
     pub fn is_setup(&self, hook: Hook) -> bool {
         self.stage.unwrap_or(hook).is_setup()
+    }
+
+    /// Returns true for a unit of `hook` that makes a resource. One of `update` or of an event changes it.
+    pub fn makes_thing(&self, hook: Hook) -> bool {
+        self.undoes.is_empty() && matches!(self.stage.unwrap_or(hook), Hook::PreStart | Hook::PostStart)
     }
 }

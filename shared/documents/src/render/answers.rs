@@ -76,8 +76,7 @@ impl<'a> UnitContext<'a> {
         outputs_from(unit, |expression, place| self.context(unit, answers).expression(expression, place))
     }
 
-    /// Returns the outputs that follow from the answers. The others are missing: they read `poll` without one, or cannot be
-    /// evaluated.
+    /// Returns the outputs that follow from the answers. The others cannot be evaluated, such as one that needs `poll`.
     ///
     /// # Errors
     /// Returns [`RenderError::NoUnit`] if the plan does not contain the unit.
@@ -88,12 +87,12 @@ impl<'a> UnitContext<'a> {
             let OutputFrom::Expression(text) = &output.from else { continue };
             let expression = evaluate::expression(text, &name)?;
             let poll = ReferenceSource::Root(RootVariable::Poll);
-            if answers.poll.is_none() && expression.references.iter().any(|reference| reference.source == poll) {
-                continue;
-            }
+            let is_open = answers.poll.is_none() && expression.references.iter().any(|found| found.source == poll);
             unit.outputs = BTreeMap::from([(name, output)]);
             let made = outputs_from(&unit, |text, place| self.context(&unit, answers).expression(text, place));
-            outputs.extend(made.unwrap_or_default());
+            // A later answer can have the value of an optional output.
+            let is_known = |value: &RenderValue| !is_open || *value != RenderValue::Json(Json::Null);
+            outputs.extend(made.unwrap_or_default().into_iter().filter(|(_, value)| is_known(value)));
         }
         Ok(outputs)
     }
@@ -108,7 +107,7 @@ impl<'a> UnitContext<'a> {
         let origin = origin.filter(|_| until.within.is_none());
         let context = self.context(self.unit()?, Answers { response, poll: None });
         let context = RenderContext { nulls: NullPolicy::Omitted, ..context };
-        let url = url::render(context, origin, &until.url)?;
+        let url = url::of_answer(context, origin, &until.url)?;
         until.within.as_ref().map_or(Ok(()), |domain| url::check_within(&url, domain))?;
         let body = until.body.as_ref().map(|body| context.tree(body, "body", MissingPolicy::Strict)).transpose()?;
         Ok((RenderedQuestion { url, body: body.flatten() }, url::shown(context, origin, &until.url)?))

@@ -19,6 +19,22 @@ pub(super) fn render(context: RenderContext<'_>, origin: Option<&str>, template:
     }
 }
 
+/// Returns the URL of a question. If its path is one expression, its value is a URL at the origin, or a path, such as that of an
+/// operation in the header `Location`.
+pub(super) fn of_answer(context: RenderContext<'_>, origin: Option<&str>, template: &Template) -> RenderResult<String> {
+    let (Some(origin), Template::Text(text)) = (origin, template) else { return render(context, origin, template) };
+    let parts = evaluate::text(text, "url")?.0;
+    let [TextPart::Expression(expression)] = parts.as_slice() else { return render(context, Some(origin), template) };
+    let value = joinable(context.part(expression, "url")?);
+    let wanted = || mistyped("url", &format!("a URL at {origin}, or a path"), "another one");
+    let base = url::Url::parse(origin).map_err(|_| wanted())?;
+    let joined = base.join(&value).map_err(|_| wanted())?;
+    match joined.origin() == base.origin() && !value.is_empty() && joined.username().is_empty() {
+        true => Ok(joined.into()),
+        false => Err(wanted()),
+    }
+}
+
 /// Returns the URL for people. `***` replaces each value that is made of a response, because such a value can be a credential
 /// that no document has declared.
 pub(super) fn shown(context: RenderContext<'_>, origin: Option<&str>, template: &Template) -> RenderResult<String> {
