@@ -74,6 +74,7 @@ pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
         TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone => {
             evidence::removals(env, &target, &loaded).await?
         }
+        _ if loaded.plan.update.is_some() => evidence::removals(env, &target, &loaded).await?,
         _ => Vec::new(),
     };
     notes.extend(overrides.iter().filter(|one| one.is_open).map(Override::note));
@@ -303,7 +304,10 @@ fn summary(
         // A failed event and a tolerated failure do not change the phase.
         TargetPhase::Ready => match failures.first() {
             Some(first) => format!("ready since {since}; {hook}: {}", failed(first)),
-            None => format!("ready since {since}"),
+            None => match may_remain(&[], removals) {
+                (0, _) => format!("ready since {since}"),
+                (_, remaining) => format!("ready since {since}; of what an update has replaced, {remaining}"),
+            },
         },
         TargetPhase::Gone => format!("gone since {since}: {}", end(target, exists, overrides, removals)),
         TargetPhase::Failed | TargetPhase::Stuck => {
@@ -314,6 +318,24 @@ fn summary(
             (None, Some(waiting)) => waiting,
             (None, None) => format!("{} since {since}; no unit runs, and {CONTINUED}", hook_of(target)),
         },
+    }
+}
+
+/// Returns the number of resources that may remain, with their units.
+fn may_remain(exists: &[RemainingEffect], removals: &[ResourceRemoval]) -> (usize, String) {
+    let unconfirmed = removals.iter().filter(|removal| removal.evidence.grade == RemovalGrade::Unconfirmed);
+    let unconfirmed = unconfirmed.map(|removal| removal.unit.as_str());
+    let units: BTreeSet<&str> = exists.iter().map(|existing| existing.unit.as_str()).chain(unconfirmed).collect();
+    let shown: Vec<&str> = units.into_iter().collect();
+    let named = if shown.is_empty() { String::new() } else { format!(": {}", words::named(&shown, shown.len())) };
+    (shown.len(), remaining(shown.len(), &named))
+}
+
+fn remaining(count: usize, named: &str) -> String {
+    match count {
+        0 => "nothing remains".to_owned(),
+        1 => format!("1 resource may remain{named}"),
+        count => format!("{count} resources may remain{named}"),
     }
 }
 
@@ -328,17 +350,10 @@ fn end(
     if target.plan.is_empty() && target.hook.is_none() {
         return "it was deleted before it was created".to_owned();
     }
-    let unconfirmed = removals.iter().filter(|removal| removal.evidence.grade == RemovalGrade::Unconfirmed);
-    let unconfirmed = unconfirmed.map(|removal| removal.unit.as_str());
-    let units: BTreeSet<&str> = exists.iter().map(|existing| existing.unit.as_str()).chain(unconfirmed).collect();
     // Without the data of an instance, only its number is known.
-    let count = if target.plan.is_empty() { target.unconfirmed as usize } else { units.len() };
-    let shown: Vec<&str> = units.into_iter().collect();
-    let shown = if shown.is_empty() { String::new() } else { format!(": {}", words::named(&shown, shown.len())) };
-    let remaining = match count {
-        0 => "nothing remains".to_owned(),
-        1 => format!("1 resource may remain{shown}"),
-        count => format!("{count} resources may remain{shown}"),
+    let remaining = match target.plan.is_empty() {
+        true => remaining(target.unconfirmed as usize, ""),
+        false => may_remain(exists, removals).1,
     };
     let Some(first) = overrides.first() else { return remaining };
     let units: Vec<&str> = overrides.iter().map(|one| one.unit.as_str()).collect();

@@ -10,6 +10,7 @@
 use ebb_documents::compile::{self, BoundPlugin, PlanRepair, RepairError, RepairedUnit};
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::SandboxDoc;
+use ebb_documents::plan::UnitPlan;
 use ebb_engine::TargetPhase;
 use ebb_protocol::api::{RetryResponse, UndoChange};
 use ebb_protocol::error_code::ErrorCode;
@@ -110,7 +111,17 @@ async fn repaired(env: &Env, target: &TargetHead, plugin: &str) -> Result<PlanRe
     // The document of the target is not stored, so errors have the positions of the plugin.
     let versions = PinnedVersions::OfPlan(&current.plan);
     match bind_connections(&env.store, &SandboxDoc::default(), versions, &mut made.plan).await {
-        Ok(()) => Ok(made),
+        Ok(()) => {
+            // The changes have the origins of the connections, too.
+            let bound: Vec<_> = made.plan.hooks.iter().flat_map(|hook| &hook.units).collect();
+            for change in &mut made.changes {
+                let is_same = |unit: &&&UnitPlan| unit.key == change.after.key && unit.undoes == change.after.undoes;
+                if let Some(unit) = bound.iter().find(is_same) {
+                    change.after.action.clone_from(&unit.action);
+                }
+            }
+            Ok(made)
+        }
         Err(RequestError::Rejected(errors)) => Err(refused(errors.to_string())),
         Err(error) => Err(error),
     }

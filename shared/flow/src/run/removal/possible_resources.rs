@@ -9,7 +9,7 @@ use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::OutputValue;
 use ebb_protocol::limits;
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord, OutputStorage};
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
 use ebb_protocol::removal::RemovalGrade;
 use ebb_store::{StoreError, TargetHead};
 
@@ -94,10 +94,11 @@ pub async fn remaining_resources(
     });
     let mut notes: Vec<String> = later.collect();
     let mut remaining_bytes = MAX_OUTPUT_BYTES;
+    let mut further = Vec::new();
     for of_run in resources.chunk_by_mut(|one, next| one.run == next.run) {
-        notes.extend(read_names(env, of_run, &mut remaining_bytes).await?);
+        notes.extend(read_names(env, of_run, (&mut further, &mut remaining_bytes)).await?);
     }
-    let exists = resources.into_iter().map(|resource| resource.existing).collect();
+    let exists = resources.into_iter().map(|resource| resource.existing).chain(further).collect();
     Ok(RemainingResources { exists, overrides, notes })
 }
 
@@ -282,11 +283,11 @@ fn by_unit(records: Vec<(Unit, Attempt, AttemptRecord)>) -> BTreeMap<Unit, Vec<A
 }
 
 /// Reads the outputs of the first [`MAX_UNITS`] units of one run, up to `remaining_bytes`. Returns a note for each unit
-/// whose outputs are lost.
+/// whose outputs are lost, and puts the results of other attempts into `further`.
 async fn read_names(
     env: &Env,
     of_run: &mut [PossibleResource],
-    remaining_bytes: &mut usize,
+    (further, remaining_bytes): (&mut Vec<RemainingEffect>, &mut usize),
 ) -> FlowResult<Vec<String>> {
     let Some(run) = of_run.first().map(|resource| resource.run.clone()) else { return Ok(Vec::new()) };
     let succeeded = of_run.iter().filter(|resource| resource.existing.outputs_left_out);
@@ -296,24 +297,30 @@ async fn read_names(
     for PossibleResource { unit, existing, .. } in of_run.iter_mut() {
         let Some(attempts) = records.get(unit) else { continue };
         let attempts: Vec<&AttemptRecord> = attempts.iter().collect();
-        let last = inputs::successes(&attempts).pop().unwrap_or(OutputStorage::Nothing);
-        let succeeded = match records::read_outputs(env, &last, |outputs| outputs).await {
-            Ok(succeeded) => succeeded,
-            // The rest of the response is useful without these outputs.
-            Err(FlowError::Broken(reason) | FlowError::Store(StoreError::Broken { reason, .. })) => {
-                tracing::error!(%run, unit = existing.unit, reason, "stored outputs are lost");
-                notes.push(format!("the stored outputs of {} are lost: {reason}", existing.unit));
-                continue;
+        let unread = RemainingEffect { outputs: BTreeMap::new(), ..existing.clone() };
+        for (number, made) in inputs::successes(&attempts).into_iter().rev().enumerate() {
+            let succeeded = match records::read_outputs(env, &made, |outputs| outputs).await {
+                Ok(succeeded) => succeeded,
+                // The rest of the response is useful without these outputs.
+                Err(FlowError::Broken(reason) | FlowError::Store(StoreError::Broken { reason, .. })) => {
+                    tracing::error!(%run, unit = existing.unit, reason, "stored outputs are lost");
+                    notes.push(format!("the stored outputs of {} are lost: {reason}", existing.unit));
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let outputs: BTreeMap<String, OutputValue> =
+                succeeded.into_iter().map(|(name, value)| (name, value.into())).collect();
+            let bytes = limits::lambda_event_size_of(&outputs);
+            if bytes <= *remaining_bytes {
+                *remaining_bytes -= bytes;
+                let read = RemainingEffect { outputs, outputs_left_out: false, ..unread.clone() };
+                if number == 0 {
+                    *existing = read;
+                } else {
+                    further.push(read);
+                }
             }
-            Err(error) => return Err(error),
-        };
-        let outputs: BTreeMap<String, OutputValue> =
-            succeeded.into_iter().map(|(name, value)| (name, value.into())).collect();
-        let bytes = limits::lambda_event_size_of(&outputs);
-        if bytes <= *remaining_bytes {
-            *remaining_bytes -= bytes;
-            existing.outputs = outputs;
-            existing.outputs_left_out = false;
         }
     }
     Ok(notes)
