@@ -136,6 +136,8 @@ faults! {
     CreationHangs = 60;
     /// The list of a provider shows a new thing up to a minute late.
     ListedLate = 400;
+    /// Requests for a thing that is not in the list yet do not find it.
+    FoundLate = 500;
     /// A provider ignores the idempotency key of a request, and creates another thing.
     KeyIgnored = 1000;
     /// A provider refuses a change because of another one (409), and makes nothing.

@@ -3,8 +3,8 @@
 //! The answers of a provider are all that a client can know. This one keeps these rules, so that they suffice:
 //!
 //! 1. A thing exists from the arrival of the request that creates it. 4xx means that the request has created nothing.
-//! 2. A list shows a thing less than [`LISTED_MS`] after its creation, and from the first request for its deletion on.
-//!    Plugins name this time as `maxProcessingTime`.
+//! 2. A list shows a thing less than [`LISTED_MS`] after its creation, and from the first request that finds it for its deletion
+//!    on. Until then, requests may find nothing. Plugins name this time as `maxProcessingTime`.
 //! 3. The answer 204 to a `DELETE` means that the thing is gone, 202 that it will be gone. Until then, each question
 //!    shows it. An answer with an error says nothing, even with the status 200.
 //! 4. A thing is hidden only until a unit of the teardown has got an answer other than 404 for it. Things of one name are
@@ -87,6 +87,8 @@ pub(super) struct SimThing {
     number: u64,
     ready_at: u64,
     listed_at: u64,
+    /// False if requests for the thing do not find it before it is listed.
+    is_found: bool,
     hidden_until: u64,
     /// True if a unit of the teardown has got an answer that shows it.
     is_seen: bool,
@@ -324,6 +326,7 @@ impl SimProvider {
             number,
             ready_at: now + SLOWNESS * unit.millis,
             listed_at: now + self.executor.inject_below(FaultKind::ListedLate, LISTED_MS).unwrap_or(0),
+            is_found: !faults.should_inject(FaultKind::FoundLate),
             hidden_until: 0,
             is_seen: false,
             parts: body["parts"].as_u64().map(parts),
@@ -347,7 +350,8 @@ impl SimProvider {
             return (404, Value::Null);
         }
         let (path, part) = path.split_once("/parts/").map_or((path, None), |(path, part)| (path, part.parse().ok()));
-        let ids = self.addressed(path);
+        let mut ids = self.addressed(path);
+        ids.retain(|id| self.is_found(id));
         for id in &ids {
             self.change(id, |thing| thing.listed_at = 0);
         }
@@ -406,6 +410,7 @@ impl SimProvider {
         }
         self.poll(unit, attempt);
         let mut ids = self.addressed(path);
+        ids.retain(|id| self.is_found(id));
         if ids.iter().any(|id| self.hides(id)) {
             return (404, Value::Null);
         }
@@ -419,6 +424,13 @@ impl SimProvider {
             self.executor.ledger.state().ready.insert(id);
         }
         (200, description)
+    }
+
+    /// Returns true if requests for a thing find it.
+    fn is_found(&self, id: &str) -> bool {
+        let now = self.executor.runtime.elapsed();
+        let state = self.executor.ledger.state();
+        state.things.get(id).is_none_or(|thing| thing.is_found || thing.is_seen || thing.listed_at <= now)
     }
 
     /// Returns true if the provider answers now as if a thing did not exist.

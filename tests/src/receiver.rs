@@ -74,6 +74,10 @@ impl CannedReply {
         Self { headers, body: page.to_owned(), ..Self::status(200) }
     }
 
+    pub fn of(self, status: u16) -> Self {
+        Self { status, ..self }
+    }
+
     pub fn xml(status: u16, document: &str) -> Self {
         let headers = vec![("content-type", "text/xml".to_owned())];
         Self { headers, body: document.to_owned(), ..Self::status(status) }

@@ -316,9 +316,11 @@ fn canned(reply: &Value) -> CannedReply {
         Value::String(page) => CannedReply::page(page),
         Value::Array(parts) if matches!(parts.len(), 2 | 3) => {
             let headers = parts.iter().skip(2).filter_map(Value::as_object).flatten();
-            headers.fold(canned(&parts[0]).with(parts[1].clone()), |reply, (name, value)| {
-                reply.header(name.clone().leak(), value.as_str().unwrap())
-            })
+            let body = match (parts[0].as_u64(), &parts[1]) {
+                (Some(status), Value::String(page)) => CannedReply::page(page).of(u16::try_from(status).unwrap()),
+                (_, body) => canned(&parts[0]).with(body.clone()),
+            };
+            headers.fold(body, |reply, (name, value)| reply.header(name.clone().leak(), value.as_str().unwrap()))
         }
         _ => CannedReply::ok(reply.clone()),
     }

@@ -44,7 +44,7 @@ pub async fn apply_result(context: AttemptContext<'_>, end: &AttemptEnd, remaini
         AttemptEnd::Succeeded(success) => {
             let has_log = success.log.as_ref().is_some_and(|log| !log.is_empty());
             let is_evidence = success.found_nothing || success.removal.is_some() || !success.made.is_empty();
-            let has_reader = success.sent_by.is_some() && visibility::is_recorded(context.run, context.attempt.unit);
+            let has_reader = visibility::is_recorded(context.run, context.attempt.unit);
             let needs_record = !success.outputs.is_empty() || has_log || remaining > 0 || is_evidence || has_reader;
             (needs_record, AttemptOutcome::Succeeded)
         }

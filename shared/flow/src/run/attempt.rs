@@ -1,11 +1,12 @@
 //! An attempt of a unit, with its name at a relay and its callback token.
 
-use ebb_documents::plan::{UnitPlan, UnitRef, document_name};
+use ebb_documents::plan::{Template, UnitPlan, UnitRef, document_name};
 use ebb_engine::{Attempt, AttemptRef, Timestamp, Unit};
 use ebb_protocol::callback_token::{TokenClaims, TokenKind};
 use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::relay::TaskId;
 use ebb_store::AttemptUpdate;
+use serde::Serialize;
 
 use crate::loaded_run::{Run, UnitName};
 use crate::run::invocation_cache::InvocationCache;
@@ -48,6 +49,23 @@ impl<'a> AttemptContext<'a> {
     pub fn new(env: &'a Env, run: &'a Run, attempt: AttemptRef, cache: &'a InvocationCache) -> FlowResult<Self> {
         let unknown = || FlowError::Broken(format!("run {} has no unit {}", run.id, attempt.unit.0));
         Ok(Self { env, run, attempt, unit: run.unit(attempt.unit).ok_or_else(unknown)?, cache })
+    }
+
+    /// Returns true if a part of the unit, or a param that it reads, names the own target.
+    pub(crate) fn names_own(&self, part: &impl Serialize) -> bool {
+        const OWN: [&str; 3] = ["resource.key", "target.key", "target.uid"];
+        let part = serde_json::to_string(part).unwrap_or_default();
+        let names = |text: &str| OWN.iter().any(|own| text.contains(own));
+        let is_read =
+            |name: &str| [".", ".?", "['", "[?'"].iter().any(|of| part.contains(&format!("params{of}{name}")));
+        let params =
+            self.run.loaded.plan.resource(self.unit.resource()).into_iter().flat_map(|resource| &resource.params);
+        let is_own = |(_, value): (&String, &Template)| {
+            let text = serde_json::to_string(value).unwrap_or_default();
+            // An output of another resource belongs to the target, too.
+            text.contains("${") && (names(&text) || text.contains("resources."))
+        };
+        names(&part) || params.filter(|(name, _)| is_read(name)).any(is_own)
     }
 
     pub(crate) fn task(&self) -> TaskId {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_documents::plan::{Action, Plan, UnitPlan, UnitRef};
+use ebb_documents::plan::{Action, HookPlan, Plan, UnitPlan, UnitRef};
 use ebb_documents::render::{self, KnownOutputs, ProducerState, RenderError, RenderedUnit};
 use ebb_engine::{Attempt, Hook, Timestamp, Unit};
 use ebb_protocol::callback::ReasonCode;
@@ -10,7 +10,7 @@ use ebb_protocol::record::AttemptRecord;
 use ebb_store::AttemptUpdate;
 
 use crate::run::relay_task::{ensure_task, prevent_start, task_body};
-use crate::run::removal::evidence;
+use crate::run::removal::{evidence, visibility};
 use crate::run::request::describe::{self, DescribedUnit};
 use crate::run::request::infrakit;
 use crate::run::request::question;
@@ -144,11 +144,9 @@ fn unmade() -> DispatchOutcome {
 }
 
 /// Returns true for an undo by a request that names nothing of its own target. What it would delete can be of another one.
-fn is_of_name(AttemptContext { run, unit, .. }: AttemptContext<'_>) -> bool {
-    let params = run.loaded.plan.resource(unit.resource()).map(|resource| &resource.params);
-    let texts = serde_json::to_string(&(&unit.action, params)).unwrap_or_default();
-    let own = ["resource.key", "target.key", "target.uid", "resources."];
-    matches!(unit.action, Action::Webhook(_)) && unit.reads.is_empty() && !own.iter().any(|own| texts.contains(own))
+fn is_of_name(context: AttemptContext<'_>) -> bool {
+    let unit = context.unit;
+    matches!(unit.action, Action::Webhook(_)) && unit.reads.is_empty() && !context.names_own(&unit.action)
 }
 
 /// Adds the outputs that an undo lacks to `known`, by `describe` of the setup. Returns the outcome if the undo has nothing to
@@ -172,9 +170,9 @@ async fn described(
             Some(context.repeat(describe::RETRY_SECONDS).await?)
         }
         Some(DescribedUnit::Unknown(why)) => Some(DispatchOutcome::failed(ReasonCode::Failed, &why)),
-        // A request without a response may still be processed.
-        Some(DescribedUnit::Missing(_)) if undone.may_act_until > context.env.now() => {
-            Some(context.postpone(undone.may_act_until).await?)
+        // A request may still be processed, or its thing may not be shown yet.
+        Some(DescribedUnit::Missing(_)) if undone.may_act_until.max(undone.shown_by) > context.env.now() => {
+            Some(context.postpone(undone.may_act_until.max(undone.shown_by)).await?)
         }
         Some(DescribedUnit::Missing(evidence)) => {
             let found_nothing = undone.may_act_until > Timestamp(0);
@@ -219,7 +217,14 @@ async fn done_before(AttemptContext { env, run, unit, cache, .. }: AttemptContex
     let mut done = None;
     for undo in &unit.unless {
         let update = cache.earlier_run(env, run, undo.hook).await?;
-        if update.success(Unit(undo.unit)).is_some() {
+        // A verification shows that the undo has removed nothing, or that nothing is known.
+        let plan = run.loaded.plan.hook_plan(undo.hook);
+        let unit = plan.and_then(|plan| plan.units.get(undo.unit as usize));
+        let verified = plan.into_iter().flat_map(HookPlan::places).filter(|(_, other)| {
+            other.verifies && unit.is_some_and(|unit| !unit.verifies && visibility::is_shared(unit, other))
+        });
+        let mut all = verified.map(|(at, _)| Unit(at.unit)).chain([Unit(undo.unit)]);
+        if all.all(|unit| update.success(unit).is_some()) {
             done = Some(format!("run {} has done this", update.id));
         }
     }

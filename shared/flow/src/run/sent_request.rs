@@ -24,6 +24,8 @@ const MAX_LINE: usize = 512;
 /// Maximum number of headers about limits, and maximum bytes of each.
 const MAX_LIMITS: usize = 8;
 const MAX_LIMIT: usize = 80;
+/// Maximum bytes at the begin of a page before its first tag of HTML.
+const PAGE_BEGIN: usize = 512;
 /// Maximum characters of a response in a message.
 const EXCERPT: usize = 80;
 
@@ -124,14 +126,12 @@ impl SentRequest<'_> {
     /// Returns true if a response is an HTML document, and the request asked for none: a page of a sign-in, a proxy or a
     /// gateway.
     pub(crate) fn is_page(&self, response: &HttpResponse) -> bool {
-        let begins = |text: &[u8]| {
-            unmarked(&response.body)
-                .trim_ascii_start()
-                .get(..text.len())
-                .is_some_and(|it| it.eq_ignore_ascii_case(text))
-        };
+        let body = unmarked(&response.body).trim_ascii_start();
+        let begin = String::from_utf8_lossy(&body[..body.len().min(PAGE_BEGIN)]).to_ascii_lowercase();
         let wants_page = self.headers.iter().any(|(name, value)| name == "accept" && value.contains("html"));
-        !wants_page && (begins(b"<!doctype html") || begins(b"<html"))
+        let is_html = response.header("content-type").is_some_and(|text| text.to_ascii_lowercase().contains("html"));
+        let has_tag = ["<!doctype html", "<html"].iter().any(|tag| begin.contains(tag));
+        !wants_page && begin.starts_with('<') && (is_html || has_tag)
     }
 
     /// Returns the status of a response, and the beginning of its body unless the unit declares a sensitive output.

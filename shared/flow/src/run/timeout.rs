@@ -1,6 +1,6 @@
 //! The failure of an attempt that has no result at its deadline.
 
-use ebb_documents::plan::UnitPlan;
+use ebb_documents::plan::{Action, UnitPlan};
 use ebb_documents::render::{self, RenderValue, RenderedUnit, SealedValue, UnitContext};
 use ebb_engine::Millis;
 use ebb_protocol::callback::ReasonCode;
@@ -35,8 +35,12 @@ pub(crate) async fn unreported(context: AttemptContext<'_>) -> FlowResult<Attemp
     let AttemptContext { env, run, attempt, unit, .. } = context;
     let attempt = (attempt.unit, attempt.number);
     let record = records::read_open(env, run, &[attempt]).await?.remove(&attempt).unwrap_or_default();
-    // A started request that is sent again was answered 202. For one that is sent once, `describe` is asked again.
-    let is_sent_again = record.started.is_some() && record.next_dispatch > record.started && record.posted.is_none();
+    // A started request that is sent again was answered 202, by a receiver that knows Ebb. For one that is sent once, `describe`
+    // is asked again.
+    let is_once_more =
+        matches!(&unit.action, Action::Webhook(webhook) if webhook.connection.is_none() && webhook.repeat.is_none());
+    let is_sent_again =
+        is_once_more && record.started.is_some() && record.next_dispatch > record.started && record.posted.is_none();
     // A question about an earlier attempt is no request.
     let is_sent_again = is_sent_again && unknown_before(context).await?.is_none();
     let status = (record.accepted.is_some() || is_sent_again).then_some(ACCEPTED);

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_documents::plan::{Action, InfrakitAction, PluginInterface, UnitPlan, UnitRef};
+use ebb_documents::plan::{Action, InfrakitAction, PluginInterface, UnitPlan, UnitRef, WebhookAction};
 use ebb_documents::render::{KnownOutputs, ProducerState};
 use ebb_engine::{Attempt, Hook, Millis, Patch, PatchChange, Timestamp, Unit, UnitProgress, retry};
 use ebb_protocol::callback::ReasonCode;
@@ -39,6 +39,9 @@ pub struct UndoneResult {
     pub remaining: u32,
     /// The time until which a receiver without a response may still act. Until then, a response *not found* is not final.
     pub may_act_until: Timestamp,
+    /// The time until which a provider that has answered may not show the thing yet, as its `maxProcessingTime` says. Until
+    /// then, *not found* is not final, unless an answer has shown the thing.
+    pub shown_by: Timestamp,
     /// True if the server of each undone unit has rejected all its requests.
     pub is_rejected: bool,
 }
@@ -117,6 +120,7 @@ pub async fn decide(context: AttemptContext<'_>) -> FlowResult<Result<(MadeOutpu
     let mut is_rejected = true;
     let mut arrives_by = Timestamp(0);
     let mut may_act_until = Timestamp(0);
+    let mut shown_by = Timestamp(0);
     let mut variants: BTreeMap<UnitRef, Vec<OutputStorage>> = BTreeMap::new();
     let mut instances = MadeInstances::default();
     for (hook, units) in group(unit.undoes.iter().map(|at| (at.hook, Unit(at.unit)))) {
@@ -151,6 +155,10 @@ pub async fn decide(context: AttemptContext<'_>) -> FlowResult<Result<(MadeOutpu
                     attempts.iter().filter_map(|record| in_flight_until(env, record)).fold(arrives_by, Ord::max);
                 let ends = attempts.iter().filter_map(|record| processing_until(env, undone, record));
                 may_act_until = ends.fold(may_act_until, Ord::max);
+                if let Action::Webhook(WebhookAction { max_processing_time_ms: Some(ms), .. }) = undone.action {
+                    let made_at = attempts.iter().filter_map(|record| made_at(record));
+                    shown_by = made_at.map(|at| at.plus(Millis(ms))).fold(shown_by, Ord::max);
+                }
             }
             if let Some(Action::Infrakit(action)) = run.loaded.plan.unit(at).map(|unit| &unit.action) {
                 instances.add(action, &attempts);
@@ -177,7 +185,7 @@ pub async fn decide(context: AttemptContext<'_>) -> FlowResult<Result<(MadeOutpu
         Some((at, list.swap_remove(index.min(last))))
     });
     let remaining = u32::try_from(count.saturating_sub(index + 1)).unwrap_or(u32::MAX);
-    let undone = UndoneResult { instances, remaining, may_act_until, is_rejected };
+    let undone = UndoneResult { instances, remaining, may_act_until, shown_by, is_rejected };
     Ok(Ok((made.collect(), undone)))
 }
 
@@ -257,6 +265,14 @@ fn is_rejection(record: &AttemptRecord) -> bool {
         None => result.reason.as_ref().is_some_and(|reason| reason.code == ReasonCode::Refused),
     });
     result.outcome == AttemptOutcome::Failed && !result.unanswered && is_rejected && further_results.is_empty()
+}
+
+/// Returns the time of the answer to an attempt that may have made something. A provider may show it later, unless the attempt
+/// has waited for its state.
+pub(crate) fn made_at(record: &AttemptRecord) -> Option<Timestamp> {
+    let result = record.result.as_ref().filter(|result| !result.unanswered && !made_nothing(record))?;
+    let is_seen = record.wait.is_some() && result.outcome == AttemptOutcome::Succeeded;
+    (!is_seen && result.outcome != AttemptOutcome::Cancelled).then_some(result.at)
 }
 
 /// Returns the time until which the request of a failed attempt without a response may arrive.

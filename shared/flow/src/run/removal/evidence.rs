@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 
 use ebb_documents::plan::{Action, Plan, RequiredEvidence, UnitPlan, UnitRef};
+use ebb_egress::HttpResponse;
 use ebb_engine::{Attempt, HeadState, Hook, TargetPhase, Unit, UnitProgress};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult};
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
 use ebb_protocol::removal::{ObjectRemoval, RemovalEvidence, RemovalGrade, ResourceRemoval};
 use ebb_protocol::{limits, words};
 use ebb_store::TargetHead;
@@ -74,8 +75,19 @@ fn has_unknown<'r>(unit: &UnitPlan, records: impl DoubleEndedIterator<Item = &'r
         let is_success = record.result.as_ref().is_some_and(|result| result.outcome == AttemptOutcome::Succeeded);
         describes && (is_success || record.wait.is_some() || record.posted.is_some())
     };
-    let last = records.rev().find(|record| is_unknown(record) || decides(record));
-    is_sent_once(unit) && last.is_some_and(is_unknown)
+    let records: Vec<&AttemptRecord> = records.collect();
+    // Without outputs, an undo asks `describe` about the request.
+    let has_outputs = |record: &AttemptRecord| {
+        record.wait.is_some()
+            || record.reported != OutputStorage::Nothing
+            || record.result.iter().chain(&record.further_results).any(|result| result.has_outputs)
+    };
+    let sent = records.iter().filter(|record| record.posted.is_some()).count();
+    if describes && sent == 1 && !records.iter().any(|record| has_outputs(record)) {
+        return false;
+    }
+    let last = records.iter().rev().find(|record| is_unknown(record) || decides(record));
+    is_sent_once(unit) && last.is_some_and(|record| is_unknown(record))
 }
 
 /// Returns true if an undo addresses the resource of a unit by a name that all attempts of the unit share. An output is that
@@ -99,7 +111,7 @@ fn of_unknown() -> RemovalEvidence {
 type RecordedRuns = BTreeMap<Hook, RecordedRun>;
 
 /// Returns the removal of each setup unit that may have made something, the lowest grades first. Of a target that is not
-/// gone, only those whose undos are done.
+/// gone, only those whose undos are done. Before the teardown, these are the undos of updates.
 pub async fn removals(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> FlowResult<Vec<ResourceRemoval>> {
     let mut runs = RecordedRuns::new();
     for (id, head) in possible_resources::runs(env, target, loaded).await? {
@@ -107,7 +119,8 @@ pub async fn removals(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> 
     }
     let is_done = |undo: &UnitRef| runs.get(&undo.hook).is_some_and(|run| run.is_done(Unit(undo.unit)));
     let mut removals = Vec::new();
-    for (at, undos) in undos(&loaded.plan) {
+    let is_ending = matches!(target.phase, TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone);
+    for (at, undos) in undos(&loaded.plan, is_ending) {
         let hook = at.hook;
         let (Some(run), Some((_, graph)), Some(unit)) = (runs.get(&hook), loaded.hook_plan(hook), loaded.plan.unit(at))
         else {
@@ -245,8 +258,8 @@ pub(crate) fn of_objects(run: &Run, unit: &UnitPlan, observed: Option<&ObjectRem
 }
 
 /// Returns the undos of the teardown by the setup units that they undo. It has each undo that an update has.
-fn undos(plan: &Plan) -> BTreeMap<UnitRef, Vec<UnitRef>> {
-    let undos = plan.hooks.iter().filter(|hook| hook.hook.is_teardown()).flat_map(|hook| hook.places());
+fn undos(plan: &Plan, is_ending: bool) -> BTreeMap<UnitRef, Vec<UnitRef>> {
+    let undos = plan.hooks.iter().filter(|hook| hook.hook.is_teardown() == is_ending).flat_map(|hook| hook.places());
     group(undos.flat_map(|(at, unit)| unit.undoes.iter().map(move |&undone| (undone, at))))
 }
 
@@ -331,12 +344,15 @@ fn skipped_evidence(runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvidence>
 /// credential, shows that it sees the resource.
 pub(crate) async fn of_answer(
     context: AttemptContext<'_>,
-    (sent, status): (&SentRequest<'_>, u16),
+    (sent, response): (&SentRequest<'_>, &HttpResponse),
     by: &CredentialDigest,
     is_rejected: bool,
 ) -> FlowResult<Option<RemovalEvidence>> {
+    let status = response.status;
+    // A page can be that of a proxy, which knows no thing.
+    let is_page = sent.is_page(response);
     let grade = if context.unit.verifies {
-        verified_grade(context, by, status).await?
+        verified_grade(context, by, (status, is_page)).await?
     } else if (200..300).contains(&status) {
         // A receiver of Ebb calls back after 202. Another server only has the request.
         if status != 202 || context.unit.undoes.is_empty() {
@@ -345,7 +361,7 @@ pub(crate) async fn of_answer(
         RemovalGrade::Unconfirmed
     } else if is_rejected {
         return Ok(Some(of_rejection()));
-    } else if VisibilityCheck::new(context, by).await?.undo_has_seen().await? {
+    } else if !is_page && VisibilityCheck::new(context, by).await?.undo_has_seen().await? {
         return Ok(None);
     } else {
         RemovalGrade::Unconfirmed
@@ -362,13 +378,18 @@ pub(crate) fn of_rejection() -> RemovalEvidence {
 
 /// Returns the grade of a verification with this answer: `confirmed` if its credential has been shown the resource, or if a
 /// list for it would have the resource. Otherwise that of the undos. For *not found*, the address can be wrong, too.
-async fn verified_grade(context: AttemptContext<'_>, by: &CredentialDigest, status: u16) -> FlowResult<RemovalGrade> {
+async fn verified_grade(
+    context: AttemptContext<'_>,
+    by: &CredentialDigest,
+    (status, is_page): (u16, bool),
+) -> FlowResult<RemovalGrade> {
     let is_success = (200..300).contains(&status);
-    if is_success && by.is_signed() {
-        return Ok(RemovalGrade::Confirmed);
-    }
     let check = VisibilityCheck::new(context, by).await?;
-    if check.verification_has_seen().await? || (is_success && check.list_is_complete().await?) {
+    let is_shown = !is_page && check.verification_has_seen().await?;
+    if is_shown
+        || (is_success && by.is_signed() && check.is_listed().await?)
+        || (is_success && check.list_is_complete().await?)
+    {
         return Ok(RemovalGrade::Confirmed);
     }
     let AttemptContext { run, unit, .. } = context;
@@ -485,7 +506,7 @@ pub(crate) async fn failure_of(
 
 /// Returns true if each unit that `unit` undoes has another undo in the teardown.
 fn has_other_undos(plan: &Plan, unit: &UnitPlan) -> bool {
-    let undos = undos(plan);
+    let undos = undos(plan, true);
     unit.undoes.iter().all(|at| {
         let mut others = undos.get(at).into_iter().flatten().filter_map(|&undo| plan.unit(undo));
         others.any(|other| !other.verifies && other.key != unit.key && !other.shows_no_removal())

@@ -4,7 +4,7 @@
 //! evidence only for a credential that would see the resource.
 
 use ebb_documents::plan::{Action, UnitPlan, UnitRef};
-use ebb_engine::{Attempt, AttemptRef, Unit};
+use ebb_engine::{Attempt, AttemptRef, Millis, Timestamp, Unit};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
 use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 
@@ -14,6 +14,8 @@ use crate::run::removal::possible_resources;
 use crate::run::undo::{self, UndoPasses};
 use crate::{Env, FlowResult, Run};
 
+/// The time after which a provider shows a new thing, unless the unit has a `maxProcessingTime`.
+const SHOWN_AFTER: Millis = Millis(60_000);
 /// The status of an undo whose server has the request and does not report the end of the removal.
 const ACCEPTED: &str = "202";
 /// The method whose *not found* may be a success.
@@ -32,14 +34,14 @@ pub(crate) fn is_same_connection(one: &UnitPlan, other: &UnitPlan) -> bool {
     name(one) == name(other)
 }
 
-/// Returns true if a verification over a connection asks for what a unit makes or undoes. The record of a success is then
-/// kept, because it says which credential has seen the resource.
+/// Returns true for a webhook if a verification by a webhook asks for what it makes or undoes. The record of a success is then kept,
+/// because it says when and by which credential the resource was made or seen.
 pub(crate) fn is_recorded(run: &Run, unit: Unit) -> bool {
     let at = UnitRef { hook: run.hook(), unit: unit.0 };
-    let Some(own) = run.unit(unit).filter(|own| !own.verifies) else { return false };
-    let asks = |other: &UnitPlan| {
-        other.verifies && other.action.connection().is_some() && (other.undoes.contains(&at) || is_shared(own, other))
-    };
+    let is_webhook = |unit: &UnitPlan| matches!(unit.action, Action::Webhook(_));
+    let Some(own) = run.unit(unit).filter(|own| !own.verifies && is_webhook(own)) else { return false };
+    let asks =
+        |other: &UnitPlan| other.verifies && is_webhook(other) && (other.undoes.contains(&at) || is_shared(own, other));
     run.loaded.plan.hooks.iter().filter(|hook| hook.hook.is_teardown()).flat_map(|hook| &hook.units).any(asks)
 }
 
@@ -86,7 +88,7 @@ impl<'a> VisibilityCheck<'a> {
     ///
     /// - No undo has its connection. The author of the plugin has chosen a check that does not depend on the undo.
     /// - Otherwise its credential has sent each request of the setup that may have made something, and the last request of
-    ///   each undo.
+    ///   each undo. The answers to the setup are older than [`SHOWN_AFTER`].
     pub(crate) async fn list_is_complete(&self) -> FlowResult<bool> {
         let AttemptContext { env, run, unit, .. } = self.attempt;
         let mut all = run.loaded.plan.hooks.iter().flat_map(|hook| &hook.units);
@@ -103,6 +105,18 @@ impl<'a> VisibilityCheck<'a> {
         is_made_by(env, run, unit, self.by).await
     }
 
+    /// Returns true if the provider certainly lists what the undone webhooks have made.
+    pub(crate) async fn is_listed(&self) -> FlowResult<bool> {
+        let AttemptContext { env, run, unit, .. } = self.attempt;
+        for at in &unit.undoes {
+            let records = env.store.read_records(&run.id.sibling(at.hook), &[Unit(at.unit)]).await?;
+            if !records.iter().all(|(.., record)| is_listed(env, run.loaded.plan.unit(*at), record)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Returns the records of an undo at these places about the result, in the order of attempts.
     async fn records(&self, undo: &UnitPlan, places: &[UnitRef]) -> FlowResult<Vec<AttemptRecord>> {
         let AttemptContext { env, run, .. } = self.attempt;
@@ -113,6 +127,22 @@ impl<'a> VisibilityCheck<'a> {
         }
         Ok(records)
     }
+}
+
+/// Returns the time until which the thing of an undo or verification may not be shown yet, or the epoch if an answer has shown
+/// it to the credential. `shown_by` is the time by which the provider shows it, and `now` that of the answer.
+pub(crate) async fn shown_by(
+    attempt: AttemptContext<'_>,
+    (shown_by, now): (Timestamp, Timestamp),
+    by: &CredentialDigest,
+) -> FlowResult<Timestamp> {
+    if shown_by <= now {
+        return Ok(Timestamp(0));
+    }
+    let check = VisibilityCheck::new(attempt, by).await?;
+    let is_seen =
+        if attempt.unit.verifies { check.verification_has_seen().await? } else { check.undo_has_seen().await? };
+    Ok(if is_seen { Timestamp(0) } else { shown_by })
 }
 
 /// Returns the undos in the run of a verification that have its connection, with their places: first those of the undos of
@@ -144,11 +174,19 @@ async fn is_made_by(env: &Env, run: &Run, undo: &UnitPlan, by: &CredentialDigest
         }
         let mut made = attempts.filter(|record| !undo::made_nothing(record));
         // A success without a record names no credential.
-        if records.is_empty() || !made.all(|record| is_sent_by(record, by)) {
+        let is_listed = |record: &AttemptRecord| is_listed(env, plan.unit(at), record);
+        if records.is_empty() || !made.all(|record| is_sent_by(record, by) && is_listed(record)) {
             return Ok(false);
         }
     }
     Ok(true)
+}
+
+/// Returns true if a provider certainly lists what an attempt has made. A unit with a `maxProcessingTime` has waited.
+fn is_listed(env: &Env, unit: Option<&UnitPlan>, record: &AttemptRecord) -> bool {
+    let action = unit.map(|unit| &unit.action);
+    let is_stated = matches!(action, Some(Action::Webhook(webhook)) if webhook.max_processing_time_ms.is_some());
+    is_stated || undo::made_at(record).is_none_or(|at| at.plus(SHOWN_AFTER) <= env.now())
 }
 
 fn is_sent_by(record: &AttemptRecord, by: &CredentialDigest) -> bool {

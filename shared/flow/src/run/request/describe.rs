@@ -85,7 +85,9 @@ pub(super) async fn before_request(
 pub(crate) async fn unknown_before(context: AttemptContext<'_>) -> FlowResult<Option<AttemptRecord>> {
     let AttemptContext { env, run, attempt: AttemptRef { unit, number, .. }, unit: plan, .. } = context;
     let Action::Webhook(webhook) = &plan.action else { return Ok(None) };
-    if number == Attempt::FIRST || webhook.describe.is_none() || !plan.undoes.is_empty() {
+    // That the thing of an update exists does not show its change.
+    let is_asked = plan.makes_thing(run.hook()) || webhook.non_idempotent;
+    if number == Attempt::FIRST || webhook.describe.is_none() || !plan.undoes.is_empty() || !is_asked {
         return Ok(None);
     }
     let (mut own, mut last) = (AttemptRecord::default(), None);
@@ -215,7 +217,9 @@ fn judge<'r>(
     let (response, _) = answers.judged(sent, &answer.response).map_err(because)?;
     let is_shown = match response.status {
         200..=299 if sent.is_page(&response) => return Err(format!("{}, a page", answered())),
+        202 => return Err(format!("{}, which is no result yet", answered())),
         200..=299 => answers.is_shown(sent, &response).map_err(because)?,
+        404 if sent.is_page(&response) => return Err(format!("{}, a page", answered())),
         404 => false,
         _ => return Err(answered()),
     };

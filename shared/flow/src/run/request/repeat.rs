@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::FlowResult;
 use crate::run::credential::{RequestCredential, credential};
-use crate::run::removal::evidence;
+use crate::run::removal::{evidence, visibility};
 use crate::run::request::question::{self, SentQuestion};
 use crate::run::request::webhook_response::{UnitAnswers, call_failure, value};
 use crate::run::sent_request::SentRequest;
@@ -97,6 +97,11 @@ pub(crate) async fn ask(answers: &UnitAnswers<'_>, undone: &UndoneResult) -> Flo
         Err(failure) => return of_question(failure),
     };
     if matches!(response.status, 404 | 410) && !context.unit.undoes.is_empty() {
+        let (now, digest) = (context.env.now(), credential.digest(context.env));
+        let shown_by = visibility::shown_by(context, (undone.shown_by, now), &digest).await?;
+        if shown_by > now {
+            return Ok(Some(RepeatStep::End(context.postpone(shown_by).await?)));
+        }
         return removed(answers, undone, Some(&credential)).await;
     }
     if !(200..300).contains(&response.status) {

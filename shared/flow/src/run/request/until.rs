@@ -136,6 +136,8 @@ pub(super) async fn ask(
             Ok(AttemptEnd::Succeeded(success)) if is_undo && !unit.only_asks() => {
                 // Providers show nothing of what a credential must not see: *not found*, or a list without it.
                 let is_shown = match &digest {
+                    // A page can be that of a proxy, which knows no thing.
+                    _ if sent.is_page(&answer.response) => false,
                     Ok(digest) => VisibilityCheck::new(context, digest).await?.undo_has_seen().await?,
                     Err(_) => false,
                 };
@@ -196,6 +198,11 @@ fn judge(
         Ok((poll, _)) => poll,
         Err(failure) => {
             let why = answers.masked(&failure.reason.message, Answers { response, poll: None });
+            if failure.reason.code == ReasonCode::Refused {
+                let reason = AttemptFailure::new(ReasonCode::Refused, &why).reason;
+                let evidence = Some(Box::new(sent.evidence(answers.attempt.unit, Some(&answer.response))));
+                return Ok(AttemptEnd::Failed(AttemptFailure { reason, evidence, is_made: true, ..failure }));
+            }
             return Err(format!(", which shows nothing: {why}"));
         }
     };

@@ -3,7 +3,7 @@
 use ebb_documents::plan::Action;
 use ebb_documents::render::{RenderedRequest, RequestBody};
 use ebb_egress::{HttpRequest, HttpResponse};
-use ebb_engine::Timestamp;
+use ebb_engine::{Attempt, Timestamp};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::callback_token::TokenKind;
 use ebb_protocol::record::AttemptRecord;
@@ -12,7 +12,7 @@ use ebb_store::AttemptUpdate;
 
 use crate::run::credential::{CredentialDigest, credential};
 use crate::run::removal::evidence;
-use crate::run::removal::visibility::{DELETE, STILL_EXISTS};
+use crate::run::removal::visibility::{self, DELETE, STILL_EXISTS};
 use crate::run::request::question::{self, WholeAnswer};
 use crate::run::request::until::{self, ANSWERED};
 use crate::run::request::webhook_response::{UnitAnswers, call_failure};
@@ -176,16 +176,23 @@ impl SentWebhook<'_> {
             (202, Some(seconds)) if calls_back && is_repeatable => return context.repeat(seconds).await,
             (202, _) if calls_back => return handle_accepted(context, reason).await,
             (200..=299, _) if let Some(until) = answers.until() => match self.request.foreign_format(unit, response) {
-                Some(foreign) if !answers.can_ask(response) => {
-                    AttemptFailure { is_made: true, ..AttemptFailure::new(ReasonCode::Unreadable, &foreign) }
+                // Nothing was left to delete, so there is no operation to ask for.
+                Some(_) if response.status == 204 && is_undo && !answers.can_ask(response) => {
+                    return self.succeed(response, AttemptSuccess::default()).await;
+                }
+                Some(foreign) if let Some(why) = answers.no_question(response) => {
+                    let why = format!("{foreign}; `until`: {why}");
+                    AttemptFailure { is_made: true, ..AttemptFailure::new(ReasonCode::Unreadable, &why) }
                 }
                 _ => {
                     let seen_by = (!unit.only_asks()).then(|| self.sender.text().to_owned());
                     return until::begin(answers, until, response, (self.begun, seen_by)).await;
                 }
             },
+            (202, _) if unit.verifies => no_absence("it has no result yet (202)"),
             (200..=299, _) if unit.verifies => match answers.is_shown(&self.request, response) {
                 Ok(false) if let Some(why) = unread => no_absence(why),
+                Ok(false) if let Some(until) = self.open_until().await? => return context.postpone(until).await,
                 Ok(false) => return self.succeed(response, AttemptSuccess::default()).await,
                 Ok(true) => {
                     let why = format!("{STILL_EXISTS}: the server answered {}", response.status);
@@ -201,8 +208,8 @@ impl SentWebhook<'_> {
                 }
                 Err(failure) => failure,
             },
-            // A receiver that has not responded may create the resource until then. The next request finds it.
-            _ if is_not_found && may_act_until > self.ended => return context.postpone(may_act_until).await,
+            // The resource may be created or shown until then. The next request finds it.
+            _ if is_not_found && let Some(until) = self.open_until().await? => return context.postpone(until).await,
             _ if is_not_found
                 && !is_rejected
                 && let Some(until) = answers.until()
@@ -214,12 +221,14 @@ impl SentWebhook<'_> {
                 let found_nothing = may_act_until > Timestamp(0) && !unit.verifies;
                 return self.succeed(response, AttemptSuccess { found_nothing, ..AttemptSuccess::default() }).await;
             }
-            (410, _) => AttemptFailure::new(ReasonCode::Refused, "the server answered 410 Gone"),
             (status, retry_after) => {
                 let counts_as = if is_named { format!(", which counts as {status}") } else { String::new() };
                 let counts_as = note.map(|why| format!("{counts_as}: {why}")).unwrap_or_default();
                 let (answered, line_feed) = (answer.response.status_text(), self.request.line_feed(self.line_feed));
                 let why = format!("the server answered {answered}{counts_as}{line_feed}");
+                if status == 410 {
+                    return self.fail(AttemptFailure::new(ReasonCode::Refused, &why), Some(&answer.response)).await;
+                }
                 let failure = AttemptFailure::new(ReasonCode::HttpStatus, &why);
                 AttemptFailure { status: Some(status), is_limited: response.is_limited(), retry_after, ..failure }
             }
@@ -227,9 +236,20 @@ impl SentWebhook<'_> {
         self.fail(failure, Some(&answer.response)).await
     }
 
+    /// Returns the time until which an absence is not final, because a request of the setup may still be processed, or its thing
+    /// may not be shown yet.
+    async fn open_until(&self) -> FlowResult<Option<Timestamp>> {
+        let unit = self.answers.attempt.unit;
+        let may_act_until = self.undone.may_act_until.max(Timestamp(0));
+        let shown_by =
+            visibility::shown_by(self.answers.attempt, (self.undone.shown_by, self.ended), &self.sender).await?;
+        let until = if unit.verifies { shown_by } else { may_act_until.max(shown_by) };
+        Ok((until > self.ended).then_some(until))
+    }
+
     /// Ends the attempt with a success. That of an undo has the evidence of the response.
     async fn succeed(&self, response: &HttpResponse, success: AttemptSuccess) -> FlowResult<DispatchOutcome> {
-        let answer = (&self.request, response.status);
+        let answer = (&self.request, response);
         let removal = evidence::of_answer(self.answers.attempt, answer, &self.sender, self.undone.is_rejected).await?;
         let (duration_ms, sent_by) = self.facts();
         let success = AttemptSuccess { duration_ms, removal, sent_by, ..success };
@@ -246,7 +266,7 @@ impl SentWebhook<'_> {
         // `failed` says that a repetition is refused, too.
         let is_once = unit.action.is_non_idempotent() && failure.reason.code != ReasonCode::Refused;
         // What an earlier request has made can have the name of this one (409). A response without a result is not repeated.
-        let is_conflict = failure.status == Some(409) && unit.undoes.is_empty();
+        let is_conflict = failure.status == Some(409) && self.is_of_own().await?;
         let asks =
             is_conflict || failure.reason.code == ReasonCode::Unreadable || (is_once && failure.leaves_unknown(unit));
         if self.can_describe && asks {
@@ -262,6 +282,20 @@ impl SentWebhook<'_> {
             true => describe::unknown_outcome(failure),
             false => DispatchOutcome::ended(AttemptEnd::Failed(failure)),
         })
+    }
+
+    /// Returns true if a thing with the name of this request can be an own one: its question names it by an own name, or an
+    /// earlier request may have made it.
+    async fn is_of_own(&self) -> FlowResult<bool> {
+        let context = self.answers.attempt;
+        let Action::Webhook(webhook) = &context.unit.action else { return Ok(false) };
+        if !context.unit.makes_thing(context.run.hook()) {
+            return Ok(false);
+        }
+        let is_first = context.attempt.number == Attempt::FIRST;
+        Ok(context.names_own(&webhook.describe)
+            || !is_first
+            || context.read_record().await?.is_some_and(|record| record.repeats > 0 || record.leased_until.is_some()))
     }
 
     /// Returns the duration of the request, and its credential if the unit has a connection.

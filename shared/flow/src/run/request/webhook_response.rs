@@ -45,9 +45,12 @@ impl UnitAnswers<'_> {
         }
     }
 
-    /// Returns true if the webhook says how the next page of a list is found.
-    pub(crate) fn has_next(&self) -> bool {
-        self.has_condition(|webhook| webhook.next.is_some())
+    /// Returns true if the webhook says how the next page of a list is found, or with `by_answer` if an answer decides.
+    pub(crate) fn has_next(&self, by_answer: bool) -> bool {
+        match &self.attempt.unit.action {
+            Action::Webhook(webhook) => webhook.next.as_ref().is_some_and(|next| !by_answer || *next != ""),
+            _ => false,
+        }
     }
 
     /// Returns an answer as `failed` of the webhook judges it, and its reason if it is a failure with a status. An answer with a
@@ -149,7 +152,15 @@ impl UnitAnswers<'_> {
 
     /// Returns true if the response has what the question of `until` reads. *Not found* names no operation to ask for.
     pub(crate) fn can_ask(&self, response: &HttpResponse) -> bool {
-        value(response).is_ok_and(|response| self.context().question(&response).is_ok())
+        self.no_question(response).is_none()
+    }
+
+    /// Returns the reason if the response lacks what the question of `until` reads.
+    pub(crate) fn no_question(&self, response: &HttpResponse) -> Option<String> {
+        match value(response) {
+            Ok(response) => self.context().question(&response).err().map(|error| error.to_string()),
+            Err(failure) => Some(failure.reason.message),
+        }
     }
 
     /// Returns the declared outputs from a successful response.
