@@ -136,8 +136,6 @@ faults! {
     CreationHangs = 60;
     /// The list of a provider shows a new thing up to a minute late.
     ListedLate = 400;
-    /// Requests for a thing that is not in the list yet do not find it.
-    FoundLate = 500;
     /// A provider ignores the idempotency key of a request, and creates another thing.
     KeyIgnored = 1000;
     /// A provider refuses a change because of another one (409), and makes nothing.
@@ -196,6 +194,8 @@ faults! {
     NonceStale = 80;
     /// The connection to the provider signs its requests as those of AWS. One injection point per simulation.
     RequestsSigned = 1000;
+    /// Requests for a thing that is not in the list yet do not find it.
+    FoundLate = 500;
 }
 
 /// Writes the name on the command line.

@@ -22,7 +22,7 @@ pub mod records;
 mod relay_task;
 pub mod removal;
 mod rendered_unit;
-mod request;
+pub(crate) mod request;
 mod request_headers;
 mod retry_rule;
 mod sent_request;

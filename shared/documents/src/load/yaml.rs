@@ -180,6 +180,9 @@ fn refusal(source: &Arc<SourceText>, error: &serde_saphyr::Error) -> Diagnostic 
                 Some(line) if line.contains('@') && message.contains('@') => {
                     found.help("quote a value that begins with `@`: \"@{…}\"")
                 }
+                Some(line) if message.contains("mapping values") && line.contains("${") => {
+                    found.help("a value with `: ` needs quotes: \"${a ? b : c}\"")
+                }
                 Some(line) if unquoted(line) => {
                     found.help("inside `{…}` and `[…]` a value with `${…}` needs quotes: \"${…}\"")
                 }

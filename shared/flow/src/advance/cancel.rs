@@ -22,6 +22,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use crate::advance::{Continuation, transition};
 use crate::guarded_relay::cluster_name;
 use crate::run::records::{self, OpenRecords};
+use crate::run::request::describe;
 use crate::run::{AttemptContext, AttemptEnd, InvocationCache, callback_result, slots, undo, wakeup};
 use crate::{
     Env, FlowError, FlowResult, QueueMessage, RelayError, Run, START_WINDOW_MS, UnitCluster, guarded, loaded_run,
@@ -266,7 +267,8 @@ async fn cancel_request(
 /// Returns true if an attempt of a webhook sends no more than questions, and none of them with a lease now: its request was
 /// answered, or its response cannot arrive any more `window` after it was posted.
 fn only_asks(unit: &UnitPlan, record: &AttemptRecord, (window, now): (Millis, Timestamp)) -> bool {
-    let is_sent = record.wait.is_some() || record.posted.is_some_and(|posted| posted.plus(window) <= now);
+    let is_answered = record.wait.is_some() || describe::asks_first(record);
+    let is_sent = is_answered || record.posted.is_some_and(|posted| posted.plus(window) <= now);
     let is_busy = record.accepted.is_some() || record.leased_until.is_some();
     matches!(unit.action, Action::Webhook(_)) && is_sent && !is_busy
 }

@@ -1,6 +1,6 @@
 //! Sends the requests of webhooks and plugins, and judges their responses.
 
-pub(super) mod describe;
+pub(crate) mod describe;
 pub(super) mod infrakit;
 mod plugin_client;
 pub(super) mod question;

@@ -189,8 +189,10 @@ fn is_listed(env: &Env, unit: Option<&UnitPlan>, record: &AttemptRecord) -> bool
     is_stated || undo::made_at(record).is_none_or(|at| at.plus(SHOWN_AFTER) <= env.now())
 }
 
-fn is_sent_by(record: &AttemptRecord, by: &CredentialDigest) -> bool {
-    let of_result = record.result.as_ref().and_then(|result| result.sent_by.as_ref());
+/// Returns true if a credential has sent each request of an attempt. The result names that of the last request only.
+pub(in crate::run::removal) fn is_sent_by(record: &AttemptRecord, by: &CredentialDigest) -> bool {
+    let is_only = record.repeats == 0 && record.leased_until.is_none();
+    let of_result = record.result.as_ref().and_then(|result| result.sent_by.as_ref()).filter(|_| is_only);
     record.posted_by.as_ref().or(record.seen_by.as_ref()).or(of_result).is_some_and(|known| by.is(known))
 }
 

@@ -232,6 +232,12 @@ fn of_request(record: &AttemptRecord) -> &str {
     note.unwrap_or("the request got no response")
 }
 
+/// Returns true if an attempt has asked about an earlier one, and sends its request after an answer at the earliest. That is
+/// recorded before.
+pub(crate) fn asks_first(record: &AttemptRecord) -> bool {
+    record.posted.is_none() && record.progress.as_ref().is_some_and(|note| note.contains(DESCRIBED))
+}
+
 /// Returns the status of an answer that has left the outcome of a request unknown.
 pub(crate) fn answered_status(record: &AttemptRecord) -> Option<u16> {
     of_request(record).split_once(ANSWERED)?.1.get(..3)?.parse().ok()

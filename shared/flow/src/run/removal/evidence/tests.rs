@@ -165,3 +165,14 @@ fn only_an_answer_other_than_not_found_shows_the_resource() {
         assert!(shows(&record, Some("a")) && !shows(&record, Some("b")), "{record:?}");
     }
 }
+
+/// The second sender of an attempt can have another credential than the first one.
+#[test]
+fn the_result_names_the_last_sender_of_an_attempt() {
+    let by = CredentialDigest::of(Some("one"));
+    let once = record(AttemptResult { sent_by: Some("one".to_owned()), ..refused("POST", 403) });
+    let leased = AttemptRecord { leased_until: Some(Timestamp(2)), ..once.clone() };
+    let posted = |by: &str| AttemptRecord { posted_by: Some(by.to_owned()), ..leased.clone() };
+    let all = [&once, &leased, &posted("one"), &posted("two")].map(|record| visibility::is_sent_by(record, &by));
+    assert_eq!(all, [true, false, true, false]);
+}
