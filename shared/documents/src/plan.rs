@@ -355,24 +355,28 @@ impl Plan {
         self.hook_plan(at.hook)?.units.get(at.unit as usize)
     }
 
-    /// Marks the undos that only look: another undo of one of their units acts on their outputs, or on those of a `GET` that
-    /// reads them.
+    /// Marks the undos that only look: another undo of one of their units, or a `DELETE` of a unit without undo, acts on their
+    /// outputs, or on those of a `GET` that reads them.
     pub fn mark_looks(&mut self) {
         let is_undo = |unit: &UnitPlan| !unit.undoes.is_empty() && !unit.verifies;
+        let acts = |unit: &UnitPlan| match &unit.action {
+            Action::Webhook(webhook) if unit.undoes.is_empty() => webhook.method == "DELETE",
+            action => is_undo(unit) && !action.is_get(),
+        };
+        let mut open: Vec<UnitRef> =
+            self.hooks.iter().flat_map(HookPlan::places).filter(|(_, unit)| acts(unit)).map(|(at, _)| at).collect();
+        let mut looks = BTreeSet::new();
+        while let Some(unit) = open.pop().and_then(|at| self.unit(at)) {
+            let undoes = &unit.undoes;
+            let is_shared = |read: &UnitPlan| {
+                is_undo(read) && (undoes.is_empty() || read.undoes.iter().any(|undone| undoes.contains(undone)))
+            };
+            let read = unit.reads.iter().map(|read| read.at).filter(|at| self.unit(*at).is_some_and(is_shared));
+            open.extend(read.filter(|&at| looks.insert(at)));
+        }
         for HookPlan { hook, units } in &mut self.hooks {
-            let acts = |at: &usize| is_undo(&units[*at]) && !units[*at].action.is_get();
-            let mut open: Vec<usize> = (0..units.len()).filter(acts).collect();
-            let mut looks = BTreeSet::new();
-            while let Some(at) = open.pop() {
-                let UnitPlan { reads, undoes, .. } = &units[at];
-                let reads = reads.iter().filter(|read| read.at.hook == *hook).map(|read| read.at.unit as usize);
-                let is_shared =
-                    |unit: &UnitPlan| is_undo(unit) && unit.undoes.iter().any(|undone| undoes.contains(undone));
-                let read = reads.filter(|&read| units.get(read).is_some_and(is_shared));
-                open.extend(read.filter(|&read| looks.insert(read)));
-            }
-            for (at, unit) in units.iter_mut().enumerate() {
-                unit.looks = looks.contains(&at);
+            for (at, unit) in (0..).zip(units) {
+                unit.looks = looks.contains(&UnitRef { hook: *hook, unit: at });
             }
         }
     }

@@ -16,7 +16,8 @@ pub(super) type UnitWarning = (&'static str, LineColumn, String, &'static str);
 /// Returns the warnings about the request of the unit `at` of a document.
 pub(super) fn of_unit(source: &SourceText, units: &[CompiledUnit<'_>], at: usize) -> impl Iterator<Item = UnitWarning> {
     let unit = &units[at];
-    let of_request = [repeated_creation(units, at), late_question(unit), line_feed(source, units, at)];
+    let of_request =
+        [repeated_creation(units, at), late_question(unit), line_feed(source, units, at), unnamed_removal(units, at)];
     let of_answers =
         [unknown_outcome(unit), foreign_answer(unit), part_of_list(unit), same_for_all(unit), unjudged(unit)];
     of_request.into_iter().chain(of_answers).flatten()
@@ -68,6 +69,22 @@ fn repeated_creation(units: &[CompiledUnit<'_>], at: usize) -> Option<UnitWarnin
     let help = "write `idempotent: true` if the server knows the key; otherwise `idempotent: false` with `describe`, or an \
                 undo that addresses the thing by a name such as `resource.key`";
     Some(("idempotent", connection.at, message, help))
+}
+
+/// A deletion of what an undo has found, by a unit that undoes nothing. Its success shows nothing about the thing.
+fn unnamed_removal(units: &[CompiledUnit<'_>], at: usize) -> Option<UnitWarning> {
+    let (unit, ActionDoc::Webhook(webhook)) = (&units[at], &units[at].doc.action) else { return None };
+    let is_undo = |name: &str| units.iter().any(|other| other.doc.name.value == name && !other.undoes.is_empty());
+    let finds =
+        |found: &&ExpressionRead| matches!(&found.source, ReferenceSource::Output { unit, .. } if is_undo(unit));
+    if webhook.method != WebhookMethod::Delete || !unit.undoes.is_empty() || unit.doc.verifies.is_some() {
+        return None;
+    }
+    let ReferenceSource::Output { unit: read, .. } = &unit.uses.iter().find(finds)?.source else { return None };
+    let name = &unit.doc.name;
+    let message =
+        format!("`{}` deletes what `{read}` has found, and undoes nothing: its removal stays unconfirmed", name.value);
+    Some(("unnamed-removal", name.at, message, "add `undoes` with the unit that makes the thing"))
 }
 
 /// A creation whose outcome nothing tells after a lost response.

@@ -68,6 +68,8 @@ pub(super) fn check_within(url: &str, domain: &str) -> RenderResult<()> {
     let host = host.rsplit('@').next().and_then(|host| host.split(['/', '?', '#', '\\']).next()).unwrap_or_default();
     let part = match (scheme, parsed) {
         (Some(_), _) => ", whose value has a scheme",
+        (None, _) if written.contains('@') => ", whose value has a user",
+        (None, _) if written.contains(['/', '?', '#', '\\']) => ", whose value has more than a host",
         (None, Err(_)) if host.contains(':') => ", whose value has a port",
         (None, _) => "",
     };

@@ -100,22 +100,28 @@ fn an_override_stays_beside_the_verification_of_another_undo() {
     }
 }
 
-/// `0` searches for what `1` asks for, and `2` deletes it. `3` verifies, and `4` undoes another unit.
+/// `0` searches for what `1` asks for, and `2` deletes it. `3` verifies, and `4` undoes another unit. Of two searches in preStop, `5`
+/// deletes what the first one finds, and `6` reports the second one.
 #[test]
 fn an_undo_on_whose_outputs_another_one_acts_only_looks() {
-    let after = |read| {
-        let at = UnitRef { hook: Hook::PostStop, unit: read };
+    let of = |hook, read| {
+        let at = UnitRef { hook, unit: read };
         UnitPlan { reads: vec![OutputRead { at, output: "id".to_owned(), optional: false }], ..unit() }
     };
+    let after = |read| of(Hook::PostStop, read);
     let get = json!({"webhook": {"method": "GET", "url": {"literal": "https://api.example.org/a"}}});
     let asks = UnitPlan { action: serde_json::from_value(get).unwrap(), ..after(0) };
     let verifies = UnitPlan { verifies: true, ..after(2) };
     let other = UnitPlan { undoes: vec![UnitRef { hook: Hook::PreStart, unit: 1 }], ..after(2) };
-    let units = vec![unit(), asks, after(1), verifies, other];
-    let mut plan = Plan { hooks: vec![HookPlan { hook: Hook::PostStop, units }], ..Plan::empty() };
+    let plain = UnitPlan { undoes: Vec::new(), ..of(Hook::PreStop, 0) };
+    let post = json!({"webhook": {"method": "POST", "url": {"literal": "https://api.example.org/a"}}});
+    let report = UnitPlan { action: serde_json::from_value(post).unwrap(), undoes: Vec::new(), ..of(Hook::PreStop, 1) };
+    let units = vec![unit(), asks, after(1), verifies, other, plain, report];
+    let searches = HookPlan { hook: Hook::PreStop, units: vec![unit(), unit()] };
+    let mut plan = Plan { hooks: vec![searches, HookPlan { hook: Hook::PostStop, units }], ..Plan::empty() };
     plan.mark_looks();
-    let looks: Vec<bool> = plan.hooks[0].units.iter().map(|unit| unit.looks).collect();
-    assert_eq!(looks, [true, true, false, false, false]);
+    let looks: Vec<bool> = plan.hooks.iter().flat_map(|hook| &hook.units).map(|unit| unit.looks).collect();
+    assert_eq!(looks, [true, false, true, true, false, false, false, false, false]);
 }
 
 /// A target with none of these undos costs no query of records.
