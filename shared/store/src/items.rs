@@ -131,11 +131,12 @@ impl TargetHead {
 
     /// Returns the UID in the removal of the plan of a waiting update. UIDs of platforms have no spaces.
     pub fn update_uid(&self, pending: &PendingUpdate) -> String {
-        format!("{} update {}", self.uid, pending.generation)
+        format!("{} update {} {}", self.uid, pending.generation, pending.since.0)
     }
 
     /// Returns the key under which the plan of a waiting update is stored. Each update has its own, so that the removal
-    /// of an earlier plan leaves that of a later one.
+    /// of an earlier plan leaves that of a later one. An update that was refused, or was not stored, leaves its generation
+    /// to a later one.
     pub fn update_key(&self, pending: &PendingUpdate) -> String {
         self.target_key().instance(&self.update_uid(pending)).key()
     }
@@ -275,7 +276,7 @@ pub struct PendingUpdate {
     /// The labels of its document, as those of a target.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// The time since which it waits. For display.
+    /// The time since which it waits. It tells the update from earlier ones of its generation.
     pub since: Timestamp,
 }
 

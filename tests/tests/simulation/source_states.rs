@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ebb_documents::plan::Plan;
 use ebb_engine::{Millis, TargetPhase, Timestamp};
 use ebb_protocol::api::SourceResult;
-use ebb_store::{DesiredKey, DesiredTarget, PhaseNotice, TargetOutbox};
+use ebb_store::{DesiredKey, DesiredTarget, PhaseNotice, RefusedUpdate, TargetOutbox};
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimTable, SimTask, Simulation, TableAccess, TargetScenario,
-    UnitAction, WriteFate,
+    FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimOptions, SimTable, SimTask, Simulation, TableAccess,
+    TargetScenario, UnitAction, WriteFate,
 };
 
 use crate::schedules::races;
@@ -268,6 +268,42 @@ fn an_update_that_is_refused_later_is_listed_and_can_be_sent_again() {
         assert_eq!(listed, [("2", true)]);
         assert_eq!(send(&simulation, applied("2", uid)), SourceResult::Updating);
     }
+}
+
+/// An update was refused before it began. While its removal writes, another update waits with the same generation.
+#[test]
+fn the_removal_of_an_update_leaves_the_next_one_of_its_generation() {
+    let target = Scenario::of(vec![SetupUnit::plain(UnitAction::Later, 5_000, &[])]).target();
+    let simulation = Simulation::of(&target, SimOptions { retention: Some(Millis(1)), ..SimOptions::default() });
+    assert_eq!(send(&simulation, applied("1", None)), SourceResult::Starting);
+    assert_eq!(send(&simulation, applied("2", None)), SourceResult::Waiting);
+    simulation.table.edit_target("s", |transition| {
+        transition.target.pending_update = None;
+        transition.target.refused_update = Some(RefusedUpdate { generation: 2, reason: "refused".to_owned() });
+    });
+    simulation.advance(10);
+    let (has_written, runtime) = (AtomicBool::new(false), simulation.runtime.clone());
+    simulation.table.set_gate(Arc::new(move |access: TableAccess| {
+        let waits = access == TableAccess::Write && !has_written.swap(true, Ordering::Relaxed);
+        let runtime = runtime.clone();
+        async move {
+            if waits {
+                runtime.sleep(1_000).await;
+            }
+            WriteFate::Proceed
+        }
+    }));
+    let removal = simulation.start(|functions| async move { functions.remove_expired().await });
+    simulation.advance(100);
+    assert_eq!(send(&simulation, applied("3", None)), SourceResult::Waiting);
+    simulation.runtime.run(removal);
+    let wrong = std::mem::take(&mut simulation.table.state().wrong);
+    assert_eq!(wrong, Vec::<String>::new(), "{}", simulation.trace());
+    simulation.start_sweeps();
+    simulation.advance(5 * MINUTE);
+    let head = simulation.target().unwrap();
+    let end = (head.phase, head.generation, head.pending_update);
+    assert_eq!(end, (TargetPhase::Ready, 2, None), "{}", simulation.trace());
 }
 
 #[test]
