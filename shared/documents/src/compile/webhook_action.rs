@@ -19,7 +19,7 @@ pub(super) fn compile(
     hook: Hook,
     request: &WebhookDoc,
 ) -> WebhookAction {
-    max_processing_time(report, doc, request);
+    max_processing_time(report, doc, hook, request);
     let connection = request.connection.as_ref();
     let (units, first) = (report.units, report.reads.len());
     let repeat = doc.repeat.as_ref().map(|written| repeat(report, doc, connection, written));
@@ -85,7 +85,7 @@ pub(super) fn compile(
 
 /// Checks `maxProcessingTime` of a webhook. A response 404 of the `describe` URL is final only after that time, and the
 /// unit ends at its timeout.
-fn max_processing_time(report: &mut DiagnosticCollector, doc: &UnitDoc, webhook: &WebhookDoc) {
+fn max_processing_time(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: Hook, webhook: &WebhookDoc) {
     let name = &doc.name.value;
     let time = webhook.max_processing_time.map(|time| time.0);
     if let Some(time) = time.filter(|&time| time > MAX_TIMEOUT_MS) {
@@ -98,6 +98,11 @@ fn max_processing_time(report: &mut DiagnosticCollector, doc: &UnitDoc, webhook:
     if webhook.method == WebhookMethod::Delete {
         let help = "a repeated `DELETE` is harmless: leave out `describe` and `idempotent: false`";
         report.push(report.error("contradiction", at, "`describe` does not fit a `DELETE`").help(help));
+    } else if describe.found.is_none() && matches!(hook, Hook::Update(_) | Hook::Event(_)) {
+        let help = "add `found`, such as `found: ${response.body.version == params.version}`";
+        let message =
+            format!("`describe` of `{name}` does not say whether the change is made: the thing exists in any case");
+        report.push(report.error("contradiction", at, message).help(help));
     } else if time.unwrap_or(timeout) >= timeout {
         let message = format!(
             "`describe` needs a `maxProcessingTime` below the timeout of `{name}`, which is {}",

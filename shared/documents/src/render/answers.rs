@@ -107,7 +107,7 @@ impl<'a> UnitContext<'a> {
         let origin = origin.filter(|_| until.within.is_none());
         let context = self.context(self.unit()?, Answers { response, poll: None });
         let context = RenderContext { nulls: NullPolicy::Omitted, ..context };
-        let url = url::of_answer(context, origin, &until.url)?;
+        let url = url::of_answer(context, origin, (&until.url, &webhook.url))?;
         until.within.as_ref().map_or(Ok(()), |domain| url::check_within(&url, domain))?;
         let body = until.body.as_ref().map(|body| context.tree(body, "body", MissingPolicy::Strict)).transpose()?;
         Ok((RenderedQuestion { url, body: body.flatten() }, url::shown(context, origin, &until.url)?))

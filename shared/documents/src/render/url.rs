@@ -21,13 +21,19 @@ pub(super) fn render(context: RenderContext<'_>, origin: Option<&str>, template:
 
 /// Returns the URL of a question. If its path is one expression, its value is a URL at the origin, or a path, such as that of an
 /// operation in the header `Location`.
-pub(super) fn of_answer(context: RenderContext<'_>, origin: Option<&str>, template: &Template) -> RenderResult<String> {
+/// A relative one is resolved against the URL of the `request`, if that can be rendered.
+pub(super) fn of_answer(
+    context: RenderContext<'_>,
+    origin: Option<&str>,
+    (template, request): (&Template, &Template),
+) -> RenderResult<String> {
     let (Some(origin), Template::Text(text)) = (origin, template) else { return render(context, origin, template) };
     let parts = evaluate::text(text, "url")?.0;
     let [TextPart::Expression(expression)] = parts.as_slice() else { return render(context, Some(origin), template) };
     let value = joinable(context.part(expression, "url")?);
     let wanted = || mistyped("url", &format!("a URL at {origin}, or a path"), "another one");
-    let base = url::Url::parse(origin).map_err(|_| wanted())?;
+    let base = render(context, Some(origin), request).unwrap_or_else(|_| origin.to_owned());
+    let base = url::Url::parse(&base).map_err(|_| wanted())?;
     let joined = base.join(&value).map_err(|_| wanted())?;
     match joined.origin() == base.origin() && !value.is_empty() && joined.username().is_empty() {
         true => Ok(joined.into()),

@@ -15,6 +15,7 @@ use ebb_store::AttemptUpdate;
 use crate::advance::retry::{RetryOutcome, retry};
 use crate::instance::history::{self, Decision};
 use crate::run::records::{self, OpenRecords};
+use crate::run::removal::visibility::SHOWN_LATER;
 use crate::run::{lease, undo, wakeup};
 use crate::{Env, FlowResult, Rejection, Run};
 
@@ -101,6 +102,7 @@ fn wait_of(env: &Env, run: &Run, attempt: (Unit, Attempt), records: &OpenRecords
             None => {
                 records::awaited(attempt, records).map(|(failure, _)| AttemptWait::Start(Box::new(failure.clone())))
             }
+            Some(next) if record.awaited_slot() == Some(SHOWN_LATER) => Some(AttemptWait::Kept(next, SHOWN_LATER)),
             Some(next) if record.awaited_slot().is_some() => Some(AttemptWait::Kept(next, SLOT)),
             // The task is in a queue.
             Some(_) if is_relayed => None,

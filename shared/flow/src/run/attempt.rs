@@ -53,19 +53,24 @@ impl<'a> AttemptContext<'a> {
 
     /// Returns true if a part of the unit, or a param that it reads, names the own target.
     pub(crate) fn names_own(&self, part: &impl Serialize) -> bool {
-        const OWN: [&str; 3] = ["resource.key", "target.key", "target.uid"];
         let part = serde_json::to_string(part).unwrap_or_default();
-        let names = |text: &str| OWN.iter().any(|own| text.contains(own));
-        let is_read =
-            |name: &str| [".", ".?", "['", "[?'"].iter().any(|of| part.contains(&format!("params{of}{name}")));
-        let params =
-            self.run.loaded.plan.resource(self.unit.resource()).into_iter().flat_map(|resource| &resource.params);
+        let names = |text: &str| ["resource.key", "target.key", "target.uid"].iter().any(|own| text.contains(own));
+        // No longer name begins with the one that is read.
+        let is_end = |rest: &str| !rest.starts_with(|next: char| next.is_ascii_alphanumeric() || "_-".contains(next));
+        let is_read = |name: &str| {
+            let of = |before: &str| {
+                part.match_indices(&format!("params{before}{name}"))
+                    .any(|(at, found)| is_end(&part[at + found.len()..]))
+            };
+            [".", ".?", "['", "[?'"].into_iter().any(of)
+        };
+        let resource = self.run.loaded.plan.resource(self.unit.resource());
+        let mut params = resource.into_iter().flat_map(|resource| &resource.params).filter(|(name, _)| is_read(name));
         let is_own = |(_, value): (&String, &Template)| {
             let text = serde_json::to_string(value).unwrap_or_default();
-            // An output of another resource belongs to the target, too.
-            text.contains("${") && (names(&text) || text.contains("resources."))
+            text.contains("${") && names(&text)
         };
-        names(&part) || params.filter(|(name, _)| is_read(name)).any(is_own)
+        names(&part) || params.any(is_own)
     }
 
     pub(crate) fn task(&self) -> TaskId {

@@ -56,7 +56,7 @@ async fn dispatch(context: AttemptContext<'_>, reason: DispatchReason) -> FlowRe
     let (mut known, undone) = match unit_inputs(context).await? {
         Ok(inputs) => inputs,
         Err(NoDispatch::Skipped(why)) => return Ok(DispatchOutcome::ended(AttemptEnd::Skipped(why))),
-        Err(NoDispatch::Later(at)) => return context.postpone(at).await,
+        Err(NoDispatch::Later(at)) => return context.postpone(at, None).await,
     };
     let facts = run.target_facts();
     if let Some((at, why)) = Box::pin(slots::take(context, (&facts, &known))).await? {
@@ -171,8 +171,11 @@ async fn described(
         }
         Some(DescribedUnit::Unknown(why)) => Some(DispatchOutcome::failed(ReasonCode::Failed, &why)),
         // A request may still be processed, or its thing may not be shown yet.
-        Some(DescribedUnit::Missing(_)) if undone.may_act_until.max(undone.shown_by) > context.env.now() => {
-            Some(context.postpone(undone.may_act_until.max(undone.shown_by)).await?)
+        Some(DescribedUnit::Missing(_)) if undone.may_act_until > context.env.now() => {
+            Some(context.postpone(undone.may_act_until, None).await?)
+        }
+        Some(DescribedUnit::Missing(_)) if undone.shown_by > context.env.now() => {
+            Some(context.postpone(undone.shown_by, Some(visibility::SHOWN_LATER)).await?)
         }
         Some(DescribedUnit::Missing(evidence)) => {
             let found_nothing = undone.may_act_until > Timestamp(0);
@@ -219,10 +222,8 @@ async fn done_before(AttemptContext { env, run, unit, cache, .. }: AttemptContex
         let update = cache.earlier_run(env, run, undo.hook).await?;
         // A verification shows that the undo has removed nothing, or that nothing is known.
         let plan = run.loaded.plan.hook_plan(undo.hook);
-        let unit = plan.and_then(|plan| plan.units.get(undo.unit as usize));
-        let verified = plan.into_iter().flat_map(HookPlan::places).filter(|(_, other)| {
-            other.verifies && unit.is_some_and(|unit| !unit.verifies && visibility::is_shared(unit, other))
-        });
+        let is_after = |other: &UnitPlan| other.verifies && other.dependencies.contains(&undo.unit);
+        let verified = plan.into_iter().flat_map(HookPlan::places).filter(|(_, other)| is_after(other));
         let mut all = verified.map(|(at, _)| Unit(at.unit)).chain([Unit(undo.unit)]);
         if all.all(|unit| update.success(unit).is_some()) {
             done = Some(format!("run {} has done this", update.id));

@@ -36,10 +36,10 @@ impl DispatchOutcome {
 }
 
 impl AttemptContext<'_> {
-    /// Leaves the attempt to `sweep`, which starts it at `at`. Its deadline counts from then on.
-    pub(super) async fn postpone(&self, at: Timestamp) -> FlowResult<DispatchOutcome> {
+    /// Leaves the attempt to `sweep`, which starts it at `at`. Its deadline counts from then on. `why` is for people.
+    pub(super) async fn postpone(&self, at: Timestamp, why: Option<&str>) -> FlowResult<DispatchOutcome> {
         slots::release(*self).await?;
-        self.update(AttemptUpdate::Postponed(at, None)).await?;
+        self.update(AttemptUpdate::Postponed(at, why.map(str::to_owned))).await?;
         Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))))
     }
 

@@ -131,7 +131,7 @@ impl SentRequest<'_> {
         let wants_page = self.headers.iter().any(|(name, value)| name == "accept" && value.contains("html"));
         let is_html = response.header("content-type").is_some_and(|text| text.to_ascii_lowercase().contains("html"));
         let has_tag = ["<!doctype html", "<html"].iter().any(|tag| begin.contains(tag));
-        !wants_page && begin.starts_with('<') && (is_html || has_tag)
+        !wants_page && begin.starts_with('<') && (has_tag || (is_html && !begin.starts_with("<?xml")))
     }
 
     /// Returns the status of a response, and the beginning of its body unless the unit declares a sensitive output.

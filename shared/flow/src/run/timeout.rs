@@ -46,10 +46,12 @@ pub(crate) async fn unreported(context: AttemptContext<'_>) -> FlowResult<Attemp
     let status = (record.accepted.is_some() || is_sent_again).then_some(ACCEPTED);
     let status = status.or_else(|| record.posted.and(answered_status(&record)));
     let is_sent = status.is_some() || record.started.is_some() || record.posted.is_some();
-    // The status before a wait for a state is not recorded.
+    let is_repeated =
+        record.repeats > 0 && matches!(&unit.action, Action::Webhook(webhook) if webhook.repeat.is_some());
+    // The status before a wait for a state is not recorded, nor is that of a request that is repeated.
     let evidence = match record.wait {
         // The attempt ends also if its inputs cannot be read any more.
-        None if is_sent => Box::pin(evidence(context, status)).await.unwrap_or_default(),
+        None if is_sent && !is_repeated => Box::pin(evidence(context, status)).await.unwrap_or_default(),
         _ => None,
     };
     Ok(AttemptFailure { evidence, ..timed_out(unit, &record) })

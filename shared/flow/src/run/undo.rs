@@ -19,6 +19,9 @@ use crate::run::invocation_cache::ReadOutputs;
 use crate::run::{AttemptContext, InvocationCache, inputs, records};
 use crate::{EarlierRun, Env, FlowResult, Run, group, lock};
 
+/// The longest wait for a provider to show a new thing.
+const MAX_SHOWN_WAIT: Millis = Millis(5 * 60_000);
+
 /// The reason why an attempt is not dispatched now.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NoDispatch {
@@ -157,7 +160,7 @@ pub async fn decide(context: AttemptContext<'_>) -> FlowResult<Result<(MadeOutpu
                 may_act_until = ends.fold(may_act_until, Ord::max);
                 if let Action::Webhook(WebhookAction { max_processing_time_ms: Some(ms), .. }) = undone.action {
                     let made_at = attempts.iter().filter_map(|record| made_at(record));
-                    shown_by = made_at.map(|at| at.plus(Millis(ms))).fold(shown_by, Ord::max);
+                    shown_by = made_at.map(|at| at.plus(Millis(ms).min(MAX_SHOWN_WAIT))).fold(shown_by, Ord::max);
                 }
             }
             if let Some(Action::Infrakit(action)) = run.loaded.plan.unit(at).map(|unit| &unit.action) {
@@ -267,12 +270,10 @@ fn is_rejection(record: &AttemptRecord) -> bool {
     result.outcome == AttemptOutcome::Failed && !result.unanswered && is_rejected && further_results.is_empty()
 }
 
-/// Returns the time of the answer to an attempt that may have made something. A provider may show it later, unless the attempt
-/// has waited for its state.
+/// Returns the time of the answer to an attempt that may have made something. A provider may show it later.
 pub(crate) fn made_at(record: &AttemptRecord) -> Option<Timestamp> {
     let result = record.result.as_ref().filter(|result| !result.unanswered && !made_nothing(record))?;
-    let is_seen = record.wait.is_some() && result.outcome == AttemptOutcome::Succeeded;
-    (!is_seen && result.outcome != AttemptOutcome::Cancelled).then_some(result.at)
+    (result.outcome != AttemptOutcome::Cancelled).then_some(result.at)
 }
 
 /// Returns the time until which the request of a failed attempt without a response may arrive.

@@ -489,7 +489,7 @@ pub(crate) async fn failure_of(
     let undone: Vec<&str> = unit.undoes.iter().filter_map(|&at| Some(run.loaded.plan.unit(at)?.key.as_str())).collect();
     let fix = match evidence.grade {
         RemovalGrade::Unconfirmed | RemovalGrade::Reported if unit.verifies => {
-            "no answer has shown the resource to this credential: check that it may see the resource, then retry"
+            "no answer has shown the resource to this credential: check that it may see the resource, and that the setup is 1 min or its `maxProcessingTime` old, then retry"
         }
         RemovalGrade::Unconfirmed => "check that the undo may see the resource, then retry",
         RemovalGrade::Reported | RemovalGrade::Confirmed => "add `verify` to the undo for targets to come",

@@ -16,6 +16,8 @@ use crate::{Env, FlowResult, Run};
 
 /// The time after which a provider shows a new thing, unless the unit has a `maxProcessingTime`.
 const SHOWN_AFTER: Millis = Millis(60_000);
+/// The reason of the wait for a provider to show a new thing.
+pub(crate) const SHOWN_LATER: &str = "the provider has answered the setup, and may not show the thing yet";
 /// The status of an undo whose server has the request and does not report the end of the removal.
 const ACCEPTED: &str = "202";
 /// The method whose *not found* may be a success.
@@ -34,14 +36,17 @@ pub(crate) fn is_same_connection(one: &UnitPlan, other: &UnitPlan) -> bool {
     name(one) == name(other)
 }
 
-/// Returns true for a webhook if a verification by a webhook asks for what it makes or undoes. The record of a success is then kept,
-/// because it says when and by which credential the resource was made or seen.
+/// Returns true for a webhook if a verification by a webhook asks for what it makes or undoes, or if an undo waits until its thing is
+/// shown. The record of a success is then kept, because it says when and by which credential the resource was made or seen.
 pub(crate) fn is_recorded(run: &Run, unit: Unit) -> bool {
     let at = UnitRef { hook: run.hook(), unit: unit.0 };
     let is_webhook = |unit: &UnitPlan| matches!(unit.action, Action::Webhook(_));
     let Some(own) = run.unit(unit).filter(|own| !own.verifies && is_webhook(own)) else { return false };
-    let asks =
-        |other: &UnitPlan| other.verifies && is_webhook(other) && (other.undoes.contains(&at) || is_shared(own, other));
+    let is_of = |other: &UnitPlan| other.undoes.contains(&at) || is_shared(own, other);
+    let is_awaited = matches!(&own.action, Action::Webhook(webhook) if webhook.max_processing_time_ms.is_some());
+    let asks = |other: &UnitPlan| {
+        is_webhook(other) && is_of(other) && (other.verifies || (is_awaited && own.undoes.is_empty()))
+    };
     run.loaded.plan.hooks.iter().filter(|hook| hook.hook.is_teardown()).flat_map(|hook| &hook.units).any(asks)
 }
 
@@ -84,13 +89,17 @@ impl<'a> VisibilityCheck<'a> {
         Ok(self.own.iter().any(|record| finds_resource(record, self.by)))
     }
 
-    /// Returns true if a list for this verification would have the resource.
+    /// Returns true if a list for this verification would have the resource: the provider lists what the setup has made, and
+    /// shows it to the credential.
     ///
     /// - No undo has its connection. The author of the plugin has chosen a check that does not depend on the undo.
     /// - Otherwise its credential has sent each request of the setup that may have made something, and the last request of
-    ///   each undo. The answers to the setup are older than [`SHOWN_AFTER`].
+    ///   each undo.
     pub(crate) async fn list_is_complete(&self) -> FlowResult<bool> {
         let AttemptContext { env, run, unit, .. } = self.attempt;
+        if !self.is_listed().await? {
+            return Ok(false);
+        }
         let mut all = run.loaded.plan.hooks.iter().flat_map(|hook| &hook.units);
         if !all.any(|other| !other.verifies && is_shared(unit, other) && is_same_connection(unit, other)) {
             return Ok(true);
@@ -174,19 +183,21 @@ async fn is_made_by(env: &Env, run: &Run, undo: &UnitPlan, by: &CredentialDigest
         }
         let mut made = attempts.filter(|record| !undo::made_nothing(record));
         // A success without a record names no credential.
-        let is_listed = |record: &AttemptRecord| is_listed(env, plan.unit(at), record);
-        if records.is_empty() || !made.all(|record| is_sent_by(record, by) && is_listed(record)) {
+        if records.is_empty() || !made.all(|record| is_sent_by(record, by)) {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-/// Returns true if a provider certainly lists what an attempt has made. A unit with a `maxProcessingTime` has waited.
+/// Returns true if a provider certainly lists what an attempt has made.
 fn is_listed(env: &Env, unit: Option<&UnitPlan>, record: &AttemptRecord) -> bool {
-    let action = unit.map(|unit| &unit.action);
-    let is_stated = matches!(action, Some(Action::Webhook(webhook)) if webhook.max_processing_time_ms.is_some());
-    is_stated || undo::made_at(record).is_none_or(|at| at.plus(SHOWN_AFTER) <= env.now())
+    let stated = match unit.map(|unit| &unit.action) {
+        Some(Action::Webhook(webhook)) => webhook.max_processing_time_ms,
+        _ => None,
+    };
+    let after = stated.map_or(SHOWN_AFTER, Millis);
+    undo::made_at(record).is_none_or(|at| at.plus(after) <= env.now())
 }
 
 /// Returns true if a credential has sent each request of an attempt. The result names that of the last request only.

@@ -97,7 +97,7 @@ pub(crate) async fn send(
         PluginStep::End(end) => Ok(DispatchOutcome::ended(*end)),
         PluginStep::Recorded => Ok(DispatchOutcome::later(None)),
         PluginStep::Repeat(seconds) => context.repeat(seconds).await,
-        PluginStep::Postpone(at) => context.postpone(at).await,
+        PluginStep::Postpone(at) => context.postpone(at, None).await,
     }
 }
 

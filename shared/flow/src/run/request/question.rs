@@ -38,8 +38,8 @@ const MIN_PAGE_TIME: Duration = Duration::from_secs(1);
 const FIRST_ONLY: &str = "its further pages are not read";
 const CONTENT_RANGE: &str = "content-range";
 
-/// The members of a body that announce a further page: by `true`, by `false`, or by a text, in lower case without `_`, `-` and `.`.
-const FLAGS: [&str; 9] = [
+/// The members of a body that announce a further page by `true`, and the last one by `false`, in lower case without `_`, `-` and `.`.
+const FLAGS: [&str; 10] = [
     "hasmore",
     "hasmoreitems",
     "hasmorestreams",
@@ -48,20 +48,24 @@ const FLAGS: [&str; 9] = [
     "incompleteresults",
     "istruncated",
     "more",
+    "moreitems",
     "truncated",
 ];
+/// The members that do so the other way round.
 const ENDS: [&str; 2] = ["islast", "islastpage"];
+/// The members that announce a further page by a text, and the begin of those of DynamoDB.
 const LINKS: [&str; 4] = ["@odatanextlink", "continuationtoken", "continue", "paginationtoken"];
-/// The begin of members of DynamoDB that announce a further page.
 const LAST_KEY: &str = "lastevaluated";
 /// The ends of such names that begin with `next`.
-const NEXT: [&str; 20] = [
+const NEXT: [&str; 22] = [
     "",
     "bookmark",
+    "continuationtoken",
     "cursor",
     "fileid",
     "filename",
     "href",
+    "id",
     "key",
     "link",
     "marker",
@@ -77,9 +81,9 @@ const NEXT: [&str; 20] = [
     "uri",
     "url",
 ];
-/// The members beside a list that state a cursor, unless a flag says that there is no further page.
+/// The members beside a list that state a cursor.
 const CURSORS: [&str; 4] = ["cursor", "endcursor", "marker", "offset"];
-/// The members of a list that state the number of all elements, and those that do so beside a limit.
+/// The members that state the number of all elements.
 const TOTALS: [&str; 13] = [
     "matchcount",
     "nbhits",
@@ -95,11 +99,28 @@ const TOTALS: [&str; 13] = [
     "totalresults",
     "totalsize",
 ];
-const SIZES: [&str; 2] = ["count", "size"];
-const LIMITS: [&str; 6] = ["limit", "offset", "pagelen", "pagesize", "perpage", "start"];
+/// The members that do so beside a list and a limit.
+const COUNTS: [(&str, &[&str]); 2] = [("count", &["limit", "offset", "pagesize", "perpage"]), ("size", &["pagelen"])];
 /// The members that state the number of pages, and the present one.
 const PAGES: [&str; 5] = ["lastpage", "nbpages", "pagecount", "pages", "totalpages"];
-const PRESENT: [&str; 4] = ["currentpage", "number", "page", "pagenumber"];
+const PRESENT: [&str; 4] = ["page", "currentpage", "pagenumber", "number"];
+/// The members that can hold such members, and those that have the elements beside other lists.
+const HOLDERS: [&str; 13] = [
+    "_links",
+    "cursors",
+    "links",
+    "meta",
+    "metadata",
+    "page",
+    "pageinfo",
+    "pagination",
+    "paging",
+    "pagingmetadata",
+    "responsemetadata",
+    "resultinfo",
+    "resultsetmetadata",
+];
+const ELEMENTS: [&str; 8] = ["data", "entries", "items", "records", "resources", "results", "rows", "values"];
 
 fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("the pattern is a literal")
@@ -109,15 +130,19 @@ fn pattern(text: &str) -> Regex {
 static NEXT_HEADER: LazyLock<Regex> = LazyLock::new(|| {
     pattern("^(?:.*-)?(?:next-?(?:page|cursor|token|range|link|url|offset|marker)|continuation(?:-?token)?)$")
 });
-static TOTAL_HEADER: LazyLock<Regex> =
-    LazyLock::new(|| pattern("(?:^|-)total(?:-?(?:count|results|items|elements|entries|records|size))?$"));
-static PAGES_HEADER: LazyLock<Regex> = LazyLock::new(|| pattern("(?:^|-)(?:total-?pages|page-?count)(?:-count)?$"));
-/// The elements and attributes of XML that announce a further page.
-static MORE_XML: LazyLock<Regex> = LazyLock::new(|| {
+static TOTAL_HEADER: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
-        r#"(?i)<(?:\w+:)?(?:next\w*|marker|continuationtoken|paginationtoken)>\s*[^<\s]|<(?:\w+:)?istruncated>\s*true|\bnext(?:page)?ur[il]\s*=\s*["'][^"']|<(?:\w+:)?link\b[^>]*\brel\s*=\s*["']next["']"#,
+        "^(?:x-)?(?:pagination-|page-|result-|results-)?total(?:-?(?:count|results|items|elements|entries|records|size))?$",
     )
 });
+static PAGES_HEADER: LazyLock<Regex> = LazyLock::new(|| pattern("(?:^|-)(?:total-?pages|page-?count)(?:-count)?$"));
+/// The elements and attributes of XML that announce a further page, and the last one.
+static MORE_XML: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(
+        r#"(?i)<(?:\w+:)?(?:next(?:\w*(?:token|marker)|page\w*|link|cursor|ur[il]|key)?|marker|continuationtoken|paginationtoken)>\s*[^<\s]|<(?:\w+:)?istruncated>\s*true|\bnext(?:page)?ur[il]\s*=\s*["'][^"']|<(?:\w+:)?link\b[^>]*\brel\s*=\s*["']next["']"#,
+    )
+});
+static LAST_XML: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?i)<(?:\w+:)?istruncated>\s*false"));
 
 static NEXT_LINK: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r#"(?i)<([^<>]*)>[^<]*?;\s*rel\s*=\s*(?:"(?:[^"<]*\s)?next(?:\s[^"<]*)?"|next\s*(?:[;,]|$))"#)
@@ -144,8 +169,10 @@ pub(crate) struct WholeAnswer {
 
 impl WholeAnswer {
     /// Returns an answer without the pages after it.
-    pub(super) fn one((response, bytes): (HttpResponse, BytePermit)) -> Self {
-        Self { unread: further_page(&response, true, false), response, _bytes: bytes }
+    pub(super) fn one(answers: &UnitAnswers<'_>, (response, bytes): (HttpResponse, BytePermit)) -> Self {
+        let has_pages = !answers.has_next(false) || answers.has_next(true);
+        let unread = further_page(&response, ListState { is_first: true, has_ended: false }).filter(|_| has_pages);
+        Self { unread, response, _bytes: bytes }
     }
 }
 
@@ -192,7 +219,7 @@ impl<'a> SentQuestion<'a> {
             Some(Ok(first)) if self.method() == GET => {
                 Some(Ok(read_pages(answers, credential, (self.purpose, self.request), (url, begun), first).await?))
             }
-            Some(Ok(first)) => Some(Ok(WholeAnswer::one(first))),
+            Some(Ok(first)) => Some(Ok(WholeAnswer::one(answers, first))),
             Some(Err(error)) => Some(Err(error)),
             None => None,
         })
@@ -286,6 +313,12 @@ pub(super) async fn read_pages(
         if !(200..300).contains(&page.status) || page.status == 202 {
             break Some(format!("page {} was answered {}", seen.len(), page.status));
         }
+        let sent = SentRequest { method: GET, url: &next, headers: &[], opened: &answers.opened };
+        match answers.judged(&sent, &page) {
+            Ok((judged, _)) if (200..300).contains(&judged.status) => {}
+            Ok((judged, _)) => break Some(format!("page {} counts as {}", seen.len(), judged.status)),
+            Err(failure) => break Some(format!("page {}: {}", seen.len(), failure.reason.message)),
+        }
         size += page.body.len();
         let before = all.take().map_or_else(|| parsed(&first), Ok);
         let merged = before.and_then(|before| joined(before, parsed(&page)?));
@@ -327,7 +360,7 @@ fn next_page(answers: &UnitAnswers<'_>, of: (&str, bool), page: &HttpResponse) -
         // Without an expression, the API has no pages.
         return match next.is_some() || !answers.has_next(true) {
             true => Ok(next),
-            false => further_page(page, is_first, true).map_or(Ok(None), Err),
+            false => further_page(page, ListState { is_first, has_ended: true }).map_or(Ok(None), Err),
         };
     }
     let links = page.headers.iter().filter(|(name, _)| name == "link");
@@ -335,19 +368,28 @@ fn next_page(answers: &UnitAnswers<'_>, of: (&str, bool), page: &HttpResponse) -
         let next = Url::parse(url).and_then(|url| url.join(link.as_str()));
         return next.map(|next| Some(next.into())).map_err(|_| "the next page has no URL".to_owned());
     }
-    further_page(page, is_first, false).map_or(Ok(None), Err)
+    further_page(page, ListState { is_first, has_ended: false }).map_or(Ok(None), Err)
 }
 
-/// Returns the reason if an answer says that there is a further page. Only the first page shows by numbers that it is a part, and
-/// by that of all elements only without `next`: some servers estimate it.
-fn further_page(page: &HttpResponse, is_first: bool, has_next: bool) -> Option<String> {
+/// What is known of the list that a page belongs to.
+#[derive(Clone, Copy)]
+struct ListState {
+    is_first: bool,
+    /// True if the webhook has said that this is the last page.
+    has_ended: bool,
+}
+
+/// Returns the reason if an answer says that there is a further page. Only the first page shows by numbers that it is a part. Where the
+/// webhook has said that a page is the last one, the number of all elements, and later links, do not contradict it: some servers
+/// estimate the one, and send the others always.
+fn further_page(page: &HttpResponse, ListState { is_first, has_ended }: ListState) -> Option<String> {
     if page.status == 206 {
         return Some("it is partial (206)".to_owned());
     }
     let body = response_body::parse(&page.body, limits::JSON_VALUES);
-    let longest =
-        body.as_ref().ok().and_then(|body| lists(body, None).into_iter().map(|(count, _)| count as u64).max());
-    let longest = longest.map(|longest| if has_next { u64::MAX } else { longest });
+    let body = body.as_ref().unwrap_or(&Value::Null);
+    let hints = PageHints::of(body);
+    let count = hints.count.filter(|_| is_first && !has_ended);
     let number = |value: &str| value.trim().parse::<u64>().ok();
     let present = page.header("x-page").and_then(number).unwrap_or(1);
     let announces = |(name, value): &&(String, String)| match name.as_str() {
@@ -355,16 +397,24 @@ fn further_page(page: &HttpResponse, is_first: bool, has_next: bool) -> Option<S
         CONTENT_RANGE => ends_early(value) == Some(true),
         name if NEXT_HEADER.is_match(name) => !value.trim().is_empty(),
         name if PAGES_HEADER.is_match(name) => is_first && number(value) > Some(present),
-        name if TOTAL_HEADER.is_match(name) => is_first && longest.is_some_and(|count| number(value) > Some(count)),
+        name if TOTAL_HEADER.is_match(name) => count.is_some_and(|count| number(value) > Some(count)),
         _ => false,
     };
-    let header = page.headers.iter().find(announces).map(|(name, _)| name.clone());
-    let of_body = || match &body {
-        Ok(Value::String(text)) => MORE_XML.find(text).map(|found| head(found.as_str()).to_owned()),
-        Ok(body) => announced(body, HINT_DEPTH).or_else(|| beside_lists(body, (is_first, longest), HINT_DEPTH)),
-        Err(_) => None,
+    let of_headers = || page.headers.iter().find(announces).map(|(name, _)| name.clone());
+    let of_text = |text: &str| {
+        let found = MORE_XML.find(text).filter(|_| !LAST_XML.is_match(text));
+        found.map(|found| head(found.as_str()).to_owned())
     };
-    let member = header.or_else(of_body)?;
+    let member = match (body, hints.flag) {
+        (_, Some((name, true))) => Some(name),
+        (_, Some((_, false))) => None,
+        _ if has_ended && !is_first => None,
+        (Value::String(text), _) => of_headers().or_else(|| of_text(text)),
+        _ => of_headers().or(hints.link).or_else(|| hints.pages.filter(|_| is_first)).or_else(|| {
+            let (name, total) = hints.total.filter(|(_, total)| count.is_some_and(|count| *total > count))?;
+            Some(format!("{name}: {total}"))
+        }),
+    }?;
     Some(format!(
         "its `{member}` announces a further page, which `next` does not give; `next: \"\"` says that there are no pages"
     ))
@@ -387,59 +437,118 @@ fn plain(name: &str) -> String {
     name.chars().filter(|c| !"_-.".contains(*c)).collect::<String>().to_ascii_lowercase()
 }
 
-fn announced(body: &Value, depth: usize) -> Option<String> {
-    body.as_object()?.iter().find_map(|(name, value)| {
-        let name_of = plain(name);
-        let is_next = name_of.strip_prefix("next").is_some_and(|end| NEXT.contains(&end))
-            || name_of.starts_with(LAST_KEY)
-            || LINKS.contains(&name_of.as_str());
-        let is_place = |value: &Value| match value {
-            Value::String(text) => !text.is_empty(),
-            Value::Number(number) => number.as_u64() != Some(0),
-            _ => false,
+/// What a body says about further pages: at its top, beside its lists, and in members that are for pages.
+#[derive(Default)]
+struct PageHints {
+    /// The member that says whether there is a further page. Other members do not count beside it.
+    flag: Option<(String, bool)>,
+    link: Option<String>,
+    pages: Option<String>,
+    total: Option<(String, u64)>,
+    /// The number of elements.
+    count: Option<u64>,
+}
+
+impl PageHints {
+    fn of(body: &Value) -> Self {
+        let mut hints = Self { count: elements(body), ..Self::default() };
+        hints.read(body, HINT_DEPTH);
+        hints
+    }
+
+    fn read(&mut self, body: &Value, depth: usize) {
+        let Some(members) = body.as_object() else { return };
+        let has = |names: &[&str]| members.keys().any(|name| names.contains(&plain(name).as_str()));
+        for (name, value) in members {
+            let plain = plain(name);
+            let is = |wanted: bool| *value == Value::Bool(wanted) || *value == if wanted { "true" } else { "false" };
+            let is_flag = FLAGS.contains(&plain.as_str());
+            let is_end = ENDS.contains(&plain.as_str()) || (plain == "last" && members.contains_key("number"));
+            if (is_flag && is(true)) || (is_end && is(false)) {
+                self.flag = Some((name.clone(), true));
+            } else if (is_flag && is(false)) || (is_end && is(true)) {
+                self.flag.get_or_insert_with(|| (name.clone(), false));
+            }
+            let is_next = plain.strip_prefix("next").is_some_and(|end| NEXT.contains(&end))
+                || plain.starts_with(LAST_KEY)
+                || LINKS.contains(&plain.as_str());
+            let is_cursor = CURSORS.contains(&plain.as_str()) && self.count.is_some() && value.is_string();
+            let is_cursor = is_cursor && *value != "" && (plain != "offset" || number(value).is_none());
+            if (is_next && is_link(&plain, value)) || is_cursor || names_next(value) {
+                self.link.get_or_insert_with(|| name.clone());
+            }
+            let is_count = |(count, beside): &(&str, &[&str])| {
+                plain == *count && has(beside) && members.values().any(Value::is_array)
+            };
+            let total = number(value).or_else(|| number(value.get("value")?));
+            if let Some(total) = total.filter(|_| TOTALS.contains(&plain.as_str()) || COUNTS.iter().any(is_count))
+                && self.total.as_ref().is_none_or(|(_, known)| *known < total)
+            {
+                self.total = Some((name.clone(), total));
+            }
+        }
+        let filtered = members.iter().find(|(name, _)| plain(name).contains("filtered"));
+        if let Some((name, total)) = filtered.and_then(|(name, value)| Some((name.clone(), number(value)?))) {
+            self.total = Some((name, total));
+        }
+        let of = |names: &[&str]| {
+            let found = names.iter().find_map(|wanted| members.iter().find(|(name, _)| plain(name) == *wanted));
+            found.and_then(|(name, value)| Some((name, number(value)?)))
         };
-        let is_link = match value {
-            Value::Object(link) => match ["href", "url"].iter().find_map(|to| link.get(*to)) {
-                Some(to) => is_place(to),
-                None => link.values().any(is_place) || (name_of == "lastevaluatedkey" && !link.is_empty()),
-            },
-            value => is_place(value),
-        };
-        let has_next = |links: &Vec<Value>| links.iter().any(|link| link["rel"] == "next" && link["href"].is_string());
-        let is_flag = *value == Value::Bool(true) || *value == "true";
-        let is_announced = (FLAGS.contains(&name_of.as_str()) && is_flag)
-            || (ENDS.contains(&name_of.as_str()) && *value == Value::Bool(false))
-            || (name_of == "last" && *value == Value::Bool(false) && body.get("number").is_some())
-            || (is_next && is_link)
-            || value.as_array().is_some_and(has_next);
-        if is_announced { Some(name.clone()) } else { announced(value, depth.checked_sub(1)?) }
+        // Some servers number the pages from 0.
+        let present = of(&PRESENT).map_or(1, |(_, page)| page.max(1));
+        if let Some((name, _)) = of(&PAGES).filter(|(_, pages)| self.count.is_some() && *pages > present) {
+            self.pages.get_or_insert_with(|| name.clone());
+        }
+        let Some(depth) = depth.checked_sub(1) else { return };
+        let inner = members
+            .iter()
+            .filter(|(name, value)| HOLDERS.contains(&plain(name).as_str()) || concerns_pages(value, depth));
+        inner.for_each(|(_, value)| self.read(value, depth));
+    }
+}
+
+/// Returns true if a value has a list, or a member that is for pages.
+fn concerns_pages(value: &Value, depth: usize) -> bool {
+    value.as_object().is_some_and(|members| {
+        members.iter().any(|(name, value)| {
+            value.is_array()
+                || (value.is_object() && HOLDERS.contains(&plain(name).as_str()))
+                || depth.checked_sub(1).is_some_and(|depth| concerns_pages(value, depth))
+        })
     })
 }
 
-/// Returns the member of a body with lists that announces a further page: a cursor, unless a flag says that the page is the last
-/// one. In a first page also a number of pages, or of elements above the `longest` list.
-fn beside_lists(body: &Value, (is_first, longest): (bool, Option<u64>), depth: usize) -> Option<String> {
-    let body = body.as_object()?;
-    let number = |names: &[&str]| {
-        let found = body.iter().find(|(name, value)| value.is_u64() && names.contains(&plain(name).as_str()));
-        found.and_then(|(name, value)| Some((name, value.as_u64()?)))
+/// Returns the number of elements of the list of a body: of a member with a usual name, or of the longest one.
+fn elements(body: &Value) -> Option<u64> {
+    let named = ELEMENTS.iter().find_map(|wanted| body.get(*wanted)?.as_array());
+    named.map(|named| named.len() as u64).or_else(|| lists(body, None).into_iter().map(|(count, _)| count as u64).max())
+}
+
+fn number(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_str()?.parse().ok())
+}
+
+/// Returns true if a value has the place of a further page.
+fn is_link(name: &str, value: &Value) -> bool {
+    let is_place = |value: &Value| match value {
+        Value::String(text) => !text.is_empty(),
+        Value::Number(number) => number.as_u64() != Some(0),
+        _ => false,
     };
-    let is_last = body.iter().any(|(name, of)| FLAGS.contains(&plain(name).as_str()) && *of == Value::Bool(false));
-    let is_cursor = |(name, value): &(&String, &Value)| {
-        CURSORS.contains(&plain(name).as_str()) && value.as_str().is_some_and(|cursor| !cursor.is_empty())
-    };
-    let cursor = body.iter().find(is_cursor).filter(|_| !is_last).map(|(name, _)| name);
-    let total = number(&TOTALS).or_else(|| number(&LIMITS).and_then(|_| number(&SIZES))).or_else(|| {
-        let (name, total) = body.get_key_value("total")?;
-        Some((name, total.get("value")?.as_u64()?))
-    });
-    let total = total.filter(|(_, total)| longest.is_some_and(|longest| *total > longest));
-    // Some servers number the pages from 0.
-    let present = number(&PRESENT).map_or(1, |(_, page)| page.max(1));
-    let pages = number(&PAGES).filter(|(_, pages)| *pages > present);
-    let of_first = total.or(pages).filter(|_| is_first).map(|(name, _)| name);
-    let found = cursor.filter(|_| longest.is_some()).or(of_first);
-    found.cloned().or_else(|| body.values().find_map(|of| beside_lists(of, (is_first, longest), depth.checked_sub(1)?)))
+    match value {
+        Value::Object(link) => match ["href", "url"].iter().find_map(|to| link.get(*to)) {
+            Some(to) => is_place(to),
+            None => link.values().any(is_place) || (name == "lastevaluatedkey" && !link.is_empty()),
+        },
+        value => is_place(value),
+    }
+}
+
+/// Returns true for a list of links with one to the next page.
+fn names_next(value: &Value) -> bool {
+    let is_next = |link: &Value| link["rel"] == "next" && link["href"].is_string();
+    value.as_array().is_some_and(|links| links.iter().any(is_next))
 }
 
 /// Returns the number of elements of each list of a body that is in no other list, and whether `page` has that list, too.
@@ -529,25 +638,33 @@ mod tests {
 
     #[test]
     fn answers_that_announce_a_further_page() {
+        let first = ListState { is_first: true, has_ended: false };
         for line in include_str!("../../../tests/further_pages.txt").lines() {
-            let (member, answer) = line.split_once(' ').unwrap();
+            let (member, answer) = line.split_once(" | ").unwrap();
             let (headers, body) = match answer.split_once(':') {
                 Some((name, value)) if !answer.starts_with(['{', '[', '<']) => {
                     (vec![(name.to_owned(), value.trim().to_owned())], "[1, 2]")
                 }
                 _ => (Vec::new(), answer),
             };
-            let found = further_page(&HttpResponse { headers, ..HttpResponse::new(200, body) }, true, false);
+            let found = further_page(&HttpResponse { headers, ..HttpResponse::new(200, body) }, first);
             let why = format!(
                 "its `{member}` announces a further page, which `next` does not give; `next: \"\"` says that there are no pages"
             );
             assert_eq!(found, (member != "-").then_some(why), "{line}");
         }
-        let total = HttpResponse::new(200, r#"{"items": [1], "total": 6}"#);
-        assert_eq!([further_page(&total, false, false), further_page(&total, true, true)], [None, None]);
+        let ends = |body: &str| {
+            let states = [(false, false), (true, true), (false, true)];
+            states.map(|(is_first, has_ended)| {
+                further_page(&HttpResponse::new(200, body), ListState { is_first, has_ended }).is_none()
+            })
+        };
+        assert_eq!(ends(r#"{"items": [1], "total": 6}"#), [true; 3]);
+        assert_eq!(ends(r#"{"items": [], "paging": {"next": "x"}}"#), [false, false, true]);
+        assert_eq!(ends(r#"{"items": [1], "has_more": true}"#), [false; 3]);
         let headers = |at: &str| [("x-page", at), ("x-total-pages", "3")].map(|(a, b)| (a.to_owned(), b.to_owned()));
         let page = |at| HttpResponse { headers: headers(at).to_vec(), ..HttpResponse::new(200, "[]") };
-        assert_eq!(["1", "3"].map(|at| further_page(&page(at), true, false).is_some()), [true, false]);
+        assert_eq!(["1", "3"].map(|at| further_page(&page(at), first).is_some()), [true, false]);
     }
 
     #[test]

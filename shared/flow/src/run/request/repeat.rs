@@ -81,7 +81,7 @@ pub(crate) async fn ask(answers: &UnitAnswers<'_>, undone: &UndoneResult) -> Flo
         // Nothing was sent, so it is no repetition.
         None => {
             let at = context.env.now().plus(question::POSTPONEMENT);
-            return Ok(Some(RepeatStep::End(context.postpone(at).await?)));
+            return Ok(Some(RepeatStep::End(context.postpone(at, None).await?)));
         }
     };
     let asked = shown.asked();
@@ -100,7 +100,7 @@ pub(crate) async fn ask(answers: &UnitAnswers<'_>, undone: &UndoneResult) -> Flo
         let (now, digest) = (context.env.now(), credential.digest(context.env));
         let shown_by = visibility::shown_by(context, (undone.shown_by, now), &digest).await?;
         if shown_by > now {
-            return Ok(Some(RepeatStep::End(context.postpone(shown_by).await?)));
+            return Ok(Some(RepeatStep::End(context.postpone(shown_by, Some(visibility::SHOWN_LATER)).await?)));
         }
         return removed(answers, undone, Some(&credential)).await;
     }
@@ -141,7 +141,7 @@ async fn removed(
 ) -> FlowResult<Option<RepeatStep>> {
     let AttemptContext { env, unit, .. } = answers.attempt;
     if undone.may_act_until > env.now() {
-        return Ok(Some(RepeatStep::End(answers.attempt.postpone(undone.may_act_until).await?)));
+        return Ok(Some(RepeatStep::End(answers.attempt.postpone(undone.may_act_until, None).await?)));
     }
     let removal = undone.is_rejected.then(evidence::of_rejection);
     let credential = credential.filter(|_| unit.action.connection().is_some());

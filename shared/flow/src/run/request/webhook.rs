@@ -3,7 +3,7 @@
 use ebb_documents::plan::Action;
 use ebb_documents::render::{RenderedRequest, RequestBody};
 use ebb_egress::{HttpRequest, HttpResponse};
-use ebb_engine::{Attempt, Timestamp};
+use ebb_engine::{AttemptRef, Timestamp};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::callback_token::TokenKind;
 use ebb_protocol::record::AttemptRecord;
@@ -19,7 +19,7 @@ use crate::run::request::webhook_response::{UnitAnswers, call_failure};
 use crate::run::request::{describe, repeat};
 use crate::run::request_headers::{CONTENT_TYPE, GET, add_plugin_headers, signed_headers};
 use crate::run::sent_request::SentRequest;
-use crate::run::undo::UndoneResult;
+use crate::run::undo::{self, UndoneResult};
 use crate::run::wakeup::record_acceptance;
 use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, DispatchReason};
 use crate::{FlowResult, OriginPermit, telemetry};
@@ -53,7 +53,7 @@ pub(crate) async fn post_webhook(
         }
     };
     let Some(permit) = OriginPermit::acquire(env, &request.url).await else {
-        return context.postpone(env.now().plus(question::POSTPONEMENT)).await;
+        return context.postpone(env.now().plus(question::POSTPONEMENT), None).await;
     };
     let body = request.body.as_ref().map(RequestBody::bytes).unwrap_or_default();
     // Each repetition is a request of its own.
@@ -97,7 +97,7 @@ pub(crate) async fn post_webhook(
         Ok(first) if method == GET => {
             Ok(question::read_pages(&answers, &credential, ("", &request), (url, begun), first).await?)
         }
-        Ok(answer) => Ok(WholeAnswer::one(answer)),
+        Ok(answer) => Ok(WholeAnswer::one(&answers, answer)),
         Err(error) => Err(error),
     };
     permit.end(env);
@@ -177,7 +177,12 @@ impl SentWebhook<'_> {
             (202, _) if calls_back => return handle_accepted(context, reason).await,
             (200..=299, _) if let Some(until) = answers.until() => match self.request.foreign_format(unit, response) {
                 // Nothing was left to delete, so there is no operation to ask for.
-                Some(_) if response.status == 204 && is_undo && !answers.can_ask(response) => {
+                Some(_)
+                    if matches!(response.status, 200 | 204)
+                        && response.body.is_empty()
+                        && is_undo
+                        && !answers.can_ask(response) =>
+                {
                     return self.succeed(response, AttemptSuccess::default()).await;
                 }
                 Some(foreign) if let Some(why) = answers.no_question(response) => {
@@ -192,7 +197,9 @@ impl SentWebhook<'_> {
             (202, _) if unit.verifies => no_absence("it has no result yet (202)"),
             (200..=299, _) if unit.verifies => match answers.is_shown(&self.request, response) {
                 Ok(false) if let Some(why) = unread => no_absence(why),
-                Ok(false) if let Some(until) = self.open_until().await? => return context.postpone(until).await,
+                Ok(false) if let Some((until, why)) = self.open_until().await? => {
+                    return context.postpone(until, why).await;
+                }
                 Ok(false) => return self.succeed(response, AttemptSuccess::default()).await,
                 Ok(true) => {
                     let why = format!("{STILL_EXISTS}: the server answered {}", response.status);
@@ -209,7 +216,9 @@ impl SentWebhook<'_> {
                 Err(failure) => failure,
             },
             // The resource may be created or shown until then. The next request finds it.
-            _ if is_not_found && let Some(until) = self.open_until().await? => return context.postpone(until).await,
+            _ if is_not_found && let Some((until, why)) = self.open_until().await? => {
+                return context.postpone(until, why).await;
+            }
             _ if is_not_found
                 && !is_rejected
                 && let Some(until) = answers.until()
@@ -238,13 +247,13 @@ impl SentWebhook<'_> {
 
     /// Returns the time until which an absence is not final, because a request of the setup may still be processed, or its thing
     /// may not be shown yet.
-    async fn open_until(&self) -> FlowResult<Option<Timestamp>> {
-        let unit = self.answers.attempt.unit;
-        let may_act_until = self.undone.may_act_until.max(Timestamp(0));
-        let shown_by =
-            visibility::shown_by(self.answers.attempt, (self.undone.shown_by, self.ended), &self.sender).await?;
-        let until = if unit.verifies { shown_by } else { may_act_until.max(shown_by) };
-        Ok((until > self.ended).then_some(until))
+    async fn open_until(&self) -> FlowResult<Option<(Timestamp, Option<&'static str>)>> {
+        let UndoneResult { may_act_until, shown_by, .. } = *self.undone;
+        if may_act_until > self.ended && !self.answers.attempt.unit.verifies {
+            return Ok(Some((may_act_until, None)));
+        }
+        let shown_by = visibility::shown_by(self.answers.attempt, (shown_by, self.ended), &self.sender).await?;
+        Ok((shown_by > self.ended).then_some((shown_by, Some(visibility::SHOWN_LATER))))
     }
 
     /// Ends the attempt with a success. That of an undo has the evidence of the response.
@@ -292,10 +301,15 @@ impl SentWebhook<'_> {
         if !context.unit.makes_thing(context.run.hook()) {
             return Ok(false);
         }
-        let is_first = context.attempt.number == Attempt::FIRST;
-        Ok(context.names_own(&webhook.describe)
-            || !is_first
-            || context.read_record().await?.is_some_and(|record| record.repeats > 0 || record.leased_until.is_some()))
+        if context.names_own(&webhook.describe) {
+            return Ok(true);
+        }
+        let AttemptRef { unit, number, .. } = context.attempt;
+        let records = context.env.store.read_records(&context.run.id, &[unit]).await?;
+        Ok(records.iter().any(|(_, of, record)| match *of == number {
+            true => record.repeats > 0 || record.leased_until.is_some(),
+            false => *of < number && !undo::made_nothing(record),
+        }))
     }
 
     /// Returns the duration of the request, and its credential if the unit has a connection.
