@@ -146,7 +146,8 @@ fn unmade() -> DispatchOutcome {
 /// Returns true for an undo by a request that names nothing of its own target. What it would delete can be of another one.
 fn is_of_name(context: AttemptContext<'_>) -> bool {
     let unit = context.unit;
-    matches!(unit.action, Action::Webhook(_)) && unit.reads.is_empty() && !context.names_own(&unit.action)
+    let reads_own = unit.reads.iter().any(|read| unit.undoes.contains(&read.at));
+    matches!(unit.action, Action::Webhook(_)) && !reads_own && !context.names_own(&unit.action)
 }
 
 /// Adds the outputs that an undo lacks to `known`, by `describe` of the setup. Returns the outcome if the undo has nothing to
