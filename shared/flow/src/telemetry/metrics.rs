@@ -11,7 +11,7 @@ pub(super) struct InvocationSubject {
     pub(super) unit: Option<String>,
 }
 
-/// The counts, each with its meaning, in the order of [`Counter`].
+/// The counts, each with its meaning, in the order of `Counter`.
 pub const METRIC_COUNTS: [(&str, &str); 13] = [
     ("Dispatched", "Requests for attempts, repetitions included."),
     ("Completed", "Attempts that succeeded."),
