@@ -371,12 +371,16 @@ impl Plan {
             let is_shared = |read: &UnitPlan| {
                 is_undo(read) && (undoes.is_empty() || read.undoes.iter().any(|undone| undoes.contains(undone)))
             };
-            let read = unit.reads.iter().map(|read| read.at).filter(|at| self.unit(*at).is_some_and(is_shared));
+            // A unit without undo can pass on what an undo has found.
+            let passes =
+                |at: UnitRef| self.unit(at).is_some_and(|unit| unit.undoes.is_empty() && !unit.is_setup(at.hook));
+            let read = unit.reads.iter().map(|read| read.at);
+            let read = read.filter(|at| passes(*at) || self.unit(*at).is_some_and(is_shared));
             open.extend(read.filter(|&at| looks.insert(at)));
         }
         for HookPlan { hook, units } in &mut self.hooks {
             for (at, unit) in (0..).zip(units) {
-                unit.looks = looks.contains(&UnitRef { hook: *hook, unit: at });
+                unit.looks = is_undo(unit) && looks.contains(&UnitRef { hook: *hook, unit: at });
             }
         }
     }

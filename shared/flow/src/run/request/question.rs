@@ -39,20 +39,12 @@ const FIRST_ONLY: &str = "its further pages are not read";
 const CONTENT_RANGE: &str = "content-range";
 
 /// The members of a body that announce a further page by `true`, and the last one by `false`, in lower case without `_`, `-` and `.`.
-const FLAGS: [&str; 10] = [
-    "hasmore",
-    "hasmoreitems",
-    "hasmorestreams",
-    "hasnext",
-    "hasnextpage",
-    "incompleteresults",
-    "istruncated",
-    "more",
-    "moreitems",
-    "truncated",
-];
+const FLAGS: [&str; 7] =
+    ["hasmore", "hasmoreitems", "hasmorestreams", "hasnext", "hasnextpage", "istruncated", "moreitems"];
 /// The members that do so the other way round.
 const ENDS: [&str; 2] = ["islast", "islastpage"];
+/// The members that announce a part by `true`, and say nothing by `false`.
+const PARTS: [&str; 3] = ["incompleteresults", "more", "truncated"];
 /// The members that announce a further page by a text, and the begin of those of DynamoDB.
 const LINKS: [&str; 4] = ["@odatanextlink", "continuationtoken", "continue", "paginationtoken"];
 const LAST_KEY: &str = "lastevaluated";
@@ -405,15 +397,16 @@ fn further_page(page: &HttpResponse, ListState { is_first, has_ended }: ListStat
         let found = MORE_XML.find(text).filter(|_| !LAST_XML.is_match(text));
         found.map(|found| head(found.as_str()).to_owned())
     };
-    let member = match (body, hints.flag) {
-        (_, Some((name, true))) => Some(name),
-        (_, Some((_, false))) => None,
+    let is_last = matches!(hints.flag, Some((_, false))) || (has_ended && !is_first);
+    let of_numbers = || {
+        let total = hints.total.filter(|(_, total)| count.is_some_and(|count| *total > count));
+        hints.pages.filter(|_| is_first).or_else(|| total.map(|(name, total)| format!("{name}: {total}")))
+    };
+    let member = match (hints.flag, body) {
+        (Some((name, true)), _) => Some(name),
         _ if has_ended && !is_first => None,
-        (Value::String(text), _) => of_headers().or_else(|| of_text(text)),
-        _ => of_headers().or(hints.link).or_else(|| hints.pages.filter(|_| is_first)).or_else(|| {
-            let (name, total) = hints.total.filter(|(_, total)| count.is_some_and(|count| *total > count))?;
-            Some(format!("{name}: {total}"))
-        }),
+        (_, Value::String(text)) => of_headers().or_else(|| of_text(text)),
+        _ => of_headers().or_else(|| hints.link.or_else(of_numbers).filter(|_| !is_last)),
     }?;
     Some(format!(
         "its `{member}` announces a further page, which `next` does not give; `next: \"\"` says that there are no pages"
@@ -452,11 +445,12 @@ struct PageHints {
 impl PageHints {
     fn of(body: &Value) -> Self {
         let mut hints = Self { count: elements(body), ..Self::default() };
-        hints.read(body, HINT_DEPTH);
+        hints.read(body, HINT_DEPTH, true);
         hints
     }
 
-    fn read(&mut self, body: &Value, depth: usize) {
+    /// Reads an object. Links and flags count everywhere, and other members in a `place` for pages.
+    fn read(&mut self, body: &Value, depth: usize, place: bool) {
         let Some(members) = body.as_object() else { return };
         let has = |names: &[&str]| members.keys().any(|name| names.contains(&plain(name).as_str()));
         for (name, value) in members {
@@ -464,7 +458,8 @@ impl PageHints {
             let is = |wanted: bool| *value == Value::Bool(wanted) || *value == if wanted { "true" } else { "false" };
             let is_flag = FLAGS.contains(&plain.as_str());
             let is_end = ENDS.contains(&plain.as_str()) || (plain == "last" && members.contains_key("number"));
-            if (is_flag && is(true)) || (is_end && is(false)) {
+            let is_part = place && PARTS.contains(&plain.as_str());
+            if ((is_flag || is_part) && is(true)) || (is_end && is(false)) {
                 self.flag = Some((name.clone(), true));
             } else if (is_flag && is(false)) || (is_end && is(true)) {
                 self.flag.get_or_insert_with(|| (name.clone(), false));
@@ -472,7 +467,7 @@ impl PageHints {
             let is_next = plain.strip_prefix("next").is_some_and(|end| NEXT.contains(&end))
                 || plain.starts_with(LAST_KEY)
                 || LINKS.contains(&plain.as_str());
-            let is_cursor = CURSORS.contains(&plain.as_str()) && self.count.is_some() && value.is_string();
+            let is_cursor = place && CURSORS.contains(&plain.as_str()) && self.count.is_some() && value.is_string();
             let is_cursor = is_cursor && *value != "" && (plain != "offset" || number(value).is_none());
             if (is_next && is_link(&plain, value)) || is_cursor || names_next(value) {
                 self.link.get_or_insert_with(|| name.clone());
@@ -480,14 +475,15 @@ impl PageHints {
             let is_count = |(count, beside): &(&str, &[&str])| {
                 plain == *count && has(beside) && members.values().any(Value::is_array)
             };
-            let total = number(value).or_else(|| number(value.get("value")?));
+            let total = number(value).or_else(|| number(value.get("value")?)).filter(|_| place);
             if let Some(total) = total.filter(|_| TOTALS.contains(&plain.as_str()) || COUNTS.iter().any(is_count))
                 && self.total.as_ref().is_none_or(|(_, known)| *known < total)
             {
                 self.total = Some((name.clone(), total));
             }
         }
-        let filtered = members.iter().find(|(name, _)| plain(name).contains("filtered"));
+        let is_filtered = |name: &str| name.contains("filtered") && (name.contains("total") || name.contains("count"));
+        let filtered = members.iter().find(|(name, _)| place && is_filtered(&plain(name)));
         if let Some((name, total)) = filtered.and_then(|(name, value)| Some((name.clone(), number(value)?))) {
             self.total = Some((name, total));
         }
@@ -497,14 +493,13 @@ impl PageHints {
         };
         // Some servers number the pages from 0.
         let present = of(&PRESENT).map_or(1, |(_, page)| page.max(1));
-        if let Some((name, _)) = of(&PAGES).filter(|(_, pages)| self.count.is_some() && *pages > present) {
+        if let Some((name, _)) = of(&PAGES).filter(|(_, pages)| place && self.count.is_some() && *pages > present) {
             self.pages.get_or_insert_with(|| name.clone());
         }
         let Some(depth) = depth.checked_sub(1) else { return };
-        let inner = members
-            .iter()
-            .filter(|(name, value)| HOLDERS.contains(&plain(name).as_str()) || concerns_pages(value, depth));
-        inner.for_each(|(_, value)| self.read(value, depth));
+        for (name, value) in members {
+            self.read(value, depth, HOLDERS.contains(&plain(name).as_str()) || concerns_pages(value, depth));
+        }
     }
 }
 
@@ -519,10 +514,13 @@ fn concerns_pages(value: &Value, depth: usize) -> bool {
     })
 }
 
-/// Returns the number of elements of the list of a body: of a member with a usual name, or of the longest one.
+/// Returns the number of elements of a body: of a member with a usual name, which can be a map, or of the longest list.
 fn elements(body: &Value) -> Option<u64> {
+    let longest = || lists(body, None).into_iter().map(|(count, _)| count).max();
     let named = ELEMENTS.iter().find_map(|wanted| body.get(*wanted)?.as_array());
-    named.map(|named| named.len() as u64).or_else(|| lists(body, None).into_iter().map(|(count, _)| count as u64).max())
+    let of_map = || ELEMENTS[1..].iter().find_map(|wanted| body.get(*wanted)?.as_object());
+    let count = named.map(Vec::len).or_else(longest).or_else(|| of_map().map(serde_json::Map::len));
+    count.map(|count| count as u64)
 }
 
 fn number(value: &Value) -> Option<u64> {
