@@ -217,7 +217,7 @@ fn judge<'r>(
     let (response, _) = answers.judged(sent, &answer.response).map_err(because)?;
     let is_shown = match response.status {
         200..=299 if sent.is_page(&response) => return Err(format!("{}, a page", answered())),
-        202 => return Err(format!("{}, which is no result yet", answered())),
+        202 => return Err(format!("{}, so its result is not known yet", answered())),
         200..=299 => answers.is_shown(sent, &response).map_err(because)?,
         404 if sent.is_page(&response) => return Err(format!("{}, a page", answered())),
         404 => false,
