@@ -167,7 +167,7 @@ pub enum CallError {
 
 pub type CallResult<T> = Result<T, CallError>;
 
-/// What a client of TLS has besides the authorities of the machine, as PEM.
+/// The certificates of a client of TLS as PEM, in addition to the authorities of the machine.
 #[derive(Clone, Default)]
 pub struct TlsParts {
     /// The client certificate: its chain and the private key.

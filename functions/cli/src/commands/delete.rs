@@ -27,7 +27,7 @@ pub(crate) struct DeleteArgs {
         conflicts_with = "files"
     )]
     deleted: Option<Kind>,
-    /// What to delete. The name of a plugin is NAME or NAME@VERSION, by default the highest version
+    /// Names to delete. NAME@VERSION selects a version of a plugin, and NAME its highest version
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// File with documents of targets to delete, or folder with such files; `-` reads standard input; repeatable

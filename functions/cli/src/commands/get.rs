@@ -26,7 +26,7 @@ pub(crate) struct GetArgs {
     /// Kind: plugin, source, connection, subscription, sandbox, another kind of targets, or `all` kinds of targets
     #[arg(value_name = "KIND", value_parser = KindParser, hide_possible_values = true)]
     kind: Kind,
-    /// What to show; by default all of the kind are listed. The name of a plugin is NAME or NAME@VERSION
+    /// Name to show. Without one, all of the kind are listed. NAME@VERSION selects a version of a plugin
     name: Option<String>,
     #[command(flatten)]
     selector: SelectorArgs,

@@ -10,7 +10,7 @@ use crate::cel::convert::json_type;
 use crate::cel::path::{PathKey, SelectionPath, step};
 use crate::cel::{CelValue, Expression, RootVariable, walk};
 
-/// The name of a selection that fails. There is no such function, and no expression can contain this name.
+/// The name of a function that replaces a selection that must fail. CEL does not define it, and an expression cannot contain it.
 const MISREAD: &str = "@misread";
 
 impl Expression {

@@ -6,7 +6,7 @@ use cel::common::ast::{Expr, IdedExpr, LiteralValue, operators};
 pub(crate) struct SelectionPath<'a> {
     pub(crate) root: &'a str,
     pub(crate) root_id: u64,
-    /// True for `.name`, which is no name of a loop.
+    /// True for `.name`. It selects a variable also inside a loop over the same name.
     pub(crate) is_absolute: bool,
     pub(crate) steps: Vec<PathStep<'a>>,
 }

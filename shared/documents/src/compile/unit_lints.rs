@@ -123,9 +123,8 @@ fn part_of_list(unit: &CompiledUnit<'_>) -> Option<UnitWarning> {
     let until = unit.doc.until.as_ref().filter(|_| !unit.undoes.is_empty());
     let Action::Webhook(plan) = &unit.plan.action else { return None };
     let text = |body: Option<&serde_json::Value>| body.map(ToString::to_string).unwrap_or_default();
-    let own = plan.body.as_ref().map(ToString::to_string).unwrap_or_default();
     let questions = [
-        Some(("absent", &webhook.absent, &webhook.url, &webhook.path, own)),
+        Some(("absent", &webhook.absent, &webhook.url, &webhook.path, text(plan.body.as_ref()))),
         describe.map(|asked| {
             let body = plan.describe.as_ref().and_then(|asked| asked.body.as_ref());
             ("found", &asked.found, &asked.url, &asked.path, text(body))

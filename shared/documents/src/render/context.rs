@@ -54,8 +54,8 @@ pub(super) struct RenderContext<'a> {
     pub(super) open: Option<&'a OpenSealed<'a>>,
     /// The answers to the requests of a webhook unit, and its inputs, if the text reads them.
     pub(super) answers: Option<(Answers<'a>, &'a [InputPlan])>,
-    /// True if a part of an answer of another form is no missing part. It would count as the absence of a thing or of a
-    /// failure.
+    /// True if a selection from an answer of another form is an error. A missing part would count as the absence of a thing or
+    /// of a failure.
     pub(super) is_strict: bool,
 }
 

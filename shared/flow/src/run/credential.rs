@@ -123,7 +123,7 @@ impl RequestCredential {
         signature.chain(self.header.iter().map(|(name, value)| (name.clone(), value.to_string()))).collect()
     }
 
-    /// Gets the access token, if the scheme has one. `time` is that of the request, of which it takes a part.
+    /// Gets the access token, if the scheme has one. The wait for it takes a part of `time`, the timeout of the request.
     pub(crate) async fn ready(mut self, env: &Env, time: Duration) -> FlowResult<Result<Self, CredentialProblem>> {
         if let RequestProof::Token(client, token) = &mut self.proof {
             let begun = env.now();
