@@ -23,6 +23,7 @@ use super::registry::{SimUnit, UnitEffect};
 use super::runtime::lock;
 use super::senders::SentEvent;
 use super::{SimRuntime, SimTable, SimTaskId};
+use crate::github::GithubStandIn;
 
 /// The longest time for which a reader waits for the reports of relays, whose ages count until then.
 const REPORT_MS: u64 = 5_000;
@@ -82,6 +83,7 @@ pub struct NotificationEntry {
 #[derive(Clone, Default)]
 pub struct LedgerState {
     pub(super) units: BTreeMap<String, Arc<SimUnit>>,
+    pub(super) github: GithubStandIn,
     pub(super) objects: BTreeMap<String, SimObject>,
     /// The objects of `bind`, by name.
     pub(super) bound: BTreeMap<String, SimBound>,

@@ -1,10 +1,12 @@
-//! The receivers of subscriptions, and the check of what they get.
+//! The receivers of subscriptions, and the check of what they get. One of them is GitHub.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use ebb_egress::{CallError, CallResult, HttpRequest, HttpResponse};
+use ebb_engine::TargetPhase;
 use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetHead};
+use serde_json::Value;
 
 use super::executor::SimExecutor;
 use super::runtime::lock;
@@ -12,11 +14,18 @@ use super::simulator::Simulation;
 use super::table_state::{TableState, named};
 use super::{FaultKind, SimRuntime};
 use crate::fakes::SECRET;
+use crate::github::GithubStandIn;
 
 /// The names of the subscriptions of a simulation, and the phases that they report.
 const SUBSCRIPTIONS: [(&str, &str); 2] =
     [("all", "starting, ready, updating, failed, stopping, stuck, gone"), ("ends", "ready, failed, gone")];
-/// The URL of all receivers, before the name of the subscription.
+/// The subscriptions to GitHub, the phases that they report, and their receivers. Each has a connection of its own.
+const OF_GITHUB: [(&str, &str, &str); 3] = [
+    ("github-status", "starting, ready, updating, failed, stuck", "github: {REPOSITORY, sha: abc123}"),
+    ("github-deployment", "starting, ready, failed, gone", "deployment: {REPOSITORY, sha: abc123}"),
+    ("github-comment", "ready, failed, gone", "comment: {REPOSITORY, number: \"7\"}"),
+];
+/// The URL of all receivers, before the name of the subscription, or before a path of GitHub.
 pub(super) const RECEIVERS: &str = "https://receiver.test/";
 const RESPONSE_MS: u64 = 20;
 const OUTAGE_MS: u64 = 1_200_000;
@@ -28,6 +37,8 @@ pub struct ReceivedNotice {
     pub target: String,
     pub id: String,
 }
+
+const GITHUB: &str = "#github";
 
 /// Returns the subscriptions as the store has them.
 pub(super) fn documents() -> impl Iterator<Item = NamedDocument> {
@@ -41,27 +52,41 @@ pub(super) fn documents() -> impl Iterator<Item = NamedDocument> {
     })
 }
 
+/// Returns the connection to GitHub, and the subscriptions that use it.
+pub(super) fn of_github() -> (NamedDocument, impl Iterator<Item = NamedDocument>) {
+    let head = "apiVersion: ebb.dev/v1\nkind: ";
+    let changed = SimRuntime::default().now();
+    let names = OF_GITHUB.map(|(name, ..)| name).join(", ");
+    let connection = format!(
+        "{head}Connection\nname: github\norigin: {}\nauth: {{bearer: {{secret: {SECRET}}}}}\nsubscriptions: [{names}]\n",
+        RECEIVERS.trim_end_matches('/')
+    );
+    let subscriptions = OF_GITHUB.into_iter().map(move |(name, phases, to)| {
+        let to = to.replace("REPOSITORY", "connection: github, repository: acme/shop");
+        let document = format!("{head}Subscription\nname: {name}\non: [{phases}]\nto: {{{to}}}\n");
+        NamedDocument { name: name.to_owned(), document, changed }
+    });
+    (NamedDocument { name: "github".to_owned(), document: connection, changed }, subscriptions)
+}
+
 /// Records the notifications that the write of a target appends. A change of the phase that appends none is
 /// wrong.
 pub(super) fn appended(state: &mut TableState, seen: Option<&TargetHead>, target: &TargetHead) {
-    let (of_subscriptions, _) = named(NamedKind::Subscription, "");
-    if !state.documents.keys().any(|(kind, _)| *kind == of_subscriptions) {
-        return;
-    }
+    let reports_all = state.documents.contains_key(&named(NamedKind::Subscription, SUBSCRIPTIONS[0].0));
     let name = format!("{}/{}", target.kind, target.name);
     let mut is_reported = false;
     // The platform records what it gets about withdrawn instances.
     let of_subscriptions = |notice: &&PhaseNotice| notice.number == target.version && !notice.is_for_platform();
     for notice in target.outbox.notices.iter().filter(of_subscriptions) {
         for subscription in &notice.to {
-            state.appended.entry((subscription.clone(), name.clone())).or_default().insert(notice.number);
+            state.appended.entry((subscription.clone(), name.clone())).or_default().insert(notice.number, notice.phase);
             is_reported = true;
         }
     }
     let is_same = seen.is_some_and(|seen| seen.uid == target.uid && seen.phase == target.phase);
     // An instance that was deleted before its creation never began.
     let is_late = target.plan.is_empty();
-    if !is_same && !is_late && !is_reported {
+    if reports_all && !is_same && !is_late && !is_reported {
         let (phase, version) = (target.phase, target.version);
         state.wrong.push(format!("{name} is {phase:?} in version {version}, and no subscription reports it"));
     }
@@ -77,7 +102,9 @@ impl SimReceivers {
         Self { executor, outages: Mutex::default() }
     }
 
-    pub(super) async fn receive(&self, subscription: &str, request: &HttpRequest) -> CallResult<HttpResponse> {
+    /// Receives a request to a URL that begins with [`RECEIVERS`].
+    pub(super) async fn receive(&self, rest: &str, request: &HttpRequest) -> CallResult<HttpResponse> {
+        let subscription = if rest.starts_with("repos/") { GITHUB } else { rest };
         let SimExecutor { runtime, ledger, .. } = self.executor.as_ref();
         let now = runtime.elapsed();
         let is_away = {
@@ -96,6 +123,12 @@ impl SimReceivers {
             return Ok(HttpResponse::new(status, ""));
         }
         let event: serde_json::Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        if subscription == GITHUB {
+            runtime.sleep(RESPONSE_MS).await;
+            let (status, body) = ledger.state().github.respond(&request.method, rest, &event);
+            ledger.trace(|| format!("GitHub answers {status} to {} {rest} {event}", request.method));
+            return self.executor.answer(FaultKind::ResponseLost, HttpResponse::new(status, body.to_string())).await;
+        }
         let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
         let (target, id) = (text("subject"), text("id"));
         let _posted = ledger.post(format!("{subscription} of {target}"));
@@ -117,12 +150,64 @@ pub(super) fn check(simulation: &Simulation) -> Vec<String> {
         received.entry((subscription, target)).or_default().push((number, id));
     }
     for of in appended.keys().chain(received.keys()).collect::<BTreeSet<_>>() {
-        let (wanted, received) = (appended.get(of).cloned(), received.get(of).cloned());
-        let (wanted, received) = (wanted.unwrap_or_default(), received.unwrap_or_default());
+        if OF_GITHUB.iter().any(|(name, ..)| *name == of.0) {
+            continue;
+        }
+        let wanted: BTreeSet<u64> = appended.get(of).into_iter().flat_map(BTreeMap::keys).copied().collect();
+        let received = received.get(of).cloned().unwrap_or_default();
         let numbers: BTreeSet<u64> = received.iter().map(|(number, _)| *number).collect();
         let ids: BTreeSet<&String> = received.iter().map(|(_, id)| id).collect();
         if numbers != wanted || ids.len() != wanted.len() || !received.is_sorted_by_key(|(number, _)| *number) {
             wrong.push(format!("the receiver {of:?} got {received:?} of {wanted:?}"));
+        }
+    }
+    wrong.extend(of_pull_requests(&simulation.ledger.state().github, &appended));
+    wrong
+}
+
+/// Each target has one comment, one deployment and one commit status at GitHub at most, each with the last phase that was
+/// reported, and GitHub rejects nothing.
+fn of_pull_requests(
+    github: &GithubStandIn,
+    appended: &BTreeMap<(String, String), BTreeMap<u64, TargetPhase>>,
+) -> Vec<String> {
+    let mut wrong: Vec<String> = github.wrong.iter().map(|request| format!("GitHub rejects {request}")).collect();
+    for ((subscription, target), phases) in appended {
+        let Some((_, phase)) = phases.last_key_value() else { continue };
+        let (_, name) = target.split_once('/').unwrap_or_default();
+        let of_deployments = || github.deployments.iter().filter(|(made, _)| made["environment"] == name);
+        let (shown, expected): (Vec<String>, &str) = match subscription.as_str() {
+            "github-status" => {
+                let is_own = |status: &&Value| status["context"] == format!("ebb/github-status/{name}");
+                let last = github.statuses.iter().rfind(is_own).map(|status| status["state"].to_string());
+                let expected = match phase {
+                    TargetPhase::Ready => "success",
+                    TargetPhase::Failed => "failure",
+                    TargetPhase::Stuck => "error",
+                    _ => "pending",
+                };
+                (last.into_iter().collect(), expected)
+            }
+            // A target that was deleted before it was reported has none.
+            "github-deployment" if *phase == TargetPhase::Gone && of_deployments().next().is_none() => continue,
+            "github-deployment" => {
+                let last = |(_, statuses): &(Value, Vec<Value>)| statuses.last().map(|last| last["state"].to_string());
+                let expected = match phase {
+                    TargetPhase::Ready => "success",
+                    TargetPhase::Failed => "failure",
+                    TargetPhase::Gone => "inactive",
+                    _ => "in_progress",
+                };
+                (of_deployments().filter_map(last).collect(), expected)
+            }
+            "github-comment" => {
+                let own = github.comments.iter().filter(|text| text.starts_with(&format!("`{target}` ")));
+                (own.cloned().collect(), phase.name())
+            }
+            _ => continue,
+        };
+        if shown.len() != 1 || !shown[0].contains(expected) {
+            wrong.push(format!("{subscription} shows {shown:?} for {target}, expected {expected}"));
         }
     }
     wrong

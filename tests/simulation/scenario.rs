@@ -135,11 +135,13 @@ pub struct TargetScenario {
     pub behavior: UnitBehavior,
     /// True if subscriptions report its changes.
     pub subscribed: bool,
+    /// True if subscriptions report its changes to GitHub.
+    pub reviewed: bool,
 }
 
 impl TargetScenario {
     pub fn new(plugins: Vec<(String, String, String)>, document: String, behavior: UnitBehavior) -> Self {
-        Self { plugins, document, changed: Vec::new(), behavior, subscribed: false }
+        Self { plugins, document, changed: Vec::new(), behavior, subscribed: false, reviewed: false }
     }
 
     pub(crate) fn items(&self) -> impl Iterator<Item = PluginItem> {

@@ -61,9 +61,10 @@ pub fn unreachable_target() -> TargetScenario {
 pub fn simulate(seed: u64, excluded: &[FaultKind], trace: TraceMode) -> SimReport {
     let random = SimRandom::new(seed ^ 0x5eed);
     let subscribed = SimRandom::new(seed ^ 0x5ab5).below(3) == 0;
+    let reviewed = SimRandom::new(seed ^ 0x61c).below(4) == 0;
     let kept = SimRandom::new(seed ^ 0x7e7a);
     let retention = (kept.below(2) == 0).then(|| Millis(600_000 + kept.below(3_000_000)));
-    let target = |seed| TargetScenario { subscribed, ..TargetScenario::random(seed) };
+    let target = |seed| TargetScenario { subscribed, reviewed, ..TargetScenario::random(seed) };
     let targets: Vec<TargetScenario> = (0..1 + random.below(2)).map(|_| target(random.bits())).collect();
     let unreachable = unreachable_target();
     let options = SimOptions {

@@ -214,6 +214,11 @@ impl Simulation {
             if target.subscribed {
                 table.put_documents(NamedKind::Subscription, receivers::documents());
             }
+            if target.reviewed {
+                let (connection, subscriptions) = receivers::of_github();
+                table.put_documents(NamedKind::Connection, std::iter::once(connection));
+                table.put_documents(NamedKind::Subscription, subscriptions);
+            }
             let users = target.plugins.iter().filter(|(.., text)| provider_documents::is_connected(text));
             connected.extend(users.map(|(name, ..)| name.clone()));
         }

@@ -30,8 +30,8 @@ pub struct TableState {
     pub plans: BTreeMap<String, Vec<u8>>,
     /// Connections, subscriptions and undelivered notifications, by kind and name.
     pub documents: BTreeMap<(String, String), NamedDocument>,
-    /// The numbers of the notifications that writes of targets have appended, by subscription and `KIND/NAME` of the target.
-    pub appended: BTreeMap<(String, String), BTreeSet<u64>>,
+    /// The numbers and phases of the notifications that writes of targets have appended, by subscription and `KIND/NAME` of the target.
+    pub appended: BTreeMap<(String, String), BTreeMap<u64, TargetPhase>>,
     /// The number of times at which an attempt got no slot.
     pub slot_waits: u64,
     pub wrong: Vec<String>,

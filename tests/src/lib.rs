@@ -5,6 +5,7 @@ pub mod simulation;
 
 pub mod fakes;
 pub mod figures;
+pub mod github;
 pub mod infrakit_plugin;
 pub mod invocations;
 pub mod log_buffer;

@@ -33,13 +33,14 @@ pub use event_source::{
 };
 pub use param::{ParamDoc, ParamKind};
 pub use placed::{At, Entries, Named};
-pub use plugin::{DefaultsDoc, HookDoc, HookOwner, PluginDoc, PluginProfile, RunnerDoc};
+pub use plugin::{DefaultsDoc, HookDoc, HookOwner, PluginDoc, PluginProfile, PublicOutputDoc, RunnerDoc};
 pub use sandbox::{
     BindDoc, BoundName, BoundObjectDoc, ConsumerDoc, ResourceDoc, ResourceSpec, RouteGroupDoc, SandboxDoc, SandboxKind,
     TtlStart, VariableSpec,
 };
 pub use subscription::{
-    CommentDoc, CommitStatusDoc, PostDoc, ReceiverChoice, ReceiverDoc, StandardDoc, SubscriptionDoc,
+    CommentDoc, CommitStatusDoc, DeploymentDoc, PipelineStatusDoc, PostDoc, ReceiverChoice, ReceiverDoc, StandardDoc,
+    SubscriptionDoc,
 };
 pub use template_tree::TemplateTree;
 pub use unit::{

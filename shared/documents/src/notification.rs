@@ -19,6 +19,11 @@ use crate::template::{self, ParsedText};
 /// Maximum characters of the description of a commit status.
 const MAX_DESCRIPTION: usize = 140;
 const REPOSITORY: &str = "OWNER/NAME";
+/// The task of deployments that subscriptions make. The preset `github-deployments` ignores them.
+const DEPLOYMENT_TASK: &str = "ebb";
+/// Maximum URLs in a message, and bytes of one.
+const MAX_URLS: usize = 10;
+const MAX_URL: usize = 2_000;
 /// Maximum bytes of a rendered request.
 const MAX_REQUEST: usize = 256 << 10;
 
@@ -32,7 +37,7 @@ pub struct NotificationRule {
 }
 
 /// The change of a target that is reported. A missing text is empty.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NotificationFacts {
     /// The id, which repetitions have, too.
@@ -52,6 +57,15 @@ pub struct NotificationFacts {
     pub ended: String,
     /// The URL of the page of the target in the console.
     pub link: String,
+    /// The owner of the target: `source NAME`, `token NAME`, a role, or `ISSUER SUBJECT`.
+    pub owner: String,
+    /// The first public output with `show: link`, if it is a URL that a browser can open.
+    pub url: String,
+    /// The values of a target that is ready: variables, public outputs by resource, and values by workload. None is
+    /// sensitive, and none is there if the target has changed meanwhile.
+    pub env: BTreeMap<String, Json>,
+    pub outputs: BTreeMap<String, BTreeMap<String, Json>>,
+    pub workloads: BTreeMap<String, Json>,
 }
 
 /// The request that delivers a notification.
@@ -64,6 +78,9 @@ pub enum NotificationRequest {
     Slack { body: Json },
     /// A request at the origin of the connection.
     Connection { method: String, path: String, body: Json },
+    /// A deployment at the origin of the connection. `path` creates one with `body`, and with `query` it lists those that
+    /// equal it. Without any, an ended one is not created. Each has a list of statuses, which gets `status`.
+    Deployment { path: String, query: String, body: Json, status: Json, is_end: bool },
     /// A comment at the origin of the connection. `path` lists and creates comments, `edit` and an id changes one. The
     /// comment about the same `subject` is changed.
     Comment { path: String, edit: String, subject: String, text: String },
@@ -110,24 +127,76 @@ impl NotificationRule {
             }
             ReceiverDoc::Github(github) => {
                 let (owner, name) = repository_of(&required("repository", &github.repository.value, REPOSITORY)?)?;
-                let sha = required("sha", &github.sha.value, "a commit")?;
-                if !sha.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-                    return Err("`sha` is not a commit".to_owned());
-                }
+                let sha = commit(required("sha", &github.sha.value, "a commit")?)?;
                 let state = match facts.phase {
                     TargetPhase::Ready => "success",
                     TargetPhase::Failed => "failure",
                     TargetPhase::Stuck => "error",
                     _ => "pending",
                 };
-                let own = || Ok(format!("ebb/{}", self.name));
-                let context = github.context.as_ref().map_or_else(own, |context| text(&context.value))?;
+                let context = match &github.context {
+                    Some(context) => text(&context.value)?,
+                    None => self.context(target, facts),
+                };
                 let body = json!({
                     "state": state, "context": context, "description": description(facts),
-                    "target_url": facts.link,
+                    "target_url": page(facts),
                 });
                 let path = format!("/repos/{owner}/{name}/statuses/{sha}");
                 NotificationRequest::Connection { method: "POST".to_owned(), path, body }
+            }
+            ReceiverDoc::Gitlab(gitlab) => {
+                let project = cel::url_encoded(&required("project", &gitlab.project.value, "a project")?);
+                let sha = commit(required("sha", &gitlab.sha.value, "a commit")?)?;
+                let state = match facts.phase {
+                    TargetPhase::Ready => "success",
+                    TargetPhase::Failed | TargetPhase::Stuck => "failed",
+                    _ => "running",
+                };
+                let name = match &gitlab.context {
+                    Some(context) => text(&context.value)?,
+                    None => self.context(target, facts),
+                };
+                let body = json!({
+                    "state": state, "name": name, "description": description(facts), "target_url": page(facts),
+                });
+                let path = format!("/api/v4/projects/{project}/statuses/{sha}");
+                NotificationRequest::Connection { method: "POST".to_owned(), path, body }
+            }
+            ReceiverDoc::Deployment(deployment) => {
+                let (owner, name) = repository_of(&required("repository", &deployment.repository.value, REPOSITORY)?)?;
+                let sha = commit(required("sha", &deployment.sha.value, "a commit")?)?;
+                let environment = match &deployment.environment {
+                    Some(environment) => text(&environment.value)?,
+                    None => target.name.clone(),
+                };
+                let state = match facts.phase {
+                    TargetPhase::Ready => "success",
+                    TargetPhase::Failed => "failure",
+                    TargetPhase::Stuck => "error",
+                    TargetPhase::Stopping | TargetPhase::Gone => "inactive",
+                    TargetPhase::Starting | TargetPhase::Updating => "in_progress",
+                };
+                let is_ready = facts.phase == TargetPhase::Ready;
+                let url = if is_ready { urls(facts).into_iter().next().map(|(_, url)| url) } else { None };
+                let (wanted, task, described) = (cel::url_encoded(&environment), DEPLOYMENT_TASK, description(facts));
+                NotificationRequest::Deployment {
+                    path: format!("/repos/{owner}/{name}/deployments"),
+                    query: format!("sha={sha}&task={task}&environment={wanted}&per_page=1"),
+                    // A check of the commit may itself wait for this deployment.
+                    body: json!({
+                        "ref": sha, "environment": environment, "task": task, "auto_merge": false,
+                        "required_contexts": [], "production_environment": false,
+                        "description": format!("{}/{}", target.kind, target.name),
+                    }),
+                    status: match url {
+                        Some(url) => json!({
+                            "state": state, "description": described, "log_url": facts.link, "environment_url": url,
+                        }),
+                        None => json!({"state": state, "description": described, "log_url": facts.link}),
+                    },
+                    is_end: state == "inactive",
+                }
             }
             ReceiverDoc::Comment(comment) => {
                 let (owner, name) = repository_of(&required("repository", &comment.repository.value, REPOSITORY)?)?;
@@ -154,12 +223,55 @@ impl NotificationRule {
     }
 }
 
+impl NotificationRule {
+    /// Returns the name of a commit status. It differs for each target, because the targets of several sources can have
+    /// one commit.
+    fn context(&self, target: &TargetFacts, facts: &NotificationFacts) -> String {
+        let source = facts.owner.strip_prefix("source ").unwrap_or(&self.name);
+        format!("ebb/{source}/{}", target.name)
+    }
+}
+
+/// Returns the URL behind a commit status.
+fn page(facts: &NotificationFacts) -> &str {
+    if facts.url.is_empty() { &facts.link } else { &facts.url }
+}
+
+/// Returns a text as the URL of a web page. One with a user or a password is a credential.
+pub fn web_url(text: &str) -> Option<String> {
+    let url = url::Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
+    let is_shown = url.username().is_empty() && url.password().is_none() && text.len() <= MAX_URL;
+    is_shown.then(|| url.into())
+}
+
+/// Returns the names and URLs among the values of a target, at most ten. The one with `show: link` is the first.
+fn urls(facts: &NotificationFacts) -> Vec<(String, String)> {
+    let env = facts.env.iter().map(|(name, value)| (name.clone(), value));
+    let outputs = facts.outputs.iter().flat_map(|(resource, outputs)| {
+        outputs.iter().map(move |(output, value)| (format!("{resource}.{output}"), value))
+    });
+    let mut found: Vec<(String, String)> = Vec::new();
+    for (name, value) in env.chain(outputs) {
+        let Some(url) = value.as_str().and_then(web_url) else { continue };
+        if found.iter().all(|(_, known)| *known != url) {
+            found.push((name, url));
+        }
+    }
+    found.sort_by_key(|(_, url)| *url != facts.url);
+    found.truncate(MAX_URLS);
+    found
+}
+
+fn commit(sha: String) -> Result<String, String> {
+    if sha.bytes().all(|byte| byte.is_ascii_hexdigit()) { Ok(sha) } else { Err("`sha` is not a commit".to_owned()) }
+}
+
 /// Returns the facts as JSON, with those of the target.
 fn data(target: &TargetFacts, facts: &NotificationFacts) -> Json {
     let mut data = json!(facts);
     if let Some(data) = data.as_object_mut() {
         data.remove("id");
-        data.retain(|_, value| value != "");
+        data.retain(|_, value| *value != json!("") && *value != json!({}));
         data.insert("target".to_owned(), json!(target));
     }
     data
@@ -229,9 +341,15 @@ fn repository_of(text: &str) -> Result<(String, String), String> {
 fn cause(facts: &NotificationFacts) -> String {
     match (facts.unit.as_str(), facts.ended.as_str()) {
         ("", "") => String::new(),
-        ("", ended) => ended.to_owned(),
+        ("", "expired") => "its ttl has ended".to_owned(),
+        ("", "forced") => "an operator has removed it".to_owned(),
+        ("", _) => "it was deleted".to_owned(),
         (unit, _) => format!("{unit}: {}", facts.reason),
     }
+}
+
+fn verb(facts: &NotificationFacts) -> &'static str {
+    if facts.phase == TargetPhase::Failed { "has" } else { "is" }
 }
 
 fn description(facts: &NotificationFacts) -> String {
@@ -247,7 +365,7 @@ fn description(facts: &NotificationFacts) -> String {
 /// Returns the message for Slack. `&`, `<` and `>` would begin a link or a mention.
 fn slack_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
     let safe = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace("```", "'''");
-    let mut text = format!("*{}/{}* is {}", safe(&target.kind), safe(&target.name), facts.phase.name());
+    let mut text = format!("*{}/{}* {} {}", safe(&target.kind), safe(&target.name), verb(facts), facts.phase.name());
     let cause = cause(facts);
     if !cause.is_empty() {
         text.push_str(&format!("\n{}", safe(&cause)));
@@ -255,14 +373,21 @@ fn slack_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
     if !facts.log.is_empty() {
         text.push_str(&format!("\n```{}```", safe(&facts.log)));
     }
+    for (name, url) in urls(facts) {
+        text.push_str(&format!("\n{}: {}", safe(&name), safe(&url)));
+    }
     text + &format!("\n{}", safe(&facts.link))
 }
 
 /// Returns the comment. An indented text is shown as it is.
 fn comment_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
     let quoted = |text: &str| text.lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n");
-    let mut text =
-        format!("`{}/{}` is **{}**. [Details]({})", target.kind, target.name, facts.phase.name(), facts.link);
+    let (verb, phase) = (verb(facts), facts.phase.name());
+    let mut text = format!("`{}/{}` {verb} **{phase}**. [Details]({})", target.kind, target.name, facts.link);
+    // Between angle brackets, a URL is a link as it is.
+    for (at, (name, url)) in urls(facts).into_iter().enumerate() {
+        text.push_str(&format!("{}- `{name}`: <{url}>", if at == 0 { "\n\n" } else { "\n" }));
+    }
     let cause = cause(facts);
     for part in [cause.as_str(), facts.log.as_str()].into_iter().filter(|part| !part.is_empty()) {
         text.push_str(&format!("\n\n{}", quoted(part)));
@@ -291,13 +416,12 @@ pub(crate) mod tests {
         NotificationFacts {
             id: "i".into(),
             phase: TargetPhase::Failed,
-            time: String::new(),
-            run: String::new(),
             unit: "db/create".into(),
             reason: "exit code 1".into(),
             log: log.into(),
-            ended: String::new(),
             link: "https://ebb.example/console/targets/sandbox/pr-1".into(),
+            owner: "source previews".into(),
+            ..NotificationFacts::default()
         }
     }
 

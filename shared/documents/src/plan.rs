@@ -168,6 +168,9 @@ pub struct PublicOutput {
     /// True if the value stays in the cluster and is passed on as a reference, or is stored encrypted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
+    /// True if messages about the target link to the value.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub link: bool,
     /// The outputs of setup units that the template reads.
     pub reads: Vec<OutputRead>,
 }

@@ -1,7 +1,7 @@
 //! Subscriptions to start from. The labels that they read are those of the presets of sources.
 
 /// The receivers that have a starter, by their keys in `to`.
-pub const RECEIVERS: [&str; 5] = ["standard", "webhook", "slack", "github", "comment"];
+pub const RECEIVERS: [&str; 7] = ["standard", "webhook", "slack", "github", "gitlab", "deployment", "comment"];
 
 /// Returns a subscription with this name for a receiver, as YAML, or `None` for another receiver.
 pub fn starter(receiver: &str, name: &str) -> Option<String> {
@@ -10,6 +10,8 @@ pub fn starter(receiver: &str, name: &str) -> Option<String> {
         "webhook" => include_str!("../starters/webhook.yaml"),
         "slack" => include_str!("../starters/slack.yaml"),
         "github" => include_str!("../starters/github.yaml"),
+        "gitlab" => include_str!("../starters/gitlab.yaml"),
+        "deployment" => include_str!("../starters/deployment.yaml"),
         "comment" => include_str!("../starters/comment.yaml"),
         _ => return None,
     };

@@ -191,7 +191,8 @@ fn a_state_waits_for_the_notifications_of_the_platform() {
     let simulation = simulation();
     begin(&simulation, applied("1", Some("1")));
     let (phase, at, to) = (TargetPhase::Gone, Timestamp(0), vec![TargetOutbox::PLATFORM.to_owned()]);
-    let notice = PhaseNotice { number: 1, phase, at, run: None, ended: None, target: serde_json::Value::Null, to };
+    let notice =
+        PhaseNotice { number: 1, phase, at, run: None, ended: None, owner: None, target: serde_json::Value::Null, to };
     simulation.table.edit_target("s", |transition| {
         transition.target.outbox.notices = vec![notice; TargetOutbox::MAX_PLATFORM_NOTICES];
     });

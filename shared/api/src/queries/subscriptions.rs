@@ -96,7 +96,7 @@ async fn info(env: &Env, item: &NamedDocument, backlog: &Backlog, undelivered: u
     Ok(SubscriptionInfo {
         on: rule.on.iter().map(|phase| phase.name().to_owned()).collect(),
         to: to.to_owned(),
-        connection: rule.to.connection().map(str::to_owned),
+        connection: rule.to.connection().map(|name| name.value.clone()),
         origin,
         problem,
         ..unknown

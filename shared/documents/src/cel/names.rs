@@ -71,7 +71,7 @@ impl RootVariable {
             Self::Source => &["name"],
             Self::Response | Self::Poll => &["status", "headers", "body"],
             Self::Fetched => &["status", "body"],
-            Self::Notification => &["id", "phase", "time", "run", "unit", "reason", "log", "ended", "link"],
+            Self::Notification => &NOTIFICATION_FIELDS,
             Self::Instance => &INSTANCE_FIELDS,
             Self::Params
             | Self::Units
@@ -149,6 +149,23 @@ impl Scope {
         }
     }
 }
+
+const NOTIFICATION_FIELDS: [&str; 14] = [
+    "id",
+    "phase",
+    "time",
+    "run",
+    "unit",
+    "reason",
+    "log",
+    "ended",
+    "link",
+    "owner",
+    "url",
+    "env",
+    "outputs",
+    "workloads",
+];
 
 /// The fields of an instance, of the result of `Resource.Commit`, and of the object of a controller.
 const INSTANCE_FIELDS: [&str; 11] =

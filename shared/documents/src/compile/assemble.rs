@@ -92,7 +92,7 @@ fn resource(instance: &BoundResource<'_>, wires: &ResourceReads<'_>) -> Resource
     let outputs = instance.checked.outputs.iter().map(|(name, public)| {
         let reads = wires.output(instance.name, name).map(reads::listed).unwrap_or_default();
         let sensitive = public.sensitivity.is_sensitive();
-        ((*name).to_owned(), PublicOutput { value: public.value.clone(), sensitive, reads })
+        ((*name).to_owned(), PublicOutput { value: public.value.clone(), sensitive, link: public.is_link, reads })
     });
     Resource {
         plugin: format!("{}@{}", instance.checked.plugin.name.value, instance.bound.version),

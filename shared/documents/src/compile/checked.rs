@@ -60,6 +60,8 @@ pub(super) struct CheckedOutput {
     pub(super) sensitivity: Sensitivity,
     /// True if it is certainly a text.
     pub(super) is_text: bool,
+    /// True if messages about the target link to the value.
+    pub(super) is_link: bool,
     pub(super) uses: Vec<ExpressionRead>,
 }
 

@@ -17,7 +17,7 @@ use crate::escaping;
 use crate::load::names::{NameSyntax, valid_name};
 use crate::model::{
     ActionDoc, At, CollectionDoc, CollectionEntry, CollectionForm, Entries, HookDoc, InfrakitDoc, Named, OutputFromDoc,
-    OutputSpec, PluginDoc, ResourceDoc, SandboxDoc, TemplateTree, UnitDoc, UnitSpec,
+    OutputSpec, PluginDoc, PublicOutputDoc, ResourceDoc, SandboxDoc, TemplateTree, UnitDoc, UnitSpec,
 };
 use crate::plan::PluginInterface;
 use crate::template;
@@ -258,7 +258,7 @@ impl<'c> CollectionUnits<'c> {
     }
 
     /// Adds the outputs to the units. Returns the public outputs.
-    fn add_outputs(self, units: &mut [UnitDoc]) -> Entries<At<String>> {
+    fn add_outputs(self, units: &mut [UnitDoc]) -> Entries<PublicOutputDoc> {
         let mut public = Vec::new();
         for (unit, outputs) in units.iter_mut().zip(self.outputs) {
             let at = unit.name.at;
@@ -266,7 +266,8 @@ impl<'c> CollectionUnits<'c> {
             for (path, expression) in outputs {
                 let from = OutputFromDoc::Value(At { value: format!("${{{}}}", expression.value), at: expression.at });
                 let read = template::of_output(&unit.name.value, &path);
-                public.push(Named { name: named(format!("{}.{path}", unit.name.value)), inner: named(read) });
+                let inner = PublicOutputDoc { value: named(read), show: None };
+                public.push(Named { name: named(format!("{}.{path}", unit.name.value)), inner });
                 let inner = OutputSpec::of(from);
                 unit.inner.outputs.0.push(Named { name: named(path), inner });
             }

@@ -12,7 +12,9 @@ use super::sensitive::{self, Sensitivity};
 use super::{for_each, params, profile, shared_keys, unit, unit_lints};
 use crate::cel::{ReferenceSource, ReferenceUsage, RootVariable, Scope};
 use crate::diagnostic::{Diagnostic, Diagnostics, grouped};
-use crate::model::{ActionDoc, At, Dialect, HookOwner, Named, OutputDoc, ParamKind, PluginDoc, PodDoc};
+use crate::model::{
+    ActionDoc, At, Dialect, HookOwner, Named, OutputDoc, ParamKind, PluginDoc, PodDoc, PublicOutputDoc,
+};
 use crate::plan::{OutputFrom, RequiredEvidence};
 use crate::template;
 
@@ -339,7 +341,7 @@ impl<'a> CheckedPlugin<'a> {
     }
 
     fn public_outputs(&mut self, report: &mut DiagnosticCollector) {
-        for Named { name, inner: text } in &self.plugin.outputs {
+        for Named { name, inner: PublicOutputDoc { value: text, show } } in &self.plugin.outputs {
             let value = report.text(&text.value, text.at, report.units);
             let uses = std::mem::take(&mut report.reads);
             let mut sensitivity = Sensitivity::Open;
@@ -374,7 +376,12 @@ impl<'a> CheckedPlugin<'a> {
                 let help = "what the sandbox gets is made in preStart or postStart";
                 report.push(report.error_in("hook-order", &found.spot, message).help(help));
             }
-            self.outputs.insert(&name.value, CheckedOutput { value, sensitivity, is_text, uses });
+            if let Some(show) = show.as_ref().filter(|_| sensitivity.is_sensitive()) {
+                let message = format!("public output `{}` is sensitive, so no message can link to it", name.value);
+                report.push(report.error("sensitive", show.at, message).help("remove `show: link`"));
+            }
+            let is_link = show.is_some();
+            self.outputs.insert(&name.value, CheckedOutput { value, sensitivity, is_text, is_link, uses });
         }
     }
 

@@ -6,7 +6,7 @@ use super::collector::{DiagnosticCollector, StepCount};
 use super::webhook;
 use crate::cel::Scope;
 use crate::diagnostic::Diagnostics;
-use crate::model::{At, ReceiverDoc, SubscriptionDoc};
+use crate::model::{ReceiverDoc, SubscriptionDoc};
 use crate::notification::NotificationRule;
 
 /// The phases that a commit status can express.
@@ -21,21 +21,18 @@ pub fn subscription(doc: &SubscriptionDoc) -> Result<NotificationRule, Diagnosti
     let mut report = DiagnosticCollector::new(&doc.source, &StepCount::default());
     let when = doc.when.as_ref().and_then(|when| report.condition(when, Scope::Subscription));
     report.units = Scope::Notification;
-    let text = |text: &At<String>| {
+    for text in doc.to.receiver.texts() {
         report.text(&text.value, text.at, Scope::Notification);
-    };
+    }
     match &doc.to.receiver {
         ReceiverDoc::Standard(_) | ReceiverDoc::Slack(_) => {}
-        ReceiverDoc::Github(github) => {
-            [&github.repository, &github.sha].into_iter().chain(&github.context).for_each(text);
+        ReceiverDoc::Deployment(_) | ReceiverDoc::Comment(_) => {}
+        ReceiverDoc::Github(_) | ReceiverDoc::Gitlab(_) => {
             for phase in doc.on.iter().filter(|phase| !STATUSES.contains(&phase.value)) {
                 let message = format!("a commit status cannot express `{}`", phase.value.name());
                 let names = STATUSES.map(TargetPhase::name).join(", ");
                 report.push(report.error("phase", phase.at, message).help(format!("expected one of {names}")));
             }
-        }
-        ReceiverDoc::Comment(comment) => {
-            [&comment.repository, &comment.number].into_iter().chain(&comment.body).for_each(text);
         }
         ReceiverDoc::Webhook(post) => {
             webhook::path(&mut report, &post.path);

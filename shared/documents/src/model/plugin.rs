@@ -1,5 +1,6 @@
 //! `kind: Plugin`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ebb_engine::{EventName, Hook};
@@ -54,7 +55,8 @@ pub struct PluginDoc {
     pub hooks: Entries<Entries<UnitSpec>>,
     /// The values that a sandbox reads, by name: templates such as `${units.database.outputs.dsn}`.
     #[serde(default)]
-    pub outputs: Entries<At<String>>,
+    #[schemars(with = "BTreeMap<String, PublicOutputSchema>")]
+    pub outputs: Entries<PublicOutputDoc>,
     /// The version in `name`.
     #[serde(skip)]
     pub version: Option<Version>,
@@ -67,6 +69,33 @@ pub struct PluginDoc {
     /// The document as YAML with all `@{…}` expanded. It is stored and digested, and loads to the same document.
     #[serde(skip)]
     pub expanded: String,
+}
+
+/// A public output.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename = "FullPublicOutput", deny_unknown_fields)]
+pub struct PublicOutputDoc {
+    /// The value: a template.
+    pub value: At<String>,
+    /// What people see of the value beside its name.
+    pub show: Option<At<OutputPresentation>>,
+}
+
+/// What people see of a public output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum OutputPresentation {
+    /// The value is an `http` or `https` URL. Commit statuses and deployments link to the first one of a target.
+    Link,
+}
+
+/// A public output: a template, or one with `show`.
+#[derive(JsonSchema)]
+#[schemars(untagged, rename = "PublicOutput")]
+#[expect(dead_code, reason = "only its schema is used")]
+enum PublicOutputSchema {
+    Text(String),
+    Full(PublicOutputDoc),
 }
 
 /// A rule for the hooks of a plugin.

@@ -36,7 +36,15 @@ pub struct SubscriptionDoc {
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename = "Receiver", deny_unknown_fields)]
 pub struct ReceiverChoice {
-    #[serde(rename = "standard", alias = "webhook", alias = "slack", alias = "github", alias = "comment")]
+    #[serde(
+        rename = "standard",
+        alias = "webhook",
+        alias = "slack",
+        alias = "github",
+        alias = "gitlab",
+        alias = "deployment",
+        alias = "comment"
+    )]
     #[schemars(flatten)]
     pub receiver: ReceiverDoc,
 }
@@ -53,6 +61,10 @@ pub enum ReceiverDoc {
     Slack(super::SecretDoc),
     /// A commit status of GitHub.
     Github(CommitStatusDoc),
+    /// A commit status of GitLab.
+    Gitlab(PipelineStatusDoc),
+    /// A deployment of GitHub, one for each target and commit.
+    Deployment(DeploymentDoc),
     /// A comment on a pull request or issue of GitHub, one for each target.
     Comment(CommentDoc),
 }
@@ -65,17 +77,33 @@ impl ReceiverDoc {
             Self::Webhook(_) => "webhook",
             Self::Slack(_) => "slack",
             Self::Github(_) => "github",
+            Self::Gitlab(_) => "gitlab",
+            Self::Deployment(_) => "deployment",
             Self::Comment(_) => "comment",
         }
     }
 
+    /// Returns the texts with expressions, without those of `webhook`.
+    pub(crate) fn texts(&self) -> Vec<&At<String>> {
+        let (required, optional) = match self {
+            Self::Standard(_) | Self::Slack(_) | Self::Webhook(_) => return Vec::new(),
+            Self::Github(github) => ([&github.repository, &github.sha], &github.context),
+            Self::Gitlab(gitlab) => ([&gitlab.project, &gitlab.sha], &gitlab.context),
+            Self::Deployment(deployment) => ([&deployment.repository, &deployment.sha], &deployment.environment),
+            Self::Comment(comment) => ([&comment.repository, &comment.number], &comment.body),
+        };
+        required.into_iter().chain(optional).collect()
+    }
+
     /// Returns the name of the connection.
-    pub fn connection(&self) -> Option<&str> {
+    pub fn connection(&self) -> Option<&At<String>> {
         match self {
             Self::Standard(_) | Self::Slack(_) => None,
             Self::Webhook(PostDoc { connection, .. })
             | Self::Github(CommitStatusDoc { connection, .. })
-            | Self::Comment(CommentDoc { connection, .. }) => Some(&connection.value),
+            | Self::Gitlab(PipelineStatusDoc { connection, .. })
+            | Self::Deployment(DeploymentDoc { connection, .. })
+            | Self::Comment(CommentDoc { connection, .. }) => Some(connection),
         }
     }
 }
@@ -112,8 +140,35 @@ pub struct CommitStatusDoc {
     pub repository: At<String>,
     /// The commit, with `${…}`.
     pub sha: At<String>,
-    /// The name of the status, with `${…}`. The default is `ebb/NAME` with the name of the subscription.
+    /// The name of the status, with `${…}`. The default is `ebb/SOURCE/TARGET`, or `ebb/SUBSCRIPTION/TARGET` for the
+    /// target of another owner.
     pub context: Option<At<String>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename = "PipelineStatus", deny_unknown_fields)]
+pub struct PipelineStatusDoc {
+    /// The connection to the API of GitLab, which lists the subscription.
+    pub connection: At<String>,
+    /// The ID or the path of the project, with `${…}`.
+    pub project: At<String>,
+    /// The commit, with `${…}`.
+    pub sha: At<String>,
+    /// The name of the status, as for `github`.
+    pub context: Option<At<String>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename = "Deployment", deny_unknown_fields)]
+pub struct DeploymentDoc {
+    /// The connection to the API of GitHub, which lists the subscription.
+    pub connection: At<String>,
+    /// `OWNER/NAME`, with `${…}`.
+    pub repository: At<String>,
+    /// The commit, with `${…}`.
+    pub sha: At<String>,
+    /// The name of the environment, with `${…}`. The default is the name of the target.
+    pub environment: Option<At<String>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]

@@ -4,6 +4,7 @@
 //! and no message for it.
 
 mod deliver;
+mod github;
 mod receiver;
 
 use std::sync::Arc;
@@ -85,6 +86,7 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
         at: target.since,
         run: target.hook.map(|hook| target.run(hook)),
         ended: ended.map(str::to_owned),
+        owner: target.owner.clone(),
         target: json!(notified),
         to,
     });
@@ -114,6 +116,7 @@ pub(crate) fn append_gone_of_waiting(env: &Env, target: &mut TargetHead) {
         at: env.now(),
         run: None,
         ended: None,
+        owner: None,
         target: json!(notified),
         to: vec![TargetOutbox::PLATFORM.to_owned()],
     });

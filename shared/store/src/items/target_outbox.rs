@@ -95,6 +95,9 @@ pub struct PhaseNotice {
     /// `deleted`, `expired` or `forced`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
+    /// The owner of the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// The target as JSON: its identity and labels.
     pub target: serde_json::Value,
     /// The subscriptions whose receiver has not accepted it, or [`TargetOutbox::PLATFORM`].

@@ -66,6 +66,7 @@ pub fn full_target() -> TargetHead {
                 at: AT,
                 run: Some(RunId::new("instance", 1, Hook::PostStop)),
                 ended: Some("expired".into()),
+                owner: Some("source previews".into()),
                 target: json!({"kind": "sandbox", "name": "full"}),
                 to: vec!["statuses".into()],
             }],

@@ -1,10 +1,11 @@
 //! The subcommands of `ebb subscription`, and what is to do after a subscription was stored.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Subcommand;
 use ebb_documents::model::{ReceiverDoc, SubscriptionDoc};
-use ebb_documents::notification::NotificationFacts;
+use ebb_documents::notification::{self, NotificationFacts};
 use ebb_documents::{Diagnostic, DocumentVars, NoFiles, TargetFacts, compile, load, starters};
 use ebb_protocol::api::TargetPhase;
 use serde_json::Value;
@@ -24,12 +25,11 @@ pub(crate) enum SubscriptionCommand {
 pub(super) fn report(subscription: &SubscriptionDoc, stored: &Value) {
     output::status_line(&format!("Applied subscription {}", subscription.name.value));
     if let Some(problem) = stored["problem"].as_str() {
-        let credential = match &subscription.to.receiver {
+        let receiver = &subscription.to.receiver;
+        let credential = match receiver {
             ReceiverDoc::Standard(standard) => &standard.secret,
             ReceiverDoc::Slack(slack) => &slack.secret,
-            ReceiverDoc::Webhook(webhook) => &webhook.connection,
-            ReceiverDoc::Github(status) => &status.connection,
-            ReceiverDoc::Comment(comment) => &comment.connection,
+            _ => receiver.connection().unwrap_or(&subscription.name),
         };
         let message = format!("it cannot send anything yet: {problem}");
         documents::warn([&Diagnostic::warning("receiver", &subscription.source, credential.at, message)]);
@@ -41,8 +41,8 @@ pub(super) fn report(subscription: &SubscriptionDoc, stored: &Value) {
 pub(crate) struct SubscriptionNewArgs {
     /// Name of the subscription
     name: String,
-    /// Receiver of the notifications: signed CloudEvents, requests with a connection, messages of Slack, or commit statuses
-    /// or comments of GitHub
+    /// Receiver of the notifications: signed CloudEvents, requests with a connection, messages of Slack, commit statuses of
+    /// GitHub or GitLab, or deployments or comments of GitHub
     #[arg(long, value_name = "RECEIVER", value_parser = starters::RECEIVERS)]
     to: String,
 }
@@ -72,6 +72,12 @@ pub(crate) struct SubscriptionTestArgs {
     /// Label of the target; repeatable
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
     labels: Vec<(String, String)>,
+    /// Variable of the environment of a ready target; repeatable
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = pair)]
+    env: Vec<(String, String)>,
+    /// Public output of a ready target; repeatable. The first one that is a URL counts as one with `show: link`
+    #[arg(long = "output", value_name = "RESOURCE.OUTPUT=VALUE", value_parser = pair)]
+    outputs: Vec<(String, String)>,
     #[command(flatten)]
     sets: SetArgs,
 }
@@ -98,6 +104,16 @@ impl SubscriptionTestArgs {
         let is_failure = matches!(phase, TargetPhase::Failed | TargetPhase::Stuck);
         let of_failure = |text: &str| if is_failure { text.to_owned() } else { String::new() };
         let ends = matches!(phase, TargetPhase::Stopping | TargetPhase::Gone);
+        let is_ready = phase == TargetPhase::Ready;
+        let url = self.outputs.iter().find_map(|(_, value)| notification::web_url(value)).filter(|_| is_ready);
+        let mut outputs: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
+        for (name, value) in self.outputs.into_iter().filter(|_| is_ready) {
+            let (resource, output) = name
+                .split_once('.')
+                .ok_or_else(|| CliError::failed(format!("--output {name}: expected RESOURCE.OUTPUT=VALUE")))?;
+            outputs.entry(resource.to_owned()).or_default().insert(output.to_owned(), value.into());
+        }
+        let env = self.env.into_iter().filter(|_| is_ready).map(|(name, value)| (name, value.into()));
         let facts = NotificationFacts {
             id: format!("k3j2h4q5w6e7r2t7-{}-2", phase.name()),
             phase,
@@ -108,6 +124,11 @@ impl SubscriptionTestArgs {
             log: of_failure("the last lines of the log"),
             ended: if ends { "deleted".to_owned() } else { String::new() },
             link: "https://ebb.example/console/targets/sandbox/example".to_owned(),
+            owner: "source example".to_owned(),
+            url: url.unwrap_or_default(),
+            env: env.collect(),
+            outputs,
+            ..NotificationFacts::default()
         };
         let request = rule.render(&target, &facts).map_err(CliError::failed)?;
         let json = serde_json::to_value(&request).unwrap_or_default();

@@ -14,18 +14,17 @@ pub(super) fn subscription(reader: &DocumentReader<'_>, node: &YamlNode, expande
         let at = node.get("on").map_or(node.at, |on| on.at);
         reader.note(reader.wrong("empty", at, "`on` names no phase").help("such as `on: [ready, failed]`"));
     }
-    let connection = |name: &At<String>| {
-        reader.check_name(name, "the connection's name", NameSyntax::Signadot, MAX_NAME);
-    };
     match &subscription.to.receiver {
         ReceiverDoc::Standard(standard) => {
             check_secret_name(reader, &standard.secret);
             check_url(reader, &standard.url);
         }
         ReceiverDoc::Slack(slack) => check_secret_name(reader, &slack.secret),
-        ReceiverDoc::Webhook(webhook) => connection(&webhook.connection),
-        ReceiverDoc::Github(github) => connection(&github.connection),
-        ReceiverDoc::Comment(comment) => connection(&comment.connection),
+        receiver => {
+            if let Some(connection) = receiver.connection() {
+                reader.check_name(connection, "the connection's name", NameSyntax::Signadot, MAX_NAME);
+            }
+        }
     }
     Some(SubscriptionDoc { source: reader.source.clone(), expanded, ..subscription })
 }

@@ -9,7 +9,7 @@ use crate::load::reader::DocumentReader;
 use crate::load::yaml::YamlNode;
 use crate::model::{
     ActionDoc, At, Dialect, Entries, HookDoc, InputDoc, InputSpec, NameList, Named, OutputFromDoc, OutputSpec,
-    ParamDoc, PluginDoc, PodDoc, RunnerDoc, TemplateTree, UnitDoc, UnitSpec,
+    ParamDoc, PluginDoc, PodDoc, PublicOutputDoc, RunnerDoc, TemplateTree, UnitDoc, UnitSpec,
 };
 use crate::template;
 
@@ -160,7 +160,10 @@ pub(super) fn read(reader: &DocumentReader<'_>, node: &YamlNode, expanded: Strin
     let outputs = pre_start.iter().flat_map(|hook| hook.iter()).flat_map(|unit| {
         unit.outputs.iter().map(|Named { name, .. }| Named {
             name: At { value: format!("{}.{}", unit.name.value, name.value), at: name.at },
-            inner: At { value: template::of_output(&unit.name.value, &name.value), at: name.at },
+            inner: PublicOutputDoc {
+                value: At { value: template::of_output(&unit.name.value, &name.value), at: name.at },
+                show: None,
+            },
         })
     });
     Some(PluginDoc {

@@ -1,23 +1,25 @@
 //! Sends a notification to the receiver of its subscription, and reads the response.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ebb_documents::model::ReceiverDoc;
-use ebb_documents::notification::{NotificationFacts, NotificationRequest, NotificationRule};
+use ebb_documents::notification::{self, NotificationFacts, NotificationRequest, NotificationRule};
 use ebb_documents::render::TargetFacts;
 use ebb_egress::{BytePermit, CallError, CallResult, HttpCall, HttpRequest, HttpResponse};
 use ebb_engine::{TargetPhase, Timestamp};
+use ebb_protocol::cloudevents;
 use ebb_protocol::id::TargetKey;
-use ebb_protocol::lifecycle::{OutcomeData, TargetStopCause};
+use ebb_protocol::lifecycle::{OutcomeData, OutputValue, TargetStopCause};
 use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::sign::{MessageId, WebhookKeys, sign_with};
 use ebb_protocol::time::rfc3339;
-use ebb_protocol::{cloudevents, id};
-use ebb_store::{NamedKind, PhaseNotice};
+use ebb_store::{NamedKind, PhaseNotice, TargetHead};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::parsed;
+use crate::instance::target_outputs::{SensitiveValues, target_outputs};
 use crate::pending_call::PendingCall;
 use crate::run::credential::{self, ConnectionUser, RequestCredential};
 use crate::run::{cause, records};
@@ -27,12 +29,8 @@ use crate::{Env, FlowError, FlowResult, offload};
 pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum bytes of the end of a log.
 const MAX_LOG: usize = 2_000;
-/// Comments that are searched for the one of a target, and those of a page. A large page is read in small ones.
-const MAX_COMMENTS: usize = 300;
-const LARGE_PAGE: usize = 100;
-const SMALL_PAGE: usize = 10;
-/// Derives the key of the marks in comments. It is not the name of a plugin.
-const COMMENT_KEY: &str = "#comment";
+/// Maximum bytes of the values of a target in a notification. Larger ones are left out.
+const MAX_VALUES: usize = 64 << 10;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::instance) enum NotificationDelivery {
@@ -138,7 +136,7 @@ async fn try_send(
             })
         }
         (to, request) => {
-            let name = to.connection().ok_or_else(changed)?;
+            let name = &to.connection().ok_or_else(changed)?.value;
             let user = ConnectionUser::Subscription(subscription);
             let (url, credential) = credential::of_user(env, name, user).await?.map_err(not_sent)?;
             let credential = credential.ready(env, TIMEOUT).await?.map_err(|problem| not_sent(problem.why))?;
@@ -150,8 +148,19 @@ async fn try_send(
                 NotificationRequest::Comment { path, edit, subject, text } => {
                     receiver.comment(&path, &edit, (&subject, &text)).await?
                 }
+                NotificationRequest::Deployment { path, query, body, status, is_end } => {
+                    match receiver.deployment((&path, &query), &body, &status, is_end).await? {
+                        Some(answered) => answered,
+                        None => return Ok(NotificationDelivery::Accepted),
+                    }
+                }
                 NotificationRequest::Standard { .. } | NotificationRequest::Slack { .. } => return Err(changed()),
             };
+            // GitLab rejects the state that a status has already.
+            let is_repeated = |body: &[u8]| String::from_utf8_lossy(body).contains("Cannot transition status");
+            if matches!(to, ReceiverDoc::Gitlab(_)) && response.status == 400 && is_repeated(&response.body) {
+                return Ok(NotificationDelivery::Accepted);
+            }
             Ok(verdict(&response, env.now()))
         }
     }
@@ -242,7 +251,8 @@ pub async fn receiver_info(env: &Env, rule: &NotificationRule) -> FlowResult<Rec
             Err(problem) => ReceiverInfo { origin: None, problem: Some(problem) },
         },
         to => {
-            let (name, user) = (to.connection().unwrap_or_default(), ConnectionUser::Subscription(&rule.name));
+            let name = to.connection().map_or("", |name| &name.value);
+            let user = ConnectionUser::Subscription(&rule.name);
             match credential::of_user(env, name, user).await? {
                 Ok((origin, _)) => ReceiverInfo { origin: Some(origin), problem: None },
                 Err(problem) => ReceiverInfo { origin: None, problem: Some(problem) },
@@ -296,8 +306,8 @@ fn verdict(response: &HttpResponse, now: Timestamp) -> NotificationDelivery {
 }
 
 /// The receiver of requests: an origin with a credential, or a URL.
-struct SubscriptionOrigin<'a> {
-    env: &'a Env,
+pub(super) struct SubscriptionOrigin<'a> {
+    pub(super) env: &'a Env,
     url: String,
     credential: Option<RequestCredential>,
     id: &'a MessageId,
@@ -307,7 +317,12 @@ struct SubscriptionOrigin<'a> {
 
 impl SubscriptionOrigin<'_> {
     /// Sends a request. The permit belongs to the bytes of the response.
-    async fn call(&self, method: &str, path: &str, body: Option<&Value>) -> CallResult<(HttpResponse, BytePermit)> {
+    pub(super) async fn call(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> CallResult<(HttpResponse, BytePermit)> {
         let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
         let mut headers = vec![
             ("accept".to_owned(), "application/json".to_owned()),
@@ -331,60 +346,6 @@ impl SubscriptionOrigin<'_> {
             None => self.env.egress.call_within(request, &self.env.cache.budgets.bytes).await,
         }
     }
-
-    /// Changes the comment about a subject, or creates it.
-    async fn comment(
-        &self,
-        path: &str,
-        edit: &str,
-        (subject, text): (&str, &str),
-    ) -> Result<(HttpResponse, BytePermit), NotificationDelivery> {
-        let marks = comment_marks(self.env, subject);
-        let mark = marks.first().map(String::as_str).unwrap_or_default();
-        let body = json!({ "body": format!("{text}\n\n{mark}") });
-        let (mut size, mut seen) = (LARGE_PAGE, 0);
-        while seen < MAX_COMMENTS {
-            let list = format!("{path}?per_page={size}&page={}", seen / size + 1);
-            let (response, bytes) = match self.call("GET", &list, None).await {
-                Err(CallError::TooLarge(_)) if size > SMALL_PAGE => {
-                    size = SMALL_PAGE;
-                    continue;
-                }
-                response => response?,
-            };
-            if !matches!(response.status, 200..=299) {
-                return Ok((response, bytes));
-            }
-            let comments: Vec<Value> = serde_json::from_slice(&response.body)
-                .map_err(|_| NotificationDelivery::Failed("the list of comments is not JSON".to_owned(), None))?;
-            // A log or a quotation in another comment can contain the mark, but not at its end.
-            let is_own = |comment: &&Value| {
-                let text = comment["body"].as_str().unwrap_or_default().trim_end();
-                marks.iter().any(|mark| text.ends_with(mark))
-            };
-            let own = comments.iter().find(is_own).and_then(|comment| comment["id"].as_u64());
-            let count = comments.len();
-            // The next request needs the permit.
-            drop((comments, response, bytes));
-            if let Some(id) = own {
-                let path = format!("{edit}/{id}");
-                return Ok(self.call("PATCH", &path, Some(&body)).await?);
-            }
-            if count < size {
-                break;
-            }
-            seen += size;
-        }
-        Ok(self.call("POST", path, Some(&body)).await?)
-    }
-}
-
-/// Returns the marks of the comment about a subject, the one of the present key first. People who can comment cannot
-/// compute the mark before the comment exists, and another installation has another mark.
-fn comment_marks(env: &Env, subject: &str) -> Vec<String> {
-    let mark =
-        |key: &str| format!("<!-- ebb:{} -->", id::short_digest(&[key, &env.settings.installation, subject], 26));
-    env.settings.unit_keys.for_plugin(COMMENT_KEY).reveal().iter().map(|key| mark(key)).collect()
 }
 
 /// Returns the facts of a notification. The cause of a failure is that of its run, if its data is still stored.
@@ -394,12 +355,14 @@ async fn facts(env: &Env, notice: &PhaseNotice, target: &TargetFacts) -> FlowRes
         phase: notice.phase,
         time: rfc3339(notice.at),
         run: notice.run.as_ref().map(ToString::to_string).unwrap_or_default(),
-        unit: String::new(),
-        reason: String::new(),
-        log: String::new(),
         ended: notice.ended.clone().unwrap_or_default(),
         link: env.page_url(TargetKey::new(&target.kind, &target.name)),
+        owner: notice.owner.clone().unwrap_or_default(),
+        ..NotificationFacts::default()
     };
+    if notice.phase == TargetPhase::Ready {
+        add_values(env, &mut facts, target).await?;
+    }
     if let (TargetPhase::Failed | TargetPhase::Stuck, Some(id)) = (notice.phase, &notice.run)
         && let Some((run, first)) = cause::of_run(env, id).await?
     {
@@ -410,6 +373,48 @@ async fn facts(env: &Env, notice: &PhaseNotice, target: &TargetFacts) -> FlowRes
         }
     }
     Ok(facts)
+}
+
+/// Adds the values of a target that is still ready with the same document.
+async fn add_values(env: &Env, facts: &mut NotificationFacts, notified: &TargetFacts) -> FlowResult<()> {
+    let target = env.store.read_target(TargetKey::new(&notified.kind, &notified.name)).await?;
+    let is_same = |target: &TargetHead| target.uid == notified.uid && target.generation == notified.generation;
+    let Some(target) = target.filter(|target| is_same(target) && target.phase == TargetPhase::Ready) else {
+        return Ok(());
+    };
+    let loaded = env.plan_of(&target).await?;
+    let values = target_outputs(env, &target, &loaded, None, SensitiveValues::Hidden).await?;
+    let shown = |value: OutputValue| match value {
+        OutputValue::Value(value) => Some(value),
+        OutputValue::Base64(_) | OutputValue::Secret(_) | OutputValue::Sensitive(_) => None,
+    };
+    let all_shown = |values: BTreeMap<String, OutputValue>| -> BTreeMap<String, Value> {
+        values.into_iter().filter_map(|(name, value)| Some((name, shown(value)?))).collect()
+    };
+    let outputs = values.outputs.into_iter().map(|(resource, outputs)| (resource, all_shown(outputs)));
+    let mut outputs: BTreeMap<_, _> = outputs.filter(|(_, outputs)| !outputs.is_empty()).collect();
+    let links = loaded.plan.public_outputs(None).filter(|(.., public)| public.link);
+    let mut links = links.filter_map(|(resource, output, _)| outputs.get(resource)?.get(output)?.as_str());
+    facts.url = links.find_map(notification::web_url).unwrap_or_default();
+    let mut workloads: BTreeMap<String, Value> = values
+        .workloads
+        .into_iter()
+        .map(|(workload, reads)| {
+            let reads = reads.into_iter().filter(|read| matches!(read.value, OutputValue::Value(_)));
+            (workload, reads.map(|read| json!(read)).collect())
+        })
+        .collect();
+    let mut variables = all_shown(values.env);
+    // The values must not make a notification too large.
+    let is_large = |values: Value| values.to_string().len() > MAX_VALUES;
+    if is_large(json!([variables, outputs, workloads])) {
+        (outputs, workloads) = (BTreeMap::new(), BTreeMap::new());
+    }
+    if is_large(json!(variables)) {
+        variables = BTreeMap::new();
+    }
+    (facts.env, facts.outputs, facts.workloads) = (variables, outputs, workloads);
+    Ok(())
 }
 
 #[cfg(test)]
