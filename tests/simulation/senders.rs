@@ -96,7 +96,8 @@ impl PlatformSender {
             let (kind, name) = (KIND.to_owned(), name.clone());
             let caller = CALLERS[number as usize % CALLERS.len()];
             self.0.ledger.state().owners.insert(revision.clone(), caller.to_owned());
-            let target = ApplyTarget { kind, name, document, uid, generation: seen, routing_key };
+            let allow_replace = None;
+            let target = ApplyTarget { kind, name, document, uid, generation: seen, allow_replace, routing_key };
             let request = TargetRequest { target, key, access: owners::access(caller) };
             if random.below(4) == 0 {
                 functions.preview(request.clone()).await.ok();

@@ -93,7 +93,7 @@ impl TargetsCommand<'_> {
                     if count == 0 {
                         return Ok(AnsweredTargets { outcomes, plugin, end });
                     }
-                    confirm(&format!("{} {count} targets?", self.verb), "nothing was changed")?;
+                    confirm(&format!("{} {count} targets?", self.verb), "--yes", "nothing was changed")?;
                     parts(outcomes.into_iter().map(instance))
                 }
             }

@@ -4,15 +4,15 @@ use std::io::{IsTerminal as _, stdin};
 
 use crate::{CliError, Result, output};
 
-/// Prints `question` and returns when the user types `yes`.
+/// Prints `question` and returns when the user types `yes`. `option` of the command skips the question.
 ///
 /// # Errors
 /// Returns an error if standard input is not a terminal, or if the user types another text. The error text of the
 /// latter is `otherwise`.
-pub(crate) fn confirm(question: &str, otherwise: &str) -> Result<()> {
+pub(crate) fn confirm(question: &str, option: &str, otherwise: &str) -> Result<()> {
     if !stdin().is_terminal() {
         return Err(CliError::broken("cannot ask for confirmation: standard input is not a terminal")
-            .with_hint("add --yes to skip the question"));
+            .with_hint(format!("add {option} to skip the question")));
     }
     output::status_line(&format!("{question} Type yes:"));
     let mut line = String::new();

@@ -143,6 +143,9 @@ pub struct Resource {
     /// The slots of the plugin. Absent without `maxConcurrent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_concurrent: Option<u32>,
+    /// True if no update replaces or removes the resource, and the target is not deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub protect: bool,
     /// The version `name@version` whose teardown units an operator has chosen for a stuck target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repaired_by: Option<String>,

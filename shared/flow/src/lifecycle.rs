@@ -10,7 +10,8 @@ pub mod events;
 use ebb_engine::target::{
     self, CreateDecision, DeleteDecision, TeardownStage, create as decide_create, delete as decide_delete,
 };
-use ebb_engine::{HookSet, RequestSender, TargetPhase};
+use ebb_documents::plan::Plan;
+use ebb_engine::{Hook, HookSet, RequestSender, TargetPhase};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;
@@ -95,7 +96,8 @@ pub async fn begin(
                 create(env, plugins, event_type, event, (requester, decided)).await
             }
             LifecycleType::Deleted => {
-                let (sender, by) = ((requester.sender, DecidedFor::Any), requester.sender.owner());
+                let sender = (requester.sender, DecidedFor::Any, Protection::Respected);
+                let by = requester.sender.owner();
                 match begin_delete(env, event.instance(), TargetStopCause::Deleted, sender, by).await? {
                     Some(follow_up) => Ok((response(event, LifecycleResult::Stopping), follow_up)),
                     None => Err(foreign(event.target_key()).into()),
@@ -245,22 +247,47 @@ async fn begin_instance(
 
 /// Ends an instance of any sender for `cause`. The call can be repeated.
 pub async fn delete(env: &Env, instance: InstanceRef<'_>, cause: TargetStopCause) -> FlowResult<()> {
-    match begin_delete(env, instance, cause, (RequestSender::Operator, DecidedFor::Any), None).await? {
-        Some(follow_up) => follow_up.finish(env).await,
-        None => Ok(()),
+    let sender = (RequestSender::Operator, DecidedFor::Any, Protection::Lifted);
+    match begin_delete(env, instance, cause, sender, None).await {
+        Ok(Some(follow_up)) => follow_up.finish(env).await,
+        Ok(None) | Err(RequestError::Rejected(_)) => Ok(()),
+        Err(RequestError::Failed(error)) => Err(error),
     }
+}
+
+/// The effect of resources with `protect: true` on a deletion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    Respected,
+    Lifted,
+}
+
+/// Checks that a target has no protected resource that may be complete.
+fn check_unprotected(target: &TargetHead, plan: &Plan) -> Result<(), RequestError> {
+    let is_setup = target.hook == Some(Hook::PreStart) && target.phase != TargetPhase::Ready;
+    let protected = plan.resources.iter().find(|(_, resource)| resource.protect);
+    let Some((name, _)) = protected.filter(|_| target.phase.is_alive() && !is_setup) else { return Ok(()) };
+    let text = format!(
+        "{}: the resource `{name}` has `protect: true`, so the target is not deleted; apply its document with `protect: false` for \
+         the resource first, or a person with the scope `operate` deletes it with --allow-protected",
+        target.target_key()
+    );
+    Err(RequestError::refused(ErrorCode::Protected, text))
 }
 
 /// Begins to end an instance for `cause`. No unit of its setup starts after this returns; the follow-up stops running
 /// attempts. `by` is the verified name of the sender. Returns `None` if the instance belongs to another sender, or the
 /// deletion was decided for another target.
+///
+/// # Errors
+/// Returns a rejection for a target with a protected resource, unless its protection is lifted.
 pub(crate) async fn begin_delete(
     env: &Env,
     instance @ InstanceRef { target: key, uid }: InstanceRef<'_>,
     cause: TargetStopCause,
-    (sender, decided): (RequestSender<'_>, DecidedFor),
+    (sender, decided, protection): (RequestSender<'_>, DecidedFor, Protection),
     by: Option<String>,
-) -> FlowResult<Option<FollowUp>> {
+) -> Result<Option<FollowUp>, RequestError> {
     let by = if cause == TargetStopCause::Expired { Some(history::TTL.to_owned()) } else { by };
     let tombstone = || retention::tombstone(env, instance.key(), env.now());
     for _ in 0..crate::ATTEMPTS {
@@ -298,7 +325,7 @@ pub(crate) async fn begin_delete(
                 }
             }
             (DeleteDecision::Foreign, ..) => return Ok(None),
-            (DeleteDecision::Repeated, Some(target), _) => return stop_setup_run(env, &target).await.map(Some),
+            (DeleteDecision::Repeated, Some(target), _) => return Ok(Some(stop_setup_run(env, &target).await?)),
             (DeleteDecision::Unqueue, Some(target), _) => {
                 if let Some(waiting) = &target.waiting {
                     let waiting = (waiting.uid.as_str(), waiting.first_generation(), waiting.plan.as_str());
@@ -320,6 +347,9 @@ pub(crate) async fn begin_delete(
                 }
             }
             (DeleteDecision::Cancel(step) | DeleteDecision::Begin(step), Some(target), Some(loaded)) => {
+                if protection == Protection::Respected {
+                    check_unprotected(&target, &loaded.plan)?;
+                }
                 retention::schedule_removal(env, &target, None).await?;
                 let target = TargetHead { stop_cause: cause, changed_by: by.clone(), ..target };
                 let transition = Box::pin(transition::transition(env, &target, step, &loaded, (None, None))).await?;
@@ -327,18 +357,18 @@ pub(crate) async fn begin_delete(
                     if is_cancel {
                         outbox::announce_any(env, &transition.target).await;
                         Box::pin(change_watch::note(env, key)).await;
-                        return stop_setup_run(env, &transition.target).await.map(Some);
+                        return Ok(Some(stop_setup_run(env, &transition.target).await?));
                     }
                     let continuation = Box::pin(transition::after_transition(env, transition, &loaded)).await?;
                     return Ok(Some(FollowUp::drive(continuation)));
                 }
             }
             (decision, ..) => {
-                return Err(FlowError::Broken(format!("{key}: {decision:?} does not match the target")));
+                return Err(FlowError::Broken(format!("{key}: {decision:?} does not match the target")).into());
             }
         }
     }
-    Err(FlowError::Contended(key.to_string()))
+    Err(FlowError::Contended(key.to_string()).into())
 }
 
 /// Gives the target of a name a new version. A target that does not exist is written as gone, because it was deleted

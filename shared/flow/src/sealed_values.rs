@@ -102,6 +102,7 @@ mod tests {
             plugin: "p@1.0.0".to_owned(),
             digest: "sha256:00".to_owned(),
             max_concurrent: None,
+            protect: false,
             repaired_by: None,
             incarnation: 0,
             params,

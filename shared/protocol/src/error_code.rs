@@ -68,6 +68,8 @@ error_codes! {
     AlreadyExists = "already-exists" 409: "the version is published with another document, or the name has a valid token",
     Outdated = "outdated" 409: "the document differs from that of the target or of its waiting update, and the generation is not higher. Or the target has another `generation` or `uid` than that of the request",
     FixedField = "fixed-field" 409: "the update would change the cluster or the namespace of a living target",
+    ResourceLost = "resource-lost" 409: "the update would remove or replace complete resources, and the request has `allowReplace: false`",
+    Protected = "protected" 409: "the request would remove, replace or delete a resource with `protect: true`",
     PlanTooLarge = "plan-too-large" 409: "the target has too many units of earlier updates",
     Stale = "stale" 409: "the instance has ended, or that of an event waits for its name",
     NameTaken = "name-taken" 409: "another instance waits for the name",

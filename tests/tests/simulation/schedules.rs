@@ -463,6 +463,7 @@ fn request(target: &TargetScenario, ttl: &str) -> TargetRequest {
         document: document.replacen("resources:", &format!("ttl: {ttl}\nresources:"), 1),
         uid: None,
         generation: None,
+        allow_replace: None,
         routing_key: None,
     };
     let access = TargetAccess { caller: "token a".to_owned(), limits: vec![TargetLimit::All] };

@@ -33,6 +33,9 @@ pub(crate) struct ApplyArgs {
     /// Longest time to wait until the targets are ready
     #[arg(long, value_name = "DURATION", value_parser = timing::parse, default_value = "3m")]
     wait_timeout: Duration,
+    /// Also remove or replace complete resources of living targets; what they hold is lost
+    #[arg(long)]
+    allow_replace: bool,
     #[command(flatten)]
     dry_run: DryRunArgs,
     /// With `--dry-run`: check the plugins also against the policy of this cluster
@@ -60,10 +63,10 @@ impl ApplyArgs {
             stored.push(store(&client, document).await?);
         }
         let limit = self.wait.wait.then_some(self.wait_timeout);
-        let mut applied = Vec::new();
+        let (mut applied, how) = (Vec::new(), (limit.is_some(), self.allow_replace));
         for document in &targets {
             let target = target_of(document, &self.kind.kind);
-            applied.push(AppliedTarget::apply(&client, document, target, limit.is_some()).await?);
+            applied.push(AppliedTarget::apply(&client, document, target, how).await?);
         }
         let (begun, mut end) = (Instant::now(), Ok(Exit::Done));
         for target in applied {

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use ebb_documents::model::{PluginDoc, SandboxDoc};
+use ebb_protocol::api::ResourceEffect;
 use ebb_protocol::{ApplyTarget, LifecycleResult, RunDetail, TargetDetail, TargetReceipt};
 use serde_json::Value;
 
 use crate::{
     ApiClient, ChangeKind, CliError, DocumentChange, Exit, FollowGoal, Result, TargetRef, WatchedInstance,
-    cluster_policy, documents, in_document, labels, offline, output, timing, wait, waiting_line,
+    cluster_policy, confirm, documents, in_document, labels, offline, output, timing, wait, waiting_line,
 };
 
 /// A target whose document the server has accepted.
@@ -20,7 +21,8 @@ pub(super) struct AppliedTarget {
 
 fn request(document: &SandboxDoc, target: &TargetRef) -> ApplyTarget {
     let TargetRef { kind, name } = target.clone();
-    ApplyTarget { kind, name, document: document.expanded.clone(), uid: None, generation: None, routing_key: None }
+    let document = document.expanded.clone();
+    ApplyTarget { kind, name, document, uid: None, generation: None, allow_replace: Some(false), routing_key: None }
 }
 
 /// Returns the effect of a document as data and as text. `new` has the plugins of the call, if it would store documents
@@ -59,12 +61,13 @@ pub(super) async fn preview(
 }
 
 impl AppliedTarget {
-    /// Creates or updates a target. `is_awaited` is true if its end is awaited.
+    /// Creates or updates a target. `is_awaited` is true if its end is awaited. Asks before the update of a living target
+    /// removes or replaces complete resources, unless `allow_replace` is true.
     pub(super) async fn apply(
         client: &ApiClient,
         document: &SandboxDoc,
         target: TargetRef,
-        is_awaited: bool,
+        (is_awaited, allow_replace): (bool, bool),
     ) -> Result<Self> {
         let request = request(document, &target);
         // An error of the preview is that of the request itself.
@@ -76,13 +79,23 @@ impl AppliedTarget {
             true => client.target(&target).await.ok().flatten().map(|seen| seen.runs).unwrap_or_default(),
             false => Vec::new(),
         };
+        let mut request = ApplyTarget { allow_replace: Some(allow_replace), ..request };
+        let lost = preview.as_ref().filter(|preview| !preview.lost.is_empty());
+        if let Some(preview) = lost.filter(|_| !allow_replace) {
+            output::status_line(&format!("{target} of {}:", preview.owner.as_deref().unwrap_or("no owner")));
+            output::status_line(effect(preview).trim_end());
+            confirm("Apply the document?", "--allow-replace", "nothing was changed")?;
+            request.allow_replace = Some(true);
+        }
         let response = client.apply_target(&request).await.map_err(|error| in_document(error, &document.source))?;
         if let Some(violations) = violations {
             // The policy may be another one when the units run.
             output::status_line(&violations.text(output::drawing()).replacen("error:", "warning:", 1));
         }
         let (result, uid, generation) = (response.result, response.uid.unwrap_or_default(), response.generation);
-        output::status_line(&format!("{} {target} (uid {uid}, generation {generation})", begun(result)));
+        let owner = preview.and_then(|preview| preview.owner).map(|owner| format!(", owner {owner}"));
+        let owner = owner.unwrap_or_default();
+        output::status_line(&format!("{} {target} (uid {uid}, generation {generation}{owner})", begun(result)));
         if matches!(result, LifecycleResult::Updated | LifecycleResult::Updating | LifecycleResult::Waiting) {
             let seen = client.target(&target).await?.filter(|seen| seen.info.uid == uid);
             warn_of_end(&target, seen.and_then(|seen| seen.info.expires).as_deref());
@@ -179,7 +192,11 @@ pub(crate) fn planned(result: LifecycleResult, target: &TargetRef) -> String {
 pub(crate) fn effect(receipt: &TargetReceipt) -> String {
     let changes = receipt.changes.iter().map(|change| output::change_line(change) + "\n");
     let resources = receipt.resources.iter();
-    changes.chain(resources.map(|(name, effect)| format!("resource {name}: {}\n", labels::name(effect)))).collect()
+    let line = |(name, effect): (&String, &ResourceEffect)| {
+        let loss = if receipt.lost.contains(name) { "; what it holds is lost" } else { "" };
+        format!("resource {name}: {}{loss}\n", labels::name(effect))
+    };
+    changes.chain(resources.map(line)).collect()
 }
 
 #[cfg(test)]

@@ -116,6 +116,9 @@ pub(crate) struct ApplyDocument {
     /// Shows the effect and changes nothing.
     #[serde(default)]
     dry_run: bool,
+    /// Also if complete resources are removed or replaced, so that what they hold is lost. Ask a person first.
+    #[serde(default)]
+    allow_replace: bool,
 }
 
 enum AppliedDocument {
@@ -189,12 +192,13 @@ fn loaded(text: &str) -> Result<AppliedDocument, ToolError> {
     let kind = target.target_kind.as_ref().map_or_else(sandbox, |kind| kind.value.clone());
     let name = target.name.value.clone();
     let document = document.expanded().to_owned();
-    let target = ApplyTarget { kind, name, document, uid: None, generation: None, routing_key: None };
+    let (uid, generation, allow_replace, routing_key) = (None, None, None, None);
+    let target = ApplyTarget { kind, name, document, uid, generation, allow_replace, routing_key };
     Ok(AppliedDocument::Target(target))
 }
 
 pub(crate) async fn apply_document(api: &ApiCalls, arguments: ApplyDocument) -> Result<Answer, ToolError> {
-    let ApplyDocument { document, name, kind, entry, dry_run } = arguments;
+    let ApplyDocument { document, name, kind, entry, dry_run, allow_replace } = arguments;
     let text = match (document, name, entry) {
         (Some(document), None, None) => document,
         (None, Some(name), Some(entry)) => {
@@ -207,13 +211,14 @@ pub(crate) async fn apply_document(api: &ApiCalls, arguments: ApplyDocument) -> 
         }
     };
     let request = match offload(move || loaded(&text)).await? {
-        AppliedDocument::Target(request) => request,
+        AppliedDocument::Target(request) if dry_run => request,
+        AppliedDocument::Target(request) => ApplyTarget { allow_replace: Some(allow_replace), ..request },
         AppliedDocument::Plugin(plugin) => return plugin.publish(api, dry_run).await,
     };
     let named = json!({"name": request.name, "kind": request.kind});
     let query = [("dryRun", dry_run.then_some("true"))];
     let receipt: TargetReceipt = api.send(Method::POST, &["targets"], &query, Some(json!(request))).await?;
-    let shown = pick(&json!(receipt), &["target", "uid", "generation", "result", "changes", "resources", "expires"]);
+    let shown = pick(&json!(receipt), &["target", "uid", "generation", "result", "owner", "changes", "resources", "lost", "expires"]);
     let warnings = receipt.plan.iter().flat_map(|plan| warning_lines(&plan.warnings));
     let lines: Vec<String> = yaml(&shown).into_iter().chain(warnings).collect();
     let (title, next) = match (dry_run, receipt.result) {

@@ -10,7 +10,7 @@ use axum::Json;
 use axum::body::Body;
 use ebb_engine::Millis;
 use ebb_flow::advance::early_start;
-use ebb_flow::lifecycle::other_instance;
+use ebb_flow::lifecycle::{Protection, other_instance};
 use ebb_flow::operator::repair::RepairMode;
 use ebb_flow::operator::target_request;
 use ebb_protocol::{
@@ -236,7 +236,7 @@ async fn delete(
             None => Err(server.refusal(key).await),
         };
     }
-    let (rest, receipt) = target_requests::deleted(server, key, uid).await?;
+    let (rest, receipt) = target_requests::deleted(server, key, (uid, Protection::Respected)).await?;
     outcome.uid = receipt.uid;
     Ok(rest)
 }

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use ebb_flow::operator::target_request::{self, TargetRequest};
+use ebb_flow::lifecycle::Protection;
 use ebb_flow::{FollowUp, telemetry};
 use ebb_protocol::sign::MAX_ID;
 use ebb_protocol::{ApplyTarget, ErrorCode, LifecycleResponse, TRACEPARENT, TargetKey, TargetReceipt, limits};
@@ -11,7 +12,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::queries::plans;
-use crate::{HttpProblem, HttpResult, Path, Permitted, Query, RestOfRequest, ServerState, WriteTargets, background};
+use crate::{ApiPermission, HttpProblem, HttpResult, Path, Permitted, Query, RestOfRequest, ServerState, WriteTargets, background};
 
 pub(super) type AcceptedChange = (RestOfRequest, TargetReceipt);
 type ReceiptResponse = (StatusCode, RestOfRequest, Json<TargetReceipt>);
@@ -37,7 +38,7 @@ pub(crate) struct ApplyQuery {
     )),
     (status = 400, description = "The body, a query parameter or the idempotency key is malformed."),
     (status = 403, description = "The scopes do not cover the target, or the labels of the document."),
-    (status = 409, description = "stale name-taken other-owner outdated fixed-field plan-too-large"),
+    (status = 409, description = "stale name-taken other-owner outdated fixed-field plan-too-large resource-lost protected"),
     (status = 413, description = "The body is larger than 1 MiB."),
     (status = 422, description = "A field is invalid, or the document has errors."),
 ))]
@@ -84,11 +85,16 @@ pub(crate) struct DeleteQuery {
     /// waits for it.
     #[param(pattern = r"^(?!\.{1,2}$)([!\x22$&-.0->@-\[\]-~]{1,128}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
     pub(crate) uid: Option<String>,
+    /// Deletes also a target with a resource that has `protect: true`. Scope: `operate`.
+    #[serde(default, rename = "allowProtected")]
+    pub(crate) allow_protected: bool,
 }
 
 /// Deletes a target. A repetition changes nothing. Scope: `targets:write`.
 #[utoipa::path(delete, path = "/v1/targets/{kind}/{name}", operation_id = "deleteTarget", tag = "targets", params(DeleteQuery), responses(
     (status = 202, body = TargetReceipt, description = "The target stops or has stopped."),
+    (status = 403, description = "The scopes do not cover the target, or `allowProtected`."),
+    (status = 409, description = "protected"),
     (status = 422, description = "`uid` is invalid."),
 ))]
 pub(crate) async fn delete(
@@ -96,17 +102,22 @@ pub(crate) async fn delete(
     server: Permitted<WriteTargets>,
     Query(query): Query<DeleteQuery>,
 ) -> HttpResult<ReceiptResponse> {
-    let (rest, receipt) = deleted(&server, TargetKey::new(&kind, &name), query.uid.as_deref()).await?;
+    if query.allow_protected {
+        server.caller.require(ApiPermission::Operate)?;
+    }
+    let protection = if query.allow_protected { Protection::Lifted } else { Protection::Respected };
+    let key = TargetKey::new(&kind, &name);
+    let (rest, receipt) = deleted(&server, key, (query.uid.as_deref(), protection)).await?;
     Ok((StatusCode::ACCEPTED, rest, Json(receipt)))
 }
 
-/// Deletes the instance `uid` of a target, or every one that the caller may change, and runs the follow-ups.
+/// Deletes the instance with a UID of a target, or every one that the caller may change, and runs the follow-ups.
 pub(crate) async fn deleted(
     server: &Permitted<WriteTargets>,
     key: TargetKey<'_>,
-    uid: Option<&str>,
+    instance: (Option<&str>, Protection),
 ) -> HttpResult<AcceptedChange> {
-    match Box::pin(target_request::delete(&server.env, key, uid, &server.access())).await? {
+    match Box::pin(target_request::delete(&server.env, key, instance, &server.access())).await? {
         Some((response, follow_ups)) => Ok(accepted(server, key, response, follow_ups).await),
         None => Err(server.refusal(key).await),
     }

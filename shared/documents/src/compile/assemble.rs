@@ -98,6 +98,7 @@ fn resource(instance: &BoundResource<'_>, wires: &ResourceReads<'_>) -> Resource
         plugin: format!("{}@{}", instance.checked.plugin.name.value, instance.bound.version),
         digest: instance.bound.digest.to_owned(),
         max_concurrent: instance.checked.plugin.max_concurrent.as_ref().map(|slots| slots.value),
+        protect: instance.protect,
         repaired_by: None,
         incarnation: 0,
         params,

@@ -25,7 +25,11 @@ pub fn content(plan: &Plan) -> Value {
     let resources = plan.resources.iter().map(|(name, resource)| {
         let outputs = resource.outputs.iter().map(|(output, public)| (output.clone(), public.value.shown()));
         let outputs: Map<String, Value> = outputs.collect();
-        (name.clone(), json!({"plugin": resource.plugin, "params": params(resource), "outputs": outputs}))
+        let mut content = json!({"plugin": resource.plugin, "params": params(resource), "outputs": outputs});
+        if resource.protect {
+            content["protect"] = true.into();
+        }
+        (name.clone(), content)
     });
     let env = plan.env.iter().map(|(name, value)| match plan.optional_env.contains(name) {
         true => (name.clone(), json!({"value": value.shown(), "optional": true})),

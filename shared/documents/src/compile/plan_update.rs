@@ -43,6 +43,8 @@ pub struct PlanUpdate {
     pub plan: Plan,
     /// The effect on each changed resource with units, by name. An unchanged resource has none.
     pub resources: BTreeMap<String, ResourceEffect>,
+    /// The complete resources that the update removes or replaces, so that what they hold is lost.
+    pub lost: BTreeSet<String>,
     /// The number of the update, if it has units.
     pub number: Option<u32>,
 }
@@ -102,6 +104,11 @@ fn merge(
 ) -> Result<PlanUpdate, UpdateError> {
     let (old, new) = (origins(current), origins(wanted));
     let resources = changes((current, wanted), (&old, &new), is_done, mode);
+    let is_complete = |name: &str| old.get(name).is_some_and(|before| before.units.values().all(|&at| is_done(at)));
+    // Own units of the target are not a resource.
+    let is_lost = |name: &str| current.resources.contains_key(name) && is_complete(name);
+    let ended = resources.iter().filter(|(name, _)| ended_name(0, &resources, name).is_some());
+    let lost = ended.map(|(name, _)| name).filter(|name| is_lost(name)).cloned().collect();
     let number = current.update.as_ref().map_or(0, |state| state.number) + 1;
     let updated = resources.iter().filter(|(_, change)| **change == ResourceEffect::Updated).map(|(name, _)| name);
     let incomplete = |name: &str| incomplete_update(current, name, is_done);
@@ -115,6 +122,7 @@ fn merge(
         wanted,
         number,
         resources,
+        lost,
         units: Vec::new(),
         undos: BTreeMap::new(),
         setup: BTreeMap::new(),
@@ -183,6 +191,7 @@ struct PlanMerge<'a> {
     wanted: &'a Plan,
     number: u32,
     resources: BTreeMap<String, ResourceEffect>,
+    lost: BTreeSet<String>,
     units: Vec<UnitPlan>,
     /// The places in the update of undos of the current plan.
     undos: BTreeMap<UnitRef, UnitRef>,
@@ -396,7 +405,7 @@ impl PlanMerge<'_> {
         if let Some(change) = change.filter(|change| **change == ResourceEffect::Replaced) {
             *change = ResourceEffect::Updated;
         }
-        Ok(PlanUpdate { plan, resources: self.resources, number: has_units.then_some(number) })
+        Ok(PlanUpdate { plan, resources: self.resources, lost: self.lost, number: has_units.then_some(number) })
     }
 
     /// Returns the units of preStop or postStop: those of the new plan, then those for removed and replaced resources.

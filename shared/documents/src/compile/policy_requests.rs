@@ -135,7 +135,7 @@ fn of_unit(plugin: &PluginDoc, unit: &CompiledUnit<'_>, cluster: Option<&str>) -
 /// units, and of the setup units that make what these read. `is_lost` selects the replaced resources. A unit with a `when`
 /// has none, because it may never run. A request has the position of its unit.
 pub fn replacement_requests(update: &PlanUpdate, is_lost: impl Fn(&str) -> bool) -> Vec<PolicyRequest> {
-    let PlanUpdate { plan, resources, number } = update;
+    let PlanUpdate { plan, resources, number, .. } = update;
     let Some(made) = number.and_then(|number| plan.hook_plan(Hook::Update(number))) else { return Vec::new() };
     let replaced = resources.iter().filter(|(name, change)| **change == ResourceEffect::Replaced && is_lost(name));
     let mut needed: BTreeSet<&str> = replaced.map(|(name, _)| name.as_str()).collect();

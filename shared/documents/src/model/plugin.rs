@@ -28,6 +28,9 @@ pub struct PluginDoc {
     /// The least evidence that the undos have to give: `reported` or `confirmed`. With less, the teardown is stuck. By
     /// default, none is required.
     pub evidence: Option<At<RequiredEvidence>>,
+    /// If `true`, its resources are neither replaced nor removed until an update of the target sets `protect: false`.
+    #[serde(default)]
+    pub protect: bool,
     /// The attempts of its units that run at once, over all targets. By default, there is no limit.
     #[schemars(range(min = 1, max = 1000))]
     pub max_concurrent: Option<At<u32>>,

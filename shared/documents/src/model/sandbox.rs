@@ -161,6 +161,10 @@ pub struct ResourceSpec {
     #[serde(default, deserialize_with = "collection::any_form")]
     #[schemars(with = "Option<collection::CollectionSchema>")]
     pub collection: Option<Box<CollectionDoc>>,
+    /// If `true`, the resource is neither replaced nor removed, and the target is not deleted, until an update sets `false`.
+    /// The default is that of the plugin.
+    #[serde(default)]
+    pub protect: Option<At<bool>>,
     /// Values by name. Their texts may hold `${resources.R.outputs.O}`; `{secret: NAME, key: KEY}` names a Secret.
     #[serde(default)]
     pub params: Entries<At<TemplateTree>>,

@@ -172,7 +172,7 @@ pub(crate) async fn rekeyed(
         let is_done = |at: UnitRef| done.as_ref().is_none_or(|done| done.contains(&at));
         return compile::complete(&current.plan, wanted, is_done).map_err(refused);
     }
-    Ok(PlanUpdate { plan: current.plan.clone(), resources: BTreeMap::new(), number: None })
+    Ok(PlanUpdate { plan: current.plan.clone(), resources: BTreeMap::new(), lost: BTreeSet::new(), number: None })
 }
 
 /// Begins the update of a living target to a merged plan. The history keeps `text` as its document. Returns the continuation

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use ebb_documents::compile::PlanUpdate;
+use ebb_documents::plan::Plan;
 use ebb_engine::{RequestSender, TargetPhase};
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::error_code::ErrorCode;
@@ -16,18 +18,50 @@ pub struct Requester<'a> {
     pub sender: RequestSender<'a>,
     /// `None` if the sender alone decides.
     access: Option<&'a TargetAccess>,
+    /// True if the request may not remove or replace complete resources.
+    keeps_resources: bool,
 }
 
 impl<'a> From<RequestSender<'a>> for Requester<'a> {
     fn from(sender: RequestSender<'a>) -> Self {
-        Self { sender, access: None }
+        Self { sender, access: None, keeps_resources: false }
     }
 }
 
 impl<'a> Requester<'a> {
     /// Returns a caller of the API, which may change what `access` covers.
     pub fn api(access: &'a TargetAccess) -> Self {
-        Self { sender: RequestSender::Api(&access.caller), access: Some(access) }
+        Self { sender: RequestSender::Api(&access.caller), access: Some(access), keeps_resources: false }
+    }
+
+    /// Returns a requester that removes and replaces no complete resource, if `keeps_resources` is true.
+    #[must_use]
+    pub(crate) fn keeping(self, keeps_resources: bool) -> Self {
+        Self { keeps_resources, ..self }
+    }
+
+    /// Checks that an update of a living target loses no resource that is protected, or that the requester keeps.
+    pub(crate) fn check_losses(self, target: &TargetHead, current: &Plan, update: &PlanUpdate) -> Result<(), Rejection> {
+        let named = |names: Vec<&str>| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let is_protected = |name: &&str| current.resources.get(*name).is_some_and(|resource| resource.protect);
+        let lost = || update.lost.iter().map(String::as_str);
+        let (target, protected) = (target.target_key(), lost().filter(is_protected).collect::<Vec<_>>());
+        if !protected.is_empty() {
+            let text = format!(
+                "{target}: the update would remove or replace {}, which has `protect: true`; apply the present document \
+                 with `protect: false` for it first",
+                named(protected)
+            );
+            return Err(Rejection::Refused(ErrorCode::Protected, text));
+        }
+        if self.keeps_resources && !update.lost.is_empty() {
+            let text = format!(
+                "{target}: the update would remove or replace {}, and what it holds would be lost",
+                named(lost().collect())
+            );
+            return Err(Rejection::Refused(ErrorCode::ResourceLost, text));
+        }
+        Ok(())
     }
 
     /// Checks that the requester may create or change the instance `uid` of a target that was read. A new instance needs a

@@ -67,6 +67,9 @@ pub(super) async fn update(
     let owner = waiting.map_or(&target.owner, |waiting| &waiting.owner);
     requester.check_labels(owner.as_deref(), &wanted.target.labels)?;
     let merged = next_run::merge(env, target, waiting.is_some(), (&current, &wanted)).await?;
+    if let Some(update) = merged.as_ref().filter(|_| waiting.is_none()) {
+        requester.check_losses(target, &current.plan, update)?;
+    }
     // An update without a key keeps that of the update that it replaces.
     let replaced = target.pending_update.as_ref().filter(|_| waiting.is_none());
     let replaced = replaced.filter(|replaced| replaced.generation <= event.generation);

@@ -3,7 +3,7 @@
 //! A request is a lifecycle webhook whose instance Ebb selects: the one that the request names, otherwise the newest
 //! one of the name, otherwise a new one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ebb_documents::plan::Plan;
@@ -24,7 +24,7 @@ use crate::instance::changes::{self, PinnedVersions};
 use crate::instance::rejection::{foreign, stale};
 use crate::instance::requester::covers_instance;
 use crate::instance::target_document::{DocumentNotes, compile_document, compiler_tools};
-use crate::lifecycle::{self, DecidedFor, Requester};
+use crate::lifecycle::{self, DecidedFor, Protection, Requester};
 use crate::{CompiledPlan, Env, FlowError, Rejection, RequestError};
 
 /// A request to create or update a target.
@@ -48,6 +48,10 @@ struct SelectedInstance {
 impl TargetRequest {
     pub fn target_key(&self) -> TargetKey<'_> {
         TargetKey::new(&self.target.kind, &self.target.name)
+    }
+
+    fn requester(&self) -> Requester<'_> {
+        Requester::api(&self.access).keeping(self.target.allow_replace == Some(false))
     }
 
     fn derived_uid(&self) -> Option<String> {
@@ -143,14 +147,14 @@ fn second(head: &TargetHead) -> Option<&str> {
 pub async fn apply(env: &Env, request: &TargetRequest) -> Result<(LifecycleResponse, Vec<FollowUp>), RequestError> {
     let mut follow_ups = Vec::new();
     let is_free = request.target.uid.is_none();
-    let requester = Requester::api(&request.access);
+    let requester = request.requester();
     for _ in 0..crate::ATTEMPTS {
         let head = env.store.read_target(request.target_key()).await?;
         let is_own = |head: &&TargetHead| second(head).is_none_or(|uid| covers_instance(&request.access, head, uid));
         if let Some(second) = head.as_ref().filter(|_| is_free).filter(is_own).and_then(second) {
             let instance = request.target_key().instance(second);
             // The instance may have begun since, and is then the only one.
-            let sender = (requester.sender, DecidedFor::seen(head.as_ref()));
+            let sender = (requester.sender, DecidedFor::seen(head.as_ref()), Protection::Respected);
             let by = requester.sender.owner();
             let deleted = lifecycle::begin_delete(env, instance, TargetStopCause::Deleted, sender, by);
             match Box::pin(deleted).await? {
@@ -225,7 +229,7 @@ pub async fn preview(env: &Env, request: &TargetRequest) -> Result<(TargetReceip
     }
     let living = head.as_ref().filter(|head| instance.known.is_some() && head.uid == instance.uid);
     let expires = living.and_then(|head| Some(head.created.plus(Millis(plan.target.ttl_ms?))));
-    let (mut changes, mut resources) = (Vec::new(), BTreeMap::new());
+    let (mut changes, mut resources, mut lost) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
     let (generation, result) = match (&instance.known, &current, &head) {
         (Some((generation, _)), Some(current), Some(head)) if instance.change == LifecycleType::Updated => {
             let is_waiting = head.uid != instance.uid;
@@ -238,6 +242,10 @@ pub async fn preview(env: &Env, request: &TargetRequest) -> Result<(TargetReceip
                         Some(_) => LifecycleResult::Updating,
                         None => LifecycleResult::Updated,
                     };
+                    if !is_waiting {
+                        request.requester().check_losses(head, &current.plan, &update)?;
+                        lost = update.lost;
+                    }
                     resources = update.resources;
                     (instance.generation, result)
                 }
@@ -253,7 +261,9 @@ pub async fn preview(env: &Env, request: &TargetRequest) -> Result<(TargetReceip
     let uid = (!is_random).then_some(instance.uid);
     let (target, url) = (request.target_key().to_string(), env.target_url(request.target_key()));
     let expires = expires.map(rfc3339);
-    let receipt = TargetReceipt { target, uid, generation, result, url, changes, resources, expires, plan: None };
+    let owner = instance.known.and(owner);
+    let receipt =
+        TargetReceipt { target, uid, generation, result, url, changes, resources, lost, owner, expires, plan: None };
     Ok((receipt, plan, notes))
 }
 
@@ -261,18 +271,18 @@ pub async fn preview(env: &Env, request: &TargetRequest) -> Result<(TargetReceip
 /// response with the follow-ups, or `None` if no such instance is known.
 ///
 /// # Errors
-/// Returns a rejection for an invalid `uid`, or an error if the state could not be written.
+/// Returns a rejection for an invalid `uid` or a protected resource, or an error if the state could not be written.
 pub async fn delete(
     env: &Env,
     target: TargetKey<'_>,
-    uid: Option<&str>,
+    (uid, protection): (Option<&str>, Protection),
     access: &TargetAccess,
 ) -> Result<Option<(LifecycleResponse, Vec<FollowUp>)>, RequestError> {
     let Some((head, uids)) = covered_instances(env, target, uid, access).await? else { return Ok(None) };
     let mut follow_ups = Vec::new();
     for uid in &uids {
         let (instance, cause) = (target.instance(uid), TargetStopCause::Deleted);
-        let sender = (RequestSender::Operator, DecidedFor::Any);
+        let sender = (RequestSender::Operator, DecidedFor::Any, protection);
         let by = Some(access.caller.clone());
         follow_ups.extend(Box::pin(lifecycle::begin_delete(env, instance, cause, sender, by)).await?);
     }

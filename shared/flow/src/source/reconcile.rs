@@ -11,7 +11,7 @@ use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
 
 use crate::advance::FollowUp;
 use crate::instance::rejected_events;
-use crate::lifecycle::{self, DecidedFor};
+use crate::lifecycle::{self, DecidedFor, Protection};
 use crate::{Env, FlowError, FlowResult, Rejection, RequestError};
 
 /// The wait after which a state is applied again: after a crash, or while the name of the target is taken. An invocation
@@ -226,9 +226,16 @@ async fn delete(
     };
     let instance = desired.key.target_key().instance(uid);
     let source = RequestSender::Source(&desired.key.source);
-    let sender = (source, DecidedFor::seen(head));
+    let sender = (source, DecidedFor::seen(head), Protection::Respected);
     let deleted = lifecycle::begin_delete(env, instance, TargetStopCause::Deleted, sender, source.owner());
-    let Some(follow_up) = Box::pin(deleted).await? else { return Ok(None) };
+    let follow_up = match Box::pin(deleted).await {
+        Ok(Some(follow_up)) => follow_up,
+        Ok(None) => return Ok(None),
+        Err(RequestError::Rejected(reason)) => {
+            return Ok(Some(outcome(&desired.key, SourceResult::Rejected, Some((*uid).to_owned()), reason.to_string())));
+        }
+        Err(RequestError::Failed(error)) => return Err(error),
+    };
     follow_ups.push(follow_up);
     let is_last = own.len() == 1;
     Ok(is_last.then(|| outcome(&desired.key, SourceResult::Stopping, Some((*uid).to_owned()), "stops".to_owned())))

@@ -1,6 +1,6 @@
 //! Bodies of requests that create, update and delete targets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_engine::ResourceEffect;
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,8 @@ pub struct ApplyTarget {
     /// The generation that the caller has seen, of the document or of the update that waits. If the instance has another
     /// one, or does not live, the request is refused with 409 `outdated`. Without it, any document is replaced.
     pub generation: Option<u64>,
+    /// `false` refuses an update that removes or replaces a complete resource with 409 `resource-lost`. The default is `true`.
+    pub allow_replace: Option<bool>,
     /// The value of `SIGNADOT_SANDBOX_ROUTING_KEY`. The default is the key of the target.
     #[schema(pattern = r"^(?!\.{1,2}$)[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,128}$")]
     pub routing_key: Option<String>,
@@ -55,6 +57,11 @@ pub struct TargetReceipt {
     /// The effect on each changed resource with units: `added`, `removed`, `replaced` or `updated`. In a preview.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<String, ResourceEffect>,
+    /// The complete resources that the update removes or replaces: what they hold is lost. In a preview.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub lost: BTreeSet<String>,
+    /// The owner of the present instance. In a preview.
+    pub owner: Option<String>,
     /// The time at which the `ttl` of the document would end, or has ended, for a living instance. In a preview.
     pub expires: Option<String>,
     /// The plan of the document. In a preview.
@@ -64,7 +71,18 @@ pub struct TargetReceipt {
 impl TargetReceipt {
     /// Returns the receipt of an accepted request. `url` is that of the target in this API.
     pub fn of(LifecycleResponse { target, uid, generation, result }: LifecycleResponse, url: String) -> Self {
-        let (uid, changes, resources) = (Some(uid), Vec::new(), BTreeMap::new());
-        Self { target, uid, generation, result, url, changes, resources, expires: None, plan: None }
+        Self {
+            target,
+            uid: Some(uid),
+            generation,
+            result,
+            url,
+            changes: Vec::new(),
+            resources: BTreeMap::new(),
+            lost: BTreeSet::new(),
+            owner: None,
+            expires: None,
+            plan: None,
+        }
     }
 }
