@@ -70,7 +70,7 @@ pub struct NotificationFacts {
 
 /// The request that delivers a notification.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum NotificationRequest {
     /// A CloudEvent with this data.
     Standard { data: Json },
@@ -450,6 +450,23 @@ pub(crate) mod tests {
     #[test]
     fn a_missing_value_is_empty() {
         check("a_missing_value_is_empty");
+    }
+
+    #[test]
+    fn values_of_a_ready_target() {
+        for (to, given, expected) in rows::<(String, Json, Json)>("values_of_a_ready_target") {
+            let value = |name: &str| given[name].clone();
+            let ready = NotificationFacts {
+                phase: TargetPhase::Ready,
+                owner: value("owner").as_str().unwrap_or("source previews").to_owned(),
+                url: value("url").as_str().unwrap_or_default().to_owned(),
+                env: serde_json::from_value(value("env")).unwrap_or_default(),
+                outputs: serde_json::from_value(value("outputs")).unwrap_or_default(),
+                workloads: serde_json::from_value(value("workloads")).unwrap_or_default(),
+                ..NotificationFacts { unit: String::new(), reason: String::new(), ..failed("") }
+            };
+            assert_eq!(json!(rule(&to, "").render(&target(BTreeMap::new()), &ready)), expected, "{to}");
+        }
     }
 
     #[test]

@@ -7,10 +7,10 @@
 pub(crate) mod document_update;
 pub mod events;
 
+use ebb_documents::plan::Plan;
 use ebb_engine::target::{
     self, CreateDecision, DeleteDecision, TeardownStage, create as decide_create, delete as decide_delete,
 };
-use ebb_documents::plan::Plan;
 use ebb_engine::{Hook, HookSet, RequestSender, TargetPhase};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::error_code::ErrorCode;

@@ -218,7 +218,10 @@ pub(crate) async fn apply_document(api: &ApiCalls, arguments: ApplyDocument) -> 
     let named = json!({"name": request.name, "kind": request.kind});
     let query = [("dryRun", dry_run.then_some("true"))];
     let receipt: TargetReceipt = api.send(Method::POST, &["targets"], &query, Some(json!(request))).await?;
-    let shown = pick(&json!(receipt), &["target", "uid", "generation", "result", "owner", "changes", "resources", "lost", "expires"]);
+    let shown = pick(
+        &json!(receipt),
+        &["target", "uid", "generation", "result", "owner", "changes", "resources", "lost", "expires"],
+    );
     let warnings = receipt.plan.iter().flat_map(|plan| warning_lines(&plan.warnings));
     let lines: Vec<String> = yaml(&shown).into_iter().chain(warnings).collect();
     let (title, next) = match (dry_run, receipt.result) {

@@ -3,8 +3,8 @@
 use axum::Json;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
-use ebb_flow::operator::target_request::{self, TargetRequest};
 use ebb_flow::lifecycle::Protection;
+use ebb_flow::operator::target_request::{self, TargetRequest};
 use ebb_flow::{FollowUp, telemetry};
 use ebb_protocol::sign::MAX_ID;
 use ebb_protocol::{ApplyTarget, ErrorCode, LifecycleResponse, TRACEPARENT, TargetKey, TargetReceipt, limits};
@@ -12,7 +12,10 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::queries::plans;
-use crate::{ApiPermission, HttpProblem, HttpResult, Path, Permitted, Query, RestOfRequest, ServerState, WriteTargets, background};
+use crate::{
+    ApiPermission, HttpProblem, HttpResult, Path, Permitted, Query, RestOfRequest, ServerState, WriteTargets,
+    background,
+};
 
 pub(super) type AcceptedChange = (RestOfRequest, TargetReceipt);
 type ReceiptResponse = (StatusCode, RestOfRequest, Json<TargetReceipt>);

@@ -41,7 +41,12 @@ impl<'a> Requester<'a> {
     }
 
     /// Checks that an update of a living target loses no resource that is protected, or that the requester keeps.
-    pub(crate) fn check_losses(self, target: &TargetHead, current: &Plan, update: &PlanUpdate) -> Result<(), Rejection> {
+    pub(crate) fn check_losses(
+        self,
+        target: &TargetHead,
+        current: &Plan,
+        update: &PlanUpdate,
+    ) -> Result<(), Rejection> {
         let named = |names: Vec<&str>| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         let is_protected = |name: &&str| current.resources.get(*name).is_some_and(|resource| resource.protect);
         let lost = || update.lost.iter().map(String::as_str);

@@ -232,7 +232,12 @@ async fn delete(
         Ok(Some(follow_up)) => follow_up,
         Ok(None) => return Ok(None),
         Err(RequestError::Rejected(reason)) => {
-            return Ok(Some(outcome(&desired.key, SourceResult::Rejected, Some((*uid).to_owned()), reason.to_string())));
+            return Ok(Some(outcome(
+                &desired.key,
+                SourceResult::Rejected,
+                Some((*uid).to_owned()),
+                reason.to_string(),
+            )));
         }
         Err(RequestError::Failed(error)) => return Err(error),
     };
