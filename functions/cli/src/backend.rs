@@ -12,6 +12,10 @@ use crate::exit::{CliError, Result};
 /// Options of the part that runs units. Without options, units run as processes of this machine.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct BackendArgs {
+    /// Networks and host names of private receivers that requests of units, connections and subscriptions may reach,
+    /// such as `10.1.0.0/16,*.svc.internal`
+    #[arg(long, value_name = "LIST", env = "EBB_EGRESS_NETWORKS", default_value = "", hide_default_value = true)]
+    egress_networks: String,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
@@ -91,7 +95,7 @@ impl BackendArgs {
     /// Returns an error if the address cannot receive callbacks, or a program is missing: the relay, the entrypoint or
     /// a container engine.
     pub(crate) async fn settings(self) -> Result<StackSettings> {
-        let Self { cluster, pods } = self;
+        let Self { egress_networks, cluster, pods } = self;
         let containers = pods.containers().await?;
         if cluster.listen.is_unspecified() {
             return Err(CliError::broken(format!("--listen {} cannot receive callbacks", cluster.listen))
@@ -108,7 +112,7 @@ impl BackendArgs {
                 None => containers.map(UnitBackend::Containers).unwrap_or_default(),
             },
         };
-        Ok(StackSettings { listen, units, telemetry: telemetry()?, ..StackSettings::default() })
+        Ok(StackSettings { listen, units, egress_networks, telemetry: telemetry()?, ..StackSettings::default() })
     }
 }
 

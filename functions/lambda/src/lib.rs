@@ -93,6 +93,7 @@ struct FunctionContext {
 ///   at another host, because a function's configuration cannot contain its own URL.
 /// - `EBB_PLATFORM_URL`: the URL of notifications; may be empty.
 /// - `EBB_CLUSTERS`: connected clusters in addition to registered ones, see [`ClusterRegistry::parse`]. May be empty.
+/// - `EBB_EGRESS_NETWORKS`: receivers in private networks, see [`Policy::and_receivers`]. May be empty.
 /// - `EBB_RELAY_NETWORKS`: networks of relays that are not public, see [`Policy::and_networks`].
 /// - `EBB_WEBHOOK_SECRETS`, `EBB_PLATFORM_SECRETS`, `EBB_UNIT_SECRETS`, `EBB_TOKEN_SECRETS`: keys.
 /// - `EBB_API_TOKENS`: a list of `ROLE:TOKEN`, separated by commas.
@@ -139,7 +140,10 @@ impl FunctionContext {
         let store = Arc::new(Store::new(Arc::new(table), Arc::new(bucket)));
         let sqs = aws_sdk_sqs::Client::new(config);
         let queue = queue::SqsQueue::new(sqs, variables.required("EBB_QUEUE_URL")?);
-        let outside = Arc::new(HttpClient::new(Policy::public())?);
+        let name = "EBB_EGRESS_NETWORKS";
+        let policy = Policy::public().and_receivers(&variables.optional(name));
+        let policy = policy.map_err(|reason| FunctionError::Invalid { name, reason })?;
+        let outside = Arc::new(HttpClient::new(policy)?);
         let settings = settings(variables, host.as_deref())?;
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
         let relays =

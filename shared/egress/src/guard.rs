@@ -1,8 +1,8 @@
 //! The policy for outbound requests. Without it, a URL in a document could refer to our own network: the metadata
 //! service of the cloud, a database without a password, or another service on loopback.
 //!
-//! The policy checks addresses, not names. Literal addresses are checked before the request, and others after the
-//! lookup. The connection uses the checked addresses, so a later change of the DNS records has no effect.
+//! The policy checks addresses. A name can only allow private addresses. Literal addresses are checked before the request,
+//! and others after the lookup. The connection uses the checked addresses, so a later change of the DNS records has no effect.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, LazyLock};
@@ -16,6 +16,16 @@ use url::{Host, Url};
 pub struct Policy {
     /// Allowed ranges that are not public. An IPv4 range also allows the IPv6 forms of its addresses.
     allow: Vec<IpNet>,
+    /// What an operator allows of private networks. `None` if the setting does not apply, as for relays.
+    receivers: Option<PrivateReceivers>,
+}
+
+/// Receivers in private networks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct PrivateReceivers {
+    networks: Vec<IpNet>,
+    /// Host names in lower case. One that begins with a full stop stands for all names that end with it.
+    names: Vec<String>,
 }
 
 /// The reason why a request is not allowed.
@@ -29,19 +39,34 @@ pub enum PolicyViolation {
     Userinfo,
     #[error("the URL has no host, or the port 0")]
     NoHost,
-    #[error("the address {address} is not allowed: {range}")]
-    Address { address: IpAddr, range: &'static str },
+    #[error("the address {address} is not allowed: {range}{advice}")]
+    Address { address: IpAddr, range: &'static str, advice: &'static str },
     /// The name in the URL has no allowed address.
-    #[error("the name {name} resolves to {address}, which is not allowed: {range}")]
-    Name { name: String, address: IpAddr, range: &'static str },
+    #[error("the name {name} resolves to {address}, which is not allowed: {range}{advice}")]
+    Name { name: String, address: IpAddr, range: &'static str, advice: &'static str },
 }
 
-/// The ranges that are not public, with their names. Other IPv6 addresses outside of `2000::/3` are closed too.
-static CLOSED: LazyLock<Vec<(IpNet, &str)>> = LazyLock::new(|| {
+/// The end of a refusal that an operator can change.
+const ADVICE: &str = "; an operator of this deployment can allow it with EBB_EGRESS_NETWORKS (on AWS the parameter \
+                      EgressNetworks)";
+const EXPECTED: &str = "expected host names, and parts of 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10 or \
+                        fc00::/7";
+
+/// A range that is not public.
+struct ClosedRange {
+    range: IpNet,
+    name: &'static str,
+    /// True if an operator can allow its addresses.
+    is_private: bool,
+}
+
+/// The ranges that are not public. Other IPv6 addresses outside of `2000::/3` are closed too.
+static CLOSED: LazyLock<Vec<ClosedRange>> = LazyLock::new(|| {
     let rows = include_str!("guard/closed.txt").lines().filter(|row| !row.starts_with('#'));
     let row = |row: &'static str| {
         let (range, name) = row.split_once(' ')?;
-        Some((range.parse::<IpNet>().ok()?, name))
+        let private = range.strip_prefix('+');
+        Some(ClosedRange { range: private.unwrap_or(range).parse().ok()?, name, is_private: private.is_some() })
     };
     rows.map(row).collect::<Option<_>>().expect("each row has a range and its name")
 });
@@ -72,6 +97,32 @@ impl Policy {
         Ok(self)
     }
 
+    /// Allows receivers in private networks: a comma-separated list such as `10.1.0.0/16, hooks.internal, *.svc.internal`. A
+    /// network or an address allows its addresses. A name allows the private addresses to which it resolves, and `*.` all
+    /// names below a name. All other closed addresses stay closed, also inside of a network: metadata services of clouds.
+    ///
+    /// # Errors
+    /// Returns the first entry that is neither a part of one private network nor a host name.
+    pub fn and_receivers(mut self, list: &str) -> Result<Self, String> {
+        let receivers = self.receivers.get_or_insert_default();
+        for entry in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+            if let Ok(network) = entry.parse::<IpNet>().or_else(|_| entry.parse::<IpAddr>().map(IpNet::from)) {
+                match CLOSED.iter().find(|row| row.range.contains(&network)) {
+                    Some(row) if row.is_private => receivers.networks.push(network),
+                    row => {
+                        let why = row.map_or("not a part of one private network", |row| row.name);
+                        return Err(format!("{entry} cannot be allowed ({why}): {EXPECTED}"));
+                    }
+                }
+            } else {
+                let name = host_name(entry.strip_prefix("*.").unwrap_or(entry));
+                let name = name.ok_or_else(|| format!("{entry:?} is neither a network nor a host name: {EXPECTED}"))?;
+                receivers.names.push(if entry.starts_with("*.") { format!(".{name}") } else { name });
+            }
+        }
+        Ok(self)
+    }
+
     /// Parses a URL and checks it as far as possible before a lookup.
     pub fn check_url(&self, text: &str) -> Result<Url, PolicyViolation> {
         let url = Url::parse(text).map_err(|error| PolicyViolation::Url(error.to_string()))?;
@@ -87,21 +138,43 @@ impl Policy {
         // The parser has already converted decimal, octal, hexadecimal and short forms of IPv4.
         match url.host() {
             None => return Err(PolicyViolation::NoHost),
-            Some(Host::Ipv4(address)) => self.check_address(address.into())?,
-            Some(Host::Ipv6(address)) => self.check_address(address.into())?,
+            Some(Host::Ipv4(address)) => self.check_address(address.into(), None)?,
+            Some(Host::Ipv6(address)) => self.check_address(address.into(), None)?,
             Some(Host::Domain(_)) => {}
         }
         Ok(url)
     }
 
-    pub(crate) fn check_address(&self, address: IpAddr) -> Result<(), PolicyViolation> {
+    /// Checks an address, which can be that of the host `name`.
+    pub(crate) fn check_address(&self, address: IpAddr, name: Option<&str>) -> Result<(), PolicyViolation> {
         let destination = destination(address);
         let is_allowed = |range: &IpNet| range.contains(&address) || range.contains(&destination);
-        match closed(destination) {
-            Some(range) if !self.allow.iter().any(is_allowed) => Err(PolicyViolation::Address { address, range }),
-            _ => Ok(()),
+        let closed = closed(destination).filter(|_| !self.allow.iter().any(is_allowed));
+        let Some((range, is_private)) = closed else { return Ok(()) };
+        let receivers = self.receivers.as_ref().filter(|_| is_private);
+        if receivers.is_some_and(|receivers| receivers.allow(destination, name)) {
+            return Ok(());
         }
+        Err(PolicyViolation::Address { address, range, advice: receivers.map_or("", |_| ADVICE) })
     }
+}
+
+impl PrivateReceivers {
+    fn allow(&self, address: IpAddr, name: Option<&str>) -> bool {
+        let name = name.map(|name| name.trim_end_matches('.'));
+        let is_of = |known: &String| match (name, known.starts_with('.')) {
+            (Some(name), true) => name.ends_with(known.as_str()),
+            (name, _) => name == Some(known.as_str()),
+        };
+        self.networks.iter().any(|network| network.contains(&address)) || self.names.iter().any(is_of)
+    }
+}
+
+/// Returns a host name as URLs have it, without a full stop at its end.
+fn host_name(text: &str) -> Option<String> {
+    let Ok(Host::Domain(name)) = Host::parse(text) else { return None };
+    let name = name.trim_end_matches('.');
+    (!name.is_empty() && !name.contains('*')).then(|| name.to_owned())
 }
 
 /// Returns the address at which packets to `address` arrive: the embedded IPv4 address of mapped addresses and NAT64.
@@ -116,10 +189,11 @@ fn destination(address: IpAddr) -> IpAddr {
     }
 }
 
-fn closed(address: IpAddr) -> Option<&'static str> {
-    let row = CLOSED.iter().find(|(range, _)| range.contains(&address)).map(|(_, name)| *name);
+/// Returns the name of the closed range of an address, and whether an operator can allow it.
+fn closed(address: IpAddr) -> Option<(&'static str, bool)> {
+    let row = CLOSED.iter().find(|row| row.range.contains(&address)).map(|row| (row.name, row.is_private));
     let is_global = address.is_ipv4() || GLOBAL_UNICAST.contains(&address);
-    row.or(if is_global { None } else { Some("not global unicast") })
+    row.or(if is_global { None } else { Some(("not global unicast", false)) })
 }
 
 /// Returns only addresses that the policy allows.
@@ -137,14 +211,14 @@ impl Resolve for GuardedResolver {
             let mut refused = None;
             let mut open = Vec::new();
             for address in resolving.await? {
-                match policy.check_address(address.ip()) {
+                match policy.check_address(address.ip(), Some(&text)) {
                     Ok(()) => open.push(address),
                     Err(refusal) => refused = Some(refusal),
                 }
             }
             match refused {
-                Some(PolicyViolation::Address { address, range }) if open.is_empty() => {
-                    Err(PolicyViolation::Name { name: text, address, range }.into())
+                Some(PolicyViolation::Address { address, range, advice }) if open.is_empty() => {
+                    Err(PolicyViolation::Name { name: text, address, range, advice }.into())
                 }
                 _ if open.is_empty() => Err(format!("the name {text} has no address").into()),
                 _ => Ok(Box::new(open.into_iter()) as Addrs),

@@ -80,6 +80,8 @@ pub struct StackSettings {
     /// The failures that writes to the state folder survive.
     pub durability: StateDurability,
     pub units: UnitBackend,
+    /// The receivers in private networks, see [`Policy::and_receivers`]. Empty means none.
+    pub egress_networks: String,
     /// The issuers of identity tokens, see [`OidcIssuers::parse`]. Empty means none.
     pub oidc: String,
     /// The folder of the sockets of InfraKit's plugins. `None` means [`plugin_sockets::default_folder`].
@@ -142,7 +144,9 @@ impl Stack {
         let (s3_listener, s3_url) = bind(LOOPBACK, s3_port, settings.s3_port.is_some()).await?;
 
         let store = Arc::new(Store::new(table, Arc::new(bucket)));
-        let inside = Arc::new(local_client(listen).map_err(StackError::part("HTTP"))?);
+        let policy = Policy::with_loopback().and_receivers(&settings.egress_networks);
+        let policy = policy.map_err(StackError::part("EBB_EGRESS_NETWORKS"))?;
+        let inside = Arc::new(local_client(policy, listen).map_err(StackError::part("HTTP"))?);
         let mut last = (watch::channel(false).0, Vec::new());
         last.1.push(tokio::spawn(server::serve(s3_listener, s3, last.0.subscribe())));
         let options = LocalRelayOptions {
@@ -260,10 +264,10 @@ impl Stack {
     }
 }
 
-/// Returns a client that may connect to this machine, including the address of the functions.
-fn local_client(listen: IpAddr) -> Result<HttpClient, Box<dyn std::error::Error + Send + Sync>> {
+/// Returns a client that may also connect to the address of the functions.
+fn local_client(policy: Policy, listen: IpAddr) -> Result<HttpClient, Box<dyn std::error::Error + Send + Sync>> {
     let prefix = if listen.is_ipv4() { 32 } else { 128 };
-    Ok(HttpClient::new(Policy::with_loopback().and_networks(&format!("{listen}/{prefix}"))?)?)
+    Ok(HttpClient::new(policy.and_networks(&format!("{listen}/{prefix}"))?)?)
 }
 
 type OpenTable = (Option<Arc<EmbeddedTable>>, Arc<dyn ItemTable>);

@@ -155,7 +155,8 @@ pub struct AttemptResult {
     /// True if the backend did not respond. The request may still arrive.
     #[serde(default)]
     pub unanswered: bool,
-    /// True for a failure before a request, if the record shows each other sender of the attempt.
+    /// True for a failure before a request, if the record shows each other sender of the attempt, or each one is refused by the
+    /// guard of `egress`, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unsent: bool,
     /// The digest of outcome, outputs and made IDs, which identifies repeated results.

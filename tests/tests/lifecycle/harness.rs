@@ -119,6 +119,11 @@ impl Harness {
         (server, relay)
     }
 
+    /// Starts a stack with receivers in private networks.
+    pub(crate) async fn with_networks(list: &str) -> Self {
+        Self::start(|settings, _| StackSettings { egress_networks: list.to_owned(), ..settings }).await
+    }
+
     /// Starts a stack with a retention for gone instances.
     pub(crate) async fn with_retention(retention: Option<Duration>) -> Self {
         Self::start(|settings, _| StackSettings { retention, ..settings }).await

@@ -22,6 +22,8 @@ async fn start(stack: &str) -> Harness {
         "empty" => Harness::new().await,
         "simple" => Harness::simple().await,
         "platform" => Harness::with_platform().await,
+        // Receivers in unique local addresses are allowed.
+        "networks" => Harness::with_networks("fd00::/8").await,
         "everywhere" => Harness::at(Ipv4Addr::UNSPECIFIED.into()).await,
         "plugin" => Harness::with_plugin().await,
         // Without local units: each cluster has to be registered.

@@ -234,6 +234,19 @@ async fn the_connection_uses_the_checked_address() {
     assert_eq!(resolver.1.load(Ordering::SeqCst), 1);
 }
 
+/// The connection gets only the addresses that the policy allows for the name, from one lookup.
+#[tokio::test]
+async fn an_allowed_name_opens_its_private_addresses_only() {
+    let policy = Arc::new(Policy::public().and_receivers("hooks.internal").unwrap());
+    for (name, expected) in [("hooks.internal", "10.1.2.3 1.1.1.1"), ("other.internal", "1.1.1.1")] {
+        let inner = StaticResolver::to(&["169.254.169.254", "10.1.2.3", "127.0.0.1", "fd00:ec2::254", "1.1.1.1"]);
+        let resolver = GuardedResolver { policy: Arc::clone(&policy), inner: Arc::clone(&inner) as Arc<dyn Resolve> };
+        let found = resolver.resolve(name.parse().unwrap()).await.unwrap();
+        let found: Vec<String> = found.map(|address| address.ip().to_string()).collect();
+        assert_eq!((found.join(" ").as_str(), inner.1.load(Ordering::SeqCst)), (expected, 1));
+    }
+}
+
 #[tokio::test]
 async fn addresses_of_the_system_resolver_are_checked() {
     let address = serve(Router::new().route("/", get(|| async { "inside" }))).await;

@@ -46,6 +46,31 @@ fn an_allowed_range_opens_only_itself() {
     }
 }
 
+/// A row of the file has a list, hosts, and a part of their refusals or `open`. A host is that of a URL, or a name with an
+/// address to which it resolves. Other rows have an invalid list and a part of its error.
+#[test]
+fn private_receivers() {
+    for row in include_str!("../../tests/receivers.txt").lines().filter(|row| !row.starts_with('#')) {
+        let (policy, columns): (_, Vec<&str>) = (Policy::public(), row.split(" | ").collect());
+        let [list, hosts, expected] = columns[..] else {
+            let error = policy.and_receivers(columns[0]).unwrap_err();
+            assert!(error.contains(columns[1]), "{row}: {error}");
+            continue;
+        };
+        let policy = policy.and_receivers(list).unwrap();
+        for host in hosts.split(' ') {
+            let checked = match host.split_once('=') {
+                Some((name, address)) => policy.check_address(address.parse().unwrap(), Some(name)),
+                None => policy.check_url(&format!("http://{host}:8080/")).map(drop),
+            };
+            let verdict = checked.map_or_else(|refusal| refusal.to_string(), |()| "open".to_owned());
+            assert!(verdict.contains(expected), "{list} {host}: {verdict}");
+            let is_private = ["private network", "shared by a carrier"].contains(&expected);
+            assert_eq!(verdict.contains("EBB_EGRESS_NETWORKS"), is_private, "{verdict}");
+        }
+    }
+}
+
 #[test]
 fn urls_that_are_rejected_before_a_lookup() {
     let mut report = String::new();
@@ -65,12 +90,12 @@ proptest! {
     fn an_embedded_ipv4_address_has_its_policy(address in any::<u32>()) {
         let inner = Ipv4Addr::from(address);
         let policy = Policy::public();
-        let open = policy.check_address(inner.into()).is_ok();
-        prop_assert_eq!(policy.check_address(inner.to_ipv6_mapped().into()).is_ok(), open);
+        let open = policy.check_address(inner.into(), None).is_ok();
+        prop_assert_eq!(policy.check_address(inner.to_ipv6_mapped().into(), None).is_ok(), open);
         let [a, b, c, d] = inner.octets();
         let (high, low) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
         let nat64 = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low);
-        prop_assert_eq!(policy.check_address(nat64.into()).is_ok(), open);
+        prop_assert_eq!(policy.check_address(nat64.into(), None).is_ok(), open);
         // All spellings of the address in a URL have the same result.
         for host in [format!("{inner}"), format!("{address}"), format!("{address:#x}"), format!("0{address:o}")] {
             prop_assert_eq!(policy.check_url(&format!("http://{host}/")).is_ok(), open, "{}", host);
@@ -83,10 +108,10 @@ proptest! {
         let v4 = Ipv4Addr::from(address);
         let inner = v4.is_private() || v4.is_loopback() || v4.is_link_local() || v4.is_multicast()
             || v4.is_broadcast() || v4.is_unspecified() || v4.is_documentation();
-        prop_assert!(!inner || policy.check_address(v4.into()).is_err());
+        prop_assert!(!inner || policy.check_address(v4.into(), None).is_err());
         let v6 = Ipv6Addr::from(wide);
         let inner = v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local() || v6.is_multicast();
-        prop_assert!(!inner || policy.check_address(v6.into()).is_err());
+        prop_assert!(!inner || policy.check_address(v6.into(), None).is_err());
     }
 
     #[test]

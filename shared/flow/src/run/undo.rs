@@ -221,6 +221,8 @@ pub(crate) fn had_no_effect(record: &AttemptRecord) -> bool {
         let code = result.reason.as_ref().map(|reason| reason.code);
         let is_unsent = match result.outcome {
             AttemptOutcome::Skipped => return true,
+            // An answer can be a refusal, too.
+            AttemptOutcome::Failed if code == Some(ReasonCode::Refused) => return result.unsent && record.is_unsent(),
             AttemptOutcome::Failed => matches!(code, Some(ReasonCode::Render | ReasonCode::NotStartable)),
             AttemptOutcome::Cancelled => code == Some(ReasonCode::Skipped),
             AttemptOutcome::Succeeded => false,
@@ -397,13 +399,20 @@ mod tests {
         ] {
             assert_eq!(made_nothing(&record), expected, "{record:?}");
         }
-        let failed = |unsent| {
-            let reason = Some(FailureReason { code: ReasonCode::NotStartable, message: String::new() });
+        let failed_by = |code, unsent| {
+            let reason = Some(FailureReason { code, message: String::new() });
             let failed = AttemptResult::new(AttemptOutcome::Failed, Timestamp(9), String::new());
             let result = Some(AttemptResult { reason, unsent, ..failed });
             AttemptRecord { started: Some(Timestamp(5)), result, ..AttemptRecord::default() }
         };
+        let failed = |unsent| failed_by(ReasonCode::NotStartable, unsent);
+        let refused = |unsent| failed_by(ReasonCode::Refused, unsent);
         for (record, expected) in [
+            (refused(true), true),
+            (refused(false), false),
+            // A receiver has answered 410.
+            (AttemptRecord { started: None, ..refused(false) }, false),
+            (AttemptRecord { started: None, accepted: Some(Timestamp(6)), ..refused(true) }, false),
             (failed(true), true),
             (failed(false), false),
             (AttemptRecord { leased_until: Some(Timestamp(7)), ..failed(true) }, false),
