@@ -93,9 +93,10 @@ impl AppliedTarget {
             output::status_line(&violations.text(output::drawing()).replacen("error:", "warning:", 1));
         }
         let (result, uid, generation) = (response.result, response.uid.unwrap_or_default(), response.generation);
-        let owner = preview.and_then(|preview| preview.owner).map(|owner| format!(", owner {owner}"));
-        let owner = owner.unwrap_or_default();
-        output::status_line(&format!("{} {target} (uid {uid}, generation {generation}{owner})", begun(result)));
+        let changes = matches!(result, LifecycleResult::Updated | LifecycleResult::Updating);
+        let owner = preview.and_then(|preview| preview.owner).filter(|_| changes);
+        let owner = owner.map(|owner| format!(" of {owner}")).unwrap_or_default();
+        output::status_line(&format!("{} {target} (uid {uid}, generation {generation}){owner}", begun(result)));
         if matches!(result, LifecycleResult::Updated | LifecycleResult::Updating | LifecycleResult::Waiting) {
             let seen = client.target(&target).await?.filter(|seen| seen.info.uid == uid);
             warn_of_end(&target, seen.and_then(|seen| seen.info.expires).as_deref());
