@@ -112,7 +112,7 @@ enum EbbCommand {
     /// Connect, show and disconnect clusters
     #[command(subcommand)]
     Cluster(ClusterCommand),
-    /// Create, list and revoke API tokens
+    /// Create, show, list and revoke API tokens
     #[command(subcommand)]
     Token(TokenCommand),
     /// List objects of ended sandboxes that remain in clusters
@@ -172,6 +172,7 @@ impl EbbCli {
             EbbCommand::Cluster(ClusterCommand::Disconnect(args)) => args.run(&connect(server)?).await,
             EbbCommand::Token(TokenCommand::Create(args)) => args.run(&connect(server)?).await,
             EbbCommand::Token(TokenCommand::List(output)) => token::list(&connect(server)?, output).await,
+            EbbCommand::Token(TokenCommand::Show(output)) => token::show(&connect(server)?, output).await,
             EbbCommand::Token(TokenCommand::Revoke(args)) => args.run(&connect(server)?).await,
             EbbCommand::Orphans(args) => args.run(&connect(server)?).await,
             EbbCommand::Mcp(args) => args.run(connect(server)?).await,

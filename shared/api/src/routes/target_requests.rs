@@ -84,29 +84,33 @@ pub(crate) struct DeleteQuery {
     /// waits for it.
     #[param(pattern = r"^(?!\.{1,2}$)([!\x22$&-.0->@-\[\]-~]{1,128}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
     pub(crate) uid: Option<String>,
+    /// The generation that the caller has seen. An instance with another one is not deleted. Needs `uid`.
+    pub(crate) generation: Option<u64>,
 }
 
 /// Deletes a target. A repetition changes nothing. Scope: `targets:write`.
 #[utoipa::path(delete, path = "/v1/targets/{kind}/{name}", operation_id = "deleteTarget", tag = "targets", params(DeleteQuery), responses(
     (status = 202, body = TargetReceipt, description = "The target stops or has stopped."),
-    (status = 422, description = "`uid` is invalid."),
+    (status = 409, description = "outdated"),
+    (status = 422, description = "`uid` is invalid, or `generation` is given without it."),
 ))]
 pub(crate) async fn delete(
     Path((kind, name)): Path<(String, String)>,
     server: Permitted<WriteTargets>,
     Query(query): Query<DeleteQuery>,
 ) -> HttpResult<ReceiptResponse> {
-    let (rest, receipt) = deleted(&server, TargetKey::new(&kind, &name), query.uid.as_deref()).await?;
+    let (rest, receipt) =
+        deleted(&server, TargetKey::new(&kind, &name), (query.uid.as_deref(), query.generation)).await?;
     Ok((StatusCode::ACCEPTED, rest, Json(receipt)))
 }
 
-/// Deletes the instance `uid` of a target, or every one that the caller may change, and runs the follow-ups.
+/// Deletes the instance with a UID and generation, or every one that the caller may change, and runs the follow-ups.
 pub(crate) async fn deleted(
     server: &Permitted<WriteTargets>,
     key: TargetKey<'_>,
-    uid: Option<&str>,
+    instance: (Option<&str>, Option<u64>),
 ) -> HttpResult<AcceptedChange> {
-    match Box::pin(target_request::delete(&server.env, key, uid, &server.access())).await? {
+    match Box::pin(target_request::delete(&server.env, key, instance, &server.access())).await? {
         Some((response, follow_ups)) => Ok(accepted(server, key, response, follow_ups).await),
         None => Err(server.refusal(key).await),
     }
