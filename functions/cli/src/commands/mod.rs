@@ -71,6 +71,7 @@ enum EbbCommand {
     /// Store documents of any kind, and create or update sandboxes; retry failed ones
     Apply(apply::ApplyArgs),
     /// List the documents or targets of a kind, or show one of them
+    #[command(alias = "describe", alias = "ls")]
     Get(get::GetArgs),
     /// Delete documents, or sandboxes with their resources
     Delete(Box<delete::DeleteArgs>),
