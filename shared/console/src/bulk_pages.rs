@@ -174,7 +174,7 @@ pub fn bulk_confirmation(viewer: ConsoleViewer<'_>, action: BulkAction, entries:
         h1 { (title) @if !permitted.is_empty() { "?" } }
         @if !permitted.is_empty() {
             @if action == BulkAction::Delete {
-                p { "The teardown begins. What its resources hold is lost, and no command brings it back." }
+                p { "The teardown begins. All data in its resources is deleted for good." }
             } @else {
                 p { "The units after them follow. If the cause is still there, the units fail again." }
             }

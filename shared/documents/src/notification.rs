@@ -229,7 +229,9 @@ fn repository_of(text: &str) -> Result<(String, String), String> {
 fn cause(facts: &NotificationFacts) -> String {
     match (facts.unit.as_str(), facts.ended.as_str()) {
         ("", "") => String::new(),
-        ("", ended) => ended.to_owned(),
+        ("", "deleted") => "it was deleted".to_owned(),
+        ("", "expired") => "its ttl has ended".to_owned(),
+        ("", _) => "an operator has ended its teardown".to_owned(),
         (unit, _) => format!("{unit}: {}", facts.reason),
     }
 }
@@ -247,7 +249,8 @@ fn description(facts: &NotificationFacts) -> String {
 /// Returns the message for Slack. `&`, `<` and `>` would begin a link or a mention.
 fn slack_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
     let safe = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace("```", "'''");
-    let mut text = format!("*{}/{}* is {}", safe(&target.kind), safe(&target.name), facts.phase.name());
+    let mut text =
+        format!("*{}/{}* {} {}", safe(&target.kind), safe(&target.name), facts.phase.verb(), facts.phase.name());
     let cause = cause(facts);
     if !cause.is_empty() {
         text.push_str(&format!("\n{}", safe(&cause)));
@@ -261,8 +264,8 @@ fn slack_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
 /// Returns the comment. An indented text is shown as it is.
 fn comment_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
     let quoted = |text: &str| text.lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n");
-    let mut text =
-        format!("`{}/{}` is **{}**. [Details]({})", target.kind, target.name, facts.phase.name(), facts.link);
+    let (verb, phase) = (facts.phase.verb(), facts.phase.name());
+    let mut text = format!("`{}/{}` {verb} **{phase}**. [Details]({})", target.kind, target.name, facts.link);
     let cause = cause(facts);
     for part in [cause.as_str(), facts.log.as_str()].into_iter().filter(|part| !part.is_empty()) {
         text.push_str(&format!("\n\n{}", quoted(part)));

@@ -222,6 +222,6 @@ impl DeleteArgs {
 /// Reports the deletion of an instance that has waited for the name.
 fn withdrawn(target: &TargetRef, seen: &TargetDetail) {
     if let Some(uid) = &seen.waiting_uid {
-        output::status_line(&format!("{target} with uid {uid} waited for the name, and does not begin any more"));
+        output::status_line(&format!("the waiting instance of {target} was cancelled (uid {uid})"));
     }
 }

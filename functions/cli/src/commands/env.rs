@@ -110,8 +110,8 @@ fn ready(target: &TargetRef, seen: TargetDetail) -> Result<TargetDetail> {
         output::status_line(&warning);
     } else if phase != TargetPhase::Ready {
         let next = if phase == TargetPhase::Starting { "wait" } else { "why" };
-        let phase = labels::name(&phase);
-        return Err(CliError::failed(format!("{target} is {phase}; only a ready target has an environment"))
+        let phase = labels::stands(phase);
+        return Err(CliError::failed(format!("{target} {phase}; only a ready target has an environment"))
             .with_hint(format!("ebb {next} {name}")));
     }
     for unit in seen.runs.iter().flat_map(|run| &run.units).filter(|unit| unit.tolerated) {

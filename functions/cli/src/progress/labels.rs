@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_protocol::api::{AttemptDetail, RelayOutage, TargetInfo, UnitDetail, UnitState, UnitWait};
+use ebb_protocol::api::{AttemptDetail, RelayOutage, TargetInfo, TargetPhase, UnitDetail, UnitState, UnitWait};
 use ebb_protocol::{WaitResolution, words};
 use jiff::Timestamp;
 
@@ -17,6 +17,11 @@ const LATE: Duration = Duration::from_secs(45);
 pub(crate) fn target_state(target: &TargetInfo) -> String {
     let (phase, notes) = (target.phase.name(), words::target_notes(target));
     if notes.is_empty() { phase.to_owned() } else { format!("{phase} ({})", notes.join(", ")) }
+}
+
+/// Returns the phase of a target after its name in a sentence, such as `is ready`.
+pub(crate) fn stands(phase: TargetPhase) -> String {
+    format!("{} {}", phase.verb(), phase.name())
 }
 
 /// Returns the warning about a target that can be used although its postStart has failed.

@@ -392,7 +392,7 @@ fn waiting(plan: &Plan, run: &RunDetail) -> Option<String> {
             _ => "runs".to_owned(),
         },
     };
-    let progress = unit.progress.as_ref().map(|progress| format!(" (progress: {})", progress.replace('\n', " ")));
+    let progress = unit.progress.as_ref().map(|progress| format!(" ({})", progress.replace('\n', " ")));
     let progress = progress.unwrap_or_default();
     let count = run.units.iter().filter(|unit| is_waiting(unit)).count();
     let others = if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() };
@@ -404,7 +404,7 @@ fn waiting(plan: &Plan, run: &RunDetail) -> Option<String> {
     let pending = pending.unwrap_or_default();
     let accepted = unit.accepted.as_ref().filter(|_| unit.state == UnitState::Running);
     let accepted =
-        accepted.map(|at| format!("; its receiver accepted the request (202) at {at}, and has not called back"));
+        accepted.map(|at| format!("; its request was accepted (202) at {at}, and it waits for the callback"));
     let accepted = accepted.unwrap_or_default();
     let stuck = stuck_at(plan, run, unit).map(|at| format!(", stuck at {at} unless an attempt succeeds before"));
     let attempts = format!("attempt {} of {}{}", unit.attempt_in_series, unit.max_attempts, stuck.unwrap_or_default());

@@ -98,7 +98,7 @@ impl TargetSituation<'_> {
             ),
             None => format!(
                 "if the file is wrong: correct it; if a plugin is wrong: publish a corrected version and name it in the file; \
-                 then: {apply}, which completes the target"
+                 then: {apply}, which repairs it"
             ),
         }
     }

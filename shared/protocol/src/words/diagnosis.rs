@@ -1,6 +1,6 @@
 //! The diagnosis of a target in sections, in the order in which a reader asks.
 
-use crate::api::{FailedUnit, RemainingEffect, RootCause, TargetDiagnosis, TargetWait};
+use crate::api::{FailedUnit, RemainingEffect, RootCause, TargetDiagnosis, TargetPhase, TargetWait};
 use crate::evidence::Evidence;
 use crate::removal::ResourceRemoval;
 use crate::words;
@@ -73,7 +73,9 @@ pub fn diagnosis(why: &TargetDiagnosis) -> Vec<DiagnosisSection> {
     let waits = TargetWait::of_others(&why.target_waits).map(|wait| DiagnosisLine::from(words::target_wait(wait)));
     add(DiagnosisPart::OtherWaits, "other waits", waits.collect());
     add(DiagnosisPart::Failed, "also failed", others.map(failed_unit).collect());
-    add(DiagnosisPart::Remaining, "remaining resources", why.remaining.iter().map(remaining).collect());
+    let title =
+        if why.phase.is_alive() && why.phase != TargetPhase::Failed { "resources" } else { "remaining resources" };
+    add(DiagnosisPart::Remaining, title, why.remaining.iter().map(remaining).collect());
     add(DiagnosisPart::Removals, "removals", why.removals.iter().map(removal).collect());
     add(DiagnosisPart::Warnings, "warnings", why.notes.iter().map(text).collect());
     add(DiagnosisPart::NextSteps, "next steps", why.next_steps.iter().map(text).collect());

@@ -263,7 +263,7 @@ fn slack_url(env: &Env, secret: &str) -> Result<SecretText, String> {
     let wrong = |problem: &str| format!("the secret {secret} is not the URL of an incoming webhook: {problem}");
     match url::Url::parse(&value) {
         Ok(url) if url.scheme() == "https" => Ok(value),
-        Ok(url) if url.scheme() == "http" => Err(wrong("its credential would not be encrypted; expected `https://`")),
+        Ok(url) if url.scheme() == "http" => Err(wrong("it begins with `http://`; expected `https://`")),
         Ok(_) | Err(_) => Err(wrong("expected `https://`")),
     }
 }
