@@ -49,7 +49,9 @@ use crate::{Exit, OutputArgs, Result, ServerArgs, TargetCommandArgs, connect, ou
     version,
     after_help = "Examples:\n  ebb run sandbox.yaml --plugin plugin.yaml --rm\n  ebb apply -f plugin.yaml -f sandbox.yaml\n  ebb why pr-1\n\n\
                   Exit codes: 0 success, 1 the run failed or the document is invalid, 2 usage or internal error, 124 \
-                  the time limit of a wait ended, 130 interrupted.\nData goes to standard output, messages to standard error."
+                  the time limit of a wait ended, 130 interrupted.\nData goes to standard output, messages to standard error.\n\n\
+                  Environment: EBB_URL has the URL of the server, EBB_TOKEN its bearer token, EBB_WEBHOOK_SECRET the \
+                  secret that signs webhooks."
 )]
 pub(crate) struct EbbCli {
     #[command(flatten)]

@@ -3,7 +3,10 @@
 use crate::api::{FailedUnit, RemainingEffect, RootCause, TargetDiagnosis, TargetPhase, TargetWait};
 use crate::evidence::Evidence;
 use crate::removal::ResourceRemoval;
-use crate::words;
+use crate::{limits, words};
+
+/// Maximum characters of a line of a response.
+const LINE: usize = 200;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiagnosisPart {
@@ -106,7 +109,7 @@ fn of_evidence(evidence: &Evidence) -> Vec<DiagnosisLine> {
     let request = ("request".to_owned(), format!("{} {}", words::one_line(method), words::one_line(url)));
     let Some(status) = status else { return vec![request.into(), "no response".to_owned().into()] };
     let kind = content_type.as_deref().map(|kind| format!(", {}", words::one_line(kind))).unwrap_or_default();
-    let listing = body.iter().flat_map(|body| body.lines()).map(str::to_owned);
+    let listing = body.iter().flat_map(|body| body.lines()).map(|line| limits::excerpt(line, LINE));
     let listing = listing.chain(truncated.then(|| "…".to_owned())).collect();
     let response = DiagnosisLine { listing, ..("response".to_owned(), format!("{status}{kind}")).into() };
     let limits = limits.as_ref().map(|limits| ("limits".to_owned(), words::one_line(limits)));
