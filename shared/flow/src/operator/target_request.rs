@@ -307,7 +307,7 @@ pub async fn covered_instances(
     access: &TargetAccess,
 ) -> Result<Option<(TargetHead, Vec<String>)>, RequestError> {
     if seen.is_some() && uid.is_none() {
-        return Err(RequestError::refused(ErrorCode::MissingField, "`generation` needs `uid`".to_owned()));
+        return Err(RequestError::refused(ErrorCode::MissingField, "`generation` needs `uid`"));
     }
     let Some(head) = env.store.read_target(target).await? else { return Ok(None) };
     let mut uids: Vec<String> = match uid {
