@@ -67,8 +67,8 @@ pub fn diagnosis(why: &TargetDiagnosis) -> Vec<DiagnosisSection> {
     };
     if let Some(cause) = &why.cause {
         let RootCause { run, unit, attempt, attempt_in_series, .. } = cause;
-        let retry = words::in_all(*attempt, *attempt_in_series);
-        let title = format!("first cause: {unit}, attempt {attempt_in_series}{retry} of {run}");
+        let attempt = words::attempt(*attempt, *attempt_in_series, None);
+        let title = format!("first cause: {unit}, {attempt} of {run}");
         add(DiagnosisPart::Cause, &title, of_cause(cause));
     }
     let waits = why.open.iter().map(|open| DiagnosisLine::from(words::open_units(open))).chain(more);
@@ -117,8 +117,8 @@ fn of_evidence(evidence: &Evidence) -> Vec<DiagnosisLine> {
 }
 
 fn failed_unit(FailedUnit { unit, attempt, attempt_in_series, reason }: &FailedUnit) -> DiagnosisLine {
-    let retry = words::in_all(*attempt, *attempt_in_series);
-    format!("{unit}, attempt {attempt_in_series}{retry}: {}", words::reason(reason)).into()
+    let attempt = words::attempt(*attempt, *attempt_in_series, None);
+    format!("{unit}, {attempt}: {}", words::reason(reason)).into()
 }
 
 fn remaining(RemainingEffect { unit, certainty, outputs, .. }: &RemainingEffect) -> DiagnosisLine {
