@@ -160,11 +160,11 @@ class ValidRequestsAreAccepted:
                 code = response.json().get("code")
             except ValueError:
                 code = None
-            # A UID of Ebb is valid for an instance that exists, `dryRun` is valid beside `plugin`, `name` beside `kind`, and
-            # the place of a page is a value of an answer. Labels, images and names of clusters have grammars of their own,
+            # A UID of Ebb is valid for an instance that exists, `dryRun` is valid beside `plugin`, `generation` beside `uid`,
+            # `name` beside `kind`, and the place of a page is a value of an answer. Labels, images and names of clusters have grammars of their own,
             # `3.0` is an integer in JSON Schema only, and a time before 1970 is none of a run.
             of_state = [
-                "which Ebb uses for its own UIDs", "`dryRun` needs `plugin`", "needs the parameter `kind`",
+                "which Ebb uses for its own UIDs", "`dryRun` needs `plugin`", "`generation` needs `uid`", "needs the parameter `kind`",
                 "expected a DNS label", "is not the `seq` of an answer",
                 "is not the `nextToken` of a page", "expected KEY=VALUE", "expected REPOSITORY:TAG", "invalid type: floating point",
                 "is not a time as in RFC 3339",

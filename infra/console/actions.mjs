@@ -168,7 +168,7 @@ export const ACTIONS = [
       await reader.page.setViewportSize(SCREENS.narrow.viewport);
       if (reader.hasScripts) await reader.isAccessible("the confirmation of a deletion of a long name");
       await reader.page.setViewportSize(SCREENS.light.viewport);
-      assert.match(await reader.page.locator("main").innerText(), /no command brings it back[^]*note\/write/);
+      assert.match(await reader.page.locator("main").innerText(), /deleted for good[^]*note\/write/);
       await by.use("link", "Cancel");
       await reader.page.waitForURL(`**${at(name)}`);
       await by.use("link", "Delete…");
@@ -241,7 +241,7 @@ export const ACTIONS = [
       await by.choose("with", "1.1.0");
       await by.use("button", "Compare");
       await reader.page.getByRole("region", { name: "Difference" }).waitFor();
-      await by.use("link", "Exchange them");
+      await by.use("link", "Swap");
       await reader.page.waitForURL(/from=1\.1\.0/);
     },
   },

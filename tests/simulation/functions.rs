@@ -10,6 +10,7 @@ use ebb_flow::advance::early_start;
 use ebb_flow::advance::retry::RetryOutcome;
 use ebb_flow::instance::history::Decision;
 use ebb_flow::instance::retention;
+use ebb_flow::lifecycle::Protection;
 use ebb_flow::operator::overrides::{self, OverrideOutcome};
 use ebb_flow::operator::repair::{self, RepairMode};
 use ebb_flow::operator::target_request::{self, TargetRequest};
@@ -187,7 +188,7 @@ impl SimFunctions {
         let access = owners::access("token a");
         self.invoke("delete", |env| async move {
             let key = TargetKey::new(KIND, &name);
-            let deleted = response_of(target_request::delete(&env, key, uid.as_deref(), &access).await)?;
+            let deleted = response_of(target_request::delete(&env, key, (uid.as_deref(), None, Protection::Respected), &access).await)?;
             finish(&env, deleted.ok().flatten().map(|(_, follow_ups)| follow_ups).unwrap_or_default()).await
         })
         .await

@@ -81,7 +81,7 @@ impl TargetsCommand<'_> {
     ) -> Result<AnsweredTargets> {
         let all = match targets {
             CommandTargets::One(target) => parts([target.into()]),
-            CommandTargets::Named(targets) => parts(targets.into_iter().map(NamedTarget::from)),
+            CommandTargets::Named(targets) => parts(targets),
             CommandTargets::Selected(selector) => {
                 let all = VecDeque::from([TargetSelection::Filter(selector)]);
                 if yes || self.is_dry_run {
@@ -190,7 +190,7 @@ fn sent_target(select: &TargetSelection, number: usize, outcome: &TargetOutcome)
 }
 
 fn instance(TargetOutcome { kind, name, uid, .. }: TargetOutcome) -> NamedTarget {
-    NamedTarget { kind, name, uid, run: None }
+    NamedTarget { kind, name, uid, ..NamedTarget::default() }
 }
 
 impl AnsweredTargets {

@@ -71,8 +71,8 @@ pub(crate) async fn wait(
         }
         FollowEnd::TimedOut => {
             explain(client, target).await;
-            let phase = seen.map_or("not known to the server".to_owned(), |seen| labels::name(&seen.info.phase));
-            Err(CliError::timed_out(format!("{target} is {phase} after {}", timing::length(timeout)))
+            let phase = seen.map_or("is not known to the server".to_owned(), |seen| labels::stands(seen.info.phase));
+            Err(CliError::timed_out(format!("{target} {phase} after {}", timing::length(timeout)))
                 .with_hint(format!("the server continues; wait longer, or run `ebb why {}`", named(target))))
         }
         FollowEnd::Interrupted => {

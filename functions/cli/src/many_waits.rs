@@ -45,8 +45,8 @@ pub(crate) async fn wait_until_ended(
         let Some(left) = timeout.checked_sub(begun.elapsed()) else {
             let waited = timing::length(timeout);
             for outcome in open.iter() {
-                let phase = outcome.phase.as_ref().map_or("not known to the server".to_owned(), labels::name);
-                output::status_line(&format!("{} is {phase} after {waited}", TargetRef::from(&**outcome)));
+                let phase = outcome.phase.map_or("is not known to the server".to_owned(), labels::stands);
+                output::status_line(&format!("{} {phase} after {waited}", TargetRef::from(&**outcome)));
             }
             return Ok(Exit::TimedOut);
         };
@@ -113,7 +113,7 @@ fn note_end(outcome: &mut TargetOutcome, goal: FollowGoal, seen: Option<&TargetI
         (Some(error), _) => format!("{target} {}", output::printable(error)),
         (None, Some(phase)) => match seen.and_then(labels::failed_after_ready) {
             Some(warning) => warning,
-            None => format!("{target} is {}", labels::name(phase)),
+            None => format!("{target} {}", labels::stands(*phase)),
         },
         (None, None) => target.to_string(),
     });
@@ -125,7 +125,7 @@ fn note_end(outcome: &mut TargetOutcome, goal: FollowGoal, seen: Option<&TargetI
 fn end(goal: FollowGoal, is_known: bool, seen: Option<&TargetInfo>) -> Option<Option<String>> {
     let failed = |seen: &TargetInfo| {
         let cause = seen.first_cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
-        Some(Some(format!("is {}{cause}", labels::name(&seen.phase))))
+        Some(Some(format!("{}{cause}", labels::stands(seen.phase))))
     };
     match (goal, seen) {
         (FollowGoal::Gone, None) => Some(None),
@@ -203,7 +203,7 @@ mod tests {
         for (phase, ready, gone) in [
             (Some("starting"), "waits", "waits"),
             (Some("ready"), "reached", "waits"),
-            (Some("failed"), "is failed", "waits"),
+            (Some("failed"), "has failed", "waits"),
             (Some("stopping"), "is stopping", "waits"),
             (Some("stuck"), "is stuck", "is stuck"),
             (Some("gone"), "is gone", "reached"),
@@ -214,7 +214,7 @@ mod tests {
         }
         assert_eq!([None, Some("gone")].map(|phase| shown(FollowGoal::Ready, false, phase)), ["waits"; 2]);
         let caused = TargetInfo { first_cause: Some("db/make: why".to_owned()), ..info("failed") };
-        assert_eq!(end(FollowGoal::Ready, true, Some(&caused)), Some(Some("is failed: db/make: why".to_owned())));
+        assert_eq!(end(FollowGoal::Ready, true, Some(&caused)), Some(Some("has failed: db/make: why".to_owned())));
         let usable = TargetInfo { usable: true, ..caused };
         assert_eq!(end(FollowGoal::Ready, true, Some(&usable)), Some(None));
     }

@@ -128,6 +128,11 @@ pub(crate) fn print_data(text: &str) -> Result<Exit> {
     written.and_then(|()| out.flush()).map(|()| Exit::Done).map_err(CliError::Output)
 }
 
+/// Prints data for programs, such as commands to the runner of a job, to standard error.
+pub(crate) fn status_data(text: &str) {
+    write_status(text);
+}
+
 /// Prints a text to standard error, with one line break at its end. A closed standard error is ignored.
 pub(crate) fn status_line(text: &str) {
     write_status(&limits::printable(text));

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use ebb_protocol::api::{TargetPhase, TargetSelector};
+use ebb_protocol::api::{NamedTarget, TargetPhase, TargetSelector};
 
 use crate::{CliError, Result, TargetRef};
 
 #[derive(Clone, Debug)]
 pub(crate) enum CommandTargets {
     One(TargetRef),
-    /// At least two names.
-    Named(Vec<TargetRef>),
+    /// At least two names, or an instance of one.
+    Named(Vec<NamedTarget>),
     Selected(TargetSelector),
 }
 
@@ -57,7 +57,7 @@ impl SelectorArgs {
             (0, true) => Err(CliError::broken("no target: expected a name, or a selector such as `--phase failed`")),
             (0, false) => Ok(CommandTargets::Selected(selection)),
             (1, true) => Ok(CommandTargets::One(named.remove(0))),
-            (_, true) => Ok(CommandTargets::Named(named)),
+            (_, true) => Ok(CommandTargets::Named(named.into_iter().map(NamedTarget::from).collect())),
             (_, false) => Err(CliError::broken("a name and a selector exclude each other")),
         }
     }

@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use ebb_protocol::words::{self, DiagnosisLine, DiagnosisPart, DiagnosisSection};
-use ebb_protocol::{DecidingEvent, OutputValue, ResourceDetail, TargetDiagnosis, TargetPhase};
+use ebb_protocol::{DecidingEvent, OutputValue, ResourceDetail, TargetDiagnosis};
 
 use crate::{printable, timing};
 
 /// Returns the diagnosis, as text that ends with a line break.
 pub(crate) fn text(why: &TargetDiagnosis) -> String {
-    let stands = if why.phase == TargetPhase::Failed { "has" } else { "is" };
     let (phase, summary) = (why.phase.name(), timing::clocks(&printable(why.summary.trim())));
     // Some summaries begin with the phase.
     let summary = if summary.starts_with(phase) { summary } else { format!("{phase}: {summary}") };
-    let mut text = format!("{} {stands} {summary}\n", why.target);
+    let mut text = format!("{} {} {summary}\n", why.target, why.phase.verb());
     if let Some(event) = &why.decided_by {
         let _ = writeln!(text, "by {}", event_line(event));
     }

@@ -9,6 +9,7 @@
 
 mod answer;
 mod api_calls;
+mod arguments;
 mod change_tools;
 mod docs_search;
 mod document_tools;
@@ -23,12 +24,14 @@ use ebb_protocol::limits;
 use http::Uri;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult, ErrorCode,
-    ErrorData, Implementation, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    ErrorData, Implementation, JsonObject, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
+    Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{RoleServer, ServerHandler, ServiceExt as _};
+use serde_json::json;
 
 use tool_table::{TOOLS, ToolEffect, ToolSpec};
 
@@ -120,12 +123,16 @@ impl ServerHandler for EbbTools {
         self.call(request).await.map(CallToolResponse::from)
     }
 
-    /// Refuses a request. One of a known method is here if its parameters have not the form of the protocol.
+    /// Refuses a request, unless it is a call whose arguments are one JSON text. One of a known method is here if its parameters
+    /// have not the form of the protocol.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
         _: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
+        if let Some(call) = call_of_text(&request) {
+            return self.call(call).await.map(|result| CustomResult::new(json!(result)));
+        }
         let method = limits::clean(&request.method, MAX_NAME);
         Err(match method.as_str() {
             "tools/call" | "tools/list" => {
@@ -135,6 +142,14 @@ impl ServerHandler for EbbTools {
             _ => ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None),
         })
     }
+}
+
+/// Returns a call whose arguments are the JSON text of an object.
+fn call_of_text(CustomRequest { method, params, .. }: &CustomRequest) -> Option<CallToolRequestParams> {
+    let mut params = params.clone().filter(|_| method == "tools/call")?;
+    let arguments: JsonObject = serde_json::from_str(params.get("arguments")?.as_str()?).ok()?;
+    params["arguments"] = arguments.into();
+    serde_json::from_value(params).ok()
 }
 
 /// Returns the service for one request of streamable HTTP, of at most [`limits::API_BODY`] bytes. `url` is the address of the

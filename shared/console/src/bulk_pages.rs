@@ -54,7 +54,7 @@ pub fn selected_target(text: &str) -> Option<NamedTarget> {
     let (uid, run) = rest.split_once(' ').map_or((rest, None), |(uid, run)| (uid, Some(run)));
     let is_complete = ![kind, name, uid].contains(&"");
     let (kind, name, run) = (kind.to_owned(), name.to_owned(), run.map(str::to_owned));
-    is_complete.then(|| NamedTarget { kind, name, uid: Some(uid.to_owned()), run })
+    is_complete.then(|| NamedTarget { kind, name, uid: Some(uid.to_owned()), run, generation: None })
 }
 
 /// Returns the value of a form that [`selected_target`] reads.
@@ -69,7 +69,7 @@ pub(crate) fn confirmation_path(action: &str, kind: &str, name: &str, uid: &str)
 }
 
 /// Returns the value of a form for a target with the run that the page shows.
-fn field(NamedTarget { kind, name, uid, run }: &NamedTarget) -> String {
+fn field(NamedTarget { kind, name, uid, run, .. }: &NamedTarget) -> String {
     let run = run.as_ref().map(|run| format!(" {run}")).unwrap_or_default();
     value(kind, name, uid.as_deref().unwrap_or_default()) + &run
 }
@@ -174,7 +174,7 @@ pub fn bulk_confirmation(viewer: ConsoleViewer<'_>, action: BulkAction, entries:
         h1 { (title) @if !permitted.is_empty() { "?" } }
         @if !permitted.is_empty() {
             @if action == BulkAction::Delete {
-                p { "The teardown begins. What its resources hold is lost, and no command brings it back." }
+                p { "The teardown begins. All data in its resources is deleted for good." }
             } @else {
                 p { "The units after them follow. If the cause is still there, the units fail again." }
             }

@@ -125,7 +125,7 @@ pub(crate) fn table(label: &str, heads: &[&str], rows: impl IntoIterator<Item = 
     let mut rows = rows.into_iter().peekable();
     html! {
         @if rows.peek().is_none() {
-            p.none { "None." }
+            p.none { "There is nothing to show." }
         } @else {
             div.wide tabindex="0" role="region" aria-label=(label) {
                 table {

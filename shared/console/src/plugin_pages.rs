@@ -21,7 +21,7 @@ pub fn plugins(viewer: ConsoleViewer<'_>, plugins: &[PluginInfo]) -> String {
             td { (texts::time(created)) }
         }
     });
-    let main = html! { h1 { "Plugins" } (frame::table("Versions", &["Version", "Form", "Published"], rows)) };
+    let main = html! { h1 { "Plugins" } (frame::table("Versions", &["Version", "Format", "Published"], rows)) };
     frame::page(viewer, paths::PLUGINS, "Plugins", PageRenewal::NEVER, &main)
 }
 
@@ -64,7 +64,7 @@ pub fn plugin(viewer: ConsoleViewer<'_>, view: &PluginView<'_>) -> String {
         @if let Some(at) = withdrawn { p.problem { "Withdrawn at " (texts::time(at)) ". New targets cannot use it." } }
         dl {
             dt { "Published" } dd { (texts::time(&info.created)) }
-            dt { "Form" } dd { (info.dialect) }
+            dt { "Format" } dd { (info.dialect) }
             dt { "Digest" } dd { code { (info.digest) } }
             dt { "Used by" } dd {
                 a href=(paths::targets(&[("plugin", full.as_str())])) { "targets of this version" } ", "
@@ -160,7 +160,7 @@ pub fn plugin_comparison(viewer: ConsoleViewer<'_>, comparison: PluginComparison
             (name) ": " a href=(paths::plugin(name, from)) { (from) } " and " a href=(paths::plugin(name, to)) { (to) }
         }
         (choice(name, versions, (from, to)))
-        @if from != to { p { a href=(paths::comparison(name, to, from)) { "Exchange them" } } }
+        @if from != to { p { a href=(paths::comparison(name, to, from)) { "Swap" } } }
         @if diff.is_empty() {
             p.none { "The documents are equal." }
         } @else {

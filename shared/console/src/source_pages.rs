@@ -69,7 +69,7 @@ pub fn source(viewer: ConsoleViewer<'_>, source: &SourceDetail, trial: &SourceTr
         h1 { "Source " (source.name) }
         dl {
             dt { "Changed" } dd { (texts::time(&source.changed)) }
-            dt { "Path of its sender" } dd { code { (source.path) } }
+            dt { "Path for the sender" } dd { code { (source.path) } }
             dt { "Targets" } dd { a href=(paths::targets(&[("owner", owner.as_str())])) { "created by its events" } }
         }
         (frame::section("Try an event", &try_form(viewer, &source.name, trial)))

@@ -86,7 +86,7 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
     let selection = view.selection.filter(|_| !view.targets.is_empty() && filter.state() != Some(TargetPhase::Gone));
     let all_selected = selection.map(|select| select == SELECT_ALL);
     let rows = view.targets.iter().map(|target| row(target, all_selected));
-    let heads = ["Name", "Phase", "Since", "Owner", "Labels", "Waits or failed", "Plugins"];
+    let heads = ["Name", "Phase", "Since", "Owner", "Labels", "Cause", "Plugins"];
     let list = match all_selected {
         Some(all_selected) => {
             let heads: Vec<&str> = ["Select"].into_iter().chain(heads).collect();
@@ -212,7 +212,7 @@ fn form(filter: &TargetListFilter) -> Markup {
             div { (field("plugin", "Plugin", &filter.plugin, "db or db@1.0.0")) }
             div { (field("q", "Text", &filter.q, "in names, labels, causes")) }
             button { "Filter" }
-            a href=(paths::ROOT) { "Clear" }
+            a href=(paths::ROOT) { "Reset" }
         }
     }
 }

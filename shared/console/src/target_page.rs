@@ -64,7 +64,7 @@ fn facts(detail: &TargetDetail) -> Markup {
     let info = &detail.info;
     html! {
         section {
-            h2 { "Facts" }
+            h2 { "Details" }
             dl {
                 dt { "Instance" } dd { code { (info.uid) } ", generation " (info.generation) }
                 dt { "Since" } dd { (texts::time(&info.since)) }

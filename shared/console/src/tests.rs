@@ -380,8 +380,8 @@ fn attempts_after_a_retry_have_both_numbers() {
     for text in [
         "<td>2 of 3, 22 in all</td>",
         "<td>1 of 3, 21 in all</td>",
-        "attempt 2, 22 in all of k3-1-pre-start</h3>",
-        "attempt 1, 4 in all: ",
+        "attempt 22 (2 since the retry) of k3-1-pre-start</h3>",
+        "attempt 4 (1 since the retry): ",
     ] {
         assert!(page.contains(text), "{text}: {page}");
     }

@@ -61,7 +61,7 @@ fn targets<'a>(label: &str, targets: impl Iterator<Item = &'a TargetInfo>) -> Ma
             td { (target_list::cause(target)) }
         }
     });
-    frame::table(label, &["Name", "Since", "Owner", "Waits or failed"], rows)
+    frame::table(label, &["Name", "Since", "Owner", "Cause"], rows)
 }
 
 /// Returns one row for each wait, except that for an operator: its target is in the list of the stuck ones.

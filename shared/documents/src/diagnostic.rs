@@ -112,7 +112,7 @@ impl Diagnostic {
         }
         let (shown, rest) = candidates.split_at(candidates.len().min(12));
         let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
-        self.help(format!("there is `{}`{more}", shown.join("`, `")))
+        self.help(format!("expected `{}`{more}", shown.join("`, `")))
     }
 
     /// Sets the number of underlined characters.

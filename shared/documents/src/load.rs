@@ -105,7 +105,7 @@ fn unknown(reader: &DocumentReader<'_>, node: &YamlNode) -> Option<Document> {
         }
     };
     reader.note(reader.wrong("unknown-document", at, message).help(
-        "one of ours begins with `apiVersion: ebb.dev/v1` and `kind:`; Signadot's have `name:` and `spec:`, with \
+        "those of Ebb begin with `apiVersion: ebb.dev/v1` and `kind:`; Signadot's have `name:` and `spec:`, with \
          `runner`, `create`, `delete` in a plugin's and `cluster`, `resources`, `forks` in a sandbox's; InfraKit's have \
          `ID:` and `Properties:`, or `kind: resource`",
     ));

@@ -341,15 +341,11 @@ fn repository_of(text: &str) -> Result<(String, String), String> {
 fn cause(facts: &NotificationFacts) -> String {
     match (facts.unit.as_str(), facts.ended.as_str()) {
         ("", "") => String::new(),
+        ("", "deleted") => "it was deleted".to_owned(),
         ("", "expired") => "its ttl has ended".to_owned(),
-        ("", "forced") => "an operator has removed it".to_owned(),
-        ("", _) => "it was deleted".to_owned(),
+        ("", _) => "an operator has ended its teardown".to_owned(),
         (unit, _) => format!("{unit}: {}", facts.reason),
     }
-}
-
-fn verb(facts: &NotificationFacts) -> &'static str {
-    if facts.phase == TargetPhase::Failed { "has" } else { "is" }
 }
 
 fn description(facts: &NotificationFacts) -> String {
@@ -365,7 +361,8 @@ fn description(facts: &NotificationFacts) -> String {
 /// Returns the message for Slack. `&`, `<` and `>` would begin a link or a mention.
 fn slack_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
     let safe = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace("```", "'''");
-    let mut text = format!("*{}/{}* {} {}", safe(&target.kind), safe(&target.name), verb(facts), facts.phase.name());
+    let mut text =
+        format!("*{}/{}* {} {}", safe(&target.kind), safe(&target.name), facts.phase.verb(), facts.phase.name());
     let cause = cause(facts);
     if !cause.is_empty() {
         text.push_str(&format!("\n{}", safe(&cause)));
@@ -382,7 +379,7 @@ fn slack_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
 /// Returns the comment. An indented text is shown as it is.
 fn comment_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
     let quoted = |text: &str| text.lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n");
-    let (verb, phase) = (verb(facts), facts.phase.name());
+    let (verb, phase) = (facts.phase.verb(), facts.phase.name());
     let mut text = format!("`{}/{}` {verb} **{phase}**. [Details]({})", target.kind, target.name, facts.link);
     // Between angle brackets, a URL is a link as it is.
     for (at, (name, url)) in urls(facts).into_iter().enumerate() {

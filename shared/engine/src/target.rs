@@ -182,6 +182,11 @@ impl TargetPhase {
         ["starting", "ready", "updating", "failed", "stopping", "stuck", "gone"][self as usize]
     }
 
+    /// Returns the verb before the name in a sentence.
+    pub fn verb(self) -> &'static str {
+        if self == Self::Failed { "has" } else { "is" }
+    }
+
     /// Returns the phase of a name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|phase| phase.name() == name)

@@ -118,6 +118,17 @@ pub fn in_all(attempt: u32, in_series: u32) -> String {
     if attempt == in_series { String::new() } else { format!(", {attempt} in all") }
 }
 
+/// Returns an attempt of at most `max` ones, such as `attempt 2/3`, or `attempt 7 (1 of 3 since the retry)` after a retry by an
+/// operator. The first number is that of its log.
+pub fn attempt(attempt: u32, in_series: u32, max: Option<u32>) -> String {
+    match (attempt == in_series, max) {
+        (true, Some(max)) => format!("attempt {attempt}/{max}"),
+        (true, None) => format!("attempt {attempt}"),
+        (false, Some(max)) => format!("attempt {attempt} ({in_series} of {max} since the retry)"),
+        (false, None) => format!("attempt {attempt} ({in_series} since the retry)"),
+    }
+}
+
 /// Returns who ends a wait, or nothing if it ends by itself.
 pub fn resolution(resolves: WaitResolution) -> &'static str {
     match resolves {

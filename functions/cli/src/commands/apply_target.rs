@@ -180,8 +180,8 @@ pub(crate) fn planned(result: LifecycleResult, target: &TargetRef) -> String {
     match result {
         LifecycleResult::Starting => format!("Would create {target}"),
         LifecycleResult::Waiting => format!("Would create {target} when its present instance is gone"),
-        LifecycleResult::Updating => format!("Would update {target} by a run"),
-        LifecycleResult::Updated => format!("Would update {target} without a run"),
+        LifecycleResult::Updating => format!("Would update {target}; units run"),
+        LifecycleResult::Updated => format!("Would update {target}; no units run"),
         LifecycleResult::Retrying => format!("Would retry the failed units of {target}"),
         LifecycleResult::Unchanged | LifecycleResult::Running | LifecycleResult::Stopping => {
             format!("Would not change {target}")

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ebb_protocol::api::{ForceDeleteTarget, OverrideResponse, TargetAction, TargetDetail, TargetPhase};
+use ebb_protocol::api::{ForceDeleteTarget, NamedTarget, OverrideResponse, TargetAction, TargetDetail, TargetPhase};
 
 use super::kinds::{DocumentKind, Kind, KindParser};
 use super::unit::override_text;
@@ -42,6 +42,12 @@ pub(crate) struct DeleteArgs {
     /// Select targets that use this plugin
     #[arg(long, value_name = "NAME[@VERSION]")]
     plugin: Option<String>,
+    /// Delete only this instance of one target; another one is an error
+    #[arg(long, value_name = "UID", conflicts_with = "force")]
+    uid: Option<String>,
+    /// Delete the instance only while it has this generation
+    #[arg(long, value_name = "GENERATION", requires = "uid")]
+    if_generation: Option<u64>,
     #[command(flatten)]
     yes: YesArgs,
     #[command(flatten)]
@@ -72,9 +78,15 @@ impl DeleteArgs {
             Some(Kind::Targets(kind)) => kind.as_deref(),
             None => None,
         };
-        let target = match self.targets(kind)? {
-            CommandTargets::One(target) => target,
-            targets => return self.delete_all(&connect(server)?, targets).await,
+        let target = match (self.targets(kind)?, &self.uid) {
+            (CommandTargets::One(target), None) => target,
+            (CommandTargets::One(target), uid) => {
+                let generation = self.if_generation;
+                let instance = NamedTarget { uid: uid.clone(), generation, ..target.into() };
+                return self.delete_all(&connect(server)?, CommandTargets::Named(vec![instance])).await;
+            }
+            (_, Some(_)) => return Err(CliError::broken("--uid needs the name of one target")),
+            (targets, None) => return self.delete_all(&connect(server)?, targets).await,
         };
         let client = connect(server)?;
         let seen = client.existing(&target).await?;
@@ -102,7 +114,8 @@ impl DeleteArgs {
     }
 
     async fn delete_documents(&self, server: &ServerArgs, kind: &DocumentKind) -> Result<Exit> {
-        if self.names.is_empty() || self.force || !self.selector.selection(None, self.plugin.as_deref()).is_open() {
+        let is_for_targets = self.force || self.uid.is_some();
+        if self.names.is_empty() || is_for_targets || !self.selector.selection(None, self.plugin.as_deref()).is_open() {
             return Err(CliError::broken(format!(
                 "expected names of {}; the other options are for targets",
                 kind.plural
@@ -199,13 +212,16 @@ impl DeleteArgs {
             let documents = documents::targets(&file, &vars)?;
             targets.extend(documents.iter().map(|document| target_of(document, &self.kind.kind)));
         }
-        Ok(if targets.len() == 1 { CommandTargets::One(targets.remove(0)) } else { CommandTargets::Named(targets) })
+        Ok(match targets.len() {
+            1 => CommandTargets::One(targets.remove(0)),
+            _ => CommandTargets::Named(targets.into_iter().map(NamedTarget::from).collect()),
+        })
     }
 }
 
 /// Reports the deletion of an instance that has waited for the name.
 fn withdrawn(target: &TargetRef, seen: &TargetDetail) {
     if let Some(uid) = &seen.waiting_uid {
-        output::status_line(&format!("{target} with uid {uid} waited for the name, and does not begin any more"));
+        output::status_line(&format!("the waiting instance of {target} was cancelled (uid {uid})"));
     }
 }

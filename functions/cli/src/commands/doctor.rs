@@ -154,7 +154,7 @@ fn rejections(sources: &[SourceInfo], now: Timestamp) -> Vec<DoctorCheck> {
 
 fn of_server(check: HealthCheck) -> DoctorCheck {
     let result = if check.passed { CheckResult::Passed } else { CheckResult::Failed };
-    DoctorCheck::new(&check.name, result, format!("{} ({})", check.detail, Millis(check.duration_ms)))
+    DoctorCheck::new(&check.name, result, format!("{} (in {})", check.detail, Millis(check.duration_ms)))
 }
 
 fn text(checks: &[DoctorCheck]) -> String {

@@ -41,7 +41,7 @@ pub(crate) struct EnvArgs {
     /// Leave out sensitive values; without this, one is an error
     #[arg(long)]
     skip_sensitive: bool,
-    /// Print the sensitive values that the server stores; needs the scope `targets:reveal`
+    /// Print the sensitive values that the server stores; needs the scope `targets:reveal`. `-o github` masks them
     #[arg(long)]
     reveal: bool,
     /// Form of the variables: dotenv, json, shell, github or gitlab
@@ -52,8 +52,8 @@ pub(crate) struct EnvArgs {
 impl EnvArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let target = self.target.target();
-        let seen = client.with_values(&target, self.resource.as_deref(), self.reveal).await?;
         let (workload, resource) = (self.workload.as_deref(), self.resource.as_deref());
+        let seen = ready(&target, client.with_values(&target, resource, self.reveal).await?)?;
         let mut values = values(&target, seen, workload, resource)?;
         let has_none = values.is_empty();
         let mut leave_out = |why: &str, is_left_out: fn(&OutputValue) -> bool| {
@@ -72,7 +72,19 @@ impl EnvArgs {
             let lacks = if has_none { missing(workload, resource) } else { "no other values".to_owned() };
             output::status_line(&format!("{target} has {lacks}"));
         }
-        output::print_data(&text(self.format, &texts(&values)?)?)
+        let texts = texts(&values)?;
+        let data = text(self.format, &texts)?;
+        if self.reveal && self.format == EnvFormat::Github {
+            let hidden =
+                self::values(&target, client.with_values(&target, resource, false).await?, workload, resource)?;
+            let sensitive = texts.iter().filter(|(name, _)| hidden.get(**name) != values.get(**name));
+            let masks: String = sensitive.map(|(_, text)| masks(text)).collect();
+            // The runner reads commands from both streams of a step, and standard output becomes `$GITHUB_ENV`.
+            if !masks.is_empty() {
+                output::status_data(&masks);
+            }
+        }
+        output::print_data(&data)
     }
 }
 
@@ -98,8 +110,8 @@ fn ready(target: &TargetRef, seen: TargetDetail) -> Result<TargetDetail> {
         output::status_line(&warning);
     } else if phase != TargetPhase::Ready {
         let next = if phase == TargetPhase::Starting { "wait" } else { "why" };
-        let phase = labels::name(&phase);
-        return Err(CliError::failed(format!("{target} is {phase}; only a ready target has an environment"))
+        let phase = labels::stands(phase);
+        return Err(CliError::failed(format!("{target} {phase}; only a ready target has an environment"))
             .with_hint(format!("ebb {next} {name}")));
     }
     for unit in seen.runs.iter().flat_map(|run| &run.units).filter(|unit| unit.tolerated) {
@@ -138,11 +150,10 @@ fn workload_variables(target: &TargetRef, seen: TargetDetail, workload: &str) ->
 /// Returns the values of a ready target by variable: its `env`, the variables of a workload, or the outputs of a resource.
 fn values(
     target: &TargetRef,
-    seen: TargetDetail,
+    mut seen: TargetDetail,
     workload: Option<&str>,
     resource: Option<&str>,
 ) -> Result<BTreeMap<String, OutputValue>> {
-    let mut seen = ready(target, seen)?;
     if let Some(workload) = workload {
         return workload_variables(target, seen, workload);
     }
@@ -208,6 +219,12 @@ fn text(format: EnvFormat, texts: &BTreeMap<&str, String>) -> Result<String> {
         })?;
     }
     Ok(lines)
+}
+
+/// Returns the commands that make GitHub's runner mask a value in logs. A mask covers one line.
+fn masks(text: &str) -> String {
+    let lines = text.split(['\n', '\r']).filter(|line| !line.trim().is_empty());
+    lines.map(|line| format!("::add-mask::{}\n", line.replace('%', "%25"))).collect()
 }
 
 fn is_variable(name: &str) -> bool {
@@ -314,6 +331,11 @@ mod tests {
             file.lines().filter_map(|line| line.split_once("<<ebb_")).map(|(_, random)| random).collect();
         assert_eq!(delimiters.len(), all.len());
         assert!(delimiters.iter().all(|random| random.len() == 32), "{delimiters:?}");
+    }
+
+    #[test]
+    fn github_masks_each_line() {
+        assert_eq!(masks("a 5%\n\r\n \n-----END\n"), "::add-mask::a 5%25\n::add-mask::-----END\n");
     }
 
     /// dotenv of npm, `node --env-file`, python-dotenv, godotenv and Docker Compose read these forms alike.

@@ -103,7 +103,7 @@ impl GetArgs {
             all.dedup_by(|later, first| later["name"] == first["name"]);
         }
         let is_shortened = all.len() < listed;
-        self.list.print(&kind.columns, all)?;
+        self.list.print(&kind.columns, kind.plural, all)?;
         if is_shortened && self.list.data().format.is_none() {
             output::status_line("Some plugins have more versions: ebb get plugins -A");
         }
@@ -148,7 +148,7 @@ impl GetArgs {
         if !self.gone {
             (targets, warnings) = client.targets(selected, unconfirmed.as_slice()).await?;
         }
-        if self.gone || self.all || self.unconfirmed {
+        if self.gone || self.all || self.unconfirmed || selected.phases.contains(&TargetPhase::Gone) {
             let (gone, further) = client.targets(selected, &[&["gone"][..], unconfirmed.as_slice()].concat()).await?;
             targets.extend(gone);
             warnings.extend(further);
@@ -156,16 +156,15 @@ impl GetArgs {
             // A target that ended between the two requests is in both lists.
             targets.dedup_by(|b, a| (&a.kind, &a.name) == (&b.kind, &b.name));
         }
-        self.list.print(&TARGETS, targets.iter().map(output::json).collect())?;
+        let noun = match selected.kind.as_deref() {
+            Some("sandbox") => "sandboxes".to_owned(),
+            Some(kind) => format!("targets of the kind {}", printable(kind)),
+            None => "targets".to_owned(),
+        };
+        self.list.print(&TARGETS, &noun, targets.iter().map(output::json).collect())?;
         bulk::print_warnings(warnings);
-        if self.list.data().format.is_none() {
-            let other = selected.kind.as_deref().filter(|kind| !["sandbox", "routegroup"].contains(kind));
-            if let Some(kind) = other.filter(|_| targets.is_empty()) {
-                output::status_line(&format!("No target of the kind {} is listed", printable(kind)));
-            }
-            if let Some(next) = next_step(&targets) {
-                output::status_line(&next);
-            }
+        if let Some(next) = next_step(&targets).filter(|_| self.list.data().format.is_none()) {
+            output::status_line(&next);
         }
         Ok(Exit::Done)
     }
@@ -181,8 +180,9 @@ impl ListArgs {
         OutputArgs { format }
     }
 
-    /// Prints documents or targets as names, as a table or as data, in the order of the selected column.
-    fn print(&self, columns: &Columns, mut all: Vec<Value>) -> Result<Exit> {
+    /// Prints documents or targets as names, as a table or as data, in the order of the selected column. `noun` names them if
+    /// there are none.
+    fn print(&self, columns: &Columns, noun: &str, mut all: Vec<Value>) -> Result<Exit> {
         if let Some(sort) = &self.sort {
             let headers = columns[..2].concat();
             let wanted = sort.replace('-', " ").to_uppercase();
@@ -192,6 +192,10 @@ impl ListArgs {
                     .with_hint(format!("columns: {}", names.collect::<Vec<_>>().join(", ")))
             })?;
             all.sort_by_cached_key(|data| natural_order(&cell(header, data)));
+        }
+        if all.is_empty() && self.data().format.is_none() {
+            output::status_line(&format!("No {noun} are listed"));
+            return Ok(Exit::Done);
         }
         if self.format == Some(ListFormat::Name) {
             return output::print(&all.iter().map(|data| DocumentKind::full_name(data) + "\n").collect::<String>());

@@ -4,29 +4,37 @@ mod follow;
 
 pub(crate) use follow::LogPosition;
 
+use std::collections::BTreeSet;
+
+use ebb_documents::cel::nearest;
 use ebb_protocol::api::{RunDetail, TargetDetail, UnitDetail, UnitState};
 use serde::Serialize;
 
 use crate::{ApiClient, CliError, Exit, OutputArgs, Result, TargetArgs, TargetRef, named, output, printable};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  ebb logs pr-1 --follow\n  ebb logs pr-1 --unit db/provision --attempt 2")]
+#[command(
+    after_help = "Examples:\n  ebb logs pr-1 --follow --tail 20\n  ebb logs pr-1 --unit db/provision --attempt 2"
+)]
 pub(crate) struct LogsArgs {
     #[command(flatten)]
     target: TargetArgs,
     /// Only units of this resource
     #[arg(long, value_name = "RESOURCE")]
     resource: Option<String>,
-    /// Only the unit UNIT or RESOURCE/UNIT
-    #[arg(long, alias = "step", value_name = "UNIT")]
-    unit: Option<String>,
+    /// Only the unit UNIT or RESOURCE/UNIT; repeatable
+    #[arg(long = "unit", alias = "step", value_name = "UNIT")]
+    units: Vec<String>,
     /// Only units of this hook, such as preStart
     #[arg(long, value_name = "HOOK")]
     hook: Option<String>,
     /// Number of the attempt, from 1; by default the last attempt with a log
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     attempt: Option<u32>,
-    /// Print new lines until the unit has ended; without --unit, until all runs have ended
+    /// Print the last N lines of each log
+    #[arg(long, value_name = "N")]
+    tail: Option<usize>,
+    /// Print new lines until the units have ended; without --unit, until all runs have ended
     #[arg(long, short, conflicts_with_all = ["attempt", "format"])]
     follow: bool,
     #[command(flatten)]
@@ -52,7 +60,7 @@ impl LogsArgs {
         let seen = client.existing(&target).await?;
         let chosen = self.chosen(&seen);
         if chosen.is_empty() {
-            return Err(no_match(&target, &seen));
+            return Err(self.no_match(&target, &seen));
         }
         let (mut logs, mut unavailable) = (Vec::new(), None);
         for (run, unit) in &chosen {
@@ -64,7 +72,8 @@ impl LogsArgs {
                 }
                 log => log?,
             };
-            if let Some(tail) = log {
+            if let Some(mut tail) = log {
+                tail.log = last_lines(&tail.log, self.tail);
                 let attempt = tail.attempt.unwrap_or(unit.attempt);
                 if self.attempt.is_none() && attempt < unit.attempt {
                     let (last, key) = (unit.attempt, &unit.key);
@@ -98,22 +107,25 @@ impl LogsArgs {
         let fits = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
         let is_chosen = |unit: &UnitDetail| {
             let (resource, name) = unit.key.split_once('/').unwrap_or((&unit.key, ""));
-            (fits(&self.unit, name) || fits(&self.unit, &unit.key)) && fits(&self.resource, resource)
+            let is_named = self.units.iter().any(|wanted| wanted == name || *wanted == unit.key);
+            (self.units.is_empty() || is_named) && fits(&self.resource, resource)
         };
         let runs = seen.runs.iter().filter(|run| fits(&self.hook, &run.hook));
         let units = runs.flat_map(|run| run.units.iter().map(move |unit| (run, unit)));
         units.filter(|(_, unit)| is_chosen(unit)).collect()
     }
-}
 
-fn no_match(target: &TargetRef, seen: &TargetDetail) -> CliError {
-    let keys = seen.runs.iter().flat_map(|run| &run.units).map(|unit| unit.key.as_str());
-    let keys: Vec<&str> = keys.collect();
-    let hint = match keys.as_slice() {
-        [] => format!("no unit has started: ebb why {}", named(target)),
-        keys => format!("units: {}", keys.join(", ")),
-    };
-    CliError::failed(format!("no unit of {target} matches")).with_hint(hint)
+    fn no_match(&self, target: &TargetRef, seen: &TargetDetail) -> CliError {
+        // A unit can be in several runs.
+        let keys: BTreeSet<&str> = seen.runs.iter().flat_map(|run| &run.units).map(|unit| unit.key.as_str()).collect();
+        let near = self.units.iter().find_map(|wanted| nearest(wanted, keys.iter().copied()));
+        let hint = match near {
+            Some(near) => format!("did you mean `{near}`?"),
+            None if keys.is_empty() => format!("no unit has started: ebb why {}", named(target)),
+            None => format!("units: {}", keys.into_iter().collect::<Vec<_>>().join(", ")),
+        };
+        CliError::failed(format!("no unit of {target} matches")).with_hint(hint)
+    }
 }
 
 fn no_log(units: &[&UnitDetail], attempt: Option<u32>) -> CliError {
@@ -145,6 +157,12 @@ fn text(logs: &[AttemptLog]) -> String {
 
 fn heading(hook: &str, unit: &str, attempt: u32) -> String {
     format!("==> {hook} {unit} attempt {attempt} <==\n")
+}
+
+/// Returns the last lines of a log, or all of them without a number.
+fn last_lines(log: &str, number: Option<usize>) -> String {
+    let left_out = number.map_or(0, |number| log.lines().count().saturating_sub(number));
+    log.split_inclusive('\n').skip(left_out).collect()
 }
 
 /// Returns the lines of a log without control characters. `-o json` has them.

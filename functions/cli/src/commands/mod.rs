@@ -49,7 +49,9 @@ use crate::{Exit, OutputArgs, Result, ServerArgs, TargetCommandArgs, connect, ou
     version,
     after_help = "Examples:\n  ebb run sandbox.yaml --plugin plugin.yaml --rm\n  ebb apply -f plugin.yaml -f sandbox.yaml\n  ebb why pr-1\n\n\
                   Exit codes: 0 success, 1 the run failed or the document is invalid, 2 usage or internal error, 124 \
-                  the time limit of a wait ended, 130 interrupted.\nData goes to standard output, messages to standard error."
+                  the time limit of a wait ended, 130 interrupted.\nData goes to standard output, messages to standard error.\n\n\
+                  Environment: EBB_URL has the URL of the server, EBB_TOKEN its bearer token, EBB_WEBHOOK_SECRET the \
+                  secret that signs webhooks."
 )]
 pub(crate) struct EbbCli {
     #[command(flatten)]
@@ -71,6 +73,7 @@ enum EbbCommand {
     /// Store documents of any kind, and create or update sandboxes; retry failed ones
     Apply(apply::ApplyArgs),
     /// List the documents or targets of a kind, or show one of them
+    #[command(alias = "describe", alias = "ls")]
     Get(get::GetArgs),
     /// Delete documents, or sandboxes with their resources
     Delete(Box<delete::DeleteArgs>),
@@ -112,7 +115,7 @@ enum EbbCommand {
     /// Connect, show and disconnect clusters
     #[command(subcommand)]
     Cluster(ClusterCommand),
-    /// Create, list and revoke API tokens
+    /// Create, show, list and revoke API tokens
     #[command(subcommand)]
     Token(TokenCommand),
     /// List objects of ended sandboxes that remain in clusters
@@ -172,6 +175,7 @@ impl EbbCli {
             EbbCommand::Cluster(ClusterCommand::Disconnect(args)) => args.run(&connect(server)?).await,
             EbbCommand::Token(TokenCommand::Create(args)) => args.run(&connect(server)?).await,
             EbbCommand::Token(TokenCommand::List(output)) => token::list(&connect(server)?, output).await,
+            EbbCommand::Token(TokenCommand::Show(output)) => token::show(&connect(server)?, output).await,
             EbbCommand::Token(TokenCommand::Revoke(args)) => args.run(&connect(server)?).await,
             EbbCommand::Orphans(args) => args.run(&connect(server)?).await,
             EbbCommand::Mcp(args) => args.run(connect(server)?).await,

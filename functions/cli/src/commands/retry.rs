@@ -67,7 +67,7 @@ fn text(done: &RetryResponse, is_dry_run: bool) -> String {
         (true, _) if done.changes.is_empty() => format!("Would change no undo in {}", done.run),
         (true, _) => format!("Would change in {}:", done.run),
         (false, []) => format!("Nothing to retry in {}", done.run),
-        (false, units) => format!("Retrying in {}: {}", done.run, units.join(", ")),
+        (false, units) => format!("Retrying {} (run {})", units.join(", "), done.run),
     };
     for change in &done.changes {
         let _ = write!(text, "\n{}: {} → {}", change.unit, change.from, change.to);

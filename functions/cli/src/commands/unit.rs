@@ -93,7 +93,8 @@ impl ForceCompleteArgs {
 pub(crate) fn override_text(response: &OverrideResponse) -> String {
     match response.units.as_slice() {
         [] => format!("The run {} continues", response.run),
-        units => format!("Overrode {}; the run {} continues", units.join(", "), response.run),
+        [unit] => format!("{unit} counts as complete; the run {} continues", response.run),
+        units => format!("{} count as complete; the run {} continues", units.join(", "), response.run),
     }
 }
 

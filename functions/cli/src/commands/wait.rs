@@ -42,7 +42,7 @@ impl WaitCommandArgs {
         match self.selector.targets(&self.names, Some(&self.kind.kind), self.plugin.as_deref())? {
             CommandTargets::One(target) => self.wait_for(client, target).await,
             CommandTargets::Named(targets) => {
-                let named = targets.into_iter().map(|TargetRef { kind, name }| TargetOutcome::named(kind, name));
+                let named = targets.into_iter().map(|target| TargetOutcome::named(target.kind, target.name));
                 self.wait_for_all(client, named.collect()).await
             }
             CommandTargets::Selected(selector) => {

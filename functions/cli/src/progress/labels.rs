@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_protocol::api::{AttemptDetail, RelayOutage, TargetInfo, UnitDetail, UnitState, UnitWait};
+use ebb_protocol::api::{AttemptDetail, RelayOutage, TargetInfo, TargetPhase, UnitDetail, UnitState, UnitWait};
 use ebb_protocol::{WaitResolution, words};
 use jiff::Timestamp;
 
@@ -19,6 +19,11 @@ pub(crate) fn target_state(target: &TargetInfo) -> String {
     if notes.is_empty() { phase.to_owned() } else { format!("{phase} ({})", notes.join(", ")) }
 }
 
+/// Returns the phase of a target after its name in a sentence, such as `is ready`.
+pub(crate) fn stands(phase: TargetPhase) -> String {
+    format!("{} {}", phase.verb(), phase.name())
+}
+
 /// Returns the warning about a target that can be used although its postStart has failed.
 pub(crate) fn failed_after_ready(target: &TargetInfo) -> Option<String> {
     let cause = target.first_cause.as_deref().map(|cause| format!(": {}", printable(cause))).unwrap_or_default();
@@ -29,8 +34,7 @@ pub(crate) fn failed_after_ready(target: &TargetInfo) -> Option<String> {
 /// Returns the state of a unit of a run, with its reason, its start and its deadline.
 pub(crate) fn unit(unit: &UnitDetail, units: &[UnitDetail], now: Timestamp) -> String {
     let waiting_for = waiting_for(unit, units);
-    let UnitDetail { attempt, max_attempts, attempt_in_series: number, .. } = unit;
-    let number = format!("attempt {number}/{max_attempts}{}", words::in_all(*attempt, *number));
+    let number = words::attempt(unit.attempt, unit.attempt_in_series, Some(unit.max_attempts));
     let attempts = if unit.max_attempts > 1 { format!(", {number}") } else { String::new() };
     match unit.state {
         UnitState::Waiting if waiting_for.is_empty() => "ready to dispatch".to_owned(),
@@ -106,8 +110,7 @@ pub(crate) fn earlier_attempt(attempt: &AttemptDetail) -> String {
     let took = time_between(started.as_deref(), ended.as_deref(), *duration_ms);
     let ended = ended.as_deref().map(|at| format!(" at {}", timing::clock(at))).unwrap_or_default();
     let cause = cause.as_ref().map(|cause| format!(": {}", reason(cause))).unwrap_or_default();
-    let (state, retry) = (name(state), words::in_all(*number, *attempt_in_series));
-    format!("attempt {attempt_in_series}{retry} {state}{took}{ended}{cause}")
+    format!("{} {}{took}{ended}{cause}", words::attempt(*number, *attempt_in_series, None), name(state))
 }
 
 fn why(unit: &UnitDetail) -> String {

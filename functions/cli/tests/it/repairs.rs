@@ -138,7 +138,7 @@ async fn each_command_up_to_a_repair_is_suggested_by_the_one_before() {
         let phase = format!("Phase:       {} since", repaired(task));
         for (command, expected, shown) in [
             ("why", vec!["why", name], why),
-            ("retry", vec!["retry", name], "Retrying in"),
+            ("retry", vec!["retry", name], "Retrying "),
             ("get", vec!["get", "sandbox", name, "--watch"], phase.as_str()),
         ] {
             assert_eq!(suggested(&result, command), expected, "{name}");

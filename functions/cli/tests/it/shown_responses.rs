@@ -28,8 +28,12 @@ async fn commands_print_the_responses_of_a_server() {
     for ShownResponses { command, files, responses, sent, output, shows, code, error } in shown {
         let server = TestReceiver::start().await;
         server.on("*", move |call, _| {
-            let body = responses.get(call.path().trim_start_matches("/v1/")).cloned();
+            let path = call.path().trim_start_matches("/v1/");
+            let body = responses.get(&format!("{path}?{}", call.query)).or_else(|| responses.get(path)).cloned();
             let body = body.unwrap_or_else(|| json!({"status": 404}));
+            if let Some(text) = body.as_str() {
+                return CannedReply::page(text);
+            }
             // A problem has its status.
             let status = body["status"].as_u64().unwrap_or(200);
             CannedReply::status(u16::try_from(status).unwrap()).with(body)

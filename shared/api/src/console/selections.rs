@@ -150,5 +150,5 @@ fn entry(action: BulkAction, TargetOutcome { kind, name, uid, phase, error, .. }
         BulkAction::Retry => "Accepted: its failed or waiting units start.",
         BulkAction::Delete => phase.and_then(ebb_console::no_deletion).unwrap_or("Accepted: its teardown begins."),
     };
-    (NamedTarget { kind, name, uid, run: None }, error.map_or_else(|| Ok(done.to_owned()), Err))
+    (NamedTarget { kind, name, uid, ..NamedTarget::default() }, error.map_or_else(|| Ok(done.to_owned()), Err))
 }

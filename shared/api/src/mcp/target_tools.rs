@@ -249,7 +249,8 @@ pub(crate) async fn get_target(api: &ApiCalls, arguments: GetTarget) -> Result<A
     let command = commands::get(&target.kind, &target.name);
     let narrower = if resource.is_none() { "call get_target with \"resource\", or " } else { "" };
     let rest = move |_| format!("More was left out: {narrower}run `{command} -o json`.");
-    let title = format!("{}/{} is {}:", target.kind, target.name, detail.info.phase.name());
+    let (verb, phase) = (detail.info.phase.verb(), detail.info.phase.name());
+    let title = format!("{}/{} {verb} {phase}:", target.kind, target.name);
     Ok(Answer::new(title, next).with(yaml(&shown), rest))
 }
 

@@ -247,6 +247,11 @@ async fn parameters_of_another_form_are_the_error() {
         let error = client.send_request(request).await.unwrap_err().to_string();
         assert!(error.contains(code) && error.contains(method), "{error}");
     }
+    // Some clients send all arguments as one text.
+    let text = json!({"name": "why_not_ready", "arguments": "{\"name\": \"pr-7\"}"});
+    let request = ClientRequest::CustomRequest(CustomRequest::new("tools/call", Some(text)));
+    let result = client.send_request(request).await.unwrap();
+    assert!(format!("{result:?}").contains("db/make failed"), "{result:?}");
     client.cancel().await.unwrap();
     server.await.unwrap();
 }

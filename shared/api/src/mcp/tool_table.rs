@@ -6,9 +6,11 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use rmcp::handler::server::common::schema_for_input;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::mcp::arguments;
 use crate::mcp::change_tools::{self, DeleteTarget, UpgradePlugin};
 use crate::mcp::docs_search::{self, SearchDocs};
 use crate::mcp::document_tools::{
@@ -68,7 +70,10 @@ impl ToolSpec {
     }
 }
 
-fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, ToolError> {
+/// Returns arguments of the type that a tool has, or an error in the terms of its schema.
+fn parse<T: DeserializeOwned + JsonSchema + 'static>(mut arguments: JsonObject) -> Result<T, ToolError> {
+    let schema = schema_for_input::<T>().map_err(ToolError::Arguments)?;
+    arguments::fit(&mut arguments, &schema).map_err(ToolError::Arguments)?;
     serde_path_to_error::deserialize(Value::Object(arguments)).map_err(|error| ToolError::Arguments(error.to_string()))
 }
 

@@ -36,11 +36,11 @@ pub async fn all(env: &Env, store: &Store) -> CheckList {
         }),
         check("list-index", async {
             let found = store.list_page(TargetList::Active, None, None, 1).await.map_err(reason)?.targets;
-            Ok(if found.is_empty() { "queried; no targets" } else { "queried" }.to_owned())
+            Ok(if found.is_empty() { "answers; no targets" } else { "answers" }.to_owned())
         }),
         check("due-index", async {
             let due = store.query_due(now, 1).await.map_err(reason)?;
-            Ok(if due.is_empty() { "queried; nothing is due" } else { "queried" }.to_owned())
+            Ok(if due.is_empty() { "answers; nothing is due" } else { "answers" }.to_owned())
         }),
         check("sweep", async {
             let ago = store.read_mark(HealthMark::Schedule).await.map_err(reason)?.map(|at| now.since(at).0);

@@ -44,7 +44,7 @@ impl<'a> OpenRun<'a> {
             }
             UnitState::Running => {
                 let text = match (&unit.accepted, &unit.next, &unit.progress) {
-                    (Some(_), ..) => "its receiver accepted the request (202) and has not called back".to_owned(),
+                    (Some(_), ..) => "its request was accepted (202); it waits for the callback".to_owned(),
                     (None, Some(_), Some(wait)) if unit.started.is_none() => words::one_line(wait),
                     (None, Some(_), _) => SCHEDULED.to_owned(),
                     // A note of a wait ends with its own time.

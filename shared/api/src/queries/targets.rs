@@ -248,7 +248,11 @@ async fn shown_outputs(
     if let Some(only) = only
         && loaded.plan.public_outputs(Some(only)).next().is_none()
     {
-        let error = format!("no resource or public output has the name {:?}", limits::message(only));
+        let error =
+            match only.split_once('/').map(|(resource, output)| (limits::message(resource), limits::message(output))) {
+                Some((resource, output)) => format!("no resource {resource:?} has an output {output:?}"),
+                None => format!("no resource has the name {:?}", limits::message(only)),
+            };
         return Ok((outputs, Some(error)));
     }
     let size = limits::lambda_event_size_of(&outputs.outputs)

@@ -32,7 +32,7 @@ pub fn rows(target: &TargetHead) -> Vec<TargetWait> {
         (TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping, Some(last)) => {
             let release = match target.phase == TargetPhase::Stopping && !last.is_teardown() {
                 true => "the cancelled units end, at their deadlines at the latest; the teardown then begins",
-                false => "the units end, each one at its deadline at the latest",
+                false => "each unit has ended, at its deadline at the latest",
             };
             let row = wait(WaitingParty::Target, AwaitedParty::Units, hook.clone(), release.to_owned());
             rows.push(TargetWait { since: since.clone(), ..row });

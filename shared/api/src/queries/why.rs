@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::{Plan, RenderedUnit, UnitContext, UnitRef, render};
-use ebb_engine::{Hook, Millis, TargetPhase, attempts_used};
+use ebb_engine::{AttemptRef, Hook, Millis, TargetPhase, attempts_used};
 use ebb_protocol::words::{self, LostCluster, TargetSituation};
 use ebb_protocol::{
     FailedUnit, RelayOutage, RemainingEffect, RemovalGrade, ResourceRemoval, RootCause, RunDetail, RunId, RunState,
@@ -20,7 +20,9 @@ use crate::queries::logs::{self, UnitLog};
 use crate::queries::{live, open_units, runs, sources, targets, waits};
 use ebb_flow::advance::early_start;
 use ebb_flow::operator::repair::{self, RepairMode};
+use ebb_flow::run::attempt::AttemptContext;
 use ebb_flow::run::cause::{self, FirstCause};
+use ebb_flow::run::dispatch::unit_inputs;
 use ebb_flow::run::inputs;
 use ebb_flow::run::removal::evidence;
 use ebb_flow::run::removal::possible_resources::{Override, RemainingResources, remaining_resources};
@@ -95,7 +97,7 @@ pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
         name,
         is_registered: registered.iter().any(|it| it.is_registered && it.name == *name),
     });
-    let newer = newer_version(env, &target, &failures, &loaded.plan).await?;
+    let (plugin, newer) = newer_version(env, &target, &failures, &loaded.plan).await?;
     let early = Box::pin(early_start::start_early(env, (target.target_key(), Some(&target.uid)), None)).await?;
     let situation = TargetSituation {
         kind: &target.kind,
@@ -108,6 +110,7 @@ pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
         is_undelivered: waits::delivery(&target).is_some(),
         lost,
         wait: last.as_ref().and_then(|run| live::first_wait(&run.units)),
+        plugin: plugin.as_deref(),
         newer: newer.as_deref(),
         is_timed: matches!(early, Some(Ok(_))),
     };
@@ -149,26 +152,27 @@ fn changes_of_plan(target: &TargetHead, plan: &Plan) -> Vec<String> {
     repaired.chain(refused).chain(dropped).collect()
 }
 
-/// Returns the newest published version of the plugin of a failed undo, if the teardown of the target runs an older one and can
-/// be repaired with it.
+/// Returns the plugin of a failed undo, and its newest published version, if the teardown of the target runs an older one and
+/// can be repaired with it.
 async fn newer_version(
     env: &Env,
     target: &TargetHead,
     failures: &[FailedUnit],
     plan: &Plan,
-) -> FlowResult<Option<String>> {
+) -> FlowResult<(Option<String>, Option<String>)> {
     let unit = failures.first().filter(|_| target.phase == TargetPhase::Stuck);
     let resource = unit.and_then(|failed| plan.resource(failed.unit.split_once('/')?.0));
     let used = resource.map(|resource| resource.repaired_by.as_ref().unwrap_or(&resource.plugin));
-    let Some((plugin, used)) = used.and_then(|used| used.rsplit_once('@')) else { return Ok(None) };
+    let Some((plugin, used)) = used.and_then(|used| used.rsplit_once('@')) else { return Ok((None, None)) };
+    let name = Some(plugin.to_owned());
     let versions = env.store.list_versions(plugin).await?;
     let published = versions.iter().filter(|item| item.withdrawn.is_none());
     let newest = published.filter_map(|item| item.version.parse::<semver::Version>().ok()).max();
     let newer = newest.filter(|newest| used.parse::<semver::Version>().is_ok_and(|used| *newest > used));
-    let Some(newer) = newer.map(|newer| format!("{plugin}@{newer}")) else { return Ok(None) };
+    let Some(newer) = newer.map(|newer| format!("{plugin}@{newer}")) else { return Ok((name, None)) };
     let instance = (target.target_key(), Some(target.uid.as_str()));
     let repair = Box::pin(repair::repair(env, instance, (&newer, None), RepairMode::Preview)).await;
-    Ok(repair.is_ok().then_some(newer))
+    Ok((name, repair.is_ok().then_some(newer)))
 }
 
 /// Returns the diagnosis of a target whose plan is lost.
@@ -244,7 +248,13 @@ fn refused(unit: &UnitDetail) -> Option<String> {
 async fn explain(env: &Env, run: &Run, found: FirstCause) -> FlowResult<RootCause> {
     let missing = || FlowError::Broken(format!("run {} has no unit {}", run.id, found.unit.0));
     let unit = run.unit(found.unit).ok_or_else(missing)?;
-    let known = inputs::read_inputs(env, run, unit, &InvocationCache::default()).await?;
+    let cache = InvocationCache::default();
+    let mut known = inputs::read_inputs(env, run, unit, &cache).await?;
+    if !unit.undoes.is_empty() {
+        let attempt = AttemptRef { unit: found.unit, number: found.attempt, epoch: run.read_head(env).await?.epoch };
+        let of_undo = unit_inputs(AttemptContext { env, run, attempt, unit, cache: &cache }).await?;
+        known = of_undo.map_or(known, |(known, _)| known);
+    }
     let at = UnitRef { hook: run.hook(), unit: found.unit.0 };
     let facts = run.target_facts();
     let mut texts = BTreeMap::new();
@@ -310,9 +320,9 @@ fn summary(
             },
         },
         TargetPhase::Gone => format!("gone since {since}: {}", end(target, exists, overrides, removals)),
-        TargetPhase::Failed | TargetPhase::Stuck => {
-            failures.first().map_or_else(|| format!("failed since {since}; no unit is failed, and {CONTINUED}"), failed)
-        }
+        TargetPhase::Failed | TargetPhase::Stuck => failures
+            .first()
+            .map_or_else(|| format!("failed since {since}; no unit has failed, and {CONTINUED}"), failed),
         TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping => match (outage, waiting) {
             (Some(outage), _) => format!("cluster {} {}", outage.cluster, words::silence(outage)),
             (None, Some(waiting)) => waiting,
@@ -392,7 +402,7 @@ fn waiting(plan: &Plan, run: &RunDetail) -> Option<String> {
             _ => "runs".to_owned(),
         },
     };
-    let progress = unit.progress.as_ref().map(|progress| format!(" (progress: {})", progress.replace('\n', " ")));
+    let progress = unit.progress.as_ref().map(|progress| format!(" ({})", progress.replace('\n', " ")));
     let progress = progress.unwrap_or_default();
     let count = run.units.iter().filter(|unit| is_waiting(unit)).count();
     let others = if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() };
@@ -404,7 +414,7 @@ fn waiting(plan: &Plan, run: &RunDetail) -> Option<String> {
     let pending = pending.unwrap_or_default();
     let accepted = unit.accepted.as_ref().filter(|_| unit.state == UnitState::Running);
     let accepted =
-        accepted.map(|at| format!("; its receiver accepted the request (202) at {at}, and has not called back"));
+        accepted.map(|at| format!("; its request was accepted (202) at {at}, and it waits for the callback"));
     let accepted = accepted.unwrap_or_default();
     let stuck = stuck_at(plan, run, unit).map(|at| format!(", stuck at {at} unless an attempt succeeds before"));
     let attempts = format!("attempt {} of {}{}", unit.attempt_in_series, unit.max_attempts, stuck.unwrap_or_default());

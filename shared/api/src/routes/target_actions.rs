@@ -134,7 +134,7 @@ async fn selected(
             let Json(page) = target_list::list(Permitted::of(server, &server.caller)?, query).await?;
             let found = page.targets.into_iter().filter(|target| has_effect(action, target)).map(|target| {
                 let TargetInfo { kind, name, uid, .. } = target.clone();
-                (NamedTarget { kind, name, uid: Some(uid), run: None }, TargetOutcome::of(target))
+                (NamedTarget { kind, name, uid: Some(uid), ..NamedTarget::default() }, TargetOutcome::of(target))
             });
             let rest = |token| TargetSelector { next_token: Some(token), ..selector.clone() };
             let next = page.next_token.map(|token| TargetSelection::Filter(rest(token)));
@@ -231,12 +231,14 @@ async fn delete(
         }
     }
     if outcome.dry_run {
-        return match target_request::covered_instances(&server.env, key, uid, &server.access()).await? {
+        let access = server.access();
+        return match target_request::covered_instances(&server.env, key, (uid, target.generation), &access).await? {
             Some(_) => Ok(None),
             None => Err(server.refusal(key).await),
         };
     }
-    let (rest, receipt) = target_requests::deleted(server, key, (uid, Protection::Respected)).await?;
+    let instance = (uid, target.generation, Protection::Respected);
+    let (rest, receipt) = target_requests::deleted(server, key, instance).await?;
     outcome.uid = receipt.uid;
     Ok(rest)
 }

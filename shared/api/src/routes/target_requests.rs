@@ -88,6 +88,8 @@ pub(crate) struct DeleteQuery {
     /// waits for it.
     #[param(pattern = r"^(?!\.{1,2}$)([!\x22$&-.0->@-\[\]-~]{1,128}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
     pub(crate) uid: Option<String>,
+    /// The generation that the caller has seen. An instance with another one is not deleted. Needs `uid`.
+    pub(crate) generation: Option<u64>,
     /// Deletes also a target with a resource that has `protect: true`. Scope: `operate`.
     #[serde(default, rename = "allowProtected")]
     pub(crate) allow_protected: bool,
@@ -97,8 +99,8 @@ pub(crate) struct DeleteQuery {
 #[utoipa::path(delete, path = "/v1/targets/{kind}/{name}", operation_id = "deleteTarget", tag = "targets", params(DeleteQuery), responses(
     (status = 202, body = TargetReceipt, description = "The target stops or has stopped."),
     (status = 403, description = "The scopes do not cover the target, or `allowProtected`."),
-    (status = 409, description = "protected"),
-    (status = 422, description = "`uid` is invalid."),
+    (status = 409, description = "outdated protected"),
+    (status = 422, description = "`uid` is invalid, or `generation` is given without it."),
 ))]
 pub(crate) async fn delete(
     Path((kind, name)): Path<(String, String)>,
@@ -109,16 +111,16 @@ pub(crate) async fn delete(
         server.caller.require(ApiPermission::Operate)?;
     }
     let protection = if query.allow_protected { Protection::Lifted } else { Protection::Respected };
-    let key = TargetKey::new(&kind, &name);
-    let (rest, receipt) = deleted(&server, key, (query.uid.as_deref(), protection)).await?;
+    let instance = (query.uid.as_deref(), query.generation, protection);
+    let (rest, receipt) = deleted(&server, TargetKey::new(&kind, &name), instance).await?;
     Ok((StatusCode::ACCEPTED, rest, Json(receipt)))
 }
 
-/// Deletes the instance with a UID of a target, or every one that the caller may change, and runs the follow-ups.
+/// Deletes the instance with a UID and generation, or every one that the caller may change, and runs the follow-ups.
 pub(crate) async fn deleted(
     server: &Permitted<WriteTargets>,
     key: TargetKey<'_>,
-    instance: (Option<&str>, Protection),
+    instance: (Option<&str>, Option<u64>, Protection),
 ) -> HttpResult<AcceptedChange> {
     match Box::pin(target_request::delete(&server.env, key, instance, &server.access())).await? {
         Some((response, follow_ups)) => Ok(accepted(server, key, response, follow_ups).await),

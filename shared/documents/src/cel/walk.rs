@@ -322,7 +322,7 @@ impl ExpressionWalker<'_> {
             | RootVariable::Fetched
             | RootVariable::Notification => {
                 let Some(field) = path.name(0) else {
-                    let help = format!("there is `{}`", root.fields().join("`, `"));
+                    let help = format!("expected `{}`", root.fields().join("`, `"));
                     self.report(at, "unknown-name", format!("`{name}` cannot be read as a whole"), Some(help));
                     return None;
                 };
@@ -420,7 +420,7 @@ impl ExpressionWalker<'_> {
         }
         let help = match self.near(field, fields.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => format!("there is `{}`", fields.join("`, `")),
+            None => format!("expected `{}`", fields.join("`, `")),
         };
         self.report(at, "unknown-name", format!("`{}` has no `{field}`", root.as_str()), Some(help));
         false

@@ -284,7 +284,7 @@ fn retry(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: Hook) -> RetryPo
             let message = format!("`{name}` is not a failure class");
             let help = match cel::nearest(name, RETRY_CLASSES) {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => format!("there is `{}`, and a code like 78 or 503", RETRY_CLASSES.join("`, `")),
+                None => format!("expected `{}`, or a code like 78 or 503", RETRY_CLASSES.join("`, `")),
             };
             report.push(report.error("retry", class.at, message).help(help));
         }

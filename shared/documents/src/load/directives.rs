@@ -258,7 +258,7 @@ fn parse(spot: &str) -> Result<(Directive<'_>, EmbedEncoding), DirectiveError> {
         _ => Err((
             "unsupported-operation",
             format!("unsupported operation: `{operation}`"),
-            "there is `@{var}`, `@{embed: path}` and `@{literal: text}`",
+            "expected `@{var}`, `@{embed: path}` or `@{literal: text}`",
         )),
     }
 }
@@ -271,7 +271,7 @@ fn encoding(text: &str) -> Result<(&str, EmbedEncoding), DirectiveError> {
         Some(("binary", "")) => EmbedEncoding::Binary,
         _ => {
             let message = format!("invalid encoding: `[{rest}`");
-            return Err(("invalid-encoding", message, "there is `[raw]`, `[yaml]` and `[binary]`"));
+            return Err(("invalid-encoding", message, "expected `[raw]`, `[yaml]` or `[binary]`"));
         }
     };
     Ok((name.trim_end(), encoding))

@@ -267,44 +267,58 @@ pub async fn preview(env: &Env, request: &TargetRequest) -> Result<(TargetReceip
     Ok((receipt, plan, notes))
 }
 
-/// Begins to delete an instance, or without `uid` every instance of a name, of those that `access` covers. Returns the
-/// response with the follow-ups, or `None` if no such instance is known.
+/// Begins to delete an instance, or without a UID every instance of a name, of those that `access` covers. With a generation,
+/// the instance is deleted only while it has this one. Returns the response with the follow-ups, or `None` if no such instance
+/// is known.
 ///
 /// # Errors
-/// Returns a rejection for an invalid `uid` or a protected resource, or an error if the state could not be written.
+/// Returns the rejections of [`covered_instances`] or one of a protected resource, or an error if the state could not be written.
 pub async fn delete(
     env: &Env,
     target: TargetKey<'_>,
-    (uid, protection): (Option<&str>, Protection),
+    (uid, seen, protection): (Option<&str>, Option<u64>, Protection),
     access: &TargetAccess,
 ) -> Result<Option<(LifecycleResponse, Vec<FollowUp>)>, RequestError> {
-    let Some((head, uids)) = covered_instances(env, target, uid, access).await? else { return Ok(None) };
-    let mut follow_ups = Vec::new();
-    for uid in &uids {
-        let (instance, cause) = (target.instance(uid), TargetStopCause::Deleted);
-        let sender = (RequestSender::Operator, DecidedFor::Any, protection);
-        let by = Some(access.caller.clone());
-        follow_ups.extend(Box::pin(lifecycle::begin_delete(env, instance, cause, sender, by)).await?);
+    for _ in 0..crate::ATTEMPTS {
+        let Some((head, uids)) = covered_instances(env, target, (uid, seen), access).await? else { return Ok(None) };
+        let decided = if seen.is_some() { DecidedFor::seen(Some(&head)) } else { DecidedFor::Any };
+        let (mut follow_ups, mut has_changed) = (Vec::new(), false);
+        for uid in &uids {
+            let (instance, cause) = (target.instance(uid), TargetStopCause::Deleted);
+            let sender = (RequestSender::Operator, decided, protection);
+            let by = Some(access.caller.clone());
+            let begun = Box::pin(lifecycle::begin_delete(env, instance, cause, sender, by)).await?;
+            has_changed |= begun.is_none();
+            follow_ups.extend(begun);
+        }
+        if seen.is_some() && has_changed {
+            continue;
+        }
+        let uid = uids.last().cloned().unwrap_or_default();
+        let generation = match &head.waiting {
+            Some(waiting) if waiting.uid == uid => waiting.generation,
+            _ => head.generation,
+        };
+        let (target, result) = (target.to_string(), LifecycleResult::Stopping);
+        return Ok(Some((LifecycleResponse { target, uid, generation, result }, follow_ups)));
     }
-    let uid = uids.last().cloned().unwrap_or_default();
-    let generation = match &head.waiting {
-        Some(waiting) if waiting.uid == uid => waiting.generation,
-        _ => head.generation,
-    };
-    let (target, result) = (target.to_string(), LifecycleResult::Stopping);
-    Ok(Some((LifecycleResponse { target, uid, generation, result }, follow_ups)))
+    Err(FlowError::Contended(target.to_string()).into())
 }
 
 /// Returns a target and the UIDs of the instances that [`delete`] deletes, or `None` if there are none.
 ///
 /// # Errors
-/// Returns a rejection for an invalid `uid`.
+/// Returns a rejection for an invalid UID, for a generation without a UID, and if the name does not have the instance with this
+/// generation.
 pub async fn covered_instances(
     env: &Env,
     target: TargetKey<'_>,
-    uid: Option<&str>,
+    (uid, seen): (Option<&str>, Option<u64>),
     access: &TargetAccess,
 ) -> Result<Option<(TargetHead, Vec<String>)>, RequestError> {
+    if seen.is_some() && uid.is_none() {
+        return Err(RequestError::refused(ErrorCode::MissingField, "`generation` needs `uid`"));
+    }
     let Some(head) = env.store.read_target(target).await? else { return Ok(None) };
     let mut uids: Vec<String> = match uid {
         Some(uid) => {
@@ -312,6 +326,9 @@ pub async fn covered_instances(
             // A limited caller does not learn that an instance of another owner has the name.
             if !covers_instance(access, &head, uid) {
                 return Ok(None);
+            }
+            if let Some(seen) = seen {
+                check_generation(&head, uid, seen)?;
             }
             lifecycle::check_known_uid(env, target.instance(uid), Some(&head)).await?;
             vec![uid.to_owned()]
@@ -321,4 +338,18 @@ pub async fn covered_instances(
     };
     uids.retain(|uid| covers_instance(access, &head, uid));
     Ok(Some((head, uids)).filter(|(_, uids)| !uids.is_empty()))
+}
+
+/// Checks that the instance `uid` has the name of a target or waits for it, and that its newest document has a generation.
+fn check_generation(head: &TargetHead, uid: &str, expected: u64) -> Result<(), RequestError> {
+    let waiting = head.waiting.as_ref().filter(|waiting| waiting.uid == uid).map(|waiting| waiting.generation);
+    match waiting.or_else(|| (head.uid == uid).then(|| head.newest_generation())) {
+        Some(got) if got == expected => Ok(()),
+        None => Err(lifecycle::other_instance(head.target_key(), uid, Some(&head.uid)).into()),
+        Some(got) => {
+            let key = head.target_key();
+            let text = format!("{key} has another generation now: expected {expected}, got {got}; read it again");
+            Err(RequestError::refused(ErrorCode::Outdated, text))
+        }
+    }
 }

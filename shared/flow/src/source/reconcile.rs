@@ -166,7 +166,7 @@ async fn create(
                     (SourceResult::Waiting, "starts when the previous instance of the name is gone")
                 }
                 LifecycleResult::Updating => (SourceResult::Updating, "changes to this document"),
-                LifecycleResult::Updated => (SourceResult::Updating, "has changed to this document"),
+                LifecycleResult::Updated => (SourceResult::Updating, "is updated to this document"),
                 LifecycleResult::Unchanged => (SourceResult::Unchanged, "exists with this document"),
                 LifecycleResult::Retrying => {
                     (SourceResult::Unchanged, "exists with this document; failed units are retried")

@@ -87,8 +87,8 @@ fn replace(desired: &mut DesiredTarget, seen: DesiredTarget) {
 fn repeated(event: &DesiredTarget, seen: &DesiredTarget) -> SourceResponse {
     let last = seen.result.as_ref().filter(|_| is_last(event, seen));
     let detail = match last {
-        Some(last) => format!("the event was received before; the target {}", last.detail),
-        None => "the event was received before".to_owned(),
+        Some(last) => format!("a repetition; the target {}", last.detail),
+        None => "a repetition".to_owned(),
     };
     outcome(&event.key, SourceResult::Repeated, last.and_then(|last| last.uid.clone()), detail)
 }

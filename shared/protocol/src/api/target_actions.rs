@@ -49,6 +49,8 @@ pub struct NamedTarget {
     pub uid: Option<String>,
     /// The last run that the caller has seen. With another one, nothing is changed.
     pub run: Option<String>,
+    /// The generation that the caller has seen. A deletion leaves an instance with another one. Needs `uid`.
+    pub generation: Option<u64>,
 }
 
 /// The targets of a list, or of an action. A target is selected if it fits all members. An action selects no gone targets.

@@ -34,6 +34,8 @@ pub struct TargetSituation<'a> {
     pub lost: Option<LostCluster<'a>>,
     /// The first wait of the present run.
     pub wait: Option<(&'a UnitDetail, &'a UnitWait)>,
+    /// The name of the plugin of a failed undo.
+    pub plugin: Option<&'a str>,
     /// A newer version of the plugin of a failed undo.
     pub newer: Option<&'a str>,
     /// True if a retry ends the wait of a unit for a time.
@@ -68,6 +70,10 @@ impl TargetSituation<'_> {
             TargetPhase::Stuck => {
                 next.push(format!("remove the cause, then: {}", commands::retry(target)));
                 next.extend(self.log(target));
+                if let (Some(plugin), None) = (self.plugin, self.newer) {
+                    let retry = commands::retry_with(target, &format!("{plugin}@VERSION"));
+                    next.push(format!("if its undo is wrong: publish a corrected version of {plugin}, then: {retry}"));
+                }
                 let failed = self.failures.iter().take(FORCE_COMPLETES);
                 let command = |failed: &FailedUnit| commands::force_complete(target, &failed.unit);
                 next.extend(failed.map(|failed| format!("continue without it: {}", command(failed))));
@@ -98,7 +104,7 @@ impl TargetSituation<'_> {
             ),
             None => format!(
                 "if the file is wrong: correct it; if a plugin is wrong: publish a corrected version and name it in the file; \
-                 then: {apply}, which completes the target"
+                 then: {apply}, which repairs it"
             ),
         }
     }

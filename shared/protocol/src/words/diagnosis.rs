@@ -1,9 +1,12 @@
 //! The diagnosis of a target in sections, in the order in which a reader asks.
 
-use crate::api::{FailedUnit, RemainingEffect, RootCause, TargetDiagnosis, TargetWait};
+use crate::api::{FailedUnit, RemainingEffect, RootCause, TargetDiagnosis, TargetPhase, TargetWait};
 use crate::evidence::Evidence;
 use crate::removal::ResourceRemoval;
-use crate::words;
+use crate::{limits, words};
+
+/// Maximum characters of a line of a response.
+const LINE: usize = 200;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiagnosisPart {
@@ -64,8 +67,8 @@ pub fn diagnosis(why: &TargetDiagnosis) -> Vec<DiagnosisSection> {
     };
     if let Some(cause) = &why.cause {
         let RootCause { run, unit, attempt, attempt_in_series, .. } = cause;
-        let retry = words::in_all(*attempt, *attempt_in_series);
-        let title = format!("first cause: {unit}, attempt {attempt_in_series}{retry} of {run}");
+        let attempt = words::attempt(*attempt, *attempt_in_series, None);
+        let title = format!("first cause: {unit}, {attempt} of {run}");
         add(DiagnosisPart::Cause, &title, of_cause(cause));
     }
     let waits = why.open.iter().map(|open| DiagnosisLine::from(words::open_units(open))).chain(more);
@@ -73,7 +76,9 @@ pub fn diagnosis(why: &TargetDiagnosis) -> Vec<DiagnosisSection> {
     let waits = TargetWait::of_others(&why.target_waits).map(|wait| DiagnosisLine::from(words::target_wait(wait)));
     add(DiagnosisPart::OtherWaits, "other waits", waits.collect());
     add(DiagnosisPart::Failed, "also failed", others.map(failed_unit).collect());
-    add(DiagnosisPart::Remaining, "remaining resources", why.remaining.iter().map(remaining).collect());
+    let title =
+        if why.phase.is_alive() && why.phase != TargetPhase::Failed { "resources" } else { "remaining resources" };
+    add(DiagnosisPart::Remaining, title, why.remaining.iter().map(remaining).collect());
     add(DiagnosisPart::Removals, "removals", why.removals.iter().map(removal).collect());
     add(DiagnosisPart::Warnings, "warnings", why.notes.iter().map(text).collect());
     add(DiagnosisPart::NextSteps, "next steps", why.next_steps.iter().map(text).collect());
@@ -104,7 +109,7 @@ fn of_evidence(evidence: &Evidence) -> Vec<DiagnosisLine> {
     let request = ("request".to_owned(), format!("{} {}", words::one_line(method), words::one_line(url)));
     let Some(status) = status else { return vec![request.into(), "no response".to_owned().into()] };
     let kind = content_type.as_deref().map(|kind| format!(", {}", words::one_line(kind))).unwrap_or_default();
-    let listing = body.iter().flat_map(|body| body.lines()).map(str::to_owned);
+    let listing = body.iter().flat_map(|body| body.lines()).map(|line| limits::excerpt(line, LINE));
     let listing = listing.chain(truncated.then(|| "…".to_owned())).collect();
     let response = DiagnosisLine { listing, ..("response".to_owned(), format!("{status}{kind}")).into() };
     let limits = limits.as_ref().map(|limits| ("limits".to_owned(), words::one_line(limits)));
@@ -112,8 +117,8 @@ fn of_evidence(evidence: &Evidence) -> Vec<DiagnosisLine> {
 }
 
 fn failed_unit(FailedUnit { unit, attempt, attempt_in_series, reason }: &FailedUnit) -> DiagnosisLine {
-    let retry = words::in_all(*attempt, *attempt_in_series);
-    format!("{unit}, attempt {attempt_in_series}{retry}: {}", words::reason(reason)).into()
+    let attempt = words::attempt(*attempt, *attempt_in_series, None);
+    format!("{unit}, {attempt}: {}", words::reason(reason)).into()
 }
 
 fn remaining(RemainingEffect { unit, certainty, outputs, .. }: &RemainingEffect) -> DiagnosisLine {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetPhase, UnitDetail, UnitState};
 
-use super::{LogsArgs, clean, heading};
+use super::{LogsArgs, clean, heading, last_lines};
 use crate::{ApiClient, Exit, LONGEST_SILENCE, Result, ServerSilence, TargetRef, joined_lines, output, printable};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -22,6 +22,8 @@ struct LogPrinter {
     attempts_printed: usize,
     /// True if more than one unit is followed.
     several: bool,
+    /// The number of lines of a log that are printed from the time before the start.
+    tail: Option<usize>,
     /// True after the message that a relay does not return a log.
     is_unavailable: bool,
 }
@@ -31,6 +33,8 @@ struct UnitLog {
     /// The attempt that is being followed.
     attempt: u32,
     tail: LogPosition,
+    /// The number of lines to print of the first ones.
+    limit: Option<usize>,
     /// The last printed lines about the state of the attempt, without digits.
     state: String,
     is_over: bool,
@@ -49,7 +53,7 @@ impl UnitLog {
 impl LogsArgs {
     /// Prints new lines until the selected units have ended.
     pub(super) async fn follow(&self, client: &ApiClient, target: &TargetRef) -> Result<Exit> {
-        let mut printed = LogPrinter::default();
+        let mut printed = LogPrinter { tail: self.tail, ..LogPrinter::default() };
         let mut uid: Option<String> = None;
         let mut silence = ServerSilence::default();
         loop {
@@ -57,7 +61,7 @@ impl LogsArgs {
             match self.poll(client, target, &mut uid, &mut printed).await {
                 Ok(FollowState::Again) => silence.note_response().into_iter().for_each(output::status_line),
                 Ok(FollowState::Over(seen)) if printed.units.is_empty() && self.chosen(&seen).is_empty() => {
-                    return Err(super::no_match(target, &seen));
+                    return Err(self.no_match(target, &seen));
                 }
                 Ok(FollowState::Over(seen)) if printed.attempts_printed == 0 => {
                     let units: Vec<&UnitDetail> = self.chosen(&seen).into_iter().map(|(_, unit)| unit).collect();
@@ -96,8 +100,8 @@ impl LogsArgs {
         for (run, unit) in &chosen {
             printed.unit(client, run, unit).await?;
         }
-        let is_over = match self.unit {
-            Some(_) if !chosen.is_empty() => chosen.iter().all(|(run, unit)| has_ended(run, unit)),
+        let is_over = match self.units.is_empty() {
+            false if !chosen.is_empty() => chosen.iter().all(|(run, unit)| has_ended(run, unit)),
             // No other run follows.
             _ => {
                 !matches!(seen.info.phase, TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping)
@@ -132,7 +136,7 @@ impl LogPrinter {
             return Ok(());
         }
         // Logs of attempts that ended before the start are not printed.
-        let first = || UnitLog { attempt: unit.attempt, ..UnitLog::default() };
+        let first = || UnitLog { attempt: unit.attempt, limit: self.tail, ..UnitLog::default() };
         let mut followed = self.units.remove(&key).unwrap_or_else(first);
         let printed = self.print_unit(client, run, unit, &mut followed).await;
         self.units.insert(key, followed);
@@ -165,7 +169,10 @@ impl LogPrinter {
                 };
                 self.is_unavailable = false;
                 let (log, state) = log.map(|tail| (tail.log, tail.state)).unwrap_or_default();
-                let new = followed.tail.advance(&log, is_over);
+                let mut new = followed.tail.advance(&log, is_over);
+                if !new.text.is_empty() {
+                    new.text = last_lines(&new.text, followed.limit.take());
+                }
                 self.print(run, unit, followed.attempt, &new)?;
                 if followed.has_news(&state) {
                     output::status_line(&format!("{}: {}", unit.key, joined_lines(state.trim_end())));
