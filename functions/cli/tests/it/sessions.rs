@@ -109,7 +109,8 @@ macro_rules! sessions {
 }
 
 sessions! { true:
-    a_dry_run_changes_nothing a_dry_run_of_a_sandbox_shows_its_effect a_failure_of_post_start_leaves_the_environment
+    a_deletion_names_the_targets_that_need_a_document a_dry_run_changes_nothing
+    a_dry_run_of_a_sandbox_shows_its_effect a_failure_of_post_start_leaves_the_environment
     a_forced_deletion_withdraws_the_instance_that_waits a_job_needs_each_documented_scope
     a_job_starts_and_deletes_a_sandbox a_job_waits_and_reads_the_environment
     a_missing_secret_is_shown_in_the_document a_ttl_that_has_ended_is_reported an_earlier_document_is_applied_again
