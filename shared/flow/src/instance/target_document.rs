@@ -50,7 +50,8 @@ impl CompiledDocument {
         let now = target.change_time(env.now());
         let head = TargetHead::new(&event.kind, &event.name, &event.uid, now);
         let head = TargetHead { generation: event.generation, changed_by: by, ..head };
-        HistoryItem { document: self.text.clone(), ..history::entry(env, &head, HistoryChange::Accepted, now) }
+        let entry = history::entry(env, &head, HistoryChange::Accepted, now);
+        history::applied(entry, (self.text.as_deref(), &self.loaded.plan))
     }
 
     /// Returns the creation of an instance that `source` and `owner` have requested, and that waits since `since` if the
