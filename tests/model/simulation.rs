@@ -11,7 +11,7 @@ use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_flow::advance::dispatch_all::drive;
 use ebb_flow::advance::transition;
 use ebb_flow::instance::changes::PinnedVersions;
-use ebb_flow::instance::target_document::compile_document;
+use ebb_flow::instance::target_document::{CompilerTools, compile_document};
 use ebb_flow::lifecycle;
 use ebb_flow::sweep;
 use ebb_flow::{
@@ -22,6 +22,7 @@ use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{LifecycleData, TargetStopCause};
+use ebb_protocol::named_secrets::NamedSecrets;
 use ebb_store::{DueItem, Store, TargetHead};
 use serde::Deserialize;
 
@@ -176,7 +177,7 @@ impl ModelDocuments {
             let (plugins, text) = (table.store(), text.clone());
             let keys = settings(MAX_IN_FLIGHT_MS).unit_keys;
             let compiled = runtime.run(async move {
-                let tools = (&InstanceCache::default(), &keys, None);
+                let tools: CompilerTools<'_> = (&InstanceCache::default(), &keys, &NamedSecrets::default(), None);
                 let instance = TargetKey::new(KIND, NAME).instance(UID);
                 compile_document(plugins.as_ref(), tools, instance, &text, PinnedVersions::Latest).await
             });

@@ -188,7 +188,9 @@ impl SimFunctions {
         let access = owners::access("token a");
         self.invoke("delete", |env| async move {
             let key = TargetKey::new(KIND, &name);
-            let deleted = response_of(target_request::delete(&env, key, (uid.as_deref(), None, Protection::Respected), &access).await)?;
+            let deleted = response_of(
+                target_request::delete(&env, key, (uid.as_deref(), None, Protection::Respected), &access).await,
+            )?;
             finish(&env, deleted.ok().flatten().map(|(_, follow_ups)| follow_ups).unwrap_or_default()).await
         })
         .await

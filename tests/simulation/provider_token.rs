@@ -56,6 +56,11 @@ impl SecretReader for SimSecrets {
         let is_foreign = self.executor.is_away(FaultKind::ForeignToken, &mut lock(&self.foreign_until), FOREIGN_MS);
         Ok(Some(SecretText::new(if is_foreign { FOREIGN } else { OWN }.to_owned())))
     }
+
+    // The faults concern requests.
+    fn may_have(&self, name: &str) -> bool {
+        name == TOKEN || self.others.may_have(name)
+    }
 }
 
 /// Returns true if a request has the token, or an access token, of another project.

@@ -20,10 +20,11 @@ use crate::{
 pub(crate) struct YesArgs {
     /// Change the selected targets without asking for confirmation
     #[arg(long)]
-    yes: bool,
+    pub(crate) yes: bool,
 }
 
-fn line(outcome: &TargetOutcome) -> String {
+/// Returns the line of a target before a question.
+pub(crate) fn line(outcome: &TargetOutcome) -> String {
     let phase = outcome.phase.map(|phase| phase.name().to_owned());
     let parts = [&phase, &outcome.owner, &outcome.first_cause].into_iter().flatten();
     let parts: Vec<String> = parts.map(|text| output::printable(text)).collect();
@@ -59,11 +60,11 @@ pub(crate) struct TargetsCommand<'a> {
 /// The answers to the requests of a command on several targets.
 #[derive(Debug)]
 pub(crate) struct AnsweredTargets {
-    outcomes: Vec<TargetOutcome>,
+    pub(crate) outcomes: Vec<TargetOutcome>,
     /// The version `NAME@VERSION` that targets get.
-    plugin: Option<String>,
+    pub(crate) plugin: Option<String>,
     /// `Done` if all requests were sent. Otherwise the interrupt, or the error of a request.
-    end: Result<Exit>,
+    pub(crate) end: Result<Exit>,
 }
 
 impl TargetsCommand<'_> {
@@ -79,32 +80,25 @@ impl TargetsCommand<'_> {
         YesArgs { yes }: YesArgs,
         show: impl Fn(&TargetOutcome, &str) -> String,
     ) -> Result<AnsweredTargets> {
-        let all = match targets {
-            CommandTargets::One(target) => parts([target.into()]),
-            CommandTargets::Named(targets) => parts(targets),
-            CommandTargets::Selected(selector) => {
-                let all = VecDeque::from([TargetSelection::Filter(selector)]);
-                if yes || self.is_dry_run {
-                    all
-                } else {
-                    let found = self.send(None, all, true, &|outcome, _| line(outcome)).await;
-                    let AnsweredTargets { outcomes, plugin, end } = found;
-                    let (end, count) = (Ok(end?), succeeded(&outcomes));
-                    if count == 0 {
-                        return Ok(AnsweredTargets { outcomes, plugin, end });
-                    }
-                    confirm(&format!("{} {count} targets?", self.verb), "--yes", "nothing was changed")?;
-                    parts(outcomes.into_iter().map(instance))
-                }
+        let needs_question = matches!(targets, CommandTargets::Selected(_)) && !yes && !self.is_dry_run;
+        let mut all = selections(targets);
+        if needs_question {
+            let found = self.send(None, all, true, &|outcome, _| line(outcome)).await;
+            let AnsweredTargets { outcomes, plugin, end } = found;
+            let (end, count) = (Ok(end?), succeeded(&outcomes));
+            if count == 0 {
+                return Ok(AnsweredTargets { outcomes, plugin, end });
             }
-        };
+            confirm(&format!("{} {count} targets?", self.verb), "--yes", "nothing was changed")?;
+            all = parts(outcomes.into_iter().map(instance));
+        }
         let interrupts = InterruptCount::listen()?;
         Ok(self.send(Some(&interrupts), all, self.is_dry_run, &show).await)
     }
 
     /// Sends requests until each target of the selections has an outcome. The targets that were refused for the moment follow
     /// after the others. Without `interrupts`, a signal ends the program.
-    async fn send(
+    pub(crate) async fn send(
         &self,
         interrupts: Option<&InterruptCount>,
         mut left: VecDeque<TargetSelection>,
@@ -189,7 +183,8 @@ fn sent_target(select: &TargetSelection, number: usize, outcome: &TargetOutcome)
     named.unwrap_or_else(|| instance(outcome.clone()))
 }
 
-fn instance(TargetOutcome { kind, name, uid, .. }: TargetOutcome) -> NamedTarget {
+/// Returns the instance of an outcome, for another request.
+pub(crate) fn instance(TargetOutcome { kind, name, uid, .. }: TargetOutcome) -> NamedTarget {
     NamedTarget { kind, name, uid, ..NamedTarget::default() }
 }
 
@@ -233,8 +228,17 @@ async fn signals(interrupts: Option<&InterruptCount>, seen: u32) {
     }
 }
 
+/// Returns the selections of the targets of a command.
+pub(crate) fn selections(targets: CommandTargets) -> VecDeque<TargetSelection> {
+    match targets {
+        CommandTargets::One(target) => parts([target.into()]),
+        CommandTargets::Named(targets) => parts(targets),
+        CommandTargets::Selected(selector) => VecDeque::from([TargetSelection::Filter(selector)]),
+    }
+}
+
 /// Returns selections of named targets, each for one request.
-fn parts(targets: impl IntoIterator<Item = NamedTarget>) -> VecDeque<TargetSelection> {
+pub(crate) fn parts(targets: impl IntoIterator<Item = NamedTarget>) -> VecDeque<TargetSelection> {
     let targets: Vec<NamedTarget> = targets.into_iter().collect();
     targets.chunks(TargetSelection::MAX_TARGETS).map(|part| TargetSelection::Targets(part.to_vec())).collect()
 }

@@ -127,9 +127,10 @@ impl ApiClient {
         self.read(self.request(Method::PUT, path).json(body)).await
     }
 
-    /// Deletes what a path of the API names. Returns `None` if it does not exist.
-    pub(crate) async fn delete(&self, path: &[&str]) -> Result<Option<()>> {
-        found(self.send(self.request(Method::DELETE, path)).await.map(drop))
+    /// Deletes what a path of the API names, with these options. Returns `None` if it does not exist.
+    pub(crate) async fn delete(&self, path: &[&str], options: &[&str]) -> Result<Option<()>> {
+        let options: Vec<_> = options.iter().map(|option| (*option, Some("true"))).collect();
+        found(self.send(self.query(Method::DELETE, path, &options)).await.map(drop))
     }
 
     /// Deletes a registered cluster, with `force` also one in which targets have units.

@@ -103,6 +103,11 @@ fn note_end(outcome: &mut TargetOutcome, goal: FollowGoal, seen: Option<&TargetI
     }
     // Another instance of the name is not the one that is awaited.
     let seen = seen.filter(|seen| outcome.uid.as_ref().is_none_or(|uid| *uid == seen.uid));
+    // A list can be older than the update, which can wait for the end of a run.
+    let begun = outcome.update.as_ref().map_or(0, |update| update.generation);
+    if seen.is_some_and(|seen| seen.phase.is_alive() && seen.generation < begun) {
+        return false;
+    }
     let Some(error) = end(goal, outcome.uid.is_some(), seen) else {
         outcome.phase = seen.map(|seen| seen.phase);
         return false;

@@ -79,7 +79,7 @@ pub fn history_entry(viewer: ConsoleViewer<'_>, (kind, name): (&str, &str), foun
         @match &found.text {
             Some(text) => {
                 (texts::listing("Document", &limits::printable(text)))
-                p { "Apply it again: " code { "ebb history " (name) " --kind " (kind) " --document " (entry.id) " | ebb apply -f -" } }
+                p { "Apply it again: " code { "ebb history " (name) " --kind " (kind) " --document " (entry.id) " --pinned | ebb apply -f -" } }
             }
             None => p.none { "The entry has no stored document." },
         }

@@ -47,8 +47,8 @@ pub struct PluginView<'a> {
     pub versions: &'a [PluginDetail],
     /// The version that a document without a version gets.
     pub latest: Option<&'a str>,
-    /// The number of living targets by version. `None` if the caller may not read targets.
-    pub users: Option<&'a BTreeMap<String, usize>>,
+    /// The number of living targets by version and phase. `None` if the caller may not read targets.
+    pub users: Option<&'a BTreeMap<String, BTreeMap<&'static str, usize>>>,
     /// True if more targets use the plugin than were counted.
     pub is_partial: bool,
 }
@@ -100,7 +100,7 @@ fn param(PluginParam { name, kind, default, is_required, description }: &PluginP
 
 fn version(view: &PluginView<'_>, PluginDetail { info, withdrawn, .. }: &PluginDetail) -> Markup {
     let full = format!("{}@{}", info.name, info.version);
-    let users = view.users.map(|users| users.get(&info.version).copied().unwrap_or_default());
+    let users = view.users.map(|users| users.get(&info.version).cloned().unwrap_or_default());
     html! {
         th scope="row" { a href=(paths::plugin(&info.name, &info.version)) { (full) } }
         td {
@@ -108,7 +108,14 @@ fn version(view: &PluginView<'_>, PluginDetail { info, withdrawn, .. }: &PluginD
             @if view.latest == Some(info.version.as_str()) { ", default" }
         }
         td { (texts::time(&info.created)) }
-        td { @if let Some(users) = users { a href=(paths::targets(&[("plugin", full.as_str())])) { (users) } } }
+        td {
+            @if let Some(users) = users {
+                a href=(paths::targets(&[("plugin", full.as_str())])) { (users.values().sum::<usize>()) }
+                @for (phase, count) in &users {
+                    ", " a href=(paths::targets(&[("plugin", full.as_str()), ("phase", *phase)])) { (count) " " (phase) }
+                }
+            }
+        }
     }
 }
 

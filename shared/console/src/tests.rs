@@ -146,7 +146,7 @@ fn target_pages(text: &str) -> Vec<(&'static str, String)> {
 fn plugin_and_source_pages(text: &str) -> Vec<(&'static str, String)> {
     let plugin: PluginDetail = part("plugin", text);
     let versions = &vec![PluginDetail { withdrawn: Some(text.to_owned()), ..plugin.clone() }; 2];
-    let (latest, users) = (Some(text), BTreeMap::from([(text.to_owned(), 3)]));
+    let (latest, users) = (Some(text), BTreeMap::from([(text.to_owned(), BTreeMap::from([("ready", 3)]))]));
     let params = &[PluginParam {
         name: text.to_owned(),
         kind: "string".to_owned(),

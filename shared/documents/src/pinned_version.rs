@@ -1,13 +1,13 @@
 //! Writes another version of a plugin into the document of a target.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use semver::Version;
 use serde_json::Value;
 
 use crate::diagnostic::Diagnostics;
 use crate::load::{self, Document, DocumentVars, NoFiles, PluginReference};
-use crate::model::{LineColumn, ResourceDoc, RouteGroupDoc, VersionRange};
+use crate::model::{LineColumn, ResourceDoc, RouteGroupDoc, SandboxDoc, SourceText, VersionRange};
 
 /// The reason why a document cannot get another version of a plugin.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -35,11 +35,7 @@ pub enum PinError {
 pub fn with_version(text: &str, full: &str, living: &BTreeMap<String, String>) -> Result<Option<String>, PinError> {
     let parsed = full.split_once('@').and_then(|(name, version)| Some((name, version.parse::<Version>().ok()?)));
     let Some((name, version)) = parsed else { return Err(PinError::Plugin(full.to_owned())) };
-    let (Document::Sandbox(document) | Document::RouteGroup(RouteGroupDoc { target: document, .. })) =
-        load::document("document", text, &NoFiles, &DocumentVars::none()).map_err(PinError::Document)?
-    else {
-        return Err(PinError::NotTarget);
-    };
+    let document = target(text)?;
     let has_version = |resource: &ResourceDoc| match &resource.version {
         Some(VersionRange::Exact(exact)) => *exact == version,
         range => {
@@ -52,39 +48,72 @@ pub fn with_version(text: &str, full: &str, living: &BTreeMap<String, String>) -
     if own.peek().is_none() {
         return Err(PinError::Unused(name.to_owned()));
     }
-    let others: Vec<LineColumn> =
-        own.filter(|resource| !has_version(resource)).map(|resource| resource.plugin.at).collect();
-    if others.is_empty() {
-        return Ok(None);
+    let others: Vec<(LineColumn, &str)> =
+        own.filter(|resource| !has_version(resource)).map(|resource| (resource.plugin.at, full)).collect();
+    match others.is_empty() {
+        true => Ok(None),
+        false => edited(&document.source, &others).map(Some).ok_or_else(|| PinError::NotAlone(name.to_owned())),
     }
-    let source = &document.source;
+}
+
+/// Returns the document of a target with the exact versions `plugins`, `NAME@VERSION` of each resource by name. A resource of
+/// another plugin, or without an entry, stays as it is.
+///
+/// # Errors
+/// Returns an error if the text is not the document of a target, or if more than these references would change.
+pub fn with_versions(text: &str, plugins: &BTreeMap<String, String>) -> Result<String, PinError> {
+    let document = target(text)?;
+    let edit = |resource: &ResourceDoc| {
+        let full = plugins.get(&resource.name.value)?;
+        let (name, version) = full.split_once('@')?;
+        let exact = VersionRange::Exact(version.parse().ok()?);
+        let is_other = name == resource.plugin.value && resource.version.as_ref() != Some(&exact);
+        (is_other && resource.collection.is_none()).then_some((resource.plugin.at, full.as_str()))
+    };
+    let edits: Vec<(LineColumn, &str)> = document.resources.iter().filter_map(edit).collect();
+    let names = || edits.iter().map(|(_, full)| *full).collect::<Vec<_>>().join(", ");
+    edited(&document.source, &edits).ok_or_else(|| PinError::NotAlone(names()))
+}
+
+fn target(text: &str) -> Result<SandboxDoc, PinError> {
+    match load::document("document", text, &NoFiles, &DocumentVars::none()).map_err(PinError::Document)? {
+        Document::Sandbox(document) | Document::RouteGroup(RouteGroupDoc { target: document, .. }) => Ok(document),
+        _ => Err(PinError::NotTarget),
+    }
+}
+
+/// Returns a text with another plugin at each of the places, or `None` if another value would change, too.
+fn edited(source: &SourceText, edits: &[(LineColumn, &str)]) -> Option<String> {
+    let places: BTreeMap<LineColumn, &str> = edits.iter().copied().collect();
+    // Two resources can be written in one place, by an alias.
+    if edits.iter().any(|(at, full)| places.get(at) != Some(full)) {
+        return None;
+    }
     let mut edited = source.text.clone();
     // From the end, so that the bytes of earlier places stay valid.
-    for at in others.iter().copied().collect::<BTreeSet<_>>().into_iter().rev() {
+    for (at, full) in places.into_iter().rev() {
         let (start, length) = source.bytes(at, source.word_length(at));
         let quote = source.text[start..start + length].chars().next().filter(|first| ['"', '\''].contains(first));
         let quote = quote.map(String::from).unwrap_or_default();
         edited.replace_range(start..start + length, &format!("{quote}{full}{quote}"));
     }
-    if changes_only(&source.text, &edited, (name, full), others.len()) {
-        return Ok(Some(edited));
-    }
-    Err(PinError::NotAlone(name.to_owned()))
+    changes_only(&source.text, &edited, edits).then_some(edited)
 }
 
-/// Returns true if exactly `count` values differ, and each is a reference to the plugin `name` that becomes `full`. An
-/// anchor, for example, would change other values, too.
-fn changes_only(before: &str, after: &str, (name, full): (&str, &str), count: usize) -> bool {
+/// Returns true if exactly the edited values differ, each a reference that gets a version of its plugin. An anchor, for
+/// example, would change other values, too.
+fn changes_only(before: &str, after: &str, edits: &[(LineColumn, &str)]) -> bool {
     let [Some(before), Some(after)] = [before, after].map(|text| serde_saphyr::from_str::<Value>(text).ok()) else {
         return false;
     };
     let mut found = Vec::new();
     differences(&before, &after, &mut found);
-    let is_reference = |value: &Value| {
-        let parsed = value.as_str().and_then(|text| text.parse::<PluginReference>().ok());
-        parsed.is_some_and(|reference| reference.name == name)
+    let is_edit = |(old, new): &(&Value, &Value)| {
+        let (Some(old), Some(new)) = (old.as_str(), new.as_str()) else { return false };
+        let name = old.parse::<PluginReference>().ok().map(|reference| reference.name);
+        edits.iter().any(|(_, full)| *full == new) && name.as_deref() == new.split('@').next()
     };
-    found.len() == count && found.iter().all(|(old, new)| is_reference(old) && new.as_str() == Some(full))
+    found.len() == edits.len() && found.iter().all(is_edit)
 }
 
 fn differences<'a>(old: &'a Value, new: &'a Value, found: &mut Vec<(&'a Value, &'a Value)>) {
@@ -108,8 +137,13 @@ mod tests {
     #[test]
     fn documents_get_another_version() {
         type Row = (String, String, BTreeMap<String, String>, Result<Option<String>, String>);
+        type Exact = (String, BTreeMap<String, String>, Result<String, String>);
         for (full, text, living, expected) in rows::<Row>("documents_get_another_version") {
             let pinned = with_version(&text, &full, &living).map_err(|error| error.to_string());
+            assert_eq!(pinned, expected, "{text}");
+        }
+        for (text, plugins, expected) in rows::<Exact>("documents_get_exact_versions") {
+            let pinned = with_versions(&text, &plugins).map_err(|error| error.to_string());
             assert_eq!(pinned, expected, "{text}");
         }
     }

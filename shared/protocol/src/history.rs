@@ -1,5 +1,7 @@
 //! The history of targets, and lists of runs.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -73,6 +75,9 @@ pub struct HistoryEntry {
     /// The units that a decision concerns, `RESOURCE/UNIT`, at most 50.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub units: Vec<String>,
+    /// The plugin of each resource of the document by name, as `NAME@VERSION`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub plugins: BTreeMap<String, String>,
     /// The digest of the stored document. The entry itself has the text.
     pub document: Option<String>,
 }

@@ -15,6 +15,11 @@ pub trait SecretReader: fmt::Debug + Send + Sync {
     /// # Errors
     /// Returns a text for operators if the secrets cannot be read. It contains no value.
     fn secret(&self, name: &str) -> Result<Option<SecretText>, String>;
+
+    /// Returns true if a secret has the name, or if the secrets cannot be read.
+    fn may_have(&self, name: &str) -> bool {
+        !matches!(self.secret(name), Ok(None))
+    }
 }
 
 /// Secrets by name, in memory. The values are never printed.

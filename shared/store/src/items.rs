@@ -514,6 +514,9 @@ pub struct HistoryItem {
     /// The units of a decision, at most [`Self::MAX_UNITS`].
     #[serde(default)]
     pub units: Vec<String>,
+    /// The plugin of each resource of the document by name, as `NAME@VERSION`.
+    #[serde(default)]
+    pub plugins: BTreeMap<String, String>,
     /// The document that was applied, if it may be stored. One with more than 100 KiB after compression is not stored.
     #[serde(skip)]
     pub document: Option<String>,

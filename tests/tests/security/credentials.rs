@@ -177,7 +177,7 @@ pub(crate) async fn a_request_that_may_have_been_sent_is_undone() {
     let hold = harness.receiver.hold("POST /branches/a");
     harness.create("a", "branch").await;
     harness.receiver.call("POST /branches/a", 1).await;
-    harness.request(Method::DELETE, "/v1/connections/api", None).await.is(204);
+    harness.request(Method::DELETE, "/v1/connections/api?force=true", None).await.is(204);
     let (env, id) = (harness.stack().env(), run_id("a", Hook::PreStart));
     let run = Run::load(env, &id).await.unwrap().unwrap();
     let attempt = AttemptRef { unit: Unit(0), number: Attempt(1), epoch: Epoch(1) };

@@ -45,6 +45,7 @@ async fn store_instances(store: &Store) {
         run: Some(run.clone()),
         reason: Some("why".into()),
         units: vec!["db/undo".into()],
+        plugins: BTreeMap::from([("db".into(), "db@1.0.0".into())]),
         document: Some("x".repeat(100)),
         expires: Some(AT),
     };

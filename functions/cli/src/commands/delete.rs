@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ebb_protocol::api::{ForceDeleteTarget, NamedTarget, OverrideResponse, TargetAction, TargetDetail, TargetPhase};
+use ebb_protocol::api::{
+    ForceDeleteTarget, NamedTarget, OverrideResponse, TargetAction, TargetDetail, TargetPhase, TargetSelector,
+};
 
 use super::kinds::{DocumentKind, Kind, KindParser};
 use super::unit::override_text;
 use crate::{
     ApiClient, ChangeKind, CliError, CommandTargets, DocumentChange, DryRunArgs, Exit, FollowGoal, KindArgs,
-    OutputArgs, Result, SelectorArgs, ServerArgs, SetArgs, TargetRef, TargetsCommand, WaitArgs, YesArgs, bulk, connect,
-    documents, output, target_of, timing, wait, watched,
+    OutputArgs, Result, SelectorArgs, ServerArgs, SetArgs, TargetRef, TargetsCommand, WaitArgs, YesArgs, bulk, confirm,
+    connect, documents, output, target_of, timing, wait, watched,
 };
 
 #[derive(Debug, clap::Args)]
@@ -129,10 +131,36 @@ impl DeleteArgs {
             let is_withdrawn = stored["withdrawn"].is_string();
             let change = if is_withdrawn { ChangeKind::None } else { ChangeKind::Delete };
             let mut change = DocumentChange::planned(kind.name, full, change);
-            if self.dry_run.dry_run {
+            if kind.is_plugin() {
+                let used = TargetSelector { plugin: Some(change.name.clone()), ..TargetSelector::default() };
+                // A token without `read` may withdraw the version, too.
+                let (users, _) = client.targets(&used, &[]).await.unwrap_or_default();
+                let first: Vec<_> = users.iter().take(10).map(|target| TargetRef::from(target).to_string()).collect();
+                let (count, first) = (users.len(), first.join(", "));
+                if count > 0 {
+                    output::status_line(&format!("{count} living targets keep {}: {first}", change.name));
+                }
+            }
+            let is_dry_run = self.dry_run.dry_run;
+            match kind.delete(&client, &stored, is_dry_run.then_some("dryRun")).await {
+                Err(error) if error.has_code("document-in-use") => {
+                    output::status_line(&error.message());
+                    if !is_dry_run {
+                        if !self.yes.yes {
+                            confirm(
+                                &format!("Delete {} {name}?", kind.name),
+                                "--yes",
+                                &format!("{name} was not deleted"),
+                            )?;
+                        }
+                        kind.delete(&client, &stored, Some("force")).await?;
+                    }
+                }
+                done => done?,
+            }
+            if is_dry_run {
                 change.show();
             } else {
-                kind.delete(&client, &stored).await?;
                 change.dry_run = false;
                 output::status_line(&format!("Deleted {} {}; {}", kind.name, change.name, kind.deleted));
             }

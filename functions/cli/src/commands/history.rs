@@ -1,17 +1,25 @@
 //! `ebb history`: prints who changed a target, when and why, or the document of an entry.
 
+use std::collections::BTreeSet;
+
+use ebb_documents::pinned_version::with_versions;
 use ebb_protocol::history::{HistoryDetail, HistoryEntry, OpenNotification};
 
 use crate::{ApiClient, CliError, Exit, Result, TargetCommandArgs, labels, named, output, printable, timing};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  ebb history pr-1234\n  ebb history pr-1234 --document ENTRY | ebb apply -f -")]
+#[command(
+    after_help = "Examples:\n  ebb history pr-1234\n  ebb history pr-1234 --document ENTRY | ebb apply -f -\n  ebb history pr-1234 --document ENTRY --pinned | ebb apply -f -"
+)]
 pub(crate) struct HistoryArgs {
     #[command(flatten)]
     target: TargetCommandArgs,
     /// Print the document of this entry, which can be applied again
     #[arg(long, value_name = "ENTRY")]
     document: Option<String>,
+    /// Write the versions of the plugins at that entry into the document
+    #[arg(long, requires = "document")]
+    pinned: bool,
     /// Maximum number of entries, the newest first
     #[arg(long, value_name = "NUMBER", default_value_t = 50)]
     limit: usize,
@@ -35,10 +43,14 @@ impl HistoryArgs {
         };
         let list = || format!("ebb history {}", named(&target));
         let detail = client.fetch(&["targets", &target.kind, &target.name, "history", &id]).await;
-        let detail: HistoryDetail = detail.map_err(|error| match error.has_status(404) {
+        let mut detail: HistoryDetail = detail.map_err(|error| match error.has_status(404) {
             true => error.with_hint(list()),
             false => error,
         })?;
+        if let (true, Some(text)) = (self.pinned, &detail.text) {
+            let pinned = with_versions(text, &detail.entry.plugins);
+            detail.text = Some(pinned.map_err(|error| CliError::failed(error.to_string()))?);
+        }
         if output.format.is_some() {
             return output.write_data(&detail);
         }
@@ -53,7 +65,9 @@ fn text(entries: &[HistoryEntry]) -> String {
         let run = entry.run.as_ref();
         let notified = run.and_then(|run| run.notified.as_ref());
         let notified = notified.map(|at| format!("platform notified at {}", timing::clock(at)));
-        let detail: Vec<String> = entry.units.iter().chain(&entry.reason).cloned().chain(notified).collect();
+        let plugins: BTreeSet<&String> = entry.plugins.values().collect();
+        let known = entry.units.iter().chain(&entry.reason).chain(plugins);
+        let detail: Vec<String> = known.cloned().chain(notified).collect();
         [
             timing::clock(&entry.time),
             entry.change.words().to_owned(),

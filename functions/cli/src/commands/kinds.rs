@@ -36,7 +36,7 @@ pub(super) static KINDS: [DocumentKind; 4] = [
         name: "connection",
         plural: "connections",
         short: &["conn"],
-        deleted: "units of existing targets that use it fail",
+        deleted: "units that use it fail",
         columns: [
             &["NAME", "ORIGIN", "AUTH", "SECRET", "PLUGINS", "SOURCES", "SUBSCRIPTIONS"],
             &["MAX CONCURRENT", "CHANGED"],
@@ -177,12 +177,17 @@ impl DocumentKind {
         client.find(&[self.plural, name]).await?.ok_or_else(unknown)
     }
 
-    /// Deletes a stored document, or withdraws a version of a plugin.
-    pub(super) async fn delete(&self, client: &ApiClient, data: &Value) -> Result<()> {
+    /// Deletes a stored document with an option of the API, or withdraws a version of a plugin. With `dryRun`, checks only
+    /// whether targets need it.
+    pub(super) async fn delete(&self, client: &ApiClient, data: &Value, option: Option<&str>) -> Result<()> {
+        let options = option.as_slice();
+        if self.is_plugin() && options.contains(&"dryRun") {
+            return Ok(());
+        }
         let mut path = vec![self.plural, data["name"].as_str().unwrap_or_default()];
         path.extend(data["version"].as_str().into_iter().flat_map(|version| ["versions", version]));
         // Another client may have deleted it meanwhile.
-        client.delete(&path).await.map(drop)
+        client.delete(&path, options).await.map(drop)
     }
 
     /// Returns the name of a stored document: `NAME`, or `NAME@VERSION` of a plugin.

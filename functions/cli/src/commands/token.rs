@@ -70,7 +70,7 @@ impl TokenRevokeArgs {
     pub(super) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let unknown =
             || CliError::failed(format!("the token {} does not exist", self.name)).with_hint("ebb token list");
-        client.delete(&["tokens", &self.name]).await?.ok_or_else(unknown)?;
+        client.delete(&["tokens", &self.name], &[]).await?.ok_or_else(unknown)?;
         output::status_line(&format!("Revoked token {}", self.name));
         Ok(Exit::Done)
     }

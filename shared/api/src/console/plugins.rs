@@ -83,20 +83,22 @@ async fn versions(session: &ConsoleSession, name: &str) -> HttpResult<(Vec<Plugi
     Ok(plugins::all_versions(&server.env.store, name).await?)
 }
 
-/// Returns the number of living targets by version, and true if not all were counted. Returns `None` for a caller who may
-/// not read targets.
-async fn users(session: &ConsoleSession, name: &str) -> HttpResult<(Option<BTreeMap<String, usize>>, bool)> {
+/// The number of living targets by version and phase.
+type PluginUsers = BTreeMap<String, BTreeMap<&'static str, usize>>;
+
+/// Returns the users of a plugin, and true if not all were counted. Returns `None` for a caller who may not read targets.
+async fn users(session: &ConsoleSession, name: &str) -> HttpResult<(Option<PluginUsers>, bool)> {
     if session.permitted::<ReadTargets>().is_err() {
         return Ok((None, false));
     }
     let filter = TargetListFilter { plugin: name.to_owned(), ..TargetListFilter::default() };
     let (counted, is_partial) = Box::pin(pages::first_pages(session, "", &filter)).await?;
-    let mut users = BTreeMap::new();
-    for used in counted.iter().flat_map(|page| &page.targets).flat_map(|target| &target.plugins) {
-        if let Some((found, version)) = used.split_once('@')
-            && found == name
-        {
-            *users.entry(version.to_owned()).or_insert(0) += 1;
+    let mut users = PluginUsers::new();
+    for target in counted.iter().flat_map(|page| &page.targets) {
+        for (found, version) in target.plugins.iter().filter_map(|used| used.split_once('@')) {
+            if found == name {
+                *users.entry(version.to_owned()).or_default().entry(target.phase.name()).or_insert(0) += 1;
+            }
         }
     }
     Ok((Some(users), is_partial))

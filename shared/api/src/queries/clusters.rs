@@ -9,7 +9,7 @@ use ebb_protocol::{
     ClusterDetail, ClusterInfo, ClusterRegistration, ClusterState, RelayOutage, ReportedPolicy, TargetKey,
     TransportKind, limits, rfc3339,
 };
-use ebb_store::{ClusterFault, ClusterFaultKind, ClusterItem, ListPage, Store, TargetList};
+use ebb_store::{ClusterFault, ClusterFaultKind, ClusterItem, ListPage, Store, TargetHead, TargetList};
 use tokio::time::Instant;
 
 use super::cluster_policies;
@@ -17,7 +17,7 @@ use ebb_flow::ports::ConnectedCluster;
 use ebb_flow::{Env, FlowError, FlowResult, RelayError, outages};
 
 /// Maximum targets that a refused deletion names.
-const MAX_NAMED: usize = 10;
+pub(super) const MAX_NAMED: usize = 10;
 /// Targets per read.
 const PAGE: usize = 100;
 /// The time within which the plans of the targets are read.
@@ -152,19 +152,30 @@ pub(super) fn explain(env: &Env, cluster: &mut ClusterInfo, denials: &BTreeMap<S
     }
 }
 
-/// Returns targets with units in a cluster that are not gone, at most [`MAX_NAMED`], as `KIND/NAME`. Returns `None` if
-/// there are too many targets to read their plans in time.
+/// Returns targets with units in a cluster that are not gone, as [`users`] does.
 pub(crate) async fn targets_in(env: &Env, cluster: &str) -> FlowResult<Option<Vec<String>>> {
+    users(env, |_| true, |plan| uses(plan, cluster)).await
+}
+
+/// Returns the targets that are not gone and whose head and plan have a property, at most [`MAX_NAMED`], as `KIND/NAME`.
+/// Returns `None` if there are too many targets to read their plans in time.
+pub(super) async fn users(
+    env: &Env,
+    may_use: impl Fn(&TargetHead) -> bool,
+    uses: impl Fn(&Plan) -> bool,
+) -> FlowResult<Option<Vec<String>>> {
     let end = Instant::now() + SEARCH_TIME;
     let (mut found, mut after) = (Vec::new(), None::<(String, String)>);
     loop {
         let key = after.as_ref().map(|(kind, name)| TargetKey::new(kind, name));
         let ListPage { targets, next, .. } = env.store.list_page(TargetList::Active, None, key, PAGE).await?;
-        // A gone target that waits for the platform has no unit.
-        for target in targets.into_iter().filter(|target| target.phase != TargetPhase::Gone || target.waiting.is_some())
-        {
+        for target in targets {
+            // A gone target that waits for the platform has no unit.
+            if (target.phase == TargetPhase::Gone && target.waiting.is_none()) || !may_use(&target) {
+                continue;
+            }
             let is_used = match env.plan_of(&target).await {
-                Ok(loaded) => uses(&loaded.plan, cluster),
+                Ok(loaded) => uses(&loaded.plan),
                 // Its units are not known until its plan is repaired.
                 Err(FlowError::Damaged { .. }) => true,
                 Err(error) => return Err(error),

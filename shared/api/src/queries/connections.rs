@@ -1,10 +1,11 @@
 //! Connections, as named documents.
 
-use ebb_documents::{ConnectionDoc, Diagnostics, DocumentVars, NoFiles, load};
+use ebb_documents::{ConnectionDoc, Diagnostics, DocumentVars, NoFiles, compile, load};
 use ebb_flow::{Env, FlowResult, offload};
 use ebb_protocol::{ConnectionDetail, ConnectionInfo, ConnectionList, rfc3339};
 use ebb_store::{NamedDocument, NamedKind};
 
+use super::clusters;
 use super::named_documents::{self, StoredKind};
 
 impl StoredKind for ConnectionDoc {
@@ -15,6 +16,12 @@ impl StoredKind for ConnectionDoc {
     fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics> {
         let connection = load::connection("document", text, &NoFiles, &DocumentVars::none())?;
         named_documents::check(name, (&connection.name, &connection.source), connection.expanded)
+    }
+
+    const LOSS: &str = "Without it, their units fail, and their teardown becomes stuck";
+
+    async fn users(env: &Env, name: &str) -> FlowResult<Option<Vec<String>>> {
+        clusters::users(env, |_| true, |plan| compile::connection::names(plan).contains(name)).await
     }
 
     async fn list(env: &Env) -> FlowResult<ConnectionList> {

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use ebb_documents::{At, Diagnostic, Diagnostics, SourceText};
 use ebb_engine::Timestamp;
 use ebb_flow::{Env, FlowResult, RequestError, offload};
-use ebb_protocol::limits;
+use ebb_protocol::{ErrorCode, limits};
 use ebb_store::{NamedDocument, NamedKind, Store};
+
+use super::clusters;
+use crate::{HttpProblem, HttpResult};
 
 /// A kind of document that a deployment stores by name.
 pub(crate) trait StoredKind: 'static {
@@ -26,6 +29,14 @@ pub(crate) trait StoredKind: 'static {
 
     /// Describes a stored document. One that no longer loads has the reason, so that it can be replaced.
     async fn detail(env: &Env, item: NamedDocument) -> FlowResult<Self::Detail>;
+
+    /// What targets lose with the document.
+    const LOSS: &str = "";
+
+    /// Returns the living targets that lose something with the document, as [`clusters::users`] does.
+    async fn users(_env: &Env, _name: &str) -> FlowResult<Option<Vec<String>>> {
+        Ok(Some(Vec::new()))
+    }
 
     /// Forgets what this program has read, after a change.
     async fn forget(_env: &Env) {}
@@ -47,6 +58,24 @@ pub(crate) async fn put<K: StoredKind>(env: &Env, name: &str, document: &str) ->
         K::forget(env).await;
     }
     Ok(())
+}
+
+/// Checks that no living target needs the document `name`.
+///
+/// # Errors
+/// Returns 409 with the count and the first names of the targets that need it.
+pub(crate) async fn check_unused<K: StoredKind>(env: &Env, name: &str) -> HttpResult<()> {
+    let why = match K::users(env, name).await?.as_deref() {
+        None => "there are too many targets to check in time whether they need it".to_owned(),
+        Some([]) => return Ok(()),
+        Some([only]) => format!("1 living target needs it: {only}"),
+        Some(found) => {
+            let least = if found.len() < clusters::MAX_NAMED { "" } else { "at least " };
+            format!("{least}{} living targets need it: {}", found.len(), found.join(", "))
+        }
+    };
+    let detail = format!("{name} is not deleted: {why}. {}; `?force=true` deletes it all the same", K::LOSS);
+    Err(HttpProblem::new(ErrorCode::DocumentInUse, detail))
 }
 
 /// Deletes the document `name`. Returns false if it does not exist.

@@ -9,6 +9,7 @@ use ebb_protocol::api::{DecidingEvent, RejectedEvent, RejectionSummary, SourceDe
 use ebb_protocol::{TargetKey, rfc3339};
 use ebb_store::{DesiredKey, NamedDocument, NamedKind, SourceRejections, Store, TargetHead};
 
+use super::clusters;
 use super::named_documents::{self, StoredKind};
 
 impl StoredKind for SourceDoc {
@@ -21,6 +22,13 @@ impl StoredKind for SourceDoc {
         let checked = named_documents::check(name, (&source.name, &source.source), source.expanded.clone())?;
         compile::event_source(&source)?;
         Ok(checked)
+    }
+
+    const LOSS: &str = "Without it, they stay until their `ttl` ends or a person deletes them";
+
+    async fn users(env: &Env, name: &str) -> FlowResult<Option<Vec<String>>> {
+        let is_own = |target: &TargetHead| target.phase.is_alive() && target.source.as_deref() == Some(name);
+        clusters::users(env, is_own, |_| true).await
     }
 
     async fn list(env: &Env) -> FlowResult<SourceList> {

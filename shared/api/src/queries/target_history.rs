@@ -161,6 +161,7 @@ async fn shown(env: &Env, item: HistoryItem) -> FlowResult<Option<HistoryDetail>
         run,
         reason: item.reason,
         units: item.units,
+        plugins: item.plugins,
         document: item.document.as_ref().map(|text| digest(text.as_bytes())),
     };
     Ok(Some(HistoryDetail { entry, text: item.document }))

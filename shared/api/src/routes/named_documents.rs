@@ -1,5 +1,20 @@
 //! Handles documents that a deployment stores by name: `/v1/sources`, `/v1/connections`, `/v1/subscriptions`.
 
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct DeleteDocumentQuery {
+    /// Checks the request, and deletes nothing.
+    #[serde(default)]
+    dry_run: bool,
+    /// Deletes the document although living targets need it.
+    #[serde(default)]
+    force: bool,
+}
+
 /// Defines the handlers of a kind of document, in a module. utoipa needs a function for each path.
 macro_rules! document_routes {
     (
@@ -15,9 +30,10 @@ macro_rules! document_routes {
             use ebb_documents::model::$document;
             use ebb_protocol::api::{$detail, $list, DocumentBody};
 
+            use super::DeleteDocumentQuery;
             use crate::queries::named_documents::{self, StoredKind as _};
             use crate::routes::permitted::{$read, $write};
-            use crate::{HttpProblem, HttpResult, JsonBody, NoQuery, Path, Permitted};
+            use crate::{HttpProblem, HttpResult, JsonBody, NoQuery, Path, Permitted, Query};
 
             $(#[$list_about])*
             #[utoipa::path(get, path = $all, operation_id = $list_id, tag = stringify!($module), responses(
@@ -54,14 +70,22 @@ macro_rules! document_routes {
             }
 
             $(#[$delete_about])*
-            #[utoipa::path(delete, path = $one, operation_id = $delete_id, tag = stringify!($module), responses(
+            #[utoipa::path(delete, path = $one, operation_id = $delete_id, tag = stringify!($module), params(DeleteDocumentQuery), responses(
                 (status = 204, description = concat!("The ", $noun, " is deleted.")),
+                (status = 409, description = "document-in-use"),
             ))]
             pub(crate) async fn delete(
                 Path(name): Path<String>,
                 server: Permitted<$write>,
-                _: NoQuery,
+                Query(DeleteDocumentQuery { dry_run, force }): Query<DeleteDocumentQuery>,
             ) -> HttpResult<StatusCode> {
+                if !force {
+                    named_documents::check_unused::<$document>(&server.env, &name).await?;
+                }
+                if dry_run {
+                    let found = named_documents::get::<$document>(&server.env, &name).await?;
+                    return found.map(|_| StatusCode::NO_CONTENT).ok_or_else(|| unknown(&name));
+                }
                 if !named_documents::delete::<$document>(&server.env, &name).await? {
                     return Err(unknown(&name));
                 }
@@ -84,7 +108,7 @@ document_routes! {
     "getSource": SourceDetail;
     /// Creates or replaces a source. Targets that its events created stay. Scope: `sources:write`.
     "putSource";
-    /// Deletes a source. Targets that its events created stay. Scope: `sources:write`.
+    /// Deletes a source, with `force` also one with living targets. These stay. Scope: `sources:write`.
     "deleteSource";
 }
 
@@ -97,7 +121,8 @@ document_routes! {
     /// Creates or replaces a connection. The next request of each unit uses it. If the origin changes, units of existing
     /// targets fail. Scope: `operate`.
     "putConnection";
-    /// Deletes a connection. Units of existing targets that use it fail, also those of the teardown. Scope: `operate`.
+    /// Deletes a connection, with `force` also one that living targets need. Their units fail then, also those of the
+    /// teardown. Scope: `operate`.
     "deleteConnection";
 }
 

@@ -4,8 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::webhook::is_credential_header;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::model::{ConnectionDoc, LineColumn, OWN_UNITS, SandboxDoc};
+use crate::model::{ConnectionDoc, LineColumn, OWN_UNITS, SandboxDoc, SourceText};
 use crate::plan::{Action, BoundConnection, Plan, WebhookAction};
+
+/// Where secrets are stored, and who can do it.
+const STORE_SECRET: &str =
+    "an operator of the server adds it: to `.ebb/secrets.json` with `ebb dev` and `ebb run`, to `EBB_SECRETS` on AWS";
 
 /// Returns the names of the connections of a plan.
 pub fn names(plan: &Plan) -> BTreeSet<String> {
@@ -13,26 +17,28 @@ pub fn names(plan: &Plan) -> BTreeSet<String> {
     units.filter_map(|unit| Some(unit.action.connection()?.name.clone())).collect()
 }
 
-/// Freezes connections in a plan. `known` has the present ones by name. A unit that the active target already has keeps its own
-/// from `current`.
+/// Freezes connections in a plan. `known` has the present ones by name, and `has_secret` returns true for the secrets of the
+/// deployment. A unit that the active target already has keeps its own from `current`.
 ///
 /// # Errors
-/// Returns an error for each unit whose connection does not exist or does not permit its plugin.
+/// Returns an error for each connection that does not exist, does not permit a plugin or lacks a secret. Only the first unit
+/// that uses it is named.
 pub fn bind(
     plan: &mut Plan,
     sandbox: &SandboxDoc,
-    known: &BTreeMap<String, ConnectionDoc>,
+    (known, has_secret): (&BTreeMap<String, ConnectionDoc>, impl Fn(&str) -> bool),
     current: Option<&Plan>,
 ) -> Result<(), Diagnostics> {
-    let mut found = Diagnostics::default();
+    let (mut found, mut reported) = (Diagnostics::default(), BTreeSet::new());
     let bound: BTreeMap<&str, &BoundConnection> = current
         .iter()
         .flat_map(|current| current.hooks.iter().flat_map(|hook| &hook.units))
         .filter_map(|unit| Some((unit.key.as_str(), unit.action.connection()?)))
         .collect();
     let Plan { hooks, resources, update, plugin_updates, .. } = plan;
-    // An update selects some of the units of `update` after this.
-    for unit in hooks.iter_mut().flat_map(|hook| &mut hook.units).chain(plugin_updates) {
+    // An update selects some of the units of `update` after this, so those of a living target need no secret yet.
+    let updates = plugin_updates.iter_mut().map(|unit| (unit, current.is_none()));
+    for (unit, runs) in hooks.iter_mut().flat_map(|hook| &mut hook.units).map(|unit| (unit, true)).chain(updates) {
         let (resource, name) = unit.key.split_once('/').unwrap_or((&unit.key, ""));
         let former = || update.as_ref()?.former.get(resource)?.resource.as_ref();
         let plugin = resources.get(resource).or_else(former).map(|resource| resource.plugin.as_str());
@@ -43,24 +49,35 @@ pub fn bind(
             connection.clone_from(frozen);
             continue;
         }
-        let at = match sandbox.resources.iter().find(|one| one.name.value == resource) {
-            Some(resource) => resource.plugin.at,
-            None => LineColumn { line: unit.source.line, column: unit.source.column },
+        // Without the document of the target, an error has the position of the plugin.
+        let file = SourceText::new(unit.source.file.as_str(), "");
+        let source = if file.name == sandbox.source.name { &sandbox.source } else { &file };
+        let (source, at) = match sandbox.resources.iter().find(|one| one.name.value == resource) {
+            Some(resource) => (&sandbox.source, resource.plugin.at),
+            None => (source, LineColumn { line: unit.source.line, column: unit.source.column }),
         };
         let of_plugin = plugin.map_or(String::new(), |plugin| format!(" of plugin `{plugin}`"));
         let mut wrong = |code, what: &str, help: String| {
             let message = format!("unit `{name}`{of_plugin} uses the connection `{}`, which {what}", connection.name);
-            found.push(Diagnostic::error(code, &sandbox.source, at, message).help(help));
+            let fix = if code == "header" { &message } else { &help };
+            if reported.insert((connection.name.clone(), fix.clone())) {
+                found.push(Diagnostic::error(code, source, at, message).help(help));
+            }
         };
         let Some(document) = known.get(&connection.name) else {
             wrong("unknown-connection", "does not exist", "create it: ebb apply -f FILE".to_owned());
             continue;
         };
         let user = plugin.map_or(OWN_UNITS, |plugin| plugin.split('@').next().unwrap_or(plugin));
+        let needed = document.auth.scheme.secrets().map(|secret| secret.value.as_str());
+        let missing: Vec<&str> = needed.filter(|secret| runs && !has_secret(secret)).collect();
         if !document.permits(user) {
             wrong("denied-connection", "does not permit it", format!("add `{user}` to `plugins` of the connection"));
         } else if let Some(name) = headers.keys().find(|name| document.sets_header(name)) {
             wrong("header", &format!("sets the header `{name}`"), "leave out the header".to_owned());
+        } else if !missing.is_empty() {
+            let what = format!("needs a secret that the deployment does not have: {}", missing.join(", "));
+            wrong("missing-secret", &what, STORE_SECRET.to_owned());
         } else {
             connection.origin.clone_from(&document.origin.value);
             connection.is_capped = document.max_concurrent.is_some();

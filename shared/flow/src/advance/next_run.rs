@@ -10,7 +10,7 @@ use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::limits;
-use ebb_store::{HistoryItem, PendingUpdate, RefusedUpdate, TargetHead};
+use ebb_store::{PendingUpdate, RefusedUpdate, TargetHead};
 
 use crate::advance::policy_check::{CheckedUpdate, check_replacements};
 use crate::advance::{Continuation, transition};
@@ -209,7 +209,7 @@ pub(crate) async fn begin(
     transition.expected_version = Some(target.version);
     if number.is_none() {
         let updated = history::entry(env, &changed, HistoryChange::Updated, transition.target.since);
-        transition.entry = Some(HistoryItem { document: plan.text.clone(), ..updated });
+        transition.entry = Some(history::applied(updated, (plan.text.as_deref(), &plan.loaded.plan)));
     }
     if !env.store.begin_instance(&transition, &target.instance_key(), plan.json.as_bytes(), env.now()).await? {
         return Ok(None);

@@ -1,4 +1,5 @@
-//! Refuses an update that would undo a resource before its cluster refuses the units that make it again.
+//! Refuses an update that would undo a resource before its cluster refuses the units that make it again, or whose units
+//! cannot use their connections.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,12 +8,16 @@ use ebb_documents::compile::{
     self, ClusterPolicy, PlanUpdate, PolicyRequest, objects_without_cluster, policy_violations, replacement_requests,
 };
 use ebb_documents::diagnostic::Diagnostics;
-use ebb_documents::plan::{Plan, document_name};
+use ebb_documents::model::SandboxDoc;
+use ebb_documents::plan::{HookPlan, Plan, document_name};
+use ebb_engine::Hook;
 use ebb_store::TargetHead;
 use futures::future::{Either, join_all, select};
 
+use crate::instance::changes::PinnedVersions;
+use crate::instance::target_document::bind_connections;
 use crate::run::removal::possible_resources::possible_resources;
-use crate::{CompiledPlan, Env, RequestError};
+use crate::{CompiledPlan, Env, FlowResult, RequestError};
 
 /// An update that no policy refuses.
 pub(crate) struct CheckedUpdate {
@@ -28,31 +33,59 @@ const POLICY_TIME: Duration = Duration::from_secs(3);
 /// policy that is not known now refuses nothing, because the units can wait for the cluster. A resource counts only if
 /// something of it may exist.
 ///
-/// Returns the update to begin. If the policy refuses only what a failed run has left incomplete, the update has no units, and
-/// the target stays failed.
+/// Returns the update to begin. If only what a failed run has left incomplete is refused, the update has no units, and the
+/// target stays failed.
 ///
 /// # Errors
-/// Returns the violations.
+/// Returns the violations, or the connections that cannot be used.
 pub(crate) async fn check_replacements(
     env: &Env,
     target: &TargetHead,
     (current, wanted): (&CompiledPlan, &Plan),
     update: PlanUpdate,
 ) -> Result<CheckedUpdate, RequestError> {
-    if !violations(env, &replacement_requests(&update, |_| true)).await.has_errors() {
-        return Ok(CheckedUpdate { update, stays_failed: false });
+    let refused = match check_connections(env, &update).await {
+        Err(error @ RequestError::Failed(_)) => return Err(error),
+        Err(refused) => refused,
+        Ok(()) => {
+            let found = lost_violations(env, target, current, &update).await?;
+            if !found.has_errors() {
+                return Ok(CheckedUpdate { update, stays_failed: false });
+            }
+            found.into()
+        }
+    };
+    match compile::update(&current.plan, wanted, |_| true) {
+        Ok(Some(kept)) if kept.number.is_none() => Ok(CheckedUpdate { update: kept, stays_failed: true }),
+        _ => Err(refused),
+    }
+}
+
+/// Rejects an update with units that make or change a resource by a connection that they cannot use now, such as one whose
+/// secret is missing. What the update undoes may wait for its connection.
+async fn check_connections(env: &Env, PlanUpdate { plan, number, .. }: &PlanUpdate) -> Result<(), RequestError> {
+    let made = number.and_then(|number| plan.hook_plan(Hook::Update(number)));
+    let Some(HookPlan { hook, units }) = made else { return Ok(()) };
+    let units = units.iter().filter(|unit| unit.is_setup(*hook)).cloned().collect();
+    let mut plan = Plan { hooks: vec![HookPlan { hook: *hook, units }], plugin_updates: Vec::new(), ..plan.clone() };
+    let tools = (&*env.store, Some(env.settings.secrets.as_ref()));
+    bind_connections(tools, &SandboxDoc::default(), PinnedVersions::Latest, &mut plan).await
+}
+
+/// Returns the violations of the units by which `update` makes again what may exist of replaced resources.
+async fn lost_violations(
+    env: &Env,
+    target: &TargetHead,
+    current: &CompiledPlan,
+    update: &PlanUpdate,
+) -> FlowResult<Diagnostics> {
+    if !violations(env, &replacement_requests(update, |_| true)).await.has_errors() {
+        return Ok(Diagnostics::default());
     }
     let existing = possible_resources(env, target, current).await?;
     let owners = existing.iter().filter_map(|existing| existing.unit.split_once('/'));
     let lost: BTreeSet<&str> = owners.map(|(resource, _)| document_name(resource)).collect();
-    let found = violations(env, &replacement_requests(&update, |name| lost.contains(name))).await;
-    if !found.has_errors() {
-        return Ok(CheckedUpdate { update, stays_failed: false });
-    }
-    match compile::update(&current.plan, wanted, |_| true) {
-        Ok(Some(kept)) if kept.number.is_none() => Ok(CheckedUpdate { update: kept, stays_failed: true }),
-        _ => Err(found.into()),
-    }
+    Ok(violations(env, &replacement_requests(update, |name| lost.contains(name))).await)
 }
 
 async fn violations(env: &Env, requests: &[PolicyRequest]) -> Diagnostics {

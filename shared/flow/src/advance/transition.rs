@@ -246,7 +246,7 @@ pub async fn transition(
         due: env.now().plus(env.settings.first_sweep_delay),
     });
     if let Some(run) = &mut run {
-        while !Box::pin(history::note_run(env, seen, run, document)).await? {
+        while !Box::pin(history::note_run(env, seen, run, (document, &loaded.plan))).await? {
             run.facts.started = run.facts.started.plus(Millis(1));
         }
     }
@@ -293,7 +293,7 @@ pub async fn transition(
     });
     let entry = match &run {
         Some(_) => None,
-        None => history::without_run(env, seen, step.phase, now, document),
+        None => history::without_run(env, seen, step.phase, now, (document, &loaded.plan)),
     };
     Ok(TargetTransition { run, entry, ..transition })
 }

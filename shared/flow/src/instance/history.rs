@@ -6,6 +6,7 @@
 //! of an operator is written before its effect. The time of an entry is after the last change of its target, also if the
 //! clocks of two invocations differ.
 
+use ebb_documents::plan::Plan;
 use ebb_engine::{Hook, RequestSender, TargetPhase, Timestamp};
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::lifecycle::TargetStopCause;
@@ -62,15 +63,24 @@ fn end_of(target: &TargetHead) -> HistoryChange {
     }
 }
 
+/// Adds the document that a change applies, and the plugins of its plan. An update keeps the versions that a document leaves
+/// open, so the document alone does not lead back to them.
+pub(crate) fn applied(entry: HistoryItem, (document, plan): (Option<&str>, &Plan)) -> HistoryItem {
+    let Some(document) = document else { return entry };
+    let plugins = plan.resources.iter().map(|(name, resource)| (name.clone(), resource.plugin.clone())).collect();
+    HistoryItem { document: Some(document.to_owned()), plugins, ..entry }
+}
+
 /// Writes the entry of a run that is about to begin. `document` is applied by it. Returns false if another document has an
 /// entry of the run at its time.
-pub(crate) async fn note_run(env: &Env, target: &TargetHead, run: &NewRun, document: Option<&str>) -> FlowResult<bool> {
-    let entry = HistoryItem {
-        by: None,
-        run: Some(run.id.clone()),
-        document: document.map(str::to_owned),
-        ..entry(env, target, change_of(target, run.id.hook()), run.facts.started)
-    };
+pub(crate) async fn note_run(
+    env: &Env,
+    target: &TargetHead,
+    run: &NewRun,
+    document: (Option<&str>, &Plan),
+) -> FlowResult<bool> {
+    let entry = entry(env, target, change_of(target, run.id.hook()), run.facts.started);
+    let entry = HistoryItem { by: None, run: Some(run.id.clone()), ..applied(entry, document) };
     Ok(env.store.note_history(target.target_key(), &entry).await?)
 }
 
@@ -81,14 +91,14 @@ pub(crate) fn without_run(
     seen: &TargetHead,
     phase: TargetPhase,
     at: Timestamp,
-    document: Option<&str>,
+    document: (Option<&str>, &Plan),
 ) -> Option<HistoryItem> {
     let change = match (phase, seen.hook) {
         (TargetPhase::Ready, None) if seen.phase == TargetPhase::Starting => HistoryChange::Created,
         (TargetPhase::Gone, hook) if !hook.is_some_and(Hook::is_teardown) => end_of(seen),
         _ => return None,
     };
-    Some(HistoryItem { document: document.map(str::to_owned), ..entry(env, seen, change, at) })
+    Some(applied(entry(env, seen, change, at), document))
 }
 
 /// Writes a decision about `units` of a target, as `RESOURCE/UNIT`.

@@ -13,6 +13,7 @@ use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{InstanceRef, TargetKey};
 use ebb_protocol::lifecycle::LifecycleData;
+use ebb_protocol::named_secrets::SecretReader;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_store::{HistoryItem, NamedKind, PendingCreation, PluginItem, Store, StoreError, StoreResult, TargetHead};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
@@ -49,7 +50,8 @@ impl CompiledDocument {
         let now = target.change_time(env.now());
         let head = TargetHead::new(&event.kind, &event.name, &event.uid, now);
         let head = TargetHead { generation: event.generation, changed_by: by, ..head };
-        HistoryItem { document: self.text.clone(), ..history::entry(env, &head, HistoryChange::Accepted, now) }
+        let entry = history::entry(env, &head, HistoryChange::Accepted, now);
+        history::applied(entry, (self.text.as_deref(), &self.loaded.plan))
     }
 
     /// Returns the creation of an instance that `source` and `owner` have requested, and that waits since `since` if the
@@ -137,19 +139,19 @@ pub struct DocumentNotes {
 }
 
 /// What compiling needs besides documents: the memory for parsed plugins, the keys that encrypt literals of sensitive
-/// params, and the clusters, of which some open the outputs of Signadot plugins.
-pub type CompilerTools<'a> = (&'a InstanceCache, &'a WebhookKeys, Option<&'a dyn RelayClient>);
+/// params, the secrets that connections name, and the clusters, of which some open the outputs of Signadot plugins.
+pub type CompilerTools<'a> = (&'a InstanceCache, &'a WebhookKeys, &'a dyn SecretReader, Option<&'a dyn RelayClient>);
 
 /// Returns the tools of an environment.
 pub fn compiler_tools(env: &Env) -> CompilerTools<'_> {
-    (&env.cache, &env.settings.unit_keys, Some(env.relay.as_ref()))
+    (&env.cache, &env.settings.unit_keys, env.settings.secrets.as_ref(), Some(env.relay.as_ref()))
 }
 
 /// Compiles the document of an instance with the published plugins. `versions` are used for resources that do not name a
 /// version. Returns the plan and what else was found. An invalid document is rejected with its errors.
 pub async fn compile_document(
     plugins: &Store,
-    (cache, keys, relay): CompilerTools<'_>,
+    (cache, keys, secrets, relay): CompilerTools<'_>,
     instance: InstanceRef<'_>,
     document: &str,
     versions: PinnedVersions<'_>,
@@ -198,7 +200,7 @@ pub async fn compile_document(
     });
     let (sandbox, compiled) = compiled.await?;
     let (mut plan, warnings, requests) = compiled?;
-    bind_connections(plugins, &sandbox, versions, &mut plan).await?;
+    bind_connections((plugins, Some(secrets)), &sandbox, versions, &mut plan).await?;
     if let Some(relay) = relay {
         pin_clusters(relay, &mut plan).await?;
     }
@@ -217,9 +219,10 @@ async fn pin_clusters(relay: &dyn RelayClient, plan: &mut Plan) -> StoreResult<(
     Ok(())
 }
 
-/// Freezes the origins of the connections that the plan uses.
+/// Freezes the origins of the connections that the plan uses. With `secrets`, rejects a plan whose connections lack one.
+/// Secrets that cannot be read lack nothing, because a unit can be retried.
 pub(crate) async fn bind_connections(
-    store: &Store,
+    (store, secrets): (&Store, Option<&dyn SecretReader>),
     sandbox: &SandboxDoc,
     versions: PinnedVersions<'_>,
     plan: &mut Plan,
@@ -232,7 +235,8 @@ pub(crate) async fn bind_connections(
             known.insert(name, connection);
         }
     }
-    Ok(compile::connection::bind(plan, sandbox, &known, versions.current())?)
+    let has_secret = |name: &str| secrets.is_none_or(|secrets| secrets.may_have(name));
+    Ok(compile::connection::bind(plan, sandbox, (&known, has_secret), versions.current())?)
 }
 
 struct PublishedPlugin {

@@ -110,7 +110,7 @@ async fn repaired(env: &Env, target: &TargetHead, plugin: &str) -> Result<PlanRe
     };
     // The document of the target is not stored, so errors have the positions of the plugin.
     let versions = PinnedVersions::OfPlan(&current.plan);
-    match bind_connections(&env.store, &SandboxDoc::default(), versions, &mut made.plan).await {
+    match bind_connections((&env.store, None), &SandboxDoc::default(), versions, &mut made.plan).await {
         Ok(()) => {
             // The changes have the origins of the connections, too.
             let bound: Vec<_> = made.plan.hooks.iter().flat_map(|hook| &hook.units).collect();

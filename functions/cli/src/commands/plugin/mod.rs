@@ -1,5 +1,6 @@
 //! The subcommands of `ebb plugin`.
 
+mod batches;
 mod diff;
 mod interface;
 mod new;

@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use ebb_protocol::{LifecycleResult, TargetAction, TargetOutcome};
 
+use super::batches::BatchArgs;
 use super::versioned_name::VersionedName;
 use crate::commands::apply_target::{begun, effect, planned};
 use crate::{
-    ApiClient, DryRunArgs, Exit, FollowGoal, KindArgs, OutputArgs, Result, SelectorArgs, TargetRef, TargetsCommand,
-    WaitArgs, YesArgs, timing,
+    ApiClient, CliError, DryRunArgs, Exit, FollowGoal, KindArgs, OutputArgs, Result, SelectorArgs, TargetRef,
+    TargetsCommand, WaitArgs, YesArgs, timing,
 };
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  ebb plugin upgrade db@1.1.0 --dry-run\n  ebb plugin upgrade db@1.1.0 pr-1 pr-2\n  ebb plugin upgrade db@1.1.0 --label team=payments --yes --wait=false"
+    after_help = "Examples:\n  ebb plugin upgrade db@1.1.0 --dry-run\n  ebb plugin upgrade db@1.1.0 pr-1 pr-2\n  ebb plugin upgrade db@1.1.0 --label team=payments --yes --wait=false\n  ebb plugin upgrade db@1.1.0 --label team=payments --yes --batch 5 --max-failures 2"
 )]
 pub(crate) struct PluginUpgradeArgs {
     /// Published version for the targets; without VERSION, the highest one
@@ -30,9 +31,11 @@ pub(crate) struct PluginUpgradeArgs {
     yes: YesArgs,
     #[command(flatten)]
     wait: WaitArgs,
-    /// Longest time to wait until the targets are ready
+    /// Longest time to wait until the targets are ready, those of a batch with `--batch`
     #[arg(long, value_name = "DURATION", value_parser = timing::parse, default_value = "10m")]
     wait_timeout: Duration,
+    #[command(flatten)]
+    batches: BatchArgs,
     #[command(flatten)]
     dry_run: DryRunArgs,
     #[command(flatten)]
@@ -48,7 +51,15 @@ impl PluginUpgradeArgs {
         let is_dry_run = self.dry_run.dry_run;
         let action = TargetAction::Upgrade { plugin: format!("{name}@{}", self.plugin.version()) };
         let command = TargetsCommand { client, action, verb: "Upgrade", is_dry_run };
-        let answered = command.run(targets, self.yes, |outcome, full| text(outcome, full, is_dry_run));
+        let show = |outcome: &TargetOutcome, full: &str| text(outcome, full, is_dry_run);
+        if let (Some(batch), false) = (self.batches.batch, is_dry_run) {
+            if !self.wait.wait {
+                return Err(CliError::broken("`--batch` waits for each batch: leave out `--wait=false`"));
+            }
+            let (targets, timeout) = ((targets, self.yes), self.wait_timeout);
+            return Box::pin(self.batches.upgrade(&command, targets, batch.get(), timeout, show, self.output)).await;
+        }
+        let answered = command.run(targets, self.yes, show);
         let wait = self.wait.wait.then_some(((FollowGoal::Ready, "are ready with the version"), self.wait_timeout));
         let answered = Box::pin(answered).await?;
         answered.finish(&command, "are updated or have the version", wait, self.output).await

@@ -1,0 +1,101 @@
+//! Upgrades in batches, which stop after too many failures.
+//!
+//! The targets hold the whole state: the version of the plugin and the phase. The same command therefore continues after a
+//! stop or an interrupt. It leaves out what has the version already.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use ebb_protocol::{LifecycleResult, TargetOutcome, TargetPhase, TargetSelector};
+
+use crate::bulk::{self, AnsweredTargets, YesArgs};
+use crate::{
+    CommandTargets, Exit, FollowGoal, InterruptCount, OutputArgs, Result, TargetRef, TargetsCommand, confirm, named,
+    output,
+};
+
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct BatchArgs {
+    /// Update so many targets at a time; the next ones follow when these are ready or have failed
+    #[arg(long, value_name = "NUMBER")]
+    pub(super) batch: Option<NonZeroUsize>,
+    /// Begin no further batch if more targets than this have failed
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "batch")]
+    max_failures: usize,
+}
+
+impl BatchArgs {
+    /// Upgrades the targets, `batch` at a time, and prints how many were upgraded, have failed and were left. The targets that
+    /// the server would refuse are left out. `timeout` is that of a batch.
+    ///
+    /// # Errors
+    /// Returns an error if the targets cannot be listed, signals cannot be handled, and without a confirmation.
+    pub(super) async fn upgrade(
+        self,
+        command: &TargetsCommand<'_>,
+        (targets, YesArgs { yes }): (CommandTargets, YesArgs),
+        batch: usize,
+        timeout: Duration,
+        show: impl Fn(&TargetOutcome, &str) -> String,
+        output: OutputArgs,
+    ) -> Result<Exit> {
+        let selector = if let CommandTargets::Selected(selector) = &targets { Some(selector.clone()) } else { None };
+        let found = command.send(None, bulk::selections(targets), true, &|outcome, _| bulk::line(outcome)).await;
+        let AnsweredTargets { outcomes: found, plugin, end } = found;
+        let (mut end, full) = (Ok(end?), plugin.unwrap_or_default());
+        let has_version = |outcome: &TargetOutcome| {
+            outcome.update.as_ref().is_some_and(|update| update.result == LifecycleResult::Unchanged)
+        };
+        let (mut outcomes, open): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|outcome| outcome.error.is_some() || has_version(outcome));
+        let refused = outcomes.iter().filter(|outcome| outcome.error.is_some()).count();
+        let has_failed = |outcome: &&TargetOutcome| has_version(outcome) && outcome.phase == Some(TargetPhase::Failed);
+        let mut left_out: Vec<TargetRef> = outcomes.iter().filter(has_failed).map(TargetRef::from).collect();
+        if let Some(selector) = selector.as_ref().filter(|selector| selector.phases.is_empty()) {
+            let (phases, plugin) = (vec![TargetPhase::Failed], Some(full.clone()));
+            let failed = command.client.targets(&TargetSelector { phases, plugin, ..selector.clone() }, &[]).await?.0;
+            left_out.extend(failed.iter().map(TargetRef::from));
+        }
+        for target in &left_out {
+            output::status_line(&format!("{target} has failed with {full}, left out: ebb retry {}", named(target)));
+        }
+        if selector.is_some() && !yes && !open.is_empty() {
+            confirm(&format!("Upgrade {} targets, {batch} at a time?", open.len()), "--yes", "nothing was changed")?;
+        }
+        let (interrupts, goal) = (InterruptCount::listen()?, (FollowGoal::Ready, "are ready with the version"));
+        let (mut left, mut begun): (_, Vec<TargetOutcome>) = (open.into_iter(), Vec::new());
+        while matches!(end, Ok(Exit::Done)) && failures(&begun) <= self.max_failures && left.len() > 0 {
+            let next = bulk::parts(left.by_ref().take(batch).map(bulk::instance));
+            let answered = command.send(Some(&interrupts), next, false, &show).await;
+            let AnsweredTargets { outcomes: mut answered, end: sent, .. } = answered;
+            // The phase of an accepted update is known after the wait.
+            answered.iter_mut().filter(|outcome| outcome.error.is_none()).for_each(|outcome| outcome.phase = None);
+            end = match sent {
+                Ok(Exit::Done) => bulk::wait_for(command.client, &mut answered, goal, timeout).await,
+                other => other,
+            };
+            begun.append(&mut answered);
+        }
+        let is_open = |outcome: &&TargetOutcome| {
+            outcome.error.is_none() && !matches!(outcome.phase, Some(TargetPhase::Ready | TargetPhase::Failed))
+        };
+        let (failed, running) = (failures(&begun), begun.iter().filter(is_open).count());
+        let (upgraded, left_over) = (begun.len() - failed - running, left.len());
+        output::status_line(&format!(
+            "{upgraded} upgraded, {failed} failed, {running} not ended, {refused} refused, {left_over} not touched"
+        ));
+        if left_over > 0 {
+            output::status_line(&format!("next step: the same command continues without those that have {full}"));
+        }
+        let error = Some("not touched: the upgrade has stopped".to_owned());
+        outcomes.extend(begun.into_iter().chain(left.map(|outcome| TargetOutcome { error: error.clone(), ..outcome })));
+        match bulk::print(&outcomes, end, output)? {
+            Exit::Done if !left_out.is_empty() => Ok(Exit::Failed),
+            exit => Ok(exit),
+        }
+    }
+}
+
+fn failures(outcomes: &[TargetOutcome]) -> usize {
+    outcomes.iter().filter(|outcome| outcome.error.is_some()).count()
+}
