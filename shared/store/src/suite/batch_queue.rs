@@ -1,9 +1,8 @@
-use crate::dynamo::BATCH_INLINE;
-use crate::{ClusterFault, ClusterFaultKind, PolicyRecord, QueuedBatch};
-use ebb_protocol::engine::Timestamp;
 use ebb_protocol::listing::ReportedPolicy;
 
-use super::fixture::StoreFixture;
+use super::fixture::*;
+use crate::dynamo::BATCH_INLINE;
+use crate::{ClusterFault, ClusterFaultKind, PolicyRecord, QueuedBatch};
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 

@@ -1,7 +1,6 @@
-use crate::PatchResult;
-use ebb_protocol::engine::{Patch, PatchChange, RunEvent, Timestamp, Unit, accept::accept_with_wakeup};
+use ebb_protocol::engine::accept::accept_with_wakeup;
 
-use super::fixture::{A1, StoreFixture, first_attempt, new_run, success};
+use super::fixture::*;
 
 /// A completion costs a write unit for each KiB of the head: one in a run of 400 units, and at most three.
 pub(super) async fn a_completion_costs_one_to_three_write_units(fixture: StoreFixture) {

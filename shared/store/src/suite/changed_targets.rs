@@ -1,8 +1,4 @@
-use ebb_protocol::engine::Timestamp;
-use ebb_protocol::id::TargetKey;
-use futures::future::join_all;
-
-use super::fixture::StoreFixture;
+use super::fixture::*;
 use crate::ChangeFeed;
 
 const AT: Timestamp = Timestamp(1_800_000_000_000);

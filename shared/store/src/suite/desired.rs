@@ -1,10 +1,8 @@
 use ebb_protocol::api::{SourceResponse, SourceResult};
-use ebb_protocol::engine::Timestamp;
 
-use super::fixture::StoreFixture;
+use super::fixture::*;
 use super::samples::rejections;
-use crate::dynamo::attribute::{item_at, text};
-use crate::{DesiredKey, DesiredTarget, DueItem, NamedDocument, NamedKind};
+use crate::{DesiredKey, DesiredTarget, NamedDocument, NamedKind};
 
 fn key() -> DesiredKey {
     DesiredKey { source: "github".to_owned(), kind: "sandbox".to_owned(), name: "a b".to_owned(), uid: None }

@@ -1,9 +1,6 @@
-use crate::{DueExpiries, PluginItem, Store, TargetHead, TargetTransition};
-use ebb_protocol::engine::Timestamp;
-use ebb_protocol::id::digest;
-
-use super::fixture::{self, StoreFixture, target};
-use super::proxy::ProxyFault;
+use super::fixture;
+use super::fixture::*;
+use crate::DueExpiries;
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 /// No invocation that began at `NOW` is left.

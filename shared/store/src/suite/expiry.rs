@@ -1,9 +1,6 @@
-use ebb_protocol::engine::{EventName, RunEvent, Timestamp, Unit, accept};
-use ebb_protocol::id::EventRef;
-use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
+use ebb_protocol::engine::EventName;
 
-use super::fixture::{A1, StoreFixture, result};
-use crate::dynamo::attribute::text;
+use super::fixture::*;
 use crate::{DamagedExpiry, InstanceExpiry};
 
 const LATER: Timestamp = Timestamp(9_000_000_000_000);

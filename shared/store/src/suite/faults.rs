@@ -1,13 +1,5 @@
-use ebb_protocol::engine::{Attempt, Timestamp, Unit, accept};
-use ebb_protocol::id::TargetKey;
-use ebb_protocol::record::AttemptOutcome;
-use hyper::StatusCode;
-use serde_json::json;
-
 use super::document::plugin;
-use super::fixture::{StoreFixture, begin, result, success, target, tombstone, written};
-use super::proxy::ProxyFault;
-use crate::{AttemptUpdate, PatchResult, StoreError, StoreResult, TargetList, TargetTransition};
+use super::fixture::*;
 
 /// Status and code of errors of a busy or failing table.
 const TRANSIENT: [(u16, &str); 6] = [

@@ -1,17 +1,12 @@
 //! A table and a bucket for one test, and values for them.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use aws_sdk_dynamodb::config::retry::{RetryConfig, RetryPartition};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
-use ebb_protocol::engine::{Attempt, AttemptRef, Epoch, Hook, RunEvent, Timestamp, Unit, accept};
-use ebb_protocol::id::RunId;
+use ebb_protocol::engine::AttemptRef;
 use ebb_protocol::lifecycle::TargetStopCause;
-use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
-use ebb_protocol::value::{Outputs, UnitValue};
 use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
 use tokio::runtime::Runtime;
@@ -19,10 +14,27 @@ use tokio::runtime::Runtime;
 use super::meter::Meter;
 use super::proxy::FaultProxy;
 use crate::item_table::ItemKey;
-use crate::{
-    Item, ItemTable, NewRun, PatchResult, RunFacts, RunHead, S3Bucket, SdkTable, Store, TargetHead, TargetTransition,
-    Tombstone, create_table,
+use crate::{ItemTable, NewRun, S3Bucket, create_table};
+
+// Imports of most tests.
+pub(super) use super::proxy::ProxyFault;
+pub(super) use crate::dynamo::attribute::{item_at, text};
+pub(super) use crate::{
+    AttemptUpdate, DueItem, Item, PatchResult, PluginItem, PutOutcome, RunFacts, RunHead, SdkTable, Store, StoreError,
+    StoreResult, TargetHead, TargetList, TargetTransition, Tombstone,
 };
+pub(super) use ebb_protocol::engine::{
+    Attempt, Epoch, Hook, LateMark, Millis, Patch, PatchChange, RunEvent, TargetPhase, Timestamp, Unit, accept,
+};
+pub(super) use ebb_protocol::id::{EventRef, RunId, TargetKey, digest};
+pub(super) use ebb_protocol::limits;
+pub(super) use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
+pub(super) use ebb_protocol::value::{Outputs, UnitValue};
+pub(super) use futures::future::join_all;
+pub(super) use hyper::StatusCode;
+pub(super) use serde_json::json;
+pub(super) use std::sync::Arc;
+pub(super) use std::time::Duration;
 
 pub(super) const A1: Attempt = Attempt::FIRST;
 static TABLES: AtomicU32 = AtomicU32::new(0);

@@ -1,12 +1,6 @@
-use ebb_protocol::engine::Timestamp;
-use hyper::StatusCode;
-use serde_json::json;
-
-use super::fixture::{StoreFixture, target};
-use super::proxy::ProxyFault;
-use crate::dynamo::attribute::{item_at, number};
+use super::fixture::*;
+use crate::dynamo::attribute::number;
 use crate::item_table::{ItemPut, ItemQuery, QueryRange, TransactionOutcome, WriteExpression};
-use crate::{DueItem, Item, TargetList};
 
 const BATCH: usize = 50;
 const LATER: Timestamp = Timestamp(u64::MAX / 4);

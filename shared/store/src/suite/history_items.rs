@@ -1,9 +1,7 @@
-use ebb_protocol::engine::Timestamp;
 use ebb_protocol::history::HistoryChange;
-use ebb_protocol::id::TargetKey;
 
-use super::fixture::{StoreFixture, new_run, target};
-use crate::{HistoryItem, TargetTransition};
+use super::fixture::*;
+use crate::HistoryItem;
 
 fn decision(at: u64) -> HistoryItem {
     HistoryItem {

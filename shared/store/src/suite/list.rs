@@ -1,9 +1,5 @@
-use crate::dynamo::attribute::text;
-use crate::{DueItem, NotificationState, PendingCreation, ReceiverState, TargetHead, TargetList};
-use ebb_protocol::engine::{Hook, RunEvent, TargetPhase, Timestamp, accept};
-use ebb_protocol::id::TargetKey;
-
-use super::fixture::{StoreFixture, begin, new_run, target};
+use super::fixture::*;
+use crate::{NotificationState, PendingCreation, ReceiverState};
 
 impl StoreFixture {
     async fn names(&self, kind: Option<&str>, after: Option<TargetKey<'_>>, limit: usize) -> Vec<String> {

@@ -1,13 +1,8 @@
 //! A write is applied, its response is lost, and the SDK repeats it. The result is the same as without the repetition.
 
-use ebb_protocol::engine::{Timestamp, Unit};
-use ebb_protocol::id::TargetKey;
-use ebb_protocol::record::AttemptOutcome;
-
 use super::document::{begin, plugin};
-use super::fixture::{self, A1, StoreFixture, new_run, outputs, result, tombstone};
-use super::proxy::ProxyFault;
-use crate::{PluginItem, PutOutcome, TargetTransition};
+use super::fixture;
+use super::fixture::*;
 
 pub(super) async fn results_with_a_lost_response_are_stored_once(fixture: StoreFixture) {
     let run = fixture.run("a").await;

@@ -1,12 +1,9 @@
 //! Compares the table with `Patch::apply`.
 
-use crate::{PatchResult, RunFacts, RunHead};
-use ebb_protocol::engine::{
-    Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Timestamp, Unit,
-};
+use ebb_protocol::engine::{HeadState, PatchCondition, RunPhase};
 use proptest::prelude::*;
 
-use super::fixture::{StoreFixture, new_run};
+use super::fixture::*;
 
 /// Returns units whose stored numbers have digits in common.
 fn units() -> impl Strategy<Value = Unit> {

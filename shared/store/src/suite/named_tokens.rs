@@ -1,9 +1,7 @@
 use ebb_protocol::api::TokenInfo;
 use ebb_protocol::api_token::token_id;
-use ebb_protocol::engine::Timestamp;
-use ebb_protocol::id::digest;
 
-use super::fixture::StoreFixture;
+use super::fixture::*;
 use super::samples;
 use crate::{SessionBasis, SessionItem, TokenItem};
 

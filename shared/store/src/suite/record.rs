@@ -1,12 +1,6 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::PutOutcome;
-use crate::dynamo::attribute::text;
-use ebb_protocol::engine::{Attempt, Timestamp, Unit};
-use ebb_protocol::limits;
-use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
-
-use super::fixture::{A1, StoreFixture, new_run, outputs, result};
+use super::fixture::*;
 use super::samples::full_result;
 
 /// The rest of a record with malformed evidence is readable.

@@ -1,17 +1,10 @@
 //! The record of an attempt as a function of its updates and results, and the comparison of the table with it.
 
-use ebb_protocol::engine::{Attempt, Millis, Timestamp, Unit};
-use ebb_protocol::id::RunId;
-use ebb_protocol::limits;
-use ebb_protocol::record::{
-    AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, InstanceIds, OutputStorage, StateWait, StoredText,
-};
-use ebb_protocol::value::{Outputs, UnitValue};
+use ebb_protocol::record::{AttemptRecord, CallbackRefusals, InstanceIds, StateWait, StoredText};
 use proptest::prelude::*;
 
-use super::fixture::{StoreFixture, new_run, result};
+use super::fixture::*;
 use super::samples::full_result;
-use crate::{AttemptUpdate, PutOutcome};
 
 /// Applies an update. A record with a result stays unchanged.
 fn update(record: &mut AttemptRecord, update: &AttemptUpdate) {

@@ -1,4 +1,4 @@
-use super::fixture::StoreFixture;
+use super::fixture::*;
 use super::samples::full_cluster;
 use crate::ClusterItem;
 

@@ -1,10 +1,8 @@
-use ebb_protocol::engine::{Attempt, LateMark, MAX_UNITS, Patch, PatchChange, Unit};
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::engine::MAX_UNITS;
 use ebb_protocol::lifecycle::{self, LifecycleData};
 use ebb_protocol::limits::{DISTINCT_RESULTS, OUTPUTS_INLINE};
 
-use super::fixture::{A1, StoreFixture, new_run, outputs, target, written};
-use crate::{PutOutcome, StoreError, StoreResult, TargetHead, TargetList, TargetTransition};
+use super::fixture::*;
 
 /// Maximum size of an item, in bytes.
 const LIMIT: usize = 400 << 10;

@@ -1,6 +1,4 @@
-use ebb_protocol::engine::Timestamp;
-
-use super::fixture::StoreFixture;
+use super::fixture::*;
 
 /// A slot lasts 10 ms. A smaller cap takes none away.
 pub(super) async fn slots_end_and_are_given_again(fixture: StoreFixture) {

@@ -1,9 +1,5 @@
-use ebb_protocol::engine::{Timestamp, Unit};
-use ebb_protocol::id::TargetKey;
-
 use super::document::plugin;
-use super::fixture::StoreFixture;
-use crate::TargetList;
+use super::fixture::*;
 
 /// Every read of the table is strongly consistent. Indexes have no strong reads and are queried for keys only.
 pub(super) async fn reads_of_the_table_are_consistent(fixture: StoreFixture) {

@@ -1,16 +1,9 @@
-use std::sync::Arc;
-use std::time::Duration;
-
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
-use futures::future::join_all;
 
-use crate::{SdkTable, SecretRelease, Store, StoreError, TargetHead, TargetTransition, Tombstone};
-use ebb_protocol::engine::{TargetPhase, Timestamp};
-use ebb_protocol::id::TargetKey;
-
-use super::fixture::{StoreFixture, begin, target, tombstone};
+use super::fixture::*;
 use super::samples::full_target;
+use crate::SecretRelease;
 
 pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
     let full = TargetHead {

@@ -1,8 +1,4 @@
-use ebb_protocol::id::TargetKey;
-use futures::future::join_all;
-
-use super::fixture::{StoreFixture, new_run, success, target, tombstone, written};
-use crate::{StoreError, TargetHead, TargetTransition};
+use super::fixture::*;
 
 fn begin(name: &str, uid: &str) -> TargetTransition {
     let target = TargetHead { uid: uid.into(), ..target("sandbox", name) };
