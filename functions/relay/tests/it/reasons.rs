@@ -1,6 +1,7 @@
 //! Why tasks wait and fail: real causes of each source, which are the kubelet, the scheduler, quotas, admission, finalizers
 //! and other clients. The tests of `blockers` in the relay have the table of all texts.
 
+use ebb_kube::podspec::strategic;
 use ebb_protocol::callback::ReasonCode::{
     self, Denied, Evicted, Failed, ImagePull, Lost, NotStartable, Quota, Timeout, Unschedulable,
 };
@@ -22,30 +23,13 @@ const LONGEST: Duration = Duration::from_secs(10);
 const PATIENT: [&str; 2] = ["--pod-start-timeout-seconds", "25"];
 const TIMEOUT_MS: u64 = 60_000;
 
-type ManifestChange = fn(&mut Value);
-
 fn main_of(pod: &mut Value) -> &mut Value {
     &mut pod["containers"][0]
 }
 
-fn no_image(pod: &mut Value) {
-    main_of(pod)["image"] = "127.0.0.1:1/none:1".into();
-}
-
-fn no_node(pod: &mut Value) {
-    pod["nodeSelector"] = json!({"no": "such"});
-}
-
-fn little_memory(pod: &mut Value) {
-    main_of(pod)["resources"] = json!({"limits": {"memory": "32Mi"}});
-}
-
-fn no_volume(pod: &mut Value) {
-    let container = main_of(pod).as_object_mut().unwrap();
-    let mounts = container.entry("volumeMounts").or_insert(json!([]));
-    mounts.as_array_mut().unwrap().push(json!({"name": "gone", "mountPath": "/gone"}));
-    let volumes = pod.as_object_mut().unwrap().entry("volumes").or_insert(json!([]));
-    volumes.as_array_mut().unwrap().push(json!({"name": "gone", "secret": {"secretName": "none"}}));
+/// Merges a pod template of an author, as YAML, into a pod.
+fn merge_pod(pod: &mut Value, overlay: &str) {
+    *pod = strategic(pod, &yaml(overlay, &[]));
 }
 
 /// Returns true if Kubernetes says this about the pods of a unit or their controllers.
@@ -75,14 +59,14 @@ async fn wait_after(fixture: &RelayFixture, unit: &TaskId, text: &str, message: 
     wait_of(fixture, unit, message).await
 }
 
-/// Starts a script and a Deployment with the same change of their pods. Returns their units.
-async fn start_both(fixture: &RelayFixture, title: &str, change: ManifestChange) -> [TaskId; 2] {
+/// Starts a script and a Deployment with the same overlay of their pods. Returns their units.
+async fn start_both(fixture: &RelayFixture, title: &str, overlay: &str) -> [TaskId; 2] {
     let units = ["script", "web"].map(|kind| name(&format!("{kind}-{title}"), 1));
     let [script, web] = &units;
-    let task = ScriptJob::new(script, "#").pod(change).into_task(script);
+    let task = ScriptJob::new(script, "#").pod(|pod| merge_pod(pod, overlay)).into_task(script);
     fixture.apply_within(script, task, TIMEOUT_MS).await;
     let mut manifest = deployment(&web.unit, BUSYBOX);
-    change(&mut manifest["spec"]["template"]["spec"]);
+    merge_pod(&mut manifest["spec"]["template"]["spec"], overlay);
     fixture.apply_within(web, objects(vec![manifest]), TIMEOUT_MS).await;
     units
 }
@@ -96,14 +80,16 @@ async fn assert_reason(fixture: &RelayFixture, unit: &TaskId, code: ReasonCode, 
 #[tokio::test(flavor = "multi_thread")]
 async fn causes_of_pods_that_do_not_start() {
     let fixture = RelayFixture::new("waits", &PATIENT).await;
-    // The change of the pods, the text of Kubernetes, the code, and a part of the message. A person has to end each.
-    let cases: [(&str, ManifestChange, &str, ReasonCode, &str); 3] = [
-        ("image", no_image, "ailed to pull", ImagePull, "none:1"),
-        ("node", no_node, "nodes are available", Unschedulable, "nodes are available"),
-        ("volume", no_volume, "not found", NotStartable, "secret \"none\" not found"),
+    let volume = "{containers: [{name: main, volumeMounts: [{name: gone, mountPath: /gone}]}], \
+                  volumes: [{name: gone, secret: {secretName: none}}]}";
+    // The overlay of the pods, the text of Kubernetes, the code, and a part of the message. A person has to end each.
+    let cases = [
+        ("image", "containers: [{name: main, image: '127.0.0.1:1/none:1'}]", "ailed to pull", ImagePull, "none:1"),
+        ("node", "nodeSelector: {no: such}", "nodes are available", Unschedulable, "nodes are available"),
+        ("volume", volume, "not found", NotStartable, "secret \"none\" not found"),
     ];
-    join_all(cases.map(async |(title, change, text, code, message)| {
-        let units = start_both(&fixture, title, change).await;
+    join_all(cases.map(async |(title, overlay, text, code, message)| {
+        let units = start_both(&fixture, title, overlay).await;
         join_all(units.iter().map(async |unit| {
             let wait = wait_after(&fixture, unit, text, message).await;
             assert_eq!((wait.code, wait.resolves), (code, Person), "{wait:?}");
@@ -130,13 +116,14 @@ async fn causes_of_pods_that_do_not_start() {
 #[tokio::test(flavor = "multi_thread")]
 async fn failures_of_pods() {
     let fixture = RelayFixture::new("reasons", &[]).await;
-    let cases: [(&str, &str, ManifestChange, ReasonCode, &str); 2] = [
-        ("program", "#", |pod| main_of(pod)["command"] = json!(["/none"]), NotStartable, "/none"),
-        ("deadline", "sleep 1000", |pod| pod["activeDeadlineSeconds"] = 4.into(), Timeout, "deadline"),
+    let cases = [
+        ("program", "#", "containers: [{name: main, command: [/none]}]", NotStartable, "/none"),
+        ("deadline", "sleep 1000", "activeDeadlineSeconds: 4", Timeout, "deadline"),
     ];
-    join_all(cases.map(async |(unit, text, change, code, message)| {
+    join_all(cases.map(async |(unit, text, overlay, code, message)| {
         let unit = name(unit, 1);
-        fixture.apply_within(&unit, ScriptJob::new(&unit, text).pod(change).into_task(&unit), TIMEOUT_MS).await;
+        let script = ScriptJob::new(&unit, text).pod(|pod| merge_pod(pod, overlay));
+        fixture.apply_within(&unit, script.into_task(&unit), TIMEOUT_MS).await;
         assert_reason(&fixture, &unit, code, message).await;
     }))
     .await;
@@ -180,7 +167,8 @@ async fn failures_of_applied_objects() {
 
     let job = |name: &str, limit: u32, restart: &str| objects::job(name, limit, printing_pod(restart, "exit 3"));
     let mut greedy = objects::job("memory", 0, printing_pod("Never", "exec tail /dev/zero"));
-    little_memory(&mut greedy["spec"]["template"]["spec"]);
+    let little_memory = "containers: [{name: main, resources: {limits: {memory: 32Mi}}}]";
+    merge_pod(&mut greedy["spec"]["template"]["spec"], little_memory);
     let mut bare = printing_pod("Never", "exit 3");
     (bare["apiVersion"], bare["kind"], bare["metadata"]["name"]) = ("v1".into(), "Pod".into(), "bare".into());
     // The container runs for some seconds between two crashes. The Deployment is not ready then.
@@ -262,9 +250,8 @@ async fn quotas_and_admission_of_the_namespace() {
             let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
             merge(&namespaces, &fixture.units, json!({"metadata": {"labels": labels}})).await;
         }
-        let change: ManifestChange =
-            if code == Quota { |_| {} } else { |pod| drop(pod.as_object_mut().unwrap().remove("securityContext")) };
-        let units = start_both(&fixture, title, change).await;
+        let overlay = if code == Quota { "{}" } else { "securityContext: null" };
+        let units = start_both(&fixture, title, overlay).await;
         join_all(units.iter().map(async |unit| {
             wait_after(&fixture, unit, text, text).await;
             // The status of a Deployment has the text before the relay reads the warning, which decides.
