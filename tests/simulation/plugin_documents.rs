@@ -55,17 +55,7 @@ pub(super) fn with_items(head: &str, default: &str) -> String {
 /// Returns a plugin of Signadot with two steps and their undo. Its outputs are sensitive. The first step reads the
 /// param `from`.
 pub(super) fn signadot(name: &str) -> String {
-    let step = |name: &str, inputs: &str, output: &str| {
-        format!("  - name: {name}\n    script: \"#!/bin/sh\"\n    inputs: [{inputs}]\n    outputs: [{output}]\n")
-    };
-    let read = |unit: &str| format!("{{name: {unit}, valueFromStep: {{name: {unit}, output: id}}}}");
-    let output = "{name: id, valueFromPath: /out/id}";
-    format!(
-        "name: {name}@1.0.0\nspec:\n  runner: {{image: \"busybox:1.37\"}}\n  create:\n{}{}  delete:\n{}",
-        step("u0", "{name: from, valueFromSandbox: true}", output),
-        step("u1", &read("u0"), output),
-        step("x0", &format!("{}, {}", read("u0"), read("u1")), ""),
-    )
+    include_str!("signadot.yaml").replace("NAME", name)
 }
 
 /// Returns a hook with its units, or nothing if it has none.

@@ -18,6 +18,9 @@ pub(super) const REPAIRED: &str = "1.0.1";
 const LISTS: u64 = 0x1704;
 const OUTPUTS: &str = "outputs: {first: \"${units.u0.outputs.id}\", sized: \"${params.size}\"}\n";
 
+/// Own hooks with a script, its undo, and an event.
+const OWN_HOOKS: &str = include_str!("own_hooks.yaml");
+
 struct RandomUnit {
     action: UnitAction,
     hook: Hook,
@@ -85,23 +88,13 @@ impl TargetScenario {
             if !has_things {
                 changed.push(document.replace(&format!("{first}@1.0.0"), &format!("{first}@1.1.0")));
             }
-            let own = own_hooks();
+            let own = OWN_HOOKS;
             let empty = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources: {}\n";
             let replaced = own.replace("\\ntrue", "\\ntrue 2");
             changed.extend([format!("{document}{own}"), empty.to_owned(), format!("{empty}{replaced}")]);
         }
         Self { changed, ..Self::new(plugins, document, UnitBehavior::Random) }
     }
-}
-
-/// Returns own hooks with a script, its undo, and an event.
-fn own_hooks() -> String {
-    let runners = "runners: {shell: {image: \"busybox:1.37\", namespace: scripts}}\n";
-    let undone = ["make".to_owned()];
-    format!("{runners}defaults: {}\n", documents::DEFAULTS)
-        + &documents::hook(Hook::PreStart, [documents::setup("make", UnitAction::Pod, &[], "")].into_iter())
-        + &documents::hook(Hook::PostStop, [documents::undo("left", UnitAction::Pod, &undone, &[])].into_iter())
-        + "hooks:\n  sleep: {own: {webhook: {url: \"https://outside.test/later/own\"}}}\n"
 }
 
 fn wide(random: &SimRandom, name: &str) -> String {
