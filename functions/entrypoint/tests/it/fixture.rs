@@ -1,19 +1,24 @@
 //! A folder for one script, and helpers that run the entrypoint in it.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::PathBuf;
+use std::process::Output;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
 
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::entrypoint::{EntrypointSpec, RelayAddress, TerminationResult, VERSION};
-use ebb_protocol::relay::{ScriptInput, ScriptOutput};
-use ebb_protocol::value::UnitValue;
-use serde_json::json;
+use ebb_protocol::entrypoint::{TerminationResult, VERSION};
+use ebb_protocol::relay::ScriptOutput;
 use tempfile::TempDir;
 
-use crate::report_sink::{ReportSink, ServerReply};
+// Imports of most tests.
+pub(crate) use crate::report_sink::{ReportSink, ServerReply};
+pub(crate) use ebb_protocol::callback::ReasonCode;
+pub(crate) use ebb_protocol::entrypoint::{EntrypointSpec, RelayAddress};
+pub(crate) use ebb_protocol::relay::ScriptInput;
+pub(crate) use ebb_protocol::value::UnitValue;
+pub(crate) use serde_json::json;
+pub(crate) use std::fs;
+pub(crate) use std::path::Path;
+pub(crate) use std::process::{Command, Stdio};
+pub(crate) use std::time::{Duration, Instant};
 
 /// Builds the released form of the entrypoint once. Returns its path.
 pub(crate) fn program() -> &'static Path {

@@ -1,12 +1,6 @@
 //! Scripts in private root folders, as in containers. The tests need root and Debian's `busybox-static`, a static shell.
 
-use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-use std::process::Command;
-
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::entrypoint::EntrypointSpec;
 
 use crate::fixture::*;
 

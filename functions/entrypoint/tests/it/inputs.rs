@@ -1,12 +1,7 @@
 //! Inputs of scripts as variables and files.
 
-use std::fs;
-
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::entrypoint::EntrypointSpec;
 use ebb_protocol::script::VARIABLE;
-use ebb_protocol::value::{SecretRef, UnitValue};
-use serde_json::json;
+use ebb_protocol::value::SecretRef;
 
 use crate::fixture::*;
 

@@ -1,10 +1,8 @@
 //! Outputs of scripts.
 
-use ebb_protocol::callback::{CallbackStatus, ReasonCode};
-use ebb_protocol::entrypoint::{EntrypointSpec, REPORT_BODY, ReportState, TerminationResult};
+use ebb_protocol::callback::CallbackStatus;
+use ebb_protocol::entrypoint::{REPORT_BODY, ReportState, TerminationResult};
 use ebb_protocol::limits::{OUTPUT, OUTPUTS};
-use ebb_protocol::relay::ScriptInput;
-use ebb_protocol::value::UnitValue;
 use sha2::{Digest as _, Sha256};
 
 use crate::fixture::*;

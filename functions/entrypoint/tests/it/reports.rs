@@ -1,19 +1,12 @@
 //! Reports to relays that are slow, lose responses, or do not run.
 
-use std::fs;
 use std::net::TcpListener;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
 
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::entrypoint::{EntrypointSpec, RelayAddress, ReportState};
-use ebb_protocol::relay::ScriptInput;
-use ebb_protocol::value::UnitValue;
+use ebb_protocol::entrypoint::ReportState;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::fixture::*;
-use crate::report_sink::{ReportSink, ServerReply};
 
 /// Returns an address without a server. A relay can have an IPv6 address.
 fn unused_address() -> std::net::SocketAddr {

@@ -1,11 +1,5 @@
 //! Deadlines, signals, and processes that outlive the script.
 
-use std::fs;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::entrypoint::EntrypointSpec;
 use nix::sys::signal::Signal::{self, SIGTERM};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;

@@ -1,10 +1,6 @@
 //! The start and the exit of scripts.
 
-use std::fs;
-use std::process::{Command, Stdio};
-
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::entrypoint::{EntrypointSpec, ReportState};
+use ebb_protocol::entrypoint::ReportState;
 
 use crate::fixture::*;
 

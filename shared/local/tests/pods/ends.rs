@@ -1,11 +1,5 @@
 //! How scripts end.
 
-use std::time::Duration;
-
-use ebb_flow::ports::{RelayClient as _, RelayError, UnitCluster};
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::relay::TaskState;
-
 use crate::fixture::*;
 
 pub(crate) async fn expired_requests_are_not_accepted() {

@@ -1,21 +1,29 @@
 //! A state folder, a control plane that receives callbacks, and requests.
 
 use std::future::Future;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::path::PathBuf;
+use std::sync::Mutex;
 
 use async_trait::async_trait;
-use ebb_egress::{CallResult, HttpCall, HttpRequest, HttpResponse};
-use ebb_flow::ports::{RelayClient as _, UnitCluster};
-use ebb_local::pods::{LocalRelay, LocalRelayOptions};
-use ebb_protocol::callback::{Callback, FailureReason, ReasonCode};
-use ebb_protocol::relay::{EnsureTask, ScriptInput, ScriptTask, TaskBody, TaskId, TaskState};
-use ebb_protocol::value::UnitValue;
+use ebb_egress::{CallResult, HttpCall, HttpResponse};
+use ebb_local::pods::LocalRelayOptions;
+use ebb_protocol::callback::FailureReason;
+use ebb_protocol::relay::{TaskBody, TaskId};
 use serde_json::json;
 use tempfile::TempDir;
 
+// Imports of most tests.
 pub(crate) use crate::wait::{WAIT_TIMEOUT, until};
+pub(crate) use ebb_egress::{CallError, HttpRequest};
+pub(crate) use ebb_flow::ports::{RelayClient as _, RelayError, UnitCluster};
+pub(crate) use ebb_local::pods::LocalRelay;
+pub(crate) use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
+pub(crate) use ebb_protocol::relay::{EnsureTask, ScriptInput, ScriptTask, TaskState};
+pub(crate) use ebb_protocol::value::UnitValue;
+pub(crate) use std::fs;
+pub(crate) use std::path::Path;
+pub(crate) use std::sync::Arc;
+pub(crate) use std::time::Duration;
 
 pub(crate) const URL: &str = "http://control.plane/v1/callbacks";
 

@@ -1,9 +1,5 @@
 //! The isolation of scripts.
 
-use std::path::Path;
-
-use ebb_protocol::callback::CallbackStatus;
-
 use crate::fixture::*;
 
 pub(crate) async fn tmp_is_private() {

@@ -1,16 +1,5 @@
 //! A task id starts a script at most once.
 
-use std::fs;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
-
-use ebb_egress::CallError;
-use ebb_flow::ports::{RelayClient as _, RelayError, UnitCluster};
-use ebb_local::pods::LocalRelay;
-use ebb_protocol::callback::{Callback, CallbackStatus};
-use ebb_protocol::relay::{EnsureTask, ScriptTask, TaskState};
-
 use crate::fixture::*;
 
 /// A script that appends a line to a file of the machine each time it runs.

@@ -1,16 +1,11 @@
 //! Inputs and outputs of scripts.
 
-use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_flow::ports::{RelayClient as _, UnitCluster};
 use ebb_local::pods::secrets;
-use ebb_protocol::callback::{CallbackStatus, ReasonCode};
-use ebb_protocol::relay::ScriptInput;
-use ebb_protocol::value::{SecretRef, UnitValue};
+use ebb_protocol::value::SecretRef;
 
 use crate::fixture::*;
 

@@ -1,15 +1,6 @@
 //! Signals and crashes from outside.
 
-use std::fs;
-use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-
-use ebb_egress::{CallError, HttpRequest};
-use ebb_flow::ports::{RelayClient as _, UnitCluster};
-use ebb_local::pods::LocalRelay;
-use ebb_protocol::callback::{CallbackStatus, ReasonCode};
-use ebb_protocol::relay::TaskState;
 
 use crate::fixture::*;
 
