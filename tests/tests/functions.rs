@@ -124,8 +124,6 @@ fn security_trials() -> Vec<Trial> {
         credentials: a_request_that_may_have_been_sent_is_undone access_tokens_are_renewed challenges_and_signatures
             a_server_requires_a_client_certificate;
         encrypted_values: only_recipients_get_encrypted_values values_of_a_rotated_root_secret;
-        identity_tokens: claims_of_pipelines_grant_scopes forged_identity_tokens times_and_names_of_identity_tokens
-            keys_that_are_not_accepted issuers_that_cannot_be_trusted;
         issuer_sign_in: a_person_signs_in_at_an_issuer a_session_ends_with_the_trust_in_its_issuer
             answers_of_other_browsers_are_refused answers_of_other_issuers_are_refused claims_of_the_userinfo_endpoint
             failures_of_an_issuer_are_explained endpoints_that_cannot_be_trusted;

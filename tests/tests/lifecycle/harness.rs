@@ -75,7 +75,12 @@ impl Harness {
 
     /// Starts a stack that accepts identity tokens of issuers.
     pub(crate) async fn with_issuers(oidc: &Value) -> Self {
-        Self::start(|settings, _| StackSettings { oidc: oidc.to_string(), ..settings }).await
+        Self::trusting(|_| oidc.clone()).await
+    }
+
+    /// Starts a stack that accepts identity tokens of issuers, which are a function of the URL of the receiver.
+    pub(crate) async fn trusting(oidc: impl FnOnce(&str) -> Value) -> Self {
+        Self::start(|settings, receiver| StackSettings { oidc: oidc(receiver.url()).to_string(), ..settings }).await
     }
 
     /// Starts a stack whose platform is the receiver, at `POST /platform`.

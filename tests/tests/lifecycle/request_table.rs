@@ -1,5 +1,7 @@
 //! Tables of requests and their answers, in YAML files beside the tests. The rows of a test are sent in their order.
 
+mod minted_tokens;
+mod stored_state;
 mod table_requests;
 
 use std::collections::BTreeMap;
@@ -12,20 +14,28 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::harness::*;
+use crate::lifecycle::retention::RETENTION;
+use crate::security::identity_tokens;
 use crate::security::secrets::{assert_not_leaked, contains_canary};
 
+use stored_state::{NotedStates, StateCheck};
 use table_requests::TableCallers;
 
-/// Starts the stack that a table names.
-async fn start(stack: &str) -> Harness {
+/// Starts the stack that a table names, with its clusters.
+async fn start(stack: &str, clusters: &Value) -> Harness {
     match stack {
         "empty" => Harness::new().await,
         "simple" => Harness::simple().await,
         "platform" => Harness::with_platform().await,
         "everywhere" => Harness::at(Ipv4Addr::UNSPECIFIED.into()).await,
         "plugin" => Harness::with_plugin().await,
-        // Without local units: each cluster has to be registered.
-        "clusters" => Harness::with_clusters(&json!({})).await,
+        // Without local units: each cluster is in the table, or has to be registered.
+        "clusters" => Harness::with_clusters(clusters).await,
+        // Data of ended instances is removed after a day, or never.
+        "retention" => Harness::with_retention(Some(RETENTION)).await,
+        "no retention" => Harness::with_retention(None).await,
+        // The receiver is the issuer of identity tokens.
+        "issuer" => identity_tokens::trusting_receiver().await,
         // With a source for each scheme of signatures.
         "schemes" => {
             let harness = Harness::new().await;
@@ -37,14 +47,21 @@ async fn start(stack: &str) -> Harness {
 }
 
 /// The rows of a test, its plugins with the rest of their documents, and its tokens with their scopes. `RECEIVER` and `STACK`
-/// stand for the URLs of the receiver and of the stack, in rows `LONG` for 5,000 times `x`. A table that begins with its stack
+/// stand for the URLs of the receiver and of the stack, in rows `LONG` for 5,000 times `x`, `WEBHOOK_SECRET` for the secret of
+/// lifecycle webhooks, and `NOW_SECONDS` for the time of the first row. A table that begins with its stack
 /// is a test, others are played by one. Each of its `cases` has a stack of its own. Names of a case stand for parts of texts,
 /// or for other values.
+///
+/// A row with `each` is played for each of its cases, or so many times with the number for `NUMBER`. `mint` of a row makes
+/// tokens for it and for the next rows, by their names.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RequestTable {
     #[serde(default, rename = "stack")]
     _stack: Option<String>,
+    /// The clusters of the configuration.
+    #[serde(default, rename = "clusters")]
+    _clusters: Value,
     /// The rest of each document, or the name of its file in `lifecycle/documents`.
     #[serde(default)]
     plugins: BTreeMap<String, Value>,
@@ -98,6 +115,21 @@ struct TableRow {
     /// Texts, and whether the state of the stack has them.
     #[serde(default)]
     stored: BTreeMap<String, bool>,
+    /// Texts, and whether the logs of all stacks have them.
+    #[serde(default)]
+    logged: BTreeMap<String, bool>,
+    /// Hours after which expired data is removed, and the number of removals.
+    remove: Option<(u64, usize)>,
+    /// The stored runs of sandboxes.
+    #[serde(default)]
+    state: BTreeMap<String, StateCheck>,
+    /// Values of stored sandboxes by JSON pointer.
+    #[serde(default)]
+    target: BTreeMap<String, BTreeMap<String, Value>>,
+    /// The number of stored outputs and logs.
+    objects: Option<usize>,
+    /// Waits for the distinct values of `id` that `POST /undo` was sent.
+    undone: Option<BTreeSet<String>>,
     /// All requests since the last such row by line, each with values of its body.
     requests: Option<BTreeMap<String, Vec<BTreeMap<String, Value>>>>,
     /// Method and path, such as `GET /v1/targets`.
@@ -111,8 +143,15 @@ struct TableRow {
     raw: Option<Vec<(String, usize)>>,
     /// The secret with which GitHub signs `send`, and the ID of the delivery. A body that is a text is sent as a form.
     github: Option<[String; 2]>,
-    /// The secret that signs `send` as a webhook.
+    /// The secret that signs `send` as a webhook, `at` seconds from now. `altered` follows the signed body.
     signed: Option<String>,
+    #[serde(default)]
+    at: i64,
+    #[serde(default)]
+    altered: String,
+    /// A name for `send`, whose answer is that of a later row with this name at `end`.
+    begin: Option<String>,
+    end: Option<String>,
     /// Type and name, such as `created a`, or `created namespace/a` for a target of another kind than a sandbox. A type without
     /// a document is an event of the target, such as `sleep`.
     event: Option<String>,
@@ -152,8 +191,8 @@ struct TableRow {
     /// Texts that the answer does not have. `canary` also stands for each canary in base64.
     #[serde(default)]
     lacks: Vec<String>,
-    /// Values of the answer by JSON pointer. A missing one is null if its parent exists. An entry of a list has its number,
-    /// `name`, `unit`, `hook`, `path` or `to`.
+    /// Values of the answer by JSON pointer. A missing one is null if its parent exists, and any other is `*`. An entry of a
+    /// list has its number, `name`, `unit`, `hook`, `path` or `to`.
     #[serde(default)]
     json: BTreeMap<String, Value>,
     /// Texts that values of the answer contain, by JSON pointer.
@@ -164,8 +203,8 @@ struct TableRow {
     until: bool,
     /// The names of the listed targets, runs or tools.
     names: Option<String>,
-    /// Names for values of the answer, for hidden fields of a page, or for links with a beginning (`href=/console/assets/`),
-    /// which the next rows contain. A number replaces a whole text.
+    /// Names for values of the answer, for hidden fields of a page, for links with a beginning (`href=/console/assets/`), or
+    /// for the whole answer (an empty text), which the next rows contain. A number replaces a whole text.
     #[serde(default)]
     keep: BTreeMap<String, String>,
     /// The phase of the sandbox after the wait.
@@ -206,10 +245,13 @@ pub(crate) fn trials() -> Vec<Trial> {
             for (test, part) in parts(&file, &[]) {
                 let Some(stack) = part["stack"].as_str().map(str::to_owned) else { continue };
                 let cases = part["cases"].as_array().map_or(1, Vec::len);
+                let clusters = part.get("clusters").cloned().unwrap_or_else(|| json!({}));
                 let file = file.clone();
                 trials.push(Trial::test(format!("{folder}::{module}::{test}"), move || {
                     for case in 0..cases {
-                        block_on(async { play_case(&start(&stack).await, &file, &test, &[], case).await });
+                        block_on(async {
+                            play_case(&start(&stack, &clusters).await, &file, &test, &[], case).await;
+                        });
                     }
                     Ok(())
                 }));
@@ -229,14 +271,34 @@ fn in_json(text: &str) -> String {
     json[1..json.len() - 1].to_owned()
 }
 
+/// Returns a text with the values of a case.
+fn with_values(text: String, case: &Value) -> String {
+    case.as_object().into_iter().flatten().fold(text, |text, (name, value)| match value {
+        Value::String(value) => text.replace(name, &in_json(value)),
+        value => text.replace(&json!(name).to_string(), &value.to_string()),
+    })
+}
+
+/// Returns a text with the values of names.
+fn replaced(text: String, names: &[(String, String)]) -> String {
+    names.iter().fold(text, |text, (name, value)| text.replace(name, value))
+}
+
+/// Returns the texts of a row, one for each of its cases.
+fn repeated(mut row: Value) -> Vec<String> {
+    let cases: Vec<Value> = match row.as_object_mut().unwrap().remove("each") {
+        None => return vec![row.to_string()],
+        Some(Value::Array(cases)) => cases,
+        Some(count) => (0..count.as_u64().unwrap()).map(|at| json!({"NUMBER": at.to_string()})).collect(),
+    };
+    cases.iter().map(|case| with_values(row.to_string(), case)).collect()
+}
+
 async fn play_case(harness: &Harness, file: &str, test: &str, names: &[(&str, &str)], case: usize) {
     let urls = [("RECEIVER", harness.receiver.url()), ("STACK", harness.stack().url())];
     let mut part: Value = table(file, test, &[names, &urls].concat());
     let case = part.as_object_mut().unwrap().remove("cases").unwrap_or_default()[case].clone();
-    let text = case.as_object().into_iter().flatten().fold(part.to_string(), |text, (name, value)| match value {
-        Value::String(value) => text.replace(name, &in_json(value)),
-        value => text.replace(&json!(name).to_string(), &value.to_string()),
-    });
+    let text = with_values(part.to_string(), &case);
     let RequestTable { plugins, tokens, rows, .. } =
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{test}: {error}: {text}"));
     for (name, plugin) in plugins {
@@ -248,10 +310,19 @@ async fn play_case(harness: &Harness, file: &str, test: &str, names: &[(&str, &s
         let token = harness.token(&name, &scopes).await;
         callers.tokens.insert(name, token);
     }
-    let mut kept = vec![("LONG".to_owned(), "x".repeat(5_000))];
-    let (mut held, begun) = (BTreeMap::new(), Instant::now());
-    for row in rows {
-        let text = kept.iter().fold(row.to_string(), |text, (name, value)| text.replace(name, value));
+    let mut kept = vec![
+        ("LONG".to_owned(), "x".repeat(5_000)),
+        ("WEBHOOK_SECRET".to_owned(), harness.stack().webhook_secret().to_owned()),
+        ("NOW_SECONDS".to_owned(), (now().0 / 1_000).to_string()),
+    ];
+    let (mut held, mut sent, mut noted) = (BTreeMap::new(), BTreeMap::new(), NotedStates::default());
+    let begun = Instant::now();
+    for text in rows.into_iter().flat_map(repeated) {
+        let mut row: Value = serde_json::from_str(&text).unwrap();
+        let minted = minted_tokens::mint(harness, &mut row, &kept);
+        kept.retain(|(name, _)| !minted.iter().any(|(new, _)| new == name));
+        kept = [minted, kept].concat();
+        let text = replaced(row.to_string(), &kept);
         let row: TableRow = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{test}: {error}: {text}"));
         row.assert_is_checked(test);
         if let Some(secrets) = &row.secrets {
@@ -267,8 +338,18 @@ async fn play_case(harness: &Harness, file: &str, test: &str, names: &[(&str, &s
             .unwrap_or_else(|difference| panic!("{test}: {difference}: {row:?}"));
         let wrong = row.stored.iter().find(|(text, is_stored)| harness.stores(text) != **is_stored);
         assert!(wrong.is_none(), "{test}: {wrong:?}");
+        row.check_state(harness, &mut noted).await.unwrap_or_else(|difference| panic!("{test}: {difference}: {row:?}"));
         row.sign_in(harness, &mut callers).await;
-        let Some(mut reply) = row.answer(harness, &callers).await else { continue };
+        if let Some(name) = &row.begin {
+            let request = row.request(harness, &callers).unwrap();
+            sent.insert(name.clone(), tokio::spawn(ApiReply::to(request)));
+            continue;
+        }
+        let reply = match &row.end {
+            Some(name) => Some(sent.remove(name).unwrap_or_else(|| panic!("{name} has not begun")).await.unwrap()),
+            None => row.answer(harness, &callers).await,
+        };
+        let Some(mut reply) = reply else { continue };
         if row.until {
             until(&format!("{test}: {row:?}"), async || {
                 reply = row.answer(harness, &callers).await?;
@@ -284,10 +365,14 @@ async fn play_case(harness: &Harness, file: &str, test: &str, names: &[(&str, &s
             });
         }
     }
+    assert!(sent.is_empty(), "{test}: no row has the answers of {:?}", sent.keys());
 }
 
-/// Returns a text or number of an answer by its pointer, or a link or a hidden field of a page.
+/// Returns a text or number of an answer by its pointer, a link or a hidden field of a page, or the whole answer as `text` has it.
 fn kept_value(reply: &ApiReply, at: &str) -> Value {
+    if at.is_empty() {
+        return reply.body.trim_end().into();
+    }
     if let Some(start) = at.strip_prefix("href=") {
         let link = reply.body.split("href=\"").find(|rest| rest.starts_with(start)).expect("the page has the link");
         return link.split('"').next().into();
@@ -351,7 +436,7 @@ fn part(value: &Value, pointer: &str) -> Value {
 fn differs(value: &Value, expected: &BTreeMap<String, Value>) -> Result<(), String> {
     for (pointer, expected) in expected {
         let (parent, found) = (pointer.rsplit_once('/').map_or("", |(parent, _)| parent), part(value, pointer));
-        if found != *expected {
+        if found != *expected && (found.is_null() || expected != "*") {
             return Err(format!("{pointer} is {found}"));
         }
         let parent = part(value, parent);
@@ -365,8 +450,8 @@ fn differs(value: &Value, expected: &BTreeMap<String, Value>) -> Result<(), Stri
 impl TableRow {
     /// Panics if nothing would use a part of the row.
     fn assert_is_checked(&self, test: &str) {
-        let Self { send, event, callback, open, form, wait, .. } = self;
-        let requests = [send, event, callback, open, form].into_iter().flatten().count();
+        let Self { send, event, callback, open, form, wait, end, .. } = self;
+        let requests = [send, event, callback, open, form, end].into_iter().flatten().count();
         assert!(requests <= 1, "{test}: {self:?} has several requests");
         let texts = self.has.len() + self.lacks.len() + self.json.len() + self.parts.len() + self.keep.len();
         let texts = texts + self.gives.len();
@@ -378,7 +463,9 @@ impl TableRow {
         let of_send = of_send || !self.with.is_empty();
         let has_body = send.is_some() || event.is_some() || callback.is_some();
         for (is_stated, is_used, user) in [
-            (of_answer, requests == 1, "request"),
+            (of_answer, requests == 1 && self.begin.is_none(), "request"),
+            (self.begin.is_some(), send.is_some(), "`send`"),
+            (self.at != 0 || !self.altered.is_empty(), self.signed.is_some(), "`signed`"),
             (of_wait || self.within.is_some(), wait.is_some(), "`wait`"),
             (of_instance, wait.is_some() || event.is_some(), "instance"),
             (wait.is_some(), of_wait || of_instance, "condition for its `wait`"),

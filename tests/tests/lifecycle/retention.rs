@@ -44,7 +44,7 @@ pub(crate) fn other_instance(harness: &Harness) -> Env {
 }
 
 /// Counts the objects of outputs and logs.
-async fn objects(harness: &Harness) -> usize {
+pub(crate) async fn objects(harness: &Harness) -> usize {
     let mut count = 0;
     for folder in ["outputs/", "logs/"] {
         count += harness.stack().store().bucket.list(folder).await.unwrap().len();
