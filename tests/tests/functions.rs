@@ -23,7 +23,6 @@ mod security {
     pub(crate) mod target_access;
     pub(crate) mod target_actions;
     pub(crate) mod waits;
-    pub(crate) mod webhooks;
 }
 mod lifecycle {
     pub(crate) mod changed_documents;
@@ -115,8 +114,7 @@ fn security_trials() -> Vec<Trial> {
     tests! { security
         api: scopes checks documents_that_no_longer_load;
         api_tokens: forged_tokens expired_and_revoked_tokens a_secret_is_shown_once;
-        callbacks: invalid_bodies expired_tokens_of_relays signing_secrets a_flood_of_distinct_results
-            callbacks_after_a_cancel permissions_of_a_callback_token tokens_of_earlier_attempts refused_tokens;
+        callbacks: signing_secrets;
         changes: the_feed_names_changed_targets the_feed_costs_little;
         console: a_session_ends_with_its_token a_session_never_authorises_the_api actions_need_their_scope
             a_link_signs_in_once a_configured_token_of_any_form_signs_in;
@@ -140,7 +138,6 @@ fn security_trials() -> Vec<Trial> {
             a_slow_request_reaches_no_later_owner no_route_reaches_a_foreign_target;
         target_actions: a_selection_is_handled_in_parts a_target_is_not_begun_late;
         waits: a_lost_plan_is_restored;
-        webhooks: repeated_events refused_requests generations_of_documents;
     }
 }
 
