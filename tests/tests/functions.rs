@@ -126,7 +126,7 @@ fn security_trials() -> Vec<Trial> {
             answers_of_other_browsers_are_refused answers_of_other_issuers_are_refused claims_of_the_userinfo_endpoint
             failures_of_an_issuer_are_explained endpoints_that_cannot_be_trusted;
         orphans: only_owned_orphans_are_deleted;
-        polls: invalid_polls replies_to_batches invalid_replies queued_batches_are_encrypted;
+        polls: queued_batches_are_encrypted;
         raw_requests: headers_are_checked_before_bodies large_headers_and_urls large_outputs
             a_request_is_processed_after_its_client_disconnects;
         registrations: concurrent_relays_share_no_token an_entry_keeps_its_cluster a_bootstrap_token_expires

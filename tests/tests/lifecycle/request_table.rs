@@ -192,7 +192,7 @@ struct TableRow {
     #[serde(default)]
     lacks: Vec<String>,
     /// Values of the answer by JSON pointer. A missing one is null if its parent exists, and any other is `*`. An entry of a
-    /// list has its number, `name`, `unit`, `hook`, `path` or `to`.
+    /// list has its number, `name`, `unit`, `hook`, `path`, `to` or `code`.
     #[serde(default)]
     json: BTreeMap<String, Value>,
     /// Texts that values of the answer contain, by JSON pointer.
@@ -419,8 +419,9 @@ fn options(value: &Value) -> &[Value] {
 fn part(value: &Value, pointer: &str) -> Value {
     let found = pointer.split('/').skip(1).try_fold(value, |value, key| {
         let key = key.replace("~1", "/");
-        let is_named =
-            |entry: &&Value| ["name", "unit", "hook", "path", "to"].iter().any(|field| entry[field] == key.as_str());
+        let is_named = |entry: &&Value| {
+            ["name", "unit", "hook", "path", "to", "code"].iter().any(|field| entry[field] == key.as_str())
+        };
         match value {
             Value::Array(entries) => match key.parse::<usize>() {
                 Ok(at) => entries.get(at),
