@@ -39,7 +39,6 @@ mod lifecycle {
     pub(crate) mod refused_updates;
     pub(crate) mod rendered_units;
     pub(crate) mod retention;
-    pub(crate) mod self_service;
     pub(crate) mod setup;
     pub(crate) mod state_waits;
     pub(crate) mod subscriptions;
@@ -79,8 +78,7 @@ fn log() {
 
 fn lifecycle_trials() -> Vec<Trial> {
     tests! { lifecycle
-        teardown: a_stuck_teardown_is_retried a_teardown_says_when_it_is_stuck
-            an_undo_that_has_not_begun_covers_every_late_success the_usual_evidence_costs_no_record;
+        teardown: a_stuck_teardown_is_retried a_teardown_says_when_it_is_stuck the_usual_evidence_costs_no_record;
         setup: a_limit_without_a_wait_delays_the_next_attempt fast_callbacks_cost_no_acceptance;
         changed_documents: the_newest_update_waits_for_the_run a_failed_setup_is_corrected_by_an_update;
         refused_updates: the_policy_of_a_cluster_counts_when_an_update_begins;
@@ -91,14 +89,13 @@ fn lifecycle_trials() -> Vec<Trial> {
         documented: a_merge_request_shows_the_results_of_its_target sources_replace_parts_of_a_preset
             templates_of_argo_cd_send_events webhooks_of_a_platform requests_by_curl;
         platform: a_notification_ends_without_a_platform the_history_has_the_acceptance_of_a_notification;
-        subscriptions: a_pull_request_shows_the_phases_of_its_target subscriptions_are_limited;
-        retention: instances_are_removed_after_their_retention records_of_possible_resources_are_kept
+        subscriptions: a_pull_request_shows_the_phases_of_its_target;
+        retention: records_of_possible_resources_are_kept
             records_of_open_instances_are_kept an_unreadable_instance_is_postponed objects_without_a_record_are_removed
-            without_a_retention_everything_is_kept an_announced_removal_waits_without_the_plan
+            an_announced_removal_waits_without_the_plan
             a_removed_run_takes_no_results a_new_instance_does_not_shorten_the_retention_of_the_former_one
             a_damaged_expiry_does_not_block_other_instances;
         events: others_wait_since_they_were_accepted runs_of_events_are_removed_after_their_retention;
-        self_service: concurrent_requests_begin_one_instance;
         own_hooks: a_namespace_and_a_route_group_with_own_hooks;
         plugin_units: a_collection_is_made_once_and_destroyed_in_reverse_order
             several_instances_with_the_tag_are_refused_and_listed an_instance_without_its_outputs_is_destroyed

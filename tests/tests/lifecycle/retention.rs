@@ -88,42 +88,6 @@ async fn delete(harness: &Harness, name: &str) {
     harness.settled(name).await;
 }
 
-pub(crate) async fn instances_are_removed_after_their_retention() {
-    let harness = harness(Some(RETENTION)).await;
-    for name in ["ends", "lasts"] {
-        harness.ready(name, "long").await;
-    }
-    delete(&harness, "ends").await;
-    assert_eq!(objects(&harness).await, 2);
-    let (ended, lasting) = (stored(&harness, "ends").await, stored(&harness, "lasts").await);
-    assert!(ended > 0 && lasting > 0);
-    // The retention has not passed.
-    assert_eq!(remove_expired_after(&harness, RETENTION / 2).await, 0);
-    assert_eq!(stored(&harness, "ends").await, ended);
-    let plan = async |name: &str| harness.stack().store().get_plan(&instance(name)).await.unwrap().is_some();
-    assert!(plan("ends").await);
-    // The table removes the target after its data only: a creation with the same UID would find its runs.
-    let removed =
-        async || harness.stack().store().read_target(TargetKey::new("sandbox", "ends")).await.unwrap().unwrap().removed;
-    assert_eq!(removed().await, None);
-    assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 1);
-    assert_eq!((stored(&harness, "ends").await, stored(&harness, "lasts").await), (0, lasting));
-    assert_eq!((plan("ends").await, plan("lasts").await), (false, true));
-    assert_eq!(objects(&harness).await, 1);
-    assert_eq!(remove_expired_after(&harness, RETENTION * 4).await, 0, "removed twice");
-    assert!(removed().await.is_some());
-    // The target remains without its plan.
-    let target = harness.target("ends").await.unwrap();
-    assert_eq!((target.info.phase, target.info.waits_for, target.runs.len()), (TargetPhase::Gone, None, 0));
-    assert!(harness.why("ends").await.summary.contains("nothing remains"));
-    // The other instance is unaffected.
-    harness.tear_down("lasts").await;
-    assert_eq!(harness.receiver.count("POST /drop"), 2);
-    assert!(plan("lasts").await);
-    assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 1);
-    assert_eq!((stored(&harness, "lasts").await, objects(&harness).await, plan("lasts").await), (0, 0, false));
-}
-
 /// While a removal waits for the end of its notice, the plan is neither read nor removed from memory, where active targets
 /// use it.
 pub(crate) async fn an_announced_removal_waits_without_the_plan() {
@@ -302,13 +266,4 @@ pub(crate) async fn a_damaged_expiry_does_not_block_other_instances() {
     }
     assert_eq!(stored(&harness, "whole").await, 0);
     assert!(stored(&harness, "damaged").await > 0);
-}
-
-pub(crate) async fn without_a_retention_everything_is_kept() {
-    let harness = harness(None).await;
-    harness.ready("a", "long").await;
-    harness.tear_down("a").await;
-    let before = stored(&harness, "a").await;
-    assert_eq!(remove_expired_after(&harness, RETENTION * 1000).await, 0);
-    assert_eq!(stored(&harness, "a").await, before);
 }
