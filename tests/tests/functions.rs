@@ -22,14 +22,12 @@ mod security {
     pub(crate) mod secrets;
     pub(crate) mod target_access;
     pub(crate) mod target_actions;
-    pub(crate) mod waits;
 }
 mod lifecycle {
     pub(crate) mod changed_documents;
     pub(crate) mod cluster_waits;
     pub(crate) mod documented;
     pub(crate) mod events;
-    pub(crate) mod many;
     pub(crate) mod monitoring;
     pub(crate) mod own_hooks;
     pub(crate) mod platform;
@@ -101,8 +99,7 @@ fn lifecycle_trials() -> Vec<Trial> {
             several_instances_with_the_tag_are_refused_and_listed an_instance_without_its_outputs_is_destroyed
             a_plugin_without_its_instances_is_stuck a_list_is_no_evidence_of_a_removal
             refused_properties_make_nothing;
-        state_waits: a_wait_survives_a_restart_and_stores_no_secret a_question_has_the_headers_of_its_webhook;
-        many: unreferenced_outputs_are_not_read a_withdrawn_version_remains_usable_for_existing_targets;
+        state_waits: a_question_has_the_headers_of_its_webhook;
         monitoring: targets_and_attempts_are_counted;
     }
 }
@@ -134,7 +131,6 @@ fn security_trials() -> Vec<Trial> {
         target_access: pages_name_no_foreign_target a_history_names_no_foreign_entry
             a_slow_request_reaches_no_later_owner no_route_reaches_a_foreign_target;
         target_actions: a_selection_is_handled_in_parts a_target_is_not_begun_late;
-        waits: a_lost_plan_is_restored;
     }
 }
 

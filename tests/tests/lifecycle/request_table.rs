@@ -12,6 +12,7 @@ use ebb_tests::receiver::ReplyHold;
 use libtest_mimic::Trial;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tokio::task::JoinHandle;
 
 use crate::harness::*;
 use crate::lifecycle::retention::RETENTION;
@@ -53,7 +54,7 @@ async fn start(stack: &str, clusters: &Value) -> Harness {
 /// or for other values.
 ///
 /// A row with `each` is played for each of its cases, or so many times with the number for `NUMBER`. `mint` of a row makes
-/// tokens for it and for the next rows, by their names.
+/// tokens for it and for the next rows, by their names. The row `restart` of a test restarts the stack with the same state.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RequestTable {
@@ -78,6 +79,8 @@ struct RequestTable {
 struct TableRow {
     /// The file of the secrets that sources, connections and subscriptions name. A text is its content as it is.
     secrets: Option<Value>,
+    /// The beginning of the keys of stored objects that are lost, such as `plans/`. There are some.
+    lost: Option<String>,
     /// A status, the body of a status 200, or a list of both and of headers, by the line of a request.
     #[serde(default)]
     reply: BTreeMap<String, Value>,
@@ -250,7 +253,15 @@ pub(crate) fn trials() -> Vec<Trial> {
                 trials.push(Trial::test(format!("{folder}::{module}::{test}"), move || {
                     for case in 0..cases {
                         block_on(async {
-                            play_case(&start(&stack, &clusters).await, &file, &test, &[], case).await;
+                            let mut harness = start(&stack, &clusters).await;
+                            let (rows, mut state) = begin(&harness, &file, &test, &[], case).await;
+                            for (number, rows) in rows.split(|row| row == "restart").enumerate() {
+                                if number > 0 {
+                                    harness.restart().await;
+                                }
+                                play_rows(&harness, &test, rows, &mut state).await;
+                            }
+                            assert!(state.sent.is_empty(), "{test}: no row has the answers of {:?}", state.sent.keys());
                         });
                     }
                     Ok(())
@@ -262,7 +273,19 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 pub(crate) async fn play(harness: &Harness, file: &str, test: &str, names: &[(&str, &str)]) {
-    play_case(harness, file, test, names, 0).await;
+    let (rows, mut state) = begin(harness, file, test, names, 0).await;
+    play_rows(harness, test, &rows, &mut state).await;
+}
+
+/// What the rows of a test share.
+struct TableState {
+    callers: TableCallers,
+    /// Names with their values.
+    kept: Vec<(String, String)>,
+    held: BTreeMap<String, ReplyHold>,
+    sent: BTreeMap<String, JoinHandle<ApiReply>>,
+    noted: NotedStates,
+    begun: Instant,
 }
 
 /// Returns a text as it is within a text of JSON.
@@ -294,7 +317,14 @@ fn repeated(mut row: Value) -> Vec<String> {
     cases.iter().map(|case| with_values(row.to_string(), case)).collect()
 }
 
-async fn play_case(harness: &Harness, file: &str, test: &str, names: &[(&str, &str)], case: usize) {
+/// Publishes the plugins of a test and makes its tokens. Returns its rows.
+async fn begin(
+    harness: &Harness,
+    file: &str,
+    test: &str,
+    names: &[(&str, &str)],
+    case: usize,
+) -> (Vec<Value>, TableState) {
     let urls = [("RECEIVER", harness.receiver.url()), ("STACK", harness.stack().url())];
     let mut part: Value = table(file, test, &[names, &urls].concat());
     let case = part.as_object_mut().unwrap().remove("cases").unwrap_or_default()[case].clone();
@@ -310,25 +340,34 @@ async fn play_case(harness: &Harness, file: &str, test: &str, names: &[(&str, &s
         let token = harness.token(&name, &scopes).await;
         callers.tokens.insert(name, token);
     }
-    let mut kept = vec![
+    let kept = vec![
         ("LONG".to_owned(), "x".repeat(5_000)),
         ("WEBHOOK_SECRET".to_owned(), harness.stack().webhook_secret().to_owned()),
         ("NOW_SECONDS".to_owned(), (now().0 / 1_000).to_string()),
     ];
-    let (mut held, mut sent, mut noted) = (BTreeMap::new(), BTreeMap::new(), NotedStates::default());
-    let begun = Instant::now();
-    for text in rows.into_iter().flat_map(repeated) {
+    let (held, sent, noted) = (BTreeMap::new(), BTreeMap::new(), NotedStates::default());
+    (rows, TableState { callers, kept, held, sent, noted, begun: Instant::now() })
+}
+
+async fn play_rows(harness: &Harness, test: &str, rows: &[Value], state: &mut TableState) {
+    let TableState { callers, kept, held, sent, noted, begun } = state;
+    for text in rows.iter().cloned().flat_map(repeated) {
         let mut row: Value = serde_json::from_str(&text).unwrap();
-        let minted = minted_tokens::mint(harness, &mut row, &kept);
+        let minted = minted_tokens::mint(harness, &mut row, kept);
         kept.retain(|(name, _)| !minted.iter().any(|(new, _)| new == name));
-        kept = [minted, kept].concat();
-        let text = replaced(row.to_string(), &kept);
+        kept.splice(0..0, minted);
+        let text = replaced(row.to_string(), kept);
         let row: TableRow = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{test}: {error}: {text}"));
         row.assert_is_checked(test);
         if let Some(secrets) = &row.secrets {
             harness.write_secrets(secrets);
         }
-        row.instruct(&harness.receiver, &mut held);
+        if let Some(lost) = &row.lost {
+            let bucket = &harness.stack().store().bucket;
+            assert!(!bucket.list(lost).await.unwrap().is_empty(), "{test}: no object {lost} is stored");
+            bucket.remove_all(lost).await.unwrap();
+        }
+        row.instruct(&harness.receiver, held);
         if let Some(name) = &row.wait {
             row.await_target(harness, name).await;
         }
@@ -338,21 +377,21 @@ async fn play_case(harness: &Harness, file: &str, test: &str, names: &[(&str, &s
             .unwrap_or_else(|difference| panic!("{test}: {difference}: {row:?}"));
         let wrong = row.stored.iter().find(|(text, is_stored)| harness.stores(text) != **is_stored);
         assert!(wrong.is_none(), "{test}: {wrong:?}");
-        row.check_state(harness, &mut noted).await.unwrap_or_else(|difference| panic!("{test}: {difference}: {row:?}"));
-        row.sign_in(harness, &mut callers).await;
+        row.check_state(harness, noted).await.unwrap_or_else(|difference| panic!("{test}: {difference}: {row:?}"));
+        row.sign_in(harness, callers).await;
         if let Some(name) = &row.begin {
-            let request = row.request(harness, &callers).unwrap();
+            let request = row.request(harness, callers).unwrap();
             sent.insert(name.clone(), tokio::spawn(ApiReply::to(request)));
             continue;
         }
         let reply = match &row.end {
             Some(name) => Some(sent.remove(name).unwrap_or_else(|| panic!("{name} has not begun")).await.unwrap()),
-            None => row.answer(harness, &callers).await,
+            None => row.answer(harness, callers).await,
         };
         let Some(mut reply) = reply else { continue };
         if row.until {
             until(&format!("{test}: {row:?}"), async || {
-                reply = row.answer(harness, &callers).await?;
+                reply = row.answer(harness, callers).await?;
                 row.check(&reply).ok()
             })
             .await;
@@ -365,7 +404,6 @@ async fn play_case(harness: &Harness, file: &str, test: &str, names: &[(&str, &s
             });
         }
     }
-    assert!(sent.is_empty(), "{test}: no row has the answers of {:?}", sent.keys());
 }
 
 /// Returns a text or number of an answer by its pointer, a link or a hidden field of a page, or the whole answer as `text` has it.
