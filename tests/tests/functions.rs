@@ -39,7 +39,6 @@ mod lifecycle {
     pub(crate) mod retention;
     pub(crate) mod setup;
     pub(crate) mod state_waits;
-    pub(crate) mod subscriptions;
     pub(crate) mod teardown;
 }
 #[path = "lifecycle/harness.rs"]
@@ -87,7 +86,6 @@ fn lifecycle_trials() -> Vec<Trial> {
         documented: a_merge_request_shows_the_results_of_its_target sources_replace_parts_of_a_preset
             templates_of_argo_cd_send_events webhooks_of_a_platform requests_by_curl;
         platform: a_notification_ends_without_a_platform the_history_has_the_acceptance_of_a_notification;
-        subscriptions: a_pull_request_shows_the_phases_of_its_target;
         retention: records_of_possible_resources_are_kept
             records_of_open_instances_are_kept an_unreadable_instance_is_postponed objects_without_a_record_are_removed
             an_announced_removal_waits_without_the_plan

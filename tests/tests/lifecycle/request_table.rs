@@ -48,7 +48,8 @@ async fn start(stack: &str, clusters: &Value) -> Harness {
 }
 
 /// The rows of a test, its plugins with the rest of their documents, and its tokens with their scopes. `RECEIVER` and `STACK`
-/// stand for the URLs of the receiver and of the stack, in rows `LONG` for 5,000 times `x`, `WEBHOOK_SECRET` for the secret of
+/// stand for the URLs of the receiver and of the stack, in rows `LONG` for 5,000 times `x`, `HUGE` for a response that is too
+/// large, `WEBHOOK_SECRET` for the secret of
 /// lifecycle webhooks, and `NOW_SECONDS` for the time of the first row. A table that begins with its stack
 /// is a test, others are played by one. Each of its `cases` has a stack of its own. Names of a case stand for parts of texts,
 /// or for other values.
@@ -104,6 +105,12 @@ struct TableRow {
     /// Headers of the first request with a line. `*` at the end stands for any text that is not empty.
     #[serde(default)]
     headers: BTreeMap<String, BTreeMap<String, String>>,
+    /// Waits until the body of the last request with a line has texts.
+    #[serde(default)]
+    texts: BTreeMap<String, Vec<String>>,
+    /// Names for a value of the last request with a line, by JSON pointer, or for its header.
+    #[serde(default)]
+    taken: BTreeMap<String, (String, String)>,
     /// The distinct values of headers of the requests with a line, or their number.
     #[serde(default)]
     distinct: BTreeMap<String, BTreeMap<String, Value>>,
@@ -342,6 +349,7 @@ async fn begin(
     }
     let kept = vec![
         ("LONG".to_owned(), "x".repeat(5_000)),
+        ("HUGE".to_owned(), "x".repeat(limits::RESPONSE_BODY)),
         ("WEBHOOK_SECRET".to_owned(), harness.stack().webhook_secret().to_owned()),
         ("NOW_SECONDS".to_owned(), (now().0 / 1_000).to_string()),
     ];
@@ -375,6 +383,12 @@ async fn play_rows(harness: &Harness, test: &str, rows: &[Value], state: &mut Ta
         row.check_requests(&harness.receiver)
             .await
             .unwrap_or_else(|difference| panic!("{test}: {difference}: {row:?}"));
+        for (name, (line, at)) in &row.taken {
+            let call = harness.receiver.call(line, harness.receiver.count(line).max(1)).await;
+            let value = if at.starts_with('/') { part(&call.body, at) } else { call.header(at).into() };
+            let text = value.as_str().filter(|text| !text.is_empty());
+            kept.push((name.clone(), in_json(text.unwrap_or_else(|| panic!("{test}: no text {at}: {call:?}")))));
+        }
         let wrong = row.stored.iter().find(|(text, is_stored)| harness.stores(text) != **is_stored);
         assert!(wrong.is_none(), "{test}: {wrong:?}");
         row.check_state(harness, noted).await.unwrap_or_else(|difference| panic!("{test}: {difference}: {row:?}"));
@@ -535,6 +549,13 @@ impl TableRow {
     async fn check_requests(&self, receiver: &TestReceiver) -> Result<(), String> {
         for (line, number) in &self.received {
             receiver.call(line, *number).await;
+        }
+        for (line, texts) in &self.texts {
+            until(&format!("{line} with {texts:?}"), async || {
+                let body = receiver.calls(line).last()?.body.to_string();
+                texts.iter().all(|text| body.contains(text)).then_some(())
+            })
+            .await;
         }
         for (line, expected) in &self.bodies {
             let body = json!({"": receiver.call(line, 1).await.body});
