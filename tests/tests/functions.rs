@@ -79,7 +79,7 @@ fn lifecycle_trials() -> Vec<Trial> {
         setup: a_limit_without_a_wait_delays_the_next_attempt fast_callbacks_cost_no_acceptance;
         changed_documents: the_newest_update_waits_for_the_run a_failed_setup_is_corrected_by_an_update;
         refused_updates: the_policy_of_a_cluster_counts_when_an_update_begins;
-        cluster_waits: each_wait_has_its_reason_and_true_times each_object_of_a_unit_has_its_state_and_reason
+        cluster_waits: each_wait_has_its_reason_and_true_times
             the_progress_of_a_task_does_not_go_back a_relay_without_a_response_is_named;
         rendered_units: a_rendered_unit_has_no_sensitive_value;
         preset_lives: each_scheme_has_a_target_from_its_creation_to_its_end each_preset_is_documented;
@@ -95,8 +95,7 @@ fn lifecycle_trials() -> Vec<Trial> {
         own_hooks: a_namespace_and_a_route_group_with_own_hooks;
         plugin_units: a_collection_is_made_once_and_destroyed_in_reverse_order
             several_instances_with_the_tag_are_refused_and_listed an_instance_without_its_outputs_is_destroyed
-            a_plugin_without_its_instances_is_stuck a_list_is_no_evidence_of_a_removal
-            refused_properties_make_nothing;
+            a_plugin_without_its_instances_is_stuck;
         state_waits: a_question_has_the_headers_of_its_webhook;
         monitoring: targets_and_attempts_are_counted;
     }

@@ -89,11 +89,11 @@ impl Harness {
         Self::start(|settings, receiver| StackSettings { platform: platform(receiver), ..settings }).await
     }
 
-    /// Starts a stack whose units run in the clusters of a list.
+    /// Starts a stack whose units run in the clusters of a list, in which `RECEIVER` stands for the URL of the receiver.
     pub(crate) async fn with_clusters(list: &Value) -> Self {
-        Self::start(|settings, _| {
+        Self::start(|settings, receiver| {
             let clusters = settings.state.with_file_name("clusters.json");
-            std::fs::write(&clusters, list.to_string()).unwrap();
+            std::fs::write(&clusters, list.to_string().replace("RECEIVER", receiver.url())).unwrap();
             let units = UnitBackend::RemoteRelays(RemoteRelays { clusters: Some(clusters), networks: String::new() });
             StackSettings { units, ..settings }
         })
