@@ -201,8 +201,8 @@ struct TableRow {
     /// Texts that the answer does not have. `canary` also stands for each canary in base64.
     #[serde(default)]
     lacks: Vec<String>,
-    /// Values of the answer by JSON pointer. A missing one is null if its parent exists, and any other is `*`. An entry of a
-    /// list has its number, `name`, `unit`, `hook`, `path`, `to` or `code`.
+    /// Values of the answer by JSON pointer. A missing one is null if its parent exists, any other is `*`, and a text from
+    /// another one on is `>= TEXT`. An entry of a list has its number, `name`, `unit`, `hook`, `path`, `to` or `code`.
     #[serde(default)]
     json: BTreeMap<String, Value>,
     /// Texts that values of the answer contain, by JSON pointer.
@@ -485,11 +485,19 @@ fn part(value: &Value, pointer: &str) -> Value {
     found.cloned().unwrap_or_default()
 }
 
+/// Returns true for the expected value. `*` is any value, and `>= TEXT` any text from this one on.
+fn is_expected(found: &Value, expected: &Value) -> bool {
+    match expected.as_str().and_then(|expected| expected.strip_prefix(">= ")) {
+        Some(least) => found.as_str().is_some_and(|found| found >= least),
+        None => found == expected || (expected == "*" && !found.is_null()),
+    }
+}
+
 /// Returns the first value that differs or has no parent, if there is one.
 fn differs(value: &Value, expected: &BTreeMap<String, Value>) -> Result<(), String> {
     for (pointer, expected) in expected {
         let (parent, found) = (pointer.rsplit_once('/').map_or("", |(parent, _)| parent), part(value, pointer));
-        if found != *expected && (found.is_null() || expected != "*") {
+        if !is_expected(&found, expected) {
             return Err(format!("{pointer} is {found}"));
         }
         let parent = part(value, parent);
