@@ -121,8 +121,8 @@ fn security_trials() -> Vec<Trial> {
         raw_requests: headers_are_checked_before_bodies large_headers_and_urls large_outputs
             a_request_is_processed_after_its_client_disconnects;
         registrations: concurrent_relays_share_no_token an_entry_keeps_its_cluster a_bootstrap_token_expires
-            a_registered_cluster_is_used_at_once nothing_is_left_of_a_deleted_cluster denied_polls_are_shown
-            an_outage_of_a_registered_cluster_has_its_commands documents_are_checked_against_the_reported_policy;
+            a_registered_cluster_is_used_at_once nothing_is_left_of_a_deleted_cluster
+            documents_are_checked_against_the_reported_policy;
         secrets: sensitive_values_are_stored_by_the_relay_only clusters_open_outputs_of_signadot_plugins
             secrets_of_a_late_success;
         target_access: pages_name_no_foreign_target a_history_names_no_foreign_entry

@@ -136,6 +136,10 @@ struct TableRow {
     /// Values of stored sandboxes by JSON pointer.
     #[serde(default)]
     target: BTreeMap<String, BTreeMap<String, Value>>,
+    /// A fault of a cluster that another process has recorded, long ago for an `outage` and now for a `denial`, and its reason.
+    fault: Option<(String, String, String)>,
+    /// The clusters whose polls are recorded as denied.
+    denied: Option<Vec<String>>,
     /// The number of stored outputs and logs.
     objects: Option<usize>,
     /// Waits for the distinct values of `id` that `POST /undo` was sent.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ebb_engine::HeadState;
 use ebb_protocol::id::TargetKey;
+use ebb_store::ClusterFaultKind;
 use serde::Deserialize;
 
 use super::{TableRow, differs};
@@ -65,6 +66,18 @@ impl TableRow {
         for (name, expected) in &self.target {
             let target = store.read_target(TargetKey::new("sandbox", name)).await.unwrap();
             differs(&json!(target), expected)?;
+        }
+        if let Some((kind, cluster, reason)) = &self.fault {
+            let (kind, at) = match kind.as_str() {
+                "outage" => (ClusterFaultKind::Outage, Timestamp(1)),
+                "denial" => (ClusterFaultKind::Denial, now()),
+                _ => return Err(format!("no fault {kind}")),
+            };
+            store.begin_fault(kind, cluster, at, reason).await.unwrap();
+        }
+        if let Some(expected) = &self.denied {
+            let faults = store.read_faults(ClusterFaultKind::Denial).await.unwrap();
+            faults.keys().eq(expected).then_some(()).ok_or_else(|| format!("denied are {faults:?}"))?;
         }
         if let Some(expected) = self.objects {
             let found = objects(harness).await;

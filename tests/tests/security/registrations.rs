@@ -1,7 +1,7 @@
 //! `POST /v1/clusters/NAME/register`: bootstrap tokens, and polls of registered relays.
 
 use ebb_flow::{Rejection, RequestError};
-use ebb_protocol::api::{CheckList, ClusterBootstrap, ClusterList, ClusterState};
+use ebb_protocol::api::ClusterBootstrap;
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::pull::PollResponse;
 use ebb_protocol::registration::{RegisterRelay, issue_token};
@@ -9,7 +9,6 @@ use ebb_protocol::sign::WebhookKeys;
 use ebb_relay_client::ClusterRegistry;
 use ebb_store::suite::Meter;
 use ebb_store::{ClusterFaultKind, PolicyRecord};
-use ebb_tests::platform;
 
 use super::api::SCRIPT;
 use super::polls::{self, PINNED, secret};
@@ -42,14 +41,6 @@ async fn registered() -> (Harness, String) {
     let token = bootstrap(&harness, "eu").await;
     register(&harness, "eu", &token, &request(PINNED, 1)).await.is(200);
     (harness, token)
-}
-
-/// Begins a sandbox `p` whose unit waits in a cluster.
-async fn begin_in(harness: &Harness, cluster: &str) {
-    harness.publish("simple@1.0.0", SCRIPT).await;
-    let rest = format!("cluster: {cluster}\nresources: {{r: {{plugin: simple}}}}\n");
-    harness.lifecycle(LifecycleType::Created, &platform::sandbox("p", "p-uid", &rest)).await.is(202);
-    harness.unit("p", "preStart", "hello", UnitState::Running).await;
 }
 
 /// An entry of the configuration pins its cluster as well.
@@ -150,50 +141,6 @@ pub(crate) async fn nothing_is_left_of_a_deleted_cluster() {
     store.begin_fault(ClusterFaultKind::Outage, "eu", now(), "it is silent").await.unwrap();
     ebb_flow::sweep::orphans::scan(harness.stack().env()).await.unwrap();
     assert_eq!(known().await, ["kept", "waits"]);
-}
-
-/// A relay with another secret is told from one that does not respond, until it has the right one.
-pub(crate) async fn denied_polls_are_shown() {
-    let entry = json!({"secret": *secret(1).reveal(), "uid": PINNED, "entrypointImage": "r"});
-    let harness = Harness::with_clusters(&json!({"denied": entry, "silent": entry})).await;
-    // A wrong poll of an unknown cluster is not stored.
-    for name in ["denied", "denied", "unknown"] {
-        poll(&harness, name, 9).await.is_problem(401, "invalid-signature");
-    }
-    begin_in(&harness, "denied").await;
-    let log = harness.log("p", Hook::PreStart, "hello", "");
-    let (listed, checked, log) = tokio::join!(harness.get("/v1/clusters"), harness.get("/v1/checks"), log);
-    let listed = listed.is(200).json::<ClusterList>().clusters;
-    let states: Vec<_> = listed.iter().map(|cluster| (cluster.name.as_str(), cluster.state)).collect();
-    assert_eq!(states, [("denied", Some(ClusterState::Denied)), ("silent", Some(ClusterState::Down))]);
-    let check = checked.is(200).json::<CheckList>().checks;
-    let check = check.into_iter().find(|check| check.name == "relay/denied").unwrap();
-    assert!(!check.passed && check.detail.contains("another secret"), "{check:?}");
-    for text in [listed[0].error.clone().unwrap(), log.is_problem(503, "relay-unavailable").detail] {
-        assert!(text.contains("its polls are denied, last at "), "{text}");
-    }
-    let store = harness.stack().store();
-    let denied = async || store.read_faults(ClusterFaultKind::Denial).await.unwrap().into_keys().collect::<Vec<_>>();
-    assert_eq!(denied().await, ["denied"]);
-    poll(&harness, "denied", 1).await.is(200);
-    // Another process has denied the relay that registers.
-    let token = bootstrap(&harness, "eu").await;
-    store.begin_fault(ClusterFaultKind::Denial, "eu", now(), "another secret").await.unwrap();
-    register(&harness, "eu", &token, &request(PINNED, 1)).await.is(200);
-    assert_eq!(denied().await, [""; 0]);
-}
-
-/// The advice for a cluster that is lost names the command that ends its registration.
-pub(crate) async fn an_outage_of_a_registered_cluster_has_its_commands() {
-    let (harness, _) = registered().await;
-    begin_in(&harness, "eu").await;
-    let store = harness.stack().store();
-    store.begin_fault(ClusterFaultKind::Outage, "eu", Timestamp(1), "it does not poll").await.unwrap();
-    poll(&harness, "eu", 9).await.is_problem(401, "invalid-signature");
-    let why = harness.why("p").await;
-    let steps = why.next_steps.join("\n");
-    assert!(steps.contains("ebb cluster disconnect eu --force") && !steps.contains("EBB_CLUSTERS"), "{why:?}");
-    assert!(why.summary.contains("`ebb cluster rotate eu --apply`"), "{why:?}");
 }
 
 /// Documents are compared with the policy of the relay, or with the last one while the relay does not respond. Nothing is
