@@ -7,7 +7,6 @@
 mod security {
     pub(crate) mod api;
     pub(crate) mod api_tokens;
-    pub(crate) mod callbacks;
     pub(crate) mod changes;
     pub(crate) mod console;
     pub(crate) mod console_pages;
@@ -29,7 +28,6 @@ mod lifecycle {
     pub(crate) mod documented;
     pub(crate) mod events;
     pub(crate) mod monitoring;
-    pub(crate) mod own_hooks;
     pub(crate) mod platform;
     pub(crate) mod plugin_units;
     pub(crate) mod preset_lives;
@@ -92,7 +90,6 @@ fn lifecycle_trials() -> Vec<Trial> {
             a_removed_run_takes_no_results a_new_instance_does_not_shorten_the_retention_of_the_former_one
             a_damaged_expiry_does_not_block_other_instances;
         events: runs_of_events_are_removed_after_their_retention;
-        own_hooks: a_namespace_and_a_route_group_with_own_hooks;
         plugin_units: a_collection_is_made_once_and_destroyed_in_reverse_order
             several_instances_with_the_tag_are_refused_and_listed an_instance_without_its_outputs_is_destroyed
             a_plugin_without_its_instances_is_stuck;
@@ -105,7 +102,6 @@ fn security_trials() -> Vec<Trial> {
     tests! { security
         api: scopes checks documents_that_no_longer_load;
         api_tokens: forged_tokens expired_and_revoked_tokens a_secret_is_shown_once;
-        callbacks: signing_secrets;
         changes: the_feed_names_changed_targets the_feed_costs_little;
         console: a_session_ends_with_its_token a_session_never_authorises_the_api actions_need_their_scope
             a_link_signs_in_once a_configured_token_of_any_form_signs_in;
@@ -123,8 +119,7 @@ fn security_trials() -> Vec<Trial> {
         registrations: concurrent_relays_share_no_token an_entry_keeps_its_cluster a_bootstrap_token_expires
             a_registered_cluster_is_used_at_once nothing_is_left_of_a_deleted_cluster
             documents_are_checked_against_the_reported_policy;
-        secrets: sensitive_values_are_stored_by_the_relay_only clusters_open_outputs_of_signadot_plugins
-            secrets_of_a_late_success;
+        secrets: clusters_open_outputs_of_signadot_plugins secrets_of_a_late_success;
         target_access: pages_name_no_foreign_target a_history_names_no_foreign_entry
             a_slow_request_reaches_no_later_owner no_route_reaches_a_foreign_target;
         target_actions: a_selection_is_handled_in_parts a_target_is_not_begun_late;

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
+use ebb_local::pods::secrets;
+use ebb_protocol::sign::{self, WebhookKeys};
 use ebb_tests::receiver::ReplyHold;
 use libtest_mimic::Trial;
 use serde::Deserialize;
@@ -50,7 +52,7 @@ async fn start(stack: &str, clusters: &Value) -> Harness {
 /// The rows of a test, its plugins with the rest of their documents, and its tokens with their scopes. `RECEIVER` and `STACK`
 /// stand for the URLs of the receiver and of the stack, in rows `LONG` for 5,000 times `x`, `HUGE` for a response that is too
 /// large, `WEBHOOK_SECRET` for the secret of
-/// lifecycle webhooks, and `NOW_SECONDS` for the time of the first row. A table that begins with its stack
+/// lifecycle webhooks, `DEPLOYMENT_SECRET` for that of units, and `NOW_SECONDS` for the time of the first row. A table that begins with its stack
 /// is a test, others are played by one. Each of its `cases` has a stack of its own. Names of a case stand for parts of texts,
 /// or for other values.
 ///
@@ -80,6 +82,8 @@ struct RequestTable {
 struct TableRow {
     /// The file of the secrets that sources, connections and subscriptions name. A text is its content as it is.
     secrets: Option<Value>,
+    /// A Secret of the machine: its name, a key and its value.
+    relay_secret: Option<(String, String, String)>,
     /// The beginning of the keys of stored objects that are lost, such as `plans/`. There are some.
     lost: Option<String>,
     /// A status, the body of a status 200, or a list of both and of headers, by the line of a request.
@@ -114,6 +118,9 @@ struct TableRow {
     /// The distinct values of headers of the requests with a line, or their number.
     #[serde(default)]
     distinct: BTreeMap<String, BTreeMap<String, Value>>,
+    /// Whether secrets have signed the first request with a line.
+    #[serde(default)]
+    signatures: BTreeMap<String, BTreeMap<String, bool>>,
     /// The least seconds between the first two requests with a line.
     #[serde(default)]
     pauses: BTreeMap<String, u64>,
@@ -355,6 +362,7 @@ async fn begin(
         ("LONG".to_owned(), "x".repeat(5_000)),
         ("HUGE".to_owned(), "x".repeat(limits::RESPONSE_BODY)),
         ("WEBHOOK_SECRET".to_owned(), harness.stack().webhook_secret().to_owned()),
+        ("DEPLOYMENT_SECRET".to_owned(), harness.stack().env().settings.unit_keys.first().reveal().to_string()),
         ("NOW_SECONDS".to_owned(), (now().0 / 1_000).to_string()),
     ];
     let (held, sent, noted) = (BTreeMap::new(), BTreeMap::new(), NotedStates::default());
@@ -373,6 +381,9 @@ async fn play_rows(harness: &Harness, test: &str, rows: &[Value], state: &mut Ta
         row.assert_is_checked(test);
         if let Some(secrets) = &row.secrets {
             harness.write_secrets(secrets);
+        }
+        if let Some((name, key, value)) = &row.relay_secret {
+            secrets::put(&harness.folder().join("state"), name, key, value.as_bytes()).unwrap();
         }
         if let Some(lost) = &row.lost {
             let bucket = &harness.stack().store().bucket;
@@ -594,6 +605,16 @@ impl TableRow {
                 let values = BTreeSet::from_iter(values);
                 if *expected != json!(values) && *expected != json!(values.len()) {
                     return Err(format!("{line} has {name}: {values:?}"));
+                }
+            }
+        }
+        for (line, secrets) in &self.signatures {
+            let call = receiver.call(line, 1).await;
+            let body = if call.body.is_null() { String::new() } else { call.body.to_string() };
+            for (secret, expected) in secrets {
+                let key = WebhookKeys::from(WebhookSecret::parse(secret).unwrap());
+                if sign::verify(&key, &call.headers, body.as_bytes(), now()).is_ok() != *expected {
+                    return Err(format!("{line} is signed with {secret}: {}", !expected));
                 }
             }
         }

@@ -3,7 +3,6 @@
 use ebb_flow::Env;
 use ebb_flow::instance::retention::remove_expired;
 use ebb_protocol::id::TargetKey;
-use ebb_protocol::record::OutputStorage;
 use ebb_store::item_table::{AttributeChange, ItemKey, ItemWrite, UpdateImage, WriteAction, WriteExpression};
 use ebb_store::{NotificationState, ReceiverState, TargetHead, TargetTransition};
 use ebb_tests::fakes;
@@ -187,27 +186,10 @@ pub(crate) async fn records_of_open_instances_are_kept() {
 
 /// An instance with an overridden undo keeps its records, because its resources may exist. Lost outputs do not hide them.
 pub(crate) async fn records_of_possible_resources_are_kept() {
-    let harness = harness(Some(RETENTION)).await;
-    harness.receiver.always("POST /drop", 400);
-    harness.ready("a", "long").await;
-    harness.stuck("a").await;
-    // The instance is due, and its teardown has not ended.
-    assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 0);
-    assert!(stored(&harness, "a").await > 0);
-    harness.post("/v1/targets/sandbox/a/force-delete", json!({"reason": "a test"})).await.is(202);
-    harness.phase("a", TargetPhase::Gone).await;
-    let (store, before) = (harness.stack().store(), stored(&harness, "a").await);
-    assert_eq!(remove_expired_after(&harness, RETENTION * 8).await, 0);
-    assert_eq!((stored(&harness, "a").await, objects(&harness).await), (before, 1));
-    for (_, _, record) in store.read_all_records(&run_id("a", Hook::PreStart)).await.unwrap() {
-        let OutputStorage::Bucket(key) = record.result.unwrap().outputs else {
-            panic!("the outputs are in the bucket")
-        };
-        store.bucket.remove(&key).await.unwrap();
-    }
-    let why = harness.why("a").await;
-    assert_eq!((why.remaining.len(), why.remaining[0].outputs_left_out), (1, true));
-    assert!(why.notes.iter().any(|note| note.contains("r/make") && note.contains("lost")), "{:?}", why.notes);
+    let harness = Harness::with_retention(Some(RETENTION)).await;
+    let (table, test) = ("lifecycle/retention.yaml", "records_of_possible_resources_are_kept");
+    request_table::play(&harness, table, test, &[]).await;
+    let store = harness.stack().store();
     // The tombstone of a replaced instance stays as long as its records.
     harness.lifecycle(LifecycleType::Created, &sandbox("a", "b-uid", "long")).await.is(202);
     harness.instance_is_ready("a", "b-uid").await;
