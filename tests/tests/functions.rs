@@ -11,7 +11,6 @@ mod security {
     pub(crate) mod console;
     pub(crate) mod console_pages;
     pub(crate) mod credentials;
-    pub(crate) mod encrypted_values;
     pub(crate) mod identity_tokens;
     pub(crate) mod issuer_sign_in;
     pub(crate) mod orphans;
@@ -108,7 +107,6 @@ fn security_trials() -> Vec<Trial> {
         console_pages: responses_are_compressed an_open_page_without_news_costs_little an_ended_session_gets_no_news;
         credentials: a_request_that_may_have_been_sent_is_undone access_tokens_are_renewed challenges_and_signatures
             a_server_requires_a_client_certificate;
-        encrypted_values: only_recipients_get_encrypted_values values_of_a_rotated_root_secret;
         issuer_sign_in: a_person_signs_in_at_an_issuer a_session_ends_with_the_trust_in_its_issuer
             answers_of_other_browsers_are_refused answers_of_other_issuers_are_refused claims_of_the_userinfo_endpoint
             failures_of_an_issuer_are_explained endpoints_that_cannot_be_trusted;

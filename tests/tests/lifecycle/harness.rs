@@ -160,6 +160,14 @@ impl Harness {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     }
 
+    /// Replaces the root secrets of units, which count after a restart.
+    pub(crate) fn write_unit_secrets(&self, secrets: &str) {
+        let file = self.folder().join("state/keys.json");
+        let mut keys: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        keys["unitSecret"] = secrets.into();
+        std::fs::write(&file, keys.to_string()).unwrap();
+    }
+
     /// Returns the path of a file in the folder of InfraKit's plugins.
     pub(crate) fn plugin_file(&self, name: &str) -> PathBuf {
         self.folder().join("plugins").join(name)

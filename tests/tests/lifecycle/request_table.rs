@@ -84,6 +84,8 @@ struct TableRow {
     secrets: Option<Value>,
     /// A Secret of the machine: its name, a key and its value.
     relay_secret: Option<(String, String, String)>,
+    /// The root secrets of units after the next restart.
+    unit_secrets: Option<String>,
     /// The beginning of the keys of stored objects that are lost, such as `plans/`. There are some.
     lost: Option<String>,
     /// A status, the body of a status 200, or a list of both and of headers, by the line of a request.
@@ -132,7 +134,10 @@ struct TableRow {
     /// Texts, and whether the state of the stack has them.
     #[serde(default)]
     stored: BTreeMap<String, bool>,
-    /// Texts, and whether the logs of all stacks have them.
+    /// True if no Secret of the machine has a canary.
+    #[serde(default)]
+    forgotten: bool,
+    /// Texts, and whether a line of the logs of all stacks has them. `…` separates parts of a line.
     #[serde(default)]
     logged: BTreeMap<String, bool>,
     /// Hours after which expired data is removed, and the number of removals.
@@ -384,6 +389,9 @@ async fn play_rows(harness: &Harness, test: &str, rows: &[Value], state: &mut Ta
         }
         if let Some((name, key, value)) = &row.relay_secret {
             secrets::put(&harness.folder().join("state"), name, key, value.as_bytes()).unwrap();
+        }
+        if let Some(secrets) = &row.unit_secrets {
+            harness.write_unit_secrets(secrets);
         }
         if let Some(lost) = &row.lost {
             let bucket = &harness.stack().store().bucket;

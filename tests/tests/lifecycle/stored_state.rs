@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::{TableRow, differs};
 use crate::harness::*;
 use crate::lifecycle::retention::{objects, remove_expired_after};
+use crate::security::secrets::{contains_canary, files};
 
 /// How the stored runs of an instance compare with those that an earlier row has noted.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -86,9 +87,16 @@ impl TableRow {
         if let Some(expected) = &self.undone {
             until(&format!("the undos of {expected:?}"), async || (undone(harness) == *expected).then_some(())).await;
         }
+        if self.forgotten {
+            let mut secrets = files(&harness.folder().join("state/secrets")).into_iter();
+            let left = secrets.find(|file| contains_canary(&std::fs::read(file).unwrap_or_default()));
+            left.map_or(Ok(()), |file| Err(format!("a canary is in {file:?}")))?;
+        }
         if !self.logged.is_empty() {
             let log = std::fs::read_to_string(crate::log_file()).unwrap();
-            let wrong = self.logged.iter().find(|(text, is_logged)| log.contains(*text) != **is_logged);
+            let wrong = self.logged.iter().find(|(text, is_logged)| {
+                log.lines().any(|line| text.split(" … ").all(|part| line.contains(part))) != **is_logged
+            });
             wrong.map_or(Ok(()), |(text, _)| Err(format!("the log has {text:?}, or lacks it")))?;
         }
         Ok(())
