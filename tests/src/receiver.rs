@@ -47,6 +47,14 @@ impl ReceivedCall {
     pub fn path(&self) -> &str {
         self.line.split_once(' ').map_or("", |(_, path)| path)
     }
+
+    /// Returns true if the request has a line such as `POST /a`, or `POST /a with b` with a text of the JSON of its body. A line
+    /// with `*` at its end is a prefix.
+    fn matches(&self, line: &str) -> bool {
+        let (line, text) = line.split_once(" with ").unwrap_or((line, ""));
+        let has_line = line.strip_suffix('*').map_or(line == self.line, |start| self.line.starts_with(start));
+        has_line && (text.is_empty() || self.body.to_string().contains(text))
+    }
 }
 
 type Callbacks = Pin<Box<dyn Future<Output = Vec<Value>> + Send>>;
@@ -192,8 +200,9 @@ impl TestReceiver {
         &self.url
     }
 
-    /// Sets the rule for requests with a line such as `POST /a`, or with a prefix such as `POST /a/*`. The latest
-    /// matching rule applies. `reply` gets the number of the request among those with the same line, from 1.
+    /// Sets the rule for requests with a line such as `POST /a`, with a prefix such as `POST /a/*`, or with a text in the body
+    /// such as `POST /a with b`. The latest matching rule applies. `reply` gets the number of the request among those with the
+    /// same line, from 1.
     pub fn on<R>(&self, line: &str, reply: impl Fn(&ReceivedCall, usize) -> R + Send + Sync + 'static)
     where
         R: Into<CallbackReply>,
@@ -225,10 +234,14 @@ impl TestReceiver {
     }
 
     pub fn calls(&self, line: &str) -> Vec<ReceivedCall> {
-        self.state.calls.lock().unwrap().all.iter().filter(|call| call.line == line).cloned().collect()
+        self.state.calls.lock().unwrap().all.iter().filter(|call| call.matches(line)).cloned().collect()
     }
 
+    /// Returns the number of requests with a line, which can have a text of the body.
     pub fn count(&self, line: &str) -> usize {
+        if line.contains(" with ") {
+            return self.calls(line).len();
+        }
         self.state.calls.lock().unwrap().counts.get(line).copied().unwrap_or_default()
     }
 
@@ -283,9 +296,8 @@ async fn take(
     if let Some(mut held) = held {
         held.changed().await.ok();
     }
-    let matches = |line: &str| line.strip_suffix('*').map_or(line == call.line, |start| call.line.starts_with(start));
     let rules = state.rules.lock().unwrap().clone();
-    let rule = rules.iter().find(|(line, _)| matches(line));
+    let rule = rules.iter().find(|(line, _)| call.matches(line));
     let CallbackReply(reply, callbacks) =
         rule.map_or_else(|| CannedReply::status(200).into(), |(_, reply)| reply(&call, number));
     if let Some(callbacks) = callbacks {

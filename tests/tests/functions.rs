@@ -7,12 +7,10 @@
 mod security {
     pub(crate) mod api;
     pub(crate) mod api_tokens;
-    pub(crate) mod callbacks;
     pub(crate) mod changes;
     pub(crate) mod console;
     pub(crate) mod console_pages;
     pub(crate) mod credentials;
-    pub(crate) mod encrypted_values;
     pub(crate) mod identity_tokens;
     pub(crate) mod issuer_sign_in;
     pub(crate) mod orphans;
@@ -22,17 +20,13 @@ mod security {
     pub(crate) mod secrets;
     pub(crate) mod target_access;
     pub(crate) mod target_actions;
-    pub(crate) mod waits;
-    pub(crate) mod webhooks;
 }
 mod lifecycle {
     pub(crate) mod changed_documents;
     pub(crate) mod cluster_waits;
     pub(crate) mod documented;
     pub(crate) mod events;
-    pub(crate) mod many;
     pub(crate) mod monitoring;
-    pub(crate) mod own_hooks;
     pub(crate) mod platform;
     pub(crate) mod plugin_units;
     pub(crate) mod preset_lives;
@@ -40,7 +34,6 @@ mod lifecycle {
     pub(crate) mod refused_updates;
     pub(crate) mod rendered_units;
     pub(crate) mod retention;
-    pub(crate) mod self_service;
     pub(crate) mod setup;
     pub(crate) mod state_waits;
     pub(crate) mod subscriptions;
@@ -80,33 +73,28 @@ fn log() {
 
 fn lifecycle_trials() -> Vec<Trial> {
     tests! { lifecycle
-        teardown: a_stuck_teardown_is_retried a_teardown_says_when_it_is_stuck
-            an_undo_that_has_not_begun_covers_every_late_success the_usual_evidence_costs_no_record;
+        teardown: a_stuck_teardown_is_retried a_teardown_says_when_it_is_stuck the_usual_evidence_costs_no_record;
         setup: a_limit_without_a_wait_delays_the_next_attempt fast_callbacks_cost_no_acceptance;
         changed_documents: the_newest_update_waits_for_the_run a_failed_setup_is_corrected_by_an_update;
         refused_updates: the_policy_of_a_cluster_counts_when_an_update_begins;
-        cluster_waits: each_wait_has_its_reason_and_true_times each_object_of_a_unit_has_its_state_and_reason
+        cluster_waits: each_wait_has_its_reason_and_true_times
             the_progress_of_a_task_does_not_go_back a_relay_without_a_response_is_named;
         rendered_units: a_rendered_unit_has_no_sensitive_value;
         preset_lives: each_scheme_has_a_target_from_its_creation_to_its_end each_preset_is_documented;
         documented: a_merge_request_shows_the_results_of_its_target sources_replace_parts_of_a_preset
             templates_of_argo_cd_send_events webhooks_of_a_platform requests_by_curl;
-        platform: a_notification_ends_without_a_platform the_history_has_the_acceptance_of_a_notification;
-        subscriptions: a_pull_request_shows_the_phases_of_its_target subscriptions_are_limited;
-        retention: instances_are_removed_after_their_retention records_of_possible_resources_are_kept
+        platform: a_notification_ends_without_a_platform;
+        retention: records_of_possible_resources_are_kept
             records_of_open_instances_are_kept an_unreadable_instance_is_postponed objects_without_a_record_are_removed
-            without_a_retention_everything_is_kept an_announced_removal_waits_without_the_plan
+            an_announced_removal_waits_without_the_plan
             a_removed_run_takes_no_results a_new_instance_does_not_shorten_the_retention_of_the_former_one
             a_damaged_expiry_does_not_block_other_instances;
-        events: others_wait_since_they_were_accepted runs_of_events_are_removed_after_their_retention;
-        self_service: concurrent_requests_begin_one_instance;
-        own_hooks: a_namespace_and_a_route_group_with_own_hooks;
+        events: runs_of_events_are_removed_after_their_retention;
         plugin_units: a_collection_is_made_once_and_destroyed_in_reverse_order
             several_instances_with_the_tag_are_refused_and_listed an_instance_without_its_outputs_is_destroyed
-            a_plugin_without_its_instances_is_stuck a_list_is_no_evidence_of_a_removal
-            refused_properties_make_nothing;
-        state_waits: a_wait_survives_a_restart_and_stores_no_secret a_question_has_the_headers_of_its_webhook;
-        many: unreferenced_outputs_are_not_read a_withdrawn_version_remains_usable_for_existing_targets;
+            a_plugin_without_its_instances_is_stuck;
+        subscriptions: a_pull_request_shows_the_phases_of_its_target;
+        state_waits: a_question_has_the_headers_of_its_webhook;
         monitoring: targets_and_attempts_are_counted;
     }
 }
@@ -115,34 +103,26 @@ fn security_trials() -> Vec<Trial> {
     tests! { security
         api: scopes checks documents_that_no_longer_load;
         api_tokens: forged_tokens expired_and_revoked_tokens a_secret_is_shown_once;
-        callbacks: invalid_bodies expired_tokens_of_relays signing_secrets a_flood_of_distinct_results
-            callbacks_after_a_cancel permissions_of_a_callback_token tokens_of_earlier_attempts refused_tokens;
         changes: the_feed_names_changed_targets the_feed_costs_little;
         console: a_session_ends_with_its_token a_session_never_authorises_the_api actions_need_their_scope
             a_link_signs_in_once a_configured_token_of_any_form_signs_in;
         console_pages: responses_are_compressed an_open_page_without_news_costs_little an_ended_session_gets_no_news;
         credentials: a_request_that_may_have_been_sent_is_undone access_tokens_are_renewed challenges_and_signatures
             a_server_requires_a_client_certificate;
-        encrypted_values: only_recipients_get_encrypted_values values_of_a_rotated_root_secret;
-        identity_tokens: claims_of_pipelines_grant_scopes forged_identity_tokens times_and_names_of_identity_tokens
-            keys_that_are_not_accepted issuers_that_cannot_be_trusted;
         issuer_sign_in: a_person_signs_in_at_an_issuer a_session_ends_with_the_trust_in_its_issuer
             answers_of_other_browsers_are_refused answers_of_other_issuers_are_refused claims_of_the_userinfo_endpoint
             failures_of_an_issuer_are_explained endpoints_that_cannot_be_trusted;
         orphans: only_owned_orphans_are_deleted;
-        polls: invalid_polls replies_to_batches invalid_replies queued_batches_are_encrypted;
+        polls: queued_batches_are_encrypted;
         raw_requests: headers_are_checked_before_bodies large_headers_and_urls large_outputs
             a_request_is_processed_after_its_client_disconnects;
         registrations: concurrent_relays_share_no_token an_entry_keeps_its_cluster a_bootstrap_token_expires
-            a_registered_cluster_is_used_at_once nothing_is_left_of_a_deleted_cluster denied_polls_are_shown
-            an_outage_of_a_registered_cluster_has_its_commands documents_are_checked_against_the_reported_policy;
-        secrets: sensitive_values_are_stored_by_the_relay_only clusters_open_outputs_of_signadot_plugins
-            secrets_of_a_late_success;
+            a_registered_cluster_is_used_at_once nothing_is_left_of_a_deleted_cluster
+            documents_are_checked_against_the_reported_policy;
+        secrets: clusters_open_outputs_of_signadot_plugins secrets_of_a_late_success;
         target_access: pages_name_no_foreign_target a_history_names_no_foreign_entry
             a_slow_request_reaches_no_later_owner no_route_reaches_a_foreign_target;
         target_actions: a_selection_is_handled_in_parts a_target_is_not_begun_late;
-        waits: a_lost_plan_is_restored;
-        webhooks: repeated_events refused_requests generations_of_documents;
     }
 }
 

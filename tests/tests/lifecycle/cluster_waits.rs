@@ -3,7 +3,6 @@
 use std::sync::Mutex;
 
 use ebb_flow::env::TaskReports;
-use ebb_protocol::object_status::{ObjectState, ObjectStatus};
 use ebb_protocol::relay::{Batch, EnsureTask, ObjectTask, RelayRequest, RelayResponse, RunningTask, TaskState};
 
 use crate::harness::*;
@@ -75,38 +74,6 @@ pub(crate) async fn each_wait_has_its_reason_and_true_times() {
     assert!(why.summary.contains(&format!("; fails at {fails_at} unless the cause is removed before")), "{why:?}");
     assert!(why.next_steps[0].contains(&format!("Deployment units/web before {fails_at};")), "{why:?}");
     assert_eq!(why.waits.keys().collect::<Vec<_>>(), ["r/first", "r/second"]);
-}
-
-fn object(name: &str, state: ObjectState, reason: Option<&str>) -> ObjectStatus {
-    ObjectStatus { object: format!("ConfigMap units/{name}"), state, reason: reason.map(str::to_owned) }
-}
-
-/// While the unit runs, its relay reports the objects. The failure of a unit stores them. A success stores none: they are
-/// derived from the plan and the outputs.
-pub(crate) async fn each_object_of_a_unit_has_its_state_and_reason() {
-    let respond = |request| running(&request, || request_table::table(FILE, "one_of_two_objects_is_ready", &[]));
-    let reported =
-        [object("a", ObjectState::Ready, None), object("b", ObjectState::Pending, Some("no endpoints\u{fffd}"))];
-    let failed = [object("a", ObjectState::Ready, None), object("b", ObjectState::Failed, Some("it crashes"))];
-    let reason = json!({"code": "failed", "message": "ConfigMap units/b: it crashes"});
-    let failure = json!({"status": "failed", "reason": reason, "objects": failed});
-    let sorted = failed.into_iter().rev().collect();
-    let made = ["a-a", "i-1"].map(|name| object(name, ObjectState::Ready, None)).to_vec();
-    for (end, state, expected) in [(failure, UnitState::Failed, sorted), (done(), UnitState::Succeeded, made)] {
-        let (harness, server) = Harness::with_relay("default", respond).await;
-        harness.receiver.always("POST /make", json!({"id": "i-1"}));
-        harness.begin("a", "several", SEVERAL).await;
-        let running = until("the objects of the unit", async || {
-            let unit = find(&harness.target("a").await?, "preStart", "deploy")?;
-            (!unit.object_states.is_empty()).then_some(unit)
-        })
-        .await;
-        assert_eq!(running.object_states, reported);
-        let callback = first_request(&server).await.callback;
-        harness.callback(&callback.token, &end).await.is(204);
-        let unit = harness.unit("a", "preStart", "deploy", state).await;
-        assert_eq!(unit.object_states, expected, "the failed one is first");
-    }
 }
 
 /// A restarted relay knows no progress until the script reports again, and none while it does not respond.

@@ -1,4 +1,4 @@
-//! Events of active targets: the times of their waits, and the retention of their runs.
+//! The retention of the runs of events.
 
 use ebb_protocol::id::EventRef;
 
@@ -6,26 +6,15 @@ use crate::harness::*;
 use crate::lifecycle::retention::{RETENTION, remove_expired_after};
 use crate::request_table;
 
-const TABLE: &str = "lifecycle/events.yaml";
-
 fn event_run(event: &str, id: &str) -> RunId {
     let event = EventRef::new(ebb_engine::EventName::new(event).unwrap(), id);
     RunId::of_event(&instance("a"), 1, &event)
 }
 
-/// An update, an event and the next instance wait since they were accepted.
-pub(crate) async fn others_wait_since_they_were_accepted() {
-    let harness = Harness::new().await;
-    request_table::play(&harness, TABLE, "others_wait_since_they_were_accepted", &[]).await;
-    let waits = harness.target("a").await.unwrap().info.waits;
-    assert_eq!(harness.why("a").await.target_waits, waits);
-    assert!(waits.is_sorted_by_key(|wait| wait.since.clone()), "{waits:?}");
-}
-
 /// The run of an event is removed after its retention, although its target is active. The last run is kept.
 pub(crate) async fn runs_of_events_are_removed_after_their_retention() {
     let harness = Harness::with_retention(Some(RETENTION)).await;
-    request_table::play(&harness, TABLE, "two_events_run", &[]).await;
+    request_table::play(&harness, "lifecycle/events.yaml", "two_events_run", &[]).await;
     let store = harness.stack().store();
     let (first, last) = (event_run("sleep", "1"), event_run("wake", "2"));
     let exists = async |run: &RunId| store.read_run(run).await.unwrap().is_some();

@@ -10,7 +10,7 @@ use ebb_engine::{HeadState, RunPhase};
 use ebb_flow::Env;
 use ebb_flow::system::SystemClock;
 use ebb_local::stack::{RemoteRelays, Stack, StackSettings, UnitBackend};
-use ebb_protocol::api::{CreatedToken, TargetDetail, TargetDiagnosis, TargetPage, UnitDetail};
+use ebb_protocol::api::{CreatedToken, TargetDetail, TargetDiagnosis, UnitDetail};
 use ebb_protocol::cloudevents;
 use ebb_protocol::id::{self, TargetKey};
 use ebb_protocol::record::AttemptRecord;
@@ -75,7 +75,12 @@ impl Harness {
 
     /// Starts a stack that accepts identity tokens of issuers.
     pub(crate) async fn with_issuers(oidc: &Value) -> Self {
-        Self::start(|settings, _| StackSettings { oidc: oidc.to_string(), ..settings }).await
+        Self::trusting(|_| oidc.clone()).await
+    }
+
+    /// Starts a stack that accepts identity tokens of issuers, which are a function of the URL of the receiver.
+    pub(crate) async fn trusting(oidc: impl FnOnce(&str) -> Value) -> Self {
+        Self::start(|settings, receiver| StackSettings { oidc: oidc(receiver.url()).to_string(), ..settings }).await
     }
 
     /// Starts a stack whose platform is the receiver, at `POST /platform`.
@@ -84,11 +89,11 @@ impl Harness {
         Self::start(|settings, receiver| StackSettings { platform: platform(receiver), ..settings }).await
     }
 
-    /// Starts a stack whose units run in the clusters of a list.
+    /// Starts a stack whose units run in the clusters of a list, in which `RECEIVER` stands for the URL of the receiver.
     pub(crate) async fn with_clusters(list: &Value) -> Self {
-        Self::start(|settings, _| {
+        Self::start(|settings, receiver| {
             let clusters = settings.state.with_file_name("clusters.json");
-            std::fs::write(&clusters, list.to_string()).unwrap();
+            std::fs::write(&clusters, list.to_string().replace("RECEIVER", receiver.url())).unwrap();
             let units = UnitBackend::RemoteRelays(RemoteRelays { clusters: Some(clusters), networks: String::new() });
             StackSettings { units, ..settings }
         })
@@ -158,6 +163,14 @@ impl Harness {
         let path = self.folder().join("state/secrets.json");
         std::fs::write(&path, secrets.as_str().map_or_else(|| secrets.to_string(), str::to_owned)).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    /// Replaces the root secrets of units, which count after a restart.
+    pub(crate) fn write_unit_secrets(&self, secrets: &str) {
+        let file = self.folder().join("state/keys.json");
+        let mut keys: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        keys["unitSecret"] = secrets.into();
+        std::fs::write(&file, keys.to_string()).unwrap();
     }
 
     /// Returns the path of a file in the folder of InfraKit's plugins.
@@ -324,12 +337,6 @@ impl Harness {
         self.operator().target(&format!("sandbox/{name}")).await
     }
 
-    /// Returns the names of the active targets, or of those that a query such as `gone=true` selects.
-    pub(crate) async fn listed(&self, query: &str) -> Vec<String> {
-        let page: TargetPage = self.get(&format!("/v1/targets?{query}")).await.is(200).json();
-        page.targets.into_iter().map(|target| target.name).collect()
-    }
-
     pub(crate) async fn why(&self, name: &str) -> TargetDiagnosis {
         self.get(&format!("/v1/targets/sandbox/{name}/why")).await.is(200).json()
     }
@@ -389,20 +396,6 @@ impl Harness {
     /// Returns the log of a unit of the resource `r`. `query` is empty or `&attempt=NUMBER`.
     pub(crate) async fn log(&self, name: &str, hook: Hook, unit: &str, query: &str) -> ApiReply {
         self.get(&format!("/v1/runs/{}/logs?unit=r/{unit}{query}", run_id(name, hook))).await
-    }
-
-    /// Waits until the log of a unit of the setup contains a text.
-    pub(crate) async fn logged(&self, name: &str, unit: &str, text: &str) {
-        until(&format!("{text} of {unit}"), async || {
-            let log = self.log(name, Hook::PreStart, unit, "").await;
-            (log.status == 200 && log.body.contains(text)).then_some(())
-        })
-        .await;
-    }
-
-    /// Reports the success of a request. The callback must be accepted.
-    pub(crate) async fn succeed(&self, call: &ReceivedCall, id: &str) {
-        self.callback(call.token(), &succeeded(id)).await.is(204);
     }
 
     pub(crate) async fn callback(&self, token: &str, body: &Value) -> ApiReply {
@@ -501,18 +494,9 @@ pub(crate) fn done() -> Value {
     json!({"status": "succeeded"})
 }
 
-/// Returns the body of a callback with the output `id`.
-pub(crate) fn succeeded(id: &str) -> Value {
-    json!({"status": "succeeded", "outputs": {"id": id}})
-}
-
 /// Returns the distinct values of `id` that `POST /undo` was sent.
 pub(crate) fn undone(harness: &Harness) -> BTreeSet<String> {
     harness.receiver.calls("POST /undo").iter().map(|call| call.body["id"].as_str().unwrap().to_owned()).collect()
-}
-
-pub(crate) fn ids<const N: usize>(ids: [&str; N]) -> BTreeSet<String> {
-    ids.map(str::to_owned).into()
 }
 
 /// Serves routes. Returns their URL.

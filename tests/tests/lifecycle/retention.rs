@@ -3,7 +3,6 @@
 use ebb_flow::Env;
 use ebb_flow::instance::retention::remove_expired;
 use ebb_protocol::id::TargetKey;
-use ebb_protocol::record::OutputStorage;
 use ebb_store::item_table::{AttributeChange, ItemKey, ItemWrite, UpdateImage, WriteAction, WriteExpression};
 use ebb_store::{NotificationState, ReceiverState, TargetHead, TargetTransition};
 use ebb_tests::fakes;
@@ -44,7 +43,7 @@ pub(crate) fn other_instance(harness: &Harness) -> Env {
 }
 
 /// Counts the objects of outputs and logs.
-async fn objects(harness: &Harness) -> usize {
+pub(crate) async fn objects(harness: &Harness) -> usize {
     let mut count = 0;
     for folder in ["outputs/", "logs/"] {
         count += harness.stack().store().bucket.list(folder).await.unwrap().len();
@@ -86,42 +85,6 @@ async fn delete(harness: &Harness, name: &str) {
     harness.tear_down(name).await;
     harness.notified(name, &["ready", "gone"]).await;
     harness.settled(name).await;
-}
-
-pub(crate) async fn instances_are_removed_after_their_retention() {
-    let harness = harness(Some(RETENTION)).await;
-    for name in ["ends", "lasts"] {
-        harness.ready(name, "long").await;
-    }
-    delete(&harness, "ends").await;
-    assert_eq!(objects(&harness).await, 2);
-    let (ended, lasting) = (stored(&harness, "ends").await, stored(&harness, "lasts").await);
-    assert!(ended > 0 && lasting > 0);
-    // The retention has not passed.
-    assert_eq!(remove_expired_after(&harness, RETENTION / 2).await, 0);
-    assert_eq!(stored(&harness, "ends").await, ended);
-    let plan = async |name: &str| harness.stack().store().get_plan(&instance(name)).await.unwrap().is_some();
-    assert!(plan("ends").await);
-    // The table removes the target after its data only: a creation with the same UID would find its runs.
-    let removed =
-        async || harness.stack().store().read_target(TargetKey::new("sandbox", "ends")).await.unwrap().unwrap().removed;
-    assert_eq!(removed().await, None);
-    assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 1);
-    assert_eq!((stored(&harness, "ends").await, stored(&harness, "lasts").await), (0, lasting));
-    assert_eq!((plan("ends").await, plan("lasts").await), (false, true));
-    assert_eq!(objects(&harness).await, 1);
-    assert_eq!(remove_expired_after(&harness, RETENTION * 4).await, 0, "removed twice");
-    assert!(removed().await.is_some());
-    // The target remains without its plan.
-    let target = harness.target("ends").await.unwrap();
-    assert_eq!((target.info.phase, target.info.waits_for, target.runs.len()), (TargetPhase::Gone, None, 0));
-    assert!(harness.why("ends").await.summary.contains("nothing remains"));
-    // The other instance is unaffected.
-    harness.tear_down("lasts").await;
-    assert_eq!(harness.receiver.count("POST /drop"), 2);
-    assert!(plan("lasts").await);
-    assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 1);
-    assert_eq!((stored(&harness, "lasts").await, objects(&harness).await, plan("lasts").await), (0, 0, false));
 }
 
 /// While a removal waits for the end of its notice, the plan is neither read nor removed from memory, where active targets
@@ -223,27 +186,10 @@ pub(crate) async fn records_of_open_instances_are_kept() {
 
 /// An instance with an overridden undo keeps its records, because its resources may exist. Lost outputs do not hide them.
 pub(crate) async fn records_of_possible_resources_are_kept() {
-    let harness = harness(Some(RETENTION)).await;
-    harness.receiver.always("POST /drop", 400);
-    harness.ready("a", "long").await;
-    harness.stuck("a").await;
-    // The instance is due, and its teardown has not ended.
-    assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 0);
-    assert!(stored(&harness, "a").await > 0);
-    harness.post("/v1/targets/sandbox/a/force-delete", json!({"reason": "a test"})).await.is(202);
-    harness.phase("a", TargetPhase::Gone).await;
-    let (store, before) = (harness.stack().store(), stored(&harness, "a").await);
-    assert_eq!(remove_expired_after(&harness, RETENTION * 8).await, 0);
-    assert_eq!((stored(&harness, "a").await, objects(&harness).await), (before, 1));
-    for (_, _, record) in store.read_all_records(&run_id("a", Hook::PreStart)).await.unwrap() {
-        let OutputStorage::Bucket(key) = record.result.unwrap().outputs else {
-            panic!("the outputs are in the bucket")
-        };
-        store.bucket.remove(&key).await.unwrap();
-    }
-    let why = harness.why("a").await;
-    assert_eq!((why.remaining.len(), why.remaining[0].outputs_left_out), (1, true));
-    assert!(why.notes.iter().any(|note| note.contains("r/make") && note.contains("lost")), "{:?}", why.notes);
+    let harness = Harness::with_retention(Some(RETENTION)).await;
+    let (table, test) = ("lifecycle/retention.yaml", "records_of_possible_resources_are_kept");
+    request_table::play(&harness, table, test, &[]).await;
+    let store = harness.stack().store();
     // The tombstone of a replaced instance stays as long as its records.
     harness.lifecycle(LifecycleType::Created, &sandbox("a", "b-uid", "long")).await.is(202);
     harness.instance_is_ready("a", "b-uid").await;
@@ -302,13 +248,4 @@ pub(crate) async fn a_damaged_expiry_does_not_block_other_instances() {
     }
     assert_eq!(stored(&harness, "whole").await, 0);
     assert!(stored(&harness, "damaged").await > 0);
-}
-
-pub(crate) async fn without_a_retention_everything_is_kept() {
-    let harness = harness(None).await;
-    harness.ready("a", "long").await;
-    harness.tear_down("a").await;
-    let before = stored(&harness, "a").await;
-    assert_eq!(remove_expired_after(&harness, RETENTION * 1000).await, 0);
-    assert_eq!(stored(&harness, "a").await, before);
 }

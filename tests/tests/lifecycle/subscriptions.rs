@@ -1,4 +1,4 @@
-//! Notifications of subscriptions: what is shown of them, their limits, and the API of GitHub.
+//! Notifications to a stand-in of GitHub.
 
 use std::sync::Mutex;
 
@@ -89,17 +89,4 @@ pub(crate) async fn a_pull_request_shows_the_phases_of_its_target() {
     assert_eq!((urls, &github.wrong), (vec![preview], &Vec::new()));
     let mut requests = harness.receiver.all().into_iter().filter(|call| call.line.contains("/repos/"));
     assert!(requests.all(|call| call.header("authorization") == format!("Bearer {TOKEN}")));
-}
-
-/// A target stores the names of subscriptions, so their number is limited. A deleted one makes room.
-pub(crate) async fn subscriptions_are_limited() {
-    let harness = Harness::new().await;
-    let put = async |name: &str| harness.put("Subscription", name, "on: [gone]\nto: {slack: {secret: S}}\n").await;
-    for number in 0..100 {
-        put(&format!("s{number}")).await.is(200);
-    }
-    assert!(put("more").await.is(422).body.contains("100 subscriptions exist"));
-    put("s7").await.is(200);
-    harness.request(Method::DELETE, "/v1/subscriptions/s8", None).await.is(204);
-    put("more").await.is(200);
 }

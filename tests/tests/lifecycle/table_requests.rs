@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ebb_tests::platform::SignedRequest;
+use reqwest::RequestBuilder;
 
 use super::{TableRow, completed};
 use crate::harness::*;
@@ -35,35 +36,46 @@ impl TableRow {
         }
     }
 
+    /// Returns the request of `send`.
+    pub(super) fn request(&self, harness: &Harness, callers: &TableCallers) -> Option<RequestBuilder> {
+        let (method, path) = self.send.as_ref()?.split_once(' ').unwrap();
+        let request = harness.http.request(method.parse().unwrap(), harness.url(path));
+        let key = self.key.iter().map(|key| ("idempotency-key", key));
+        let headers = self.with.iter().map(|(name, value)| (name.as_str(), value)).chain(key);
+        let with_headers = |request: RequestBuilder| {
+            headers
+                .filter(|(_, value)| !value.is_empty())
+                .fold(request, |request, (name, value)| request.header(name, value))
+        };
+        if let Some(secret) = &self.signed {
+            let secret = WebhookSecret::parse(secret).unwrap();
+            let body = self.raw_body().unwrap_or_else(|| self.body.as_ref().unwrap().to_string().into_bytes());
+            let time = Timestamp(now().0.saturating_add_signed(self.at * 1_000));
+            let mut signed = SignedRequest::new(&secret, "m", time, body);
+            signed.headers.retain(|(name, _)| !self.with.contains_key(*name));
+            signed.body.extend(self.altered.bytes());
+            return Some(with_headers(signed.post(&harness.http, &harness.url(path))));
+        }
+        let token = callers.token(harness, self.by.as_ref());
+        let request = with_headers(if token.is_empty() { request } else { request.bearer_auth(token) });
+        if let Some(raw) = self.raw_body() {
+            return Some(request.body(raw));
+        }
+        let Some(body) = self.body.clone() else { return Some(request) };
+        let Some([secret, delivery]) = &self.github else { return Some(request.json(&completed(body))) };
+        let (content_type, body) = match body {
+            Value::String(form) => ("application/x-www-form-urlencoded", form),
+            body => ("application/json", body.to_string()),
+        };
+        let signature = signature(secret, body.as_bytes());
+        let request = request.header("content-type", content_type).header("x-hub-signature-256", signature);
+        Some(request.header("x-github-delivery", delivery).body(body))
+    }
+
     /// Sends the request of the row, if it has one.
     pub(super) async fn answer(&self, harness: &Harness, callers: &TableCallers) -> Option<ApiReply> {
-        if let Some(line) = &self.send {
-            let (method, path) = line.split_once(' ').unwrap();
-            let request = harness.http.request(method.parse().unwrap(), harness.url(path));
-            let token = callers.token(harness, self.by.as_ref());
-            let request = if token.is_empty() { request } else { request.bearer_auth(token) };
-            let key = self.key.iter().map(|key| ("idempotency-key", key));
-            let headers = self.with.iter().map(|(name, value)| (name.as_str(), value)).chain(key);
-            let request = headers.fold(request, |request, (name, value)| request.header(name, value));
-            if let Some(raw) = self.raw_body() {
-                return Some(ApiReply::to(request.body(raw)).await);
-            }
-            let Some(body) = self.body.clone() else { return Some(ApiReply::to(request).await) };
-            if let Some(secret) = &self.signed {
-                let (secret, body) = (WebhookSecret::parse(secret).unwrap(), body.to_string().into_bytes());
-                let signed = SignedRequest::new(&secret, "m", now(), body);
-                return Some(ApiReply::to(signed.post(&harness.http, &harness.url(path))).await);
-            }
-            let Some([secret, delivery]) = &self.github else {
-                return Some(ApiReply::to(request.json(&completed(body))).await);
-            };
-            let (content_type, body) = match body {
-                Value::String(form) => ("application/x-www-form-urlencoded", form),
-                body => ("application/json", body.to_string()),
-            };
-            let signature = signature(secret, body.as_bytes());
-            let request = request.header("content-type", content_type).header("x-hub-signature-256", signature);
-            return Some(ApiReply::to(request.header("x-github-delivery", delivery).body(body)).await);
+        if let Some(request) = self.request(harness, callers) {
+            return Some(ApiReply::to(request).await);
         }
         let browser = || &callers.browsers[self.browser.as_deref().unwrap_or_default()];
         if let Some(path) = &self.open {

@@ -55,33 +55,3 @@ pub(crate) async fn the_usual_evidence_costs_no_record() {
     harness.tear_down("a").await;
     assert_eq!(harness.state("a", Hook::PostStop).await.records, []);
 }
-
-/// The first undo seals all units. The undo of `make` begins later, so it reads also a success above the limit of late
-/// successes, and its condition is evaluated for each. After it has begun, further ones are rejected.
-pub(crate) async fn an_undo_that_has_not_begun_covers_every_late_success() {
-    let rest = include_str!("documents/late-successes.yaml");
-    let harness = Harness::new().await;
-    let first = harness.accepted("makes", rest).await;
-    let too_slow = json!({"status": "failed", "reason": {"code": "timeout", "message": "too slow"}});
-    harness.callback(first.token(), &too_slow).await.is(204);
-    let second = harness.receiver.call("POST /make", 2).await;
-    harness.receiver.always("POST /undo-a", 202);
-    harness.succeed(&second, "two").await;
-    harness.phase("a", TargetPhase::Ready).await;
-    harness.delete("a").await;
-    let undo_a = harness.receiver.call("POST /undo-a", 1).await;
-    let mut expected: BTreeSet<String> = (0..limits::DISTINCT_RESULTS).map(|number| format!("id-{number}")).collect();
-    for id in &expected {
-        harness.callback(first.token(), &succeeded(id)).await.is_problem(409, "late-result");
-    }
-    harness.succeed(&second, "above").await;
-    let head = harness.state("a", Hook::PreStart).await.head.unwrap();
-    assert_eq!(Vec::from_iter(head.sealed), [0, 1].map(Unit));
-    assert_eq!(harness.receiver.count("POST /undo"), 0);
-    harness.callback(undo_a.token(), &done()).await.is(204);
-    harness.phase("a", TargetPhase::Gone).await;
-    expected.retain(|id| !["id-0", "id-3"].contains(&id.as_str()));
-    assert_eq!(undone(&harness), &expected | &ids(["two", "above"]));
-    let after = harness.callback(second.token(), &succeeded("after")).await;
-    assert!(after.is_problem(409, "too-many-results").detail.contains("not undone"), "{after:?}");
-}

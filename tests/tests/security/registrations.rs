@@ -1,22 +1,19 @@
 //! `POST /v1/clusters/NAME/register`: bootstrap tokens, and polls of registered relays.
 
 use ebb_flow::{Rejection, RequestError};
-use ebb_protocol::api::{
-    CheckList, ClusterBootstrap, ClusterDetail, ClusterList, ClusterState, DocumentError, PlanPreview, TargetReceipt,
-};
+use ebb_protocol::api::ClusterBootstrap;
 use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::listing::ReportedPolicy;
-use ebb_protocol::pull::{PollResponse, QueuedReply};
+use ebb_protocol::pull::PollResponse;
 use ebb_protocol::registration::{RegisterRelay, issue_token};
 use ebb_protocol::sign::WebhookKeys;
 use ebb_relay_client::ClusterRegistry;
 use ebb_store::suite::Meter;
 use ebb_store::{ClusterFaultKind, PolicyRecord};
-use ebb_tests::platform;
 
 use super::api::SCRIPT;
 use super::polls::{self, PINNED, secret};
 use crate::harness::*;
+use crate::request_table;
 
 /// Registers a cluster, and returns its bootstrap token.
 async fn bootstrap(harness: &Harness, name: &str) -> String {
@@ -35,16 +32,7 @@ async fn register(harness: &Harness, name: &str, token: &str, request: &Register
 }
 
 async fn poll(harness: &Harness, name: &str, of: u8) -> ApiReply {
-    poll_with(harness, name, of, vec![]).await
-}
-
-async fn poll_with(harness: &Harness, name: &str, of: u8, replies: Vec<QueuedReply>) -> ApiReply {
-    let poll = serde_json::to_vec(&polls::poll(Some(0), &[], replies)).unwrap();
-    polls::send(harness, name, &polls::signed(of, now(), poll)).await
-}
-
-async fn detail(harness: &Harness, name: &str) -> ClusterDetail {
-    harness.get(&format!("/v1/clusters/{name}")).await.is(200).json()
+    polls::poll(harness, name, of, &[], vec![]).await
 }
 
 /// Starts a stack with the registered cluster `eu`. Returns its bootstrap token, too.
@@ -53,14 +41,6 @@ async fn registered() -> (Harness, String) {
     let token = bootstrap(&harness, "eu").await;
     register(&harness, "eu", &token, &request(PINNED, 1)).await.is(200);
     (harness, token)
-}
-
-/// Begins a sandbox `p` whose unit waits in a cluster.
-async fn begin_in(harness: &Harness, cluster: &str) {
-    harness.publish("simple@1.0.0", SCRIPT).await;
-    let rest = format!("cluster: {cluster}\nresources: {{r: {{plugin: simple}}}}\n");
-    harness.lifecycle(LifecycleType::Created, &platform::sandbox("p", "p-uid", &rest)).await.is(202);
-    harness.unit("p", "preStart", "hello", UnitState::Running).await;
 }
 
 /// An entry of the configuration pins its cluster as well.
@@ -163,120 +143,22 @@ pub(crate) async fn nothing_is_left_of_a_deleted_cluster() {
     assert_eq!(known().await, ["kept", "waits"]);
 }
 
-/// A relay with another secret is told from one that does not respond, until it has the right one.
-pub(crate) async fn denied_polls_are_shown() {
-    let entry = json!({"secret": *secret(1).reveal(), "uid": PINNED, "entrypointImage": "r"});
-    let harness = Harness::with_clusters(&json!({"denied": entry, "silent": entry})).await;
-    // A wrong poll of an unknown cluster is not stored.
-    for name in ["denied", "denied", "unknown"] {
-        poll(&harness, name, 9).await.is_problem(401, "invalid-signature");
-    }
-    begin_in(&harness, "denied").await;
-    let log = harness.log("p", Hook::PreStart, "hello", "");
-    let (listed, checked, log) = tokio::join!(harness.get("/v1/clusters"), harness.get("/v1/checks"), log);
-    let listed = listed.is(200).json::<ClusterList>().clusters;
-    let states: Vec<_> = listed.iter().map(|cluster| (cluster.name.as_str(), cluster.state)).collect();
-    assert_eq!(states, [("denied", Some(ClusterState::Denied)), ("silent", Some(ClusterState::Down))]);
-    let check = checked.is(200).json::<CheckList>().checks;
-    let check = check.into_iter().find(|check| check.name == "relay/denied").unwrap();
-    assert!(!check.passed && check.detail.contains("another secret"), "{check:?}");
-    for text in [listed[0].error.clone().unwrap(), log.is_problem(503, "relay-unavailable").detail] {
-        assert!(text.contains("its polls are denied, last at "), "{text}");
-    }
-    let store = harness.stack().store();
-    let denied = async || store.read_faults(ClusterFaultKind::Denial).await.unwrap().into_keys().collect::<Vec<_>>();
-    assert_eq!(denied().await, ["denied"]);
-    poll(&harness, "denied", 1).await.is(200);
-    // Another process has denied the relay that registers.
-    let token = bootstrap(&harness, "eu").await;
-    store.begin_fault(ClusterFaultKind::Denial, "eu", now(), "another secret").await.unwrap();
-    register(&harness, "eu", &token, &request(PINNED, 1)).await.is(200);
-    assert_eq!(denied().await, [""; 0]);
-}
-
-/// The advice for a cluster that is lost names the command that ends its registration.
-pub(crate) async fn an_outage_of_a_registered_cluster_has_its_commands() {
-    let (harness, _) = registered().await;
-    begin_in(&harness, "eu").await;
-    let store = harness.stack().store();
-    store.begin_fault(ClusterFaultKind::Outage, "eu", Timestamp(1), "it does not poll").await.unwrap();
-    poll(&harness, "eu", 9).await.is_problem(401, "invalid-signature");
-    let why = harness.why("p").await;
-    let steps = why.next_steps.join("\n");
-    assert!(steps.contains("ebb cluster disconnect eu --force") && !steps.contains("EBB_CLUSTERS"), "{why:?}");
-    assert!(why.summary.contains("`ebb cluster rotate eu --apply`"), "{why:?}");
-}
-
-/// Answers the next batch as the relay of the cluster `eu`, with a policy.
-async fn report(harness: &Harness, policy: &ReportedPolicy) {
-    let batch =
-        until("a batch", async || poll(harness, "eu", 1).await.is(200).json::<PollResponse>().batches.pop()).await;
-    poll_with(harness, "eu", 1, vec![polls::about(&batch.id, 0, Some(policy.clone()))]).await.is(200);
-}
-
-fn with_code<'a>(found: &'a [DocumentError], code: &str) -> Vec<&'a DocumentError> {
-    found.iter().filter(|error| error.code == code).collect()
-}
-
 /// Documents are compared with the policy of the relay, or with the last one while the relay does not respond. Nothing is
 /// refused, because the policy may change before a unit runs.
 pub(crate) async fn documents_are_checked_against_the_reported_policy() {
     let (harness, _) = registered().await;
-    let placed = SCRIPT.replace("\"busybox:1\"", "\"busybox:1\", namespace: elsewhere");
-    harness.publish("placed@1.0.0", &placed).await;
-    let document =
-        |cluster: &str| named("Sandbox", "p", &format!("cluster: {cluster}\nresources: {{r: {{plugin: placed}}}}\n"));
-    let policy = |namespaces: Value| {
-        let policy = json!({"digest": "d", "namespaces": namespaces});
-        serde_json::from_value::<ReportedPolicy>(policy).unwrap()
-    };
-    let (units, allowing) =
-        (policy(json!({"units": {"level": "restricted"}})), policy(json!({"elsewhere": {"level": "baseline"}})));
+    let play = async |test: &str| request_table::play(&harness, "security/registrations.yaml", test, &[]).await;
     let store = harness.stack().store();
     let mut recorded = None;
     for _ in 0..2 {
-        let (live, ()) = tokio::join!(detail(&harness, "eu"), report(&harness, &units));
-        assert_eq!((live.info.policy.as_ref(), live.info.policy_since), (Some(&units), None));
+        play("a_policy_is_reported").await;
         let record = store.read_policy("eu").await.unwrap();
-        assert_eq!(record.as_ref().map(|record| &record.policy), Some(&units));
+        assert!(record.is_some());
         assert_eq!(recorded.get_or_insert_with(|| record.clone()), &record, "an unchanged policy is not written");
     }
-    let plan = async |cluster: &str| {
-        let planned = harness.post("/v1/plans", json!({"document": document(cluster)})).await;
-        planned.is(200).json::<PlanPreview>().warnings
-    };
-    let (planned, ()) = tokio::join!(plan("eu"), report(&harness, &units));
-    let [violation] = with_code(&planned, "cluster-policy")[..] else { panic!("{planned:?}") };
-    assert!(violation.file.starts_with("placed") && violation.line.is_some() && violation.column.is_some());
-    assert!(violation.message.contains("`elsewhere`") && violation.help.is_some(), "{violation:?}");
-    let (planned, ()) = tokio::join!(plan("eu"), report(&harness, &allowing));
-    assert!(with_code(&planned, "cluster-policy").is_empty(), "{planned:?}");
-
-    // The relay does not respond any more. An author sees what a comparison needs.
-    let apply = json!({"kind": "sandbox", "name": "p", "document": document("eu")});
-    let author = harness.token("author", &["plugins:write:placed"]).await;
-    let dry_run = harness.post("/v1/targets?dryRun=true", apply.clone());
-    let seen = harness.with_token(&author, "GET /v1/clusters/eu", None);
-    let (silent, receipt, seen) = tokio::join!(detail(&harness, "eu"), dry_run, seen);
-    let seen = seen.is(200).json::<ClusterDetail>();
-    for (shown, is_operator) in [(&silent, true), (&seen, false)] {
-        let info = &shown.info;
-        assert_eq!((info.policy.as_ref(), info.policy_since.is_some()), (Some(&units), true), "{info:?}");
-        let parts = [shown.registration.is_some(), info.uid.is_some(), info.error.is_some()];
-        assert_eq!((parts, info.state), ([is_operator; 3], silent.info.state), "{info:?}");
-    }
-    let found = receipt.is(200).json::<TargetReceipt>().plan.unwrap().warnings;
-    assert_eq!(with_code(&found, "cluster-policy").len(), 1, "{found:?}");
-    let [unchecked] = with_code(&found, "unchecked-policy")[..] else { panic!("{found:?}") };
-    assert!(unchecked.message.contains("does not respond"), "{unchecked:?}");
-    harness.post("/v1/targets", apply).await.is(202);
-
+    play("documents_are_checked_against_the_reported_policy").await;
     // A policy from before the registration belongs to another cluster of the same name.
-    store.note_policy("eu", &PolicyRecord { at: Timestamp(1), policy: units }).await.unwrap();
-    for (cluster, text) in [("eu", "is not known"), ("none", "ebb cluster connect none --apply")] {
-        let planned = plan(cluster).await;
-        let [unchecked] = with_code(&planned, "unchecked-policy")[..] else { panic!("{planned:?}") };
-        assert!(unchecked.message.contains(text), "{unchecked:?}");
-        assert!(with_code(&planned, "cluster-policy").is_empty(), "{planned:?}");
-    }
+    let policy = recorded.flatten().unwrap().policy;
+    store.note_policy("eu", &PolicyRecord { at: Timestamp(1), policy }).await.unwrap();
+    play("a_policy_is_not_known").await;
 }

@@ -6,7 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
-use ebb_local::pods::secrets;
 use ebb_protocol::callback_token::TokenKind;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::record::OutputStorage;
@@ -100,39 +99,6 @@ pub(crate) async fn assert_has_none(harness: &Harness, name: &str, marker: &str,
 pub(crate) fn assert_no_event_contains_it(harness: &Harness) {
     for event in harness.notifications() {
         assert!(!contains_canary(event.to_string().as_bytes()), "{event}");
-    }
-}
-
-/// A literal that does not fit a sensitive param is rejected without repeating it.
-pub(crate) async fn sensitive_values_are_stored_by_the_relay_only() {
-    let harness = Harness::new().await;
-    let state = harness.folder().join("state");
-    secrets::put(&state, "admin", "dsn", GIVEN.as_bytes()).unwrap();
-    harness.publish("keeps@1.0.0", include_str!("documents/kept-secrets.yaml")).await;
-    let mut plain = document("plain");
-    plain.document = plain.document.map(|text| text.replace("{secret: admin, key: dsn}", &format!("[{MADE}]")));
-    let created = harness.lifecycle(LifecycleType::Created, &plain).await;
-    let planned = harness.post("/v1/plans", json!({ "document": plain.document })).await;
-    for response in [created, planned] {
-        assert_eq!(response.is_problem(422, "invalid-document").errors[0].code, "param-value");
-        assert!(!contains_canary(response.body.as_bytes()), "{response:?}");
-    }
-    let name = "keeps-a-canary";
-    harness.lifecycle(LifecycleType::Created, &document(name)).await.is(202);
-    let target = harness.phase(name, TargetPhase::Failed).await;
-    let failed = find(&target, "preStart", "fails").unwrap();
-    assert_eq!(json!(failed.reason.unwrap().code), "exit", "it failed for another reason");
-    assert_eq!(harness.why(name).await.cause.unwrap().log, ["+ : ***", "+ exit 3"]);
-    assert_eq!(harness.log(name, Hook::PreStart, "make", "").await.body, "made\nadmin=***\n***");
-    harness.notification_accepted(name).await;
-    let kept = files(&state.join("secrets"));
-    let values: Vec<Vec<u8>> = kept.iter().map(|file| fs::read(file).unwrap()).collect();
-    assert!(values.contains(&MADE.as_bytes().to_vec()), "{kept:?}");
-    harness.tear_down(name).await;
-    harness.notification_accepted(name).await;
-    assert_not_leaked(&harness, name, "dropped").await;
-    for call in harness.receiver.all() {
-        assert!(!contains_canary(format!("{call:?}").as_bytes()), "{call:?}");
     }
 }
 

@@ -1,0 +1,69 @@
+//! Tokens that rows make: callback tokens, and identity tokens of the receiver.
+
+use ebb_protocol::callback_token::{TokenClaims, TokenKind};
+use ebb_tests::fakes;
+use serde::Deserialize;
+
+use super::replaced;
+use crate::harness::*;
+use crate::security::identity_tokens::IdentityToken;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum MintedToken {
+    Callback(CallbackToken),
+    Identity(IdentityToken),
+}
+
+/// A callback token, valid for a minute and of the first attempt of the first unit, unless the row has others.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct CallbackToken {
+    /// The sandbox and the hook, such as `a/preStart`.
+    run: String,
+    unit: u32,
+    attempt: Option<u32>,
+    epoch: Option<u32>,
+    /// The seconds from now to its expiry.
+    seconds: Option<i64>,
+    /// True for the token of a script.
+    relay: bool,
+    /// True for a token that another control plane has signed.
+    foreign: bool,
+}
+
+impl CallbackToken {
+    fn signed(self, harness: &Harness) -> String {
+        let (name, hook) = self.run.split_once('/').unwrap();
+        let kind = if self.relay { TokenKind::Relay } else { TokenKind::Webhook };
+        let expiry = Timestamp(now().0.saturating_add_signed(self.seconds.unwrap_or(60) * 1_000));
+        let run = run_id(name, hook.parse().unwrap());
+        let claims = fakes::claims(run, self.attempt.unwrap_or(1), kind, expiry);
+        let epoch = self.epoch.map_or(claims.epoch, Epoch);
+        let claims = TokenClaims { unit: Unit(self.unit), epoch, ..claims };
+        if self.foreign {
+            return claims.sign(&WebhookSecret::from_bytes(&[7; 32]).unwrap().into());
+        }
+        claims.sign(&harness.stack().env().settings.token_keys)
+    }
+}
+
+/// Takes `mint` out of a row. Returns names and their texts: each token, and before it the parts of an identity token (`HEAD_`,
+/// `CLAIMS_`, `PROOF_`) and the token without its last character (`SHORT_`).
+pub(super) fn mint(harness: &Harness, row: &mut Value, kept: &[(String, String)]) -> Vec<(String, String)> {
+    let minted = row.as_object_mut().unwrap().remove("mint").unwrap_or_else(|| json!({}));
+    let mut texts = Vec::new();
+    for (name, token) in minted.as_object().unwrap() {
+        let token = replaced(token.to_string(), kept);
+        let token = serde_json::from_str(&token).unwrap_or_else(|error| panic!("{name}: {error}: {token}"));
+        let text = match token {
+            MintedToken::Callback(token) => token.signed(harness),
+            MintedToken::Identity(token) => token.signed(harness.receiver.url()),
+        };
+        let parts = ["HEAD", "CLAIMS", "PROOF"].into_iter().zip(text.split('.'));
+        let parts = parts.chain([("SHORT", &text[..text.len() - 1])]);
+        texts.extend(parts.map(|(part, text)| (format!("{part}_{name}"), text.to_owned())));
+        texts.push((name.clone(), text));
+    }
+    texts
+}

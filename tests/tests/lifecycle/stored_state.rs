@@ -1,0 +1,104 @@
+//! What rows expect of the state of a stack beyond what its answers show.
+
+use std::collections::BTreeMap;
+
+use ebb_engine::HeadState;
+use ebb_protocol::id::TargetKey;
+use ebb_store::ClusterFaultKind;
+use serde::Deserialize;
+
+use super::{TableRow, differs};
+use crate::harness::*;
+use crate::lifecycle::retention::{objects, remove_expired_after};
+use crate::security::secrets::{contains_canary, files};
+
+/// How the stored runs of an instance compare with those that an earlier row has noted.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum StateCheck {
+    Noted,
+    Same,
+    /// Their records may differ.
+    SameHeads,
+    /// As many runs and records, and the plan.
+    Kept,
+    /// No run, no record and no plan.
+    Removed,
+}
+
+/// The runs of instances, and whether each has its plan.
+#[derive(Default)]
+pub(super) struct NotedStates(BTreeMap<String, (Vec<StoredRun>, bool)>);
+
+fn heads((runs, _): &(Vec<StoredRun>, bool)) -> Vec<Option<HeadState>> {
+    runs.iter().map(|run| run.head.clone()).collect()
+}
+
+fn counts((runs, has_plan): &(Vec<StoredRun>, bool)) -> (usize, bool) {
+    (runs.iter().map(|run| usize::from(run.head.is_some()) + run.records.len()).sum(), *has_plan)
+}
+
+impl TableRow {
+    pub(super) async fn check_state(&self, harness: &Harness, noted: &mut NotedStates) -> Result<(), String> {
+        let store = harness.stack().store();
+        if let Some((hours, expected)) = self.remove {
+            let removed = remove_expired_after(harness, Duration::from_secs(hours * 3_600)).await;
+            (removed == expected).then_some(()).ok_or_else(|| format!("{removed} are removed"))?;
+        }
+        for (name, check) in &self.state {
+            let mut runs = Vec::new();
+            for hook in Hook::ALL {
+                runs.push(harness.state(name, hook).await);
+            }
+            let found = (runs, store.get_plan(&instance(name)).await.unwrap().is_some());
+            let known = noted.0.get(name);
+            let is_right = match check {
+                StateCheck::Noted => counts(&found).0 > 0 && found.1,
+                StateCheck::Same => known == Some(&found),
+                StateCheck::SameHeads => known.map(heads) == Some(heads(&found)),
+                StateCheck::Kept => known.map(counts) == Some(counts(&found)),
+                StateCheck::Removed => counts(&found) == (0, false),
+            };
+            is_right.then_some(()).ok_or_else(|| format!("{name} has {found:?}, not {known:?}"))?;
+            if matches!(check, StateCheck::Noted) {
+                noted.0.insert(name.clone(), found);
+            }
+        }
+        for (name, expected) in &self.target {
+            let target = store.read_target(TargetKey::new("sandbox", name)).await.unwrap();
+            differs(&json!(target), expected)?;
+        }
+        if let Some((kind, cluster, reason)) = &self.fault {
+            let (kind, at) = match kind.as_str() {
+                "outage" => (ClusterFaultKind::Outage, Timestamp(1)),
+                "denial" => (ClusterFaultKind::Denial, now()),
+                _ => return Err(format!("no fault {kind}")),
+            };
+            store.begin_fault(kind, cluster, at, reason).await.unwrap();
+        }
+        if let Some(expected) = &self.denied {
+            let faults = store.read_faults(ClusterFaultKind::Denial).await.unwrap();
+            faults.keys().eq(expected).then_some(()).ok_or_else(|| format!("denied are {faults:?}"))?;
+        }
+        if let Some(expected) = self.objects {
+            let found = objects(harness).await;
+            (found == expected).then_some(()).ok_or_else(|| format!("{found} objects are stored"))?;
+        }
+        if let Some(expected) = &self.undone {
+            until(&format!("the undos of {expected:?}"), async || (undone(harness) == *expected).then_some(())).await;
+        }
+        if self.forgotten {
+            let mut secrets = files(&harness.folder().join("state/secrets")).into_iter();
+            let left = secrets.find(|file| contains_canary(&std::fs::read(file).unwrap_or_default()));
+            left.map_or(Ok(()), |file| Err(format!("a canary is in {file:?}")))?;
+        }
+        if !self.logged.is_empty() {
+            let log = std::fs::read_to_string(crate::log_file()).unwrap();
+            let wrong = self.logged.iter().find(|(text, is_logged)| {
+                log.lines().any(|line| text.split(" … ").all(|part| line.contains(part))) != **is_logged
+            });
+            wrong.map_or(Ok(()), |(text, _)| Err(format!("the log has {text:?}, or lacks it")))?;
+        }
+        Ok(())
+    }
+}
