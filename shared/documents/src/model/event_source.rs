@@ -77,6 +77,9 @@ pub struct EventRule {
     /// The time of the event: RFC 3339, a time such as `2026-01-31 10:00:00 +0200`, or seconds or milliseconds since 1970.
     /// Older events of a target are ignored.
     pub time: Option<At<String>>,
+    /// The place of the event among those of its target with the same time, from 0 to 255: `${…}`. The default is 0. Of two
+    /// equal places, an `apply` is newer than a `delete`.
+    pub order: Option<At<String>>,
     /// The identity of the target's instance.
     pub uid: Option<At<String>>,
     #[serde(rename = "apply", alias = "delete", alias = "ignore")]

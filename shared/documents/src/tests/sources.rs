@@ -39,9 +39,18 @@ fn shop_event(changes: &Value) -> EventInput {
 
 /// Returns the outcome in one line without the document, or the error.
 pub(super) fn shown(source: &EventSource, input: &EventInput) -> String {
+    let placed =
+        |action: &str, (kind, name): (String, String), uid: Option<String>, (time, order): (Option<u64>, u8)| {
+            let order = if order == 0 { String::new() } else { format!(" order {order}") };
+            format!("{action} {kind}/{name} {uid:?} {time:?}{order}")
+        };
     match source.explain(input).outcome {
-        Ok(EventOutcome::Apply { kind, name, uid, time_ms, .. }) => format!("apply {kind}/{name} {uid:?} {time_ms:?}"),
-        Ok(EventOutcome::Delete { kind, name, uid, time_ms }) => format!("delete {kind}/{name} {uid:?} {time_ms:?}"),
+        Ok(EventOutcome::Apply { kind, name, uid, time_ms, order, .. }) => {
+            placed("apply", (kind, name), uid, (time_ms, order))
+        }
+        Ok(EventOutcome::Delete { kind, name, uid, time_ms, order }) => {
+            placed("delete", (kind, name), uid, (time_ms, order))
+        }
         Ok(EventOutcome::Ignored { reason }) => format!("ignored: {reason}"),
         Err(error) => format!("error: {error}"),
     }
