@@ -16,9 +16,11 @@ use ebb_store::{HistoryItem, InstanceExpiry, RunHead, TargetHead};
 use super::ledger::NotificationEntry;
 use super::plugin_documents::UnitAction;
 use super::registry::SimUnit;
-use super::simulator::{LINGER_MS, Simulation};
+use super::simulator::{LINGER_MS, MAX_SKEW_MS, SLIDING, Simulation};
 use super::{KIND, ListedUnits, bound, receivers, watcher};
 
+/// The shortest time to live.
+const SHORTEST_TTL_MS: u64 = 120_000;
 /// The messages that a simulation may send: per instance, attempt, hour of an instance, and question.
 const MESSAGES_PER_INSTANCE: u64 = 60;
 const MESSAGES_PER_ATTEMPT: u64 = 20;
@@ -34,6 +36,7 @@ pub(super) fn all(simulation: &Simulation, end: u64) {
     wrong.extend(starts(simulation));
     wrong.extend(runs(simulation));
     wrong.extend(history(simulation));
+    wrong.extend(sliding(simulation));
     wrong.extend(outcomes(simulation));
     wrong.extend(inputs(simulation));
     wrong.extend(states(simulation));
@@ -116,6 +119,18 @@ pub(super) fn runs(simulation: &Simulation) -> Vec<String> {
     let heads = table.heads.iter().map(|(run, present)| (run, &present.head));
     let open = heads.filter(|(_, head)| head.phase != RunPhase::Closed || head.due.is_some());
     open.map(|(run, head)| format!("{run} is {:?}, due {:?}", head.phase, head.due)).collect()
+}
+
+/// An instance whose time to live counts from its last activity does not end earlier.
+fn sliding(simulation: &Simulation) -> Vec<String> {
+    let (table, ledger) = (simulation.table.state(), simulation.ledger.state());
+    let slides =
+        |uid: &String| simulation.instances.iter().any(|one| one.uid == *uid && one.document.contains(SLIDING));
+    let early = |entry: &&HistoryItem| {
+        let active = ledger.active.get(&entry.uid).filter(|_| entry.change == HistoryChange::Expired);
+        active.is_some_and(|sent| slides(&entry.uid) && entry.at.0 + MAX_SKEW_MS < sent + SHORTEST_TTL_MS)
+    };
+    table.history.values().filter(early).map(|entry| format!("{} ends too early: {entry:?}", entry.uid)).collect()
 }
 
 /// Every run has one entry in the history, with its time, its sender and its generation. The entries of attempts to begin it have other times.

@@ -64,6 +64,8 @@ pub struct TargetHead {
     pub ready_since: Option<Timestamp>,
     /// The unit that failed first, with its reason, at most 200 characters. Only of a failed or stuck target.
     pub first_cause: Option<String>,
+    /// The time of the last document or event that was accepted for the living target.
+    pub active: Option<Timestamp>,
     /// The end of its TTL.
     pub expires: Option<Timestamp>,
     pub stop_cause: TargetStopCause,

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ebb_documents::plan::Plan;
 use ebb_engine::{Millis, TargetPhase, Timestamp};
 use ebb_protocol::api::SourceResult;
+use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::{DesiredKey, DesiredTarget, PhaseNotice, RefusedUpdate, TargetOutbox};
 use ebb_tests::simulation::{
     FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimOptions, SimTable, SimTask, Simulation, TableAccess,
@@ -149,6 +150,33 @@ fn events_of_one_time_have_an_order() {
             assert_eq!((state.delivery.as_str(), state.is_delete), (expected, !lives), "{case}");
         }
     }
+}
+
+/// A push that changes nothing keeps the target. A repeated one does not.
+#[test]
+fn a_time_to_live_can_count_from_the_last_activity() {
+    let sliding = |delivery: &str| {
+        let event = applied("1", None);
+        let ttl = "ttl: {after: 10m, from: activity}\nresources:";
+        let document = event.document.map(|text| text.replacen("resources:", ttl, 1));
+        DesiredTarget { delivery: delivery.to_owned(), document, ..event }
+    };
+    let simulation = simulation();
+    assert_eq!(send(&simulation, sliding("1")), SourceResult::Starting);
+    for (delivery, result) in
+        [("2", SourceResult::Unchanged), ("3", SourceResult::Unchanged), ("3", SourceResult::Repeated)]
+    {
+        simulation.advance(8 * MINUTE);
+        let target = simulation.target().unwrap();
+        assert_eq!(target.phase, TargetPhase::Ready, "{delivery}: {}", simulation.trace());
+        assert_eq!(send(&simulation, sliding(delivery)), result);
+        let now = simulation.runtime.now();
+        let is_moved = simulation.target().unwrap().expires.is_some_and(|end| end >= now.plus(Millis(9 * MINUTE)));
+        assert_eq!(is_moved, result == SourceResult::Unchanged, "{delivery}");
+    }
+    simulation.advance(4 * MINUTE);
+    let target = simulation.target().unwrap();
+    assert_eq!((target.phase, target.stop_cause), (TargetPhase::Gone, TargetStopCause::Expired));
 }
 
 /// The function instance that receives the first event has a fast clock.

@@ -225,6 +225,10 @@ fn document(report: &mut DiagnosticCollector, document: &At<TemplateTree>) -> Ev
         }),
         ("description", TemplateTree::Text(text)) => plain(report, text, value.at, EventTextRole::Plain),
         ("ttl", TemplateTree::Text(text)) => plain(report, text, value.at, EventTextRole::Duration),
+        ("ttl", ttl @ TemplateTree::Map(_)) => map(ttl, |key, value| match (key, &value.value) {
+            ("after", TemplateTree::Text(text)) => plain(report, text, value.at, EventTextRole::Duration),
+            _ => literal(report, key, value),
+        }),
         ("env", env) => map(env, |key, value| match &value.value {
             TemplateTree::Text(text) => deferred(report, text, value.at, EventTextRole::Template),
             _ => literal(report, key, value),

@@ -225,8 +225,8 @@ fn target_document(generator: &mut SchemaGenerator) -> Schema {
     schema.insert("description".to_owned(), "A target document without apiVersion, kind and name".into());
     if let Some(properties) = schema.get_mut("properties").and_then(|properties| properties.as_object_mut()) {
         SUPPLIED_KEYS.iter().for_each(|key| drop(properties.shift_remove(*key)));
-        let ttl =
-            serde_json::json!({"type": "string", "description": "The time after its creation at which it is deleted."});
+        let description = "The time after which it is deleted.";
+        let ttl = serde_json::json!({"type": ["string", "object"], "description": description});
         properties.insert("ttl".to_owned(), ttl);
     }
     schema

@@ -47,6 +47,7 @@ pub fn full_target() -> TargetHead {
         since: AT,
         ready_since: Some(AT),
         first_cause: Some("db/make: why".into()),
+        active: Some(AT),
         expires: Some(AT),
         stop_cause: TargetStopCause::Expired,
         is_overridden: true,
