@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ebb_documents::plan::document_name;
-use ebb_engine::{Attempt, Hook, RunPhase, Timestamp, Unit};
+use ebb_engine::{Attempt, Epoch, Hook, RunPhase, Timestamp, Unit};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{self, RunId, TaskId};
@@ -179,9 +179,15 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
     let mut wrong = Vec::new();
     let instances = simulation.ledger.state().instances.clone();
     for (uid, instance) in &instances {
-        let mut own = by_instance.remove(uid).unwrap_or_default();
+        let own = by_instance.remove(uid).unwrap_or_default().into_iter();
+        let is_end = |one: &NotificationEntry| one.kind.contains(".event-") || one.kind.contains(".pre-stop-");
+        let (ends, mut own): (Vec<_>, Vec<_>) = own.partition(is_end);
+        let ended: BTreeSet<Timestamp> = ends.iter().map(|one| one.time).collect();
         // A notification may overtake another one. Each has the time of its event.
         own.sort_by_key(|one| (one.time, one.at));
+        if ended_events(simulation, uid) > ended.len() {
+            wrong.push(format!("{uid}: of the ends of runs, only these were reported: {ended:?}"));
+        }
         let pre = run_of(simulation, uid, Hook::PreStart);
         let began = instance.has_begun;
         let kinds: Vec<&str> = own.iter().map(|one| one.kind.as_str()).collect();
@@ -211,6 +217,14 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
     }
     wrong.extend(by_instance.into_keys().map(|uid| format!("{uid} has notifications and is unknown")));
     wrong
+}
+
+/// Returns the number of events of an instance that have ended. A cancelled one can have ended before.
+fn ended_events(simulation: &Simulation, uid: &str) -> usize {
+    let table = simulation.table.state();
+    let runs = table.all().flat_map(|table| &table.heads).filter(|(run, _)| matches!(run.hook(), Hook::Event(_)));
+    let own = runs.filter(|(_, present)| present.facts.uid == uid && present.head.epoch == Epoch::FIRST);
+    own.filter(|(_, present)| present.head.phase == RunPhase::Closed).count()
 }
 
 /// Returns the number of runs of an instance that have the time at which the platform accepted their notification.

@@ -13,9 +13,10 @@ use super::table_state::{TableState, named};
 use super::{FaultKind, SimRuntime};
 use crate::fakes::SECRET;
 
+const ALL: &str =
+    "starting, ready, updating, failed, stopping, stuck, gone, event-succeeded, event-failed, pre-stop-ended";
 /// The names of the subscriptions of a simulation, and the phases that they report.
-const SUBSCRIPTIONS: [(&str, &str); 2] =
-    [("all", "starting, ready, updating, failed, stopping, stuck, gone"), ("ends", "ready, failed, gone")];
+const SUBSCRIPTIONS: [(&str, &str); 2] = [("all", ALL), ("ends", "ready, failed, gone, event-failed")];
 /// The URL of all receivers, before the name of the subscription.
 pub(super) const RECEIVERS: &str = "https://receiver.test/";
 const RESPONSE_MS: u64 = 20;

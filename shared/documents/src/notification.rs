@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_engine::TargetPhase;
+use ebb_engine::TargetChange;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
@@ -26,7 +26,7 @@ const MAX_REQUEST: usize = 256 << 10;
 #[derive(Clone, Debug, PartialEq)]
 pub struct NotificationRule {
     pub name: String,
-    pub on: Vec<TargetPhase>,
+    pub on: Vec<TargetChange>,
     pub when: Option<Expression>,
     pub to: ReceiverDoc,
 }
@@ -37,7 +37,8 @@ pub struct NotificationRule {
 pub struct NotificationFacts {
     /// The id, which repetitions have, too.
     pub id: String,
-    pub phase: TargetPhase,
+    /// The phase that the target has entered, or another change.
+    pub phase: TargetChange,
     /// RFC 3339.
     pub time: String,
     /// The last run.
@@ -70,11 +71,11 @@ pub enum NotificationRequest {
 }
 
 impl NotificationRule {
-    /// Returns true if the subscription reports a change of the target to this phase. A condition that reads a missing key
-    /// does not hold.
-    pub fn reports(&self, phase: TargetPhase, target: &TargetFacts) -> bool {
-        let Some(when) = &self.when else { return self.on.contains(&phase) };
-        self.on.contains(&phase) && matches!(run(when, &variables(target, None)), Ok(CelOutput::Json(Json::Bool(true))))
+    /// Returns true if the subscription reports a change of the target. A condition that reads a missing key does not hold.
+    pub fn reports(&self, change: impl Into<TargetChange>, target: &TargetFacts) -> bool {
+        let is_listed = self.on.contains(&change.into());
+        let Some(when) = &self.when else { return is_listed };
+        is_listed && matches!(run(when, &variables(target, None)), Ok(CelOutput::Json(Json::Bool(true))))
     }
 
     /// Returns the request of a notification. A value that is missing is empty.
@@ -115,9 +116,9 @@ impl NotificationRule {
                     return Err("`sha` is not a commit".to_owned());
                 }
                 let state = match facts.phase {
-                    TargetPhase::Ready => "success",
-                    TargetPhase::Failed => "failure",
-                    TargetPhase::Stuck => "error",
+                    TargetChange::Ready => "success",
+                    TargetChange::Failed => "failure",
+                    TargetChange::Stuck => "error",
                     _ => "pending",
                 };
                 let own = || Ok(format!("ebb/{}", self.name));
@@ -272,6 +273,8 @@ fn comment_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use ebb_engine::TargetPhase;
+
     use super::*;
     use crate::compile;
     use crate::load::{self, DocumentVars, NoFiles};
@@ -290,7 +293,7 @@ pub(crate) mod tests {
     pub(crate) fn failed(log: &str) -> NotificationFacts {
         NotificationFacts {
             id: "i".into(),
-            phase: TargetPhase::Failed,
+            phase: TargetChange::Failed,
             time: String::new(),
             run: String::new(),
             unit: "db/create".into(),

@@ -78,6 +78,8 @@ pub struct TargetHead {
     /// True if the target was moved back to its last run, which may be closed. A sweep then continues the run.
     #[serde(default)]
     pub is_reopened: bool,
+    /// The last run whose end was reported, of an event or of `preStop`.
+    pub reported: Option<RunId>,
     /// The notification of the present phase, if the platform has not accepted it yet.
     pub notification: Option<NotificationState>,
     /// The notifications that receivers of subscriptions have not accepted yet, also those of earlier instances.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ebb_documents::plan::Plan;
-use ebb_engine::{Millis, TargetPhase, Timestamp};
+use ebb_engine::{Millis, TargetChange, TargetPhase, Timestamp};
 use ebb_protocol::api::SourceResult;
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::{DesiredKey, DesiredTarget, PhaseNotice, RefusedUpdate, TargetOutbox};
@@ -236,7 +236,7 @@ fn a_state_whose_name_is_taken_is_applied_seldom() {
 fn a_state_waits_for_the_notifications_of_the_platform() {
     let simulation = simulation();
     begin(&simulation, applied("1", Some("1")));
-    let (phase, at, to) = (TargetPhase::Gone, Timestamp(0), vec![TargetOutbox::PLATFORM.to_owned()]);
+    let (phase, at, to) = (TargetChange::Gone, Timestamp(0), vec![TargetOutbox::PLATFORM.to_owned()]);
     let notice = PhaseNotice { number: 1, phase, at, run: None, ended: None, target: serde_json::Value::Null, to };
     simulation.table.edit_target("s", |transition| {
         transition.target.outbox.notices = vec![notice; TargetOutbox::MAX_PLATFORM_NOTICES];

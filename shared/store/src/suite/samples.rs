@@ -9,7 +9,7 @@ use crate::{
 };
 use ebb_protocol::api::{RejectedEvent, SignadotOutputs, TokenInfo};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::engine::{EventName, Hook, TargetPhase, Timestamp};
+use ebb_protocol::engine::{EventName, Hook, TargetChange, TargetPhase, Timestamp};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::id::{EventRef, RunId, digest};
 use ebb_protocol::lifecycle::TargetStopCause;
@@ -53,6 +53,7 @@ pub fn full_target() -> TargetHead {
         is_overridden: true,
         unconfirmed: 1,
         is_reopened: true,
+        reported: Some(RunId::new("instance", 1, Hook::PreStop)),
         notification: Some(NotificationState::Due(ReceiverState {
             attempts: 1,
             refused: None,
@@ -63,7 +64,7 @@ pub fn full_target() -> TargetHead {
         outbox: TargetOutbox {
             notices: vec![PhaseNotice {
                 number: 1,
-                phase: TargetPhase::Gone,
+                phase: TargetChange::Gone,
                 at: AT,
                 run: Some(RunId::new("instance", 1, Hook::PostStop)),
                 ended: Some("expired".into()),
