@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ebb_documents::plan::document_name;
-use ebb_engine::{Attempt, Hook, RunPhase, Timestamp, Unit};
+use ebb_engine::{Attempt, Epoch, Hook, RunPhase, Timestamp, Unit};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{self, RunId, TaskId};
@@ -16,9 +16,11 @@ use ebb_store::{HistoryItem, InstanceExpiry, RunHead, TargetHead};
 use super::ledger::NotificationEntry;
 use super::plugin_documents::UnitAction;
 use super::registry::SimUnit;
-use super::simulator::{LINGER_MS, Simulation};
+use super::simulator::{LINGER_MS, MAX_SKEW_MS, SLIDING, Simulation};
 use super::{KIND, ListedUnits, bound, receivers, watcher};
 
+/// The shortest time to live.
+const SHORTEST_TTL_MS: u64 = 120_000;
 /// The messages that a simulation may send: per instance, attempt, hour of an instance, and question.
 const MESSAGES_PER_INSTANCE: u64 = 60;
 const MESSAGES_PER_ATTEMPT: u64 = 20;
@@ -34,6 +36,7 @@ pub(super) fn all(simulation: &Simulation, end: u64) {
     wrong.extend(starts(simulation));
     wrong.extend(runs(simulation));
     wrong.extend(history(simulation));
+    wrong.extend(sliding(simulation));
     wrong.extend(outcomes(simulation));
     wrong.extend(inputs(simulation));
     wrong.extend(states(simulation));
@@ -118,6 +121,18 @@ pub(super) fn runs(simulation: &Simulation) -> Vec<String> {
     open.map(|(run, head)| format!("{run} is {:?}, due {:?}", head.phase, head.due)).collect()
 }
 
+/// An instance whose time to live counts from its last activity does not end earlier.
+fn sliding(simulation: &Simulation) -> Vec<String> {
+    let (table, ledger) = (simulation.table.state(), simulation.ledger.state());
+    let slides =
+        |uid: &String| simulation.instances.iter().any(|one| one.uid == *uid && one.document.contains(SLIDING));
+    let early = |entry: &&HistoryItem| {
+        let active = ledger.active.get(&entry.uid).filter(|_| entry.change == HistoryChange::Expired);
+        active.is_some_and(|sent| slides(&entry.uid) && entry.at.0 + MAX_SKEW_MS < sent + SHORTEST_TTL_MS)
+    };
+    table.history.values().filter(early).map(|entry| format!("{} ends too early: {entry:?}", entry.uid)).collect()
+}
+
 /// Every run has one entry in the history, with its time, its sender and its generation. The entries of attempts to begin it have other times.
 fn history(simulation: &Simulation) -> Vec<String> {
     let table = simulation.table.state();
@@ -164,9 +179,15 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
     let mut wrong = Vec::new();
     let instances = simulation.ledger.state().instances.clone();
     for (uid, instance) in &instances {
-        let mut own = by_instance.remove(uid).unwrap_or_default();
+        let own = by_instance.remove(uid).unwrap_or_default().into_iter();
+        let is_end = |one: &NotificationEntry| one.kind.contains(".event-") || one.kind.contains(".pre-stop-");
+        let (ends, mut own): (Vec<_>, Vec<_>) = own.partition(is_end);
+        let ended: BTreeSet<Timestamp> = ends.iter().map(|one| one.time).collect();
         // A notification may overtake another one. Each has the time of its event.
         own.sort_by_key(|one| (one.time, one.at));
+        if ended_events(simulation, uid) > ended.len() {
+            wrong.push(format!("{uid}: of the ends of runs, only these were reported: {ended:?}"));
+        }
         let pre = run_of(simulation, uid, Hook::PreStart);
         let began = instance.has_begun;
         let kinds: Vec<&str> = own.iter().map(|one| one.kind.as_str()).collect();
@@ -196,6 +217,14 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
     }
     wrong.extend(by_instance.into_keys().map(|uid| format!("{uid} has notifications and is unknown")));
     wrong
+}
+
+/// Returns the number of events of an instance that have ended. A cancelled one can have ended before.
+fn ended_events(simulation: &Simulation, uid: &str) -> usize {
+    let table = simulation.table.state();
+    let runs = table.all().flat_map(|table| &table.heads).filter(|(run, _)| matches!(run.hook(), Hook::Event(_)));
+    let own = runs.filter(|(_, present)| present.facts.uid == uid && present.head.epoch == Epoch::FIRST);
+    own.filter(|(_, present)| present.head.phase == RunPhase::Closed).count()
 }
 
 /// Returns the number of runs of an instance that have the time at which the platform accepted their notification.

@@ -138,6 +138,8 @@ pub struct LedgerState {
     pub(super) revisions: u64,
     /// The events that were accepted: uid and id.
     pub(super) events: BTreeSet<(String, String)>,
+    /// The time of the last update or event that an instance accepted, by UID.
+    pub(super) active: BTreeMap<String, u64>,
     /// The messages that were sent, with their times.
     pub messages: Vec<(u64, QueueMessage)>,
     pub(super) violations: Vec<String>,

@@ -116,11 +116,18 @@ impl PlatformSender {
                 work.runtime.sleep(AGAIN_MS).await;
                 continue;
             }
+            let sent = work.runtime.now().0;
             let response = work.functions.lifecycle((event_type, id.clone()), data.clone()).await;
             work.ledger.trace(|| format!("{event_type:?} {} {}: {response:?}", data.uid, data.generation));
             let is_lost = work.faults.should_inject(FaultKind::EventAnswerLost);
             match response {
                 Ok(Ok(response)) if !is_lost => {
+                    let is_change = matches!(event_type, LifecycleType::Updated | LifecycleType::Event);
+                    if is_change && !matches!(response.result, LifecycleResult::Unchanged | LifecycleResult::Retrying) {
+                        let mut state = work.ledger.state();
+                        let last = state.active.entry(data.uid.clone()).or_default();
+                        *last = sent.max(*last);
+                    }
                     if matches!(response.result, LifecycleResult::Running | LifecycleResult::Waiting)
                         && data.event.is_some()
                     {

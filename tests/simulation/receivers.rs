@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use ebb_egress::{CallError, CallResult, HttpRequest, HttpResponse};
-use ebb_engine::TargetPhase;
+use ebb_engine::TargetChange;
 use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetHead};
 use serde_json::Value;
 
@@ -16,9 +16,10 @@ use super::{FaultKind, SimRuntime};
 use crate::fakes::SECRET;
 use crate::github::GithubStandIn;
 
+const ALL: &str =
+    "starting, ready, updating, failed, stopping, stuck, gone, event-succeeded, event-failed, pre-stop-ended";
 /// The names of the subscriptions of a simulation, and the phases that they report.
-const SUBSCRIPTIONS: [(&str, &str); 2] =
-    [("all", "starting, ready, updating, failed, stopping, stuck, gone"), ("ends", "ready, failed, gone")];
+const SUBSCRIPTIONS: [(&str, &str); 2] = [("all", ALL), ("ends", "ready, failed, gone, event-failed")];
 /// The subscriptions to GitHub, the phases that they report, and their receivers. Each has a connection of its own.
 const OF_GITHUB: [(&str, &str, &str); 3] = [
     ("github-status", "starting, ready, updating, failed, stuck", "github: {REPOSITORY, sha: abc123}"),
@@ -169,7 +170,7 @@ pub(super) fn check(simulation: &Simulation) -> Vec<String> {
 /// reported, and GitHub rejects nothing.
 fn of_pull_requests(
     github: &GithubStandIn,
-    appended: &BTreeMap<(String, String), BTreeMap<u64, TargetPhase>>,
+    appended: &BTreeMap<(String, String), BTreeMap<u64, TargetChange>>,
 ) -> Vec<String> {
     let mut wrong: Vec<String> = github.wrong.iter().map(|request| format!("GitHub rejects {request}")).collect();
     for ((subscription, target), phases) in appended {
@@ -181,21 +182,21 @@ fn of_pull_requests(
                 let is_own = |status: &&Value| status["context"] == format!("ebb/github-status/{name}");
                 let last = github.statuses.iter().rfind(is_own).map(|status| status["state"].to_string());
                 let expected = match phase {
-                    TargetPhase::Ready => "success",
-                    TargetPhase::Failed => "failure",
-                    TargetPhase::Stuck => "error",
+                    TargetChange::Ready => "success",
+                    TargetChange::Failed => "failure",
+                    TargetChange::Stuck => "error",
                     _ => "pending",
                 };
                 (last.into_iter().collect(), expected)
             }
             // A target that was deleted before it was reported has none.
-            "github-deployment" if *phase == TargetPhase::Gone && of_deployments().next().is_none() => continue,
+            "github-deployment" if *phase == TargetChange::Gone && of_deployments().next().is_none() => continue,
             "github-deployment" => {
                 let last = |(_, statuses): &(Value, Vec<Value>)| statuses.last().map(|last| last["state"].to_string());
                 let expected = match phase {
-                    TargetPhase::Ready => "success",
-                    TargetPhase::Failed => "failure",
-                    TargetPhase::Gone => "inactive",
+                    TargetChange::Ready => "success",
+                    TargetChange::Failed => "failure",
+                    TargetChange::Gone => "inactive",
                     _ => "in_progress",
                 };
                 (of_deployments().filter_map(last).collect(), expected)

@@ -195,8 +195,10 @@ impl PlatformSender {
             format!("{content}-{time}-{}", uid.as_deref().unwrap_or_default())
         };
         let delivery = if source.has_ids { revision.clone() } else { self.next_revision() };
+        let order = if is_delete { 1 } else { 2 * u8::from(revision.ends_with('1')) };
         let event = DesiredTarget {
             delivery: format!("{by}-{delivery}"),
+            order,
             identity: (!source.has_ids).then(body),
             key: DesiredKey { source: by.to_owned(), kind: KIND.to_owned(), name: name.to_owned(), uid: uid.clone() },
             sent: source.is_timed.then_some(ebb_engine::Timestamp(time)),
@@ -262,7 +264,7 @@ pub(super) fn check(record: &DesiredTarget, state: &TableState, ledger: &LedgerS
     // An instance ends once, so its deletion is the last event.
     let order = |event: &DesiredTarget| {
         let is_end = key.uid.is_some() && event.is_delete;
-        (is_end, event.sent.filter(|_| !is_end), event.is_delete)
+        (is_end, event.sent.filter(|_| !is_end), event.order)
     };
     let is_timed = events.iter().all(|sent| sent.event.sent.is_some());
     let newest = events.iter().map(|sent| order(&sent.event)).max();

@@ -32,6 +32,8 @@ const REMOVALS: u32 = 1_000;
 const POLL_MS: u64 = 5_000;
 /// The checks of the state, without a running attempt, after which each target that waits has to be explained.
 const QUIET_POLLS: u32 = 3;
+/// The part of a document whose time to live counts from the last activity.
+pub(super) const SLIDING: &str = "from: activity";
 /// The pause between two operations on stuck targets.
 const OPERATION_MS: u64 = 120_000;
 /// The time that a simulation is observed after its end: longer than the queue holds a message.
@@ -282,10 +284,12 @@ impl Simulation {
         simulation
     }
 
-    /// Adds an instance of a target, perhaps with a time to live.
+    /// Adds an instance of a target, perhaps with a time to live. With some seeds, it counts from the last activity.
     pub fn add(&mut self, target: &TargetScenario, name: &str, uid: &str, ttl_minutes: Option<u64>) -> SimInstance {
         let (plain, expires) = (target.document.replace("NAME", name), ttl_minutes.is_some());
-        let with_ttl = |ttl: &str| plain.replace("resources:", &format!("ttl: {ttl}\nresources:"));
+        let slides = expires && self.seed.is_multiple_of(4);
+        let written = |ttl: &str| if slides { format!("{{after: {ttl}, {SLIDING}}}") } else { ttl.to_owned() };
+        let with_ttl = |ttl: &str| plain.replace("resources:", &format!("ttl: {}\nresources:", written(ttl)));
         let has_events = target.plugins.iter().any(|(_, _, text)| text.contains("\nhooks:\n"));
         let events = match (has_events, &target.behavior) {
             (false, _) => 0,
@@ -295,7 +299,8 @@ impl Simulation {
         let events = event_ids(uid, events);
         let document = ttl_minutes.map_or_else(|| plain.clone(), |ttl| with_ttl(&format!("{ttl}m")));
         // A target that its TTL ends keeps one.
-        let ttl = |text: String| if expires { text.replace("resources:", "ttl: 9m\nresources:") } else { text };
+        let longer = format!("ttl: {}\nresources:", written("9m"));
+        let ttl = |text: String| if expires { text.replace("resources:", &longer) } else { text };
         let changed = target.changed.iter().map(|changed| ttl(changed.replace("NAME", name)));
         let changed = changed.chain([with_ttl(if expires { "9m" } else { "9h" })]).collect();
         lock(&self.behaviors).insert(name.to_owned(), target.behavior.clone());

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::Plan;
-use ebb_engine::{Attempt, HeadState, Hook, RunPhase, TargetPhase, Timestamp, Unit};
+use ebb_engine::{Attempt, HeadState, Hook, RunPhase, TargetChange, TargetPhase, Timestamp, Unit};
 use ebb_protocol::id::{RunId, instance_key};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult};
 use ebb_store::{
@@ -31,7 +31,7 @@ pub struct TableState {
     /// Connections, subscriptions and undelivered notifications, by kind and name.
     pub documents: BTreeMap<(String, String), NamedDocument>,
     /// The numbers and phases of the notifications that writes of targets have appended, by subscription and `KIND/NAME` of the target.
-    pub appended: BTreeMap<(String, String), BTreeMap<u64, TargetPhase>>,
+    pub appended: BTreeMap<(String, String), BTreeMap<u64, TargetChange>>,
     /// The number of times at which an attempt got no slot.
     pub slot_waits: u64,
     pub wrong: Vec<String>,

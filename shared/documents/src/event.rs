@@ -64,6 +64,8 @@ pub enum EventOutcome {
         uid: Option<String>,
         /// Milliseconds since 1970.
         time_ms: Option<u64>,
+        /// The place among the events with this time.
+        order: u8,
         /// A `kind: Sandbox` or `kind: Target` as YAML, at most [`MAX_EVENT_DOCUMENT`] bytes.
         document: String,
     },
@@ -72,6 +74,7 @@ pub enum EventOutcome {
         name: String,
         uid: Option<String>,
         time_ms: Option<u64>,
+        order: u8,
     },
     Ignored {
         /// An explanation for the sender.
@@ -145,6 +148,7 @@ pub(crate) struct EventFetch {
 pub(crate) struct EventEntry {
     pub(crate) when: Expression,
     pub(crate) time: Option<ParsedText>,
+    pub(crate) order: Option<ParsedText>,
     pub(crate) uid: Option<ParsedText>,
     pub(crate) action: EntryAction,
 }
@@ -305,13 +309,14 @@ impl<'a> EventRenderer<'a> {
         let name = self.target_name(target)?;
         let uid = self.uid(entry)?;
         let time_ms = entry.time.as_ref().map_or(Ok(None), |time| self.time(time))?;
+        let order = entry.order.as_ref().map_or(Ok(0), |order| self.order(order))?;
         let kind = target.kind.clone();
         Ok(match &entry.action {
             EntryAction::Apply(_, document) => {
                 let document = self.document(&kind, &name, document)?;
-                EventOutcome::Apply { kind, name, uid, time_ms, document }
+                EventOutcome::Apply { kind, name, uid, time_ms, order, document }
             }
-            _ => EventOutcome::Delete { kind, name, uid, time_ms },
+            _ => EventOutcome::Delete { kind, name, uid, time_ms, order },
         })
     }
 
@@ -390,6 +395,12 @@ impl<'a> EventRenderer<'a> {
         let problem = "expected a time after 1970, such as `2026-01-31T10:00:00Z` or `2026-01-31 10:00:00 +0200`, or a \
                        number of seconds or milliseconds";
         milliseconds.map(Some).ok_or_else(|| self.error("time", None, problem))
+    }
+
+    fn order(&self, order: &ParsedText) -> Result<u8, SourceEventError> {
+        let text = self.text(order, "order", MissingPiece::Rejected)?;
+        let order = text.map_or(Some(0), |text| text.parse().ok());
+        order.ok_or_else(|| self.error("order", None, "expected a whole number from 0 to 255"))
     }
 
     fn document(&self, kind: &str, name: &str, document: &EventTree) -> Result<String, SourceEventError> {

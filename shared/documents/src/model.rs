@@ -12,6 +12,7 @@ mod plugin;
 mod sandbox;
 mod subscription;
 mod template_tree;
+mod ttl;
 mod unit;
 mod version_range;
 
@@ -43,6 +44,7 @@ pub use subscription::{
     SubscriptionDoc,
 };
 pub use template_tree::TemplateTree;
+pub use ttl::{TtlDoc, TtlFrom};
 pub use unit::{
     ActionDoc, Cleanup, DescribeDoc, DurationMs, FailureClass, InfrakitDoc, InputDoc, InputSpec, NameList, ObjectDoc,
     OnFailure, OutputDoc, OutputFromDoc, OutputSpec, PodDoc, RepeatDoc, RetryDoc, SecretOutput, UnitDoc, UnitSpec,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_engine::TargetPhase;
+use ebb_engine::TargetChange;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
@@ -31,7 +31,7 @@ const MAX_REQUEST: usize = 256 << 10;
 #[derive(Clone, Debug, PartialEq)]
 pub struct NotificationRule {
     pub name: String,
-    pub on: Vec<TargetPhase>,
+    pub on: Vec<TargetChange>,
     pub when: Option<Expression>,
     pub to: ReceiverDoc,
 }
@@ -42,7 +42,8 @@ pub struct NotificationRule {
 pub struct NotificationFacts {
     /// The id, which repetitions have, too.
     pub id: String,
-    pub phase: TargetPhase,
+    /// The phase that the target has entered, or another change.
+    pub phase: TargetChange,
     /// RFC 3339.
     pub time: String,
     /// The last run.
@@ -87,11 +88,11 @@ pub enum NotificationRequest {
 }
 
 impl NotificationRule {
-    /// Returns true if the subscription reports a change of the target to this phase. A condition that reads a missing key
-    /// does not hold.
-    pub fn reports(&self, phase: TargetPhase, target: &TargetFacts) -> bool {
-        let Some(when) = &self.when else { return self.on.contains(&phase) };
-        self.on.contains(&phase) && matches!(run(when, &variables(target, None)), Ok(CelOutput::Json(Json::Bool(true))))
+    /// Returns true if the subscription reports a change of the target. A condition that reads a missing key does not hold.
+    pub fn reports(&self, change: impl Into<TargetChange>, target: &TargetFacts) -> bool {
+        let is_listed = self.on.contains(&change.into());
+        let Some(when) = &self.when else { return is_listed };
+        is_listed && matches!(run(when, &variables(target, None)), Ok(CelOutput::Json(Json::Bool(true))))
     }
 
     /// Returns the request of a notification. A value that is missing is empty.
@@ -129,9 +130,9 @@ impl NotificationRule {
                 let (owner, name) = repository_of(&required("repository", &github.repository.value, REPOSITORY)?)?;
                 let sha = commit(required("sha", &github.sha.value, "a commit")?)?;
                 let state = match facts.phase {
-                    TargetPhase::Ready => "success",
-                    TargetPhase::Failed => "failure",
-                    TargetPhase::Stuck => "error",
+                    TargetChange::Ready => "success",
+                    TargetChange::Failed => "failure",
+                    TargetChange::Stuck => "error",
                     _ => "pending",
                 };
                 let context = match &github.context {
@@ -149,8 +150,8 @@ impl NotificationRule {
                 let project = cel::url_encoded(&required("project", &gitlab.project.value, "a project")?);
                 let sha = commit(required("sha", &gitlab.sha.value, "a commit")?)?;
                 let state = match facts.phase {
-                    TargetPhase::Ready => "success",
-                    TargetPhase::Failed | TargetPhase::Stuck => "failed",
+                    TargetChange::Ready => "success",
+                    TargetChange::Failed | TargetChange::Stuck => "failed",
                     _ => "running",
                 };
                 let name = match &gitlab.context {
@@ -171,13 +172,13 @@ impl NotificationRule {
                     None => target.name.clone(),
                 };
                 let state = match facts.phase {
-                    TargetPhase::Ready => "success",
-                    TargetPhase::Failed => "failure",
-                    TargetPhase::Stuck => "error",
-                    TargetPhase::Stopping | TargetPhase::Gone => "inactive",
-                    TargetPhase::Starting | TargetPhase::Updating => "in_progress",
+                    TargetChange::Ready => "success",
+                    TargetChange::Failed => "failure",
+                    TargetChange::Stuck => "error",
+                    TargetChange::Stopping | TargetChange::Gone => "inactive",
+                    _ => "in_progress",
                 };
-                let is_ready = facts.phase == TargetPhase::Ready;
+                let is_ready = facts.phase == TargetChange::Ready;
                 let url = if is_ready { urls(facts).into_iter().next().map(|(_, url)| url) } else { None };
                 let (wanted, task, described) = (cel::url_encoded(&environment), DEPLOYMENT_TASK, description(facts));
                 NotificationRequest::Deployment {
@@ -361,8 +362,8 @@ fn description(facts: &NotificationFacts) -> String {
 /// Returns the message for Slack. `&`, `<` and `>` would begin a link or a mention.
 fn slack_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
     let safe = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace("```", "'''");
-    let mut text =
-        format!("*{}/{}* {} {}", safe(&target.kind), safe(&target.name), facts.phase.verb(), facts.phase.name());
+    let (verb, phase) = facts.phase.words();
+    let mut text = format!("*{}/{}* {verb} {phase}", safe(&target.kind), safe(&target.name));
     let cause = cause(facts);
     if !cause.is_empty() {
         text.push_str(&format!("\n{}", safe(&cause)));
@@ -379,7 +380,7 @@ fn slack_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
 /// Returns the comment. An indented text is shown as it is.
 fn comment_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
     let quoted = |text: &str| text.lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n");
-    let (verb, phase) = (facts.phase.verb(), facts.phase.name());
+    let (verb, phase) = facts.phase.words();
     let mut text = format!("`{}/{}` {verb} **{phase}**. [Details]({})", target.kind, target.name, facts.link);
     // Between angle brackets, a URL is a link as it is.
     for (at, (name, url)) in urls(facts).into_iter().enumerate() {
@@ -394,6 +395,8 @@ fn comment_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use ebb_engine::TargetPhase;
+
     use super::*;
     use crate::compile;
     use crate::load::{self, DocumentVars, NoFiles};
@@ -412,7 +415,7 @@ pub(crate) mod tests {
     pub(crate) fn failed(log: &str) -> NotificationFacts {
         NotificationFacts {
             id: "i".into(),
-            phase: TargetPhase::Failed,
+            phase: TargetChange::Failed,
             unit: "db/create".into(),
             reason: "exit code 1".into(),
             log: log.into(),
@@ -454,7 +457,7 @@ pub(crate) mod tests {
         for (to, given, expected) in rows::<(String, Json, Json)>("values_of_a_ready_target") {
             let value = |name: &str| given[name].clone();
             let ready = NotificationFacts {
-                phase: TargetPhase::Ready,
+                phase: TargetChange::Ready,
                 owner: value("owner").as_str().unwrap_or("source previews").to_owned(),
                 url: value("url").as_str().unwrap_or_default().to_owned(),
                 env: serde_json::from_value(value("env")).unwrap_or_default(),

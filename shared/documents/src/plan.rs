@@ -128,8 +128,11 @@ pub struct TargetSpec {
     pub namespace: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// The time to live in milliseconds, from the creation of the target.
+    /// The time to live in milliseconds.
     pub ttl_ms: Option<u64>,
+    /// True if the time to live counts from the last accepted document or event, and not from the creation of the target.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ttl_slides: bool,
 }
 
 /// A plugin that is bound to the target.

@@ -9,6 +9,7 @@
 //! Architecture invariant: no async, no clock, no randomness.
 
 pub mod accept;
+mod change;
 pub mod follow;
 pub mod graph;
 pub mod patch;
@@ -20,6 +21,7 @@ pub mod target;
 pub mod time;
 
 pub use accept::{PatchRefusal, RunEvent, accept, refusal};
+pub use change::TargetChange;
 pub use follow::{NextSteps, RunOutcome, follow, in_flight, lets_pass};
 pub use graph::{Graph, GraphError, MAX_UNITS, Unit, topological_order};
 pub use patch::{Patch, PatchChange, PatchCondition};

@@ -11,6 +11,7 @@ pub mod callback;
 pub mod cancel;
 pub mod dispatch_all;
 pub mod early_start;
+mod ended_run;
 pub(crate) mod next_run;
 pub(crate) mod policy_check;
 pub mod progress;

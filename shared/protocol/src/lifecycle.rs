@@ -81,9 +81,13 @@ pub struct OutcomeData {
     /// The URL of the target in the API, if the outputs are too large for a notification. Then `outputs`, `env` and
     /// `workloads` are left out. With `ready`.
     pub outputs_url: Option<String>,
-    /// The unit that failed first. With `failed` and `stuck`.
+    /// The name of the event. With `event-succeeded` and `event-failed`.
+    pub event: Option<String>,
+    /// The run of the event.
+    pub run: Option<String>,
+    /// The unit that failed first. With `failed`, `stuck` and `event-failed`.
     pub unit: Option<String>,
-    /// The reason of the failure. With `failed` and `stuck`.
+    /// The reason of the failure. With `failed`, `stuck` and `event-failed`.
     pub reason: Option<FailureReason>,
     /// The reason of the stop. With `gone`.
     pub stop_cause: Option<TargetStopCause>,

@@ -88,7 +88,7 @@ fn messages_are_read_and_written() {
         "entrypoint-spec" "entrypoint-spec-least": EntrypointSpec, Ignored;
         "force-complete": ForceCompleteUnit, Refused; "force-delete": ForceDeleteTarget, Refused;
         "lifecycle": LifecycleData, Refused; "lifecycle-responses": Vec<LifecycleResponse>, Ignored;
-        "notification-failed" "notification-gone" "notification-ready": OutcomeData, Ignored;
+        "notification-event" "notification-failed" "notification-gone" "notification-ready": OutcomeData, Ignored;
         "orphan-list": OrphanList, Ignored; "override-response": OverrideResponse, Ignored;
         "plan-preview": PlanPreview, Ignored; "plugin-detail": PluginDetail, Ignored;
         "poll-request": PollRequest, Ignored; "poll-response": PollResponse, Ignored;

@@ -64,6 +64,8 @@ pub struct TargetHead {
     pub ready_since: Option<Timestamp>,
     /// The unit that failed first, with its reason, at most 200 characters. Only of a failed or stuck target.
     pub first_cause: Option<String>,
+    /// The time of the last document or event that was accepted for the living target.
+    pub active: Option<Timestamp>,
     /// The end of its TTL.
     pub expires: Option<Timestamp>,
     pub stop_cause: TargetStopCause,
@@ -76,6 +78,8 @@ pub struct TargetHead {
     /// True if the target was moved back to its last run, which may be closed. A sweep then continues the run.
     #[serde(default)]
     pub is_reopened: bool,
+    /// The last run whose end was reported, of an event or of `preStop`.
+    pub reported: Option<RunId>,
     /// The notification of the present phase, if the platform has not accepted it yet.
     pub notification: Option<NotificationState>,
     /// The notifications that receivers of subscriptions have not accepted yet, also those of earlier instances.

@@ -13,6 +13,7 @@ use ebb_local::stack::{RemoteRelays, Stack, StackSettings, UnitBackend};
 use ebb_protocol::api::{CreatedToken, TargetDetail, TargetDiagnosis, UnitDetail};
 use ebb_protocol::cloudevents;
 use ebb_protocol::id::{self, TargetKey};
+use ebb_protocol::parse_rfc3339;
 use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::relay::{Batch, BatchResponse, RelayRequest, RelayResponse};
 use ebb_relay_client::PollEndpoint;
@@ -421,15 +422,17 @@ impl Harness {
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// Waits until the stack has these notifications about a sandbox, in this order. Repetitions of an event count
-    /// once.
+    /// Waits until the stack has these notifications about a sandbox, in the order of their times. Repetitions of an event
+    /// count once.
     pub(crate) async fn notified(&self, name: &str, expected: &[&str]) -> Vec<Value> {
         let begun = Instant::now();
         loop {
             let events = self.notifications();
             let mut known = BTreeSet::new();
             let of_it = events.iter().filter(|event| event["data"]["name"] == name);
-            let of_it = of_it.filter(|event| known.insert(event["id"].to_string()));
+            let mut of_it: Vec<&Value> = of_it.filter(|event| known.insert(event["id"].to_string())).collect();
+            of_it.sort_by_key(|event| parse_rfc3339(event["time"].as_str().unwrap_or_default()));
+            let of_it = of_it.into_iter();
             let (notified, data): (Vec<String>, Vec<Value>) =
                 of_it.map(|event| (word(event["type"].as_str().unwrap_or_default()), event["data"].clone())).unzip();
             if notified == expected {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ebb_documents::plan::Plan;
-use ebb_engine::{Millis, TargetPhase, Timestamp};
+use ebb_engine::{Millis, TargetChange, TargetPhase, Timestamp};
 use ebb_protocol::api::SourceResult;
+use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::{DesiredKey, DesiredTarget, PhaseNotice, RefusedUpdate, TargetOutbox};
 use ebb_tests::simulation::{
     FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimOptions, SimTable, SimTask, Simulation, TableAccess,
@@ -89,7 +90,8 @@ fn a_state_that_was_applied_does_not_undo_the_deletion_of_a_person() {
     }
 }
 
-/// Of two events with the same time, or without a time, the one that decides is known, in both orders of arrival.
+/// Of two events with the same time, or without a time, the one that decides is known, in both orders of arrival. Neither
+/// decides again when it is repeated.
 #[test]
 fn events_of_one_time_have_an_order() {
     let (apply, delete) =
@@ -98,12 +100,12 @@ fn events_of_one_time_have_an_order() {
     let (equal, none, rising) = ([time(1), time(1)], [None, None], [time(1), time(2)]);
     // The kinds and times of the events `a` and `b`, whether they name the instance, and the event that decides if `a` arrives
     // first, and if `b` does.
-    for (kinds, times, uid, decides) in [
+    let plain = [
         // Of two documents with the same time, the one that arrives later.
         ([apply, apply], equal, None, ["b", "a"]),
         ([apply, apply], equal, Some("u1"), ["b", "a"]),
-        // Of a document and a deletion with the same time, the deletion, so that nothing stays.
-        ([apply, delete], equal, None, ["b", "b"]),
+        // Of a document and a deletion with the same time, the document. An instance ends once.
+        ([apply, delete], equal, None, ["a", "a"]),
         ([apply, delete], equal, Some("u1"), ["b", "b"]),
         ([delete, delete], equal, None, ["b", "a"]),
         // Without a time, the event that arrives later.
@@ -117,20 +119,64 @@ fn events_of_one_time_have_an_order() {
         ([apply, apply], rising, None, ["b", "b"]),
         ([delete, apply], rising, None, ["b", "b"]),
         ([delete, apply], rising, Some("u1"), ["a", "a"]),
-    ] {
-        let event = |number: usize| DesiredTarget { sent: times[number], ..kinds[number](["a", "b"][number], uid) };
+    ];
+    // Events whose source gives them the places 0 and 1.
+    let placed = [
+        ([apply, delete], equal, None, ["b", "b"]),
+        ([delete, apply], equal, None, ["b", "b"]),
+        ([apply, apply], equal, None, ["b", "b"]),
+        // The time decides first, and an event without a time has no place.
+        ([apply, delete], [time(2), time(1)], None, ["a", "a"]),
+        ([delete, apply], none, None, ["b", "a"]),
+    ];
+    let cases = plain.map(|case| (case, 0)).into_iter().chain(placed.map(|case| (case, 1)));
+    for ((kinds, times, uid, decides), place) in cases {
+        let event = |number: usize| DesiredTarget {
+            sent: times[number],
+            order: if number == 1 { place } else { 0 },
+            ..kinds[number](["a", "b"][number], uid)
+        };
         for (order, expected) in [[0, 1], [1, 0]].into_iter().zip(decides) {
             let simulation = simulation();
-            for number in order {
-                send(&simulation, event(number));
+            for _ in 0..2 {
+                for number in order {
+                    send(&simulation, event(number));
+                }
+                simulation.run_until_idle();
             }
-            simulation.run_until_idle();
             let state = state(&simulation, uid);
             let lives = simulation.target().is_some_and(|target| target.phase == TargetPhase::Ready);
             let case = format!("{times:?} {uid:?} {order:?}");
             assert_eq!((state.delivery.as_str(), state.is_delete), (expected, !lives), "{case}");
         }
     }
+}
+
+/// A push that changes nothing keeps the target. A repeated one does not.
+#[test]
+fn a_time_to_live_can_count_from_the_last_activity() {
+    let sliding = |delivery: &str| {
+        let event = applied("1", None);
+        let ttl = "ttl: {after: 10m, from: activity}\nresources:";
+        let document = event.document.map(|text| text.replacen("resources:", ttl, 1));
+        DesiredTarget { delivery: delivery.to_owned(), document, ..event }
+    };
+    let simulation = simulation();
+    assert_eq!(send(&simulation, sliding("1")), SourceResult::Starting);
+    for (delivery, result) in
+        [("2", SourceResult::Unchanged), ("3", SourceResult::Unchanged), ("3", SourceResult::Repeated)]
+    {
+        simulation.advance(8 * MINUTE);
+        let target = simulation.target().unwrap();
+        assert_eq!(target.phase, TargetPhase::Ready, "{delivery}: {}", simulation.trace());
+        assert_eq!(send(&simulation, sliding(delivery)), result);
+        let now = simulation.runtime.now();
+        let is_moved = simulation.target().unwrap().expires.is_some_and(|end| end >= now.plus(Millis(9 * MINUTE)));
+        assert_eq!(is_moved, result == SourceResult::Unchanged, "{delivery}");
+    }
+    simulation.advance(4 * MINUTE);
+    let target = simulation.target().unwrap();
+    assert_eq!((target.phase, target.stop_cause), (TargetPhase::Gone, TargetStopCause::Expired));
 }
 
 /// The function instance that receives the first event has a fast clock.
@@ -190,7 +236,7 @@ fn a_state_whose_name_is_taken_is_applied_seldom() {
 fn a_state_waits_for_the_notifications_of_the_platform() {
     let simulation = simulation();
     begin(&simulation, applied("1", Some("1")));
-    let (phase, at, to) = (TargetPhase::Gone, Timestamp(0), vec![TargetOutbox::PLATFORM.to_owned()]);
+    let (phase, at, to) = (TargetChange::Gone, Timestamp(0), vec![TargetOutbox::PLATFORM.to_owned()]);
     let notice =
         PhaseNotice { number: 1, phase, at, run: None, ended: None, owner: None, target: serde_json::Value::Null, to };
     simulation.table.edit_target("s", |transition| {
@@ -348,6 +394,20 @@ races! {
             let (target, state) = (simulation.target().unwrap(), state(simulation, None));
             let is_good = target.phase == if state.is_delete { TargetPhase::Gone } else { TargetPhase::Ready };
             let is_good = is_good && target.waiting.is_none() && state.due.is_none();
+            if is_good { Ok(()) } else { Err(format!("{target:?} {state:?}")) }
+        };
+    // The deletion and the creation have one time.
+    a_creation_lives_beside_a_deletion_of_its_second:
+        target(),
+        |simulation| begin(simulation, applied("1", None)),
+        |race| {
+            let sent = Some(Timestamp(1_700_000_000_000));
+            events(race, [DesiredTarget { sent, ..deleted("2", None) }, DesiredTarget { sent, ..applied("3", None) }])
+        },
+        |simulation| {
+            simulation.advance(10 * MINUTE);
+            let (target, state) = (simulation.target().unwrap(), state(simulation, None));
+            let is_good = target.phase == TargetPhase::Ready && state.delivery == "3" && state.due.is_none();
             if is_good { Ok(()) } else { Err(format!("{target:?} {state:?}")) }
         };
     // Two events change one instance, which one of them names. Each document gets a generation of its own.

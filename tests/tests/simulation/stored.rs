@@ -153,6 +153,7 @@ async fn sources(store: &Store) {
         identity: Some("digest".into()),
         time: AT,
         sent: Some(AT),
+        order: 1,
         new_uid: "new".into(),
         replaces_due: true,
         document: Some("x".into()),

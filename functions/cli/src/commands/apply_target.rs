@@ -56,6 +56,9 @@ pub(super) async fn preview(
         return Err(error);
     }
     output::status_line(&planned(receipt.result, &target));
+    if let Some(expires) = &receipt.expires {
+        output::status_line(&format!("its `ttl` ends at {}", timing::clock(expires)));
+    }
     warn_of_end(&target, receipt.expires.as_deref());
     Ok((output::json(&receipt), effect(&receipt)))
 }

@@ -47,7 +47,7 @@ async fn effect(
     let known = TrialEffect { skipped, entry: explanation.entry, delivery: delivery_id, ..TrialEffect::default() };
     let time = |time: Option<u64>| time.map(|time| rfc3339(Timestamp(time)));
     Ok(match explanation.outcome {
-        Ok(EventOutcome::Apply { kind, name, uid, time_ms, document }) => TrialEffect {
+        Ok(EventOutcome::Apply { kind, name, uid, time_ms, document, .. }) => TrialEffect {
             verdict: "apply",
             target: Some(format!("{kind}/{name}")),
             uid,
@@ -55,7 +55,7 @@ async fn effect(
             document: Some(document),
             ..known
         },
-        Ok(EventOutcome::Delete { kind, name, uid, time_ms }) => {
+        Ok(EventOutcome::Delete { kind, name, uid, time_ms, .. }) => {
             TrialEffect { verdict: "delete", target: Some(format!("{kind}/{name}")), uid, time: time(time_ms), ..known }
         }
         Ok(EventOutcome::Ignored { reason }) => {

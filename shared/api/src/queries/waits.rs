@@ -7,14 +7,18 @@ use ebb_protocol::{AwaitedParty, NotificationDelivery, TargetWait, WaitingParty,
 use ebb_store::{DatedEvent, NotificationState, TargetHead, TargetOutbox};
 
 /// Returns the delivery of a notification to the platform after a failed attempt. It may be the `gone` of an instance that
-/// was deleted while it waited for the name.
+/// was deleted while it waited for the name, or the end of a run.
 pub fn delivery(target: &TargetHead) -> Option<NotificationDelivery> {
-    let (phase, state) = match &target.notification {
-        Some(NotificationState::Due(state)) if state.attempts > 0 => (target.phase, state),
-        _ => (TargetPhase::Gone, target.outbox.failed.get(TargetOutbox::PLATFORM)?),
+    let (name, state) = match &target.notification {
+        Some(NotificationState::Due(state)) if state.attempts > 0 => (target.phase.name(), state),
+        _ => {
+            let first = target.outbox.notices.iter().find(|notice| notice.is_for_platform());
+            let name = first.map_or(TargetPhase::Gone.name(), |notice| notice.phase.name());
+            (name, target.outbox.failed.get(TargetOutbox::PLATFORM)?)
+        }
     };
     Some(NotificationDelivery {
-        notification: phase.name().to_owned(),
+        notification: name.to_owned(),
         attempts: state.attempts,
         reason: Some(state.reason.clone()),
         next: Some(rfc3339(state.next)),

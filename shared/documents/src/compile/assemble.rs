@@ -9,7 +9,7 @@ use super::collector::DiagnosticCollector;
 use super::defaults::FEWER_UNITS;
 use super::reads::{self, ResourceReads};
 use super::{added_undos, dependencies};
-use crate::model::SandboxDoc;
+use crate::model::{SandboxDoc, TtlFrom};
 use crate::plan::{HookPlan, Plan, PublicOutput, Resource, TargetSpec, Template, UnitPlan, UnitRef, WorkloadRead};
 
 /// Assigns a [`UnitRef`] to every unit. Within a hook, units are in the order of the resources of the sandbox.
@@ -58,7 +58,8 @@ pub(super) fn plan(
         cluster: sandbox.cluster.clone(),
         namespace: sandbox.namespace.clone(),
         labels: sandbox.labels.clone(),
-        ttl_ms: sandbox.ttl.map(|ttl| ttl.0),
+        ttl_ms: sandbox.ttl.map(|ttl| ttl.after.0),
+        ttl_slides: sandbox.ttl.is_some_and(|ttl| ttl.from == TtlFrom::Activity),
     };
     let resources = instances.iter().filter(|instance| !instance.is_target());
     let resources = resources.map(|instance| (instance.name.to_owned(), resource(instance, wires)));

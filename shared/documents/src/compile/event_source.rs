@@ -140,6 +140,7 @@ impl EntryDefaults {
     fn entry(&mut self, report: &mut DiagnosticCollector, rule: &EventRule) -> Option<EventEntry> {
         let when = report.condition(&rule.when, report.units);
         let time = rule.time.as_ref().and_then(|time| text(report, time));
+        let order = rule.order.as_ref().and_then(|order| text(report, order));
         let uid = rule.uid.as_ref().and_then(|uid| text(report, uid));
         let own_target = match &rule.action {
             EventAction::Apply(apply) => apply.target.as_ref(),
@@ -169,7 +170,7 @@ impl EntryDefaults {
                 target.zip(document).map(|(target, document)| EntryAction::Apply(target, labelled(document, labels)))
             }
         };
-        Some(EventEntry { when: when?, time, uid, action: action? })
+        Some(EventEntry { when: when?, time, order, uid, action: action? })
     }
 }
 
@@ -224,6 +225,10 @@ fn document(report: &mut DiagnosticCollector, document: &At<TemplateTree>) -> Ev
         }),
         ("description", TemplateTree::Text(text)) => plain(report, text, value.at, EventTextRole::Plain),
         ("ttl", TemplateTree::Text(text)) => plain(report, text, value.at, EventTextRole::Duration),
+        ("ttl", ttl @ TemplateTree::Map(_)) => map(ttl, |key, value| match (key, &value.value) {
+            ("after", TemplateTree::Text(text)) => plain(report, text, value.at, EventTextRole::Duration),
+            _ => literal(report, key, value),
+        }),
         ("env", env) => map(env, |key, value| match &value.value {
             TemplateTree::Text(text) => deferred(report, text, value.at, EventTextRole::Template),
             _ => literal(report, key, value),

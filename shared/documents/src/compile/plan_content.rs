@@ -36,9 +36,13 @@ pub fn content(plan: &Plan) -> Value {
         false => (name.clone(), value.shown()),
     });
     let target = &plan.target;
+    let ttl = target.ttl_ms.map(|ttl| match target.ttl_slides {
+        true => json!({"after": durations::shown(ttl), "from": "activity"}),
+        false => durations::shown(ttl).into(),
+    });
     let mut content = json!({
         "cluster": target.cluster, "namespace": target.namespace, "labels": target.labels,
-        "ttl": target.ttl_ms.map(durations::shown), "env": env.collect::<Map<_, _>>(), "workloads": plan.workloads,
+        "ttl": ttl, "env": env.collect::<Map<_, _>>(), "workloads": plan.workloads,
         "resources": resources.collect::<Map<_, _>>(),
     });
     let undone: BTreeSet<UnitRef> =

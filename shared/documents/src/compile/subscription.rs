@@ -1,6 +1,6 @@
 //! Checks subscriptions.
 
-use ebb_engine::TargetPhase;
+use ebb_engine::TargetChange;
 
 use super::collector::{DiagnosticCollector, StepCount};
 use super::webhook;
@@ -10,8 +10,8 @@ use crate::model::{ReceiverDoc, SubscriptionDoc};
 use crate::notification::NotificationRule;
 
 /// The phases that a commit status can express.
-const STATUSES: [TargetPhase; 5] =
-    [TargetPhase::Starting, TargetPhase::Ready, TargetPhase::Updating, TargetPhase::Failed, TargetPhase::Stuck];
+const STATUSES: [TargetChange; 5] =
+    [TargetChange::Starting, TargetChange::Ready, TargetChange::Updating, TargetChange::Failed, TargetChange::Stuck];
 
 /// Checks a subscription.
 ///
@@ -30,7 +30,7 @@ pub fn subscription(doc: &SubscriptionDoc) -> Result<NotificationRule, Diagnosti
         ReceiverDoc::Github(_) | ReceiverDoc::Gitlab(_) => {
             for phase in doc.on.iter().filter(|phase| !STATUSES.contains(&phase.value)) {
                 let message = format!("a commit status cannot express `{}`", phase.value.name());
-                let names = STATUSES.map(TargetPhase::name).join(", ");
+                let names = STATUSES.map(TargetChange::name).join(", ");
                 report.push(report.error("phase", phase.at, message).help(format!("expected one of {names}")));
             }
         }

@@ -18,8 +18,8 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::load::yaml::{YamlNode, YamlValue};
 use crate::model::{At, LineColumn, SourceText, TemplateTree};
 
-/// The field of a struct that may be written as this value alone. It is the first field of such a struct.
-const SHORT_FORM: &str = "value";
+/// The fields of structs that may be written as this value alone. It is the first field of such a struct.
+const SHORT_FORMS: [&str; 2] = ["value", "after"];
 
 /// How keys and empty values are read. All formats but Ebb's treat an empty value as an absent one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -387,7 +387,7 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Found<V::Value> {
-        let short = fields.first() == Some(&SHORT_FORM);
+        let short = fields.first().filter(|first| SHORT_FORMS.contains(first));
         match (name, &self.node.value) {
             ("At", _) => visitor.visit_seq(Pair(Some(position(self.node.at)), Some(self))),
             ("Named", _) => {
@@ -396,9 +396,11 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n> {
                 visitor.visit_seq(Pair(Some(SeqAccessDeserializer::new(name)), Some(self)))
             }
             (_, YamlValue::Map(entries)) => visitor.visit_map(self.map(self.fields(entries, fields)?, true)),
-            (_, YamlValue::List(_)) if short => expected("a value or a mapping with `value`"),
-            _ if short => visitor.visit_map(self.map(vec![(SHORT_FORM, None, self.node)], true)),
-            _ => expected("a mapping"),
+            (_, value) => match (short, value) {
+                (Some(short), YamlValue::List(_)) => expected(&format!("a value or a mapping with `{short}`")),
+                (Some(short), _) => visitor.visit_map(self.map(vec![(*short, None, self.node)], true)),
+                (None, _) => expected("a mapping"),
+            },
         }
     }
 

@@ -8,7 +8,8 @@ use serde::de::{Deserializer, IgnoredAny};
 use serde_json::Value;
 
 use super::placed::{At, Entries, Named};
-use super::{ApiVersion, CollectionKind, DurationMs, TemplateTree};
+use super::ttl::{TtlDoc, TtlSchema};
+use super::{ApiVersion, CollectionKind, TemplateTree};
 
 /// Named resources of InfraKit's plugins with dependencies. The texts hold references such as `@depend('A/ID')@`; they
 /// are not templates of Ebb.
@@ -90,8 +91,9 @@ pub struct CollectionTarget {
     /// Labels.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// The time after its creation at which it is deleted.
-    pub ttl: Option<DurationMs>,
+    /// The time after which it is deleted.
+    #[schemars(with = "Option<TtlSchema>")]
+    pub ttl: Option<TtlDoc>,
     /// The resources by name.
     pub resources: Entries<CollectionEntry>,
 }

@@ -77,6 +77,9 @@ pub struct EventRule {
     /// The time of the event: RFC 3339, a time such as `2026-01-31 10:00:00 +0200`, or seconds or milliseconds since 1970.
     /// Older events of a target are ignored.
     pub time: Option<At<String>>,
+    /// The place of the event among those of its target with the same time, from 0 to 255: `${…}`. The default is 0. Of two
+    /// equal places, an `apply` is newer than a `delete`.
+    pub order: Option<At<String>>,
     /// The identity of the target's instance.
     pub uid: Option<At<String>>,
     #[serde(rename = "apply", alias = "delete", alias = "ignore")]
@@ -222,8 +225,8 @@ fn target_document(generator: &mut SchemaGenerator) -> Schema {
     schema.insert("description".to_owned(), "A target document without apiVersion, kind and name".into());
     if let Some(properties) = schema.get_mut("properties").and_then(|properties| properties.as_object_mut()) {
         SUPPLIED_KEYS.iter().for_each(|key| drop(properties.shift_remove(*key)));
-        let ttl =
-            serde_json::json!({"type": "string", "description": "The time after its creation at which it is deleted."});
+        let description = "The time after which it is deleted.";
+        let ttl = serde_json::json!({"type": ["string", "object"], "description": description});
         properties.insert("ttl".to_owned(), ttl);
     }
     schema

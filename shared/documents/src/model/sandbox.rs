@@ -9,9 +9,9 @@ use serde::de::Deserializer;
 
 use super::collection::{self, CollectionDoc};
 use super::placed::{At, Entries, Named};
+use super::ttl::{TtlDoc, TtlSchema};
 use super::{
-    ApiVersion, DefaultsDoc, Dialect, DurationMs, HookDoc, PluginDoc, RunnerDoc, SourceText, TemplateTree, UnitSpec,
-    VersionRange,
+    ApiVersion, DefaultsDoc, Dialect, HookDoc, PluginDoc, RunnerDoc, SourceText, TemplateTree, UnitSpec, VersionRange,
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -41,8 +41,9 @@ pub struct SandboxDoc {
     /// Labels.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// The time after its creation at which it is deleted.
-    pub ttl: Option<DurationMs>,
+    /// The time after which it is deleted.
+    #[schemars(with = "Option<TtlSchema>")]
+    pub ttl: Option<TtlDoc>,
     /// Its resources by name.
     #[serde(default)]
     pub resources: Entries<ResourceSpec>,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ebb_engine::TargetPhase;
+use ebb_engine::TargetChange;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -19,8 +19,9 @@ pub struct SubscriptionDoc {
     pub name: At<String>,
     /// Free text.
     pub description: Option<String>,
-    /// The phases that are reported when a target enters them.
-    pub on: Vec<At<TargetPhase>>,
+    /// The phases that are reported when a target enters them, and the ends of runs: `event-succeeded`, `event-failed` and
+    /// `pre-stop-ended`.
+    pub on: Vec<At<TargetChange>>,
     /// A condition over `target`: `${…}`. Without it, all targets are reported.
     pub when: Option<At<String>>,
     /// The receiver.

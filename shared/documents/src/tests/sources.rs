@@ -6,7 +6,7 @@ use super::compiling::fixtures::{SHARED_PG, TENANT_DB, compiled};
 use crate::compile;
 use crate::event::{EventInput, EventOutcome, EventSource};
 use crate::load::{self, DocumentVars, NoFiles};
-use crate::model::{SandboxDoc, VerifyDoc};
+use crate::model::{SandboxDoc, TtlFrom, VerifyDoc};
 use crate::plan::Template;
 use crate::tests::rows;
 
@@ -39,9 +39,18 @@ fn shop_event(changes: &Value) -> EventInput {
 
 /// Returns the outcome in one line without the document, or the error.
 pub(super) fn shown(source: &EventSource, input: &EventInput) -> String {
+    let placed =
+        |action: &str, (kind, name): (String, String), uid: Option<String>, (time, order): (Option<u64>, u8)| {
+            let order = if order == 0 { String::new() } else { format!(" order {order}") };
+            format!("{action} {kind}/{name} {uid:?} {time:?}{order}")
+        };
     match source.explain(input).outcome {
-        Ok(EventOutcome::Apply { kind, name, uid, time_ms, .. }) => format!("apply {kind}/{name} {uid:?} {time_ms:?}"),
-        Ok(EventOutcome::Delete { kind, name, uid, time_ms }) => format!("delete {kind}/{name} {uid:?} {time_ms:?}"),
+        Ok(EventOutcome::Apply { kind, name, uid, time_ms, order, .. }) => {
+            placed("apply", (kind, name), uid, (time_ms, order))
+        }
+        Ok(EventOutcome::Delete { kind, name, uid, time_ms, order }) => {
+            placed("delete", (kind, name), uid, (time_ms, order))
+        }
         Ok(EventOutcome::Ignored { reason }) => format!("ignored: {reason}"),
         Err(error) => format!("error: {error}"),
     }
@@ -68,6 +77,14 @@ fn a_rendered_document_loads_and_compiles() {
     assert_eq!(sandbox.target_kind.as_ref().map(|kind| kind.value.as_str()), Some("namespace"));
     let (plan, _) = compiled(&document, &[SHARED_PG]).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(plan.resources.len(), 1);
+}
+
+#[test]
+fn an_event_supplies_the_time_of_a_ttl() {
+    let (fixed, time) = (include_str!("../../tests/fixtures/source.yaml"), r#"'${body.urgent ? "2h" : "72h"}'"#);
+    let sliding = source(&fixed.replace(time, &format!("{{after: {time}, from: activity}}")));
+    let (_, sandbox) = rendered(&sliding, &shop_event(&json!({"urgent": true})));
+    assert_eq!(sandbox.ttl.map(|ttl| (ttl.after.0, ttl.from)), Some((7_200_000, TtlFrom::Activity)));
 }
 
 #[test]

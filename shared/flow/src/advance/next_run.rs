@@ -82,7 +82,7 @@ pub(crate) async fn withdraw_update(
     let present = env.plan_of(target).await?;
     let transition = target.update(|after| {
         after.generation = generation;
-        after.expires = due::end_of_ttl(&present, after.created);
+        after.expires = due::end_of_ttl(&present.plan.target, after.created, after.active);
         after.pending_update = None;
         after.refused_update = refused;
         after.due = due::next_due(env, after);
@@ -186,6 +186,7 @@ pub(crate) async fn begin(
 ) -> FlowResult<Option<Option<Continuation>>> {
     let plan = load_plan(plan, text).await?;
     let state = plan.loaded.plan.update.as_ref();
+    let active = target.active.max(Some(pending.since));
     let changed = TargetHead {
         generation: pending.generation,
         changed_by: pending.by.clone(),
@@ -194,7 +195,8 @@ pub(crate) async fn begin(
         plugins: plan.plugins,
         labels: TargetHead::stored_labels(&plan.loaded.plan.target.labels),
         routing_key: pending.routing_key.clone().or_else(|| target.routing_key.clone()),
-        expires: due::end_of_ttl(&plan.loaded, target.created),
+        active,
+        expires: due::end_of_ttl(&plan.loaded.plan.target, target.created, active),
         pending_update: None,
         refused_update: None,
         ..target.clone()

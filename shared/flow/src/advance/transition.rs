@@ -13,7 +13,7 @@ use ebb_store::{
     TargetTransition,
 };
 
-use crate::advance::{Continuation, RunEnd, reopen};
+use crate::advance::{Continuation, RunEnd, ended_run, reopen};
 use crate::instance::{change_watch, due, history, notify, outbox, retention, secrets};
 use crate::run::cause;
 use crate::run::removal::evidence;
@@ -43,6 +43,7 @@ pub async fn end_run(
         Some(outcome) => tracing::info!(run = %run.id, ?outcome, "run ended"),
         None => tracing::info!(run = %run.id, "run cancelled"),
     }
+    let known = if Box::pin(ended_run::report(env, run, outcome)).await? { None } else { known };
     let moved = move_target(env, run, known, |engine, hooks| match (engine.phase, run.hook()) {
         // The run was cancelled, or the target was stopped while the run was ending, so there is nothing to cancel.
         (TargetPhase::Stopping, hook) if !hook.is_teardown() && engine.hook == Some(hook) => {
@@ -287,7 +288,8 @@ pub async fn transition(
         // A first run begins, the phase changes, or a ready target is ready with other resources.
         let begins = seen.hook.is_none() && step.phase == TargetPhase::Starting;
         if begins || step.phase != seen.phase || step.is_reported {
-            outbox::append(target, &rules, &loaded.plan.target);
+            let change = (target.phase.into(), target.since);
+            outbox::append(target, &rules, &loaded.plan.target, change);
         }
         target.due = due::next_due(env, target);
     });

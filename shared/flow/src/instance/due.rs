@@ -1,10 +1,11 @@
 //! Computes the time at which a target is due, and closes runs.
 
+use ebb_documents::plan::TargetSpec;
 use ebb_engine::{HeadState, Millis, RunEvent, RunPhase, TargetPhase, Timestamp, accept};
 use ebb_protocol::id::RunId;
 use ebb_store::{NotificationState, TargetHead};
 
-use crate::{CompiledPlan, Env, FlowResult};
+use crate::{Env, FlowResult};
 
 /// Maximum wait for a run or a cluster.
 const LONGEST_WAIT_MS: u64 = 15 * 60 * 1000;
@@ -39,9 +40,32 @@ pub fn next_due(env: &Env, target: &TargetHead) -> Option<Timestamp> {
     [notification, outbox, expires, stopping, waiting, events, update, reopened, release].into_iter().flatten().min()
 }
 
-/// Returns the end of the TTL of an instance that was requested at `created`.
-pub(crate) fn end_of_ttl(plan: &CompiledPlan, created: Timestamp) -> Option<Timestamp> {
-    plan.plan.target.ttl_ms.map(|ttl| created.plus(Millis(ttl)))
+/// Returns the end of the TTL of an instance that was requested at `created`, and `active` last.
+pub(crate) fn end_of_ttl(spec: &TargetSpec, created: Timestamp, active: Option<Timestamp>) -> Option<Timestamp> {
+    // The clock of another function instance can be behind.
+    let start = active.filter(|_| spec.ttl_slides).map_or(created, |active| active.max(created));
+    spec.ttl_ms.map(|ttl| start.plus(Millis(ttl)))
+}
+
+/// Sets the last activity of a living target to now. Returns true if that changes the end of its TTL. The newest document
+/// decides about it, also while its update waits.
+pub(crate) async fn note_activity(env: &Env, target: &mut TargetHead) -> FlowResult<bool> {
+    let plan = match &target.pending_update {
+        Some(pending) => env.plan(&target.update_key(pending), &pending.plan).await?,
+        None => env.plan_of(target).await?,
+    };
+    target.active = target.active.max(Some(env.now()));
+    target.expires = end_of_ttl(&plan.plan.target, target.created, target.active);
+    Ok(plan.plan.target.ttl_slides)
+}
+
+/// Stores the activity of a living target that changes nothing else. Returns false if the target has changed meanwhile.
+pub(crate) async fn touch(env: &Env, target: &TargetHead) -> FlowResult<bool> {
+    let mut active = target.clone();
+    if !note_activity(env, &mut active).await? {
+        return Ok(true);
+    }
+    Ok(env.store.move_target(&active.update(|after| after.due = next_due(env, after))).await?)
 }
 
 /// Returns the wait before the next sweep of a target that waits for others: a quarter of the time so far.

@@ -50,7 +50,7 @@ async fn send(
     let Some(call) = try_begin(env, TargetOutbox::PLATFORM, &mut state) else {
         return end(env, target, holder, (None, Some(state))).await;
     };
-    let delivery = post_outcome(env, url, target.phase, target.since, &data).await?;
+    let delivery = post_outcome(env, url, target.phase.into(), target.since, &data).await?;
     permit.end(env);
     delivery.end(call);
     if let Some(reason) = delivery.failure() {

@@ -15,8 +15,8 @@ use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::notification::NotificationRule;
 use ebb_documents::plan::TargetSpec;
 use ebb_documents::render::TargetFacts;
-use ebb_engine::{Millis, TargetPhase};
-use ebb_protocol::id::TargetKey;
+use ebb_engine::{Millis, TargetChange, Timestamp};
+use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetHead, TargetOutbox};
 use serde_json::json;
@@ -62,14 +62,19 @@ fn parsed(item: &NamedDocument) -> Option<NotificationRule> {
 
 /// Appends the notification of a change of `target`, which has its new phase and version, for the subscriptions that
 /// report it.
-pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &TargetSpec) {
+pub fn append(
+    target: &mut TargetHead,
+    rules: &[NotificationRule],
+    plan: &TargetSpec,
+    (change, at): (TargetChange, Timestamp),
+) {
     if rules.is_empty() {
         return;
     }
     let instance = target.target_key().instance(&target.uid);
     let notified = target_facts(instance, target.generation, plan);
     let to: Vec<String> =
-        rules.iter().filter(|rule| rule.reports(target.phase, &notified)).map(|rule| rule.name.clone()).collect();
+        rules.iter().filter(|rule| rule.reports(change, &notified)).map(|rule| rule.name.clone()).collect();
     if to.is_empty() {
         return;
     }
@@ -82,8 +87,8 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
     };
     target.outbox.notices.push(PhaseNotice {
         number: target.version,
-        phase: target.phase,
-        at: target.since,
+        phase: change,
+        at,
         run: target.hook.map(|hook| target.run(hook)),
         ended: ended.map(str::to_owned),
         owner: target.owner.clone(),
@@ -105,16 +110,32 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
 /// The instance never begins, so it has no phase of its own.
 pub(crate) fn append_gone_of_waiting(env: &Env, target: &mut TargetHead) {
     let Some(waiting) = target.waiting.take() else { return };
+    append_for_platform(env, target, (waiting.uid.as_str(), waiting.generation), None, (TargetChange::Gone, env.now()));
+}
+
+/// Appends the notification of the end of the last run of `target`, which has its new version, for the platform.
+pub(crate) fn append_end_for_platform(env: &Env, target: &mut TargetHead, change: (TargetChange, Timestamp)) {
+    target.outbox.limit_platform_ends();
+    let (uid, generation, run) = (target.uid.clone(), target.generation, target.hook.map(|hook| target.run(hook)));
+    append_for_platform(env, target, (&uid, generation), run, change);
+}
+
+fn append_for_platform(
+    env: &Env,
+    target: &mut TargetHead,
+    (uid, generation): (&str, u64),
+    run: Option<RunId>,
+    (phase, at): (TargetChange, Timestamp),
+) {
     if env.settings.platform_url.is_none() {
         return;
     }
-    let instance = target.target_key().instance(&waiting.uid);
-    let notified = target_facts(instance, waiting.generation, &TargetSpec::default());
+    let notified = target_facts(target.target_key().instance(uid), generation, &TargetSpec::default());
     target.outbox.notices.push(PhaseNotice {
         number: target.version,
-        phase: TargetPhase::Gone,
-        at: env.now(),
-        run: None,
+        phase,
+        at,
+        run,
         ended: None,
         owner: None,
         target: json!(notified),
@@ -139,7 +160,7 @@ pub(crate) async fn announce(env: &Env, target: TargetKey<'_>, wait: Duration) {
 
 #[cfg(test)]
 mod tests {
-    use ebb_engine::Timestamp;
+    use ebb_engine::TargetPhase;
 
     use super::*;
 
@@ -166,7 +187,7 @@ mod tests {
             target.phase = TargetPhase::Ready;
             for version in 1..=250 {
                 target.version = version;
-                append(&mut target, &rules[..count], &plan);
+                append(&mut target, &rules[..count], &plan, (TargetChange::Ready, Timestamp(1)));
             }
             let (notices, bytes) = (&target.outbox.notices, json!(target.outbox).to_string().len());
             assert!(bytes <= 2 * TargetOutbox::MAX_BYTES + 1_000, "{bytes}");

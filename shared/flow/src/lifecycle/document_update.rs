@@ -95,6 +95,9 @@ pub(super) async fn update(
         PendingUpdate { by: present.by.clone(), since: present.since, ..pending.clone() } == *present
     };
     if waiting.is_none() && target.pending_update.as_ref().is_some_and(is_same) {
+        if !due::touch(env, target).await? {
+            return Ok(None);
+        }
         return Ok(Some((LifecycleResult::Waiting, event.generation, FollowUp::default())));
     }
     if event.generation <= newest {
@@ -143,9 +146,10 @@ async fn wait(
     let (generation, key) = (pending.generation, target.update_key(&pending));
     retention::schedule(env, target, (&target.update_uid(&pending), generation, &pending.plan), None).await?;
     let transition = target.update(|after| {
+        after.active = after.active.max(Some(pending.since));
         after.pending_update = Some(pending);
         // The newest document decides the end of the target, also while its update waits.
-        after.expires = due::end_of_ttl(&plan.loaded, after.created);
+        after.expires = due::end_of_ttl(&plan.loaded.plan.target, after.created, after.active);
         after.due = due::next_due(env, after);
     });
     let transition = TargetTransition { entry: Some(entry), ..transition };
@@ -183,9 +187,12 @@ async fn unchanged(
         return Ok(Some((result, newest, FollowUp::default())));
     }
     if event.generation > target.newest_generation() && (is_numbered || target.pending_update.is_some()) {
-        let withdrawn = next_run::withdraw_update(env, target, event.generation, None).await?;
+        let active = TargetHead { active: target.active.max(Some(env.now())), ..target.clone() };
+        let withdrawn = next_run::withdraw_update(env, &active, event.generation, None).await?;
         let Some(continuation) = withdrawn else { return Ok(None) };
         (generation, next) = (event.generation, continuation);
+    } else if event.generation >= target.newest_generation() && !due::touch(env, target).await? {
+        return Ok(None);
     }
     // A retry that was interrupted has moved the target, and is repeated.
     if target.phase != TargetPhase::Ready || target.hook == Some(Hook::PostStart) {

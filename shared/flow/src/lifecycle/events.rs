@@ -53,7 +53,11 @@ pub(super) async fn receive(
         let loaded = env.plan_of(&seen).await?;
         let run = RunId::of_event(&seen.instance_key(), seen.first_generation, &event);
         let has_units = loaded.hook_plan(Hook::Event(event.name)).is_some() || is_added(env, &seen, event.name).await?;
-        if !has_units || seen.events.has(&event) || env.store.read_run(&run).await?.is_some() {
+        let is_repeated = seen.events.has(&event) || env.store.read_run(&run).await?.is_some();
+        if !has_units && !is_repeated && !due::touch(env, &seen).await? {
+            continue;
+        }
+        if !has_units || is_repeated {
             return Ok((LifecycleResult::Unchanged, seen.generation, FollowUp::default()));
         }
         if seen.events.waiting.len() >= MAX_WAITING {
@@ -64,6 +68,7 @@ pub(super) async fn receive(
         retention::schedule_removal(env, &seen, Some(event.clone())).await?;
         let mut appended = seen.clone();
         appended.events.append(event.clone(), env.now());
+        due::note_activity(env, &mut appended).await?;
         let is_idle = next_run::is_idle(env, &seen).await?;
         let step = next_event(&transition::engine_target(&appended)).filter(|_| is_idle);
         let transition = match step {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ebb_documents::plan::Plan;
-use ebb_engine::{Millis, RequestSender, TargetPhase};
+use ebb_engine::{RequestSender, TargetPhase};
 use ebb_protocol::api::{ApplyTarget, TargetReceipt};
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::cloudevents::LifecycleType;
@@ -21,6 +21,7 @@ use ebb_store::TargetHead;
 
 use crate::advance::{FollowUp, next_run};
 use crate::instance::changes::{self, PinnedVersions};
+use crate::instance::due;
 use crate::instance::rejection::{foreign, stale};
 use crate::instance::requester::covers_instance;
 use crate::instance::target_document::{DocumentNotes, compile_document, compiler_tools};
@@ -228,7 +229,7 @@ pub async fn preview(env: &Env, request: &TargetRequest) -> Result<(TargetReceip
         return Err(stale(&request.data(&instance)).into());
     }
     let living = head.as_ref().filter(|head| instance.known.is_some() && head.uid == instance.uid);
-    let expires = living.and_then(|head| Some(head.created.plus(Millis(plan.target.ttl_ms?))));
+    let expires = living.and_then(|head| due::end_of_ttl(&plan.target, head.created, Some(env.now())));
     let (mut changes, mut resources, mut lost) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
     let (generation, result) = match (&instance.known, &current, &head) {
         (Some((generation, _)), Some(current), Some(head)) if instance.change == LifecycleType::Updated => {

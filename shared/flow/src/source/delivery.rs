@@ -146,22 +146,26 @@ pub async fn receive(
             return Ok((response, Vec::new()));
         }
     };
-    let event = |kind, name_of_target, uid, time_ms: Option<u64>, document: Option<String>| DesiredTarget {
-        delivery,
-        identity,
-        key: DesiredKey { source: name.to_owned(), kind, name: name_of_target, uid },
-        sent: time_ms.map(Timestamp),
-        is_delete: document.is_none(),
-        document,
-        ..DesiredTarget::default()
-    };
+    let event =
+        |kind, name_of_target, uid, (time_ms, order): (Option<u64>, u8), document: Option<String>| DesiredTarget {
+            delivery,
+            identity,
+            key: DesiredKey { source: name.to_owned(), kind, name: name_of_target, uid },
+            sent: time_ms.map(Timestamp),
+            order,
+            is_delete: document.is_none(),
+            document,
+            ..DesiredTarget::default()
+        };
     let event = match outcome {
         EventOutcome::Ignored { reason } => {
             let outcome = SourceResponse { result: SourceResult::Ignored, target: None, uid: None, detail: reason };
             return Ok((outcome, Vec::new()));
         }
-        EventOutcome::Apply { kind, name, uid, time_ms, document } => event(kind, name, uid, time_ms, Some(document)),
-        EventOutcome::Delete { kind, name, uid, time_ms } => event(kind, name, uid, time_ms, None),
+        EventOutcome::Apply { kind, name, uid, time_ms, order, document } => {
+            event(kind, name, uid, (time_ms, order), Some(document))
+        }
+        EventOutcome::Delete { kind, name, uid, time_ms, order } => event(kind, name, uid, (time_ms, order), None),
     };
     if let Err(reason) = check(&event.key) {
         let response = rejected(None, reason);

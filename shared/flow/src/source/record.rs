@@ -54,14 +54,15 @@ fn is_last(event: &DesiredTarget, seen: &DesiredTarget) -> bool {
 /// Returns true if a state is newer than the event (NewestEventDecides).
 ///
 /// * An instance ends once. If the events name it, its deletion is the newest event.
-/// * Otherwise the times of the sender decide. Of two equal times, a deletion is newer, so that nothing stays.
+/// * Otherwise the times of the sender decide, then the places that the source gives to events of one time. Of two equal
+///   places, a document is newer than a deletion.
 /// * Otherwise the event that arrives later is newer. No clock of this deployment decides.
 fn is_outdated(event: &DesiredTarget, seen: &DesiredTarget) -> bool {
     if event.key.uid.is_some() && (event.is_delete || seen.is_delete) {
         return !event.is_delete;
     }
     let times = event.sent.zip(seen.sent);
-    times.is_some_and(|(sent, known)| (known, seen.is_delete) > (sent, event.is_delete))
+    times.is_some_and(|(sent, known)| (known, seen.order, !seen.is_delete) > (sent, event.order, !event.is_delete))
 }
 
 /// Returns the UID of an instance that a state begins without naming one. It follows from the event, so that an event that

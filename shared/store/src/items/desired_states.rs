@@ -36,6 +36,9 @@ pub struct DesiredTarget {
     pub time: Timestamp,
     /// The newest time that an event of this state had. Events without a time are ordered by their arrival.
     pub sent: Option<Timestamp>,
+    /// The place of the event among those with the same time.
+    #[serde(default)]
+    pub order: u8,
     /// The identity of an instance that this state begins without naming one.
     pub new_uid: String,
     /// True if the state replaced one that was possibly being applied, until it is applied itself.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_protocol::engine::{TargetPhase, Timestamp};
+use ebb_protocol::engine::{TargetChange, Timestamp};
 use ebb_protocol::id::RunId;
 use serde::{Deserialize, Serialize};
 
@@ -23,9 +23,11 @@ impl TargetOutbox {
     pub const MAX_NOTICES: usize = 100;
     /// Maximum bytes of their JSON. An item may have 400 KB.
     pub const MAX_BYTES: usize = 128 << 10;
-    /// Maximum `gone` of instances that were deleted while they waited. They never exceed the other limits.
+    /// Maximum `gone` of instances that were deleted while they waited, and maximum notifications of ended runs for the
+    /// platform. They never exceed the other limits.
     pub const MAX_PLATFORM_NOTICES: usize = 20;
-    /// The receiver of the `gone` of instances that were deleted while they waited. No subscription has this name.
+    /// The receiver of the `gone` of instances that were deleted while they waited, and of the ends of runs. No
+    /// subscription has this name.
     pub const PLATFORM: &str = "#platform";
 
     /// Returns true if no notification waits. The leases of deliveries then mean nothing.
@@ -54,9 +56,18 @@ impl TargetOutbox {
         names.map(|name| self.failed.get(name).map_or(Timestamp(0), |state| state.next)).min()
     }
 
-    /// Returns the number of notifications that wait for the platform.
+    /// Returns the number of `gone` that wait for the platform.
     pub fn platform_notices(&self) -> usize {
-        self.notices.iter().filter(|notice| notice.is_for_platform()).count()
+        self.notices.iter().filter(|notice| notice.is_for_platform() && notice.phase == TargetChange::Gone).count()
+    }
+
+    /// Removes the oldest notification of an ended run for the platform, if as many wait as are allowed.
+    pub fn limit_platform_ends(&mut self) {
+        let is_end = |notice: &PhaseNotice| notice.is_for_platform() && notice.phase != TargetChange::Gone;
+        let mut ends = self.notices.iter().enumerate().filter(|(_, notice)| is_end(notice)).map(|(place, _)| place);
+        if let (Some(oldest), true) = (ends.next(), ends.count() + 1 >= Self::MAX_PLATFORM_NOTICES) {
+            self.notices.remove(oldest);
+        }
     }
 
     /// Returns true if a notification waits for the receiver of a subscription.
@@ -88,8 +99,8 @@ impl TargetOutbox {
 pub struct PhaseNotice {
     /// The version of the target that the change wrote.
     pub number: u64,
-    /// The phase that the target entered.
-    pub phase: TargetPhase,
+    /// The phase that the target entered, or another change.
+    pub phase: TargetChange,
     pub at: Timestamp,
     pub run: Option<RunId>,
     /// `deleted`, `expired` or `forced`.
@@ -105,7 +116,7 @@ pub struct PhaseNotice {
 }
 
 impl PhaseNotice {
-    /// Returns true if it is the `gone` of an instance that never began. It is delivered until the platform accepts it.
+    /// Returns true if it is for the platform. It is delivered until the platform accepts it.
     pub fn is_for_platform(&self) -> bool {
         self.to.iter().any(|name| name == TargetOutbox::PLATFORM)
     }

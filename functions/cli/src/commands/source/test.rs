@@ -105,10 +105,10 @@ fn text(effect: &EventEffect) -> String {
         let _ = writeln!(text, "entry {entry} holds");
     }
     let (verb, kind, name, uid, time_ms, document) = match &effect.outcome {
-        EventOutcome::Apply { kind, name, uid, time_ms, document } => {
+        EventOutcome::Apply { kind, name, uid, time_ms, document, .. } => {
             ("apply", kind, name, uid, time_ms, Some(document))
         }
-        EventOutcome::Delete { kind, name, uid, time_ms } => ("delete", kind, name, uid, time_ms, None),
+        EventOutcome::Delete { kind, name, uid, time_ms, .. } => ("delete", kind, name, uid, time_ms, None),
         EventOutcome::Ignored { reason } => {
             // Without an entry, the reasons are listed above.
             let reason = effect.entry.map_or("no entry holds", |_| reason);

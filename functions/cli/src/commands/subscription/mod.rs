@@ -7,10 +7,10 @@ use clap::Subcommand;
 use ebb_documents::model::{ReceiverDoc, SubscriptionDoc};
 use ebb_documents::notification::{self, NotificationFacts};
 use ebb_documents::{Diagnostic, DocumentVars, NoFiles, TargetFacts, compile, load, starters};
-use ebb_protocol::api::TargetPhase;
+use ebb_protocol::engine::TargetChange;
 use serde_json::Value;
 
-use crate::selector::{pair, phase};
+use crate::selector::pair;
 use crate::{CliError, DocumentSource, Exit, Result, SetArgs, documents, output};
 
 #[derive(Debug, Subcommand)]
@@ -67,8 +67,8 @@ pub(crate) struct SubscriptionTestArgs {
     /// File with the subscription; `-` reads standard input
     file: PathBuf,
     /// Phase that the target enters
-    #[arg(long, value_name = "PHASE", default_value = "failed", value_parser = phase)]
-    phase: TargetPhase,
+    #[arg(long, value_name = "PHASE", default_value = "failed", value_parser = change)]
+    phase: TargetChange,
     /// Label of the target; repeatable
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
     labels: Vec<(String, String)>,
@@ -101,10 +101,10 @@ impl SubscriptionTestArgs {
             output::status_line("The subscription does not report this change: check `on` and `when`");
             return Ok(Exit::Done);
         }
-        let is_failure = matches!(phase, TargetPhase::Failed | TargetPhase::Stuck);
+        let is_failure = matches!(phase, TargetChange::Failed | TargetChange::Stuck | TargetChange::EventFailed);
         let of_failure = |text: &str| if is_failure { text.to_owned() } else { String::new() };
-        let ends = matches!(phase, TargetPhase::Stopping | TargetPhase::Gone);
-        let is_ready = phase == TargetPhase::Ready;
+        let ends = matches!(phase, TargetChange::Stopping | TargetChange::Gone);
+        let is_ready = phase == TargetChange::Ready;
         let url = self.outputs.iter().find_map(|(_, value)| notification::web_url(value)).filter(|_| is_ready);
         let mut outputs: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
         for (name, value) in self.outputs.into_iter().filter(|_| is_ready) {
@@ -134,4 +134,10 @@ impl SubscriptionTestArgs {
         let json = serde_json::to_value(&request).unwrap_or_default();
         output::print_data(&format!("{json:#}\n"))
     }
+}
+
+fn change(text: &str) -> Result<TargetChange, String> {
+    let expected =
+        "starting, ready, updating, failed, stopping, stuck, gone, event-succeeded, event-failed or pre-stop-ended";
+    serde_json::from_value(text.into()).map_err(|_| format!("`{text}` is not a phase: expected {expected}"))
 }

@@ -53,10 +53,18 @@ fn check_document(reader: &DocumentReader<'_>, document: &YamlNode, path: &NodeP
     let supplied = [("apiVersion", "ebb.dev/v1"), ("kind", "Sandbox"), ("name", "source")];
     let supplied = supplied.map(|(key, text)| (At { value: key.to_owned(), at: document.at }, node(text)));
     let own = entries.iter().filter(|(key, _)| !SUPPLIED_KEYS.contains(&key.value.as_str()));
-    let own = own.map(|(key, value)| match &value.value {
-        // The event supplies the time.
-        YamlValue::String(text) if key.value == "ttl" && text.contains("${") => (key.clone(), node("1h")),
-        _ => (key.clone(), value.clone()),
+    // The event supplies the time.
+    let is_rendered = |value: &YamlNode| matches!(&value.value, YamlValue::String(text) if text.contains("${"));
+    let known = |(key, value): &(At<String>, YamlNode), name: &str| match key.value == name && is_rendered(value) {
+        true => (key.clone(), node("1h")),
+        false => (key.clone(), value.clone()),
+    };
+    let own = own.map(|entry| match (entry.0.value.as_str(), &entry.1.value) {
+        ("ttl", YamlValue::Map(parts)) => {
+            let parts = YamlValue::Map(parts.iter().map(|part| known(part, "after")).collect());
+            (entry.0.clone(), YamlNode { value: parts, ..entry.1.clone() })
+        }
+        _ => known(entry, "ttl"),
     });
     let value = YamlValue::Map(supplied.into_iter().chain(own).collect());
     ebb::target(reader, &YamlNode { value, ..document.clone() }, path, String::new());

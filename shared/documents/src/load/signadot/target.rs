@@ -15,7 +15,7 @@ use crate::load::yaml::{YamlNode, YamlValue};
 use crate::load::{bind, ebb};
 use crate::model::{
     At, BindDoc, ConsumerDoc, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, Named, ResourceSpec, RouteGroupDoc,
-    RunnerDoc, SandboxDoc, TemplateTree, TtlStart, UnitSpec, alternatives,
+    RunnerDoc, SandboxDoc, TemplateTree, TtlDoc, TtlFrom, TtlStart, UnitSpec, alternatives,
 };
 
 /// A Signadot Sandbox.
@@ -260,13 +260,13 @@ fn lifetime<S: PartialEq>(
     duration: &SignadotDuration,
     start: Option<&At<S>>,
     updated: &S,
-) -> DurationMs {
+) -> TtlDoc {
     if let Some(offset) = start.filter(|start| start.value == *updated) {
         let message = "`updatedAt` is taken as `createdAt`";
         let warning = Diagnostic::warning("ttl-offset", reader.source, offset.at, message);
         reader.note(warning.help("the time to live is set when the target is created and stays as it is"));
     }
-    DurationMs(duration.0)
+    TtlDoc { after: DurationMs(duration.0), from: TtlFrom::Creation }
 }
 
 /// Collects every `valueFrom.resource` at or below a node of `workload`.

@@ -153,6 +153,9 @@ fn labels_environment_and_ttl_change_without_units() {
     assert_eq!(made.plan.target, other.target);
     assert_eq!(made.plan.hooks, one.hooks);
     assert_eq!(made.plan.env, other.env);
+    let sliding = plan("ttl: {after: 2h, from: activity}\nresources: {x: {plugin: db}}\n");
+    assert_eq!((sliding.target.ttl_ms, sliding.target.ttl_slides), (other.target.ttl_ms, true));
+    assert_eq!(update(&one, &sliding).number, None);
     // The next update compares with this one.
     assert_eq!(compile::update(&made.plan, &other, |_| true), Ok(None));
     assert_eq!(update(&made.plan, &one).number, None);

@@ -8,7 +8,7 @@ use ebb_documents::notification::{self, NotificationFacts, NotificationRequest, 
 use ebb_documents::render::TargetFacts;
 use ebb_documents::template::is_loopback;
 use ebb_egress::{BytePermit, CallError, CallResult, HttpCall, HttpRequest, HttpResponse};
-use ebb_engine::{TargetPhase, Timestamp};
+use ebb_engine::{TargetChange, TargetPhase, Timestamp};
 use ebb_protocol::cloudevents;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::{OutcomeData, OutputValue, TargetStopCause};
@@ -102,10 +102,23 @@ async fn try_send(
     if notice.is_for_platform() {
         let TargetFacts { kind, name, uid, generation, .. } =
             serde_json::from_value(notice.target.clone()).map_err(|_| damaged())?;
-        let stop_cause = Some(TargetStopCause::Deleted);
-        let data = OutcomeData { kind, name, uid, generation, stop_cause, ..OutcomeData::default() };
+        let mut data = OutcomeData { kind, name, uid, generation, ..OutcomeData::default() };
+        match (notice.phase, &notice.run) {
+            (TargetChange::EventSucceeded | TargetChange::EventFailed, Some(id)) => {
+                data.event = Some(id.hook().name().to_owned());
+                data.run = Some(id.to_string());
+                if is_failure(notice.phase)
+                    && let Some((run, first)) = cause::of_run(env, id).await?
+                {
+                    data.unit = run.unit(first.unit).map(|unit| unit.key.clone());
+                    data.reason = Some(first.reason);
+                }
+            }
+            (TargetChange::PreStopEnded, _) => {}
+            _ => data.stop_cause = Some(TargetStopCause::Deleted),
+        }
         let Some(url) = &env.settings.platform_url else { return Ok(NotificationDelivery::Obsolete) };
-        return Ok(post_outcome(env, url, TargetPhase::Gone, notice.at, &data).await?);
+        return Ok(post_outcome(env, url, notice.phase, notice.at, &data).await?);
     }
     let changed = || NotificationDelivery::NotSent("the subscription has changed".to_owned());
     let item = env.store.get_document(NamedKind::Subscription, subscription).await.map_err(FlowError::from)?;
@@ -171,7 +184,7 @@ async fn try_send(
 pub(in crate::instance) async fn post_outcome(
     env: &Env,
     url: &str,
-    phase: TargetPhase,
+    phase: TargetChange,
     since: Timestamp,
     data: &OutcomeData,
 ) -> FlowResult<NotificationDelivery> {
@@ -182,7 +195,7 @@ pub(in crate::instance) async fn post_outcome(
     let id = format!("{instance}-{}-{name}-{}", data.generation, since.0);
     let id = MessageId::parse(&id).map_err(|error| FlowError::Broken(error.to_string()))?;
     let phase = match phase {
-        TargetPhase::Ready if data.reason.is_some() => TargetPhase::Failed,
+        TargetChange::Ready if data.reason.is_some() => TargetChange::Failed,
         phase => phase,
     };
     let platform = (env.platform.as_ref(), url, &env.settings.platform_keys);
@@ -349,6 +362,11 @@ impl SubscriptionOrigin<'_> {
     }
 }
 
+/// Returns true for a change whose notification has a cause.
+fn is_failure(change: TargetChange) -> bool {
+    matches!(change, TargetChange::Failed | TargetChange::Stuck | TargetChange::EventFailed)
+}
+
 /// Returns the facts of a notification. The cause of a failure is that of its run, if its data is still stored.
 async fn facts(env: &Env, notice: &PhaseNotice, target: &TargetFacts) -> FlowResult<NotificationFacts> {
     let mut facts = NotificationFacts {
@@ -361,10 +379,10 @@ async fn facts(env: &Env, notice: &PhaseNotice, target: &TargetFacts) -> FlowRes
         owner: notice.owner.clone().unwrap_or_default(),
         ..NotificationFacts::default()
     };
-    if notice.phase == TargetPhase::Ready {
+    if notice.phase == TargetChange::Ready {
         add_values(env, &mut facts, target).await?;
     }
-    if let (TargetPhase::Failed | TargetPhase::Stuck, Some(id)) = (notice.phase, &notice.run)
+    if let Some(id) = notice.run.as_ref().filter(|_| is_failure(notice.phase))
         && let Some((run, first)) = cause::of_run(env, id).await?
     {
         facts.unit = run.unit(first.unit).map(|unit| unit.key.clone()).unwrap_or_default();

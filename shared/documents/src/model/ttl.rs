@@ -1,0 +1,36 @@
+//! The lifetime of a target.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::DurationMs;
+
+/// The lifetime of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename = "FullTtl", deny_unknown_fields)]
+pub struct TtlDoc {
+    /// The time after which the target is deleted.
+    pub after: DurationMs,
+    /// The start of this time.
+    #[serde(default)]
+    pub from: TtlFrom,
+}
+
+/// The start of the lifetime of a target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum TtlFrom {
+    #[default]
+    Creation,
+    /// The last document or event that was accepted.
+    Activity,
+}
+
+/// The time after the creation at which a target is deleted, or the lifetime from another start.
+#[derive(JsonSchema)]
+#[schemars(untagged, rename = "Ttl")]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum TtlSchema {
+    AfterCreation(DurationMs),
+    Full(TtlDoc),
+}
