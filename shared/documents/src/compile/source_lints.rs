@@ -44,8 +44,10 @@ pub(super) fn hidden_ends(doc: &SourceDoc, entries: &[EventEntry]) -> Vec<Diagno
 ///
 /// The bodies of schemes for one platform have times. An instance with a `uid` is created once in any case.
 pub(super) fn equal_bodies(doc: &SourceDoc, verify: &VerifyDoc, entries: &[EventEntry]) -> Option<Diagnostic> {
-    let is_general =
-        matches!(verify, VerifyDoc::Hmac(_) | VerifyDoc::Bearer(_) | VerifyDoc::Basic(_) | VerifyDoc::Url(_));
+    let is_general = matches!(
+        verify,
+        VerifyDoc::Hmac(_) | VerifyDoc::Jws(_) | VerifyDoc::Bearer(_) | VerifyDoc::Basic(_) | VerifyDoc::Url(_)
+    );
     let mut rules = doc.events.iter().flatten().zip(entries);
     let (rule, _) = rules.find(|(_, entry)| {
         is_general && matches!(entry.action, EntryAction::Apply(..)) && entry.time.is_none() && entry.uid.is_none()
