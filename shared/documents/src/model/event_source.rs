@@ -5,9 +5,10 @@ use std::sync::Arc;
 use ebb_engine::{HmacAlgorithm, JwsAlgorithm, SignatureEncoding};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::placed::{At, Entries};
-use super::{ApiVersion, DurationMs, SandboxDoc, SourceKind, SourceText, TemplateTree};
+use super::{ApiVersion, DurationMs, ParamDoc, SandboxDoc, SourceKind, SourceText, TemplateTree};
 
 /// A source: maps the webhooks of a third party to the lifecycle of targets.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
@@ -21,6 +22,13 @@ pub struct SourceDoc {
     pub description: Option<String>,
     /// A preset. It supplies `verify`, `id`, `target` and `events`; a key that is written here replaces the preset's.
     pub preset: Option<At<String>>,
+    /// Declarations of the values of `with`, which presets have.
+    #[serde(default)]
+    #[schemars(skip)]
+    pub params: Entries<ParamDoc>,
+    /// Values of the params of the preset. The others have their defaults. Expressions read them as `with.NAME`.
+    #[serde(default)]
+    pub with: Entries<At<Value>>,
     /// The proof that a request is from the sender.
     pub verify: Option<VerifyChoice>,
     /// A request that completes an event. Expressions read its response as `fetched`.
