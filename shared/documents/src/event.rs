@@ -158,7 +158,7 @@ pub(crate) enum EntryAction {
     Ignore(String),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct EventTarget {
     pub(crate) kind: String,
     pub(crate) name: ParsedText,

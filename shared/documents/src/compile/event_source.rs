@@ -92,7 +92,8 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
             let warnings: Vec<Diagnostic> = match (&doc.events, &defaults.target, &preset.target) {
                 (Some(_), ..) => {
                     let repeated = source_lints::equal_bodies(doc, &verify.scheme, &entries).filter(|_| !has_own_ids);
-                    source_lints::hidden_ends(doc, &entries).into_iter().chain(repeated).collect()
+                    let differing = source_lints::differing_times(doc, &entries);
+                    source_lints::hidden_ends(doc, &entries).into_iter().chain(repeated).chain(differing).collect()
                 }
                 (None, Some(own), Some(replaced)) => ParsedText::new(&replaced.name.value, of_preset.units)
                     .ok()
