@@ -224,6 +224,17 @@ impl EventSource {
         Some((target.kind.clone(), name, renderer.uid(entry).ok().flatten()))
     }
 
+    /// Returns an entry as text, such as `delete if body.action == "closed"`. Numbers begin with 1.
+    pub fn described(&self, entry: usize) -> String {
+        let Some(entry) = self.entries.get(entry.wrapping_sub(1)) else { return String::new() };
+        let action = match &entry.action {
+            EntryAction::Apply(..) => "apply".to_owned(),
+            EntryAction::Delete(_) => "delete".to_owned(),
+            EntryAction::Ignore(reason) => format!("ignore ({reason})"),
+        };
+        format!("{action} if {}", entry.when.text.split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+
     /// Returns the effect of an event, with the entries that do not hold. It is an error if an expression fails on this
     /// event, or if its values do not fit into the target document. A `when` that reads a missing key or a part of `null`
     /// is false.
