@@ -131,6 +131,8 @@ pub struct EventSource {
     pub name: String,
     /// The scheme that verifies requests, with the name of its secret.
     pub verify: VerifyDoc,
+    /// The values of the params.
+    pub(crate) with: Json,
     pub(crate) fetch: Option<EventFetch>,
     pub(crate) id: Option<ParsedText>,
     pub(crate) entries: Vec<EventEntry>,
@@ -160,7 +162,7 @@ pub(crate) enum EntryAction {
     Ignore(String),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct EventTarget {
     pub(crate) kind: String,
     pub(crate) name: ParsedText,
@@ -197,7 +199,7 @@ impl EventSource {
     /// Returns an error if the expression fails on this event.
     pub fn delivery_id(&self, input: &EventInput) -> Result<Option<String>, SourceEventError> {
         let Some(id) = &self.id else { return Ok(None) };
-        Ok(EventRenderer::new(&self.name, input).text(id, "id", MissingPiece::Rejected)?.map(identity))
+        Ok(EventRenderer::new(self, input).text(id, "id", MissingPiece::Rejected)?.map(identity))
     }
 
     /// Returns the request that completes an event, or `None` if the event needs none.
@@ -206,7 +208,7 @@ impl EventSource {
     /// Returns an error if an expression fails on this event, or if its values do not fit into a path.
     pub fn fetch(&self, input: &EventInput) -> Result<Option<EventRequest>, SourceEventError> {
         let Some(EventFetch { when, connection, path, headers }) = &self.fetch else { return Ok(None) };
-        let renderer = EventRenderer::new(&self.name, input);
+        let renderer = EventRenderer::new(self, input);
         if let Some(when) = when
             && renderer.skip_reason(when, "fetch.when")?.is_some()
         {
@@ -218,7 +220,7 @@ impl EventSource {
 
     /// Returns kind, name and UID of the target of an event, as far as they are known. The rest of its entry can fail.
     pub fn target(&self, input: &EventInput) -> Option<(String, String, Option<String>)> {
-        let renderer = EventRenderer::new(&self.name, input);
+        let renderer = EventRenderer::new(self, input);
         let entry =
             self.entries.iter().find(|entry| !matches!(renderer.skip_reason(&entry.when, "when"), Ok(Some(_))))?;
         let (EntryAction::Apply(target, _) | EntryAction::Delete(target)) = &entry.action else { return None };
@@ -226,11 +228,22 @@ impl EventSource {
         Some((target.kind.clone(), name, renderer.uid(entry).ok().flatten()))
     }
 
+    /// Returns an entry as text, such as `delete if body.action == "closed"`. Numbers begin with 1.
+    pub fn described(&self, entry: usize) -> String {
+        let Some(entry) = self.entries.get(entry.wrapping_sub(1)) else { return String::new() };
+        let action = match &entry.action {
+            EntryAction::Apply(..) => "apply".to_owned(),
+            EntryAction::Delete(_) => "delete".to_owned(),
+            EntryAction::Ignore(reason) => format!("ignore ({reason})"),
+        };
+        format!("{action} if {}", entry.when.text.split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+
     /// Returns the effect of an event, with the entries that do not hold. It is an error if an expression fails on this
     /// event, or if its values do not fit into the target document. A `when` that reads a missing key or a part of `null`
     /// is false.
     pub fn explain(&self, input: &EventInput) -> EventExplanation {
-        let mut renderer = EventRenderer::new(&self.name, input);
+        let mut renderer = EventRenderer::new(self, input);
         let mut skipped = Vec::new();
         for (number, entry) in (1..).zip(&self.entries) {
             renderer.entry = Some(number);
@@ -265,12 +278,13 @@ struct EventRenderer<'a> {
 }
 
 impl<'a> EventRenderer<'a> {
-    fn new(source: &'a str, input: &'a EventInput) -> Self {
+    fn new(source: &'a EventSource, input: &'a EventInput) -> Self {
         let headers = input.headers.iter().map(|(name, value)| (name.as_str(), convert::from_text(value)));
         let variables = [
             ("headers", convert::from_map(headers)),
             ("body", convert::from_json(&input.body)),
-            ("source", convert::from_map([("name", convert::from_text(source))])),
+            ("source", convert::from_map([("name", convert::from_text(&source.name))])),
+            ("with", convert::from_json(&source.with)),
             // An event that was not completed reads missing keys.
             ("fetched", input.fetched.as_ref().map_or_else(|| convert::from_map([]), convert::from_json)),
         ];

@@ -29,8 +29,8 @@ pub use connection::{
 };
 pub(crate) use event_source::SUPPLIED_KEYS;
 pub use event_source::{
-    ApplyDoc, BasicDoc, DeleteDoc, EventAction, EventRule, FetchDoc, HmacDoc, SecretDoc, SourceDoc, SourceTarget,
-    VerifyChoice, VerifyDoc,
+    ApplyDoc, BasicDoc, DeleteDoc, EventAction, EventRule, FetchDoc, HmacDoc, JwsDoc, SecretDoc, SourceDoc,
+    SourceTarget, TimestampDoc, VerifyChoice, VerifyDoc,
 };
 pub use param::{ParamDoc, ParamKind};
 pub use placed::{At, Entries, Named};

@@ -21,9 +21,10 @@ macro_rules! presets {
 }
 
 /// All presets, sorted by name.
-pub static PRESETS: [SourcePreset; 16] = presets![
-    "argocd" "cdevents" "claude-sessions" "coder" "daytona" "e2b" "gitea" "github" "github-branches" "github-deployments"
-    "github-labels"     "gitlab" "gitlab-branches" "gitlab-deployments" "qovery" "vercel"
+pub static PRESETS: [SourcePreset; 19] = presets![
+    "argocd" "azure-devops" "bitbucket" "bitbucket-data-center" "cdevents" "claude-sessions" "coder" "daytona" "e2b"
+    "gitea" "github" "github-branches" "github-deployments" "gitlab" "gitlab-branches" "gitlab-deployments" "netlify"
+    "qovery" "vercel"
 ];
 
 /// Returns the preset with this name.

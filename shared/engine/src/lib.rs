@@ -27,7 +27,7 @@ pub use graph::{Graph, GraphError, MAX_UNITS, Unit, topological_order};
 pub use patch::{Patch, PatchChange, PatchCondition};
 pub use retry::{Backoff, attempts_used, next_block};
 pub use secret_ref::SecretRef;
-pub use signature::{HmacAlgorithm, SignatureEncoding};
+pub use signature::{HmacAlgorithm, JwsAlgorithm, SignatureEncoding, SignedPiece};
 pub use state::{Attempt, AttemptRef, Epoch, HeadState, LateMark, RunPhase, UnitProgress};
 pub use target::{EventName, Hook, HookSet, PhaseChange, RequestSender, ResourceEffect, Target, TargetPhase};
 pub use time::{Millis, Timestamp};

@@ -7,7 +7,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_engine::Timestamp;
+use ebb_engine::{Millis, Timestamp};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::HeaderMap;
 use sha2::Sha256;
@@ -216,6 +216,11 @@ pub enum SignatureError {
          {WEBHOOK_TOLERANCE_SECONDS} s: give it in seconds, and set the sender's clock", timestamp - now
     )]
     InFuture { timestamp: u64, now: u64 },
+    #[error(
+        "the time in {header} differs from our clock by more than {tolerance}: sign again with the current time, or set the \
+         sender's clock"
+    )]
+    Tolerance { header: String, tolerance: Millis },
     #[error("webhook-signature has no v1 signature: expected v1,BASE64 made with HMAC-SHA256")]
     NoVersion,
     /// No signature is valid for this content and one of the keys.

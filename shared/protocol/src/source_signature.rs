@@ -5,18 +5,22 @@
 //!
 //! A secret may hold several values during a rotation: see [`verify`].
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ebb_engine::{HmacAlgorithm, SignatureEncoding, Timestamp};
 use hmac::{Hmac, KeyInit, Mac};
 use http::HeaderMap;
 use sha1::Sha1;
-use sha2::{Digest as _, Sha256, Sha512};
+use sha2::{Digest as _, Sha256, Sha384, Sha512};
 use zeroize::Zeroizing;
 
+pub use crate::jws::JwsScheme;
 use crate::sign::{
     self, MAX_ID, MessageId, SignatureError, WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP, WebhookKeys, hmac_with,
 };
+pub use crate::signed_text::{SignedText, SignedTime};
 
 /// The names of the Standard Webhooks headers at Svix.
 const SVIX: [&str; 3] = ["svix-id", "svix-timestamp", "svix-signature"];
@@ -34,8 +38,17 @@ const MAX_VALUES: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(serde::Deserialize))]
 pub enum SourceScheme {
-    /// `HEADER: PREFIX SIGNATURE` without the space, with an HMAC of the body.
-    Hmac { header: String, prefix: String, algorithm: HmacAlgorithm, encoding: SignatureEncoding },
+    /// `HEADER: PREFIX SIGNATURE` without the space, with an HMAC of the text.
+    Hmac {
+        header: String,
+        prefix: String,
+        algorithm: HmacAlgorithm,
+        encoding: SignatureEncoding,
+        #[cfg_attr(test, serde(default))]
+        text: SignedText,
+    },
+    /// A JSON Web Signature for the body.
+    Jws(JwsScheme),
     /// Standard Webhooks, with the headers `webhook-*` or `svix-*` and a `whsec_` secret.
     Standard,
     /// Standard Webhooks if the secret has a `whsec_` value and the request has such headers. Otherwise the header
@@ -72,13 +85,19 @@ impl SourceScheme {
     }
 
     fn hex(header: &str, prefix: &str, algorithm: HmacAlgorithm) -> Self {
-        Self::Hmac { header: header.to_owned(), prefix: prefix.to_owned(), algorithm, encoding: SignatureEncoding::Hex }
+        Self::Hmac {
+            header: header.to_owned(),
+            prefix: prefix.to_owned(),
+            algorithm,
+            encoding: SignatureEncoding::Hex,
+            text: SignedText::default(),
+        }
     }
 
     /// Returns the header with the proof. [`Self::Url`] has none.
     fn header(&self) -> Option<&str> {
         match self {
-            Self::Hmac { header, .. } => Some(header),
+            Self::Hmac { header, .. } | Self::Jws(JwsScheme { header, .. }) => Some(header),
             Self::Standard => Some(WEBHOOK_SIGNATURE),
             Self::Gitlab => Some(GITLAB_TOKEN),
             Self::E2b => Some(E2B_SIGNATURE),
@@ -87,13 +106,15 @@ impl SourceScheme {
         }
     }
 
-    /// Returns the proof that the sender of `body` has a value of the secret: the text of the header or parameter.
-    fn proof(&self, value: &str, body: &[u8]) -> Zeroizing<String> {
+    /// Returns the proof that the sender of the signed bytes has a value of the secret: the text of the header or parameter,
+    /// or the last part of a JSON Web Signature.
+    fn proof(&self, value: &str, signed: &[u8]) -> Zeroizing<String> {
         Zeroizing::new(match self {
             Self::Hmac { prefix, algorithm, encoding, .. } => {
-                format!("{prefix}{}", encoded(*encoding, &mac(*algorithm, value.as_bytes(), body)))
+                format!("{prefix}{}", encoded(*encoding, &mac(*algorithm, value.as_bytes(), signed)))
             }
-            Self::E2b => URL_SAFE_NO_PAD.encode(Sha256::new().chain_update(value).chain_update(body).finalize()),
+            Self::Jws(jws) => URL_SAFE_NO_PAD.encode(mac(jws.algorithm.parts().1, value.as_bytes(), signed)),
+            Self::E2b => URL_SAFE_NO_PAD.encode(Sha256::new().chain_update(value).chain_update(signed).finalize()),
             Self::Bearer => format!("Bearer {value}"),
             Self::Basic { user } => {
                 let plain = Zeroizing::new(format!("{user}:{value}"));
@@ -118,9 +139,12 @@ impl SourceScheme {
     fn mismatch(&self) -> SourceSignatureError {
         let header = self.header().unwrap_or("the query parameter `secret`").to_owned();
         let expected = match self {
-            Self::Hmac { prefix, algorithm, encoding, .. } => {
-                format!("{prefix}X, where X is the {}, {},", algorithm_name(*algorithm), encoding_name(*encoding))
+            Self::Hmac { prefix, algorithm, encoding, text, .. } => {
+                let also = if text.pieces.is_empty() { "" } else { " of the text `signed` and" };
+                let (algorithm, encoding) = (algorithm_name(*algorithm), encoding_name(*encoding));
+                format!("{prefix}X, where X is the {algorithm}, {encoding},{also}")
             }
+            Self::Jws(jws) => format!("a JSON Web Signature ({})", jws.algorithm.parts().0),
             Self::E2b => "the E2B signature version 1".to_owned(),
             _ => return SourceSignatureError::Credentials(header),
         };
@@ -158,6 +182,8 @@ pub enum SourceSignatureError {
          this source"
     )]
     Signature { header: String, expected: String },
+    #[error("the token in {header} is refused: {problem}")]
+    Token { header: String, problem: &'static str },
     #[error("the credentials in {0} do not match: configure the secret of this source at the sender")]
     Credentials(String),
     #[error("the query parameter `secret` is missing: add ?secret=VALUE to the URL at the sender")]
@@ -207,9 +233,23 @@ pub fn verify(
         return standard(&keys, headers, body, now).map(Some);
     }
     let given = given_proof(scheme, headers, url_secret)?;
+    let (signed, proofs) = match scheme {
+        SourceScheme::Hmac { text, .. } => {
+            (text.bytes(headers, body, now).map_err(of_headers)?, text.signatures(&given))
+        }
+        SourceScheme::Jws(jws) => {
+            let refused = |problem| SourceSignatureError::Token { header: jws.header.clone(), problem };
+            let (signed, signature) = jws.opened(&given, body, now).map_err(refused)?;
+            (Cow::Owned(signed), vec![signature])
+        }
+        _ => (Cow::Borrowed(body), vec![given.as_str()]),
+    };
     // All values are tried, so that the time does not reveal which one fits.
-    let fitting = values.iter().filter(|value| same(scheme.proof(value, body).as_bytes(), given.as_bytes())).count();
-    if fitting == 0 {
+    let fits = |value: &&str| {
+        let proof = scheme.proof(value, &signed);
+        proofs.iter().filter(|given| same(proof.as_bytes(), given.as_bytes())).count()
+    };
+    if values.iter().map(fits).sum::<usize>() == 0 {
         return Err(scheme.mismatch());
     }
     scheme.delivery_header().map_or(Ok(None), |name| delivery_id(headers, name))
@@ -235,18 +275,31 @@ pub fn sign(
 ) -> Result<SourceCredentials, SourceSignatureError> {
     let value = *values(secret)?.first().expect("a secret has a value");
     let (mut headers, mut url_secret) = (Vec::new(), None);
-    let mut add = |name: &str, value: &str| headers.push((name.to_owned(), value.to_owned()));
     if let Some(keys) = scheme.signing_keys(secret)? {
-        sign::sign(keys.first(), id, now, body).iter().for_each(|(name, value)| add(name, value));
+        headers.extend(sign::sign(keys.first(), id, now, body).map(|(name, value)| (name.to_owned(), value)));
     } else {
-        let proof = scheme.proof(value, body);
+        let (start, signed) = match scheme {
+            SourceScheme::Hmac { text, header, .. } => {
+                let (others, signed) = text.sent(id.as_str(), body, now).map_err(of_headers)?;
+                // A list begins with the time.
+                let (list, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|(name, _)| name == header);
+                headers = others;
+                (list.into_iter().map(|(_, time)| time + ",").collect(), signed)
+            }
+            SourceScheme::Jws(jws) => {
+                let (signed, token) = jws.unsigned(body);
+                (token, Cow::Owned(signed))
+            }
+            _ => (String::new(), Cow::Borrowed(body)),
+        };
+        let proof = scheme.proof(value, &signed);
         match scheme.header() {
-            Some(header) => add(header, &proof),
+            Some(header) => headers.push((header.to_owned(), format!("{start}{}", proof.as_str()))),
             None => url_secret = Some(proof),
         }
     }
     if let Some(name) = scheme.delivery_header() {
-        add(name, id.as_str());
+        headers.push((name.to_owned(), id.as_str().to_owned()));
     }
     Ok(SourceCredentials { headers, url_secret })
 }
@@ -292,6 +345,7 @@ fn algorithm_name(algorithm: HmacAlgorithm) -> &'static str {
     match algorithm {
         HmacAlgorithm::Sha1 => "HMAC-SHA1",
         HmacAlgorithm::Sha256 => "HMAC-SHA256",
+        HmacAlgorithm::Sha384 => "HMAC-SHA384",
         HmacAlgorithm::Sha512 => "HMAC-SHA512",
     }
 }
@@ -304,6 +358,7 @@ fn mac(algorithm: HmacAlgorithm, key: &[u8], body: &[u8]) -> Vec<u8> {
     match algorithm {
         HmacAlgorithm::Sha1 => with::<Hmac<Sha1>>(key, body),
         HmacAlgorithm::Sha256 => with::<Hmac<Sha256>>(key, body),
+        HmacAlgorithm::Sha384 => with::<Hmac<Sha384>>(key, body),
         HmacAlgorithm::Sha512 => with::<Hmac<Sha512>>(key, body),
     }
 }
@@ -392,10 +447,14 @@ fn delivery_id(headers: &HeaderMap, name: &str) -> Result<Option<String>, Source
 }
 
 fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, SourceSignatureError> {
-    sign::single(headers, name).map_err(|error| match error {
+    sign::single(headers, name).map_err(of_headers)
+}
+
+fn of_headers(error: SignatureError) -> SourceSignatureError {
+    match error {
         SignatureError::Missing(header) => SourceSignatureError::Missing(header),
         error => SourceSignatureError::Headers(error),
-    })
+    }
 }
 
 fn malformed(header: &str, expected: &'static str) -> SourceSignatureError {

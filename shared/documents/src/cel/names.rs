@@ -50,6 +50,8 @@ root_variables! {
     Source: "source",
     /// The claims of an identity token.
     Claims: "claims",
+    /// The values of the params of a source.
+    With: "with",
     /// The response to the request by which a source completes an event.
     Fetched: "fetched",
     /// The change of a target that a subscription reports.
@@ -82,7 +84,8 @@ impl RootVariable {
             | Self::Objects
             | Self::Headers
             | Self::Body
-            | Self::Claims => &[],
+            | Self::Claims
+            | Self::With => &[],
         }
     }
 }
@@ -138,11 +141,11 @@ impl Scope {
             Self::Object => &[Object],
             Self::Objects => &[Object, Objects],
             Self::Instance => &[Instance],
-            Self::Event => &[Headers, Body, Source],
-            Self::EventDocument => &[Headers, Body, Source, Resources, Target],
+            Self::Event => &[Headers, Body, Source, With],
+            Self::EventDocument => &[Headers, Body, Source, With, Resources, Target],
             Self::Identity => &[Claims],
-            Self::FetchedEvent => &[Headers, Body, Source, Fetched],
-            Self::FetchedEventDocument => &[Headers, Body, Source, Fetched, Resources, Target],
+            Self::FetchedEvent => &[Headers, Body, Source, With, Fetched],
+            Self::FetchedEventDocument => &[Headers, Body, Source, With, Fetched, Resources, Target],
             Self::Subscription => &[Target],
             Self::Notification => &[Target, Notification],
             Self::Plan => &RootVariable::ALL,

@@ -308,7 +308,8 @@ impl ExpressionWalker<'_> {
             | RootVariable::Objects
             | RootVariable::Headers
             | RootVariable::Body
-            | RootVariable::Claims => Some(ReferenceSource::Root(root)),
+            | RootVariable::Claims
+            | RootVariable::With => Some(ReferenceSource::Root(root)),
             RootVariable::Item => {
                 if !path.steps.is_empty() {
                     let message = "`item` is a text, number or boolean, which has no fields".to_owned();

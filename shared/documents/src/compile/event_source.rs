@@ -1,11 +1,13 @@
 //! Checks sources, and applies their presets.
 
-use serde_json::Value as Json;
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value as Json};
 
 use super::collector::{DiagnosticCollector, ExpressionRead, StepCount};
 use super::defaults::MAX_EVENTS;
 use super::k8s_apply::is_built_in_name;
-use super::{source_lints, webhook};
+use super::{params, source_lints, webhook};
 use crate::cel::{ReferenceSource, RootVariable, Scope};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::event::{EntryAction, EventEntry, EventFetch, EventSource, EventTarget, EventTextRole, EventTree};
@@ -35,6 +37,7 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
             wrong.suggest(&name.value, presets::PRESETS.iter().map(|preset| preset.name))
         })?,
     };
+    let with = with(&mut own, doc, &preset);
     let mut of_preset = DiagnosticCollector::new(&preset.source, &steps);
     own.units = Scope::Event;
     let fetch = doc.fetch.as_ref().map(|fetch| self::fetch(&mut own, fetch));
@@ -73,6 +76,14 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
         let help = "add `verify:` with the scheme of the sender, such as `standard: {secret: NAME}`";
         own.push(own.error("missing-key", whole, missing("verify")).help(help));
     }
+    for read in std::mem::take(&mut own.reads) {
+        let path = read.spot.text();
+        let name = path.strip_prefix("with.").and_then(|rest| rest.split(['.', '[']).next());
+        if let Some(name) = name.filter(|name| !name.starts_with('?') && with.get(name).is_none()) {
+            let wrong = own.error_in("unknown-param", &read.spot, format!("there is no param `{name}`"));
+            own.push(wrong.suggest(name, with.as_object().into_iter().flat_map(Map::keys).map(String::as_str)));
+        }
+    }
     let mut errors = own.check(whole).err().unwrap_or_default();
     errors.extend(of_preset.check(preset.name.at).err().unwrap_or_default());
     match verify {
@@ -81,7 +92,8 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
             let warnings: Vec<Diagnostic> = match (&doc.events, &defaults.target, &preset.target) {
                 (Some(_), ..) => {
                     let repeated = source_lints::equal_bodies(doc, &verify.scheme, &entries).filter(|_| !has_own_ids);
-                    source_lints::hidden_ends(doc, &entries).into_iter().chain(repeated).collect()
+                    let differing = source_lints::differing_times(doc, &entries);
+                    source_lints::hidden_ends(doc, &entries).into_iter().chain(repeated).chain(differing).collect()
                 }
                 (None, Some(own), Some(replaced)) => ParsedText::new(&replaced.name.value, of_preset.units)
                     .ok()
@@ -91,10 +103,34 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
                 _ => Vec::new(),
             };
             let (name, verify) = (doc.name.value.clone(), verify.scheme.clone());
-            Ok((EventSource { name, verify, fetch: fetch.flatten(), id, entries }, warnings))
+            Ok((EventSource { name, verify, with, fetch: fetch.flatten(), id, entries }, warnings))
         }
         _ => Err(errors.sorted()),
     }
+}
+
+/// Returns the values of the params of a source and its preset. Reports those of `with` that do not fit.
+fn with(report: &mut DiagnosticCollector, doc: &SourceDoc, preset: &SourceDoc) -> Json {
+    let (mut declared, mut values) = (BTreeMap::new(), Map::new());
+    for Named { name, inner: param } in doc.params.iter().chain(preset.params.iter()) {
+        declared.insert(name.value.as_str(), params::check_declaration(report, name, param));
+        values.extend(param.default.iter().map(|default| (name.value.clone(), default.value.clone())));
+    }
+    for Named { name, inner: given } in &doc.with {
+        let Some(param) = declared.get(name.value.as_str()) else {
+            let wrong = report.error("unknown-param", name.at, format!("there is no param `{}`", name.value));
+            let known = declared.keys().copied().collect::<Vec<_>>().join("`, `");
+            let help = if known.is_empty() { "the preset has none".to_owned() } else { format!("there is `{known}`") };
+            report.push(wrong.help(help));
+            continue;
+        };
+        if let Err(wrong) = params::fits(report, param, &given.value) {
+            let wrong = report.error("param-value", given.at, format!("`{}` {wrong}", name.value));
+            report.push(params::nearest(report, param.doc, given.value.as_str().unwrap_or_default(), wrong));
+        }
+        values.insert(name.value.clone(), given.value.clone());
+    }
+    values.into()
 }
 
 /// Returns the plugins that must be published, because documents of targets name them.
@@ -284,8 +320,8 @@ fn deferred(report: &mut DiagnosticCollector, text: &str, at: LineColumn, role: 
 
 /// Returns true for a value that no target has.
 fn is_of_event(read: &ExpressionRead) -> bool {
-    use RootVariable::{Body, Claims, Fetched, Headers, Notification, Source};
-    matches!(read.source, ReferenceSource::Root(Headers | Body | Source | Fetched | Claims | Notification))
+    use RootVariable::{Body, Claims, Fetched, Headers, Notification, Source, With};
+    matches!(read.source, ReferenceSource::Root(Headers | Body | Source | With | Fetched | Claims | Notification))
 }
 
 fn param(report: &mut DiagnosticCollector, param: &At<TemplateTree>) -> EventTree {

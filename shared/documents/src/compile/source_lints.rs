@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::cel::Expression;
 use crate::diagnostic::Diagnostic;
-use crate::event::{EntryAction, EventEntry};
+use crate::event::{EntryAction, EventEntry, EventTarget};
 use crate::model::{SourceDoc, VerifyDoc};
 use crate::template::ParsedText;
 
@@ -44,8 +44,10 @@ pub(super) fn hidden_ends(doc: &SourceDoc, entries: &[EventEntry]) -> Vec<Diagno
 ///
 /// The bodies of schemes for one platform have times. An instance with a `uid` is created once in any case.
 pub(super) fn equal_bodies(doc: &SourceDoc, verify: &VerifyDoc, entries: &[EventEntry]) -> Option<Diagnostic> {
-    let is_general =
-        matches!(verify, VerifyDoc::Hmac(_) | VerifyDoc::Bearer(_) | VerifyDoc::Basic(_) | VerifyDoc::Url(_));
+    let is_general = matches!(
+        verify,
+        VerifyDoc::Hmac(_) | VerifyDoc::Jws(_) | VerifyDoc::Bearer(_) | VerifyDoc::Basic(_) | VerifyDoc::Url(_)
+    );
     let mut rules = doc.events.iter().flatten().zip(entries);
     let (rule, _) = rules.find(|(_, entry)| {
         is_general && matches!(entry.action, EntryAction::Apply(..)) && entry.time.is_none() && entry.uid.is_none()
@@ -54,6 +56,36 @@ pub(super) fn equal_bodies(doc: &SourceDoc, verify: &VerifyDoc, entries: &[Event
                    `delete`, the same body creates no target again";
     let warning = Diagnostic::warning("equal-bodies", &doc.source, rule.when.at, message);
     Some(warning.help("add an `id` that differs for each event, or a `time`, from a field of the body or a header"))
+}
+
+/// Warns of an entry whose `time` is another field than that of an entry above it with the same target. `entries` are those
+/// of `doc.events`.
+///
+/// Fields with one name, such as `updated_at` of a deployment and of its status, are expected to have one meaning.
+pub(super) fn differing_times(doc: &SourceDoc, entries: &[EventEntry]) -> Option<Diagnostic> {
+    let mut timed: Vec<(usize, &EventTarget, BTreeSet<String>)> = Vec::new();
+    let names = |read: &BTreeSet<String>| -> BTreeSet<String> {
+        read.iter().filter_map(|field| field.rsplit('.').next().map(str::to_owned)).collect()
+    };
+    for (number, (rule, entry)) in (1..).zip(doc.events.iter().flatten().zip(entries)) {
+        let (EntryAction::Apply(target, _) | EntryAction::Delete(target)) = &entry.action else { continue };
+        let (Some(time), Some(written)) = (&entry.time, &rule.time) else { continue };
+        let read = fields(time);
+        let Some(field) = read.first().cloned() else { continue };
+        let above = timed.iter().find(|(_, of, above)| *of == target && names(above).is_disjoint(&names(&read)));
+        if let Some((other, above)) = above.and_then(|(number, _, above)| Some((number, above.first()?))) {
+            let message = format!(
+                "`time` is `{field}` here and `{above}` in entry {other}: if the fields mean different times, a newer event \
+                 can count as outdated"
+            );
+            let warning = Diagnostic::warning("times-differ", &doc.source, written.at, message);
+            let help =
+                "read one field in all entries of a target, or leave `time` out of all, so that the arrival counts";
+            return Some(warning.help(help));
+        }
+        timed.push((number, target, read));
+    }
+    None
 }
 
 /// Returns true for a field of an event below the first level of its body.

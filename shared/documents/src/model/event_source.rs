@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use ebb_engine::{HmacAlgorithm, SignatureEncoding};
+use ebb_engine::{HmacAlgorithm, JwsAlgorithm, SignatureEncoding};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::placed::{At, Entries};
-use super::{ApiVersion, SandboxDoc, SourceKind, SourceText, TemplateTree};
+use super::{ApiVersion, DurationMs, ParamDoc, SandboxDoc, SourceKind, SourceText, TemplateTree};
 
 /// A source: maps the webhooks of a third party to the lifecycle of targets.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
@@ -21,6 +22,13 @@ pub struct SourceDoc {
     pub description: Option<String>,
     /// A preset. It supplies `verify`, `id`, `target` and `events`; a key that is written here replaces the preset's.
     pub preset: Option<At<String>>,
+    /// Declarations of the values of `with`, which presets have.
+    #[serde(default)]
+    #[schemars(skip)]
+    pub params: Entries<ParamDoc>,
+    /// Values of the params of the preset. The others have their defaults. Expressions read them as `with.NAME`.
+    #[serde(default)]
+    pub with: Entries<At<Value>>,
     /// The proof that a request is from the sender.
     pub verify: Option<VerifyChoice>,
     /// A request that completes an event. Expressions read its response as `fetched`.
@@ -131,6 +139,7 @@ pub struct VerifyChoice {
         alias = "vercel",
         alias = "standard",
         alias = "hmac",
+        alias = "jws",
         alias = "e2b",
         alias = "bearer",
         alias = "basic",
@@ -154,8 +163,10 @@ pub enum VerifyDoc {
     Vercel(SecretDoc),
     /// Standard Webhooks, also with the headers of Svix.
     Standard(SecretDoc),
-    /// An HMAC of the body in a header.
+    /// An HMAC of the body, or of a text with it, in a header.
     Hmac(HmacDoc),
+    /// A JSON Web Signature in a header.
+    Jws(JwsDoc),
     /// `e2b-signature`.
     E2b(SecretDoc),
     /// `Authorization: Bearer VALUE`.
@@ -171,6 +182,7 @@ impl VerifyDoc {
     pub fn secret(&self) -> &At<String> {
         match self {
             Self::Hmac(hmac) => &hmac.secret,
+            Self::Jws(jws) => &jws.secret,
             Self::Basic(basic) => &basic.secret,
             Self::Github(secret)
             | Self::Gitlab(secret)
@@ -205,6 +217,37 @@ pub struct HmacDoc {
     pub algorithm: HmacAlgorithm,
     #[serde(default)]
     pub encoding: SignatureEncoding,
+    /// The signed text, with `${rawBody}`, `${timestamp}` and `${headers.NAME}`. The default is the body.
+    pub signed: Option<At<String>>,
+    /// The time of the signature, which is a part of `signed`.
+    pub timestamp: Option<TimestampDoc>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename = "SignatureTime", deny_unknown_fields)]
+pub struct TimestampDoc {
+    /// The header with the time: seconds or milliseconds since 1970, or RFC 3339.
+    pub header: At<String>,
+    /// The name of the time in a header that is a list with the signatures, such as `t` in `t=1700000000,v1=…`.
+    pub field: Option<String>,
+    /// The greatest difference from the clock of the server. The default is 5 minutes.
+    pub tolerance: Option<DurationMs>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename = "Jws", rename_all = "camelCase", deny_unknown_fields)]
+pub struct JwsDoc {
+    /// The name of the secret: letters, digits and `_`, no digit first, at most 63.
+    pub secret: At<String>,
+    /// The header with the token.
+    pub header: At<String>,
+    /// The only algorithm that is accepted.
+    #[serde(default)]
+    pub algorithm: JwsAlgorithm,
+    /// The claim with the SHA-256 of the body in hexadecimal. Without it, the body is the detached payload.
+    pub body_hash: Option<String>,
+    /// The required claim `iss`.
+    pub issuer: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]

@@ -31,11 +31,14 @@ struct RecordedEvent {
     with: BTreeMap<String, Value>,
     #[serde(default)]
     labels: BTreeMap<String, Option<String>>,
+    #[serde(default)]
+    params: BTreeMap<String, Value>,
 }
 
 /// An event with its effect.
 struct PresetCase {
     preset: String,
+    source: EventSource,
     body: Value,
     /// The text of [`shown`].
     effect: String,
@@ -59,7 +62,8 @@ fn cases() -> Vec<PresetCase> {
                 let mut labels = sender.labels.clone();
                 labels.extend(event.labels);
                 let labels = labels.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-                cases.push(PresetCase { preset: preset.clone(), body, effect: effect.clone(), labels });
+                let source = with(&preset, &json!(event.params));
+                cases.push(PresetCase { preset: preset.clone(), source, body, effect: effect.clone(), labels });
             }
         }
     }
@@ -68,7 +72,12 @@ fn cases() -> Vec<PresetCase> {
 
 /// Returns the source that `ebb source new` prints for a preset.
 fn previews(name: &str) -> EventSource {
-    source(&preset(name).unwrap().starter("s"))
+    with(name, &json!({}))
+}
+
+/// Returns this source with values of the params of the preset.
+fn with(name: &str, params: &Value) -> EventSource {
+    source(&format!("{}with: {params}\n", preset(name).unwrap().starter("s")))
 }
 
 #[test]
@@ -89,8 +98,7 @@ fn each_entry_of_a_preset_reacts_to_its_events() {
     let mut report = String::new();
     // The senders do not sign the headers that name an event, so these decide nothing.
     let others = [("x-github-event", "ping"), ("x-gitea-event", "push"), ("x-gitlab-event", "Note Hook")];
-    for PresetCase { preset, body, effect, labels } in cases() {
-        let source = previews(&preset);
+    for PresetCase { preset, source, body, effect, labels } in cases() {
         for headers in [&others[..], &[]] {
             let input = event(headers, body.clone());
             let outcome = shown(&source, &input);
@@ -114,8 +122,9 @@ fn each_entry_of_a_preset_reacts_to_its_events() {
 #[test]
 fn subscriptions_read_the_labels_of_presets() {
     let mut reported = BTreeSet::new();
-    for PresetCase { preset, body, .. } in cases().into_iter().filter(|case| case.effect.starts_with("apply ")) {
-        let (_, document) = rendered(&previews(&preset), &event(&[], body));
+    let applied = cases().into_iter().filter(|case| case.effect.starts_with("apply "));
+    for PresetCase { preset, source, body, .. } in applied {
+        let (_, document) = rendered(&source, &event(&[], body));
         let target = TargetFacts {
             kind: "sandbox".to_owned(),
             name: document.name.value.clone(),
@@ -139,8 +148,8 @@ fn subscriptions_read_the_labels_of_presets() {
     for receiver in ["standard", "webhook", "slack"] {
         assert_eq!(presets(receiver), PRESETS.map(|preset| preset.name), "{receiver}");
     }
-    assert_eq!(presets("github"), ["gitea", "github", "github-deployments", "github-labels"]);
-    assert_eq!(presets("comment"), ["gitea", "github", "github-labels"]);
+    assert_eq!(presets("github"), ["gitea", "github", "github-branches", "github-deployments"]);
+    assert_eq!(presets("comment"), ["gitea", "github"]);
 }
 
 /// Returns copies of a value, each without one of its keys.
@@ -178,7 +187,8 @@ fn an_incomplete_event_of_a_fork_has_no_target() {
         }
         tested.insert(preset);
     }
-    assert_eq!(tested.into_iter().collect::<Vec<_>>(), ["gitea", "github", "github-labels", "gitlab"]);
+    let presets = ["bitbucket", "bitbucket-data-center", "gitea", "github", "gitlab"];
+    assert_eq!(tested.into_iter().collect::<Vec<_>>(), presets);
 }
 
 /// A sender repeats a delivery with the same ID, so an ID that numbers attempts would repeat its effect.

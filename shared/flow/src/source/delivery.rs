@@ -7,11 +7,11 @@ use ebb_documents::compile;
 use ebb_documents::event::{EventInput, EventOutcome, EventSource};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::VerifyDoc;
-use ebb_engine::Timestamp;
+use ebb_engine::{SignedPiece, Timestamp};
 use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::sign::MAX_ID;
-use ebb_protocol::source_signature::{self, SourceScheme};
+use ebb_protocol::source_signature::{self, JwsScheme, SignedText, SignedTime, SourceScheme};
 use ebb_protocol::{id, lifecycle, limits};
 use ebb_store::{DesiredKey, DesiredTarget, NamedKind};
 use http::HeaderMap;
@@ -23,6 +23,9 @@ use crate::{Env, FlowError, FlowResult, RequestError, offload};
 
 /// Headers that expressions do not see, because they contain credentials.
 const CREDENTIALS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-gitlab-token"];
+
+/// The greatest age of a signature by default, in milliseconds: that of Standard Webhooks.
+const SIGNATURE_TOLERANCE: u64 = 5 * 60 * 1000;
 
 /// A request to the URL of a source.
 #[derive(Clone, Copy, Debug)]
@@ -243,7 +246,23 @@ pub fn scheme(verify: &VerifyDoc) -> SourceScheme {
             prefix: hmac.prefix.clone(),
             algorithm: hmac.algorithm,
             encoding: hmac.encoding,
+            text: SignedText {
+                pieces: hmac.signed.as_ref().map_or_else(Vec::new, |signed| {
+                    SignedPiece::parse(&signed.value, hmac.timestamp.is_some()).expect("the loader checks it")
+                }),
+                timestamp: hmac.timestamp.as_ref().map(|time| SignedTime {
+                    header: time.header.value.to_ascii_lowercase(),
+                    field: time.field.clone(),
+                    tolerance: time.tolerance.map_or(SIGNATURE_TOLERANCE, |tolerance| tolerance.0),
+                }),
+            },
         },
+        VerifyDoc::Jws(jws) => SourceScheme::Jws(JwsScheme {
+            header: jws.header.value.to_ascii_lowercase(),
+            algorithm: jws.algorithm,
+            body_hash: jws.body_hash.clone(),
+            issuer: jws.issuer.clone(),
+        }),
     }
 }
 

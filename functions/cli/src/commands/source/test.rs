@@ -43,6 +43,9 @@ struct EventEffect {
     delivery_id: Option<String>,
     #[serde(flatten)]
     outcome: EventOutcome,
+    /// The entries up to the one that holds, as text.
+    #[serde(skip)]
+    entries: Vec<String>,
 }
 
 impl SourceTestArgs {
@@ -63,7 +66,8 @@ impl SourceTestArgs {
         let delivery_id = source.delivery_id(&input).map_err(|error| failed(&error))?;
         let EventExplanation { skipped, entry, outcome } = source.explain(&input);
         let outcome = outcome.map_err(|error| failed(&error))?;
-        let effect = EventEffect { source: source.name.clone(), entry, skipped, delivery_id, outcome };
+        let entries = (1..=skipped.len() + 1).map(|number| source.described(number)).collect();
+        let effect = EventEffect { source: source.name.clone(), entry, skipped, delivery_id, outcome, entries };
         self.output.write(&effect, text)
     }
 }
@@ -98,11 +102,11 @@ fn payload(path: &Path) -> Result<serde_json::Value> {
 /// Returns the effect as text that ends with a line break.
 fn text(effect: &EventEffect) -> String {
     let mut text = String::new();
-    for skipped in &effect.skipped {
-        let _ = writeln!(text, "entry {} does not hold: {}", skipped.entry, skipped.reason);
+    for (SkippedEntry { entry, reason }, described) in effect.skipped.iter().zip(&effect.entries) {
+        let _ = writeln!(text, "entry {entry} does not hold: {reason}\n  {described}");
     }
-    if let Some(entry) = effect.entry {
-        let _ = writeln!(text, "entry {entry} holds");
+    if let (Some(entry), Some(described)) = (effect.entry, effect.entries.last()) {
+        let _ = writeln!(text, "entry {entry} holds\n  {described}");
     }
     let (verb, kind, name, uid, time_ms, document) = match &effect.outcome {
         EventOutcome::Apply { kind, name, uid, time_ms, document, .. } => {

@@ -1,5 +1,7 @@
 //! Reads `kind: Source`.
 
+use ebb_engine::SignedPiece;
+
 use crate::load::ebb;
 use crate::load::names::{MAX_NAME, NameSyntax, is_name};
 use crate::load::reader::{DocumentReader, NodePath};
@@ -91,11 +93,22 @@ fn check_verify(reader: &DocumentReader<'_>, verify: &VerifyDoc) {
             reader.note(reader.wrong("bad-name", text.at, format!("{what} `{}` is not valid", text.value)).help(help));
         }
     };
+    let header = |name: &At<String>| {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        token(name, "the header", allowed, "letters, digits, `-` and `_`, such as `X-Signature`");
+    };
     match verify {
         VerifyDoc::Hmac(hmac) => {
-            let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-            token(&hmac.header, "the header", allowed, "letters, digits, `-` and `_`, such as `X-Signature`");
+            [&hmac.header].into_iter().chain(hmac.timestamp.as_ref().map(|time| &time.header)).for_each(header);
+            let (at, text) = hmac.signed.as_ref().map_or((hmac.header.at, ""), |text| (text.at, text.value.as_str()));
+            if (hmac.signed.is_some() || hmac.timestamp.is_some())
+                && let Err(problem) = SignedPiece::parse(text, hmac.timestamp.is_some())
+            {
+                let help = "such as `v0:${timestamp}:${rawBody}` with `timestamp: {header: X-Request-Timestamp}`";
+                reader.note(reader.wrong("signed-text", at, problem).help(help));
+            }
         }
+        VerifyDoc::Jws(jws) => header(&jws.header),
         VerifyDoc::Basic(basic) => {
             token(&basic.user, "the user", |c| c != ':' && !c.is_control(), "no `:` and no control characters");
         }
