@@ -286,8 +286,15 @@ impl ApiClient {
     }
 
     /// Deletes the instance of a target with this UID, or without `uid` every one.
-    pub(crate) async fn delete_target(&self, target: &TargetRef, uid: Option<&str>) -> Result<TargetReceipt> {
-        let request = self.query(Method::DELETE, &["targets", &target.kind, &target.name], &[("uid", uid)]);
+    /// Deletes an instance. `allow_protected` needs the scope `operate`.
+    pub(crate) async fn delete_target(
+        &self,
+        target: &TargetRef,
+        uid: &str,
+        allow_protected: bool,
+    ) -> Result<TargetReceipt> {
+        let query = [("uid", Some(uid)), ("allowProtected", allow_protected.then_some("true"))];
+        let request = self.query(Method::DELETE, &["targets", &target.kind, &target.name], &query);
         self.of_target(target, request).await
     }
 

@@ -50,6 +50,9 @@ pub(crate) struct DeleteArgs {
     /// Delete the instance only while it has this generation
     #[arg(long, value_name = "GENERATION", requires = "uid")]
     if_generation: Option<u64>,
+    /// Delete one target also if a resource has `protect: true`
+    #[arg(long, conflicts_with_all = ["force", "uid"])]
+    allow_protected: bool,
     #[command(flatten)]
     yes: YesArgs,
     #[command(flatten)]
@@ -88,6 +91,9 @@ impl DeleteArgs {
                 return self.delete_all(&connect(server)?, CommandTargets::Named(vec![instance])).await;
             }
             (_, Some(_)) => return Err(CliError::broken("--uid needs the name of one target")),
+            (_, None) if self.allow_protected => {
+                return Err(CliError::broken("--allow-protected needs the name of one target"));
+            }
             (targets, None) => return self.delete_all(&connect(server)?, targets).await,
         };
         let client = connect(server)?;
@@ -104,19 +110,19 @@ impl DeleteArgs {
         let info = &seen.info;
         // Otherwise the waiting instance would start when the present one is gone.
         if let Some(waiting) = &seen.waiting_uid {
-            client.delete_target(&target, Some(waiting)).await?;
+            client.delete_target(&target, waiting, false).await?;
             withdrawn(&target, &seen);
         }
         if info.phase == TargetPhase::Gone {
             output::status_line(&format!("{target} was deleted at {}", timing::clock(&info.since)));
             return self.output.write_data(&seen);
         }
-        client.delete_target(&target, Some(&info.uid)).await?;
+        client.delete_target(&target, &info.uid, self.allow_protected).await?;
         self.await_gone(&client, &target, seen).await
     }
 
     async fn delete_documents(&self, server: &ServerArgs, kind: &DocumentKind) -> Result<Exit> {
-        let is_for_targets = self.force || self.uid.is_some();
+        let is_for_targets = self.force || self.uid.is_some() || self.allow_protected;
         if self.names.is_empty() || is_for_targets || !self.selector.selection(None, self.plugin.as_deref()).is_open() {
             return Err(CliError::broken(format!(
                 "expected names of {}; the other options are for targets",
@@ -189,7 +195,7 @@ impl DeleteArgs {
         let body = ForceDeleteTarget { uid, reason, by };
         if let Some(waiting) = seen.waiting_uid.as_deref().filter(|_| !seen.info.phase.is_alive()) {
             // It would begin as soon as the present instance is gone.
-            client.delete_target(target, Some(waiting)).await?;
+            client.delete_target(target, waiting, false).await?;
             withdrawn(target, &seen);
         }
         let response: Result<OverrideResponse> = client.act(target, "force-delete", &body).await;
