@@ -46,12 +46,16 @@ start() {
     [ -n "${EBB_DOCUMENT:-}" ] || fail 'the document is missing: set the input `document`, or EBB_DOCUMENT'
     check_reveal
     code=0
-    messages=$(ebb apply --filename="$EBB_DOCUMENT" --set="name=$EBB_NAME" --kind="$kind" --wait=false 2>&1 >/dev/null) ||
+    set --
+    if [ "${EBB_ALLOW_REPLACE:-false}" = true ]; then
+        set -- --allow-replace
+    fi
+    messages=$(ebb apply --filename="$EBB_DOCUMENT" --set="name=$EBB_NAME" --kind="$kind" --wait=false "$@" 2>&1 >/dev/null) ||
         code=$?
     printf '%s\n' "$messages" >&2
     [ $code = 0 ] || exit $code
     started=$(printf '%s\n' "$messages" | grep -F -- " $kind/$EBB_NAME (uid " |
-        sed -n 's/.* (uid \([^ ]*\), generation \([0-9]*\))$/\2.\1/p')
+        sed -n 's/.* (uid \([^ ]*\), generation \([0-9]*\)).*$/\2.\1/p')
     [ -n "$started" ] || fail "the document names another target than $kind/$EBB_NAME: write \`name: \"@{name}\"\` in it"
     # Also a job that fails or is cancelled while it waits deletes its sandbox.
     printf '%s=%s\n' "$started_variable" "$started" >>"$file"

@@ -181,7 +181,7 @@ impl Workdir {
 
     pub async fn create(&self, name: &str, rest: &str) {
         let file = self.write_sandbox(name, rest);
-        self.ebb(&["apply", "-f", &file, "--wait=false"]).await.done();
+        self.ebb(&["apply", "-f", &file, "--wait=false", "--allow-replace"]).await.done();
     }
 
     pub async fn reaches(&self, name: &str, phase: TargetPhase) -> TargetDetail {

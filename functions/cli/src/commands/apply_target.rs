@@ -22,7 +22,7 @@ pub(super) struct AppliedTarget {
 fn request(document: &SandboxDoc, target: &TargetRef) -> ApplyTarget {
     let TargetRef { kind, name } = target.clone();
     let document = document.expanded.clone();
-    ApplyTarget { kind, name, document, uid: None, generation: None, allow_replace: Some(false), routing_key: None }
+    ApplyTarget { kind, name, document, uid: None, generation: None, allow_replace: None, routing_key: None }
 }
 
 /// Returns the effect of a document as data and as text. `new` has the plugins of the call, if it would store documents

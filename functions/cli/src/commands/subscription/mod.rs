@@ -76,7 +76,7 @@ pub(crate) struct SubscriptionTestArgs {
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = pair)]
     env: Vec<(String, String)>,
     /// Public output of a ready target; repeatable. The first one that is a URL counts as one with `show: link`
-    #[arg(long = "output", value_name = "RESOURCE.OUTPUT=VALUE", value_parser = pair)]
+    #[arg(long = "value", value_name = "RESOURCE.OUTPUT=VALUE", value_parser = pair)]
     outputs: Vec<(String, String)>,
     #[command(flatten)]
     sets: SetArgs,
@@ -110,7 +110,7 @@ impl SubscriptionTestArgs {
         for (name, value) in self.outputs.into_iter().filter(|_| is_ready) {
             let (resource, output) = name
                 .split_once('.')
-                .ok_or_else(|| CliError::failed(format!("--output {name}: expected RESOURCE.OUTPUT=VALUE")))?;
+                .ok_or_else(|| CliError::failed(format!("--value {name}: expected RESOURCE.OUTPUT=VALUE")))?;
             outputs.entry(resource.to_owned()).or_default().insert(output.to_owned(), value.into());
         }
         let env = self.env.into_iter().filter(|_| is_ready).map(|(name, value)| (name, value.into()));
