@@ -15,6 +15,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::diagnostic::Diagnostic;
+use crate::load::foreign;
 use crate::load::names::{MAX_NAME, NameSyntax, valid_name};
 use crate::load::reader::{DocumentReader, NodePath, Strictness};
 use crate::load::yaml::{self, YamlNode, YamlValue};
@@ -200,7 +201,12 @@ pub(crate) fn parse_unrendered(source: &Arc<SourceText>, wrong: Diagnostic) -> R
         Err(_) => return Err(wrong),
     };
     nodes.iter_mut().for_each(|node| restore(node, marks));
-    if !nodes.iter().any(has_collection) {
+    if !nodes.iter().any(|node| has_collection(node) || foreign::kind(node).is_some()) {
+        if text.trim_start().starts_with("{{") {
+            let message = "this is a template, as InfraKit has them, and has no collection";
+            let wrong = Diagnostic::error("foreign-kind", source, wrong.at, message);
+            return Err(wrong.help("render it first with `infrakit template`"));
+        }
         return Err(wrong.help("quote a text with `{{…}}`; InfraKit's templates are read only in collections"));
     }
     let Some(byte) = statement else { return Ok(nodes) };
