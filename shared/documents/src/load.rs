@@ -71,6 +71,9 @@ fn read(source: &Arc<SourceText>, node: &YamlNode, as_written: Option<&str>) -> 
         let message = format!("this is {noun}, which Ebb does not read");
         return (None, Diagnostic::error("foreign-kind", source, at, message).help(help).into());
     }
+    let named = collection::named_by_file(source, node);
+    let as_written = as_written.filter(|_| named.is_none());
+    let node = named.as_ref().unwrap_or(node);
     let kind = signadot::shape(node);
     let infrakit = kind.is_none() && collection::is_document(node);
     let ours = kind.is_none() && !infrakit && (node.get("apiVersion").is_some() || node.get("kind").is_some());
