@@ -20,6 +20,7 @@ mod infrakit_unit;
 mod input_destinations;
 mod k8s_apply;
 mod object_action;
+mod object_names;
 mod old_params;
 mod order;
 mod params;
@@ -109,6 +110,8 @@ pub fn plan(
     dependencies::check_cycles(&mut report, &plan, &instances, &wires);
     clusters::check(&mut report, &plan, &instances, &wires);
     undecided::check(&mut report, &instances);
+    report.check(sandbox.name.at)?;
+    object_names::check(&mut report, sandbox, &plan, &instances);
     report.check(sandbox.name.at)?;
     let requests = policy_requests::of_plan(&plan, &instances);
     if let Some(at) = plan.hooks.iter().position(|hook| hook.hook == PLUGIN_UPDATE) {

@@ -60,8 +60,9 @@ fn units_over_a_list() {
     let plan = pair(TOPICS).unwrap();
     insta::assert_snapshot!(outline(&plan));
     let (plugin, sandbox) = TOPICS.split_once("---\n").unwrap();
-    for (name, is_warned) in [("quota-${item}", false), ("quota", true)] {
-        let (_, warnings) = compiled(sandbox, &[&plugin.replace("quota-${item}", name)]).unwrap();
+    let item = "-${item.replace('/', '-')}";
+    for (name, is_warned) in [(item, false), ("", true)] {
+        let (_, warnings) = compiled(sandbox, &[&plugin.replace(item, name)]).unwrap();
         assert_eq!(warnings.iter().any(|warning| warning.code == "for-each"), is_warned, "{warnings:?}");
     }
 }
