@@ -106,7 +106,7 @@ pub fn plan(
     }
     report.check(sandbox.name.at)?;
     let wires = ResourceReads::new(&mut report, sandbox.name.at, &instances)?;
-    let mut plan = assemble::plan(&mut report, sandbox, env, &instances, &wires);
+    let mut plan = assemble::plan(&mut report, sandbox, (env, &env_uses), &instances, &wires);
     dependencies::check_cycles(&mut report, &plan, &instances, &wires);
     clusters::check(&mut report, &plan, &instances, &wires);
     undecided::check(&mut report, &instances);
