@@ -11,7 +11,7 @@ fn document(kind: &str) -> String {
     match kind {
         "namespace" => named("Target", "a", &format!("targetKind: namespace\nresources: {{r: {{plugin: db}}}}\n{own}")),
         _ => format!(
-            "name: a\nspec:\n  match: {{label: {{key: k, value: v}}}}\n  resources: [{{name: r, plugin: db}}]\n{}",
+            "name: a\nspec:\n  match: {{label: {{key: k, value: v}}}}\nebb:\n  resources: [{{name: r, plugin: db}}]\n{}",
             own.lines().map(|line| format!("  {line}\n")).collect::<String>()
         ),
     }
