@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::Deserializer;
 use serde_json::Value;
 
+use crate::cel::ReferenceSource;
 use crate::diagnostic::Diagnostic;
 use crate::durations;
 use crate::escaping;
@@ -14,8 +15,8 @@ use crate::load::reader::{DocumentReader, NodePath};
 use crate::load::yaml::{YamlNode, YamlValue};
 use crate::load::{bind, ebb};
 use crate::model::{
-    At, BindDoc, ConsumerDoc, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, Named, ResourceSpec, RouteGroupDoc,
-    RunnerDoc, SandboxDoc, TemplateTree, TtlStart, UnitSpec, alternatives,
+    At, BindDoc, BoundName, BoundObjectDoc, ConsumerDoc, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, Named,
+    ResourceSpec, RouteGroupDoc, RunnerDoc, SandboxDoc, TemplateTree, TtlStart, UnitSpec, alternatives,
 };
 
 /// A Signadot Sandbox.
@@ -39,6 +40,9 @@ struct TargetExtension {
     /// Secrets and ConfigMaps with outputs for workloads, as in a sandbox of Ebb.
     #[serde(default)]
     bind: Vec<At<BindDoc>>,
+    /// If `true`, a Secret for each fork has the variables that it reads from resources, in its namespace.
+    #[serde(default)]
+    bind_forks: bool,
     /// The runners of the own hooks.
     #[serde(default)]
     runners: Entries<RunnerDoc>,
@@ -188,7 +192,8 @@ pub(super) fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: St
             consume(reader, below, &NodePath::Key(&spec, key), "", &mut consumers);
         }
     }
-    let sandbox = SandboxDoc {
+    let binds_forks = ebb.as_ref().is_some_and(|ebb| ebb.bind_forks);
+    let mut sandbox = SandboxDoc {
         name,
         description: spec.description,
         cluster: Some(spec.cluster.value),
@@ -197,7 +202,36 @@ pub(super) fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: St
         consumers,
         ..extended(reader, spec.resources, ebb, expanded)
     };
+    if binds_forks {
+        sandbox.bind.extend(fork_secrets(&sandbox.consumers));
+    }
     Some(completed(reader, node, sandbox))
+}
+
+/// Returns a Secret for each fork with the variables that it reads, by their names, or by `CONTAINER.NAME`. Of two values of
+/// one name, the first one counts.
+fn fork_secrets(consumers: &[ConsumerDoc]) -> Vec<At<BindDoc>> {
+    let mut forks: BTreeMap<(&str, &str), Entries<At<String>>> = BTreeMap::new();
+    for ConsumerDoc { resource, output, workload, env, container, .. } in consumers {
+        let parts: Vec<&str> = workload.split('/').collect();
+        // A local workload has no namespace.
+        let ([_, namespace, name], Some(env)) = (parts.as_slice(), env) else { continue };
+        let key = container.as_ref().map_or_else(|| env.clone(), |container| format!("{container}.{env}"));
+        let read = ReferenceSource::Resource { resource: resource.value.clone(), output: output.value.clone() };
+        let data = forks.entry((*namespace, *name)).or_default();
+        if data.iter().all(|known| known.name.value != key) {
+            let text = |value| At { value, at: output.at };
+            data.0.push(Named { name: text(key), inner: text(format!("${{{read}}}")) });
+        }
+    }
+    let secret = |((namespace, name), data): ((&str, &str), Entries<At<String>>)| {
+        let at = data.first().map(|first| first.name.at).unwrap_or_default();
+        let text = |value| At { value, at };
+        let name = text(format!("${{target.name.lowerAscii()}}-{}", escaping::escape(name)));
+        let object = BoundObjectDoc::Secret(BoundName { namespace: text(escaping::escape(namespace)), name });
+        At { value: BindDoc { object, data }, at }
+    };
+    forks.into_iter().map(secret).collect()
 }
 
 /// Returns a target that has only what is the same in a sandbox and a route group: the resources of its `spec`, and what

@@ -173,6 +173,31 @@ fn a_route_group_binds_outputs() {
     assert_eq!(wrong.iter().map(|one| one.plain()).collect::<Vec<_>>(), [expected]);
 }
 
+#[test]
+fn forks_get_secrets_with_their_variables() {
+    let plugin = "name: db\nspec:\n  runner: {image: alpine}\n  create:\n  - {name: make, script: \"#!/bin/sh\", outputs: [{name: url, valueFromPath: /url}]}\n  delete:\n  - {name: drop, script: \"#!/bin/sh\"}\n";
+    let read = "valueFrom: {resource: {name: db, outputKey: make.url}}";
+    let env = format!("env: [{{name: URL, {read}}}, {{name: URL, container: proxy, {read}}}]");
+    let fork = format!("{{forkOf: {{kind: Deployment, namespace: shop, name: web}}, customizations: {{{env}}}}}");
+    let sandbox = format!(
+        "name: Pr-1\nspec:\n  cluster: c\n  resources: [{{name: db, plugin: db}}]\n  forks: [{fork}]\n  local: [{{name: dev, {env}}}]\n"
+    );
+    let bound = |ebb: &str| {
+        let (plan, _) = compiled(&format!("{sandbox}{ebb}"), &[plugin]).unwrap();
+        let units = plan.hooks.iter().flat_map(|hook| &hook.units).filter(|unit| unit.resource() == "bind");
+        let manifests = units.filter_map(|unit| match &unit.action {
+            Action::Object(object) => Some(object.manifest.clone()),
+            _ => None,
+        });
+        manifests.collect::<Vec<_>>()
+    };
+    let url = "${resources.db.outputs[\"make.url\"]}";
+    let metadata = json!({"name": "${target.name.lowerAscii()}-web", "namespace": "shop"});
+    let data = json!({"URL": url, "proxy.URL": url});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data});
+    assert_eq!((bound(""), bound("ebb: {bindForks: true}\n")), (vec![], vec![secret]));
+}
+
 /// The outputs of Signadot's steps stay in the cluster unless the document opens them. A param of such a plugin can get
 /// a sensitive value. An update to a document that closes or opens outputs replaces nothing.
 #[test]
