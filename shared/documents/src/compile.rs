@@ -20,6 +20,7 @@ mod infrakit_unit;
 mod input_destinations;
 mod k8s_apply;
 mod object_action;
+mod object_names;
 mod old_params;
 mod order;
 mod params;
@@ -105,10 +106,12 @@ pub fn plan(
     }
     report.check(sandbox.name.at)?;
     let wires = ResourceReads::new(&mut report, sandbox.name.at, &instances)?;
-    let mut plan = assemble::plan(&mut report, sandbox, env, &instances, &wires);
+    let mut plan = assemble::plan(&mut report, sandbox, (env, &env_uses), &instances, &wires);
     dependencies::check_cycles(&mut report, &plan, &instances, &wires);
     clusters::check(&mut report, &plan, &instances, &wires);
     undecided::check(&mut report, &instances);
+    report.check(sandbox.name.at)?;
+    object_names::check(&mut report, sandbox, &plan, &instances);
     report.check(sandbox.name.at)?;
     let requests = policy_requests::of_plan(&plan, &instances);
     if let Some(at) = plan.hooks.iter().position(|hook| hook.hook == PLUGIN_UPDATE) {

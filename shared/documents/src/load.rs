@@ -26,6 +26,7 @@ pub(crate) mod directives;
 mod document;
 mod ebb;
 mod files;
+mod foreign;
 pub(crate) mod lines;
 pub(crate) mod names;
 mod pod_template;
@@ -66,14 +67,21 @@ pub fn documents(
 
 /// Reads a document whose strings are expanded. The stored text is `as_written`, or the document is serialized.
 fn read(source: &Arc<SourceText>, node: &YamlNode, as_written: Option<&str>) -> (Option<Document>, Diagnostics) {
+    if let Some((noun, help, at)) = foreign::kind(node) {
+        let message = format!("this is {noun}, which Ebb does not read");
+        return (None, Diagnostic::error("foreign-kind", source, at, message).help(help).into());
+    }
+    let named = collection::named_by_file(source, node);
+    let as_written = as_written.filter(|_| named.is_none());
+    let node = named.as_ref().unwrap_or(node);
     let kind = signadot::shape(node);
-    let foreign = kind.is_none() && collection::is_document(node);
-    let ours = kind.is_none() && !foreign && (node.get("apiVersion").is_some() || node.get("kind").is_some());
+    let infrakit = kind.is_none() && collection::is_document(node);
+    let ours = kind.is_none() && !infrakit && (node.get("apiVersion").is_some() || node.get("kind").is_some());
     let reader = DocumentReader::new(source, if ours { Strictness::Ebb } else { Strictness::Signadot });
     let stored = |node: &YamlNode| as_written.map_or_else(|| written(&reader, node), str::to_owned);
     let document = match kind {
         Some(kind) => signadot::document(&reader, kind, node, stored(&signadot::kept(node))),
-        None if foreign => collection::document(&reader, node, stored(node)).map(Document::Sandbox),
+        None if infrakit => collection::document(&reader, node, stored(node)).map(Document::Sandbox),
         None if ours => ebb::document(&reader, node, stored(node)),
         None => unknown(&reader, node),
     };
@@ -97,7 +105,8 @@ fn unknown(reader: &DocumentReader<'_>, node: &YamlNode) -> Option<Document> {
         (YamlValue::Map(_), Some(spec)) if node.get("name").is_some() => {
             (spec.at, "`spec` is neither that of a plugin nor that of a sandbox")
         }
-        (YamlValue::Map(_), _) => (node.at, "missing name or spec fields"),
+        (YamlValue::Map(_), Some(_)) => (node.at, "missing name beside `spec`"),
+        (YamlValue::Map(_), None) => (node.at, "missing name or spec fields"),
         (value, _) => {
             let message = format!("the document is {}; expected a mapping", value.noun());
             reader.note(reader.wrong("wrong-type", node.at, message));

@@ -37,11 +37,14 @@ pub struct Plan {
     pub target: TargetSpec,
     /// The resources by name.
     pub resources: BTreeMap<String, Resource>,
-    /// The environment of the target: templates over `resources.R.outputs.O` by name.
+    /// The environment of the target: templates over `resources.R.outputs.O`, and `units.U.outputs.O` of own units, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, Template>,
     /// The variables of `env` that are left out if they are null.
     pub optional_env: BTreeSet<String>,
+    /// The outputs of the target's own units that `env` reads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env_reads: Vec<OutputRead>,
     /// The outputs that the workloads of a Signadot sandbox read, by workload: `KIND/NAMESPACE/NAME` for the origin of a
     /// fork, `local/NAME` for a local workload.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -261,6 +264,7 @@ impl Plan {
             resources: BTreeMap::new(),
             env: BTreeMap::new(),
             optional_env: BTreeSet::new(),
+            env_reads: Vec::new(),
             workloads: BTreeMap::new(),
             hooks: Vec::new(),
             update: None,
@@ -330,6 +334,11 @@ impl Plan {
         self.former_secret_clusters.extend(lost);
     }
 
+    /// Returns the name, in the keys of units, of what the resource `reader` calls `name`.
+    pub(crate) fn name_read<'a>(&'a self, reader: &str, name: &'a str) -> &'a str {
+        self.former(reader).and_then(|former| former.names.get(name)).map_or(name, String::as_str)
+    }
+
     /// Returns the public outputs with their resources and names: all, those of the resource `only`, or the one that
     /// `only` names as `RESOURCE/OUTPUT`.
     pub fn public_outputs<'a>(
@@ -344,11 +353,12 @@ impl Plan {
         })
     }
 
-    /// Returns the setup outputs that are visible outside of the plan: those that the public outputs of `only` read. The
-    /// `env` of the target reads only public outputs.
+    /// Returns the setup outputs that are visible outside of the plan: those that the public outputs of `only` read. Without
+    /// `only`, the `env` of the target can be rendered with them.
     pub fn visible_outputs<'a>(&'a self, only: Option<&'a str>) -> BTreeMap<UnitRef, BTreeSet<&'a str>> {
         let mut shown: BTreeMap<UnitRef, BTreeSet<&str>> = BTreeMap::new();
-        for read in self.public_outputs(only).flat_map(|(_, _, output)| &output.reads) {
+        let own = self.env_reads.iter().filter(|_| only.is_none());
+        for read in self.public_outputs(only).flat_map(|(_, _, output)| &output.reads).chain(own) {
             shown.entry(read.at).or_default().insert(read.output.as_str());
         }
         shown

@@ -3,6 +3,7 @@
 //! - [`parse`] and [`merge`] apply an author's overlay to the pod template of a script.
 //! - [`manifest_violations`] checks a manifest for kinds, namespaces and names that an author must not use, and
 //!   [`bound_violations`] one of `bind`.
+//! - [`name_violations`] checks its names, labels and annotations by the rules of Kubernetes.
 //! - [`references`] returns the Secrets and ConfigMaps that a manifest names.
 //! - [`pod_violations`] checks pods before they are applied, as far as a template decides.
 //! - [`fill_defaults`] fills in what the template leaves open, by the [`ClusterPolicy`].
@@ -12,6 +13,7 @@
 //! get the same refusals from the policy that a relay has reported.
 mod manifest;
 mod merge;
+mod names;
 mod pod_checks;
 mod pod_defaults;
 mod policy;
@@ -19,6 +21,7 @@ mod reserved;
 
 pub use manifest::{bound_violations, manifest_violations, references};
 pub use merge::{merge, parse, strategic};
+pub use names::name_violations;
 pub use pod_checks::{PodOrigin, pod_violations};
 pub use pod_defaults::{fill_defaults, named_account};
 pub use policy::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use ebb_engine::{Hook, MAX_UNITS};
 
-use super::checked::BoundResource;
-use super::collector::DiagnosticCollector;
+use super::checked::{self, BoundResource};
+use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::FEWER_UNITS;
-use super::reads::{self, ResourceReads};
+use super::reads::{self, OutputReads, ResourceReads};
 use super::{added_undos, dependencies};
+use crate::cel::ReferenceSource;
 use crate::model::{SandboxDoc, TtlFrom};
 use crate::plan::{HookPlan, Plan, PublicOutput, Resource, TargetSpec, Template, UnitPlan, UnitRef, WorkloadRead};
 
@@ -40,7 +41,7 @@ pub(super) fn place(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, inst
 pub(super) fn plan(
     report: &mut DiagnosticCollector,
     sandbox: &SandboxDoc,
-    env: BTreeMap<String, Template>,
+    (env, env_uses): (BTreeMap<String, Template>, &[ExpressionRead]),
     instances: &[BoundResource<'_>],
     wires: &ResourceReads<'_>,
 ) -> Plan {
@@ -54,6 +55,13 @@ pub(super) fn plan(
         dependencies::bind_after_resources(report, units, instances);
     }
     let hooks = units_of.into_iter().map(|(hook, units)| HookPlan { hook, units });
+    let mut env_reads = OutputReads::new();
+    for found in env_uses {
+        if let (ReferenceSource::Output { unit, output }, Some(own)) = (&found.source, checked::own_units(instances)) {
+            let makers = own.makers(unit, None);
+            makers.into_iter().for_each(|at| reads::add(&mut env_reads, at, output, found.optional));
+        }
+    }
     let target = TargetSpec {
         cluster: sandbox.cluster.clone(),
         namespace: sandbox.namespace.clone(),
@@ -68,6 +76,7 @@ pub(super) fn plan(
         resources: resources.collect(),
         env,
         optional_env: sandbox.env.iter().filter(|entry| entry.optional).map(|entry| entry.name.value.clone()).collect(),
+        env_reads: reads::listed(&env_reads),
         workloads: workloads(sandbox),
         hooks: hooks.collect(),
         ..Plan::empty()

@@ -181,6 +181,11 @@ impl<'a> PublicOutputs<'a> {
     }
 }
 
+/// Returns the target with its own hooks, if it has some.
+pub(super) fn own_units<'i, 'a>(instances: &'i [BoundResource<'a>]) -> Option<&'i BoundResource<'a>> {
+    instances.iter().find(|instance| instance.is_target() && instance.name == HookOwner::TARGET)
+}
+
 impl BoundResource<'_> {
     /// Returns true for the own hooks of the target.
     pub(super) fn is_target(&self) -> bool {

@@ -146,13 +146,13 @@ pub(super) fn check_cycles(
             hook.units.iter().map(|unit| unit.dependencies.iter().map(|&n| n as usize).collect()).collect();
         let at = |unit: usize| Some(UnitRef { hook: hook.hook, unit: u32::try_from(unit).ok()? });
         let step = |from: usize, to: usize| reason(plan, instances, wires, at(from)?, at(to)?);
-        // Only wires between resources can close such a cycle, and their positions are in the sandbox.
+        // Only what resources and own units read from each other closes such a cycle, and its positions are in the sandbox.
         let order = order::order_or_error(&report.source, &dependencies, |unit| hook.units[unit].key.clone(), step);
         report.found.extend(order.err());
     }
 }
 
-/// Returns the wire of the sandbox that makes `from` wait for `to`.
+/// Returns the read of the sandbox that makes `from` wait for `to`.
 fn reason(
     plan: &Plan,
     instances: &[BoundResource<'_>],
@@ -164,16 +164,19 @@ fn reason(
         .iter()
         .find_map(|instance| Some((instance, instance.unit_refs.iter().position(|&place| place == from)?)))?;
     let unit = instance.checked.units.get(position)?;
-    let name = unit.uses.iter().find_map(|found| match &found.source {
+    let reads = |reads: &OutputReads| reads.keys().any(|(at, _)| *at == to);
+    let (at, what) = unit.uses.iter().find_map(|found| match &found.source {
         ReferenceSource::Param(name) => {
-            let reads = wires.param(instance.name, name)?;
-            reads.keys().any(|(at, _)| *at == to).then_some(name)
+            let at = instance.params.get(name.as_str())?.at;
+            wires.param(instance.name, name).is_some_and(reads).then(|| (at, format!("param `{name}`, wired to what")))
+        }
+        ReferenceSource::Resource { resource, output } => {
+            let at = || found.spot.pos(&instance.checked.plugin.source);
+            wires.output(resource, output).is_some_and(reads).then(|| (at(), format!("`{}`, which", found.source)))
         }
         _ => None,
     })?;
-    let given = instance.params.get(name.as_str())?;
-    let text = format!("`{}` reads param `{name}`, wired to what `{}` makes", plan.unit(from)?.key, plan.unit(to)?.key);
-    Some((given.at, text))
+    Some((at, format!("`{}` reads {what} `{}` makes", plan.unit(from)?.key, plan.unit(to)?.key)))
 }
 
 pub(super) fn order_teardown(report: &DiagnosticCollector, plan: &mut Plan, instances: &[BoundResource<'_>]) {

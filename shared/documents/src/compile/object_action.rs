@@ -3,6 +3,7 @@
 use ebb_engine::Hook;
 
 use super::collector::{DiagnosticCollector, TextRole};
+use super::object_names;
 use crate::cel::{ReferenceSource, Scope};
 use crate::diagnostic::Diagnostic;
 use crate::model::{At, ObjectDoc, TemplateTree, UnitDoc};
@@ -31,6 +32,10 @@ pub(super) fn compile(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: Hoo
             manifests.iter().for_each(|manifest| check_manifest(report, manifest));
         }
         (None, _) => check_manifest(report, manifest),
+    }
+    for manifest in object_names::manifests(manifest) {
+        let wrong = object_names::wrong(&report.source, manifest, &manifest.value.to_json());
+        report.found.extend(wrong);
     }
     let ready = object.ready.as_ref().and_then(|ready| conditions(report, "`ready`", ready, manifest));
     let fail = object.fail.as_ref().and_then(|fail| conditions(report, "`fail`", fail, manifest));

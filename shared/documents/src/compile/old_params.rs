@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::plan_expressions::{expressions, strings};
 use crate::cel::ReferenceSource;
-use crate::plan::{OutputRead, Plan, Template, UnitPlan};
+use crate::model::HookOwner;
+use crate::plan::{HookPlan, OutputRead, Plan, Template, UnitPlan, document_name};
 
 /// Returns those of the `updated` resources whose units read `old.params`, each with the name of the resource in the
 /// current plan that has these params. After an update that is `incomplete`, these are the params before that update.
@@ -30,17 +31,36 @@ pub(super) fn add_reads(current: &Plan, before: &str, unit: &mut UnitPlan) {
     let mut found: Vec<OutputRead> = Vec::new();
     for expression in params.flat_map(texts).flat_map(expressions) {
         for reference in expression.references {
-            let ReferenceSource::Resource { resource, output } = reference.source else { continue };
-            let public = current.resource_read(before, &resource).and_then(|(_, read)| read.outputs.get(&output));
             // A skipped maker does not skip the unit, because the new params can be complete.
-            let optional = |read: &OutputRead| OutputRead { optional: true, ..read.clone() };
-            found.extend(public.into_iter().flat_map(|public| &public.reads).map(optional));
+            let optional = |read: OutputRead| OutputRead { optional: true, ..read };
+            let reads = behind(current, before, &reference.source).map(|(reads, _)| reads);
+            found.extend(reads.into_iter().flatten().map(optional));
         }
     }
     found.sort();
     found.dedup();
     found.retain(|read| unit.reads.iter().all(|own| (own.at, &own.output) != (read.at, &read.output)));
     unit.reads.extend(found);
+}
+
+/// Returns the outputs behind a value that a param of the resource `reader` reads, and true if it is sensitive.
+pub(super) fn behind(plan: &Plan, reader: &str, source: &ReferenceSource) -> Option<(Vec<OutputRead>, bool)> {
+    match source {
+        ReferenceSource::Resource { resource, output } => {
+            let public = plan.resource_read(reader, resource)?.1.outputs.get(output)?;
+            Some((public.reads.clone(), public.sensitive))
+        }
+        // `units` of a param are those of the target. Of several that updates have made, the last one counts.
+        ReferenceSource::Output { unit, output } => {
+            let name = plan.name_read(reader, HookOwner::TARGET);
+            let is_owner = |owner: &str| owner == name || document_name(owner) == name;
+            let setup = plan.hooks.iter().flat_map(HookPlan::places).filter(|(at, made)| made.is_setup(at.hook));
+            let (at, made) = setup.filter(|(_, made)| is_owner(made.resource()) && made.name() == unit).last()?;
+            let sensitive = made.outputs.get(output)?.sensitive;
+            Some((vec![OutputRead { at, output: output.clone(), optional: false }], sensitive))
+        }
+        _ => None,
+    }
 }
 
 pub(super) fn texts(template: &Template) -> Vec<&str> {

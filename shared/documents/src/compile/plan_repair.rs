@@ -10,7 +10,7 @@ use ebb_engine::Hook;
 
 use super::checked::{BoundPlugin, CheckedPlugin, CompiledUnit, PublicOutputs};
 use super::collector::StepCount;
-use super::old_params::texts;
+use super::old_params::{behind, texts};
 use super::plan_content::units_of;
 use super::plan_expressions::expressions;
 use super::plan_update::MAX_PLAN;
@@ -237,14 +237,12 @@ impl UnitRepair<'_> {
                         return Err(self.missing(value(), "is sensitive in the plan of the target"));
                     }
                     for reference in texts(given).into_iter().flat_map(expressions).flat_map(|it| it.references) {
-                        let ReferenceSource::Resource { resource, output } = &reference.source else { continue };
-                        let read = self.current.resource_read(name, resource);
-                        let public = read.and_then(|(_, resource)| resource.outputs.get(output));
-                        let Some(public) = public else { continue };
-                        if public.sensitive && !is_sensitive && !self.checked.hands_on_whole() {
+                        let behind = behind(self.current, name, &reference.source);
+                        let Some((public, sensitive)) = behind else { continue };
+                        if sensitive && !is_sensitive && !self.checked.hands_on_whole() {
                             return Err(self.missing(value(), "is sensitive in the plan of the target"));
                         }
-                        for read in &public.reads {
+                        for read in &public {
                             let optional = read.optional || reference.optional || found.optional;
                             reads::add(&mut reads, read.at, &read.output, optional);
                         }

@@ -381,7 +381,8 @@ impl PlanMerge<'_> {
             };
         }
         let outputs = public.values_mut().flat_map(|resource| resource.outputs.values_mut());
-        for read in outputs.flat_map(|output| &mut output.reads) {
+        let mut env_reads = self.wanted.env_reads.clone();
+        for read in outputs.flat_map(|output| &mut output.reads).chain(&mut env_reads) {
             read.at = self.origin(read.at);
         }
         let origins = new.into_iter().map(|(name, origin)| {
@@ -389,7 +390,8 @@ impl PlanMerge<'_> {
             (name, ResourceOrigin { units, ..origin })
         });
         let update = Some(UpdateState { number, content, resources: origins.collect(), former: self.former });
-        let mut plan = Plan { resources: public, hooks, update, plugin_updates: Vec::new(), ..self.wanted.clone() };
+        let mut plan =
+            Plan { resources: public, env_reads, hooks, update, plugin_updates: Vec::new(), ..self.wanted.clone() };
         let steps = std::cell::Cell::new(0_u64);
         let count = |more: u64| {
             steps.set(steps.get().saturating_add(more));

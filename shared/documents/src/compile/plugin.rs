@@ -212,6 +212,24 @@ impl<'a> CheckedPlugin<'a> {
         Ok(())
     }
 
+    /// Returns the sensitivity of an output of the target's own units that `env` or a param of a resource reads.
+    pub(super) fn check_outside(
+        &self,
+        report: &mut DiagnosticCollector,
+        found: &ExpressionRead,
+    ) -> Result<Sensitivity, Diagnostic> {
+        self.check_use(report, None, found)?;
+        let late =
+            self.producer(&found.source).map(|made| self.units[made].hook).filter(|hook| *hook > Hook::PostStart);
+        if let Some(hook) = late {
+            let wrong =
+                report.error_in("hook-order", &found.spot, format!("`{}` is made in {}", found.source, hook.name()));
+            return Err(wrong.help("what resources and `env` get is made in preStart or postStart"));
+        }
+        check_field(report, found, self.is_text(None, &found.source));
+        Ok(self.sensitivity(&found.source))
+    }
+
     fn check_uses(&mut self, report: &mut DiagnosticCollector) {
         for unit in &self.units {
             for found in &unit.uses {
@@ -427,7 +445,9 @@ impl<'a> CheckedPlugin<'a> {
             }
             let doc = unit.doc;
             let name = doc.name.value.as_str();
-            let unused = |output: &&OutputDoc| ours && !read.contains(&(name, output.name.value.as_str()));
+            // The sandbox can read those of own units.
+            let is_own = self.plugin.owner == HookOwner::Target;
+            let unused = |output: &&OutputDoc| ours && !is_own && !read.contains(&(name, output.name.value.as_str()));
             for output in doc.outputs.iter().filter(unused) {
                 let message = format!("output `{}` of `{name}` is never read", output.name.value);
                 let help = "read it in another unit, publish it under `outputs`, or leave it out";

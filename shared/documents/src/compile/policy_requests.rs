@@ -286,22 +286,5 @@ fn manifest(manifest: &Value, policy: &ClusterPolicy) -> Vec<PodspecViolation> {
 }
 
 fn located(tree: &At<TemplateTree>, found: Vec<PodspecViolation>) -> Vec<LocatedViolation> {
-    found.into_iter().map(|violation| (place(tree, &violation.path), violation)).collect()
-}
-
-/// Returns the position of the value at a path such as `spec.containers[main].image`, or of the nearest one around it.
-fn place(tree: &At<TemplateTree>, path: &str) -> LineColumn {
-    let mut parts = path.split(['.', '[', ']']).filter(|part| !part.is_empty());
-    let found = parts.try_fold(tree, |around, part| below(around, part).ok_or(around));
-    found.unwrap_or_else(|nearest| nearest).at
-}
-
-/// Returns a field of a mapping, or an item of a list by its name or its number.
-fn below<'a>(tree: &'a At<TemplateTree>, part: &str) -> Option<&'a At<TemplateTree>> {
-    let TemplateTree::List(items) = &tree.value else { return tree.value.get(part) };
-    let is_named = |item: &&At<TemplateTree>| match item.value.get("name").map(|name| &name.value) {
-        Some(TemplateTree::Text(name)) => name == part,
-        _ => false,
-    };
-    items.iter().find(is_named).or_else(|| items.get(part.parse::<usize>().ok()?))
+    found.into_iter().map(|violation| (tree.place(&violation.path), violation)).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::checked::BoundResource;
+use super::checked::{self, BoundResource};
 use super::collector::DiagnosticCollector;
 use super::order;
 use crate::cel::ReferenceSource;
@@ -67,7 +67,12 @@ impl<'a> ResourceReads<'a> {
             for found in uses {
                 let target = match &found.source {
                     ReferenceSource::Output { unit, output } => {
-                        let makers = instance.makers(unit, None);
+                        // `units` of a param are those of the target.
+                        let of = match value {
+                            ResourceValue::Param(..) => checked::own_units(instances),
+                            ResourceValue::Output(..) => Some(instance),
+                        };
+                        let makers = of.map_or_else(Vec::new, |of| of.makers(unit, None));
                         if makers.len() > 1 && !report.spend(READ_STEPS * makers.len() as u64, whole) {
                             return Err(std::mem::take(&mut report.found).sorted());
                         }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::checked::{
     BoundPlugin, BoundResource, CheckedParam, CheckedPlugin, ParamBinding, PublicOutputs, UNKNOWN_RESOURCE,
-    UNVERSIONED, check_field,
+    UNVERSIONED, check_field, own_units,
 };
 use super::collector::{DiagnosticCollector, ExpressionRead, whole};
 use super::defaults::MAX_RESOURCES;
@@ -263,6 +263,7 @@ pub(super) fn check_uses(
     env: &[ExpressionRead],
 ) {
     let outputs = PublicOutputs::of(instances);
+    let own = (sandbox, own_units(instances));
     for instance in instances {
         for (name, given) in &instance.params {
             let param = instance.checked.params[name].doc;
@@ -270,7 +271,7 @@ pub(super) fn check_uses(
                 if report.is_full() {
                     return;
                 }
-                let sensitivity = check_use(report, &outputs, found).unwrap_or(Sensitivity::Open);
+                let sensitivity = check_use(report, &outputs, own, found).unwrap_or(Sensitivity::Open);
                 let is_whole = found.usage == ReferenceUsage::Whole && instance.checked.hands_on_whole();
                 let may_get = param.sensitive || is_whole || found.usage == ReferenceUsage::Presence;
                 if sensitivity.is_sensitive() && !may_get {
@@ -291,7 +292,7 @@ pub(super) fn check_uses(
         if report.is_full() {
             return;
         }
-        if let Some(sensitivity) = check_use(report, &outputs, found) {
+        if let Some(sensitivity) = check_use(report, &outputs, own, found) {
             sensitive::check(report, found, sensitivity);
         }
     }
@@ -310,13 +311,29 @@ pub(super) fn check_uses(
     }
 }
 
-/// Returns the sensitivity of a value that the sandbox reads. Reports a missing resource or output.
+/// Returns the sensitivity of a value that the sandbox reads. Reports a missing resource, own unit or output.
 fn check_use(
     report: &mut DiagnosticCollector,
     outputs: &PublicOutputs<'_>,
+    (sandbox, own): (&SandboxDoc, Option<&BoundResource<'_>>),
     found: &ExpressionRead,
 ) -> Option<Sensitivity> {
-    let ReferenceSource::Resource { resource, output } = &found.source else { return Some(Sensitivity::Open) };
+    let (resource, output) = match &found.source {
+        ReferenceSource::Resource { resource, output } => (resource, output),
+        ReferenceSource::Output { unit, .. } => {
+            let checked = match own {
+                Some(own) => own.checked.check_outside(report, found),
+                // Its errors are reported.
+                None if sandbox.own.is_some() => return None,
+                None => {
+                    let wrong = report.error_in("unknown-unit", &found.spot, format!("there is no own unit `{unit}`"));
+                    Err(wrong.help("add it to `preStart`, or read a resource: `${resources.RESOURCE.outputs.OUTPUT}`"))
+                }
+            };
+            return checked.map_err(|wrong| report.push(wrong)).ok();
+        }
+        _ => return Some(Sensitivity::Open),
+    };
     let error = |code, message| report.error_in(code, &found.spot, message);
     let checked = outputs.check(report, (resource, output), error);
     check_field(report, found, outputs.is_text(resource, output));

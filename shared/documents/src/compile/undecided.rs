@@ -8,6 +8,7 @@ use super::reads::READ_STEPS;
 use super::sensitive::Sensitivity;
 use crate::cel::ReferenceSource;
 use crate::diagnostic::Diagnostic;
+use crate::model::HookOwner;
 use crate::plan::Template;
 
 /// Rejects a param, or a public output that is a param of its plugin, that a unit uses as values of its kind cannot be
@@ -73,7 +74,14 @@ fn decided<'x, 'a>(
             ReferenceSource::Param(name) => match instance.params.get(name.as_str()) {
                 Some(ParamBinding { value: Template::Secret { .. }, .. }) => return Sensitivity::InCluster,
                 Some(ParamBinding { value: Template::Plain(_), .. }) => return Sensitivity::Sealed,
-                given => given.and_then(|given| whole(&given.uses)),
+                given => {
+                    let read = given.and_then(|given| whole(&given.uses));
+                    // `units` of a param are those of the target.
+                    if let (Some(ReferenceSource::Output { .. }), Some(&own)) = (read, by_name.get(HookOwner::TARGET)) {
+                        instance = own;
+                    }
+                    read
+                }
             },
             ReferenceSource::Resource { resource, output } => by_name.get(resource.as_str()).and_then(|&made_by| {
                 instance = made_by;

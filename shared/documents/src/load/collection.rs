@@ -4,6 +4,8 @@
 //! 2. The same with `Resources` as a list of `{ID, Plugin, Properties}`.
 //! 3. `kind: resource` with `metadata.name` and `properties`, of the resource controller.
 //!
+//! The first two may consist of `Resources` alone. The name of the file is then their ID.
+//!
 //! Ebb's `kind: Collection` and the `collection` of a resource have the resources of the third form, or contain one of
 //! these documents. A collection alone is loaded as a sandbox with one resource.
 //!
@@ -15,6 +17,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::diagnostic::Diagnostic;
+use crate::load::foreign;
 use crate::load::names::{MAX_NAME, NameSyntax, valid_name};
 use crate::load::reader::{DocumentReader, NodePath, Strictness};
 use crate::load::yaml::{self, YamlNode, YamlValue};
@@ -51,6 +54,18 @@ pub(crate) fn is_document(node: &YamlNode) -> bool {
 
 fn is_text(node: &YamlNode, text: &str) -> bool {
     matches!(&node.value, YamlValue::String(value) if value == text)
+}
+
+/// Returns a document of `Resources` alone with the name of its file as its `ID`. A text without a file has no name.
+pub(crate) fn named_by_file(source: &SourceText, node: &YamlNode) -> Option<YamlNode> {
+    let YamlValue::Map(entries) = &node.value else { return None };
+    let [(key, _)] = entries.as_slice() else { return None };
+    let (stem, _) = source.name.rsplit(['/', '\\']).next()?.rsplit_once('.')?;
+    let of = |value| YamlNode { value, at: node.at, bytes: None };
+    let entry = |name: &str, value| (At { value: name.to_owned(), at: node.at }, of(value));
+    let id = YamlValue::String(valid_name(stem, NameSyntax::Signadot));
+    let named = vec![entry("ID", id), entry("Properties", node.value.clone())];
+    (key.value == "Resources").then(|| of(YamlValue::Map(named)))
 }
 
 /// Reads a document of InfraKit as a sandbox. Returns `None` after it has reported an error.
@@ -123,7 +138,9 @@ fn read(
     let properties = node.find("properties");
     if properties.is_none() && name.is_none() {
         let wrong = reader.wrong("missing-key", node.at, "the collection has no `ID`");
-        reader.note(wrong.help("write `{\"ID\": …, \"Properties\": {\"Resources\": …}}`"));
+        reader.note(
+            wrong.help("write `{\"ID\": …, \"Properties\": {\"Resources\": …}}`, or a file of `Resources` alone"),
+        );
         return None;
     }
     let name = name.filter(|_| properties.is_none());
@@ -200,7 +217,12 @@ pub(crate) fn parse_unrendered(source: &Arc<SourceText>, wrong: Diagnostic) -> R
         Err(_) => return Err(wrong),
     };
     nodes.iter_mut().for_each(|node| restore(node, marks));
-    if !nodes.iter().any(has_collection) {
+    if !nodes.iter().any(|node| has_collection(node) || foreign::kind(node).is_some()) {
+        if text.trim_start().starts_with("{{") {
+            let message = "this is a template, as InfraKit has them, and has no collection";
+            let wrong = Diagnostic::error("foreign-kind", source, wrong.at, message);
+            return Err(wrong.help("render it first with `infrakit template`"));
+        }
         return Err(wrong.help("quote a text with `{{…}}`; InfraKit's templates are read only in collections"));
     }
     let Some(byte) = statement else { return Ok(nodes) };

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::placed::{At, Entries};
+use crate::source::LineColumn;
 
 /// A tree whose strings are templates, each with its place: `${…}` are expressions, `$${` is a literal `${`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -46,5 +47,24 @@ impl TemplateTree {
         };
         let is_pair = matches!(self, Self::Map(entries) if entries.len() == 2);
         text("secret").zip(text("key")).filter(|_| is_pair)
+    }
+}
+
+impl At<TemplateTree> {
+    /// Returns the position of the value at a path such as `spec.containers[main].image`, or of the nearest one around it.
+    pub(crate) fn place(&self, path: &str) -> LineColumn {
+        let mut parts = path.split(['.', '[', ']']).filter(|part| !part.is_empty());
+        let found = parts.try_fold(self, |around, part| around.below(part).ok_or(around));
+        found.unwrap_or_else(|nearest| nearest).at
+    }
+
+    /// Returns a field of a mapping, or an item of a list by its name or its number.
+    fn below(&self, part: &str) -> Option<&Self> {
+        let TemplateTree::List(items) = &self.value else { return self.value.get(part) };
+        let is_named = |item: &&Self| match item.value.get("name").map(|name| &name.value) {
+            Some(TemplateTree::Text(name)) => name == part,
+            _ => false,
+        };
+        items.iter().find(is_named).or_else(|| items.get(part.parse::<usize>().ok()?))
     }
 }

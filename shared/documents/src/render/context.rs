@@ -13,6 +13,7 @@ use super::{
 use crate::cel::convert;
 use crate::cel::{self, EvaluationError, Expression, ReferenceSource, ReferenceUsage, RootVariable, ValueReference};
 use crate::escaping;
+use crate::model::HookOwner;
 use crate::plan::{InputPlan, OutputRead, Plan, PublicOutput, Template, UnitPlan, UnitRef, cluster_name};
 use crate::template::{self, TextPart};
 
@@ -44,6 +45,8 @@ pub(super) struct RenderContext<'a> {
     pub(super) resource: &'a str,
     /// The outputs that the reader of `units` reads, also through params.
     pub(super) reads: &'a [OutputRead],
+    /// True in a param and in `env`: `units` are the own units of the target.
+    pub(super) is_sandbox: bool,
     /// The unit that reads them.
     pub(super) unit: Option<&'a UnitPlan>,
     /// The number of the update whose unit is rendered.
@@ -83,6 +86,7 @@ impl<'a> RenderContext<'a> {
             unknowns: PendingOutputs::Missing,
             resource,
             reads,
+            is_sandbox: resource.is_empty(),
             unit: None,
             update: None,
             reader: ValueReader::Outside,
@@ -161,7 +165,8 @@ impl<'a> RenderContext<'a> {
                 let public = self.plan.resource_read(self.resource, resource);
                 let public = public.and_then(|(name, found)| Some((name, found.outputs.get(output)?)));
                 let inside = |(resource, public): (&'a str, &'a PublicOutput)| {
-                    Self { resource, reads: &public.reads, unit: None, ..inner }.template(&public.value, place)
+                    Self { resource, reads: &public.reads, is_sandbox: false, unit: None, ..inner }
+                        .template(&public.value, place)
                 };
                 public.map(inside)
             }
@@ -192,16 +197,22 @@ impl<'a> RenderContext<'a> {
         }
     }
 
+    /// Returns the name, in the keys of units, of the resource to which `units` belong.
+    fn units_owner(self) -> &'a str {
+        if self.is_sandbox { self.plan.name_read(self.resource, HookOwner::TARGET) } else { self.resource }
+    }
+
     /// Returns the units of the resource with this name whose output is read: several for a list.
     fn makers(self, unit: &str, output: &str) -> impl Iterator<Item = (UnitRef, &'a UnitPlan)> {
         let read = self.reads.iter().filter(move |read| read.output == output);
         let makers = read.filter_map(move |read| Some((read.at, self.plan.unit(read.at)?)));
-        makers.filter(move |(_, maker)| maker.resource() == self.resource && maker.document_name() == unit)
+        let owner = self.units_owner();
+        makers.filter(move |(_, maker)| maker.resource() == owner && maker.document_name() == unit)
     }
 
     /// Returns the output of a unit, or a list of those of the units for the entries of a list.
     fn output(self, unit: &str, output: &str, place: &str) -> RenderResult<LookupResult> {
-        let placeholder = || LookupResult::Placeholder(format!("{}/{unit}.{output}", self.resource));
+        let placeholder = || LookupResult::Placeholder(format!("{}/{unit}.{output}", self.units_owner()));
         let own = self.unit.and_then(|unit| unit.entry.as_ref());
         let (mut list, mut is_missing) = (Vec::new(), false);
         for (at, maker) in self.makers(unit, output) {
@@ -238,7 +249,7 @@ impl<'a> RenderContext<'a> {
                 let place = SealedValue::param_place(&self.facts.key, self.resource, name);
                 Ok(LookupResult::Value(RenderValue::Sealed(SealedValue { place, text: text.clone() })))
             }
-            given => self.template(given, place),
+            given => Self { is_sandbox: true, ..self }.template(given, place),
         }
     }
 

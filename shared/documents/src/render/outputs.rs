@@ -99,7 +99,7 @@ pub fn env(
     facts: &TargetFacts,
     known: &KnownOutputs,
 ) -> (BTreeMap<String, RenderValue>, Vec<RenderError>) {
-    let context = RenderContext::outside(plan, facts, known, "", &[]);
+    let context = RenderContext::outside(plan, facts, known, "", &plan.env_reads);
     let (mut variables, mut errors) = (BTreeMap::new(), Vec::new());
     for (name, template) in &plan.env {
         let place = format!("env `{name}`");

@@ -56,5 +56,17 @@ fn meaning(document: &Document) -> String {
     kept
 }
 
+/// The stored text has the name, because the file is not known when it is read again.
+#[test]
+fn resources_alone_are_named_by_their_file() {
+    let (text, none) = ("Resources: {a: {Plugin: net, Properties: {}}}\n", DocumentVars::none());
+    let first = load::sandbox("in/Shop Net.yml", text, &load::NoFiles, &none).unwrap();
+    assert_eq!(first.name.value, "shop-net");
+    let again = load::sandbox("document", &first.expanded, &load::NoFiles, &none).unwrap();
+    assert_eq!((again.name.value, again.expanded), (first.name.value, first.expanded));
+    let nameless = load::sandbox("<stdin>", text, &load::NoFiles, &none).unwrap_err().plain();
+    assert!(nameless.contains("the collection has no `ID`"), "{nameless}");
+}
+
 const FIXTURES: &str = "bucket.yaml bucket-sandbox.yaml route-group.yaml small.json tenant-db.yaml pr-1234.yaml \
     everything.yaml wired.yaml collection.yaml unrendered.yaml source.yaml values.yaml";

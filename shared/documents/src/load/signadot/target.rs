@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::Deserializer;
 use serde_json::Value;
 
+use crate::cel::ReferenceSource;
 use crate::diagnostic::Diagnostic;
 use crate::durations;
 use crate::escaping;
@@ -14,8 +15,8 @@ use crate::load::reader::{DocumentReader, NodePath};
 use crate::load::yaml::{YamlNode, YamlValue};
 use crate::load::{bind, ebb};
 use crate::model::{
-    At, BindDoc, ConsumerDoc, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, Named, ResourceSpec, RouteGroupDoc,
-    RunnerDoc, SandboxDoc, TemplateTree, TtlDoc, TtlFrom, TtlStart, UnitSpec, alternatives,
+    At, BindDoc, BoundName, BoundObjectDoc, ConsumerDoc, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, Named,
+    ResourceSpec, RouteGroupDoc, RunnerDoc, SandboxDoc, TemplateTree, TtlDoc, TtlFrom, TtlStart, UnitSpec, alternatives,
 };
 
 /// A Signadot Sandbox.
@@ -26,16 +27,34 @@ pub(crate) struct SignadotSandbox {
     name: At<String>,
     spec: SandboxSpec,
     /// The settings that only Ebb reads.
-    ebb: Option<SandboxExtension>,
+    ebb: Option<TargetExtension>,
 }
 
-/// The keys that Ebb adds to a sandbox. Signadot ignores them.
+/// The keys that Ebb adds to a sandbox or a route group, so that one document serves both. Signadot ignores them.
 #[derive(Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct SandboxExtension {
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct TargetExtension {
+    /// Resources that only Ebb makes, in the form of Signadot.
+    #[serde(default)]
+    resources: Vec<SignadotResource>,
     /// Secrets and ConfigMaps with outputs for workloads, as in a sandbox of Ebb.
     #[serde(default)]
     bind: Vec<At<BindDoc>>,
+    /// If `true`, a Secret for each fork has the variables that it reads from resources, in its namespace.
+    #[serde(default)]
+    bind_forks: bool,
+    /// The runners of the own hooks.
+    #[serde(default)]
+    runners: Entries<RunnerDoc>,
+    /// `timeout` and `retry` of own units that set none.
+    #[serde(default)]
+    defaults: DefaultsDoc,
+    pre_start: Option<HookDoc>,
+    post_start: Option<HookDoc>,
+    pre_stop: Option<HookDoc>,
+    post_stop: Option<HookDoc>,
+    #[serde(default)]
+    hooks: Entries<Entries<UnitSpec>>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -109,26 +128,13 @@ struct SignadotResource {
 struct SignadotRouteGroup {
     name: At<String>,
     spec: RouteGroupSpec,
-    ebb: Option<SandboxExtension>,
+    ebb: Option<TargetExtension>,
 }
 
-/// The parts of Signadot, and the resources and own hooks that Ebb adds.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[expect(dead_code, reason = "some parts are used by Signadot alone, and are checked for their type")]
 struct RouteGroupSpec {
-    #[serde(default)]
-    resources: Vec<SignadotResource>,
-    #[serde(default)]
-    runners: Entries<RunnerDoc>,
-    #[serde(default)]
-    defaults: DefaultsDoc,
-    pre_start: Option<HookDoc>,
-    post_start: Option<HookDoc>,
-    pre_stop: Option<HookDoc>,
-    post_stop: Option<HookDoc>,
-    #[serde(default)]
-    hooks: Entries<Entries<UnitSpec>>,
     cluster: Option<String>,
     description: Option<String>,
     r#match: Option<RouteGroupMatch>,
@@ -186,22 +192,80 @@ pub(super) fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: St
             consume(reader, below, &NodePath::Key(&spec, key), "", &mut consumers);
         }
     }
+    let binds_forks = ebb.as_ref().is_some_and(|ebb| ebb.bind_forks);
     let mut sandbox = SandboxDoc {
         name,
         description: spec.description,
         cluster: Some(spec.cluster.value),
         labels: spec.labels,
         ttl: spec.ttl.map(|ttl| lifetime(reader, &ttl.duration, ttl.offset_from.as_ref(), &SandboxTtlStart::UpdatedAt)),
-        resources: resources(reader, spec.resources),
-        bind: ebb.unwrap_or_default().bind,
         consumers,
+        ..extended(reader, spec.resources, ebb, expanded)
+    };
+    if binds_forks {
+        sandbox.bind.extend(fork_secrets(&sandbox.consumers));
+    }
+    Some(completed(reader, node, sandbox))
+}
+
+/// Returns a Secret for each fork with the variables that it reads, by their names, or by `CONTAINER.NAME`. Of two values of
+/// one name, the first one counts.
+fn fork_secrets(consumers: &[ConsumerDoc]) -> Vec<At<BindDoc>> {
+    let mut forks: BTreeMap<(&str, &str), Entries<At<String>>> = BTreeMap::new();
+    for ConsumerDoc { resource, output, workload, env, container, .. } in consumers {
+        let parts: Vec<&str> = workload.split('/').collect();
+        // A local workload has no namespace.
+        let ([_, namespace, name], Some(env)) = (parts.as_slice(), env) else { continue };
+        let key = container.as_ref().map_or_else(|| env.clone(), |container| format!("{container}.{env}"));
+        let read = ReferenceSource::Resource { resource: resource.value.clone(), output: output.value.clone() };
+        let data = forks.entry((*namespace, *name)).or_default();
+        if data.iter().all(|known| known.name.value != key) {
+            let text = |value| At { value, at: output.at };
+            data.0.push(Named { name: text(key), inner: text(format!("${{{read}}}")) });
+        }
+    }
+    let secret = |((namespace, name), data): ((&str, &str), Entries<At<String>>)| {
+        let at = data.first().map(|first| first.name.at).unwrap_or_default();
+        let text = |value| At { value, at };
+        let name = text(format!("${{target.name.lowerAscii()}}-{}", escaping::escape(name)));
+        let object = BoundObjectDoc::Secret(BoundName { namespace: text(escaping::escape(namespace)), name });
+        At { value: BindDoc { object, data }, at }
+    };
+    forks.into_iter().map(secret).collect()
+}
+
+/// Returns a target that has only what is the same in a sandbox and a route group: the resources of its `spec`, and what
+/// Ebb adds.
+fn extended(
+    reader: &DocumentReader<'_>,
+    mut of_spec: Vec<SignadotResource>,
+    ebb: Option<TargetExtension>,
+    expanded: String,
+) -> SandboxDoc {
+    let ebb = ebb.unwrap_or_default();
+    of_spec.extend(ebb.resources);
+    SandboxDoc {
+        resources: resources(reader, of_spec),
+        bind: ebb.bind,
+        runners: ebb.runners,
+        defaults: ebb.defaults,
+        pre_start: ebb.pre_start,
+        post_start: ebb.post_start,
+        pre_stop: ebb.pre_stop,
+        post_stop: ebb.post_stop,
+        hooks: ebb.hooks,
         dialect: Dialect::Signadot,
         source: reader.source.clone(),
         expanded,
         ..SandboxDoc::default()
-    };
-    bind::take(reader, &mut sandbox);
-    Some(sandbox)
+    }
+}
+
+/// Returns a target with its own hooks and the units of `bind`.
+fn completed(reader: &DocumentReader<'_>, node: &YamlNode, mut target: SandboxDoc) -> SandboxDoc {
+    ebb::take_own_hooks(reader, node.find("ebb").unwrap_or(node), &mut target);
+    bind::take(reader, &mut target);
+    target
 }
 
 fn resources(reader: &DocumentReader<'_>, resources: Vec<SignadotResource>) -> Entries<ResourceSpec> {
@@ -230,28 +294,14 @@ pub(super) fn route_group(reader: &DocumentReader<'_>, node: &YamlNode, expanded
         }
         None => (None, None),
     };
-    let mut target = SandboxDoc {
+    let target = SandboxDoc {
         target_kind: Some(At { value: "routegroup".to_owned(), at: name.at }),
         name,
         cluster: spec.cluster,
         ttl,
-        resources: resources(reader, spec.resources),
-        runners: spec.runners,
-        defaults: spec.defaults,
-        pre_start: spec.pre_start,
-        post_start: spec.post_start,
-        pre_stop: spec.pre_stop,
-        post_stop: spec.post_stop,
-        hooks: spec.hooks,
-        bind: ebb.unwrap_or_default().bind,
-        dialect: Dialect::Signadot,
-        source: reader.source.clone(),
-        expanded,
-        ..SandboxDoc::default()
+        ..extended(reader, Vec::new(), ebb, expanded)
     };
-    ebb::take_own_hooks(reader, node.find("spec").unwrap_or(node), &mut target);
-    bind::take(reader, &mut target);
-    Some(RouteGroupDoc { target, ttl_from })
+    Some(RouteGroupDoc { target: completed(reader, node, target), ttl_from })
 }
 
 /// Returns the duration of a `ttl`. Warns of a start that Ebb does not support.

@@ -60,8 +60,9 @@ fn units_over_a_list() {
     let plan = pair(TOPICS).unwrap();
     insta::assert_snapshot!(outline(&plan));
     let (plugin, sandbox) = TOPICS.split_once("---\n").unwrap();
-    for (name, is_warned) in [("quota-${item}", false), ("quota", true)] {
-        let (_, warnings) = compiled(sandbox, &[&plugin.replace("quota-${item}", name)]).unwrap();
+    let item = "-${item.replace('/', '-')}";
+    for (name, is_warned) in [(item, false), ("", true)] {
+        let (_, warnings) = compiled(sandbox, &[&plugin.replace(item, name)]).unwrap();
         assert_eq!(warnings.iter().any(|warning| warning.code == "for-each"), is_warned, "{warnings:?}");
     }
 }
@@ -158,7 +159,7 @@ fn a_route_group_binds_outputs() {
     let read = |ebb: &str| {
         let resources = "[{name: pg, plugin: shared-postgres}]";
         let text = format!(
-            "name: g\nspec:\n  match: {{label: {{key: a, value: b}}}}\n  cluster: c\n  resources: {resources}\nebb: {{{ebb}}}\n"
+            "name: g\nspec:\n  match: {{label: {{key: a, value: b}}}}\n  cluster: c\nebb: {{{ebb}, resources: {resources}}}\n"
         );
         load::document("group.yaml", &text, &load::NoFiles, &load::DocumentVars::none())
     };
@@ -168,8 +169,33 @@ fn a_route_group_binds_outputs() {
     let keys: Vec<&str> = plan.hooks.iter().flat_map(|hook| &hook.units).map(|unit| unit.key.as_str()).collect();
     assert_eq!(keys, ["pg/start", "bind/secret-1", "pg/stop", "bind/secret-1.removal"]);
     let wrong = read("binds: []").unwrap_err();
-    let expected = "group.yaml:6:7: error[unknown-key]: unknown key `binds` in `ebb`";
+    let expected = "group.yaml:5:7: error[unknown-key]: unknown key `binds` in `ebb`";
     assert_eq!(wrong.iter().map(|one| one.plain()).collect::<Vec<_>>(), [expected]);
+}
+
+#[test]
+fn forks_get_secrets_with_their_variables() {
+    let plugin = "name: db\nspec:\n  runner: {image: alpine}\n  create:\n  - {name: make, script: \"#!/bin/sh\", outputs: [{name: url, valueFromPath: /url}]}\n  delete:\n  - {name: drop, script: \"#!/bin/sh\"}\n";
+    let read = "valueFrom: {resource: {name: db, outputKey: make.url}}";
+    let env = format!("env: [{{name: URL, {read}}}, {{name: URL, container: proxy, {read}}}]");
+    let fork = format!("{{forkOf: {{kind: Deployment, namespace: shop, name: web}}, customizations: {{{env}}}}}");
+    let sandbox = format!(
+        "name: Pr-1\nspec:\n  cluster: c\n  resources: [{{name: db, plugin: db}}]\n  forks: [{fork}]\n  local: [{{name: dev, {env}}}]\n"
+    );
+    let bound = |ebb: &str| {
+        let (plan, _) = compiled(&format!("{sandbox}{ebb}"), &[plugin]).unwrap();
+        let units = plan.hooks.iter().flat_map(|hook| &hook.units).filter(|unit| unit.resource() == "bind");
+        let manifests = units.filter_map(|unit| match &unit.action {
+            Action::Object(object) => Some(object.manifest.clone()),
+            _ => None,
+        });
+        manifests.collect::<Vec<_>>()
+    };
+    let url = "${resources.db.outputs[\"make.url\"]}";
+    let metadata = json!({"name": "${target.name.lowerAscii()}-web", "namespace": "shop"});
+    let data = json!({"URL": url, "proxy.URL": url});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data});
+    assert_eq!((bound(""), bound("ebb: {bindForks: true}\n")), (vec![], vec![secret]));
 }
 
 /// The outputs of Signadot's steps stay in the cluster unless the document opens them. A param of such a plugin can get

@@ -394,6 +394,26 @@ fn a_variable_is_null_only_if_it_is_optional() {
     assert_eq!(variables, BTreeMap::from([("D".to_owned(), text("d")), ("E".to_owned(), text(""))]));
 }
 
+#[test]
+fn params_and_env_read_own_outputs() {
+    let reader = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: reader\nparams: {id: {type: string}}\npreStart:\n  make: {cleanup: none, webhook: {url: \"https://e.example.org/${resource.key}\", body: {id: \"${params.id}\"}}}\noutputs: {id: \"${params.id}\"}\n";
+    let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  a: {plugin: reader, params: {id: \"e-${units.event.outputs.id}\"}}\n  b: {plugin: reader, params: {id: \"${resources.a.outputs.id}\"}}\npreStart:\n  event: {cleanup: none, webhook: {url: \"https://e.example.org/\"}, outputs: {id: {value: \"${response.body.id}\"}}}\nenv: {E: \"${units.event.outputs.id}\"}\n";
+    let (plan, warnings) = compiled(sandbox, &[reader]).unwrap();
+    assert!(warnings.iter().all(|warning| warning.code != "unused-output"), "{warnings:?}");
+    let made = [("target/event", outputs(&[("id", text("7"))]))];
+    let body = |rendered: RenderResult<RenderedUnit>| match rendered.unwrap() {
+        RenderedUnit::Webhook(request) => request.body.map(|body| body.shown()),
+        other => panic!("{other:?}"),
+    };
+    for key in ["a/make", "b/make"] {
+        assert_eq!(body(rendered(&plan, key, &made)), Some(json!({"id": "e-7"})), "{key}");
+        assert_eq!(body(previewed(&plan, key)), Some(json!({"id": "e-<target/event.id>"})), "{key}");
+    }
+    let (variables, errors) = render::env(&plan, &facts(), &known(&plan, &made));
+    assert_eq!((variables, errors), (BTreeMap::from([("E".to_owned(), text("7"))]), Vec::new()));
+    assert!(plan.visible_outputs(None)[&at(&plan, "target/event")].contains("id"));
+}
+
 /// Users of a plugin cannot change its scripts, images and namespaces.
 #[test]
 fn scripts_images_and_namespaces_are_not_templates() {

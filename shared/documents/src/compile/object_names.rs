@@ -1,0 +1,68 @@
+//! Checks the names and labels of objects by the rules of Kubernetes, as soon as they are known.
+//!
+//! A unit that is refused by the API server would fail after the units before it have made things.
+
+use std::sync::Arc;
+
+use ebb_kube::podspec::name_violations;
+use serde_json::Value;
+
+use super::checked::BoundResource;
+use super::collector::DiagnosticCollector;
+use crate::diagnostic::Diagnostic;
+use crate::model::{ActionDoc, At, SandboxDoc, SourceText, TemplateTree};
+use crate::plan::Plan;
+use crate::render::{self, KnownOutputs, RenderedUnit, TargetFacts, UnitContext};
+
+/// Returns the errors of a manifest as it is written, or as it is rendered. `tree` has the positions in `source`.
+pub(super) fn wrong(source: &Arc<SourceText>, tree: &At<TemplateTree>, manifest: &Value) -> Vec<Diagnostic> {
+    // A rendered text has `<NAME>` for a value that only the run has.
+    let is_known =
+        |text: &str| !text.contains("${") && !text.split_once('<').is_some_and(|(_, rest)| rest.contains('>'));
+    let found = name_violations(manifest, is_known).into_iter();
+    found.map(|it| Diagnostic::error("object-name", source, tree.place(&it.path), it.why).help(it.help)).collect()
+}
+
+/// Returns the manifests of an object unit.
+pub(super) fn manifests(tree: &At<TemplateTree>) -> &[At<TemplateTree>] {
+    match &tree.value {
+        TemplateTree::List(manifests) => manifests,
+        _ => std::slice::from_ref(tree),
+    }
+}
+
+/// Checks the manifests of a plan with the name and the labels of the target, and with the params of its resources.
+pub(super) fn check(
+    report: &mut DiagnosticCollector,
+    sandbox: &SandboxDoc,
+    plan: &Plan,
+    instances: &[BoundResource<'_>],
+) {
+    let facts = TargetFacts {
+        kind: sandbox.target_kind.as_ref().map_or("sandbox", |kind| kind.value.as_str()).to_owned(),
+        name: sandbox.name.value.clone(),
+        uid: "<uid>".to_owned(),
+        key: TargetFacts::UNKNOWN_KEY.to_owned(),
+        generation: 1,
+        namespace: plan.target.namespace.clone(),
+        cluster: plan.target.cluster.clone(),
+        labels: plan.target.labels.clone(),
+    };
+    let known = KnownOutputs::new();
+    for instance in instances {
+        for (unit, &at) in instance.checked.units.iter().zip(&instance.unit_refs) {
+            let ActionDoc::Object(object) = &unit.doc.action else { continue };
+            let context = UnitContext { plan, at, facts: &facts, known: &known };
+            // Other errors of rendering can depend on the run.
+            let Ok(RenderedUnit::Object { manifests: rendered, .. }) = render::preview(context) else { continue };
+            for (tree, manifest) in manifests(&object.manifest).iter().zip(&rendered) {
+                // Resources share plugins.
+                for found in wrong(&instance.checked.plugin.source, tree, manifest) {
+                    if !report.found.contains(&found) {
+                        report.push(found);
+                    }
+                }
+            }
+        }
+    }
+}
