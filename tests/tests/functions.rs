@@ -31,7 +31,6 @@ mod lifecycle {
     pub(crate) mod plugin_units;
     pub(crate) mod preset_lives;
     pub(crate) mod providers;
-    pub(crate) mod refused_updates;
     pub(crate) mod rendered_units;
     pub(crate) mod retention;
     pub(crate) mod setup;
@@ -75,9 +74,7 @@ fn lifecycle_trials() -> Vec<Trial> {
         teardown: a_stuck_teardown_is_retried a_teardown_says_when_it_is_stuck the_usual_evidence_costs_no_record;
         setup: a_limit_without_a_wait_delays_the_next_attempt fast_callbacks_cost_no_acceptance;
         changed_documents: the_newest_update_waits_for_the_run a_failed_setup_is_corrected_by_an_update;
-        refused_updates: the_policy_of_a_cluster_counts_when_an_update_begins;
-        cluster_waits: each_wait_has_its_reason_and_true_times
-            the_progress_of_a_task_does_not_go_back a_relay_without_a_response_is_named;
+        cluster_waits: the_progress_of_a_task_does_not_go_back;
         rendered_units: a_rendered_unit_has_no_sensitive_value;
         preset_lives: each_scheme_has_a_target_from_its_creation_to_its_end each_preset_is_documented;
         documented: a_merge_request_shows_the_results_of_its_target sources_replace_parts_of_a_preset

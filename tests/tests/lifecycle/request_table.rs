@@ -94,6 +94,9 @@ struct TableRow {
     /// Answers to one request after the other. The last one is repeated.
     #[serde(default)]
     replies: BTreeMap<String, Vec<Value>>,
+    /// The responses of a relay at a path of the receiver, each by a text of its request. Others are `done`.
+    #[serde(default)]
+    relay: BTreeMap<String, Vec<(String, Value)>>,
     /// The line of requests whose answers wait until a row releases them.
     hold: Option<String>,
     release: Option<String>,
@@ -156,7 +159,7 @@ struct TableRow {
     objects: Option<usize>,
     /// Waits for the distinct values of `id` that `POST /undo` was sent.
     undone: Option<BTreeSet<String>>,
-    /// All requests since the last such row by line, each with values of its body.
+    /// All requests since the last such row by line, each with values of its body, except those to relays.
     requests: Option<BTreeMap<String, Vec<BTreeMap<String, Value>>>>,
     /// Method and path, such as `GET /v1/targets`.
     send: Option<String>,
