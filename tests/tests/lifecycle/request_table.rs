@@ -49,12 +49,13 @@ async fn start(stack: &str, clusters: &Value) -> Harness {
     }
 }
 
-/// The rows of a test, its plugins with the rest of their documents, and its tokens with their scopes. `RECEIVER` and `STACK`
-/// stand for the URLs of the receiver and of the stack, in rows `LONG` for 5,000 times `x`, `HUGE` for a response that is too
-/// large, `WEBHOOK_SECRET` for the secret of
-/// lifecycle webhooks, `DEPLOYMENT_SECRET` for that of units, and `NOW_SECONDS` for the time of the first row. A table that begins with its stack
-/// is a test, others are played by one. Each of its `cases` has a stack of its own. Names of a case stand for parts of texts,
-/// or for other values.
+/// The rows of a test, its plugins with the rest of their documents, and its tokens with their scopes. A table that begins with
+/// its stack is a test, others are played by one. Each of its `cases` has a stack of its own. Names of a case stand for parts of
+/// texts, or for other values.
+///
+/// `RECEIVER` and `STACK` stand for the URLs of the receiver and of the stack. In rows, `LONG` stands for 5,000 times `x`, `HUGE`
+/// for a response that is too large, `WEBHOOK_SECRET` for the secret of lifecycle webhooks, `DEPLOYMENT_SECRET` for that of
+/// units, and `NOW_SECONDS` for the time of the first row.
 ///
 /// A row with `each` is played for each of its cases, or so many times with the number for `NUMBER`. `mint` of a row makes
 /// tokens for it and for the next rows, by their names. The row `restart` of a test restarts the stack with the same state.
