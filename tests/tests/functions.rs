@@ -25,7 +25,6 @@ mod lifecycle {
     pub(crate) mod changed_documents;
     pub(crate) mod cluster_waits;
     pub(crate) mod documented;
-    pub(crate) mod events;
     pub(crate) mod monitoring;
     pub(crate) mod platform;
     pub(crate) mod plugin_units;
@@ -80,12 +79,11 @@ fn lifecycle_trials() -> Vec<Trial> {
         documented: a_merge_request_shows_the_results_of_its_target sources_replace_parts_of_a_preset
             templates_of_argo_cd_send_events webhooks_of_a_platform requests_by_curl;
         platform: a_notification_ends_without_a_platform;
-        retention: records_of_possible_resources_are_kept
-            records_of_open_instances_are_kept an_unreadable_instance_is_postponed objects_without_a_record_are_removed
-            an_announced_removal_waits_without_the_plan
-            a_removed_run_takes_no_results a_new_instance_does_not_shorten_the_retention_of_the_former_one
+        retention: records_of_possible_resources_are_kept records_of_open_instances_are_kept
+            an_unreadable_instance_is_postponed objects_without_a_record_are_removed
+            an_announced_removal_waits_without_the_plan a_removed_run_takes_no_results
+            a_new_instance_does_not_shorten_the_retention_of_the_former_one
             a_damaged_expiry_does_not_block_other_instances;
-        events: runs_of_events_are_removed_after_their_retention;
         plugin_units: a_collection_is_made_once_and_destroyed_in_reverse_order
             several_instances_with_the_tag_are_refused_and_listed an_instance_without_its_outputs_is_destroyed
             a_plugin_without_its_instances_is_stuck;
