@@ -382,11 +382,6 @@ impl Harness {
         self.why(name).await.remaining.into_iter().map(|it| (it.unit, it.certainty)).collect()
     }
 
-    /// Returns the log of a unit of the resource `r`. `query` is empty or `&attempt=NUMBER`.
-    pub(crate) async fn log(&self, name: &str, hook: Hook, unit: &str, query: &str) -> ApiReply {
-        self.get(&format!("/v1/runs/{}/logs?unit=r/{unit}{query}", run_id(name, hook))).await
-    }
-
     pub(crate) async fn callback(&self, token: &str, body: &Value) -> ApiReply {
         self.callback_bytes(token, body.to_string().into_bytes()).await
     }

@@ -10,6 +10,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use ebb_local::pods::secrets;
+use ebb_protocol::time::{parse_rfc3339, rfc3339};
 use ebb_tests::receiver::ReplyHold;
 use libtest_mimic::Trial;
 use serde::Deserialize;
@@ -221,8 +222,8 @@ struct TableRow {
     /// Texts that the answer does not have. `canary` also stands for each canary in base64.
     #[serde(default)]
     lacks: Vec<String>,
-    /// Values of the answer by JSON pointer. A missing one is null if its parent exists, any other is `*`, and a text from
-    /// another one on is `>= TEXT`. An entry of a list has its number, `name`, `unit`, `hook`, `path`, `to` or `code`.
+    /// Values of the answer by JSON pointer. A missing one is null if its parent exists, any other is `*`, and a time from
+    /// another one on is `>= TIME`, or `>= TIME + SECONDS`. An entry of a list has its number, `name`, `unit`, `hook`, `path`, `to` or `code`.
     #[serde(default)]
     json: BTreeMap<String, Value>,
     /// Texts that values of the answer contain, by JSON pointer.
@@ -234,7 +235,8 @@ struct TableRow {
     /// The names of the listed targets, runs or tools.
     names: Option<String>,
     /// Names for values of the answer, for hidden fields of a page, for links with a beginning (`href=/console/assets/`), or
-    /// for the whole answer (an empty text), which the next rows contain. A number replaces a whole text.
+    /// for the whole answer (an empty text), which the next rows contain. A number replaces a whole text. `POINTER + SECONDS` is
+    /// a later time.
     #[serde(default)]
     keep: BTreeMap<String, String>,
     /// The phase of the sandbox after the wait.
@@ -459,8 +461,12 @@ fn kept_value(reply: &ApiReply, at: &str) -> Value {
     if !at.starts_with('/') {
         return reply.field(at).into();
     }
+    let (at, seconds) = at.split_once(" + ").unwrap_or((at, ""));
     let value = part(&reply.json(), at);
     assert!(value.is_string() || value.is_number(), "no text {at}: {reply:?}");
+    if !seconds.is_empty() {
+        return rfc3339(later(value.as_str().unwrap(), seconds)).into();
+    }
     value
 }
 
@@ -495,12 +501,18 @@ fn part(value: &Value, pointer: &str) -> Value {
     found.cloned().unwrap_or_default()
 }
 
-/// Returns true for the expected value. `*` is any value, and `>= TEXT` any text from this one on.
+/// Returns a time some seconds after another one.
+fn later(time: &str, seconds: &str) -> Timestamp {
+    parse_rfc3339(time).unwrap().plus(Millis(seconds.parse::<u64>().unwrap() * 1_000))
+}
+
+/// Returns true for the expected value. `*` is any value, and `>= TIME + SECONDS` any time from this one on.
 fn is_expected(found: &Value, expected: &Value) -> bool {
-    match expected.as_str().and_then(|expected| expected.strip_prefix(">= ")) {
-        Some(least) => found.as_str().is_some_and(|found| found >= least),
-        None => found == expected || (expected == "*" && !found.is_null()),
-    }
+    let Some(least) = expected.as_str().and_then(|expected| expected.strip_prefix(">= ")) else {
+        return found == expected || (expected == "*" && !found.is_null());
+    };
+    let (least, seconds) = least.split_once(" + ").unwrap_or((least, "0"));
+    found.as_str().is_some_and(|found| later(found, "0") >= later(least, seconds))
 }
 
 /// Returns the first value that differs or has no parent, if there is one.
