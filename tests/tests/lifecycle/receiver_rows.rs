@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use ebb_protocol::sign::{self, WebhookKeys};
 use ebb_tests::receiver::ReplyHold;
 
-use super::{TableRow, differs, options};
+use super::TableRow;
+use super::expected_values::{differs, options};
 use crate::harness::*;
 
 /// Returns a reply of the receiver: a status, the body of a status 200, or a list of both and of headers. A text is a page.

@@ -7,7 +7,8 @@ use ebb_protocol::id::TargetKey;
 use ebb_store::ClusterFaultKind;
 use serde::Deserialize;
 
-use super::{TableRow, differs};
+use super::TableRow;
+use super::expected_values::differs;
 use crate::harness::*;
 use crate::lifecycle::retention::{objects, remove_expired_after};
 use crate::security::secrets::{contains_canary, files};
