@@ -51,9 +51,9 @@ impl CallbackToken {
     }
 }
 
-/// Takes `mint` out of a row. Returns names and their texts: each token, and before it the parts of an identity token (`HEAD_`,
-/// `CLAIMS_`, `PROOF_`), those of a named one (`ID_`, `SECRET_`), its digest (`DIGEST_`) and its capitals (`UPPER_`), and the token
-/// without its last character (`SHORT_`).
+/// Takes `mint` out of a row. Returns names and their texts: each token, and before it the parts of an identity token
+/// (`HEAD_`, `CLAIMS_`, `PROOF_`), those of a named one (`ID_`, `SECRET_`), its digest (`DIGEST_`) and its capitals
+/// (`UPPER_`), and the token without its last character (`SHORT_`).
 pub(super) fn mint(harness: &Harness, row: &mut Value, kept: &[(String, String)]) -> Vec<(String, String)> {
     let minted = row.as_object_mut().unwrap().remove("mint").unwrap_or_else(|| json!({}));
     let mut texts = Vec::new();

@@ -52,13 +52,13 @@ async fn start(stack: &str, clusters: &Value) -> Harness {
     }
 }
 
-/// The rows of a test, its plugins with the rest of their documents, and its tokens with their scopes. A table that begins with
-/// its stack is a test, others are played by one. Each of its `cases` has a stack of its own. Names of a case stand for parts of
-/// texts, or for other values.
+/// The rows of a test, its plugins with the rest of their documents, and its tokens with their scopes. A table that begins
+/// with its stack is a test, others are played by one. Each of its `cases` has a stack of its own. Names of a case stand for
+/// parts of texts, or for other values.
 ///
-/// `RECEIVER` and `STACK` stand for the URLs of the receiver and of the stack. In rows, `LONG` stands for 5,000 times `x`, `HUGE`
-/// for a response that is too large, `WEBHOOK_SECRET` for the secret of lifecycle webhooks, `DEPLOYMENT_SECRET` for that of
-/// units, and `NOW_SECONDS` for the time of the first row.
+/// `RECEIVER` and `STACK` stand for the URLs of the receiver and of the stack. In rows, `LONG` stands for 5,000 times `x`,
+/// `HUGE` for a response that is too large, `WEBHOOK_SECRET` for the secret of lifecycle webhooks, `DEPLOYMENT_SECRET` for
+/// that of units, and `NOW_SECONDS` for the time of the first row.
 ///
 /// A row with `each` is played for each of its cases, or so many times with the number for `NUMBER`. `mint` of a row makes
 /// tokens for it and for the next rows, by their names. The row `restart` of a test restarts the stack with the same state.
@@ -225,7 +225,8 @@ struct TableRow {
     #[serde(default)]
     lacks: Vec<String>,
     /// Values of the answer by JSON pointer. A missing one is null if its parent exists, any other is `*`, and a time from
-    /// another one on is `>= TIME`, or `>= TIME + SECONDS`. An entry of a list has its number, `name`, `unit`, `hook`, `path`, `to` or `code`.
+    /// another one on is `>= TIME`, or `>= TIME + SECONDS`. An entry of a list has its number, `name`, `unit`, `hook`,
+    /// `path`, `to` or `code`.
     #[serde(default)]
     json: BTreeMap<String, Value>,
     /// Texts that values of the answer contain, by JSON pointer.
@@ -237,8 +238,8 @@ struct TableRow {
     /// The names of the listed targets, runs or tools.
     names: Option<String>,
     /// Names for values of the answer, for hidden fields of a page, for links with a beginning (`href=/console/assets/`), or
-    /// for the whole answer (an empty text), which the next rows contain. A number replaces a whole text. `POINTER + SECONDS` is
-    /// a later time.
+    /// for the whole answer (an empty text), which the next rows contain. A number replaces a whole text. `POINTER + SECONDS`
+    /// is a later time.
     #[serde(default)]
     keep: BTreeMap<String, String>,
     /// The phase of the sandbox after the wait.
@@ -451,7 +452,8 @@ async fn play_rows(harness: &Harness, test: &str, rows: &[Value], state: &mut Ta
     }
 }
 
-/// Returns a text or number of an answer by its pointer, a link or a hidden field of a page, or the whole answer as `text` has it.
+/// Returns a text or number of an answer by its pointer, a link or a hidden field of a page, or the whole answer as `text`
+/// has it.
 fn kept_value(reply: &ApiReply, at: &str) -> Value {
     if at.is_empty() {
         return reply.body.trim_end().into();
