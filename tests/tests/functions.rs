@@ -94,7 +94,7 @@ fn lifecycle_trials() -> Vec<Trial> {
 
 fn security_trials() -> Vec<Trial> {
     tests! { security
-        api: scopes checks documents_that_no_longer_load;
+        api: scopes checks;
         api_tokens: expired_tokens a_secret_is_shown_once;
         changes: the_feed_names_changed_targets the_feed_costs_little;
         console: a_session_ends_with_its_token a_session_never_authorises_the_api actions_need_their_scope

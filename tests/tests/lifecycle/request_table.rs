@@ -159,6 +159,9 @@ struct TableRow {
     fault: Option<(String, String, String)>,
     /// The clusters whose polls are recorded as denied.
     denied: Option<Vec<String>>,
+    /// Kinds of which an older version has stored a document `a` that does not load any more.
+    #[serde(default)]
+    older: Vec<String>,
     /// The number of stored outputs and logs.
     objects: Option<usize>,
     /// Waits for the distinct values of `id` that `POST /undo` was sent.
