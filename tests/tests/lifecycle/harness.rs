@@ -312,12 +312,6 @@ impl Harness {
         self.phase(name, TargetPhase::Gone).await
     }
 
-    /// Deletes a sandbox whose teardown fails, and waits until it is stuck.
-    pub(crate) async fn stuck(&self, name: &str) -> TargetDetail {
-        self.delete(name).await;
-        self.phase(name, TargetPhase::Stuck).await
-    }
-
     /// Waits until a target is gone, the platform has accepted its last notification, and its runs are closed.
     pub(crate) async fn settled(&self, name: &str) {
         until("the end of all runs", async || {
@@ -394,11 +388,6 @@ impl Harness {
         self.why(name).await.remaining.into_iter().map(|it| (it.unit, it.certainty)).collect()
     }
 
-    /// Returns the log of a unit of the resource `r`. `query` is empty or `&attempt=NUMBER`.
-    pub(crate) async fn log(&self, name: &str, hook: Hook, unit: &str, query: &str) -> ApiReply {
-        self.get(&format!("/v1/runs/{}/logs?unit=r/{unit}{query}", run_id(name, hook))).await
-    }
-
     pub(crate) async fn callback(&self, token: &str, body: &Value) -> ApiReply {
         self.callback_bytes(token, body.to_string().into_bytes()).await
     }
@@ -473,9 +462,6 @@ pub(crate) fn outputs(target: &TargetDetail) -> Value {
 
 /// A unit with one attempt, and its undo.
 pub(crate) const SIMPLE: &str = include_str!("documents/simple.yaml");
-
-/// `make` has an output `id`. `undo` sends it.
-pub(crate) const MAKE: &str = include_str!("documents/make.yaml");
 
 /// Returns an event of a sandbox with one resource `r`.
 pub(crate) fn sandbox(name: &str, uid: &str, plugin: &str) -> LifecycleData {

@@ -1,5 +1,6 @@
-//! Tokens that rows make: callback tokens, and identity tokens of the receiver.
+//! Tokens that rows make: callback tokens, identity tokens of the receiver, and forgeries of named tokens.
 
+use ebb_protocol::api_token::token_digest;
 use ebb_protocol::callback_token::{TokenClaims, TokenKind};
 use ebb_tests::fakes;
 use serde::Deserialize;
@@ -13,6 +14,8 @@ use crate::security::identity_tokens::IdentityToken;
 enum MintedToken {
     Callback(CallbackToken),
     Identity(IdentityToken),
+    /// The text of a named token, for its parts.
+    Named(String),
 }
 
 /// A callback token, valid for a minute and of the first attempt of the first unit, unless the row has others.
@@ -48,17 +51,26 @@ impl CallbackToken {
     }
 }
 
-/// Takes `mint` out of a row. Returns names and their texts: each token, and before it the parts of an identity token (`HEAD_`,
-/// `CLAIMS_`, `PROOF_`) and the token without its last character (`SHORT_`).
+/// Takes `mint` out of a row. Returns names and their texts: each token, and before it the parts of an identity token
+/// (`HEAD_`, `CLAIMS_`, `PROOF_`), those of a named one (`ID_`, `SECRET_`), its digest (`DIGEST_`) and its capitals
+/// (`UPPER_`), and the token without its last character (`SHORT_`).
 pub(super) fn mint(harness: &Harness, row: &mut Value, kept: &[(String, String)]) -> Vec<(String, String)> {
     let minted = row.as_object_mut().unwrap().remove("mint").unwrap_or_else(|| json!({}));
     let mut texts = Vec::new();
     for (name, token) in minted.as_object().unwrap() {
         let token = replaced(token.to_string(), kept);
-        let token = serde_json::from_str(&token).unwrap_or_else(|error| panic!("{name}: {error}: {token}"));
+        let token: MintedToken =
+            serde_json::from_str(&token).unwrap_or_else(|error| panic!("{name}: {error}: {token}"));
         let text = match token {
             MintedToken::Callback(token) => token.signed(harness),
             MintedToken::Identity(token) => token.signed(harness.receiver.url()),
+            MintedToken::Named(token) => {
+                let (id, secret) = token.strip_prefix("ebbt_").and_then(|rest| rest.split_once('_')).unwrap();
+                let digest = token_digest(&token);
+                let parts = [("ID", id), ("SECRET", secret), ("DIGEST", &digest), ("UPPER", &token.to_uppercase())];
+                texts.extend(parts.map(|(part, text)| (format!("{part}_{name}"), text.to_owned())));
+                token
+            }
         };
         let parts = ["HEAD", "CLAIMS", "PROOF"].into_iter().zip(text.split('.'));
         let parts = parts.chain([("SHORT", &text[..text.len() - 1])]);

@@ -1,6 +1,7 @@
 //! The metrics of one machine: their values, their documentation and the dashboard. The table has who may read them.
 
 use crate::harness::*;
+use crate::request_table;
 
 const PAGE: &str = include_str!("../../../docs/src/operations/observability.md");
 const DASHBOARD: &str = include_str!("../../../infra/grafana/ebb.json");
@@ -40,25 +41,6 @@ fn assert_documented(text: &str) {
 
 pub(crate) async fn targets_and_attempts_are_counted() {
     let harness = Harness::simple().await;
-    harness.ready("a", "simple").await;
-    // The metrics of an invocation follow its writes.
-    let text = until("the time of the run", async || {
-        let reply = harness.anonymous().get("/metrics").await;
-        assert_eq!(reply.is(200).header("content-type"), "text/plain; version=0.0.4");
-        reply.body.contains("ebb_run_time_seconds_count 1\n").then_some(reply.body)
-    })
-    .await;
-    assert_documented(&text);
-    for line in [
-        "ebb_targets{phase=\"ready\"} 1",
-        "ebb_targets{phase=\"stuck\"} 0",
-        "ebb_dispatched_total 1",
-        "ebb_completed_total 1",
-        "ebb_failed_total 0",
-        "ebb_attempt_time_seconds_count 1",
-        "ebb_cluster_outages 0",
-        "ebb_notifications_waiting 0",
-    ] {
-        assert!(text.lines().any(|it| it == line), "{line}\n{text}");
-    }
+    request_table::play(&harness, "lifecycle/monitoring.yaml", "targets_and_attempts_are_counted", &[]).await;
+    assert_documented(&harness.anonymous().get("/metrics").await.is(200).body);
 }

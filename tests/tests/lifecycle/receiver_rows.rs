@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use ebb_protocol::sign::{self, WebhookKeys};
 use ebb_tests::receiver::ReplyHold;
 
-use super::{TableRow, differs, options};
+use super::TableRow;
+use super::expected_values::{differs, options};
 use crate::harness::*;
 
 /// Returns a reply of the receiver: a status, the body of a status 200, or a list of both and of headers. A text is a page.
@@ -33,6 +34,16 @@ impl TableRow {
         }
         for (line, replies) in &self.replies {
             receiver.replies(line, &replies.iter().map(canned).collect::<Vec<_>>());
+        }
+        for (path, answers) in self.relay.clone() {
+            receiver.on(&format!("POST {path}/v1/batch"), move |call: &ReceivedCall, _| {
+                let answer = |request: &Value| {
+                    let found = answers.iter().find(|(text, _)| request.to_string().contains(text));
+                    found.map_or_else(|| json!("done"), |(_, answer)| answer.clone())
+                };
+                let responses: Value = call.body["requests"].as_array().unwrap().iter().map(answer).collect();
+                CannedReply::ok(json!({"v": 1, "cluster": "uid", "responses": responses}))
+            });
         }
         held.extend(self.hold.iter().map(|line| (line.clone(), receiver.hold(line))));
         if let Some(line) = &self.release {
@@ -104,7 +115,8 @@ impl TableRow {
             return Err(format!("the order is {order:?}"));
         }
         let Some(expected) = &self.requests else { return Ok(()) };
-        let calls = receiver.all();
+        let mut calls = receiver.all();
+        calls.retain(|call| !call.line.ends_with("/v1/batch"));
         let mut bodies = BTreeMap::<&str, Vec<&Value>>::new();
         for call in &calls {
             bodies.entry(&call.line).or_default().push(&call.body);

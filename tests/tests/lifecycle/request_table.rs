@@ -1,5 +1,6 @@
 //! Tables of requests and their answers, in YAML files beside the tests. The rows of a test are sent in their order.
 
+mod expected_values;
 mod minted_tokens;
 mod receiver_rows;
 mod stored_state;
@@ -10,6 +11,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use ebb_local::pods::secrets;
+use ebb_protocol::time::rfc3339;
 use ebb_tests::receiver::ReplyHold;
 use libtest_mimic::Trial;
 use serde::Deserialize;
@@ -21,6 +23,7 @@ use crate::lifecycle::retention::RETENTION;
 use crate::security::identity_tokens;
 use crate::security::secrets::{assert_not_leaked, contains_canary};
 
+use expected_values::{differs, later, options, part};
 use stored_state::{NotedStates, StateCheck};
 use table_requests::TableCallers;
 
@@ -51,12 +54,13 @@ async fn start(stack: &str, clusters: &Value) -> Harness {
     }
 }
 
-/// The rows of a test, its plugins with the rest of their documents, and its tokens with their scopes. `RECEIVER` and `STACK`
-/// stand for the URLs of the receiver and of the stack, in rows `LONG` for 5,000 times `x`, `HUGE` for a response that is too
-/// large, `WEBHOOK_SECRET` for the secret of
-/// lifecycle webhooks, `DEPLOYMENT_SECRET` for that of units, and `NOW_SECONDS` for the time of the first row. A table that begins with its stack
-/// is a test, others are played by one. Each of its `cases` has a stack of its own. Names of a case stand for parts of texts,
-/// or for other values.
+/// The rows of a test, its plugins with the rest of their documents, and its tokens with their scopes. A table that begins
+/// with its stack is a test, others are played by one. Each of its `cases` has a stack of its own. Names of a case stand for
+/// parts of texts, or for other values.
+///
+/// `RECEIVER` and `STACK` stand for the URLs of the receiver and of the stack. In rows, `LONG` stands for 5,000 times `x`,
+/// `HUGE` for a response that is too large, `WEBHOOK_SECRET` for the secret of lifecycle webhooks, `DEPLOYMENT_SECRET` for
+/// that of units, and `NOW_SECONDS` for the time of the first row.
 ///
 /// A row with `each` is played for each of its cases, or so many times with the number for `NUMBER`. `mint` of a row makes
 /// tokens for it and for the next rows, by their names. The row `restart` of a test restarts the stack with the same state.
@@ -96,6 +100,9 @@ struct TableRow {
     /// Answers to one request after the other. The last one is repeated.
     #[serde(default)]
     replies: BTreeMap<String, Vec<Value>>,
+    /// The responses of a relay at a path of the receiver, each by a text of its request. Others are `done`.
+    #[serde(default)]
+    relay: BTreeMap<String, Vec<(String, Value)>>,
     /// The line of requests whose answers wait until a row releases them.
     hold: Option<String>,
     release: Option<String>,
@@ -154,11 +161,14 @@ struct TableRow {
     fault: Option<(String, String, String)>,
     /// The clusters whose polls are recorded as denied.
     denied: Option<Vec<String>>,
+    /// Kinds of which an older version has stored a document `a` that does not load any more.
+    #[serde(default)]
+    older: Vec<String>,
     /// The number of stored outputs and logs.
     objects: Option<usize>,
     /// Waits for the distinct values of `id` that `POST /undo` was sent.
     undone: Option<BTreeSet<String>>,
-    /// All requests since the last such row by line, each with values of its body.
+    /// All requests since the last such row by line, each with values of its body, except those to relays.
     requests: Option<BTreeMap<String, Vec<BTreeMap<String, Value>>>>,
     /// Method and path, such as `GET /v1/targets`.
     send: Option<String>,
@@ -219,8 +229,9 @@ struct TableRow {
     /// Texts that the answer does not have. `canary` also stands for each canary in base64.
     #[serde(default)]
     lacks: Vec<String>,
-    /// Values of the answer by JSON pointer. A missing one is null if its parent exists, any other is `*`, and a text from
-    /// another one on is `>= TEXT`. An entry of a list has its number, `name`, `unit`, `hook`, `path`, `to` or `code`.
+    /// Values of the answer by JSON pointer. A missing one is null if its parent exists, any other is `*`, and a time from
+    /// another one on is `>= TIME`, or `>= TIME + SECONDS`. An entry of a list has its number, `name`, `unit`, `hook`,
+    /// `path`, `to` or `code`.
     #[serde(default)]
     json: BTreeMap<String, Value>,
     /// Texts that values of the answer contain, by JSON pointer.
@@ -232,7 +243,8 @@ struct TableRow {
     /// The names of the listed targets, runs or tools.
     names: Option<String>,
     /// Names for values of the answer, for hidden fields of a page, for links with a beginning (`href=/console/assets/`), or
-    /// for the whole answer (an empty text), which the next rows contain. A number replaces a whole text.
+    /// for the whole answer (an empty text), which the next rows contain. A number replaces a whole text. `POINTER + SECONDS`
+    /// is a later time.
     #[serde(default)]
     keep: BTreeMap<String, String>,
     /// The phase of the sandbox after the wait.
@@ -445,7 +457,8 @@ async fn play_rows(harness: &Harness, test: &str, rows: &[Value], state: &mut Ta
     }
 }
 
-/// Returns a text or number of an answer by its pointer, a link or a hidden field of a page, or the whole answer as `text` has it.
+/// Returns a text or number of an answer by its pointer, a link or a hidden field of a page, or the whole answer as `text`
+/// has it.
 fn kept_value(reply: &ApiReply, at: &str) -> Value {
     if at.is_empty() {
         return reply.body.trim_end().into();
@@ -457,8 +470,12 @@ fn kept_value(reply: &ApiReply, at: &str) -> Value {
     if !at.starts_with('/') {
         return reply.field(at).into();
     }
+    let (at, seconds) = at.split_once(" + ").unwrap_or((at, ""));
     let value = part(&reply.json(), at);
     assert!(value.is_string() || value.is_number(), "no text {at}: {reply:?}");
+    if !seconds.is_empty() {
+        return rfc3339(later(value.as_str().unwrap(), seconds)).into();
+    }
     value
 }
 
@@ -469,51 +486,6 @@ async fn publish(harness: &Harness, name: &str, mut plugin: Value) {
     }
     (plugin["kind"], plugin["name"]) = (json!("Plugin"), json!(name));
     harness.post("/v1/plugins", completed(json!({"document": plugin}))).await.is(201);
-}
-
-/// Returns the values of a list, or the value itself.
-fn options(value: &Value) -> &[Value] {
-    value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice)
-}
-
-fn part(value: &Value, pointer: &str) -> Value {
-    let found = pointer.split('/').skip(1).try_fold(value, |value, key| {
-        let key = key.replace("~1", "/");
-        let is_named = |entry: &&Value| {
-            ["name", "unit", "hook", "path", "to", "code"].iter().any(|field| entry[field] == key.as_str())
-        };
-        match value {
-            Value::Array(entries) => match key.parse::<usize>() {
-                Ok(at) => entries.get(at),
-                Err(_) => entries.iter().find(is_named),
-            },
-            value => value.get(&key),
-        }
-    });
-    found.cloned().unwrap_or_default()
-}
-
-/// Returns true for the expected value. `*` is any value, and `>= TEXT` any text from this one on.
-fn is_expected(found: &Value, expected: &Value) -> bool {
-    match expected.as_str().and_then(|expected| expected.strip_prefix(">= ")) {
-        Some(least) => found.as_str().is_some_and(|found| found >= least),
-        None => found == expected || (expected == "*" && !found.is_null()),
-    }
-}
-
-/// Returns the first value that differs or has no parent, if there is one.
-fn differs(value: &Value, expected: &BTreeMap<String, Value>) -> Result<(), String> {
-    for (pointer, expected) in expected {
-        let (parent, found) = (pointer.rsplit_once('/').map_or("", |(parent, _)| parent), part(value, pointer));
-        if !is_expected(&found, expected) {
-            return Err(format!("{pointer} is {found}"));
-        }
-        let parent = part(value, parent);
-        if !parent.is_object() && !parent.is_array() {
-            return Err(format!("{pointer} has no parent"));
-        }
-    }
-    Ok(())
 }
 
 impl TableRow {

@@ -1,19 +1,6 @@
-//! Setups: the costs of accepted requests, and the wait after a limit.
+//! Setups: the costs of accepted requests.
 
 use crate::harness::*;
-
-/// A server that states no wait with its limit is asked again after half a minute.
-pub(crate) async fn a_limit_without_a_wait_delays_the_next_attempt() {
-    let harness = Harness::new().await;
-    harness.receiver.always("POST /make", 429);
-    harness.begin("a", "limited", "preStart: {make: {webhook: {url: \"RECEIVER/make\"}}}\n").await;
-    let wait = until("the time of a further attempt", async || {
-        let (.., record) = harness.state("a", Hook::PreStart).await.records.pop()?;
-        let result = record.result?;
-        Some(result.next?.since(result.at))
-    });
-    assert!(wait.await > Millis(29_000));
-}
 
 /// The acceptance of a request costs a write unless the callback arrives soon, or before the response to the request.
 pub(crate) async fn fast_callbacks_cost_no_acceptance() {

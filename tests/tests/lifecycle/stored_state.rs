@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use ebb_engine::HeadState;
 use ebb_protocol::id::TargetKey;
-use ebb_store::ClusterFaultKind;
+use ebb_store::{ClusterFaultKind, NamedDocument, NamedKind};
 use serde::Deserialize;
 
-use super::{TableRow, differs};
+use super::TableRow;
+use super::expected_values::differs;
 use crate::harness::*;
 use crate::lifecycle::retention::{objects, remove_expired_after};
 use crate::security::secrets::{contains_canary, files};
@@ -79,6 +80,15 @@ impl TableRow {
         if let Some(expected) = &self.denied {
             let faults = store.read_faults(ClusterFaultKind::Denial).await.unwrap();
             faults.keys().eq(expected).then_some(()).ok_or_else(|| format!("denied are {faults:?}"))?;
+        }
+        for kind in &self.older {
+            let kind = match kind.as_str() {
+                "connection" => NamedKind::Connection,
+                "subscription" => NamedKind::Subscription,
+                _ => return Err(format!("no kind {kind}")),
+            };
+            let older = NamedDocument { name: "a".to_owned(), document: "kind: Older".to_owned(), changed: now() };
+            store.put_document(kind, &older).await.unwrap();
         }
         if let Some(expected) = self.objects {
             let found = objects(harness).await;

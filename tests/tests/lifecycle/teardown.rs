@@ -1,7 +1,5 @@
 //! Teardowns: retries, decisions of operators, and what setups that have not ended may leave.
 
-use ebb_protocol::time::{parse_rfc3339, rfc3339};
-
 use crate::harness::*;
 use crate::request_table;
 
@@ -22,30 +20,6 @@ pub(crate) async fn a_stuck_teardown_is_retried() {
     let (key, undoes) = ("idempotency-key", "ebb-undoes-idempotency-key");
     assert!(!make.header(key).is_empty() && undo.header(key) != make.header(key));
     assert_eq!((undo.header(undoes), make.header(undoes)), (make.header(key), ""));
-}
-
-/// The reader of a teardown that waits learns when it can be overridden.
-pub(crate) async fn a_teardown_says_when_it_is_stuck() {
-    let harness = Harness::new().await;
-    let options = "undoes: make, timeout: 10m, retry: {attempts: 3, backoff: 1m},";
-    let rest = SIMPLE.replace("undoes: make,", options);
-    assert_ne!(rest, SIMPLE);
-    harness.receiver.always("POST /drop", 202);
-    harness.run("a", "slow", &rest, TargetPhase::Ready).await;
-    harness.delete("a").await;
-    let unit = until("the accepted request", async || {
-        find(&harness.target("a").await?, "postStop", "drop").filter(|unit| unit.accepted.is_some())
-    })
-    .await;
-    let deadline = parse_rfc3339(&unit.deadline.unwrap()).unwrap();
-    // Two waits of at most 1 and 2 minutes, and two attempts.
-    let stuck = rfc3339(deadline.plus(Millis(23 * 60_000)));
-    let why = harness.why("a").await;
-    let expected = format!("attempt 1 of 3, stuck at {stuck} unless an attempt succeeds before");
-    assert!(why.summary.contains(&expected), "{expected}: {why:?}");
-    let refused = harness.post("/v1/targets/sandbox/a/force-delete", json!({"reason": "x"})).await;
-    let refused = refused.is_problem(409, "not-stuck");
-    assert!(refused.detail.contains("`ebb why` says when it is stuck"), "{refused:?}");
 }
 
 pub(crate) async fn the_usual_evidence_costs_no_record() {

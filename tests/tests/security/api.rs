@@ -10,7 +10,7 @@ use ebb_api::queries::checks;
 use ebb_api::{ApiRole, ApiTokens};
 use ebb_local::embedded;
 use ebb_protocol::api::CheckList;
-use ebb_store::{NamedDocument, NamedKind, SdkTable, Store};
+use ebb_store::{SdkTable, Store};
 use serde::Deserialize;
 
 use crate::harness::*;
@@ -166,22 +166,4 @@ pub(crate) async fn scopes() {
     // The router of `api` does not have the routes of the other functions.
     let api = ApiClient { url: serve(ebb_api::api(server)).await, ..all };
     api.post("/v1/events", json!({})).await.is_problem(404, "not-found");
-}
-
-/// A newer version can refuse a stored document. Lists show it with the reason, beside the others.
-pub(crate) async fn documents_that_no_longer_load() {
-    let harness = Harness::new().await;
-    let rest = "origin: https://b.example.com\nauth: {bearer: {secret: B}}\nplugins: [p]\n";
-    harness.put("Connection", "b", rest).await.is(200);
-    let broken = NamedDocument { name: "a".to_owned(), document: "kind: Older".to_owned(), changed: now() };
-    for (kind, path) in [(NamedKind::Connection, "connections"), (NamedKind::Subscription, "subscriptions")] {
-        harness.stack().store().put_document(kind, &broken).await.unwrap();
-        let list: Value = harness.get(&format!("/v1/{path}")).await.is(200).json();
-        let reason = list[path][0]["unreadable"].as_str().unwrap_or_default();
-        assert!(!reason.is_empty(), "{list}");
-        let detail: Value = harness.get(&format!("/v1/{path}/a")).await.is(200).json();
-        assert_eq!(detail["document"], "kind: Older", "{detail}");
-    }
-    let list: Value = harness.get("/v1/connections").await.is(200).json();
-    assert_eq!((&list["connections"][1]["name"], &list["connections"][1]["unreadable"]), (&json!("b"), &Value::Null));
 }

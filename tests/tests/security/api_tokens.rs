@@ -9,41 +9,6 @@ use ebb_tests::virtual_clock::ManualClock;
 
 use crate::harness::*;
 
-pub(crate) async fn forged_tokens() {
-    let harness = Harness::new().await;
-    let token = harness.token("a", &["read"]).await;
-    let other = harness.token("b", &["read"]).await;
-    harness.with_token(&token, "GET /v1/targets", None).await.is(200);
-    let (_, secret) = token.strip_prefix("ebbt_").unwrap().split_once('_').unwrap();
-    let (id, other_secret) = other.strip_prefix("ebbt_").unwrap().split_once('_').unwrap();
-    let digest = ebb_protocol::api_token::token_digest(&token);
-    let huge = "x".repeat((16 << 10) + 1);
-    for wrong in [
-        format!("ebbt_{id}_{secret}"),
-        token.replace(secret, other_secret),
-        format!("ebbt_aaaaaaaaaaaaaaaa_{secret}"),
-        format!("{token}x"),
-        token[..token.len() - 1].to_owned(),
-        token.to_uppercase(),
-        format!("ebbt_{id}_"),
-        format!("ebbt_{}_{secret}", "a".repeat(4_000)),
-        "ebbt_..%2F..%2Ft%23sandbox_x".to_owned(),
-        // A reader of the table knows the digest.
-        digest.clone(),
-        format!("ebbt_{id}_{digest}"),
-        secret.to_owned(),
-        huge.clone(),
-    ] {
-        let problem = harness.with_token(&wrong, "GET /v1/targets", None).await.is_problem(401, "invalid-token");
-        assert!(problem.detail == "the token is unknown" || wrong == huge, "{wrong}: {problem:?}");
-    }
-    // A token in a URL or another header reaches logs of proxies, so it has no effect.
-    for (query, header) in [("token", "x-none"), ("access_token", "x-none"), ("limit", "x-api-key")] {
-        let url = harness.url(&format!("/v1/targets?{query}={token}"));
-        ApiReply::to(harness.http.get(url).header(header, &token)).await.is_problem(401, "missing-token");
-    }
-}
-
 /// Serves the functions of a harness at a later time. Returns the URL.
 pub(super) async fn later(harness: &Harness, by: Duration) -> String {
     let clock = ManualClock::at(now().0 + u64::try_from(by.as_millis()).unwrap());
@@ -59,7 +24,7 @@ pub(super) async fn with_clock(harness: &Harness, clock: Arc<dyn Clock>) -> Stri
     serve(ebb_api::all(harness.functions(Arc::new(env), ApiTokens::default()))).await
 }
 
-pub(crate) async fn expired_and_revoked_tokens() {
+pub(crate) async fn expired_tokens() {
     const HOUR: Duration = Duration::from_secs(3_600);
     let harness = Harness::new().await;
     let token = harness.token("ci", &["read"]).await;
@@ -76,16 +41,6 @@ pub(crate) async fn expired_and_revoked_tokens() {
         let reply = ApiClient::new(&harness.http, &later(&harness, by).await, token).get("/v1/targets").await;
         assert!(reply.is(status).status == 200 || !reply.is_problem(status, code).detail.is_empty());
     }
-    for _ in 0..2 {
-        harness.request(Method::DELETE, "/v1/tokens/ci", None).await.is(204);
-    }
-    let problem = harness.with_token(&token, "GET /v1/targets", None).await.is_problem(401, "token-revoked");
-    assert!(problem.detail.starts_with("the token ci was revoked at "), "{problem:?}");
-    // The name can be used again. The first token stays invalid.
-    let second = harness.token("ci", &["read"]).await;
-    harness.with_token(&second, "GET /v1/targets", None).await.is(200);
-    harness.with_token(&token, "GET /v1/targets", None).await.is_problem(401, "invalid-token");
-    harness.request(Method::DELETE, "/v1/tokens/none", None).await.is_problem(404, "not-found");
 }
 
 /// The secret has random bits. It is in one response, and in nothing that is stored, listed or logged.

@@ -13,6 +13,7 @@ use futures::StreamExt as _;
 use super::api::{SCRIPT, routes};
 use super::raw_requests;
 use crate::harness::*;
+use crate::request_table;
 
 const OWN: [&str; 3] = ["read:own", "targets:write:own", "targets:reveal:own"];
 
@@ -122,19 +123,9 @@ pub(crate) async fn a_slow_request_reaches_no_later_owner() {
         request.write_all(rest.as_bytes()).await.unwrap();
         assert_eq!(raw_requests::status(request).await, Some(404));
     }
-    // A request that names the instance that it has seen changes no other one, also one of an operator.
     let uid = seen.info.uid;
-    for (action, body) in [
-        ("retry", json!({"uid": uid})),
-        ("retry", json!({"plugin": "simple@1.0.0", "uid": uid})),
-        ("force-complete", json!({"unit": "r/drop", "reason": "gone", "uid": uid})),
-        ("force-delete", json!({"reason": "gone", "uid": uid})),
-    ] {
-        let problem = harness.post(&format!("/v1/targets/sandbox/a/{action}"), body).await;
-        let expected =
-            format!("sandbox/a has another instance now: expected {uid:?}, got {:?}; read it again", own.uid);
-        assert_eq!(problem.is_problem(409, "outdated").detail, expected);
-    }
+    let (table, test) = ("security/target_access.yaml", "a_request_for_a_former_instance_is_refused");
+    request_table::play(&harness, table, test, &[("SEEN_UID", &uid), ("OWN_UID", &own.uid)]).await;
     // The instance can be replaced after the check of a request.
     let (env, key) = (harness.stack().env(), TargetKey::new("sandbox", "a"));
     let outcome = overrides::force(env, (key, Some(&uid)), None, ("gone", None), None).await;
