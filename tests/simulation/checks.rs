@@ -127,7 +127,7 @@ fn sliding(simulation: &Simulation) -> Vec<String> {
     let slides =
         |uid: &String| simulation.instances.iter().any(|one| one.uid == *uid && one.document.contains(SLIDING));
     let early = |entry: &&HistoryItem| {
-        let active = ledger.active.get(&entry.uid).filter(|_| entry.change == HistoryChange::Expired);
+        let active = ledger.last_activity.get(&entry.uid).filter(|_| entry.change == HistoryChange::Expired);
         active.is_some_and(|sent| slides(&entry.uid) && entry.at.0 + MAX_SKEW_MS < sent + SHORTEST_TTL_MS)
     };
     table.history.values().filter(early).map(|entry| format!("{} ends too early: {entry:?}", entry.uid)).collect()

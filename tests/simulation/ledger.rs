@@ -139,7 +139,7 @@ pub struct LedgerState {
     /// The events that were accepted: uid and id.
     pub(super) events: BTreeSet<(String, String)>,
     /// The time of the last update or event that an instance accepted, by UID.
-    pub(super) active: BTreeMap<String, u64>,
+    pub(super) last_activity: BTreeMap<String, u64>,
     /// The messages that were sent, with their times.
     pub messages: Vec<(u64, QueueMessage)>,
     pub(super) violations: Vec<String>,

@@ -125,7 +125,7 @@ impl PlatformSender {
                     let is_change = matches!(event_type, LifecycleType::Updated | LifecycleType::Event);
                     if is_change && !matches!(response.result, LifecycleResult::Unchanged | LifecycleResult::Retrying) {
                         let mut state = work.ledger.state();
-                        let last = state.active.entry(data.uid.clone()).or_default();
+                        let last = state.last_activity.entry(data.uid.clone()).or_default();
                         *last = sent.max(*last);
                     }
                     if matches!(response.result, LifecycleResult::Running | LifecycleResult::Waiting)

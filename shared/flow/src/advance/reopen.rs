@@ -204,7 +204,8 @@ pub(crate) async fn restore_target(env: &Env, run: &Run, is_override: bool) -> F
             target.unconfirmed = 0;
             target.is_overridden |= is_override;
             target.is_reopened = true;
-            outbox::append(target, &rules, &run.loaded.plan.target);
+            let change = (target.phase.into(), target.since);
+            outbox::append(target, &rules, &run.loaded.plan.target, change);
             target.due = due::next_due(env, target);
         });
         if env.store.move_target(&transition).await? {

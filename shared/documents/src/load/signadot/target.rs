@@ -16,7 +16,8 @@ use crate::load::yaml::{YamlNode, YamlValue};
 use crate::load::{bind, ebb};
 use crate::model::{
     At, BindDoc, BoundName, BoundObjectDoc, ConsumerDoc, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, Named,
-    ResourceSpec, RouteGroupDoc, RunnerDoc, SandboxDoc, TemplateTree, TtlDoc, TtlFrom, TtlStart, UnitSpec, alternatives,
+    ResourceSpec, RouteGroupDoc, RunnerDoc, SandboxDoc, TemplateTree, TtlDoc, TtlFrom, TtlStart, UnitSpec,
+    alternatives,
 };
 
 /// A Signadot Sandbox.
