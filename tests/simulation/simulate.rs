@@ -27,7 +27,7 @@ const UNREACHABLE_MS: u64 = 600_000;
 #[derive(Clone, Debug)]
 pub struct SimReport {
     pub instances: u64,
-    /// The number of faults of each kind, in the order of [`FaultKind::ALL`].
+    /// The number of faults of each kind, in the order of [`FaultKind::all`].
     pub injected: Vec<u64>,
     pub injection_points: Vec<u64>,
     pub notifications: BTreeSet<String>,

@@ -24,7 +24,7 @@ fn description(report: &SimReport) -> String {
 
 /// Checks that a target ends as without faults, with each fault once at each injection point.
 pub(crate) fn check_every_fault(name: &str, scenario: &TargetScenario, target: &str) {
-    check_faults(name, scenario, target, FaultKind::HARMLESS);
+    check_faults(name, scenario, target, &FaultKind::harmless());
 }
 
 /// Does the same with these faults.

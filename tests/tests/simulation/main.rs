@@ -28,7 +28,7 @@ fn random_simulations_violate_no_property() {
     let (mut conditional, mut reached) = ([0; 3], [0; 4]);
     // The first one leaves a thing whose request had no response. Later kinds of faults would change these two. The third one
     // has things of lists, few slots, and signed requests.
-    let (none, later): (&[FaultKind], _) = (&[], &FaultKind::ALL[FaultKind::ErrorReported as usize..]);
+    let (none, later): (&[FaultKind], _) = (&[], &FaultKind::all()[FaultKind::ErrorReported as usize..]);
     let first = [(187, later), (2073, later), (25770, none)];
     for (seed, without) in first.into_iter().chain((1..).map(|seed| (seed, none))) {
         let report = simulate(seed, without, TraceMode::Off);

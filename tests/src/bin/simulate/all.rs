@@ -61,7 +61,7 @@ pub(crate) fn simulate_all(instances: u64, seed: u64, threads: usize, excluded: 
     });
     let sum = sum.into_inner().expect("no panic while it is held");
     let seconds = begun.elapsed().as_secs_f64();
-    for (kind, reached) in FaultKind::ALL.iter().zip(&sum.reached) {
+    for (kind, reached) in FaultKind::all().iter().zip(&sum.reached) {
         println!("{kind:<22}{reached:>9}");
     }
     println!(
@@ -73,7 +73,7 @@ pub(crate) fn simulate_all(instances: u64, seed: u64, threads: usize, excluded: 
         sum.instances as f64 / seconds
     );
     let missed =
-        FaultKind::ALL.iter().zip(&sum.reached).filter(|(kind, reached)| **reached == 0 && !excluded.contains(kind));
+        FaultKind::all().iter().zip(&sum.reached).filter(|(kind, reached)| **reached == 0 && !excluded.contains(kind));
     let missed: Vec<String> = missed.map(|(kind, _)| kind.to_string()).collect();
     let unreached = sum.failed.is_empty() && instances >= ALL_REACHED && !missed.is_empty();
     if unreached {
@@ -93,7 +93,7 @@ pub(crate) fn simulate_all(instances: u64, seed: u64, threads: usize, excluded: 
 fn command(seed: u64, excluded: &[FaultKind]) -> String {
     let mut least = excluded.to_vec();
     let reached = simulate(seed, excluded, TraceMode::Off).injected;
-    for (kind, reached) in FaultKind::ALL.iter().zip(reached) {
+    for (kind, reached) in FaultKind::all().iter().zip(reached) {
         let without = [least.clone(), vec![*kind]].concat();
         if reached > 0 && !simulate(seed, &without, TraceMode::Off).violations.is_empty() {
             least = without;

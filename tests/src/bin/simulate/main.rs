@@ -48,7 +48,7 @@ fn one(seed: u64, excluded: &[FaultKind], trace: TraceMode) -> ExitCode {
         report.invocations,
         begun.elapsed()
     );
-    for (kind, reached) in FaultKind::ALL.iter().zip(&report.injected).filter(|(_, reached)| **reached > 0) {
+    for (kind, reached) in FaultKind::all().iter().zip(&report.injected).filter(|(_, reached)| **reached > 0) {
         println!("  {kind}: {reached}");
     }
     for wrong in &report.violations {
