@@ -1,6 +1,7 @@
 //! The text of units that create and delete things of the provider.
 
 use ebb_engine::Hook;
+use serde::Deserialize;
 
 use super::SimRandom;
 use super::plugin_documents::{self as documents, EACH, UnitAction, list};
@@ -15,7 +16,7 @@ const KEYED: &str = "/keyed/";
 pub(super) const PLAIN: &str = "/plain/";
 pub(super) const NAMED: &str = "/named/";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum ThingCreation {
     /// The provider honours the idempotency key, so the request may be repeated.
     Keyed,
@@ -27,7 +28,7 @@ pub enum ThingCreation {
     Named,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum ThingRemoval {
     /// The unit waits until the thing is gone.
     Awaited,
@@ -48,7 +49,8 @@ pub enum ThingRemoval {
 }
 
 /// A unit that creates a thing of the provider, and its undo.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ProviderUnit {
     pub creation: ThingCreation,
     pub removal: ThingRemoval,
@@ -58,6 +60,13 @@ pub struct ProviderUnit {
     pub connected: bool,
     /// True if there is a thing for each entry of the param `items`.
     pub each: bool,
+}
+
+impl Default for ProviderUnit {
+    fn default() -> Self {
+        let (creation, removal) = (ThingCreation::Keyed, ThingRemoval::Awaited);
+        Self { creation, removal, by_name: false, connected: true, each: false }
+    }
 }
 
 /// A lost message delays a question by up to 15 minutes.

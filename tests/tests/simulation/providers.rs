@@ -8,26 +8,18 @@ use ebb_tests::simulation::{
     FaultInjector, FaultKind, ListedUnits, ProviderUnit, SimOperator, SimOptions, Simulation, TargetEnd,
     TargetScenario, ThingCreation, ThingRemoval, TraceMode, simulate_target,
 };
+use serde::Deserialize;
 
 use crate::every_injection_point::{check_every_fault, check_faults};
 use crate::regressions::{self, assert_end, retry, tear_down, update};
 
 /// Returns a thing that is deleted by its id.
 fn thing(creation: ThingCreation) -> ProviderUnit {
-    ProviderUnit { creation, removal: ThingRemoval::Awaited, by_name: false, connected: true, each: false }
+    ProviderUnit { creation, ..ProviderUnit::default() }
 }
 
 fn removed_by(removal: ThingRemoval) -> ProviderUnit {
-    removed_of(removal, ThingCreation::Keyed)
-}
-
-fn removed_of(removal: ThingRemoval, creation: ThingCreation) -> ProviderUnit {
-    ProviderUnit { removal, ..thing(creation) }
-}
-
-/// Returns the things of a list that is `[a, b, c, d]`.
-fn things(creation: ThingCreation) -> ProviderUnit {
-    ProviderUnit { each: true, ..thing(creation) }
+    ProviderUnit { removal, ..ProviderUnit::default() }
 }
 
 const REMOVALS: [ThingRemoval; 8] = [
@@ -68,17 +60,6 @@ fn a_thing_is_used_with_every_fault() {
     check_every_fault("a thing", &thing(ThingCreation::Keyed).target(""), "t");
 }
 
-/// The removal of a thing without `until` is unconfirmed. The others have evidence.
-#[test]
-fn each_removal_has_its_evidence() {
-    for removal in REMOVALS {
-        let (simulation, _) = run(&removed_by(removal).target(""), &[]);
-        let expected = u32::from(removal == ThingRemoval::Unawaited);
-        let unconfirmed = simulation.target().unwrap().unconfirmed;
-        assert_eq!(unconfirmed, expected, "{removal:?}\n{}", simulation.trace());
-    }
-}
-
 /// These faults delay a target, and change nothing else.
 #[test]
 fn a_thing_is_created_and_deleted_with_each_delay() {
@@ -102,50 +83,38 @@ fn a_thing_is_created_and_deleted_with_each_delay() {
     check_faults("a thing with parts", &removed_by(ThingRemoval::Emptied).target(""), "t", &kinds);
 }
 
+/// A row of `providers.yaml`, which describes the fields.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ThingRow {
+    unit: ProviderUnit,
+    #[serde(default)]
+    head: String,
+    #[serde(default)]
+    faults: Vec<(FaultKind, u64)>,
+    setup: TargetPhase,
+    posts: Option<usize>,
+    unconfirmed: Option<u32>,
+    #[serde(default)]
+    waits: bool,
+}
+
 /// Nothing is left by what a provider answers instead of the truth, and the setup ends as it can.
 #[test]
-fn a_misleading_answer_leaves_nothing() {
-    use FaultKind::{ConnectionCapped, DigestChallenged, ForeignToken, NonceStale, RequestsSigned};
-    use FaultKind::{ErrorAfterChange, FailsAfterChange, GatewayGivesUp, IdMissing, ListPaged, ResponseLost};
-    use FaultKind::{TokenExpires, TokenRevoked};
-    use TargetPhase::{Failed, Ready};
-    use ThingCreation::{Described, Keyed, Named, Once};
-    let by_name = |creation| ProviderUnit { by_name: true, ..thing(creation) };
-    let paged = [(ResponseLost, 1), (ListPaged, 1)];
-    let rows: [(_, &[_], _); 19] = [
-        // A request that is sent once is not repeated, although the server says that it has failed.
-        (by_name(Once), &[(ErrorAfterChange, 1)], Failed),
-        (by_name(Once), &[(FailsAfterChange, 1)], Failed),
-        // The thing is deleted by its name, or by the ID of the list.
-        (by_name(Keyed), &[(IdMissing, 1)], Failed),
-        (thing(Described), &[(IdMissing, 1)], Failed),
-        (thing(Named), &[(IdMissing, 1)], Failed),
-        // The name is taken by the thing of the first request.
-        (thing(Named), &[(ResponseLost, 1)], Ready),
-        // The list has the thing on its second page, which is not there at first.
-        (thing(Described), &paged, Ready),
-        (thing(Named), &paged, Ready),
-        (thing(Described), &[(ResponseLost, 1), (ListPaged, 1), (GatewayGivesUp, 3)], Ready),
-        (removed_by(ThingRemoval::VerifiedByList), &[(ListPaged, 1)], Ready),
-        (removed_of(ThingRemoval::VerifiedByList, Named), &[(ListPaged, 1)], Ready),
-        (thing(Keyed), &[(TokenExpires, 1), (TokenRevoked, 1)], Ready),
-        (thing(Keyed), &[(TokenExpires, 1), (TokenRevoked, 2)], Ready),
-        (thing(Keyed), &[(DigestChallenged, 1), (NonceStale, 2)], Ready),
-        (thing(Keyed), &[(RequestsSigned, 1)], Ready),
-        // The creation is refused, so the ID is not known, and there are no parts.
-        (removed_by(ThingRemoval::Emptied), &[(ForeignToken, 1)], Failed),
-        (removed_by(ThingRemoval::Emptied), &[(DigestChallenged, 1), (ForeignToken, 1)], Failed),
-        (removed_by(ThingRemoval::Emptied), &[(RequestsSigned, 1), (ForeignToken, 1)], Failed),
-        // The undo has something to do only after a question, for which it needs a slot.
-        (removed_of(ThingRemoval::Guarded, Described), &[(IdMissing, 1), (ConnectionCapped, 1)], Failed),
-    ];
-    for (unit, faults, setup) in rows {
-        let (simulation, end) = run(&unit.target(""), faults);
-        assert_eq!(end.setup, Some(setup), "{unit:?} {faults:?}\n{}", simulation.trace());
-        assert!(setup == Ready || posts(&simulation) == 1, "{unit:?}\n{}", simulation.trace());
-        let has = |kind| faults.iter().any(|(of, _)| *of == kind);
+fn each_thing_ends_as_its_row_says() {
+    let rows: Vec<ThingRow> = serde_saphyr::from_str(include_str!("providers.yaml")).unwrap();
+    for row in rows {
+        let (simulation, end) = run(&row.unit.target(&row.head), &row.faults);
+        let of = format!("{row:?}\n{}", simulation.trace());
+        assert_eq!(end.setup, Some(row.setup), "{of}");
+        let expected = row.posts.or((row.setup == TargetPhase::Failed).then_some(1));
+        assert!(expected.is_none_or(|expected| posts(&simulation) == expected), "{of}");
+        let has = |kind| row.faults.iter().any(|(of, _)| *of == kind);
         let authenticated = simulation.ledger.state().authenticated.map(|number| number > 0);
-        assert_eq!(authenticated, [has(DigestChallenged), has(RequestsSigned)], "{}", simulation.trace());
+        assert_eq!(authenticated, [has(FaultKind::DigestChallenged), has(FaultKind::RequestsSigned)], "{of}");
+        let unconfirmed = simulation.target().unwrap().unconfirmed;
+        assert!(row.unconfirmed.is_none_or(|expected| unconfirmed == expected), "{unconfirmed}: {of}");
+        assert!(!row.waits || simulation.table.state().slot_waits > 0, "{of}");
     }
 }
 
@@ -155,7 +124,7 @@ fn each_entry_of_a_list_has_a_thing() {
     // The other removals of an update are not over at its end.
     let awaited = REMOVALS.into_iter().filter(|removal| *removal != ThingRemoval::Unawaited);
     for (removal, creation) in awaited.flat_map(|removal| CREATIONS.map(|creation| (removal, creation))) {
-        let target = ProviderUnit { removal, by_name: true, ..things(creation) }.target("");
+        let target = ProviderUnit { creation, removal, by_name: true, each: true, ..Default::default() }.target("");
         let simulation = Simulation::scheduled(&target, FaultInjector::none());
         simulation.set_up();
         let remaining = |list: &[&str]| {
@@ -173,21 +142,10 @@ fn each_entry_of_a_list_has_a_thing() {
     }
 }
 
-/// Of four attempts that are ready at once, at most three have slots. The others follow, also after a crash at any write.
+/// Two attempts share a slot, also after a crash at any write.
 #[test]
 fn attempts_without_a_slot_wait() {
-    let unit = things(ThingCreation::Keyed);
-    let rows: [(&str, &[(FaultKind, u64)]); 3] = [
-        ("", &[(FaultKind::ConnectionCapped, 1)]),
-        ("maxConcurrent: 2\n", &[]),
-        ("maxConcurrent: 1\n", &[(FaultKind::ConnectionCapped, 1)]),
-    ];
-    for (head, faults) in rows {
-        let (simulation, end) = run(&unit.target(head), faults);
-        assert_eq!(end.setup, Some(TargetPhase::Ready), "{}", simulation.trace());
-        assert!(simulation.table.state().slot_waits > 0, "{}", simulation.trace());
-    }
-    let two = unit.target("maxConcurrent: 1\n");
+    let two = ProviderUnit { each: true, ..ProviderUnit::default() }.target("maxConcurrent: 1\n");
     let document = two.document.replace("p@1.0.0}", "p@1.0.0, params: {items: [a, b]}}");
     let two = TargetScenario { document, ..two };
     check_faults("slots", &two, "t", &[FaultKind::DeathAfterWrite, FaultKind::WriteAnswerLost]);
@@ -226,27 +184,6 @@ fn a_tolerated_failure_holds_nothing_up() {
     let (simulation, end) = run(&target, &[(FaultKind::SetupBroken, 1)]);
     assert_eq!(end.setup, Some(TargetPhase::Ready), "{}", simulation.trace());
     assert_eq!(end.failed, BTreeSet::from(["r/u0".to_owned()]), "{}", simulation.trace());
-}
-
-/// The request of an attempt is not sent again after its answer.
-#[test]
-fn a_unit_fails_once_if_its_thing_does_not_become_ready() {
-    for kind in [FaultKind::CreationFails, FaultKind::CreationHangs] {
-        for creation in CREATIONS {
-            let (simulation, end) = run(&thing(creation).target(""), &[(kind, 1)]);
-            assert_eq!(end.setup, Some(TargetPhase::Failed), "{}", simulation.trace());
-            assert_eq!(posts(&simulation), 1, "{}", simulation.trace());
-        }
-    }
-}
-
-/// The list shows nothing at first, and the thing is found later.
-#[test]
-fn a_list_that_is_late_does_not_double_a_thing() {
-    let faults = [(FaultKind::ResponseLost, 1), (FaultKind::ListedLate, 1)];
-    let (simulation, end) = run(&thing(ThingCreation::Described).target(""), &faults);
-    assert_eq!(end.setup, Some(TargetPhase::Ready), "{}", simulation.trace());
-    assert_eq!(posts(&simulation), 1, "{}", simulation.trace());
 }
 
 /// An operator retries a unit whose thing has failed, and the provider creates another one. With `describe`, the unit finds its
