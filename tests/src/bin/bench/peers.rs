@@ -8,19 +8,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
 use ebb_tests::figures::median;
+use ebb_tests::receiver::{CannedReply, TestReceiver};
 use ebb_tests::workdir::Workdir;
 use futures::future::try_join_all;
+use serde_json::json;
 
 pub(crate) mod ebb;
-mod logged_child;
 pub(crate) mod process_tree;
 mod restate;
-pub(crate) mod unit_receiver;
 
 use ebb::EbbServer;
 use process_tree::{TreeUsage, usage};
 use restate::RestateServer;
-use unit_receiver::UnitReceiver;
 
 use crate::shapes::{RunGraph, RunShape, UnitOutputs};
 
@@ -123,15 +122,28 @@ impl RunningEngine {
     fn usage(&self) -> anyhow::Result<(TreeUsage, TreeUsage)> {
         let pids = match self {
             Self::Ebb(server) => vec![server.dev.pid()],
-            Self::Restate(restate) => vec![restate.server.child.id(), restate.worker.child.id()],
+            Self::Restate(restate) => vec![restate.server, restate.worker],
         };
         Ok((usage(&pids[..1])?, usage(&pids)?))
     }
 }
 
+/// The requests of units to the receiver.
+pub(crate) const UNIT_REQUESTS: &str = "POST /units";
+
+/// Returns the receiver of the units of both engines: it answers 202 and calls back.
+pub(crate) async fn unit_receiver() -> TestReceiver {
+    let receiver = TestReceiver::start().await;
+    receiver.on(UNIT_REQUESTS, |_, _| {
+        let result = json!({"status": "succeeded", "outputs": {"id": "done"}});
+        CannedReply::status(202).then(async { vec![result] })
+    });
+    receiver
+}
+
 pub(crate) async fn compared(arguments: &PeersArgs) -> anyhow::Result<()> {
     ensure!(arguments.rounds > 0 && arguments.callers > 0, "--rounds and --callers are at least 1");
-    let receiver = UnitReceiver::start().await?;
+    let receiver = unit_receiver().await;
     let dev: Vec<&str> = arguments.dev.iter().map(String::as_str).collect();
     let server = Box::pin(EbbServer::start(&receiver, Workdir::with(&dev), &GRAPHS)).await?;
     let mut engines = vec![RunningEngine::Ebb(Box::new(server))];
@@ -167,14 +179,14 @@ pub(crate) async fn compared(arguments: &PeersArgs) -> anyhow::Result<()> {
 
 async fn measured(
     engine: &RunningEngine,
-    receiver: &UnitReceiver,
+    receiver: &TestReceiver,
     arguments: &PeersArgs,
 ) -> anyhow::Result<PeerFigures> {
     let phase = Duration::from_secs(arguments.seconds);
     let shapes = if arguments.shapes.is_empty() { PeerShape::value_variants() } else { &arguments.shapes };
     let mut values = Vec::new();
     for shape in shapes {
-        let before = receiver.units();
+        receiver.forget();
         let units = match shape {
             PeerShape::One => alone(engine, chain(1), "run of one unit, ms", phase, &mut values).await?,
             PeerShape::Chain => alone(engine, chain(10), "chain of 10, ms per unit", phase, &mut values).await?,
@@ -182,7 +194,7 @@ async fn measured(
             PeerShape::Fan100 => alone(engine, fan(100), "1→100→1, ms per unit", phase, &mut values).await?,
             PeerShape::Load => loaded(engine, arguments.callers, phase, &mut values).await?,
         };
-        let received = receiver.units() - before;
+        let received = receiver.count(UNIT_REQUESTS);
         ensure!(received >= units, "{received} units were received of {units}");
         if received > units {
             eprintln!("{received} units were received of {units}: some were sent again");

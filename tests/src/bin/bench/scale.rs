@@ -14,15 +14,15 @@ use ebb_store::item_table::{ItemKey, ItemPut, WriteExpression};
 use ebb_store::{ItemTable as _, MemoryTable, Store, TargetHead, TargetTransition};
 use ebb_tests::figures::{median, memory_mib};
 use ebb_tests::platform;
+use ebb_tests::receiver::TestReceiver;
 use ebb_tests::simulation::KIND;
 use ebb_tests::stored_bytes::files;
 use ebb_tests::workdir::Workdir;
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use crate::peers::chain;
 use crate::peers::ebb::EbbServer;
 use crate::peers::process_tree::usage;
-use crate::peers::unit_receiver::UnitReceiver;
+use crate::peers::{UNIT_REQUESTS, chain, unit_receiver};
 use crate::shapes::RunGraph;
 
 /// Units of a resource of a sandbox. A sandbox has at most 500 resources, and 1,000 units in a hook.
@@ -87,7 +87,7 @@ pub(crate) async fn measured(arguments: &ScaleArgs) -> anyhow::Result<Vec<String
     let ScaleArgs { runs, units, gone, callers, seconds } = arguments;
     ensure!([runs, units, gone].iter().all(|sizes| sizes.is_sorted()), "--runs, --units and --gone must ascend");
     ensure!(*callers > 0 && !runs.contains(&0) && !units.contains(&0), "--callers, --runs and --units are at least 1");
-    let receiver = UnitReceiver::start().await?;
+    let receiver = unit_receiver().await;
     let chains = runs.iter().map(|&runs| {
         let graph = chain(10);
         DecadeLoad { size: runs, graph, resources: 1, runs, callers: *callers }
@@ -118,7 +118,7 @@ pub(crate) async fn measured(arguments: &ScaleArgs) -> anyhow::Result<Vec<String
 /// Measures loads of ascending sizes, prints their rows, and returns the limits that do not hold.
 async fn series(
     (name, growth_mib): (&str, f64),
-    receiver: &UnitReceiver,
+    receiver: &TestReceiver,
     loads: Vec<DecadeLoad>,
 ) -> anyhow::Result<Vec<String>> {
     println!("{name:>9}   units/s  CPU µs/unit  MiB at the end  MiB at most  bytes/unit");
@@ -155,17 +155,18 @@ fn broken(name: &str, growth_mib: f64, rows: &[DecadeRow]) -> Vec<String> {
     broken
 }
 
-async fn decade(receiver: &UnitReceiver, load: &DecadeLoad) -> anyhow::Result<DecadeRow> {
+async fn decade(receiver: &TestReceiver, load: &DecadeLoad) -> anyhow::Result<DecadeRow> {
     let server = Box::pin(EbbServer::start(receiver, Workdir::new(), &[load.graph])).await?;
     let memory = |field| memory_mib(&format!("{}/status", server.dev.pid()), field);
-    let (cpu_before, received_before) = (usage(&[server.dev.pid()])?.cpu_seconds, receiver.units());
+    receiver.forget();
+    let cpu_before = usage(&[server.dev.pid()])?.cpu_seconds;
     let began = Instant::now();
     let runs = (0..load.runs).map(|_| run(&server, load.graph, load.resources));
     futures::stream::iter(runs).buffer_unordered(load.callers).try_collect::<()>().await?;
     let seconds = began.elapsed().as_secs_f64();
     let cpu_seconds = usage(&[server.dev.pid()])?.cpu_seconds - cpu_before;
     let (resident_mib, most_mib) = (memory("VmRSS")?, memory("VmHWM")?);
-    let (units, received) = (load.runs * load.resources * load.graph.units, receiver.units() - received_before);
+    let (units, received) = (load.runs * load.resources * load.graph.units, receiver.count(UNIT_REQUESTS));
     ensure!(received >= units, "{received} units were received of {units}");
     // The table moves its log into its file when it closes.
     let place = server.stop().await;
@@ -183,7 +184,7 @@ async fn decade(receiver: &UnitReceiver, load: &DecadeLoad) -> anyhow::Result<De
 }
 
 /// Returns the median time of a run of one unit, in ms, in a table with gone targets.
-async fn beside_gone(receiver: &UnitReceiver, gone: usize, time: Duration) -> anyhow::Result<f64> {
+async fn beside_gone(receiver: &TestReceiver, gone: usize, time: Duration) -> anyhow::Result<f64> {
     let (place, graph) = (Workdir::new(), chain(1));
     let name = if gone > 0 { Some(Box::pin(fill_gone(&place.state(), gone)).await?) } else { None };
     let server = Box::pin(EbbServer::start(receiver, place, &[graph])).await?;

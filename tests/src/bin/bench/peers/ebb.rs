@@ -1,16 +1,21 @@
 //! `ebb dev` with the plugins of the comparison. A platform creates targets, and gets a notification for each.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, ensure};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::READY;
 use ebb_protocol::sign::WebhookSecret;
 use ebb_tests::platform::{SignedRequest, http, sandbox};
+use ebb_tests::receiver::{CannedReply, TestReceiver};
+use ebb_tests::simulation::lock;
 use ebb_tests::workdir::{DevProcess, Workdir};
 use reqwest::Client;
+use serde_json::Value;
+use tokio::sync::oneshot;
 
-use super::unit_receiver::UnitReceiver;
 use crate::shapes::{RunGraph, RunShape};
 
 /// A running `ebb dev`. It is killed when this is dropped.
@@ -19,19 +24,30 @@ pub(crate) struct EbbServer {
     pub(crate) place: Workdir,
     secret: WebhookSecret,
     http: Client,
-    receiver: UnitReceiver,
+    /// What waits for the type of the next notification of a target.
+    outcomes: Arc<Mutex<HashMap<String, oneshot::Sender<String>>>>,
     targets: AtomicU64,
 }
 
 impl EbbServer {
-    pub(crate) async fn start(receiver: &UnitReceiver, place: Workdir, graphs: &[RunGraph]) -> anyhow::Result<Self> {
-        let place = place.and(&["--platform-url", &format!("{}/outcomes", receiver.url)]);
+    pub(crate) async fn start(receiver: &TestReceiver, place: Workdir, graphs: &[RunGraph]) -> anyhow::Result<Self> {
+        let place = place.and(&["--platform-url", &format!("{}/outcomes", receiver.url())]);
         let dev = place.dev().await;
         for &graph in graphs {
-            place.apply("plugin", &graph.plugin(&plugin_name(graph), &format!("{}/units", receiver.url))).await;
+            place.apply("plugin", &graph.plugin(&plugin_name(graph), &format!("{}/units", receiver.url()))).await;
         }
         let secret = WebhookSecret::parse(&dev.secret)?;
-        Ok(Self { dev, place, secret, http: http(), receiver: receiver.clone(), targets: AtomicU64::new(0) })
+        let outcomes = Arc::<Mutex<HashMap<String, oneshot::Sender<String>>>>::default();
+        let waiting = Arc::clone(&outcomes);
+        receiver.on("POST /outcomes", move |call, _| {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            if let Some(waiting) = lock(&waiting).remove(&text(&call.body["data"]["name"])) {
+                // The run may have timed out.
+                waiting.send(text(&call.body["type"])).ok();
+            }
+            CannedReply::status(204)
+        });
+        Ok(Self { dev, place, secret, http: http(), outcomes, targets: AtomicU64::new(0) })
     }
 
     pub(crate) async fn stop(self) -> Workdir {
@@ -42,7 +58,8 @@ impl EbbServer {
     /// Creates a target with this number of resources and waits for its notification.
     pub(crate) async fn run(&self, graph: RunGraph, resources: usize) -> anyhow::Result<()> {
         let name = format!("run-{}", self.targets.fetch_add(1, Ordering::Relaxed));
-        let outcome = self.receiver.next_outcome(&name).await;
+        let (sender, outcome) = oneshot::channel();
+        lock(&self.outcomes).insert(name.clone(), sender);
         let plugin = plugin_name(graph);
         let resources: String =
             (0..resources).map(|resource| format!("  r{resource}: {{plugin: {plugin}}}\n")).collect();

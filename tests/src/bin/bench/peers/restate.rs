@@ -1,18 +1,20 @@
 //! The server of Restate with its default durability, and a worker with the code of the runs.
 
+use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
-use std::process::Command;
+use std::process::{self, Stdio};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use ebb_tests::platform::http;
+use ebb_tests::receiver::TestReceiver;
+use ebb_tests::wait::until;
 use ebb_tests::workdir::shared_folder;
 use reqwest::{Client, RequestBuilder};
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::process::{Child, Command};
 
-use super::logged_child::LoggedChild;
-use super::unit_receiver::UnitReceiver;
 use crate::shapes::{RunGraph, RunShape};
 
 /// The folder in which `cargo xtask bench peers` installs the server and the worker.
@@ -25,14 +27,16 @@ pub(crate) struct RestateServer {
     http: Client,
     /// The URL at which runs start.
     url: String,
-    pub(crate) worker: LoggedChild,
-    pub(crate) server: LoggedChild,
-    /// Removed after the processes have ended.
+    /// The process IDs.
+    pub(crate) worker: u32,
+    pub(crate) server: u32,
+    /// Both are killed when they are dropped.
+    _processes: [Child; 2],
     _folder: TempDir,
 }
 
 impl RestateServer {
-    pub(crate) async fn start(receiver: &UnitReceiver) -> anyhow::Result<Self> {
+    pub(crate) async fn start(receiver: &TestReceiver) -> anyhow::Result<Self> {
         // The processes run in a folder of their own.
         let tools = std::path::absolute(INSTALLED)?;
         let machine = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
@@ -51,19 +55,23 @@ impl RestateServer {
         for (part, address) in [("", fabric), ("INGRESS__", ingress), ("ADMIN__", admin)] {
             server.env(format!("RESTATE_{part}BIND_ADDRESS"), address.to_string());
         }
-        let mut server = LoggedChild::start(&mut server, folder.path(), "restate-server")?;
         let mut worker = Command::new("node");
         worker.arg(tools.join("worker.js")).env("INGRESS", format!("http://{ingress}"));
-        worker.env("RESTATE_LOGGING", "WARN").env("RECEIVER", format!("{}/units", receiver.url));
-        let mut worker = LoggedChild::start(&mut worker, folder.path(), "worker")?;
-        let port = worker.port().await?;
+        worker.env("RESTATE_LOGGING", "WARN").env("RECEIVER", format!("{}/units", receiver.url()));
+        let port = |log: &str| log.lines().find_map(|line| line.strip_prefix("port ")?.parse::<u16>().ok());
+        let (worker, port) = started(&mut worker, &folder.path().join("worker.log"), async |log| port(log)).await?;
         let (http, health) = (http(), format!("http://{admin}/health"));
-        server.until(async || http.get(&health).send().await.ok()?.status().is_success().then_some(())).await?;
+        let log = folder.path().join("restate-server.log");
+        let is_healthy = async || http.get(&health).send().await.ok()?.status().is_success().then_some(());
+        let (server, ()) = started(&mut server, &log, async |_| is_healthy().await).await?;
         let registration = http.post(format!("http://{admin}/deployments"));
         let registration = registration.json(&json!({"uri": format!("http://127.0.0.1:{port}")}));
         sent(registration).await.context("the worker was not registered")?;
         let (note, url) = (format!("{version}; {durability}"), format!("http://{ingress}/runs"));
-        Ok(Self { note, http, url, worker, server, _folder: folder })
+        let pid = |child: &Child| child.id().context("a process has ended");
+        let (worker_pid, server_pid) = (pid(&worker)?, pid(&server)?);
+        let _processes = [worker, server];
+        Ok(Self { note, http, url, worker: worker_pid, server: server_pid, _processes, _folder: folder })
     }
 
     pub(crate) async fn run(&self, RunGraph { shape, units, .. }: RunGraph) -> anyhow::Result<()> {
@@ -71,6 +79,27 @@ impl RestateServer {
         let (shape, size) = if shape == RunShape::Chain { ("chain", units) } else { ("fan", units - 2) };
         sent(self.http.post(format!("{}/{shape}", self.url)).json(&size)).await
     }
+}
+
+/// Starts a program in the folder of its log. Waits until `condition` returns a value for the text of the log. Fails if the
+/// program ends before.
+async fn started<T>(
+    command: &mut Command,
+    log: &Path,
+    mut condition: impl AsyncFnMut(&str) -> Option<T>,
+) -> anyhow::Result<(Child, T)> {
+    let (file, folder) = (File::create(log)?, log.parent().unwrap_or(log));
+    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).current_dir(folder).kill_on_drop(true);
+    let mut child = command.spawn().with_context(|| log.display().to_string())?;
+    let ready = until(&log.display().to_string(), async || {
+        let printed = fs::read_to_string(log).unwrap_or_default();
+        match child.try_wait() {
+            Ok(None) => condition(&printed).await.map(Ok),
+            ended => Some(Err(anyhow!("{}: {ended:?}: {printed}", log.display()))),
+        }
+    });
+    let ready = ready.await?;
+    Ok((child, ready))
 }
 
 /// Returns addresses that no process uses. All are bound at the same time, so they differ.
@@ -88,7 +117,7 @@ async fn sent(request: RequestBuilder) -> anyhow::Result<()> {
 }
 
 fn printed(program: &Path, argument: &str) -> anyhow::Result<String> {
-    let output = Command::new(program).arg(argument).output();
+    let output = process::Command::new(program).arg(argument).output();
     let output = output.with_context(|| format!("cannot start {}", program.display()))?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{} ended with {}: {errors}", program.display(), output.status);
