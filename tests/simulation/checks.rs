@@ -30,19 +30,12 @@ const MESSAGES_PER_POLL: u64 = 3;
 
 /// Reports all violations to the ledger. `end` is the time at which nothing was in progress any more.
 pub(super) fn all(simulation: &Simulation, end: u64) {
+    let checks: [fn(&Simulation) -> Vec<String>; 10] =
+        [leaks, starts, runs, history, sliding, outcomes, inputs, states, receivers::check, watcher::check];
     let mut wrong = simulation.functions.broken();
-    wrong.extend(leaks(simulation));
     wrong.extend(bound::left(simulation));
-    wrong.extend(starts(simulation));
-    wrong.extend(runs(simulation));
-    wrong.extend(history(simulation));
-    wrong.extend(sliding(simulation));
-    wrong.extend(outcomes(simulation));
-    wrong.extend(inputs(simulation));
-    wrong.extend(states(simulation));
+    wrong.extend(checks.iter().flat_map(|check| check(simulation)));
     wrong.extend(messages(simulation, end));
-    wrong.extend(receivers::check(simulation));
-    wrong.extend(watcher::check(simulation));
     wrong.append(&mut simulation.table.state().wrong);
     for what in wrong {
         simulation.ledger.report_violation(what);

@@ -46,15 +46,10 @@ pub struct SimReport {
 
 /// Returns a target whose units wait for the cluster [`UNREACHABLE`].
 pub fn unreachable_target() -> TargetScenario {
-    let pod = "pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}";
-    let plugin = format!(
-        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: waiting@1.0.0\nrunners:\n  shell: {{image: \"busybox:1.37\"}}\n\
-         preStart:\n  u0: {{{pod}}}\n  u1: {{{pod}}}\npostStop:\n  x0: {{undoes: u0, {pod}}}\n"
-    );
     let document = format!(
         "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\ncluster: {UNREACHABLE}\nresources:\n  r: {{plugin: waiting@1.0.0}}\n"
     );
-    let plugins = vec![("waiting".to_owned(), "1.0.0".to_owned(), plugin)];
+    let plugins = vec![("waiting".to_owned(), "1.0.0".to_owned(), include_str!("waiting.yaml").to_owned())];
     TargetScenario::new(plugins, document, UnitBehavior::Steady)
 }
 

@@ -111,22 +111,14 @@ pub struct TargetEnd {
     pub violations: Vec<String>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TargetScope {
-    All,
-    /// Those that are not in the cluster [`UNREACHABLE`].
-    Reachable,
-}
+/// All targets, or those whose names do not begin with this. The names of the targets in [`UNREACHABLE`] begin with its name.
+type TargetScope = Option<&'static str>;
 
-impl TargetScope {
-    fn is_without(self, name: &str) -> bool {
-        self == Self::Reachable && is_unreachable(name)
-    }
-}
+const ALL: TargetScope = None;
+const REACHABLE: TargetScope = Some(UNREACHABLE);
 
-/// The names of the targets in the cluster [`UNREACHABLE`] begin with its name.
-fn is_unreachable(name: &str) -> bool {
-    name.starts_with(UNREACHABLE)
+fn is_without(scope: TargetScope, name: &str) -> bool {
+    scope.is_some_and(|without| name.starts_with(without))
 }
 
 pub struct Simulation {
@@ -315,7 +307,7 @@ impl Simulation {
     }
 
     pub(super) fn unreachable(&self) -> impl Iterator<Item = SimInstance> {
-        self.instances.iter().filter(|instance| is_unreachable(&instance.name)).cloned()
+        self.instances.iter().filter(|instance| instance.name.starts_with(UNREACHABLE)).cloned()
     }
 
     /// Requests the first instance. Returns the rejection.
@@ -410,28 +402,28 @@ impl Simulation {
 
     /// Runs until nothing is in progress in clusters that respond. Targets may stay ready, failed or stuck.
     pub fn run_until_idle(&self) {
-        self.run_until(&SimRandom::new(self.seed), |simulation| simulation.is_idle(TargetScope::Reachable));
+        self.run_until(&SimRandom::new(self.seed), |simulation| simulation.is_idle(REACHABLE));
     }
 
     /// Runs until nothing is in progress in clusters that respond, while operators repair what is stuck.
     pub(super) fn run_until_settled(&self, random: &SimRandom) {
         let has_stuck = || self.table.state().targets.values().any(|target| target.phase == TargetPhase::Stuck);
-        self.run_until(random, |simulation| simulation.is_idle(TargetScope::Reachable) && !has_stuck());
+        self.run_until(random, |simulation| simulation.is_idle(REACHABLE) && !has_stuck());
     }
 
     /// Runs until all targets are gone, observes the simulation for a while, and checks it. [`UNREACHABLE`] responds,
     /// and its targets are deleted, when the others are gone.
     pub(super) fn finish(&self, random: &SimRandom) {
-        self.run_until(random, |simulation| simulation.is_over(TargetScope::Reachable));
+        self.run_until(random, |simulation| simulation.is_over(REACHABLE));
         self.relay.connect();
         for instance in self.unreachable() {
             let platform = self.platform.clone();
             self.runtime.run(async move { platform.delete(&instance).await });
         }
-        self.run_until(random, |simulation| simulation.is_over(TargetScope::All));
+        self.run_until(random, |simulation| simulation.is_over(ALL));
         let end = self.runtime.elapsed();
         self.advance(LINGER_MS);
-        if !self.is_over(TargetScope::All) {
+        if !self.is_over(ALL) {
             self.ledger.report_violation("something is in progress again".to_owned());
         }
         checks::all(self, end);
@@ -505,7 +497,7 @@ impl Simulation {
     /// Returns true if all targets in `scope` are gone, and nothing is in progress.
     fn is_over(&self, scope: TargetScope) -> bool {
         let is_gone = |target: &TargetHead| target.phase == TargetPhase::Gone && target.waiting.is_none();
-        let is_over = |target: &TargetHead| scope.is_without(&target.name) || is_gone(target);
+        let is_over = |target: &TargetHead| is_without(scope, &target.name) || is_gone(target);
         self.table.state().targets.values().all(is_over) && self.is_idle(scope)
     }
 
@@ -519,7 +511,7 @@ impl Simulation {
             // A notification that an open run holds back is sent when the run is closed.
             !matches!(target.notification, Some(NotificationState::Due(_)))
                 && target.outbox.notices.is_empty()
-                && (scope.is_without(&target.name) || !is_moving)
+                && (is_without(scope, &target.name) || !is_moving)
         };
         // A state that waits for the name is applied again and again.
         let is_at_rest = {
@@ -533,9 +525,7 @@ impl Simulation {
             };
             table.targets.values().all(is_idle) && table.desired.values().all(is_applied)
         };
-        is_at_rest
-            && self.table.is_at_rest_without((scope == TargetScope::Reachable).then_some(UNREACHABLE))
-            && self.ledger.state().active == 0
+        is_at_rest && self.table.is_at_rest_without(scope) && self.ledger.state().active == 0
     }
 
     /// Returns the state of the target, with the violations so far.
