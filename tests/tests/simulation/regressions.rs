@@ -1,6 +1,5 @@
 //! Regression tests of errors that random simulations found.
 
-use std::future::ready;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,6 +49,20 @@ pub(crate) fn tear_down(simulation: &Simulation) -> TargetEnd {
 pub(crate) fn retry(simulation: &Simulation) {
     let retried = simulation.invoke(|functions| async move { functions.retry("s", None).await });
     assert!(matches!(retried, Some(Ok(Ok(_)))), "{retried:?}");
+}
+
+/// Delays the next write of the table by this time, and then decides its fate.
+pub(crate) fn gate_first_write(simulation: &Simulation, millis: u64, fate: WriteFate) {
+    let (has_written, runtime) = (AtomicBool::new(false), simulation.runtime.clone());
+    simulation.table.set_gate(Arc::new(move |access: TableAccess| {
+        let is_first = access == TableAccess::Write && !has_written.swap(true, Ordering::Relaxed);
+        let wait = is_first.then(|| runtime.sleep(millis));
+        async move {
+            let Some(wait) = wait else { return WriteFate::Proceed };
+            wait.await;
+            fate
+        }
+    }));
 }
 
 /// Returns a target with a unit before ready, and with these units of its events.
@@ -294,11 +307,7 @@ fn a_sweep_continues_an_interrupted_retry() {
     let phase = || simulation.target().map(|target| target.phase);
     assert_eq!(phase(), Some(TargetPhase::Stuck), "{}", simulation.trace());
     let attempts = simulation.ledger.state().attempts.len();
-    let has_written = AtomicBool::new(false);
-    simulation.table.set_gate(Arc::new(move |access: TableAccess| {
-        let is_first = access == TableAccess::Write && !has_written.swap(true, Ordering::Relaxed);
-        ready(if is_first { WriteFate::Die } else { WriteFate::Proceed })
-    }));
+    gate_first_write(&simulation, 0, WriteFate::Die);
     let retried = simulation.invoke(|functions| async move { functions.retry("s", None).await });
     assert!(matches!(retried, Some(Err(InvocationFailure))));
     assert_eq!(phase(), Some(TargetPhase::Stopping));
@@ -383,17 +392,7 @@ fn a_removal_that_hangs_delays_no_other() {
     };
     assert_eq!(round(), 2, "both removals are announced");
     simulation.advance(5 * 60_000);
-    let (has_written, runtime) = (AtomicBool::new(false), simulation.runtime.clone());
-    simulation.table.set_gate(Arc::new(move |access: TableAccess| {
-        let hangs = access == TableAccess::Write && !has_written.swap(true, Ordering::Relaxed);
-        let runtime = runtime.clone();
-        async move {
-            if hangs {
-                runtime.sleep(3_600_000).await;
-            }
-            WriteFate::Proceed
-        }
-    }));
+    gate_first_write(&simulation, 3_600_000, WriteFate::Proceed);
     assert_eq!(round(), 1, "{}", simulation.trace());
     for left in [1, 0] {
         simulation.advance(2 * 3_600_000);

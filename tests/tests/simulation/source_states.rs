@@ -14,6 +14,7 @@ use ebb_tests::simulation::{
     TargetScenario, UnitAction, WriteFate,
 };
 
+use crate::regressions::gate_first_write;
 use crate::schedules::races;
 
 const MINUTE: u64 = 60_000;
@@ -329,17 +330,7 @@ fn the_removal_of_an_update_leaves_the_next_one_of_its_generation() {
         transition.target.refused_update = Some(RefusedUpdate { generation: 2, reason: "refused".to_owned() });
     });
     simulation.advance(10);
-    let (has_written, runtime) = (AtomicBool::new(false), simulation.runtime.clone());
-    simulation.table.set_gate(Arc::new(move |access: TableAccess| {
-        let waits = access == TableAccess::Write && !has_written.swap(true, Ordering::Relaxed);
-        let runtime = runtime.clone();
-        async move {
-            if waits {
-                runtime.sleep(1_000).await;
-            }
-            WriteFate::Proceed
-        }
-    }));
+    gate_first_write(&simulation, 1_000, WriteFate::Proceed);
     let removal = simulation.start(|functions| async move { functions.remove_expired().await });
     simulation.advance(100);
     assert_eq!(send(&simulation, applied("3", None)), SourceResult::Waiting);
