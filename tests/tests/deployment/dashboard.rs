@@ -2,52 +2,29 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::tree;
 
 /// The columns of Grafana's grid.
 const COLUMNS: u64 = 24;
 
-#[track_caller]
-fn text(value: &Value) -> &str {
-    value.as_str().filter(|text| !text.is_empty()).unwrap_or_else(|| panic!("{value} is not a text"))
-}
-
-#[track_caller]
-fn list(value: &Value) -> &[Value] {
-    value.as_array().filter(|list| !list.is_empty()).unwrap_or_else(|| panic!("{value} is not a list"))
-}
-
 #[test]
 fn the_dashboard_has_the_parts_that_grafana_needs() {
     let dashboard: Value = serde_json::from_str(&tree::read("infra/grafana/ebb.json")).unwrap();
-    assert!(dashboard["schemaVersion"].is_u64());
-    for part in ["/uid", "/title", "/time/from", "/time/to", "/refresh"] {
-        text(dashboard.pointer(part).unwrap_or_else(|| panic!("{part} is missing")));
-    }
-    let variable = json!({"type": "datasource", "name": "datasource", "label": "Data source", "query": "prometheus"});
-    assert_eq!(dashboard["templating"], json!({"list": [variable]}));
-    let (mut ids, mut titles, mut cells) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-    for panel in list(&dashboard["panels"]) {
-        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{panel}");
-        assert!(titles.insert(text(&panel["title"])), "{panel}");
+    let schema: Value = serde_saphyr::from_str(&tree::read("tests/tests/deployment/dashboard.yaml")).unwrap();
+    jsonschema::validator_for(&schema).unwrap().validate(&dashboard).unwrap_or_else(|error| panic!("{error}"));
+    let mut found = BTreeSet::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        assert!(found.insert(format!("id {}", panel["id"])), "{panel}");
+        assert!(found.insert(format!("title {}", panel["title"])), "{panel}");
         let [x, y, width, height] = ["x", "y", "w", "h"].map(|side| panel["gridPos"][side].as_u64().unwrap());
-        assert!(width > 0 && height > 0 && x + width <= COLUMNS, "{panel}");
+        assert!(x + width <= COLUMNS, "{panel}");
         for cell in (x..x + width).flat_map(|x| (y..y + height).map(move |y| (x, y))) {
-            assert!(cells.insert(cell), "{panel} covers another panel");
+            assert!(found.insert(format!("cell {cell:?}")), "{panel} covers another panel");
         }
-        if panel["type"] == "row" {
-            continue;
-        }
-        assert_eq!(panel["type"], "timeseries");
-        assert_eq!(panel["datasource"], json!({"type": "prometheus", "uid": "${datasource}"}));
-        text(&panel["fieldConfig"]["defaults"]["unit"]);
-        let mut queries = BTreeSet::new();
-        for target in list(&panel["targets"]) {
-            assert!(queries.insert(text(&target["refId"])), "{panel}");
-            text(&target["legendFormat"]);
-            assert!(text(&target["expr"]).contains("ebb_"), "{target}");
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            assert!(found.insert(format!("query {} of {}", target["refId"], panel["id"])), "{panel}");
         }
     }
 }
