@@ -23,19 +23,10 @@ pub(crate) struct PodmanEngine {
 impl PodmanEngine {
     fn new() -> Self {
         let engine = Self { folder: shared_folder() };
-        let path = engine.folder.path().display();
-        // File locks and events keep it independent of another Podman and of the journal. The default limits are too high
-        // for runc here. The driver `vfs` needs no mount, which would block the deletion of the folder.
-        let conf = format!(
-            "[containers]\ndefault_ulimits = [\"nofile=4096:4096\", \"nproc=4096:4096\"]\n\
-             [engine]\nruntime = \"runc\"\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n\
-             lock_type = \"file\"\ntmp_dir = \"{path}/tmp\"\n"
-        );
-        let storage =
-            format!("[storage]\ndriver = \"vfs\"\ngraphroot = \"{path}/root\"\nrunroot = \"{path}/runroot\"\n");
-        let [(_, containers_conf), (_, storage_conf)] = engine.variables();
-        fs::write(containers_conf, conf).unwrap();
-        fs::write(storage_conf, storage).unwrap();
+        let settings = [include_str!("documents/containers.conf"), include_str!("documents/storage.conf")];
+        for ((_, file), settings) in engine.variables().into_iter().zip(settings) {
+            fs::write(file, settings.replace("FOLDER", engine.folder.path().to_str().unwrap())).unwrap();
+        }
         let root = engine.folder.path().join("image");
         fs::create_dir_all(root.join("bin")).unwrap();
         fs::create_dir_all(root.join("tmp")).unwrap();

@@ -31,7 +31,7 @@ impl EmulatedFunction {
         name: &'static str,
         rie: &Path,
         bootstrap: &Path,
-        variables: &BTreeMap<&'static str, String>,
+        variables: &BTreeMap<String, String>,
         log: PathBuf,
     ) -> anyhow::Result<Self> {
         ensure!(bootstrap.exists(), "{} was not built", bootstrap.display());

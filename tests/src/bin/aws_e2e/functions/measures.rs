@@ -50,7 +50,7 @@ fn request(method: &str, path: &str) -> anyhow::Result<Value> {
 pub(crate) async fn all(
     rie: &Path,
     programs: &[(&'static str, PathBuf)],
-    variables: &BTreeMap<&'static str, String>,
+    variables: &BTreeMap<String, String>,
     folder: &Path,
 ) -> anyhow::Result<Vec<&'static str>> {
     let mut measured: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();

@@ -37,29 +37,16 @@ pub(crate) async fn all(
     let programs = NAMES.map(|(name, resource)| (name, arguments.built.join(resource).join("bootstrap")));
     let programs = [&[(measures::EMPTY, arguments.empty.clone())], &programs[..]].concat();
     say("init of each function, the minimum and the median of its starts:");
-    let slow = measures::all(&arguments.rie, &programs, &variables(&cloud.secret), folder).await?;
+    let slow = measures::all(&arguments.rie, &programs, &variables(&cloud.secret)?, folder).await?;
     ensure!(slow.is_empty(), "the init of {} takes too long", slow.join(", "));
     Ok(())
 }
 
-/// Returns the variables of the functions. No measured event reaches the table, the bucket or the queue.
-fn variables(secret: &str) -> BTreeMap<&'static str, String> {
-    let queue = format!("{ENDPOINT}/000000000000/ebb");
-    [
-        ("AWS_REGION", REGION),
-        ("AWS_ACCESS_KEY_ID", "test"),
-        ("AWS_SECRET_ACCESS_KEY", "test"),
-        ("AWS_ENDPOINT_URL", ENDPOINT),
-        ("EBB_TABLE", "ebb"),
-        ("EBB_INSTALLATION", "ebb"),
-        ("EBB_BUCKET", "ebb"),
-        ("EBB_QUEUE_URL", &queue),
-        ("EBB_SOURCE", "urn:tests"),
-        ("EBB_CALLBACK_URL", "https://entry.test/v1/callbacks"),
-        ("EBB_PLATFORM_URL", "https://platform.test"),
-        ("EBB_SECRET_ARN", secret),
-        ("RUST_LOG", "info"),
-    ]
-    .map(|(name, value)| (name, value.to_owned()))
-    .into()
+/// Returns the variables of the functions, with the values of the emulator.
+fn variables(secret: &str) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut variables: BTreeMap<String, String> = serde_saphyr::from_str(include_str!("variables.yaml"))?;
+    for value in variables.values_mut() {
+        *value = value.replace("REGION", REGION).replace("ENDPOINT", ENDPOINT).replace("SECRET", secret);
+    }
+    Ok(variables)
 }
