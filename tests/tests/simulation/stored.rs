@@ -7,17 +7,23 @@ use std::sync::Arc;
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::{Attempt, Epoch, Hook, LateMark, Patch, PatchChange, RunPhase, TargetPhase, Timestamp, Unit};
 use ebb_local::embedded::{EmbeddedTable, FolderBucket, StateDurability};
-use ebb_protocol::api::{SourceResponse, SourceResult, TokenInfo};
-use ebb_protocol::history::HistoryChange;
+use ebb_protocol::api::TokenInfo;
 use ebb_protocol::id::{RunId, digest};
 use ebb_protocol::limits::DISTINCT_RESULTS;
 use ebb_protocol::listing::ReportedPolicy;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, InstanceIds, OutputStorage, StateWait, StoredText};
 use ebb_store::suite::samples::{self, AT, full_result, full_target};
 use ebb_store::{self as store, *};
+use serde::de::DeserializeOwned;
 
 /// The source code of the keys of items.
 const KEYS: &str = include_str!("../../../shared/store/src/dynamo/key.rs");
+
+/// Returns an item with every attribute that is in `stored.json`.
+fn sample<T: DeserializeOwned>(name: &str) -> T {
+    let mut samples: serde_json::Value = serde_json::from_str(include_str!("stored.json")).unwrap();
+    serde_json::from_value(samples[name].take()).unwrap()
+}
 
 async fn store_instances(store: &Store) {
     let run = &RunId::new("instance", 1, Hook::PreStart);
@@ -36,19 +42,8 @@ async fn store_instances(store: &Store) {
         let transition = TargetTransition { run, tombstone, ..TargetTransition::new(target, None) };
         assert!(store.move_target(&transition).await.unwrap());
     }
-    let decision = HistoryItem {
-        at: AT,
-        change: HistoryChange::ForceCompleted,
-        by: Some("token ci".into()),
-        uid: "uid".into(),
-        generation: 3,
-        run: Some(run.clone()),
-        reason: Some("why".into()),
-        units: vec!["db/undo".into()],
-        plugins: BTreeMap::from([("db".into(), "db@1.0.0".into())]),
-        document: Some("x".repeat(100)),
-        expires: Some(AT),
-    };
+    let (run_of_decision, document) = (Some(run.clone()), Some("x".repeat(100)));
+    let decision = HistoryItem { run: run_of_decision, document, expires: Some(AT), ..sample("decision") };
     store.note_history(full_target().target_key(), &decision).await.unwrap();
     let changes = vec![
         PatchChange::AddDone(Unit(0)),
@@ -141,29 +136,7 @@ async fn sources(store: &Store) {
     store.put_document(NamedKind::Connection, &document).await.unwrap();
     store.put_document(NamedKind::Subscription, &document).await.unwrap();
     store.put_document(NamedKind::Undelivered, &document).await.unwrap();
-    let outcome = SourceResponse {
-        result: SourceResult::Rejected,
-        target: Some("sandbox/full".into()),
-        uid: Some("uid".into()),
-        detail: "why".into(),
-    };
-    let desired = DesiredTarget {
-        key: DesiredKey { source: "s".into(), kind: "sandbox".into(), name: "full".into(), uid: Some("uid".into()) },
-        delivery: "2".into(),
-        identity: Some("digest".into()),
-        time: AT,
-        sent: Some(AT),
-        order: 1,
-        new_uid: "new".into(),
-        replaces_due: true,
-        document: Some("x".into()),
-        is_delete: true,
-        recent: vec!["1".into()],
-        result: Some(outcome),
-        result_time: Some(AT),
-        due: Some(AT),
-        version: 1,
-    };
+    let desired = DesiredTarget { due: Some(AT), version: 1, ..sample("desired") };
     assert!(store.put_desired(&desired).await.unwrap());
     assert!(store.put_rejections(&samples::rejections("s", &["2"], 1)).await.unwrap());
     let done = DesiredTarget { key: DesiredKey { uid: None, ..desired.key.clone() }, due: None, ..desired };
