@@ -6,7 +6,6 @@ use super::choice::FaultBudget;
 use super::simulation::ModelGraph;
 use crate::simulation::UnitAction;
 
-/// A graph with a budget of faults.
 #[derive(Clone, Debug)]
 pub struct ModelCase {
     pub name: String,

@@ -46,7 +46,6 @@ pub(super) enum StepChoice {
     Miss(u64),
     /// A cancel request does not arrive, and its sender gets an error.
     Spare(u64),
-    /// A task dies before its step.
     Die(u64),
     /// A request arrives. `well` is false if the attempt fails at once.
     Arrive {
@@ -67,7 +66,6 @@ pub(super) enum StepChoice {
     /// The server of a webhook unit creates another object and reports it by a callback of the same attempt.
     Contradict(u64),
     Drop(u64),
-    /// Time passes to this time.
     Tick(u64),
     Invoke(ModelInvocation),
 }

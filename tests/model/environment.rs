@@ -31,12 +31,10 @@ pub(super) struct InFlightRequest {
 }
 
 impl InFlightRequest {
-    /// Returns true if the sender waits for the response.
     pub(super) fn is_awaited(&self) -> bool {
         self.sender.as_ref().is_some_and(|sender| !sender.is_canceled())
     }
 
-    /// Passes the response to the sender, if it still waits.
     pub(super) fn answer(&mut self, answer: UnitReply) {
         if let Some(sender) = self.sender.take() {
             sender.send(answer).ok();
@@ -99,7 +97,6 @@ pub(super) struct ModelTask {
     pub(super) request: UnitRequest,
 }
 
-/// A callback or message, which the explorer delivers.
 #[derive(Clone, Debug)]
 pub(super) enum PendingDelivery {
     Callback { token: String, body: Vec<u8>, of: String, succeeded: bool },
@@ -107,7 +104,6 @@ pub(super) enum PendingDelivery {
 }
 
 impl PendingDelivery {
-    /// Returns the time before which it cannot be delivered.
     pub(super) fn not_before(&self) -> u64 {
         match self {
             Self::Callback { .. } => 0,
@@ -127,11 +123,9 @@ pub(super) struct EnvironmentState {
     pub(super) notifications: BTreeSet<(String, u64)>,
     /// The newest invocation when the deletion had its response. Later ones must not start setup units.
     pub(super) stopped_by: Option<SimTaskId>,
-    /// True if a deletion was requested.
     pub(super) stop_begun: bool,
     /// Requests with the response 202: the invocation that got it, and the newest one when that one completed.
     accepted: BTreeMap<String, (SimTaskId, Option<SimTaskId>)>,
-    /// The number of requests to the unreachable cluster.
     pub(super) asked_in_vain: u32,
     /// Requests that are not idempotent and were sent.
     pub(super) posted: BTreeSet<String>,

@@ -145,7 +145,6 @@ fn document(graph: &ModelGraph, updates: usize) -> String {
     text + if units.count() == 0 { " {}\n" } else { "\n" }
 }
 
-/// The documents of a graph and their plans.
 pub(super) struct ModelDocuments {
     /// A table that has the plugins only, and does not wait for the explorer.
     plugins: Arc<SimTable>,

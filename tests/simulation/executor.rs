@@ -75,7 +75,6 @@ impl SimExecutor {
         }
     }
 
-    /// Returns a number below `bound` if a fault of `kind` happens.
     pub(super) fn inject_below(&self, kind: FaultKind, bound: u64) -> Option<u64> {
         self.faults.should_inject(kind).then(|| self.faults.random_below(kind, bound))
     }

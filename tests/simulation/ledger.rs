@@ -140,7 +140,6 @@ pub struct LedgerState {
     pub(super) events: BTreeSet<(String, String)>,
     /// The time of the last update or event that an instance accepted, by UID.
     pub(super) last_activity: BTreeMap<String, u64>,
-    /// The messages that were sent, with their times.
     pub messages: Vec<(u64, QueueMessage)>,
     pub(super) violations: Vec<String>,
     /// Requests to servers that wait for their responses.
@@ -229,7 +228,6 @@ impl Ledger {
         self.state().attempts.len() - 1
     }
 
-    /// Returns the reason if an attempt must not begin now.
     fn forbids(&self, this: &AttemptEntry) -> Option<String> {
         if let Some(other) = self.active_beside(this) {
             return Some(format!("while {} #{} of another run is active", other.unit.name, other.attempt));

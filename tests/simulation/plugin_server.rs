@@ -22,7 +22,6 @@ use super::{FaultKind, KIND};
 
 /// The longest wait of a relay for a response of the plugin.
 const RESPONSE_MS: u64 = 13_000;
-/// The longest time without access.
 const EMPTY_MS: u64 = 300_000;
 /// More than the time of an invocation, which may have seen the empty list.
 const PAUSE_MS: u64 = 60_000;

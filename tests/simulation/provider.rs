@@ -426,7 +426,6 @@ impl SimProvider {
         (200, description)
     }
 
-    /// Returns true if requests for a thing find it.
     fn is_found(&self, id: &str) -> bool {
         let now = self.executor.runtime.elapsed();
         let state = self.executor.ledger.state();

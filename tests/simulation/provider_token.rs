@@ -30,7 +30,6 @@ const FOREIGN_MS: u64 = 400_000;
 pub(super) const TOKENS: &str = "/token";
 /// The answers to a challenge until it is stale.
 const ANSWERS: u32 = 50;
-/// The largest age of a signature.
 const SIGNED_MS: u64 = 300_000;
 /// The life of an access token is at least this, and less than twice this.
 const LIFE_MS: u64 = 120_000;
@@ -163,7 +162,6 @@ impl SimChallenges {
     }
 }
 
-/// Returns the response with the challenge of this number.
 fn challenge(number: usize) -> HttpResponse {
     let challenge = format!("Digest realm=\"things\", qop=\"auth\", algorithm=SHA-256, nonce=\"{number}\"");
     HttpResponse { headers: vec![("www-authenticate".to_owned(), challenge)], ..HttpResponse::new(401, "") }

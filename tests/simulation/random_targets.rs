@@ -18,7 +18,6 @@ pub(super) const REPAIRED: &str = "1.0.1";
 const LISTS: u64 = 0x1704;
 const OUTPUTS: &str = "outputs: {first: \"${units.u0.outputs.id}\", sized: \"${params.size}\"}\n";
 
-/// Own hooks with a script, its undo, and an event.
 const OWN_HOOKS: &str = include_str!("own_hooks.yaml");
 
 struct RandomUnit {

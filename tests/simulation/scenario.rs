@@ -16,7 +16,6 @@ pub enum AttemptFate {
     Skipped,
 }
 
-/// A unit that removes the object of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UndoUnit {
     pub action: UnitAction,
@@ -48,7 +47,6 @@ pub struct Scenario {
     pub seed: u64,
 }
 
-/// The name of the resource of every scenario.
 const RESOURCE: &str = "r";
 
 impl SetupUnit {
@@ -135,7 +133,6 @@ pub struct TargetScenario {
     pub behavior: UnitBehavior,
     /// True if subscriptions report its changes.
     pub subscribed: bool,
-    /// True if subscriptions report its changes to GitHub.
     pub reviewed: bool,
 }
 

@@ -78,7 +78,6 @@ pub struct SimOptions {
     /// The longest time of an operation of the table.
     pub latency_ms: u64,
     pub max_in_flight_ms: u64,
-    /// The retention of the data of gone instances.
     pub retention: Option<Millis>,
 }
 
@@ -102,7 +101,6 @@ pub struct TargetEnd {
     /// The phase after the setup; `None`: there was no target.
     pub setup: Option<TargetPhase>,
     pub phase: Option<TargetPhase>,
-    /// The keys of units that are done.
     pub done: BTreeSet<String>,
     pub failed: BTreeSet<String>,
     /// The keys of units whose objects exist.
@@ -140,7 +138,6 @@ pub struct Simulation {
     pub(super) watcher: SimWatcher,
 }
 
-/// The largest difference between two clocks.
 pub(super) const MAX_SKEW_MS: u64 = 60_000;
 
 /// Returns by how much the clock of a new function instance is fast, or slow.

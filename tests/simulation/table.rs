@@ -77,7 +77,6 @@ pub struct SimTable {
     /// Every request takes up to this time, so that invocations overtake each other.
     pub(super) latency: Option<(SimRandom, u64)>,
     pub(super) faults: Option<Arc<FaultInjector>>,
-    /// True if writes are described.
     pub(super) is_traced: bool,
     /// The entries of each shard of the due index, as the last query has read them.
     indexed: Mutex<BTreeMap<u8, Vec<Item>>>,
@@ -91,7 +90,6 @@ pub struct SimTable {
 
 type TargetObserver = Box<dyn Fn(&TableState, Option<&TargetHead>, &TargetHead) + Send>;
 
-/// The longest time of a slow request.
 const SLOW_MS: u64 = 10_000;
 
 impl Debug for SimTable {
@@ -106,7 +104,6 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 }
 
 impl SimTable {
-    /// Returns an empty table without faults.
     pub fn new(runtime: SimRuntime) -> Self {
         Self {
             runtime,
@@ -322,7 +319,6 @@ impl SimTable {
         }
     }
 
-    /// Makes a write and applies it to the state.
     fn write_now(&self, write: &ItemWrite) -> StoreResult<TableResponse<WriteOutcome>> {
         let is_delete = write.action == WriteAction::Delete;
         let before = is_delete.then(|| self.items.item(&write.key)).flatten();

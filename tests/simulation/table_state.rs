@@ -50,7 +50,6 @@ pub struct TableState {
 }
 
 impl TableState {
-    /// Returns true if the table has no removal time.
     pub(super) fn expires_nothing(&self) -> bool {
         self.expiries.is_empty() && self.object_expiries.is_empty()
     }

@@ -10,7 +10,6 @@ use super::runtime::lock;
 use super::simulator::Simulation;
 use super::table_state::TableState;
 
-/// The pause between two questions.
 const POLL_MS: u64 = 3_000;
 
 /// The faults by which an invocation ends after the write of a target and before that of the feed, or too late.

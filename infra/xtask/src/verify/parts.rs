@@ -8,14 +8,12 @@ use crate::cluster;
 use crate::run::{cargo, command, folder, root, run};
 use crate::{aws, chart, console, dynamodb_local, entrypoint, images, python, tools};
 
-/// The code of a part.
 pub(super) type PartCode = fn(&mut PartRun<'_>) -> anyhow::Result<()>;
 
 /// All parts, the quick ones first.
 pub(super) static PARTS: LazyLock<Vec<VerifyPart>> =
     LazyLock::new(|| serde_saphyr::from_str(include_str!("parts.yaml")).expect("the parts are readable"));
 
-/// The code of each part.
 pub(super) const CODES: &[(&str, PartCode)] = &[
     ("deny", |this| {
         // The default features support the database of advisories, which is not used.
