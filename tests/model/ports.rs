@@ -14,6 +14,7 @@ use super::environment::{
     ModelEnvironment, ModelTaskState, PendingDelivery, UnitRequest, callback, is_setup, outputs, tombstone,
 };
 use super::gates::GateKind;
+use crate::fakes::PLATFORM;
 use crate::simulation::{UnitAction, WriteFate, header, script_of, texts};
 
 fn name_of(name: &TaskId) -> String {
@@ -114,11 +115,29 @@ impl ModelEnvironment {
         };
         self.learned(if fate == WriteFate::Proceed { Ok(answer) } else { no_answer() })
     }
+
+    /// Receives a notification, as the server of the platform.
+    async fn notify(&self, request: &HttpRequest) -> CallResult<HttpResponse> {
+        let event: serde_json::Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        let kind = event.get("type").and_then(|kind| kind.as_str()).unwrap_or_default().to_owned();
+        let generation = event.pointer("/data/generation").and_then(serde_json::Value::as_u64).unwrap_or_default();
+        let fate = self.gates.wait(GateKind::Send, "notify".to_owned()).await;
+        if fate != WriteFate::Die {
+            self.state().notifications.insert((kind, generation));
+        }
+        self.learned(match fate {
+            WriteFate::Proceed => Ok(HttpResponse::new(204, "")),
+            WriteFate::Die | WriteFate::LoseResponse => Err(CallError::Connect("as planned".to_owned())),
+        })
+    }
 }
 
 #[async_trait]
 impl HttpCall for ModelEnvironment {
     async fn call(&self, request: HttpRequest) -> CallResult<HttpResponse> {
+        if request.url == PLATFORM {
+            return self.notify(&request).await;
+        }
         let header = |name: &str| header(&request, name);
         let unit = request.url.rsplit('/').next().unwrap_or_default().to_owned();
         let once = is_setup(&unit) && self.graph.once;
@@ -150,25 +169,6 @@ impl HttpCall for ModelEnvironment {
             }
             Some(Err(status)) => Ok(HttpResponse::new(status, "")),
             None => Err(CallError::Connect("as planned".to_owned())),
-        })
-    }
-}
-
-pub(super) struct ModelPlatform(pub(super) ModelEnvironment);
-
-#[async_trait]
-impl HttpCall for ModelPlatform {
-    async fn call(&self, request: HttpRequest) -> CallResult<HttpResponse> {
-        let event: serde_json::Value = serde_json::from_slice(&request.body).unwrap_or_default();
-        let kind = event.get("type").and_then(|kind| kind.as_str()).unwrap_or_default().to_owned();
-        let generation = event.pointer("/data/generation").and_then(serde_json::Value::as_u64).unwrap_or_default();
-        let fate = self.0.gates.wait(GateKind::Send, "notify".to_owned()).await;
-        if fate != WriteFate::Die {
-            self.0.state().notifications.insert((kind, generation));
-        }
-        self.0.learned(match fate {
-            WriteFate::Proceed => Ok(HttpResponse::new(204, "")),
-            WriteFate::Die | WriteFate::LoseResponse => Err(CallError::Connect("as planned".to_owned())),
         })
     }
 }

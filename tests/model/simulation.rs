@@ -29,7 +29,6 @@ use serde::Deserialize;
 use super::choice::FaultBudget;
 use super::environment::{ModelEnvironment, PendingDelivery};
 use super::gates::StepGates;
-use super::ports::ModelPlatform;
 use crate::invocations;
 use crate::platform::sandbox;
 use crate::simulation::plugin_documents::{self as documents, UnitAction};
@@ -318,7 +317,7 @@ impl ModelSimulation {
             random: Arc::new(FixedRandom),
             relay: Arc::new(self.environment.clone()),
             egress: Arc::new(self.environment.clone()),
-            platform: Arc::new(ModelPlatform(self.environment.clone())),
+            platform: Arc::new(self.environment.clone()),
             queue: Arc::new(self.environment.clone()),
             settings,
             cache: InstanceCache::default(),

@@ -17,12 +17,10 @@ const DELIVERIES: usize = 3;
 /// The longest delay of a late message.
 const LATE_MS: u64 = 600_000;
 
-pub(super) struct SimQueue(pub(super) Arc<SimExecutor>);
-
-impl SimQueue {
-    fn deliver(&self, message: QueueMessage, millis: u64) {
-        let (runtime, functions) = (self.0.runtime.clone(), Arc::clone(&self.0.functions));
-        self.0.runtime.spawn(async move {
+impl SimExecutor {
+    fn deliver_message(&self, message: QueueMessage, millis: u64) {
+        let (runtime, functions) = (self.runtime.clone(), Arc::clone(&self.functions));
+        self.runtime.spawn(async move {
             runtime.sleep(millis).await;
             for _ in 0..DELIVERIES {
                 if functions.message(message.clone()).await.is_ok() {
@@ -35,10 +33,10 @@ impl SimQueue {
 }
 
 #[async_trait]
-impl ebb_flow::ports::MessageQueue for SimQueue {
+impl ebb_flow::ports::MessageQueue for SimExecutor {
     async fn send(&self, message: QueueMessage, delay: Duration) {
-        let SimExecutor { runtime, faults, ledger, .. } = self.0.as_ref();
-        self.0.may_die(FaultKind::DeathBeforeCall).await;
+        let Self { runtime, faults, ledger, .. } = self;
+        self.may_die(FaultKind::DeathBeforeCall).await;
         if delay > MAX_DELAY {
             ledger.report_violation(format!("the queue accepts delays up to 15 minutes: {delay:?} for {message:?}"));
         }
@@ -53,12 +51,12 @@ impl ebb_flow::ports::MessageQueue for SimQueue {
         }
         if faults.should_inject(FaultKind::MessageDuplicated) {
             let later = faults.zero_or_below(FaultKind::MessageDuplicated, LATE_MS);
-            self.deliver(message.clone(), millis + later);
+            self.deliver_message(message.clone(), millis + later);
         }
-        let lag = self.0.inject_below(FaultKind::MessageLate, LATE_MS).unwrap_or(0);
+        let lag = self.inject_below(FaultKind::MessageLate, LATE_MS).unwrap_or(0);
         if !faults.should_inject(FaultKind::MessageLost) {
-            self.deliver(message, millis + lag);
+            self.deliver_message(message, millis + lag);
         }
-        self.0.may_die(FaultKind::DeathAfterCall).await;
+        self.may_die(FaultKind::DeathAfterCall).await;
     }
 }

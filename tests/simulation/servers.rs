@@ -18,18 +18,22 @@ use super::receivers::{RECEIVERS, SimReceivers};
 use super::registry::UnitEffect;
 use super::runtime::lock;
 use super::{FaultKind, SimTask};
+use crate::fakes::PLATFORM;
 
 /// The number of an attempt, and its result after its end.
 type ServerAttempt = (usize, Option<SimOutputs>);
 
-/// The servers of webhook units. They identify an attempt by its `webhook-id` and execute it once.
+/// The servers of webhook units, and that of the platform. They identify an attempt by its `webhook-id` and execute it once.
 pub(super) struct SimServers {
     executor: Arc<SimExecutor>,
     attempts: Arc<Mutex<BTreeMap<String, ServerAttempt>>>,
     receivers: SimReceivers,
     provider: SimProvider,
+    platform_outage_until: Mutex<u64>,
 }
 
+/// The longest outage of the platform.
+const OUTAGE_MS: u64 = 300_000;
 /// A repeated request for an attempt in progress polls for its end.
 const POLL_MS: u64 = 50;
 /// The responses of gateways that have no response of the server behind them.
@@ -51,6 +55,13 @@ fn retry_after(status: u16, seconds: u64) -> HttpResponse {
     HttpResponse { headers: vec![("retry-after".to_owned(), seconds.to_string())], ..HttpResponse::new(status, "") }
 }
 
+fn notification(request: &HttpRequest, at: u64) -> Option<NotificationEntry> {
+    let event: serde_json::Value = serde_json::from_slice(&request.body).ok()?;
+    let text = |path: &str| event.pointer(path)?.as_str().map(str::to_owned);
+    let (time, kind, uid) = (parse_rfc3339(&text("/time")?)?, text("/type")?, text("/data/uid")?);
+    Some(NotificationEntry { at, time, kind, uid })
+}
+
 /// Returns a response whose body has the same value under every name that a document may use.
 fn response_of(ended: &SimOutputs) -> HttpResponse {
     match ended {
@@ -65,7 +76,7 @@ fn response_of(ended: &SimOutputs) -> HttpResponse {
 impl SimServers {
     pub(super) fn new(executor: Arc<SimExecutor>) -> Self {
         let (receivers, provider) = (SimReceivers::new(Arc::clone(&executor)), SimProvider::new(Arc::clone(&executor)));
-        Self { receivers, provider, executor, attempts: Arc::default() }
+        Self { receivers, provider, executor, attempts: Arc::default(), platform_outage_until: Mutex::default() }
     }
 
     fn attempt(&self, id: &str) -> Option<ServerAttempt> {
@@ -166,6 +177,31 @@ impl SimServers {
         };
         Ok((response, number))
     }
+
+    /// Receives a notification, as the server of the platform.
+    async fn notify(&self, request: &HttpRequest) -> CallResult<HttpResponse> {
+        let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
+        if faults.should_inject(FaultKind::PlatformHangs) {
+            runtime.sleep(u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX)).await;
+            return Err(CallError::Timeout(request.timeout));
+        }
+        let now = runtime.elapsed();
+        let is_away = self.executor.is_away(FaultKind::PlatformAway, &mut lock(&self.platform_outage_until), OUTAGE_MS);
+        if is_away || faults.should_inject(FaultKind::PlatformRefuses) {
+            return Ok(HttpResponse::new(503, ""));
+        }
+        match notification(request, now) {
+            Some(notification) => {
+                ledger.trace(|| format!("notified {notification:?}"));
+                ledger.state().notifications.push(notification);
+            }
+            None => {
+                let body = String::from_utf8_lossy(&request.body);
+                ledger.report_violation(format!("the platform cannot read {body}"));
+            }
+        }
+        self.executor.answer(FaultKind::PlatformAnswerLost, HttpResponse::new(204, "")).await
+    }
 }
 
 #[async_trait]
@@ -173,6 +209,9 @@ impl HttpCall for SimServers {
     async fn call(&self, mut request: HttpRequest) -> CallResult<HttpResponse> {
         let SimExecutor { faults, ledger, .. } = self.executor.as_ref();
         self.executor.may_die(FaultKind::DeathBeforeCall).await;
+        if request.url == PLATFORM {
+            return self.notify(&request).await;
+        }
         if faults.should_inject(FaultKind::RequestLost) {
             return Err(CallError::Connect("as planned".to_owned()));
         }
@@ -202,47 +241,5 @@ impl HttpCall for SimServers {
             self.give_up(number);
         }
         answered
-    }
-}
-
-pub(super) struct SimPlatform {
-    pub(super) executor: Arc<SimExecutor>,
-    pub(super) outage_until: Mutex<u64>,
-}
-
-const OUTAGE_MS: u64 = 300_000;
-
-fn notification(request: &HttpRequest, at: u64) -> Option<NotificationEntry> {
-    let event: serde_json::Value = serde_json::from_slice(&request.body).ok()?;
-    let text = |path: &str| event.pointer(path)?.as_str().map(str::to_owned);
-    let (time, kind, uid) = (parse_rfc3339(&text("/time")?)?, text("/type")?, text("/data/uid")?);
-    Some(NotificationEntry { at, time, kind, uid })
-}
-
-#[async_trait]
-impl HttpCall for SimPlatform {
-    async fn call(&self, request: HttpRequest) -> CallResult<HttpResponse> {
-        let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
-        self.executor.may_die(FaultKind::DeathBeforeCall).await;
-        if faults.should_inject(FaultKind::PlatformHangs) {
-            runtime.sleep(u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX)).await;
-            return Err(CallError::Timeout(request.timeout));
-        }
-        let now = runtime.elapsed();
-        let is_away = self.executor.is_away(FaultKind::PlatformAway, &mut lock(&self.outage_until), OUTAGE_MS);
-        if is_away || faults.should_inject(FaultKind::PlatformRefuses) {
-            return Ok(HttpResponse::new(503, ""));
-        }
-        match notification(&request, now) {
-            Some(notification) => {
-                ledger.trace(|| format!("notified {notification:?}"));
-                ledger.state().notifications.push(notification);
-            }
-            None => {
-                let body = String::from_utf8_lossy(&request.body);
-                ledger.report_violation(format!("the platform cannot read {body}"));
-            }
-        }
-        self.executor.answer(FaultKind::PlatformAnswerLost, HttpResponse::new(204, "")).await
     }
 }

@@ -14,12 +14,11 @@ use super::executor::SimExecutor;
 use super::ledger::{Ledger, TimeBounds};
 use super::platform::{PlatformSender, SimInstance};
 use super::provider_token::SimSecrets;
-use super::queue::SimQueue;
 use super::registry::{self, SimUnit, UnitBehavior};
 use super::relay::{ClusterOptions, SimRelay, UNREACHABLE};
 use super::runtime::lock;
 use super::scenario::TargetScenario;
-use super::servers::{SimPlatform, SimServers};
+use super::servers::SimServers;
 use super::watcher::SimWatcher;
 use super::{FaultInjector, FaultKind, SimClock, SimFunctions, SimRandom, SimRuntime, SimTable, SimTask, settings};
 use super::{bound, checks, diagnosis, owners, provider, provider_documents, receivers};
@@ -227,7 +226,6 @@ impl Simulation {
         let is_replaced = clusters.is_replaced || faults.should_inject(FaultKind::ClusterReplaced);
         let relay = SimRelay::new(Arc::clone(&executor), ClusterOptions { slots, is_replaced, ..clusters });
         let servers = Arc::new(SimServers::new(Arc::clone(&executor)));
-        let platform = Arc::new(SimPlatform { executor: Arc::clone(&executor), outage_until: Mutex::default() });
         let (own, store, relays) = (Arc::clone(&executor), table.store(), relay.clone());
         let foreign_until = Mutex::default();
         let secrets = Arc::new(SimSecrets { executor: Arc::clone(&executor), others: usual.secrets, foreign_until });
@@ -237,8 +235,8 @@ impl Simulation {
             random: Arc::new(SimRandom::new(seed ^ own.functions.invocations())),
             relay: Arc::new(relays.clone()),
             egress: servers.clone(),
-            platform: platform.clone(),
-            queue: Arc::new(SimQueue(Arc::clone(&own))),
+            platform: servers.clone(),
+            queue: own.clone(),
             settings: DeploymentSettings {
                 max_dispatches,
                 retention,

@@ -15,6 +15,8 @@ use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
 use ebb_relay_client::ClusterRelay;
 use ebb_store::Store;
 
+/// The URL of the platform of a deployment.
+pub const PLATFORM: &str = "https://platform.test/events";
 /// The name of the secret of a deployment.
 pub const SECRET: &str = "EVENTS";
 
@@ -54,7 +56,7 @@ pub fn deployment(max_in_flight_ms: u64) -> DeploymentSettings {
         callback_url: "https://ebb.test/v1/callbacks".to_owned(),
         installation: "sim".to_owned(),
         source: "https://ebb.test".to_owned(),
-        platform_url: Some("https://platform.test/events".to_owned()),
+        platform_url: Some(PLATFORM.to_owned()),
         platform_keys: secret(1).into(),
         webhook_keys: WebhookKeys::new(secret(2), vec![]).expect("one key"),
         unit_keys: secret(3).into(),
