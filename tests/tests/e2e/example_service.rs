@@ -44,7 +44,6 @@ impl ExampleService {
         self.receiver.url()
     }
 
-    /// Discards the recorded requests.
     pub(crate) fn clear(&self) {
         self.receiver.forget();
     }

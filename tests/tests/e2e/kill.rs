@@ -16,7 +16,6 @@ const SEED: u64 = 20_261_121;
 /// Time between two looks at the units before a kill.
 const LOOK: Duration = Duration::from_millis(25);
 
-/// A part of the system that can be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum KillTarget {
     /// `ebb dev`, which the driver kills and starts again.

@@ -26,7 +26,6 @@ impl MixedSetup {
         Self { relay, workdir, service }
     }
 
-    /// Publishes the plugin to the running server.
     pub(crate) async fn publish(&self) {
         let service = format!("service={}", self.service.url());
         let for_pods = self.service.url().replace("127.0.0.1", &self.relay.cluster.host);
@@ -63,7 +62,6 @@ impl MixedSetup {
         }
     }
 
-    /// Checks that no object remains in the service and in the cluster.
     pub(crate) async fn assert_nothing_remains(&self) {
         self.assert_no_attempt_ran_twice();
         // The unit that opens a shop has no undo.

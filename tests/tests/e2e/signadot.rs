@@ -56,7 +56,6 @@ impl SignadotCluster {
         Self { relay, shop, aws, canary, _images: images }
     }
 
-    /// Waits until the units have left nothing.
     async fn wait_until_empty(&self, before: &[String]) {
         self.relay.wait_until_empty().await;
         let left = async || (unit_objects(self.relay.cluster, UNITS)? == before).then_some(());

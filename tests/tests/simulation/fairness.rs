@@ -15,7 +15,6 @@ const HOUR: u64 = 60 * MINUTE;
 const POLL: u64 = 5 * SECOND;
 /// Maximum time for which a target or run may be due.
 const MAX_OVERDUE: u64 = 2 * MINUTE;
-/// A cluster that responds.
 const CONNECTED: &str = "connected";
 
 fn target(units: Vec<SetupUnit>) -> TargetScenario {
@@ -23,7 +22,6 @@ fn target(units: Vec<SetupUnit>) -> TargetScenario {
     Scenario { defaults, ..Scenario::of(units) }.target()
 }
 
-/// Returns a unit without an undo.
 fn unit(action: UnitAction, millis: u64) -> SetupUnit {
     SetupUnit { undo: None, ..SetupUnit::plain(action, millis, &[]) }
 }

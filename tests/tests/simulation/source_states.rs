@@ -53,7 +53,6 @@ fn begin(simulation: &Simulation, event: DesiredTarget) {
     simulation.run_until_idle();
 }
 
-/// Starts invocations for two events.
 fn events(simulation: &Simulation, events: [DesiredTarget; 2]) -> [SimTask<()>; 2] {
     events.map(|event| simulation.start(|functions| async move { functions.source_event(event).await }))
 }

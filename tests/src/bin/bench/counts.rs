@@ -69,7 +69,6 @@ pub(crate) async fn measured(arguments: &CountsArgs) -> anyhow::Result<Vec<Strin
     Ok(if arguments.check { rows.iter().flat_map(CountRow::broken).collect() } else { Vec::new() })
 }
 
-/// When the receiver reports the result of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 enum ResultDelivery {
