@@ -1,5 +1,6 @@
 //! The built programs `ebb`, `ebb-relay` and the entrypoint.
 
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -21,6 +22,12 @@ fn built(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let found = own.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|program| program.is_file());
     found.unwrap_or_else(|| panic!("{name} does not exist: run `cargo build -p {name}`"))
+}
+
+/// Returns addresses that no process uses. All are bound at the same time, so they differ.
+pub fn free_addresses<const N: usize>() -> [SocketAddr; N] {
+    let listeners = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap())
 }
 
 /// Builds the entrypoint like a release and returns its path.

@@ -184,8 +184,7 @@ fn commands_of_github_pull_requests() {
     let shared = tempfile::tempdir_in("/var/tmp").unwrap();
     let pages = shared.path().join("pages");
     // The server of the first hour can run at the same time. It has the default ports.
-    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    let [port, s3] = listeners.map(|listener| listener.local_addr().unwrap().port());
+    let [port, s3] = program::free_addresses().map(|address| address.port());
     let commands = follow(
         "github.md",
         &[

@@ -88,8 +88,8 @@ async fn scripts_run_in_their_images() {
     // Its grace period ends before this test does.
     workdir.ebb(&["delete", "sandbox", "stubborn", "--wait=false"]).await.done();
 
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-    workdir.create("boxed", &resource("boxed", &format!("{{port: \"{port}\"}}"))).await;
+    let [address] = program::free_addresses();
+    workdir.create("boxed", &resource("boxed", &format!("{{port: \"{}\"}}", address.port()))).await;
     let key = until("the second container", async || {
         let log = workdir.ebb(&["logs", "boxed", "--unit", "wait"]).await.stdout;
         log.strip_prefix("for ").map(|key| key.trim().to_owned())
@@ -99,7 +99,7 @@ async fn scripts_run_in_their_images() {
     let running = engine.containers();
     assert!(running.iter().any(|it| it.contains("-1-1 Up ")), "{running:?}");
     let dev = workdir.dev_again().await;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+    let listener = TcpListener::bind(address).unwrap();
     std::thread::spawn(move || listener.incoming().for_each(drop));
     let target = workdir.reaches("boxed", TargetPhase::Ready).await;
     let outputs = serde_json::json!(target.resources["r"].outputs);

@@ -1,7 +1,6 @@
 //! A PostgreSQL server for a test.
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -9,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
+use crate::program::free_addresses;
 use crate::workdir::{shared_folder, until};
 
 /// The superuser, who needs no password.
@@ -42,7 +42,7 @@ impl PostgresServer {
         assert!(result.status.success(), "initdb failed: {result:?}");
         let log = folder.path().join("log");
         for _ in 0..MAX_PORTS {
-            let port = free_port();
+            let [port] = free_addresses().map(|address| address.port());
             let mut child = postgres(&programs, &data, folder.path(), port, &log);
             let has_ended = until("PostgreSQL", async || match child.try_wait().unwrap() {
                 Some(_) => Some(true),
@@ -121,8 +121,4 @@ fn postgres(programs: &Path, data: &Path, sockets: &Path, port: u16, log: &Path)
     // The test does not need durable data.
     postgres.args(["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=20"]);
     postgres.stdout(Stdio::null()).stderr(log).spawn().unwrap()
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind((HOST, 0)).unwrap().local_addr().unwrap().port()
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use ebb_tests::platform::http;
+use ebb_tests::program::free_addresses;
 use ebb_tests::wait::until;
 use serde_json::Value;
 use tokio::net::TcpStream;
@@ -21,10 +21,6 @@ pub(crate) struct EmulatedFunction {
     http: reqwest::Client,
 }
 
-fn free_port() -> std::io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
-}
-
 impl EmulatedFunction {
     /// Starts the emulator `rie` with a bootstrap. The first event starts the bootstrap, which gets `variables` only.
     pub(crate) async fn start(
@@ -35,12 +31,12 @@ impl EmulatedFunction {
         log: PathBuf,
     ) -> anyhow::Result<Self> {
         ensure!(bootstrap.exists(), "{} was not built", bootstrap.display());
-        let (runtime, events) = (free_port()?, free_port()?);
+        let [runtime, events] = free_addresses();
         let file = File::create(&log).with_context(|| log.display().to_string())?;
         let mut emulator = Command::new(rie);
         emulator
-            .args(["--runtime-api-address", &format!("127.0.0.1:{runtime}")])
-            .args(["--runtime-interface-emulator-address", &format!("127.0.0.1:{events}")])
+            .args(["--runtime-api-address", &runtime.to_string()])
+            .args(["--runtime-interface-emulator-address", &events.to_string()])
             .arg(bootstrap)
             .env_clear()
             .envs(variables)
@@ -49,9 +45,9 @@ impl EmulatedFunction {
             .stderr(file)
             .kill_on_drop(true);
         let emulator = emulator.spawn().with_context(|| rie.display().to_string())?;
-        let listens = async || TcpStream::connect((Ipv4Addr::LOCALHOST, events)).await.ok();
+        let listens = async || TcpStream::connect(events).await.ok();
         until(&format!("the emulator of {name}, see {}", log.display()), listens).await;
-        let url = format!("http://127.0.0.1:{events}/2015-03-31/functions/function/invocations");
+        let url = format!("http://{events}/2015-03-31/functions/function/invocations");
         Ok(Self { name, _emulator: emulator, url, log, http: http() })
     }
 

@@ -1,12 +1,12 @@
 //! The server of Restate with its default durability, and a worker with the code of the runs.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{self, Stdio};
 
 use anyhow::{Context as _, anyhow, ensure};
 use ebb_tests::platform::http;
+use ebb_tests::program::free_addresses;
 use ebb_tests::receiver::TestReceiver;
 use ebb_tests::wait::until;
 use ebb_tests::workdir::shared_folder;
@@ -48,7 +48,7 @@ impl RestateServer {
             _ => "log of RocksDB, not synced before the answer: survives the end of the process",
         };
         let folder = shared_folder();
-        let [fabric, ingress, admin] = free_addresses()?;
+        let [fabric, ingress, admin] = free_addresses();
         let mut server = Command::new(&program);
         server.args(["--no-logo", "--base-dir"]).arg(folder.path().join("data"));
         server.env("RESTATE_LISTEN_MODE", "tcp").env("RESTATE_DISABLE_TELEMETRY", "true");
@@ -100,13 +100,6 @@ async fn started<T>(
     });
     let ready = ready.await?;
     Ok((child, ready))
-}
-
-/// Returns addresses that no process uses. All are bound at the same time, so they differ.
-fn free_addresses() -> anyhow::Result<[SocketAddr; 3]> {
-    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let [first, second, third] = [bind()?, bind()?, bind()?];
-    Ok([first.local_addr()?, second.local_addr()?, third.local_addr()?])
 }
 
 async fn sent(request: RequestBuilder) -> anyhow::Result<()> {
