@@ -13,6 +13,7 @@ use ebb_tests::simulation::{
     FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimOptions, SimTable, SimTask, Simulation, TableAccess,
     TargetScenario, UnitAction, WriteFate,
 };
+use serde::Deserialize;
 
 use crate::regressions::gate_first_write;
 use crate::schedules::races;
@@ -90,51 +91,33 @@ fn a_state_that_was_applied_does_not_undo_the_deletion_of_a_person() {
     }
 }
 
+/// A row of `event_orders.yaml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OrderRow {
+    kinds: [String; 2],
+    minutes: [Option<u64>; 2],
+    uid: Option<String>,
+    #[serde(default)]
+    places: [u8; 2],
+    decides: [String; 2],
+}
+
 /// Of two events with the same time, or without a time, the one that decides is known, in both orders of arrival. Neither
 /// decides again when it is repeated.
 #[test]
 fn events_of_one_time_have_an_order() {
-    let (apply, delete) =
-        (applied as fn(&str, Option<&str>) -> DesiredTarget, deleted as fn(&str, Option<&str>) -> DesiredTarget);
-    let time = |minutes: u64| Some(Timestamp(1_700_000_000_000 + minutes * MINUTE));
-    let (equal, none, rising) = ([time(1), time(1)], [None, None], [time(1), time(2)]);
-    // The kinds and times of the events `a` and `b`, whether they name the instance, and the event that decides if `a` arrives
-    // first, and if `b` does.
-    let plain = [
-        // Of two documents with the same time, the one that arrives later.
-        ([apply, apply], equal, None, ["b", "a"]),
-        ([apply, apply], equal, Some("u1"), ["b", "a"]),
-        // Of a document and a deletion with the same time, the document. An instance ends once.
-        ([apply, delete], equal, None, ["a", "a"]),
-        ([apply, delete], equal, Some("u1"), ["b", "b"]),
-        ([delete, delete], equal, None, ["b", "a"]),
-        // Without a time, the event that arrives later.
-        ([apply, apply], none, None, ["b", "a"]),
-        ([apply, delete], none, None, ["b", "a"]),
-        // An instance ends once.
-        ([apply, delete], none, Some("u1"), ["b", "b"]),
-        // A time of one event only orders nothing.
-        ([apply, delete], [time(1), None], None, ["b", "a"]),
-        ([apply, delete], [None, time(1)], None, ["b", "a"]),
-        ([apply, apply], rising, None, ["b", "b"]),
-        ([delete, apply], rising, None, ["b", "b"]),
-        ([delete, apply], rising, Some("u1"), ["a", "a"]),
-    ];
-    // Events whose source gives them the places 0 and 1.
-    let placed = [
-        ([apply, delete], equal, None, ["b", "b"]),
-        ([delete, apply], equal, None, ["b", "b"]),
-        ([apply, apply], equal, None, ["b", "b"]),
-        // The time decides first, and an event without a time has no place.
-        ([apply, delete], [time(2), time(1)], None, ["a", "a"]),
-        ([delete, apply], none, None, ["b", "a"]),
-    ];
-    let cases = plain.map(|case| (case, 0)).into_iter().chain(placed.map(|case| (case, 1)));
-    for ((kinds, times, uid, decides), place) in cases {
+    let rows: Vec<OrderRow> = serde_saphyr::from_str(include_str!("event_orders.yaml")).unwrap();
+    for OrderRow { kinds, minutes, uid, places, decides } in rows {
+        let uid = uid.as_deref();
         let event = |number: usize| DesiredTarget {
-            sent: times[number],
-            order: if number == 1 { place } else { 0 },
-            ..kinds[number](["a", "b"][number], uid)
+            sent: minutes[number].map(|minute| Timestamp(1_700_000_000_000 + minute * MINUTE)),
+            order: places[number],
+            ..match kinds[number].as_str() {
+                "apply" => applied(["a", "b"][number], uid),
+                "delete" => deleted(["a", "b"][number], uid),
+                kind => panic!("{kind} is no kind of event"),
+            }
         };
         for (order, expected) in [[0, 1], [1, 0]].into_iter().zip(decides) {
             let simulation = simulation();
@@ -146,8 +129,8 @@ fn events_of_one_time_have_an_order() {
             }
             let state = state(&simulation, uid);
             let lives = simulation.target().is_some_and(|target| target.phase == TargetPhase::Ready);
-            let case = format!("{times:?} {uid:?} {order:?}");
-            assert_eq!((state.delivery.as_str(), state.is_delete), (expected, !lives), "{case}");
+            let case = format!("{kinds:?} {minutes:?} {uid:?} {order:?}");
+            assert_eq!((state.delivery.as_str(), state.is_delete), (expected.as_str(), !lives), "{case}");
         }
     }
 }
