@@ -108,6 +108,10 @@ struct FaultRow {
     weight: u64,
     #[serde(default)]
     harmless: bool,
+    #[serde(default)]
+    interrupts: bool,
+    #[serde(default)]
+    delays: bool,
 }
 
 static ROWS: LazyLock<Vec<FaultRow>> = LazyLock::new(|| {
@@ -121,8 +125,20 @@ impl FaultKind {
         Self::value_variants()
     }
 
+    fn of_rows(is: fn(&FaultRow) -> bool) -> Vec<Self> {
+        ROWS.iter().filter(|row| is(row)).map(|row| row.kind).collect()
+    }
+
     pub fn harmless() -> Vec<Self> {
-        ROWS.iter().filter(|row| row.harmless).map(|row| row.kind).collect()
+        Self::of_rows(|row| row.harmless)
+    }
+
+    pub fn interrupting() -> Vec<Self> {
+        Self::of_rows(|row| row.interrupts)
+    }
+
+    pub fn delaying() -> Vec<Self> {
+        Self::of_rows(|row| row.delays)
     }
 }
 

@@ -12,19 +12,6 @@ use super::table_state::TableState;
 
 const POLL_MS: u64 = 3_000;
 
-/// The faults by which an invocation ends after the write of a target and before that of the feed, or too late.
-const LOSSES: [FaultKind; 9] = [
-    FaultKind::WriteAnswerLost,
-    FaultKind::DeathBeforeCall,
-    FaultKind::DeathAfterCall,
-    FaultKind::DeathBeforeRead,
-    FaultKind::DeathBeforeWrite,
-    FaultKind::DeathAfterWrite,
-    FaultKind::ReadFails,
-    FaultKind::WriteFails,
-    FaultKind::SlowOperation,
-];
-
 /// The questions after which the reader knows a change.
 const QUESTIONS: u32 = 3;
 
@@ -97,7 +84,7 @@ impl Simulation {
 
 /// The reader has learned of each change, unless an invocation has died or failed.
 pub(super) fn check(simulation: &Simulation) -> Vec<String> {
-    let has_losses = LOSSES.iter().any(|kind| simulation.injected(*kind) > 0);
+    let has_losses = FaultKind::interrupting().into_iter().any(|kind| simulation.injected(kind) > 0);
     let state = lock(&simulation.watcher.0);
     state.as_ref().filter(|_| !has_losses).map_or_else(Vec::new, |state| state.wrong.clone())
 }

@@ -63,20 +63,7 @@ fn a_thing_is_used_with_every_fault() {
 /// These faults delay a target, and change nothing else.
 #[test]
 fn a_thing_is_created_and_deleted_with_each_delay() {
-    let kinds = [
-        FaultKind::RequestLost,
-        FaultKind::ResponseLost,
-        FaultKind::GatewayGivesUp,
-        FaultKind::ServerBusy,
-        FaultKind::ProviderConflicts,
-        FaultKind::ProviderLocked,
-        FaultKind::DeletionLate,
-        FaultKind::ErrorReported,
-        FaultKind::ErrorAfterChange,
-        FaultKind::FailsAfterChange,
-        FaultKind::RequestsLimited,
-        FaultKind::ThingHasParts,
-    ];
+    let kinds = FaultKind::delaying();
     check_faults("a thing", &thing(ThingCreation::Keyed).target(""), "t", &kinds);
     check_faults("a thing of a list", &thing(ThingCreation::Described).target(""), "t", &kinds);
     check_faults("a thing with a name", &thing(ThingCreation::Named).target(""), "t", &kinds);
