@@ -230,6 +230,7 @@ pub(super) fn table(headers: &[&str], all: &[Value]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::fixtures::rows;
 
     #[test]
     fn columns_are_members_of_the_data() {
@@ -247,18 +248,14 @@ mod tests {
 
     #[test]
     fn kinds_have_several_names() {
-        for (names, expected) in [
-            (["plugin", "plugins", "rp"], "plugin"),
-            (["connection", "connections", "conn"], "connection"),
-            (["sandbox", "sandboxes", "sb"], "sandbox"),
-            (["routegroup", "routegroups", "rg"], "routegroup"),
-            (["preview"; 3], "preview"),
-        ] {
-            let parsed = names.map(|name| match Kind::parse(name).unwrap() {
-                Kind::Document(kind) => kind.name.to_owned(),
-                Kind::Targets(kind) => kind.unwrap(),
-            });
-            assert_eq!(parsed, [expected; 3]);
+        for (names, expected) in rows::<(Vec<String>, String)>("kinds_have_several_names") {
+            for name in names {
+                let parsed = match Kind::parse(&name).unwrap() {
+                    Kind::Document(kind) => kind.name.to_owned(),
+                    Kind::Targets(kind) => kind.unwrap(),
+                };
+                assert_eq!(parsed, expected, "{name}");
+            }
         }
         assert!(matches!(Kind::parse("all"), Ok(Kind::Targets(None))));
         assert!(Kind::parse("clusters").unwrap_err().contains("ebb cluster list"));

@@ -1,12 +1,21 @@
-//! Views of targets for tests, and a client of a server for one test.
+//! Views of targets for tests, a client of a server for one test, and rows of tables.
+
+use std::collections::BTreeMap;
 
 use axum::Router;
 use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetPhase, UnitDetail, UnitState, UnitWait};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{AddressOrigin, ApiClient, ServerAccess, TargetRef, WatchedInstance};
 
 pub(crate) const NOW: &str = "2026-11-21T09:00:10Z";
+
+/// Returns the rows of a test in `tests/rows.yaml`.
+pub(crate) fn rows<T: DeserializeOwned>(test: &str) -> Vec<T> {
+    let mut all: BTreeMap<String, Value> = serde_saphyr::from_str(include_str!("../../tests/rows.yaml")).unwrap();
+    serde_json::from_value(all.remove(test).unwrap()).unwrap()
+}
 
 pub(crate) fn unit(key: &str, state: UnitState) -> UnitDetail {
     unit_of(&json!({"unit": key, "state": state}))
