@@ -89,7 +89,7 @@ pub(crate) struct RelayFixture {
     cluster: &'static TestCluster,
     url: String,
     folder: Arc<TempDir>,
-    port: u16,
+    pub(crate) port: u16,
     relay: Arc<Mutex<Option<Child>>>,
     secret: WebhookSecret,
     http: reqwest::Client,
@@ -200,10 +200,6 @@ impl RelayFixture {
     /// Returns the process ID of the relay.
     pub(crate) fn pid(&self) -> u32 {
         self.relay.lock().unwrap().as_ref().unwrap().id().unwrap()
-    }
-
-    pub(crate) fn port(&self) -> u16 {
-        self.port
     }
 
     pub(crate) fn ensure_of(&self, name: &TaskId, task: ObjectTask) -> EnsureTask<ObjectTask> {
