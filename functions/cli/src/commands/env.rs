@@ -64,7 +64,8 @@ impl EnvArgs {
                 !is_left_out(value)
             });
         };
-        leave_out("null", is_null);
+        // An optional output without a value.
+        leave_out("null", |value| matches!(value, OutputValue::Value(serde_json::Value::Null)));
         if self.skip_sensitive {
             leave_out("sensitive", |value| matches!(value, OutputValue::Secret(_) | OutputValue::Sensitive(_)));
         }
@@ -95,11 +96,6 @@ fn missing(workload: Option<&str>, resource: Option<&str>) -> String {
         (None, Some(resource)) => format!("no outputs of {resource}"),
         (None, None) => "no values of `env`".to_owned(),
     }
-}
-
-/// Returns true for an optional output without a value.
-fn is_null(value: &OutputValue) -> bool {
-    matches!(value, OutputValue::Value(serde_json::Value::Null))
 }
 
 /// Returns a usable target with its values, or an error.
