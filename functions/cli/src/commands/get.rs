@@ -60,7 +60,6 @@ enum ListFormat {
     Yaml,
 }
 
-/// The options of lists.
 #[derive(Debug, clap::Args)]
 struct ListArgs {
     /// Sort by this column, such as `since`

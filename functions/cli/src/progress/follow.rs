@@ -27,7 +27,6 @@ pub(crate) enum FollowGoal {
     Gone,
 }
 
-/// The instance of a target that is followed.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchedInstance {
     pub(crate) target: TargetRef,
@@ -36,7 +35,6 @@ pub(crate) struct WatchedInstance {
     pub(crate) generation: u64,
 }
 
-/// The end of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(serde::Deserialize))]
 pub(crate) enum FollowEnd {
@@ -49,7 +47,6 @@ pub(crate) enum FollowEnd {
     Interrupted,
 }
 
-/// The limits of a watch.
 pub(crate) struct FollowLimits<'a> {
     pub(crate) timeout: Option<Duration>,
     /// The watch ends with more interrupts than this.

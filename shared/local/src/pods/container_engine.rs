@@ -53,7 +53,6 @@ pub(super) enum ContainerState {
     Missing,
 }
 
-/// Shows the command and the address.
 impl std::fmt::Display for ContainerEngine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} at {}", self.program, self.url.as_deref().unwrap_or("its default address"))

@@ -133,7 +133,6 @@ impl OptionArgs {
         self.push_url.as_deref().or(stored).filter(|url| *url != NONE).map(str::to_owned)
     }
 
-    /// Returns the form of the outputs of Signadot plugins.
     pub(super) fn signadot_outputs(&self, stored: Option<SignadotOutputs>) -> Option<SignadotOutputs> {
         match self.signadot_outputs.as_deref() {
             Some(NONE) => None,

@@ -30,7 +30,6 @@ struct LogPrinter {
 
 #[derive(Default)]
 struct UnitLog {
-    /// The attempt that is being followed.
     attempt: u32,
     tail: LogPosition,
     /// The number of lines to print of the first ones.
@@ -115,7 +114,6 @@ impl LogsArgs {
 enum FollowState {
     Again,
     Over(Box<TargetDetail>),
-    /// The instance no longer exists.
     Gone,
 }
 
