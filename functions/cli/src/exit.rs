@@ -38,7 +38,6 @@ impl From<Exit> for ExitCode {
 
 pub(crate) type Result<T, E = CliError> = std::result::Result<T, E>;
 
-/// The error of a command.
 #[derive(Debug)]
 pub(crate) enum CliError {
     Report(Box<ErrorReport>),

@@ -159,7 +159,7 @@ mod tests {
     use axum::routing::get;
 
     use super::*;
-    use crate::progress::fixtures::{self, client_of};
+    use crate::progress::fixtures::{self, client_of, rows};
 
     #[tokio::test]
     async fn a_wait_lists_targets_after_a_change_only() {
@@ -174,17 +174,9 @@ mod tests {
         let client = client_of(router).await;
         let mut outcome = TargetOutcome::named("sandbox".to_owned(), "pr-1".to_owned());
         let (mut list, open) = (ChangedList::new(Some("sandbox".to_owned())), [&mut outcome]);
-        for (reload, changed, is_listed) in [
-            (true, None, true),
-            // The list of a moment ago may lack a new target.
-            (false, None, true),
-            (false, None, false),
-            (false, Some("sandbox/pr-2"), false),
-            (false, Some("sandbox/pr-1"), true),
-            (false, None, true),
-            (false, None, false),
-        ] {
-            let changed_targets = changed.iter().map(|&target| target.to_owned()).collect();
+        let rows = rows::<(bool, Option<String>, bool)>("a_wait_lists_targets_after_a_change_only");
+        for (reload, changed, is_listed) in rows {
+            let changed_targets = changed.iter().cloned().collect();
             *answer.lock().unwrap() = ChangeList { seq: "7".to_owned(), reload, targets: changed_targets };
             let seen = list.read(&client, &open).await.unwrap();
             assert_eq!(seen.is_some(), is_listed, "{reload} {changed:?}");
@@ -205,15 +197,9 @@ mod tests {
                 Some(Some(error)) => error,
             }
         };
-        for (phase, ready, gone) in [
-            (Some("starting"), "waits", "waits"),
-            (Some("ready"), "reached", "waits"),
-            (Some("failed"), "has failed", "waits"),
-            (Some("stopping"), "is stopping", "waits"),
-            (Some("stuck"), "is stuck", "is stuck"),
-            (Some("gone"), "is gone", "reached"),
-            (None, "was deleted", "reached"),
-        ] {
+        let rows = rows::<(Option<String>, String, String)>("a_wait_ends_at_its_goal_or_when_it_cannot_be_reached");
+        for (phase, ready, gone) in rows {
+            let phase = phase.as_deref();
             assert_eq!(shown(FollowGoal::Ready, true, phase), ready, "{phase:?}");
             assert_eq!(shown(FollowGoal::Gone, true, phase), gone, "{phase:?}");
         }

@@ -128,19 +128,14 @@ pub(crate) fn print_data(text: &str) -> Result<Exit> {
     written.and_then(|()| out.flush()).map(|()| Exit::Done).map_err(CliError::Output)
 }
 
-/// Prints data for programs, such as commands to the runner of a job, to standard error.
-pub(crate) fn status_data(text: &str) {
-    write_status(text);
-}
-
 /// Prints a text to standard error, with one line break at its end. A closed standard error is ignored.
 pub(crate) fn status_line(text: &str) {
-    write_status(&limits::printable(text));
+    status_data(&limits::printable(text));
 }
 
 /// Prints a text with colours of this program, otherwise like [`status_line`].
 pub(crate) fn status_drawn(text: &str) {
-    write_status(&coloured(text));
+    status_data(&coloured(text));
 }
 
 /// Replaces control characters except those of colours (SGR).
@@ -157,7 +152,8 @@ fn coloured(text: &str) -> String {
     clean
 }
 
-fn write_status(text: &str) {
+/// Prints data for programs, such as commands to the runner of a job, to standard error.
+pub(crate) fn status_data(text: &str) {
     let mut err = io::stderr().lock();
     let _ = err
         .write_all(text.trim_end_matches('\n').as_bytes())

@@ -97,23 +97,9 @@ mod tests {
         let mut metrics = metrics(&[("Dispatched", 2), ("Completed", 1)], times);
         let lines = parsed(&metrics);
         let [line] = &lines[..] else { panic!("{lines:?}") };
-        let about = &line["_aws"]["CloudWatchMetrics"][0];
-        assert_eq!(line["_aws"]["Timestamp"], 1_700_000_000_123_u64);
-        assert_eq!((&about["Namespace"], &about["Dimensions"]), (&json!("Ebb/test"), &json!([[]])));
         // Units would be an eighth of a line.
-        let names = ["Dispatched", "Completed", "SweepLag", "AttemptTime"].map(|name| json!({"Name": name}));
-        assert_eq!(about["Metrics"], json!(names));
-        for (name, expected) in [
-            ("function", json!("complete")),
-            ("requestId", Value::Null),
-            ("run", json!("k-1-pre-start")),
-            ("unit", json!("r/make")),
-            ("Dispatched", json!(2)),
-            ("SweepLag", json!(0)),
-            ("AttemptTime", json!({"Values": [250, 900], "Counts": [1, 1]})),
-        ] {
-            assert_eq!(line[name], expected, "{name}");
-        }
+        let expected: Value = serde_json::from_str(include_str!("emf_line.json")).unwrap();
+        assert_eq!(*line, expected);
         metrics.request_id = Some("r-1".to_owned());
         assert_eq!(parsed(&metrics)[0]["requestId"], "r-1");
     }

@@ -139,7 +139,7 @@ impl FunctionContext {
             S3Bucket::new(aws_sdk_s3::Client::new(&aws::with_long_timeouts(config)), variables.required("EBB_BUCKET")?);
         let store = Arc::new(Store::new(Arc::new(table), Arc::new(bucket)));
         let sqs = aws_sdk_sqs::Client::new(config);
-        let queue = queue::SqsQueue::new(sqs, variables.required("EBB_QUEUE_URL")?);
+        let queue = queue::SqsQueue { client: sqs, url: variables.required("EBB_QUEUE_URL")? };
         let name = "EBB_EGRESS_NETWORKS";
         let policy = Policy::public().and_receivers(&variables.optional(name));
         let policy = policy.map_err(|reason| FunctionError::Invalid { name, reason })?;

@@ -16,15 +16,11 @@ const BATCH: usize = 10;
 const MAX_CONCURRENT: usize = 8;
 
 pub(crate) struct SqsQueue {
-    client: Client,
-    url: String,
+    pub(crate) client: Client,
+    pub(crate) url: String,
 }
 
 impl SqsQueue {
-    pub(crate) fn new(client: Client, url: String) -> Self {
-        Self { client, url }
-    }
-
     /// Sends at most [`BATCH`] messages.
     async fn try_to_send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), String> {
         // The delay is rounded up, because an early wake-up would find no due item.

@@ -67,7 +67,7 @@ impl Relay {
         let queued = queued.into_iter().filter_map(|task| Some((task.name.clone(), instance(task)?)));
         let queue = FairQueue::new(settings.max_concurrent_tasks, holders, queued);
         let inner = Arc::new(Reconciler {
-            discovery: DiscoveryCache::new(client.clone()),
+            discovery: DiscoveryCache(client.clone(), Mutex::default()),
             client,
             settings,
             policy,

@@ -67,7 +67,6 @@ pub(crate) async fn open_relay(client: Client) -> Relay {
     Relay::open(client, settings, ClusterPolicy::default()).await.unwrap()
 }
 
-/// Waits until a condition is true.
 pub(crate) async fn until(condition: &str, is_true: impl Fn() -> bool) {
     let waiting = async {
         while !is_true() {

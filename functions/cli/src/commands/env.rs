@@ -64,7 +64,8 @@ impl EnvArgs {
                 !is_left_out(value)
             });
         };
-        leave_out("null", is_null);
+        // An optional output without a value.
+        leave_out("null", |value| matches!(value, OutputValue::Value(serde_json::Value::Null)));
         if self.skip_sensitive {
             leave_out("sensitive", |value| matches!(value, OutputValue::Secret(_) | OutputValue::Sensitive(_)));
         }
@@ -95,11 +96,6 @@ fn missing(workload: Option<&str>, resource: Option<&str>) -> String {
         (None, Some(resource)) => format!("no outputs of {resource}"),
         (None, None) => "no values of `env`".to_owned(),
     }
-}
-
-/// Returns true for an optional output without a value.
-fn is_null(value: &OutputValue) -> bool {
-    matches!(value, OutputValue::Value(serde_json::Value::Null))
 }
 
 /// Returns a usable target with its values, or an error.
@@ -273,6 +269,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+    use crate::progress::fixtures::rows;
 
     /// Returns variables whose values shells and parsers could misread.
     fn hostile() -> BTreeMap<String, String> {
@@ -344,13 +341,7 @@ mod tests {
         let all = hostile();
         let file = written(EnvFormat::Dotenv, &all).unwrap();
         assert_eq!(sourced(&file, &all), all);
-        for (text, form) in [
-            ("plain/value:1", "V_0=plain/value:1\n"),
-            ("two words", "V_0='two words'\n"),
-            ("a\nb", "V_0='a\nb'\n"),
-            ("it's", "V_0=\"it's\"\n"),
-            ("$HOME `x` \"y\"", "V_0='$HOME `x` \"y\"'\n"),
-        ] {
+        for (text, form) in rows::<(String, String)>("dotenv_has_forms_that_parsers_read_alike") {
             assert_eq!(written(EnvFormat::Dotenv, &values([text])).unwrap(), form);
         }
         for text in ["a\rb", "${HOME}", "two \\\\", "end \\", "it's \"x\"", "it's $5"] {

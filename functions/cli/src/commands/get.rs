@@ -1,6 +1,7 @@
 //! `ebb get`: lists the documents or targets of a kind, or shows one of them.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use clap::ValueEnum;
 use ebb_protocol::api::{TargetInfo, TargetPhase, TargetSelector};
@@ -12,11 +13,8 @@ use super::target_text;
 use crate::output::{self, OutputArgs, OutputFormat, printable};
 use crate::{ApiClient, CliError, Exit, Result, SelectorArgs, TargetRef, bulk};
 
-pub(super) static TARGETS: Columns = [
-    &["KIND", "NAME", "PHASE", "SINCE", "OWNER", "PLUGINS", "EXPIRES", "WAITS FOR", "FIRST CAUSE"],
-    &["UID", "GENERATION", "CREATED", "LABELS"],
-    &[],
-];
+pub(super) static TARGETS: LazyLock<Columns> =
+    LazyLock::new(|| serde_json::from_str(include_str!("target_columns.json")).expect("the file has columns"));
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -62,7 +60,6 @@ enum ListFormat {
     Yaml,
 }
 
-/// The options of lists.
 #[derive(Debug, clap::Args)]
 struct ListArgs {
     /// Sort by this column, such as `since`

@@ -1,78 +1,40 @@
 //! The kinds of documents as data: their names, their paths in the API, and what a list or a page of one shows.
 
 use std::ffi::OsStr;
+use std::sync::LazyLock;
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Command};
 use ebb_documents::load::Document;
 use ebb_protocol::api::TargetInfo;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::plugin::{self, VersionedName};
 use crate::{ApiClient, CliError, Result, labels, output, timing};
 
 /// A kind of document that a deployment stores by name.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
 pub(super) struct DocumentKind {
     /// The kind in messages and on the command line.
     pub(super) name: &'static str,
     /// The path of the kind below `/v1/`, and the member of its list.
     pub(super) plural: &'static str,
     /// Further names on the command line.
-    short: &'static [&'static str],
+    #[serde(borrow)]
+    short: Vec<&'static str>,
     /// The effect of a deletion.
     pub(super) deleted: &'static str,
-    pub(super) columns: Columns,
-    /// Returns what follows the columns on the page of one document.
-    tables: fn(&Value) -> String,
+    #[serde(borrow)]
+    pub(super) columns: [Vec<&'static str>; 3],
 }
 
 /// The headers of columns: those of all lists, those that `-o wide` adds, and those that a page of one adds.
-pub(super) type Columns = [&'static [&'static str]; 3];
+pub(super) type Columns = [Vec<&'static str>; 3];
 
 /// The kinds in the order of their references: a kind names only those before it. Targets name all but subscriptions.
-pub(super) static KINDS: [DocumentKind; 4] = [
-    DocumentKind {
-        name: "connection",
-        plural: "connections",
-        short: &["conn"],
-        deleted: "units that use it fail",
-        columns: [
-            &["NAME", "ORIGIN", "AUTH", "SECRET", "PLUGINS", "SOURCES", "SUBSCRIPTIONS"],
-            &["MAX CONCURRENT", "CHANGED"],
-            &["UNREADABLE"],
-        ],
-        tables: |_| String::new(),
-    },
-    DocumentKind {
-        name: "plugin",
-        plural: "plugins",
-        short: &["rp", "resourceplugin", "resourceplugins"],
-        deleted: "new targets cannot use it, existing ones keep it",
-        columns: [&["NAME", "VERSION", "CREATED"], &["DIALECT", "DIGEST"], &["WITHDRAWN"]],
-        tables: plugin::interface,
-    },
-    DocumentKind {
-        name: "source",
-        plural: "sources",
-        short: &["src"],
-        deleted: "its targets stay",
-        columns: [&["NAME", "CHANGED", "REJECTED", "LAST REJECTION"], &["LAST REASON"], &["PATH"]],
-        tables: |source| events(source, "rejected", &["TIME", "TARGET", "DELIVERY", "DETAIL"]),
-    },
-    DocumentKind {
-        name: "subscription",
-        plural: "subscriptions",
-        short: &["sub"],
-        deleted: "its waiting notifications are dropped",
-        columns: [
-            &["NAME", "ON", "TO", "CONNECTION", "WAITING", "UNDELIVERED"],
-            &["ORIGIN", "OLDEST", "CHANGED", "PROBLEM"],
-            &["LAST ERROR", "UNREADABLE"],
-        ],
-        tables: |subscription| events(subscription, "failures", &["AT", "TARGET", "PHASE", "REASON"]),
-    },
-];
+pub(super) static KINDS: LazyLock<Vec<DocumentKind>> =
+    LazyLock::new(|| serde_json::from_str(include_str!("kinds.json")).expect("the file has kinds"));
 
 /// What `get` and `delete` take as their kind.
 #[derive(Clone, Debug)]
@@ -102,7 +64,9 @@ impl TypedValueParser for KindParser {
 
 impl Kind {
     fn parse(text: &str) -> Result<Self, String> {
-        let is_named = |kind: &&DocumentKind| [kind.name, kind.plural].contains(&text) || kind.short.contains(&text);
+        let is_named = |kind: &&DocumentKind| {
+            [kind.name, kind.plural].contains(&text) || kind.short.iter().any(|short| *short == text)
+        };
         if let Some(kind) = KINDS.iter().find(is_named) {
             return Ok(Self::Document(kind));
         }
@@ -207,7 +171,13 @@ impl DocumentKind {
             let label = format!("{}{}:", &header[..1], header[1..].to_lowercase());
             format!("{label:<width$}{}\n", output::printable(text))
         };
-        let tables = if is_readable { (self.tables)(data) } else { String::new() };
+        let tables = match self.name {
+            _ if !is_readable => String::new(),
+            "plugin" => plugin::interface(data),
+            "source" => events(data, "rejected", &["TIME", "TARGET", "DELIVERY", "DETAIL"]),
+            "subscription" => events(data, "failures", &["AT", "TARGET", "PHASE", "REASON"]),
+            _ => String::new(),
+        };
         lines.iter().map(line).collect::<String>() + &tables
     }
 }
@@ -230,12 +200,13 @@ pub(super) fn table(headers: &[&str], all: &[Value]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::fixtures::rows;
 
     #[test]
     fn columns_are_members_of_the_data() {
         let api = serde_json::to_value(ebb_api::openapi()).unwrap();
         let lists =
-            KINDS.iter().map(|kind| (kind.name, &kind.columns)).chain([("target", &crate::commands::get::TARGETS)]);
+            KINDS.iter().map(|kind| (kind.name, &kind.columns)).chain([("target", &*crate::commands::get::TARGETS)]);
         for (name, columns) in lists {
             let info = format!("{}{}Info", name[..1].to_uppercase(), &name[1..]);
             let members = &api["components"]["schemas"][&info]["properties"];
@@ -247,18 +218,14 @@ mod tests {
 
     #[test]
     fn kinds_have_several_names() {
-        for (names, expected) in [
-            (["plugin", "plugins", "rp"], "plugin"),
-            (["connection", "connections", "conn"], "connection"),
-            (["sandbox", "sandboxes", "sb"], "sandbox"),
-            (["routegroup", "routegroups", "rg"], "routegroup"),
-            (["preview"; 3], "preview"),
-        ] {
-            let parsed = names.map(|name| match Kind::parse(name).unwrap() {
-                Kind::Document(kind) => kind.name.to_owned(),
-                Kind::Targets(kind) => kind.unwrap(),
-            });
-            assert_eq!(parsed, [expected; 3]);
+        for (names, expected) in rows::<(Vec<String>, String)>("kinds_have_several_names") {
+            for name in names {
+                let parsed = match Kind::parse(&name).unwrap() {
+                    Kind::Document(kind) => kind.name.to_owned(),
+                    Kind::Targets(kind) => kind.unwrap(),
+                };
+                assert_eq!(parsed, expected, "{name}");
+            }
         }
         assert!(matches!(Kind::parse("all"), Ok(Kind::Targets(None))));
         assert!(Kind::parse("clusters").unwrap_err().contains("ebb cluster list"));

@@ -22,7 +22,6 @@ pub(crate) struct ValidateArgs {
     output: OutputArgs,
 }
 
-/// The policy of a cluster with the name of the cluster.
 type NamedPolicy = (String, ClusterPolicy);
 
 /// The valid documents by the names of their files, and the errors of the other files.

@@ -1,12 +1,21 @@
-//! Views of targets for tests, and a client of a server for one test.
+//! Views of targets for tests, a client of a server for one test, and rows of tables.
+
+use std::collections::BTreeMap;
 
 use axum::Router;
-use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetPhase, UnitDetail, UnitState, UnitWait};
+use ebb_protocol::api::{RunDetail, RunState, TargetDetail, UnitDetail, UnitState, UnitWait};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{AddressOrigin, ApiClient, ServerAccess, TargetRef, WatchedInstance};
 
 pub(crate) const NOW: &str = "2026-11-21T09:00:10Z";
+
+/// Returns the rows of a test in `tests/rows.yaml`.
+pub(crate) fn rows<T: DeserializeOwned>(test: &str) -> Vec<T> {
+    let mut all: BTreeMap<String, Value> = serde_saphyr::from_str(include_str!("../../tests/rows.yaml")).unwrap();
+    serde_json::from_value(all.remove(test).unwrap()).unwrap()
+}
 
 pub(crate) fn unit(key: &str, state: UnitState) -> UnitDetail {
     unit_of(&json!({"unit": key, "state": state}))
@@ -40,10 +49,15 @@ pub(crate) fn instance() -> WatchedInstance {
 
 /// Returns a view with a unit in every state.
 pub(crate) fn busy() -> TargetDetail {
-    let units: Vec<Value> = serde_json::from_str(include_str!("fixtures.json")).unwrap();
-    let (started, units) = ("2026-11-21T09:00:00Z", units.iter().map(unit_of).collect());
-    let run = run("k3-1-pre-start", "preStart", RunState::Running, started, units);
-    TargetDetail { runs: vec![run], ..target("starting", started) }
+    let run = first_run(include_str!("fixtures.json"), RunState::Running);
+    TargetDetail { runs: vec![run], ..target("starting", STARTED) }
+}
+
+const STARTED: &str = "2026-11-21T09:00:00Z";
+
+fn first_run(units: &str, state: RunState) -> RunDetail {
+    let units: Vec<Value> = serde_json::from_str(units).unwrap();
+    run("k3-1-pre-start", "preStart", state, STARTED, units.iter().map(unit_of).collect())
 }
 
 /// Serves a router on this machine. Returns a client of it.
@@ -77,22 +91,11 @@ pub(crate) fn outage() -> TargetDetail {
 
 /// Returns the view of `busy` after its run has ended, while the target stops.
 pub(crate) fn done() -> TargetDetail {
-    let mut view = busy();
-    view.info.phase = TargetPhase::Stopping;
-    view.runs[0].state = RunState::Failed;
-    for unit in &mut view.runs[0].units {
-        match unit.state {
-            UnitState::Running | UnitState::Waiting | UnitState::Retrying => {
-                unit.state = UnitState::Succeeded;
-                unit.duration_ms = Some(2500);
-            }
-            _ => {}
-        }
-    }
     let started = "2026-11-21T09:00:09Z";
     let undo = UnitDetail { started: Some(started.to_owned()), ..unit("db/drop", UnitState::Running) };
-    view.runs.push(run("k3-1-post-stop", "postStop", RunState::Running, started, vec![undo]));
-    view
+    let teardown = run("k3-1-post-stop", "postStop", RunState::Running, started, vec![undo]);
+    let setup = first_run(include_str!("ended.json"), RunState::Failed);
+    TargetDetail { runs: vec![setup, teardown], ..target("stopping", STARTED) }
 }
 
 /// Returns a view with `count` units: one failed, three running.

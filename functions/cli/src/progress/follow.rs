@@ -18,6 +18,7 @@ const PAUSE_FACTOR: u32 = 5;
 
 /// The end of a wait. The command line has `ready` and `gone`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub(crate) enum FollowGoal {
     Ready,
     /// The target is ready, and the run after ready has ended.
@@ -26,7 +27,6 @@ pub(crate) enum FollowGoal {
     Gone,
 }
 
-/// The instance of a target that is followed.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchedInstance {
     pub(crate) target: TargetRef,
@@ -35,8 +35,8 @@ pub(crate) struct WatchedInstance {
     pub(crate) generation: u64,
 }
 
-/// The end of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub(crate) enum FollowEnd {
     Reached,
     /// The goal cannot be reached without an action of a user.
@@ -47,7 +47,6 @@ pub(crate) enum FollowEnd {
     Interrupted,
 }
 
-/// The limits of a watch.
 pub(crate) struct FollowLimits<'a> {
     pub(crate) timeout: Option<Duration>,
     /// The watch ends with more interrupts than this.
@@ -226,47 +225,22 @@ fn outcome(instance: &WatchedInstance, goal: FollowGoal, seen: Option<&TargetDet
 
 #[cfg(test)]
 mod tests {
-    use ebb_protocol::api::TargetInfo;
+    use serde_json::{Map, Value, json};
 
     use super::*;
     use crate::progress::fixtures;
 
-    fn target_of(uid: &str, generation: u64, phase: &str) -> TargetDetail {
-        let mut target = fixtures::target(phase, fixtures::NOW);
-        (target.info.uid, target.info.generation) = (uid.to_owned(), generation);
-        target
-    }
-
     #[test]
     fn the_end_depends_on_goal_and_target() {
-        let instance = fixtures::instance();
-        let usable = || {
-            let failed = target_of("a", 2, "failed");
-            TargetDetail { info: TargetInfo { usable: true, ..failed.info.clone() }, ..failed }
-        };
-        let predecessor = TargetDetail { waiting_uid: Some("a".to_owned()), ..target_of("b", 1, "stopping") };
-        let cases = [
-            (FollowGoal::Ready, Some(predecessor), None),
-            (FollowGoal::Ready, Some(target_of("a", 2, "starting")), None),
-            (FollowGoal::Ready, Some(target_of("a", 2, "ready")), Some(FollowEnd::Reached)),
-            (FollowGoal::Ready, Some(target_of("a", 1, "ready")), None),
-            (FollowGoal::Ready, Some(target_of("a", 1, "gone")), Some(FollowEnd::Deleted)),
-            (FollowGoal::Ready, Some(target_of("a", 2, "failed")), Some(FollowEnd::Failed)),
-            (FollowGoal::Ready, Some(usable()), Some(FollowEnd::Reached)),
-            (FollowGoal::Settled, Some(usable()), Some(FollowEnd::Failed)),
-            (FollowGoal::Ready, Some(target_of("b", 2, "ready")), Some(FollowEnd::Deleted)),
-            (FollowGoal::Ready, None, Some(FollowEnd::Deleted)),
-            (FollowGoal::Settled, Some(target_of("a", 2, "ready")), None),
-            (FollowGoal::Gone, Some(target_of("a", 2, "failed")), None),
-            (FollowGoal::Gone, Some(target_of("a", 2, "stopping")), None),
-            (FollowGoal::Gone, Some(target_of("a", 2, "stuck")), Some(FollowEnd::Failed)),
-            (FollowGoal::Gone, Some(target_of("a", 2, "gone")), Some(FollowEnd::Reached)),
-            (FollowGoal::Gone, Some(target_of("b", 9, "starting")), Some(FollowEnd::Reached)),
-            (FollowGoal::Gone, None, Some(FollowEnd::Reached)),
-        ];
-        for (goal, observed, expected) in cases {
-            let case = format!("{goal:?} {observed:?}");
-            assert_eq!(outcome(&instance, goal, observed.as_ref()), expected, "{case}");
+        type Row = (FollowGoal, Option<Map<String, Value>>, Option<FollowEnd>);
+        for (goal, shown, expected) in fixtures::rows::<Row>("the_end_depends_on_goal_and_target") {
+            let case = format!("{goal:?} {shown:?}");
+            let seen = shown.map(|fields| -> TargetDetail {
+                let mut target = json!(fixtures::target("ready", fixtures::NOW));
+                target.as_object_mut().unwrap().extend(fields);
+                serde_json::from_value(target).unwrap()
+            });
+            assert_eq!(outcome(&fixtures::instance(), goal, seen.as_ref()), expected, "{case}");
         }
     }
 

@@ -33,13 +33,9 @@ impl ResourceKind {
 }
 
 /// Caches resources by version and kind. Missing kinds are not cached.
-pub(crate) struct DiscoveryCache(Client, Mutex<HashMap<(String, String), ResourceKind>>);
+pub(crate) struct DiscoveryCache(pub(crate) Client, pub(crate) Mutex<HashMap<(String, String), ResourceKind>>);
 
 impl DiscoveryCache {
-    pub(crate) fn new(client: Client) -> Self {
-        Self(client, Mutex::default())
-    }
-
     /// Finds a kind. Returns `None` if the cluster does not have it at present.
     pub(crate) async fn find(&self, api_version: &str, kind: &str) -> kube::Result<Option<ResourceKind>> {
         let key = (api_version.to_owned(), kind.to_owned());

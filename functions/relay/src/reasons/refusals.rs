@@ -11,7 +11,6 @@ use crate::task::record::TaskRecord;
 use crate::task::task_waits;
 
 impl Reconciler {
-    /// Returns a namespace, or `None` if it does not exist.
     async fn read_namespace(&self, namespace: &str) -> kube::Result<Option<Namespace>> {
         let api: Api<Namespace> = Api::all(self.client.clone());
         match api.get(namespace).await {

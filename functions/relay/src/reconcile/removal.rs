@@ -180,7 +180,8 @@ impl Reconciler {
                 Err(error) => return Err(error.into()),
             };
             match is_empty {
-                true => self.store.remove_output_namespace(&namespace).await?,
+                // No task runs yet.
+                true => self.store.delete_part(&names::namespace_name(&namespace)).await?,
                 false => self.policy.add_namespaces([namespace]),
             }
         }

@@ -313,12 +313,8 @@ impl RecordStore {
         Ok(names.filter_map(|name| name.strip_prefix(NAMESPACES).map(str::to_owned)).collect())
     }
 
-    /// Records that a namespace has no sensitive outputs. No task may run.
-    pub(crate) async fn remove_output_namespace(&self, namespace: &str) -> Result<()> {
-        self.delete_part(&names::namespace_name(namespace)).await
-    }
-
-    async fn delete_part(&self, name: &str) -> Result<()> {
+    /// Deletes a Secret that is not a record, if it exists.
+    pub(crate) async fn delete_part(&self, name: &str) -> Result<()> {
         ignore_missing(self.secrets.delete(name, &DeleteParams::default()).await)
     }
 

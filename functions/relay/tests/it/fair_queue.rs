@@ -23,7 +23,7 @@ async fn many_tasks_share_few_slots() {
     let fixture = RelayFixture::new("slots", &["--max-concurrent-tasks", &at_once.to_string()]).await;
     let mut memory = MemoryRounds::default();
     for (round, tasks) in std::iter::once(tasks).chain(std::iter::repeat_n(tasks_of_round, rounds)).enumerate() {
-        memory.begin_round();
+        memory.0.push((0.0, 0.0));
         let holders: Vec<_> = (0..at_once).map(|at| name(&format!("holds-{round}-{at}"), 1)).collect();
         for holder in &holders {
             fixture.run(holder, ScriptJob::new(holder, "sleep 1000")).await;

@@ -47,7 +47,6 @@ where
     api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap()
 }
 
-/// Merges fields into an object.
 pub(crate) async fn merge<K>(api: &Api<K>, name: &str, fields: Value)
 where
     K: DeserializeOwned + Clone + std::fmt::Debug,
@@ -89,7 +88,7 @@ pub(crate) struct RelayFixture {
     cluster: &'static TestCluster,
     url: String,
     folder: Arc<TempDir>,
-    port: u16,
+    pub(crate) port: u16,
     relay: Arc<Mutex<Option<Child>>>,
     secret: WebhookSecret,
     http: reqwest::Client,
@@ -99,7 +98,6 @@ pub(crate) struct RelayFixture {
 }
 
 impl RelayFixture {
-    /// Starts a relay with further command-line options.
     pub(crate) async fn new(title: &str, options: &[&str]) -> Self {
         let kinds = ["Job.batch", "ConfigMap", "Deployment.apps", "Secret"];
         Self::with_policy(title, options, |units| json!({"namespaces": {units: []}, "kinds": kinds})).await
@@ -165,13 +163,11 @@ impl RelayFixture {
         lines.next_line().await.unwrap()
     }
 
-    /// Kills the relay with SIGKILL.
     pub(crate) async fn kill(&self) {
         let relay = self.relay.lock().unwrap().take();
         relay.unwrap().kill().await.unwrap();
     }
 
-    /// Kills the relay and starts it again.
     pub(crate) async fn restart(&self) {
         self.kill().await;
         self.start().await;
@@ -182,7 +178,6 @@ impl RelayFixture {
         self.folder.path().join(name)
     }
 
-    /// Returns the text of the relay's policy.
     pub(crate) fn policy(&self) -> String {
         std::fs::read_to_string(self.file("policy.yaml")).unwrap()
     }
@@ -197,13 +192,8 @@ impl RelayFixture {
         std::fs::read_to_string(self.file("log")).unwrap_or_default()
     }
 
-    /// Returns the process ID of the relay.
     pub(crate) fn pid(&self) -> u32 {
         self.relay.lock().unwrap().as_ref().unwrap().id().unwrap()
-    }
-
-    pub(crate) fn port(&self) -> u16 {
-        self.port
     }
 
     pub(crate) fn ensure_of(&self, name: &TaskId, task: ObjectTask) -> EnsureTask<ObjectTask> {

@@ -10,13 +10,9 @@ const TOLERANCE: f64 = 3.0;
 
 /// MiB of each round: the maximum of all samples, and the last sample.
 #[derive(Default)]
-pub(crate) struct MemoryRounds(Vec<(f64, f64)>);
+pub(crate) struct MemoryRounds(pub(crate) Vec<(f64, f64)>);
 
 impl MemoryRounds {
-    pub(crate) fn begin_round(&mut self) {
-        self.0.push((0.0, 0.0));
-    }
-
     pub(crate) fn sample(&mut self, fixture: &RelayFixture) {
         let status = std::fs::read_to_string(format!("/proc/{}/status", fixture.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();

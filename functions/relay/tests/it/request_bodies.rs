@@ -59,7 +59,7 @@ async fn limits_of_request_bodies() {
         ("/v1/reports/none/1", MIB, own.clone(), 410),
         (report, REPORT_BODY + 1, own.clone(), 413),
     ] {
-        let mut connection = send_head(fixture.port(), path, length, &headers).await;
+        let mut connection = send_head(fixture.port, path, length, &headers).await;
         assert_eq!(status_within(&mut connection, soon).await, Some(expected), "{path} {length} {headers:?}");
     }
     // Requests without bodies fill the buffers. A further batch is rejected before its sender times out.
@@ -68,17 +68,17 @@ async fn limits_of_request_bodies() {
     for (path, length, mut headers) in batches.chain(std::iter::repeat_n((report, REPORT_BODY, own.clone()), REPORTS)) {
         // With this header, the relay responds with 100 when it starts to read the body.
         headers.push(("expect", "100-continue".to_owned()));
-        let mut connection = send_head(fixture.port(), path, length, &headers).await;
+        let mut connection = send_head(fixture.port, path, length, &headers).await;
         assert_eq!(status_within(&mut connection, soon).await, Some(100), "{path}");
         connections.push(connection);
     }
-    let mut rejected = send_head(fixture.port(), batch, MIB, &signed(now)).await;
+    let mut rejected = send_head(fixture.port, batch, MIB, &signed(now)).await;
     let running = json!({"v": 1, "logBytes": 0, "state": "running"}).to_string();
     let large = format!("{running:<20000}");
-    let mut queued = send_head(fixture.port(), report, large.len(), &own).await;
+    let mut queued = send_head(fixture.port, report, large.len(), &own).await;
     queued.write_all(large.as_bytes()).await.unwrap();
     // A small body needs no buffer.
-    let mut small = send_head(fixture.port(), report, running.len(), &own).await;
+    let mut small = send_head(fixture.port, report, running.len(), &own).await;
     small.write_all(running.as_bytes()).await.unwrap();
     assert_eq!(status_within(&mut small, soon).await, Some(204));
     fixture.get(&unit).await;
@@ -93,7 +93,7 @@ async fn limits_of_request_bodies() {
     assert!(status == 409 && body.contains("the batch is for cluster x") && body.len() < 1_000, "{status} {body}");
     // The body of a batch, or of a report, has a wrong form.
     assert_eq!(fixture.post(&json!({"v": 1, "requests": []}), &secret).await.unwrap().0, 400);
-    let mut malformed = send_head(fixture.port(), report, 2, &own).await;
+    let mut malformed = send_head(fixture.port, report, 2, &own).await;
     malformed.write_all(b"{}").await.unwrap();
     assert_eq!(status_within(&mut malformed, soon).await, Some(400));
     fixture.state(cancel(&unit)).await;

@@ -4,6 +4,7 @@
 //! They are checked as far as a template decides: the user of an image is unknown here.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
@@ -28,6 +29,10 @@ const VOLUME_FIELDS: [&str; 8] =
     ["name", "configMap", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"];
 /// Sources of a projected volume within the namespace.
 const PROJECTED: [&str; 3] = ["configMap", "downwardAPI", "secret"];
+
+/// What the level `restricted` requires of a container: a field, the text about a container `NAME`, and the fix.
+static REQUIRED: LazyLock<Vec<[String; 3]>> =
+    LazyLock::new(|| serde_saphyr::from_str(include_str!("required.yaml")).expect("the table is YAML"));
 
 /// The origin of a pod, which decides what fills in its missing fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,45 +270,20 @@ impl PodCheck<'_> {
         if own.is_string() || pod.is_string() {
             return;
         }
-        let path = format!("{path}.{CONTEXT}");
-        let mut lacks = |is_missing: bool, field: &str, why: String, fix: &str| {
-            if is_missing {
-                self.insecure(&format!("{path}.{field}"), &why, fix, PodSecurityLevel::Baseline);
-            }
-        };
-        lacks(
-            own["runAsNonRoot"].is_null() && pod["runAsNonRoot"].is_null(),
-            "runAsNonRoot",
-            format!("runAsNonRoot != true (pod or container \"{name}\" must set securityContext.runAsNonRoot=true)"),
-            "add `runAsNonRoot: true`",
-        );
-        lacks(
-            own["allowPrivilegeEscalation"].is_null(),
-            "allowPrivilegeEscalation",
-            format!(
-                "allowPrivilegeEscalation != false (container \"{name}\" must set \
-                 securityContext.allowPrivilegeEscalation=false)"
-            ),
-            "add `allowPrivilegeEscalation: false`",
-        );
         let drop = &own["capabilities"]["drop"];
         let drops = |text: &str| text == "ALL" || is_unknown(text);
-        lacks(
-            drop.is_null() || (drop.is_array() && !items(drop).filter_map(Value::as_str).any(drops)),
-            "capabilities",
-            format!(
-                "unrestricted capabilities (container \"{name}\" must set securityContext.capabilities.drop=[\"ALL\"])"
-            ),
-            "add `capabilities: {drop: [ALL]}`",
-        );
-        lacks(
-            own["seccompProfile"].is_null() && pod["seccompProfile"].is_null(),
-            "seccompProfile",
-            format!(
-                "seccompProfile (pod or container \"{name}\" must set securityContext.seccompProfile.type to \
-                 \"RuntimeDefault\" or \"Localhost\")"
-            ),
-            "add `seccompProfile: {type: RuntimeDefault}`",
-        );
+        for [field, why, fix] in REQUIRED.iter() {
+            let is_missing = match field.as_str() {
+                "allowPrivilegeEscalation" => own[field].is_null(),
+                "capabilities" => {
+                    drop.is_null() || (drop.is_array() && !items(drop).filter_map(Value::as_str).any(drops))
+                }
+                _ => own[field].is_null() && pod[field].is_null(),
+            };
+            if is_missing {
+                let (path, why) = (format!("{path}.{CONTEXT}.{field}"), why.replace("NAME", name));
+                self.insecure(&path, &why, fix, PodSecurityLevel::Baseline);
+            }
+        }
     }
 }

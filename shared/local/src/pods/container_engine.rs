@@ -53,7 +53,6 @@ pub(super) enum ContainerState {
     Missing,
 }
 
-/// Shows the command and the address.
 impl std::fmt::Display for ContainerEngine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} at {}", self.program, self.url.as_deref().unwrap_or("its default address"))
@@ -268,16 +267,10 @@ mod tests {
 
     #[test]
     fn the_reason_is_a_line_of_the_output() {
-        for (output, expected) in [
-            ("", None),
-            ("Cannot connect to the Docker daemon.\n", Some("Cannot connect to the Docker daemon.")),
-            ("Trying to pull a/b:1...\nError: initializing source\n", Some("Error: initializing source")),
-            (
-                "Error response from daemon: No such image: b\n\nRun 'docker create --help' for more\n",
-                Some("Error response from daemon: No such image: b"),
-            ),
-        ] {
-            assert_eq!(reason(output), expected);
+        let rows: Vec<(String, Option<String>)> =
+            serde_json::from_str(include_str!("../../tests/engine_errors.json")).unwrap();
+        for (output, expected) in rows {
+            assert_eq!(reason(&output), expected.as_deref());
         }
     }
 

@@ -27,7 +27,6 @@ pub(super) const ARGUMENT: &str = "--ebb-entrypoint";
 /// The end of the script, or the reason why this machine cannot isolate scripts.
 pub(super) type Answer = Result<ScriptExit, String>;
 
-/// Runs as entrypoint and returns the exit code.
 pub(super) fn run() -> i32 {
     let Err(error) = answer() else { return 0 };
     let _ = writeln!(io::stderr(), "ebb: {error}");

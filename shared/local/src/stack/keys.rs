@@ -86,20 +86,12 @@ impl StackKeys {
         if let Some(keys) = files::read_json(&path).map_err(damaged)? {
             return Ok(keys);
         }
-        let keys = Self::generate();
+        let [webhook_secret, platform_secret, unit_secret, token_secret] =
+            std::array::from_fn(|_| format!("whsec_{}", STANDARD.encode(rand::random::<[u8; 32]>())));
+        let api_token = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
+        let keys = Self { webhook_secret, platform_secret, unit_secret, token_secret, api_token };
         files::write_json(&path, &keys)?;
         Ok(keys)
-    }
-
-    fn generate() -> Self {
-        let secret = || format!("whsec_{}", STANDARD.encode(rand::random::<[u8; 32]>()));
-        Self {
-            webhook_secret: secret(),
-            platform_secret: secret(),
-            unit_secret: secret(),
-            token_secret: secret(),
-            api_token: URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>()),
-        }
     }
 
     /// Returns the id of this state folder for relays: a digest of a 256-bit key, independent of the folder's path.
@@ -110,13 +102,10 @@ impl StackKeys {
     /// Returns the keys of lifecycle webhooks, of notifications, of webhooks to units and of callback tokens.
     pub(crate) fn signing_keys(&self) -> Result<[WebhookKeys; 4], StateFileError> {
         let invalid = |reason: String| damaged(StateFileError::Damaged { path: "keys.json".into(), reason });
-        let parse = |secret: &str| WebhookKeys::parse(secret).map_err(|error| invalid(error.to_string()));
-        Ok([
-            parse(&self.webhook_secret)?,
-            parse(&self.platform_secret)?,
-            parse(&self.unit_secret)?,
-            parse(&self.token_secret)?,
-        ])
+        let parse = |secret: &String| WebhookKeys::parse(secret).map_err(|error| invalid(error.to_string()));
+        let secrets = [&self.webhook_secret, &self.platform_secret, &self.unit_secret, &self.token_secret];
+        let [webhook, platform, unit, token] = secrets.map(parse);
+        Ok([webhook?, platform?, unit?, token?])
     }
 
     pub(crate) fn connection(&self, url: &str, s3: &str) -> StackConnection {

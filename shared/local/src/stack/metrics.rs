@@ -127,7 +127,6 @@ fn seconds(millis: u64) -> f64 {
     Duration::from_millis(millis).as_secs_f64()
 }
 
-/// Adds a metric to the text.
 fn registered<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
     let metric = metric.expect("the names of metrics and labels are valid");
     registry.register(Box::new(metric.clone())).expect("each metric has a name of its own");

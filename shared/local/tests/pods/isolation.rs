@@ -12,20 +12,9 @@ pub(crate) async fn tmp_is_private() {
 
 pub(crate) async fn declared_paths_anywhere() {
     let fixture = PodsFixture::new();
-    let paths = [
-        "/outputs/a",
-        "/signadot/plugin/output/b",
-        "/tmp/ebb-test-c",
-        "/tmp/ebb-test-deep/er/d",
-        "/ebb-test-at-root",
-        "/etc/ebb-test-f",
-        "/usr/share/ebb-test/g",
-        "/var/run/ebb-test-h",
-        "/bin/ebb-test-i",
-        "/opt/ebb test \"j\"",
-    ];
+    let paths: Vec<&str> = include_str!("declared_paths.txt").lines().collect();
     let names: Vec<String> = (0..paths.len()).map(|index| format!("o{index}")).collect();
-    let outputs: Vec<(&str, &str)> = names.iter().map(String::as_str).zip(paths).collect();
+    let outputs: Vec<(&str, &str)> = names.iter().map(String::as_str).zip(paths.iter().copied()).collect();
     let script: String = paths.iter().map(|path| format!("printf %s '{path}' >'{path}' || exit 1\n")).collect();
     let result = fixture.run(with_outputs(sh(&script), &outputs)).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");

@@ -13,18 +13,15 @@ use crate::{ApiClient, CliError, Exit, OutputArgs, Result, labels, output, print
 
 pub(crate) async fn run(client: &ApiClient, output: OutputArgs) -> Result<Exit> {
     let clusters: Vec<ClusterInfo> = client.all("clusters").await?;
-    output.write(&clusters, |clusters| table(clusters))
-}
-
-fn table(clusters: &[ClusterInfo]) -> String {
-    let rows: Vec<Value> = clusters.iter().map(with_status).collect();
-    kinds::table(&["NAME", "TRANSPORT", "UID", "VERSION", "TASKS", "STATUS"], &rows)
-}
-
-fn with_status(cluster: &ClusterInfo) -> Value {
-    let mut data = output::json(cluster);
-    data["status"] = status(cluster).into();
-    data
+    let with_status = |cluster: &ClusterInfo| {
+        let mut data = output::json(cluster);
+        data["status"] = status(cluster).into();
+        data
+    };
+    output.write(&clusters, |clusters| {
+        let rows: Vec<Value> = clusters.iter().map(with_status).collect();
+        kinds::table(&["NAME", "TRANSPORT", "UID", "VERSION", "TASKS", "STATUS"], &rows)
+    })
 }
 
 pub(super) fn missing(name: &str) -> CliError {

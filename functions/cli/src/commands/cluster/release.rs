@@ -28,27 +28,16 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 /// Pairs the names of the chart's files with their texts.
 macro_rules! files {
-    ($($name:literal),+ $(,)?) => {
+    ($($name:literal)+) => {
         [$(($name, include_str!(concat!("../../../../../infra/relay/chart/", $name)))),+]
     };
 }
 
-const FILES: [(&str, &str); 14] = files![
-    "Chart.yaml",
-    "rights.yaml",
-    "rules.yaml",
-    "templates/NOTES.txt",
-    "templates/_names.tpl",
-    "templates/admission.yaml",
-    "templates/deployment.yaml",
-    "templates/namespaces.yaml",
-    "templates/network.yaml",
-    "templates/rights.yaml",
-    "templates/services.yaml",
-    "templates/settings.yaml",
-    "values.schema.json",
-    "values.yaml",
-];
+const FILES: [(&str, &str); 14] = files! {
+    "Chart.yaml" "rights.yaml" "rules.yaml" "templates/NOTES.txt" "templates/_names.tpl" "templates/admission.yaml"
+    "templates/deployment.yaml" "templates/namespaces.yaml" "templates/network.yaml" "templates/rights.yaml"
+    "templates/services.yaml" "templates/settings.yaml" "values.schema.json" "values.yaml"
+};
 
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct InstallArgs {

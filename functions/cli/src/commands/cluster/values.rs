@@ -133,7 +133,6 @@ impl OptionArgs {
         self.push_url.as_deref().or(stored).filter(|url| *url != NONE).map(str::to_owned)
     }
 
-    /// Returns the form of the outputs of Signadot plugins.
     pub(super) fn signadot_outputs(&self, stored: Option<SignadotOutputs>) -> Option<SignadotOutputs> {
         match self.signadot_outputs.as_deref() {
             Some(NONE) => None,
@@ -355,6 +354,7 @@ mod tests {
     use ebb_documents::diagnostic::DiagnosticStyle;
 
     use super::*;
+    use crate::progress::fixtures::rows;
 
     const TOKEN: &str = "ebbc_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
@@ -433,15 +433,8 @@ mod tests {
 
     #[test]
     fn plural_names_are_those_of_english() {
-        for (option, plural) in [
-            ("Cluster.postgresql.cnpg.io", "clusters"),
-            ("NetworkPolicy.networking.k8s.io", "networkpolicies"),
-            ("Ingress.networking.k8s.io", "ingresses"),
-            ("Gateway.gateway.networking.k8s.io", "gateways"),
-            ("Mailbox.example.com", "mailboxes"),
-            ("Endpoints=endpoints", "endpoints"),
-        ] {
-            assert_eq!(kind(option).unwrap().1, plural, "{option}");
+        for (option, plural) in rows::<(String, String)>("plural_names_are_those_of_english") {
+            assert_eq!(kind(&option).unwrap().1, plural, "{option}");
         }
     }
 

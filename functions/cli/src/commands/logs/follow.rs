@@ -30,7 +30,6 @@ struct LogPrinter {
 
 #[derive(Default)]
 struct UnitLog {
-    /// The attempt that is being followed.
     attempt: u32,
     tail: LogPosition,
     /// The number of lines to print of the first ones.
@@ -115,7 +114,6 @@ impl LogsArgs {
 enum FollowState {
     Again,
     Over(Box<TargetDetail>),
-    /// The instance no longer exists.
     Gone,
 }
 
@@ -261,23 +259,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::progress::fixtures::rows;
 
     #[test]
     fn only_new_lines_are_returned() {
-        let new = |text: &str| LogDelta { text: text.to_owned(), has_gap: false };
-        let gap = |text: &str| LogDelta { text: text.to_owned(), has_gap: true };
-        for (steps, expected) in [
-            (&["a\n", "a\n", "a\nb\n"][..], &[new("a\n"), new(""), new("b\n")][..]),
-            (&["a\nb", "a\nbc\nd"], &[new("a\n"), new("bc\nd")]),
-            (&["1\n2\n3\n", "\n3\n4\n"], &[new("1\n2\n3\n"), new("4\n")]),
-            (&["1\n2\n3\n", "7\n8\n9\n"], &[new("1\n2\n3\n"), gap("8\n9\n")]),
-            (&["", "a\n"], &[new(""), new("a\n")]),
-            (&["a\nb\n", "b\n"], &[new("a\nb\n"), new("")]),
-        ] {
+        let rows = rows::<(Vec<String>, Vec<(String, bool)>)>("only_new_lines_are_returned");
+        for (steps, expected) in rows {
             let mut tail = LogPosition::default();
             let last = steps.len() - 1;
-            let printed: Vec<LogDelta> =
-                steps.iter().enumerate().map(|(at, log)| tail.advance(log, at == last)).collect();
+            let printed = steps.iter().enumerate().map(|(at, log)| tail.advance(log, at == last));
+            let printed: Vec<_> = printed.map(|new| (new.text, new.has_gap)).collect();
             assert_eq!(printed, expected, "{steps:?}");
         }
     }

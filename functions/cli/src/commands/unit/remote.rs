@@ -153,7 +153,6 @@ fn print_log(tail: &mut LogPosition, log: &str, is_over: bool) {
     let _ = err.write_all(limits::printable(&new.text).as_bytes()).and_then(|()| err.flush());
 }
 
-/// Repeats a request until the relay responds.
 async fn until_response(request: impl AsyncFn() -> Result<TaskState, RelayError>) -> Result<TaskState> {
     let begun = Instant::now();
     loop {

@@ -1,12 +1,12 @@
 //! A relay that runs as a child of another program, as `ebb dev --kubeconfig` starts it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 
 use anyhow::Context as _;
 use ebb_protocol::id::short_digest;
 use ebb_protocol::sign::WebhookKeys;
-use ebb_relay::{ClusterPolicy, NamespacePolicy, PodSecurityLevel, RelaySettings};
+use ebb_relay::{ClusterPolicy, RelaySettings};
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::core::v1::Namespace;
@@ -34,15 +34,9 @@ pub(crate) fn keys() -> anyhow::Result<WebhookKeys> {
 
 /// Returns the default policy: level `baseline`, one namespace, and kinds that need no rights outside of it.
 pub(crate) fn default_policy(units: &str) -> ClusterPolicy {
-    ClusterPolicy {
-        pod_security_level: PodSecurityLevel::Baseline,
-        namespaces: BTreeMap::from([(
-            units.to_owned(),
-            NamespacePolicy { service_accounts: BTreeSet::from(["default".to_owned()]), ..NamespacePolicy::default() },
-        )]),
-        kinds: KINDS.split(' ').map(str::to_owned).collect(),
-        ..ClusterPolicy::default()
-    }
+    let kinds: Vec<&str> = KINDS.split(' ').collect();
+    let policy = json!({"podSecurityLevel": "baseline", "namespaces": {units: ["default"]}, "kinds": kinds});
+    serde_json::from_value(policy).expect("the policy is valid")
 }
 
 /// The rules of the chart. Its template completes them in the same way.
