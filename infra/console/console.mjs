@@ -11,7 +11,7 @@ import { launch } from "./browser.mjs";
 import { ACTIONS, act, byLink, forms, ways } from "./actions.mjs";
 import { deployed } from "./deployed.mjs";
 import { memory, renewals } from "./live.mjs";
-import { firstLoad, isComplete, longNames, pages, visit, withoutScripts, world } from "./pages.mjs";
+import { firstLoad, isComplete, longNames, longNotes, pages, visit, withoutScripts, world } from "./pages.mjs";
 import { pictures } from "./pictures.mjs";
 import { repairs } from "./repairs.mjs";
 import { scale } from "./scale.mjs";
@@ -75,6 +75,7 @@ async function local(browser, server) {
     for (const way of ways) await step(`${action.name}, ${way}`, () => act(browser, server, names, action, way));
   }
   await step("long names", () => longNames(browser, server));
+  await step("long notes", () => longNotes(browser, server, names.failed));
   await step("renewals", () => renewals(browser, server));
   await step("ten repairs", () => repairs(browser, server, repository));
   await step("memory", () => memory(browser, server, Number(values["memory-seconds"])));

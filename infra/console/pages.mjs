@@ -191,6 +191,23 @@ export async function longNames(browser, server) {
   }
 }
 
+/** Writes a long note into each row of a run, and fails if its table or the timeline of its target hides the last column. */
+export async function longNotes(browser, server, { name, run }) {
+  const reader = await (await Reader.open(browser, server, { viewport: { width: 1280, height: 720 } })).signIn();
+  try {
+    for (const path of [`/console/runs/${run}`, `/console/targets/sandbox/${name}`]) {
+      await reader.goto(path);
+      const excess = await reader.page.locator(".wide:has(.notes)").first().evaluate((box) => {
+        for (const note of box.querySelectorAll(".notes")) note.textContent = `no answer from https://${"x".repeat(300)}`;
+        return box.scrollWidth - box.clientWidth;
+      });
+      assert.ok(excess <= 0, `${path}: the units are ${excess} px wider than their box`);
+    }
+  } finally {
+    await reader.close();
+  }
+}
+
 /** Returns the most bytes that a first visit of a page transfers, with headers, and the page. */
 export async function firstLoad(browser, server, rows) {
   let most = { bytes: 0 };

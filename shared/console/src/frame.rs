@@ -34,7 +34,7 @@ pub const FORM_TOKEN: &str = "form";
 pub(crate) struct PageRenewal<'a> {
     /// The seconds between two requests.
     pub(crate) seconds: Option<u32>,
-    /// The seconds after which the page is rendered without a change.
+    /// The seconds after which the page is rendered without a change. With 0, each request renders it.
     pub(crate) full_seconds: Option<u32>,
     /// The number of the last change that the page shows. It is requested again after a further change of targets.
     pub(crate) since: Option<&'a str>,

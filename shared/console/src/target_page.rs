@@ -35,10 +35,11 @@ pub fn target(
         p.actions { a.action href=(paths::history(&info.kind, &info.name, None)) { "History" } }
     };
     let moves = matches!(info.phase, TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping);
-    // What relays report about an open run is in no stamp.
+    // Starts, progress and heartbeats of the units of an open run are in no stamp.
     let is_open = detail.runs.iter().any(|run| matches!(run.state, RunState::Running | RunState::Cancelling));
-    let (seconds, full_seconds) = (Some(if moves { 3 } else { 15 }), Some(if moves || is_open { 15 } else { 600 }));
-    let renewal = PageRenewal { seconds, full_seconds, since: None, stamp: Some(stamp) };
+    let (seconds, full_seconds) = if moves { (3, 0) } else { (15, if is_open { 15 } else { 600 }) };
+    let renewal =
+        PageRenewal { seconds: Some(seconds), full_seconds: Some(full_seconds), since: None, stamp: Some(stamp) };
     frame::page(viewer, paths::ROOT, &name, renewal, &main)
 }
 

@@ -306,6 +306,9 @@ fn actions_without_effect_are_not_offered() {
             target.info.phase = phase;
             why.phase = phase;
             let page = target_page::target(VIEWER, true, &target, &why, "stamp");
+            // While units run, each request renders the page.
+            let is_live = page.contains("data-renew-seconds=\"3\" data-full-seconds=\"0\"");
+            assert_eq!(is_live, matches!(phase, Starting | Updating | Stopping), "{phase:?}");
             let has_effect = effective.contains(&phase);
             let link =
                 format!("href=\"/console/selection?action={name}&amp;target=sandbox%2Fdb%20db&amp;back=%2Fconsole");

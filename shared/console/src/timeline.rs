@@ -60,7 +60,7 @@ fn row(run: &RunDetail, unit: &UnitDetail) -> Markup {
         td { (texts::time_if_any(unit.started.as_ref())) }
         td { (texts::time_if_any(unit.ended.as_ref())) }
         td { @if let Some(millis) = unit.duration_ms { (Millis(millis)) } }
-        td { (notes(unit)) }
+        td.notes { (notes(unit)) }
         td {
             @if is_shown && (unit.log || may_run && unit.kind == "pod") {
                 a href=(paths::log(&run.id, &unit.key, None)) aria-label={ "Log of " (unit.key) } { "log" } " "
@@ -83,7 +83,7 @@ fn attempt_row(run: &RunDetail, unit: &UnitDetail, attempt: &AttemptDetail) -> M
         td { (texts::time_if_any(attempt.started.as_ref())) }
         td { (texts::time_if_any(attempt.ended.as_ref())) }
         td { @if let Some(millis) = attempt.duration_ms { (Millis(millis)) } }
-        td { @if let Some(reason) = &attempt.reason { (texts::reason(reason)) } }
+        td.notes { @if let Some(reason) = &attempt.reason { (texts::reason(reason)) } }
         td {
             @if attempt.log { a href=(log) aria-label={ "Log of attempt " (number) " of " (key) } { "log" } " " }
             a href=(request) aria-label={ "Request of attempt " (number) " of " (key) } { "request" }

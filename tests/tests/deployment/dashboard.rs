@@ -1,4 +1,5 @@
-//! Checks the form of the Grafana dashboard. `cargo xtask verify api` loads it with Grafana's SDK.
+//! Checks the form of the Grafana dashboard and of the alert rules. `cargo xtask verify api` loads the dashboard with Grafana's
+//! SDK, and parses all queries. `targets_and_attempts_are_counted` compares their metrics.
 
 use std::collections::BTreeSet;
 
@@ -25,6 +26,20 @@ fn the_dashboard_has_the_parts_that_grafana_needs() {
         }
         for target in panel["targets"].as_array().into_iter().flatten() {
             assert!(found.insert(format!("query {} of {}", target["refId"], panel["id"])), "{panel}");
+        }
+    }
+}
+
+#[test]
+fn each_alert_rule_is_documented_and_says_what_to_do() {
+    let file: Value = serde_saphyr::from_str(&tree::read("infra/grafana/alerts.yaml")).unwrap();
+    let page = tree::read("docs/src/operations/observability.md");
+    let mut names = BTreeSet::new();
+    for rule in list(&file["groups"]).iter().flat_map(|group| list(&group["rules"])) {
+        let name = text(&rule["alert"]);
+        assert!(names.insert(name) && page.contains(&format!("| `{name}` | ")), "{rule}");
+        for part in ["/expr", "/for", "/labels/severity", "/annotations/summary", "/annotations/action"] {
+            text(rule.pointer(part).unwrap_or_else(|| panic!("{name} has no {part}")));
         }
     }
 }

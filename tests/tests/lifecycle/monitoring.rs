@@ -1,10 +1,11 @@
-//! The metrics of one machine: their values, their documentation and the dashboard. The table has who may read them.
+//! The metrics of one machine: their values, documentation, dashboard and alert rules. The table has who may read them.
 
 use crate::harness::*;
 use crate::request_table;
 
 const PAGE: &str = include_str!("../../../docs/src/operations/observability.md");
 const DASHBOARD: &str = include_str!("../../../infra/grafana/ebb.json");
+const ALERTS: &str = include_str!("../../../infra/grafana/alerts.yaml");
 
 /// Returns the names of metrics in a text, without those of relays.
 fn names(text: &str) -> BTreeSet<&str> {
@@ -22,8 +23,10 @@ fn exposed(text: &str) -> BTreeSet<&str> {
 /// few values only.
 fn assert_documented(text: &str) {
     assert_eq!(names(PAGE), exposed(text));
-    let unknown: Vec<&str> = names(DASHBOARD).difference(&names(text)).copied().collect();
-    assert!(unknown.is_empty(), "{unknown:?}");
+    for queries in [DASHBOARD, ALERTS] {
+        let unknown: Vec<&str> = names(queries).difference(&names(text)).copied().collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+    }
     for name in exposed(text) {
         // Queries name the buckets of a histogram.
         let is_shown = names(DASHBOARD).iter().any(|shown| shown.trim_end_matches("_bucket") == name);

@@ -1,5 +1,5 @@
 //! Stamps of pages of targets: what the heads of a target and its last run say. A page with the same stamp shows the same,
-//! apart from what relays report.
+//! apart from starts, progress and heartbeats of running units. The browser asks for these without its stamp.
 //!
 //! A stamp has the form `TARGET-RUN`. Its part for a closed run is [`CLOSED`], and a closed run changes only with its target,
 //! so a poll of a target at rest reads its head only.

@@ -1,5 +1,7 @@
 //! Counts what the table holds, for the gauges of a monitoring system.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use ebb_engine::{TargetPhase, Timestamp};
 use ebb_flow::error::FlowResult;
 use ebb_protocol::id::TargetKey;
@@ -16,6 +18,8 @@ const MAX_DUE: usize = 10_000;
 pub struct StateCounts {
     /// Targets in each phase, without those that are gone.
     pub targets: Vec<(&'static str, usize)>,
+    /// The same for those that use a plugin, by its name and phase.
+    pub plugins: BTreeMap<(String, &'static str), usize>,
     /// Open runs among the 10,000 most urgent due items.
     pub open_runs: usize,
     /// Milliseconds for which the most urgent run or target is due.
@@ -36,12 +40,17 @@ pub struct StateCounts {
 /// Returns an error if the table cannot be read.
 pub async fn read(store: &Store, now: Timestamp) -> FlowResult<StateCounts> {
     let mut targets = TargetPhase::ALL.map(|phase| (phase, 0));
+    let mut plugins: BTreeMap<(String, &'static str), usize> = BTreeMap::new();
     let mut after: Option<(String, String)> = None;
     loop {
         let from = after.as_ref().map(|(kind, name)| TargetKey::new(kind, name));
         let page = store.list_page(TargetList::Active, None, from, PAGE).await?;
-        for target in &page.targets {
+        for target in page.targets.iter().filter(|target| target.phase != TargetPhase::Gone) {
             targets[target.phase as usize].1 += 1;
+            let names: BTreeSet<&str> = target.plugins.iter().filter_map(|plugin| plugin.split('@').next()).collect();
+            for name in names {
+                *plugins.entry((name.to_owned(), target.phase.name())).or_default() += 1;
+            }
         }
         after = page.next;
         if after.is_none() {
@@ -53,6 +62,7 @@ pub async fn read(store: &Store, now: Timestamp) -> FlowResult<StateCounts> {
     let living = targets.into_iter().filter(|(phase, _)| *phase != TargetPhase::Gone);
     Ok(StateCounts {
         targets: living.map(|(phase, count)| (phase.name(), count)).collect(),
+        plugins,
         open_runs: due.iter().filter(|(_, item)| matches!(item, DueItem::Run(_))).count(),
         due_lag_ms: due.first().map_or(0, |(first, _)| now.since(*first).0),
         outages: store.read_faults(ClusterFaultKind::Outage).await?.len(),

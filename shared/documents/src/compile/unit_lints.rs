@@ -1,4 +1,4 @@
-//! Warnings about the requests of webhook units.
+//! Warnings about the requests of webhook units, and about what scripts make of secrets.
 
 use ebb_engine::Hook;
 
@@ -6,21 +6,38 @@ use super::checked::CompiledUnit;
 use super::collector::{ExpressionRead, TextRole};
 use super::{for_each, profile};
 use crate::cel::{ReferenceSource, RootVariable};
-use crate::model::{ActionDoc, LineColumn, OutputFromDoc, SourceText, WebhookMethod};
+use crate::model::{ActionDoc, LineColumn, OutputDoc, OutputFromDoc, SourceText, WebhookMethod};
 use crate::plan::{Action, OutputFrom};
 use crate::template::{TemplatePiece, split};
 
 /// A warning: its code, place, message and help.
 pub(super) type UnitWarning = (&'static str, LineColumn, String, &'static str);
 
-/// Returns the warnings about the request of the unit `at` of a document.
+/// Returns the warnings about the unit `at` of a document.
 pub(super) fn of_unit(source: &SourceText, units: &[CompiledUnit<'_>], at: usize) -> impl Iterator<Item = UnitWarning> {
     let unit = &units[at];
     let of_request =
         [repeated_creation(units, at), late_question(unit), line_feed(source, units, at), unnamed_removal(units, at)];
     let of_answers =
         [unknown_outcome(unit), foreign_answer(unit), part_of_list(unit), same_for_all(unit), unjudged(unit)];
-    of_request.into_iter().chain(of_answers).flatten()
+    of_request.into_iter().chain(of_answers).chain([shown_secret(unit)]).flatten()
+}
+
+/// An address that a script makes, and that may contain the secret which the script reads.
+fn shown_secret(unit: &CompiledUnit<'_>) -> Option<UnitWarning> {
+    let input = &unit.plan.inputs.iter().find(|input| input.sensitive)?.name;
+    let is_address = |output: &&OutputDoc| {
+        let name = output.name.value.to_ascii_lowercase();
+        let ends = ["dsn", "url", "uri", "connection", "string"];
+        output.sensitive.is_none() && !output.is_sensitive() && ends.iter().any(|end| name.ends_with(end))
+    };
+    let (output, name) = (&unit.doc.outputs.iter().find(is_address)?.name, &unit.doc.name.value);
+    let message = format!(
+        "output `{}` of `{name}` is not sensitive, and the unit reads the sensitive input `{input}`",
+        output.value
+    );
+    let help = "add `sensitive: true` if it contains the input, otherwise `sensitive: false`";
+    Some(("sensitive-output", output.at, message, help))
 }
 
 /// The text of a file in a URL. Most commands end it with a line feed.

@@ -32,6 +32,7 @@ const BOUNDS: [f64; 15] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.
 pub(super) struct StackMetrics {
     registry: Registry,
     targets: GaugeVec,
+    plugins: GaugeVec,
     open_runs: Gauge,
     due_lag: Gauge,
     outages: Gauge,
@@ -61,8 +62,10 @@ impl StackMetrics {
             (name, registered(&registry, Histogram::with_opts(options)))
         });
         let phases = Opts::new("ebb_targets", "Targets in each phase, without those that are gone.");
+        let plugins = Opts::new("ebb_plugin_targets", "Targets that use each plugin, in each phase.");
         let metrics = Self {
             targets: registered(&registry, GaugeVec::new(phases, &["phase"])),
+            plugins: registered(&registry, GaugeVec::new(plugins, &["phase", "plugin"])),
             open_runs: gauge("ebb_open_runs", "Runs that have not ended."),
             due_lag: gauge("ebb_due_lag_seconds", "Time for which the most urgent run or target is due."),
             outages: gauge("ebb_cluster_outages", "Clusters whose relay does not respond."),
@@ -77,6 +80,10 @@ impl StackMetrics {
     fn set(&self, counts: &StateCounts) {
         for (phase, count) in &counts.targets {
             self.targets.with_label_values(&[*phase]).set(*count as f64);
+        }
+        self.plugins.reset();
+        for ((plugin, phase), count) in &counts.plugins {
+            self.plugins.with_label_values(&[*phase, plugin.as_str()]).set(*count as f64);
         }
         self.open_runs.set(counts.open_runs as f64);
         self.due_lag.set(seconds(counts.due_lag_ms));
