@@ -38,6 +38,7 @@ struct SandboxExtension {
     bind: Vec<At<BindDoc>>,
 }
 
+#[serde_with::apply(BTreeMap => #[serde(default)], Vec => #[serde(default)])]
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[expect(dead_code, reason = "some parts are used by Signadot alone, and are checked for their type")]
@@ -47,11 +48,9 @@ struct SandboxSpec {
     /// Free text.
     description: Option<String>,
     /// Labels.
-    #[serde(default)]
     labels: BTreeMap<String, String>,
     ttl: Option<SignadotTtl<SandboxTtlStart>>,
     /// Its resources.
-    #[serde(default)]
     resources: Vec<SignadotResource>,
     forks: Option<Vec<Value>>,
     local: Option<Vec<Value>>,
@@ -113,13 +112,12 @@ struct SignadotRouteGroup {
 }
 
 /// The parts of Signadot, and the resources and own hooks that Ebb adds.
+#[serde_with::apply(Entries => #[serde(default)], Vec => #[serde(default)])]
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[expect(dead_code, reason = "some parts are used by Signadot alone, and are checked for their type")]
 struct RouteGroupSpec {
-    #[serde(default)]
     resources: Vec<SignadotResource>,
-    #[serde(default)]
     runners: Entries<RunnerDoc>,
     #[serde(default)]
     defaults: DefaultsDoc,
@@ -127,12 +125,10 @@ struct RouteGroupSpec {
     post_start: Option<HookDoc>,
     pre_stop: Option<HookDoc>,
     post_stop: Option<HookDoc>,
-    #[serde(default)]
     hooks: Entries<Entries<UnitSpec>>,
     cluster: Option<String>,
     description: Option<String>,
     r#match: Option<RouteGroupMatch>,
-    #[serde(default)]
     endpoints: Vec<RouteGroupEndpoint>,
     ttl: Option<At<SignadotTtl<TtlStart>>>,
 }
