@@ -31,11 +31,9 @@ pub fn sign_in(next: &str, issuers: &[&str], problem: Option<(&str, Option<&str>
     frame::bare_page("Sign in", &main)
 }
 
-/// A failed request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FailureView<'a> {
     pub title: &'a str,
-    /// The reason, for people.
     pub detail: &'a str,
     /// The way to succeed, for people. `None` if the reason names it.
     pub next_step: Option<&'a str>,

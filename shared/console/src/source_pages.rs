@@ -5,7 +5,6 @@ use maud::{Markup, html};
 
 use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};
 
-/// Returns the page with all sources.
 pub fn sources(viewer: ConsoleViewer<'_>, sources: &[SourceInfo]) -> String {
     let main = html! { h1 { "Sources" } (list(sources)) };
     frame::page(viewer, paths::SOURCES, "Sources", PageRenewal::NEVER, &main)
@@ -31,7 +30,6 @@ pub(crate) fn list<'a>(sources: impl IntoIterator<Item = &'a SourceInfo>) -> Mar
 pub struct SourceTrial<'a> {
     /// A header per line, `NAME: VALUE`.
     pub headers: &'a str,
-    /// The body of the event.
     pub payload: &'a str,
     /// The body of the response that completes the event.
     pub fetched: &'a str,
@@ -39,7 +37,6 @@ pub struct SourceTrial<'a> {
     pub effect: Option<Result<TrialEffect, String>>,
 }
 
-/// The effect that an event would have.
 #[derive(Clone, Debug, Default)]
 pub struct TrialEffect {
     /// The numbers of the entries that do not hold, with their reasons.
@@ -57,11 +54,9 @@ pub struct TrialEffect {
     pub time: Option<String>,
     /// The delivery ID that the source selects.
     pub delivery: Option<String>,
-    /// The document of the target.
     pub document: Option<String>,
 }
 
-/// Returns the page of a source.
 pub fn source(viewer: ConsoleViewer<'_>, source: &SourceDetail, trial: &SourceTrial<'_>) -> String {
     let rows = source.rejected.iter().map(rejected);
     let owner = format!("source {}", source.name);

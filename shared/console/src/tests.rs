@@ -358,7 +358,6 @@ fn the_page_of_a_run_counts_units() {
     assert!(page.contains("First units") && page.contains("nextToken=db%2F8"), "{page}");
 }
 
-/// The timeline shows the last earlier attempts.
 #[test]
 fn the_timeline_has_few_earlier_attempts() {
     let mut of_run: RunDetail = serde_json::from_value(run_value("db", 3)).unwrap();
@@ -387,7 +386,6 @@ fn attempts_after_a_retry_have_both_numbers() {
     }
 }
 
-/// Later pages of the history lead back to its newest entries.
 #[test]
 fn the_history_has_pages() {
     let page = HistoryPage { next_token: Some("t".to_owned()), ..HistoryPage::default() };
@@ -398,7 +396,6 @@ fn the_history_has_pages() {
     assert!(!second.contains("Earlier entries"), "{second}");
 }
 
-/// A log without lines says so, unless the state of the attempt says more.
 #[test]
 fn an_empty_log_says_so() {
     for (text, state, says) in [("", "", true), ("", "waiting: m", false), ("x\n", "", false)] {
@@ -408,7 +405,6 @@ fn an_empty_log_says_so() {
     }
 }
 
-/// The log of an attempt leads to those before and after it, and to the last one.
 #[test]
 fn a_log_leads_to_other_attempts() {
     for (attempt, last_attempt, others) in [
@@ -428,7 +424,6 @@ fn a_log_leads_to_other_attempts() {
     }
 }
 
-/// The lines of a script stay lines.
 #[test]
 fn a_rendered_script_is_readable() {
     let value = json!({"run": "r", "unit": "a/b", "kind": "pod", "attempt": 1, "script": "#!/bin/sh\necho \"<b>\"\n"});

@@ -35,7 +35,6 @@ pub struct Plan {
     pub v: u32,
     /// The other parts of the target's document.
     pub target: TargetSpec,
-    /// The resources by name.
     pub resources: BTreeMap<String, Resource>,
     /// The environment of the target: templates over `resources.R.outputs.O` by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -72,7 +71,6 @@ pub struct WorkloadRead {
     pub env: Option<String>,
     /// The container of the variable. Absent for all containers.
     pub container: Option<String>,
-    /// The path of the file.
     pub file: Option<String>,
     pub resource: String,
     pub output: String,
@@ -181,7 +179,6 @@ pub struct PublicOutput {
 /// The hook of the units of `update` of all plugins, before a change of the document selects some of them. It never runs.
 pub const PLUGIN_UPDATE: Hook = Hook::Update(0);
 
-/// The units of one hook.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HookPlan {
@@ -356,7 +353,6 @@ impl Plan {
         self.hooks.iter().find(|planned| planned.hook == hook)
     }
 
-    /// Returns a unit, or `None` if the plan does not contain it.
     pub fn unit(&self, at: UnitRef) -> Option<&UnitPlan> {
         self.hook_plan(at.hook)?.units.get(at.unit as usize)
     }

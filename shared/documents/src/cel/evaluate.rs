@@ -16,7 +16,6 @@ use crate::cel::convert::{self, CelOutput};
 use crate::cel::cost::{self, CostBound};
 use crate::cel::{CelValue, Expression, MAX_COST, MAX_VALUE_BYTES, walk};
 
-/// The error of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
     /// The expression fails on these values. The text contains no value.
@@ -40,7 +39,6 @@ static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     Arc::new(env)
 });
 
-/// Adds the functions that CEL does not have.
 fn own_functions(env: &mut Env) -> Result<(), cel::DeclarationError> {
     env.add_overload(convert::JSON_PARSE, "json.parse(string)", vec![STRING_TYPE], parse_json)?;
     cel::add_overload!(env, fn encode_url: (CelString) -> CelString, name = "url.encode")?;
@@ -100,7 +98,6 @@ pub struct SharedCost {
 }
 
 impl SharedCost {
-    /// Creates a limit of touched values.
     pub fn new(limit: u64) -> Self {
         Self { limit, spent: Cell::new(0) }
     }

@@ -10,7 +10,6 @@ pub(super) enum CollectionPart<'t> {
     Reference(usize, CollectionReference),
 }
 
-/// A value of another resource.
 pub(super) struct CollectionReference {
     pub(super) resource: String,
     /// The path without the name, such as `Properties/gateway`. It is the name of the output.

@@ -8,7 +8,6 @@ use crate::cel::{self, PATTERN_HELP, PatternError, TextPattern};
 use crate::diagnostic::Diagnostic;
 use crate::model::{At, LineColumn, ParamDoc, ParamKind};
 
-/// Returns the name of a type in documents.
 pub fn kind_name(kind: ParamKind) -> &'static str {
     match kind {
         ParamKind::String => "string",

@@ -30,7 +30,6 @@ pub struct PlanRepair {
     pub ignored: Vec<String>,
 }
 
-/// A teardown unit before and after a repair.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RepairedUnit {
     /// The version of its plugin before, as `NAME@VERSION`.
@@ -133,7 +132,6 @@ struct UnitRepair<'a> {
 }
 
 impl UnitRepair<'_> {
-    /// Returns the unit with the content of the other version.
     fn made(&self, at: UnitRef) -> Result<UnitPlan, RepairError> {
         let UnitRepair { unit, new, .. } = *self;
         self.check_edges("hook", [at.hook.name()].into(), [new.hook.name()].into())?;

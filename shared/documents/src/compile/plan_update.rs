@@ -49,7 +49,6 @@ pub struct PlanUpdate {
     pub number: Option<u32>,
 }
 
-/// The reason why a living target cannot get a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UpdateError {
     #[error("`{0}` of a living target cannot be changed; delete the target and create it again")]
@@ -152,7 +151,6 @@ fn renamed(plan: &Plan, number: u32, resources: &BTreeMap<String, ResourceEffect
     plan
 }
 
-/// Returns all former resources after the update.
 fn former(
     plan: &Plan,
     number: u32,
@@ -183,7 +181,6 @@ fn former(
 struct PlanMerge<'a> {
     /// The current plan, with the names of former resources in the keys of units.
     current: Plan,
-    /// The origins of its resources.
     old: &'a BTreeMap<String, ResourceOrigin>,
     former: BTreeMap<String, FormerResource>,
     /// The resources of the current plan whose params updated resources read as `old.params`.

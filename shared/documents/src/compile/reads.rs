@@ -10,7 +10,6 @@ use crate::diagnostic::Diagnostics;
 use crate::model::LineColumn;
 use crate::plan::{OutputRead, UnitRef};
 
-/// The number of steps to record a read.
 pub(super) const READ_STEPS: u64 = 6;
 
 /// Outputs that are read. The value is true if the output may be missing.

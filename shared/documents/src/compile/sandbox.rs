@@ -125,7 +125,6 @@ pub(super) fn bind_own<'a>(
     found
 }
 
-/// Returns the value of each param of a resource.
 fn given<'a>(
     report: &mut DiagnosticCollector,
     dialect: Dialect,

@@ -9,7 +9,6 @@ use crate::diagnostic::Diagnostics;
 use crate::model::{ReceiverDoc, SubscriptionDoc};
 use crate::notification::NotificationRule;
 
-/// The phases that a commit status can express.
 const STATUSES: [TargetPhase; 5] =
     [TargetPhase::Starting, TargetPhase::Ready, TargetPhase::Updating, TargetPhase::Failed, TargetPhase::Stuck];
 

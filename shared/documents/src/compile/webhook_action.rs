@@ -113,7 +113,6 @@ fn max_processing_time(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: Ho
     }
 }
 
-/// Compiles `repeat` of a webhook unit.
 fn repeat(
     report: &mut DiagnosticCollector,
     doc: &UnitDoc,

@@ -17,7 +17,6 @@ use crate::source::{LineColumn, SourceText};
 
 /// The maximum size of a document in bytes, before and after embedding: 4 MiB.
 pub const MAX_DOCUMENT: usize = 4 << 20;
-/// The maximum nesting of a document.
 pub const MAX_DEPTH: usize = 32;
 
 #[derive(Clone, Debug, PartialEq)]

@@ -28,7 +28,6 @@ pub struct UnitPlan {
     pub old_params: Vec<String>,
     /// A CEL condition. The unit is skipped if it is false.
     pub when: Option<String>,
-    /// The entry of `forEach` for which the unit exists.
     pub entry: Option<ListEntry>,
     /// The inputs of a pod, in the order of the document.
     pub inputs: Vec<InputPlan>,
@@ -58,7 +57,6 @@ pub struct UnitPlan {
     /// The timeout of one attempt, in milliseconds.
     pub timeout_ms: u64,
     pub retry: RetryPolicy,
-    /// The position of the unit in its document.
     pub source: SourceLocation,
 }
 
@@ -82,7 +80,6 @@ pub enum RequiredEvidence {
     Confirmed,
 }
 
-/// A unit of any hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnitRef {
@@ -90,7 +87,6 @@ pub struct UnitRef {
     pub unit: u32,
 }
 
-/// An output that is read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct OutputRead {
@@ -102,7 +98,6 @@ pub struct OutputRead {
     pub optional: bool,
 }
 
-/// An input of a pod.
 #[serde_with::skip_serializing_none]
 #[serde_with::apply(bool => #[serde(default, skip_serializing_if = "std::ops::Not::not")])]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -110,9 +105,7 @@ pub struct OutputRead {
 pub struct InputPlan {
     pub name: String,
     pub value: Template,
-    /// The environment variable of the input.
     pub env: Option<String>,
-    /// The absolute path of the input file.
     pub path: Option<String>,
     /// True if the input is unset when its value is missing (Signadot). Otherwise the unit fails.
     pub optional: bool,
@@ -120,7 +113,6 @@ pub struct InputPlan {
     pub sensitive: bool,
 }
 
-/// A declared output.
 #[serde_with::apply(bool => #[serde(default, skip_serializing_if = "std::ops::Not::not")])]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -141,7 +133,6 @@ pub struct OutputPlan {
     pub description: Option<String>,
 }
 
-/// The source of an output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum OutputFrom {
@@ -158,7 +149,6 @@ pub enum OutputFrom {
     },
 }
 
-/// The retry policy of a unit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RetryPolicy {
@@ -178,13 +168,11 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Returns the backoff for the engine.
     pub fn backoff(&self) -> Backoff {
         Backoff { base: ebb_engine::Millis(self.backoff_ms), max: ebb_engine::Millis(self.max_backoff_ms) }
     }
 }
 
-/// A position in a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SourceLocation {
@@ -195,7 +183,6 @@ pub struct SourceLocation {
 }
 
 impl UnitPlan {
-    /// Returns the name of the unit's resource.
     pub fn resource(&self) -> &str {
         self.key.split_once('/').map_or(&self.key, |(resource, _)| resource)
     }

@@ -24,7 +24,6 @@ pub fn response_value(status: u16, headers: BTreeMap<String, String>, body: Json
     json!({"status": status, "headers": headers, "body": body})
 }
 
-/// A failure that `failed` of a webhook finds in an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AnswerFailure {

@@ -103,7 +103,6 @@ impl<'a> RenderContext<'a> {
         Self { unit: Some(unit), update, reader, ..Self::outside(plan, facts, known, unit.resource(), &unit.reads) }
     }
 
-    /// Returns the context of a place in which no sensitive value may be.
     pub(super) fn closed(self) -> Self {
         Self { open: None, ..self }
     }

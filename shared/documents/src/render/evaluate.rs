@@ -9,7 +9,6 @@ use crate::cel::convert::CelOutput;
 use crate::cel::{self, Expression, Scope};
 use crate::template::ParsedText;
 
-/// The result of a lookup or of rendering.
 #[derive(Clone, Debug)]
 pub(super) enum LookupResult {
     Value(RenderValue),
