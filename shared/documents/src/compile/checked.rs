@@ -154,10 +154,7 @@ impl<'a> PublicOutputs<'a> {
         self.0.get(resource).and_then(|checked| checked.outputs.get(output)).is_some_and(|output| output.is_text)
     }
 
-    /// Returns the sensitivity of an output.
-    ///
-    /// # Errors
-    /// Returns the error for a missing resource or output. `error` creates it from a code and a message.
+    /// Returns the sensitivity of an output, or the error for a missing one, which `error` creates from a code and a message.
     pub(super) fn check(
         &self,
         report: &DiagnosticCollector,

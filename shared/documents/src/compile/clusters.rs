@@ -41,10 +41,8 @@ pub(super) fn named(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &
     }
 }
 
-/// Returns the cluster of a unit of a resource. `None` means the target's cluster.
-///
-/// # Errors
-/// Returns name and position of the param that names the cluster if the param is wired.
+/// Returns the cluster of a unit of a resource. `None` means the target's cluster. An error has the name and the position of
+/// a param that names the cluster and is wired.
 pub(super) fn of_unit(
     instance: &BoundResource<'_>,
     unit: &CompiledUnit<'_>,

@@ -124,10 +124,7 @@ fn quoted(
     }
 }
 
-/// Checks a value of a param.
-///
-/// # Errors
-/// Returns the rest of a sentence whose subject is the value.
+/// Checks a value of a param. An error is the rest of a sentence whose subject is the value.
 pub(super) fn fits(report: &DiagnosticCollector, param: &CheckedParam<'_>, value: &Value) -> Result<(), String> {
     let CheckedParam { doc: param, pattern } = param;
     if param.optional && value.is_null() {

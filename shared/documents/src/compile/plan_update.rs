@@ -62,9 +62,6 @@ pub enum UpdateError {
 
 /// Merges the plan `wanted` of a changed document into the plan of a living target. Returns `None` if the content of the
 /// document is the same. `is_done` returns true for a unit of an earlier run that has succeeded or was skipped.
-///
-/// # Errors
-/// Returns [`UpdateError`] if the target cannot be changed to this plan.
 pub fn update(
     current: &Plan,
     wanted: &Plan,
@@ -76,9 +73,6 @@ pub fn update(
 
 /// Does the same as [`update`] for a target that has failed, also if the content of the document is the same: everything
 /// that is incomplete is made again.
-///
-/// # Errors
-/// Returns [`UpdateError`] if the target cannot be changed to this plan.
 pub fn complete(current: &Plan, wanted: &Plan, is_done: impl Fn(UnitRef) -> bool) -> Result<PlanUpdate, UpdateError> {
     if current.target.cluster != wanted.target.cluster {
         return Err(UpdateError::Fixed("cluster"));

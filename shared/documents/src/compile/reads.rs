@@ -40,10 +40,7 @@ pub(super) fn add(reads: &mut OutputReads, at: UnitRef, output: &str, optional: 
 }
 
 impl<'a> ResourceReads<'a> {
-    /// Resolves all wires.
-    ///
-    /// # Errors
-    /// Returns an error if values depend on each other in a cycle, or if the reads take too many steps.
+    /// Resolves all wires. Fails if values depend on each other in a cycle, or if the reads take too many steps.
     pub(super) fn new(
         report: &mut DiagnosticCollector,
         whole: LineColumn,
