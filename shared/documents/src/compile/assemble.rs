@@ -41,17 +41,16 @@ pub(super) fn plan(
     report: &mut DiagnosticCollector,
     sandbox: &SandboxDoc,
     env: BTreeMap<String, Template>,
-    instances: &[BoundResource<'_>],
     wires: &ResourceReads<'_>,
 ) -> Plan {
     let mut units_of: BTreeMap<Hook, Vec<UnitPlan>> = BTreeMap::new();
-    for instance in instances {
+    for instance in wires.instances {
         for unit in &instance.checked.units {
             units_of.entry(unit.hook).or_default().push(dependencies::unit_plan(report, instance, unit, wires));
         }
     }
     if let Some(units) = units_of.get_mut(&Hook::PreStart) {
-        dependencies::bind_after_resources(report, units, instances);
+        dependencies::bind_after_resources(report, units, wires.instances);
     }
     let hooks = units_of.into_iter().map(|(hook, units)| HookPlan { hook, units });
     let target = TargetSpec {
@@ -60,7 +59,7 @@ pub(super) fn plan(
         labels: sandbox.labels.clone(),
         ttl_ms: sandbox.ttl.map(|ttl| ttl.0),
     };
-    let resources = instances.iter().filter(|instance| !instance.is_target());
+    let resources = wires.instances.iter().filter(|instance| !instance.is_target());
     let resources = resources.map(|instance| (instance.name.to_owned(), resource(instance, wires)));
     Plan {
         target,

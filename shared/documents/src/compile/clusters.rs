@@ -75,13 +75,8 @@ pub(super) fn of(
 }
 
 /// Rejects units that would use a sensitive value in another cluster than the one that stores it.
-pub(super) fn check(
-    report: &mut DiagnosticCollector,
-    plan: &Plan,
-    instances: &[BoundResource<'_>],
-    wires: &ResourceReads<'_>,
-) {
-    for instance in instances {
+pub(super) fn check(report: &mut DiagnosticCollector, plan: &Plan, wires: &ResourceReads<'_>) {
+    for instance in wires.instances {
         for (unit, &at) in instance.checked.units.iter().zip(&instance.unit_refs) {
             let Some(own) = plan.unit(at).map(|unit| cluster_name(plan.cluster(unit))) else { continue };
             let foreign = unit.uses.iter().filter(|found| found.usage != ReferenceUsage::Presence).find_map(|found| {

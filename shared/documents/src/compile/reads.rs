@@ -17,6 +17,7 @@ pub(super) type OutputReads = BTreeMap<(UnitRef, String), bool>;
 
 /// The reads of every param and public output of every resource.
 pub(super) struct ResourceReads<'a> {
+    pub(super) instances: &'a [BoundResource<'a>],
     nodes: HashMap<ResourceValue<'a>, usize>,
     reads: Vec<OutputReads>,
 }
@@ -92,7 +93,7 @@ impl<'a> ResourceReads<'a> {
             ResourceValue::Output(..) => None,
         };
         let order = order::order_or_error(&report.source, &targets, name, step)?;
-        let mut wires = Self { nodes, reads: own };
+        let mut wires = Self { instances, nodes, reads: own };
         for at in order {
             for &(target, optional) in &inner[at] {
                 let steps = (wires.reads[target].len() as u64).saturating_mul(READ_STEPS);
