@@ -57,6 +57,8 @@ pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
 /// A value of CEL, which may borrow from the JSON that it was made of.
 pub type CelValue<'v> = Box<dyn cel::common::value::Val + 'v>;
 
+pub type CelVariables<'v> = BTreeMap<&'v str, CelValue<'v>>;
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression {
     pub text: String,

@@ -1,7 +1,6 @@
 //! Evaluates expressions within a bounded cost.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use cel::common::types::{CelBytes, CelString, STRING_TYPE};
@@ -14,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::cel::convert::{self, CelOutput};
 use crate::cel::cost::{self, CostBound};
-use crate::cel::{CelValue, Expression, MAX_COST, MAX_VALUE_BYTES, walk};
+use crate::cel::{CelVariables, Expression, MAX_COST, MAX_VALUE_BYTES, walk};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
@@ -75,7 +74,7 @@ fn sha256_of_bytes(bytes: &CelBytes<'_>) -> CelString<'static> {
 }
 
 /// Lends the variables to an evaluation, which would otherwise copy them.
-struct BorrowedVariables<'a>(&'a BTreeMap<&'a str, CelValue<'a>>);
+struct BorrowedVariables<'a>(&'a CelVariables<'a>);
 
 impl VariableResolver for BorrowedVariables<'_> {
     fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
@@ -84,10 +83,7 @@ impl VariableResolver for BorrowedVariables<'_> {
 }
 
 /// Evaluates an expression. The result depends only on the arguments.
-pub fn evaluate(
-    expression: &Expression,
-    variables: &BTreeMap<&str, CelValue<'_>>,
-) -> Result<CelOutput, EvaluationError> {
+pub fn evaluate(expression: &Expression, variables: &CelVariables<'_>) -> Result<CelOutput, EvaluationError> {
     evaluate_within(expression, variables, &SharedCost::new(u64::MAX), MAX_VALUE_BYTES)
 }
 
@@ -110,7 +106,7 @@ impl SharedCost {
 /// size certainly exceeds its maximum. It does not compute the size of all results.
 pub fn evaluate_within(
     expression: &Expression,
-    variables: &BTreeMap<&str, CelValue<'_>>,
+    variables: &CelVariables<'_>,
     shared: &SharedCost,
     max_bytes: usize,
 ) -> Result<CelOutput, EvaluationError> {
