@@ -187,7 +187,7 @@ pub(super) fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: St
         description: spec.description,
         cluster: Some(spec.cluster.value),
         labels: spec.labels,
-        ttl: spec.ttl.map(|ttl| lifetime(reader, &ttl.duration, ttl.offset_from.as_ref(), &SandboxTtlStart::UpdatedAt)),
+        ttl: spec.ttl.map(|ttl| lifetime(reader, &ttl, &SandboxTtlStart::UpdatedAt)),
         resources: resources(reader, spec.resources),
         bind: ebb.unwrap_or_default().bind,
         consumers,
@@ -220,9 +220,9 @@ pub(super) fn route_group(reader: &DocumentReader<'_>, node: &YamlNode, expanded
     let SignadotRouteGroup { name, spec, ebb } = reader.read(node)?;
     reader.check_short_name(&name, "the route group's name");
     let (ttl, ttl_from) = match spec.ttl {
-        Some(At { value: SignadotTtl { duration, offset_from }, at }) => {
-            let ttl = lifetime(reader, &duration, offset_from.as_ref(), &TtlStart::UpdatedAt);
-            (Some(ttl), Some(offset_from.unwrap_or(At { value: TtlStart::default(), at })))
+        Some(At { value: ttl, at }) => {
+            let duration = lifetime(reader, &ttl, &TtlStart::UpdatedAt);
+            (Some(duration), Some(ttl.offset_from.unwrap_or(At { value: TtlStart::default(), at })))
         }
         None => (None, None),
     };
@@ -251,18 +251,13 @@ pub(super) fn route_group(reader: &DocumentReader<'_>, node: &YamlNode, expanded
 }
 
 /// Returns the duration of a `ttl`. Warns of a start that Ebb does not support.
-fn lifetime<S: PartialEq>(
-    reader: &DocumentReader<'_>,
-    duration: &SignadotDuration,
-    start: Option<&At<S>>,
-    updated: &S,
-) -> DurationMs {
-    if let Some(offset) = start.filter(|start| start.value == *updated) {
+fn lifetime<S: PartialEq>(reader: &DocumentReader<'_>, ttl: &SignadotTtl<S>, updated: &S) -> DurationMs {
+    if let Some(offset) = ttl.offset_from.as_ref().filter(|start| start.value == *updated) {
         let message = "`updatedAt` is taken as `createdAt`";
         let warning = Diagnostic::warning("ttl-offset", reader.source, offset.at, message);
         reader.note(warning.help("the time to live is set when the target is created and stays as it is"));
     }
-    DurationMs(duration.0)
+    DurationMs(ttl.duration.0)
 }
 
 /// Collects every `valueFrom.resource` at or below a node of `workload`.
