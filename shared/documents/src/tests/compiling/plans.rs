@@ -102,23 +102,7 @@ fn own_hooks_are_undone_before_the_resources_that_they_read() {
 /// It undoes the same as its undo, and has the same condition. Evidence is required of undos only.
 #[test]
 fn a_verification_is_a_unit_after_its_undo() {
-    let plan = alone(
-        "apiVersion: ebb.dev/v1
-kind: Plugin
-name: p
-evidence: confirmed
-defaults: {timeout: 7m}
-preStart:
-  make: {webhook: {url: \"https://x.example.org/${resource.key}\"}, outputs: {id: {value: \"${response.body.id}\"}}}
-  net: {object: {manifest: {apiVersion: v1, kind: A, metadata: {name: \"n-${resource.key}\"}}}}
-postStop:
-  drop:
-    when: ${target.name != 'x'}
-    webhook: {method: DELETE, url: \"https://x.example.org/${units.make.outputs.id}\"}
-    verify: {webhook: {url: \"https://x.example.org/\", absent: \"${size(response.body) == 0}\"}}
-outputs: {id: \"${units.make.outputs.id}\"}
-",
-    );
+    let plan = alone(include_str!("../../../tests/plans/verification.yaml"));
     let [undo, verification, removal] = plan.hook_plan(Hook::PostStop).unwrap().units.as_slice() else {
         panic!("{plan:?}")
     };

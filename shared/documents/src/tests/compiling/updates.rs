@@ -10,6 +10,7 @@ use super::fixtures::compiled;
 use crate::compile::{self, PlanUpdate, UpdateError};
 use crate::plan::{Plan, UnitPlan, UnitRef};
 use crate::render::TargetFacts;
+use crate::tests::rows;
 
 /// A database with an undo.
 pub(super) const DATABASE: &str = include_str!("../../../tests/updates/db.yaml");
@@ -164,9 +165,7 @@ fn a_resource_depends_on_the_labels_that_it_reads() {
     let made = |labels: &str, rows: &str| {
         plan(&format!("labels: {{{labels}}}\nresources: {{x: {{plugin: db, params: {{rows: {rows:?}}}}}}}\n"))
     };
-    let cases: Vec<(String, bool)> =
-        serde_saphyr::from_str(include_str!("../../../tests/updates/labels.yaml")).unwrap();
-    for (read, is_replaced) in cases {
+    for (read, is_replaced) in rows::<(String, bool)>("a_resource_depends_on_the_labels_that_it_reads") {
         let rest = "repository: r, sha2: s, sha-of-base: b";
         let (one, other) = (made(&format!("sha: aa, {rest}"), &read), made(&format!("sha: bbb, {rest}"), &read));
         assert_eq!(!update(&one, &other).resources.is_empty(), is_replaced, "{read}");
