@@ -187,11 +187,8 @@ fn previews() {
 
 /// Returns a plugin whose unit `use` has these inputs.
 fn one(inputs: &str) -> Plan {
-    let plugin = format!(
-        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {{sh: {{image: alpine}}}}\nparams:\n  list: {{type: array, default: [1, 2, 3]}}\n  big: {{type: array, default: [{}]}}\n  text: {{type: string, default: a}}\n  none: {{type: string, default: \"\"}}\npreStart:\n  make: {{pod: {{script: '#!/bin/sh'}}, outputs: {{o: {{file: /o}}}}}}\n  use:\n    pod: {{script: '#!/bin/sh'}}\n    inputs:\n{inputs}",
-        vec!["1"; 400].join(", ")
-    );
-    alone(&plugin)
+    let plugin = include_str!("../../../tests/plans/inputs.yaml").replace("ONES", &vec!["1"; 400].join(", "));
+    alone(&plugin.replace("INPUTS\n", inputs))
 }
 
 fn used(inputs: &str, made: ProducerState) -> String {
@@ -284,10 +281,7 @@ fn failures_of_answers() {
 
 #[test]
 fn a_missing_optional_param_is_null() {
-    let plan = alone(
-        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nparams: {a: {type: integer, optional: true}}\npreStart:\n  \
-         u: {webhook: {url: \"https://e.example\", body: {a: \"${params.a}\", is: \"${params.a == null}\"}}}\n",
-    );
+    let plan = alone(include_str!("../../../tests/plans/optional.yaml"));
     let RenderedUnit::Webhook(request) = rendered(&plan, "r/u", &[]).unwrap() else { panic!("a webhook") };
     assert_eq!(request.body, Some(RequestBody::Json(json!({"a": null, "is": true}))));
 }

@@ -1,25 +1,21 @@
 //! Tests the uses of sensitive values that the control plane stores encrypted.
 
 use ebb_engine::Hook;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::fixtures::{ALONE, alone, compiled};
+use super::fixtures::{ALONE, alone, compiled, pair};
 use crate::diagnostic::Diagnostics;
 use crate::plan::{Plan, Template, UnitRef};
 use crate::render::{
-    self, InputValue, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedUnit, RequestBody, SealedValue,
-    TargetFacts, UnitContext,
+    self, InputValue, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedRequest, RenderedUnit,
+    RequestBody, SealedValue, TargetFacts, UnitContext,
 };
 use crate::tests::rows;
 
 /// A plugin whose unit `use` reads a sensitive output of a webhook.
 fn plugin(unit: &str) -> String {
     let unit = unit.replace("DSN", "${units.make.outputs.dsn}");
-    format!(
-        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {{sh: {{image: alpine}}}}\npreStart:\n  make:\n    \
-         webhook: {{url: \"https://e.example.org/\"}}\n    \
-         outputs: {{dsn: {{value: \"${{response.body.dsn}}\", sensitive: true}}}}\n  use: {unit}\n"
-    )
+    include_str!("../../../tests/plans/sealed.yaml").replace("UNIT", &unit)
 }
 
 #[test]
@@ -44,27 +40,21 @@ fn an_encrypted_output_is_decrypted_for_its_recipient_only() {
         assert_eq!((sealed.place.as_str(), sealed.text.as_str()), ("here", "the text"));
         Some(RenderValue::Json(json!("opened")))
     };
-    for unit in [
-        "{webhook: {url: \"https://e.example.org/\", headers: {X-Key: \"DSN\"}, body: {a: [\"DSN\", 1]}}}",
-        "{webhook: {url: \"https://e.example.org/\"}, inputs: {k: \"DSN\"}}",
-        "{pod: {script: '#!/bin/sh'}, inputs: {k: \"DSN\"}}",
-        "{infrakit: {plugin: net, properties: {k: \"DSN\"}}}",
-    ] {
-        let plan = alone(&plugin(unit));
+    for (unit, expected) in rows::<(String, Value)>("an_encrypted_output_is_decrypted_for_its_recipient_only") {
+        let plan = alone(&plugin(&unit));
         let (at, facts) = (UnitRef { hook, unit: 1 }, TargetFacts::default());
         let context = UnitContext { plan: &plan, at, facts: &facts, known: &known };
-        match render::unit(context, Some(&open)).unwrap() {
-            RenderedUnit::Webhook(request) if request.headers.is_empty() => {
-                assert_eq!(request.body, Some(RequestBody::Json(json!({"k": "opened"}))));
+        let made = match render::unit(context, Some(&open)).unwrap() {
+            RenderedUnit::Webhook(RenderedRequest { headers, body: Some(RequestBody::Json(body)), .. }) => {
+                json!([headers, body])
             }
-            RenderedUnit::Webhook(request) => {
-                assert_eq!(request.headers["X-Key"], "opened");
-                assert_eq!(request.body, Some(RequestBody::Json(json!({"a": ["opened", 1]}))));
+            RenderedUnit::Pod { inputs } if inputs[0].value == InputValue::Opened(b"opened".to_vec()) => {
+                json!("opened")
             }
-            RenderedUnit::Pod { inputs } => assert_eq!(inputs[0].value, InputValue::Opened(b"opened".to_vec())),
-            RenderedUnit::Infrakit(instance) => assert_eq!(instance.properties, json!({"k": "opened"})),
+            RenderedUnit::Infrakit(instance) => instance.properties,
             other => panic!("{other:?}"),
-        }
+        };
+        assert_eq!(made, expected, "{unit}");
         let lost = render::unit(context, Some(&|_: &SealedValue| None));
         assert!(matches!(lost, Err(RenderError::Undecryptable { .. })), "{unit}: {lost:?}");
         let closed = render::unit(context, None);
@@ -76,15 +66,8 @@ fn an_encrypted_output_is_decrypted_for_its_recipient_only() {
 
 /// Returns the plan of a sandbox that gives `token` to a plugin whose unit `use` reads it.
 fn with_token(token: &str, unit: &str) -> Result<Plan, Diagnostics> {
-    let sandbox = format!(
-        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {{r: {{plugin: p, params: {{token: {token}}}}}}}\n"
-    );
     let unit = unit.replace("TOKEN", "params.token");
-    let plugin = format!(
-        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {{sh: {{image: alpine}}}}\n\
-         params: {{token: {{type: string, sensitive: true, pattern: \"[a-z ]+\"}}}}\npreStart:\n  use: {unit}\n"
-    );
-    Ok(compiled(&sandbox, &[&plugin])?.0)
+    pair(&include_str!("../../../tests/plans/token.yaml").replace("VALUE", token).replace("UNIT", &unit))
 }
 
 #[test]
