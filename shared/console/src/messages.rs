@@ -13,11 +13,11 @@ pub fn sign_in(next: &str, issuers: &[&str], problem: Option<(&str, Option<&str>
         @if let Some((detail, issuer)) = problem {
             p.problem role="alert" { (detail) }
             @if let Some(issuer) = issuer {
-                p { a href=(paths::sign_in_as_other(issuer, next)) { "Use another account of " (shown(issuer)) } }
+                p { a href=(paths::sign_in_at(issuer, next, "other")) { "Use another account of " (shown(issuer)) } }
             }
         }
         @for issuer in issuers {
-            p { a href=(paths::sign_in_at(issuer, next)) { "Sign in with " (shown(issuer)) } }
+            p { a href=(paths::sign_in_at(issuer, next, "")) { "Sign in with " (shown(issuer)) } }
         }
         form.sign-in method="post" action=(paths::SIGN_IN) {
             input type="hidden" name="next" value=(next);

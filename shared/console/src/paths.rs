@@ -129,14 +129,10 @@ pub fn sign_in_once(code: &str) -> String {
     with(SIGN_IN, &[("code", code)])
 }
 
-/// Returns the path of the sign-in at an issuer, which leads back to `next`.
-pub fn sign_in_at(issuer: &str, next: &str) -> String {
-    with(SIGN_IN_BEGIN, &[("issuer", issuer), ("next", next)])
-}
-
-/// Returns the path of the sign-in at an issuer that asks for the account, otherwise like [`sign_in_at`].
-pub fn sign_in_as_other(issuer: &str, next: &str) -> String {
-    with(SIGN_IN_BEGIN, &[("issuer", issuer), ("next", next), ("account", "other")])
+/// Returns the path of the sign-in at an issuer, which leads back to `next`. With `other` as `account`, the issuer asks for
+/// the account.
+pub(crate) fn sign_in_at(issuer: &str, next: &str, account: &str) -> String {
+    with(SIGN_IN_BEGIN, &[("issuer", issuer), ("next", next), ("account", account)])
 }
 
 /// Returns the path below [`ROOT`] to which a sign-in leads. Any other text leads to [`ROOT`].

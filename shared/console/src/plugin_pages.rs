@@ -24,6 +24,7 @@ pub fn plugins(viewer: ConsoleViewer<'_>, plugins: &[PluginInfo]) -> String {
 }
 
 #[derive(Clone, Debug)]
+#[cfg_attr(test, derive(serde::Deserialize), serde(rename_all = "camelCase"))]
 pub struct PluginParam {
     pub name: String,
     /// The type, with `sensitive` before that of a sensitive one.

@@ -38,12 +38,14 @@ pub struct SourceTrial<'a> {
 }
 
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub struct TrialEffect {
     /// The numbers of the entries that do not hold, with their reasons.
     pub skipped: Vec<(usize, String)>,
     /// The number of the entry that holds or fails, from 1.
     pub entry: Option<usize>,
     /// `apply`, `delete`, `ignored` or `rejected`.
+    #[cfg_attr(test, serde(skip))]
     pub verdict: &'static str,
     /// The reason of `ignored` or `rejected`.
     pub reason: Option<String>,

@@ -147,27 +147,11 @@ fn plugin_and_source_pages(text: &str) -> Vec<(&'static str, String)> {
     let plugin: PluginDetail = part("plugin", text);
     let versions = &vec![PluginDetail { withdrawn: Some(text.to_owned()), ..plugin.clone() }; 2];
     let (latest, users) = (Some(text), BTreeMap::from([(text.to_owned(), BTreeMap::from([("ready", 3)]))]));
-    let params = &[PluginParam {
-        name: text.to_owned(),
-        kind: "string".to_owned(),
-        default: Some(text.to_owned()),
-        is_required: false,
-        description: text.to_owned(),
-    }];
+    let params = &[part::<PluginParam>("param", text)];
     let plugin_view = PluginView { detail: &plugin, params, versions, latest, users: Some(&users), is_partial: true };
     let diff = format!("--- {text}\n+++ {text}\n@@ -1 +1 @@\n-{text}\n+{text}\n {text}\n");
     let comparison = PluginComparison { name: text, from: text, to: "2.0.0", versions, diff: &diff };
-    let effect = TrialEffect {
-        skipped: vec![(1, text.to_owned())],
-        entry: Some(2),
-        verdict: "apply",
-        reason: Some(text.to_owned()),
-        target: Some(format!("sandbox/{text}")),
-        uid: Some(text.to_owned()),
-        time: Some(AT.to_owned()),
-        delivery: Some(text.to_owned()),
-        document: Some(text.to_owned()),
-    };
+    let effect = TrialEffect { verdict: "apply", ..part("effect", text) };
     let trial = SourceTrial { headers: text, payload: text, fetched: text, effect: Some(Ok(effect)) };
     vec![
         ("plugin", plugin_pages::plugin(viewer(text), &plugin_view)),
