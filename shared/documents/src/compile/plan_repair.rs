@@ -104,7 +104,8 @@ pub fn repair(current: &Plan, bound: &BoundPlugin<'_>) -> Result<PlanRepair, Rep
             let from = resource.repaired_by.as_ref().unwrap_or(&resource.plugin).clone();
             changes.push(RepairedUnit { from, before: unit.clone(), after: after.clone() });
         }
-        if let Some(place) = plan.unit_mut(at) {
+        let hook = plan.hooks.iter_mut().find(|planned| planned.hook == at.hook);
+        if let Some(place) = hook.and_then(|planned| planned.units.get_mut(at.unit as usize)) {
             *place = after;
         }
     }

@@ -11,6 +11,7 @@ use super::{Action, Template};
 /// A compiled unit. The compiler sets the fields that differ from the default.
 #[serde_with::skip_serializing_none]
 #[serde_with::apply(Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
+#[serde_with::apply(bool => #[serde(default, skip_serializing_if = "std::ops::Not::not")])]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnitPlan {
@@ -43,14 +44,12 @@ pub struct UnitPlan {
     /// In preStop and postStop: the units of updates that did the same. If one of them is done, this unit is skipped.
     pub unless: Vec<UnitRef>,
     /// True for the `verify` of an undo: it shows whether what it undoes is gone, and removes nothing.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub verifies: bool,
     /// True for an undo on whose outputs another undo of its units acts. [`Plan::mark_looks`](super::Plan::mark_looks) sets it,
     /// and no plan stores it.
     #[serde(skip)]
     pub looks: bool,
     /// True if the run goes on after a failure of the unit and does not fail because of it. An undo never has it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tolerated: bool,
     /// The least evidence that an undo has to give, as its plugin requires. Absent if none is required.
     pub evidence: Option<RequiredEvidence>,
@@ -149,6 +148,7 @@ pub enum OutputFrom {
     },
 }
 
+#[serde_with::apply(Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RetryPolicy {
@@ -160,10 +160,8 @@ pub struct RetryPolicy {
     pub max_backoff_ms: u64,
     /// The failures that are retried: [`RETRY_CLASSES`](crate::compile::defaults::RETRY_CLASSES), an exit code such as `75`, or
     /// a status such as `503`. If empty, all failures that can be transient are retried.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<String>,
     /// The failures that are never retried, as in `on`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub never: Vec<String>,
 }
 
