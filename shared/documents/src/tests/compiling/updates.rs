@@ -266,9 +266,7 @@ fn clusters_with_sensitive_outputs_of_earlier_plans_stay_known() {
 
 /// Returns the plan of the resource `r`, whose plugin has these units and one of `update`.
 fn updatable(units: &str, site: &str, id: &str) -> Plan {
-    let head = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {sh: {image: alpine}}\n\
-        params: {site: {type: string}, id: {type: string}}\n\
-        update: {touch: {webhook: {url: \"https://a.example.org/touch\"}}}\n";
+    let head = include_str!("../../../tests/updates/touched.yaml");
     let rest = format!("labels: {{id: {id}}}\nresources: {{r: {{plugin: p, params: {{site: {site}, id: {id}}}}}}}\n");
     plan_with(&rest, &[&format!("{head}{units}")])
 }
