@@ -14,7 +14,6 @@ pub struct ConsoleAsset {
     pub content: &'static str,
 }
 
-/// The characters of a digest in a name.
 const DIGEST: usize = 16;
 
 static ASSETS: LazyLock<[ConsoleAsset; 3]> = LazyLock::new(|| {
@@ -29,12 +28,10 @@ static ASSETS: LazyLock<[ConsoleAsset; 3]> = LazyLock::new(|| {
     ]
 });
 
-/// Returns all files: the style, the script and the icon.
 pub fn all() -> &'static [ConsoleAsset; 3] {
     &ASSETS
 }
 
-/// Returns the file of a path.
 pub fn find(path: &str) -> Option<&'static ConsoleAsset> {
     all().iter().find(|asset| asset.path == path)
 }

@@ -7,14 +7,12 @@ use crate::{ConsoleViewer, PageRenewal, frame, paths};
 
 /// The name of the field with a selected target. It is repeated.
 pub(crate) const TARGET: &str = "target";
-/// The name of the field with the action.
 pub(crate) const ACTION: &str = "action";
 /// The name of the field with the path of the page that has the targets: of the list, or of one target.
 pub const BACK: &str = "back";
 /// Maximum units that a consequence names.
 const MAX_NAMED: usize = 20;
 
-/// An action on selected targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BulkAction {
     Retry,
@@ -24,7 +22,6 @@ pub enum BulkAction {
 impl BulkAction {
     pub(crate) const ALL: [Self; 2] = [Self::Retry, Self::Delete];
 
-    /// Returns the action of a form.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.name() == text)
     }
@@ -33,7 +30,6 @@ impl BulkAction {
         ["retry", "delete"][self as usize]
     }
 
-    /// Returns the action of the API.
     pub fn request(self) -> TargetAction {
         match self {
             Self::Retry => TargetAction::Retry { plugin: None },
@@ -68,7 +64,6 @@ pub(crate) fn confirmation_path(action: &str, kind: &str, name: &str, uid: &str)
     paths::with(paths::SELECTION, &[(ACTION, action), (TARGET, &selected), (BACK, &back)])
 }
 
-/// Returns the value of a form for a target with the run that the page shows.
 fn field(NamedTarget { kind, name, uid, run, .. }: &NamedTarget) -> String {
     let run = run.as_ref().map(|run| format!(" {run}")).unwrap_or_default();
     value(kind, name, uid.as_deref().unwrap_or_default()) + &run

@@ -10,7 +10,6 @@ use crate::{ConsoleViewer, PageRenewal, frame, paths, target_list, texts};
 const HEADS: [&str; 8] =
     ["Name", "State", "Transport", "Version of the relay", "Answers", "Tasks", "Permitted kinds", "Problem"];
 
-/// Returns the page with all clusters.
 pub fn clusters(viewer: ConsoleViewer<'_>, clusters: &[ClusterInfo]) -> String {
     let rows = clusters.iter().map(|info| {
         html! {
@@ -58,7 +57,6 @@ fn names(names: &BTreeSet<String>) -> String {
     limits::printable(&names.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
 }
 
-/// Returns the page of a cluster.
 pub fn cluster(viewer: ConsoleViewer<'_>, detail: &ClusterDetail) -> String {
     let info = &detail.info;
     let main = html! {

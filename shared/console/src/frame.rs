@@ -4,7 +4,6 @@ use maud::{DOCTYPE, Markup, html};
 
 use crate::{assets, paths};
 
-/// The caller who sees a page.
 #[derive(Clone, Copy, Debug)]
 pub struct ConsoleViewer<'a> {
     /// `token NAME` or `role ROLE`.
@@ -26,7 +25,6 @@ impl ConsoleViewer<'_> {
     }
 }
 
-/// The name of the field with the token of a form.
 pub const FORM_TOKEN: &str = "form";
 
 /// The renewal of a page by `live.js`. Without `seconds`, the page is not renewed.
@@ -90,7 +88,6 @@ pub(crate) fn page(
     document(title, &body)
 }
 
-/// Returns the hidden field of a form that changes something.
 pub(crate) fn form_token(viewer: ConsoleViewer<'_>) -> Markup {
     html! { input type="hidden" name=(FORM_TOKEN) value=(viewer.form_token); }
 }

@@ -64,7 +64,6 @@ fn notification(open: &OpenNotification) -> Markup {
     }
 }
 
-/// Returns the page of an entry with its document.
 pub fn history_entry(viewer: ConsoleViewer<'_>, (kind, name): (&str, &str), found: &HistoryDetail) -> String {
     let entry = &found.entry;
     let title = format!("{}/{}, {}", kind, name, entry.change.words());

@@ -8,7 +8,6 @@ use maud::html;
 
 use crate::{ConsoleViewer, PageRenewal, frame, paths, run_pages, texts};
 
-/// The log of an attempt.
 #[derive(Clone, Debug, Default)]
 pub struct UnitLogView<'a> {
     pub run: &'a str,
@@ -31,10 +30,8 @@ pub struct UnitLogView<'a> {
 const MARKED: usize = 1 << 10;
 /// Maximum ends of lines that are compared with a mark.
 const COMPARED: usize = 4_096;
-/// The characters of a digest in a mark.
 const DIGEST: usize = 24;
 
-/// Returns the digest of the end of a text.
 fn digest(text: &str) -> String {
     let begin = text.ceil_char_boundary(text.len().saturating_sub(MARKED));
     short_digest(&["console log", &text[begin..]], DIGEST)
@@ -71,7 +68,6 @@ pub fn log_text(log: &str) -> String {
     shown(log).0
 }
 
-/// Returns the page with a log.
 pub fn log(viewer: ConsoleViewer<'_>, view: &UnitLogView<'_>) -> String {
     let UnitLogView { run, target, unit, attempt, last_attempt, log, state, after } = *view;
     let (log, is_cut) = shown(log);
@@ -117,7 +113,6 @@ pub fn rendering(
     frame::page(viewer, paths::ROOT, &format!("Request of {unit}"), PageRenewal::NEVER, &main)
 }
 
-/// Returns links to the attempts before and after an attempt, and to the last one, if there are such.
 fn attempts(attempt: u32, last: u32, path: impl Fn(u32) -> String) -> maud::Markup {
     let mut others = vec![attempt.saturating_sub(1), attempt.saturating_add(1), last];
     others.retain(|&other| (1..=last).contains(&other) && other != attempt);

@@ -13,11 +13,11 @@ pub fn sign_in(next: &str, issuers: &[&str], problem: Option<(&str, Option<&str>
         @if let Some((detail, issuer)) = problem {
             p.problem role="alert" { (detail) }
             @if let Some(issuer) = issuer {
-                p { a href=(paths::sign_in_as_other(issuer, next)) { "Use another account of " (shown(issuer)) } }
+                p { a href=(paths::sign_in_at(issuer, next, "other")) { "Use another account of " (shown(issuer)) } }
             }
         }
         @for issuer in issuers {
-            p { a href=(paths::sign_in_at(issuer, next)) { "Sign in with " (shown(issuer)) } }
+            p { a href=(paths::sign_in_at(issuer, next, "")) { "Sign in with " (shown(issuer)) } }
         }
         form.sign-in method="post" action=(paths::SIGN_IN) {
             input type="hidden" name="next" value=(next);
@@ -31,11 +31,9 @@ pub fn sign_in(next: &str, issuers: &[&str], problem: Option<(&str, Option<&str>
     frame::bare_page("Sign in", &main)
 }
 
-/// A failed request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FailureView<'a> {
     pub title: &'a str,
-    /// The reason, for people.
     pub detail: &'a str,
     /// The way to succeed, for people. `None` if the reason names it.
     pub next_step: Option<&'a str>,

@@ -41,7 +41,6 @@ pub(crate) fn with(path: &str, parameters: &[(&str, &str)]) -> String {
     if pairs.is_empty() { path.to_owned() } else { format!("{path}?{}", pairs.join("&")) }
 }
 
-/// Returns the path of the list of targets with parameters.
 pub fn targets(parameters: &[(&str, &str)]) -> String {
     with(ROOT, parameters)
 }
@@ -61,7 +60,6 @@ pub fn history(kind: &str, name: &str, after: Option<&str>) -> String {
     with(&below("targets", &[kind, name, "history"]), &[("nextToken", after.unwrap_or_default())])
 }
 
-/// Returns the path of an entry of the history of a target.
 pub fn history_entry(kind: &str, name: &str, id: &str) -> String {
     below("targets", &[kind, name, "history", id])
 }
@@ -91,12 +89,10 @@ fn of_attempt(run: &str, page: &str, unit: &str, attempt: Option<u32>) -> String
     with(&below("runs", &[run, page]), &[("unit", unit), ("attempt", attempt.as_str())])
 }
 
-/// Returns the path of a version of a plugin.
 pub fn plugin(name: &str, version: &str) -> String {
     below("plugins", &[name, version])
 }
 
-/// Returns the path of the comparison of two versions of a plugin.
 pub fn comparison(name: &str, from: &str, to: &str) -> String {
     with(&versions(name), &[("from", from), ("to", to)])
 }
@@ -129,19 +125,14 @@ pub fn sign_in(next: &str) -> String {
     with(SIGN_IN, &[("next", next)])
 }
 
-/// Returns the path of a link that signs in once.
 pub fn sign_in_once(code: &str) -> String {
     with(SIGN_IN, &[("code", code)])
 }
 
-/// Returns the path of the sign-in at an issuer, which leads back to `next`.
-pub fn sign_in_at(issuer: &str, next: &str) -> String {
-    with(SIGN_IN_BEGIN, &[("issuer", issuer), ("next", next)])
-}
-
-/// Returns the path of the sign-in at an issuer that asks for the account, otherwise like [`sign_in_at`].
-pub fn sign_in_as_other(issuer: &str, next: &str) -> String {
-    with(SIGN_IN_BEGIN, &[("issuer", issuer), ("next", next), ("account", "other")])
+/// Returns the path of the sign-in at an issuer, which leads back to `next`. With `other` as `account`, the issuer asks for
+/// the account.
+pub(crate) fn sign_in_at(issuer: &str, next: &str, account: &str) -> String {
+    with(SIGN_IN_BEGIN, &[("issuer", issuer), ("next", next), ("account", account)])
 }
 
 /// Returns the path below [`ROOT`] to which a sign-in leads. Any other text leads to [`ROOT`].

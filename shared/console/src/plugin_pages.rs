@@ -7,9 +7,7 @@ use maud::{Markup, html};
 
 use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};
 
-/// Maximum characters of a default.
 const MAX_DEFAULT: usize = 500;
-/// Maximum lines of a difference.
 const MAX_LINES: usize = 10_000;
 
 /// Returns the page with all versions that are not withdrawn.
@@ -25,8 +23,8 @@ pub fn plugins(viewer: ConsoleViewer<'_>, plugins: &[PluginInfo]) -> String {
     frame::page(viewer, paths::PLUGINS, "Plugins", PageRenewal::NEVER, &main)
 }
 
-/// A parameter of a plugin.
 #[derive(Clone, Debug)]
+#[cfg_attr(test, derive(serde::Deserialize), serde(rename_all = "camelCase"))]
 pub struct PluginParam {
     pub name: String,
     /// The type, with `sensitive` before that of a sensitive one.
@@ -53,7 +51,6 @@ pub struct PluginView<'a> {
     pub is_partial: bool,
 }
 
-/// Returns the page of a version.
 pub fn plugin(viewer: ConsoleViewer<'_>, view: &PluginView<'_>) -> String {
     let PluginDetail { info, withdrawn, document } = view.detail;
     let full = format!("{}@{}", info.name, info.version);
@@ -145,7 +142,6 @@ fn choice(name: &str, versions: &[PluginDetail], (from, to): (&str, &str)) -> Ma
     }
 }
 
-/// The difference of two versions of a plugin.
 #[derive(Clone, Copy, Debug)]
 pub struct PluginComparison<'a> {
     pub name: &'a str,
@@ -157,7 +153,6 @@ pub struct PluginComparison<'a> {
     pub diff: &'a str,
 }
 
-/// Returns the page with the difference of two versions.
 pub fn plugin_comparison(viewer: ConsoleViewer<'_>, comparison: PluginComparison<'_>) -> String {
     let PluginComparison { name, from, to, versions, diff } = comparison;
     let title = format!("{name}: {from} and {to}");

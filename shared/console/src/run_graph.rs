@@ -29,9 +29,7 @@ const LINE: usize = 26;
 
 struct GraphBox {
     name: String,
-    /// The second line.
     note: String,
-    /// The state that colours the box.
     state: UnitState,
     path: String,
 }

@@ -6,7 +6,6 @@ use maud::{Markup, html};
 use crate::timeline::rows;
 use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};
 
-/// A page of the units of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct RunUnitsView<'a> {
     /// The run with the units of the page.
@@ -36,7 +35,6 @@ pub fn run(viewer: ConsoleViewer<'_>, view: &RunUnitsView<'_>) -> String {
     frame::page(viewer, paths::ROOT, &format!("Run {}", run.id), PageRenewal::every(5), &main)
 }
 
-/// Returns a sentence with links to a run and its target.
 pub(crate) fn place(run: &str, target: (&str, &str)) -> Markup {
     html! { p { "Run " a href=(paths::run(run, None)) { (run) } " of " (target_link(target)) } }
 }

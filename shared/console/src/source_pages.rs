@@ -5,7 +5,6 @@ use maud::{Markup, html};
 
 use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};
 
-/// Returns the page with all sources.
 pub fn sources(viewer: ConsoleViewer<'_>, sources: &[SourceInfo]) -> String {
     let main = html! { h1 { "Sources" } (list(sources)) };
     frame::page(viewer, paths::SOURCES, "Sources", PageRenewal::NEVER, &main)
@@ -31,7 +30,6 @@ pub(crate) fn list<'a>(sources: impl IntoIterator<Item = &'a SourceInfo>) -> Mar
 pub struct SourceTrial<'a> {
     /// A header per line, `NAME: VALUE`.
     pub headers: &'a str,
-    /// The body of the event.
     pub payload: &'a str,
     /// The body of the response that completes the event.
     pub fetched: &'a str,
@@ -39,14 +37,15 @@ pub struct SourceTrial<'a> {
     pub effect: Option<Result<TrialEffect, String>>,
 }
 
-/// The effect that an event would have.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub struct TrialEffect {
     /// The numbers of the entries that do not hold, with their reasons.
     pub skipped: Vec<(usize, String)>,
     /// The number of the entry that holds or fails, from 1.
     pub entry: Option<usize>,
     /// `apply`, `delete`, `ignored` or `rejected`.
+    #[cfg_attr(test, serde(skip))]
     pub verdict: &'static str,
     /// The reason of `ignored` or `rejected`.
     pub reason: Option<String>,
@@ -57,11 +56,9 @@ pub struct TrialEffect {
     pub time: Option<String>,
     /// The delivery ID that the source selects.
     pub delivery: Option<String>,
-    /// The document of the target.
     pub document: Option<String>,
 }
 
-/// Returns the page of a source.
 pub fn source(viewer: ConsoleViewer<'_>, source: &SourceDetail, trial: &SourceTrial<'_>) -> String {
     let rows = source.rejected.iter().map(rejected);
     let owner = format!("source {}", source.name);

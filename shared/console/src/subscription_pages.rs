@@ -6,7 +6,6 @@ use maud::{Markup, html};
 use crate::source_pages::target_link;
 use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};
 
-/// Returns the page with all subscriptions.
 pub fn subscriptions(viewer: ConsoleViewer<'_>, subscriptions: &[SubscriptionInfo]) -> String {
     let main = html! { h1 { "Subscriptions" } (list(subscriptions)) };
     frame::page(viewer, paths::SUBSCRIPTIONS, "Subscriptions", PageRenewal::NEVER, &main)
@@ -50,7 +49,6 @@ fn problem(info: &SubscriptionInfo) -> Markup {
     html! { (limits::printable(problem)) }
 }
 
-/// Returns the page of a subscription.
 pub fn subscription(viewer: ConsoleViewer<'_>, detail: &SubscriptionDetail) -> String {
     let info = &detail.info;
     let rows = detail.failures.iter().map(undelivered);

@@ -6,7 +6,6 @@ use serde::Deserialize;
 
 use crate::{BulkAction, ConsoleViewer, PageRenewal, bulk_pages, frame, paths, texts};
 
-/// Maximum labels in a row.
 const LABELS: usize = 10;
 /// Maximum characters of the name and of the value of a label in a row.
 const LABEL: usize = 100;
@@ -62,7 +61,6 @@ pub struct TargetListView<'a> {
     pub counts: &'a [(TargetPhase, usize)],
     /// True if further targets exist that were not counted.
     pub is_partial: bool,
-    /// Recorded outages of clusters.
     pub outages: &'a [RelayOutage],
     /// Errors of targets that cannot be read.
     pub damaged: &'a [String],
@@ -73,13 +71,11 @@ pub struct TargetListView<'a> {
     /// The tokens of the pages before, if the page was reached through them: separated by blanks, the nearest one last. The
     /// first page has no token, and the first ones of many are dropped.
     pub previous: &'a str,
-    /// The token of the next page.
     pub next_token: Option<&'a str>,
     /// The number of the last change that the list has.
     pub since: &'a str,
 }
 
-/// Returns the page with the list of targets.
 pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
     let filter = view.filter;
     // Without rows there is nothing to select. A target that is gone has no action.

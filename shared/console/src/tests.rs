@@ -147,27 +147,11 @@ fn plugin_and_source_pages(text: &str) -> Vec<(&'static str, String)> {
     let plugin: PluginDetail = part("plugin", text);
     let versions = &vec![PluginDetail { withdrawn: Some(text.to_owned()), ..plugin.clone() }; 2];
     let (latest, users) = (Some(text), BTreeMap::from([(text.to_owned(), BTreeMap::from([("ready", 3)]))]));
-    let params = &[PluginParam {
-        name: text.to_owned(),
-        kind: "string".to_owned(),
-        default: Some(text.to_owned()),
-        is_required: false,
-        description: text.to_owned(),
-    }];
+    let params = &[part::<PluginParam>("param", text)];
     let plugin_view = PluginView { detail: &plugin, params, versions, latest, users: Some(&users), is_partial: true };
     let diff = format!("--- {text}\n+++ {text}\n@@ -1 +1 @@\n-{text}\n+{text}\n {text}\n");
     let comparison = PluginComparison { name: text, from: text, to: "2.0.0", versions, diff: &diff };
-    let effect = TrialEffect {
-        skipped: vec![(1, text.to_owned())],
-        entry: Some(2),
-        verdict: "apply",
-        reason: Some(text.to_owned()),
-        target: Some(format!("sandbox/{text}")),
-        uid: Some(text.to_owned()),
-        time: Some(AT.to_owned()),
-        delivery: Some(text.to_owned()),
-        document: Some(text.to_owned()),
-    };
+    let effect = TrialEffect { verdict: "apply", ..part("effect", text) };
     let trial = SourceTrial { headers: text, payload: text, fetched: text, effect: Some(Ok(effect)) };
     vec![
         ("plugin", plugin_pages::plugin(viewer(text), &plugin_view)),
@@ -361,7 +345,6 @@ fn the_page_of_a_run_counts_units() {
     assert!(page.contains("First units") && page.contains("nextToken=db%2F8"), "{page}");
 }
 
-/// The timeline shows the last earlier attempts.
 #[test]
 fn the_timeline_has_few_earlier_attempts() {
     let mut of_run: RunDetail = serde_json::from_value(run_value("db", 3)).unwrap();
@@ -390,7 +373,6 @@ fn attempts_after_a_retry_have_both_numbers() {
     }
 }
 
-/// Later pages of the history lead back to its newest entries.
 #[test]
 fn the_history_has_pages() {
     let page = HistoryPage { next_token: Some("t".to_owned()), ..HistoryPage::default() };
@@ -401,7 +383,6 @@ fn the_history_has_pages() {
     assert!(!second.contains("Earlier entries"), "{second}");
 }
 
-/// A log without lines says so, unless the state of the attempt says more.
 #[test]
 fn an_empty_log_says_so() {
     for (text, state, says) in [("", "", true), ("", "waiting: m", false), ("x\n", "", false)] {
@@ -411,7 +392,6 @@ fn an_empty_log_says_so() {
     }
 }
 
-/// The log of an attempt leads to those before and after it, and to the last one.
 #[test]
 fn a_log_leads_to_other_attempts() {
     for (attempt, last_attempt, others) in [
@@ -431,7 +411,6 @@ fn a_log_leads_to_other_attempts() {
     }
 }
 
-/// The lines of a script stay lines.
 #[test]
 fn a_rendered_script_is_readable() {
     let value = json!({"run": "r", "unit": "a/b", "kind": "pod", "attempt": 1, "script": "#!/bin/sh\necho \"<b>\"\n"});

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 pub(crate) use ebb_protocol::words::{name as word, reason};
 
-/// Maximum characters of a value.
 const MAX_VALUE: usize = 2_000;
 
 /// Returns a state as a label. The text has the state, and the colour of its class repeats it.

@@ -10,7 +10,6 @@ use crate::{frame, paths, texts};
 const MAX_UNITS: usize = 60;
 /// The units of a larger run on that page.
 const SHOWN_UNITS: usize = 30;
-/// Maximum units before a unit that are named.
 const MAX_AFTER: usize = 5;
 /// Maximum rows of earlier attempts of a unit. Their logs and requests link to those before.
 const EARLIER_ROWS: usize = 3;
@@ -32,7 +31,6 @@ pub(crate) fn timeline(run: &RunDetail) -> Markup {
     }
 }
 
-/// Returns the number of units, and of those in each state.
 pub fn unit_counts(units: &[UnitDetail]) -> String {
     format!("{}: {}", words::units(units.len()), words::unit_counts(units))
 }

@@ -27,7 +27,6 @@ pub struct WaitingView<'a> {
     pub since: &'a str,
 }
 
-/// Returns the page with everything that is stuck, failed or waits.
 pub fn waiting(viewer: ConsoleViewer<'_>, view: &WaitingView<'_>) -> String {
     let of = |phase: TargetPhase| view.targets.iter().filter(move |target| target.phase == phase);
     let sources = view.sources.map(|all| source_pages::list(all.iter().filter(|source| source.rejected.is_some())));

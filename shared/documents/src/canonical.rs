@@ -4,7 +4,6 @@ use sha2::{Digest, Sha256};
 
 use crate::plan::{PLAN_VERSION, Plan};
 
-/// The error of a text that is not a plan.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// The text is not JSON, or its JSON is not a plan.

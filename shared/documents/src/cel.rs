@@ -41,13 +41,11 @@ pub use tokens::string_end;
 
 /// The maximum length of an expression, in bytes.
 pub const MAX_LENGTH: usize = 4096;
-/// The maximum number of nodes of a tree.
 pub const MAX_NODES: usize = 1000;
 /// The maximum depth of a tree. Evaluation recurses, and one level takes about 30 KiB of stack in a debug build.
 pub const MAX_DEPTH: usize = 24;
 /// The maximum nesting of `all`, `exists`, `exists_one`, `map` and `filter`.
 pub const MAX_NESTED_LOOPS: usize = 2;
-/// The maximum number of reported issues per expression.
 pub const MAX_ISSUES: usize = 20;
 /// The number of bytes that one step parses. A step takes about 50 ns of one core in a release build.
 const BYTES_PER_STEP: u64 = 2;
@@ -59,10 +57,10 @@ pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
 /// A value of CEL, which may borrow from the JSON that it was made of.
 pub type CelValue<'v> = Box<dyn cel::common::value::Val + 'v>;
 
-/// A parsed expression with its references.
+pub type CelVariables<'v> = BTreeMap<&'v str, CelValue<'v>>;
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression {
-    /// The text as it was written.
     pub text: String,
     pub(crate) tree: IdedExpr,
     /// References in the order of the text.
@@ -73,7 +71,6 @@ pub struct Expression {
     pub steps: u64,
 }
 
-/// A value that an expression reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueReference {
     pub source: ReferenceSource,
@@ -105,7 +102,6 @@ pub enum ReferenceSource {
     Root(RootVariable),
 }
 
-/// The use of a value in an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReferenceUsage {
     /// The expression is exactly this value.
@@ -119,7 +115,6 @@ pub enum ReferenceUsage {
     Part,
 }
 
-/// An error of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpressionIssue {
     pub code: &'static str,

@@ -106,9 +106,9 @@ pub fn plan(
     }
     report.check(sandbox.name.at)?;
     let wires = ResourceReads::new(&mut report, sandbox.name.at, &instances)?;
-    let mut plan = assemble::plan(&mut report, sandbox, (env, &env_uses), &instances, &wires);
-    dependencies::check_cycles(&mut report, &plan, &instances, &wires);
-    clusters::check(&mut report, &plan, &instances, &wires);
+    let mut plan = assemble::plan(&mut report, sandbox, (env, &env_uses), &wires);
+    dependencies::check_cycles(&mut report, &plan, &wires);
+    clusters::check(&mut report, &plan, &wires);
     undecided::check(&mut report, &instances);
     report.check(sandbox.name.at)?;
     object_names::check(&mut report, sandbox, &plan, &instances);

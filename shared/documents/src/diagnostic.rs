@@ -25,7 +25,6 @@ pub const MAX_REPORTED: usize = 100;
 /// The maximum number of diagnostics of a document that suggest a name. A search can take several milliseconds.
 const MAX_SUGGESTIONS: usize = 20;
 
-/// The severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     Error,
@@ -41,7 +40,6 @@ pub enum DiagnosticStyle {
     Coloured,
 }
 
-/// An error or warning of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// The code of the error in kebab-case. A released code is never renamed.
@@ -82,7 +80,6 @@ impl Diagnostic {
         }
     }
 
-    /// Creates a warning at a position.
     pub fn warning(
         code: &'static str,
         source: &Arc<SourceText>,
@@ -122,7 +119,6 @@ impl Diagnostic {
         self
     }
 
-    /// Adds a related position with its label.
     #[must_use]
     pub fn related(mut self, at: LineColumn, what: impl Into<String>) -> Self {
         self.related.push((at, what.into()));
@@ -267,7 +263,6 @@ impl Diagnostics {
         }
     }
 
-    /// Returns true if further errors are omitted.
     pub(crate) fn is_full(&self) -> bool {
         self.0.len() > MAX_REPORTED && self.0.iter().filter(|it| it.severity == Severity::Error).count() > MAX_REPORTED
     }
@@ -282,7 +277,6 @@ impl Diagnostics {
         if self.0.len() < MAX_SUGGESTIONS { diagnostic.suggest(name, candidates) } else { diagnostic }
     }
 
-    /// Returns true if the list contains an error.
     pub fn has_errors(&self) -> bool {
         self.0.iter().any(|d| d.severity == Severity::Error)
     }
@@ -308,7 +302,6 @@ impl Diagnostics {
         self.0.iter().map(|d| d.plain() + "\n").collect()
     }
 
-    /// Returns all diagnostics as drawings.
     pub fn drawn(&self, drawing: DiagnosticStyle) -> String {
         self.0.iter().map(|d| d.drawn(drawing)).collect::<Vec<_>>().join("\n")
     }

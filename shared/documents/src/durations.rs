@@ -9,7 +9,6 @@ const MAX_DURATION: u64 = 10 * 366 * DAY;
 
 const DAY: u64 = 24 * 60 * 60 * 1000;
 
-/// The units of a duration in milliseconds.
 pub const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", DAY)];
 
 /// The units of a duration in Signadot's documents in milliseconds.

@@ -88,7 +88,6 @@ fn read(source: &Arc<SourceText>, node: &YamlNode, as_written: Option<&str>) -> 
     (document, reader.into_found())
 }
 
-/// Returns the document as YAML with the same content.
 fn written(reader: &DocumentReader<'_>, node: &YamlNode) -> String {
     match yaml::write(node.to_json()) {
         Ok(text) => lines::mapped(reader.source, node, text),

@@ -149,7 +149,6 @@ pub enum ApiVersion {
     V1,
 }
 
-/// The format of a document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
     /// Signadot's `ResourcePlugin` and `Sandbox`: `name` and `spec` at the top.

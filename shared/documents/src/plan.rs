@@ -35,7 +35,6 @@ pub struct Plan {
     pub v: u32,
     /// The other parts of the target's document.
     pub target: TargetSpec,
-    /// The resources by name.
     pub resources: BTreeMap<String, Resource>,
     /// The environment of the target: templates over `resources.R.outputs.O`, and `units.U.outputs.O` of own units, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -75,7 +74,6 @@ pub struct WorkloadRead {
     pub env: Option<String>,
     /// The container of the variable. Absent for all containers.
     pub container: Option<String>,
-    /// The path of the file.
     pub file: Option<String>,
     pub resource: String,
     pub output: String,
@@ -139,6 +137,7 @@ pub struct TargetSpec {
 }
 
 /// A plugin that is bound to the target.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Resource {
@@ -147,13 +146,11 @@ pub struct Resource {
     /// The digest of the plugin's document after embedding: `sha256:…`.
     pub digest: String,
     /// The slots of the plugin. Absent without `maxConcurrent`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_concurrent: Option<u32>,
     /// True if no update replaces or removes the resource, and the target is not deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub protect: bool,
     /// The version `name@version` whose teardown units an operator has chosen for a stuck target.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repaired_by: Option<String>,
     /// The number of the update that has made the resource in place of a former one of its name. Its key differs from those.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -170,15 +167,14 @@ pub struct Resource {
 }
 
 /// A public output of a resource.
+#[serde_with::apply(bool => #[serde(default, skip_serializing_if = "std::ops::Not::not")])]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PublicOutput {
     pub value: Template,
     /// True if the value stays in the cluster and is passed on as a reference, or is stored encrypted.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
     /// True if messages about the target link to the value.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub link: bool,
     /// The outputs of setup units that the template reads.
     pub reads: Vec<OutputRead>,
@@ -187,7 +183,6 @@ pub struct PublicOutput {
 /// The hook of the units of `update` of all plugins, before a change of the document selects some of them. It never runs.
 pub const PLUGIN_UPDATE: Hook = Hook::Update(0);
 
-/// The units of one hook.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HookPlan {
@@ -369,7 +364,6 @@ impl Plan {
         self.hooks.iter().find(|planned| planned.hook == hook)
     }
 
-    /// Returns a unit, or `None` if the plan does not contain it.
     pub fn unit(&self, at: UnitRef) -> Option<&UnitPlan> {
         self.hook_plan(at.hook)?.units.get(at.unit as usize)
     }
@@ -402,10 +396,6 @@ impl Plan {
                 unit.looks = is_undo(unit) && looks.contains(&UnitRef { hook: *hook, unit: at });
             }
         }
-    }
-
-    pub(crate) fn unit_mut(&mut self, at: UnitRef) -> Option<&mut UnitPlan> {
-        self.hooks.iter_mut().find(|planned| planned.hook == at.hook)?.units.get_mut(at.unit as usize)
     }
 }
 

@@ -6,7 +6,6 @@
 use crate::load::{self, DocumentVars, NoFiles};
 use crate::model::SourceDoc;
 
-/// A preset of a source.
 #[derive(Clone, Copy, Debug)]
 pub struct SourcePreset {
     pub name: &'static str,
@@ -27,7 +26,6 @@ pub static PRESETS: [SourcePreset; 19] = presets![
     "qovery" "vercel"
 ];
 
-/// Returns the preset with this name.
 pub fn preset(name: &str) -> Option<&'static SourcePreset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }
@@ -38,7 +36,6 @@ impl SourcePreset {
         self.comments().next().unwrap_or_default()
     }
 
-    /// Returns the setup of the sender.
     pub fn steps(&self) -> impl Iterator<Item = &'static str> {
         self.comments().filter_map(|line| line.strip_prefix("Sender: "))
     }
@@ -59,7 +56,6 @@ impl SourcePreset {
         )
     }
 
-    /// Returns the document of the preset.
     pub fn document(&self) -> SourceDoc {
         let file = format!("presets/{}.yaml", self.name);
         load::event_source(&file, self.text, &NoFiles, &DocumentVars::none()).expect("a test loads each preset")

@@ -40,7 +40,6 @@ pub enum RenderValue {
     Sealed(SealedValue),
 }
 
-/// A sensitive value that is encrypted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SealedValue {
     /// The place for which it is encrypted. It is valid for no other one.
@@ -89,7 +88,6 @@ pub struct Answers<'a> {
     pub poll: Option<&'a serde_json::Value>,
 }
 
-/// A rendered unit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RenderedUnit {
     /// The unit does not run, for this reason.
@@ -114,19 +112,15 @@ pub enum RenderedUnit {
     Infrakit(RenderedInstance),
 }
 
-/// An input of a pod with its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RenderedInput {
     pub name: String,
-    /// The environment variable of the input.
     pub env: Option<String>,
-    /// The absolute path of the input file.
     pub path: Option<String>,
     /// The value. Without one, the variable is unset and the file is not created.
     pub value: InputValue,
 }
 
-/// The value of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputValue {
     /// Text. Values of other types are JSON text.
@@ -181,7 +175,6 @@ pub struct RenderedQuestion {
     pub body: Option<serde_json::Value>,
 }
 
-/// The body of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RequestBody {
     Json(serde_json::Value),

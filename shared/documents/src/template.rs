@@ -75,10 +75,7 @@ pub(crate) enum TextPart {
 }
 
 impl ParsedText {
-    /// Parses a template whose expressions have the names of `scope`.
-    ///
-    /// # Errors
-    /// Returns a description of the first error.
+    /// Parses a template whose expressions have the names of `scope`. An error describes the first mistake.
     pub(crate) fn new(text: &str, scope: Scope) -> Result<Self, String> {
         let parsed = |piece| match piece {
             TemplatePiece::Literal(text) => Ok(TextPart::Literal(text)),

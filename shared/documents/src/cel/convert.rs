@@ -56,24 +56,20 @@ pub fn json_position(error: &serde_json::Error) -> String {
     format!("the text is not JSON at line {}, column {}", error.line(), error.column())
 }
 
-/// Borrows a text.
 pub fn from_text(text: &str) -> CelValue<'_> {
     Box::new(CelString::from(text))
 }
 
-/// Borrows bytes.
 pub fn from_bytes(bytes: &[u8]) -> CelValue<'_> {
     Box::new(CelBytes::from(bytes))
 }
 
-/// Returns a map of named values.
 pub fn from_map<'v>(entries: impl IntoIterator<Item = (&'v str, CelValue<'v>)>) -> CelValue<'v> {
     let map: HashMap<CelMapKey<'v>, CelValue<'v>> =
         entries.into_iter().map(|(key, value)| (CelMapKey::from(key), value)).collect();
     Box::new(CelMap::from(map))
 }
 
-/// The result of an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CelOutput {
     Json(Json),
@@ -141,7 +137,6 @@ fn optional(value: &cel::Value) -> Result<&OptionalValue, &'static str> {
     <&OptionalValue>::try_from(value).map_err(|_| NO_JSON)
 }
 
-/// Returns the JSON type for a message.
 pub fn json_type(value: &Json) -> &'static str {
     match value {
         Json::Null => "null",

@@ -11,7 +11,7 @@ use cel::common::value::Val;
 
 use crate::cel::path::{PathKey, SelectionPath, StepAccess};
 use crate::cel::walk::MATCHES;
-use crate::cel::{CelValue, Expression, TextPattern};
+use crate::cel::{CelValue, CelVariables, Expression, TextPattern};
 
 /// The maximum cost of an evaluation, in touched values. A more expensive one does not start.
 pub const MAX_COST: u64 = 5_000_000;
@@ -42,10 +42,7 @@ impl CostBound<'_> {
 }
 
 /// Returns the maximum number of values that an evaluation creates and touches, or the cost if it exceeds [`MAX_COST`].
-pub(crate) fn bound<'a>(
-    expression: &'a Expression,
-    variables: &'a BTreeMap<&'a str, CelValue<'a>>,
-) -> Result<CostBound<'a>, u64> {
+pub(crate) fn bound<'a>(expression: &'a Expression, variables: &'a CelVariables<'a>) -> Result<CostBound<'a>, u64> {
     let mut estimator = CostEstimator { variables, patterns: &expression.patterns, local: Vec::new(), left: MAX_COST };
     let bound = estimator.of(&expression.tree);
     if bound.cost > MAX_COST { Err(bound.cost) } else { Ok(bound) }
@@ -77,7 +74,7 @@ fn elements<'v>(value: &'v (dyn Val + 'v)) -> impl Iterator<Item = &'v (dyn Val 
 }
 
 struct CostEstimator<'a> {
-    variables: &'a BTreeMap<&'a str, CelValue<'a>>,
+    variables: &'a CelVariables<'a>,
     patterns: &'a BTreeMap<String, TextPattern>,
     /// The names of the outer loops, with the maximum size of their values.
     local: Vec<(&'a str, u64, KnownValues<'a>)>,

@@ -1,7 +1,6 @@
 //! Evaluates expressions within a bounded cost.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use cel::common::types::{CelBytes, CelString, STRING_TYPE};
@@ -14,9 +13,8 @@ use sha2::{Digest, Sha256};
 
 use crate::cel::convert::{self, CelOutput};
 use crate::cel::cost::{self, CostBound};
-use crate::cel::{CelValue, Expression, MAX_COST, MAX_VALUE_BYTES, walk};
+use crate::cel::{CelVariables, Expression, MAX_COST, MAX_VALUE_BYTES, walk};
 
-/// The error of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
     /// The expression fails on these values. The text contains no value.
@@ -40,7 +38,6 @@ static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     Arc::new(env)
 });
 
-/// Adds the functions that CEL does not have.
 fn own_functions(env: &mut Env) -> Result<(), cel::DeclarationError> {
     env.add_overload(convert::JSON_PARSE, "json.parse(string)", vec![STRING_TYPE], parse_json)?;
     cel::add_overload!(env, fn encode_url: (CelString) -> CelString, name = "url.encode")?;
@@ -77,7 +74,7 @@ fn sha256_of_bytes(bytes: &CelBytes<'_>) -> CelString<'static> {
 }
 
 /// Lends the variables to an evaluation, which would otherwise copy them.
-struct BorrowedVariables<'a>(&'a BTreeMap<&'a str, CelValue<'a>>);
+struct BorrowedVariables<'a>(&'a CelVariables<'a>);
 
 impl VariableResolver for BorrowedVariables<'_> {
     fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
@@ -86,10 +83,7 @@ impl VariableResolver for BorrowedVariables<'_> {
 }
 
 /// Evaluates an expression. The result depends only on the arguments.
-pub fn evaluate(
-    expression: &Expression,
-    variables: &BTreeMap<&str, CelValue<'_>>,
-) -> Result<CelOutput, EvaluationError> {
+pub fn evaluate(expression: &Expression, variables: &CelVariables<'_>) -> Result<CelOutput, EvaluationError> {
     evaluate_within(expression, variables, &SharedCost::new(u64::MAX), MAX_VALUE_BYTES)
 }
 
@@ -100,7 +94,6 @@ pub struct SharedCost {
 }
 
 impl SharedCost {
-    /// Creates a limit of touched values.
     pub fn new(limit: u64) -> Self {
         Self { limit, spent: Cell::new(0) }
     }
@@ -113,7 +106,7 @@ impl SharedCost {
 /// size certainly exceeds its maximum. It does not compute the size of all results.
 pub fn evaluate_within(
     expression: &Expression,
-    variables: &BTreeMap<&str, CelValue<'_>>,
+    variables: &CelVariables<'_>,
     shared: &SharedCost,
     max_bytes: usize,
 ) -> Result<CelOutput, EvaluationError> {

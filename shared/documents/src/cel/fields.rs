@@ -1,6 +1,6 @@
 //! The fields that an expression reads: paths of constant names, such as `body.pull_request.number`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use cel::common::ast::{CallExpr, Expr, LiteralValue, operators};
 use cel::common::types::{CelMap, CelMapKey, CelNull};
@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use crate::cel::convert::json_type;
 use crate::cel::path::{PathKey, SelectionPath, step};
-use crate::cel::{CelValue, Expression, RootVariable, walk};
+use crate::cel::{CelVariables, Expression, RootVariable, walk};
 
 /// The name of a function that replaces a selection that must fail. CEL does not define it, and an expression cannot contain it.
 const MISREAD: &str = "@misread";
@@ -46,7 +46,7 @@ impl Expression {
     }
 
     /// Returns a field whose value is null: one of which the expression reads a part, or else any.
-    pub(crate) fn null_field(&self, variables: &BTreeMap<&str, CelValue<'_>>) -> Option<String> {
+    pub(crate) fn null_field(&self, variables: &CelVariables<'_>) -> Option<String> {
         let mut whole = None;
         for path in self.paths() {
             let Some(mut value) = variables.get(path.root).map(AsRef::as_ref) else { continue };

@@ -11,7 +11,6 @@ macro_rules! root_variables {
         impl RootVariable {
             pub const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
 
-            /// Returns the name.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)+
@@ -48,7 +47,6 @@ root_variables! {
     Body: "body",
     /// The source that received an event.
     Source: "source",
-    /// The claims of an identity token.
     Claims: "claims",
     /// The values of the params of a source.
     With: "with",

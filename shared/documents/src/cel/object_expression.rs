@@ -7,7 +7,6 @@ use serde_json::Value as Json;
 use crate::cel::convert::{CelOutput, from_json, json_type};
 use crate::cel::{EvaluationError, Expression, MAX_VALUE_BYTES, Scope, evaluate, parse_checked};
 
-/// A parsed expression over `object` and `objects`.
 #[derive(Clone, Debug)]
 pub struct ObjectExpression(Expression);
 

@@ -13,7 +13,6 @@ pub const MAX_PATTERN: usize = 64 << 10;
 pub const MAX_PATTERN_LENGTH: usize = 1024;
 /// The help for a pattern that is too large.
 pub const PATTERN_HELP: &str = "use small numbers in `{…}`, and `[A-Za-z0-9_]` instead of `\\w`";
-/// The maximum nesting of groups and classes.
 const MAX_PATTERN_DEPTH: u32 = 64;
 
 /// The number of bytes of a compiled pattern that one step produces.
@@ -31,7 +30,6 @@ pub struct TextPattern {
     machine: Arc<PikeVM>,
 }
 
-/// The error of an invalid or rejected pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     #[error("{0}")]
@@ -68,7 +66,6 @@ impl TextPattern {
         Ok(Self { text: text.into(), machine: Arc::new(machine) })
     }
 
-    /// Returns true if the pattern matches a part of the text.
     pub fn is_match(&self, text: &str) -> bool {
         self.machine.is_match(&mut self.machine.create_cache(), text)
     }

@@ -15,7 +15,6 @@ use crate::plan::{Action, HookPlan, Plan, RequiredEvidence, RetryPolicy, UnitPla
 /// The suffix to the name of the unit that is undone. Names in documents contain no full stop.
 const SUFFIX: &str = ".removal";
 
-/// Returns true if the compiler adds the undo of a unit.
 pub(super) fn is_kept(unit: &CompiledUnit<'_>) -> bool {
     let made = match &unit.plan.action {
         Action::Object(_) => true,

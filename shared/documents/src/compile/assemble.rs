@@ -42,22 +42,21 @@ pub(super) fn plan(
     report: &mut DiagnosticCollector,
     sandbox: &SandboxDoc,
     (env, env_uses): (BTreeMap<String, Template>, &[ExpressionRead]),
-    instances: &[BoundResource<'_>],
     wires: &ResourceReads<'_>,
 ) -> Plan {
     let mut units_of: BTreeMap<Hook, Vec<UnitPlan>> = BTreeMap::new();
-    for instance in instances {
+    for instance in wires.instances {
         for unit in &instance.checked.units {
             units_of.entry(unit.hook).or_default().push(dependencies::unit_plan(report, instance, unit, wires));
         }
     }
     if let Some(units) = units_of.get_mut(&Hook::PreStart) {
-        dependencies::bind_after_resources(report, units, instances);
+        dependencies::bind_after_resources(report, units, wires.instances);
     }
     let hooks = units_of.into_iter().map(|(hook, units)| HookPlan { hook, units });
     let mut env_reads = OutputReads::new();
     for found in env_uses {
-        if let (ReferenceSource::Output { unit, output }, Some(own)) = (&found.source, checked::own_units(instances)) {
+        if let (ReferenceSource::Output { unit, output }, Some(own)) = (&found.source, checked::own_units(wires.instances)) {
             let makers = own.makers(unit, None);
             makers.into_iter().for_each(|at| reads::add(&mut env_reads, at, output, found.optional));
         }
@@ -69,7 +68,7 @@ pub(super) fn plan(
         ttl_ms: sandbox.ttl.map(|ttl| ttl.after.0),
         ttl_slides: sandbox.ttl.is_some_and(|ttl| ttl.from == TtlFrom::Activity),
     };
-    let resources = instances.iter().filter(|instance| !instance.is_target());
+    let resources = wires.instances.iter().filter(|instance| !instance.is_target());
     let resources = resources.map(|instance| (instance.name.to_owned(), resource(instance, wires)));
     Plan {
         target,

@@ -31,7 +31,6 @@ impl CheckedPlugin<'_> {
         self.units.get(*self.by_name.get(name)?)
     }
 
-    /// Returns the names of the params that may be null.
     pub(super) fn optional_params(&self) -> BTreeSet<String> {
         self.params.iter().filter(|(_, param)| param.doc.optional).map(|(name, _)| (*name).to_owned()).collect()
     }
@@ -42,7 +41,6 @@ impl CheckedPlugin<'_> {
         self.plugin.dialect == Dialect::Signadot
     }
 
-    /// Returns the least evidence that the plugin requires of its undos.
     pub(super) fn required_evidence(&self) -> Option<RequiredEvidence> {
         self.plugin.evidence.as_ref().map(|evidence| evidence.value)
     }
@@ -109,7 +107,6 @@ pub(super) enum UnitCluster {
 /// The version of a plugin without one. Own units and built-in plugins have it.
 pub(super) static UNVERSIONED: Version = Version::new(0, 0, 0);
 
-/// The plugin that a resource is bound to.
 #[derive(Clone, Copy, Debug)]
 pub struct BoundPlugin<'a> {
     pub plugin: &'a PluginDoc,
@@ -121,7 +118,6 @@ pub struct BoundPlugin<'a> {
 /// A resource with its plugin, or the target with its own hooks.
 pub(super) struct BoundResource<'a> {
     pub(super) name: &'a str,
-    /// The position of its name.
     pub(super) at: LineColumn,
     pub(super) bound: BoundPlugin<'a>,
     pub(super) checked: Arc<CheckedPlugin<'a>>,
@@ -154,15 +150,11 @@ impl<'a> PublicOutputs<'a> {
         Some(self.0.get(resource)?.outputs.get(output)?.sensitivity)
     }
 
-    /// Returns true for an output that is certainly a text.
     pub(super) fn is_text(&self, resource: &str, output: &str) -> bool {
         self.0.get(resource).and_then(|checked| checked.outputs.get(output)).is_some_and(|output| output.is_text)
     }
 
-    /// Returns the sensitivity of an output.
-    ///
-    /// # Errors
-    /// Returns the error for a missing resource or output. `error` creates it from a code and a message.
+    /// Returns the sensitivity of an output, or the error for a missing one, which `error` creates from a code and a message.
     pub(super) fn check(
         &self,
         report: &DiagnosticCollector,
@@ -187,7 +179,6 @@ pub(super) fn own_units<'i, 'a>(instances: &'i [BoundResource<'a>]) -> Option<&'
 }
 
 impl BoundResource<'_> {
-    /// Returns true for the own hooks of the target.
     pub(super) fn is_target(&self) -> bool {
         self.checked.plugin.owner == HookOwner::Target
     }

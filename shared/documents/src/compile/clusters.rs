@@ -41,10 +41,8 @@ pub(super) fn named(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &
     }
 }
 
-/// Returns the cluster of a unit of a resource. `None` means the target's cluster.
-///
-/// # Errors
-/// Returns name and position of the param that names the cluster if the param is wired.
+/// Returns the cluster of a unit of a resource. `None` means the target's cluster. An error has the name and the position of
+/// a param that names the cluster and is wired.
 pub(super) fn of_unit(
     instance: &BoundResource<'_>,
     unit: &CompiledUnit<'_>,
@@ -77,13 +75,8 @@ pub(super) fn of(
 }
 
 /// Rejects units that would use a sensitive value in another cluster than the one that stores it.
-pub(super) fn check(
-    report: &mut DiagnosticCollector,
-    plan: &Plan,
-    instances: &[BoundResource<'_>],
-    wires: &ResourceReads<'_>,
-) {
-    for instance in instances {
+pub(super) fn check(report: &mut DiagnosticCollector, plan: &Plan, wires: &ResourceReads<'_>) {
+    for instance in wires.instances {
         for (unit, &at) in instance.checked.units.iter().zip(&instance.unit_refs) {
             let Some(own) = plan.unit(at).map(|unit| cluster_name(plan.cluster(unit))) else { continue };
             let foreign = unit.uses.iter().filter(|found| found.usage != ReferenceUsage::Presence).find_map(|found| {

@@ -54,7 +54,6 @@ pub(super) fn plugin(
     PluginDoc { pre_start: Some(pre_start), outputs, ..plugin }
 }
 
-/// The outputs that a sandbox reads, by resource.
 pub(super) type SandboxReads = HashMap<String, Vec<String>>;
 
 /// Returns the outputs that the params, the environment and the own hooks of a sandbox read. Errors of the texts are
@@ -87,7 +86,6 @@ pub(super) fn reads(sandbox: &SandboxDoc) -> SandboxReads {
 struct CollectionUnits<'c> {
     collection: &'c CollectionDoc,
     by_name: HashMap<&'c str, usize>,
-    /// The name of the unit of each resource.
     names: Vec<String>,
     /// The outputs of each resource by path: expressions over `instance`, each with the position of its first reader.
     outputs: Vec<BTreeMap<String, At<String>>>,

@@ -10,7 +10,6 @@ pub(super) enum CollectionPart<'t> {
     Reference(usize, CollectionReference),
 }
 
-/// A value of another resource.
 pub(super) struct CollectionReference {
     pub(super) resource: String,
     /// The path without the name, such as `Properties/gateway`. It is the name of the output.
@@ -28,10 +27,7 @@ const FIELDS: [&str; 4] = ["ID", "LogicalID", "Tags", "Properties"];
 pub(super) type CollectionTextIssue = (String, &'static str);
 pub(super) type Parsed<T> = Result<T, CollectionTextIssue>;
 
-/// Splits a text into literals and references.
-///
-/// # Errors
-/// Returns the byte offset of the first part that is neither, with its error.
+/// Splits a text into literals and references. An error has the byte offset of the first part that is neither.
 pub(super) fn parts(text: &str) -> Result<Vec<CollectionPart<'_>>, (usize, CollectionTextIssue)> {
     let mut parts = Vec::new();
     let mut at = 0;

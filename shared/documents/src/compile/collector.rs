@@ -37,9 +37,7 @@ pub(super) enum TextRole {
     BoundConfigMap,
     /// An output or `until` of a webhook.
     Answer,
-    /// The condition `when`.
     When,
-    /// The list `forEach`.
     List,
     Cluster,
     /// A public output of a plugin, or the environment of a sandbox.
@@ -59,7 +57,6 @@ pub(super) struct DiagnosticCollector {
     pub(super) steps: StepCount,
 }
 
-/// A value that a text of a document reads.
 #[derive(Clone)]
 pub(super) struct ExpressionRead {
     pub(super) role: TextRole,

@@ -11,7 +11,6 @@ use crate::plan::{Action, BoundConnection, Plan, WebhookAction};
 const STORE_SECRET: &str =
     "an operator of the server adds it: to `.ebb/secrets.json` with `ebb dev` and `ebb run`, to `EBB_SECRETS` on AWS";
 
-/// Returns the names of the connections of a plan.
 pub fn names(plan: &Plan) -> BTreeSet<String> {
     let units = plan.hooks.iter().flat_map(|hook| &hook.units).chain(&plan.plugin_updates);
     units.filter_map(|unit| Some(unit.action.connection()?.name.clone())).collect()

@@ -28,7 +28,6 @@ pub const TEARDOWN_ATTEMPTS: u32 = 10;
 pub const REMOVAL_ATTEMPTS: u32 = 2;
 /// The least timeout of one attempt of such a unit, in milliseconds. A controller may take as long to delete something.
 pub const REMOVAL_TIMEOUT_MS: u64 = 15 * 60 * 1000;
-/// The maximum number of attempts in a document.
 pub const MAX_ATTEMPTS: u32 = 100;
 /// The default maximum of the first wait, in milliseconds.
 pub const BACKOFF_MS: u64 = 2_000;
@@ -39,9 +38,7 @@ pub const TEARDOWN_MAX_BACKOFF_MS: u64 = 5 * 60 * 1000;
 
 /// The maximum number of inputs of a unit, and of outputs.
 pub const MAX_INPUTS: usize = 100;
-/// The maximum number of resources of a sandbox.
 pub const MAX_RESOURCES: usize = 500;
-/// The maximum number of entries of `forEach`.
 pub const MAX_ENTRIES: usize = 50;
 /// The help for a hook with too many units.
 pub const FEWER_UNITS: &str = "use several targets, or let one unit do the work of several";
@@ -80,7 +77,6 @@ pub const REPEAT_EVERY_MS: u64 = 1000;
 pub const REPEATS: u32 = 100;
 pub const MAX_REPEATS: u32 = 10_000;
 
-/// Returns the timeout of one attempt of a unit, in milliseconds.
 pub(super) fn timeout(unit: &UnitDoc) -> u64 {
     let default = match unit.action {
         ActionDoc::Pod(_) => POD_TIMEOUT_MS,
@@ -90,12 +86,10 @@ pub(super) fn timeout(unit: &UnitDoc) -> u64 {
     unit.timeout.map_or(default, |timeout| timeout.0)
 }
 
-/// Returns the default number of attempts in a hook.
 pub(super) fn attempts(hook: Hook) -> u32 {
     if hook == Hook::PostStop { TEARDOWN_ATTEMPTS } else { ATTEMPTS }
 }
 
-/// Returns the default maximum of every wait in a hook.
 pub(super) fn max_backoff(hook: Hook) -> u64 {
     if hook == Hook::PostStop { TEARDOWN_MAX_BACKOFF_MS } else { MAX_BACKOFF_MS }
 }

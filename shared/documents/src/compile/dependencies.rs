@@ -135,17 +135,12 @@ fn too_early(
 }
 
 /// Rejects cycles across resources. The checks of the plugins have already rejected cycles within one resource.
-pub(super) fn check_cycles(
-    report: &mut DiagnosticCollector,
-    plan: &Plan,
-    instances: &[BoundResource<'_>],
-    wires: &ResourceReads<'_>,
-) {
+pub(super) fn check_cycles(report: &mut DiagnosticCollector, plan: &Plan, wires: &ResourceReads<'_>) {
     for hook in &plan.hooks {
         let dependencies: Vec<Vec<usize>> =
             hook.units.iter().map(|unit| unit.dependencies.iter().map(|&n| n as usize).collect()).collect();
         let at = |unit: usize| Some(UnitRef { hook: hook.hook, unit: u32::try_from(unit).ok()? });
-        let step = |from: usize, to: usize| reason(plan, instances, wires, at(from)?, at(to)?);
+        let step = |from: usize, to: usize| reason(plan, wires, at(from)?, at(to)?);
         // Only what resources and own units read from each other closes such a cycle, and its positions are in the sandbox.
         let order = order::order_or_error(&report.source, &dependencies, |unit| hook.units[unit].key.clone(), step);
         report.found.extend(order.err());
@@ -153,14 +148,9 @@ pub(super) fn check_cycles(
 }
 
 /// Returns the read of the sandbox that makes `from` wait for `to`.
-fn reason(
-    plan: &Plan,
-    instances: &[BoundResource<'_>],
-    wires: &ResourceReads<'_>,
-    from: UnitRef,
-    to: UnitRef,
-) -> Option<CycleStep> {
-    let (instance, position) = instances
+fn reason(plan: &Plan, wires: &ResourceReads<'_>, from: UnitRef, to: UnitRef) -> Option<CycleStep> {
+    let (instance, position) = wires
+        .instances
         .iter()
         .find_map(|instance| Some((instance, instance.unit_refs.iter().position(|&place| place == from)?)))?;
     let unit = instance.checked.units.get(position)?;

@@ -28,7 +28,6 @@ const BYTES_PER_STEP: u64 = 8;
 /// The characters in the digest of an entry.
 const DIGEST: std::ops::Range<usize> = 7..15;
 
-/// Compiles `forEach` of a unit.
 pub(super) fn list(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &UnitDoc) -> Option<String> {
     let text = doc.for_each.as_ref()?;
     if plugin.owner != HookOwner::Plugin {

@@ -94,7 +94,6 @@ fn plugin_name(report: &mut DiagnosticCollector, plugin: &At<String>) -> (String
     (name.to_owned(), instance_type.to_owned())
 }
 
-/// Checks that the properties of a controller are a `Spec`.
 fn check_spec<'a>(report: &mut DiagnosticCollector, instance: &'a InfrakitDoc) {
     let help = "a controller gets a whole `Spec`: `kind`, `metadata` with `name`, `properties` and `options`";
     let spec = instance.properties.as_ref();

@@ -10,10 +10,8 @@ use crate::model::{LineColumn, SourceText};
 /// The place and the text of an edge of a cycle, for its error.
 pub(super) type CycleStep = (LineColumn, String);
 
-/// Returns an order in which each node comes after its dependencies.
-///
-/// # Errors
-/// Returns the error for a cycle. `step` describes the edge from a node to its dependency.
+/// Returns an order in which each node comes after its dependencies, or the error for a cycle. `step` describes the edge from
+/// a node to its dependency.
 pub(super) fn order_or_error(
     source: &Arc<SourceText>,
     dependencies: &[Vec<usize>],

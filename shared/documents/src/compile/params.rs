@@ -6,9 +6,8 @@ use super::checked::CheckedParam;
 use super::collector::DiagnosticCollector;
 use crate::cel::{self, PATTERN_HELP, PatternError, TextPattern};
 use crate::diagnostic::Diagnostic;
-use crate::model::{At, LineColumn, ParamDoc, ParamKind};
+use crate::model::{At, ParamDoc, ParamKind};
 
-/// Returns the name of a type in documents.
 pub fn kind_name(kind: ParamKind) -> &'static str {
     match kind {
         ParamKind::String => "string",
@@ -68,10 +67,10 @@ pub(super) fn check_declaration<'a>(
         compiled.ok()
     });
     let checked = CheckedParam { doc: param, pattern };
-    for At { at, value } in param.one_of.iter().flat_map(|values| &values.value) {
-        if let Err(wrong) = fits_kind(param.kind, value) {
-            let wrong = report.error("param", *at, format!("an allowed value of `{named}` {wrong}"));
-            report.push(quoted(report, param.kind, value, *at, wrong));
+    for allowed in param.one_of.iter().flat_map(|values| &values.value) {
+        if let Err(wrong) = fits_kind(param.kind, &allowed.value) {
+            let wrong = report.error("param", allowed.at, format!("an allowed value of `{named}` {wrong}"));
+            report.push(quoted(report, param.kind, allowed, wrong));
         }
     }
     if let Some(values) = param.one_of.as_ref().filter(|values| values.value.is_empty()) {
@@ -94,7 +93,7 @@ pub(super) fn check_declaration<'a>(
         report.push(report.error("sensitive", default.at, message).help(help));
     } else if let Err(wrong) = fits(report, &checked, &default.value) {
         let wrong = report.error("param", default.at, format!("the default of `{named}` {wrong}"));
-        let wrong = quoted(report, param.kind, &default.value, default.at, wrong);
+        let wrong = quoted(report, param.kind, default, wrong);
         report.push(nearest(report, param, default.value.as_str().unwrap_or_default(), wrong));
     }
     checked
@@ -109,26 +108,17 @@ pub(super) fn nearest(report: &DiagnosticCollector, param: &ParamDoc, text: &str
 }
 
 /// Adds a help that quotes the value if a text is expected and the value is a number or boolean, or a help for `null`.
-fn quoted(
-    report: &DiagnosticCollector,
-    kind: ParamKind,
-    value: &Value,
-    at: LineColumn,
-    wrong: Diagnostic,
-) -> Diagnostic {
-    match value {
+fn quoted(report: &DiagnosticCollector, kind: ParamKind, value: &At<Value>, wrong: Diagnostic) -> Diagnostic {
+    match &value.value {
         Value::Number(_) | Value::Bool(_) if kind == ParamKind::String => {
-            wrong.help(format!("quote it: \"{}\"", report.source.scalar(at, value)))
+            wrong.help(format!("quote it: \"{}\"", report.source.scalar(value.at, &value.value)))
         }
         Value::Null => wrong.help("leave it out; a param with `optional: true` may be null"),
         _ => wrong,
     }
 }
 
-/// Checks a value of a param.
-///
-/// # Errors
-/// Returns the rest of a sentence whose subject is the value.
+/// Checks a value of a param. An error is the rest of a sentence whose subject is the value.
 pub(super) fn fits(report: &DiagnosticCollector, param: &CheckedParam<'_>, value: &Value) -> Result<(), String> {
     let CheckedParam { doc: param, pattern } = param;
     if param.optional && value.is_null() {

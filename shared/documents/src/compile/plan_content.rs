@@ -235,7 +235,6 @@ pub(super) fn search_digest(plan: &Plan, unit: &UnitPlan) -> Option<String> {
     Some(digest_of(made))
 }
 
-/// Adds the labels that the params and units of a resource may read.
 fn add_labels(plan: &Plan, made: &mut Value) {
     let read = labels_read(made);
     let is_read = |label: &String| read.as_ref().is_none_or(|read| read.contains(label));

@@ -30,7 +30,6 @@ pub struct PlanRepair {
     pub ignored: Vec<String>,
 }
 
-/// A teardown unit before and after a repair.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RepairedUnit {
     /// The version of its plugin before, as `NAME@VERSION`.
@@ -105,7 +104,8 @@ pub fn repair(current: &Plan, bound: &BoundPlugin<'_>) -> Result<PlanRepair, Rep
             let from = resource.repaired_by.as_ref().unwrap_or(&resource.plugin).clone();
             changes.push(RepairedUnit { from, before: unit.clone(), after: after.clone() });
         }
-        if let Some(place) = plan.unit_mut(at) {
+        let hook = plan.hooks.iter_mut().find(|planned| planned.hook == at.hook);
+        if let Some(place) = hook.and_then(|planned| planned.units.get_mut(at.unit as usize)) {
             *place = after;
         }
     }
@@ -133,7 +133,6 @@ struct UnitRepair<'a> {
 }
 
 impl UnitRepair<'_> {
-    /// Returns the unit with the content of the other version.
     fn made(&self, at: UnitRef) -> Result<UnitPlan, RepairError> {
         let UnitRepair { unit, new, .. } = *self;
         self.check_edges("hook", [at.hook.name()].into(), [new.hook.name()].into())?;

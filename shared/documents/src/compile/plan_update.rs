@@ -49,7 +49,6 @@ pub struct PlanUpdate {
     pub number: Option<u32>,
 }
 
-/// The reason why a living target cannot get a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UpdateError {
     #[error("`{0}` of a living target cannot be changed; delete the target and create it again")]
@@ -63,9 +62,6 @@ pub enum UpdateError {
 
 /// Merges the plan `wanted` of a changed document into the plan of a living target. Returns `None` if the content of the
 /// document is the same. `is_done` returns true for a unit of an earlier run that has succeeded or was skipped.
-///
-/// # Errors
-/// Returns [`UpdateError`] if the target cannot be changed to this plan.
 pub fn update(
     current: &Plan,
     wanted: &Plan,
@@ -77,9 +73,6 @@ pub fn update(
 
 /// Does the same as [`update`] for a target that has failed, also if the content of the document is the same: everything
 /// that is incomplete is made again.
-///
-/// # Errors
-/// Returns [`UpdateError`] if the target cannot be changed to this plan.
 pub fn complete(current: &Plan, wanted: &Plan, is_done: impl Fn(UnitRef) -> bool) -> Result<PlanUpdate, UpdateError> {
     if current.target.cluster != wanted.target.cluster {
         return Err(UpdateError::Fixed("cluster"));
@@ -152,7 +145,6 @@ fn renamed(plan: &Plan, number: u32, resources: &BTreeMap<String, ResourceEffect
     plan
 }
 
-/// Returns all former resources after the update.
 fn former(
     plan: &Plan,
     number: u32,
@@ -183,7 +175,6 @@ fn former(
 struct PlanMerge<'a> {
     /// The current plan, with the names of former resources in the keys of units.
     current: Plan,
-    /// The origins of its resources.
     old: &'a BTreeMap<String, ResourceOrigin>,
     former: BTreeMap<String, FormerResource>,
     /// The resources of the current plan whose params updated resources read as `old.params`.

@@ -102,7 +102,6 @@ impl<'a> CheckedPlugin<'a> {
         }
     }
 
-    /// Returns true for an output of a unit over a list whose entries the reader does not have.
     fn is_list(&self, reader: Option<&CompiledUnit<'_>>, source: &ReferenceSource) -> bool {
         let list = self.producer(source).and_then(|made| self.units[made].list.as_ref());
         list.is_some() && reader.and_then(|reader| reader.list.as_ref()) != list
@@ -322,7 +321,6 @@ impl<'a> CheckedPlugin<'a> {
         undoes
     }
 
-    /// Returns true if a verification in the hook of an undo decides for it.
     fn is_verified(&self, undo: &CompiledUnit<'_>) -> bool {
         let mut verifications = self.units.iter().filter(|unit| unit.hook == undo.hook && unit.doc.verifies.is_some());
         verifications.any(|unit| unit.undoes.iter().any(|undone| undo.undoes.contains(undone)))

@@ -50,7 +50,6 @@ pub fn is_cluster_wide(kind: &str) -> bool {
     CLUSTER_WIDE.contains(&kind)
 }
 
-/// What a unit requests from its cluster.
 #[derive(Clone, Debug)]
 pub struct PolicyRequest {
     /// The cluster of the unit. `None` is the default of the control plane, or, for a plugin, the cluster of the target.
@@ -74,15 +73,12 @@ enum RequestedPart {
         template: Option<At<TemplateTree>>,
     },
     Manifest(At<TemplateTree>),
-    /// A manifest of `bind`.
     Bound(At<TemplateTree>),
-    /// An InfraKit plugin.
     Service(At<String>),
 }
 
 type LocatedViolation = (LineColumn, PodspecViolation);
 
-/// Returns the requests of all units of a plan.
 pub(super) fn of_plan(plan: &Plan, instances: &[BoundResource<'_>]) -> Vec<PolicyRequest> {
     let units = instances.iter().flat_map(|instance| {
         let units = instance.checked.units.iter().zip(&instance.unit_refs);
@@ -251,7 +247,6 @@ fn violations(part: &RequestedPart, policy: &ClusterPolicy) -> Vec<LocatedViolat
     }
 }
 
-/// Returns a text that is known before the run.
 fn known(value: &Value) -> Option<&str> {
     value.as_str().filter(|text| !text.contains("${"))
 }

@@ -1,14 +1,13 @@
 //! The profile `resource` of a plugin: it creates something in the setup, and undoes all of it.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use ebb_engine::Hook;
 
 use super::checked::{CheckedPlugin, CompiledUnit};
 use super::collector::DiagnosticCollector;
 use crate::diagnostic::Diagnostic;
-use crate::model::{ActionDoc, Dialect, ResourceDoc, SourceText, WebhookMethod};
+use crate::model::{ActionDoc, Dialect, ResourceDoc, SandboxDoc, WebhookMethod};
 
 /// A requirement that a plugin does not fulfil: a unit that can leave something and that nothing undoes, or `None`
 /// without a setup unit.
@@ -74,17 +73,13 @@ pub(super) fn check(report: &mut DiagnosticCollector, checked: &CheckedPlugin<'_
 
 /// Returns a warning for a resource whose plugin declares no profile, and creates nothing or has outputs of units that
 /// nothing undoes.
-pub(super) fn warn(
-    sandbox: &Arc<SourceText>,
-    resource: &ResourceDoc,
-    checked: &CheckedPlugin<'_>,
-) -> Option<Diagnostic> {
+pub(super) fn warn(sandbox: &SandboxDoc, resource: &ResourceDoc, checked: &CheckedPlugin<'_>) -> Option<Diagnostic> {
     if checked.plugin.profile.is_some() || resource.collection.is_some() {
         return None;
     }
     let gap = *gaps(checked, |unit| acts(unit) && !unit.doc.outputs.is_empty()).first()?;
     let (plugin, name) = (&checked.plugin.name.value, &resource.name.value);
     let message = format!("plugin `{plugin}` of `{name}` does not have the profile of a resource: {}", message(gap));
-    let warning = Diagnostic::warning("profile", sandbox, resource.plugin.at, message);
+    let warning = Diagnostic::warning("profile", &sandbox.source, resource.plugin.at, message);
     Some(warning.help("its author can declare `profile: resource`, which checks this when the plugin is published"))
 }

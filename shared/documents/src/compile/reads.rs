@@ -10,7 +10,6 @@ use crate::diagnostic::Diagnostics;
 use crate::model::LineColumn;
 use crate::plan::{OutputRead, UnitRef};
 
-/// The number of steps to record a read.
 pub(super) const READ_STEPS: u64 = 6;
 
 /// Outputs that are read. The value is true if the output may be missing.
@@ -18,6 +17,7 @@ pub(super) type OutputReads = BTreeMap<(UnitRef, String), bool>;
 
 /// The reads of every param and public output of every resource.
 pub(super) struct ResourceReads<'a> {
+    pub(super) instances: &'a [BoundResource<'a>],
     nodes: HashMap<ResourceValue<'a>, usize>,
     reads: Vec<OutputReads>,
 }
@@ -41,10 +41,7 @@ pub(super) fn add(reads: &mut OutputReads, at: UnitRef, output: &str, optional: 
 }
 
 impl<'a> ResourceReads<'a> {
-    /// Resolves all wires.
-    ///
-    /// # Errors
-    /// Returns an error if values depend on each other in a cycle, or if the reads take too many steps.
+    /// Resolves all wires. Fails if values depend on each other in a cycle, or if the reads take too many steps.
     pub(super) fn new(
         report: &mut DiagnosticCollector,
         whole: LineColumn,
@@ -101,7 +98,7 @@ impl<'a> ResourceReads<'a> {
             ResourceValue::Output(..) => None,
         };
         let order = order::order_or_error(&report.source, &targets, name, step)?;
-        let mut wires = Self { nodes, reads: own };
+        let mut wires = Self { instances, nodes, reads: own };
         for at in order {
             for &(target, optional) in &inner[at] {
                 let steps = (wires.reads[target].len() as u64).saturating_mul(READ_STEPS);

@@ -9,7 +9,6 @@ use serde::Serialize;
 
 use crate::plan::{Plan, ResourceOrigin, UnitPlan, UnitRef, cluster_name};
 
-/// The treatment of changed resources whose plugins have `update` units.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum UpdateMode {
     InPlace,

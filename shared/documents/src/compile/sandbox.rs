@@ -60,7 +60,7 @@ pub(super) fn instances<'a>(
             let checked = plugin::check(bound.plugin, PublicOutputs::default(), &report.steps);
             let checked = checked.map_err(|wrong| report.found.extend(wrong)).ok()?;
             warnings.extend(checked.warnings.iter().cloned());
-            warnings.extend(profile::warn(&sandbox.source, resource, &checked));
+            warnings.extend(profile::warn(sandbox, resource, &checked));
             Some(Arc::new(checked))
         });
         let Some(checked) = known.clone() else { continue };
@@ -125,7 +125,6 @@ pub(super) fn bind_own<'a>(
     found
 }
 
-/// Returns the value of each param of a resource.
 fn given<'a>(
     report: &mut DiagnosticCollector,
     dialect: Dialect,

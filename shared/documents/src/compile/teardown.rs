@@ -21,14 +21,11 @@ use ebb_engine::topological_order;
 use super::reads::READ_STEPS;
 use crate::plan::UnitRef;
 
-/// A unit of postStop.
 pub(super) struct TeardownUnit<'a> {
     pub(super) resource: &'a str,
-    /// The setup units that it undoes.
     pub(super) undoes: &'a [UnitRef],
     /// The setup units that it undoes or reads.
     pub(super) touches: BTreeSet<UnitRef>,
-    /// The units of postStop that it waits for.
     pub(super) dependencies: &'a [u32],
     pub(super) order: OrderSource,
 }
@@ -40,7 +37,6 @@ pub(super) enum OrderSource {
     Author,
     /// The reverse of the setup, and `after` of the author.
     Setup,
-    /// The compiler, which added the unit.
     Compiler,
 }
 

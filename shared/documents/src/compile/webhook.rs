@@ -188,7 +188,6 @@ pub(super) fn check_body(
     report.push(report.error("body", at, message).help(help));
 }
 
-/// Reports headers that would compete with the credential of a connection.
 pub(super) fn check_connection_headers(report: &mut DiagnosticCollector, headers: &Entries<At<String>>) {
     for Named { name, .. } in headers.iter().filter(|header| is_credential_header(&header.name.value)) {
         let message = format!("header `{}` is set by the connection", name.value);

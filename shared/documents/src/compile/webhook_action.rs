@@ -113,7 +113,6 @@ fn max_processing_time(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: Ho
     }
 }
 
-/// Compiles `repeat` of a webhook unit.
 fn repeat(
     report: &mut DiagnosticCollector,
     doc: &UnitDoc,
@@ -148,12 +147,12 @@ pub(super) fn answers(report: &DiagnosticCollector) -> Scope {
     if report.units == Scope::Own { Scope::OwnResponse } else { Scope::Response }
 }
 
-/// Compiles `until` of a webhook unit. The reads of its answers begin at the position `first`.
 /// Returns true if a path is one expression, whose value is the URL of an operation.
 fn is_of_answer(path: &str) -> bool {
     matches!(template::split(path).as_deref(), Ok([TemplatePiece::Expression { .. }]))
 }
 
+/// Compiles `until` of a webhook unit. The reads of its answers begin at the position `first`.
 fn until(
     report: &mut DiagnosticCollector,
     doc: &UnitDoc,

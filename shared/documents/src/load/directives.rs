@@ -29,7 +29,6 @@ enum EmbedEncoding {
     Binary,
 }
 
-/// The text between `@{` and `}`.
 #[derive(Debug, PartialEq, Eq)]
 enum Directive<'t> {
     Var(&'t str),

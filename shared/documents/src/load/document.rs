@@ -32,7 +32,6 @@ impl Document {
         }
     }
 
-    /// Returns the kind in words, such as `a plugin`.
     pub fn noun(&self) -> &'static str {
         self.parts().0
     }
@@ -42,7 +41,6 @@ impl Document {
         &self.parts().1.value
     }
 
-    /// Returns the text of the document as it was written.
     pub fn source(&self) -> &Arc<SourceText> {
         self.parts().2
     }

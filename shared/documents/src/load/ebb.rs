@@ -16,10 +16,8 @@ use crate::load::yaml::YamlNode;
 use crate::load::{bind, collection};
 use crate::model::{ActionDoc, At, HookOwner, PluginDoc, SandboxDoc, SandboxKind};
 
-/// The only version of the format.
 const API_VERSION: &str = "ebb.dev/v1";
 
-/// The keys that identify the type of a document.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct DocumentHeader {

@@ -6,7 +6,6 @@ use std::path::{Component, Path, PathBuf};
 /// The maximum size of an embedded file in bytes: 4 MiB, like the limit of a whole document.
 pub const MAX_FILE: u64 = 4 << 20;
 
-/// The error of an embedded file that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     #[error("`{0}` leaves the directory of the document")]

@@ -89,7 +89,6 @@ pub(crate) fn is_name(name: &str, shape: NameSyntax) -> bool {
         && (any_end || name.ends_with(|c: char| c.is_ascii_alphanumeric()))
 }
 
-/// Returns a similar valid name as a suggestion, if there is one.
 fn tidied(name: &str, shape: NameSyntax, most: usize) -> Option<String> {
     let dash = if shape == NameSyntax::Environment { '_' } else { '-' };
     let text: String = name
@@ -146,7 +145,6 @@ impl DocumentReader<'_> {
         self.check_name(name, what, NameSyntax::Signadot, MAX_SIGNADOT_NAME);
     }
 
-    /// Reports a name that no event can have.
     pub(crate) fn check_event(&self, name: &At<String>) {
         if EventName::new(&name.value).is_none() {
             let wrong = self.wrong("bad-name", name.at, format!("the event's name `{}` is not valid", name.value));

@@ -27,15 +27,13 @@ struct PodTemplateMetadata {
     namespace: Option<At<String>>,
 }
 
+#[serde_with::apply(Vec => #[serde(default)])]
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PodTemplateSpec {
     restart_policy: Option<At<Value>>,
-    #[serde(default)]
     volumes: Vec<PodTemplateItem>,
-    #[serde(default)]
     init_containers: Vec<PodTemplateItem>,
-    #[serde(default)]
     containers: Vec<PodTemplateItem>,
 }
 

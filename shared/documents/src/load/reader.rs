@@ -186,7 +186,6 @@ struct NodeReader<'r, 'n> {
     strictness: Strictness,
     node: &'n YamlNode,
     key: Option<&'n At<String>>,
-    /// The field of the key.
     field: &'n str,
     /// The entries of the mapping that contains the node.
     beside: &'n [(At<String>, YamlNode)],
@@ -199,7 +198,6 @@ struct NodeReader<'r, 'n> {
 type Field<'n> = (&'n str, Option<&'n At<String>>, &'n YamlNode);
 
 impl<'r, 'n> NodeReader<'r, 'n> {
-    /// Reports the reason why the node cannot be deserialized.
     fn report<T>(self, made: Found<T>) -> Found<T> {
         made.map_err(|error| {
             let (reader, at, place) = (self.reader, self.node.at, self.path.place());

@@ -40,7 +40,6 @@ pub(crate) fn shape(document: &YamlNode) -> Option<SignadotKind> {
     kinds.into_iter().find(|(keys, _)| keys.split(' ').any(|key| spec.get(key).is_some())).map(|(_, kind)| kind)
 }
 
-/// Reads a document. Returns `None` after it has reported an error.
 pub(crate) fn document(
     reader: &DocumentReader<'_>,
     kind: SignadotKind,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-/// The error of an invalid `--set`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct VarError(String);
@@ -12,7 +11,6 @@ pub struct VarError(String);
 pub struct DocumentVars(BTreeMap<String, String>);
 
 impl DocumentVars {
-    /// Returns no values.
     pub fn none() -> Self {
         Self::default()
     }
@@ -38,12 +36,10 @@ impl DocumentVars {
         Ok(Self(vars))
     }
 
-    /// Returns the value of a variable.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Returns all names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }

@@ -17,7 +17,6 @@ use crate::source::{LineColumn, SourceText};
 
 /// The maximum size of a document in bytes, before and after embedding: 4 MiB.
 pub const MAX_DOCUMENT: usize = 4 << 20;
-/// The maximum nesting of a document.
 pub const MAX_DEPTH: usize = 32;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -102,10 +101,7 @@ pub(crate) fn depth(tree: &Json) -> usize {
     }
 }
 
-/// Returns the documents of a text without empty ones.
-///
-/// # Errors
-/// Returns the first error: invalid YAML, a duplicate key, or an exceeded limit.
+/// Returns the documents of a text without empty ones, or the first error: invalid YAML, a duplicate key, or a limit.
 pub(crate) fn parse(source: &Arc<SourceText>) -> Result<Vec<YamlNode>, Diagnostic> {
     if source.text.len() > MAX_DOCUMENT {
         let message = format!("the document has {} bytes, more than {MAX_DOCUMENT}", source.text.len());
@@ -118,9 +114,6 @@ pub(crate) fn parse(source: &Arc<SourceText>) -> Result<Vec<YamlNode>, Diagnosti
 }
 
 /// Returns the tree as YAML. Loading it again yields the same values, and a `@{…}` in them is not expanded.
-///
-/// # Errors
-/// Returns the message of the YAML library.
 pub(crate) fn write(tree: Json) -> Result<String, String> {
     serde_saphyr::to_string(&with_texts(&tree, escaped)).map_err(|error| error.to_string())
 }

@@ -35,6 +35,7 @@ pub enum CollectionForm {
 }
 
 /// A resource of a collection in the form of InfraKit's resource controller.
+#[serde_with::apply(Entries => #[serde(default)])]
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "CollectionResource")]
@@ -42,10 +43,8 @@ pub struct CollectionEntry {
     /// `NAME` or `NAME/TYPE`.
     pub plugin: At<String>,
     /// Tags that the resource gets.
-    #[serde(default)]
     pub select: Entries<At<String>>,
     /// The older name of `select`.
-    #[serde(default)]
     pub labels: Entries<At<String>>,
     /// The configuration of the resource. Its texts may hold references.
     #[serde(rename = "Properties")]
@@ -53,7 +52,6 @@ pub struct CollectionEntry {
     /// The boot script. It may hold references.
     pub init: Option<At<String>>,
     /// Tags that the resource gets. They may hold references.
-    #[serde(default)]
     pub tags: Entries<At<String>>,
     /// The logical ID of the instance.
     #[serde(rename = "LogicalID")]

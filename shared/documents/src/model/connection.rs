@@ -12,6 +12,7 @@ use super::{ApiVersion, ConnectionKind, SecretDoc, SourceText};
 pub const OWN_UNITS: &str = "_target";
 
 /// A connection: the credential of requests to one origin.
+#[serde_with::apply(Vec => #[serde(default)])]
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename = "Connection", rename_all = "camelCase", deny_unknown_fields)]
 pub struct ConnectionDoc {
@@ -30,13 +31,10 @@ pub struct ConnectionDoc {
     pub ca: At<String>,
     /// The plugins whose webhooks may use the connection, by name without version. `_target` stands for the own units of
     /// targets.
-    #[serde(default)]
     pub plugins: Vec<At<String>>,
     /// The sources that may complete events with the connection.
-    #[serde(default)]
     pub sources: Vec<At<String>>,
     /// The subscriptions that may send notifications with the connection.
-    #[serde(default)]
     pub subscriptions: Vec<At<String>>,
     /// The attempts of units that use the connection at once. By default, there is no limit.
     #[schemars(range(min = 1, max = 1000))]

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::placed::At;
 
 /// A parameter. A sandbox has to set a parameter without a default, unless `required` is `false` or `optional` is `true`.
+#[serde_with::apply(bool => #[serde(default)])]
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename = "Param", rename_all = "camelCase", deny_unknown_fields)]
 pub struct ParamDoc {
@@ -19,7 +20,6 @@ pub struct ParamDoc {
     /// If `false`, the parameter may be missing without a default.
     pub required: Option<At<bool>>,
     /// If `true`, the value may be `null` or missing. A missing value is `null`.
-    #[serde(default)]
     pub optional: bool,
     /// The allowed values.
     #[serde(rename = "enum")]
@@ -35,7 +35,6 @@ pub struct ParamDoc {
     /// A regular expression for the whole text.
     pub pattern: Option<At<String>>,
     /// If `true`, the value stays in its cluster, or is stored encrypted.
-    #[serde(default)]
     pub sensitive: bool,
 }
 

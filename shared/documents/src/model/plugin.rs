@@ -14,6 +14,7 @@ use crate::cel::Scope;
 use crate::plan::{PLUGIN_UPDATE, RequiredEvidence};
 
 /// A plugin: a versioned, immutable definition of units.
+#[serde_with::apply(Entries => #[serde(default)])]
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename = "Plugin", rename_all = "camelCase", deny_unknown_fields)]
 pub struct PluginDoc {
@@ -35,10 +36,8 @@ pub struct PluginDoc {
     #[schemars(range(min = 1, max = 1000))]
     pub max_concurrent: Option<At<u32>>,
     /// The values that a sandbox sets, by name.
-    #[serde(default)]
     pub params: Entries<ParamDoc>,
     /// Images and pod templates for scripts, by name.
-    #[serde(default)]
     pub runners: Entries<RunnerDoc>,
     /// `timeout` and `retry` of units that set none.
     #[serde(default)]
@@ -54,10 +53,8 @@ pub struct PluginDoc {
     /// Units that run after the target stopped; its removal waits for them.
     pub post_stop: Option<HookDoc>,
     /// Units that run when the platform sends an event, by the name of the event.
-    #[serde(default)]
     pub hooks: Entries<Entries<UnitSpec>>,
     /// The values that a sandbox reads, by name: templates such as `${units.database.outputs.dsn}`.
-    #[serde(default)]
     #[schemars(with = "BTreeMap<String, PublicOutputSchema>")]
     pub outputs: Entries<PublicOutputDoc>,
     /// The version in `name`.

@@ -23,6 +23,7 @@ pub enum SandboxKind {
 }
 
 /// A sandbox, or a target of another kind, with its resources and own hooks.
+#[serde_with::apply(Entries => #[serde(default)], BTreeMap => #[serde(default)], Vec => #[serde(default)])]
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename = "Sandbox", rename_all = "camelCase", deny_unknown_fields)]
 pub struct SandboxDoc {
@@ -39,20 +40,16 @@ pub struct SandboxDoc {
     /// The namespace of the target.
     pub namespace: Option<String>,
     /// Labels.
-    #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// The time after which it is deleted.
     #[schemars(with = "Option<TtlSchema>")]
     pub ttl: Option<TtlDoc>,
     /// Its resources by name.
-    #[serde(default)]
     pub resources: Entries<ResourceSpec>,
     /// Its environment: templates such as `${resources.users.outputs.dsn}`.
-    #[serde(default)]
     #[schemars(with = "BTreeMap<String, VariableSchema>")]
     pub env: Entries<VariableSpec>,
     /// Images and pod templates for the scripts of its own hooks, by name.
-    #[serde(default)]
     pub runners: Entries<RunnerDoc>,
     /// `timeout` and `retry` of its own units that set none.
     #[serde(default)]
@@ -66,10 +63,8 @@ pub struct SandboxDoc {
     /// Own units that run after the target stopped; its removal waits for them.
     pub post_stop: Option<HookDoc>,
     /// Own units that run when the platform sends an event, by the name of the event.
-    #[serde(default)]
     pub hooks: Entries<Entries<UnitSpec>>,
     /// Secrets and ConfigMaps with outputs for workloads. They exist before the target is ready and until it is removed.
-    #[serde(default)]
     pub bind: Vec<At<BindDoc>>,
     /// The own hooks. Loading moves them here from the fields above.
     #[serde(skip)]
@@ -164,7 +159,6 @@ pub struct ResourceSpec {
     pub collection: Option<Box<CollectionDoc>>,
     /// If `true`, the resource is neither replaced nor removed, and the target is not deleted, until an update sets `false`.
     /// The default is that of the plugin.
-    #[serde(default)]
     pub protect: Option<At<bool>>,
     /// Values by name. Their texts may hold `${resources.R.outputs.O}`; `{secret: NAME, key: KEY}` names a Secret.
     #[serde(default)]

@@ -18,6 +18,7 @@ pub type InputDoc = Named<InputSpec>;
 pub type OutputDoc = Named<OutputSpec>;
 
 /// A unit. It has exactly one of `pod`, `webhook`, `object` and `infrakit`.
+#[serde_with::apply(Entries => #[serde(default)])]
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename = "Unit", rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnitSpec {
@@ -55,11 +56,9 @@ pub struct UnitSpec {
     /// If `true`, a unit with objects fails as soon as one of them cannot become ready, instead of at its `timeout`.
     pub fail_fast: Option<At<bool>>,
     /// The values that the unit reads, by name.
-    #[serde(default)]
     #[schemars(with = "std::collections::BTreeMap<String, InputSchema>")]
     pub inputs: Entries<InputSpec>,
     /// The values that the unit makes, by name.
-    #[serde(default)]
     pub outputs: Entries<OutputSpec>,
 }
 
@@ -399,6 +398,7 @@ enum InputSchema {
 }
 
 /// An output. It has exactly one of `file`, `value` and `secret`.
+#[serde_with::apply(bool => #[serde(default)])]
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename = "Output", deny_unknown_fields)]
 pub struct OutputSpec {
@@ -409,13 +409,10 @@ pub struct OutputSpec {
     /// default is `true` for a `secret` and `false` otherwise.
     pub sensitive: Option<bool>,
     /// If `true`, a `value` may be `null` or missing.
-    #[serde(default)]
     pub optional: bool,
     /// If `true`, the `file` has JSON, and the output is its value.
-    #[serde(default)]
     pub json: bool,
     /// If `true`, white space at both ends of the `file` is removed.
-    #[serde(default)]
     pub trim: bool,
     /// Free text.
     pub description: Option<String>,
@@ -456,6 +453,7 @@ pub struct SecretOutput {
 }
 
 /// When and how often a unit is tried again.
+#[serde_with::apply(Vec => #[serde(default)])]
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename = "Retry", rename_all = "camelCase", deny_unknown_fields)]
 pub struct RetryDoc {
@@ -468,10 +466,8 @@ pub struct RetryDoc {
     pub max_backoff: Option<At<DurationMs>>,
     /// The failures that are tried again: `timeout`, `5xx`, `4xx`, `connect`, `exit`, `lost`, `failed`, `imagePull`,
     /// `unschedulable`, `evicted`, `quota`, `outOfMemory`, the exit code of a script, or an HTTP status from 400.
-    #[serde(default)]
     pub on: Vec<At<FailureClass>>,
     /// The failures that are never tried again, as in `on`.
-    #[serde(default)]
     pub never: Vec<At<FailureClass>>,
 }
 

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Template;
 
-/// The action of a unit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[expect(clippy::large_enum_variant, reason = "a plan has at most 1,000 units, and most of them are webhooks")]
@@ -33,12 +32,10 @@ impl Action {
         }
     }
 
-    /// Returns true for a request whose result can be asked for.
     pub fn can_describe(&self) -> bool {
         self.is_non_idempotent() || matches!(self, Self::Webhook(webhook) if webhook.describe.is_some())
     }
 
-    /// Returns the connection of a webhook.
     pub fn connection(&self) -> Option<&BoundConnection> {
         let Self::Webhook(webhook) = self else { return None };
         webhook.connection.as_ref()
@@ -75,7 +72,6 @@ impl Action {
     }
 }
 
-/// A script in an image.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -88,7 +84,6 @@ pub struct PodAction {
     pub script: String,
 }
 
-/// A signed HTTP request.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -110,7 +105,6 @@ pub struct WebhookAction {
     /// True if the request must not be repeated while its outcome is unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub non_idempotent: bool,
-    /// The question about the result of a request with an unknown outcome.
     pub describe: Option<DescribePlan>,
     /// A CEL expression over an answer: true, or a reason, if it is a failure. Or [`GRAPHQL`].
     pub failed: Option<String>,
@@ -214,9 +208,7 @@ pub struct BoundConnection {
 pub struct ObjectAction {
     /// The manifest as a tree whose strings are templates, or a list of manifests. They are applied in this order.
     pub manifest: serde_json::Value,
-    /// True if an object is ready.
     pub ready: Option<ManifestConditions>,
-    /// True if an object has failed.
     pub fail: Option<ManifestConditions>,
     /// True for an object of `bind`. The strings in its `data` are templates of texts, also in a Secret.
     pub bound: bool,
@@ -231,7 +223,6 @@ impl ObjectAction {
     }
 }
 
-/// CEL conditions over `object`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum ManifestConditions {
@@ -242,7 +233,6 @@ pub enum ManifestConditions {
 }
 
 impl ManifestConditions {
-    /// Returns the condition of the manifest at a position.
     pub fn of(&self, manifest: usize) -> Option<&str> {
         match self {
             Self::First(text) => Some(text.as_str()).filter(|_| manifest == 0),
@@ -251,7 +241,6 @@ impl ManifestConditions {
     }
 }
 
-/// A resource of an InfraKit plugin.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -265,7 +254,6 @@ pub struct InfrakitAction {
     pub interface: PluginInterface,
     /// The configuration as a tree whose strings are templates. For a controller, it is the whole `Spec`.
     pub properties: serde_json::Value,
-    /// The boot script of the instance.
     pub init: Option<Template>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, Template>,

@@ -11,6 +11,7 @@ use super::{Action, Template};
 /// A compiled unit. The compiler sets the fields that differ from the default.
 #[serde_with::skip_serializing_none]
 #[serde_with::apply(Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
+#[serde_with::apply(bool => #[serde(default, skip_serializing_if = "std::ops::Not::not")])]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnitPlan {
@@ -28,7 +29,6 @@ pub struct UnitPlan {
     pub old_params: Vec<String>,
     /// A CEL condition. The unit is skipped if it is false.
     pub when: Option<String>,
-    /// The entry of `forEach` for which the unit exists.
     pub entry: Option<ListEntry>,
     /// The inputs of a pod, in the order of the document.
     pub inputs: Vec<InputPlan>,
@@ -44,21 +44,18 @@ pub struct UnitPlan {
     /// In preStop and postStop: the units of updates that did the same. If one of them is done, this unit is skipped.
     pub unless: Vec<UnitRef>,
     /// True for the `verify` of an undo: it shows whether what it undoes is gone, and removes nothing.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub verifies: bool,
     /// True for an undo on whose outputs another undo of its units acts. [`Plan::mark_looks`](super::Plan::mark_looks) sets it,
     /// and no plan stores it.
     #[serde(skip)]
     pub looks: bool,
     /// True if the run goes on after a failure of the unit and does not fail because of it. An undo never has it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tolerated: bool,
     /// The least evidence that an undo has to give, as its plugin requires. Absent if none is required.
     pub evidence: Option<RequiredEvidence>,
     /// The timeout of one attempt, in milliseconds.
     pub timeout_ms: u64,
     pub retry: RetryPolicy,
-    /// The position of the unit in its document.
     pub source: SourceLocation,
 }
 
@@ -82,7 +79,6 @@ pub enum RequiredEvidence {
     Confirmed,
 }
 
-/// A unit of any hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnitRef {
@@ -90,7 +86,6 @@ pub struct UnitRef {
     pub unit: u32,
 }
 
-/// An output that is read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct OutputRead {
@@ -102,7 +97,6 @@ pub struct OutputRead {
     pub optional: bool,
 }
 
-/// An input of a pod.
 #[serde_with::skip_serializing_none]
 #[serde_with::apply(bool => #[serde(default, skip_serializing_if = "std::ops::Not::not")])]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -110,9 +104,7 @@ pub struct OutputRead {
 pub struct InputPlan {
     pub name: String,
     pub value: Template,
-    /// The environment variable of the input.
     pub env: Option<String>,
-    /// The absolute path of the input file.
     pub path: Option<String>,
     /// True if the input is unset when its value is missing (Signadot). Otherwise the unit fails.
     pub optional: bool,
@@ -120,7 +112,6 @@ pub struct InputPlan {
     pub sensitive: bool,
 }
 
-/// A declared output.
 #[serde_with::apply(bool => #[serde(default, skip_serializing_if = "std::ops::Not::not")])]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -141,7 +132,6 @@ pub struct OutputPlan {
     pub description: Option<String>,
 }
 
-/// The source of an output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum OutputFrom {
@@ -158,7 +148,7 @@ pub enum OutputFrom {
     },
 }
 
-/// The retry policy of a unit.
+#[serde_with::apply(Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RetryPolicy {
@@ -170,21 +160,17 @@ pub struct RetryPolicy {
     pub max_backoff_ms: u64,
     /// The failures that are retried: [`RETRY_CLASSES`](crate::compile::defaults::RETRY_CLASSES), an exit code such as `75`, or
     /// a status such as `503`. If empty, all failures that can be transient are retried.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<String>,
     /// The failures that are never retried, as in `on`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub never: Vec<String>,
 }
 
 impl RetryPolicy {
-    /// Returns the backoff for the engine.
     pub fn backoff(&self) -> Backoff {
         Backoff { base: ebb_engine::Millis(self.backoff_ms), max: ebb_engine::Millis(self.max_backoff_ms) }
     }
 }
 
-/// A position in a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SourceLocation {
@@ -195,7 +181,6 @@ pub struct SourceLocation {
 }
 
 impl UnitPlan {
-    /// Returns the name of the unit's resource.
     pub fn resource(&self) -> &str {
         self.key.split_once('/').map_or(&self.key, |(resource, _)| resource)
     }

@@ -24,7 +24,6 @@ pub fn response_value(status: u16, headers: BTreeMap<String, String>, body: Json
     json!({"status": status, "headers": headers, "body": body})
 }
 
-/// A failure that `failed` of a webhook finds in an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AnswerFailure {
@@ -109,7 +108,7 @@ impl<'a> UnitContext<'a> {
         let context = RenderContext { nulls: NullPolicy::Omitted, ..context };
         let url = url::of_answer(context, origin, (&until.url, &webhook.url))?;
         until.within.as_ref().map_or(Ok(()), |domain| url::check_within(&url, domain))?;
-        let body = until.body.as_ref().map(|body| context.tree(body, "body", MissingPolicy::Strict)).transpose()?;
+        let body = until.body.as_ref().map(|body| context.tree(body, "body")).transpose()?;
         Ok((RenderedQuestion { url, body: body.flatten() }, url::shown(context, origin, &until.url)?))
     }
 
@@ -122,9 +121,10 @@ impl<'a> UnitContext<'a> {
         let Some(template) = webhook.repeat.as_ref().and_then(|repeat| repeat.url.as_ref()) else { return Ok(None) };
         let origin = webhook.connection.as_ref().map(|connection| connection.origin.as_str());
         let context = RenderContext::of_unit(self, unit);
-        let context = RenderContext { nulls: NullPolicy::Omitted, open: Some(open), ..context };
+        let lenience = MissingPolicy::LeaveOut;
+        let context = RenderContext { nulls: NullPolicy::Omitted, lenience, open: Some(open), ..context };
         let url = url::render(context, origin, template)?;
-        let headers = headers(context, webhook, MissingPolicy::LeaveOut)?;
+        let headers = headers(context, webhook)?;
         let method = "GET".to_owned();
         Ok(Some(RenderedRequest { method, url, shown: None, line_feed: None, headers, body: None, describe: None }))
     }
@@ -175,10 +175,10 @@ impl<'a> UnitContext<'a> {
     pub fn next_page(self, url: &str, response: &Json) -> RenderResult<Option<String>> {
         let Some(next) = &self.webhook()?.next else { return Ok(None) };
         let context = self.context(self.unit()?, Answers { response, poll: None });
-        let context = RenderContext { is_strict: true, ..context };
+        let context = RenderContext { is_strict: true, lenience: MissingPolicy::LeaveOut, ..context };
         let wanted = |got: &str| mistyped("`next`", "a URL, or texts by parameters of the query", got);
         let base = ::url::Url::parse(url).map_err(|_| wanted("another one"))?;
-        let made = match context.tree(next, "`next`", MissingPolicy::LeaveOut)? {
+        let made = match context.tree(next, "`next`")? {
             None | Some(Json::Null | Json::Bool(false)) => return Ok(None),
             Some(Json::String(text)) if text.is_empty() => return Ok(None),
             Some(Json::String(text)) => base.join(&text).map_err(|_| wanted("such a text"))?,

@@ -53,6 +53,7 @@ pub(super) struct RenderContext<'a> {
     pub(super) update: Option<u32>,
     pub(super) reader: ValueReader<'a>,
     pub(super) nulls: NullPolicy,
+    pub(super) lenience: MissingPolicy,
     /// Decrypts sensitive values. `None` where no sensitive value may be.
     pub(super) open: Option<&'a OpenSealed<'a>>,
     /// The answers to the requests of a webhook unit, and its inputs, if the text reads them.
@@ -93,6 +94,7 @@ impl<'a> RenderContext<'a> {
             answers: None,
             is_strict: false,
             nulls: NullPolicy::PassedOn,
+            lenience: MissingPolicy::Strict,
             open: None,
         }
     }
@@ -107,9 +109,12 @@ impl<'a> RenderContext<'a> {
         Self { unit: Some(unit), update, reader, ..Self::outside(plan, facts, known, unit.resource(), &unit.reads) }
     }
 
-    /// Returns the context of a place in which no sensitive value may be.
     pub(super) fn closed(self) -> Self {
         Self { open: None, ..self }
+    }
+
+    pub(super) fn strict(self) -> Self {
+        Self { lenience: MissingPolicy::Strict, ..self }
     }
 
     /// Decrypts a value for its recipient. Other values stay.
@@ -271,7 +276,7 @@ impl<'a> RenderContext<'a> {
             Template::Plain(_) => Err(sensitive(place, "a value that is not encrypted")),
             Template::Text(text) => self.text(text, place),
             Template::Tree(tree) => {
-                let made = self.tree(tree, place, MissingPolicy::Strict)?;
+                let made = self.strict().tree(tree, place)?;
                 Ok(made.map_or(LookupResult::Nothing, LookupResult::from))
             }
         }
@@ -427,11 +432,21 @@ impl<'a> RenderContext<'a> {
 
     /// Renders a tree whose strings are templates. Entries without a value are omitted. Returns `None` for a text
     /// without a value.
-    pub(super) fn tree(self, tree: &Json, place: &str, lenience: MissingPolicy) -> RenderResult<Option<Json>> {
+    pub(super) fn tree(self, tree: &Json, place: &str) -> RenderResult<Option<Json>> {
         escaping::with_values(tree, &|text: &str| {
-            let made = lenience.apply(Self { nulls: NullPolicy::Kept, ..self }.text(text, place))?;
+            let made = self.lenient(Self { nulls: NullPolicy::Kept, ..self }.text(text, place))?;
             as_json(self.disclosed(made, place)?, place, || "a value".to_owned())
         })
+    }
+
+    /// Replaces the error for a missing value by [`LookupResult::Nothing`] if the policy permits it.
+    pub(super) fn lenient(self, made: RenderResult<LookupResult>) -> RenderResult<LookupResult> {
+        match made {
+            Err(RenderError::Missing { .. } | RenderError::Null { .. }) if self.lenience == MissingPolicy::LeaveOut => {
+                Ok(LookupResult::Nothing)
+            }
+            other => other,
+        }
     }
 }
 
@@ -441,18 +456,6 @@ pub(super) enum MissingPolicy {
     Strict,
     /// The value is omitted, because a failed unit has not produced all values that its undo reads.
     LeaveOut,
-}
-
-impl MissingPolicy {
-    /// Replaces the error for a missing value by [`LookupResult::Nothing`] if the policy permits it.
-    pub(super) fn apply(self, made: RenderResult<LookupResult>) -> RenderResult<LookupResult> {
-        match made {
-            Err(RenderError::Missing { .. } | RenderError::Null { .. }) if self == Self::LeaveOut => {
-                Ok(LookupResult::Nothing)
-            }
-            other => other,
-        }
-    }
 }
 
 pub(super) fn mistyped(place: &str, wanted: &str, got: &str) -> RenderError {

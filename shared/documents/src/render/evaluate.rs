@@ -1,7 +1,5 @@
 //! Parses the expressions of a plan, and evaluates them.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value as Json;
 
 use super::{RenderError, RenderResult, RenderValue};
@@ -9,7 +7,6 @@ use crate::cel::convert::CelOutput;
 use crate::cel::{self, Expression, Scope};
 use crate::template::ParsedText;
 
-/// The result of a lookup or of rendering.
 #[derive(Clone, Debug)]
 pub(super) enum LookupResult {
     Value(RenderValue),
@@ -34,7 +31,7 @@ pub(super) fn expression(text: &str, place: &str) -> RenderResult<Expression> {
 
 pub(super) fn run(
     expression: &Expression,
-    variables: &BTreeMap<&str, cel::CelValue<'_>>,
+    variables: &cel::CelVariables<'_>,
     place: &str,
 ) -> RenderResult<LookupResult> {
     match cel::evaluate(expression, variables) {

@@ -79,9 +79,9 @@ fn render(
     }
     let answers = poll.map(|poll| (Answers { response: &Json::Null, poll: Some(poll) }, unit.inputs.as_slice()));
     let context = RenderContext::of_unit(context, unit);
-    let context = RenderContext { unknowns, nulls: NullPolicy::Omitted, open, answers, ..context };
     let lenience = if unit.undoes.is_empty() { MissingPolicy::Strict } else { MissingPolicy::LeaveOut };
-    if !wanted(context, unit, lenience)? {
+    let context = RenderContext { unknowns, nulls: NullPolicy::Omitted, lenience, open, answers, ..context };
+    if !wanted(context, unit)? {
         return Ok(RenderedUnit::Skipped("`when` is false".to_owned()));
     }
     // Also an output that may be null is not null because its unit failed.
@@ -94,13 +94,13 @@ fn render(
     match &unit.action {
         Action::Pod(_) => {
             let inputs: RenderResult<Vec<RenderedInput>> =
-                unit.inputs.iter().map(|input| pod_input(context, input, lenience)).collect();
+                unit.inputs.iter().map(|input| pod_input(context, input)).collect();
             Ok(RenderedUnit::Pod { inputs: inputs? })
         }
-        Action::Webhook(webhook) => request(context, unit, webhook, lenience).map(RenderedUnit::Webhook),
+        Action::Webhook(webhook) => request(context, unit, webhook).map(RenderedUnit::Webhook),
         Action::Object(object) if object.bound => bound(context, &object.manifest),
         Action::Object(object) => {
-            let manifest = context.closed().tree(&object.manifest, "manifest", MissingPolicy::Strict)?;
+            let manifest = context.closed().strict().tree(&object.manifest, "manifest")?;
             let manifest = manifest.unwrap_or_default();
             capped("manifest", manifest.to_string().len())?;
             let manifests = match manifest {
@@ -110,11 +110,11 @@ fn render(
             Ok(RenderedUnit::Object { manifests, fill: Vec::new() })
         }
         Action::Removal => Ok(RenderedUnit::Removal),
-        Action::Infrakit(action) => instance(context, action, lenience).map(RenderedUnit::Infrakit),
+        Action::Infrakit(action) => instance(context, action).map(RenderedUnit::Infrakit),
         Action::Destroy => {
             let undone = unit.undoes.first().and_then(|&at| plan.unit(at));
             match undone.map(|undone| &undone.action) {
-                Some(Action::Infrakit(action)) => instance(context, action, lenience).map(RenderedUnit::Infrakit),
+                Some(Action::Infrakit(action)) => instance(context, action).map(RenderedUnit::Infrakit),
                 _ => Err(RenderError::NoUnit(at)),
             }
         }
@@ -125,7 +125,7 @@ fn render(
 fn bound(context: RenderContext<'_>, manifest: &Json) -> RenderResult<RenderedUnit> {
     let mut place = manifest.clone();
     let data = place.as_object_mut().and_then(|manifest| manifest.remove("data")).unwrap_or_default();
-    let mut manifest = context.closed().tree(&place, "manifest", MissingPolicy::Strict)?.unwrap_or_default();
+    let mut manifest = context.closed().strict().tree(&place, "manifest")?.unwrap_or_default();
     let is_secret = manifest["kind"] == "Secret";
     let is_shown = context.unknowns == PendingOutputs::Shown;
     let context = if is_secret { context } else { context.closed() };
@@ -159,7 +159,7 @@ fn bound(context: RenderContext<'_>, manifest: &Json) -> RenderResult<RenderedUn
     Ok(RenderedUnit::Object { manifests: vec![manifest], fill })
 }
 
-fn wanted(context: RenderContext<'_>, unit: &UnitPlan, lenience: MissingPolicy) -> RenderResult<bool> {
+fn wanted(context: RenderContext<'_>, unit: &UnitPlan) -> RenderResult<bool> {
     let Some(when) = &unit.when else { return Ok(true) };
     let wrong = |got| Err(mistyped("`when`", "true or false", got));
     match context.expression(&evaluate::expression(when, "`when`")?, "`when`") {
@@ -168,27 +168,24 @@ fn wanted(context: RenderContext<'_>, unit: &UnitPlan, lenience: MissingPolicy) 
         Ok(LookupResult::Value(_)) => wrong("bytes or a Secret"),
         Ok(LookupResult::Nothing) => Ok(false),
         Ok(LookupResult::Placeholder(_)) => Ok(true),
-        Err(RenderError::Missing { .. } | RenderError::Null { .. }) if lenience == MissingPolicy::LeaveOut => Ok(true),
+        Err(RenderError::Missing { .. } | RenderError::Null { .. }) if context.lenience == MissingPolicy::LeaveOut => {
+            Ok(true)
+        }
         Err(error) => Err(error),
     }
 }
 
 /// Returns the value of an input, or [`LookupResult::Nothing`] for a missing value that is not required.
-fn input_value(
-    context: RenderContext<'_>,
-    input: &InputPlan,
-    place: &str,
-    lenience: MissingPolicy,
-) -> RenderResult<LookupResult> {
-    let lenience = if input.optional { MissingPolicy::LeaveOut } else { lenience };
-    lenience.apply(context.template(&input.value, place))
+fn input_value(context: RenderContext<'_>, input: &InputPlan, place: &str) -> RenderResult<LookupResult> {
+    let lenience = if input.optional { MissingPolicy::LeaveOut } else { context.lenience };
+    RenderContext { lenience, ..context }.lenient(context.template(&input.value, place))
 }
 
-fn pod_input(context: RenderContext<'_>, input: &InputPlan, lenience: MissingPolicy) -> RenderResult<RenderedInput> {
+fn pod_input(context: RenderContext<'_>, input: &InputPlan) -> RenderResult<RenderedInput> {
     let place = format!("input `{}`", input.name);
     let wrong = |got| Err(mistyped(&place, "text for an environment variable", got));
     // A list or mapping with a sensitive value in it could not be masked.
-    let found = input_value(context.closed(), input, &place, lenience)?;
+    let found = input_value(context.closed(), input, &place)?;
     let is_sealed = matches!(found, LookupResult::Value(RenderValue::Sealed(_)));
     let value = match context.disclosed(found, &place)? {
         // Only a literal is `null` here.
@@ -220,30 +217,25 @@ fn pod_input(context: RenderContext<'_>, input: &InputPlan, lenience: MissingPol
     Ok(RenderedInput { name: input.name.clone(), env: input.env.clone(), path: input.path.clone(), value })
 }
 
-fn request(
-    context: RenderContext<'_>,
-    unit: &UnitPlan,
-    webhook: &WebhookAction,
-    lenience: MissingPolicy,
-) -> RenderResult<RenderedRequest> {
+fn request(context: RenderContext<'_>, unit: &UnitPlan, webhook: &WebhookAction) -> RenderResult<RenderedRequest> {
     let origin = webhook.connection.as_ref().map(|connection| connection.origin.as_str());
     let url = url::render(context, origin, &webhook.url)?;
     let shown = context.answers.map(|_| url::shown(context, origin, &webhook.url)).transpose()?;
     let line_feed = if url.contains("%0A") { url::line_feed(context, &webhook.url) } else { None };
     let describe = webhook.describe.as_ref().map(|describe| {
-        let body = describe.body.as_ref().map(|body| context.closed().tree(body, "body", lenience)).transpose()?;
+        let body = describe.body.as_ref().map(|body| context.closed().tree(body, "body")).transpose()?;
         let url = url::render(context, origin, &describe.url)?;
         RenderResult::Ok(RenderedQuestion { url, body: body.flatten() })
     });
     let describe = describe.transpose()?;
-    let headers = headers(context, webhook, lenience)?;
+    let headers = headers(context, webhook)?;
     let content_type = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
     let format = BodyFormat::of(content_type.map(|(_, value)| value.as_str()));
     let body = match &webhook.body {
-        Some(Json::String(text)) if format != BodyFormat::Json => text_body(context, text, format, lenience)?,
-        Some(body) => context.tree(body, "body", lenience)?.map(|made| encoded(context, made, format)).transpose()?,
+        Some(Json::String(text)) if format != BodyFormat::Json => text_body(context, text, format)?,
+        Some(body) => context.tree(body, "body")?.map(|made| encoded(context, made, format)).transpose()?,
         None if unit.inputs.is_empty() => None,
-        None => Some(encoded(context, inputs_as_object(context, &unit.inputs, lenience)?, format)?),
+        None => Some(encoded(context, inputs_as_object(context, &unit.inputs)?, format)?),
     };
     if let Some(body) = &body {
         capped("body", body.bytes().len())?;
@@ -251,15 +243,11 @@ fn request(
     Ok(RenderedRequest { method: webhook.method.clone(), url, shown, line_feed, headers, body, describe })
 }
 
-pub(super) fn headers(
-    context: RenderContext<'_>,
-    webhook: &WebhookAction,
-    lenience: MissingPolicy,
-) -> RenderResult<BTreeMap<String, String>> {
+pub(super) fn headers(context: RenderContext<'_>, webhook: &WebhookAction) -> RenderResult<BTreeMap<String, String>> {
     let mut headers = BTreeMap::new();
     for (name, template) in &webhook.headers {
         let place = format!("header `{name}`");
-        if let Some(text) = header(context, template, &place, lenience)? {
+        if let Some(text) = header(context, template, &place)? {
             headers.insert(name.clone(), text);
         }
     }
@@ -267,14 +255,9 @@ pub(super) fn headers(
 }
 
 /// Returns a body that is one text of the document. Its value can be of another type.
-fn text_body(
-    context: RenderContext<'_>,
-    text: &str,
-    format: BodyFormat,
-    lenience: MissingPolicy,
-) -> RenderResult<Option<RequestBody>> {
+fn text_body(context: RenderContext<'_>, text: &str, format: BodyFormat) -> RenderResult<Option<RequestBody>> {
     let kept = RenderContext { nulls: NullPolicy::Kept, ..context };
-    match context.disclosed(lenience.apply(kept.text(text, "body"))?, "body")? {
+    match context.disclosed(context.lenient(kept.text(text, "body"))?, "body")? {
         LookupResult::Value(RenderValue::Bytes(bytes)) => Ok(Some(RequestBody::Bytes(bytes))),
         made => {
             let made = as_json(made, "body", || "its value".to_owned())?;
@@ -304,24 +287,20 @@ fn encoded(context: RenderContext<'_>, made: Json, format: BodyFormat) -> Render
     })
 }
 
-fn instance(
-    context: RenderContext<'_>,
-    action: &InfrakitAction,
-    lenience: MissingPolicy,
-) -> RenderResult<RenderedInstance> {
+fn instance(context: RenderContext<'_>, action: &InfrakitAction) -> RenderResult<RenderedInstance> {
     let tree = |context: RenderContext<'_>, tree: &Json, place: &str| {
-        let made = context.tree(tree, place, lenience)?.unwrap_or_default();
+        let made = context.tree(tree, place)?.unwrap_or_default();
         capped(place, made.to_string().len())?;
         Ok(made)
     };
     let mut tags = BTreeMap::new();
     for (name, template) in &action.tags {
-        if let Some(value) = text(context.closed(), template, &format!("tag `{name}`"), lenience)? {
+        if let Some(value) = text(context.closed(), template, &format!("tag `{name}`"))? {
             tags.insert(name.clone(), value);
         }
     }
     let optional = |template: &Option<Template>, place: &str| {
-        template.as_ref().map_or(Ok(None), |template| text(context.closed(), template, place, lenience))
+        template.as_ref().map_or(Ok(None), |template| text(context.closed(), template, place))
     };
     Ok(RenderedInstance {
         properties: tree(context, &action.properties, "properties")?,
@@ -333,26 +312,16 @@ fn instance(
 }
 
 /// Returns the text of a template. Values of other types become JSON. Returns `None` for a missing value.
-fn text(
-    context: RenderContext<'_>,
-    template: &Template,
-    place: &str,
-    lenience: MissingPolicy,
-) -> RenderResult<Option<String>> {
-    let text =
-        as_json(lenience.apply(context.template(template, place))?, place, || "its value".to_owned())?.map(joinable);
+fn text(context: RenderContext<'_>, template: &Template, place: &str) -> RenderResult<Option<String>> {
+    let made = context.lenient(context.template(template, place))?;
+    let text = as_json(made, place, || "its value".to_owned())?.map(joinable);
     capped(place, text.as_ref().map_or(0, String::len))?;
     Ok(text)
 }
 
-fn header(
-    context: RenderContext<'_>,
-    template: &Template,
-    place: &str,
-    lenience: MissingPolicy,
-) -> RenderResult<Option<String>> {
+fn header(context: RenderContext<'_>, template: &Template, place: &str) -> RenderResult<Option<String>> {
     let wrong = |got| Err(mistyped(place, "text of one line", got));
-    let text = match context.disclosed(lenience.apply(context.template(template, place))?, place)? {
+    let text = match context.disclosed(context.lenient(context.template(template, place))?, place)? {
         LookupResult::Value(RenderValue::Json(Json::String(text))) => text,
         LookupResult::Value(RenderValue::Json(json @ (Json::Number(_) | Json::Bool(_)))) => json.to_string(),
         LookupResult::Value(RenderValue::Json(other)) => return wrong(json_type(&other)),
@@ -366,12 +335,12 @@ fn header(
     }
 }
 
-fn inputs_as_object(context: RenderContext<'_>, inputs: &[InputPlan], lenience: MissingPolicy) -> RenderResult<Json> {
+fn inputs_as_object(context: RenderContext<'_>, inputs: &[InputPlan]) -> RenderResult<Json> {
     let context = RenderContext { nulls: NullPolicy::Kept, ..context };
     let mut body = serde_json::Map::new();
     for input in inputs {
         let place = format!("input `{}`", input.name);
-        let found = context.disclosed(input_value(context, input, &place, lenience)?, &place)?;
+        let found = context.disclosed(input_value(context, input, &place)?, &place)?;
         if let Some(value) = as_json(found, &place, || "its value".to_owned())? {
             body.insert(input.name.clone(), value);
         }

@@ -14,6 +14,7 @@ use super::loading::folder;
 use crate::compile;
 use crate::diagnostic::{Diagnostic, DiagnosticStyle, Diagnostics};
 use crate::load::{self, Document, DocumentVars, FolderFiles};
+use crate::tests::rows;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rejections");
 const HEAD: &str = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {sh: {image: alpine}}\n";
@@ -158,21 +159,14 @@ fn the_deepest_document_fits_on_a_usual_stack() {
 
 #[test]
 fn documents_of_other_kinds_are_rejected() {
-    let files = load::NoFiles;
-    let vars = DocumentVars::none();
-    let message = |result: Result<(), Diagnostics>| result.unwrap_err().plain();
-    let sandbox = "name: s\nspec: {cluster: c}\n";
-    let error = message(load::plugins("s.yaml", sandbox, &files, &vars).map(drop));
-    assert_eq!(error, "s.yaml:1:7: error[not-a-plugin]: this is a sandbox; expected a plugin\n");
-    let plugin = "name: p\nspec: {runner: {image: a}}\n";
-    let error = message(load::sandbox("p.yaml", plugin, &files, &vars).map(drop));
-    assert_eq!(error, "p.yaml:1:7: error[not-a-sandbox]: this is a plugin; expected a sandbox\n");
-    let two = format!("{sandbox}---\n{sandbox}");
-    let error = message(load::sandbox("s.yaml", &two, &files, &vars).map(drop));
-    assert_eq!(error, "s.yaml:4:7: error[several-documents]: expected one document, found 2\n");
-    let embeds = "name: p\nspec:\n  runner: {image: \"@{embed: x}\"}\n";
-    let error = message(load::plugins("p.yaml", embeds, &files, &vars).map(drop));
-    assert!(error.contains("p.yaml:3:20: error[embed-not-here]"), "{error}");
+    let (files, vars) = (load::NoFiles, DocumentVars::none());
+    for (wanted, text, expected) in rows::<(String, String, String)>("documents_of_other_kinds_are_rejected") {
+        let loaded = match wanted.as_str() {
+            "plugin" => load::plugins("f.yaml", &text, &files, &vars).map(drop),
+            _ => load::sandbox("f.yaml", &text, &files, &vars).map(drop),
+        };
+        assert_eq!(loaded.unwrap_err().plain(), expected);
+    }
 }
 
 #[test]

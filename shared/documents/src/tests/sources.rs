@@ -90,8 +90,7 @@ fn an_event_supplies_the_time_of_a_ttl() {
 #[test]
 fn the_first_entry_that_holds_decides() {
     let source = shop();
-    let cases: Vec<(Value, String)> = serde_saphyr::from_str(include_str!("../../tests/source_events.yaml")).unwrap();
-    for (changes, expected) in cases {
+    for (changes, expected) in rows::<(Value, String)>("the_first_entry_that_holds_decides") {
         assert_eq!(shown(&source, &shop_event(&changes)), expected, "{changes}");
     }
     let explained = source.explain(&shop_event(&json!({})));
@@ -109,32 +108,16 @@ fn the_first_entry_that_holds_decides() {
 #[test]
 fn times_with_and_without_a_zone() {
     let source = shop();
-    let at = |time: Value| shown(&source, &shop_event(&json!({"action": "close", "at": time})));
-    let times = "2026-11-25T10:00:00Z|2026-11-25T10:00:00z|2026-11-25 10:00:00Z|2026-11-25T12:00:00+02:00|\
-        2026-11-25T12:00:00+0200|2026-11-25 12:00:00 +0200|2026-11-25 05:00:00 -05:00|\
-        2026-11-25 10:00:00 UTC|2026-11-25 10:00:00 GMT|2026-11-25 12:00:00 +0200 CEST|\
-        2026-11-25 10:00:00.000000 +0000 UTC|2026-11-25T10:00:00.000000+00:00|2026-11-25T10:00:00|\
-        2026-11-25 10:00:00.000| 2026-11-25 10:00:00 ";
-    for text in times.split('|') {
-        assert_eq!(at(text.into()), "delete sandbox/pr-7-shop None Some(1795600800000)", "{text}");
-    }
-    let others = "2026-11-25|2026-11-25 10:00:00 CEST|2026-11-25 10:00:00 +9900|10:00:00|UTC||1969-12-31 23:00:00";
-    for text in others.split('|') {
-        let error = at(text.into());
-        assert!(error.starts_with("error: entry 4: `time`: expected a time after 1970"), "{text}: {error}");
+    for (time, expected) in rows::<(String, String)>("times_with_and_without_a_zone") {
+        let found = shown(&source, &shop_event(&json!({"action": "close", "at": time})));
+        assert!(found.starts_with(&expected), "{time}: {found}");
     }
 }
 
 /// A null does not reject an event that a later entry deletes by.
 #[test]
 fn a_condition_that_reads_null_does_not_hold() {
-    let source = source(
-        "apiVersion: ebb.dev/v1\nkind: Source\nname: s\nverify: {bearer: {secret: S}}\ntarget: {kind: sandbox, name: \
-         \"n-${body.number}\"}\ndocument: {ttl: 1h}\nfetch: {when: \"${body.build.id > 0}\", connection: c, path: /}\nevents:\n- \
-         {when: \"${body.pull_request.head.repo.fork}\", ignore: forks}\n- {when: \"${!body.pull_request.draft}\", ignore: \
-         ready}\n- {when: \"${body.labels.exists(l, l.name == 'x')}\", apply: {}}\n- {when: \"${body.action == 'closed'}\", \
-         delete: {}}\n",
-    );
+    let source = source(include_str!("../../tests/sources/nulls.yaml"));
     let body = json!({
         "action": "closed", "number": 41, "labels": null, "pull_request": {"head": {"repo": null}, "draft": null},
         "build": null,
@@ -143,34 +126,15 @@ fn a_condition_that_reads_null_does_not_hold() {
     assert_eq!(shown(&source, &input), "delete sandbox/n-41 None None");
     let explained = source.explain(&input);
     let reasons: Vec<&str> = explained.skipped.iter().map(|skipped| skipped.reason.as_str()).collect();
-    assert_eq!(
-        reasons,
-        [
-            "`when` is false: `body.pull_request.head.repo` is null",
-            "`when` is false: `body.pull_request.draft` is null",
-            "`when` is false: `body.labels` is null",
-        ]
-    );
+    let nulls = ["body.pull_request.head.repo", "body.pull_request.draft", "body.labels"];
+    assert_eq!(reasons, nulls.map(|null| format!("`when` is false: `{null}` is null")));
     assert_eq!(source.fetch(&input), Ok(None));
     // A name, time or text that needs a value rejects the event.
     let nameless = event(&[], json!({"action": "closed", "number": null}));
     assert_eq!(shown(&source, &nameless), "error: entry 4: `target.name`: `${body.number}`: the value is missing");
 }
 
-const HOSTILE: &str = "
-apiVersion: ebb.dev/v1
-kind: Source
-name: hostile
-verify: {bearer: {secret: S}}
-target: {kind: sandbox, name: \"a-${body.x}\"}
-document:
-  labels: {x: \"${body.x}\", own: '$${x}'}
-  description: ${body.x}
-  env: {X: \"${body.x}\", Z: \"$${body.x}\", W: \"$${body.x}${body.x}\"}
-  resources:
-    r: {plugin: p, params: {whole: \"${body.x}\", part: \"$${a}${body.x}\", deep: [{x: \"${body.x}\"}]}}
-events: [{when: \"${true}\", apply: {}}]
-";
+const HOSTILE: &str = include_str!("../../tests/sources/hostile.yaml");
 
 /// A plugin whose parameters have any type.
 fn any_plugin(whole: &str) -> String {
@@ -301,12 +265,7 @@ fn different_texts_have_different_names() {
 
 #[test]
 fn plugins_that_must_be_published() {
-    let source = source(
-        "apiVersion: ebb.dev/v1\nkind: Source\nname: s\nverify: {bearer: {secret: S}}\ntarget: {kind: sandbox, name: a}\n\
-         document: {resources: {a: {plugin: db@2, params: {x: \"${body.x}\"}}, b: {plugin: k8s-apply}, c: {plugin: db@2.0.0}}}\n\
-         events: [{when: \"${true}\", apply: {}}, {when: \"${true}\", apply: {document: {resources: {q: {plugin: queue}}}}}, \
-         {when: \"${true}\", delete: {}}]\n",
-    );
+    let source = source(include_str!("../../tests/sources/plugins.yaml"));
     let plugins = crate::compile::named_plugins(&source).into_iter().map(|plugin| plugin.to_string());
     assert_eq!(plugins.collect::<Vec<_>>(), ["db@2.0.0", "db@2", "queue"]);
 }

@@ -50,7 +50,6 @@ pub(super) fn connection(reader: &DocumentReader<'_>, node: &YamlNode, expanded:
     Some(ConnectionDoc { source: reader.source.clone(), expanded, ..connection })
 }
 
-/// Checks `maxConcurrent` of a connection or a plugin.
 pub(super) fn check_slots(reader: &DocumentReader<'_>, slots: Option<&At<u32>>) {
     if let Some(slots) = slots.filter(|slots| !(1..=MAX_SLOTS).contains(&slots.value)) {
         let message = format!("`maxConcurrent` is {}; it is from 1 to {MAX_SLOTS}", slots.value);

@@ -72,7 +72,6 @@ fn check_document(reader: &DocumentReader<'_>, document: &YamlNode, path: &NodeP
     ebb::target(reader, &YamlNode { value, ..document.clone() }, path, String::new());
 }
 
-/// Checks the name of a value of the secret store.
 pub(super) fn check_secret_name(reader: &DocumentReader<'_>, secret: &At<String>) {
     // The message does not repeat the text, because it may be a secret.
     let problem = if secret.value.starts_with("whsec_") {

@@ -62,6 +62,7 @@ struct SignadotRunner {
 }
 
 /// A script with its inputs and outputs.
+#[serde_with::apply(Vec => #[serde(default)])]
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "Step")]
@@ -70,10 +71,8 @@ struct SignadotStep {
     #[schemars(with = "SignadotName")]
     name: At<String>,
     /// The values that the step reads.
-    #[serde(default)]
     inputs: Vec<SignadotInput>,
     /// The values that the step makes.
-    #[serde(default)]
     outputs: Vec<SignadotOutput>,
     /// The script. Its first line begins with `#!`.
     script: At<String>,

@@ -58,6 +58,7 @@ struct TargetExtension {
     hooks: Entries<Entries<UnitSpec>>,
 }
 
+#[serde_with::apply(BTreeMap => #[serde(default)], Vec => #[serde(default)])]
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[expect(dead_code, reason = "some parts are used by Signadot alone, and are checked for their type")]
@@ -67,11 +68,9 @@ struct SandboxSpec {
     /// Free text.
     description: Option<String>,
     /// Labels.
-    #[serde(default)]
     labels: BTreeMap<String, String>,
     ttl: Option<SignadotTtl<SandboxTtlStart>>,
     /// Its resources.
-    #[serde(default)]
     resources: Vec<SignadotResource>,
     forks: Option<Vec<Value>>,
     local: Option<Vec<Value>>,
@@ -289,9 +288,9 @@ pub(super) fn route_group(reader: &DocumentReader<'_>, node: &YamlNode, expanded
     let SignadotRouteGroup { name, spec, ebb } = reader.read(node)?;
     reader.check_short_name(&name, "the route group's name");
     let (ttl, ttl_from) = match spec.ttl {
-        Some(At { value: SignadotTtl { duration, offset_from }, at }) => {
-            let ttl = lifetime(reader, &duration, offset_from.as_ref(), &TtlStart::UpdatedAt);
-            (Some(ttl), Some(offset_from.unwrap_or(At { value: TtlStart::default(), at })))
+        Some(At { value: ttl, at }) => {
+            let duration = lifetime(reader, &ttl, &TtlStart::UpdatedAt);
+            (Some(duration), Some(ttl.offset_from.unwrap_or(At { value: TtlStart::default(), at })))
         }
         None => (None, None),
     };

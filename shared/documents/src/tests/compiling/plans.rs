@@ -103,23 +103,7 @@ fn own_hooks_are_undone_before_the_resources_that_they_read() {
 /// It undoes the same as its undo, and has the same condition. Evidence is required of undos only.
 #[test]
 fn a_verification_is_a_unit_after_its_undo() {
-    let plan = alone(
-        "apiVersion: ebb.dev/v1
-kind: Plugin
-name: p
-evidence: confirmed
-defaults: {timeout: 7m}
-preStart:
-  make: {webhook: {url: \"https://x.example.org/${resource.key}\"}, outputs: {id: {value: \"${response.body.id}\"}}}
-  net: {object: {manifest: {apiVersion: v1, kind: A, metadata: {name: \"n-${resource.key}\"}}}}
-postStop:
-  drop:
-    when: ${target.name != 'x'}
-    webhook: {method: DELETE, url: \"https://x.example.org/${units.make.outputs.id}\"}
-    verify: {webhook: {url: \"https://x.example.org/\", absent: \"${size(response.body) == 0}\"}}
-outputs: {id: \"${units.make.outputs.id}\"}
-",
-    );
+    let plan = alone(include_str!("../../../tests/plans/verification.yaml"));
     let [undo, verification, removal] = plan.hook_plan(Hook::PostStop).unwrap().units.as_slice() else {
         panic!("{plan:?}")
     };
@@ -227,11 +211,8 @@ fn outputs_of_signadot_plugins_are_sensitive() {
 /// The plan adds removals of objects, after all teardown units that depend on these objects.
 #[test]
 fn objects_are_removed_last() {
-    let plugin = |up: &str, teardown: &str| {
-        format!(
-            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: cache\nrunners: {{sh: {{image: alpine}}}}\nparams: {{up: {{type: string, default: none}}}}\npreStart:\n  net:\n    object: {{manifest: {{apiVersion: v1, kind: A, metadata: {{name: \"n-${{resource.name}}\", annotations: {{up: \"{up}\"}}}}}}}}\n    timeout: 20m\n    outputs: {{ip: {{value: \"${{object.status.ip}}\"}}}}\n  cache:\n    object:\n      manifest:\n      - {{apiVersion: v1, kind: A, metadata: {{name: \"a-${{resource.name}}\", annotations: {{ip: \"${{units.net.outputs.ip}}\"}}}}}}\n      - {{apiVersion: v1, kind: B, metadata: {{name: \"b-${{resource.key}}\"}}}}\n    outputs:\n      host: {{value: \"${{objects[1].status.host}}\"}}\n      key: {{secret: {{name: \"${{object.metadata.name + '-auth'}}\", key: password}}}}\n      user: {{secret: {{name: auth, key: user}}, sensitive: false}}\n  seed: {{pod: {{script: '#!/bin/sh'}}, inputs: {{k: \"${{units.cache.outputs.key}}\"}}, outputs: {{o: {{file: /o}}}}}}\npreStop:\n  probe: {{object: {{manifest: {{apiVersion: v1, kind: Probe, metadata: {{name: p}}}}}}}}\n{teardown}outputs: {{o: \"${{units.seed.outputs.o}}\", host: \"${{units.cache.outputs.host}}\"}}\n"
-        )
-    };
+    let document = include_str!("../../../tests/plans/removals.yaml");
+    let plugin = |up: &str, teardown: &str| document.replace("UP", up).replace("TEARDOWN\n", teardown);
     let teardown = "postStop:\n  flush: {undoes: cache, webhook: {url: \"https://e.example.org/${units.cache.outputs.host}\"}}\n  unseed: {undoes: seed, after: [flush], pod: {script: '#!/bin/sh'}}\n  ask: {undoes: [], pod: {script: '#!/bin/sh'}, inputs: {ip: \"${units.net.outputs.ip}\"}}\n  tell: {pod: {script: '#!/bin/sh'}}\n";
     let one = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {a: {plugin: cache}}\n";
     let (plan, warnings) = compiled(one, &[&plugin("x", teardown)]).unwrap();
@@ -262,11 +243,7 @@ fn objects_may_fail_fast() {
 #[test]
 fn each_manifest_has_its_conditions() {
     let action = |conditions: &str| {
-        let manifests = "[{apiVersion: v1, kind: A, metadata: {name: a}}, {apiVersion: argoproj.io/v1alpha1, kind: Workflow, metadata: {name: b}}]";
-        let plugin = format!(
-            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  a:\n    object:\n      manifest: {manifests}\n{conditions}"
-        );
-        let plan = alone(&plugin);
+        let plan = alone(&format!("{}{conditions}", include_str!("../../../tests/plans/conditions.yaml")));
         let Action::Object(object) = plan.hooks[0].units[0].action.clone() else { panic!("{plan:?}") };
         object
     };
@@ -346,11 +323,7 @@ fn k8s_apply() {
     let text = format!("{}\n{}", outline(&plan), serde_json::to_string_pretty(&plan).unwrap());
     insta::assert_snapshot!(text);
     // The published document changes only version and digest. A plugin of another author with this name is different.
-    let document = |image: &str| {
-        format!(
-            "name: k8s-apply@1.2.0\nspec:\n  runner: {{image: {image}, namespace: tools}}\n  create:\n  - name: apply\n    script: \"#!/bin/sh\"\n    inputs: [{{name: data, valueFromSandbox: true, as: {{path: /tmp/in}}}}]\n"
-        )
-    };
+    let document = |image: &str| include_str!("../../../tests/plans/k8s-apply.yaml").replace("IMAGE", image);
     for image in ["signadot/k8s-apply:v1.0.0", "docker.io/signadot/k8s-apply"] {
         let (published, _) = compiled(APPLIED, &[&document(image)]).unwrap();
         assert_eq!(published.hooks, plan.hooks);

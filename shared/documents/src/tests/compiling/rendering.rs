@@ -120,16 +120,8 @@ fn entries_of_a_list_are_rendered() {
         }
         other => panic!("{other:?}"),
     };
-    for (key, expected) in [
-        ("t/create[orders]", json!(["/topics", {"name": "t-orders"}])),
-        ("t/create[a-b-c14cddc0]", json!(["/topics", {"name": "t-a/b"}])),
-        ("t/grant[orders]", json!(["/topics/1/grants", ["orders"]])),
-        ("t/announce", json!(["/announce", {"ids": ["1", "2"]}])),
-        ("none/announce", json!(["/announce", {"ids": []}])),
-        ("t/delete[a-b-c14cddc0]", json!(["/topics/2", null])),
-        ("t/delete-verify[a-b-c14cddc0]", json!(["/topics/a%2Fb", null])),
-    ] {
-        assert_eq!(shown(rendered(&plan, key, &all)), expected, "{key}");
+    for (key, expected) in rows::<(String, Value)>("entries_of_a_list_are_rendered") {
+        assert_eq!(shown(rendered(&plan, &key, &all)), expected, "{key}");
     }
     assert_eq!(shown(previewed(&plan, "t/announce")), json!(["/announce", {"ids": "<t/create.id>"}]));
     for (second, expected) in [(made("2"), json!(["1", "2"])), (ProducerState::Absent, json!(["1"]))] {
@@ -144,10 +136,7 @@ fn entries_of_a_list_are_rendered() {
 
 #[test]
 fn a_drain_without_outputs_is_skipped() {
-    let plan = alone(
-        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npostStart:\n  a: {webhook: {url: \"https://e.example/a\"}, cleanup: none, outputs: {id: {value: \"${response.body.id}\"}}}\n\
-         preStop:\n  drain: {webhook: {url: \"https://e.example/${units.a.outputs.id}\"}}\n  stop: {webhook: {url: \"https://e.example/stop\", body: [\"${units.a.outputs.?id.orValue('')}\"]}}\n",
-    );
+    let plan = alone(include_str!("../../../tests/plans/drain.yaml"));
     let absent = [("r/a", ProducerState::Absent)];
     let skipped = RenderedUnit::Skipped("reads output `id` of `r/a`, which has none".to_owned());
     assert_eq!(rendered(&plan, "r/drain", &absent), Ok(skipped));
@@ -198,11 +187,8 @@ fn previews() {
 
 /// Returns a plugin whose unit `use` has these inputs.
 fn one(inputs: &str) -> Plan {
-    let plugin = format!(
-        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {{sh: {{image: alpine}}}}\nparams:\n  list: {{type: array, default: [1, 2, 3]}}\n  big: {{type: array, default: [{}]}}\n  text: {{type: string, default: a}}\n  none: {{type: string, default: \"\"}}\npreStart:\n  make: {{pod: {{script: '#!/bin/sh'}}, outputs: {{o: {{file: /o}}}}}}\n  use:\n    pod: {{script: '#!/bin/sh'}}\n    inputs:\n{inputs}",
-        vec!["1"; 400].join(", ")
-    );
-    alone(&plugin)
+    let plugin = include_str!("../../../tests/plans/inputs.yaml").replace("ONES", &vec!["1"; 400].join(", "));
+    alone(&plugin.replace("INPUTS\n", inputs))
 }
 
 fn used(inputs: &str, made: ProducerState) -> String {
@@ -295,10 +281,7 @@ fn failures_of_answers() {
 
 #[test]
 fn a_missing_optional_param_is_null() {
-    let plan = alone(
-        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nparams: {a: {type: integer, optional: true}}\npreStart:\n  \
-         u: {webhook: {url: \"https://e.example\", body: {a: \"${params.a}\", is: \"${params.a == null}\"}}}\n",
-    );
+    let plan = alone(include_str!("../../../tests/plans/optional.yaml"));
     let RenderedUnit::Webhook(request) = rendered(&plan, "r/u", &[]).unwrap() else { panic!("a webhook") };
     assert_eq!(request.body, Some(RequestBody::Json(json!({"a": null, "is": true}))));
 }
@@ -348,9 +331,7 @@ fn with_null_params(hooks: &str, key: &str) -> RenderResult<RenderedUnit> {
 fn null_becomes_no_text() {
     let needed = "`params.s` is null; expected a value; read it with `.?`, or declare it with `optional: true`";
     let url = "url: \"https://e.example/\"";
-    let cases: Vec<(String, Result<Value, String>)> =
-        serde_saphyr::from_str(include_str!("../../../tests/null_params.yaml")).unwrap();
-    for (webhook, expected) in cases {
+    for (webhook, expected) in rows::<(String, Result<Value, String>)>("null_becomes_no_text") {
         let written = if webhook.starts_with("url:") { webhook.clone() } else { format!("{url}, {webhook}") };
         let hooks = format!("preStart: {{u: {{webhook: {{{written}}}}}}}\n");
         let made = with_null_params(&hooks, "r/u").map(|made| match made {

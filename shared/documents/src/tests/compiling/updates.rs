@@ -10,6 +10,7 @@ use super::fixtures::compiled;
 use crate::compile::{self, PlanUpdate, UpdateError};
 use crate::plan::{Plan, UnitPlan, UnitRef};
 use crate::render::TargetFacts;
+use crate::tests::rows;
 
 /// A database with an undo.
 pub(super) const DATABASE: &str = include_str!("../../../tests/updates/db.yaml");
@@ -167,9 +168,7 @@ fn a_resource_depends_on_the_labels_that_it_reads() {
     let made = |labels: &str, rows: &str| {
         plan(&format!("labels: {{{labels}}}\nresources: {{x: {{plugin: db, params: {{rows: {rows:?}}}}}}}\n"))
     };
-    let cases: Vec<(String, bool)> =
-        serde_saphyr::from_str(include_str!("../../../tests/updates/labels.yaml")).unwrap();
-    for (read, is_replaced) in cases {
+    for (read, is_replaced) in rows::<(String, bool)>("a_resource_depends_on_the_labels_that_it_reads") {
         let rest = "repository: r, sha2: s, sha-of-base: b";
         let (one, other) = (made(&format!("sha: aa, {rest}"), &read), made(&format!("sha: bbb, {rest}"), &read));
         assert_eq!(!update(&one, &other).resources.is_empty(), is_replaced, "{read}");
@@ -270,9 +269,7 @@ fn clusters_with_sensitive_outputs_of_earlier_plans_stay_known() {
 
 /// Returns the plan of the resource `r`, whose plugin has these units and one of `update`.
 fn updatable(units: &str, site: &str, id: &str) -> Plan {
-    let head = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {sh: {image: alpine}}\n\
-        params: {site: {type: string}, id: {type: string}}\n\
-        update: {touch: {webhook: {url: \"https://a.example.org/touch\"}}}\n";
+    let head = include_str!("../../../tests/updates/touched.yaml");
     let rest = format!("labels: {{id: {id}}}\nresources: {{r: {{plugin: p, params: {{site: {site}, id: {id}}}}}}}\n");
     plan_with(&rest, &[&format!("{head}{units}")])
 }
