@@ -174,7 +174,7 @@ async fn sources(instance: &LifecycleRun) {
     })
     .await;
     instance.get("/v1/sources").await;
-    instance.remove("/v1/sources/events").await;
+    instance.remove("/v1/sources/events?force=true").await;
 }
 
 /// Creates and deletes a target with a named token.
@@ -360,7 +360,7 @@ pub(crate) async fn all() -> DeployedFunctions {
     instance.get("/v1/subscriptions/refused").await;
     instance.remove("/v1/subscriptions/refused").await;
     instance.get("/v1/connections").await;
-    instance.remove("/v1/connections/outside").await;
+    instance.remove("/v1/connections/outside?force=true").await;
     instance.post("/v1/orphans/delete", json!({"uids": ["uid-left"]}), 200).await;
     instance.functions
 }
