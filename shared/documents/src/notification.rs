@@ -58,6 +58,8 @@ pub struct NotificationFacts {
     pub ended: String,
     /// The URL of the page of the target in the console.
     pub link: String,
+    /// The name of the event that has ended.
+    pub event: String,
     /// The owner of the target: `source NAME`, `token NAME`, a role, or `ISSUER SUBJECT`.
     pub owner: String,
     /// The first public output with `show: link`, if it is a URL that a browser can open.
@@ -349,6 +351,12 @@ fn cause(facts: &NotificationFacts) -> String {
     }
 }
 
+/// Returns the change as the verb and the object of a sentence about the target.
+fn words(facts: &NotificationFacts) -> (&'static str, String) {
+    let (verb, words) = facts.phase.words();
+    (verb, format!("{words} {}", facts.event).trim_end().to_owned())
+}
+
 fn description(facts: &NotificationFacts) -> String {
     let cause = cause(facts);
     let text =
@@ -362,7 +370,7 @@ fn description(facts: &NotificationFacts) -> String {
 /// Returns the message for Slack. `&`, `<` and `>` would begin a link or a mention.
 fn slack_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
     let safe = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace("```", "'''");
-    let (verb, phase) = facts.phase.words();
+    let (verb, phase) = words(facts);
     let mut text = format!("*{}/{}* {verb} {phase}", safe(&target.kind), safe(&target.name));
     let cause = cause(facts);
     if !cause.is_empty() {
@@ -380,7 +388,7 @@ fn slack_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
 /// Returns the comment. An indented text is shown as it is.
 fn comment_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
     let quoted = |text: &str| text.lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n");
-    let (verb, phase) = facts.phase.words();
+    let (verb, phase) = words(facts);
     let mut text = format!("`{}/{}` {verb} **{phase}**. [Details]({})", target.kind, target.name, facts.link);
     // Between angle brackets, a URL is a link as it is.
     for (at, (name, url)) in urls(facts).into_iter().enumerate() {

@@ -38,8 +38,8 @@ impl TargetChange {
     /// Returns the change as the verb and the object of a sentence about the target: `is` and `ready`.
     pub fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::EventSucceeded => ("has", "completed an event"),
-            Self::EventFailed => ("has", "failed an event"),
+            Self::EventSucceeded => ("has", "completed the event"),
+            Self::EventFailed => ("has", "failed the event"),
             Self::PreStopEnded => ("has", "completed preStop"),
             Self::Failed => ("has", self.name()),
             _ => ("is", self.name()),

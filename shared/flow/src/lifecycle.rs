@@ -263,7 +263,10 @@ pub enum Protection {
 }
 
 /// Checks that a target has no protected resource that may be complete.
-fn check_unprotected(target: &TargetHead, plan: &Plan) -> Result<(), RequestError> {
+///
+/// # Errors
+/// Returns a refusal with the resource and the ways to lift its protection.
+pub fn check_unprotected(target: &TargetHead, plan: &Plan) -> Result<(), RequestError> {
     let is_setup = target.hook == Some(Hook::PreStart) && target.phase != TargetPhase::Ready;
     let protected = plan.resources.iter().find(|(_, resource)| resource.protect);
     let Some((name, _)) = protected.filter(|_| target.phase.is_alive() && !is_setup) else { return Ok(()) };

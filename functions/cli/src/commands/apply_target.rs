@@ -83,12 +83,15 @@ impl AppliedTarget {
             false => Vec::new(),
         };
         let mut request = ApplyTarget { allow_replace: Some(allow_replace), ..request };
-        let lost = preview.as_ref().filter(|preview| !preview.lost.is_empty());
-        if let Some(preview) = lost.filter(|_| !allow_replace) {
+        if let Some(preview) = preview.as_ref().filter(|preview| !preview.lost.is_empty()) {
             output::status_line(&format!("{target} of {}:", preview.owner.as_deref().unwrap_or("no owner")));
             output::status_line(effect(preview).trim_end());
-            confirm("Apply the document?", "--allow-replace", "nothing was changed")?;
-            request.allow_replace = Some(true);
+            if !allow_replace {
+                confirm("Apply the document?", "--allow-replace", &format!("{target} was not changed"))?;
+                // The answer is about the present document only.
+                request.generation = Some(preview.generation.saturating_sub(1));
+                request.allow_replace = Some(true);
+            }
         }
         let response = client.apply_target(&request).await.map_err(|error| in_document(error, &document.source))?;
         if let Some(violations) = violations {

@@ -100,6 +100,9 @@ impl DeleteArgs {
         let seen = client.existing(&target).await?;
         if self.dry_run.dry_run {
             let is_gone = seen.info.phase == TargetPhase::Gone && seen.waiting_uid.is_none();
+            if !is_gone && !self.allow_protected {
+                return self.delete_all(&client, CommandTargets::One(target)).await;
+            }
             let verb = if is_gone { "not change" } else { "delete" };
             output::status_line(&format!("Would {verb} {target}"));
             return self.output.write_data(&seen);

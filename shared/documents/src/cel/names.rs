@@ -151,7 +151,7 @@ impl Scope {
     }
 }
 
-const NOTIFICATION_FIELDS: [&str; 14] = [
+const NOTIFICATION_FIELDS: [&str; 15] = [
     "id",
     "phase",
     "time",
@@ -160,6 +160,7 @@ const NOTIFICATION_FIELDS: [&str; 14] = [
     "reason",
     "log",
     "ended",
+    "event",
     "link",
     "owner",
     "url",

@@ -8,9 +8,9 @@ use ebb_documents::notification::{self, NotificationFacts, NotificationRequest, 
 use ebb_documents::render::TargetFacts;
 use ebb_documents::template::is_loopback;
 use ebb_egress::{BytePermit, CallError, CallResult, HttpCall, HttpRequest, HttpResponse};
-use ebb_engine::{TargetChange, TargetPhase, Timestamp};
+use ebb_engine::{Hook, TargetChange, TargetPhase, Timestamp};
 use ebb_protocol::cloudevents;
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{OutcomeData, OutputValue, TargetStopCause};
 use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::sign::{MessageId, WebhookKeys, sign_with};
@@ -30,8 +30,9 @@ use crate::{Env, FlowError, FlowResult, offload};
 pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum bytes of the end of a log.
 const MAX_LOG: usize = 2_000;
-/// Maximum bytes of the values of a target in a notification. Larger ones are left out.
+/// Maximum bytes of the values of a target in a notification, and of one of them. Larger ones are left out.
 const MAX_VALUES: usize = 64 << 10;
+const MAX_VALUE: usize = 8 << 10;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::instance) enum NotificationDelivery {
@@ -369,6 +370,8 @@ fn is_failure(change: TargetChange) -> bool {
 
 /// Returns the facts of a notification. The cause of a failure is that of its run, if its data is still stored.
 async fn facts(env: &Env, notice: &PhaseNotice, target: &TargetFacts) -> FlowResult<NotificationFacts> {
+    let has_values =
+        matches!(notice.phase, TargetChange::Ready | TargetChange::EventSucceeded | TargetChange::EventFailed);
     let mut facts = NotificationFacts {
         id: notice_id(notice),
         phase: notice.phase,
@@ -377,9 +380,13 @@ async fn facts(env: &Env, notice: &PhaseNotice, target: &TargetFacts) -> FlowRes
         ended: notice.ended.clone().unwrap_or_default(),
         link: env.page_url(TargetKey::new(&target.kind, &target.name)),
         owner: notice.owner.clone().unwrap_or_default(),
+        event: match notice.run.as_ref().map(RunId::hook) {
+            Some(Hook::Event(event)) if has_values && notice.phase != TargetChange::Ready => event.as_str().to_owned(),
+            _ => String::new(),
+        },
         ..NotificationFacts::default()
     };
-    if notice.phase == TargetChange::Ready {
+    if has_values {
         add_values(env, &mut facts, target).await?;
     }
     if let Some(id) = notice.run.as_ref().filter(|_| is_failure(notice.phase))
@@ -388,7 +395,11 @@ async fn facts(env: &Env, notice: &PhaseNotice, target: &TargetFacts) -> FlowRes
         facts.unit = run.unit(first.unit).map(|unit| unit.key.clone()).unwrap_or_default();
         facts.reason = first.reason.message.clone();
         if let Some(log) = env.store.bucket.get_object(&records::log_key(&run, first.unit, first.attempt)).await? {
-            facts.log = records::tail(&String::from_utf8_lossy(&log), MAX_LOG).to_owned();
+            let log = String::from_utf8_lossy(&log);
+            let end = records::tail(&log, MAX_LOG);
+            // A cut line would be misread.
+            let whole = end.split_once('\n').filter(|_| end.len() < log.len()).map_or(end, |(_, rest)| rest);
+            facts.log = whole.chars().filter(|&c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
         }
     }
     Ok(facts)
@@ -403,8 +414,9 @@ async fn add_values(env: &Env, facts: &mut NotificationFacts, notified: &TargetF
     };
     let loaded = env.plan_of(&target).await?;
     let values = target_outputs(env, &target, &loaded, None, SensitiveValues::Hidden).await?;
+    let is_large = |value: &Value, most: usize| value.to_string().len() > most;
     let shown = |value: OutputValue| match value {
-        OutputValue::Value(value) => Some(value),
+        OutputValue::Value(value) => Some(value).filter(|value| !is_large(value, MAX_VALUE)),
         OutputValue::Base64(_) | OutputValue::Secret(_) | OutputValue::Sensitive(_) => None,
     };
     let all_shown = |values: BTreeMap<String, OutputValue>| -> BTreeMap<String, Value> {
@@ -425,11 +437,10 @@ async fn add_values(env: &Env, facts: &mut NotificationFacts, notified: &TargetF
         .collect();
     let mut variables = all_shown(values.env);
     // The values must not make a notification too large.
-    let is_large = |values: Value| values.to_string().len() > MAX_VALUES;
-    if is_large(json!([variables, outputs, workloads])) {
+    if is_large(&json!([variables, outputs, workloads]), MAX_VALUES) {
         (outputs, workloads) = (BTreeMap::new(), BTreeMap::new());
     }
-    if is_large(json!(variables)) {
+    if is_large(&json!(variables), MAX_VALUES) {
         variables = BTreeMap::new();
     }
     (facts.env, facts.outputs, facts.workloads) = (variables, outputs, workloads);
