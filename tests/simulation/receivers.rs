@@ -180,7 +180,8 @@ fn of_pull_requests(
         let (shown, expected): (Vec<String>, &str) = match subscription.as_str() {
             "github-status" => {
                 let end = format!("/{name}");
-                let is_own = |status: &&Value| status["context"].as_str().is_some_and(|context| context.ends_with(&end));
+                let is_own =
+                    |status: &&Value| status["context"].as_str().is_some_and(|context| context.ends_with(&end));
                 let last = github.statuses.iter().rfind(is_own).map(|status| status["state"].to_string());
                 let expected = match phase {
                     TargetChange::Ready => "success",

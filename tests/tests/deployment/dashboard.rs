@@ -35,11 +35,12 @@ fn each_alert_rule_is_documented_and_says_what_to_do() {
     let file: Value = serde_saphyr::from_str(&tree::read("infra/grafana/alerts.yaml")).unwrap();
     let page = tree::read("docs/src/operations/observability.md");
     let mut names = BTreeSet::new();
-    for rule in list(&file["groups"]).iter().flat_map(|group| list(&group["rules"])) {
-        let name = text(&rule["alert"]);
+    for rule in file["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap()) {
+        let name = rule["alert"].as_str().unwrap();
         assert!(names.insert(name) && page.contains(&format!("| `{name}` | ")), "{rule}");
         for part in ["/expr", "/for", "/labels/severity", "/annotations/summary", "/annotations/action"] {
-            text(rule.pointer(part).unwrap_or_else(|| panic!("{name} has no {part}")));
+            let text = rule.pointer(part).and_then(Value::as_str);
+            assert!(text.is_some_and(|text| !text.is_empty()), "{name} has no {part}");
         }
     }
 }

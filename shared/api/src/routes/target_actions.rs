@@ -10,7 +10,7 @@ use axum::Json;
 use axum::body::Body;
 use ebb_engine::Millis;
 use ebb_flow::advance::early_start;
-use ebb_flow::lifecycle::{self, Protection, other_instance};
+use ebb_flow::lifecycle::{Protection, check_unprotected, other_instance};
 use ebb_flow::operator::repair::RepairMode;
 use ebb_flow::operator::target_request;
 use ebb_protocol::{
@@ -232,7 +232,7 @@ async fn delete(
     }
     if outcome.dry_run {
         if let Some(head) = present.as_ref().filter(|head| uid.is_none_or(|uid| uid == head.uid)) {
-            lifecycle::check_unprotected(head, &server.env.plan_of(head).await?.plan)?;
+            check_unprotected(head, &server.env.plan_of(head).await?.plan)?;
         }
         let access = server.access();
         return match target_request::covered_instances(&server.env, key, (uid, target.generation), &access).await? {

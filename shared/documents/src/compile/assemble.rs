@@ -56,7 +56,9 @@ pub(super) fn plan(
     let hooks = units_of.into_iter().map(|(hook, units)| HookPlan { hook, units });
     let mut env_reads = OutputReads::new();
     for found in env_uses {
-        if let (ReferenceSource::Output { unit, output }, Some(own)) = (&found.source, checked::own_units(wires.instances)) {
+        if let (ReferenceSource::Output { unit, output }, Some(own)) =
+            (&found.source, checked::own_units(wires.instances))
+        {
             let makers = own.makers(unit, None);
             makers.into_iter().for_each(|at| reads::add(&mut env_reads, at, output, found.optional));
         }

@@ -8,7 +8,6 @@ use serde::de::Deserializer;
 use serde_json::Value;
 
 use crate::cel::ReferenceSource;
-use crate::diagnostic::Diagnostic;
 use crate::durations;
 use crate::escaping;
 use crate::load::reader::{DocumentReader, NodePath};
@@ -198,7 +197,7 @@ pub(super) fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: St
         description: spec.description,
         cluster: Some(spec.cluster.value),
         labels: spec.labels,
-        ttl: spec.ttl.map(|ttl| lifetime(reader, &ttl.duration, ttl.offset_from.as_ref(), &SandboxTtlStart::UpdatedAt)),
+        ttl: spec.ttl.map(|ttl| lifetime(&ttl, &SandboxTtlStart::UpdatedAt)),
         consumers,
         ..extended(reader, spec.resources, ebb, expanded)
     };
@@ -289,7 +288,7 @@ pub(super) fn route_group(reader: &DocumentReader<'_>, node: &YamlNode, expanded
     reader.check_short_name(&name, "the route group's name");
     let (ttl, ttl_from) = match spec.ttl {
         Some(At { value: ttl, at }) => {
-            let duration = lifetime(reader, &ttl, &TtlStart::UpdatedAt);
+            let duration = lifetime(&ttl, &TtlStart::UpdatedAt);
             (Some(duration), Some(ttl.offset_from.unwrap_or(At { value: TtlStart::default(), at })))
         }
         None => (None, None),
@@ -304,19 +303,11 @@ pub(super) fn route_group(reader: &DocumentReader<'_>, node: &YamlNode, expanded
     Some(RouteGroupDoc { target: completed(reader, node, target), ttl_from })
 }
 
-/// Returns the duration of a `ttl`. Warns of a start that Ebb does not support.
-fn lifetime<S: PartialEq>(
-    reader: &DocumentReader<'_>,
-    duration: &SignadotDuration,
-    start: Option<&At<S>>,
-    updated: &S,
-) -> TtlDoc {
-    if let Some(offset) = start.filter(|start| start.value == *updated) {
-        let message = "`updatedAt` is taken as `createdAt`";
-        let warning = Diagnostic::warning("ttl-offset", reader.source, offset.at, message);
-        reader.note(warning.help("the time to live is set when the target is created and stays as it is"));
-    }
-    TtlDoc { after: DurationMs(duration.0), from: TtlFrom::Creation }
+/// Returns a `ttl`. One that counts from the last update counts from the last activity.
+fn lifetime<S: PartialEq>(ttl: &SignadotTtl<S>, updated: &S) -> TtlDoc {
+    let is_sliding = ttl.offset_from.as_ref().is_some_and(|start| start.value == *updated);
+    let from = if is_sliding { TtlFrom::Activity } else { TtlFrom::Creation };
+    TtlDoc { after: DurationMs(ttl.duration.0), from }
 }
 
 /// Collects every `valueFrom.resource` at or below a node of `workload`.

@@ -91,7 +91,8 @@ async fn started<T>(
     let (file, folder) = (File::create(log)?, log.parent().unwrap_or(log));
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).current_dir(folder).kill_on_drop(true);
     let mut child = command.spawn().with_context(|| log.display().to_string())?;
-    let ready = until(&log.display().to_string(), async || {
+    let shown = log.display().to_string();
+    let ready = until(&shown, async || {
         let printed = fs::read_to_string(log).unwrap_or_default();
         match child.try_wait() {
             Ok(None) => condition(&printed).await.map(Ok),
