@@ -271,8 +271,8 @@ pub fn check_unprotected(target: &TargetHead, plan: &Plan) -> Result<(), Request
     let protected = plan.resources.iter().find(|(_, resource)| resource.protect);
     let Some((name, _)) = protected.filter(|_| target.phase.is_alive() && !is_setup) else { return Ok(()) };
     let text = format!(
-        "{}: the resource `{name}` has `protect: true`, so the target is not deleted; apply its document with `protect: false` for \
-         the resource first, or a person with the scope `operate` deletes it with --allow-protected",
+        "{}: the resource `{name}` has `protect: true`, so the target is not deleted; `protect: false` for the resource in its \
+         document lifts that, and a person with the scope `operate` deletes it with --allow-protected",
         target.target_key()
     );
     Err(RequestError::refused(ErrorCode::Protected, text))

@@ -274,6 +274,9 @@ pub struct ResourceDetail {
     pub plugin: String,
     /// The version `name@version` whose teardown an operator has chosen while the target was stuck.
     pub repaired_by: Option<String>,
+    /// True if neither an update nor a deletion of the target ends the resource.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub protect: bool,
     /// The phase of the resource, by the units of its last run.
     #[serde(default)]
     pub phase: TargetPhase,

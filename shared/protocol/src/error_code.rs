@@ -121,6 +121,9 @@ impl ErrorCode {
                 "compare the secret with that of the server: EBB_WEBHOOK_SECRET for `ebb event`, `secrets.json` for `ebb source \
                  send`"
             }
+            Self::ResourceLost => {
+                "ask whether that may be lost, and allow it: --allow-replace, `allowReplace: true`, or `allow_replace` of a tool"
+            }
             Self::AlreadyExists => "write another version into the document, or use another name",
             Self::OtherOwner => "use another name for the target, or ask its owner",
             _ => return None,

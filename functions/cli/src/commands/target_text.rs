@@ -60,6 +60,9 @@ fn facts(detail: &TargetDetail) -> Vec<(&'static str, String)> {
     rows.push(("Created:", clock(&info.created)));
     rows.extend(info.expires.as_ref().map(|expires| ("Expires:", clock(expires))));
     rows.extend(detail.decided_by.as_ref().map(|event| ("Decided by:", why::event_line(event))));
+    let protected = detail.resources.iter().filter(|(_, resource)| resource.protect).map(|(name, _)| name.as_str());
+    let protected: Vec<&str> = protected.collect();
+    rows.extend((!protected.is_empty()).then(|| ("Protected:", protected.join(", "))));
     let labels: Vec<String> = info.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
     rows.extend((!labels.is_empty()).then(|| ("Labels:", output::printable(&labels.join(", ")))));
     let next = detail.delivery.as_ref().and_then(|delivery| delivery.next.as_ref());

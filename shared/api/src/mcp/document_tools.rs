@@ -225,6 +225,11 @@ pub(crate) async fn apply_document(api: &ApiCalls, arguments: ApplyDocument) -> 
     let warnings = receipt.plan.iter().flat_map(|plan| warning_lines(&plan.warnings));
     let lines: Vec<String> = yaml(&shown).into_iter().chain(warnings).collect();
     let (title, next) = match (dry_run, receipt.result) {
+        (true, _) if !receipt.lost.is_empty() => {
+            let next = "ask a person whether what is in `lost` may be lost; apply_document with \"allow_replace\": true and \
+                        without \"dry_run\" makes the change";
+            ("This would be changed:", next.to_owned())
+        }
         (true, _) => ("This would be changed:", "apply_document without \"dry_run\" makes the change".to_owned()),
         (false, LifecycleResult::Waiting) => {
             ("The change is accepted and waits:", format!("why_not_ready {named} shows what it waits for"))

@@ -1,6 +1,8 @@
 //! Connections, as named documents.
 
 use ebb_documents::{ConnectionDoc, Diagnostics, DocumentVars, NoFiles, compile, load};
+use ebb_documents::notification::NotificationRule;
+use ebb_flow::instance::outbox;
 use ebb_flow::{Env, FlowResult, offload};
 use ebb_protocol::{ConnectionDetail, ConnectionInfo, ConnectionList, rfc3339};
 use ebb_store::{NamedDocument, NamedKind};
@@ -18,10 +20,14 @@ impl StoredKind for ConnectionDoc {
         named_documents::check(name, (&connection.name, &connection.source), connection.expanded)
     }
 
-    const LOSS: &str = "Without it, their units fail, and their teardown becomes stuck";
+    const LOSS: &str = "Without it, units fail, teardowns become stuck, and subscriptions send nothing";
 
     async fn users(env: &Env, name: &str) -> FlowResult<Option<Vec<String>>> {
-        clusters::users(env, |_| true, |plan| compile::connection::names(plan).contains(name)).await
+        let rules = outbox::rules(env).await?;
+        let uses = |rule: &&NotificationRule| rule.to.connection().is_some_and(|connection| connection.value == name);
+        let subscriptions = rules.iter().filter(uses).map(|rule| format!("subscription {}", rule.name));
+        let targets = clusters::users(env, |_| true, |plan| compile::connection::names(plan).contains(name)).await?;
+        Ok(targets.map(|targets| subscriptions.chain(targets).collect()))
     }
 
     async fn list(env: &Env) -> FlowResult<ConnectionList> {

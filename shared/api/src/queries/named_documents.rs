@@ -60,18 +60,18 @@ pub(crate) async fn put<K: StoredKind>(env: &Env, name: &str, document: &str) ->
     Ok(())
 }
 
-/// Checks that no living target needs the document `name`.
+/// Checks that no living target and no subscription needs the document `name`.
 ///
 /// # Errors
-/// Returns 409 with the count and the first names of the targets that need it.
+/// Returns 409 with the count and the first names of those that need it.
 pub(crate) async fn check_unused<K: StoredKind>(env: &Env, name: &str) -> HttpResult<()> {
     let why = match K::users(env, name).await?.as_deref() {
         None => "there are too many targets to check in time whether they need it".to_owned(),
         Some([]) => return Ok(()),
-        Some([only]) => format!("1 living target needs it: {only}"),
+        Some([only]) => format!("{only} needs it"),
         Some(found) => {
             let least = if found.len() < clusters::MAX_NAMED { "" } else { "at least " };
-            format!("{least}{} living targets need it: {}", found.len(), found.join(", "))
+            format!("{least}{} need it: {}", found.len(), found.join(", "))
         }
     };
     let detail = format!("{name} is not deleted: {why}. {}; `?force=true` deletes it all the same", K::LOSS);

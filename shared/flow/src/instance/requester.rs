@@ -53,8 +53,8 @@ impl<'a> Requester<'a> {
         let (target, protected) = (target.target_key(), lost().filter(is_protected).collect::<Vec<_>>());
         if !protected.is_empty() {
             let text = format!(
-                "{target}: the update would remove or replace {}, which has `protect: true`; apply the present document \
-                 with `protect: false` for it first",
+                "{target}: the update would remove or replace {}, which has `protect: true`; change its document to \
+                 `protect: false` for it first, and nothing else",
                 named(protected)
             );
             return Err(Rejection::Refused(ErrorCode::Protected, text));

@@ -19,7 +19,7 @@ use ebb_protocol::lifecycle::{
 use ebb_protocol::time::rfc3339;
 use ebb_store::TargetHead;
 
-use crate::advance::{FollowUp, next_run};
+use crate::advance::{FollowUp, next_run, policy_check};
 use crate::instance::changes::{self, PinnedVersions};
 use crate::instance::due;
 use crate::instance::rejection::{foreign, stale};
@@ -245,6 +245,7 @@ pub async fn preview(env: &Env, request: &TargetRequest) -> Result<(TargetReceip
                     };
                     if !is_waiting {
                         request.requester().check_losses(head, &current.plan, &update)?;
+                        policy_check::check_connections(env, &update).await?;
                         lost = update.lost;
                     }
                     resources = update.resources;
