@@ -98,17 +98,8 @@ mod tests {
     /// Returns a plan with a literal for a sensitive param.
     fn plan(literal: Value) -> Plan {
         let params = BTreeMap::from([("token".to_owned(), Template::Plain(PlainLiteral(literal)))]);
-        let resource = Resource {
-            plugin: "p@1.0.0".to_owned(),
-            digest: "sha256:00".to_owned(),
-            max_concurrent: None,
-            protect: false,
-            repaired_by: None,
-            incarnation: 0,
-            params,
-            optional_params: Default::default(),
-            outputs: BTreeMap::new(),
-        };
+        let resource = json!({"plugin": "p@1.0.0", "digest": "sha256:00", "params": {}, "outputs": {}});
+        let resource = Resource { params, ..serde_json::from_value(resource).unwrap() };
         Plan { resources: BTreeMap::from([("r".to_owned(), resource)]), ..Plan::empty() }
     }
 

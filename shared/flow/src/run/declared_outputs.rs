@@ -117,14 +117,8 @@ mod tests {
 
     use super::*;
 
-    fn unit_with_outputs(outputs: &serde_json::Value) -> UnitPlan {
-        let unit = json!({
-            "key": "r/u", "action": "removal", "timeoutMs": 1,
-            "retry": {"attempts": 1, "backoffMs": 1, "maxBackoffMs": 1},
-            "source": {"file": "f", "line": 1, "column": 1},
-            "outputs": outputs,
-        });
-        serde_json::from_value(unit).unwrap()
+    fn unit_with_outputs(outputs: &Value) -> UnitPlan {
+        UnitPlan { outputs: serde_json::from_value(outputs.clone()).unwrap(), ..UnitPlan::default() }
     }
 
     #[test]

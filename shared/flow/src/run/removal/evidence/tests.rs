@@ -1,4 +1,4 @@
-use ebb_documents::plan::{HookPlan, OutputRead};
+use ebb_documents::plan::{HookPlan, OutputRead, RetryPolicy};
 use ebb_engine::{Epoch, Timestamp};
 use ebb_protocol::callback::FailureReason;
 use ebb_protocol::evidence::Evidence;
@@ -8,13 +8,10 @@ use serde_json::json;
 use super::*;
 
 fn unit() -> UnitPlan {
-    serde_json::from_value(json!({
-        "key": "r/drop", "timeoutMs": 1, "undoes": [{"hook": "preStart", "unit": 0}],
-        "action": {"webhook": {"method": "DELETE", "url": {"literal": "https://api.example.org/a"}}},
-        "retry": {"attempts": 2, "backoffMs": 1, "maxBackoffMs": 1},
-        "source": {"file": "f", "line": 1, "column": 1},
-    }))
-    .unwrap()
+    let action = json!({"webhook": {"method": "DELETE", "url": {"literal": "https://api.example.org/a"}}});
+    let (action, undoes) = (serde_json::from_value(action).unwrap(), vec![UnitRef { hook: Hook::PreStart, unit: 0 }]);
+    let retry = RetryPolicy { attempts: 2, ..RetryPolicy::default() };
+    UnitPlan { key: "r/drop".to_owned(), action, undoes, retry, ..UnitPlan::default() }
 }
 
 fn result(outcome: AttemptOutcome) -> AttemptResult {
