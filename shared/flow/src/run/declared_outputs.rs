@@ -116,6 +116,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::tests::rows;
 
     fn unit_with_outputs(outputs: &Value) -> UnitPlan {
         UnitPlan { outputs: serde_json::from_value(outputs.clone()).unwrap(), ..UnitPlan::default() }
@@ -165,19 +166,11 @@ mod tests {
 
     #[test]
     fn the_text_of_a_file_is_trimmed_or_parsed() {
-        let text = |text: &str| UnitValue::Json(json!(text));
-        let invalid = |why: &str| Err(format!("output `o`, the file /o: {why}"));
-        for (key, sent, expected) in [
-            ("trim", text("\u{a0} a b\r\n"), Ok(text("a b"))),
-            ("trim", UnitValue::Bytes(vec![0xff]), invalid("the bytes are not UTF-8")),
-            ("json", text(" {\"host\": [1]}\n"), Ok(UnitValue::Json(json!({"host": [1]})))),
-            ("json", text("{\n\"secret\" 1}"), invalid("the text is not JSON at line 2, column 10")),
-            ("json", text("null"), invalid("the JSON is null")),
-        ] {
-            let unit = unit_with_outputs(&json!({"o": {"from": {"file": "/o"}, key: true}}));
+        for (key, sent, expected, why) in rows::<(String, UnitValue, Option<UnitValue>, String)>("texts_of_files") {
+            let unit = unit_with_outputs(&json!({"o": {"from": {"file": "/o"}, &key: true}}));
             let made = check_outputs(&unit, None, Outputs::from([("o".to_owned(), sent)]));
             let made = made.map(|mut outputs| outputs.remove("o").unwrap()).map_err(|failure| failure.reason.message);
-            assert_eq!(made, expected, "{key}");
+            assert_eq!(made, expected.ok_or_else(|| format!("output `o`, the file /o: {why}")), "{key}");
         }
     }
 

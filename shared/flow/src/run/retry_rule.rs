@@ -87,6 +87,7 @@ mod tests {
     use ebb_protocol::callback::FailureReason;
 
     use super::*;
+    use crate::tests::rows;
 
     #[test]
     fn every_retry_class_matches_a_failure() {
@@ -106,25 +107,15 @@ mod tests {
         }
         assert!(status(404).is_retried(&on("404"), Attempt::FIRST));
         assert!(!status(404).is_retried(&on("405"), Attempt::FIRST));
-        let limited = || AttemptFailure { is_limited: true, ..status(403) };
-        let exit = |code: i32| AttemptFailure::new(Exit, &FailureReason::exit_message(code));
-        for (failure, class, is_class) in [
-            (limited(), "429", true),
-            (limited(), "403", true),
-            (limited(), "4xx", true),
-            (limited(), "5xx", false),
-            (exit(78), "78", true),
-            (AttemptFailure::new(Unreadable, ""), "failed", true),
-            (exit(79), "78", false),
-            (exit(7), "78", false),
-            (exit(78), "exit", true),
-            (AttemptFailure::new(Failed, &FailureReason::exit_message(78)), "78", false),
-            (status(503), "503", true),
-            (status(503), "5xx", true),
-            (status(502), "503", false),
-        ] {
-            assert_eq!(failure.is_retried(&on(class), Attempt::FIRST), is_class, "{class}: {failure:?}");
-            assert_eq!(failure.is_retried(&never(class), Attempt::FIRST), !is_class, "{class}: {failure:?}");
+        // A number is a status, or else the exit code in the message.
+        for (code, number, is_limited, class, is_class) in
+            rows::<(ReasonCode, u16, bool, String, bool)>("retried_failures")
+        {
+            let failure = AttemptFailure::new(code, &FailureReason::exit_message(number.into()));
+            let status = (code == HttpStatus).then_some(number);
+            let failure = AttemptFailure { status, is_limited, ..failure };
+            assert_eq!(failure.is_retried(&on(&class), Attempt::FIRST), is_class, "{class}: {failure:?}");
+            assert_eq!(failure.is_retried(&never(&class), Attempt::FIRST), !is_class, "{class}: {failure:?}");
         }
     }
 }

@@ -6,6 +6,7 @@ use ebb_protocol::record::AttemptResult;
 use serde_json::json;
 
 use super::*;
+use crate::tests::rows;
 
 fn unit() -> UnitPlan {
     let action = json!({"webhook": {"method": "DELETE", "url": {"literal": "https://api.example.org/a"}}});
@@ -124,18 +125,10 @@ fn an_undo_on_whose_outputs_another_one_acts_only_looks() {
 /// A target with none of these undos costs no query of records.
 #[test]
 fn some_undos_can_lack_evidence() {
-    let asked = json!({"url": {"literal": "https://api.example.org/a"}, "everyMs": 1, "maxEveryMs": 1});
-    let rows = [
-        (json!({"method": "DELETE"}), true),
-        (json!({"method": "POST", "until": asked}), true),
-        (json!({"method": "POST", "connection": {"name": "c", "origin": "https://api.example.org"}}), true),
-        (json!({"method": "POST"}), false),
-    ];
-    for (keys, expected) in rows {
-        let mut webhook = json!({"url": {"literal": "https://api.example.org/a"}});
-        webhook.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
-        let action = serde_json::from_value(json!({"webhook": webhook})).unwrap();
-        assert_eq!(can_be_unconfirmed(&Plan::empty(), &UnitPlan { action, ..unit() }), expected, "{keys}");
+    for (mut webhook, expected) in rows::<(serde_json::Value, bool)>("undos_that_can_lack_evidence") {
+        webhook["url"] = json!({"literal": "https://api.example.org/a"});
+        let action = serde_json::from_value(json!({ "webhook": webhook })).unwrap();
+        assert_eq!(can_be_unconfirmed(&Plan::empty(), &UnitPlan { action, ..unit() }), expected, "{webhook}");
     }
 }
 
