@@ -259,7 +259,7 @@ pub struct WaitingInstance {
 }
 
 /// The state of a target for decisions of the engine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     /// The identity of the instance.
     pub uid: String,

@@ -160,10 +160,11 @@ pub struct LifecycleResponse {
 }
 
 /// The effect of a lifecycle webhook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum LifecycleResult {
     /// The target starts or has started.
+    #[default]
     Starting,
     /// The units of the event run.
     Running,

@@ -73,14 +73,8 @@ pub async fn retry(
     if !reopen(env, &run.id, &failed, ReopenCause::Retry).await? {
         return nothing(format!("{key} is being deleted"));
     }
-    Ok(Ok(RetryResponse {
-        uid: Some(target.uid),
-        run: run.id.to_string(),
-        units,
-        changes: Vec::new(),
-        ignored: Vec::new(),
-        kept: Vec::new(),
-    }))
+    let (uid, run) = (Some(target.uid), run.id.to_string());
+    Ok(Ok(RetryResponse { uid, run, units, ..RetryResponse::default() }))
 }
 
 /// Returns the units of a run for which an undo or a verification waits, also through others, and that undo the same.

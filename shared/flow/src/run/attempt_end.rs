@@ -34,7 +34,7 @@ pub struct AttemptSuccess {
     pub made: Vec<String>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttemptFailure {
     pub reason: FailureReason,
     pub status: Option<u16>,
@@ -72,21 +72,7 @@ pub struct TaskReport {
 impl AttemptFailure {
     /// Creates a failure. The message is shortened and made printable.
     pub fn new(code: ReasonCode, message: &str) -> Self {
-        let reason = FailureReason { code, message: limits::message(message) };
-        Self {
-            reason,
-            status: None,
-            is_limited: false,
-            retry_after: None,
-            duration_ms: None,
-            task: None,
-            evidence: None,
-            is_made: false,
-            may_be_made: false,
-            is_unsent: false,
-            sent_by: None,
-            outputs: Box::default(),
-        }
+        Self { reason: FailureReason { code, message: limits::message(message) }, ..Self::default() }
     }
 
     /// Returns the end of an attempt whose success, with this duration and log, the failure replaces.

@@ -20,7 +20,7 @@ pub struct RetryTarget {
 }
 
 /// The response to a retry.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RetryResponse {
     /// The identity of the instance. A server of an earlier version names none.
