@@ -53,7 +53,6 @@ pub struct Patch {
 }
 
 impl PatchCondition {
-    /// Returns true if the condition holds.
     pub fn holds(self, head: &HeadState) -> bool {
         match self {
             Self::EpochIs(epoch) => head.epoch == epoch,

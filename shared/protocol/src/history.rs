@@ -35,7 +35,6 @@ pub enum HistoryChange {
 }
 
 impl HistoryChange {
-    /// Returns the change as words.
     pub fn words(self) -> &'static str {
         match self {
             Self::Created => "created",

@@ -181,7 +181,6 @@ impl<'a> TargetKey<'a> {
         Self { kind, name }
     }
 
-    /// Returns the instance of the target with a UID.
     pub const fn instance(self, uid: &'a str) -> InstanceRef<'a> {
         InstanceRef { target: self, uid }
     }
@@ -193,7 +192,6 @@ impl fmt::Display for TargetKey<'_> {
     }
 }
 
-/// One instance of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InstanceRef<'a> {
     pub target: TargetKey<'a>,

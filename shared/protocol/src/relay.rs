@@ -198,7 +198,6 @@ pub struct ServiceRequest {
     pub valid_for_ms: u64,
 }
 
-/// The response of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceResponse {
@@ -249,7 +248,6 @@ impl TaskNames {
 }
 
 impl EnsureTask {
-    /// Returns the request if the task is a script.
     pub fn into_script(self) -> Option<EnsureTask<ScriptTask>> {
         let Self { v, task, valid_for_ms, timeout_ms, callback, names, body } = self;
         let TaskBody::Script(body) = body else { return None };
@@ -340,7 +338,6 @@ pub struct ReadyRules {
     pub fail: Option<String>,
 }
 
-/// An output of applied objects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObjectOutput {
@@ -443,7 +440,6 @@ pub struct ScriptInput {
     pub sensitive: bool,
 }
 
-/// An output of a script.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptOutput {

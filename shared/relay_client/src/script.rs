@@ -150,7 +150,6 @@ fn job_name(task: &TaskId, names: &TaskNames) -> String {
     format!("{RESERVED_PREFIX}{}", short_digest(&[&task.unit, &task.attempt.to_string()], 32))
 }
 
-/// Returns a name in the characters of a DNS label.
 fn dns_label(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let label: String = name.chars().map(plain).take(MAX_NAME).collect();

@@ -26,7 +26,6 @@ pub const BATCH_BYTES: usize = 16 << 20;
 /// The keys of one [`ItemTable::delete_batch`].
 pub const MAX_DELETE_BATCH: usize = 25;
 
-/// The key of an item.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ItemKey {
     /// 1 to 2,048 bytes.
@@ -40,7 +39,6 @@ impl ItemKey {
         Self { partition: partition.into(), sort: sort.into() }
     }
 
-    /// Returns the key of an item, if the item has one.
     pub fn of(item: &Item) -> Option<Self> {
         let part = |name| item.get(name)?.as_s().ok().cloned();
         Some(Self { partition: part(TableSpec::PARTITION)?, sort: part(TableSpec::SORT)? })
@@ -87,7 +85,6 @@ impl WriteCondition {
     }
 }
 
-/// A change of one attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttributeChange {
     Set(AttributeValue),
@@ -126,7 +123,6 @@ impl WriteExpression {
 /// The effect of a write if its conditions hold.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteAction {
-    /// Replaces the item.
     Put(Item),
     /// Applies the changes of the expression, and returns the item as it was before or is after.
     Update(UpdateImage),
@@ -160,7 +156,6 @@ pub struct ItemWrite {
     pub action: WriteAction,
 }
 
-/// The outcome of a conditional write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteOutcome {
     /// The item that the write returned. Empty if it returned none.
@@ -183,7 +178,6 @@ pub struct ItemPut {
     pub expression: WriteExpression,
 }
 
-/// The outcome of a transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TransactionOutcome {
     Written,
@@ -237,7 +231,6 @@ impl ItemQuery {
     }
 }
 
-/// A page of a query.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ItemPage {
     pub items: Vec<Item>,
@@ -249,11 +242,9 @@ pub struct ItemPage {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ItemBatch {
     pub items: Vec<Item>,
-    /// Keys that were not read.
     pub unprocessed: Vec<ItemKey>,
 }
 
-/// A response of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableResponse<T> {
     pub value: T,

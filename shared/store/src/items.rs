@@ -124,7 +124,6 @@ impl TargetHead {
         TargetKey::new(&self.kind, &self.name)
     }
 
-    /// Returns the key of the present instance.
     pub fn instance_key(&self) -> String {
         self.target_key().instance(&self.uid).key()
     }
@@ -208,7 +207,6 @@ pub struct TargetTransition {
 }
 
 impl TargetTransition {
-    /// Returns a transition of the target alone.
     pub fn new(target: TargetHead, expected_version: Option<u64>) -> Self {
         Self { target, expected_version, run: None, tombstone: None, entry: None }
     }
@@ -217,7 +215,6 @@ impl TargetTransition {
 /// The end of an instance that no target names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tombstone {
-    /// The key of the instance.
     pub instance: String,
     pub ended: Timestamp,
     /// It is kept until 30 days after this time. `None` keeps it, as the runs of the instance.
@@ -321,7 +318,6 @@ impl PendingCreation {
     }
 }
 
-/// The kind of a [`NamedDocument`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamedKind {
     Source,
@@ -480,7 +476,6 @@ impl RunFacts {
     }
 }
 
-/// The head item of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunHead {
     pub head: HeadState,

@@ -147,7 +147,6 @@ impl InstanceExpiry {
 /// A removal time that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedExpiry {
-    /// The instance key.
     pub instance: String,
     pub key: String,
     /// Consecutive failed removals.

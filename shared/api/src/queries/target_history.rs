@@ -203,7 +203,6 @@ pub(crate) struct RunFilter {
 }
 
 impl RunFilter {
-    /// Returns the earliest start.
     fn earliest(&self) -> Result<Timestamp, FieldError> {
         let Some(since) = &self.since else { return Ok(Timestamp(0)) };
         let problem = || FieldError { field: "since", problem: "is not a time as in RFC 3339".to_owned() };

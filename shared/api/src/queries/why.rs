@@ -39,7 +39,6 @@ const INPUT_LENGTH: usize = 200;
 /// The end of a summary that names no unit: a function ended before it moved the target on.
 pub const CONTINUED: &str = "the next sweep or a retry continues it";
 
-/// Returns the diagnosis of a target.
 pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
     let loaded = match env.plan_of(&target).await {
         Err(FlowError::Damaged { what, fix }) => return Ok(damaged(&target, &what, fix)),

@@ -36,7 +36,6 @@ pub enum CallbackOutcome {
     Malformed(String),
 }
 
-/// A verified token.
 pub struct ProvenToken {
     claims: TokenClaims,
     is_expired: bool,

@@ -27,7 +27,6 @@ impl RunProgress {
     }
 }
 
-/// The end of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunEnd {
     /// `None` if the run was cancelled.

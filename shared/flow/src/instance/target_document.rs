@@ -142,7 +142,6 @@ pub struct DocumentNotes {
 /// params, the secrets that connections name, and the clusters, of which some open the outputs of Signadot plugins.
 pub type CompilerTools<'a> = (&'a InstanceCache, &'a WebhookKeys, &'a dyn SecretReader, Option<&'a dyn RelayClient>);
 
-/// Returns the tools of an environment.
 pub fn compiler_tools(env: &Env) -> CompilerTools<'_> {
     (&env.cache, &env.settings.unit_keys, env.settings.secrets.as_ref(), Some(env.relay.as_ref()))
 }

@@ -74,7 +74,6 @@ impl From<String> for CredentialProblem {
     }
 }
 
-/// The client of a token endpoint.
 pub(crate) struct TokenClient {
     connection: String,
     url: String,

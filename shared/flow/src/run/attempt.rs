@@ -36,7 +36,6 @@ pub struct AttemptContext<'a> {
     pub env: &'a Env,
     pub run: &'a Run,
     pub attempt: AttemptRef,
-    /// The unit of the attempt.
     pub unit: &'a UnitPlan,
     pub cache: &'a InvocationCache,
 }

@@ -88,7 +88,6 @@ enum RequestProof {
 }
 
 struct DigestUser {
-    /// The name of the connection.
     connection: String,
     username: String,
     password: SecretText,

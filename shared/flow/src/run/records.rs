@@ -253,7 +253,6 @@ pub(crate) fn has_code(record: &AttemptRecord, code: ReasonCode) -> bool {
     reason.is_some_and(|reason| reason.code == code)
 }
 
-/// Returns the recorded start of an attempt.
 pub fn started_at(record: &AttemptRecord) -> Option<Timestamp> {
     record.started.into_iter().chain(record.accepted).min()
 }

@@ -351,7 +351,6 @@ impl UndoPasses {
         (0..block).rev().take_while(|block| self.removed.contains(block)).count()
     }
 
-    /// Returns true if `earlier` belongs to the pass of `attempt`.
     pub(crate) fn is_same_pass(&self, earlier: Attempt, attempt: Attempt) -> bool {
         let (block, earlier) =
             (retry::attempt_block(attempt, self.attempts), retry::attempt_block(earlier, self.attempts));

@@ -76,7 +76,6 @@ impl Store {
         Ok(HistoryItems { entries, next })
     }
 
-    /// Returns an entry by its id.
     pub async fn read_history(&self, target: TargetKey<'_>, id: &str) -> StoreResult<Option<HistoryItem>> {
         if id.is_empty() {
             return Ok(None);

@@ -193,7 +193,6 @@ impl Store {
         self.table.assembled(query).await
     }
 
-    /// Returns the records of all units.
     pub async fn read_all_records(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         self.table.assembled(ItemQuery::range(key::run(run), "u#", "u$")).await
     }

@@ -43,7 +43,6 @@ pub struct DesiredTarget {
     pub replaces_due: bool,
     /// The document of the target. A deletion has none. A document that was applied is dropped.
     pub document: Option<String>,
-    /// True if the target is to be deleted.
     #[serde(default)]
     pub is_delete: bool,
     /// What identifies earlier deliveries, the oldest first, at most [`Self::MAX_RECENT`].

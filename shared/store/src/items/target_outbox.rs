@@ -88,14 +88,12 @@ impl TargetOutbox {
 pub struct PhaseNotice {
     /// The version of the target that the change wrote.
     pub number: u64,
-    /// The phase that the target entered.
     pub phase: TargetPhase,
     pub at: Timestamp,
     pub run: Option<RunId>,
     /// `deleted`, `expired` or `forced`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
-    /// The owner of the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// The target as JSON: its identity and labels.

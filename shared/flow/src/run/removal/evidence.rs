@@ -42,7 +42,6 @@ impl RecordedRun {
         self.head.status(unit) == UnitProgress::Done
     }
 
-    /// Returns the reason with which an operator has overridden a unit.
     fn override_reason(&self, unit: Unit) -> Option<&FailureReason> {
         let records = self.records(unit).iter().map(|(.., record)| record);
         possible_resources::override_reason(records).filter(|_| self.is_done(unit))
@@ -107,7 +106,6 @@ fn of_unknown() -> RemovalEvidence {
     unconfirmed(Some(why.to_owned()))
 }
 
-/// The runs of an instance that have begun.
 type RecordedRuns = BTreeMap<Hook, RecordedRun>;
 
 /// Returns the removal of each setup unit that may have made something, the lowest grades first. Of a target that is not

@@ -46,7 +46,6 @@ pub struct RemainingResources {
     pub notes: Vec<String>,
 }
 
-/// A unit of a setup run whose resources may exist.
 struct PossibleResource {
     run: RunId,
     unit: Unit,

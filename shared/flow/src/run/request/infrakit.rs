@@ -43,7 +43,6 @@ enum PluginStep {
     Repeat(u64),
     /// The attempt is dispatched again at this time, and starts then.
     Postpone(Timestamp),
-    /// The result is recorded.
     Recorded,
 }
 
