@@ -11,11 +11,7 @@ use ebb_documents::plan::{HookPlan, Plan};
 use ebb_egress::digest::DigestChallenge;
 use ebb_egress::{ByteBudget, HttpCall};
 use ebb_engine::{Attempt, Graph, Hook, HookSet, Millis, Timestamp, Unit};
-use ebb_protocol::id::{RunId, TargetKey};
-use ebb_protocol::limits;
-use ebb_protocol::named_secrets::{SecretReader, SecretText};
-use ebb_protocol::relay::TaskState;
-use ebb_protocol::sign::WebhookKeys;
+use ebb_protocol::{RunId, SecretReader, SecretText, TargetKey, TaskState, WebhookKeys, limits};
 use ebb_store::{ChangeFeed, RunFacts, Store, StoreError, TargetHead};
 use tokio::sync::OnceCell;
 

@@ -10,14 +10,10 @@
 
 use ebb_engine::{Millis, Timestamp};
 use ebb_flow::error::RequestError;
-use ebb_protocol::api::PutCluster;
 use ebb_protocol::api_token::{has_digest, token_digest};
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::id::is_dns_label;
 use ebb_protocol::limits::message;
 use ebb_protocol::registration::{RegisterRelay, RelayRegistration, VERSION, is_uid, issue_token};
-use ebb_protocol::sign::WebhookSecret;
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::{ErrorCode, PutCluster, WebhookSecret, is_dns_label, rfc3339};
 use ebb_store::{BootstrapToken, ClusterItem, RegisteredRelay, StoreError};
 use serde_json::Value;
 use url::Url;

@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebb_protocol::api::SignadotOutputs;
-use ebb_protocol::api_token::has_digest;
-use ebb_protocol::sign::WebhookKeys;
+use ebb_protocol::{SignadotOutputs, WebhookKeys, has_digest};
 use ebb_store::{Store, StoreError, StoreResult};
 use serde::Deserialize;
 

@@ -7,11 +7,8 @@ mod target_outbox;
 
 use std::collections::BTreeMap;
 
-use ebb_protocol::api::TokenInfo;
 use ebb_protocol::engine::{HeadState, Hook, Millis, TargetPhase, Timestamp};
-use ebb_protocol::history::HistoryChange;
-use ebb_protocol::id::{EventRef, RunId, TargetKey, short_digest};
-use ebb_protocol::lifecycle::TargetStopCause;
+use ebb_protocol::{EventRef, HistoryChange, RunId, TargetKey, TargetStopCause, TokenInfo, short_digest};
 use serde::{Deserialize, Serialize};
 
 use crate::table::TableSpec;

@@ -3,11 +3,9 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use ebb_protocol::engine::Timestamp;
-use ebb_protocol::id::{EventRef, RunId, TargetKey};
-use ebb_protocol::listing::ReportedPolicy;
-use ebb_protocol::record::{AttemptResult, InstanceIds, StateWait};
-use ebb_protocol::value::Outputs;
+use ebb_protocol::{
+    AttemptResult, EventRef, InstanceIds, Outputs, ReportedPolicy, RunId, StateWait, TargetKey, Timestamp,
+};
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde::{Deserialize, Serialize};

@@ -6,9 +6,8 @@
 
 use ebb_egress::MAX_RETRY_AFTER;
 use ebb_engine::{AttemptRef, RunPhase, in_flight};
-use ebb_protocol::callback::{Callback, CallbackStatus};
 use ebb_protocol::callback_token::{TokenClaims, TokenError, TokenKind};
-use ebb_protocol::limits;
+use ebb_protocol::{Callback, CallbackStatus, limits};
 use ebb_store::AttemptUpdate;
 use tracing::Instrument as _;
 

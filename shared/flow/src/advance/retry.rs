@@ -1,9 +1,7 @@
 //! Retries the failed units of a failed or stuck target.
 
 use ebb_engine::{Hook, RunPhase, TargetPhase, Unit, UnitProgress, in_flight, lets_pass};
-use ebb_protocol::api::RetryResponse;
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::{ErrorCode, RetryResponse, TargetKey};
 
 use crate::advance::reopen::{ReopenCause, reopen};
 use crate::instance::history::{self, Decision};

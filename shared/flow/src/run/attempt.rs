@@ -2,9 +2,7 @@
 
 use ebb_documents::plan::{Template, UnitPlan, UnitRef, document_name};
 use ebb_engine::{Attempt, AttemptRef, Timestamp, Unit};
-use ebb_protocol::callback_token::{TokenClaims, TokenKind};
-use ebb_protocol::record::AttemptRecord;
-use ebb_protocol::relay::TaskId;
+use ebb_protocol::{AttemptRecord, TaskId, TokenClaims, TokenKind};
 use ebb_store::AttemptUpdate;
 use serde::Serialize;
 

@@ -1,11 +1,7 @@
 //! The end of an attempt before it is recorded.
 
 use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::evidence::Evidence;
-use ebb_protocol::limits;
-use ebb_protocol::object_status::ObjectStatus;
-use ebb_protocol::removal::{ObjectRemoval, RemovalEvidence};
-use ebb_protocol::value::Outputs;
+use ebb_protocol::{Evidence, ObjectRemoval, ObjectStatus, Outputs, RemovalEvidence, limits};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttemptEnd {

@@ -14,9 +14,7 @@ use ebb_documents::plan::{BoundConnection, UnitPlan};
 use ebb_egress::digest::DigestChallenge;
 use ebb_egress::sigv4::AwsKey;
 use ebb_egress::{BytePermit, CallError, CallResult, HttpRequest, HttpResponse, TlsParts, is_client_certificate};
-use ebb_protocol::named_secrets::SecretText;
-use ebb_protocol::sign::{self, MessageId, WebhookKeys, WebhookSecret};
-use ebb_protocol::{id, seal};
+use ebb_protocol::{MessageId, SecretText, WebhookKeys, WebhookSecret, id, seal, sign};
 use ebb_store::NamedKind;
 use url::{Position, Url};
 

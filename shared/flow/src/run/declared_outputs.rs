@@ -2,9 +2,7 @@
 
 use ebb_documents::cel::convert::json_position;
 use ebb_documents::plan::{Action, OutputFrom, OutputPlan, UnitPlan};
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::limits;
-use ebb_protocol::value::{Outputs, UnitValue};
+use ebb_protocol::{Outputs, ReasonCode, UnitValue, limits};
 use serde_json::Value;
 
 use crate::run::attempt_end::AttemptFailure;

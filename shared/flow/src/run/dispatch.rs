@@ -5,8 +5,7 @@ use std::time::Duration;
 use ebb_documents::plan::{Action, HookPlan, Plan, UnitPlan, UnitRef};
 use ebb_documents::render::{self, KnownOutputs, ProducerState, RenderError, RenderedUnit};
 use ebb_engine::{Attempt, Hook, Timestamp, Unit};
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::record::AttemptRecord;
+use ebb_protocol::{AttemptRecord, ReasonCode};
 use ebb_store::AttemptUpdate;
 
 use crate::run::relay_task::{ensure_task, prevent_start, task_body};

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use ebb_documents::plan::Action;
 use ebb_documents::render::{ProducerState, RenderValue as Rendered, SealedValue};
 use ebb_engine::{Attempt, AttemptRef, Timestamp, Unit};
-use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::id::RunId;
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
-use ebb_protocol::value::{Outputs, UnitValue};
-use ebb_protocol::{id, limits};
+use ebb_protocol::{
+    AttemptOutcome, AttemptRecord, AttemptResult, FailureReason, OutputStorage, Outputs, ReasonCode, RunId, UnitValue,
+    id, limits,
+};
 use ebb_store::{LOGS, OUTPUTS, PutOutcome};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 

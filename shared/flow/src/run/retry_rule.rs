@@ -3,8 +3,7 @@
 
 use ebb_documents::plan::{Action, UnitPlan};
 use ebb_engine::{Attempt, attempts_used};
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::words;
+use ebb_protocol::{ReasonCode, words};
 
 use crate::run::AttemptFailure;
 

@@ -10,10 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ebb_documents::plan::{Action, InfrakitAction, PluginInterface, UnitPlan, UnitRef, WebhookAction};
 use ebb_documents::render::{KnownOutputs, ProducerState};
 use ebb_engine::{Attempt, Hook, Millis, Patch, PatchChange, Timestamp, Unit, UnitProgress, retry};
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::id::RunId;
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
-use ebb_protocol::value::Outputs;
+use ebb_protocol::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage, Outputs, ReasonCode, RunId};
 
 use crate::run::invocation_cache::ReadOutputs;
 use crate::run::{AttemptContext, InvocationCache, inputs, records};
@@ -365,8 +362,7 @@ pub(crate) fn undo_units(run: &Run, hook: Hook, undone: UnitRef) -> Vec<Unit> {
 
 #[cfg(test)]
 mod tests {
-    use ebb_protocol::callback::FailureReason;
-    use ebb_protocol::evidence::Evidence;
+    use ebb_protocol::{Evidence, FailureReason};
 
     use super::*;
 

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use ebb_protocol::engine::Timestamp;
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::{TargetKey, Timestamp};
 use futures::{StreamExt, TryStreamExt};
 
 use super::attribute::{Item, ItemReader};

@@ -17,11 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{Attempt, Unit};
-use ebb_protocol::evidence::Evidence;
-use ebb_protocol::id::RunId;
-use ebb_protocol::limits;
-use ebb_protocol::record::{
-    AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, InstanceIds, OutputStorage,
+use ebb_protocol::{
+    AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, Evidence, InstanceIds, OutputStorage, RunId, limits,
 };
 use futures::{StreamExt, TryStreamExt};
 

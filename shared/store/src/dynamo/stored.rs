@@ -1,8 +1,7 @@
 //! What the items of a table are, for tests that look into it.
 
 use ebb_protocol::engine::{Attempt, Timestamp, Unit};
-use ebb_protocol::id::RunId;
-use ebb_protocol::record::{AttemptRecord, AttemptResult};
+use ebb_protocol::{AttemptRecord, AttemptResult, RunId};
 
 use super::attribute::ItemReader;
 use super::document::BodyStorage;

@@ -5,8 +5,7 @@
 //! response.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_protocol::engine::{TargetPhase, Timestamp};
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::{TargetKey, TargetPhase, Timestamp};
 
 use super::attribute::{Item, ItemReader, item_at, number, optional, sparse_json, text};
 use super::document::BodyStorage;

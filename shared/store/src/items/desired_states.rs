@@ -1,8 +1,7 @@
 //! The states of targets that sources want, and their rejected events.
 
 use ebb_protocol::api::{RejectedEvent, SourceResponse};
-use ebb_protocol::engine::Timestamp;
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::{TargetKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Identifies the state that a source wants: of a target, or of one instance of it if its events name instances. Sources

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_protocol::engine::{TargetPhase, Timestamp};
-use ebb_protocol::id::RunId;
+use ebb_protocol::{RunId, TargetPhase, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// The notifications of a target that wait for receivers. Each receiver gets its notifications one after the other, and

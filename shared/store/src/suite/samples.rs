@@ -4,10 +4,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{ClusterItem, SessionBasis, SessionItem, SourceRejections, TargetHead, TokenItem};
-use ebb_protocol::api::{RejectedEvent, TokenInfo};
-use ebb_protocol::engine::Timestamp;
-use ebb_protocol::id::digest;
-use ebb_protocol::record::{AttemptResult, OutputStorage};
+use ebb_protocol::{AttemptResult, OutputStorage, RejectedEvent, Timestamp, TokenInfo, digest};
 
 /// The time of each sample.
 pub const AT: Timestamp = Timestamp(1_800_000_000_000);

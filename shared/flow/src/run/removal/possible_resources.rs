@@ -4,13 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::{Action, Plan, UnitPlan, UnitRef};
 use ebb_engine::{Attempt, Graph, HeadState, Hook, Unit, UnitProgress};
-use ebb_protocol::api::{Certainty, RemainingEffect};
-use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::id::RunId;
-use ebb_protocol::lifecycle::OutputValue;
-use ebb_protocol::limits;
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
-use ebb_protocol::removal::RemovalGrade;
+use ebb_protocol::{
+    AttemptOutcome, AttemptRecord, Certainty, FailureReason, OutputValue, ReasonCode, RemainingEffect, RemovalGrade,
+    RunId, limits,
+};
 use ebb_store::{StoreError, TargetHead};
 
 use crate::run::{inputs, records, undo};

@@ -5,8 +5,7 @@
 
 use ebb_documents::plan::{Action, UnitPlan, UnitRef};
 use ebb_engine::{Attempt, AttemptRef, Millis, Timestamp, Unit};
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
-use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
+use ebb_protocol::{AttemptOutcome, AttemptRecord, RemovalEvidence, RemovalGrade};
 
 use crate::run::attempt::AttemptContext;
 use crate::run::credential::CredentialDigest;

@@ -8,10 +8,7 @@ use ebb_documents::plan::{Action, UnitRef, WebhookAction};
 use ebb_documents::render::{KnownOutputs, ProducerState, RenderedRequest, RenderedUnit};
 use ebb_egress::HttpResponse;
 use ebb_engine::{Attempt, AttemptRef, Millis, Unit};
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::limits;
-use ebb_protocol::record::AttemptRecord;
-use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
+use ebb_protocol::{AttemptRecord, ReasonCode, RemovalEvidence, RemovalGrade, limits};
 use ebb_store::AttemptUpdate;
 
 use crate::error::FlowResult;

@@ -15,11 +15,10 @@ use ebb_documents::plan::UntilPlan;
 use ebb_documents::render::{Answers, PollState, RenderError, RenderedRequest};
 use ebb_egress::HttpResponse;
 use ebb_engine::{AttemptRef, Millis, Timestamp};
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord, StateWait, StoredText};
-use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
-use ebb_protocol::time::rfc3339;
-use ebb_protocol::{id, limits, seal};
+use ebb_protocol::{
+    AttemptOutcome, AttemptRecord, ReasonCode, RemovalEvidence, RemovalGrade, StateWait, StoredText, id, limits,
+    rfc3339, seal,
+};
 use ebb_store::{AttemptUpdate, OUTPUTS};
 use serde_json::Value;
 

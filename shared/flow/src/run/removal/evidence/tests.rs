@@ -1,8 +1,6 @@
 use ebb_documents::plan::{HookPlan, OutputRead, RetryPolicy};
 use ebb_engine::{Epoch, Timestamp};
-use ebb_protocol::callback::FailureReason;
-use ebb_protocol::evidence::Evidence;
-use ebb_protocol::record::AttemptResult;
+use ebb_protocol::{AttemptResult, Evidence, FailureReason};
 use serde_json::json;
 
 use super::*;
