@@ -16,11 +16,10 @@ use ebb_store::{ChangeFeed, RunFacts, Store, StoreError, TargetHead};
 use tokio::sync::OnceCell;
 
 use crate::circuit::CircuitBreakers;
-use crate::error::{FlowError, FlowResult};
 use crate::failed_sweeps::FailedSweeps;
-use crate::lock::lock;
 use crate::ports::{Clock, MessageQueue, RandomSource, RelayClient, SteadyTime};
 use crate::taken_results::TakenResults;
+use crate::{FlowError, FlowResult, lock};
 
 #[derive(Debug)]
 pub struct DeploymentSettings {

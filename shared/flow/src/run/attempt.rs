@@ -7,8 +7,7 @@ use ebb_store::AttemptUpdate;
 use serde::Serialize;
 
 use crate::loaded_run::{Run, UnitName};
-use crate::run::invocation_cache::InvocationCache;
-use crate::{Env, FlowError, FlowResult};
+use crate::{Env, FlowError, FlowResult, InvocationCache};
 
 /// Time for which a callback token is valid after the unit's deadline.
 const TOKEN_SLACK_MS: u64 = 60 * 60 * 1000;
