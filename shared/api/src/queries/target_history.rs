@@ -1,9 +1,8 @@
 //! Reads the history of a target, and lists runs.
 
 use ebb_engine::{HeadState, Timestamp};
-use ebb_flow::error::{FlowError, FlowResult};
 use ebb_flow::instance::history::TTL;
-use ebb_flow::{Env, Run};
+use ebb_flow::{Env, FlowError, FlowResult, Run};
 use ebb_protocol::api::{RunState, UndeliveredNotification};
 use ebb_protocol::history::{
     HistoryChange, HistoryDetail, HistoryEntry, HistoryPage, HistoryRun, ListedRun, OpenNotification, RunPage,
