@@ -6,15 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 
-use crate::dynamo::Store;
-use crate::dynamo::item_size;
-use crate::evaluate::{self, ItemChange};
+use crate::evaluate::ItemChange;
 use crate::item_table::{
     Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, QueryRange, TableResponse,
     TransactionOutcome, WriteOutcome,
 };
 use crate::ops::{Bucket, OpenObject, StoreResult};
-use crate::table::TableSpec;
+use crate::{Store, TableSpec, evaluate, item_size};
 
 /// A table and a bucket in memory.
 #[derive(Debug, Default)]

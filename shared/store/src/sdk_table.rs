@@ -21,13 +21,12 @@ use aws_sdk_dynamodb::types::{
 use backon::Retryable as _;
 
 use crate::dynamo::pauses;
-use crate::error::StoreError;
 use crate::item_table::{
     Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, QueryRange, TableResponse,
     TransactionOutcome, UpdateImage, WriteAction, WriteOutcome,
 };
 use crate::ops::StoreResult;
-use crate::table::TableSpec;
+use crate::{StoreError, TableSpec};
 pub use create::{create_table, table_creation};
 pub(crate) use failure::failure;
 use failure::is_conflict;

@@ -11,11 +11,10 @@ use super::attribute::{Item, ItemReader, digest, item_at, number, text};
 use super::key;
 use super::packed::unpack;
 use super::store::{DOCUMENT_INLINE, Store};
-use crate::error::StoreError;
 use crate::item_table::AttributeChange::{Remove, SetIfAbsent};
 use crate::item_table::{ItemQuery, WriteCondition, WriteExpression};
 use crate::ops::{PluginItem, StoreResult};
-use crate::table::TableSpec;
+use crate::{StoreError, TableSpec};
 
 pub(super) const PACKED: &str = "z";
 

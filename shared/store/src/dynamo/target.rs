@@ -14,11 +14,10 @@ use super::plan::plan_item;
 use super::run::new_run;
 use super::store::Store;
 use super::{TOMBSTONE_RETENTION_MS, TableClient, key};
-use crate::error::StoreError;
 use crate::item_table::{ItemPut, TransactionOutcome, WriteCondition, WriteExpression, WriteOutcome};
 use crate::items::{TargetHead, TargetTransition, Tombstone};
 use crate::ops::StoreResult;
-use crate::table::TableSpec;
+use crate::{StoreError, TableSpec};
 
 const TRANSACT: &str = "TransactWriteItems";
 const ENDED: &str = "end";

@@ -9,9 +9,8 @@ use aws_sdk_dynamodb::types::{
 };
 
 use super::failure;
-use crate::error::StoreError;
 use crate::ops::StoreResult;
-use crate::table::TableSpec;
+use crate::{StoreError, TableSpec};
 
 /// Creates the table with its indexes and TTL, billed on demand. An existing table stays unchanged.
 ///
