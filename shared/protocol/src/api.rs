@@ -33,6 +33,7 @@ pub use target_requests::*;
 pub use target_waits::*;
 
 /// An error as in RFC 9457: `application/problem+json`.
+#[serde_with::apply(bool => #[serde(default, skip_serializing_if = "std::ops::Not::not")])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProblemDetails {
@@ -159,14 +160,12 @@ pub struct TargetInfo {
     /// The unit that failed first, with its reason, at most 200 characters. With `failed` and `stuck`.
     pub first_cause: Option<String>,
     /// True if only `postStart` has failed: the outputs and the environment can be used. With `failed`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub usable: bool,
     /// The end of the `ttl`.
     pub expires: Option<String>,
     /// The reason of the stop. With `stopping`, `stuck` and `gone`.
     pub stop_cause: Option<TargetStopCause>,
     /// True if an operator overrode units of the teardown. Their resources may still exist.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overridden: bool,
     /// The number of setup units without evidence that what they have made was removed. With `gone`.
     #[serde(default, skip_serializing_if = "is_zero")]

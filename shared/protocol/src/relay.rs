@@ -33,6 +33,7 @@ pub const SHORT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 pub const RESPONSE_MARGIN: Duration = Duration::from_secs(2);
 
 /// Requests with one response each, in their order. Their errors are independent.
+#[serde_with::apply(Vec => #[serde(skip_serializing_if = "Vec::is_empty")])]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Batch {
@@ -489,10 +490,8 @@ pub struct RunningTask {
     pub objects: Option<ObjectCount>,
     /// The state of each applied object, if there are several, at most
     /// [`MAX_OBJECTS`](crate::object_status::MAX_OBJECTS). Absent until they were observed.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub object_states: Vec<ObjectStatus>,
     /// What the task waits for: at most one row per manifest, and at most [`MAX_WAITS`] rows.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<TaskWait>,
 }
 

@@ -19,6 +19,8 @@ pub use desired_states::{DesiredKey, DesiredTarget, SourceRejections};
 pub use target_outbox::{PhaseNotice, ReceiverState, TargetOutbox};
 
 /// A target. Every write increments its version, on condition that the version is still the one that was read.
+#[serde_with::apply(Timestamp => #[serde(with = "ebb_protocol::time")])]
+#[serde_with::apply(bool => #[serde(default)], BTreeMap => #[serde(default)], Vec => #[serde(default)])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetHead {
@@ -35,7 +37,6 @@ pub struct TargetHead {
     /// unknown.
     pub changed_by: Option<String>,
     /// The labels of the document, at most [`Self::MAX_LABELS`] bytes of names and values.
-    #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// Rises with each change of the document.
     pub generation: u64,
@@ -51,7 +52,6 @@ pub struct TargetHead {
     /// The routing key for scripts.
     pub routing_key: Option<String>,
     /// Plugin versions in use, as `name@version`.
-    #[serde(default)]
     pub plugins: Vec<String>,
     /// The time at which the instance was requested.
     pub created: Timestamp,
@@ -65,13 +65,11 @@ pub struct TargetHead {
     pub expires: Option<Timestamp>,
     pub stop_cause: TargetStopCause,
     /// True if an operator overrode units of its teardown.
-    #[serde(default)]
     pub is_overridden: bool,
     /// Of a gone target: the number of setup units without evidence that what they have made was removed, at the time when
     /// the target became gone.
     pub unconfirmed: u32,
     /// True if the target was moved back to its last run, which may be closed. A sweep then continues the run.
-    #[serde(default)]
     pub is_reopened: bool,
     /// The notification of the present phase, if the platform has not accepted it yet.
     pub notification: Option<NotificationState>,
@@ -86,7 +84,6 @@ pub struct TargetHead {
     #[serde(default)]
     pub events: TargetEvents,
     /// Ended instances of this name whose sensitive outputs are still in a cluster.
-    #[serde(default)]
     pub release: Vec<SecretRelease>,
     /// The time since which a gone instance has no stored data. The table removes the target 30 days later.
     pub removed: Option<Timestamp>,
@@ -367,9 +364,7 @@ pub struct SessionItem {
     pub basis: SessionBasis,
     /// Proves the token, or the encrypted claims, to the holder of the id.
     pub proof: String,
-    #[serde(with = "ebb_protocol::time")]
     pub created: Timestamp,
-    #[serde(with = "ebb_protocol::time")]
     pub expires: Timestamp,
 }
 

@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use crate::listing::ReportedPolicy;
 
+#[serde_with::apply(bool => #[serde(default)])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterList {
@@ -108,7 +109,6 @@ pub struct PutCluster {
     /// The image that contains the entrypoint as `/ebb-entrypoint`.
     pub entrypoint_image: String,
     /// True if pods of scripts must not run as root.
-    #[serde(default)]
     pub run_as_non_root: bool,
     /// `open`: the outputs of Signadot plugins are not sensitive in this cluster. Absent: they stay there, unless a plugin
     /// opens them. It counts for targets that are created or updated from then on.
@@ -118,7 +118,6 @@ pub struct PutCluster {
     #[schema(value_type = Object)]
     pub options: serde_json::Map<String, serde_json::Value>,
     /// True issues a new bootstrap token, also for a cluster that exists.
-    #[serde(default)]
     pub rebootstrap: bool,
     /// The `version` of the registration that was read. The request is refused if it has changed since.
     pub expected: Option<u64>,

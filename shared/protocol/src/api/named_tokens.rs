@@ -33,16 +33,13 @@ fn scopes() -> Array {
 }
 
 /// A named token without its secret.
+#[serde_with::apply(Timestamp => #[serde(with = "crate::time")] #[schema(value_type = String)])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenInfo {
     pub name: String,
     pub scopes: Vec<String>,
-    #[serde(with = "crate::time")]
-    #[schema(value_type = String)]
     pub created: Timestamp,
-    #[serde(with = "crate::time")]
-    #[schema(value_type = String)]
     pub expires: Timestamp,
     /// The caller that created it.
     pub created_by: String,
