@@ -17,6 +17,8 @@ pub type Item = HashMap<String, AttributeValue>;
 
 /// The largest item, in bytes of [`item_size`](crate::item_size).
 pub const MAX_ITEM_BYTES: usize = 400 << 10;
+/// The attributes that a read returns. `None` means all.
+pub type Projection = Option<&'static [&'static str]>;
 /// The keys of one [`ItemTable::get_batch`].
 pub const MAX_GET_BATCH: usize = 100;
 /// A page of a query ends after the item that passes this number of bytes.
@@ -205,8 +207,7 @@ pub struct ItemQuery {
     pub is_consistent: bool,
     /// The number of items of a page. A page has at most 1 MB.
     pub limit: Option<usize>,
-    /// The attributes to return. `None` means all.
-    pub attributes: Option<&'static [&'static str]>,
+    pub attributes: Projection,
     /// True if an item that cannot be decoded is returned with its key only. Otherwise it fails the query: a record
     /// without further attributes is one that has not begun. DynamoDB decodes every item.
     pub keeps_damaged: bool,
@@ -261,11 +262,7 @@ pub trait ItemTable: Debug + Send + Sync {
     /// Reads an item, strongly consistent.
     async fn get(&self, key: ItemKey) -> StoreResult<TableResponse<Option<Item>>>;
     /// Reads at most [`MAX_GET_BATCH`] items, strongly consistent.
-    async fn get_batch(
-        &self,
-        keys: Vec<ItemKey>,
-        attributes: Option<&'static [&'static str]>,
-    ) -> StoreResult<TableResponse<ItemBatch>>;
+    async fn get_batch(&self, keys: Vec<ItemKey>, attributes: Projection) -> StoreResult<TableResponse<ItemBatch>>;
     /// Reads the page of a query after `from`.
     async fn query(&self, query: &ItemQuery, from: Option<Item>) -> StoreResult<TableResponse<ItemPage>>;
     /// Writes an item if the conditions hold.

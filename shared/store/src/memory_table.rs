@@ -8,8 +8,8 @@ use async_trait::async_trait;
 
 use crate::evaluate::ItemChange;
 use crate::item_table::{
-    Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, QueryRange, TableResponse,
-    TransactionOutcome, WriteOutcome,
+    Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, Projection, QueryRange,
+    TableResponse, TransactionOutcome, WriteOutcome,
 };
 use crate::ops::{Bucket, OpenObject, StoreResult};
 use crate::{Store, TableSpec, evaluate, item_size};
@@ -128,11 +128,7 @@ impl ItemTable for MemoryTable {
         Ok(TableResponse { units: evaluate::read_units(value.as_ref().map_or(0, item_size), true), value })
     }
 
-    async fn get_batch(
-        &self,
-        keys: Vec<ItemKey>,
-        attributes: Option<&'static [&'static str]>,
-    ) -> StoreResult<TableResponse<ItemBatch>> {
+    async fn get_batch(&self, keys: Vec<ItemKey>, attributes: Projection) -> StoreResult<TableResponse<ItemBatch>> {
         let content = self.content();
         evaluate::batch(keys, attributes, |key| Ok(content.items.get(key).cloned()))
     }

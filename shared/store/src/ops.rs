@@ -3,8 +3,10 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
+use ebb_protocol::engine::Attempt;
 use ebb_protocol::{
-    AttemptResult, EventRef, InstanceIds, Outputs, ReportedPolicy, RunId, StateWait, TargetKey, Timestamp,
+    AttemptRecord, AttemptResult, EventRef, InstanceIds, Outputs, ReportedPolicy, RunId, StateWait, TargetKey,
+    Timestamp, Unit,
 };
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -14,6 +16,9 @@ use crate::error::StoreError;
 use crate::items::{DesiredKey, HistoryItem, TargetHead};
 
 pub type StoreResult<T> = Result<T, StoreError>;
+
+/// The record of an attempt of a unit.
+pub type UnitRecord = (Unit, Attempt, AttemptRecord);
 
 /// A change of an attempt before its result.
 #[derive(Clone, Debug, PartialEq)]

@@ -22,8 +22,8 @@ use backon::Retryable as _;
 
 use crate::dynamo::pauses;
 use crate::item_table::{
-    Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, QueryRange, TableResponse,
-    TransactionOutcome, UpdateImage, WriteAction, WriteOutcome,
+    Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, Projection, QueryRange,
+    TableResponse, TransactionOutcome, UpdateImage, WriteAction, WriteOutcome,
 };
 use crate::ops::StoreResult;
 use crate::{StoreError, TableSpec};
@@ -178,11 +178,7 @@ impl ItemTable for SdkTable {
         Ok(TableResponse { units: units(response.consumed_capacity.as_slice()), value: response.item })
     }
 
-    async fn get_batch(
-        &self,
-        keys: Vec<ItemKey>,
-        attributes: Option<&'static [&'static str]>,
-    ) -> StoreResult<TableResponse<ItemBatch>> {
+    async fn get_batch(&self, keys: Vec<ItemKey>, attributes: Projection) -> StoreResult<TableResponse<ItemBatch>> {
         let mut names = Placeholders::default();
         let wanted = KeysAndAttributes::builder()
             .set_keys(Some(keys.into_iter().map(ItemKey::into_item).collect()))

@@ -9,7 +9,7 @@ use ebb_protocol::{
     AttemptOutcome, AttemptRecord, AttemptResult, FailureReason, OutputStorage, Outputs, ReasonCode, RunId, UnitValue,
     id, limits,
 };
-use ebb_store::{LOGS, OUTPUTS, PutOutcome};
+use ebb_store::{LOGS, OUTPUTS, PutOutcome, UnitRecord};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
 use crate::run::{AttemptContext, AttemptEnd};
@@ -32,12 +32,7 @@ pub async fn read_open(env: &Env, run: &Run, attempts: &[(Unit, Attempt)]) -> Fl
 }
 
 /// Adds the acceptances of `units` that were recorded together to `records`.
-pub async fn with_accepted(
-    env: &Env,
-    run: &Run,
-    units: &[Unit],
-    records: Vec<(Unit, Attempt, AttemptRecord)>,
-) -> FlowResult<OpenRecords> {
+pub async fn with_accepted(env: &Env, run: &Run, units: &[Unit], records: Vec<UnitRecord>) -> FlowResult<OpenRecords> {
     let mut records: BTreeMap<_, _> =
         records.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)).collect();
     let is_webhook = |unit: Unit| run.unit(unit).is_some_and(|unit| matches!(unit.action, Action::Webhook(_)));

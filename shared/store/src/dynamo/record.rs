@@ -29,7 +29,7 @@ use super::{PARALLEL, TableClient, key};
 use crate::item_table::{
     AttributeChange, ItemKey, ItemQuery, UpdateImage, WriteCondition, WriteExpression, WriteOutcome,
 };
-use crate::ops::{AttemptUpdate, PutOutcome, StoreResult};
+use crate::ops::{AttemptUpdate, PutOutcome, StoreResult, UnitRecord};
 
 /// Units between two requested ones that a query reads rather than being split.
 const GAP: u32 = 16;
@@ -168,7 +168,7 @@ const OUTLINE: [&str; 23] = [
 /// Reads attempt records (`Query`).
 impl Store {
     /// Returns the records of all attempts of `units`, ordered by unit and attempt.
-    pub async fn read_records(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
+    pub async fn read_records(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<UnitRecord>> {
         let partition = key::run(run);
         let queries = ranges(units).into_iter().map(|(first, last)| {
             let (least, greatest) = key::records(first, last);
@@ -185,19 +185,19 @@ impl Store {
     /// Returns all records with [`OutputStorage::Nothing`] and without evidence.
     ///
     /// [`OutputStorage::Nothing`]: ebb_protocol::record::OutputStorage::Nothing
-    pub async fn read_outlines(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
+    pub async fn read_outlines(&self, run: &RunId) -> StoreResult<Vec<UnitRecord>> {
         let query = ItemQuery { attributes: Some(&OUTLINE), ..ItemQuery::range(key::run(run), "u#", "u$") };
         self.table.assembled(query).await
     }
 
-    pub async fn read_all_records(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
+    pub async fn read_all_records(&self, run: &RunId) -> StoreResult<Vec<UnitRecord>> {
         self.table.assembled(ItemQuery::range(key::run(run), "u#", "u$")).await
     }
 }
 
 impl TableClient {
     /// Reads records, and merges them with their further results. They are ordered by unit and attempt.
-    async fn assembled(&self, query: ItemQuery) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
+    async fn assembled(&self, query: ItemQuery) -> StoreResult<Vec<UnitRecord>> {
         let mut records = BTreeMap::new();
         let mut next = None;
         loop {

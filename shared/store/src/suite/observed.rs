@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::item_table::{
-    ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemWrite, QueryRange, TableResponse, TransactionOutcome,
-    WriteOutcome,
+    ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemWrite, Projection, QueryRange, TableResponse,
+    TransactionOutcome, WriteOutcome,
 };
 use crate::{Bucket, Item, ItemTable, OpenObject, Store, StoreResult, TableSpec};
 
@@ -65,11 +65,7 @@ impl ItemTable for ObservedStore {
         Ok(self.noted("GetItem", place, self.store.table().get(key).await?))
     }
 
-    async fn get_batch(
-        &self,
-        keys: Vec<ItemKey>,
-        attributes: Option<&'static [&'static str]>,
-    ) -> StoreResult<TableResponse<ItemBatch>> {
+    async fn get_batch(&self, keys: Vec<ItemKey>, attributes: Projection) -> StoreResult<TableResponse<ItemBatch>> {
         let place = RequestPlace::Items(keys.clone());
         Ok(self.noted("BatchGetItem", place, self.store.table().get_batch(keys, attributes).await?))
     }

@@ -12,7 +12,7 @@ use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
 use ebb_protocol::removal::{ObjectRemoval, RemovalEvidence, RemovalGrade, ResourceRemoval};
 use ebb_protocol::{limits, words};
-use ebb_store::TargetHead;
+use ebb_store::{TargetHead, UnitRecord};
 
 use crate::run::attempt::task_unit;
 use crate::run::credential::CredentialDigest;
@@ -26,15 +26,15 @@ use crate::{CompiledPlan, Env, FlowResult, Run, group};
 struct RecordedRun {
     head: HeadState,
     /// The records of each unit, in the order of attempts.
-    records: BTreeMap<Unit, Vec<(Unit, Attempt, AttemptRecord)>>,
+    records: BTreeMap<Unit, Vec<UnitRecord>>,
 }
 
 impl RecordedRun {
-    fn new(head: HeadState, list: Vec<(Unit, Attempt, AttemptRecord)>) -> Self {
+    fn new(head: HeadState, list: Vec<UnitRecord>) -> Self {
         Self { head, records: group(list.into_iter().map(|record| (record.0, record))) }
     }
 
-    fn records(&self, unit: Unit) -> &[(Unit, Attempt, AttemptRecord)] {
+    fn records(&self, unit: Unit) -> &[UnitRecord] {
         self.records.get(&unit).map(Vec::as_slice).unwrap_or_default()
     }
 

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::{Action, Plan, UnitPlan, UnitRef};
-use ebb_engine::{Attempt, Graph, HeadState, Hook, Unit, UnitProgress};
+use ebb_engine::{Graph, HeadState, Hook, Unit, UnitProgress};
 use ebb_protocol::{
     AttemptOutcome, AttemptRecord, Certainty, FailureReason, OutputValue, ReasonCode, RemainingEffect, RemovalGrade,
     RunId, limits,
 };
-use ebb_store::{StoreError, TargetHead};
+use ebb_store::{StoreError, TargetHead, UnitRecord};
 
 use crate::run::{inputs, records, undo};
 use crate::{CompiledPlan, Env, FlowError, FlowResult, Run, group};
@@ -274,7 +274,7 @@ fn has_succeeded<'a>(mut attempts: impl Iterator<Item = &'a AttemptRecord>) -> b
 }
 
 /// Groups records by unit, in the order of attempts.
-fn by_unit(records: Vec<(Unit, Attempt, AttemptRecord)>) -> BTreeMap<Unit, Vec<AttemptRecord>> {
+fn by_unit(records: Vec<UnitRecord>) -> BTreeMap<Unit, Vec<AttemptRecord>> {
     group(records.into_iter().map(|(unit, _, record)| (unit, record)))
 }
 
