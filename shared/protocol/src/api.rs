@@ -16,10 +16,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::callback::FailureReason;
-use crate::evidence::Evidence;
 use crate::lifecycle::{OutputValue, TargetStopCause, WorkloadValue};
-use crate::removal::ResourceRemoval;
+use crate::{Evidence, FailureReason, ResourceRemoval};
 
 pub use clusters::*;
 pub use connection_bodies::*;

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use serde::de::IntoDeserializer as _;
 use serde::{Deserialize, Serialize};
 
-use crate::object_status::ObjectStatus;
-use crate::removal::ObjectRemoval;
-use crate::value::SecretRef;
+use crate::{ObjectRemoval, ObjectStatus, SecretRef};
 
 /// `POST /v1/callbacks` with `Authorization: Bearer TOKEN`.
 #[serde_with::apply(BTreeMap => #[serde(default, skip_serializing_if = "BTreeMap::is_empty")])]

@@ -6,12 +6,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-use crate::callback::FailureReason;
 use crate::engine::EventName;
-use crate::id::{InstanceRef, TargetKey};
 use crate::limits::is_unprintable;
-use crate::removal::ResourceRemoval;
-use crate::value::{SecretRef, UnitValue};
+use crate::{FailureReason, InstanceRef, ResourceRemoval, SecretRef, TargetKey, UnitValue};
 
 /// The webhook `type` that creates a target.
 pub const CREATED: &str = "dev.ebb.target.created.v1";

@@ -6,11 +6,7 @@ use ebb_engine::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::callback::FailureReason;
-use crate::evidence::Evidence;
-use crate::object_status::ObjectStatus;
-use crate::removal::RemovalEvidence;
-use crate::value::Outputs;
+use crate::{Evidence, FailureReason, ObjectStatus, Outputs, RemovalEvidence};
 
 /// An attempt of a unit. Fields are set one after the other, and the first result stays.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -13,10 +13,8 @@ use std::time::Duration;
 use ebb_engine::Millis;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::callback::{Callback, ReasonCode};
 use crate::listing::{ClusterListing, RelayInfo};
-use crate::object_status::ObjectStatus;
-use crate::value::{SecretRef, UnitValue};
+use crate::{Callback, ObjectStatus, ReasonCode, SecretRef, UnitValue};
 
 pub use crate::id::TaskId;
 

@@ -6,10 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::callback::{FailureReason, ReasonCode};
-use crate::object_status::ObjectStatus;
 use crate::record::CallbackRefusals;
 use crate::relay::{ObjectCount, WaitResolution};
+use crate::{FailureReason, ObjectStatus, ReasonCode};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]

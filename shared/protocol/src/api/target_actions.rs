@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{DocumentError, ProblemDetails, RetryResponse, TargetInfo, TargetPhase, TargetReceipt};
-use crate::error_code::ErrorCode;
-use crate::limits;
+use crate::{ErrorCode, limits};
 
 /// Takes an action on several targets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
