@@ -1,8 +1,7 @@
 //! Maps events of a run to conditional writes, and explains why a write was refused.
 
 use crate::patch::{Patch, PatchChange, PatchCondition};
-use crate::state::{Attempt, AttemptRef, Epoch, HeadState, LateMark, RunPhase, UnitProgress};
-use crate::time::Timestamp;
+use crate::{Attempt, AttemptRef, Epoch, HeadState, LateMark, RunPhase, Timestamp, UnitProgress};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEvent {

@@ -71,8 +71,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::accept::{RunEvent, accept};
-    use crate::state::{AttemptRef, Epoch};
+    use crate::{AttemptRef, Epoch, RunEvent, accept};
 
     fn graph(dependencies: Vec<Vec<u32>>) -> Graph {
         let units = dependencies.into_iter().map(|list| list.into_iter().map(Unit).collect());

@@ -5,8 +5,7 @@
 //! condition is therefore false, or it changes only the version.
 
 use crate::graph::Unit;
-use crate::state::{Attempt, Epoch, HeadState, LateMark, RunPhase};
-use crate::time::Timestamp;
+use crate::{Attempt, Epoch, HeadState, LateMark, RunPhase, Timestamp};
 
 /// A condition on the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,9 +12,8 @@ use utoipa::IntoParams;
 
 use super::permitted::{Operate, Permitted, ReadTargets, WriteTargets};
 use super::{JsonBody, NoQuery, Path, Query};
-use crate::caller::ApiPermission;
 use crate::queries::{sources, targets, why};
-use crate::{HttpProblem, HttpResult, ServerState};
+use crate::{ApiPermission, HttpProblem, HttpResult, ServerState};
 use ebb_flow::advance::early_start;
 use ebb_flow::instance::history::Decision;
 use ebb_flow::instance::target_outputs::SensitiveValues;
