@@ -41,12 +41,10 @@ use std::time::Duration;
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use crate::error::StoreError;
-use crate::item_table::{
-    ItemKey, ItemPage, ItemQuery, ItemTable, ItemWrite, MAX_DELETE_BATCH, MAX_GET_BATCH, Projection, UpdateImage,
-    WriteAction, WriteExpression, WriteOutcome,
+use crate::{
+    ItemKey, ItemPage, ItemQuery, ItemTable, ItemWrite, MAX_DELETE_BATCH, MAX_GET_BATCH, Projection, StoreError,
+    StoreResult, UpdateImage, WriteAction, WriteExpression, WriteOutcome,
 };
-use crate::ops::StoreResult;
 
 pub(crate) use attribute::Item;
 pub use attribute::item_size;

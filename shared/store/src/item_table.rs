@@ -9,8 +9,7 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::ops::StoreResult;
-use crate::table::TableSpec;
+use crate::{StoreResult, TableSpec};
 
 /// The attributes of an item by name.
 pub type Item = HashMap<String, AttributeValue>;

@@ -7,12 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 
 use crate::evaluate::ItemChange;
-use crate::item_table::{
-    Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, Projection, QueryRange,
-    TableResponse, TransactionOutcome, WriteOutcome,
+use crate::{
+    Bucket, Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, OpenObject, Projection,
+    QueryRange, Store, StoreResult, TableResponse, TableSpec, TransactionOutcome, WriteOutcome, evaluate, item_size,
 };
-use crate::ops::{Bucket, OpenObject, StoreResult};
-use crate::{Store, TableSpec, evaluate, item_size};
 
 /// A table and a bucket in memory.
 #[derive(Debug, Default)]

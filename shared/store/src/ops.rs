@@ -12,8 +12,7 @@ use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde::{Deserialize, Serialize};
 
-use crate::error::StoreError;
-use crate::items::{DesiredKey, HistoryItem, TargetHead};
+use crate::{DesiredKey, HistoryItem, StoreError, TargetHead};
 
 pub type StoreResult<T> = Result<T, StoreError>;
 

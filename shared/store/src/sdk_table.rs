@@ -21,12 +21,10 @@ use aws_sdk_dynamodb::types::{
 use backon::Retryable as _;
 
 use crate::dynamo::pauses;
-use crate::item_table::{
-    Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, Projection, QueryRange,
-    TableResponse, TransactionOutcome, UpdateImage, WriteAction, WriteOutcome,
+use crate::{
+    Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, Projection, QueryRange, StoreError,
+    StoreResult, TableResponse, TableSpec, TransactionOutcome, UpdateImage, WriteAction, WriteOutcome,
 };
-use crate::ops::StoreResult;
-use crate::{StoreError, TableSpec};
 pub use create::{create_table, table_creation};
 pub(crate) use failure::failure;
 use failure::is_conflict;

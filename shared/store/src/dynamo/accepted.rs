@@ -14,9 +14,7 @@ use super::key;
 use super::store::Store;
 use super::target::ttl_attribute;
 use crate::item_table::AttributeChange::{Add, Set};
-use crate::item_table::WriteExpression;
-use crate::ops::StoreResult;
-use crate::table::TableSpec;
+use crate::{StoreResult, TableSpec, WriteExpression};
 
 const ATTEMPTS: &str = "u";
 

@@ -18,9 +18,7 @@ use super::readable;
 use super::store::Store;
 use super::target::has_version;
 use crate::item_table::AttributeChange::{Remove, Set};
-use crate::item_table::{WriteCondition, WriteExpression};
-use crate::items::ClusterItem;
-use crate::ops::{ClusterFault, ClusterFaultKind, PolicyRecord, StoreResult};
+use crate::{ClusterFault, ClusterFaultKind, ClusterItem, PolicyRecord, StoreResult, WriteCondition, WriteExpression};
 
 const ITEM: (&str, &str) = (key::CLUSTERS, key::HEAD);
 

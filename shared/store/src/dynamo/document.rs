@@ -12,9 +12,7 @@ use super::key;
 use super::packed::unpack;
 use super::store::{DOCUMENT_INLINE, Store};
 use crate::item_table::AttributeChange::{Remove, SetIfAbsent};
-use crate::item_table::{ItemQuery, WriteCondition, WriteExpression};
-use crate::ops::{PluginItem, StoreResult};
-use crate::{StoreError, TableSpec};
+use crate::{ItemQuery, PluginItem, StoreError, StoreResult, TableSpec, WriteCondition, WriteExpression};
 
 pub(super) const PACKED: &str = "z";
 

@@ -13,10 +13,7 @@ use super::document::PACKED;
 use super::key;
 use super::packed::{pack, unpack};
 use super::store::Store;
-use crate::item_table::{ItemQuery, WriteCondition, WriteExpression};
-use crate::items::HistoryItem;
-use crate::ops::{HistoryItems, StoreResult};
-use crate::table::TableSpec;
+use crate::{HistoryItem, HistoryItems, ItemQuery, StoreResult, TableSpec, WriteCondition, WriteExpression};
 
 /// Sort keys begin with a digit.
 const GREATEST: &str = ":";

@@ -13,8 +13,7 @@ use super::document::{BodyStorage, PACKED};
 use super::key;
 use super::packed::pack;
 use super::store::{PLAN_INLINE, Store};
-use crate::item_table::ItemKey;
-use crate::ops::StoreResult;
+use crate::{ItemKey, StoreResult};
 
 /// An invocation of a function, which writes an object and then its item, is shorter.
 const MAX_WRITE: Millis = Millis(60 * 60 * 1000);

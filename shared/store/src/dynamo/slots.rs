@@ -8,8 +8,7 @@ use super::attribute::{ItemReader, number, text};
 use super::key;
 use super::store::Store;
 use crate::item_table::AttributeChange::{Add, Delete, Remove, Set};
-use crate::item_table::{UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
-use crate::ops::StoreResult;
+use crate::{StoreResult, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 
 const HOLDERS: &str = "hs";
 

@@ -6,10 +6,7 @@ use super::key;
 use super::readable;
 use super::store::Store;
 use super::target::ttl_attribute;
-use crate::item_table::{ItemQuery, QueryRange};
-use crate::items::{NamedDocument, NamedKind};
-use crate::ops::StoreResult;
-use crate::table::TableSpec;
+use crate::{ItemQuery, NamedDocument, NamedKind, QueryRange, StoreResult, TableSpec};
 
 pub(super) fn read_document(operation: &'static str, item: &Item) -> StoreResult<NamedDocument> {
     let reader = ItemReader::new(operation, item);

@@ -7,12 +7,10 @@ use super::attribute::ItemReader;
 use super::document::BodyStorage;
 use super::key::{self, RecordPart};
 use super::{accepted, changed_targets, desired, expiry, history_items, record, run, source, target};
-use crate::error::StoreError;
-use crate::item_table::{Item, ItemKey};
-use crate::items::{
-    ChangeFeed, DesiredTarget, HistoryItem, NamedDocument, NamedKind, RunHead, SourceRejections, TargetHead,
+use crate::{
+    ChangeFeed, DesiredTarget, HistoryItem, InstanceExpiry, Item, ItemKey, NamedDocument, NamedKind, RunHead,
+    SourceRejections, StoreError, StoreResult, TargetHead,
 };
-use crate::ops::{InstanceExpiry, StoreResult};
 
 /// An item with what its key names.
 #[derive(Clone, Debug, PartialEq)]

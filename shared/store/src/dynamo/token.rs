@@ -11,10 +11,7 @@ use super::key;
 use super::store::Store;
 use super::target::ttl_attribute;
 use crate::item_table::AttributeChange::{Remove, SetIfAbsent};
-use crate::item_table::{WriteCondition, WriteExpression};
-use crate::items::{AccessTokenItem, SessionItem, TokenItem};
-use crate::ops::StoreResult;
-use crate::table::TableSpec;
+use crate::{AccessTokenItem, SessionItem, StoreResult, TableSpec, TokenItem, WriteCondition, WriteExpression};
 
 const REVOKED: &str = "rv";
 const EXPIRES: &str = "ex";

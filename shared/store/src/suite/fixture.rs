@@ -13,8 +13,7 @@ use tokio::runtime::Runtime;
 
 use super::meter::Meter;
 use super::proxy::FaultProxy;
-use crate::item_table::ItemKey;
-use crate::{ItemTable, NewRun, S3Bucket, create_table};
+use crate::{ItemKey, ItemTable, NewRun, S3Bucket, create_table};
 
 // Imports of most tests.
 pub(super) use super::proxy::ProxyFault;

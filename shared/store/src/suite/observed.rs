@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::item_table::{
-    ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemWrite, Projection, QueryRange, TableResponse,
-    TransactionOutcome, WriteOutcome,
+use crate::{
+    Bucket, Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, OpenObject, Projection,
+    QueryRange, Store, StoreResult, TableResponse, TableSpec, TransactionOutcome, WriteOutcome,
 };
-use crate::{Bucket, Item, ItemTable, OpenObject, Store, StoreResult, TableSpec};
 
 /// The part of a table that a request concerns.
 #[derive(Clone, Debug)]
