@@ -6,10 +6,9 @@ use ebb_protocol::engine::Timestamp;
 use ebb_protocol::id::{RunId, TargetKey};
 
 use super::attribute::{Item, ItemReader, json, number};
-use super::key;
 use super::run::read_head;
-use super::store::Store;
 use super::target::read_target;
+use super::{Store, key};
 use crate::item_table::AttributeChange::{Add, Set};
 use crate::{ChangeFeed, RunHead, StoreResult, TargetHead, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 

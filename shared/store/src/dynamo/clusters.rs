@@ -13,10 +13,8 @@ use std::collections::BTreeMap;
 use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{Item, ItemReader, item_at, json, number, text};
-use super::key;
-use super::readable;
-use super::store::Store;
 use super::target::has_version;
+use super::{Store, key, readable};
 use crate::item_table::AttributeChange::{Remove, Set};
 use crate::{ClusterFault, ClusterFaultKind, ClusterItem, PolicyRecord, StoreResult, WriteCondition, WriteExpression};
 

@@ -8,9 +8,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{Item, ItemReader, digest, item_at, number, text};
-use super::key;
 use super::packed::unpack;
-use super::store::{DOCUMENT_INLINE, Store};
+use super::{DOCUMENT_INLINE, Store, key};
 use crate::item_table::AttributeChange::{Remove, SetIfAbsent};
 use crate::{ItemQuery, PluginItem, StoreError, StoreResult, TableSpec, WriteCondition, WriteExpression};
 

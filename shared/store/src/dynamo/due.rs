@@ -6,9 +6,8 @@ use ebb_protocol::{TargetKey, Timestamp};
 use futures::{StreamExt, TryStreamExt};
 
 use super::attribute::{Item, ItemReader};
-use super::store::Store;
 use super::target::read_target;
-use super::{PARALLEL, key};
+use super::{PARALLEL, Store, key};
 use crate::{DueItem, ItemPage, ItemQuery, ListPage, MAX_GET_BATCH, QueryRange, StoreResult, TargetList};
 
 /// The largest page of keys in an index query. It stays below the limit of 1 MB.

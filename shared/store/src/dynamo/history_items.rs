@@ -10,9 +10,8 @@ use ebb_protocol::id::TargetKey;
 
 use super::attribute::{Item, ItemReader, item_at, number, optional, sparse_json};
 use super::document::PACKED;
-use super::key;
 use super::packed::{pack, unpack};
-use super::store::Store;
+use super::{Store, key};
 use crate::{HistoryItem, HistoryItems, ItemQuery, StoreResult, TableSpec, WriteCondition, WriteExpression};
 
 /// Sort keys begin with a digit.

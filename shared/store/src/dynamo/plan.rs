@@ -10,9 +10,8 @@ use ebb_protocol::engine::{Millis, Timestamp};
 
 use super::attribute::{Item, ItemReader, item_at};
 use super::document::{BodyStorage, PACKED};
-use super::key;
 use super::packed::pack;
-use super::store::{PLAN_INLINE, Store};
+use super::{PLAN_INLINE, Store, key};
 use crate::{ItemKey, StoreResult};
 
 /// An invocation of a function, which writes an object and then its item, is shorter.

@@ -24,8 +24,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::attribute::{Item, ItemReader, digest, item, item_at, json, number, optional, sparse_json, text};
 use super::key::RecordPart;
-use super::store::Store;
-use super::{PARALLEL, TableClient, key};
+use super::{PARALLEL, Store, TableClient, key};
 use crate::item_table::{
     AttributeChange, ItemKey, ItemQuery, UpdateImage, WriteCondition, WriteExpression, WriteOutcome,
 };

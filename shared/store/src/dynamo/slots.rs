@@ -5,8 +5,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{ItemReader, number, text};
-use super::key;
-use super::store::Store;
+use super::{Store, key};
 use crate::item_table::AttributeChange::{Add, Delete, Remove, Set};
 use crate::{StoreResult, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 

@@ -2,10 +2,8 @@
 //! Undelivered notifications: `f#ID` / `h`. The document is in `b`.
 
 use super::attribute::{Item, ItemReader, item_at, number, text};
-use super::key;
-use super::readable;
-use super::store::Store;
 use super::target::ttl_attribute;
+use super::{Store, key, readable};
 use crate::{ItemQuery, NamedDocument, NamedKind, QueryRange, StoreResult, TableSpec};
 
 pub(super) fn read_document(operation: &'static str, item: &Item) -> StoreResult<NamedDocument> {

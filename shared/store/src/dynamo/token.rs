@@ -7,9 +7,8 @@ use ebb_protocol::api_token::token_id;
 use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{Item, ItemReader, digest, item_at, json, number, text};
-use super::key;
-use super::store::Store;
 use super::target::ttl_attribute;
+use super::{Store, key};
 use crate::item_table::AttributeChange::{Remove, SetIfAbsent};
 use crate::{AccessTokenItem, SessionItem, StoreResult, TableSpec, TokenItem, WriteCondition, WriteExpression};
 
