@@ -33,7 +33,6 @@ pub use target_waits::*;
 /// An error as in RFC 9457: `application/problem+json`.
 #[serde_with::apply(bool => #[serde(default, skip_serializing_if = "std::ops::Not::not")])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct ProblemDetails {
     pub status: u16,
     /// A stable code for programs: `invalid-signature`, `already-exists`, `not-found`, …
@@ -47,7 +46,6 @@ pub struct ProblemDetails {
 /// One difference between an active target and an update of it.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct DocumentChange {
     /// The path of the field: `ttl`, `resources.db.params.size`, …
     pub path: String,
@@ -59,7 +57,6 @@ pub struct DocumentChange {
 
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct DocumentError {
     /// The name of the document.
     pub file: String,
@@ -93,7 +90,6 @@ pub struct DocumentBody {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct PluginInfo {
     /// The name without version.
     pub name: String,
@@ -112,7 +108,6 @@ pub struct PluginList {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct PluginDetail {
     #[serde(flatten)]
     pub info: PluginInfo,
@@ -124,7 +119,6 @@ pub struct PluginDetail {
 
 /// Secrets that sign the requests of a plugin's webhook units.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct SigningSecrets {
     /// The plugin, without a version.
     pub plugin: String,
@@ -199,7 +193,6 @@ pub struct TargetPage {
 
 /// The targets that have changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct ChangeList {
     /// The query parameter `since` of the next request.
     pub seq: String,
@@ -250,7 +243,6 @@ pub struct TargetDetail {
 /// A notification that the platform has not accepted.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct NotificationDelivery {
     /// `ready`, `failed`, `stuck` or `gone`.
     pub notification: String,
@@ -391,7 +383,6 @@ pub enum Certainty {
 
 /// A plan without effects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct PlanPreview {
     pub digest: String,
     /// Hooks in the order of the lifecycle.
@@ -401,7 +392,6 @@ pub struct PlanPreview {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct HookPreview {
     /// For example `preStart`.
     pub hook: String,
@@ -410,7 +400,6 @@ pub struct HookPreview {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct UnitPreview {
     /// `RESOURCE/UNIT`.
     #[serde(rename = "unit")]
@@ -430,7 +419,6 @@ pub struct UnitPreview {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct EdgePreview {
     /// The unit that runs first.
     #[serde(rename = "unit")]

@@ -132,7 +132,6 @@ impl fmt::Display for RunId {
 
 /// Identifies an attempt of a unit. A higher attempt replaces lower ones, which are cancelled before it starts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct TaskId {
     /// The unit of a run, a DNS label: `RUN-INDEX`.
     pub unit: String,

@@ -96,7 +96,6 @@ pub struct OutcomeData {
 /// A value of a workload: a variable or a file.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct WorkloadValue {
     /// The name of the variable.
     pub env: Option<String>,
@@ -146,7 +145,6 @@ impl From<UnitValue> for OutputValue {
 
 /// The response to a lifecycle webhook, with status 202.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct LifecycleResponse {
     /// `KIND/NAME`.
     pub target: String,

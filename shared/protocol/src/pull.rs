@@ -40,7 +40,6 @@ pub struct PollRequest {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct QueuedReply {
     pub id: String,
     pub outcome: ReplyOutcome,

@@ -62,7 +62,6 @@ impl AttemptRecord {
 
 /// A wait for a state of a provider, after the response to the request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct StateWait {
     /// The time of the response.
     pub since: Timestamp,

@@ -33,7 +33,6 @@ pub const RESPONSE_MARGIN: Duration = Duration::from_secs(2);
 /// Requests with one response each, in their order. Their errors are independent.
 #[serde_with::apply(Vec => #[serde(skip_serializing_if = "Vec::is_empty")])]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct Batch {
     pub v: u32,
     /// The UID of the namespace `kube-system` that the control plane has pinned. Another cluster responds with 409 and
@@ -151,7 +150,6 @@ impl RelayRequest {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct BatchResponse {
     pub v: u32,
     /// The UID of the namespace `kube-system`.
@@ -397,7 +395,6 @@ pub enum FillWith {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct CallbackEndpoint {
     pub url: String,
     pub token: String,
@@ -426,7 +423,6 @@ pub struct ScriptTask {
 /// An input of a script. Without a value, its variable is unset and its file is not created.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct ScriptInput {
     pub name: String,
     /// The environment variable of the input.
@@ -440,7 +436,6 @@ pub struct ScriptInput {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct ScriptOutput {
     pub name: String,
     /// The absolute path of the file.
@@ -495,7 +490,6 @@ pub struct RunningTask {
 
 /// The number of applied objects, and how many of them are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct ObjectCount {
     pub total: usize,
     pub ready: usize,

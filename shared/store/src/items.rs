@@ -273,7 +273,6 @@ pub struct PendingUpdate {
 
 /// An update that has waited, and that the target could not get.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct RefusedUpdate {
     pub generation: u64,
     /// The error text.
@@ -387,7 +386,6 @@ pub struct AccessTokenItem {
 /// The events of the present instance, the oldest first.
 #[serde_with::apply(Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct TargetEvents {
     /// The last events that began, at most [`Self::MAX_RECENT`].
     pub recent: Vec<EventRef>,
@@ -399,7 +397,6 @@ pub struct TargetEvents {
 
 /// An accepted event that waits, or that did not run because the document had no units for it any more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct DatedEvent {
     pub event: EventRef,
     /// The time since which it waits, or at which it was dropped. For display.
@@ -487,7 +484,6 @@ pub struct NewRun {
 /// The entry of a run is written before the transaction that begins the run, with the same time. It counts if the run exists
 /// and began at that time. No other entry of the run has that time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct HistoryItem {
     pub at: Timestamp,
     pub change: HistoryChange,

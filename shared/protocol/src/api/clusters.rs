@@ -7,7 +7,6 @@ use crate::listing::ReportedPolicy;
 
 #[serde_with::apply(bool => #[serde(default)])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct ClusterList {
     /// Clusters ordered by name.
     pub clusters: Vec<ClusterInfo>,
@@ -58,7 +57,6 @@ pub enum ClusterState {
 
 /// A cluster, with its registration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct ClusterDetail {
     #[serde(flatten)]
     pub info: ClusterInfo,
@@ -139,7 +137,6 @@ pub struct ClusterBootstrap {
 
 /// An outage: the relay does not respond or does not reach the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct RelayOutage {
     pub cluster: String,
     /// The time of the first error.
@@ -164,7 +161,6 @@ pub enum TransportKind {
 
 /// Objects in clusters whose instances have ended or are unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct OrphanList {
     /// Orphans ordered by cluster.
     pub orphans: Vec<Orphan>,
@@ -196,7 +192,6 @@ pub struct Orphan {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct ClusterError {
     pub cluster: String,
     /// The object or the request, with the error. For people.
@@ -211,7 +206,6 @@ pub struct DeleteOrphans {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct DeleteOrphansResponse {
     pub deleted: Vec<Orphan>,
     /// Objects that are not deleted yet. A later scan or the same request continues.

@@ -33,7 +33,6 @@ pub struct ConnectionInfo {
 
 /// A connection with its document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct ConnectionDetail {
     #[serde(flatten)]
     pub info: ConnectionInfo,
@@ -81,7 +80,6 @@ pub struct SubscriptionInfo {
 
 /// A subscription with its document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct SubscriptionDetail {
     #[serde(flatten)]
     pub info: SubscriptionInfo,

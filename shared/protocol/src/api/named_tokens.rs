@@ -47,7 +47,6 @@ pub struct TokenInfo {
 
 /// A new token with its secret, which no other response contains.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct CreatedToken {
     /// The value for `Authorization: Bearer`.
     pub token: String,
@@ -62,7 +61,6 @@ impl std::fmt::Debug for CreatedToken {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct TokenList {
     /// Tokens that are not revoked, by name. An expired one is listed for 30 days.
     pub tokens: Vec<TokenInfo>,
@@ -70,7 +68,6 @@ pub struct TokenList {
 
 /// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct CallerInfo {
     /// `role ROLE`, `token NAME` or `ISSUER SUBJECT`.
     pub name: String,

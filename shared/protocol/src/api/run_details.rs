@@ -183,7 +183,6 @@ pub enum UnitState {
 /// A sensitive value is `<sensitive>`. One that is in a Secret of the cluster is `{"secretKeyRef": {"name", "key"}}`.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct UnitRendering {
     pub run: String,
     /// `RESOURCE/UNIT`.
@@ -216,7 +215,6 @@ pub struct UnitRendering {
 /// The request of a webhook unit, without the headers that authorize it.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct RequestRendering {
     pub method: String,
     pub url: String,

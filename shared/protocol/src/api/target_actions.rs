@@ -185,7 +185,6 @@ impl TargetOutcome {
 /// The outcomes of a part of the selected targets.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct TargetOutcomes {
     /// One outcome per target, in the order of the request or of the list. May be empty although `next` is given.
     pub outcomes: Vec<TargetOutcome>,

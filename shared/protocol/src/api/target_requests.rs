@@ -40,7 +40,6 @@ pub struct ApplyTarget {
 /// The response to a request that creates, updates or deletes a target.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct TargetReceipt {
     /// `KIND/NAME`.
     pub target: String,

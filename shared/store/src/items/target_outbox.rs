@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 /// The notifications of a target that wait for receivers. Each receiver gets its notifications one after the other, and
 /// independently of the other receivers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct TargetOutbox {
     /// The oldest first, see [`Self::exceeds`].
     pub notices: Vec<PhaseNotice>,
@@ -83,7 +82,6 @@ impl TargetOutbox {
 
 /// A change of a target, as it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct PhaseNotice {
     /// The version of the target that the change wrote.
     pub number: u64,
