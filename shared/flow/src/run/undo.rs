@@ -368,15 +368,15 @@ mod tests {
 
     #[test]
     fn an_attempt_that_may_have_sent_an_earlier_request_is_no_rejection() {
-        let answered = |status: u16| {
-            let evidence = Evidence { status: Some(status), ..Evidence::default() };
-            let reason = FailureReason { code: ReasonCode::HttpStatus, message: String::new() };
-            let (reason, evidence) = (Some(reason), Some(Box::new(evidence)));
-            let unanswered = matches!(status, 408 | 502);
+        let failed_by = |code, status: Option<u16>, unsent| {
+            let reason = Some(FailureReason { code, ..FailureReason::default() });
+            let evidence = status.map(|_| Box::new(Evidence { status, ..Evidence::default() }));
+            let unanswered = matches!(status, Some(408 | 502));
             let failed = AttemptResult::new(AttemptOutcome::Failed, Timestamp(9), String::new());
-            let result = Some(AttemptResult { reason, evidence, unanswered, ..failed });
+            let result = Some(AttemptResult { reason, evidence, unanswered, unsent, ..failed });
             AttemptRecord { started: Some(Timestamp(5)), result, ..AttemptRecord::default() }
         };
+        let answered = |status| failed_by(ReasonCode::HttpStatus, Some(status), false);
         let conflict = || answered(409);
         for (record, expected) in [
             (conflict(), true),
@@ -394,14 +394,8 @@ mod tests {
         ] {
             assert_eq!(made_nothing(&record), expected, "{record:?}");
         }
-        let failed_by = |code, unsent| {
-            let reason = Some(FailureReason { code, message: String::new() });
-            let failed = AttemptResult::new(AttemptOutcome::Failed, Timestamp(9), String::new());
-            let result = Some(AttemptResult { reason, unsent, ..failed });
-            AttemptRecord { started: Some(Timestamp(5)), result, ..AttemptRecord::default() }
-        };
-        let failed = |unsent| failed_by(ReasonCode::NotStartable, unsent);
-        let refused = |unsent| failed_by(ReasonCode::Refused, unsent);
+        let failed = |unsent| failed_by(ReasonCode::NotStartable, None, unsent);
+        let refused = |unsent| failed_by(ReasonCode::Refused, None, unsent);
         for (record, expected) in [
             (refused(true), true),
             (refused(false), false),
