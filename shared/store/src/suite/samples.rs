@@ -1,4 +1,4 @@
-//! Items with every attribute, for the tests of the table and for the snapshot of stored items.
+//! Items with every attribute, for the tests of the table and for the snapshot of stored items. Rows of these tests.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use ebb_protocol::{AttemptResult, OutputStorage, RejectedEvent, Timestamp, Token
 /// The time of each sample.
 pub const AT: Timestamp = Timestamp(1_800_000_000_000);
 
-fn sample<T: DeserializeOwned>(name: &str) -> T {
+pub(super) fn sample<T: DeserializeOwned>(name: &str) -> T {
     let mut samples: Value = serde_json::from_str(include_str!("samples.json")).unwrap();
     serde_json::from_value(samples[name].take()).unwrap()
 }
