@@ -160,11 +160,6 @@ pub struct AttemptResult {
 }
 
 impl AttemptResult {
-    /// Returns a result without details.
-    pub fn new(outcome: AttemptOutcome, at: Timestamp, digest: String) -> Self {
-        Self { outcome, at, digest, ..Self::default() }
-    }
-
     /// Returns true if the next attempt undoes further results. It begins at once.
     pub fn has_more(&self) -> bool {
         self.next.is_some() && matches!(self.outcome, AttemptOutcome::Succeeded | AttemptOutcome::Skipped)

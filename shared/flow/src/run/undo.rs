@@ -372,8 +372,7 @@ mod tests {
             let reason = Some(FailureReason { code, ..FailureReason::default() });
             let evidence = status.map(|_| Box::new(Evidence { status, ..Evidence::default() }));
             let unanswered = matches!(status, Some(408 | 502));
-            let failed = AttemptResult::new(AttemptOutcome::Failed, Timestamp(9), String::new());
-            let result = Some(AttemptResult { reason, evidence, unanswered, unsent, ..failed });
+            let result = Some(AttemptResult { reason, evidence, unanswered, unsent, ..AttemptResult::default() });
             AttemptRecord { started: Some(Timestamp(5)), result, ..AttemptRecord::default() }
         };
         let answered = |status| failed_by(ReasonCode::HttpStatus, Some(status), false);

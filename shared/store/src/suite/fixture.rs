@@ -226,7 +226,8 @@ pub(super) fn begin(name: &str) -> TargetTransition {
 }
 
 pub(super) fn result(outcome: AttemptOutcome, digest: &str) -> AttemptResult {
-    AttemptResult::new(outcome, Timestamp(1_800_000_001_000), ebb_protocol::id::digest(digest.as_bytes()))
+    let (at, digest) = (Timestamp(1_800_000_001_000), ebb_protocol::id::digest(digest.as_bytes()));
+    AttemptResult { outcome, at, digest, ..AttemptResult::default() }
 }
 
 /// Returns a success with an output of this size.

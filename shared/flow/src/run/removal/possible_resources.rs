@@ -359,9 +359,11 @@ mod tests {
 
     fn result(outcome: AttemptOutcome, code: Option<ReasonCode>) -> AttemptResult {
         AttemptResult {
+            outcome,
+            at: Timestamp(1),
             reason: code.map(|code| FailureReason { code, message: "why".to_owned() }),
             unanswered: code == Some(ReasonCode::Timeout),
-            ..AttemptResult::new(outcome, Timestamp(1), String::new())
+            ..AttemptResult::default()
         }
     }
 

@@ -14,7 +14,7 @@ fn unit() -> UnitPlan {
 }
 
 fn result(outcome: AttemptOutcome) -> AttemptResult {
-    AttemptResult::new(outcome, Timestamp(1), String::new())
+    AttemptResult { outcome, at: Timestamp(1), ..AttemptResult::default() }
 }
 
 fn record(first: AttemptResult) -> AttemptRecord {
