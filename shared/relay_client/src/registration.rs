@@ -219,7 +219,8 @@ impl ClusterRegistry {
                 return Ok((cluster, known.is_none()));
             }
         }
-        Err(contended())
+        let reason = "other requests change the same cluster".to_owned();
+        Err(StoreError::Retryable { operation: "PutItem", reason }.into())
     }
 
     fn table(&self) -> Result<&RegisteredClusters, RequestError> {
@@ -276,9 +277,4 @@ fn unknown_token() -> RequestError {
 fn missing(name: &str) -> RequestError {
     let why = format!("the cluster {name:?} is not registered; a cluster of the configuration is changed there");
     RequestError::refused(ErrorCode::NotFound, why)
-}
-
-fn contended() -> RequestError {
-    let reason = "other requests change the same cluster".to_owned();
-    StoreError::Retryable { operation: "PutItem", reason }.into()
 }

@@ -325,7 +325,10 @@ fn summary(
         TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping => match (outage, waiting) {
             (Some(outage), _) => format!("cluster {} {}", outage.cluster, words::silence(outage)),
             (None, Some(waiting)) => waiting,
-            (None, None) => format!("{} since {since}; no unit runs, and {CONTINUED}", hook_of(target)),
+            (None, None) => {
+                let hook = target.hook.as_ref().map_or("starting", Hook::name);
+                format!("{hook} since {since}; no unit runs, and {CONTINUED}")
+            }
         },
     }
 }
@@ -367,10 +370,6 @@ fn end(
     let Some(first) = overrides.first() else { return remaining };
     let units: Vec<&str> = overrides.iter().map(|one| one.unit.as_str()).collect();
     format!("{remaining}; {}: {}", units.join(", "), first.reason)
-}
-
-fn hook_of(target: &TargetHead) -> &str {
-    target.hook.as_ref().map_or("starting", Hook::name)
 }
 
 fn is_waiting(unit: &UnitDetail) -> bool {

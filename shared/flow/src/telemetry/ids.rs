@@ -41,7 +41,8 @@ pub(super) fn traceparent(run: &RunId, attempt: AttemptRef) -> String {
 /// Parses a W3C `traceparent`. Later versions than 00 may have more parts.
 pub(super) fn read(text: &str) -> Option<SpanId> {
     let mut parts = text.trim().split('-');
-    let mut next = |digits| parts.next().filter(|part| part.len() == digits && is_hex(part));
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let mut next = |digits| parts.next().filter(|part| part.len() == digits && part.bytes().all(is_digit));
     let (version, trace, span, _flags) = (next(2)?, next(32)?, next(16)?, next(2)?);
     if version == "ff" || (version == "00" && parts.next().is_some()) {
         return None;
@@ -49,10 +50,6 @@ pub(super) fn read(text: &str) -> Option<SpanId> {
     let trace = u128::from_str_radix(trace, 16).ok().filter(|trace| *trace != 0)?;
     let span = u64::from_str_radix(span, 16).ok().filter(|span| *span != 0)?;
     Some(SpanId { trace, span, is_remote: true })
-}
-
-fn is_hex(text: &str) -> bool {
-    text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 #[cfg(test)]
