@@ -33,6 +33,25 @@ use rendering::Placeholders;
 const TRANSACT: &str = "TransactWriteItems";
 const IMAGE: ReturnValuesOnConditionCheckFailure = ReturnValuesOnConditionCheckFailure::AllOld;
 
+/// Sends a write of one item, and returns its outcome.
+macro_rules! outcome {
+    ($request:expr, $operation:literal, $error:ident) => {
+        match $request.send().await {
+            Ok(response) => {
+                let value = WriteOutcome::Written(response.attributes.unwrap_or_default());
+                Ok(TableResponse { units: units(response.consumed_capacity.as_slice()), value })
+            }
+            Err(error) => match error.as_service_error() {
+                Some($error::ConditionalCheckFailedException(found)) => {
+                    let value = WriteOutcome::Refused(found.item().cloned().unwrap_or_default());
+                    Ok(TableResponse { units: 0.0, value })
+                }
+                _ => Err(WriteFailure::of($operation, &error)),
+            },
+        }
+    };
+}
+
 /// A table of DynamoDB.
 #[derive(Clone, Debug)]
 pub struct SdkTable {
@@ -58,13 +77,7 @@ impl SdkTable {
             .set_expression_attribute_values(names.values())
             .return_values_on_condition_check_failure(IMAGE)
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        match request.send().await {
-            Ok(response) => Ok(written(Item::new(), response.consumed_capacity.as_ref())),
-            Err(error) => match error.as_service_error() {
-                Some(PutItemError::ConditionalCheckFailedException(found)) => Ok(refused(found.item())),
-                _ => Err(WriteFailure::of("PutItem", &error)),
-            },
-        }
+        outcome!(request, "PutItem", PutItemError)
     }
 
     async fn update(&self, write: &ItemWrite, image: UpdateImage) -> Result<TableResponse<WriteOutcome>, WriteFailure> {
@@ -84,13 +97,7 @@ impl SdkTable {
             })
             .return_values_on_condition_check_failure(IMAGE)
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        match request.send().await {
-            Ok(response) => Ok(written(response.attributes.unwrap_or_default(), response.consumed_capacity.as_ref())),
-            Err(error) => match error.as_service_error() {
-                Some(UpdateItemError::ConditionalCheckFailedException(found)) => Ok(refused(found.item())),
-                _ => Err(WriteFailure::of("UpdateItem", &error)),
-            },
-        }
+        outcome!(request, "UpdateItem", UpdateItemError)
     }
 
     async fn delete(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, WriteFailure> {
@@ -105,13 +112,7 @@ impl SdkTable {
             .set_expression_attribute_values(names.values())
             .return_values(ReturnValue::AllOld)
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        match request.send().await {
-            Ok(response) => Ok(written(response.attributes.unwrap_or_default(), response.consumed_capacity.as_ref())),
-            Err(error) => match error.as_service_error() {
-                Some(DeleteItemError::ConditionalCheckFailedException(_)) => Ok(refused(None)),
-                _ => Err(WriteFailure::of("DeleteItem", &error)),
-            },
-        }
+        outcome!(request, "DeleteItem", DeleteItemError)
     }
 
     async fn write_once(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, WriteFailure> {
@@ -263,15 +264,6 @@ impl ItemTable for SdkTable {
         let left = deletions.map(|deletion| key_of(WRITE, &deletion.key)).collect::<StoreResult<_>>()?;
         Ok(TableResponse { units, value: left })
     }
-}
-
-fn written(item: Item, consumed: Option<&ConsumedCapacity>) -> TableResponse<WriteOutcome> {
-    let units = units(consumed.map_or(&[], std::slice::from_ref));
-    TableResponse { units, value: WriteOutcome::Written(item) }
-}
-
-fn refused(item: Option<&Item>) -> TableResponse<WriteOutcome> {
-    TableResponse { units: 0.0, value: WriteOutcome::Refused(item.cloned().unwrap_or_default()) }
 }
 
 /// Returns the outcome of a transaction that was cancelled for these reasons, one of each put.
