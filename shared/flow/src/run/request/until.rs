@@ -117,13 +117,13 @@ pub(super) async fn ask(
     let none = RequestCredential::none();
     let sender = credential.ok().filter(|_| until.within.is_none()).unwrap_or(&none);
     let asked = SentQuestion::new(answers, sender, ("-until", &question), request)?;
-    let sent = question::shown(&asked, &shown, answers);
+    let sent = question::shown(&asked, &shown);
     let is_of_api = request_headers::is_same_origin(&question.url, &request.url);
     let answer = match credential {
         // A question that cannot be sent says nothing about the state. An operator can restore a connection.
         Err(why) => Some(Err(why.clone())),
         Ok(_) => {
-            let answer = asked.ask(answers, sender).await?;
+            let answer = asked.ask().await?;
             answer.map(|answer| answer.map_err(|error| call_failure(&error).reason.message))
         }
     };
