@@ -140,19 +140,12 @@ mod tests {
             let plan = unit_with_outputs(&json!({ "o": output }));
             UnitPlan { action: serde_json::from_value(action).unwrap(), ..plan }
         };
-        let webhook = || json!({"webhook": {"method": "POST", "url": {"literal": "https://e.example"}}});
         let object = || json!({"object": {"manifest": {}}});
         let null = || Outputs::from([("o".to_owned(), UnitValue::Json(Value::Null))]);
         let from = |text: &str| json!({ "expression": text });
-        for (action, fix) in [
-            (webhook(), "output `o` is null; expected a value; send one, or add `optional: true`"),
-            (
-                object(),
-                "output `o` is null: `object.o`; expected a value; wait for it with `ready`, or add `optional: true`",
-            ),
-        ] {
+        for (action, fix) in rows::<(Value, String)>("null_outputs") {
             let failure = check_outputs(&unit(action, json!({"from": from("object.o")})), None, null()).unwrap_err();
-            assert_eq!((failure.reason.code, failure.reason.message.as_str()), (ReasonCode::OutputInvalid, fix));
+            assert_eq!((failure.reason.code, failure.reason.message), (ReasonCode::OutputInvalid, fix));
         }
         for sensitive in [false, true] {
             let output = json!({"from": from("object.o"), "sensitive": sensitive, "optional": true});
