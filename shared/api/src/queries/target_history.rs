@@ -180,7 +180,7 @@ async fn summary(env: &Env, run: &RunId, head: &HeadState) -> HistoryRun {
 /// The runs of a list that are requested. The default selects all of living targets.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(crate) struct RunFilter {
     /// The kind of the targets. By default all kinds.
     #[param(pattern = "^[a-z][a-z0-9-]{0,62}$")]
@@ -188,7 +188,6 @@ pub(crate) struct RunFilter {
     /// The name of a target. Needs `kind`.
     name: Option<String>,
     /// Lists runs of gone targets instead of active ones.
-    #[serde(default)]
     gone: bool,
     /// Lists only runs in this state.
     state: Option<RunState>,

@@ -40,12 +40,11 @@ async fn missing(server: &ServerState, key: TargetKey<'_>) -> HttpProblem {
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct DetailQuery {
     /// Limits the outputs to those of a resource, `RESOURCE`, or to one, `RESOURCE/OUTPUT`, without `env`.
     outputs: Option<String>,
     /// Returns the sensitive outputs that Ebb stores. Scope: `targets:reveal`, beside `read`.
-    #[serde(default)]
     reveal: bool,
 }
 
