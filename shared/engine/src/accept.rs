@@ -1,8 +1,7 @@
 //! Maps events of a run to conditional writes, and explains why a write was refused.
 
 use crate::patch::{Patch, PatchChange, PatchCondition};
-use crate::state::{Attempt, AttemptRef, Epoch, HeadState, LateMark, RunPhase, UnitProgress};
-use crate::time::Timestamp;
+use crate::{Attempt, AttemptRef, Epoch, HeadState, LateMark, RunPhase, Timestamp, UnitProgress};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEvent {
@@ -18,10 +17,15 @@ pub enum RunEvent {
     Failed(AttemptRef),
     /// A success arrived after its attempt was given up. Its record is written already.
     SucceededLate(LateMark),
-    /// The run is cancelled.
-    Cancelled { epoch: Epoch, now: Timestamp },
+    Cancelled {
+        epoch: Epoch,
+        now: Timestamp,
+    },
     /// The run has the epoch of the cancel at `now`, which is after that write.
-    Stopped { now: Timestamp, epoch: Epoch },
+    Stopped {
+        now: Timestamp,
+        epoch: Epoch,
+    },
     /// A complete unit runs once more: an undo after a late success, or a retry by an operator.
     Reopened {
         /// The attempt and the epoch that were read.
@@ -30,13 +34,21 @@ pub enum RunEvent {
         to: Attempt,
     },
     /// The run must be swept at `due` or earlier, which is before its current wake-up.
-    WakeupAdvanced { due: Timestamp },
+    WakeupAdvanced {
+        due: Timestamp,
+    },
     /// The run is due before the requested wake-up. A sweep that has not read this write must not reschedule.
     VersionBumped,
     /// The run has further work from `due` on, even if it is closed.
-    RunReopened { due: Timestamp, version: u64, epoch: Epoch },
+    RunReopened {
+        due: Timestamp,
+        version: u64,
+        epoch: Epoch,
+    },
     /// A closed run must not be reopened by a writer that read it in this epoch.
-    EpochFenced { epoch: Epoch },
+    EpochFenced {
+        epoch: Epoch,
+    },
     /// A sweep has acted, and the next one is at `next`.
     Rescheduled {
         /// The wake-up of this sweep.
@@ -51,12 +63,19 @@ pub enum RunEvent {
         next: Timestamp,
     },
     /// A sweep whose wake-up was postponed by another sweep needs the next one at `due`.
-    SweepAdvanced { due: Timestamp },
+    SweepAdvanced {
+        due: Timestamp,
+    },
     /// The run is complete. A wake-up that was only postponed does not prevent this. If the run stayed
     /// open for a notification, `notified` is the time of its acceptance by the platform.
-    Closed { version: u64, notified: Option<Timestamp> },
+    Closed {
+        version: u64,
+        notified: Option<Timestamp>,
+    },
     /// The data of the instance may be removed some time after `at`, so that no run of it takes results.
-    RemovalAnnounced { at: Timestamp },
+    RemovalAnnounced {
+        at: Timestamp,
+    },
     /// The data of the instance is kept.
     RemovalWithdrawn,
 }

@@ -13,7 +13,6 @@ pub enum RunOutcome {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextSteps {
-    /// The units to dispatch, with their attempts.
     pub dispatch: Vec<(Unit, Attempt)>,
     /// The outcome of the run, if no unit can run.
     pub run_outcome: Option<RunOutcome>,
@@ -42,7 +41,6 @@ pub fn in_flight(graph: &Graph, head: &HeadState) -> Vec<(Unit, Attempt)> {
     graph.units().filter_map(|unit| open(graph, head, unit)).collect()
 }
 
-/// Returns true if an attempt of `unit` may have started.
 pub fn may_have_started(graph: &Graph, head: &HeadState, unit: Unit) -> bool {
     match head.status(unit) {
         UnitProgress::Done | UnitProgress::Failed => true,
@@ -73,8 +71,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::accept::{RunEvent, accept};
-    use crate::state::{AttemptRef, Epoch};
+    use crate::{AttemptRef, Epoch, RunEvent, accept};
 
     fn graph(dependencies: Vec<Vec<u32>>) -> Graph {
         let units = dependencies.into_iter().map(|list| list.into_iter().map(Unit).collect());

@@ -5,8 +5,7 @@
 //! condition is therefore false, or it changes only the version.
 
 use crate::graph::Unit;
-use crate::state::{Attempt, Epoch, HeadState, LateMark, RunPhase};
-use crate::time::Timestamp;
+use crate::{Attempt, Epoch, HeadState, LateMark, RunPhase, Timestamp};
 
 /// A condition on the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +52,6 @@ pub struct Patch {
 }
 
 impl PatchCondition {
-    /// Returns true if the condition holds.
     pub fn holds(self, head: &HeadState) -> bool {
         match self {
             Self::EpochIs(epoch) => head.epoch == epoch,

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 /// A reference to a sensitive value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct SecretRef {
     /// `None` means the default cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]

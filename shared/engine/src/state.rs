@@ -7,8 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::graph::Unit;
-use crate::time::Timestamp;
+use crate::{Timestamp, Unit};
 
 /// The number of an attempt of a unit, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

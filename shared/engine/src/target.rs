@@ -187,7 +187,6 @@ impl TargetPhase {
         if self == Self::Failed { "has" } else { "is" }
     }
 
-    /// Returns the phase of a name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|phase| phase.name() == name)
     }
@@ -249,7 +248,6 @@ impl<'a> RequestSender<'a> {
     }
 }
 
-/// An instance that waits for its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingInstance {
     pub uid: String,
@@ -259,7 +257,7 @@ pub struct WaitingInstance {
 }
 
 /// The state of a target for decisions of the engine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     /// The identity of the instance.
     pub uid: String,
@@ -270,7 +268,6 @@ pub struct Target {
     pub phase: TargetPhase,
     /// The hook of the last run.
     pub hook: Option<Hook>,
-    /// The instance that waits for the name.
     pub waiting: Option<WaitingInstance>,
     /// The first event that waits for a run.
     pub event: Option<EventName>,
@@ -309,7 +306,6 @@ impl PhaseChange {
     }
 }
 
-/// The effect of a creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateDecision {
     Begin(PhaseChange),
@@ -373,7 +369,6 @@ pub fn begin(hooks: &HookSet) -> PhaseChange {
     }
 }
 
-/// The effect of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventDecision {
     /// The target does not exist.
@@ -382,7 +377,6 @@ pub enum EventDecision {
     Stale,
     /// The instance waits for its name.
     Waiting,
-    /// The target has failed.
     Failed,
     /// The event is accepted. It waits for the present run of the target.
     Accepted,
@@ -422,7 +416,6 @@ pub fn update(target: &Target, number: Option<u32>) -> Option<PhaseChange> {
     }
 }
 
-/// The effect of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeleteDecision {
     /// The instance is unknown. A tombstone rejects a later creation.

@@ -13,8 +13,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::task::JoinSet;
 
-use crate::advance::FollowUp;
-use crate::{Env, FlowResult, lock};
+use crate::{Env, FlowResult, FollowUp, lock};
 
 /// Maximum delay of a response by its follow-up. Most receivers respond sooner. No write is then needed to make the run
 /// due.

@@ -10,8 +10,7 @@ use std::sync::{Mutex, MutexGuard};
 use ebb_engine::Millis;
 use tokio::sync::Notify;
 
-use crate::lock::lock;
-use crate::ports::SteadyTime;
+use crate::{SteadyTime, lock};
 
 /// The next request follows after 1/4 of the outage so far. An outage therefore delays units by at most a quarter of
 /// its duration.

@@ -11,20 +11,15 @@ use ebb_documents::plan::{HookPlan, Plan};
 use ebb_egress::digest::DigestChallenge;
 use ebb_egress::{ByteBudget, HttpCall};
 use ebb_engine::{Attempt, Graph, Hook, HookSet, Millis, Timestamp, Unit};
-use ebb_protocol::id::{RunId, TargetKey};
-use ebb_protocol::limits;
-use ebb_protocol::named_secrets::{SecretReader, SecretText};
-use ebb_protocol::relay::TaskState;
-use ebb_protocol::sign::WebhookKeys;
+use ebb_protocol::{RunId, SecretReader, SecretText, TargetKey, TaskState, WebhookKeys, limits};
 use ebb_store::{ChangeFeed, RunFacts, Store, StoreError, TargetHead};
 use tokio::sync::OnceCell;
 
 use crate::circuit::CircuitBreakers;
-use crate::error::{FlowError, FlowResult};
 use crate::failed_sweeps::FailedSweeps;
-use crate::lock::lock;
 use crate::ports::{Clock, MessageQueue, RandomSource, RelayClient, SteadyTime};
 use crate::taken_results::TakenResults;
+use crate::{FlowError, FlowResult, lock};
 
 #[derive(Debug)]
 pub struct DeploymentSettings {

@@ -3,10 +3,8 @@
 use ebb_engine::{Millis, Timestamp};
 
 use crate::circuit::SHORTEST_WAIT_MS;
-use crate::env::Env;
 use crate::pending_call::{PendingCall, circuit_wait};
-use crate::permits;
-use crate::ports::RelayError;
+use crate::{Env, RelayError, permits};
 
 /// Returns the name of a cluster in the registry. `None` is the default cluster.
 pub(crate) fn cluster_name(env: &Env, cluster: Option<&str>) -> String {

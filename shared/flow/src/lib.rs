@@ -45,6 +45,8 @@ pub mod sweep;
 pub mod system;
 mod taken_results;
 pub mod telemetry;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 

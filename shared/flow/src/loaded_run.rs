@@ -84,7 +84,6 @@ impl Run {
         self.hook_plan().units.get(unit.0 as usize)
     }
 
-    /// Returns the unit with a key.
     pub fn find_unit(&self, key: &str) -> Option<(Unit, &UnitPlan)> {
         self.graph().units().zip(&self.hook_plan().units).find(|(_, planned)| planned.key == key)
     }
@@ -97,14 +96,12 @@ impl Run {
         plan.unit(at).is_some_and(|unit| unit.is_setup(at.hook) && plan.former(unit.resource()).is_some())
     }
 
-    /// Returns the cluster of a unit.
     pub fn cluster(&self, unit: Unit) -> UnitCluster<'_> {
         let plan = &self.loaded.plan;
         let name = self.unit(unit).and_then(|unit| plan.cluster(unit));
         UnitCluster { name, uid: plan.cluster_uid(name) }
     }
 
-    /// Returns true if a relay executes the unit.
     pub fn is_relayed(&self, unit: Unit) -> bool {
         self.unit(unit).is_some_and(|unit| unit.action.is_relayed())
     }
@@ -218,7 +215,6 @@ impl EarlierRun {
         self.head.as_ref().is_some_and(|head| ebb_engine::lets_pass(&self.graph, head, unit))
     }
 
-    /// Returns the successful attempt of the unit.
     pub fn success(&self, unit: Unit) -> Option<Attempt> {
         let head = self.head.as_ref()?;
         (head.status(unit) == UnitProgress::Done).then(|| head.attempt(unit))

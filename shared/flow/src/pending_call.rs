@@ -3,8 +3,7 @@
 use ebb_engine::Millis;
 
 use crate::circuit::{ClusterCircuit, HUNG_MS, MAX_TRIALS, OPEN_AFTER_FAILURES};
-use crate::env::Env;
-use crate::ports::SteadyTime;
+use crate::{Env, SteadyTime};
 
 /// A request in progress. Drop records that it was abandoned.
 pub(crate) struct PendingCall<'a> {

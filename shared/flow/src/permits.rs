@@ -8,9 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::circuit::{CircuitBreakers, MAX_WAITING_SWEEPS};
-use crate::env::{Env, START_WINDOW_MS};
-use crate::lock::lock;
-use crate::ports::SteadyTime;
+use crate::{Env, START_WINDOW_MS, SteadyTime, lock};
 
 /// Maximum concurrent runs and targets of one sweep.
 const MAX_CONCURRENT: usize = 16;

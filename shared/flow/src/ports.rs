@@ -198,15 +198,23 @@ pub struct ForwardedAttempts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum QueueMessage {
-    /// Dispatches these attempts.
     Dispatch(ForwardedAttempts),
     /// Sweeps a run if it is due.
     Run(RunId),
     /// Checks the deadline of one attempt.
-    Unit { run: RunId, unit: Unit, attempt: Attempt },
+    Unit {
+        run: RunId,
+        unit: Unit,
+        attempt: Attempt,
+    },
     /// Asks for the state for which an attempt waits, unless a sweep has asked since. `sweep` is the time at which a sweep
     /// asks if the messages are lost.
-    Poll { run: RunId, unit: Unit, attempt: Attempt, sweep: Timestamp },
+    Poll {
+        run: RunId,
+        unit: Unit,
+        attempt: Attempt,
+        sweep: Timestamp,
+    },
     /// Sweeps a run even if it is not due, because its dispatcher may have ended early.
     Recover(RunId),
     /// Sweeps a target, by kind and name.

@@ -5,10 +5,7 @@
 use ebb_documents::plan::{PlainLiteral, Plan, Template, UnitPlan};
 use ebb_documents::render::SealedValue;
 use ebb_engine::Unit;
-use ebb_protocol::id::RunId;
-use ebb_protocol::seal::{open_value, seal_value};
-use ebb_protocol::sign::WebhookKeys;
-use ebb_protocol::value::{Outputs, UnitValue};
+use ebb_protocol::{Outputs, RunId, UnitValue, WebhookKeys, open_value, seal_value};
 
 use crate::error::{FlowError, FlowResult};
 
@@ -98,17 +95,8 @@ mod tests {
     /// Returns a plan with a literal for a sensitive param.
     fn plan(literal: Value) -> Plan {
         let params = BTreeMap::from([("token".to_owned(), Template::Plain(PlainLiteral(literal)))]);
-        let resource = Resource {
-            plugin: "p@1.0.0".to_owned(),
-            digest: "sha256:00".to_owned(),
-            max_concurrent: None,
-            protect: false,
-            repaired_by: None,
-            incarnation: 0,
-            params,
-            optional_params: Default::default(),
-            outputs: BTreeMap::new(),
-        };
+        let resource = json!({"plugin": "p@1.0.0", "digest": "sha256:00", "params": {}, "outputs": {}});
+        let resource = Resource { params, ..serde_json::from_value(resource).unwrap() };
         Plan { resources: BTreeMap::from([("r".to_owned(), resource)]), ..Plan::empty() }
     }
 

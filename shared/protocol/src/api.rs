@@ -16,10 +16,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::callback::FailureReason;
-use crate::evidence::Evidence;
 use crate::lifecycle::{OutputValue, TargetStopCause, WorkloadValue};
-use crate::removal::ResourceRemoval;
+use crate::{Evidence, FailureReason, ResourceRemoval};
 
 pub use clusters::*;
 pub use connection_bodies::*;
@@ -33,8 +31,8 @@ pub use target_requests::*;
 pub use target_waits::*;
 
 /// An error as in RFC 9457: `application/problem+json`.
+#[serde_with::apply(bool => #[serde(default, skip_serializing_if = "std::ops::Not::not")])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct ProblemDetails {
     pub status: u16,
     /// A stable code for programs: `invalid-signature`, `already-exists`, `not-found`, …
@@ -48,7 +46,6 @@ pub struct ProblemDetails {
 /// One difference between an active target and an update of it.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct DocumentChange {
     /// The path of the field: `ttl`, `resources.db.params.size`, …
     pub path: String,
@@ -60,7 +57,6 @@ pub struct DocumentChange {
 
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct DocumentError {
     /// The name of the document.
     pub file: String,
@@ -94,7 +90,6 @@ pub struct DocumentBody {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct PluginInfo {
     /// The name without version.
     pub name: String,
@@ -113,7 +108,6 @@ pub struct PluginList {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct PluginDetail {
     #[serde(flatten)]
     pub info: PluginInfo,
@@ -125,7 +119,6 @@ pub struct PluginDetail {
 
 /// Secrets that sign the requests of a plugin's webhook units.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct SigningSecrets {
     /// The plugin, without a version.
     pub plugin: String,
@@ -159,14 +152,12 @@ pub struct TargetInfo {
     /// The unit that failed first, with its reason, at most 200 characters. With `failed` and `stuck`.
     pub first_cause: Option<String>,
     /// True if only `postStart` has failed: the outputs and the environment can be used. With `failed`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub usable: bool,
     /// The end of the `ttl`.
     pub expires: Option<String>,
     /// The reason of the stop. With `stopping`, `stuck` and `gone`.
     pub stop_cause: Option<TargetStopCause>,
     /// True if an operator overrode units of the teardown. Their resources may still exist.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overridden: bool,
     /// The number of setup units without evidence that what they have made was removed. With `gone`.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -202,7 +193,6 @@ pub struct TargetPage {
 
 /// The targets that have changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct ChangeList {
     /// The query parameter `since` of the next request.
     pub seq: String,
@@ -253,7 +243,6 @@ pub struct TargetDetail {
 /// A notification that the platform has not accepted.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct NotificationDelivery {
     /// `ready`, `failed`, `stuck` or `gone`.
     pub notification: String,
@@ -397,7 +386,6 @@ pub enum Certainty {
 
 /// A plan without effects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct PlanPreview {
     pub digest: String,
     /// Hooks in the order of the lifecycle.
@@ -407,7 +395,6 @@ pub struct PlanPreview {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct HookPreview {
     /// For example `preStart`.
     pub hook: String,
@@ -416,7 +403,6 @@ pub struct HookPreview {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct UnitPreview {
     /// `RESOURCE/UNIT`.
     #[serde(rename = "unit")]
@@ -436,7 +422,6 @@ pub struct UnitPreview {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct EdgePreview {
     /// The unit that runs first.
     #[serde(rename = "unit")]

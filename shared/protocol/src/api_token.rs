@@ -24,7 +24,6 @@ const MAX_PLUGIN_NAME: usize = 253;
 /// The maximum number of bytes of a label in a scope, `KEY=VALUE`. It has no white space.
 const MAX_LABEL: usize = 256;
 
-/// Returns the id of the token with a name.
 pub fn token_id(name: &str) -> String {
     short_digest(&["api-token", name], ID_LENGTH)
 }

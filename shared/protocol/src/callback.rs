@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use serde::de::IntoDeserializer as _;
 use serde::{Deserialize, Serialize};
 
-use crate::object_status::ObjectStatus;
-use crate::removal::ObjectRemoval;
-use crate::value::SecretRef;
+use crate::{ObjectRemoval, ObjectStatus, SecretRef};
 
 /// `POST /v1/callbacks` with `Authorization: Bearer TOKEN`.
 #[serde_with::apply(BTreeMap => #[serde(default, skip_serializing_if = "BTreeMap::is_empty")])]
@@ -59,7 +57,7 @@ pub enum CallbackStatus {
     Failed,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", try_from = "ReportedReason")]
 pub struct FailureReason {
     pub code: ReasonCode,
@@ -120,7 +118,9 @@ impl TryFrom<ReportedReason> for FailureReason {
 }
 
 /// Classes of failures, as in `retry.on`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema,
+)]
 #[serde(rename_all = "camelCase")]
 pub enum ReasonCode {
     /// The script ended with an exit code other than 0, or by a signal.
@@ -158,6 +158,7 @@ pub enum ReasonCode {
     /// An admission policy of the cluster, or the policy of the relay, rejects the unit as written.
     Denied,
     /// The unit itself reported a failure.
+    #[default]
     Failed,
     /// The run was cancelled before the unit ended.
     Cancelled,

@@ -44,14 +44,12 @@ pub struct TokenClaims {
     pub attempt: Attempt,
     /// The epoch of the dispatch.
     pub epoch: Epoch,
-    /// The time of the expiry.
     pub expiry: Timestamp,
     pub kind: TokenKind,
     /// The number of results that remain after this attempt of an undo. 0 for other units.
     pub remaining_results: u32,
 }
 
-/// The error of a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// The token is authentic and has expired. A success is still recorded as a late result.

@@ -23,7 +23,6 @@ pub use event_error::EventError;
 /// The content type of events in structured mode.
 pub const CONTENT_TYPE: &str = "application/cloudevents+json; charset=utf-8";
 
-/// The type of a lifecycle webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LifecycleType {
     Created,

@@ -35,7 +35,6 @@ pub enum HistoryChange {
 }
 
 impl HistoryChange {
-    /// Returns the change as words.
     pub fn words(self) -> &'static str {
         match self {
             Self::Created => "created",
@@ -55,7 +54,6 @@ impl HistoryChange {
 /// An entry of the history of a target.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct HistoryEntry {
     /// Names the entry among those of its target.
     pub id: String,
@@ -84,7 +82,6 @@ pub struct HistoryEntry {
 
 /// A run in the history or in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct HistoryRun {
     pub id: String,
     /// For example `preStart`.
@@ -132,7 +129,6 @@ pub struct OpenNotification {
 
 /// An entry with its document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct HistoryDetail {
     #[serde(flatten)]
     pub entry: HistoryEntry,
@@ -143,7 +139,6 @@ pub struct HistoryDetail {
 
 /// A run of a target, in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct ListedRun {
     pub kind: String,
     pub name: String,

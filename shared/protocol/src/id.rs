@@ -132,7 +132,6 @@ impl fmt::Display for RunId {
 
 /// Identifies an attempt of a unit. A higher attempt replaces lower ones, which are cancelled before it starts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct TaskId {
     /// The unit of a run, a DNS label: `RUN-INDEX`.
     pub unit: String,
@@ -181,7 +180,6 @@ impl<'a> TargetKey<'a> {
         Self { kind, name }
     }
 
-    /// Returns the instance of the target with a UID.
     pub const fn instance(self, uid: &'a str) -> InstanceRef<'a> {
         InstanceRef { target: self, uid }
     }
@@ -193,7 +191,6 @@ impl fmt::Display for TargetKey<'_> {
     }
 }
 
-/// One instance of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InstanceRef<'a> {
     pub target: TargetKey<'a>,

@@ -39,25 +39,30 @@ pub mod words;
 pub use api::*;
 pub use api_token::{TargetAccess, TargetLimit, TokenScope, has_digest, parse_scopes};
 pub use callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
-pub use callback_token::TokenKind;
+pub use callback_token::{TokenClaims, TokenKind};
 pub use cloudevents::{EventError, LifecycleType};
 pub use ebb_engine as engine;
 pub use ebb_engine::{Hook, Millis, Timestamp, Unit};
 pub use error_code::ErrorCode;
+pub use evidence::Evidence;
 pub use history::*;
-pub use id::{RunId, TargetKey, digest, is_dns_label, short_digest};
+pub use id::{EventRef, InstanceRef, RunId, TargetKey, TaskId, digest, is_dns_label, short_digest};
 pub use lifecycle::{FieldError, LifecycleData, LifecycleResponse, LifecycleResult, OutputValue, TargetStopCause};
 pub use listing::{ReportedNamespace, ReportedPolicy};
 pub use named_secrets::{SecretReader, SecretText, is_secret_name};
 pub use object_status::{MAX_OBJECTS, ObjectState, ObjectStatus};
-pub use record::AttemptRecord;
-pub use relay::{TaskState, WaitResolution};
-pub use removal::{RemovalGrade, ResourceRemoval};
+pub use pull::ReplyOutcome;
+pub use record::{
+    AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, InstanceIds, OutputStorage, StateWait, StoredText,
+};
+pub use relay::{Batch, BatchResponse, RelayRequest, RelayResponse, RunningTask, TaskState, WaitResolution};
+pub use removal::{ObjectRemoval, RemovalEvidence, RemovalGrade, ResourceRemoval};
 pub use seal::{open_value, seal_value};
 pub use session::{PendingSignIn, SessionId};
-pub use sign::{MessageId, OWN_HOOKS, SignatureError};
+pub use sign::{MessageId, OWN_HOOKS, SignatureError, WebhookKeys, WebhookSecret};
 pub use time::{parse_rfc3339, rfc3339};
 pub use unit::TRACEPARENT;
+pub use value::{Outputs, SecretRef, UnitValue};
 
 /// Returns the default of versions and generations.
 fn one<N: From<u8>>() -> N {

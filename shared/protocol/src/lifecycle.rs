@@ -6,12 +6,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-use crate::callback::FailureReason;
 use crate::engine::EventName;
-use crate::id::{InstanceRef, TargetKey};
 use crate::limits::is_unprintable;
-use crate::removal::ResourceRemoval;
-use crate::value::{SecretRef, UnitValue};
+use crate::{FailureReason, InstanceRef, ResourceRemoval, SecretRef, TargetKey, UnitValue};
 
 /// The webhook `type` that creates a target.
 pub const CREATED: &str = "dev.ebb.target.created.v1";
@@ -103,7 +100,6 @@ pub struct OutcomeData {
 /// A value of a workload: a variable or a file.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct WorkloadValue {
     /// The name of the variable.
     pub env: Option<String>,
@@ -153,7 +149,6 @@ impl From<UnitValue> for OutputValue {
 
 /// The response to a lifecycle webhook, with status 202.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct LifecycleResponse {
     /// `KIND/NAME`.
     pub target: String,
@@ -164,10 +159,11 @@ pub struct LifecycleResponse {
 }
 
 /// The effect of a lifecycle webhook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum LifecycleResult {
     /// The target starts or has started.
+    #[default]
     Starting,
     /// The units of the event run.
     Running,

@@ -43,7 +43,6 @@ impl NamedSecrets {
     }
 }
 
-/// Returns true if a secret can have the name.
 pub fn is_secret_name(name: &str) -> bool {
     let is_letter = |c: char| c.is_ascii_alphabetic() || c == '_';
     name.starts_with(is_letter) && name.len() <= 63 && name.chars().all(|c| is_letter(c) || c.is_ascii_digit())

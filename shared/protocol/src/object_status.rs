@@ -5,7 +5,6 @@ use utoipa::ToSchema;
 
 /// An object that a unit has applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct ObjectStatus {
     /// `KIND NAMESPACE/NAME`, or `KIND NAME` for a cluster-wide object.
     pub object: String,

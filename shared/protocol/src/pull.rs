@@ -8,9 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-use crate::relay::BatchResponse;
-use crate::seal;
-use crate::sign::WebhookKeys;
+use crate::{BatchResponse, WebhookKeys, seal};
 
 /// The version of every message in this module.
 pub const VERSION: u32 = 1;
@@ -42,7 +40,6 @@ pub struct PollRequest {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct QueuedReply {
     pub id: String,
     pub outcome: ReplyOutcome,

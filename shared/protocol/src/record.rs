@@ -6,11 +6,7 @@ use ebb_engine::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::callback::FailureReason;
-use crate::evidence::Evidence;
-use crate::object_status::ObjectStatus;
-use crate::removal::RemovalEvidence;
-use crate::value::Outputs;
+use crate::{Evidence, FailureReason, ObjectStatus, Outputs, RemovalEvidence};
 
 /// An attempt of a unit. Fields are set one after the other, and the first result stays.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -66,7 +62,6 @@ impl AttemptRecord {
 
 /// A wait for a state of a provider, after the response to the request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct StateWait {
     /// The time of the response.
     pub since: Timestamp,
@@ -165,11 +160,6 @@ pub struct AttemptResult {
 }
 
 impl AttemptResult {
-    /// Returns a result without details.
-    pub fn new(outcome: AttemptOutcome, at: Timestamp, digest: String) -> Self {
-        Self { outcome, at, digest, ..Self::default() }
-    }
-
     /// Returns true if the next attempt undoes further results. It begins at once.
     pub fn has_more(&self) -> bool {
         self.next.is_some() && matches!(self.outcome, AttemptOutcome::Succeeded | AttemptOutcome::Skipped)

@@ -37,7 +37,6 @@ pub fn is_uid(text: &str) -> bool {
 
 /// The request of a relay. Its text is never printed, because it has the secret.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct RegisterRelay {
     /// The version of the message, 1.
     pub v: u32,
@@ -51,7 +50,6 @@ pub struct RegisterRelay {
 
 /// The response to a relay whose secret is registered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct RelayRegistration {
     /// The version of the message, 1.
     pub v: u32,

@@ -13,10 +13,8 @@ use std::time::Duration;
 use ebb_engine::Millis;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::callback::{Callback, ReasonCode};
 use crate::listing::{ClusterListing, RelayInfo};
-use crate::object_status::ObjectStatus;
-use crate::value::{SecretRef, UnitValue};
+use crate::{Callback, ObjectStatus, ReasonCode, SecretRef, UnitValue};
 
 pub use crate::id::TaskId;
 
@@ -33,8 +31,8 @@ pub const SHORT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 pub const RESPONSE_MARGIN: Duration = Duration::from_secs(2);
 
 /// Requests with one response each, in their order. Their errors are independent.
+#[serde_with::apply(Vec => #[serde(skip_serializing_if = "Vec::is_empty")])]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct Batch {
     pub v: u32,
     /// The UID of the namespace `kube-system` that the control plane has pinned. Another cluster responds with 409 and
@@ -152,7 +150,6 @@ impl RelayRequest {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct BatchResponse {
     pub v: u32,
     /// The UID of the namespace `kube-system`.
@@ -198,7 +195,6 @@ pub struct ServiceRequest {
     pub valid_for_ms: u64,
 }
 
-/// The response of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceResponse {
@@ -249,7 +245,6 @@ impl TaskNames {
 }
 
 impl EnsureTask {
-    /// Returns the request if the task is a script.
     pub fn into_script(self) -> Option<EnsureTask<ScriptTask>> {
         let Self { v, task, valid_for_ms, timeout_ms, callback, names, body } = self;
         let TaskBody::Script(body) = body else { return None };
@@ -340,7 +335,6 @@ pub struct ReadyRules {
     pub fail: Option<String>,
 }
 
-/// An output of applied objects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObjectOutput {
@@ -401,7 +395,6 @@ pub enum FillWith {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct CallbackEndpoint {
     pub url: String,
     pub token: String,
@@ -430,7 +423,6 @@ pub struct ScriptTask {
 /// An input of a script. Without a value, its variable is unset and its file is not created.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct ScriptInput {
     pub name: String,
     /// The environment variable of the input.
@@ -443,9 +435,7 @@ pub struct ScriptInput {
     pub sensitive: bool,
 }
 
-/// An output of a script.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct ScriptOutput {
     pub name: String,
     /// The absolute path of the file.
@@ -493,16 +483,13 @@ pub struct RunningTask {
     pub objects: Option<ObjectCount>,
     /// The state of each applied object, if there are several, at most
     /// [`MAX_OBJECTS`](crate::object_status::MAX_OBJECTS). Absent until they were observed.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub object_states: Vec<ObjectStatus>,
     /// What the task waits for: at most one row per manifest, and at most [`MAX_WAITS`] rows.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<TaskWait>,
 }
 
 /// The number of applied objects, and how many of them are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct ObjectCount {
     pub total: usize,
     pub ready: usize,

@@ -20,7 +20,6 @@ pub enum RemovalGrade {
 /// The evidence of one removal.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct RemovalEvidence {
     pub grade: RemovalGrade,
     /// The request that shows it, such as `GET https://api.example.org/branches/br-1`, without values of its query.
@@ -31,7 +30,6 @@ pub struct RemovalEvidence {
 
 /// The report of a relay about the objects that a task has removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct ObjectRemoval {
     /// The number of objects that the records of a unit named, and that do not exist, by unit as in `TaskId::unit`. A
     /// unit without a record is missing: the relay does not know what it has applied.
@@ -43,7 +41,6 @@ pub struct ObjectRemoval {
 
 /// The removal of what a setup unit has made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct ResourceRemoval {
     /// The setup unit, as `RESOURCE/UNIT`.
     pub unit: String,

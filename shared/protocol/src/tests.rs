@@ -10,7 +10,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::api::*;
-use crate::callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
 use crate::engine::{EventName, Hook, Unit};
 use crate::entrypoint::{EntrypointSpec, ScriptReport, TerminationResult};
 use crate::id::{EventRef, RunId, TaskId, instance_key, unit_key};
@@ -18,8 +17,7 @@ use crate::lifecycle::{LifecycleData, LifecycleResponse, OutcomeData};
 use crate::listing::{ClusterListing, RelayInfo, ReportedPolicy};
 use crate::pull::{PollRequest, PollResponse};
 use crate::relay::{Batch, BatchResponse, EnsureTask, ObjectTask, RelayRequest, TaskState};
-use crate::sign::WebhookKeys;
-use crate::value::UnitValue;
+use crate::{Callback, CallbackStatus, FailureReason, ReasonCode, UnitValue, WebhookKeys};
 
 pub(crate) fn rows<T: DeserializeOwned>(test: &str) -> Vec<T> {
     let mut parts: BTreeMap<String, Vec<Value>> = serde_json::from_str(include_str!("../tests/rows.json")).unwrap();

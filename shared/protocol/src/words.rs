@@ -13,13 +13,10 @@ use crate::api::{
     AwaitedParty, Certainty, DecidingEvent, OpenUnits, RelayOutage, TargetInfo, TargetWait, UnitDetail, UnitState,
     UnitWait, WaitingParty,
 };
-use crate::callback::{FailureReason, ReasonCode};
-use crate::lifecycle::{OutputValue, TargetStopCause};
-use crate::limits;
-use crate::object_status::ObjectStatus;
-use crate::relay::WaitResolution;
-use crate::removal::RemovalEvidence;
-use crate::time::parse_rfc3339;
+use crate::{
+    FailureReason, ObjectStatus, OutputValue, ReasonCode, RemovalEvidence, TargetStopCause, WaitResolution, limits,
+    parse_rfc3339,
+};
 
 pub use advice::{LostCluster, TargetSituation};
 pub use diagnosis::{DiagnosisLine, DiagnosisPart, DiagnosisSection, diagnosis};

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebb_egress::{CallError, HttpCall, HttpRequest};
-use ebb_protocol::pull::ReplyOutcome;
-use ebb_protocol::relay::{self, Batch, BatchResponse, RelayRequest, RelayResponse};
 use ebb_protocol::sign::{MessageId, sign};
+use ebb_protocol::{Batch, BatchResponse, RelayRequest, RelayResponse, ReplyOutcome, relay};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 

@@ -10,14 +10,10 @@
 
 use ebb_engine::{Millis, Timestamp};
 use ebb_flow::error::RequestError;
-use ebb_protocol::api::PutCluster;
 use ebb_protocol::api_token::{has_digest, token_digest};
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::id::is_dns_label;
 use ebb_protocol::limits::message;
 use ebb_protocol::registration::{RegisterRelay, RelayRegistration, VERSION, is_uid, issue_token};
-use ebb_protocol::sign::WebhookSecret;
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::{ErrorCode, PutCluster, WebhookSecret, is_dns_label, rfc3339};
 use ebb_store::{BootstrapToken, ClusterItem, RegisteredRelay, StoreError};
 use serde_json::Value;
 use url::Url;
@@ -223,7 +219,8 @@ impl ClusterRegistry {
                 return Ok((cluster, known.is_none()));
             }
         }
-        Err(contended())
+        let reason = "other requests change the same cluster".to_owned();
+        Err(StoreError::Retryable { operation: "PutItem", reason }.into())
     }
 
     fn table(&self) -> Result<&RegisteredClusters, RequestError> {
@@ -280,9 +277,4 @@ fn unknown_token() -> RequestError {
 fn missing(name: &str) -> RequestError {
     let why = format!("the cluster {name:?} is not registered; a cluster of the configuration is changed there");
     RequestError::refused(ErrorCode::NotFound, why)
-}
-
-fn contended() -> RequestError {
-    let reason = "other requests change the same cluster".to_owned();
-    StoreError::Retryable { operation: "PutItem", reason }.into()
 }

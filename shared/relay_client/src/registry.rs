@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebb_protocol::api::SignadotOutputs;
-use ebb_protocol::api_token::has_digest;
-use ebb_protocol::sign::WebhookKeys;
+use ebb_protocol::{SignadotOutputs, WebhookKeys, has_digest};
 use ebb_store::{Store, StoreError, StoreResult};
 use serde::Deserialize;
 
@@ -228,11 +226,9 @@ mod tests {
         let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
         let second = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
         let push = |url: &str| RelayTransport::Push(url.to_owned());
-        let entry = format!(r#"{{"url": "https://r/", "secret": "{secret}", "uid": "u", "entrypointImage": "i"}}"#);
-        let clusters = parse(&format!(
-            r#"{{"default": {entry}, "eu": {{"url": "http://10.0.0.1:8080", "secret": "{secret}", "uid": "u", "entrypointImage": "i", "runAsNonRoot": true}}, "pull": {{"secret": "{second}, {secret}", "uid": "v", "entrypointImage": "i"}}}}"#
-        ))
-        .unwrap();
+        let (valid, wrong): (serde_json::Value, Vec<(String, String)>) =
+            serde_json::from_str(include_str!("../tests/clusters.json")).unwrap();
+        let clusters = parse(&valid.to_string()).unwrap();
         for (name, expected) in [
             (None, Some((push("https://r"), "u", false, secret))),
             (Some("default"), Some((push("https://r"), "u", false, secret))),
@@ -249,18 +245,9 @@ mod tests {
         let names: Vec<&String> = clusters.named.keys().collect();
         assert_eq!(names, ["default", "eu", "pull"]);
         assert!(parse("{}").unwrap().named(None).is_none());
-        let with = |more: &str| format!(r#"{{"a": {}}}"#, entry.replace('}', &format!(", {more}}}")));
-        for (text, expected) in [
-            ("", "line 1, column 0: "),
-            (r#"{"a": {"url": "u"}}"#, "line 1, column 18: "),
-            (&with("\"more\": 1"), "column"),
-            (&with("\"signadotOutputs\": \"all\""), "is \"open\" or absent"),
-            (&format!(r#"{{"a": {}}}"#, entry.replace(secret, "canary")), "the secret of cluster \"a\": "),
-            (&format!(r#"{{"a": {}}}"#, entry.replace("\"uid\": \"u\", ", "")), "cluster \"a\" has no `uid`"),
-            (&format!(r#"{{"a": {}}}"#, entry.replace("\"u\"", "\"\"")), "kubectl get namespace kube-system"),
-        ] {
-            let error = parse(text).err().unwrap();
-            assert!(error.contains(expected) && !error.contains("canary"), "{text}: {error}");
+        for (text, expected) in wrong {
+            let error = parse(&text).err().unwrap();
+            assert!(error.contains(&expected) && !error.contains("canary"), "{text}: {error}");
         }
     }
 }

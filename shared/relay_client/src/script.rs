@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use ebb_engine::Millis;
 use ebb_kube::podspec::{self, PodspecViolation, RESERVED_PREFIX};
-use ebb_protocol::entrypoint::{self, EntrypointSpec};
-use ebb_protocol::id::short_digest;
+use ebb_protocol::entrypoint::EntrypointSpec;
 use ebb_protocol::relay::{
     DocumentFill, EnsureTask, FillWith, ObjectTask, ScriptInput, ScriptTask, SecretDocument, TaskBody, TaskCompletion,
     TaskId, TaskNames,
 };
-use ebb_protocol::value::UnitValue;
+use ebb_protocol::{UnitValue, entrypoint, short_digest};
 use serde_json::{Value, json};
 
 use super::registry::ClusterConfig;
@@ -150,7 +149,6 @@ fn job_name(task: &TaskId, names: &TaskNames) -> String {
     format!("{RESERVED_PREFIX}{}", short_digest(&[&task.unit, &task.attempt.to_string()], 32))
 }
 
-/// Returns a name in the characters of a DNS label.
 fn dns_label(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let label: String = name.chars().map(plain).take(MAX_NAME).collect();

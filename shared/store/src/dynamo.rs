@@ -41,12 +41,10 @@ use std::time::Duration;
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use crate::error::StoreError;
-use crate::item_table::{
-    ItemKey, ItemPage, ItemQuery, ItemTable, ItemWrite, MAX_DELETE_BATCH, MAX_GET_BATCH, UpdateImage, WriteAction,
-    WriteExpression, WriteOutcome,
+use crate::{
+    ItemKey, ItemPage, ItemQuery, ItemTable, ItemWrite, MAX_DELETE_BATCH, MAX_GET_BATCH, Projection, StoreError,
+    StoreResult, UpdateImage, WriteAction, WriteExpression, WriteOutcome,
 };
-use crate::ops::StoreResult;
 
 pub(crate) use attribute::Item;
 pub use attribute::item_size;
@@ -110,12 +108,7 @@ impl TableClient {
 
     /// Reads the items of a list and parses them with `parse`. `attributes` are as for [`Self::batch_get`]. The index may be
     /// stale.
-    async fn list<T>(
-        &self,
-        list: &str,
-        attributes: Option<&'static [&'static str]>,
-        parse: ItemParser<T>,
-    ) -> StoreResult<Vec<T>> {
+    async fn list<T>(&self, list: &str, attributes: Projection, parse: ItemParser<T>) -> StoreResult<Vec<T>> {
         let keys = self.pages(&ItemQuery::list(list), usize::MAX).await?;
         let items = self.batch_get(&keys, attributes).await?;
         items.iter().map(|item| parse("BatchGetItem", item)).collect()
@@ -221,7 +214,7 @@ impl TableClient {
 
     /// Reads items in no order, strongly consistent. `attributes` are returned, or all. An item that cannot be decoded
     /// has its key only, so these items need a further attribute.
-    async fn batch_get(&self, keys: &[Item], attributes: Option<&'static [&'static str]>) -> StoreResult<Vec<Item>> {
+    async fn batch_get(&self, keys: &[Item], attributes: Projection) -> StoreResult<Vec<Item>> {
         let mut items = Vec::new();
         for keys in keys.chunks(MAX_GET_BATCH) {
             let mut unprocessed: Vec<ItemKey> = keys.iter().filter_map(ItemKey::of).collect();

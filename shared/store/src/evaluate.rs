@@ -5,15 +5,11 @@ use std::collections::HashSet;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::dynamo::item_size;
-use crate::error::StoreError;
-use crate::item_table::{
+use crate::{
     AttributeChange, BATCH_BYTES, Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemWrite, MAX_ITEM_BYTES,
-    PAGE_BYTES, TableResponse, TransactionOutcome, UpdateImage, WriteAction, WriteCondition, WriteExpression,
-    WriteOutcome,
+    PAGE_BYTES, StoreError, StoreResult, TableResponse, TableSpec, TransactionOutcome, UpdateImage, WriteAction,
+    WriteCondition, WriteExpression, WriteOutcome, item_size,
 };
-use crate::ops::StoreResult;
-use crate::table::TableSpec;
 
 /// What a table stores after a write.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,14 +9,15 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::ops::StoreResult;
-use crate::table::TableSpec;
+use crate::{StoreResult, TableSpec};
 
 /// The attributes of an item by name.
 pub type Item = HashMap<String, AttributeValue>;
 
 /// The largest item, in bytes of [`item_size`](crate::item_size).
 pub const MAX_ITEM_BYTES: usize = 400 << 10;
+/// The attributes that a read returns. `None` means all.
+pub type Projection = Option<&'static [&'static str]>;
 /// The keys of one [`ItemTable::get_batch`].
 pub const MAX_GET_BATCH: usize = 100;
 /// A page of a query ends after the item that passes this number of bytes.
@@ -26,7 +27,6 @@ pub const BATCH_BYTES: usize = 16 << 20;
 /// The keys of one [`ItemTable::delete_batch`].
 pub const MAX_DELETE_BATCH: usize = 25;
 
-/// The key of an item.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ItemKey {
     /// 1 to 2,048 bytes.
@@ -40,7 +40,6 @@ impl ItemKey {
         Self { partition: partition.into(), sort: sort.into() }
     }
 
-    /// Returns the key of an item, if the item has one.
     pub fn of(item: &Item) -> Option<Self> {
         let part = |name| item.get(name)?.as_s().ok().cloned();
         Some(Self { partition: part(TableSpec::PARTITION)?, sort: part(TableSpec::SORT)? })
@@ -87,7 +86,6 @@ impl WriteCondition {
     }
 }
 
-/// A change of one attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttributeChange {
     Set(AttributeValue),
@@ -126,7 +124,6 @@ impl WriteExpression {
 /// The effect of a write if its conditions hold.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteAction {
-    /// Replaces the item.
     Put(Item),
     /// Applies the changes of the expression, and returns the item as it was before or is after.
     Update(UpdateImage),
@@ -160,7 +157,6 @@ pub struct ItemWrite {
     pub action: WriteAction,
 }
 
-/// The outcome of a conditional write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteOutcome {
     /// The item that the write returned. Empty if it returned none.
@@ -183,7 +179,6 @@ pub struct ItemPut {
     pub expression: WriteExpression,
 }
 
-/// The outcome of a transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TransactionOutcome {
     Written,
@@ -211,8 +206,7 @@ pub struct ItemQuery {
     pub is_consistent: bool,
     /// The number of items of a page. A page has at most 1 MB.
     pub limit: Option<usize>,
-    /// The attributes to return. `None` means all.
-    pub attributes: Option<&'static [&'static str]>,
+    pub attributes: Projection,
     /// True if an item that cannot be decoded is returned with its key only. Otherwise it fails the query: a record
     /// without further attributes is one that has not begun. DynamoDB decodes every item.
     pub keeps_damaged: bool,
@@ -237,7 +231,6 @@ impl ItemQuery {
     }
 }
 
-/// A page of a query.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ItemPage {
     pub items: Vec<Item>,
@@ -249,11 +242,9 @@ pub struct ItemPage {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ItemBatch {
     pub items: Vec<Item>,
-    /// Keys that were not read.
     pub unprocessed: Vec<ItemKey>,
 }
 
-/// A response of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableResponse<T> {
     pub value: T,
@@ -270,11 +261,7 @@ pub trait ItemTable: Debug + Send + Sync {
     /// Reads an item, strongly consistent.
     async fn get(&self, key: ItemKey) -> StoreResult<TableResponse<Option<Item>>>;
     /// Reads at most [`MAX_GET_BATCH`] items, strongly consistent.
-    async fn get_batch(
-        &self,
-        keys: Vec<ItemKey>,
-        attributes: Option<&'static [&'static str]>,
-    ) -> StoreResult<TableResponse<ItemBatch>>;
+    async fn get_batch(&self, keys: Vec<ItemKey>, attributes: Projection) -> StoreResult<TableResponse<ItemBatch>>;
     /// Reads the page of a query after `from`.
     async fn query(&self, query: &ItemQuery, from: Option<Item>) -> StoreResult<TableResponse<ItemPage>>;
     /// Writes an item if the conditions hold.

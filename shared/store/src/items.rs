@@ -7,11 +7,8 @@ mod target_outbox;
 
 use std::collections::BTreeMap;
 
-use ebb_protocol::api::TokenInfo;
 use ebb_protocol::engine::{HeadState, Hook, Millis, TargetPhase, Timestamp};
-use ebb_protocol::history::HistoryChange;
-use ebb_protocol::id::{EventRef, RunId, TargetKey, short_digest};
-use ebb_protocol::lifecycle::TargetStopCause;
+use ebb_protocol::{EventRef, HistoryChange, RunId, TargetKey, TargetStopCause, TokenInfo, short_digest};
 use serde::{Deserialize, Serialize};
 
 use crate::table::TableSpec;
@@ -22,6 +19,8 @@ pub use desired_states::{DesiredKey, DesiredTarget, SourceRejections};
 pub use target_outbox::{PhaseNotice, ReceiverState, TargetOutbox};
 
 /// A target. Every write increments its version, on condition that the version is still the one that was read.
+#[serde_with::apply(Timestamp => #[serde(with = "ebb_protocol::time")])]
+#[serde_with::apply(bool => #[serde(default)], BTreeMap => #[serde(default)], Vec => #[serde(default)])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetHead {
@@ -38,7 +37,6 @@ pub struct TargetHead {
     /// unknown.
     pub changed_by: Option<String>,
     /// The labels of the document, at most [`Self::MAX_LABELS`] bytes of names and values.
-    #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// Rises with each change of the document.
     pub generation: u64,
@@ -54,7 +52,6 @@ pub struct TargetHead {
     /// The routing key for scripts.
     pub routing_key: Option<String>,
     /// Plugin versions in use, as `name@version`.
-    #[serde(default)]
     pub plugins: Vec<String>,
     /// The time at which the instance was requested.
     pub created: Timestamp,
@@ -70,13 +67,11 @@ pub struct TargetHead {
     pub expires: Option<Timestamp>,
     pub stop_cause: TargetStopCause,
     /// True if an operator overrode units of its teardown.
-    #[serde(default)]
     pub is_overridden: bool,
     /// Of a gone target: the number of setup units without evidence that what they have made was removed, at the time when
     /// the target became gone.
     pub unconfirmed: u32,
     /// True if the target was moved back to its last run, which may be closed. A sweep then continues the run.
-    #[serde(default)]
     pub is_reopened: bool,
     /// The last run whose end was reported, of an event or of `preStop`.
     pub reported: Option<RunId>,
@@ -93,7 +88,6 @@ pub struct TargetHead {
     #[serde(default)]
     pub events: TargetEvents,
     /// Ended instances of this name whose sensitive outputs are still in a cluster.
-    #[serde(default)]
     pub release: Vec<SecretRelease>,
     /// The time since which a gone instance has no stored data. The table removes the target 30 days later.
     pub removed: Option<Timestamp>,
@@ -128,7 +122,6 @@ impl TargetHead {
         TargetKey::new(&self.kind, &self.name)
     }
 
-    /// Returns the key of the present instance.
     pub fn instance_key(&self) -> String {
         self.target_key().instance(&self.uid).key()
     }
@@ -212,7 +205,6 @@ pub struct TargetTransition {
 }
 
 impl TargetTransition {
-    /// Returns a transition of the target alone.
     pub fn new(target: TargetHead, expected_version: Option<u64>) -> Self {
         Self { target, expected_version, run: None, tombstone: None, entry: None }
     }
@@ -221,7 +213,6 @@ impl TargetTransition {
 /// The end of an instance that no target names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tombstone {
-    /// The key of the instance.
     pub instance: String,
     pub ended: Timestamp,
     /// It is kept until 30 days after this time. `None` keeps it, as the runs of the instance.
@@ -286,7 +277,6 @@ pub struct PendingUpdate {
 
 /// An update that has waited, and that the target could not get.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct RefusedUpdate {
     pub generation: u64,
     /// The error text.
@@ -325,7 +315,6 @@ impl PendingCreation {
     }
 }
 
-/// The kind of a [`NamedDocument`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamedKind {
     Source,
@@ -378,9 +367,7 @@ pub struct SessionItem {
     pub basis: SessionBasis,
     /// Proves the token, or the encrypted claims, to the holder of the id.
     pub proof: String,
-    #[serde(with = "ebb_protocol::time")]
     pub created: Timestamp,
-    #[serde(with = "ebb_protocol::time")]
     pub expires: Timestamp,
 }
 
@@ -403,7 +390,6 @@ pub struct AccessTokenItem {
 /// The events of the present instance, the oldest first.
 #[serde_with::apply(Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct TargetEvents {
     /// The last events that began, at most [`Self::MAX_RECENT`].
     pub recent: Vec<EventRef>,
@@ -415,7 +401,6 @@ pub struct TargetEvents {
 
 /// An accepted event that waits, or that did not run because the document had no units for it any more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct DatedEvent {
     pub event: EventRef,
     /// The time since which it waits, or at which it was dropped. For display.
@@ -484,7 +469,6 @@ impl RunFacts {
     }
 }
 
-/// The head item of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunHead {
     pub head: HeadState,
@@ -504,7 +488,6 @@ pub struct NewRun {
 /// The entry of a run is written before the transaction that begins the run, with the same time. It counts if the run exists
 /// and began at that time. No other entry of the run has that time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct HistoryItem {
     pub at: Timestamp,
     pub change: HistoryChange,

@@ -6,15 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 
-use crate::dynamo::Store;
-use crate::dynamo::item_size;
-use crate::evaluate::{self, ItemChange};
-use crate::item_table::{
-    Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, QueryRange, TableResponse,
-    TransactionOutcome, WriteOutcome,
+use crate::evaluate::ItemChange;
+use crate::{
+    Bucket, Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, OpenObject, Projection,
+    QueryRange, Store, StoreResult, TableResponse, TableSpec, TransactionOutcome, WriteOutcome, evaluate, item_size,
 };
-use crate::ops::{Bucket, OpenObject, StoreResult};
-use crate::table::TableSpec;
 
 /// A table and a bucket in memory.
 #[derive(Debug, Default)]
@@ -130,11 +126,7 @@ impl ItemTable for MemoryTable {
         Ok(TableResponse { units: evaluate::read_units(value.as_ref().map_or(0, item_size), true), value })
     }
 
-    async fn get_batch(
-        &self,
-        keys: Vec<ItemKey>,
-        attributes: Option<&'static [&'static str]>,
-    ) -> StoreResult<TableResponse<ItemBatch>> {
+    async fn get_batch(&self, keys: Vec<ItemKey>, attributes: Projection) -> StoreResult<TableResponse<ItemBatch>> {
         let content = self.content();
         evaluate::batch(keys, attributes, |key| Ok(content.items.get(key).cloned()))
     }

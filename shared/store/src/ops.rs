@@ -3,19 +3,21 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use ebb_protocol::engine::Timestamp;
-use ebb_protocol::id::{EventRef, RunId, TargetKey};
-use ebb_protocol::listing::ReportedPolicy;
-use ebb_protocol::record::{AttemptResult, InstanceIds, StateWait};
-use ebb_protocol::value::Outputs;
+use ebb_protocol::engine::Attempt;
+use ebb_protocol::{
+    AttemptRecord, AttemptResult, EventRef, InstanceIds, Outputs, ReportedPolicy, RunId, StateWait, TargetKey,
+    Timestamp, Unit,
+};
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde::{Deserialize, Serialize};
 
-use crate::error::StoreError;
-use crate::items::{DesiredKey, HistoryItem, TargetHead};
+use crate::{DesiredKey, HistoryItem, StoreError, TargetHead};
 
 pub type StoreResult<T> = Result<T, StoreError>;
+
+/// The record of an attempt of a unit.
+pub type UnitRecord = (Unit, Attempt, AttemptRecord);
 
 /// A change of an attempt before its result.
 #[derive(Clone, Debug, PartialEq)]
@@ -147,7 +149,6 @@ impl InstanceExpiry {
 /// A removal time that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedExpiry {
-    /// The instance key.
     pub instance: String,
     pub key: String,
     /// Consecutive failed removals.

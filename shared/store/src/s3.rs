@@ -5,9 +5,8 @@ use aws_sdk_s3::Client;
 use aws_sdk_s3::error::SdkError;
 use aws_sdk_s3::primitives::ByteStream;
 
-use crate::error::StoreError;
-use crate::ops::{Bucket, OpenObject, StoreResult};
 use crate::sdk_table::failure;
+use crate::{Bucket, OpenObject, StoreError, StoreResult};
 
 #[derive(Clone, Debug)]
 pub struct S3Bucket {

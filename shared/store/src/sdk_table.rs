@@ -21,13 +21,10 @@ use aws_sdk_dynamodb::types::{
 use backon::Retryable as _;
 
 use crate::dynamo::pauses;
-use crate::error::StoreError;
-use crate::item_table::{
-    Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, QueryRange, TableResponse,
-    TransactionOutcome, UpdateImage, WriteAction, WriteOutcome,
+use crate::{
+    Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, Projection, QueryRange, StoreError,
+    StoreResult, TableResponse, TableSpec, TransactionOutcome, UpdateImage, WriteAction, WriteOutcome,
 };
-use crate::ops::StoreResult;
-use crate::table::TableSpec;
 pub use create::{create_table, table_creation};
 pub(crate) use failure::failure;
 use failure::is_conflict;
@@ -35,6 +32,25 @@ use rendering::Placeholders;
 
 const TRANSACT: &str = "TransactWriteItems";
 const IMAGE: ReturnValuesOnConditionCheckFailure = ReturnValuesOnConditionCheckFailure::AllOld;
+
+/// Sends a write of one item, and returns its outcome.
+macro_rules! outcome {
+    ($request:expr, $operation:literal, $error:ident) => {
+        match $request.send().await {
+            Ok(response) => {
+                let value = WriteOutcome::Written(response.attributes.unwrap_or_default());
+                Ok(TableResponse { units: units(response.consumed_capacity.as_slice()), value })
+            }
+            Err(error) => match error.as_service_error() {
+                Some($error::ConditionalCheckFailedException(found)) => {
+                    let value = WriteOutcome::Refused(found.item().cloned().unwrap_or_default());
+                    Ok(TableResponse { units: 0.0, value })
+                }
+                _ => Err(WriteFailure::of($operation, &error)),
+            },
+        }
+    };
+}
 
 /// A table of DynamoDB.
 #[derive(Clone, Debug)]
@@ -61,13 +77,7 @@ impl SdkTable {
             .set_expression_attribute_values(names.values())
             .return_values_on_condition_check_failure(IMAGE)
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        match request.send().await {
-            Ok(response) => Ok(written(Item::new(), response.consumed_capacity.as_ref())),
-            Err(error) => match error.as_service_error() {
-                Some(PutItemError::ConditionalCheckFailedException(found)) => Ok(refused(found.item())),
-                _ => Err(WriteFailure::of("PutItem", &error)),
-            },
-        }
+        outcome!(request, "PutItem", PutItemError)
     }
 
     async fn update(&self, write: &ItemWrite, image: UpdateImage) -> Result<TableResponse<WriteOutcome>, WriteFailure> {
@@ -87,13 +97,7 @@ impl SdkTable {
             })
             .return_values_on_condition_check_failure(IMAGE)
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        match request.send().await {
-            Ok(response) => Ok(written(response.attributes.unwrap_or_default(), response.consumed_capacity.as_ref())),
-            Err(error) => match error.as_service_error() {
-                Some(UpdateItemError::ConditionalCheckFailedException(found)) => Ok(refused(found.item())),
-                _ => Err(WriteFailure::of("UpdateItem", &error)),
-            },
-        }
+        outcome!(request, "UpdateItem", UpdateItemError)
     }
 
     async fn delete(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, WriteFailure> {
@@ -108,13 +112,7 @@ impl SdkTable {
             .set_expression_attribute_values(names.values())
             .return_values(ReturnValue::AllOld)
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        match request.send().await {
-            Ok(response) => Ok(written(response.attributes.unwrap_or_default(), response.consumed_capacity.as_ref())),
-            Err(error) => match error.as_service_error() {
-                Some(DeleteItemError::ConditionalCheckFailedException(_)) => Ok(refused(None)),
-                _ => Err(WriteFailure::of("DeleteItem", &error)),
-            },
-        }
+        outcome!(request, "DeleteItem", DeleteItemError)
     }
 
     async fn write_once(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, WriteFailure> {
@@ -179,11 +177,7 @@ impl ItemTable for SdkTable {
         Ok(TableResponse { units: units(response.consumed_capacity.as_slice()), value: response.item })
     }
 
-    async fn get_batch(
-        &self,
-        keys: Vec<ItemKey>,
-        attributes: Option<&'static [&'static str]>,
-    ) -> StoreResult<TableResponse<ItemBatch>> {
+    async fn get_batch(&self, keys: Vec<ItemKey>, attributes: Projection) -> StoreResult<TableResponse<ItemBatch>> {
         let mut names = Placeholders::default();
         let wanted = KeysAndAttributes::builder()
             .set_keys(Some(keys.into_iter().map(ItemKey::into_item).collect()))
@@ -270,15 +264,6 @@ impl ItemTable for SdkTable {
         let left = deletions.map(|deletion| key_of(WRITE, &deletion.key)).collect::<StoreResult<_>>()?;
         Ok(TableResponse { units, value: left })
     }
-}
-
-fn written(item: Item, consumed: Option<&ConsumedCapacity>) -> TableResponse<WriteOutcome> {
-    let units = units(consumed.map_or(&[], std::slice::from_ref));
-    TableResponse { units, value: WriteOutcome::Written(item) }
-}
-
-fn refused(item: Option<&Item>) -> TableResponse<WriteOutcome> {
-    TableResponse { units: 0.0, value: WriteOutcome::Refused(item.cloned().unwrap_or_default()) }
 }
 
 /// Returns the outcome of a transaction that was cancelled for these reasons, one of each put.

@@ -115,7 +115,6 @@ pub(crate) fn pick(object: &Value, keys: &[&str]) -> Value {
     Value::Object(fields.filter(|(_, value)| !value.is_null()).collect::<Map<_, _>>())
 }
 
-/// Returns a value as lines of YAML.
 pub(crate) fn yaml(value: &Value) -> Vec<String> {
     let text = serde_saphyr::to_string(value).unwrap_or_else(|_| value.to_string());
     text.lines().map(str::to_owned).collect()

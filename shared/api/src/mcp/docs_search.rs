@@ -164,14 +164,8 @@ mod tests {
     fn a_question_finds_its_section() {
         let all = sections();
         assert!(all.len() > 300, "{} sections", all.len());
-        for (query, expected) in [
-            ("which scopes can a named token have", "tokens.md"),
-            ("install the relay in a cluster", "operations/clusters.md"),
-            ("wait until the provider reports a state with until", "units/webhook.md"),
-            ("preview environment for a GitHub pull request", "github.md"),
-            ("how do I roll back to an earlier document", "history.md"),
-            ("how to delete a stuck sandbox", "first-hour.md#6. A stuck teardown"),
-        ] {
+        for row in include_str!("../../tests/docs_questions.txt").lines() {
+            let (query, expected) = row.split_once(" => ").unwrap();
             let found: Vec<&str> = ranked(&all, query).iter().take(3).map(|section| section.name.as_str()).collect();
             assert!(found.iter().any(|name| name.starts_with(expected)), "{query}: {found:?}");
         }

@@ -192,9 +192,7 @@ fn loaded(text: &str) -> Result<AppliedDocument, ToolError> {
     let kind = target.target_kind.as_ref().map_or_else(sandbox, |kind| kind.value.clone());
     let name = target.name.value.clone();
     let document = document.expanded().to_owned();
-    let (uid, generation, allow_replace, routing_key) = (None, None, None, None);
-    let target = ApplyTarget { kind, name, document, uid, generation, allow_replace, routing_key };
-    Ok(AppliedDocument::Target(target))
+    Ok(AppliedDocument::Target(ApplyTarget { kind, name, document, ..ApplyTarget::default() }))
 }
 
 pub(crate) async fn apply_document(api: &ApiCalls, arguments: ApplyDocument) -> Result<Answer, ToolError> {

@@ -58,6 +58,22 @@ impl TargetArguments {
     }
 }
 
+/// Defines the arguments of a tool about one target: its name, its kind and others.
+macro_rules! target_arguments {
+    ($tool:ident: $($(#[$about:meta])* $argument:ident: $type:ty,)*) => {
+        #[derive(Debug, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub(crate) struct $tool {
+            /// The name of the target.
+            name: String,
+            /// The kind of the target.
+            #[serde(default = "sandbox")]
+            kind: String,
+            $($(#[$about])* $argument: $type,)*
+        }
+    };
+}
+
 fn row(target: &TargetInfo) -> String {
     let shown_first = [("target".to_owned(), json!(format!("{}/{}", target.kind, target.name)))];
     let Value::Object(fields) = json!(target) else { return String::new() };
@@ -196,14 +212,7 @@ pub(crate) async fn list_targets(api: &ApiCalls, arguments: ListTargets) -> Resu
     Ok(found.answer("list_targets", title, next))
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct GetTarget {
-    /// The name of the target.
-    name: String,
-    /// The kind of the target.
-    #[serde(default = "sandbox")]
-    kind: String,
+target_arguments! { GetTarget:
     /// Shows this resource only, with all its units.
     resource: Option<String>,
 }
@@ -358,14 +367,7 @@ pub(crate) async fn stuck_and_waiting(api: &ApiCalls, arguments: StuckAndWaiting
     Ok(found.answer("stuck_and_waiting", title, next))
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Logs {
-    /// The name of the target.
-    name: String,
-    /// The kind of the target.
-    #[serde(default = "sandbox")]
-    kind: String,
+target_arguments! { Logs:
     /// The unit, as RESOURCE/UNIT. Without it, the unit that failed first.
     unit: Option<String>,
     /// The attempt, from 1. Without it, the last one that has a log.
@@ -433,14 +435,7 @@ async fn no_unit(api: &ApiCalls, target: &TargetArguments, reason: &str) -> Resu
     Ok(ToolError::Arguments(format!("{reason}; units with logs: {names}")))
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct History {
-    /// The name of the target.
-    name: String,
-    /// The kind of the target.
-    #[serde(default = "sandbox")]
-    kind: String,
+target_arguments! { History:
     /// The id of an entry, whose document is shown.
     entry: Option<String>,
     /// The id after which the list begins.
@@ -484,14 +479,7 @@ pub(crate) async fn history(api: &ApiCalls, arguments: History) -> Result<Answer
     Ok(Answer::new(title, next).with(rows, rest).with_more(is_incomplete))
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RetryArguments {
-    /// The name of the target.
-    name: String,
-    /// The kind of the target.
-    #[serde(default = "sandbox")]
-    kind: String,
+target_arguments! { RetryArguments:
     /// A published version, NAME@VERSION. The teardown of a stuck target continues with its units.
     plugin: Option<String>,
     /// Retries this instance only. Without it, the present one.

@@ -12,9 +12,11 @@ use canned::{CannedApi, DOCUMENT, PLUGIN, canned, reply};
 use crate::mcp::tool_table::{TOOLS, ToolEffect};
 use crate::mcp::{EbbTools, MAX_ANSWER, ToolAccess};
 
-async fn call(tools: &EbbTools, tool: &'static str, arguments: Value) -> CallToolResult {
+/// Returns true for an error, and the text of the answer.
+async fn call(tools: &EbbTools, tool: &'static str, arguments: Value) -> (bool, String) {
     let arguments = arguments.as_object().cloned().unwrap();
-    tools.call(CallToolRequestParams::new(tool).with_arguments(arguments)).await.unwrap()
+    let result = tools.call(CallToolRequestParams::new(tool).with_arguments(arguments)).await.unwrap();
+    (result.is_error.unwrap(), text(&result).to_owned())
 }
 
 fn text(result: &CallToolResult) -> &str {
@@ -44,9 +46,8 @@ async fn each_tool_sends_its_requests() {
         let tool = TOOLS.iter().find(|tool| tool.name == name).unwrap().name;
         let mut parts = row.split(" => ");
         let arguments = parts.next().unwrap();
-        let result = call(&tools, tool, serde_json::from_str(arguments).unwrap()).await;
-        let text = text(&result);
-        assert_eq!(result.is_error, Some(false), "{tool} {arguments}: {text}");
+        let (is_error, text) = call(&tools, tool, serde_json::from_str(arguments).unwrap()).await;
+        assert!(!is_error, "{tool} {arguments}: {text}");
         assert_eq!(api.take_sent(), parts.collect::<Vec<&str>>(), "{tool} {arguments}");
         assert!(text.len() <= MAX_ANSWER && text.lines().last().unwrap().starts_with("Next: "), "{tool}: {text}");
     }
@@ -72,9 +73,9 @@ async fn answers_say_what_is_the_case_and_what_to_do() {
         };
         for (name, arguments, is_error, texts) in calls {
             let tool = TOOLS.iter().find(|tool| tool.name == name).unwrap().name;
-            let result = call(&api.tools(), tool, arguments.clone()).await;
-            let shown = format!("\n{}", text(&result));
-            assert_eq!(result.is_error, Some(is_error), "{tool} {arguments}: {shown}");
+            let (failed, shown) = call(&api.tools(), tool, arguments.clone()).await;
+            let shown = format!("\n{shown}");
+            assert_eq!(failed, is_error, "{tool} {arguments}: {shown}");
             for expected in texts.iter().chain(&all) {
                 let absent = expected.strip_prefix("NOT ");
                 let is_right = shown.contains(absent.unwrap_or(expected)) == absent.is_none();
@@ -104,8 +105,7 @@ async fn a_filter_deletes_nothing_by_itself() {
     let next = json!({"filter": {"label": ["team=x"], "nextToken": "sandbox/pr-199"}});
     let tools = CannedApi::with("", 200, json!({"outcomes": outcomes, "next": next})).tools();
     let arguments = json!({"filters": {"label": "team=x"}, "kind": "sandbox"});
-    let result = call(&tools, "delete_target", arguments).await;
-    let shown = text(&result);
+    let (_, shown) = call(&tools, "delete_target", arguments).await;
     assert!(shown.starts_with("These targets would be deleted with all their resources:\n| {\"kind\":"), "{shown}");
     assert!(shown.contains("\"uid\":\"u-100\"") && shown.contains("More targets follow: delete these"), "{shown}");
     assert_eq!(shown.matches("\"uid\"").count(), 20, "{shown}");
@@ -118,8 +118,7 @@ async fn a_long_log_is_read_from_its_end() {
     let tools = CannedApi::with("/logs", 200, json!(long)).tools();
     let (mut skip, mut first) = (0, usize::MAX);
     for _ in 0..3 {
-        let result = call(&tools, "logs", json!({"name": "pr-7", "skip": skip})).await;
-        let text = text(&result);
+        let (_, text) = call(&tools, "logs", json!({"name": "pr-7", "skip": skip})).await;
         let shown: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("| line ")).collect();
         assert_eq!(shown.last().unwrap().parse::<usize>().unwrap(), first.min(1_001) - 1, "{text}");
         first = shown[0].parse().unwrap();
@@ -144,8 +143,7 @@ async fn a_long_list_continues_after_its_last_row() {
     let tools = CannedApi::new(long).tools();
     let (mut arguments, mut expected) = (json!({}), 100);
     while expected < 300 {
-        let result = call(&tools, "list_targets", arguments.clone()).await;
-        let text = text(&result);
+        let (_, text) = call(&tools, "list_targets", arguments.clone()).await;
         for row in text.lines().filter_map(|line| line.strip_prefix("| ")) {
             assert!(row.contains(&format!("\"sandbox/pr-{expected}\"")), "{expected}: {row}");
             expected += 1;
@@ -163,16 +161,15 @@ async fn a_long_answer_names_another_way_to_the_rest() {
     let unit = detail["runs"][0]["units"][0].clone();
     detail["runs"][0]["units"] = json!(vec![unit; 90]);
     let tools = CannedApi::with("", 200, detail).tools();
-    let result = call(&tools, "get_target", json!({"name": "pr-7"})).await;
-    assert!(text(&result).contains("call get_target with \"resource\", or run `ebb get sandbox pr-7"), "{result:?}");
-    let result = call(&tools, "get_target", json!({"name": "pr-7", "resource": "db"})).await;
-    assert!(text(&result).contains("\nMore was left out: run `ebb get sandbox pr-7"), "{result:?}");
+    let (_, text) = call(&tools, "get_target", json!({"name": "pr-7"})).await;
+    assert!(text.contains("call get_target with \"resource\", or run `ebb get sandbox pr-7"), "{text}");
+    let (_, text) = call(&tools, "get_target", json!({"name": "pr-7", "resource": "db"})).await;
+    assert!(text.contains("\nMore was left out: run `ebb get sandbox pr-7"), "{text}");
     let unit = |number: u32| json!({"unit": format!("db/u-{number}"), "kind": "pod", "after": [], "rendered": {}});
     let units: Vec<Value> = (0..90).map(unit).collect();
     let plan = json!({"digest": "d", "hooks": [{"hook": "preStart", "units": units}]});
     let tools = CannedApi::with("", 200, plan).tools();
-    let result = call(&tools, "plan_document", json!({"document": DOCUMENT, "unit": "db/none"})).await;
-    let shown = text(&result);
+    let (_, shown) = call(&tools, "plan_document", json!({"document": DOCUMENT, "unit": "db/none"})).await;
     assert!(shown.contains("the first of its 90 units: db/u-0, ") && shown.contains("db/u-19\n"), "{shown}");
 }
 
@@ -185,8 +182,7 @@ async fn a_long_document_of_the_history_is_read_in_parts() {
     let (mut from_line, mut answers) = (1, 0);
     while from_line <= 400 {
         let arguments = json!({"name": "pr-7", "entry": "2-a", "from_line": from_line});
-        let result = call(&tools, "history", arguments).await;
-        let shown = text(&result);
+        let (_, shown) = call(&tools, "history", arguments).await;
         for line in shown.lines().filter_map(|line| line.strip_prefix("| # line ")) {
             assert!(line.starts_with(&format!("{from_line} ")), "{shown}");
             from_line += 1;
@@ -204,9 +200,9 @@ async fn a_read_only_server_changes_nothing() {
     let api = CannedApi::new(reply);
     let tools = EbbTools::new(api.clone(), ToolAccess::ReadOnly);
     for tool in TOOLS.iter().filter(|tool| tool.effect != ToolEffect::Reads) {
-        let result = call(&tools, tool.name, json!({"name": "pr-7", "document": DOCUMENT})).await;
-        assert_eq!(result.is_error, Some(true), "{}", text(&result));
-        let [head, reason, next] = text(&result).lines().collect::<Vec<_>>()[..] else { panic!("{}", text(&result)) };
+        let (is_error, text) = call(&tools, tool.name, json!({"name": "pr-7", "document": DOCUMENT})).await;
+        assert!(is_error, "{text}");
+        let [head, reason, next] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
         assert_eq!(head, "This server is read-only.");
         let expected = format!("| {} changes targets, and `ebb mcp` was started without --allow-writes.", tool.name);
         assert!(reason.starts_with(&expected), "{reason}");

@@ -10,16 +10,13 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::mcp::arguments;
-use crate::mcp::change_tools::{self, DeleteTarget, UpgradePlugin};
-use crate::mcp::docs_search::{self, SearchDocs};
-use crate::mcp::document_tools::{
-    self, ApplyDocument, GetPlugin, ListClusters, ListPlugins, PlanDocument, ValidatePlugin,
-};
+use crate::mcp::change_tools::{DeleteTarget, UpgradePlugin};
+use crate::mcp::docs_search::SearchDocs;
+use crate::mcp::document_tools::{ApplyDocument, GetPlugin, ListClusters, ListPlugins, PlanDocument, ValidatePlugin};
 use crate::mcp::target_tools::{
-    self, GetTarget, History, ListTargets, Logs, RetryArguments, StuckAndWaiting, TargetArguments, WhatExists,
+    GetTarget, History, ListTargets, Logs, RetryArguments, StuckAndWaiting, TargetArguments, WhatExists,
 };
-use crate::mcp::{Answer, ApiCalls, ToolError};
+use crate::mcp::{Answer, ApiCalls, ToolError, arguments, change_tools, docs_search, document_tools, target_tools};
 
 use ToolEffect::{Destroys, Reads};
 

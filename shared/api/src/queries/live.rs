@@ -195,10 +195,7 @@ mod tests {
     use super::*;
 
     fn unit(key: &str, waits: Vec<UnitWait>) -> UnitDetail {
-        let json = serde_json::json!({
-            "unit": key, "kind": "object", "state": "running", "attempt": 1, "maxAttempts": 1, "attemptInSeries": 1,
-        });
-        UnitDetail { waits, ..serde_json::from_value(json).unwrap() }
+        UnitDetail { key: key.to_owned(), state: UnitState::Running, waits, ..UnitDetail::default() }
     }
 
     fn wait(object: &str, since_ms: Option<u64>, resolves: WaitResolution) -> TaskWait {

@@ -20,7 +20,6 @@ pub struct ShownLog {
     pub state: String,
 }
 
-/// The log of an attempt of a unit.
 pub struct UnitLog {
     pub attempt: Attempt,
     /// The last attempt that has begun.

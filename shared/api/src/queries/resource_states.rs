@@ -90,6 +90,7 @@ fn state(target: &TargetHead, last: Option<&LastRun<'_>>, has_later_units: impl 
 #[cfg(test)]
 mod tests {
     use ebb_engine::Timestamp;
+    use ebb_protocol::{FailureReason, ReasonCode};
     use serde_json::json;
 
     use super::*;
@@ -108,17 +109,15 @@ mod tests {
     fn run(hook: &str, states: &[String]) -> RunDetail {
         let [_, (_, run_started), (_, begun), (_, end)] = TIMES;
         let unit = |(number, state): (usize, &String)| {
-            let ended = matches!(state.as_str(), "succeeded" | "failed").then_some(end);
-            let reason = (state == "failed").then(|| json!({"code": "exit", "message": "code 3"}));
-            let started = (state != "waiting").then_some(begun);
-            json!({
-                "unit": format!("r/{number}"), "kind": "pod", "state": state, "attempt": 1, "maxAttempts": 1,
-                "attemptInSeries": 1, "started": started, "ended": ended, "reason": reason,
-            })
+            let ended = matches!(state.as_str(), "succeeded" | "failed").then(|| end.to_owned());
+            let reason = FailureReason { code: ReasonCode::Exit, message: "code 3".to_owned() };
+            let reason = (state == "failed").then_some(reason);
+            let started = (state != "waiting").then(|| begun.to_owned());
+            let (key, state) = (format!("r/{number}"), serde_json::from_value(json!(state)).unwrap());
+            UnitDetail { key, state, started, ended, reason, ..UnitDetail::default() }
         };
-        let units: Vec<_> = states.iter().enumerate().map(unit).collect();
-        let run = json!({"id": "k", "hook": hook, "state": "running", "started": run_started, "units": units});
-        serde_json::from_value(run).unwrap()
+        let units = states.iter().enumerate().map(unit).collect();
+        RunDetail { hook: hook.to_owned(), started: run_started.to_owned(), units, ..RunDetail::default() }
     }
 
     #[test]

@@ -229,23 +229,21 @@ fn blocked(run: &Run, head: &HeadState) -> BTreeSet<Unit> {
 
 #[cfg(test)]
 mod tests {
+    use ebb_protocol::FailureReason;
     use ebb_protocol::limits::MAX_UNITS;
-    use serde_json::{Value, json};
 
     use super::*;
 
     /// Returns a run of failed units with the longest reasons. Each character takes two bytes in an event.
     fn failed(count: usize) -> RunDetail {
-        let message = "\"".repeat(limits::MESSAGE);
-        let unit = |number: usize| {
-            json!({
-                "unit": format!("resource/unit-{number}"), "kind": "webhook", "state": "failed", "attempt": 1,
-                "maxAttempts": 1, "attemptInSeries": 1, "reason": {"code": "failed", "message": message},
-            })
+        let reason = FailureReason { message: "\"".repeat(limits::MESSAGE), ..FailureReason::default() };
+        let unit = |number: usize| UnitDetail {
+            key: format!("resource/unit-{number}"),
+            state: UnitState::Failed,
+            reason: Some(reason.clone()),
+            ..UnitDetail::default()
         };
-        let units: Vec<Value> = (0..count).map(unit).collect();
-        let run = json!({"id": "k3-1-pre-start", "hook": "preStart", "state": "failed", "started": "", "units": units});
-        serde_json::from_value(run).unwrap()
+        RunDetail { units: (0..count).map(unit).collect(), ..RunDetail::default() }
     }
 
     #[test]

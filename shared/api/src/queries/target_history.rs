@@ -1,9 +1,8 @@
 //! Reads the history of a target, and lists runs.
 
 use ebb_engine::{HeadState, Timestamp};
-use ebb_flow::error::{FlowError, FlowResult};
 use ebb_flow::instance::history::TTL;
-use ebb_flow::{Env, Run};
+use ebb_flow::{Env, FlowError, FlowResult, Run};
 use ebb_protocol::api::{RunState, UndeliveredNotification};
 use ebb_protocol::history::{
     HistoryChange, HistoryDetail, HistoryEntry, HistoryPage, HistoryRun, ListedRun, OpenNotification, RunPage,
@@ -181,7 +180,7 @@ async fn summary(env: &Env, run: &RunId, head: &HeadState) -> HistoryRun {
 /// The runs of a list that are requested. The default selects all of living targets.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(crate) struct RunFilter {
     /// The kind of the targets. By default all kinds.
     #[param(pattern = "^[a-z][a-z0-9-]{0,62}$")]
@@ -189,7 +188,6 @@ pub(crate) struct RunFilter {
     /// The name of a target. Needs `kind`.
     name: Option<String>,
     /// Lists runs of gone targets instead of active ones.
-    #[serde(default)]
     gone: bool,
     /// Lists only runs in this state.
     state: Option<RunState>,
@@ -203,7 +201,6 @@ pub(crate) struct RunFilter {
 }
 
 impl RunFilter {
-    /// Returns the earliest start.
     fn earliest(&self) -> Result<Timestamp, FieldError> {
         let Some(since) = &self.since else { return Ok(Timestamp(0)) };
         let problem = || FieldError { field: "since", problem: "is not a time as in RFC 3339".to_owned() };

@@ -13,8 +13,7 @@ use crate::queries::{open_units, resource_states, runs, sources, waits};
 use ebb_flow::instance::notify;
 use ebb_flow::instance::target_outputs::{OutputsProblem, READ_LESS, SensitiveValues, TargetOutputs, target_outputs};
 use ebb_flow::run::removal::evidence;
-use ebb_flow::sweep::outages;
-use ebb_flow::{CompiledPlan, Env, FlowError, FlowResult};
+use ebb_flow::{CompiledPlan, Env, FlowError, FlowResult, outages};
 
 /// Maximum targets of a page.
 const PAGE: usize = 100;

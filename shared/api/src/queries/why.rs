@@ -39,7 +39,6 @@ const INPUT_LENGTH: usize = 200;
 /// The end of a summary that names no unit: a function ended before it moved the target on.
 pub const CONTINUED: &str = "the next sweep or a retry continues it";
 
-/// Returns the diagnosis of a target.
 pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
     let loaded = match env.plan_of(&target).await {
         Err(FlowError::Damaged { what, fix }) => return Ok(damaged(&target, &what, fix)),
@@ -326,7 +325,10 @@ fn summary(
         TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping => match (outage, waiting) {
             (Some(outage), _) => format!("cluster {} {}", outage.cluster, words::silence(outage)),
             (None, Some(waiting)) => waiting,
-            (None, None) => format!("{} since {since}; no unit runs, and {CONTINUED}", hook_of(target)),
+            (None, None) => {
+                let hook = target.hook.as_ref().map_or("starting", Hook::name);
+                format!("{hook} since {since}; no unit runs, and {CONTINUED}")
+            }
         },
     }
 }
@@ -368,10 +370,6 @@ fn end(
     let Some(first) = overrides.first() else { return remaining };
     let units: Vec<&str> = overrides.iter().map(|one| one.unit.as_str()).collect();
     format!("{remaining}; {}: {}", units.join(", "), first.reason)
-}
-
-fn hook_of(target: &TargetHead) -> &str {
-    target.hook.as_ref().map_or("starting", Hook::name)
 }
 
 fn is_waiting(unit: &UnitDetail) -> bool {

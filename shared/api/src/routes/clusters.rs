@@ -90,12 +90,11 @@ fn bootstrap(
     (no_store(), Json(ClusterBootstrap { name: cluster.name, bootstrap_token: token, callback_url, registration }))
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct DeleteQuery {
     /// Deletes the cluster although targets have units in it. Their teardown cannot end without the cluster.
-    #[serde(default)]
     force: bool,
 }
 

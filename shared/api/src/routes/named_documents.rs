@@ -3,15 +3,13 @@
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(crate) struct DeleteDocumentQuery {
     /// Checks the request, and deletes nothing.
-    #[serde(default)]
     dry_run: bool,
     /// Deletes the document although living targets need it.
-    #[serde(default)]
     force: bool,
 }
 

@@ -72,8 +72,7 @@ pub(super) async fn upgraded(
         document,
         uid: Some(head.uid.clone()),
         generation: Some(head.newest_generation()),
-        allow_replace: None,
-        routing_key: None,
+        ..ApplyTarget::default()
     };
     let request = TargetRequest { target, key: None, access: server.access() };
     let mut preview = target_requests::previewed(server, request.clone()).await?;

@@ -184,78 +184,104 @@ async fn handled(
     server: &Permitted<WriteTargets>,
     action: &TargetAction,
     target: NamedTarget,
-    mut outcome: TargetOutcome,
+    outcome: TargetOutcome,
 ) -> (TargetOutcome, RestOfRequest) {
+    let mut begun = BegunAction { server, target: &target, outcome };
     let changed = match action {
-        TargetAction::Delete {} => Box::pin(delete(server, &target, &mut outcome)).await,
-        TargetAction::Retry { plugin } => {
-            Box::pin(retry(server, plugin.as_deref(), &target, &mut outcome)).await.map(|()| None)
-        }
-        TargetAction::Upgrade { plugin } => Box::pin(upgrade(server, plugin, &target, &mut outcome)).await,
+        TargetAction::Delete {} => Box::pin(begun.delete()).await,
+        TargetAction::Retry { plugin } => Box::pin(begun.retry(plugin.as_deref())).await.map(|()| None),
+        TargetAction::Upgrade { plugin } => Box::pin(begun.upgrade(plugin)).await,
     };
     match changed {
-        Ok(rest) => (outcome, rest),
-        Err(HttpProblem(problem)) => (outcome.refused(problem), None),
+        Ok(rest) => (begun.outcome, rest),
+        Err(HttpProblem(problem)) => (begun.outcome.refused(problem), None),
     }
 }
 
-/// Adds the state of the instance on which an action is taken. Owner and cause are for callers that may read it.
-fn note(server: &Permitted<WriteTargets>, outcome: &mut TargetOutcome, head: &TargetHead) {
-    let seen = TargetOutcome { dry_run: outcome.dry_run, ..TargetOutcome::of(queries::targets::about(head)) };
-    *outcome = match server.check_permission(ApiPermission::ReadTargets, head) {
-        Ok(()) => seen,
-        Err(_) => TargetOutcome { owner: None, first_cause: None, ..seen },
-    };
+/// An action on a target, and what is known of its outcome.
+struct BegunAction<'a> {
+    server: &'a Permitted<WriteTargets>,
+    target: &'a NamedTarget,
+    outcome: TargetOutcome,
 }
 
-async fn delete(
-    server: &Permitted<WriteTargets>,
-    target: &NamedTarget,
-    outcome: &mut TargetOutcome,
-) -> HttpResult<RestOfRequest> {
-    let (key, uid) = (TargetKey::new(&target.kind, &target.name), target.uid.as_deref());
-    let present = match server.present(key).await {
-        Ok(present) => present,
-        // The caller may have the right to change only the instance that waits.
-        Err(HttpProblem(problem)) if problem.status < 500 && target.run.is_none() => None,
-        Err(problem) => return Err(problem),
-    };
-    if let Some(head) = &present {
-        let waiting = head.waiting.as_ref().map(|waiting| waiting.uid.as_str());
-        if let Some(uid) = uid.filter(|uid| *uid != head.uid && Some(*uid) != waiting) {
-            return Err(other_instance(key, uid, Some(&head.uid)).into());
-        }
-        check_run(target, head)?;
-        if uid.is_none_or(|uid| uid == head.uid) {
-            note(server, outcome, head);
-        }
-    }
-    if outcome.dry_run {
-        if let Some(head) = present.as_ref().filter(|head| uid.is_none_or(|uid| uid == head.uid)) {
-            check_unprotected(head, &server.env.plan_of(head).await?.plan)?;
-        }
-        let access = server.access();
-        return match target_request::covered_instances(&server.env, key, (uid, target.generation), &access).await? {
-            Some(_) => Ok(None),
-            None => Err(server.refusal(key).await),
+impl BegunAction<'_> {
+    /// Adds the state of the instance on which an action is taken. Owner and cause are for callers that may read it.
+    fn note(&mut self, head: &TargetHead) {
+        let seen = TargetOutcome { dry_run: self.outcome.dry_run, ..TargetOutcome::of(queries::targets::about(head)) };
+        self.outcome = match self.server.check_permission(ApiPermission::ReadTargets, head) {
+            Ok(()) => seen,
+            Err(_) => TargetOutcome { owner: None, first_cause: None, ..seen },
         };
     }
-    let instance = (uid, target.generation, Protection::Respected);
-    let (rest, receipt) = target_requests::deleted(server, key, instance).await?;
-    outcome.uid = receipt.uid;
-    Ok(rest)
-}
 
-/// Returns the instance on which a retry or an upgrade acts.
-async fn instance(
-    server: &Permitted<WriteTargets>,
-    target: &NamedTarget,
-    outcome: &mut TargetOutcome,
-) -> HttpResult<TargetHead> {
-    let head = server.instance(TargetKey::new(&target.kind, &target.name), target.uid.as_deref()).await?;
-    check_run(target, &head)?;
-    note(server, outcome, &head);
-    Ok(head)
+    async fn delete(&mut self) -> HttpResult<RestOfRequest> {
+        let (server, target) = (self.server, self.target);
+        let (key, uid) = (TargetKey::new(&target.kind, &target.name), target.uid.as_deref());
+        let present = match server.present(key).await {
+            Ok(present) => present,
+            // The caller may have the right to change only the instance that waits.
+            Err(HttpProblem(problem)) if problem.status < 500 && target.run.is_none() => None,
+            Err(problem) => return Err(problem),
+        };
+        if let Some(head) = &present {
+            let waiting = head.waiting.as_ref().map(|waiting| waiting.uid.as_str());
+            if let Some(uid) = uid.filter(|uid| *uid != head.uid && Some(*uid) != waiting) {
+                return Err(other_instance(key, uid, Some(&head.uid)).into());
+            }
+            check_run(target, head)?;
+            if uid.is_none_or(|uid| uid == head.uid) {
+                self.note(head);
+            }
+        }
+        if self.outcome.dry_run {
+            if let Some(head) = present.as_ref().filter(|head| uid.is_none_or(|uid| uid == head.uid)) {
+                check_unprotected(head, &server.env.plan_of(head).await?.plan)?;
+            }
+            let access = server.access();
+            return match target_request::covered_instances(&server.env, key, (uid, target.generation), &access).await? {
+                Some(_) => Ok(None),
+                None => Err(server.refusal(key).await),
+            };
+        }
+        let instance = (uid, target.generation, Protection::Respected);
+        let (rest, receipt) = target_requests::deleted(server, key, instance).await?;
+        self.outcome.uid = receipt.uid;
+        Ok(rest)
+    }
+
+    /// Returns the instance on which a retry or an upgrade acts.
+    async fn instance(&mut self) -> HttpResult<TargetHead> {
+        let key = TargetKey::new(&self.target.kind, &self.target.name);
+        let head = self.server.instance(key, self.target.uid.as_deref()).await?;
+        check_run(self.target, &head)?;
+        self.note(&head);
+        Ok(head)
+    }
+
+    async fn retry(&mut self, plugin: Option<&str>) -> HttpResult<()> {
+        let head = self.instance().await?;
+        let key = head.target_key();
+        let mode = if self.outcome.dry_run { RepairMode::Preview } else { RepairMode::Make };
+        if mode == RepairMode::Preview && plugin.is_none() {
+            if has_failed(head.phase) {
+                return Ok(());
+            }
+            let nothing = || HttpProblem::new(ErrorCode::NothingFailed, format!("{key} is neither failed nor stuck"));
+            let waits = Box::pin(early_start::start_early(&self.server.env, (key, Some(&head.uid)), None)).await?;
+            waits.ok_or_else(nothing)??;
+            return Ok(());
+        }
+        self.outcome.retry = Some(targets::retried(self.server, (key, &head.uid), plugin, mode).await?);
+        Ok(())
+    }
+
+    async fn upgrade(&mut self, plugin: &str) -> HttpResult<RestOfRequest> {
+        let head = self.instance().await?;
+        let (rest, receipt) = plugin_upgrades::upgraded(self.server, &head, plugin, self.outcome.dry_run).await?;
+        self.outcome.update = Some(receipt);
+        Ok(rest)
+    }
 }
 
 /// Checks that the last run of a target is the one that the caller has seen, if the request names one.
@@ -266,38 +292,4 @@ fn check_run(target: &NamedTarget, head: &TargetHead) -> HttpResult<()> {
     }
     let detail = format!("{} has changed since, and other units would run: read it again", head.target_key());
     Err(HttpProblem::new(ErrorCode::Outdated, detail))
-}
-
-async fn retry(
-    server: &Permitted<WriteTargets>,
-    plugin: Option<&str>,
-    target: &NamedTarget,
-    outcome: &mut TargetOutcome,
-) -> HttpResult<()> {
-    let head = instance(server, target, outcome).await?;
-    let key = head.target_key();
-    let mode = if outcome.dry_run { RepairMode::Preview } else { RepairMode::Make };
-    if mode == RepairMode::Preview && plugin.is_none() {
-        if has_failed(head.phase) {
-            return Ok(());
-        }
-        let nothing = || HttpProblem::new(ErrorCode::NothingFailed, format!("{key} is neither failed nor stuck"));
-        let waits = Box::pin(early_start::start_early(&server.env, (key, Some(&head.uid)), None)).await?;
-        waits.ok_or_else(nothing)??;
-        return Ok(());
-    }
-    outcome.retry = Some(targets::retried(server, (key, &head.uid), plugin, mode).await?);
-    Ok(())
-}
-
-async fn upgrade(
-    server: &Permitted<WriteTargets>,
-    plugin: &str,
-    target: &NamedTarget,
-    outcome: &mut TargetOutcome,
-) -> HttpResult<RestOfRequest> {
-    let head = instance(server, target, outcome).await?;
-    let (rest, receipt) = plugin_upgrades::upgraded(server, &head, plugin, outcome.dry_run).await?;
-    outcome.update = Some(receipt);
-    Ok(rest)
 }

@@ -14,12 +14,11 @@ use crate::{HttpResult, Permitted, Query, ReadTargets};
 /// The parameters of a list beside those of a selector.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(default)]
 pub(super) struct ListFlags {
     /// Lists gone targets instead of active ones. A gone target is listed for 30 days.
-    #[serde(default)]
     gone: bool,
     /// Lists only targets without evidence that all their resources were removed.
-    #[serde(default)]
     unconfirmed: bool,
 }
 

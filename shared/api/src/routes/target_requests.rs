@@ -20,12 +20,11 @@ use crate::{
 pub(super) type AcceptedChange = (RestOfRequest, TargetReceipt);
 type ReceiptResponse = (StatusCode, RestOfRequest, Json<TargetReceipt>);
 
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(crate) struct ApplyQuery {
     /// Returns the plan and the effect of the request, and writes nothing.
-    #[serde(default)]
     dry_run: bool,
 }
 
@@ -82,7 +81,7 @@ pub(super) async fn applied(server: &Permitted<WriteTargets>, request: &TargetRe
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(crate) struct DeleteQuery {
     /// The identity of the instance. Without it, every instance of the name is deleted that the scopes cover, also one that
     /// waits for it.
@@ -91,7 +90,6 @@ pub(crate) struct DeleteQuery {
     /// The generation that the caller has seen. An instance with another one is not deleted. Needs `uid`.
     pub(crate) generation: Option<u64>,
     /// Deletes also a target with a resource that has `protect: true`. Scope: `operate`.
-    #[serde(default, rename = "allowProtected")]
     pub(crate) allow_protected: bool,
 }
 

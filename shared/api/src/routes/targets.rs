@@ -12,9 +12,8 @@ use utoipa::IntoParams;
 
 use super::permitted::{Operate, Permitted, ReadTargets, WriteTargets};
 use super::{JsonBody, NoQuery, Path, Query};
-use crate::caller::ApiPermission;
 use crate::queries::{sources, targets, why};
-use crate::{HttpProblem, HttpResult, ServerState};
+use crate::{ApiPermission, HttpProblem, HttpResult, ServerState};
 use ebb_flow::advance::early_start;
 use ebb_flow::instance::history::Decision;
 use ebb_flow::instance::target_outputs::SensitiveValues;
@@ -41,12 +40,11 @@ async fn missing(server: &ServerState, key: TargetKey<'_>) -> HttpProblem {
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct DetailQuery {
     /// Limits the outputs to those of a resource, `RESOURCE`, or to one, `RESOURCE/OUTPUT`, without `env`.
     outputs: Option<String>,
     /// Returns the sensitive outputs that Ebb stores. Scope: `targets:reveal`, beside `read`.
-    #[serde(default)]
     reveal: bool,
 }
 

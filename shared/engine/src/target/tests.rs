@@ -4,16 +4,8 @@ const PHASES: [TargetPhase; 7] = TargetPhase::ALL;
 const STOPPING_OR_GONE: [TargetPhase; 3] = [TargetPhase::Stopping, TargetPhase::Stuck, TargetPhase::Gone];
 
 fn target(phase: TargetPhase, hook: Option<Hook>, waiting: Option<&str>) -> Target {
-    Target {
-        uid: "own".into(),
-        source: None,
-        generation: 2,
-        phase,
-        hook,
-        waiting: waiting.map(|uid| WaitingInstance { uid: uid.to_owned(), generation: 1, source: None }),
-        event: None,
-        has_pending_update: false,
-    }
+    let waiting = waiting.map(|uid| WaitingInstance { uid: uid.to_owned(), generation: 1, source: None });
+    Target { uid: "own".into(), generation: 2, phase, hook, waiting, ..Target::default() }
 }
 
 const SLEEP: fn() -> EventName = || EventName::new("sleep").unwrap();

@@ -16,8 +16,7 @@ use ebb_engine::{
     Attempt, AttemptRef, HeadState, Hook, LateMark, PatchRefusal, RunEvent, Timestamp, Unit, UnitProgress, accept,
     attempts_used, follow, lets_pass, next_block, refusal,
 };
-use ebb_protocol::limits;
-use ebb_protocol::record::{AttemptOutcome, AttemptResult};
+use ebb_protocol::{AttemptOutcome, AttemptResult, limits};
 use ebb_store::{PatchResult, PutOutcome, RunHead};
 
 use crate::advance::progress::{LateResult, RunEnd, RunProgress};

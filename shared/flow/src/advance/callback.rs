@@ -6,9 +6,8 @@
 
 use ebb_egress::MAX_RETRY_AFTER;
 use ebb_engine::{AttemptRef, RunPhase, in_flight};
-use ebb_protocol::callback::{Callback, CallbackStatus};
 use ebb_protocol::callback_token::{TokenClaims, TokenError, TokenKind};
-use ebb_protocol::limits;
+use ebb_protocol::{Callback, CallbackStatus, limits};
 use ebb_store::AttemptUpdate;
 use tracing::Instrument as _;
 
@@ -36,7 +35,6 @@ pub enum CallbackOutcome {
     Malformed(String),
 }
 
-/// A verified token.
 pub struct ProvenToken {
     claims: TokenClaims,
     is_expired: bool,

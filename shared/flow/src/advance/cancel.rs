@@ -13,10 +13,7 @@ use std::time::Duration;
 
 use ebb_documents::plan::{Action, UnitPlan};
 use ebb_engine::{Attempt, AttemptRef, HeadState, Millis, RunEvent, RunPhase, Timestamp, Unit, accept, in_flight};
-use ebb_protocol::id::RunId;
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult};
-use ebb_protocol::relay::{RunningTask, TaskState};
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::{AttemptOutcome, AttemptRecord, AttemptResult, RunId, RunningTask, TaskState, rfc3339};
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::advance::{Continuation, transition};

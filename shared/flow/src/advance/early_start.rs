@@ -5,11 +5,7 @@
 
 use ebb_documents::plan::Action;
 use ebb_engine::{Attempt, AttemptRef, RunPhase, TargetPhase, Timestamp, Unit, in_flight};
-use ebb_protocol::api::RetryResponse;
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::id::TargetKey;
-use ebb_protocol::record::AttemptResult;
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::{AttemptResult, ErrorCode, RetryResponse, TargetKey, rfc3339};
 use ebb_store::AttemptUpdate;
 
 use crate::advance::retry::{RetryOutcome, retry};

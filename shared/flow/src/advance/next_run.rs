@@ -6,10 +6,7 @@ use ebb_documents::compile::{self, PlanUpdate, UpdateError};
 use ebb_documents::plan::{Plan, UnitRef};
 use ebb_engine::target::{PhaseChange, next_event, update as decide_update};
 use ebb_engine::{Hook, RunPhase, TargetPhase, lets_pass};
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::history::HistoryChange;
-use ebb_protocol::id::TargetKey;
-use ebb_protocol::limits;
+use ebb_protocol::{ErrorCode, HistoryChange, TargetKey, limits};
 use ebb_store::{PendingUpdate, RefusedUpdate, TargetHead};
 
 use crate::advance::policy_check::{CheckedUpdate, check_replacements};

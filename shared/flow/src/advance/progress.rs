@@ -3,8 +3,7 @@
 use ebb_engine::{Attempt, Epoch, HeadState, RunOutcome, Unit};
 use ebb_store::TargetHead;
 
-use crate::loaded_run::Run;
-use crate::run::invocation_cache::InvocationCache;
+use crate::{InvocationCache, Run};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunProgress {
@@ -27,7 +26,6 @@ impl RunProgress {
     }
 }
 
-/// The end of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunEnd {
     /// `None` if the run was cancelled.

@@ -14,9 +14,7 @@ use ebb_engine::retry::{next_block, next_pass};
 use ebb_engine::{
     Attempt, AttemptRef, Epoch, HeadState, Hook, RunEvent, RunPhase, TargetPhase, Unit, UnitProgress, accept, in_flight,
 };
-use ebb_protocol::callback::FailureReason;
-use ebb_protocol::id::RunId;
-use ebb_protocol::record::AttemptResult;
+use ebb_protocol::{AttemptResult, FailureReason, RunId};
 use ebb_store::{AttemptUpdate, NotificationState, PatchResult, ReceiverState};
 
 use crate::instance::{change_watch, due, outbox, retention};

@@ -1,9 +1,7 @@
 //! Retries the failed units of a failed or stuck target.
 
 use ebb_engine::{Hook, RunPhase, TargetPhase, Unit, UnitProgress, in_flight, lets_pass};
-use ebb_protocol::api::RetryResponse;
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::{ErrorCode, RetryResponse, TargetKey};
 
 use crate::advance::reopen::{ReopenCause, reopen};
 use crate::instance::history::{self, Decision};
@@ -73,14 +71,8 @@ pub async fn retry(
     if !reopen(env, &run.id, &failed, ReopenCause::Retry).await? {
         return nothing(format!("{key} is being deleted"));
     }
-    Ok(Ok(RetryResponse {
-        uid: Some(target.uid),
-        run: run.id.to_string(),
-        units,
-        changes: Vec::new(),
-        ignored: Vec::new(),
-        kept: Vec::new(),
-    }))
+    let (uid, run) = (Some(target.uid), run.id.to_string());
+    Ok(Ok(RetryResponse { uid, run, units, ..RetryResponse::default() }))
 }
 
 /// Returns the units of a run for which an undo or a verification waits, also through others, and that undo the same.

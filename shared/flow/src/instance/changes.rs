@@ -7,8 +7,7 @@ use std::collections::BTreeSet;
 use ebb_documents::compile;
 use ebb_documents::model::{SandboxDoc, VersionRange};
 use ebb_documents::plan::{Action, Plan, UnitPlan};
-use ebb_protocol::api::DocumentChange;
-use ebb_protocol::limits;
+use ebb_protocol::{DocumentChange, limits};
 use serde_json::{Map, Value};
 
 /// Maximum characters of a value.

@@ -8,9 +8,7 @@
 
 use ebb_documents::plan::Plan;
 use ebb_engine::{Hook, RequestSender, TargetPhase, Timestamp};
-use ebb_protocol::history::HistoryChange;
-use ebb_protocol::lifecycle::TargetStopCause;
-use ebb_protocol::limits;
+use ebb_protocol::{HistoryChange, TargetStopCause, limits};
 use ebb_store::{HistoryItem, NewRun, TargetHead};
 
 use crate::{Env, FlowResult};

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use ebb_engine::{HeadState, RunPhase, TargetPhase, Timestamp};
-use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::OutcomeData;
+use ebb_protocol::{FailureReason, ReasonCode, RunId};
 use ebb_store::{NotificationState, ReceiverState, TargetHead, TargetOutbox};
 
 use crate::instance::due;

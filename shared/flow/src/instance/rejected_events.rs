@@ -4,8 +4,7 @@
 //! flood of rejected events is written at most once per second on average. Further events are counted and logged only.
 
 use ebb_engine::Millis;
-use ebb_protocol::api::{RejectedEvent, SourceResponse, SourceResult};
-use ebb_protocol::limits;
+use ebb_protocol::{RejectedEvent, SourceResponse, SourceResult, limits};
 use ebb_store::{DesiredKey, DesiredTarget, SourceRejections, TargetHead};
 
 use crate::{Counter, Env, FlowError, FlowResult, telemetry};

@@ -1,9 +1,7 @@
 //! The rejections of requests about targets.
 
 use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::id::TargetKey;
-use ebb_protocol::lifecycle::LifecycleData;
-use ebb_protocol::limits;
+use ebb_protocol::{LifecycleData, TargetKey, limits};
 
 use crate::Rejection;
 

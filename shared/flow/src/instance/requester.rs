@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use ebb_documents::compile::PlanUpdate;
 use ebb_documents::plan::Plan;
 use ebb_engine::{RequestSender, TargetPhase};
-use ebb_protocol::api_token::TargetAccess;
-use ebb_protocol::error_code::ErrorCode;
+use ebb_protocol::{ErrorCode, TargetAccess};
 use ebb_store::TargetHead;
 
 use crate::Rejection;

@@ -82,8 +82,8 @@ pub(crate) async fn release_secrets<'a>(
 mod tests {
     use std::sync::Mutex;
 
-    use ebb_documents::plan::HookPlan;
-    use ebb_engine::Timestamp;
+    use ebb_documents::plan::{HookPlan, UnitPlan};
+    use ebb_engine::{Hook, Timestamp};
     use futures::FutureExt as _;
 
     use super::*;
@@ -120,20 +120,12 @@ mod tests {
 
     #[test]
     fn a_release_is_recorded_once_per_cluster() {
-        let unit = |action: &str, sensitive: bool| {
-            serde_json::json!({
-                "key": "r/u", "action": action, "timeoutMs": 1,
-                "retry": {"attempts": 1, "backoffMs": 1, "maxBackoffMs": 1},
-                "source": {"file": "f", "line": 1, "column": 1},
-                "outputs": {"o": {"from": {"expression": "object.x"}, "sensitive": sensitive}},
-            })
-        };
         for (sensitive, expected) in [(true, 2), (false, 0)] {
-            let mut elsewhere = unit("removal", sensitive);
-            elsewhere["cluster"] = "eu".into();
-            let units = [unit("removal", sensitive), unit("removal", sensitive), elsewhere];
-            let hook = serde_json::json!({ "hook": "preStart", "units": units });
-            let hook: HookPlan = serde_json::from_value(hook).unwrap();
+            let outputs = serde_json::json!({"o": {"from": {"expression": "object.x"}, "sensitive": sensitive}});
+            let outputs = serde_json::from_value(outputs).unwrap();
+            let unit = UnitPlan { outputs, ..UnitPlan::default() };
+            let elsewhere = UnitPlan { cluster: Some("eu".to_owned()), ..unit.clone() };
+            let hook = HookPlan { hook: Hook::PreStart, units: vec![unit.clone(), unit, elsewhere] };
             let plan = Plan { hooks: vec![hook], ..Plan::empty() };
             let mut target = TargetHead::new("sandbox", "a", "u", Timestamp(1));
             schedule_release(&mut target, &plan, "instance");

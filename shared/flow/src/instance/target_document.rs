@@ -9,12 +9,7 @@ use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{Dialect, PluginDoc, ResourceDoc, SandboxDoc, SandboxKind};
 use ebb_documents::plan::{Plan, cluster_name};
 use ebb_engine::{RequestSender, Timestamp};
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::history::HistoryChange;
-use ebb_protocol::id::{InstanceRef, TargetKey};
-use ebb_protocol::lifecycle::LifecycleData;
-use ebb_protocol::named_secrets::SecretReader;
-use ebb_protocol::sign::WebhookKeys;
+use ebb_protocol::{ErrorCode, HistoryChange, InstanceRef, LifecycleData, SecretReader, TargetKey, WebhookKeys};
 use ebb_store::{HistoryItem, NamedKind, PendingCreation, PluginItem, Store, StoreError, StoreResult, TargetHead};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
@@ -142,7 +137,6 @@ pub struct DocumentNotes {
 /// params, the secrets that connections name, and the clusters, of which some open the outputs of Signadot plugins.
 pub type CompilerTools<'a> = (&'a InstanceCache, &'a WebhookKeys, &'a dyn SecretReader, Option<&'a dyn RelayClient>);
 
-/// Returns the tools of an environment.
 pub fn compiler_tools(env: &Env) -> CompilerTools<'_> {
     (&env.cache, &env.settings.unit_keys, env.settings.secrets.as_ref(), Some(env.relay.as_ref()))
 }

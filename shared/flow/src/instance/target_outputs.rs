@@ -6,10 +6,7 @@ use ebb_documents::plan::{Plan, UnitRef, WorkloadRead};
 use ebb_documents::render::{self, KnownOutputs, RenderValue};
 use ebb_engine::{Hook, Unit};
 use ebb_protocol::lifecycle::{OutputValue, WorkloadValue};
-use ebb_protocol::limits;
-use ebb_protocol::record::{AttemptOutcome, OutputStorage};
-use ebb_protocol::sign::WebhookKeys;
-use ebb_protocol::value::{Outputs, UnitValue};
+use ebb_protocol::{AttemptOutcome, OutputStorage, Outputs, UnitValue, WebhookKeys, limits};
 use ebb_store::TargetHead;
 
 use crate::run::records;

@@ -6,12 +6,7 @@
 use std::collections::BTreeMap;
 
 use ebb_engine::{RunPhase, TargetPhase, Unit, UnitProgress, in_flight};
-use ebb_protocol::api::OverrideResponse;
-use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::history::HistoryChange;
-use ebb_protocol::id::TargetKey;
-use ebb_protocol::limits;
+use ebb_protocol::{ErrorCode, FailureReason, HistoryChange, OverrideResponse, ReasonCode, TargetKey, limits};
 use ebb_store::TargetHead;
 
 use crate::advance::dispatch_all::drive;

@@ -12,10 +12,7 @@ use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::SandboxDoc;
 use ebb_documents::plan::UnitPlan;
 use ebb_engine::TargetPhase;
-use ebb_protocol::api::{RetryResponse, UndoChange};
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::history::HistoryChange;
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::{ErrorCode, HistoryChange, RetryResponse, TargetKey, UndoChange};
 use ebb_store::TargetHead;
 
 use crate::advance::retry;

@@ -8,15 +8,12 @@ use std::sync::Arc;
 
 use ebb_documents::plan::Plan;
 use ebb_engine::{RequestSender, TargetPhase};
-use ebb_protocol::api::{ApplyTarget, TargetReceipt};
-use ebb_protocol::api_token::TargetAccess;
-use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::id::{TargetKey, short_digest};
 use ebb_protocol::lifecycle::{
     self as fields, API_UID, LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause,
 };
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::{
+    ApplyTarget, ErrorCode, LifecycleType, TargetAccess, TargetKey, TargetReceipt, rfc3339, short_digest,
+};
 use ebb_store::TargetHead;
 
 use crate::advance::{FollowUp, next_run, policy_check};

@@ -11,10 +11,7 @@ use ebb_documents::model::{ClientAuthMethod, ConnectionDoc, OauthDoc};
 use ebb_documents::plan::UnitPlan;
 use ebb_egress::{BytePermit, CallError, CallResult, HttpRequest, HttpResponse, TlsParts};
 use ebb_engine::{Millis, Timestamp};
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::named_secrets::SecretText;
-use ebb_protocol::sign::WebhookKeys;
-use ebb_protocol::{id, limits, seal};
+use ebb_protocol::{ReasonCode, SecretText, WebhookKeys, id, limits, seal};
 use ebb_store::AccessTokenItem;
 use serde::Deserialize;
 use serde_json::Value;
@@ -74,7 +71,6 @@ impl From<String> for CredentialProblem {
     }
 }
 
-/// The client of a token endpoint.
 pub(crate) struct TokenClient {
     connection: String,
     url: String,
@@ -306,41 +302,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::tests::rows;
 
     #[test]
     fn responses_of_token_endpoints_have_a_token_and_its_life() {
         let answer = |status, body: &Value| granted(&HttpResponse::new(status, body.to_string()), Timestamp(0));
-        let granted = |more: &str| {
-            let body = json!({"access_token": "canary-token", "refresh_token": 1});
-            let Value::Object(more) = serde_json::from_str(more).unwrap() else { panic!("{more}") };
-            let body = body.as_object().unwrap().clone().into_iter().chain(more).collect::<serde_json::Map<_, _>>();
-            answer(200, &body.into()).map(|(_, life)| life)
-        };
-        for (more, life) in [
-            ("{}", 300),
-            (r#"{"token_type": "BEARER", "expires_in": 3600}"#, 3600),
-            (r#"{"expires_in": "60"}"#, 60),
-            (r#"{"expires_in": 3.7}"#, 3),
-            (r#"{"expires_in": -1}"#, 1),
-            (r#"{"expires_in": 1e99}"#, 86_400),
-            (r#"{"expires_in": "soon"}"#, 300),
-        ] {
-            assert_eq!(granted(more), Ok(life), "{more}");
+        for (more, life) in rows::<(serde_json::Map<String, Value>, u64)>("responses_with_a_token") {
+            let mut body = json!({"access_token": "canary-token", "refresh_token": 1});
+            body.as_object_mut().unwrap().extend(more);
+            assert_eq!(answer(200, &body).map(|(_, life)| life), Ok(life), "{body}");
         }
-        for (status, body, is_final, part) in [
-            (200, json!({}), false, "answered 200 without an access token"),
-            (200, json!({"access_token": null}), false, ""),
-            (200, json!({"error": "canary"}), true, "answered 200 without an access token"),
-            (200, json!({"access_token": "canary", "token_type": "bearer"}), true, ""),
-            (200, json!({"access_token": "canary canary"}), true, ""),
-            (200, json!({"access_token": "canary-token", "token_type": "mac"}), true, ""),
-            (401, json!({"error": "invalid_client", "canary": 1}), true, "answered 401 invalid_client: check"),
-            (400, json!({"error": "canary"}), true, "answered 400: check"),
-            (429, json!("canary"), false, ""),
-            (503, json!("canary"), false, ""),
-        ] {
+        for (status, body, is_final, part) in rows::<(u16, Value, bool, String)>("responses_without_a_token") {
             let (why, pause) = answer(status, &body).map(drop).unwrap_err();
-            let is_expected = pause.is_none() == is_final && why.contains(part);
+            let is_expected = pause.is_none() == is_final && why.contains(&part);
             assert!(is_expected && !why.contains("canary"), "{status} {body}: {why}");
         }
         for body in ["", "<html>canary</html>"] {

@@ -2,15 +2,12 @@
 
 use ebb_documents::plan::{Template, UnitPlan, UnitRef, document_name};
 use ebb_engine::{Attempt, AttemptRef, Timestamp, Unit};
-use ebb_protocol::callback_token::{TokenClaims, TokenKind};
-use ebb_protocol::record::AttemptRecord;
-use ebb_protocol::relay::TaskId;
+use ebb_protocol::{AttemptRecord, TaskId, TokenClaims, TokenKind};
 use ebb_store::AttemptUpdate;
 use serde::Serialize;
 
 use crate::loaded_run::{Run, UnitName};
-use crate::run::invocation_cache::InvocationCache;
-use crate::{Env, FlowError, FlowResult};
+use crate::{Env, FlowError, FlowResult, InvocationCache};
 
 /// Time for which a callback token is valid after the unit's deadline.
 const TOKEN_SLACK_MS: u64 = 60 * 60 * 1000;
@@ -36,7 +33,6 @@ pub struct AttemptContext<'a> {
     pub env: &'a Env,
     pub run: &'a Run,
     pub attempt: AttemptRef,
-    /// The unit of the attempt.
     pub unit: &'a UnitPlan,
     pub cache: &'a InvocationCache,
 }

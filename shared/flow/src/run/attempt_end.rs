@@ -1,11 +1,7 @@
 //! The end of an attempt before it is recorded.
 
 use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::evidence::Evidence;
-use ebb_protocol::limits;
-use ebb_protocol::object_status::ObjectStatus;
-use ebb_protocol::removal::{ObjectRemoval, RemovalEvidence};
-use ebb_protocol::value::Outputs;
+use ebb_protocol::{Evidence, ObjectRemoval, ObjectStatus, Outputs, RemovalEvidence, limits};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttemptEnd {
@@ -34,7 +30,7 @@ pub struct AttemptSuccess {
     pub made: Vec<String>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttemptFailure {
     pub reason: FailureReason,
     pub status: Option<u16>,
@@ -72,21 +68,7 @@ pub struct TaskReport {
 impl AttemptFailure {
     /// Creates a failure. The message is shortened and made printable.
     pub fn new(code: ReasonCode, message: &str) -> Self {
-        let reason = FailureReason { code, message: limits::message(message) };
-        Self {
-            reason,
-            status: None,
-            is_limited: false,
-            retry_after: None,
-            duration_ms: None,
-            task: None,
-            evidence: None,
-            is_made: false,
-            may_be_made: false,
-            is_unsent: false,
-            sent_by: None,
-            outputs: Box::default(),
-        }
+        Self { reason: FailureReason { code, message: limits::message(message) }, ..Self::default() }
     }
 
     /// Returns the end of an attempt whose success, with this duration and log, the failure replaces.

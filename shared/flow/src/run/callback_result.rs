@@ -4,11 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_documents::plan::UnitPlan;
 use ebb_egress::MAX_RETRY_AFTER;
-use ebb_protocol::callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
-use ebb_protocol::callback_token::TokenKind;
 use ebb_protocol::object_status::stored_objects;
-use ebb_protocol::value::{Outputs, UnitValue};
-use ebb_protocol::{limits, words};
+use ebb_protocol::{Callback, CallbackStatus, FailureReason, Outputs, ReasonCode, TokenKind, UnitValue, limits, words};
 use serde_json::Value;
 
 use crate::run::removal::evidence;

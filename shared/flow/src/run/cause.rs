@@ -3,11 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_engine::{Attempt, HeadState, Unit, UnitProgress, attempts_used, in_flight};
-use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::evidence::Evidence;
-use ebb_protocol::id::RunId;
-use ebb_protocol::limits;
-use ebb_protocol::record::AttemptOutcome;
+use ebb_protocol::{AttemptOutcome, Evidence, FailureReason, ReasonCode, RunId, limits};
 
 use crate::{Env, FlowResult, Run};
 

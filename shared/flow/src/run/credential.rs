@@ -14,9 +14,7 @@ use ebb_documents::plan::{BoundConnection, UnitPlan};
 use ebb_egress::digest::DigestChallenge;
 use ebb_egress::sigv4::AwsKey;
 use ebb_egress::{BytePermit, CallError, CallResult, HttpRequest, HttpResponse, TlsParts, is_client_certificate};
-use ebb_protocol::named_secrets::SecretText;
-use ebb_protocol::sign::{self, MessageId, WebhookKeys, WebhookSecret};
-use ebb_protocol::{id, seal};
+use ebb_protocol::{MessageId, SecretText, WebhookKeys, WebhookSecret, id, seal, sign};
 use ebb_store::NamedKind;
 use url::{Position, Url};
 
@@ -88,7 +86,6 @@ enum RequestProof {
 }
 
 struct DigestUser {
-    /// The name of the connection.
     connection: String,
     username: String,
     password: SecretText,
@@ -413,6 +410,7 @@ fn header_of(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::rows;
 
     fn credential(auth: &str, secret: &str) -> Result<RequestCredential, String> {
         let text = format!(
@@ -447,22 +445,10 @@ mod tests {
 
     #[test]
     fn errors_do_not_contain_the_secret() {
-        let basic = "{basic: {username: ebb, secret: S}}";
-        for (auth, secret) in [
-            (basic, "canary"),
-            ("{bearer: {secret: S}}", "canary canary"),
-            ("{bearer: {secret: S}}", "canary-canary\n"),
-            ("{header: {name: X-Key, secret: S}}", "canary-ä-canary"),
-            ("{signed: {secret: S}}", "canary-canary"),
-            ("{signed: {secret: S}}", "whsec_canary"),
-            ("{mtls: {secret: S}}", "-----BEGIN PRIVATE KEY-----\ncanary\n-----END PRIVATE KEY-----"),
-            ("{oauth: {tokenUrl: /t, clientId: c, secret: S, certificate: P}}", "canary-canary"),
-            ("{digest: {username: u, secret: S}}", "canary"),
-            ("{sigv4: {accessKeyId: A, secret: S, region: r, service: s}}", "canary"),
-        ] {
-            let error = credential(auth, secret).map(drop).unwrap_err();
+        for (auth, secret) in rows::<(String, String)>("secrets_that_are_no_credentials") {
+            let error = credential(&auth, &secret).map(drop).unwrap_err();
             assert!(!error.contains("canary"), "{error}");
         }
-        assert!(credential(basic, "with white space and ä").is_ok());
+        assert!(credential("{basic: {username: ebb, secret: S}}", "with white space and ä").is_ok());
     }
 }

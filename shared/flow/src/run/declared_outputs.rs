@@ -2,9 +2,7 @@
 
 use ebb_documents::cel::convert::json_position;
 use ebb_documents::plan::{Action, OutputFrom, OutputPlan, UnitPlan};
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::limits;
-use ebb_protocol::value::{Outputs, UnitValue};
+use ebb_protocol::{Outputs, ReasonCode, UnitValue, limits};
 use serde_json::Value;
 
 use crate::run::attempt_end::AttemptFailure;
@@ -116,15 +114,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::tests::rows;
 
-    fn unit_with_outputs(outputs: &serde_json::Value) -> UnitPlan {
-        let unit = json!({
-            "key": "r/u", "action": "removal", "timeoutMs": 1,
-            "retry": {"attempts": 1, "backoffMs": 1, "maxBackoffMs": 1},
-            "source": {"file": "f", "line": 1, "column": 1},
-            "outputs": outputs,
-        });
-        serde_json::from_value(unit).unwrap()
+    fn unit_with_outputs(outputs: &Value) -> UnitPlan {
+        UnitPlan { outputs: serde_json::from_value(outputs.clone()).unwrap(), ..UnitPlan::default() }
     }
 
     #[test]
@@ -147,19 +140,12 @@ mod tests {
             let plan = unit_with_outputs(&json!({ "o": output }));
             UnitPlan { action: serde_json::from_value(action).unwrap(), ..plan }
         };
-        let webhook = || json!({"webhook": {"method": "POST", "url": {"literal": "https://e.example"}}});
         let object = || json!({"object": {"manifest": {}}});
         let null = || Outputs::from([("o".to_owned(), UnitValue::Json(Value::Null))]);
         let from = |text: &str| json!({ "expression": text });
-        for (action, fix) in [
-            (webhook(), "output `o` is null; expected a value; send one, or add `optional: true`"),
-            (
-                object(),
-                "output `o` is null: `object.o`; expected a value; wait for it with `ready`, or add `optional: true`",
-            ),
-        ] {
+        for (action, fix) in rows::<(Value, String)>("null_outputs") {
             let failure = check_outputs(&unit(action, json!({"from": from("object.o")})), None, null()).unwrap_err();
-            assert_eq!((failure.reason.code, failure.reason.message.as_str()), (ReasonCode::OutputInvalid, fix));
+            assert_eq!((failure.reason.code, failure.reason.message), (ReasonCode::OutputInvalid, fix));
         }
         for sensitive in [false, true] {
             let output = json!({"from": from("object.o"), "sensitive": sensitive, "optional": true});
@@ -171,19 +157,11 @@ mod tests {
 
     #[test]
     fn the_text_of_a_file_is_trimmed_or_parsed() {
-        let text = |text: &str| UnitValue::Json(json!(text));
-        let invalid = |why: &str| Err(format!("output `o`, the file /o: {why}"));
-        for (key, sent, expected) in [
-            ("trim", text("\u{a0} a b\r\n"), Ok(text("a b"))),
-            ("trim", UnitValue::Bytes(vec![0xff]), invalid("the bytes are not UTF-8")),
-            ("json", text(" {\"host\": [1]}\n"), Ok(UnitValue::Json(json!({"host": [1]})))),
-            ("json", text("{\n\"secret\" 1}"), invalid("the text is not JSON at line 2, column 10")),
-            ("json", text("null"), invalid("the JSON is null")),
-        ] {
-            let unit = unit_with_outputs(&json!({"o": {"from": {"file": "/o"}, key: true}}));
+        for (key, sent, expected, why) in rows::<(String, UnitValue, Option<UnitValue>, String)>("texts_of_files") {
+            let unit = unit_with_outputs(&json!({"o": {"from": {"file": "/o"}, &key: true}}));
             let made = check_outputs(&unit, None, Outputs::from([("o".to_owned(), sent)]));
             let made = made.map(|mut outputs| outputs.remove("o").unwrap()).map_err(|failure| failure.reason.message);
-            assert_eq!(made, expected, "{key}");
+            assert_eq!(made, expected.ok_or_else(|| format!("output `o`, the file /o: {why}")), "{key}");
         }
     }
 

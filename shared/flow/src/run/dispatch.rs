@@ -5,22 +5,20 @@ use std::time::Duration;
 use ebb_documents::plan::{Action, HookPlan, Plan, UnitPlan, UnitRef};
 use ebb_documents::render::{self, KnownOutputs, ProducerState, RenderError, RenderedUnit};
 use ebb_engine::{Attempt, Hook, Timestamp, Unit};
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::record::AttemptRecord;
+use ebb_protocol::{AttemptRecord, ReasonCode};
 use ebb_store::AttemptUpdate;
 
 use crate::run::relay_task::{ensure_task, prevent_start, task_body};
 use crate::run::removal::{evidence, visibility};
-use crate::run::request::describe::{self, DescribedUnit};
-use crate::run::request::infrakit;
-use crate::run::request::question;
-use crate::run::request::repeat::{self, RepeatStep};
+use crate::run::request::describe::DescribedUnit;
+use crate::run::request::repeat::RepeatStep;
 use crate::run::request::webhook::post_webhook;
 use crate::run::request::webhook_response::UnitAnswers;
-use crate::run::undo::{self, NoDispatch, UndoneResult};
+use crate::run::request::{describe, infrakit, question, repeat};
+use crate::run::undo::{NoDispatch, UndoneResult};
 use crate::run::wakeup::AttemptWakeup;
 use crate::run::{
-    AttemptContext, AttemptEnd, AttemptSuccess, DispatchOutcome, DispatchReason, inputs, rendered_unit, slots,
+    AttemptContext, AttemptEnd, AttemptSuccess, DispatchOutcome, DispatchReason, inputs, rendered_unit, slots, undo,
 };
 use crate::{FlowError, FlowResult};
 

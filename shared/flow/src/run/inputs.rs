@@ -5,9 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use ebb_documents::plan::{UnitPlan, UnitRef};
 use ebb_documents::render::{KnownOutputs, ProducerState};
 use ebb_engine::{Hook, Timestamp, Unit, UnitProgress};
-use ebb_protocol::id::RunId;
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
-use ebb_protocol::value::Outputs;
+use ebb_protocol::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage, Outputs, RunId};
 
 use crate::run::invocation_cache::{InvocationCache, ReadOutputs, reads_of_successors};
 use crate::run::records;

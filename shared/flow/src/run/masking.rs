@@ -7,8 +7,7 @@ use std::sync::LazyLock;
 
 use ebb_documents::plan::UnitPlan;
 use ebb_documents::render::RenderValue;
-use ebb_protocol::named_secrets::SecretText;
-use ebb_protocol::value::{Outputs, UnitValue};
+use ebb_protocol::{Outputs, SecretText, UnitValue};
 use regex::{Captures, Regex};
 use serde_json::Value;
 

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use ebb_documents::plan::Action;
 use ebb_documents::render::{ProducerState, RenderValue as Rendered, SealedValue};
 use ebb_engine::{Attempt, AttemptRef, Timestamp, Unit};
-use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::id::RunId;
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
-use ebb_protocol::value::{Outputs, UnitValue};
-use ebb_protocol::{id, limits};
-use ebb_store::{LOGS, OUTPUTS, PutOutcome};
+use ebb_protocol::{
+    AttemptOutcome, AttemptRecord, AttemptResult, FailureReason, OutputStorage, Outputs, ReasonCode, RunId, UnitValue,
+    id, limits,
+};
+use ebb_store::{LOGS, OUTPUTS, PutOutcome, UnitRecord};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
 use crate::run::{AttemptContext, AttemptEnd};
@@ -33,12 +32,7 @@ pub async fn read_open(env: &Env, run: &Run, attempts: &[(Unit, Attempt)]) -> Fl
 }
 
 /// Adds the acceptances of `units` that were recorded together to `records`.
-pub async fn with_accepted(
-    env: &Env,
-    run: &Run,
-    units: &[Unit],
-    records: Vec<(Unit, Attempt, AttemptRecord)>,
-) -> FlowResult<OpenRecords> {
+pub async fn with_accepted(env: &Env, run: &Run, units: &[Unit], records: Vec<UnitRecord>) -> FlowResult<OpenRecords> {
     let mut records: BTreeMap<_, _> =
         records.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)).collect();
     let is_webhook = |unit: Unit| run.unit(unit).is_some_and(|unit| matches!(unit.action, Action::Webhook(_)));
@@ -253,7 +247,6 @@ pub(crate) fn has_code(record: &AttemptRecord, code: ReasonCode) -> bool {
     reason.is_some_and(|reason| reason.code == code)
 }
 
-/// Returns the recorded start of an attempt.
 pub fn started_at(record: &AttemptRecord) -> Option<Timestamp> {
     record.started.into_iter().chain(record.accepted).min()
 }

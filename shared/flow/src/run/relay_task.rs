@@ -5,14 +5,12 @@ use ebb_documents::plan::{
 };
 use ebb_documents::render::{InputValue, RenderedInput, RenderedUnit};
 use ebb_engine::Millis;
-use ebb_protocol::callback::{Callback, ReasonCode};
-use ebb_protocol::callback_token::TokenKind;
 use ebb_protocol::relay::{
-    self, CallbackEndpoint, EnsureTask, ManifestFill, ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules,
-    ScriptInput, ScriptOutput, ScriptTask, TaskCompletion, TaskNames, TaskState,
+    CallbackEndpoint, EnsureTask, ManifestFill, ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules, ScriptInput,
+    ScriptOutput, ScriptTask, TaskCompletion, TaskNames, TaskState,
 };
 use ebb_protocol::unit as headers;
-use ebb_protocol::value::{SecretRef, UnitValue};
+use ebb_protocol::{Callback, ReasonCode, SecretRef, TokenKind, UnitValue, relay};
 use ebb_store::AttemptUpdate;
 
 use crate::guarded_relay::{guarded, retry_at};

@@ -7,8 +7,7 @@ use ebb_documents::render::{
     self, KnownOutputs, OpenSealed, RenderResult, RenderValue, RenderedRequest, RenderedUnit, SealedValue, TargetFacts,
     UnitContext,
 };
-use ebb_protocol::named_secrets::SecretText;
-use ebb_protocol::value::UnitValue;
+use ebb_protocol::{SecretText, UnitValue};
 
 use crate::run::AttemptContext;
 use crate::run::masking::add_opened;

@@ -3,8 +3,7 @@
 
 use ebb_documents::plan::{Action, UnitPlan};
 use ebb_engine::{Attempt, attempts_used};
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::words;
+use ebb_protocol::{ReasonCode, words};
 
 use crate::run::AttemptFailure;
 
@@ -83,54 +82,39 @@ impl AttemptFailure {
 #[cfg(test)]
 mod tests {
     use ebb_documents::compile::defaults::RETRY_CLASSES;
+    use ebb_documents::plan::RetryPolicy;
     use ebb_protocol::callback::FailureReason;
-    use serde_json::json;
 
     use super::*;
+    use crate::tests::rows;
 
     #[test]
     fn every_retry_class_matches_a_failure() {
         use ReasonCode::*;
-        let listed = |key: &str, class: &str| -> UnitPlan {
-            let unit = json!({
-                "key": "r/u", "action": "removal", "timeoutMs": 1,
-                "retry": {"attempts": 2, "backoffMs": 1, "maxBackoffMs": 1, key: [class]},
-                "source": {"file": "f", "line": 1, "column": 1},
-            });
-            serde_json::from_value(unit).unwrap()
-        };
-        let unit = |on: &str| listed("on", on);
+        let unit = |retry: RetryPolicy| UnitPlan { retry: RetryPolicy { attempts: 2, ..retry }, ..UnitPlan::default() };
+        let on = |class: &str| unit(RetryPolicy { on: vec![class.to_owned()], ..RetryPolicy::default() });
+        let never = |class: &str| unit(RetryPolicy { never: vec![class.to_owned()], ..RetryPolicy::default() });
         let status =
             |status| AttemptFailure { status: Some(status), ..AttemptFailure::new(ReasonCode::HttpStatus, "") };
         let codes = [Timeout, Connect, Exit, Lost, Failed, ImagePull, Unschedulable, OutOfMemory, Evicted, Quota];
         let failures = codes.map(|code| AttemptFailure::new(code, "")).into_iter();
         let failures: Vec<_> = failures.chain([408, 429, 404, 503].map(status)).collect();
         for class in RETRY_CLASSES {
-            let retried = failures.iter().filter(|failure| failure.is_retried(&unit(class), Attempt::FIRST));
+            let retried = failures.iter().filter(|failure| failure.is_retried(&on(class), Attempt::FIRST));
             let expected = if class == "4xx" { 3 } else { 1 };
             assert_eq!(retried.count(), expected, "{class}");
         }
-        assert!(status(404).is_retried(&unit("404"), Attempt::FIRST));
-        assert!(!status(404).is_retried(&unit("405"), Attempt::FIRST));
-        let limited = || AttemptFailure { is_limited: true, ..status(403) };
-        let exit = |code: i32| AttemptFailure::new(Exit, &FailureReason::exit_message(code));
-        for (failure, class, is_class) in [
-            (limited(), "429", true),
-            (limited(), "403", true),
-            (limited(), "4xx", true),
-            (limited(), "5xx", false),
-            (exit(78), "78", true),
-            (AttemptFailure::new(Unreadable, ""), "failed", true),
-            (exit(79), "78", false),
-            (exit(7), "78", false),
-            (exit(78), "exit", true),
-            (AttemptFailure::new(Failed, &FailureReason::exit_message(78)), "78", false),
-            (status(503), "503", true),
-            (status(503), "5xx", true),
-            (status(502), "503", false),
-        ] {
-            assert_eq!(failure.is_retried(&listed("on", class), Attempt::FIRST), is_class, "{class}: {failure:?}");
-            assert_eq!(failure.is_retried(&listed("never", class), Attempt::FIRST), !is_class, "{class}: {failure:?}");
+        assert!(status(404).is_retried(&on("404"), Attempt::FIRST));
+        assert!(!status(404).is_retried(&on("405"), Attempt::FIRST));
+        // A number is a status, or else the exit code in the message.
+        for (code, number, is_limited, class, is_class) in
+            rows::<(ReasonCode, u16, bool, String, bool)>("retried_failures")
+        {
+            let failure = AttemptFailure::new(code, &FailureReason::exit_message(number.into()));
+            let status = (code == HttpStatus).then_some(number);
+            let failure = AttemptFailure { status, is_limited, ..failure };
+            assert_eq!(failure.is_retried(&on(&class), Attempt::FIRST), is_class, "{class}: {failure:?}");
+            assert_eq!(failure.is_retried(&never(&class), Attempt::FIRST), !is_class, "{class}: {failure:?}");
         }
     }
 }

@@ -8,8 +8,7 @@ use std::sync::LazyLock;
 
 use ebb_documents::plan::UnitPlan;
 use ebb_egress::HttpResponse;
-use ebb_protocol::evidence::Evidence;
-use ebb_protocol::named_secrets::SecretText;
+use ebb_protocol::{Evidence, SecretText};
 use ebb_protocol::{limits, sign, unit as headers};
 use regex::Regex;
 

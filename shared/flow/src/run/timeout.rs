@@ -3,10 +3,7 @@
 use ebb_documents::plan::{Action, UnitPlan};
 use ebb_documents::render::{self, RenderValue, RenderedUnit, SealedValue, UnitContext};
 use ebb_engine::Millis;
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::evidence::Evidence;
-use ebb_protocol::record::AttemptRecord;
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::{AttemptRecord, Evidence, ReasonCode, rfc3339};
 
 use crate::error::FlowResult;
 use crate::run::masking::MASK;

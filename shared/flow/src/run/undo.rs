@@ -10,10 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ebb_documents::plan::{Action, InfrakitAction, PluginInterface, UnitPlan, UnitRef, WebhookAction};
 use ebb_documents::render::{KnownOutputs, ProducerState};
 use ebb_engine::{Attempt, Hook, Millis, Patch, PatchChange, Timestamp, Unit, UnitProgress, retry};
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::id::RunId;
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
-use ebb_protocol::value::Outputs;
+use ebb_protocol::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage, Outputs, ReasonCode, RunId};
 
 use crate::run::invocation_cache::ReadOutputs;
 use crate::run::{AttemptContext, InvocationCache, inputs, records};
@@ -351,7 +348,6 @@ impl UndoPasses {
         (0..block).rev().take_while(|block| self.removed.contains(block)).count()
     }
 
-    /// Returns true if `earlier` belongs to the pass of `attempt`.
     pub(crate) fn is_same_pass(&self, earlier: Attempt, attempt: Attempt) -> bool {
         let (block, earlier) =
             (retry::attempt_block(attempt, self.attempts), retry::attempt_block(earlier, self.attempts));
@@ -366,22 +362,20 @@ pub(crate) fn undo_units(run: &Run, hook: Hook, undone: UnitRef) -> Vec<Unit> {
 
 #[cfg(test)]
 mod tests {
-    use ebb_protocol::callback::FailureReason;
-    use ebb_protocol::evidence::Evidence;
+    use ebb_protocol::{Evidence, FailureReason};
 
     use super::*;
 
     #[test]
     fn an_attempt_that_may_have_sent_an_earlier_request_is_no_rejection() {
-        let answered = |status: u16| {
-            let evidence = Evidence { status: Some(status), ..Evidence::default() };
-            let reason = FailureReason { code: ReasonCode::HttpStatus, message: String::new() };
-            let (reason, evidence) = (Some(reason), Some(Box::new(evidence)));
-            let unanswered = matches!(status, 408 | 502);
-            let failed = AttemptResult::new(AttemptOutcome::Failed, Timestamp(9), String::new());
-            let result = Some(AttemptResult { reason, evidence, unanswered, ..failed });
+        let failed_by = |code, status: Option<u16>, unsent| {
+            let reason = Some(FailureReason { code, ..FailureReason::default() });
+            let evidence = status.map(|_| Box::new(Evidence { status, ..Evidence::default() }));
+            let unanswered = matches!(status, Some(408 | 502));
+            let result = Some(AttemptResult { reason, evidence, unanswered, unsent, ..AttemptResult::default() });
             AttemptRecord { started: Some(Timestamp(5)), result, ..AttemptRecord::default() }
         };
+        let answered = |status| failed_by(ReasonCode::HttpStatus, Some(status), false);
         let conflict = || answered(409);
         for (record, expected) in [
             (conflict(), true),
@@ -399,14 +393,8 @@ mod tests {
         ] {
             assert_eq!(made_nothing(&record), expected, "{record:?}");
         }
-        let failed_by = |code, unsent| {
-            let reason = Some(FailureReason { code, message: String::new() });
-            let failed = AttemptResult::new(AttemptOutcome::Failed, Timestamp(9), String::new());
-            let result = Some(AttemptResult { reason, unsent, ..failed });
-            AttemptRecord { started: Some(Timestamp(5)), result, ..AttemptRecord::default() }
-        };
-        let failed = |unsent| failed_by(ReasonCode::NotStartable, unsent);
-        let refused = |unsent| failed_by(ReasonCode::Refused, unsent);
+        let failed = |unsent| failed_by(ReasonCode::NotStartable, None, unsent);
+        let refused = |unsent| failed_by(ReasonCode::Refused, None, unsent);
         for (record, expected) in [
             (refused(true), true),
             (refused(false), false),

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::{Action, UnitPlan};
 use ebb_engine::{Attempt, AttemptRef, Millis, Timestamp, Unit, attempts_used};
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult};
-use ebb_protocol::relay::TaskState;
+use ebb_protocol::{AttemptOutcome, AttemptRecord, AttemptResult, TaskState};
 use ebb_store::AttemptUpdate;
 use futures::StreamExt as _;
 

@@ -11,11 +11,9 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use ebb_engine::{Hook, TargetPhase, Timestamp};
-use ebb_protocol::api::{ClusterError, DeleteOrphansResponse, Orphan, OrphanList};
-use ebb_protocol::id::RunId;
 use ebb_protocol::limits::message;
 use ebb_protocol::listing::{ObjectSummary, TaskSummary, UnmanagedObject};
-use ebb_protocol::relay::TaskId;
+use ebb_protocol::{ClusterError, DeleteOrphansResponse, Orphan, OrphanList, RunId, TaskId};
 use ebb_store::RunFacts;
 
 use crate::{Counter, Env, FlowResult, RelayError, telemetry};

@@ -7,9 +7,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ebb_documents::plan::{Plan, UnitPlan};
-use ebb_protocol::api::{RelayOutage, RunDetail, RunState, UnitState};
 use ebb_protocol::limits::message;
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::{RelayOutage, RunDetail, RunState, UnitState, rfc3339};
 use ebb_store::{ClusterFault, ClusterFaultKind};
 
 use crate::{Counter, Env, FlowResult, group, telemetry};

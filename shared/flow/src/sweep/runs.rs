@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use ebb_engine::follow::{in_flight, outcome};
 use ebb_engine::{Attempt, AttemptRef, HeadState, Millis, RunEvent, RunPhase, Timestamp, Unit, UnitProgress, accept};
-use ebb_protocol::id::RunId;
-use ebb_protocol::record::AttemptRecord;
+use ebb_protocol::{AttemptRecord, RunId};
 use ebb_store::{DueItem, RunHead};
 
 use super::attempts::{RunSweep, SweepCondition, end_expired};

@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use ebb_engine::{RunPhase, TargetPhase, Timestamp};
-use ebb_protocol::id::{RunId, TargetKey};
-use ebb_protocol::lifecycle::TargetStopCause;
+use ebb_protocol::{RunId, TargetKey, TargetStopCause};
 use ebb_store::{DueItem, TargetHead};
 use futures::FutureExt as _;
 

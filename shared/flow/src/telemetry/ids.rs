@@ -41,7 +41,8 @@ pub(super) fn traceparent(run: &RunId, attempt: AttemptRef) -> String {
 /// Parses a W3C `traceparent`. Later versions than 00 may have more parts.
 pub(super) fn read(text: &str) -> Option<SpanId> {
     let mut parts = text.trim().split('-');
-    let mut next = |digits| parts.next().filter(|part| part.len() == digits && is_hex(part));
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let mut next = |digits| parts.next().filter(|part| part.len() == digits && part.bytes().all(is_digit));
     let (version, trace, span, _flags) = (next(2)?, next(32)?, next(16)?, next(2)?);
     if version == "ff" || (version == "00" && parts.next().is_some()) {
         return None;
@@ -51,15 +52,12 @@ pub(super) fn read(text: &str) -> Option<SpanId> {
     Some(SpanId { trace, span, is_remote: true })
 }
 
-fn is_hex(text: &str) -> bool {
-    text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-}
-
 #[cfg(test)]
 mod tests {
     use ebb_engine::{Attempt, Epoch, Hook, Unit};
 
     use super::*;
+    use crate::tests::rows;
 
     #[test]
     fn ids_are_derived_from_names() {
@@ -87,23 +85,8 @@ mod tests {
             assert_eq!(read(text), expected, "{text}");
         }
         let long = format!("{good}{}", "-0".repeat(10_000));
-        let (unknown, short, signed) =
-            (format!("ff{}", &good[2..]), good.replace("4bf9", "4bf"), good.replace("-00f0", "-+0f0"));
-        for text in [
-            "",
-            "00",
-            &good.to_uppercase(),
-            &good.replace("4bf9", "zzzz"),
-            &good[3..],
-            &good[..52],
-            &long,
-            &unknown,
-            &short,
-            &signed,
-        ] {
-            assert_eq!(read(text), None, "{text}");
+        for text in rows::<String>("invalid_traceparents").into_iter().chain([long]) {
+            assert_eq!(read(&text), None, "{text}");
         }
-        assert_eq!(read("00-00000000000000000000000000000000-00f067aa0ba902b7-01"), None);
-        assert_eq!(read("00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01"), None);
     }
 }

@@ -37,7 +37,6 @@ pub const METRIC_TIMES: [(&str, &str); 5] = [
     ("RunTime", "Time from the start of a run to its end."),
 ];
 
-/// Returns the names of all metrics.
 pub fn metric_names() -> impl Iterator<Item = &'static str> {
     METRIC_COUNTS.into_iter().chain(METRIC_TIMES).map(|(name, _)| name)
 }

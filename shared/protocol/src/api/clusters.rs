@@ -5,8 +5,8 @@ use utoipa::ToSchema;
 
 use crate::listing::ReportedPolicy;
 
+#[serde_with::apply(bool => #[serde(default)])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct ClusterList {
     /// Clusters ordered by name.
     pub clusters: Vec<ClusterInfo>,
@@ -57,7 +57,6 @@ pub enum ClusterState {
 
 /// A cluster, with its registration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct ClusterDetail {
     #[serde(flatten)]
     pub info: ClusterInfo,
@@ -108,7 +107,6 @@ pub struct PutCluster {
     /// The image that contains the entrypoint as `/ebb-entrypoint`.
     pub entrypoint_image: String,
     /// True if pods of scripts must not run as root.
-    #[serde(default)]
     pub run_as_non_root: bool,
     /// `open`: the outputs of Signadot plugins are not sensitive in this cluster. Absent: they stay there, unless a plugin
     /// opens them. It counts for targets that are created or updated from then on.
@@ -118,7 +116,6 @@ pub struct PutCluster {
     #[schema(value_type = Object)]
     pub options: serde_json::Map<String, serde_json::Value>,
     /// True issues a new bootstrap token, also for a cluster that exists.
-    #[serde(default)]
     pub rebootstrap: bool,
     /// The `version` of the registration that was read. The request is refused if it has changed since.
     pub expected: Option<u64>,
@@ -140,7 +137,6 @@ pub struct ClusterBootstrap {
 
 /// An outage: the relay does not respond or does not reach the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct RelayOutage {
     pub cluster: String,
     /// The time of the first error.
@@ -165,7 +161,6 @@ pub enum TransportKind {
 
 /// Objects in clusters whose instances have ended or are unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct OrphanList {
     /// Orphans ordered by cluster.
     pub orphans: Vec<Orphan>,
@@ -197,7 +192,6 @@ pub struct Orphan {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct ClusterError {
     pub cluster: String,
     /// The object or the request, with the error. For people.
@@ -212,7 +206,6 @@ pub struct DeleteOrphans {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct DeleteOrphansResponse {
     pub deleted: Vec<Orphan>,
     /// Objects that are not deleted yet. A later scan or the same request continues.

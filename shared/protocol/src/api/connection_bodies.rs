@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// A connection without its document.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConnectionInfo {
@@ -23,18 +24,15 @@ pub struct ConnectionInfo {
     #[serde(default)]
     pub subscriptions: Vec<String>,
     /// The attempts of units that use the connection at once. By default, there is no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_concurrent: Option<u32>,
     /// The time of the last change.
     pub changed: String,
     /// The reason why the stored document cannot be read. The fields that come from it are then empty.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
 }
 
 /// A connection with its document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct ConnectionDetail {
     #[serde(flatten)]
     pub info: ConnectionInfo,
@@ -82,7 +80,6 @@ pub struct SubscriptionInfo {
 
 /// A subscription with its document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct SubscriptionDetail {
     #[serde(flatten)]
     pub info: SubscriptionInfo,

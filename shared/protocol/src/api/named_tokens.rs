@@ -33,16 +33,13 @@ fn scopes() -> Array {
 }
 
 /// A named token without its secret.
+#[serde_with::apply(Timestamp => #[serde(with = "crate::time")] #[schema(value_type = String)])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenInfo {
     pub name: String,
     pub scopes: Vec<String>,
-    #[serde(with = "crate::time")]
-    #[schema(value_type = String)]
     pub created: Timestamp,
-    #[serde(with = "crate::time")]
-    #[schema(value_type = String)]
     pub expires: Timestamp,
     /// The caller that created it.
     pub created_by: String,
@@ -50,7 +47,6 @@ pub struct TokenInfo {
 
 /// A new token with its secret, which no other response contains.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct CreatedToken {
     /// The value for `Authorization: Bearer`.
     pub token: String,
@@ -65,7 +61,6 @@ impl std::fmt::Debug for CreatedToken {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct TokenList {
     /// Tokens that are not revoked, by name. An expired one is listed for 30 days.
     pub tokens: Vec<TokenInfo>,
@@ -73,7 +68,6 @@ pub struct TokenList {
 
 /// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct CallerInfo {
     /// `role ROLE`, `token NAME` or `ISSUER SUBJECT`.
     pub name: String,

@@ -20,8 +20,7 @@ pub struct RetryTarget {
 }
 
 /// The response to a retry.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RetryResponse {
     /// The identity of the instance. A server of an earlier version names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,7 +41,6 @@ pub struct RetryResponse {
 
 /// A teardown unit that gets the content of another version of its plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct UndoChange {
     /// The key of the unit.
     pub unit: String,
@@ -88,7 +86,6 @@ pub struct ForceDeleteTarget {
 
 /// The response to an override.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct OverrideResponse {
     pub run: String,
     /// Keys of the units that now count as complete. The diagnosis lists their resources.

@@ -6,12 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::callback::{FailureReason, ReasonCode};
-use crate::object_status::ObjectStatus;
 use crate::record::CallbackRefusals;
 use crate::relay::{ObjectCount, WaitResolution};
+use crate::{FailureReason, ObjectStatus, ReasonCode};
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunDetail {
     pub id: String,
@@ -28,10 +27,11 @@ pub struct RunDetail {
 }
 
 /// The state of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum RunState {
     /// Units run or will run.
+    #[default]
     Running,
     /// Cancelled, while units may still run.
     Cancelling,
@@ -45,7 +45,7 @@ pub enum RunState {
 
 #[serde_with::apply(Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[serde_with::skip_serializing_none]
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnitDetail {
     /// `RESOURCE/UNIT`.
@@ -160,10 +160,11 @@ pub struct UnitWait {
 }
 
 /// The state of a unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum UnitState {
     /// Waits for other units.
+    #[default]
     Waiting,
     /// Dispatched or about to be dispatched.
     Running,
@@ -184,7 +185,6 @@ pub enum UnitState {
 /// A sensitive value is `<sensitive>`. One that is in a Secret of the cluster is `{"secretKeyRef": {"name", "key"}}`.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct UnitRendering {
     pub run: String,
     /// `RESOURCE/UNIT`.
@@ -217,7 +217,6 @@ pub struct UnitRendering {
 /// The request of a webhook unit, without the headers that authorize it.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct RequestRendering {
     pub method: String,
     pub url: String,

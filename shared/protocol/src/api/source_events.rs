@@ -8,7 +8,6 @@ use utoipa::ToSchema;
 /// responds with errors.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct SourceResponse {
     pub result: SourceResult,
     /// `KIND/NAME` of the target. Absent if the event concerns none.
@@ -54,7 +53,6 @@ impl SourceResult {
 
 /// A source with its document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct SourceDetail {
     pub name: String,
     /// The time of the last change.
@@ -70,7 +68,6 @@ pub struct SourceDetail {
 /// An event that was rejected, or that could not be completed.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct RejectedEvent {
     /// The time of the rejection.
     #[serde(with = "crate::time")]
@@ -88,7 +85,6 @@ pub struct RejectedEvent {
 
 /// The number of rejected events of a source that are listed, with the last one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct RejectionSummary {
     /// The number of events, from 1 to 20.
     pub count: usize,
@@ -99,7 +95,6 @@ pub struct RejectionSummary {
 
 /// The newest event of a source for a target. It decided whether the target exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct DecidingEvent {
     /// The name of the source.
     pub source: String,
@@ -113,7 +108,6 @@ pub struct DecidingEvent {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct SourceInfo {
     pub name: String,
     /// The time of the last change.

@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{DocumentError, ProblemDetails, RetryResponse, TargetInfo, TargetPhase, TargetReceipt};
-use crate::error_code::ErrorCode;
-use crate::limits;
+use crate::{ErrorCode, limits};
 
 /// Takes an action on several targets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -186,7 +185,6 @@ impl TargetOutcome {
 /// The outcomes of a part of the selected targets.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
 pub struct TargetOutcomes {
     /// One outcome per target, in the order of the request or of the list. May be empty although `next` is given.
     pub outcomes: Vec<TargetOutcome>,

@@ -11,7 +11,7 @@ use crate::lifecycle::{LifecycleResponse, LifecycleResult};
 
 /// Creates a target or updates a living one.
 #[serde_with::skip_serializing_none]
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApplyTarget {
     /// For example `sandbox` or `routegroup`: `[a-z][a-z0-9-]*`, at most 63 characters.
@@ -39,8 +39,7 @@ pub struct ApplyTarget {
 
 /// The response to a request that creates, updates or deletes a target.
 #[serde_with::skip_serializing_none]
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TargetReceipt {
     /// `KIND/NAME`.
     pub target: String,
@@ -71,18 +70,6 @@ pub struct TargetReceipt {
 impl TargetReceipt {
     /// Returns the receipt of an accepted request. `url` is that of the target in this API.
     pub fn of(LifecycleResponse { target, uid, generation, result }: LifecycleResponse, url: String) -> Self {
-        Self {
-            target,
-            uid: Some(uid),
-            generation,
-            result,
-            url,
-            changes: Vec::new(),
-            resources: BTreeMap::new(),
-            lost: BTreeSet::new(),
-            owner: None,
-            expires: None,
-            plan: None,
-        }
+        Self { target, uid: Some(uid), generation, result, url, ..Self::default() }
     }
 }

@@ -1,9 +1,7 @@
 //! The diagnosis of a target in sections, in the order in which a reader asks.
 
 use crate::api::{FailedUnit, RemainingEffect, RootCause, TargetDiagnosis, TargetPhase, TargetWait};
-use crate::evidence::Evidence;
-use crate::removal::ResourceRemoval;
-use crate::{limits, words};
+use crate::{Evidence, ResourceRemoval, limits, words};
 
 /// Maximum characters of a line of a response.
 const LINE: usize = 200;

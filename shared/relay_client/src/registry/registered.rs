@@ -5,10 +5,8 @@ use std::sync::{Arc, Mutex as SyncMutex};
 use std::time::{Duration, Instant};
 
 use ebb_engine::Timestamp;
-use ebb_protocol::api::SignadotOutputs;
 use ebb_protocol::limits::message;
-use ebb_protocol::seal::{open_value, seal_value};
-use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
+use ebb_protocol::{SignadotOutputs, WebhookKeys, WebhookSecret, open_value, seal_value};
 use ebb_store::{ClusterFault, ClusterFaultKind, ClusterItem, Store, StoreResult};
 use tokio::sync::Mutex;
 

@@ -48,19 +48,10 @@ fn a_script_is_a_job_and_a_secret() {
 /// rejects a privileged container that may not gain rights.
 #[test]
 fn the_token_and_the_gain_of_rights_follow_the_pod_template() {
-    let (token, rights) = ("automountServiceAccountToken", "containers/0/securityContext/allowPrivilegeEscalation");
-    for (overlay, field, expected) in [
-        (None, token, Some(false)),
-        (Some("spec: {serviceAccountName: seeder}"), token, None),
-        (Some("spec: {serviceAccount: seeder}"), token, None),
-        (Some("spec: {serviceAccountName: seeder, automountServiceAccountToken: false}"), token, Some(false)),
-        (Some("spec: {serviceAccountName: default}"), token, Some(false)),
-        (Some("spec: {automountServiceAccountToken: true}"), token, Some(true)),
-        (None, rights, Some(false)),
-        (Some("spec: {containers: [{name: main, securityContext: {privileged: true}}]}"), rights, None),
-        (Some("spec: {containers: [{name: main, securityContext: {privileged: false}}]}"), rights, Some(false)),
-    ] {
-        let made = objects(request(UNIT, overlay, ""), false).unwrap().body;
+    let rows: Vec<(Option<String>, String, Option<bool>)> =
+        serde_json::from_str(include_str!("../../tests/pod_rights.json")).unwrap();
+    for (overlay, field, expected) in rows {
+        let made = objects(request(UNIT, overlay.as_deref(), ""), false).unwrap().body;
         let found = made.apply[0].pointer(&format!("/spec/template/spec/{field}"));
         assert_eq!(found.and_then(Value::as_bool), expected, "{overlay:?} {field}");
     }

@@ -10,13 +10,10 @@ use ebb_protocol::engine::{Attempt, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 
 use super::attribute::{Item, ItemReader};
-use super::key;
-use super::store::Store;
 use super::target::ttl_attribute;
+use super::{Store, key};
 use crate::item_table::AttributeChange::{Add, Set};
-use crate::item_table::WriteExpression;
-use crate::ops::StoreResult;
-use crate::table::TableSpec;
+use crate::{StoreResult, TableSpec, WriteExpression};
 
 const ATTEMPTS: &str = "u";
 

@@ -7,10 +7,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::Timestamp;
 use serde_json::Value;
 
-use crate::error::StoreError;
 pub(crate) use crate::item_table::Item;
-use crate::item_table::ItemKey;
-use crate::ops::StoreResult;
+use crate::{ItemKey, StoreError, StoreResult};
 
 pub(crate) fn text(value: impl Into<String>) -> AttributeValue {
     AttributeValue::S(value.into())

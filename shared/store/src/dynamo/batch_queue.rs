@@ -7,11 +7,8 @@
 use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{Item, ItemReader, item_at, number};
-use super::store::{BATCH_INLINE, Store};
-use super::{BodyStorage, key};
-use crate::item_table::{AttributeChange, ItemQuery, WriteCondition, WriteExpression};
-use crate::ops::{QueuedBatch, StoreResult};
-use crate::table::TableSpec;
+use super::{BATCH_INLINE, BodyStorage, Store, key};
+use crate::{AttributeChange, ItemQuery, QueuedBatch, StoreResult, TableSpec, WriteCondition, WriteExpression};
 
 /// Batches per request, including those in progress and those with a response.
 const PAGE: usize = 100;

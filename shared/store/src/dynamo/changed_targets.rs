@@ -6,14 +6,11 @@ use ebb_protocol::engine::Timestamp;
 use ebb_protocol::id::{RunId, TargetKey};
 
 use super::attribute::{Item, ItemReader, json, number};
-use super::key;
 use super::run::read_head;
-use super::store::Store;
 use super::target::read_target;
+use super::{Store, key};
 use crate::item_table::AttributeChange::{Add, Set};
-use crate::item_table::{UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
-use crate::items::{ChangeFeed, RunHead, TargetHead};
-use crate::ops::StoreResult;
+use crate::{ChangeFeed, RunHead, StoreResult, TargetHead, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 
 const ITEM: (&str, &str) = (key::CHANGES, key::HEAD);
 const LAST: &str = "cn";

@@ -13,14 +13,10 @@ use std::collections::BTreeMap;
 use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{Item, ItemReader, item_at, json, number, text};
-use super::key;
-use super::readable;
-use super::store::Store;
 use super::target::has_version;
+use super::{Store, key, readable};
 use crate::item_table::AttributeChange::{Remove, Set};
-use crate::item_table::{WriteCondition, WriteExpression};
-use crate::items::ClusterItem;
-use crate::ops::{ClusterFault, ClusterFaultKind, PolicyRecord, StoreResult};
+use crate::{ClusterFault, ClusterFaultKind, ClusterItem, PolicyRecord, StoreResult, WriteCondition, WriteExpression};
 
 const ITEM: (&str, &str) = (key::CLUSTERS, key::HEAD);
 
@@ -59,7 +55,6 @@ impl Store {
         self.table.update_if(ITEM, expression.with([(name, Set(number(next.0)))])).await
     }
 
-    /// Returns the recorded faults of a kind by cluster.
     pub async fn read_faults(&self, kind: ClusterFaultKind) -> StoreResult<BTreeMap<String, ClusterFault>> {
         let Some(item) = self.table.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
         let reader = ItemReader::new("GetItem", &item);
@@ -99,7 +94,6 @@ impl Store {
         self.table.update_if(ITEM, expression.with([(at_name, Remove), (reason_name, Remove)])).await
     }
 
-    /// Returns the last recorded policy of a cluster.
     pub async fn read_policy(&self, cluster: &str) -> StoreResult<Option<PolicyRecord>> {
         let Some(item) = self.table.get(key::CLUSTERS, &key::policy(cluster)).await? else { return Ok(None) };
         let reader = ItemReader::new("GetItem", &item);

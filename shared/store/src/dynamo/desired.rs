@@ -4,13 +4,9 @@
 //! version is in `tv`.
 
 use super::attribute::{Item, ItemReader, item_at, json, number, optional, sparse_json, text};
-use super::key;
-use super::store::Store;
 use super::target::{has_version, ttl_attribute};
-use crate::item_table::WriteExpression;
-use crate::items::{DesiredKey, DesiredTarget, SourceRejections};
-use crate::ops::StoreResult;
-use crate::table::TableSpec;
+use super::{Store, key};
+use crate::{DesiredKey, DesiredTarget, SourceRejections, StoreResult, TableSpec, WriteExpression};
 
 /// Returns the condition that an item has the version before this one, or does not exist if this is the first one.
 fn follows(version: u64) -> WriteExpression {

@@ -8,14 +8,10 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{Item, ItemReader, digest, item_at, number, text};
-use super::key;
 use super::packed::unpack;
-use super::store::{DOCUMENT_INLINE, Store};
-use crate::error::StoreError;
+use super::{DOCUMENT_INLINE, Store, key};
 use crate::item_table::AttributeChange::{Remove, SetIfAbsent};
-use crate::item_table::{ItemQuery, WriteCondition, WriteExpression};
-use crate::ops::{PluginItem, StoreResult};
-use crate::table::TableSpec;
+use crate::{ItemQuery, PluginItem, StoreError, StoreResult, TableSpec, WriteCondition, WriteExpression};
 
 pub(super) const PACKED: &str = "z";
 

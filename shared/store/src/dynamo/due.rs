@@ -2,17 +2,13 @@
 
 use std::collections::HashMap;
 
-use ebb_protocol::engine::Timestamp;
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::{TargetKey, Timestamp};
 use futures::{StreamExt, TryStreamExt};
 
 use super::attribute::{Item, ItemReader};
-use super::store::Store;
 use super::target::read_target;
-use super::{PARALLEL, key};
-use crate::item_table::{ItemPage, ItemQuery, MAX_GET_BATCH, QueryRange};
-use crate::items::TargetList;
-use crate::ops::{DueItem, ListPage, StoreResult};
+use super::{PARALLEL, Store, key};
+use crate::{DueItem, ItemPage, ItemQuery, ListPage, MAX_GET_BATCH, QueryRange, StoreResult, TargetList};
 
 /// The largest page of keys in an index query. It stays below the limit of 1 MB.
 const LARGEST_PAGE: usize = 1_000;

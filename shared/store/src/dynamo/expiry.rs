@@ -9,8 +9,7 @@ use ebb_protocol::id::RunId;
 
 use super::attribute::{Item, ItemReader, item_at, json, number, text};
 use super::plan::{instance_of, plan_objects};
-use super::store::Store;
-use super::{BodyStorage, key};
+use super::{BodyStorage, Store, key};
 use crate::error::StoreError;
 use crate::item_table::{ItemKey, ItemQuery, WriteCondition, WriteExpression};
 use crate::ops::{DamagedExpiry, DueExpiries, InstanceExpiry, LOGS, OUTPUTS, StoreResult};

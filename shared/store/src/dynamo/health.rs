@@ -3,8 +3,7 @@
 use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{ItemReader, item_at, number};
-use super::key;
-use super::store::Store;
+use super::{Store, key};
 use crate::ops::{HealthMark, StoreResult};
 
 const AT: &str = "at";

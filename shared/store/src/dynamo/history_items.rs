@@ -10,13 +10,9 @@ use ebb_protocol::id::TargetKey;
 
 use super::attribute::{Item, ItemReader, item_at, number, optional, sparse_json};
 use super::document::PACKED;
-use super::key;
 use super::packed::{pack, unpack};
-use super::store::Store;
-use crate::item_table::{ItemQuery, WriteCondition, WriteExpression};
-use crate::items::HistoryItem;
-use crate::ops::{HistoryItems, StoreResult};
-use crate::table::TableSpec;
+use super::{Store, key};
+use crate::{HistoryItem, HistoryItems, ItemQuery, StoreResult, TableSpec, WriteCondition, WriteExpression};
 
 /// Sort keys begin with a digit.
 const GREATEST: &str = ":";
@@ -76,7 +72,6 @@ impl Store {
         Ok(HistoryItems { entries, next })
     }
 
-    /// Returns an entry by its id.
     pub async fn read_history(&self, target: TargetKey<'_>, id: &str) -> StoreResult<Option<HistoryItem>> {
         if id.is_empty() {
             return Ok(None);

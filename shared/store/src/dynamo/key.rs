@@ -4,10 +4,7 @@ use ebb_protocol::engine::{Attempt, Timestamp, Unit};
 use ebb_protocol::id::{RunId, TargetKey, short_digest};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
-use crate::item_table::Item;
-use crate::items::{DesiredKey, NamedKind};
-use crate::ops::{ClusterFaultKind, DueItem};
-use crate::table::TableSpec;
+use crate::{ClusterFaultKind, DesiredKey, DueItem, Item, NamedKind, TableSpec};
 
 /// Characters that sort at or before the separator `#`, and the escape character.
 const RESERVED: &AsciiSet = &CONTROLS.add(b' ').add(b'!').add(b'"').add(b'#').add(b'%');

@@ -10,11 +10,9 @@ use ebb_protocol::engine::{Millis, Timestamp};
 
 use super::attribute::{Item, ItemReader, item_at};
 use super::document::{BodyStorage, PACKED};
-use super::key;
 use super::packed::pack;
-use super::store::{PLAN_INLINE, Store};
-use crate::item_table::ItemKey;
-use crate::ops::StoreResult;
+use super::{PLAN_INLINE, Store, key};
+use crate::{ItemKey, StoreResult};
 
 /// An invocation of a function, which writes an object and then its item, is shorter.
 const MAX_WRITE: Millis = Millis(60 * 60 * 1000);

@@ -17,22 +17,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{Attempt, Unit};
-use ebb_protocol::evidence::Evidence;
-use ebb_protocol::id::RunId;
-use ebb_protocol::limits;
-use ebb_protocol::record::{
-    AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, InstanceIds, OutputStorage,
+use ebb_protocol::{
+    AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, Evidence, InstanceIds, OutputStorage, RunId, limits,
 };
 use futures::{StreamExt, TryStreamExt};
 
 use super::attribute::{Item, ItemReader, digest, item, item_at, json, number, optional, sparse_json, text};
 use super::key::RecordPart;
-use super::store::Store;
-use super::{PARALLEL, TableClient, key};
+use super::{PARALLEL, Store, TableClient, key};
 use crate::item_table::{
     AttributeChange, ItemKey, ItemQuery, UpdateImage, WriteCondition, WriteExpression, WriteOutcome,
 };
-use crate::ops::{AttemptUpdate, PutOutcome, StoreResult};
+use crate::ops::{AttemptUpdate, PutOutcome, StoreResult, UnitRecord};
 
 /// Units between two requested ones that a query reads rather than being split.
 const GAP: u32 = 16;
@@ -171,7 +167,7 @@ const OUTLINE: [&str; 23] = [
 /// Reads attempt records (`Query`).
 impl Store {
     /// Returns the records of all attempts of `units`, ordered by unit and attempt.
-    pub async fn read_records(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
+    pub async fn read_records(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<UnitRecord>> {
         let partition = key::run(run);
         let queries = ranges(units).into_iter().map(|(first, last)| {
             let (least, greatest) = key::records(first, last);
@@ -188,20 +184,19 @@ impl Store {
     /// Returns all records with [`OutputStorage::Nothing`] and without evidence.
     ///
     /// [`OutputStorage::Nothing`]: ebb_protocol::record::OutputStorage::Nothing
-    pub async fn read_outlines(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
+    pub async fn read_outlines(&self, run: &RunId) -> StoreResult<Vec<UnitRecord>> {
         let query = ItemQuery { attributes: Some(&OUTLINE), ..ItemQuery::range(key::run(run), "u#", "u$") };
         self.table.assembled(query).await
     }
 
-    /// Returns the records of all units.
-    pub async fn read_all_records(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
+    pub async fn read_all_records(&self, run: &RunId) -> StoreResult<Vec<UnitRecord>> {
         self.table.assembled(ItemQuery::range(key::run(run), "u#", "u$")).await
     }
 }
 
 impl TableClient {
     /// Reads records, and merges them with their further results. They are ordered by unit and attempt.
-    async fn assembled(&self, query: ItemQuery) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
+    async fn assembled(&self, query: ItemQuery) -> StoreResult<Vec<UnitRecord>> {
         let mut records = BTreeMap::new();
         let mut next = None;
         loop {

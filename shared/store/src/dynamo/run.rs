@@ -11,8 +11,7 @@ use ebb_protocol::engine::{Attempt, Epoch, HeadState, LateMark, Patch, PatchChan
 use ebb_protocol::id::RunId;
 
 use super::attribute::{Item, ItemReader, digest, item_at, number, optional, text};
-use super::key;
-use super::store::Store;
+use super::{Store, key};
 use crate::error::StoreError;
 use crate::item_table::{AttributeChange, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 use crate::items::{NewRun, PatchResult, RunFacts, RunHead};

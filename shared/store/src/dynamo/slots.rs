@@ -5,11 +5,9 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{ItemReader, number, text};
-use super::key;
-use super::store::Store;
+use super::{Store, key};
 use crate::item_table::AttributeChange::{Add, Delete, Remove, Set};
-use crate::item_table::{UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
-use crate::ops::StoreResult;
+use crate::{StoreResult, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 
 const HOLDERS: &str = "hs";
 

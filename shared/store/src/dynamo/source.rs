@@ -2,14 +2,9 @@
 //! Undelivered notifications: `f#ID` / `h`. The document is in `b`.
 
 use super::attribute::{Item, ItemReader, item_at, number, text};
-use super::key;
-use super::readable;
-use super::store::Store;
 use super::target::ttl_attribute;
-use crate::item_table::{ItemQuery, QueryRange};
-use crate::items::{NamedDocument, NamedKind};
-use crate::ops::StoreResult;
-use crate::table::TableSpec;
+use super::{Store, key, readable};
+use crate::{ItemQuery, NamedDocument, NamedKind, QueryRange, StoreResult, TableSpec};
 
 pub(super) fn read_document(operation: &'static str, item: &Item) -> StoreResult<NamedDocument> {
     let reader = ItemReader::new(operation, item);

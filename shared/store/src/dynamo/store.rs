@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::TableClient;
-use crate::item_table::ItemTable;
-use crate::ops::Bucket;
+use crate::{Bucket, ItemTable};
 
 /// Bytes of a plan that fit into the table. A larger plan is compressed, and stored in the bucket if it is still
 /// larger.

@@ -1,19 +1,16 @@
 //! What the items of a table are, for tests that look into it.
 
 use ebb_protocol::engine::{Attempt, Timestamp, Unit};
-use ebb_protocol::id::RunId;
-use ebb_protocol::record::{AttemptRecord, AttemptResult};
+use ebb_protocol::{AttemptRecord, AttemptResult, RunId};
 
 use super::attribute::ItemReader;
 use super::document::BodyStorage;
 use super::key::{self, RecordPart};
 use super::{accepted, changed_targets, desired, expiry, history_items, record, run, source, target};
-use crate::error::StoreError;
-use crate::item_table::{Item, ItemKey};
-use crate::items::{
-    ChangeFeed, DesiredTarget, HistoryItem, NamedDocument, NamedKind, RunHead, SourceRejections, TargetHead,
+use crate::{
+    ChangeFeed, DesiredTarget, HistoryItem, InstanceExpiry, Item, ItemKey, NamedDocument, NamedKind, RunHead,
+    SourceRejections, StoreError, StoreResult, TargetHead,
 };
-use crate::ops::{InstanceExpiry, StoreResult};
 
 /// An item with what its key names.
 #[derive(Clone, Debug, PartialEq)]

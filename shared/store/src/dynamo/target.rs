@@ -5,21 +5,18 @@
 //! response.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_protocol::engine::{TargetPhase, Timestamp};
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::{TargetKey, TargetPhase, Timestamp};
 
 use super::attribute::{Item, ItemReader, item_at, number, optional, sparse_json, text};
 use super::document::BodyStorage;
 use super::history_items::history_item;
 use super::plan::plan_item;
 use super::run::new_run;
-use super::store::Store;
-use super::{TOMBSTONE_RETENTION_MS, TableClient, key};
-use crate::error::StoreError;
+use super::{Store, TOMBSTONE_RETENTION_MS, TableClient, key};
 use crate::item_table::{ItemPut, TransactionOutcome, WriteCondition, WriteExpression, WriteOutcome};
 use crate::items::{TargetHead, TargetTransition, Tombstone};
 use crate::ops::StoreResult;
-use crate::table::TableSpec;
+use crate::{StoreError, TableSpec};
 
 const TRANSACT: &str = "TransactWriteItems";
 const ENDED: &str = "end";

@@ -7,14 +7,10 @@ use ebb_protocol::api_token::token_id;
 use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{Item, ItemReader, digest, item_at, json, number, text};
-use super::key;
-use super::store::Store;
 use super::target::ttl_attribute;
+use super::{Store, key};
 use crate::item_table::AttributeChange::{Remove, SetIfAbsent};
-use crate::item_table::{WriteCondition, WriteExpression};
-use crate::items::{AccessTokenItem, SessionItem, TokenItem};
-use crate::ops::StoreResult;
-use crate::table::TableSpec;
+use crate::{AccessTokenItem, SessionItem, StoreResult, TableSpec, TokenItem, WriteCondition, WriteExpression};
 
 const REVOKED: &str = "rv";
 const EXPIRES: &str = "ex";

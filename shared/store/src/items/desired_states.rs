@@ -1,8 +1,7 @@
 //! The states of targets that sources want, and their rejected events.
 
 use ebb_protocol::api::{RejectedEvent, SourceResponse};
-use ebb_protocol::engine::Timestamp;
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::{TargetKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Identifies the state that a source wants: of a target, or of one instance of it if its events name instances. Sources
@@ -46,7 +45,6 @@ pub struct DesiredTarget {
     pub replaces_due: bool,
     /// The document of the target. A deletion has none. A document that was applied is dropped.
     pub document: Option<String>,
-    /// True if the target is to be deleted.
     #[serde(default)]
     pub is_delete: bool,
     /// What identifies earlier deliveries, the oldest first, at most [`Self::MAX_RECENT`].

@@ -2,14 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_protocol::engine::{TargetChange, Timestamp};
-use ebb_protocol::id::RunId;
+use ebb_protocol::engine::TargetChange;
+use ebb_protocol::{RunId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// The notifications of a target that wait for receivers. Each receiver gets its notifications one after the other, and
 /// independently of the other receivers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct TargetOutbox {
     /// The oldest first, see [`Self::exceeds`].
     pub notices: Vec<PhaseNotice>,
@@ -95,7 +94,6 @@ impl TargetOutbox {
 
 /// A change of a target, as it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct PhaseNotice {
     /// The version of the target that the change wrote.
     pub number: u64,
@@ -106,7 +104,6 @@ pub struct PhaseNotice {
     /// `deleted`, `expired` or `forced`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
-    /// The owner of the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// The target as JSON: its identity and labels.

@@ -9,9 +9,7 @@ use aws_sdk_dynamodb::types::{
 };
 
 use super::failure;
-use crate::error::StoreError;
-use crate::ops::StoreResult;
-use crate::table::TableSpec;
+use crate::{StoreError, StoreResult, TableSpec};
 
 /// Creates the table with its indexes and TTL, billed on demand. An existing table stays unchanged.
 ///

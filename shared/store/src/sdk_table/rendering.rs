@@ -6,8 +6,7 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::dynamo::attribute::number;
-use crate::item_table::{AttributeChange, Item, WriteCondition, WriteExpression};
-use crate::table::TableSpec;
+use crate::{AttributeChange, Item, TableSpec, WriteCondition, WriteExpression};
 
 #[derive(Default)]
 pub(super) struct Placeholders<'a> {

@@ -1,6 +1,7 @@
 use ebb_protocol::listing::ReportedPolicy;
 
 use super::fixture::*;
+use super::samples::sample;
 use crate::dynamo::BATCH_INLINE;
 use crate::{ClusterFault, ClusterFaultKind, PolicyRecord, QueuedBatch};
 
@@ -11,10 +12,9 @@ fn batch(id: &str, ends: u64, size: usize) -> QueuedBatch {
 }
 
 impl StoreFixture {
-    async fn pending(&self, cluster: &str, at: u64, in_progress: &[&str], limit: usize, bytes: usize) -> Vec<String> {
-        let in_progress: Vec<String> = in_progress.iter().map(|&id| id.to_owned()).collect();
+    async fn pending(&self, cluster: &str, at: u64, in_progress: &[String], limit: usize, bytes: usize) -> Vec<String> {
         let now = Timestamp(NOW.0 + at);
-        let found = self.store.pending_batches(cluster, now, &in_progress, limit, bytes).await.unwrap();
+        let found = self.store.pending_batches(cluster, now, in_progress, limit, bytes).await.unwrap();
         found.into_iter().map(|batch| batch.id).collect()
     }
 }
@@ -26,21 +26,10 @@ pub(super) async fn batches_are_pending_until_they_have_a_response_or_expire(fix
     }
     store.enqueue_batch("eu#1", &batch("a", 30, 10)).await.unwrap();
     let all = usize::MAX;
-    for (at, in_progress, limit, bytes, expected) in [
-        (0, &[][..], 9, all, &["a", "b", "c"][..]),
-        (0, &[], 2, all, &["a", "b"]),
-        (0, &[], 9, 25, &["a", "b"]),
-        (0, &[], 9, 1, &["a"]),
-        (0, &["a", "x"], 9, all, &["b", "c"]),
-        (9, &[], 9, all, &["a", "b", "c"]),
-        (10, &[], 9, all, &["b", "c"]),
-        (30, &[], 9, all, &[]),
-    ] {
-        assert_eq!(
-            fixture.pending("eu", at, in_progress, limit, bytes).await,
-            expected,
-            "{at} {in_progress:?} {limit} {bytes}"
-        );
+    let rows: Vec<(u64, Vec<String>, _, Option<_>, Vec<String>)> = sample("pendingBatches");
+    for (at, in_progress, limit, bytes, expected) in rows {
+        let found = fixture.pending("eu", at, &in_progress, limit, bytes.unwrap_or(all)).await;
+        assert_eq!(found, expected, "{at} {in_progress:?} {limit} {bytes:?}");
     }
     assert_eq!(fixture.pending("eu#1", 0, &[], 9, all).await, ["a"]);
     assert_eq!(fixture.pending("us", 0, &[], 9, all).await, [""; 0]);
@@ -150,7 +139,6 @@ pub(super) async fn a_poll_reads_a_limited_number_of_batches(fixture: StoreFixtu
         store.put_reply("eu", &id, b"done").await.unwrap();
     }
     let in_progress = of(120..180);
-    let in_progress: Vec<&str> = in_progress.iter().map(String::as_str).collect();
     fixture.meter.take();
     assert_eq!(fixture.pending("eu", 0, &in_progress, 4, usize::MAX).await, of(180..184));
     assert_eq!(fixture.meter.take().requests, [("Query", 2)].into());
@@ -161,14 +149,8 @@ pub(super) async fn a_scan_is_claimed_once(fixture: StoreFixture) {
     let store = &fixture.store;
     assert_eq!(store.read_scans().await.unwrap(), [].into());
     let at = |ms: u64| Timestamp(NOW.0 + ms);
-    for (cluster, seen, next, expected) in [
-        ("eu", None, 10, true),
-        ("eu", None, 11, false),
-        ("eu", Some(9), 20, false),
-        ("eu", Some(10), 20, true),
-        ("a.b#c", None, 5, true),
-    ] {
-        let claimed = store.claim_scan(cluster, seen.map(at), at(next)).await.unwrap();
+    for (cluster, seen, next, expected) in sample::<Vec<(String, Option<u64>, u64, bool)>>("claimedScans") {
+        let claimed = store.claim_scan(&cluster, seen.map(at), at(next)).await.unwrap();
         assert_eq!(claimed, expected, "{cluster} {seen:?} {next}");
     }
     let due = [("eu".to_owned(), Some(at(20))), ("a.b#c".to_owned(), Some(at(5)))];

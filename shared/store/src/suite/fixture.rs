@@ -13,8 +13,7 @@ use tokio::runtime::Runtime;
 
 use super::meter::Meter;
 use super::proxy::FaultProxy;
-use crate::item_table::ItemKey;
-use crate::{ItemTable, NewRun, S3Bucket, create_table};
+use crate::{ItemKey, ItemTable, NewRun, S3Bucket, create_table};
 
 // Imports of most tests.
 pub(super) use super::proxy::ProxyFault;
@@ -227,7 +226,8 @@ pub(super) fn begin(name: &str) -> TargetTransition {
 }
 
 pub(super) fn result(outcome: AttemptOutcome, digest: &str) -> AttemptResult {
-    AttemptResult::new(outcome, Timestamp(1_800_000_001_000), ebb_protocol::id::digest(digest.as_bytes()))
+    let (at, digest) = (Timestamp(1_800_000_001_000), ebb_protocol::id::digest(digest.as_bytes()));
+    AttemptResult { outcome, at, digest, ..AttemptResult::default() }
 }
 
 /// Returns a success with an output of this size.

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::observed::{RequestPlace, StoreObserver, TableRequest};
-use crate::item_size;
-use crate::item_table::WriteOutcome;
+use crate::{WriteOutcome, item_size};
 
 /// Counts requests, capacity and sizes, as the observer of [`crate::Store::observed`].
 #[derive(Debug, Default)]

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::item_table::{
-    ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemWrite, QueryRange, TableResponse, TransactionOutcome,
-    WriteOutcome,
+use crate::{
+    Bucket, Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, OpenObject, Projection,
+    QueryRange, Store, StoreResult, TableResponse, TableSpec, TransactionOutcome, WriteOutcome,
 };
-use crate::{Bucket, Item, ItemTable, OpenObject, Store, StoreResult, TableSpec};
 
 /// The part of a table that a request concerns.
 #[derive(Clone, Debug)]
@@ -65,11 +64,7 @@ impl ItemTable for ObservedStore {
         Ok(self.noted("GetItem", place, self.store.table().get(key).await?))
     }
 
-    async fn get_batch(
-        &self,
-        keys: Vec<ItemKey>,
-        attributes: Option<&'static [&'static str]>,
-    ) -> StoreResult<TableResponse<ItemBatch>> {
+    async fn get_batch(&self, keys: Vec<ItemKey>, attributes: Projection) -> StoreResult<TableResponse<ItemBatch>> {
         let place = RequestPlace::Items(keys.clone());
         Ok(self.noted("BatchGetItem", place, self.store.table().get_batch(keys, attributes).await?))
     }

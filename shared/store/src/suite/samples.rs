@@ -1,18 +1,15 @@
-//! Items with every attribute, for the tests of the table and for the snapshot of stored items.
+//! Items with every attribute, for the tests of the table and for the snapshot of stored items. Rows of these tests.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{ClusterItem, SessionBasis, SessionItem, SourceRejections, TargetHead, TokenItem};
-use ebb_protocol::api::{RejectedEvent, TokenInfo};
-use ebb_protocol::engine::Timestamp;
-use ebb_protocol::id::digest;
-use ebb_protocol::record::{AttemptResult, OutputStorage};
+use ebb_protocol::{AttemptResult, OutputStorage, RejectedEvent, Timestamp, TokenInfo, digest};
 
 /// The time of each sample.
 pub const AT: Timestamp = Timestamp(1_800_000_000_000);
 
-fn sample<T: DeserializeOwned>(name: &str) -> T {
+pub(super) fn sample<T: DeserializeOwned>(name: &str) -> T {
     let mut samples: Value = serde_json::from_str(include_str!("samples.json")).unwrap();
     serde_json::from_value(samples[name].take()).unwrap()
 }

@@ -12,7 +12,7 @@ use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
 use ebb_protocol::removal::{ObjectRemoval, RemovalEvidence, RemovalGrade, ResourceRemoval};
 use ebb_protocol::{limits, words};
-use ebb_store::TargetHead;
+use ebb_store::{TargetHead, UnitRecord};
 
 use crate::run::attempt::task_unit;
 use crate::run::credential::CredentialDigest;
@@ -26,15 +26,15 @@ use crate::{CompiledPlan, Env, FlowResult, Run, group};
 struct RecordedRun {
     head: HeadState,
     /// The records of each unit, in the order of attempts.
-    records: BTreeMap<Unit, Vec<(Unit, Attempt, AttemptRecord)>>,
+    records: BTreeMap<Unit, Vec<UnitRecord>>,
 }
 
 impl RecordedRun {
-    fn new(head: HeadState, list: Vec<(Unit, Attempt, AttemptRecord)>) -> Self {
+    fn new(head: HeadState, list: Vec<UnitRecord>) -> Self {
         Self { head, records: group(list.into_iter().map(|record| (record.0, record))) }
     }
 
-    fn records(&self, unit: Unit) -> &[(Unit, Attempt, AttemptRecord)] {
+    fn records(&self, unit: Unit) -> &[UnitRecord] {
         self.records.get(&unit).map(Vec::as_slice).unwrap_or_default()
     }
 
@@ -42,7 +42,6 @@ impl RecordedRun {
         self.head.status(unit) == UnitProgress::Done
     }
 
-    /// Returns the reason with which an operator has overridden a unit.
     fn override_reason(&self, unit: Unit) -> Option<&FailureReason> {
         let records = self.records(unit).iter().map(|(.., record)| record);
         possible_resources::override_reason(records).filter(|_| self.is_done(unit))
@@ -107,7 +106,6 @@ fn of_unknown() -> RemovalEvidence {
     unconfirmed(Some(why.to_owned()))
 }
 
-/// The runs of an instance that have begun.
 type RecordedRuns = BTreeMap<Hook, RecordedRun>;
 
 /// Returns the removal of each setup unit that may have made something, the lowest grades first. Of a target that is not

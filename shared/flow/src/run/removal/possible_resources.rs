@@ -3,15 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::{Action, Plan, UnitPlan, UnitRef};
-use ebb_engine::{Attempt, Graph, HeadState, Hook, Unit, UnitProgress};
-use ebb_protocol::api::{Certainty, RemainingEffect};
-use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::id::RunId;
-use ebb_protocol::lifecycle::OutputValue;
-use ebb_protocol::limits;
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
-use ebb_protocol::removal::RemovalGrade;
-use ebb_store::{StoreError, TargetHead};
+use ebb_engine::{Graph, HeadState, Hook, Unit, UnitProgress};
+use ebb_protocol::{
+    AttemptOutcome, AttemptRecord, Certainty, FailureReason, OutputValue, ReasonCode, RemainingEffect, RemovalGrade,
+    RunId, limits,
+};
+use ebb_store::{StoreError, TargetHead, UnitRecord};
 
 use crate::run::{inputs, records, undo};
 use crate::{CompiledPlan, Env, FlowError, FlowResult, Run, group};
@@ -46,7 +43,6 @@ pub struct RemainingResources {
     pub notes: Vec<String>,
 }
 
-/// A unit of a setup run whose resources may exist.
 struct PossibleResource {
     run: RunId,
     unit: Unit,
@@ -278,7 +274,7 @@ fn has_succeeded<'a>(mut attempts: impl Iterator<Item = &'a AttemptRecord>) -> b
 }
 
 /// Groups records by unit, in the order of attempts.
-fn by_unit(records: Vec<(Unit, Attempt, AttemptRecord)>) -> BTreeMap<Unit, Vec<AttemptRecord>> {
+fn by_unit(records: Vec<UnitRecord>) -> BTreeMap<Unit, Vec<AttemptRecord>> {
     group(records.into_iter().map(|(unit, _, record)| (unit, record)))
 }
 
@@ -363,9 +359,11 @@ mod tests {
 
     fn result(outcome: AttemptOutcome, code: Option<ReasonCode>) -> AttemptResult {
         AttemptResult {
+            outcome,
+            at: Timestamp(1),
             reason: code.map(|code| FailureReason { code, message: "why".to_owned() }),
             unanswered: code == Some(ReasonCode::Timeout),
-            ..AttemptResult::new(outcome, Timestamp(1), String::new())
+            ..AttemptResult::default()
         }
     }
 

@@ -4,9 +4,9 @@
 //! evidence only for a credential that would see the resource.
 
 use ebb_documents::plan::{Action, UnitPlan, UnitRef};
-use ebb_engine::{Attempt, AttemptRef, Millis, Timestamp, Unit};
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
-use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
+use ebb_engine::{AttemptRef, Millis, Timestamp, Unit};
+use ebb_protocol::{AttemptOutcome, AttemptRecord, RemovalEvidence, RemovalGrade};
+use ebb_store::UnitRecord;
 
 use crate::run::attempt::AttemptContext;
 use crate::run::credential::CredentialDigest;
@@ -208,11 +208,7 @@ pub(in crate::run::removal) fn is_sent_by(record: &AttemptRecord, by: &Credentia
 }
 
 /// Returns the records about the result at a position.
-fn of_result(
-    unit: &UnitPlan,
-    records: Vec<(Unit, Attempt, AttemptRecord)>,
-    position: usize,
-) -> impl Iterator<Item = AttemptRecord> {
+fn of_result(unit: &UnitPlan, records: Vec<UnitRecord>, position: usize) -> impl Iterator<Item = AttemptRecord> {
     let passes = UndoPasses::new(unit, &records);
     records
         .into_iter()

@@ -8,10 +8,7 @@ use ebb_documents::plan::{Action, UnitRef, WebhookAction};
 use ebb_documents::render::{KnownOutputs, ProducerState, RenderedRequest, RenderedUnit};
 use ebb_egress::HttpResponse;
 use ebb_engine::{Attempt, AttemptRef, Millis, Unit};
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::limits;
-use ebb_protocol::record::AttemptRecord;
-use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
+use ebb_protocol::{AttemptRecord, ReasonCode, RemovalEvidence, RemovalGrade, limits};
 use ebb_store::AttemptUpdate;
 
 use crate::error::FlowResult;
@@ -144,11 +141,11 @@ async fn describe_attempt(
         return Ok(unknown_outcome(unanswered(ReasonCode::Connect, "no response to its request is known")));
     };
     let asked = SentQuestion::new(answers, credential, ("-describe", question), request)?;
-    let sent = question::shown(&asked, &question.url, answers);
+    let sent = question::shown(&asked, &question.url);
     let digest = credential.digest(env);
     // Another credential may not see what the request made.
     let is_sender = record.posted_by.as_ref().is_none_or(|by| digest.is(by));
-    let answer = asked.ask(answers, credential).await?;
+    let answer = asked.ask().await?;
     let requested = answer.iter().flatten().find_map(|answer| answer.response.retry_after_seconds(env.now()));
     let told = match &answer {
         Some(Ok(answer)) => match (judge(answers, &sent, answer), &answer.unread) {
@@ -288,8 +285,8 @@ pub(crate) async fn undone_unit(undo: AttemptContext<'_>, known: &KnownOutputs) 
     };
     let purpose = format!("-undo-{}-{}", attempt.unit.0, attempt.number.0);
     let asked = SentQuestion::new(&answers, &credential, (&purpose, question), &request)?;
-    let sent = question::shown(&asked, &question.url, &answers);
-    let answer = match asked.ask(&answers, &credential).await? {
+    let sent = question::shown(&asked, &question.url);
+    let answer = match asked.ask().await? {
         Some(Ok(answer)) => answer,
         Some(Err(error)) => return unknown(&format!("{} got no answer: {error}", sent.asked())),
         None => return unknown("the question must not start any more"),

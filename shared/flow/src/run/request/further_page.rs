@@ -275,23 +275,13 @@ pub(super) fn lists(body: &Value, page: Option<&Value>) -> Vec<(usize, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::rows;
 
     #[test]
     fn links_of_the_next_page() {
-        for (link, next) in [
-            (r#"</l?page=2>; rel="next""#, Some("/l?page=2")),
-            (
-                r#"<https://a/l?page=1,2>; rel="prev", <https://a/l?p=3>; title="x"; rel="next""#,
-                Some("https://a/l?p=3"),
-            ),
-            ("</b>; REL=Next", Some("/b")),
-            (r#"</b>; rel="last next""#, Some("/b")),
-            (r#"</b>; rel="last", </c>; rel="first""#, None),
-            (r#"</b>; rel="nextish""#, None),
-            ("</b>", None),
-        ] {
-            let found = NEXT_LINK.captures(link).and_then(|found| Some(found.get(1)?.as_str()));
-            assert_eq!(found, next, "{link}");
+        for (link, next) in rows::<(String, Option<String>)>("announced_links") {
+            let found = NEXT_LINK.captures(&link).and_then(|found| Some(found.get(1)?.as_str()));
+            assert_eq!(found, next.as_deref(), "{link}");
         }
     }
 

@@ -13,12 +13,8 @@ use std::collections::BTreeSet;
 use ebb_documents::plan::{Action, InfrakitAction, PluginInterface, UnitPlan};
 use ebb_documents::render::{self, RenderResult, RenderedInstance};
 use ebb_engine::{Millis, Timestamp, Unit};
-use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::infrakit::KEY_TAG;
-use ebb_protocol::limits;
-use ebb_protocol::named_secrets::SecretText;
-use ebb_protocol::record::InstanceIds;
-use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
+use ebb_protocol::{InstanceIds, ReasonCode, RemovalEvidence, RemovalGrade, SecretText, limits};
 use ebb_store::AttemptUpdate;
 use serde_json::Value;
 
@@ -43,7 +39,6 @@ enum PluginStep {
     Repeat(u64),
     /// The attempt is dispatched again at this time, and starts then.
     Postpone(Timestamp),
-    /// The result is recorded.
     Recorded,
 }
 

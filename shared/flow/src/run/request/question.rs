@@ -35,6 +35,8 @@ const FIRST_ONLY: &str = "its further pages are not read";
 
 /// A question about what a webhook has made.
 pub(super) struct SentQuestion<'a> {
+    answers: &'a UnitAnswers<'a>,
+    credential: &'a RequestCredential,
     /// The end of the id of its message.
     pub(super) purpose: &'a str,
     pub(super) question: &'a RenderedQuestion,
@@ -62,13 +64,13 @@ impl WholeAnswer {
 
 impl<'a> SentQuestion<'a> {
     pub(super) fn new(
-        answers: &UnitAnswers<'_>,
-        credential: &RequestCredential,
+        answers: &'a UnitAnswers<'_>,
+        credential: &'a RequestCredential,
         (purpose, question): (&'a str, &'a RenderedQuestion),
         request: &'a RenderedRequest,
     ) -> FlowResult<Self> {
         let headers = headers(answers, credential, (purpose, question), request)?;
-        Ok(Self { purpose, question, request, headers })
+        Ok(Self { answers, credential, purpose, question, request, headers })
     }
 
     pub(super) fn method(&self) -> &'static str {
@@ -76,27 +78,20 @@ impl<'a> SentQuestion<'a> {
     }
 
     /// Sends the question. Returns its first page, or `None` as [`Self::ask`] does.
-    pub(super) async fn ask_once(
-        &self,
-        answers: &UnitAnswers<'_>,
-        credential: &RequestCredential,
-    ) -> Option<CallResult<WholeAnswer>> {
+    pub(super) async fn ask_once(&self) -> Option<CallResult<WholeAnswer>> {
         let url = self.question.url.as_str();
         let message = (self.method(), url, self.headers.clone(), body(self.question));
-        let answer = send(answers, credential, message, budget(answers)).await?;
+        let answer = send(self.answers, self.credential, message, budget(self.answers)).await?;
         Some(answer.map(|(response, _bytes)| {
-            let next = next_page(answers, (url, true), &response);
+            let next = next_page(self.answers, (url, true), &response);
             let unread = next.map_or_else(Some, |next| next.map(|_| FIRST_ONLY.to_owned()));
             WholeAnswer { unread, response, _bytes: BytePermit::default() }
         }))
     }
 
     /// Sends the question. Returns `None` if it must not start any more, because the sweep has waited too long.
-    pub(super) async fn ask(
-        &self,
-        answers: &UnitAnswers<'_>,
-        credential: &RequestCredential,
-    ) -> FlowResult<Option<CallResult<WholeAnswer>>> {
+    pub(super) async fn ask(&self) -> FlowResult<Option<CallResult<WholeAnswer>>> {
+        let (answers, credential) = (self.answers, self.credential);
         let (url, begun) = (self.question.url.as_str(), answers.attempt.env.now());
         let message = (self.method(), url, self.headers.clone(), body(self.question));
         Ok(match send(answers, credential, message, budget(answers)).await {
@@ -302,8 +297,8 @@ fn merged(before: Value, page: Value) -> Result<Value, String> {
 }
 
 /// Returns the request of a question for people. `url` has no value of a response.
-pub(super) fn shown<'a>(sent: &'a SentQuestion<'_>, url: &'a str, answers: &'a UnitAnswers<'_>) -> SentRequest<'a> {
-    SentRequest { method: sent.method(), url, headers: &sent.headers, opened: &answers.opened }
+pub(super) fn shown<'a>(sent: &'a SentQuestion<'_>, url: &'a str) -> SentRequest<'a> {
+    SentRequest { method: sent.method(), url, headers: &sent.headers, opened: &sent.answers.opened }
 }
 
 #[cfg(test)]

@@ -74,8 +74,8 @@ pub(crate) async fn ask(answers: &UnitAnswers<'_>, undone: &UndoneResult) -> Flo
     let question = RenderedQuestion { url: request.url.clone(), body: None };
     let purpose = format!("-repeat-{}", record.as_ref().map_or(0, |record| record.repeats));
     let sent = SentQuestion::new(answers, &credential, (&purpose, &question), &request)?;
-    let shown = question::shown(&sent, &question.url, answers);
-    let answer = match sent.ask_once(answers, &credential).await {
+    let shown = question::shown(&sent, &question.url);
+    let answer = match sent.ask_once().await {
         Some(Ok(answer)) => answer,
         Some(Err(error)) => return end(AttemptEnd::Failed(call_failure(&error))),
         // Nothing was sent, so it is no repetition.

@@ -15,11 +15,10 @@ use ebb_documents::plan::UntilPlan;
 use ebb_documents::render::{Answers, PollState, RenderError, RenderedRequest};
 use ebb_egress::HttpResponse;
 use ebb_engine::{AttemptRef, Millis, Timestamp};
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord, StateWait, StoredText};
-use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
-use ebb_protocol::time::rfc3339;
-use ebb_protocol::{id, limits, seal};
+use ebb_protocol::{
+    AttemptOutcome, AttemptRecord, ReasonCode, RemovalEvidence, RemovalGrade, StateWait, StoredText, id, limits,
+    rfc3339, seal,
+};
 use ebb_store::{AttemptUpdate, OUTPUTS};
 use serde_json::Value;
 
@@ -118,13 +117,13 @@ pub(super) async fn ask(
     let none = RequestCredential::none();
     let sender = credential.ok().filter(|_| until.within.is_none()).unwrap_or(&none);
     let asked = SentQuestion::new(answers, sender, ("-until", &question), request)?;
-    let sent = question::shown(&asked, &shown, answers);
+    let sent = question::shown(&asked, &shown);
     let is_of_api = request_headers::is_same_origin(&question.url, &request.url);
     let answer = match credential {
         // A question that cannot be sent says nothing about the state. An operator can restore a connection.
         Err(why) => Some(Err(why.clone())),
         Ok(_) => {
-            let answer = asked.ask(answers, sender).await?;
+            let answer = asked.ask().await?;
             answer.map(|answer| answer.map_err(|error| call_failure(&error).reason.message))
         }
     };

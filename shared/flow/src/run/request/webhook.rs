@@ -4,9 +4,7 @@ use ebb_documents::plan::Action;
 use ebb_documents::render::{RenderedRequest, RequestBody};
 use ebb_egress::{CallError, HttpRequest, HttpResponse};
 use ebb_engine::{AttemptRef, Timestamp};
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::callback_token::TokenKind;
-use ebb_protocol::record::AttemptRecord;
+use ebb_protocol::{AttemptRecord, ReasonCode, TokenKind};
 use ebb_protocol::{limits, unit as headers};
 use ebb_store::AttemptUpdate;
 

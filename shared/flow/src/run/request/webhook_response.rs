@@ -9,11 +9,7 @@ use ebb_documents::render::{
     self, AnswerFailure, Answers, KnownOutputs, RenderError, RenderValue, TargetFacts, UnitContext,
 };
 use ebb_egress::{CallError, HttpResponse, MAX_RETRY_AFTER};
-use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::callback_token::TokenKind;
-use ebb_protocol::limits;
-use ebb_protocol::named_secrets::SecretText;
-use ebb_protocol::value::Outputs;
+use ebb_protocol::{FailureReason, Outputs, ReasonCode, SecretText, TokenKind, limits};
 use serde_json::json;
 
 use crate::response_body;

@@ -3,13 +3,8 @@ use serde_json::json;
 use super::*;
 
 fn unit(sensitive: bool) -> UnitPlan {
-    serde_json::from_value(json!({
-        "key": "r/u", "action": "removal", "timeoutMs": 1,
-        "retry": {"attempts": 1, "backoffMs": 1, "maxBackoffMs": 1},
-        "source": {"file": "f", "line": 1, "column": 1},
-        "outputs": {"o": {"from": {"file": "/o"}, "sensitive": sensitive}},
-    }))
-    .unwrap()
+    let outputs = serde_json::from_value(json!({"o": {"from": {"file": "/o"}, "sensitive": sensitive}})).unwrap();
+    UnitPlan { outputs, ..UnitPlan::default() }
 }
 
 fn response_with(content_type: &str, body: &str) -> HttpResponse {

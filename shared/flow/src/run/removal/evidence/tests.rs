@@ -1,24 +1,20 @@
-use ebb_documents::plan::{HookPlan, OutputRead};
+use ebb_documents::plan::{HookPlan, OutputRead, RetryPolicy};
 use ebb_engine::{Epoch, Timestamp};
-use ebb_protocol::callback::FailureReason;
-use ebb_protocol::evidence::Evidence;
-use ebb_protocol::record::AttemptResult;
+use ebb_protocol::{AttemptResult, Evidence, FailureReason};
 use serde_json::json;
 
 use super::*;
+use crate::tests::rows;
 
 fn unit() -> UnitPlan {
-    serde_json::from_value(json!({
-        "key": "r/drop", "timeoutMs": 1, "undoes": [{"hook": "preStart", "unit": 0}],
-        "action": {"webhook": {"method": "DELETE", "url": {"literal": "https://api.example.org/a"}}},
-        "retry": {"attempts": 2, "backoffMs": 1, "maxBackoffMs": 1},
-        "source": {"file": "f", "line": 1, "column": 1},
-    }))
-    .unwrap()
+    let action = json!({"webhook": {"method": "DELETE", "url": {"literal": "https://api.example.org/a"}}});
+    let (action, undoes) = (serde_json::from_value(action).unwrap(), vec![UnitRef { hook: Hook::PreStart, unit: 0 }]);
+    let retry = RetryPolicy { attempts: 2, ..RetryPolicy::default() };
+    UnitPlan { key: "r/drop".to_owned(), action, undoes, retry, ..UnitPlan::default() }
 }
 
 fn result(outcome: AttemptOutcome) -> AttemptResult {
-    AttemptResult::new(outcome, Timestamp(1), String::new())
+    AttemptResult { outcome, at: Timestamp(1), ..AttemptResult::default() }
 }
 
 fn record(first: AttemptResult) -> AttemptRecord {
@@ -127,18 +123,10 @@ fn an_undo_on_whose_outputs_another_one_acts_only_looks() {
 /// A target with none of these undos costs no query of records.
 #[test]
 fn some_undos_can_lack_evidence() {
-    let asked = json!({"url": {"literal": "https://api.example.org/a"}, "everyMs": 1, "maxEveryMs": 1});
-    let rows = [
-        (json!({"method": "DELETE"}), true),
-        (json!({"method": "POST", "until": asked}), true),
-        (json!({"method": "POST", "connection": {"name": "c", "origin": "https://api.example.org"}}), true),
-        (json!({"method": "POST"}), false),
-    ];
-    for (keys, expected) in rows {
-        let mut webhook = json!({"url": {"literal": "https://api.example.org/a"}});
-        webhook.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
-        let action = serde_json::from_value(json!({"webhook": webhook})).unwrap();
-        assert_eq!(can_be_unconfirmed(&Plan::empty(), &UnitPlan { action, ..unit() }), expected, "{keys}");
+    for (mut webhook, expected) in rows::<(serde_json::Value, bool)>("undos_that_can_lack_evidence") {
+        webhook["url"] = json!({"literal": "https://api.example.org/a"});
+        let action = serde_json::from_value(json!({ "webhook": webhook })).unwrap();
+        assert_eq!(can_be_unconfirmed(&Plan::empty(), &UnitPlan { action, ..unit() }), expected, "{webhook}");
     }
 }
 
