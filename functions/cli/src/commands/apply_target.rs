@@ -83,9 +83,14 @@ impl AppliedTarget {
             false => Vec::new(),
         };
         let mut request = ApplyTarget { allow_replace: Some(allow_replace), ..request };
-        if let Some(preview) = preview.as_ref().filter(|preview| !preview.lost.is_empty()) {
+        let ends = |preview: &&TargetReceipt| {
+            matches!(preview.result, LifecycleResult::Updating | LifecycleResult::Updated)
+                && (!preview.lost.is_empty() || has_ended(preview.expires.as_deref()))
+        };
+        if let Some(preview) = preview.as_ref().filter(ends) {
             output::status_line(&format!("{target} of {}:", preview.owner.as_deref().unwrap_or("no owner")));
             output::status_line(effect(preview).trim_end());
+            warn_of_end(&target, preview.expires.as_deref());
             if !allow_replace {
                 confirm("Apply the document?", "--allow-replace", &format!("{target} was not changed"))?;
                 // The answer is about the present document only.
@@ -158,9 +163,13 @@ fn not_replaced(
     }
 }
 
+fn has_ended(expires: Option<&str>) -> bool {
+    expires.and_then(|at| timing::until(at, timing::now())).is_some_and(|left| left.is_zero())
+}
+
 /// Warns of a `ttl` that is shorter than the age of the target.
 fn warn_of_end(target: &TargetRef, expires: Option<&str>) {
-    if let Some(expires) = expires.filter(|at| timing::until(at, timing::now()).is_some_and(|left| left.is_zero())) {
+    if let Some(expires) = expires.filter(|at| has_ended(Some(at))) {
         output::status_line(&format!(
             "warning: the `ttl` of {target} counts from its creation and ended at {}: the update deletes the target and \
              its resources",

@@ -98,8 +98,8 @@ fn merge(
     let (old, new) = (origins(current), origins(wanted));
     let resources = changes((current, wanted), (&old, &new), is_done, mode);
     let is_complete = |name: &str| old.get(name).is_some_and(|before| before.units.values().all(|&at| is_done(at)));
-    // Own units of the target are not a resource.
-    let is_lost = |name: &str| current.resources.contains_key(name) && is_complete(name);
+    // The objects of `bind` hold nothing.
+    let is_lost = |name: &str| name != HookOwner::BIND && is_complete(name);
     let ended = resources.iter().filter(|(name, _)| ended_name(0, &resources, name).is_some());
     let lost = ended.map(|(name, _)| name).filter(|name| is_lost(name)).cloned().collect();
     let number = current.update.as_ref().map_or(0, |state| state.number) + 1;

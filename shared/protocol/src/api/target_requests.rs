@@ -56,7 +56,8 @@ pub struct TargetReceipt {
     /// The effect on each changed resource with units: `added`, `removed`, `replaced` or `updated`. In a preview.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<String, ResourceEffect>,
-    /// The complete resources that the update removes or replaces: what they hold is lost. In a preview.
+    /// The complete resources that the update removes or replaces: what they hold is lost. `target` stands for own hooks. In a
+    /// preview.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub lost: BTreeSet<String>,
     /// The owner of the present instance. In a preview.

@@ -19,7 +19,7 @@ pub(super) struct BatchArgs {
     /// Update so many targets at a time; the next ones follow when these are ready or have failed
     #[arg(long, value_name = "NUMBER")]
     pub(super) batch: Option<NonZeroUsize>,
-    /// Begin no further batch if more targets than this have failed
+    /// Begin no further batch if more of the targets than this have failed with the version, also before
     #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "batch")]
     max_failures: usize,
 }
@@ -64,7 +64,9 @@ impl BatchArgs {
         }
         let (interrupts, goal) = (InterruptCount::listen()?, (FollowGoal::Ready, "are ready with the version"));
         let (mut left, mut begun): (_, Vec<TargetOutcome>) = (open.into_iter(), Vec::new());
-        while matches!(end, Ok(Exit::Done)) && failures(&begun) <= self.max_failures && left.len() > 0 {
+        // A repeated command counts the failures before it, too.
+        let may_begin = |begun: &[TargetOutcome]| left_out.len() + failures(begun) <= self.max_failures;
+        while matches!(end, Ok(Exit::Done)) && may_begin(&begun) && left.len() > 0 {
             let next = bulk::parts(left.by_ref().take(batch).map(bulk::instance));
             let answered = command.send(Some(&interrupts), next, false, &show).await;
             let AnsweredTargets { outcomes: mut answered, end: sent, .. } = answered;
@@ -85,7 +87,10 @@ impl BatchArgs {
             "{upgraded} upgraded, {failed} failed, {running} not ended, {refused} refused, {left_over} not touched"
         ));
         if left_over > 0 {
-            output::status_line(&format!("next step: the same command continues without those that have {full}"));
+            let first = if may_begin(&begun) { "" } else { "repair what has failed, or allow more with --max-failures; " };
+            output::status_line(&format!(
+                "next step: {first}the same command continues without those that have {full}"
+            ));
         }
         let error = Some("not touched: the upgrade has stopped".to_owned());
         outcomes.extend(begun.into_iter().chain(left.map(|outcome| TargetOutcome { error: error.clone(), ..outcome })));
@@ -96,6 +101,8 @@ impl BatchArgs {
     }
 }
 
+/// Returns the number of failed upgrades. A target that was deleted meanwhile says nothing about the version.
 fn failures(outcomes: &[TargetOutcome]) -> usize {
-    outcomes.iter().filter(|outcome| outcome.error.is_some()).count()
+    let ends = [Some(TargetPhase::Stopping), Some(TargetPhase::Gone)];
+    outcomes.iter().filter(|outcome| outcome.error.is_some() && !ends.contains(&outcome.phase)).count()
 }
