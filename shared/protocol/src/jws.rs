@@ -49,7 +49,7 @@ impl JwsScheme {
             return Ok((signed, signature));
         };
         let claims = decoded(payload).ok_or("its payload is not JSON in base64url")?;
-        if !claims[claim].as_str().is_some_and(|hash| hash == body_hash(body)) {
+        if claims[claim].as_str().is_none_or(|hash| hash != body_hash(body)) {
             return Err("it has no hash of the exact bytes of the body");
         }
         if self.issuer.as_ref().is_some_and(|issuer| claims["iss"] != *issuer.as_str()) {

@@ -33,6 +33,9 @@ pub struct SignedTime {
     pub tolerance: u64,
 }
 
+/// The fields of the header with the signature, and the signed bytes.
+type SignedPayload<'a> = (Vec<(String, String)>, Cow<'a, [u8]>);
+
 impl SignedText {
     /// Returns the signed bytes of a request.
     ///
@@ -84,7 +87,7 @@ impl SignedText {
         id: &str,
         body: &'a [u8],
         now: Timestamp,
-    ) -> Result<(Vec<(String, String)>, Cow<'a, [u8]>), SignatureError> {
+    ) -> Result<SignedPayload<'a>, SignatureError> {
         let seconds = (now.0 / 1000).to_string();
         let time = self.timestamp.iter().map(|time| {
             let name = time.field.as_ref().map_or_else(String::new, |field| format!("{field}="));

@@ -107,7 +107,13 @@ fn check_verify(reader: &DocumentReader<'_>, verify: &VerifyDoc) {
                 reader.note(reader.wrong("signed-text", at, problem).help(help));
             }
         }
-        VerifyDoc::Jws(jws) => header(&jws.header),
+        VerifyDoc::Jws(jws) => {
+            header(&jws.header);
+            if jws.issuer.is_some() && jws.body_hash.is_none() {
+                let wrong = reader.wrong("jws", jws.header.at, "`issuer` needs `bodyHash`: a detached payload has no claims");
+                reader.note(wrong.help("remove `issuer`"));
+            }
+        }
         VerifyDoc::Basic(basic) => {
             token(&basic.user, "the user", |c| c != ':' && !c.is_control(), "no `:` and no control characters");
         }
