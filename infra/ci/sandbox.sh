@@ -44,19 +44,30 @@ check_reveal() {
 
 start() {
     [ -n "${EBB_DOCUMENT:-}" ] || fail 'the document is missing: set the input `document`, or EBB_DOCUMENT'
+    # From now on, `delete` of this job deletes what it has applied, and nothing that another run has.
+    printf '%s=none\n' "$started_variable" >>"$file"
     check_reveal
-    code=0
-    set --
-    if [ "${EBB_ALLOW_REPLACE:-false}" = true ]; then
-        set -- --allow-replace
-    fi
-    messages=$(ebb apply --filename="$EBB_DOCUMENT" --set="name=$EBB_NAME" --kind="$kind" --wait=false "$@" 2>&1 >/dev/null) ||
+    set -- --filename="$EBB_DOCUMENT" --set="name=$EBB_NAME" --kind="$kind"
+    # A wrong document, name or timeout creates nothing.
+    planned=$(ebb apply "$@" --wait-timeout="$timeout" --dry-run 2>&1 >/dev/null) || {
         code=$?
+        printf '%s\n' "$planned" >&2
+        exit $code
+    }
+    case "$planned " in
+    *" $kind/$EBB_NAME"[!a-zA-Z0-9._-]*) ;;
+    *) fail "the document names another target than $kind/$EBB_NAME: write \`name: \"@{name}\"\` in it" ;;
+    esac
+    if [ "${EBB_ALLOW_REPLACE:-false}" = true ]; then
+        set -- "$@" --allow-replace
+    fi
+    code=0
+    messages=$(ebb apply "$@" --wait=false 2>&1 >/dev/null) || code=$?
     printf '%s\n' "$messages" >&2
     [ $code = 0 ] || exit $code
     started=$(printf '%s\n' "$messages" | grep -F -- " $kind/$EBB_NAME (uid " |
         sed -n 's/.* (uid \([^ ]*\), generation \([0-9]*\)).*$/\2.\1/p')
-    [ -n "$started" ] || fail "the document names another target than $kind/$EBB_NAME: write \`name: \"@{name}\"\` in it"
+    [ -n "$started" ] || fail "ebb apply has not printed the instance of $kind/$EBB_NAME"
     # Also a job that fails or is cancelled while it waits deletes its sandbox.
     printf '%s=%s\n' "$started_variable" "$started" >>"$file"
     ebb wait --kind="$kind" --timeout="$timeout" -- "$EBB_NAME"
@@ -74,6 +85,10 @@ delete() {
     code=0
     set --
     started=$(printenv "$started_variable") || started=
+    if [ "$started" = none ]; then
+        printf 'this job has applied no %s/%s, so it deletes none\n' "$kind" "$EBB_NAME" >&2
+        exit 0
+    fi
     if [ -n "$started" ]; then
         set -- --uid="${started#*.}" --if-generation="${started%%.*}"
     fi

@@ -12,7 +12,7 @@ use super::apply_target::{self, AppliedTarget};
 use super::kinds::{DocumentKind, KINDS};
 use super::{connection, plugin, source, subscription, validate};
 use crate::{
-    ApiClient, ChangeKind, DocumentChange, DryRunArgs, Exit, KindArgs, OutputArgs, Result, ServerArgs, SetArgs,
+    ApiClient, ChangeKind, CliError, DocumentChange, DryRunArgs, Exit, KindArgs, OutputArgs, Result, ServerArgs, SetArgs,
     WaitArgs, connect, divided, offline, output, target_of, timing, why,
 };
 
@@ -54,6 +54,10 @@ impl ApplyArgs {
         }
         let (mut documents, targets) = divided(valid.into_iter().flat_map(|(_, documents)| documents));
         documents.sort_by_key(|document| KINDS.iter().position(|kind| Some(kind.name) == kind_name(document)));
+        let named: Vec<_> = targets.iter().map(|document| target_of(document, &self.kind.kind)).collect();
+        if let Some(twice) = (1..named.len()).find(|&at| named[..at].contains(&named[at])) {
+            return Err(CliError::broken(format!("the files name {} twice", named[twice])).with_hint("leave one out"));
+        }
         let client = connect(server)?;
         if self.dry_run.dry_run {
             return self.preview(&client, &documents, &targets).await;

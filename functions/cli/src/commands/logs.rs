@@ -59,7 +59,8 @@ impl LogsArgs {
         }
         let seen = client.existing(&target).await?;
         let chosen = self.chosen(&seen);
-        if chosen.is_empty() {
+        let is_missing = |wanted: &String| !chosen.iter().any(|(_, unit)| is_named(wanted, &unit.key));
+        if chosen.is_empty() || self.units.iter().any(is_missing) {
             return Err(self.no_match(&target, &seen));
         }
         let (mut logs, mut unavailable) = (Vec::new(), None);
@@ -106,9 +107,9 @@ impl LogsArgs {
     fn chosen<'a>(&self, seen: &'a TargetDetail) -> Vec<(&'a RunDetail, &'a UnitDetail)> {
         let fits = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
         let is_chosen = |unit: &UnitDetail| {
-            let (resource, name) = unit.key.split_once('/').unwrap_or((&unit.key, ""));
-            let is_named = self.units.iter().any(|wanted| wanted == name || *wanted == unit.key);
-            (self.units.is_empty() || is_named) && fits(&self.resource, resource)
+            let resource = unit.key.split_once('/').map_or(unit.key.as_str(), |(resource, _)| resource);
+            let is_wanted = self.units.is_empty() || self.units.iter().any(|wanted| is_named(wanted, &unit.key));
+            is_wanted && fits(&self.resource, resource)
         };
         let runs = seen.runs.iter().filter(|run| fits(&self.hook, &run.hook));
         let units = runs.flat_map(|run| run.units.iter().map(move |unit| (run, unit)));
@@ -118,14 +119,22 @@ impl LogsArgs {
     fn no_match(&self, target: &TargetRef, seen: &TargetDetail) -> CliError {
         // A unit can be in several runs.
         let keys: BTreeSet<&str> = seen.runs.iter().flat_map(|run| &run.units).map(|unit| unit.key.as_str()).collect();
-        let near = self.units.iter().find_map(|wanted| nearest(wanted, keys.iter().copied()));
+        let missing = self.units.iter().filter(|wanted| !keys.iter().any(|key| is_named(wanted, key)));
+        let missing: Vec<&str> = missing.map(String::as_str).collect();
+        let near = missing.iter().find_map(|wanted| nearest(wanted, keys.iter().copied()));
         let hint = match near {
             Some(near) => format!("did you mean `{near}`?"),
             None if keys.is_empty() => format!("no unit has started: ebb why {}", named(target)),
             None => format!("units: {}", keys.into_iter().collect::<Vec<_>>().join(", ")),
         };
-        CliError::failed(format!("no unit of {target} matches")).with_hint(hint)
+        let names = if missing.is_empty() { String::new() } else { format!(" {}", missing.join(", ")) };
+        CliError::failed(format!("no unit of {target} matches{names}")).with_hint(hint)
     }
+}
+
+/// Returns true for the name of a unit, or for its whole key.
+fn is_named(wanted: &str, key: &str) -> bool {
+    wanted == key || key.split_once('/').is_some_and(|(_, name)| name == wanted)
 }
 
 fn no_log(units: &[&UnitDetail], attempt: Option<u32>) -> CliError {

@@ -87,14 +87,18 @@ pub(crate) struct UpgradePlugin {
     /// Shows the effect and changes nothing.
     #[serde(default)]
     dry_run: bool,
+    /// Also if complete resources are removed or replaced, so that what they hold is lost. Ask a person first.
+    #[serde(default)]
+    allow_replace: bool,
 }
 
 /// Gives targets another version of a plugin. A target that refuses it has its reason in the answer.
 pub(crate) async fn upgrade_plugin(api: &ApiCalls, arguments: UpgradePlugin) -> Result<Answer, ToolError> {
-    let UpgradePlugin { plugin, names, kind, dry_run } = arguments;
+    let UpgradePlugin { plugin, names, kind, dry_run, allow_replace } = arguments;
     let named = names.into_iter().map(|name| NamedTarget { kind: kind.clone(), name, ..NamedTarget::default() });
     let select = TargetSelection::Targets(named.collect());
-    let found = act(api, select, TargetAction::Upgrade { plugin: plugin.clone() }, dry_run).await?;
+    let action = TargetAction::Upgrade { plugin: plugin.clone(), allow_replace: Some(allow_replace) };
+    let found = act(api, select, action, dry_run).await?;
     let full = found.plugin.clone().unwrap_or(plugin);
     let changes = |outcome: &TargetOutcome| {
         outcome.update.as_ref().is_some_and(|receipt| receipt.result != LifecycleResult::Unchanged)
@@ -103,7 +107,7 @@ pub(crate) async fn upgrade_plugin(api: &ApiCalls, arguments: UpgradePlugin) -> 
         _ if !found.outcomes.iter().any(changes) => {
             "nothing changes; list_targets with \"plugin\" shows the versions that targets use"
         }
-        true => "ask a person if resources are replaced; upgrade_plugin without \"dry_run\" makes the change",
+        true => "ask a person if resources are in `lost`, and add \"allow_replace\": true; upgrade_plugin without \"dry_run\" makes the change",
         false => "get_target with each name until it is ready; if not, why_not_ready",
     };
     let title = if dry_run { format!("This would be changed by {full}") } else { format!("The targets get {full}") };

@@ -45,7 +45,7 @@ pub(super) async fn published(server: &Permitted<WriteTargets>, plugin: &str) ->
 pub(super) async fn upgraded(
     server: &Permitted<WriteTargets>,
     head: &TargetHead,
-    full: &str,
+    (full, allow_replace): (&str, Option<bool>),
     is_dry_run: bool,
 ) -> HttpResult<AcceptedChange> {
     if !head.phase.is_alive() {
@@ -72,6 +72,7 @@ pub(super) async fn upgraded(
         document,
         uid: Some(head.uid.clone()),
         generation: Some(head.newest_generation()),
+        allow_replace: allow_replace.filter(|_| !is_dry_run),
         ..ApplyTarget::default()
     };
     let request = TargetRequest { target, key: None, access: server.access() };

@@ -57,11 +57,11 @@ pub(crate) async fn acted(
     ActOnTargets { select, mut action, dry_run }: ActOnTargets,
 ) -> HttpResult<(RestOfRequest, Json<TargetOutcomes>)> {
     let begun = server.env.steady();
-    if let TargetAction::Upgrade { plugin } = &mut action {
+    if let TargetAction::Upgrade { plugin, .. } = &mut action {
         *plugin = plugin_upgrades::published(&server, plugin).await?;
     }
     let (found, mut answer) = selected(&server, &select, &action).await?;
-    if let TargetAction::Upgrade { plugin } = &action {
+    if let TargetAction::Upgrade { plugin, .. } = &action {
         answer.plugin = Some(plugin.clone());
     }
     let (mut left, mut rests, mut size) = (found.into_iter(), Vec::new(), 0);
@@ -153,7 +153,7 @@ fn plugin_of(action: &TargetAction) -> Option<&str> {
     match action {
         TargetAction::Delete {} => None,
         TargetAction::Retry { plugin } => plugin.as_deref(),
-        TargetAction::Upgrade { plugin } => Some(plugin),
+        TargetAction::Upgrade { plugin, .. } => Some(plugin),
     }
 }
 
@@ -168,7 +168,7 @@ fn has_effect(action: &TargetAction, target: &TargetInfo) -> bool {
         TargetAction::Delete {} => true,
         TargetAction::Retry { plugin: None } => has_failed(phase),
         TargetAction::Retry { plugin: Some(_) } => phase == TargetPhase::Stuck,
-        TargetAction::Upgrade { plugin } => {
+        TargetAction::Upgrade { plugin, .. } => {
             let is_other = |used: &String| used != plugin && plugin_name(used) == plugin_name(plugin);
             phase.is_alive() && target.plugins.iter().any(is_other)
         }
@@ -190,7 +190,7 @@ async fn handled(
     let changed = match action {
         TargetAction::Delete {} => Box::pin(begun.delete()).await,
         TargetAction::Retry { plugin } => Box::pin(begun.retry(plugin.as_deref())).await.map(|()| None),
-        TargetAction::Upgrade { plugin } => Box::pin(begun.upgrade(plugin)).await,
+        TargetAction::Upgrade { plugin, allow_replace } => Box::pin(begun.upgrade((plugin, *allow_replace))).await,
     };
     match changed {
         Ok(rest) => (begun.outcome, rest),
@@ -276,7 +276,7 @@ impl BegunAction<'_> {
         Ok(())
     }
 
-    async fn upgrade(&mut self, plugin: &str) -> HttpResult<RestOfRequest> {
+    async fn upgrade(&mut self, plugin: (&str, Option<bool>)) -> HttpResult<RestOfRequest> {
         let head = self.instance().await?;
         let (rest, receipt) = plugin_upgrades::upgraded(self.server, &head, plugin, self.outcome.dry_run).await?;
         self.outcome.update = Some(receipt);

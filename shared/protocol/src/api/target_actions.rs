@@ -109,6 +109,9 @@ pub enum TargetAction {
     Upgrade {
         /// The published version `NAME@VERSION`, or `NAME` for the highest one.
         plugin: String,
+        /// `false` refuses an update that removes or replaces a complete resource, as for a document. The default is `true`.
+        #[serde(default, rename = "allowReplace", skip_serializing_if = "Option::is_none")]
+        allow_replace: Option<bool>,
     },
 }
 

@@ -49,7 +49,9 @@ impl PluginUpgradeArgs {
         let used = self.names.is_empty().then_some(name.as_str());
         let targets = self.selector.targets(&self.names, Some(&self.kind.kind), used)?;
         let is_dry_run = self.dry_run.dry_run;
-        let action = TargetAction::Upgrade { plugin: format!("{name}@{}", self.plugin.version()) };
+        // The targets of a selector are shown before, and confirmed.
+        let allow_replace = Some(self.yes.yes || self.names.is_empty());
+        let action = TargetAction::Upgrade { plugin: format!("{name}@{}", self.plugin.version()), allow_replace };
         let command = TargetsCommand { client, action, verb: "Upgrade", is_dry_run };
         let show = |outcome: &TargetOutcome, full: &str| text(outcome, full, is_dry_run);
         if let (Some(batch), false) = (self.batches.batch, is_dry_run) {
