@@ -271,6 +271,9 @@ pub struct PendingUpdate {
     /// The labels of its document, as those of a target.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// True if it may not remove or replace a complete resource.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keeps_resources: bool,
     /// The time since which it waits. It tells the update from earlier ones of its generation.
     pub since: Timestamp,
 }

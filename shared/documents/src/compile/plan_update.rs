@@ -43,7 +43,7 @@ pub struct PlanUpdate {
     pub plan: Plan,
     /// The effect on each changed resource with units, by name. An unchanged resource has none.
     pub resources: BTreeMap<String, ResourceEffect>,
-    /// The complete resources that the update removes or replaces, so that what they hold is lost.
+    /// The resources with a complete preStart that the update removes or replaces, so that what they hold is lost.
     pub lost: BTreeSet<String>,
     /// The number of the update, if it has units.
     pub number: Option<u32>,
@@ -97,9 +97,17 @@ fn merge(
 ) -> Result<PlanUpdate, UpdateError> {
     let (old, new) = (origins(current), origins(wanted));
     let resources = changes((current, wanted), (&old, &new), is_done, mode);
-    let is_complete = |name: &str| old.get(name).is_some_and(|before| before.units.values().all(|&at| is_done(at)));
+    // A resource exists before its units of postStart have ended.
+    let is_made = |at: UnitRef| {
+        let is_later = current.unit(at).is_some_and(|unit| unit.stage.unwrap_or(at.hook) == Hook::PostStart);
+        is_later || is_done(at)
+    };
+    let exists = |before: &ResourceOrigin| {
+        let units = || before.units.values().copied();
+        units().all(is_made) && (before.units.is_empty() || units().any(is_done))
+    };
     // The objects of `bind` hold nothing.
-    let is_lost = |name: &str| name != HookOwner::BIND && is_complete(name);
+    let is_lost = |name: &str| name != HookOwner::BIND && old.get(name).is_some_and(exists);
     let ended = resources.iter().filter(|(name, _)| ended_name(0, &resources, name).is_some());
     let lost = ended.map(|(name, _)| name).filter(|name| is_lost(name)).cloned().collect();
     let number = current.update.as_ref().map_or(0, |state| state.number) + 1;

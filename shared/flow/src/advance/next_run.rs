@@ -11,6 +11,7 @@ use ebb_store::{PendingUpdate, RefusedUpdate, TargetHead};
 
 use crate::advance::policy_check::{CheckedUpdate, check_replacements};
 use crate::advance::{Continuation, transition};
+use crate::instance::requester::check_losses;
 use crate::instance::target_document::load_plan;
 use crate::instance::{due, history, rejected_events};
 use crate::{CompiledPlan, Env, FlowError, FlowResult, RequestError, Run};
@@ -40,7 +41,10 @@ pub(crate) async fn start_update(
         };
         // The policy, and what exists, may have changed since the update was accepted.
         let checked = match merged {
-            Ok(Some(update)) => Box::pin(check_replacements(env, &target, plans, update)).await.map(Some),
+            Ok(Some(update)) => match check_losses(&target, &current.plan, &update, pending.keeps_resources) {
+                Ok(()) => Box::pin(check_replacements(env, &target, plans, update)).await.map(Some),
+                Err(refused) => Err(refused.into()),
+            },
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         };

@@ -18,7 +18,7 @@ pub struct Requester<'a> {
     /// `None` if the sender alone decides.
     access: Option<&'a TargetAccess>,
     /// True if the request may not remove or replace complete resources.
-    keeps_resources: bool,
+    pub(crate) keeps_resources: bool,
 }
 
 impl<'a> From<RequestSender<'a>> for Requester<'a> {
@@ -37,35 +37,6 @@ impl<'a> Requester<'a> {
     #[must_use]
     pub(crate) fn keeping(self, keeps_resources: bool) -> Self {
         Self { keeps_resources, ..self }
-    }
-
-    /// Checks that an update of a living target loses no resource that is protected, or that the requester keeps.
-    pub(crate) fn check_losses(
-        self,
-        target: &TargetHead,
-        current: &Plan,
-        update: &PlanUpdate,
-    ) -> Result<(), Rejection> {
-        let named = |names: Vec<&str>| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-        let is_protected = |name: &&str| current.resources.get(*name).is_some_and(|resource| resource.protect);
-        let lost = || update.lost.iter().map(String::as_str);
-        let (target, protected) = (target.target_key(), lost().filter(is_protected).collect::<Vec<_>>());
-        if !protected.is_empty() {
-            let text = format!(
-                "{target}: the update would remove or replace {}, which has `protect: true`; change its document to \
-                 `protect: false` for it first, and nothing else",
-                named(protected)
-            );
-            return Err(Rejection::Refused(ErrorCode::Protected, text));
-        }
-        if self.keeps_resources && !update.lost.is_empty() {
-            let text = format!(
-                "{target}: the update would remove or replace {}, and what it holds would be lost",
-                named(lost().collect())
-            );
-            return Err(Rejection::Refused(ErrorCode::ResourceLost, text));
-        }
-        Ok(())
     }
 
     /// Checks that the requester may create or change the instance `uid` of a target that was read. A new instance needs a
@@ -92,6 +63,35 @@ impl<'a> Requester<'a> {
         );
         Err(Rejection::Refused(ErrorCode::Forbidden, text))
     }
+}
+
+/// Checks that an update of a living target loses no resource that is protected, or none at all if `keeps_resources` is true.
+pub(crate) fn check_losses(
+    target: &TargetHead,
+    current: &Plan,
+    update: &PlanUpdate,
+    keeps_resources: bool,
+) -> Result<(), Rejection> {
+    let named = |names: Vec<&str>| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let is_protected = |name: &&str| current.resources.get(*name).is_some_and(|resource| resource.protect);
+    let lost = || update.lost.iter().map(String::as_str);
+    let (target, protected) = (target.target_key(), lost().filter(is_protected).collect::<Vec<_>>());
+    if !protected.is_empty() {
+        let text = format!(
+            "{target}: the update would remove or replace {}, which has `protect: true`; change its document to \
+             `protect: false` for it first, and nothing else",
+            named(protected)
+        );
+        return Err(Rejection::Refused(ErrorCode::Protected, text));
+    }
+    if keeps_resources && !update.lost.is_empty() {
+        let text = format!(
+            "{target}: the update would remove or replace {}, and what it holds would be lost",
+            named(lost().collect())
+        );
+        return Err(Rejection::Refused(ErrorCode::ResourceLost, text));
+    }
+    Ok(())
 }
 
 /// Returns true if the access covers the instance that has the name of a target, and the one that waits for it. A gone

@@ -22,7 +22,7 @@ use crate::advance::policy_check::check_replacements;
 use crate::advance::{FollowUp, next_run, retry};
 use crate::instance::changes::PinnedVersions;
 use crate::instance::history::Decision;
-use crate::instance::requester::Requester;
+use crate::instance::requester::{Requester, check_losses};
 use crate::instance::target_document::{
     CompiledDocument, compile_document, compile_event, compiler_tools, load_plan, no_document, storable_text,
 };
@@ -68,7 +68,7 @@ pub(super) async fn update(
     requester.check_labels(owner.as_deref(), &wanted.target.labels)?;
     let merged = next_run::merge(env, target, waiting.is_some(), (&current, &wanted)).await?;
     if let Some(update) = merged.as_ref().filter(|_| waiting.is_none()) {
-        requester.check_losses(target, &current.plan, update)?;
+        check_losses(target, &current.plan, update, requester.keeps_resources)?;
     }
     // An update without a key keeps that of the update that it replaces.
     let replaced = target.pending_update.as_ref().filter(|_| waiting.is_none());
@@ -87,6 +87,7 @@ pub(super) async fn update(
         plan: wanted.digest(),
         routing_key: key,
         by: sender.owner(),
+        keeps_resources: requester.keeps_resources,
         labels: TargetHead::stored_labels(&wanted.target.labels),
         since: env.now(),
     };

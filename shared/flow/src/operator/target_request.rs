@@ -20,7 +20,7 @@ use crate::advance::{FollowUp, next_run, policy_check};
 use crate::instance::changes::{self, PinnedVersions};
 use crate::instance::due;
 use crate::instance::rejection::{foreign, stale};
-use crate::instance::requester::covers_instance;
+use crate::instance::requester::{check_losses, covers_instance};
 use crate::instance::target_document::{DocumentNotes, compile_document, compiler_tools};
 use crate::lifecycle::{self, DecidedFor, Protection, Requester};
 use crate::{CompiledPlan, Env, FlowError, Rejection, RequestError};
@@ -199,7 +199,7 @@ pub async fn apply(env: &Env, request: &TargetRequest) -> Result<(LifecycleRespo
 /// # Errors
 /// Returns the same rejections as [`apply`], without those by the policy of a cluster.
 pub async fn preview(env: &Env, request: &TargetRequest) -> Result<(TargetReceipt, Plan, DocumentNotes), RequestError> {
-    let requester = Requester::api(&request.access);
+    let requester = request.requester();
     let head = env.store.read_target(request.target_key()).await?;
     let instance = request.select(env, head.as_ref())?;
     let meant = request.target_key().instance(&instance.uid);
@@ -241,7 +241,7 @@ pub async fn preview(env: &Env, request: &TargetRequest) -> Result<(TargetReceip
                         None => LifecycleResult::Updated,
                     };
                     if !is_waiting {
-                        request.requester().check_losses(head, &current.plan, &update)?;
+                        check_losses(head, &current.plan, &update, requester.keeps_resources)?;
                         policy_check::check_connections(env, &update).await?;
                         lost = update.lost;
                     }

@@ -46,6 +46,10 @@ impl FromStr for VersionedName {
             Some((name, "latest")) => (name, None),
             Some((name, version)) => {
                 let wrong = || format!("`{version}` is not a version: expected MAJOR.MINOR.PATCH, such as 1.2.3");
+                // In a document, a part of a version is a range.
+                if version.split(['-', '+']).next().is_some_and(|numbers| numbers.split('.').count() < 3) {
+                    return Err(format!("{}, or {name} for the highest version", wrong()));
+                }
                 (name, Some(model::version(version).ok_or_else(wrong)?))
             }
         };
