@@ -13,7 +13,6 @@ mod security {
     pub(crate) mod credentials;
     pub(crate) mod identity_tokens;
     pub(crate) mod issuer_sign_in;
-    pub(crate) mod orphans;
     pub(crate) mod polls;
     pub(crate) mod raw_requests;
     pub(crate) mod registrations;
@@ -107,7 +106,6 @@ fn security_trials() -> Vec<Trial> {
         issuer_sign_in: a_person_signs_in_at_an_issuer a_session_ends_with_the_trust_in_its_issuer
             answers_of_other_browsers_are_refused answers_of_other_issuers_are_refused claims_of_the_userinfo_endpoint
             failures_of_an_issuer_are_explained endpoints_that_cannot_be_trusted;
-        orphans: only_owned_orphans_are_deleted;
         polls: queued_batches_are_encrypted;
         raw_requests: headers_are_checked_before_bodies large_headers_and_urls large_outputs
             a_request_is_processed_after_its_client_disconnects;

@@ -16,6 +16,7 @@ use ebb_tests::receiver::ReplyHold;
 use libtest_mimic::Trial;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Map;
 use tokio::task::JoinHandle;
 
 use crate::harness::*;
@@ -60,7 +61,7 @@ async fn start(stack: &str, clusters: &Value) -> Harness {
 ///
 /// `RECEIVER` and `STACK` stand for the URLs of the receiver and of the stack. In rows, `LONG` stands for 5,000 times `x`,
 /// `HUGE` for a response that is too large, `WEBHOOK_SECRET` for the secret of lifecycle webhooks, `DEPLOYMENT_SECRET` for
-/// that of units, and `NOW_SECONDS` for the time of the first row.
+/// that of units, `INSTALLATION` for the ID of the installation, and `NOW_SECONDS` for the time of the first row.
 ///
 /// A row with `each` is played for each of its cases, or so many times with the number for `NUMBER`. `mint` of a row makes
 /// tokens for it and for the next rows, by their names. The row `restart` of a test restarts the stack with the same state.
@@ -149,6 +150,11 @@ struct TableRow {
     /// Texts, and whether a line of the logs of all stacks has them. `…` separates parts of a line.
     #[serde(default)]
     logged: BTreeMap<String, bool>,
+    /// Fields of stored sandboxes that another process has changed.
+    #[serde(default)]
+    alter: BTreeMap<String, Map<String, Value>>,
+    /// The number of orphaned tasks whose deletion a scan of a cluster requests.
+    scan: Option<usize>,
     /// Hours after which expired data is removed, and the number of removals.
     remove: Option<(u64, usize)>,
     /// The stored runs of sandboxes.
@@ -382,6 +388,7 @@ async fn begin(
         ("HUGE".to_owned(), "x".repeat(limits::RESPONSE_BODY)),
         ("WEBHOOK_SECRET".to_owned(), harness.stack().webhook_secret().to_owned()),
         ("DEPLOYMENT_SECRET".to_owned(), harness.stack().env().settings.unit_keys.first().reveal().to_string()),
+        ("INSTALLATION".to_owned(), harness.stack().env().settings.installation.clone()),
         ("NOW_SECONDS".to_owned(), (now().0 / 1_000).to_string()),
     ];
     let (held, sent, noted) = (BTreeMap::new(), BTreeMap::new(), NotedStates::default());

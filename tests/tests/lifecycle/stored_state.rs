@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ebb_engine::HeadState;
 use ebb_protocol::id::TargetKey;
-use ebb_store::{ClusterFaultKind, NamedDocument, NamedKind};
+use ebb_store::{ClusterFaultKind, NamedDocument, NamedKind, TargetHead, TargetTransition};
 use serde::Deserialize;
 
 use super::TableRow;
@@ -42,6 +42,21 @@ fn counts((runs, has_plan): &(Vec<StoredRun>, bool)) -> (usize, bool) {
 impl TableRow {
     pub(super) async fn check_state(&self, harness: &Harness, noted: &mut NotedStates) -> Result<(), String> {
         let store = harness.stack().store();
+        for (name, changes) in &self.alter {
+            let seen = store.read_target(TargetKey::new("sandbox", name)).await.unwrap().unwrap();
+            let mut altered = json!(seen);
+            altered.as_object_mut().unwrap().extend(changes.clone());
+            let TargetHead { due, version, .. } = seen;
+            let altered = TargetHead { due, version: version + 1, ..serde_json::from_value(altered).unwrap() };
+            assert!(
+                store.move_target(&TargetTransition::new(altered, Some(version))).await.unwrap(),
+                "{name} has changed"
+            );
+        }
+        if let Some(expected) = self.scan {
+            let requested = ebb_flow::sweep::orphans::scan(harness.stack().env()).await.unwrap();
+            (requested == expected).then_some(()).ok_or_else(|| format!("{requested} tasks are deleted"))?;
+        }
         if let Some((hours, expected)) = self.remove {
             let removed = remove_expired_after(harness, Duration::from_secs(hours * 3_600)).await;
             (removed == expected).then_some(()).ok_or_else(|| format!("{removed} are removed"))?;
