@@ -185,8 +185,9 @@ impl Harness {
         self.stack = Some(Stack::start(self.settings.clone()).await.unwrap());
     }
 
+    /// Returns the URL of a path of the stack. Another URL stays as it is.
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.stack().url())
+        if path.starts_with("http://") { path.to_owned() } else { format!("{}{path}", self.stack().url()) }
     }
 
     pub(crate) fn caller(&self, token: &str) -> ApiClient {
@@ -220,13 +221,12 @@ impl Harness {
         self.operator().post(path, body).await
     }
 
-    pub(crate) async fn create_token(&self, name: &str, scopes: &[&str]) -> CreatedToken {
-        self.post("/v1/tokens", json!({"name": name, "scopes": scopes})).await.is(201).json()
-    }
-
     /// Creates a named token of the API. Returns its text.
     pub(crate) async fn token(&self, name: &str, scopes: &[&str]) -> String {
-        self.create_token(name, scopes).await.token
+        let created = self.post("/v1/tokens", json!({"name": name, "scopes": scopes})).await;
+        let created: CreatedToken = created.is(201).json();
+        assert!(!format!("{created:?}").contains(&created.token));
+        created.token
     }
 
     /// Publishes a plugin with this name and version. `rest` is the rest of its document, in which `RECEIVER` stands

@@ -21,8 +21,8 @@ use tokio::task::JoinHandle;
 
 use crate::harness::*;
 use crate::lifecycle::retention::RETENTION;
-use crate::security::identity_tokens;
 use crate::security::secrets::{assert_not_leaked, contains_canary};
+use crate::security::{api_tokens, identity_tokens};
 
 use expected_values::{differs, later, options, part};
 use stored_state::{NotedStates, StateCheck};
@@ -61,7 +61,8 @@ async fn start(stack: &str, clusters: &Value) -> Harness {
 ///
 /// `RECEIVER` and `STACK` stand for the URLs of the receiver and of the stack. In rows, `LONG` stands for 5,000 times `x`,
 /// `HUGE` for a response that is too large, `WEBHOOK_SECRET` for the secret of lifecycle webhooks, `DEPLOYMENT_SECRET` for
-/// that of units, `INSTALLATION` for the ID of the installation, and `NOW_SECONDS` for the time of the first row.
+/// that of units, `INSTALLATION` for the ID of the installation, `SIGN_IN_LINK` for the link of `ebb dev`, and `NOW_SECONDS`
+/// for the time of the first row.
 ///
 /// A row with `each` is played for each of its cases, or so many times with the number for `NUMBER`. `mint` of a row makes
 /// tokens for it and for the next rows, by their names. The row `restart` of a test restarts the stack with the same state.
@@ -78,6 +79,10 @@ struct RequestTable {
     plugins: BTreeMap<String, Value>,
     #[serde(default)]
     tokens: BTreeMap<String, Vec<String>>,
+    /// Names for the URLs of servers with the same data whose clocks are so many seconds later. Their cookies are those of a
+    /// server on AWS.
+    #[serde(default)]
+    later: BTreeMap<String, u64>,
     rows: Vec<Value>,
 }
 
@@ -180,7 +185,7 @@ struct TableRow {
     send: Option<String>,
     /// The idempotency key of `send`.
     key: Option<String>,
-    /// Further headers of `send`.
+    /// Further headers of `send` or `open`.
     #[serde(default)]
     with: BTreeMap<String, String>,
     /// The body of `send` or `callback` as it is: texts whose characters are bytes, each with the number of its repetitions.
@@ -248,9 +253,9 @@ struct TableRow {
     until: bool,
     /// The names of the listed targets, runs or tools.
     names: Option<String>,
-    /// Names for values of the answer, for hidden fields of a page, for links with a beginning (`href=/console/assets/`), or
-    /// for the whole answer (an empty text), which the next rows contain. A number replaces a whole text. `POINTER + SECONDS`
-    /// is a later time.
+    /// Names for values of the answer, for hidden fields of a page, for links with a beginning (`href=/console/assets/`), for
+    /// headers (`header=location`), or for the whole answer (an empty text), which the next rows contain. A number replaces a
+    /// whole text. `POINTER + SECONDS` is a later time.
     #[serde(default)]
     keep: BTreeMap<String, String>,
     /// The phase of the sandbox after the wait.
@@ -372,7 +377,7 @@ async fn begin(
     let mut part: Value = table(file, test, &[names, &urls].concat());
     let case = part.as_object_mut().unwrap().remove("cases").unwrap_or_default()[case].clone();
     let text = with_values(part.to_string(), &case);
-    let RequestTable { plugins, tokens, rows, .. } =
+    let RequestTable { plugins, tokens, later, rows, .. } =
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{test}: {error}: {text}"));
     for (name, plugin) in plugins {
         publish(harness, &name, plugin).await;
@@ -383,14 +388,18 @@ async fn begin(
         let token = harness.token(&name, &scopes).await;
         callers.tokens.insert(name, token);
     }
-    let kept = vec![
+    let mut kept = vec![
         ("LONG".to_owned(), "x".repeat(5_000)),
         ("HUGE".to_owned(), "x".repeat(limits::RESPONSE_BODY)),
         ("WEBHOOK_SECRET".to_owned(), harness.stack().webhook_secret().to_owned()),
         ("DEPLOYMENT_SECRET".to_owned(), harness.stack().env().settings.unit_keys.first().reveal().to_string()),
+        ("SIGN_IN_LINK".to_owned(), harness.stack().sign_in_url()),
         ("INSTALLATION".to_owned(), harness.stack().env().settings.installation.clone()),
         ("NOW_SECONDS".to_owned(), (now().0 / 1_000).to_string()),
     ];
+    for (name, seconds) in later {
+        kept.push((name, api_tokens::later(harness, seconds).await));
+    }
     let (held, sent, noted) = (BTreeMap::new(), BTreeMap::new(), NotedStates::default());
     (rows, TableState { callers, kept, held, sent, noted, begun: Instant::now() })
 }
@@ -464,8 +473,8 @@ async fn play_rows(harness: &Harness, test: &str, rows: &[Value], state: &mut Ta
     }
 }
 
-/// Returns a text or number of an answer by its pointer, a link or a hidden field of a page, or the whole answer as `text`
-/// has it.
+/// Returns a text or number of an answer by its pointer, a link or a hidden field of a page, a header, or the whole answer as
+/// `text` has it.
 fn kept_value(reply: &ApiReply, at: &str) -> Value {
     if at.is_empty() {
         return reply.body.trim_end().into();
@@ -473,6 +482,9 @@ fn kept_value(reply: &ApiReply, at: &str) -> Value {
     if let Some(start) = at.strip_prefix("href=") {
         let link = reply.body.split("href=\"").find(|rest| rest.starts_with(start)).expect("the page has the link");
         return link.split('"').next().into();
+    }
+    if let Some(name) = at.strip_prefix("header=") {
+        return reply.header(name).into();
     }
     if !at.starts_with('/') {
         return reply.field(at).into();
@@ -508,7 +520,6 @@ impl TableRow {
         let of_wait = self.phase.is_some() || self.settled || !self.notified.is_empty() || self.hides.is_some();
         let of_instance = self.uid.is_some() || self.generation.is_some();
         let of_send = self.by.is_some() || self.key.is_some() || self.github.is_some() || self.signed.is_some();
-        let of_send = of_send || !self.with.is_empty();
         let has_body = send.is_some() || event.is_some() || callback.is_some();
         for (is_stated, is_used, user) in [
             (of_answer, requests == 1 && self.begin.is_none(), "request"),
@@ -518,6 +529,7 @@ impl TableRow {
             (of_instance, wait.is_some() || event.is_some(), "instance"),
             (wait.is_some(), of_wait || of_instance, "condition for its `wait`"),
             (of_send, send.is_some(), "`send`"),
+            (!self.with.is_empty(), send.is_some() || open.is_some(), "`send` or page"),
             (self.body.is_some() || self.raw.is_some(), has_body, "request with a body"),
             (self.routing_key.is_some() || self.id.is_some(), event.is_some(), "`event`"),
             (self.browser.is_some(), open.is_some() || form.is_some(), "page or form"),

@@ -36,7 +36,7 @@ async fn harness(retention: Option<Duration>) -> Harness {
 /// Returns the environment of another function instance without a platform: its own cache, with the table of the stack.
 pub(crate) fn other_instance(harness: &Harness) -> Env {
     let env = harness.stack().env();
-    let mut settings = fakes::settings("http://functions.test", None, Millis(1_000));
+    let mut settings = fakes::settings("https://functions.test", None, Millis(1_000));
     settings.retention = env.settings.retention;
     let (store, egress, queue) = (harness.stack().store(), &env.egress, &env.queue);
     fakes::env(Arc::clone(store), Arc::clone(egress), Arc::clone(queue), settings)

@@ -79,7 +79,7 @@ impl TableRow {
         }
         let browser = || &callers.browsers[self.browser.as_deref().unwrap_or_default()];
         if let Some(path) = &self.open {
-            return Some(browser().get(path).await);
+            return Some(browser().open(&harness.url(path), &self.with).await);
         }
         if let Some(path) = &self.form {
             return Some(browser().submit(path, self.origin.as_deref(), &self.fields).await);
