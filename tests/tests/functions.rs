@@ -22,17 +22,14 @@ mod security {
 }
 mod lifecycle {
     pub(crate) mod changed_documents;
-    pub(crate) mod cluster_waits;
     pub(crate) mod documented;
     pub(crate) mod monitoring;
     pub(crate) mod platform;
     pub(crate) mod plugin_units;
     pub(crate) mod preset_lives;
     pub(crate) mod providers;
-    pub(crate) mod rendered_units;
     pub(crate) mod retention;
     pub(crate) mod setup;
-    pub(crate) mod state_waits;
     pub(crate) mod subscriptions;
     pub(crate) mod teardown;
 }
@@ -73,8 +70,6 @@ fn lifecycle_trials() -> Vec<Trial> {
         teardown: a_stuck_teardown_is_retried the_usual_evidence_costs_no_record;
         setup: fast_callbacks_cost_no_acceptance;
         changed_documents: the_newest_update_waits_for_the_run a_failed_setup_is_corrected_by_an_update;
-        cluster_waits: the_progress_of_a_task_does_not_go_back;
-        rendered_units: a_rendered_unit_has_no_sensitive_value;
         preset_lives: each_scheme_has_a_target_from_its_creation_to_its_end each_preset_is_documented;
         documented: a_merge_request_shows_the_results_of_its_target sources_replace_parts_of_a_preset
             templates_of_argo_cd_send_events webhooks_of_a_platform requests_by_curl;
@@ -88,7 +83,6 @@ fn lifecycle_trials() -> Vec<Trial> {
             several_instances_with_the_tag_are_refused_and_listed an_instance_without_its_outputs_is_destroyed
             a_plugin_without_its_instances_is_stuck;
         subscriptions: a_pull_request_shows_the_phases_of_its_target;
-        state_waits: a_question_has_the_headers_of_its_webhook;
         monitoring: targets_and_attempts_are_counted;
     }
 }
@@ -110,7 +104,7 @@ fn security_trials() -> Vec<Trial> {
         registrations: concurrent_relays_share_no_token an_entry_keeps_its_cluster a_bootstrap_token_expires
             a_registered_cluster_is_used_at_once nothing_is_left_of_a_deleted_cluster
             documents_are_checked_against_the_reported_policy;
-        secrets: clusters_open_outputs_of_signadot_plugins secrets_of_a_late_success;
+        secrets: clusters_open_outputs_of_signadot_plugins;
         target_access: pages_name_no_foreign_target a_history_names_no_foreign_entry
             a_slow_request_reaches_no_later_owner no_route_reaches_a_foreign_target;
         target_actions: a_selection_is_handled_in_parts a_target_is_not_begun_late;

@@ -15,7 +15,6 @@ use ebb_protocol::cloudevents;
 use ebb_protocol::id::{self, TargetKey};
 use ebb_protocol::parse_rfc3339;
 use ebb_protocol::record::AttemptRecord;
-use ebb_protocol::relay::{Batch, BatchResponse, RelayRequest, RelayResponse};
 use ebb_relay_client::PollEndpoint;
 use ebb_store::TargetList;
 use ebb_tests::platform::{self, SignedRequest};
@@ -99,30 +98,6 @@ impl Harness {
             StackSettings { units, ..settings }
         })
         .await
-    }
-
-    /// Starts a stack, and a server that responds as the relay of its only cluster.
-    pub(crate) async fn with_relay(
-        cluster: &str,
-        respond: impl Fn(RelayRequest) -> RelayResponse + Send + Sync + 'static,
-    ) -> (Self, TestReceiver) {
-        let (server, relay) = Self::relay(respond).await;
-        (Self::with_clusters(&json!({cluster: relay})).await, server)
-    }
-
-    /// Starts a server that responds as the relay of a cluster. Returns it with the entry of the cluster.
-    pub(crate) async fn relay(
-        respond: impl Fn(RelayRequest) -> RelayResponse + Send + Sync + 'static,
-    ) -> (TestReceiver, Value) {
-        let server = TestReceiver::start().await;
-        server.on("POST /v1/batch", move |call, _| {
-            let batch: Batch = serde_json::from_value(call.body.clone()).unwrap();
-            let responses = batch.requests.into_iter().map(&respond).collect();
-            CannedReply::ok(json!(BatchResponse { v: 1, cluster: "uid".to_owned(), responses }))
-        });
-        let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-        let relay = json!({"url": server.url(), "secret": secret, "uid": "uid", "entrypointImage": "r"});
-        (server, relay)
     }
 
     /// Starts a stack with receivers in private networks.

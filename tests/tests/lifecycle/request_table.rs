@@ -59,7 +59,7 @@ async fn start(stack: &str, clusters: &Value) -> Harness {
 /// with its stack is a test, others are played by one. Each of its `cases` has a stack of its own. Names of a case stand for
 /// parts of texts, or for other values.
 ///
-/// `RECEIVER` and `STACK` stand for the URLs of the receiver and of the stack. In rows, `LONG` stands for 5,000 times `x`,
+/// `RECEIVER` and `STACK` stand for the URLs of the receiver and of the stack, `OTHER_ORIGIN` for the receiver by its name. In rows, `LONG` stands for 5,000 times `x`,
 /// `HUGE` for a response that is too large, `WEBHOOK_SECRET` for the secret of lifecycle webhooks, `DEPLOYMENT_SECRET` for
 /// that of units, `INSTALLATION` for the ID of the installation, `SIGN_IN_LINK` for the link of `ebb dev`, and `NOW_SECONDS`
 /// for the time of the first row.
@@ -165,9 +165,11 @@ struct TableRow {
     /// The stored runs of sandboxes.
     #[serde(default)]
     state: BTreeMap<String, StateCheck>,
-    /// Values of stored sandboxes by JSON pointer.
+    /// Waits for values of stored sandboxes by JSON pointer.
     #[serde(default)]
     target: BTreeMap<String, BTreeMap<String, Value>>,
+    /// The sandbox whose next reader asks its relays again.
+    refresh: Option<String>,
     /// A fault of a cluster that another process has recorded, long ago for an `outage` and now for a `denial`, and its reason.
     fault: Option<(String, String, String)>,
     /// The clusters whose polls are recorded as denied.
@@ -373,7 +375,9 @@ async fn begin(
     names: &[(&str, &str)],
     case: usize,
 ) -> (Vec<Value>, TableState) {
-    let urls = [("RECEIVER", harness.receiver.url()), ("STACK", harness.stack().url())];
+    let (receiver, stack) = (harness.receiver.url(), harness.stack().url());
+    let other = receiver.replace("127.0.0.1", "localhost");
+    let urls = [("RECEIVER", receiver), ("OTHER_ORIGIN", other.as_str()), ("STACK", stack)];
     let mut part: Value = table(file, test, &[names, &urls].concat());
     let case = part.as_object_mut().unwrap().remove("cases").unwrap_or_default()[case].clone();
     let text = with_values(part.to_string(), &case);

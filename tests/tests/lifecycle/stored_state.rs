@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ebb_engine::HeadState;
+use ebb_flow::env::TaskReports;
 use ebb_protocol::id::TargetKey;
 use ebb_store::{ClusterFaultKind, NamedDocument, NamedKind, TargetHead, TargetTransition};
 use serde::Deserialize;
@@ -81,8 +82,18 @@ impl TableRow {
             }
         }
         for (name, expected) in &self.target {
-            let target = store.read_target(TargetKey::new("sandbox", name)).await.unwrap();
-            differs(&json!(target), expected)?;
+            until(&format!("{expected:?} of {name}"), async || {
+                let target = store.read_target(TargetKey::new("sandbox", name)).await.unwrap();
+                differs(&json!(target), expected).ok()
+            })
+            .await;
+        }
+        if let Some(name) = &self.refresh {
+            let (env, run) = (harness.stack().env(), run_id(name, Hook::PreStart));
+            if let Some(last) = env.task_reports(&run) {
+                let (states, progress) = (last.states.clone(), last.progress.clone());
+                env.remember_task_reports(&run, &Arc::new(TaskReports { until: Default::default(), states, progress }));
+            }
         }
         if let Some((kind, cluster, reason)) = &self.fault {
             let (kind, at) = match kind.as_str() {
