@@ -20,6 +20,7 @@ use serde_json::Map;
 use tokio::task::JoinHandle;
 
 use crate::harness::*;
+use crate::lifecycle::documented::block;
 use crate::lifecycle::retention::RETENTION;
 use crate::security::secrets::{assert_not_leaked, contains_canary};
 use crate::security::{api_tokens, identity_tokens};
@@ -59,7 +60,8 @@ async fn start(stack: &str, clusters: &Value) -> Harness {
 /// with its stack is a test, others are played by one. Each of its `cases` has a stack of its own. Names of a case stand for
 /// parts of texts, or for other values.
 ///
-/// `RECEIVER` and `STACK` stand for the URLs of the receiver and of the stack, `OTHER_ORIGIN` for the receiver by its name. In rows, `LONG` stands for 5,000 times `x`,
+/// `RECEIVER` and `STACK` stand for the URLs of the receiver and of the stack, `OTHER_ORIGIN` for the receiver by its name. In
+/// rows, `LONG` stands for 5,000 times `x`,
 /// `HUGE` for a response that is too large, `WEBHOOK_SECRET` for the secret of lifecycle webhooks, `DEPLOYMENT_SECRET` for
 /// that of units, `INSTALLATION` for the ID of the installation, `SIGN_IN_LINK` for the link of `ebb dev`, and `NOW_SECONDS`
 /// for the time of the first row.
@@ -79,6 +81,9 @@ struct RequestTable {
     plugins: BTreeMap<String, Value>,
     #[serde(default)]
     tokens: BTreeMap<String, Vec<String>>,
+    /// Names for blocks of the book, each with its page and its beginning.
+    #[serde(default)]
+    blocks: BTreeMap<String, (String, String)>,
     /// Names for the URLs of servers with the same data whose clocks are so many seconds later. Their cookies are those of a
     /// server on AWS.
     #[serde(default)]
@@ -190,7 +195,8 @@ struct TableRow {
     /// Further headers of `send` or `open`.
     #[serde(default)]
     with: BTreeMap<String, String>,
-    /// The body of `send` or `callback` as it is: texts whose characters are bytes, each with the number of its repetitions.
+    /// The body of `send` or `callback` as it is: texts whose characters are bytes, each with the number of its repetitions,
+    /// which `NUMBER` numbers.
     raw: Option<Vec<(String, usize)>>,
     /// The secret with which GitHub signs `send`, and the ID of the delivery. A body that is a text is sent as a form.
     github: Option<[String; 2]>,
@@ -381,7 +387,7 @@ async fn begin(
     let mut part: Value = table(file, test, &[names, &urls].concat());
     let case = part.as_object_mut().unwrap().remove("cases").unwrap_or_default()[case].clone();
     let text = with_values(part.to_string(), &case);
-    let RequestTable { plugins, tokens, later, rows, .. } =
+    let RequestTable { plugins, tokens, blocks, later, rows, .. } =
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{test}: {error}: {text}"));
     for (name, plugin) in plugins {
         publish(harness, &name, plugin).await;
@@ -401,6 +407,7 @@ async fn begin(
         ("INSTALLATION".to_owned(), harness.stack().env().settings.installation.clone()),
         ("NOW_SECONDS".to_owned(), (now().0 / 1_000).to_string()),
     ];
+    kept.extend(blocks.into_iter().map(|(name, (page, start))| (name, in_json(&block(&page, &start)))));
     for (name, seconds) in later {
         kept.push((name, api_tokens::later(harness, seconds).await));
     }
