@@ -31,7 +31,6 @@ mod lifecycle {
     pub(crate) mod retention;
     pub(crate) mod setup;
     pub(crate) mod subscriptions;
-    pub(crate) mod teardown;
 }
 #[path = "lifecycle/harness.rs"]
 mod harness;
@@ -67,7 +66,6 @@ fn log() {
 
 fn lifecycle_trials() -> Vec<Trial> {
     tests! { lifecycle
-        teardown: the_usual_evidence_costs_no_record;
         setup: fast_callbacks_cost_no_acceptance;
         changed_documents: the_newest_update_waits_for_the_run a_failed_setup_is_corrected_by_an_update;
         preset_lives: each_scheme_has_a_target_from_its_creation_to_its_end each_preset_is_documented;

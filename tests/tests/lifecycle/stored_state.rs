@@ -26,6 +26,7 @@ pub(super) enum StateCheck {
     Kept,
     /// No run, no record and no plan.
     Removed,
+    NoUndoRecord,
 }
 
 /// The runs of instances, and whether each has its plan.
@@ -75,6 +76,9 @@ impl TableRow {
                 StateCheck::SameHeads => known.map(heads) == Some(heads(&found)),
                 StateCheck::Kept => known.map(counts) == Some(counts(&found)),
                 StateCheck::Removed => counts(&found) == (0, false),
+                StateCheck::NoUndoRecord => {
+                    Hook::ALL.iter().zip(&found.0).all(|(hook, run)| *hook != Hook::PostStop || run.records.is_empty())
+                }
             };
             is_right.then_some(()).ok_or_else(|| format!("{name} has {found:?}, not {known:?}"))?;
             if matches!(check, StateCheck::Noted) {
