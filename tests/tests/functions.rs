@@ -73,8 +73,8 @@ fn lifecycle_trials() -> Vec<Trial> {
             requests_by_curl;
         platform: a_notification_ends_without_a_platform;
         retention: records_of_possible_resources_are_kept an_unreadable_instance_is_postponed
-            objects_without_a_record_are_removed
-            an_announced_removal_waits_without_the_plan a_removed_run_takes_no_results
+            objects_without_a_record_are_removed an_announced_removal_waits_without_the_plan
+            a_removed_run_takes_no_results
             a_new_instance_does_not_shorten_the_retention_of_the_former_one
             a_damaged_expiry_does_not_block_other_instances;
         plugin_units: a_collection_is_made_once_and_destroyed_in_reverse_order
@@ -91,7 +91,7 @@ fn security_trials() -> Vec<Trial> {
         changes: the_feed_names_changed_targets the_feed_costs_little;
         console: actions_need_their_scope a_configured_token_of_any_form_signs_in;
         console_pages: responses_are_compressed an_open_page_without_news_costs_little an_ended_session_gets_no_news;
-        credentials: a_request_that_may_have_been_sent_is_undone access_tokens_are_renewed challenges_and_signatures
+        credentials: a_request_that_may_have_been_sent_is_undone access_tokens_are_renewed
             a_server_requires_a_client_certificate;
         issuer_sign_in: a_person_signs_in_at_an_issuer a_session_ends_with_the_trust_in_its_issuer
             answers_of_other_browsers_are_refused answers_of_other_issuers_are_refused claims_of_the_userinfo_endpoint

@@ -60,11 +60,10 @@ async fn start(stack: &str, clusters: &Value) -> Harness {
 /// with its stack is a test, others are played by one. Each of its `cases` has a stack of its own. Names of a case stand for
 /// parts of texts, or for other values.
 ///
-/// `RECEIVER` and `STACK` stand for the URLs of the receiver and of the stack, `OTHER_ORIGIN` for the receiver by its name. In
-/// rows, `LONG` stands for 5,000 times `x`,
-/// `HUGE` for a response that is too large, `WEBHOOK_SECRET` for the secret of lifecycle webhooks, `DEPLOYMENT_SECRET` for
-/// that of units, `INSTALLATION` for the ID of the installation, `SIGN_IN_LINK` for the link of `ebb dev`, and `NOW_SECONDS`
-/// for the time of the first row.
+/// `RECEIVER` and `STACK` stand for the URLs of the receiver and of the stack, `OTHER_ORIGIN` for the receiver by its name.
+/// In rows, `LONG` stands for 5,000 times `x`, `HUGE` for a response that is too large, `WEBHOOK_SECRET` for the secret of
+/// lifecycle webhooks, `DEPLOYMENT_SECRET` for that of units, `INSTALLATION` for the ID of the installation, `SIGN_IN_LINK`
+/// for the link of `ebb dev`, and `NOW_SECONDS` for the time of the first row.
 ///
 /// A row with `each` is played for each of its cases, or so many times with the number for `NUMBER`. `mint` of a row makes
 /// tokens for it and for the next rows, by their names. The row `restart` of a test restarts the stack with the same state.
@@ -105,7 +104,8 @@ struct TableRow {
     unit_secrets: Option<String>,
     /// The beginning of the keys of stored objects that are lost, such as `plans/`. There are some.
     lost: Option<String>,
-    /// A status, the body of a status 200, or a list of both and of headers, by the line of a request.
+    /// A status, the body of a status 200, or a list of both and of headers, by the line of a request. `AUTHORIZATION` stands
+    /// for this header of the request.
     #[serde(default)]
     reply: BTreeMap<String, Value>,
     /// Answers to one request after the other. The last one is repeated.
@@ -134,7 +134,7 @@ struct TableRow {
     /// Waits until the body of the last request with a line has texts.
     #[serde(default)]
     texts: BTreeMap<String, Vec<String>>,
-    /// Names for a value of the last request with a line, by JSON pointer, or for its header.
+    /// Names for a value of the last request with a line, by JSON pointer, or for its header, or for what follows a text in it.
     #[serde(default)]
     taken: BTreeMap<String, (String, String)>,
     /// The distinct values of headers of the requests with a line, or their number.
@@ -449,7 +449,9 @@ async fn play_rows(harness: &Harness, test: &str, rows: &[Value], state: &mut Ta
             .unwrap_or_else(|difference| panic!("{test}: {difference}: {row:?}"));
         for (name, (line, at)) in &row.taken {
             let call = harness.receiver.call(line, harness.receiver.count(line).max(1)).await;
-            let value = if at.starts_with('/') { part(&call.body, at) } else { call.header(at).into() };
+            let (header, start) = at.split_once(' ').unwrap_or((at.as_str(), ""));
+            let header = call.header(header).split_once(start).map(|(_, rest)| rest.trim_matches('"'));
+            let value = if at.starts_with('/') { part(&call.body, at) } else { header.into() };
             let text = value.as_str().filter(|text| !text.is_empty());
             kept.push((name.clone(), in_json(text.unwrap_or_else(|| panic!("{test}: no text {at}: {call:?}")))));
         }
