@@ -102,7 +102,6 @@ fn security_trials() -> Vec<Trial> {
         registrations: concurrent_relays_share_no_token an_entry_keeps_its_cluster a_bootstrap_token_expires
             a_registered_cluster_is_used_at_once nothing_is_left_of_a_deleted_cluster
             documents_are_checked_against_the_reported_policy;
-        secrets: clusters_open_outputs_of_signadot_plugins;
         target_access: pages_name_no_foreign_target a_history_names_no_foreign_entry
             a_slow_request_reaches_no_later_owner no_route_reaches_a_foreign_target;
         target_actions: a_selection_is_handled_in_parts a_target_is_not_begun_late;

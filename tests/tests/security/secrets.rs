@@ -6,7 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
-use ebb_protocol::id::TargetKey;
 pub(crate) use ebb_tests::stored_bytes::{contains, files};
 
 use crate::harness::*;
@@ -96,22 +95,5 @@ pub(crate) async fn assert_has_none(harness: &Harness, name: &str, marker: &str,
 pub(crate) fn assert_no_event_contains_it(harness: &Harness) {
     for event in harness.notifications() {
         assert!(!contains_canary(event.to_string().as_bytes()), "{event}");
-    }
-}
-
-/// The format of Signadot has no `sensitive`. A cluster opens the outputs of its plugins, also before its relay registers.
-pub(crate) async fn clusters_open_outputs_of_signadot_plugins() {
-    let kept = json!({"secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "uid": "u", "entrypointImage": "r"});
-    let harness = Harness::with_clusters(&json!({ "kept": kept })).await;
-    let put = json!({"entrypointImage": "r", "signadotOutputs": "open"});
-    harness.request(Method::PUT, "/v1/clusters/open", Some(put)).await.is(200);
-    harness.post("/v1/plugins", json!({"document": include_str!("documents/signadot.yaml")})).await.is(201);
-    for (cluster, is_sensitive) in [("kept", true), ("open", false)] {
-        let rest = format!("cluster: {cluster}\nresources: {{r: {{plugin: keeps}}}}\n");
-        let data = ebb_tests::platform::sandbox(cluster, "u", &rest);
-        harness.lifecycle(LifecycleType::Created, &data).await.is(202);
-        let target = harness.stack().store().read_target(TargetKey::new("sandbox", cluster)).await.unwrap().unwrap();
-        let compiled = harness.stack().env().plan_of(&target).await.unwrap();
-        assert_eq!(compiled.plan.resources["r"].outputs["make.dsn"].sensitive, is_sensitive, "{cluster}");
     }
 }
