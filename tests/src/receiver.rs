@@ -48,12 +48,14 @@ impl ReceivedCall {
         self.line.split_once(' ').map_or("", |(_, path)| path)
     }
 
-    /// Returns true if the request has a line such as `POST /a`, or `POST /a with b` with a text of the JSON of its body. A
-    /// line with `*` at its end is a prefix.
+    /// Returns true if the request has a line such as `POST /a`, or `POST /a with b` with a text of the JSON of its body or
+    /// of a header. A line with `*` at its end is a prefix.
     fn matches(&self, line: &str) -> bool {
         let (line, text) = line.split_once(" with ").unwrap_or((line, ""));
         let has_line = line.strip_suffix('*').map_or(line == self.line, |start| self.line.starts_with(start));
-        has_line && (text.is_empty() || self.body.to_string().contains(text))
+        let mut headers = self.headers.values().filter_map(|value| value.to_str().ok());
+        has_line
+            && (text.is_empty() || self.body.to_string().contains(text) || headers.any(|value| value.contains(text)))
     }
 }
 

@@ -8,17 +8,14 @@ use ebb_documents::presets::preset;
 use ebb_local::pods::secrets;
 use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::unit::CALLBACK_URL;
-use ebb_tests::platform::SignedRequest;
 use tokio::process::Command;
 
 use crate::harness::*;
 use crate::request_table;
 
 const TABLE: &str = "lifecycle/documented.yaml";
-const GITHUB_SECRET: &str = "a secret of GitHub's webhook";
 const GITLAB_SECRET: &str = "a secret of GitLab's webhook";
 const GITLAB_TOKEN: &str = "gitlab-token-of-the-test";
-const VERCEL_SECRET: &str = "a secret of Vercel's webhook";
 const ARGOCD_TOKEN: &str = "argocd-token-of-the-test";
 
 /// Functions in place of the programs of PostgreSQL.
@@ -50,15 +47,10 @@ pub(crate) fn document(page: &str, kind: &str, name: &str) -> String {
     block(page, &format!("apiVersion: ebb.dev/v1\nkind: {kind}\nname: {name}\n"))
 }
 
-/// Returns the MAC of a body in hexadecimal digits, without the code that verifies it.
-fn hex_mac(algorithm: hmac::Algorithm, secret: &str, body: &[u8]) -> String {
-    let mac = hmac::sign(&hmac::Key::new(algorithm, secret.as_bytes()), body);
-    mac.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Returns the signature of a body as GitHub makes it.
+/// Returns the signature of a body as GitHub makes it, without the code that verifies it.
 pub(crate) fn signature(secret: &str, body: &[u8]) -> String {
-    format!("sha256={}", hex_mac(hmac::HMAC_SHA256, secret, body))
+    let mac = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()), body);
+    format!("sha256={}", mac.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>())
 }
 
 /// Sends an event with the header that proves its sender.
@@ -106,27 +98,6 @@ pub(crate) async fn a_merge_request_shows_the_results_of_its_target() {
     assert_eq!(states, ["running", "success", "failed"]);
 }
 
-/// Sources of the page about presets that replace the events or the target of their preset.
-pub(crate) async fn sources_replace_parts_of_a_preset() {
-    let harness = Harness::new().await;
-    harness.write_secrets(&json!({"GITHUB_WEBHOOK": GITHUB_SECRET, "VERCEL_WEBHOOK": VERCEL_SECRET}));
-    for name in ["branches", "vercel"] {
-        harness.operator().put("Source", name, &document("source-presets.md", "Source", name)).await.is(200);
-    }
-    let names = [("SECRET_OF_GITHUB", GITHUB_SECRET)];
-    request_table::play(&harness, TABLE, "sources_replace_parts_of_a_preset", &names).await;
-    let deployment = json!({"id": "dpl_5", "meta": {"githubCommitRef": "feature/1"}});
-    let body = json!({
-        "id": "evt_1", "type": "deployment.created", "createdAt": 1_767_225_600_000_u64,
-        "payload": {"target": null, "deployment": deployment},
-    });
-    let body = body.to_string();
-    let proof = hex_mac(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, VERCEL_SECRET, body.as_bytes());
-    let deployed = send(&harness, "vercel", ("x-vercel-signature", proof), body).await;
-    assert_eq!(deployed.result, SourceResult::Starting, "{deployed:?}");
-    assert!(deployed.target.unwrap().starts_with("sandbox/vercel-feature-1-"));
-}
-
 /// Each trigger of the ConfigMap of the page sends its template, in which Argo CD sets the values of an application.
 pub(crate) async fn templates_of_argo_cd_send_events() {
     let harness = Harness::new().await;
@@ -162,30 +133,6 @@ pub(crate) async fn templates_of_argo_cd_send_events() {
         let response = send(&harness, "argocd", ("authorization", token.clone()), body).await;
         assert_eq!(response.result, result, "{trigger}: {response:?}");
         harness.phase("argocd-shop-pr-7", state).await;
-    }
-}
-
-/// The CloudEvents of the page about platforms.
-pub(crate) async fn webhooks_of_a_platform() {
-    let harness = Harness::new().await;
-    let created = block("platforms.md", "{\n  \"specversion\": \"1.0\",\n  \"id\": \"7d0c2a1e\",\n");
-    let event = block("platforms.md", "{\n  \"specversion\": \"1.0\",\n  \"id\": \"5f0d6a2c\",\n");
-    let mut deleted: Value = serde_json::from_str(&created).unwrap();
-    deleted["type"] = json!("dev.ebb.target.deleted.v1");
-    deleted["data"].as_object_mut().unwrap().remove("document");
-    for (number, (body, result, state)) in [
-        (created, "starting", TargetPhase::Ready),
-        // The document has no units for the event.
-        (event, "unchanged", TargetPhase::Ready),
-        (deleted.to_string(), "stopping", TargetPhase::Gone),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let request = SignedRequest::new(&harness.secret(), &format!("msg-{number}"), now(), body.into_bytes());
-        let reply = harness.event(&request.header("content-type", "application/cloudevents+json")).await;
-        assert_eq!(reply.is(202).json::<Value>()["result"], result, "{reply:?}");
-        harness.phase("pr-1234", state).await;
     }
 }
 

@@ -15,7 +15,6 @@ use ebb_protocol::cloudevents;
 use ebb_protocol::id::{self, TargetKey};
 use ebb_protocol::parse_rfc3339;
 use ebb_protocol::record::AttemptRecord;
-use ebb_protocol::relay::{Batch, BatchResponse, RelayRequest, RelayResponse};
 use ebb_relay_client::PollEndpoint;
 use ebb_store::TargetList;
 use ebb_tests::platform::{self, SignedRequest};
@@ -101,30 +100,6 @@ impl Harness {
         .await
     }
 
-    /// Starts a stack, and a server that responds as the relay of its only cluster.
-    pub(crate) async fn with_relay(
-        cluster: &str,
-        respond: impl Fn(RelayRequest) -> RelayResponse + Send + Sync + 'static,
-    ) -> (Self, TestReceiver) {
-        let (server, relay) = Self::relay(respond).await;
-        (Self::with_clusters(&json!({cluster: relay})).await, server)
-    }
-
-    /// Starts a server that responds as the relay of a cluster. Returns it with the entry of the cluster.
-    pub(crate) async fn relay(
-        respond: impl Fn(RelayRequest) -> RelayResponse + Send + Sync + 'static,
-    ) -> (TestReceiver, Value) {
-        let server = TestReceiver::start().await;
-        server.on("POST /v1/batch", move |call, _| {
-            let batch: Batch = serde_json::from_value(call.body.clone()).unwrap();
-            let responses = batch.requests.into_iter().map(&respond).collect();
-            CannedReply::ok(json!(BatchResponse { v: 1, cluster: "uid".to_owned(), responses }))
-        });
-        let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-        let relay = json!({"url": server.url(), "secret": secret, "uid": "uid", "entrypointImage": "r"});
-        (server, relay)
-    }
-
     /// Starts a stack with receivers in private networks.
     pub(crate) async fn with_networks(list: &str) -> Self {
         Self::start(|settings, _| StackSettings { egress_networks: list.to_owned(), ..settings }).await
@@ -185,8 +160,9 @@ impl Harness {
         self.stack = Some(Stack::start(self.settings.clone()).await.unwrap());
     }
 
+    /// Returns the URL of a path of the stack. Another URL stays as it is.
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.stack().url())
+        if path.starts_with("http://") { path.to_owned() } else { format!("{}{path}", self.stack().url()) }
     }
 
     pub(crate) fn caller(&self, token: &str) -> ApiClient {
@@ -220,13 +196,12 @@ impl Harness {
         self.operator().post(path, body).await
     }
 
-    pub(crate) async fn create_token(&self, name: &str, scopes: &[&str]) -> CreatedToken {
-        self.post("/v1/tokens", json!({"name": name, "scopes": scopes})).await.is(201).json()
-    }
-
     /// Creates a named token of the API. Returns its text.
     pub(crate) async fn token(&self, name: &str, scopes: &[&str]) -> String {
-        self.create_token(name, scopes).await.token
+        let created = self.post("/v1/tokens", json!({"name": name, "scopes": scopes})).await;
+        let created: CreatedToken = created.is(201).json();
+        assert!(!format!("{created:?}").contains(&created.token));
+        created.token
     }
 
     /// Publishes a plugin with this name and version. `rest` is the rest of its document, in which `RECEIVER` stands

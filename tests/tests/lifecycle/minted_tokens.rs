@@ -2,6 +2,7 @@
 
 use ebb_protocol::api_token::token_digest;
 use ebb_protocol::callback_token::{TokenClaims, TokenKind};
+use ebb_protocol::session::SessionId;
 use ebb_tests::fakes;
 use serde::Deserialize;
 
@@ -16,6 +17,8 @@ enum MintedToken {
     Identity(IdentityToken),
     /// The text of a named token, for its parts.
     Named(String),
+    /// A text with a secret after its first `=`: the cookie of a session, or a link.
+    After(String),
 }
 
 /// A callback token, valid for a minute and of the first attempt of the first unit, unless the row has others.
@@ -52,8 +55,8 @@ impl CallbackToken {
 }
 
 /// Takes `mint` out of a row. Returns names and their texts: each token, and before it the parts of an identity token
-/// (`HEAD_`, `CLAIMS_`, `PROOF_`), those of a named one (`ID_`, `SECRET_`), its digest (`DIGEST_`) and its capitals
-/// (`UPPER_`), and the token without its last character (`SHORT_`).
+/// (`HEAD_`, `CLAIMS_`, `PROOF_`), those of a named one (`ID_`, `SECRET_`), the digest of that or of a session (`DIGEST_`),
+/// the token in capitals (`UPPER_`), and without its last character (`SHORT_`).
 pub(super) fn mint(harness: &Harness, row: &mut Value, kept: &[(String, String)]) -> Vec<(String, String)> {
     let minted = row.as_object_mut().unwrap().remove("mint").unwrap_or_else(|| json!({}));
     let mut texts = Vec::new();
@@ -67,13 +70,19 @@ pub(super) fn mint(harness: &Harness, row: &mut Value, kept: &[(String, String)]
             MintedToken::Named(token) => {
                 let (id, secret) = token.strip_prefix("ebbt_").and_then(|rest| rest.split_once('_')).unwrap();
                 let digest = token_digest(&token);
-                let parts = [("ID", id), ("SECRET", secret), ("DIGEST", &digest), ("UPPER", &token.to_uppercase())];
+                let parts = [("ID", id), ("SECRET", secret), ("DIGEST", &digest)];
                 texts.extend(parts.map(|(part, text)| (format!("{part}_{name}"), text.to_owned())));
                 token
             }
+            MintedToken::After(text) => {
+                let secret = text.split(['=', ';']).nth(1).unwrap().to_owned();
+                texts.extend(SessionId::parse(&secret).map(|id| (format!("DIGEST_{name}"), id.digest())));
+                secret
+            }
         };
         let parts = ["HEAD", "CLAIMS", "PROOF"].into_iter().zip(text.split('.'));
-        let parts = parts.chain([("SHORT", &text[..text.len() - 1])]);
+        let upper = text.to_uppercase();
+        let parts = parts.chain([("SHORT", &text[..text.len() - 1]), ("UPPER", upper.as_str())]);
         texts.extend(parts.map(|(part, text)| (format!("{part}_{name}"), text.to_owned())));
         texts.push((name.clone(), text));
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use ebb_protocol::sign::{self, WebhookKeys};
 use ebb_tests::receiver::ReplyHold;
 
-use super::TableRow;
 use super::expected_values::{differs, options};
+use super::{TableRow, in_json};
 use crate::harness::*;
 
 /// Returns a reply of the receiver: a status, the body of a status 200, or a list of both and of headers. A text is a page.
@@ -30,7 +30,11 @@ impl TableRow {
     /// Tells the receiver how to answer from now on.
     pub(super) fn instruct(&self, receiver: &TestReceiver, held: &mut BTreeMap<String, ReplyHold>) {
         for (line, reply) in &self.reply {
-            receiver.always(line, canned(reply));
+            let reply = reply.to_string();
+            receiver.on(line, move |call: &ReceivedCall, _| {
+                let reply = reply.replace("AUTHORIZATION", &in_json(call.header("authorization")));
+                canned(&serde_json::from_str(&reply).unwrap())
+            });
         }
         for (line, replies) in &self.replies {
             receiver.replies(line, &replies.iter().map(canned).collect::<Vec<_>>());

@@ -16,12 +16,14 @@ use ebb_tests::receiver::ReplyHold;
 use libtest_mimic::Trial;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Map;
 use tokio::task::JoinHandle;
 
 use crate::harness::*;
+use crate::lifecycle::documented::block;
 use crate::lifecycle::retention::RETENTION;
-use crate::security::identity_tokens;
 use crate::security::secrets::{assert_not_leaked, contains_canary};
+use crate::security::{api_tokens, identity_tokens};
 
 use expected_values::{differs, later, options, part};
 use stored_state::{NotedStates, StateCheck};
@@ -58,9 +60,10 @@ async fn start(stack: &str, clusters: &Value) -> Harness {
 /// with its stack is a test, others are played by one. Each of its `cases` has a stack of its own. Names of a case stand for
 /// parts of texts, or for other values.
 ///
-/// `RECEIVER` and `STACK` stand for the URLs of the receiver and of the stack. In rows, `LONG` stands for 5,000 times `x`,
-/// `HUGE` for a response that is too large, `WEBHOOK_SECRET` for the secret of lifecycle webhooks, `DEPLOYMENT_SECRET` for
-/// that of units, and `NOW_SECONDS` for the time of the first row.
+/// `RECEIVER` and `STACK` stand for the URLs of the receiver and of the stack, `OTHER_ORIGIN` for the receiver by its name.
+/// In rows, `LONG` stands for 5,000 times `x`, `HUGE` for a response that is too large, `WEBHOOK_SECRET` for the secret of
+/// lifecycle webhooks, `DEPLOYMENT_SECRET` for that of units, `INSTALLATION` for the ID of the installation, `SIGN_IN_LINK`
+/// for the link of `ebb dev`, and `NOW_SECONDS` for the time of the first row.
 ///
 /// A row with `each` is played for each of its cases, or so many times with the number for `NUMBER`. `mint` of a row makes
 /// tokens for it and for the next rows, by their names. The row `restart` of a test restarts the stack with the same state.
@@ -77,6 +80,13 @@ struct RequestTable {
     plugins: BTreeMap<String, Value>,
     #[serde(default)]
     tokens: BTreeMap<String, Vec<String>>,
+    /// Names for blocks of the book, each with its page and its beginning.
+    #[serde(default)]
+    blocks: BTreeMap<String, (String, String)>,
+    /// Names for the URLs of servers with the same data whose clocks are so many seconds later. Their cookies are those of a
+    /// server on AWS.
+    #[serde(default)]
+    later: BTreeMap<String, u64>,
     rows: Vec<Value>,
 }
 
@@ -94,7 +104,8 @@ struct TableRow {
     unit_secrets: Option<String>,
     /// The beginning of the keys of stored objects that are lost, such as `plans/`. There are some.
     lost: Option<String>,
-    /// A status, the body of a status 200, or a list of both and of headers, by the line of a request.
+    /// A status, the body of a status 200, or a list of both and of headers, by the line of a request. `AUTHORIZATION` stands
+    /// for this header of the request.
     #[serde(default)]
     reply: BTreeMap<String, Value>,
     /// Answers to one request after the other. The last one is repeated.
@@ -123,7 +134,7 @@ struct TableRow {
     /// Waits until the body of the last request with a line has texts.
     #[serde(default)]
     texts: BTreeMap<String, Vec<String>>,
-    /// Names for a value of the last request with a line, by JSON pointer, or for its header.
+    /// Names for a value of the last request with a line, by JSON pointer, or for its header, or for what follows a text in it.
     #[serde(default)]
     taken: BTreeMap<String, (String, String)>,
     /// The distinct values of headers of the requests with a line, or their number.
@@ -149,14 +160,21 @@ struct TableRow {
     /// Texts, and whether a line of the logs of all stacks has them. `…` separates parts of a line.
     #[serde(default)]
     logged: BTreeMap<String, bool>,
+    /// Fields of stored sandboxes that another process has changed.
+    #[serde(default)]
+    alter: BTreeMap<String, Map<String, Value>>,
+    /// The number of orphaned tasks whose deletion a scan of a cluster requests.
+    scan: Option<usize>,
     /// Hours after which expired data is removed, and the number of removals.
     remove: Option<(u64, usize)>,
     /// The stored runs of sandboxes.
     #[serde(default)]
     state: BTreeMap<String, StateCheck>,
-    /// Values of stored sandboxes by JSON pointer.
+    /// Waits for values of stored sandboxes by JSON pointer.
     #[serde(default)]
     target: BTreeMap<String, BTreeMap<String, Value>>,
+    /// The sandbox whose next reader asks its relays again.
+    refresh: Option<String>,
     /// A fault of a cluster that another process has recorded, long ago for an `outage` and now for a `denial`, and its reason.
     fault: Option<(String, String, String)>,
     /// The clusters whose polls are recorded as denied.
@@ -174,10 +192,11 @@ struct TableRow {
     send: Option<String>,
     /// The idempotency key of `send`.
     key: Option<String>,
-    /// Further headers of `send`.
+    /// Further headers of `send` or `open`.
     #[serde(default)]
     with: BTreeMap<String, String>,
-    /// The body of `send` or `callback` as it is: texts whose characters are bytes, each with the number of its repetitions.
+    /// The body of `send` or `callback` as it is: texts whose characters are bytes, each with the number of its repetitions,
+    /// which `NUMBER` numbers.
     raw: Option<Vec<(String, usize)>>,
     /// The secret with which GitHub signs `send`, and the ID of the delivery. A body that is a text is sent as a form.
     github: Option<[String; 2]>,
@@ -242,9 +261,9 @@ struct TableRow {
     until: bool,
     /// The names of the listed targets, runs or tools.
     names: Option<String>,
-    /// Names for values of the answer, for hidden fields of a page, for links with a beginning (`href=/console/assets/`), or
-    /// for the whole answer (an empty text), which the next rows contain. A number replaces a whole text. `POINTER + SECONDS`
-    /// is a later time.
+    /// Names for values of the answer, for hidden fields of a page, for links with a beginning (`href=/console/assets/`), for
+    /// headers (`header=location`), or for the whole answer (an empty text), which the next rows contain. A number replaces a
+    /// whole text. `POINTER + SECONDS` is a later time.
     #[serde(default)]
     keep: BTreeMap<String, String>,
     /// The phase of the sandbox after the wait.
@@ -362,11 +381,13 @@ async fn begin(
     names: &[(&str, &str)],
     case: usize,
 ) -> (Vec<Value>, TableState) {
-    let urls = [("RECEIVER", harness.receiver.url()), ("STACK", harness.stack().url())];
+    let (receiver, stack) = (harness.receiver.url(), harness.stack().url());
+    let other = receiver.replace("127.0.0.1", "localhost");
+    let urls = [("RECEIVER", receiver), ("OTHER_ORIGIN", other.as_str()), ("STACK", stack)];
     let mut part: Value = table(file, test, &[names, &urls].concat());
     let case = part.as_object_mut().unwrap().remove("cases").unwrap_or_default()[case].clone();
     let text = with_values(part.to_string(), &case);
-    let RequestTable { plugins, tokens, rows, .. } =
+    let RequestTable { plugins, tokens, blocks, later, rows, .. } =
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{test}: {error}: {text}"));
     for (name, plugin) in plugins {
         publish(harness, &name, plugin).await;
@@ -377,13 +398,19 @@ async fn begin(
         let token = harness.token(&name, &scopes).await;
         callers.tokens.insert(name, token);
     }
-    let kept = vec![
+    let mut kept = vec![
         ("LONG".to_owned(), "x".repeat(5_000)),
         ("HUGE".to_owned(), "x".repeat(limits::RESPONSE_BODY)),
         ("WEBHOOK_SECRET".to_owned(), harness.stack().webhook_secret().to_owned()),
         ("DEPLOYMENT_SECRET".to_owned(), harness.stack().env().settings.unit_keys.first().reveal().to_string()),
+        ("SIGN_IN_LINK".to_owned(), harness.stack().sign_in_url()),
+        ("INSTALLATION".to_owned(), harness.stack().env().settings.installation.clone()),
         ("NOW_SECONDS".to_owned(), (now().0 / 1_000).to_string()),
     ];
+    kept.extend(blocks.into_iter().map(|(name, (page, start))| (name, in_json(&block(&page, &start)))));
+    for (name, seconds) in later {
+        kept.push((name, api_tokens::later(harness, seconds).await));
+    }
     let (held, sent, noted) = (BTreeMap::new(), BTreeMap::new(), NotedStates::default());
     (rows, TableState { callers, kept, held, sent, noted, begun: Instant::now() })
 }
@@ -422,7 +449,9 @@ async fn play_rows(harness: &Harness, test: &str, rows: &[Value], state: &mut Ta
             .unwrap_or_else(|difference| panic!("{test}: {difference}: {row:?}"));
         for (name, (line, at)) in &row.taken {
             let call = harness.receiver.call(line, harness.receiver.count(line).max(1)).await;
-            let value = if at.starts_with('/') { part(&call.body, at) } else { call.header(at).into() };
+            let (header, start) = at.split_once(' ').unwrap_or((at.as_str(), ""));
+            let header = call.header(header).split_once(start).map(|(_, rest)| rest.trim_matches('"'));
+            let value = if at.starts_with('/') { part(&call.body, at) } else { header.into() };
             let text = value.as_str().filter(|text| !text.is_empty());
             kept.push((name.clone(), in_json(text.unwrap_or_else(|| panic!("{test}: no text {at}: {call:?}")))));
         }
@@ -457,8 +486,8 @@ async fn play_rows(harness: &Harness, test: &str, rows: &[Value], state: &mut Ta
     }
 }
 
-/// Returns a text or number of an answer by its pointer, a link or a hidden field of a page, or the whole answer as `text`
-/// has it.
+/// Returns a text or number of an answer by its pointer, a link or a hidden field of a page, a header, or the whole answer as
+/// `text` has it.
 fn kept_value(reply: &ApiReply, at: &str) -> Value {
     if at.is_empty() {
         return reply.body.trim_end().into();
@@ -466,6 +495,9 @@ fn kept_value(reply: &ApiReply, at: &str) -> Value {
     if let Some(start) = at.strip_prefix("href=") {
         let link = reply.body.split("href=\"").find(|rest| rest.starts_with(start)).expect("the page has the link");
         return link.split('"').next().into();
+    }
+    if let Some(name) = at.strip_prefix("header=") {
+        return reply.header(name).into();
     }
     if !at.starts_with('/') {
         return reply.field(at).into();
@@ -501,7 +533,6 @@ impl TableRow {
         let of_wait = self.phase.is_some() || self.settled || !self.notified.is_empty() || self.hides.is_some();
         let of_instance = self.uid.is_some() || self.generation.is_some();
         let of_send = self.by.is_some() || self.key.is_some() || self.github.is_some() || self.signed.is_some();
-        let of_send = of_send || !self.with.is_empty();
         let has_body = send.is_some() || event.is_some() || callback.is_some();
         for (is_stated, is_used, user) in [
             (of_answer, requests == 1 && self.begin.is_none(), "request"),
@@ -511,6 +542,7 @@ impl TableRow {
             (of_instance, wait.is_some() || event.is_some(), "instance"),
             (wait.is_some(), of_wait || of_instance, "condition for its `wait`"),
             (of_send, send.is_some(), "`send`"),
+            (!self.with.is_empty(), send.is_some() || open.is_some(), "`send` or page"),
             (self.body.is_some() || self.raw.is_some(), has_body, "request with a body"),
             (self.routing_key.is_some() || self.id.is_some(), event.is_some(), "`event`"),
             (self.browser.is_some(), open.is_some() || form.is_some(), "page or form"),

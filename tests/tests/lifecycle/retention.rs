@@ -4,7 +4,6 @@ use ebb_flow::Env;
 use ebb_flow::instance::retention::remove_expired;
 use ebb_protocol::id::TargetKey;
 use ebb_store::item_table::{AttributeChange, ItemKey, ItemWrite, UpdateImage, WriteAction, WriteExpression};
-use ebb_store::{NotificationState, ReceiverState, TargetHead, TargetTransition};
 use ebb_tests::fakes;
 
 use crate::harness::*;
@@ -36,7 +35,7 @@ async fn harness(retention: Option<Duration>) -> Harness {
 /// Returns the environment of another function instance without a platform: its own cache, with the table of the stack.
 pub(crate) fn other_instance(harness: &Harness) -> Env {
     let env = harness.stack().env();
-    let mut settings = fakes::settings("http://functions.test", None, Millis(1_000));
+    let mut settings = fakes::settings("https://functions.test", None, Millis(1_000));
     settings.retention = env.settings.retention;
     let (store, egress, queue) = (harness.stack().store(), &env.egress, &env.queue);
     fakes::env(Arc::clone(store), Arc::clone(egress), Arc::clone(queue), settings)
@@ -168,20 +167,6 @@ pub(crate) async fn objects_without_a_record_are_removed() {
     assert_eq!(objects(&harness).await, before + 2);
     assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 2);
     assert_eq!(objects(&harness).await, before);
-}
-
-/// The platform has not accepted the last notification.
-pub(crate) async fn records_of_open_instances_are_kept() {
-    let harness = harness(Some(RETENTION)).await;
-    create_and_delete(&harness, "a", "long").await;
-    let (store, before) = (harness.stack().store(), stored(&harness, "a").await);
-    let seen = store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
-    let pending = NotificationState::Due(ReceiverState::default());
-    let version = seen.version;
-    let target = TargetHead { notification: Some(pending), version: version + 1, ..seen };
-    assert!(store.move_target(&TargetTransition::new(target, Some(version))).await.unwrap());
-    assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 0);
-    assert_eq!((stored(&harness, "a").await, objects(&harness).await), (before, 1));
 }
 
 /// An instance with an overridden undo keeps its records, because its resources may exist. Lost outputs do not hide them.

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use ebb_engine::HeadState;
+use ebb_flow::env::TaskReports;
 use ebb_protocol::id::TargetKey;
-use ebb_store::{ClusterFaultKind, NamedDocument, NamedKind};
+use ebb_store::{ClusterFaultKind, NamedDocument, NamedKind, TargetHead, TargetTransition};
 use serde::Deserialize;
 
 use super::TableRow;
@@ -25,6 +26,7 @@ pub(super) enum StateCheck {
     Kept,
     /// No run, no record and no plan.
     Removed,
+    NoUndoRecord,
 }
 
 /// The runs of instances, and whether each has its plan.
@@ -42,6 +44,21 @@ fn counts((runs, has_plan): &(Vec<StoredRun>, bool)) -> (usize, bool) {
 impl TableRow {
     pub(super) async fn check_state(&self, harness: &Harness, noted: &mut NotedStates) -> Result<(), String> {
         let store = harness.stack().store();
+        for (name, changes) in &self.alter {
+            let seen = store.read_target(TargetKey::new("sandbox", name)).await.unwrap().unwrap();
+            let mut altered = json!(seen);
+            altered.as_object_mut().unwrap().extend(changes.clone());
+            let TargetHead { due, version, .. } = seen;
+            let altered = TargetHead { due, version: version + 1, ..serde_json::from_value(altered).unwrap() };
+            assert!(
+                store.move_target(&TargetTransition::new(altered, Some(version))).await.unwrap(),
+                "{name} has changed"
+            );
+        }
+        if let Some(expected) = self.scan {
+            let requested = ebb_flow::sweep::orphans::scan(harness.stack().env()).await.unwrap();
+            (requested == expected).then_some(()).ok_or_else(|| format!("{requested} tasks are deleted"))?;
+        }
         if let Some((hours, expected)) = self.remove {
             let removed = remove_expired_after(harness, Duration::from_secs(hours * 3_600)).await;
             (removed == expected).then_some(()).ok_or_else(|| format!("{removed} are removed"))?;
@@ -59,6 +76,9 @@ impl TableRow {
                 StateCheck::SameHeads => known.map(heads) == Some(heads(&found)),
                 StateCheck::Kept => known.map(counts) == Some(counts(&found)),
                 StateCheck::Removed => counts(&found) == (0, false),
+                StateCheck::NoUndoRecord => {
+                    Hook::ALL.iter().zip(&found.0).all(|(hook, run)| *hook != Hook::PostStop || run.records.is_empty())
+                }
             };
             is_right.then_some(()).ok_or_else(|| format!("{name} has {found:?}, not {known:?}"))?;
             if matches!(check, StateCheck::Noted) {
@@ -66,8 +86,18 @@ impl TableRow {
             }
         }
         for (name, expected) in &self.target {
-            let target = store.read_target(TargetKey::new("sandbox", name)).await.unwrap();
-            differs(&json!(target), expected)?;
+            until(&format!("{expected:?} of {name}"), async || {
+                let target = store.read_target(TargetKey::new("sandbox", name)).await.unwrap();
+                differs(&json!(target), expected).ok()
+            })
+            .await;
+        }
+        if let Some(name) = &self.refresh {
+            let (env, run) = (harness.stack().env(), run_id(name, Hook::PreStart));
+            if let Some(last) = env.task_reports(&run) {
+                let (states, progress) = (last.states.clone(), last.progress.clone());
+                env.remember_task_reports(&run, &Arc::new(TaskReports { until: Default::default(), states, progress }));
+            }
         }
         if let Some((kind, cluster, reason)) = &self.fault {
             let (kind, at) = match kind.as_str() {

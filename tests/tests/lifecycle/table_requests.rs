@@ -79,7 +79,7 @@ impl TableRow {
         }
         let browser = || &callers.browsers[self.browser.as_deref().unwrap_or_default()];
         if let Some(path) = &self.open {
-            return Some(browser().get(path).await);
+            return Some(browser().open(&harness.url(path), &self.with).await);
         }
         if let Some(path) = &self.form {
             return Some(browser().submit(path, self.origin.as_deref(), &self.fields).await);
@@ -95,7 +95,11 @@ impl TableRow {
     }
 
     fn raw_body(&self) -> Option<Vec<u8>> {
-        let text: String = self.raw.as_ref()?.iter().map(|(text, count)| text.repeat(*count)).collect();
+        let parts = self.raw.as_ref()?.iter().map(|(text, count)| match text.contains("NUMBER") {
+            true => (0..*count).map(|at| text.replace("NUMBER", &at.to_string())).collect(),
+            false => text.repeat(*count),
+        });
+        let text: String = parts.collect();
         Some(text.chars().map(|byte| u8::try_from(byte).unwrap()).collect())
     }
 

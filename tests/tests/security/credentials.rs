@@ -85,39 +85,6 @@ pub(crate) async fn access_tokens_are_renewed() {
     assert_has_none(&harness, "a", "br-1", leaks).await;
 }
 
-/// The answer to one challenge authorizes the next requests, too, until the server has another one. A signature is made for each
-/// request.
-pub(crate) async fn challenges_and_signatures() {
-    let harness = Harness::connected("{digest: {username: ebb, secret: TOKEN}}").await;
-    let challenge = |nonce: &str| format!("Digest realm=\"r\", nonce=\"{nonce}\", qop=\"auth\", stale=true");
-    harness.receiver.on("*", move |call: &ReceivedCall, _| match call.header("authorization") {
-        "" => CannedReply::status(401).header("www-authenticate", &challenge("n")),
-        sent if sent.contains("nonce=\"n\"") && call.line.starts_with("DELETE") => {
-            CannedReply::status(401).header("www-authenticate", &challenge("m"))
-        }
-        sent => CannedReply::ok(json!({"id": "br-1", "echo": sent})),
-    });
-    harness.ready("a", "branch").await;
-    harness.tear_down("a").await;
-    let calls = harness.receiver.all();
-    let counts: Vec<_> = calls.iter().map(|call| call.header("authorization").split(", ").nth(5)).collect();
-    let [first, second] = ["nc=00000001", "nc=00000002"].map(Some);
-    assert_eq!(counts, [None, first, second, first], "{calls:?}");
-    let sigv4 = "{sigv4: {accessKeyId: AKIA, secret: TOKEN, region: eu-central-1, service: execute-api}}";
-    harness.connection(harness.receiver.url(), sigv4, "branch").await;
-    harness.ready("b", "branch").await;
-    let calls = harness.receiver.calls("POST /branches/a");
-    let signed = calls[2].header("authorization");
-    let names = "SignedHeaders=content-type;host;x-amz-content-sha256;x-amz-date, Signature=";
-    let (scope, signature) = signed.split_once(names).unwrap();
-    assert!(scope.starts_with("AWS4-HMAC-SHA256 Credential=AKIA/"), "{signed}");
-    for (call, name) in calls[1..].iter().zip(["a", "b"]) {
-        let proof = call.header("authorization").rsplit("response=").next().unwrap().trim_matches('"');
-        assert!(!harness.stores(proof) && !harness.stores(signature), "{name}");
-        assert_has_none(&harness, name, "br-1", contains_canary).await;
-    }
-}
-
 /// Starts a server whose certificate is from a private authority, and that requires one from it. Returns its origin.
 async fn serve_mutual_tls() -> String {
     let certificates =

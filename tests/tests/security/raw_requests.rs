@@ -97,28 +97,6 @@ pub(crate) async fn large_headers_and_urls() {
     harness.get("/healthz").await.is(200);
 }
 
-/// Undeclared outputs that fill the body of a callback, and a deeply nested output.
-pub(crate) async fn large_outputs() {
-    let harness = Harness::new().await;
-    let text = r#"
-preStart: {make: {webhook: {url: "RECEIVER/make"}, outputs: {id: {value: "${response.body.id}"}}}}
-postStart: {say: {webhook: {url: "RECEIVER/say", body: {id: "${units.make.outputs.id}"}}}}
-"#;
-    let mut outputs: serde_json::Map<String, Value> =
-        (0..100_000).map(|number| (format!("o{number}"), json!(number))).collect();
-    outputs.insert("id".to_owned(), (0..120).fold(Value::Null, |inner, _| json!([inner])));
-    let body = json!({"status": "succeeded", "outputs": outputs});
-    assert!(body.to_string().len() < limits::CALLBACK_BODY);
-    let call = harness.accepted("many", text).await;
-    // Deeper than the limit of the JSON parser.
-    let nested =
-        format!("{{\"status\":\"succeeded\",\"outputs\":{{\"id\":{}1{}}}}}", "[".repeat(50_000), "]".repeat(50_000));
-    harness.callback_bytes(call.token(), nested.into_bytes()).await.is_problem(400, "invalid-callback");
-    harness.callback(call.token(), &body).await.is(204);
-    let target = harness.phase("a", TargetPhase::Ready).await;
-    assert!(serde_json::to_string(&target).unwrap().len() < 10_000);
-}
-
 pub(crate) async fn a_request_is_processed_after_its_client_disconnects() {
     for disconnect in ["closed", "reset", "half closed"] {
         let harness = Harness::new().await;

@@ -6,10 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
-use ebb_protocol::callback_token::TokenKind;
-use ebb_protocol::id::TargetKey;
-use ebb_protocol::record::OutputStorage;
-use ebb_tests::fakes;
 pub(crate) use ebb_tests::stored_bytes::{contains, files};
 
 use crate::harness::*;
@@ -99,53 +95,5 @@ pub(crate) async fn assert_has_none(harness: &Harness, name: &str, marker: &str,
 pub(crate) fn assert_no_event_contains_it(harness: &Harness) {
     for event in harness.notifications() {
         assert!(!contains_canary(event.to_string().as_bytes()), "{event}");
-    }
-}
-
-/// The format of Signadot has no `sensitive`. A cluster opens the outputs of its plugins, also before its relay registers.
-pub(crate) async fn clusters_open_outputs_of_signadot_plugins() {
-    let kept = json!({"secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "uid": "u", "entrypointImage": "r"});
-    let harness = Harness::with_clusters(&json!({ "kept": kept })).await;
-    let put = json!({"entrypointImage": "r", "signadotOutputs": "open"});
-    harness.request(Method::PUT, "/v1/clusters/open", Some(put)).await.is(200);
-    harness.post("/v1/plugins", json!({"document": include_str!("documents/signadot.yaml")})).await.is(201);
-    for (cluster, is_sensitive) in [("kept", true), ("open", false)] {
-        let rest = format!("cluster: {cluster}\nresources: {{r: {{plugin: keeps}}}}\n");
-        let data = ebb_tests::platform::sandbox(cluster, "u", &rest);
-        harness.lifecycle(LifecycleType::Created, &data).await.is(202);
-        let target = harness.stack().store().read_target(TargetKey::new("sandbox", cluster)).await.unwrap().unwrap();
-        let compiled = harness.stack().env().plan_of(&target).await.unwrap();
-        assert_eq!(compiled.plan.resources["r"].outputs["make.dsn"].sensitive, is_sensitive, "{cluster}");
-    }
-}
-
-/// A success with a sensitive output arrives when another instance has the name. The relay deletes the value after the
-/// undo, or at once if there is no undo.
-pub(crate) async fn secrets_of_a_late_success() {
-    const UNDO: &str = "postStop: {undo: {undoes: make, webhook: {url: \"RECEIVER/undo\"}}}\n";
-    let harness = Harness::new().await;
-    let text = include_str!("documents/sensitive-file.yaml");
-    for (name, undo, undone) in [("kept", "", 0), ("undone", UNDO, 2)] {
-        harness.publish(&format!("{name}@1.0.0"), &format!("{text}{undo}")).await;
-        let is_noted = async || {
-            let target = harness.stack().store().read_target(TargetKey::new("sandbox", name)).await.unwrap().unwrap();
-            target.release.iter().any(|release| release.instance == instance(name))
-        };
-        harness.ready(name, name).await;
-        harness.tear_down(name).await;
-        until("the release", async || (!is_noted().await).then_some(())).await;
-        harness.lifecycle(LifecycleType::Created, &sandbox(name, "another", name)).await.is(202);
-        harness.phase(name, TargetPhase::Ready).await;
-        harness.notification_accepted(name).await;
-        let made = harness.state(name, Hook::PreStart).await.records[0].2.result.clone().unwrap();
-        let OutputStorage::Inline(outputs) = made.outputs else { panic!("{made:?}") };
-        let Some(ebb_protocol::value::UnitValue::Secret(secret)) = outputs.get("dsn") else { panic!("{outputs:?}") };
-        let (run, expiry) = (run_id(name, Hook::PreStart), Timestamp(now().0 + 60_000));
-        let claims = fakes::claims(run, 2, TokenKind::Relay, expiry);
-        let token = claims.sign(&harness.stack().env().settings.token_keys);
-        let late = json!({"status": "succeeded", "secrets": {"dsn": secret}});
-        harness.callback(&token, &late).await.is(204);
-        until("the pending release", async || is_noted().await.then_some(())).await;
-        assert_eq!(harness.receiver.count("POST /undo"), undone, "{name}");
     }
 }
