@@ -12,8 +12,8 @@ use super::apply_target::{self, AppliedTarget};
 use super::kinds::{DocumentKind, KINDS};
 use super::{connection, plugin, source, subscription, validate};
 use crate::{
-    ApiClient, ChangeKind, CliError, DocumentChange, DryRunArgs, Exit, KindArgs, OutputArgs, Result, ServerArgs, SetArgs,
-    WaitArgs, connect, divided, offline, output, target_of, timing, why,
+    ApiClient, ChangeKind, CliError, DocumentChange, DryRunArgs, Exit, KindArgs, OutputArgs, Result, ServerArgs,
+    SetArgs, WaitArgs, connect, divided, offline, output, target_of, timing, why,
 };
 
 #[derive(Debug, clap::Args)]

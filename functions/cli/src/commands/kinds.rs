@@ -64,9 +64,7 @@ impl TypedValueParser for KindParser {
 
 impl Kind {
     fn parse(text: &str) -> Result<Self, String> {
-        let is_named = |kind: &&DocumentKind| {
-            [kind.name, kind.plural].contains(&text) || kind.short.iter().any(|short| *short == text)
-        };
+        let is_named = |kind: &&DocumentKind| [kind.name, kind.plural].contains(&text) || kind.short.contains(&text);
         if let Some(kind) = KINDS.iter().find(is_named) {
             return Ok(Self::Document(kind));
         }

@@ -107,7 +107,9 @@ pub(crate) async fn upgrade_plugin(api: &ApiCalls, arguments: UpgradePlugin) -> 
         _ if !found.outcomes.iter().any(changes) => {
             "nothing changes; list_targets with \"plugin\" shows the versions that targets use"
         }
-        true => "ask a person if resources are in `lost`, and add \"allow_replace\": true; upgrade_plugin without \"dry_run\" makes the change",
+        true => {
+            "ask a person if resources are in `lost`, and add \"allow_replace\": true; upgrade_plugin without \"dry_run\" makes the change"
+        }
         false => "get_target with each name until it is ready; if not, why_not_ready",
     };
     let title = if dry_run { format!("This would be changed by {full}") } else { format!("The targets get {full}") };

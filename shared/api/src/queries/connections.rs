@@ -1,7 +1,7 @@
 //! Connections, as named documents.
 
-use ebb_documents::{ConnectionDoc, Diagnostics, DocumentVars, NoFiles, compile, load};
 use ebb_documents::notification::NotificationRule;
+use ebb_documents::{ConnectionDoc, Diagnostics, DocumentVars, NoFiles, compile, load};
 use ebb_flow::instance::outbox;
 use ebb_flow::{Env, FlowResult, offload};
 use ebb_protocol::{ConnectionDetail, ConnectionInfo, ConnectionList, rfc3339};

@@ -129,7 +129,8 @@ fn with(report: &mut DiagnosticCollector, doc: &SourceDoc, preset: &SourceDoc) -
             report.push(params::nearest(report, param.doc, given.value.as_str().unwrap_or_default(), wrong));
         }
         if given.value.as_array().is_some_and(|list| list.iter().any(|entry| !entry.is_string())) {
-            let wrong = report.error("param-value", given.at, format!("`{}` has an entry that is not a text", name.value));
+            let wrong =
+                report.error("param-value", given.at, format!("`{}` has an entry that is not a text", name.value));
             report.push(wrong.help("quote it"));
         }
         values.insert(name.value.clone(), given.value.clone());
@@ -181,9 +182,9 @@ impl EntryDefaults {
         let when = report.condition(&rule.when, report.units);
         let time = rule.time.as_ref().and_then(|time| text(report, time));
         let order = rule.order.as_ref().and_then(|order| text(report, order));
-        if let Some(wrong) = rule.order.as_ref().filter(|order| {
-            !order.value.contains("${") && order.value.trim().parse::<u8>().is_err()
-        }) {
+        if let Some(wrong) =
+            rule.order.as_ref().filter(|order| !order.value.contains("${") && order.value.trim().parse::<u8>().is_err())
+        {
             report.push(report.error("order", wrong.at, "expected a whole number from 0 to 255, or an expression"));
         }
         let uid = rule.uid.as_ref().and_then(|uid| text(report, uid));

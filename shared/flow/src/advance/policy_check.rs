@@ -63,7 +63,10 @@ pub(crate) async fn check_replacements(
 
 /// Rejects an update with units that make or change a resource by a connection that they cannot use now, such as one whose
 /// secret is missing. What the update undoes may wait for its connection.
-pub(crate) async fn check_connections(env: &Env, PlanUpdate { plan, number, .. }: &PlanUpdate) -> Result<(), RequestError> {
+pub(crate) async fn check_connections(
+    env: &Env,
+    PlanUpdate { plan, number, .. }: &PlanUpdate,
+) -> Result<(), RequestError> {
     let made = number.and_then(|number| plan.hook_plan(Hook::Update(number)));
     let Some(HookPlan { hook, units }) = made else { return Ok(()) };
     let units = units.iter().filter(|unit| unit.is_setup(*hook)).cloned().collect();

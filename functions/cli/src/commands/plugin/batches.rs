@@ -87,7 +87,8 @@ impl BatchArgs {
             "{upgraded} upgraded, {failed} failed, {running} not ended, {refused} refused, {left_over} not touched"
         ));
         if left_over > 0 {
-            let first = if may_begin(&begun) { "" } else { "repair what has failed, or allow more with --max-failures; " };
+            let first =
+                if may_begin(&begun) { "" } else { "repair what has failed, or allow more with --max-failures; " };
             output::status_line(&format!(
                 "next step: {first}the same command continues without those that have {full}"
             ));

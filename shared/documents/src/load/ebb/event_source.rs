@@ -110,7 +110,8 @@ fn check_verify(reader: &DocumentReader<'_>, verify: &VerifyDoc) {
         VerifyDoc::Jws(jws) => {
             header(&jws.header);
             if jws.issuer.is_some() && jws.body_hash.is_none() {
-                let wrong = reader.wrong("jws", jws.header.at, "`issuer` needs `bodyHash`: a detached payload has no claims");
+                let wrong =
+                    reader.wrong("jws", jws.header.at, "`issuer` needs `bodyHash`: a detached payload has no claims");
                 reader.note(wrong.help("remove `issuer`"));
             }
         }
