@@ -54,7 +54,7 @@ pub use record::AttemptRecord;
 pub use relay::{TaskState, WaitResolution};
 pub use removal::{RemovalGrade, ResourceRemoval};
 pub use seal::{open_value, seal_value};
-pub use session::{PendingSignIn, SessionId};
+pub use session::{PendingSignIn, SessionId, code_challenge, is_random_text};
 pub use sign::{MessageId, OWN_HOOKS, SignatureError};
 pub use time::{parse_rfc3339, rfc3339};
 pub use unit::TRACEPARENT;
