@@ -100,7 +100,7 @@ fn security_trials() -> Vec<Trial> {
         api_tokens: expired_tokens a_secret_is_shown_once;
         changes: the_feed_names_changed_targets the_feed_costs_little;
         console: a_session_ends_with_its_token a_session_never_authorises_the_api actions_need_their_scope
-            a_link_signs_in_once a_configured_token_of_any_form_signs_in;
+            a_link_signs_in_once a_configured_token_of_any_form_signs_in a_login_ends;
         console_pages: responses_are_compressed an_open_page_without_news_costs_little an_ended_session_gets_no_news;
         credentials: a_request_that_may_have_been_sent_is_undone access_tokens_are_renewed challenges_and_signatures
             a_server_requires_a_client_certificate;
