@@ -35,7 +35,7 @@ check_reveal() {
         [ $form = github ] || fail 'GitLab prints variables of a dotenv report in clear: EBB_REVEAL=unmasked accepts that' ;;
     *) fail 'EBB_REVEAL is wrong: expected true, unmasked or false' ;;
     esac
-    caller=$(ebb token show --output=json)
+    caller=$(ebb whoami --output=json)
     case $caller in
     *'"targets:reveal'* | *'"operate"'*) ;;
     *) fail 'the token lacks the scope targets:reveal, which the input `reveal` needs: ebb token create' ;;

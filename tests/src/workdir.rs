@@ -138,6 +138,7 @@ impl Workdir {
         let mut command = Command::new(program::ebb());
         command.args(arguments).current_dir(self.path()).stdin(Stdio::null()).kill_on_drop(true);
         command.env_clear().envs(environment()).envs(self.variables.iter().cloned());
+        command.env("XDG_CONFIG_HOME", self.path().join("config"));
         command
     }
 

@@ -15,6 +15,7 @@ mod exit;
 mod interrupt;
 mod lifecycle;
 mod local_server;
+mod logins;
 mod many_waits;
 mod offline;
 mod output;

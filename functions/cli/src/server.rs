@@ -1,15 +1,18 @@
 //! The server that commands use.
 //!
 //! `ebb dev` and `ebb run` write its address to their state folder. Commands search for that file from the working
-//! directory upwards, unless `--server` or `EBB_URL` names a server.
+//! directory upwards, unless `--server` or `EBB_URL` names a server. A given token has precedence over the login at the server,
+//! which has precedence over the token of the state folder.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ebb_local::files::StateFileError;
 use ebb_local::stack::StackConnection;
 use url::Url;
 
 use crate::exit::{CliError, Result};
+use crate::{logins, output, timing};
 
 /// The default state folder.
 pub(crate) const STATE: &str = ".ebb";
@@ -61,6 +64,21 @@ pub(crate) enum AddressOrigin {
 impl ServerArgs {
     /// Returns the server that the options, the environment or a state folder select.
     pub(crate) fn find(&self) -> Result<ServerAccess> {
+        let mut found = self.without_login()?;
+        let is_given = self.token.as_ref().is_some_and(|token| !token.is_empty());
+        if !is_given && let Some((token, expires)) = logins::find(&found.url)? {
+            found.token = Some(token);
+            let rest = timing::until(&expires, timing::now()).unwrap_or_default();
+            if !rest.is_zero() && rest < Duration::from_secs(3_600) {
+                let rest = timing::length(rest);
+                output::status_line(&format!("the login at {} ends in {rest}: run `ebb login`", found.url));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the same server without the token of a login.
+    pub(crate) fn without_login(&self) -> Result<ServerAccess> {
         let here = std::env::current_dir().map_err(|error| {
             let error = CliError::broken("cannot find the working directory").with_causes(&error);
             error.with_hint("another command may have deleted it; change to an existing folder")
@@ -70,6 +88,7 @@ impl ServerArgs {
 
     fn find_from(&self, here: &Path) -> Result<ServerAccess> {
         let Self { server, token, webhook_secret } = self.clone();
+        let token = token.filter(|token| !token.is_empty());
         if let Some(url) = server.flatten() {
             return Ok(ServerAccess { url, token, webhook_secret, origin: AddressOrigin::Given });
         }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ebb_engine::Timestamp;
-use ebb_protocol::{CallerInfo, ErrorCode, TargetAccess, TargetLimit, TokenScope, limits};
+use ebb_protocol::{CallerInfo, ErrorCode, TargetAccess, TargetLimit, TokenScope, limits, rfc3339};
 use serde_json::Value;
 
 use crate::{HttpProblem, HttpResult};
@@ -113,14 +113,23 @@ pub(crate) enum CallerProof {
 pub(crate) struct ApiCaller {
     /// `role ROLE`, `token NAME` or `ISSUER SUBJECT`.
     name: String,
+    /// A text for people, which identifies no caller.
+    pub(crate) display: Option<String>,
     scopes: Vec<TokenScope>,
     pub(crate) proof: CallerProof,
+    /// The end of its token or session. A token of the configuration has none.
+    pub(crate) expires: Option<Timestamp>,
 }
 
 impl ApiCaller {
     /// Returns a caller whose proof was verified.
     pub(crate) fn new(name: String, scopes: Vec<TokenScope>, proof: CallerProof) -> Self {
-        Self { name, scopes, proof }
+        let expires = match &proof {
+            CallerProof::Role(_) => None,
+            CallerProof::Named { expires, .. } => Some(*expires),
+            CallerProof::Identity(claims) => claims["exp"].as_u64().map(|at| Timestamp(at.saturating_mul(1_000))),
+        };
+        Self { name, display: None, scopes, proof, expires }
     }
 
     /// Checks that a scope of the caller has a permission, which the scope may limit to some targets.
@@ -159,7 +168,9 @@ impl ApiCaller {
     }
 
     pub(crate) fn info(&self) -> CallerInfo {
-        CallerInfo { name: self.name.clone(), scopes: self.scopes.iter().map(ToString::to_string).collect() }
+        let scopes = self.scopes.iter().map(ToString::to_string).collect();
+        let (name, display) = (self.name.clone(), self.display.clone());
+        CallerInfo { name, display, scopes, expires: self.expires.map(rfc3339) }
     }
 
     /// Logs a change that the caller requests. `subject` is the object of the change.

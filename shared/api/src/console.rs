@@ -1,7 +1,7 @@
 //! The console: pages for browsers, with sessions in place of bearer tokens.
 //!
 //! 1. `sign_in` exchanges a token, the code of a link or the answer of an issuer for a session. Each request checks what is behind
-//!    it.
+//!    it. `logins` gives the command line a session of its own.
 //! 2. `pages`, `plugins`, `trials` and `selections` call the handlers of the API with the caller of the session, so
 //!    that both permit the same.
 //! 3. `renewals` answers open pages that ask whether anything has changed, by the feed of changes and by `stamps`. What they read
@@ -11,6 +11,7 @@
 //! Only routes of this module read the cookie of a session. The API accepts bearer tokens only.
 
 mod forms;
+pub(crate) mod logins;
 mod memory;
 mod pages;
 mod plugins;
@@ -53,6 +54,7 @@ pub(crate) fn routes() -> Router<ServerState> {
         .route(paths::SIGN_IN_LINK, post(sign_in::link))
         .route(paths::SIGN_IN_BEGIN, get(sign_in::begin))
         .route(paths::SIGN_IN_RETURN, get(sign_in::finish))
+        .route(paths::LOGIN, get(logins::show).post(logins::approve))
         .route(paths::SIGN_OUT, post(sign_in::sign_out))
         .route(paths::CHANGES, get(renewals::changes))
         .route("/console/targets/{kind}/{name}", get(renewals::target))

@@ -140,6 +140,7 @@ fn api_routes() -> OpenApiRouter<ServerState> {
         .routes(routes!(routes::tokens::list, routes::tokens::create))
         .routes(routes!(routes::tokens::revoke))
         .routes(routes!(routes::tokens::caller))
+        .routes(routes!(console::logins::create, console::logins::delete))
         .routes(routes!(routes::runs::get))
         .routes(routes!(routes::runs::logs))
         .routes(routes!(routes::runs::rendered))

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use ebb_documents::cel::convert::{CelOutput, from_json};
 use ebb_documents::cel::{Expression, Scope};
 use ebb_flow::Env;
-use ebb_protocol::{ErrorCode, PendingSignIn, TokenScope, limits, parse_scopes};
+use ebb_protocol::{ErrorCode, PendingSignIn, TargetInfo, TokenScope, limits, parse_scopes};
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, Validation};
 use serde::Deserialize;
@@ -51,6 +51,10 @@ pub struct OidcIssuers {
 struct TrustedIssuer {
     /// The claim `iss`.
     issuer: String,
+    /// The name that people see instead of the URL.
+    name: Option<String>,
+    /// The claim that people see instead of the name of a person.
+    display: Option<String>,
     /// The claim `aud`.
     audience: String,
     rules: Vec<ScopeRule>,
@@ -84,8 +88,8 @@ fn not_a_jwt<E>(_: E) -> HttpProblem {
 }
 
 impl OidcIssuers {
-    /// Parses a JSON list of `{issuer, audience, rules: [{when, scopes}], signIn: {clientId, clientSecret, scope, userInfo}}`.
-    /// An empty text is an empty list.
+    /// Parses a JSON list of `{issuer, name, display, audience, rules: [{when, scopes}], signIn: {clientId, clientSecret, scope,
+    /// userInfo}}`. An empty text is an empty list.
     ///
     /// # Errors
     /// Returns a text for operators: the first field that is wrong, and the expected value.
@@ -95,10 +99,18 @@ impl OidcIssuers {
         }
         let issuers: Vec<TrustedIssuer> = serde_json::from_str(json)
             .map_err(|error| format!("{error}; expected a JSON list of {{issuer, audience, rules}}"))?;
-        for (at, TrustedIssuer { issuer, audience, sign_in, .. }) in issuers.iter().enumerate() {
+        for (at, TrustedIssuer { issuer, name, audience, sign_in, .. }) in issuers.iter().enumerate() {
             check_url(issuer)?;
             if issuers[..at].iter().any(|known| known.issuer == *issuer) {
                 return Err(format!("issuer {issuer} is listed twice: put all its rules into one entry"));
+            }
+            if let Some(name) = name {
+                let is_word = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+                // An owner with one of the names would look like another kind of caller.
+                let is_taken = ["role", "token", "source", "platform"].contains(&name.as_str());
+                if !is_word || is_taken || issuers[..at].iter().any(|known| known.name.as_ref() == Some(name)) {
+                    return Err(format!("the name {name:?} is used, or has not only letters, digits, `-`, `_`, `.`"));
+                }
             }
             if audience.is_empty() {
                 return Err(format!("the audience of issuer {issuer} is empty; expected the claim `aud`"));
@@ -129,13 +141,23 @@ impl OidcIssuers {
         issuer.caller(claims)
     }
 
-    /// Returns the issuers at which a person can sign in.
-    pub(crate) fn for_people(&self) -> impl Iterator<Item = &str> {
-        self.issuers.iter().filter(|issuer| issuer.sign_in.is_some()).map(|issuer| issuer.issuer.as_str())
+    /// Returns the issuers at which a person can sign in, each with its name for people.
+    pub(crate) fn for_people(&self) -> impl Iterator<Item = (&str, &str)> {
+        let for_people = self.issuers.iter().filter(|issuer| issuer.sign_in.is_some());
+        for_people.map(|issuer| (issuer.issuer.as_str(), issuer.name.as_ref().unwrap_or(&issuer.issuer).as_str()))
     }
 
+    /// Names the owner of a target for people, if it is one of an issuer with a name.
+    pub(crate) fn name_owner(&self, target: &mut TargetInfo) {
+        let owner = target.owner.as_ref().and_then(|owner| owner.split_once(' '));
+        let named = owner.and_then(|(issuer, subject)| Some((self.find(issuer)?.name.as_ref()?, subject)));
+        target.owner_name = named.map(|(name, subject)| format!("{name} {subject}"));
+    }
+
+    /// Returns the issuer with a URL or a name, and its client. No name is a URL.
     fn client(&self, named: &str) -> Option<(&TrustedIssuer, &SignInClient)> {
-        let issuer = self.find(named)?;
+        let by_name = || self.issuers.iter().find(|issuer| issuer.name.as_deref() == Some(named));
+        let issuer = self.find(named).or_else(by_name)?;
         Some((issuer, issuer.sign_in.as_ref()?))
     }
 
@@ -271,7 +293,11 @@ impl TrustedIssuer {
             );
             return Err(HttpProblem::new(ErrorCode::Forbidden, detail));
         }
-        Ok(ApiCaller::new(name, scopes, CallerProof::Identity(Arc::new(claims))))
+        let display = self.display.as_ref().and_then(|claim| claims.get(claim)?.as_str());
+        let display = display.map(|text| limits::clean(text, limits::REFUSAL).replace(['\n', '\t'], " "));
+        let mut caller = ApiCaller::new(name, scopes, CallerProof::Identity(Arc::new(claims)));
+        caller.display = display;
+        Ok(caller)
     }
 
     /// Returns the scopes of all rules that hold. A rule that reads a missing claim does not hold.

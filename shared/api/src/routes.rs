@@ -128,7 +128,7 @@ async fn read_json_within<T: DeserializeOwned>(body: Body, limit: usize) -> Http
     parse_json(&read(body, limit).await?)
 }
 
-fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> HttpResult<T> {
+pub(crate) fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> HttpResult<T> {
     let invalid = |reason: &dyn fmt::Display| {
         let detail = format!("the body is not the expected JSON: {reason}");
         HttpProblem::new(ErrorCode::InvalidJson, detail)

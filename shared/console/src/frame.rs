@@ -6,8 +6,10 @@ use crate::{assets, paths};
 
 #[derive(Clone, Copy, Debug)]
 pub struct ConsoleViewer<'a> {
-    /// `token NAME` or `role ROLE`.
+    /// `token NAME`, `role ROLE` or `ISSUER SUBJECT`.
     pub name: &'a str,
+    /// The text that is shown instead of the name.
+    pub display: Option<&'a str>,
     /// The text that proves that a form comes from a page of the session. Each response has another one.
     pub form_token: &'a str,
     /// The paths of the sections that the caller may not read.
@@ -76,7 +78,7 @@ pub(crate) fn page(
             }
             form.caller method="post" action=(paths::SIGN_OUT) {
                 (form_token(viewer))
-                span { (viewer.name) }
+                span title=[viewer.display.map(|_| viewer.name)] { (viewer.display.unwrap_or(viewer.name)) }
                 button { "Sign out" }
             }
         }

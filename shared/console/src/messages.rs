@@ -1,13 +1,17 @@
-//! The sign-in, and pages of failures.
+//! The sign-ins, and pages of failures.
 
 use maud::{Markup, html};
 
 use crate::{ConsoleViewer, PageRenewal, frame, paths};
 
-/// Returns the page that asks for a token, or leads to one of the issuers. `next` is the page to which the sign-in leads.
+/// Returns the page that asks for a token, or leads to one of the issuers, which are URLs with their names for people. `next`
+/// is the page to which the sign-in leads.
 /// `problem` is the reason why the last one was refused, with the issuer at which another account may be permitted.
-pub fn sign_in(next: &str, issuers: &[&str], problem: Option<(&str, Option<&str>)>) -> String {
-    let shown = |issuer: &str| issuer.trim_start_matches("https://").to_owned();
+pub fn sign_in(next: &str, issuers: &[(&str, &str)], problem: Option<(&str, Option<&str>)>) -> String {
+    let shown = |issuer: &str| {
+        let name = issuers.iter().find(|(url, _)| *url == issuer).map_or(issuer, |(_, name)| *name);
+        name.trim_start_matches("https://").to_owned()
+    };
     let main = html! {
         h1 { "Sign in to Ebb" }
         @if let Some((detail, issuer)) = problem {
@@ -16,7 +20,7 @@ pub fn sign_in(next: &str, issuers: &[&str], problem: Option<(&str, Option<&str>
                 p { a href=(paths::sign_in_at(issuer, next, "other")) { "Use another account of " (shown(issuer)) } }
             }
         }
-        @for issuer in issuers {
+        @for (issuer, _) in issuers {
             p { a href=(paths::sign_in_at(issuer, next, "")) { "Sign in with " (shown(issuer)) } }
         }
         form.sign-in method="post" action=(paths::SIGN_IN) {
@@ -31,6 +35,32 @@ pub fn sign_in(next: &str, issuers: &[&str], problem: Option<(&str, Option<&str>
     frame::bare_page("Sign in", &main)
 }
 
+/// Returns the page that asks whether a command may act as the viewer. The form returns challenge, state and port of the command.
+pub fn login(viewer: ConsoleViewer<'_>, [challenge, state, port]: [&str; 3], scopes: &str) -> String {
+    let main = html! {
+        p { "A command " code { "ebb login" } " asks to act as " strong { (viewer.name) } " for 8 hours, with the scopes " (scopes) "." }
+        p { "Continue only if you have just run it." }
+        form.sign-in method="post" action=(paths::LOGIN) {
+            (frame::form_token(viewer))
+            @for (name, value) in [("challenge", challenge), ("state", state), ("port", port)] { input type="hidden" name=(name) value=(value); }
+            button { "Sign in" }
+        }
+    };
+    frame::page(viewer, "", "Sign in the command line", PageRenewal::NEVER, &main)
+}
+
+/// Returns the page after [`login`], with the code if a person has to paste it.
+pub fn logged_in(viewer: ConsoleViewer<'_>, code: Option<&str>) -> String {
+    let main = html! {
+        @if let Some(code) = code {
+            p { "Paste this code into the terminal in which you have run " code { "ebb login" } ", within 2 minutes. Send it to no one." }
+            input type="text" readonly aria-label="Code" name="code" value=(code);
+        } @else { p { "The sign-in continues in the terminal. You can close this page." } }
+    };
+    frame::page(viewer, "", "Sign in the command line", PageRenewal::NEVER, &main)
+}
+
+/// A failed request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FailureView<'a> {
     pub title: &'a str,

@@ -23,6 +23,8 @@ pub const SIGN_IN_LINK: &str = "/console/sign-in/link";
 pub const SIGN_IN_BEGIN: &str = "/console/sign-in/begin";
 /// Takes the answer of an issuer.
 pub const SIGN_IN_RETURN: &str = "/console/sign-in/return";
+/// Signs the command line in.
+pub const LOGIN: &str = "/console/login";
 pub const SIGN_OUT: &str = "/console/sign-out";
 
 /// All characters except those that RFC 3986 does not reserve.

@@ -226,7 +226,7 @@ fn row(target: &TargetInfo, all_selected: Option<bool>) -> Markup {
         th scope="row" { a href=(paths::target(kind, name)) { (kind) "/" (name) } }
         td { (texts::state(&target.phase)) (notes(target)) }
         td { (texts::time(&target.since)) }
-        td { (limits::printable(target.owner.as_deref().unwrap_or_default())) }
+        td { (limits::printable(target.shown_owner())) }
         td { (first_labels(target)) }
         td { (cause(target)) }
         td { (plugins(&target.plugins)) }

@@ -78,7 +78,10 @@ fn facts(detail: &TargetDetail) -> Markup {
                         (texts::timed(&words::deciding_event(event)))
                     }
                 }
-                @if let Some(owner) = &info.owner { dt { "Owner" } dd { (limits::printable(owner)) } }
+                @if let Some(owner) = &info.owner {
+                    dt { "Owner" }
+                    dd title=[info.owner_name.as_ref().map(|_| owner)] { (limits::printable(info.shown_owner())) }
+                }
                 @if !info.labels.is_empty() { dt { "Labels" } dd { (target_list::labels(info)) } }
                 @if let Some(delivery) = &detail.delivery { dt { "Notification" } dd { (notification(delivery)) } }
             }

@@ -14,7 +14,8 @@ use super::*;
 mod lists;
 mod picture;
 
-const VIEWER: ConsoleViewer<'static> = ConsoleViewer { name: "token ci", form_token: "f0rm", hidden: &[] };
+const VIEWER: ConsoleViewer<'static> =
+    ConsoleViewer { name: "token ci", display: None, form_token: "f0rm", hidden: &[] };
 const AT: &str = "2026-11-21T09:10:02.123Z";
 /// A text that would leave an element, an attribute or a quotation, and that is a URL with code.
 const HOSTILE: &str =
@@ -77,16 +78,18 @@ fn list_view<'a>(filter: &'a TargetListFilter, targets: &'a [TargetInfo]) -> Tar
 fn pages(text: &str) -> Vec<(&'static str, String)> {
     let failed = FailureView { title: text, detail: text, ..FailureView::default() };
     let messages = vec![
-        ("sign-in", sign_in(text, &[text], Some((text, Some(text))))),
+        ("sign-in", sign_in(text, &[(text, text)], Some((text, Some(text))))),
         ("failure", failure(Some(viewer(text)), paths::ROOT, failed)),
         ("bare failure", failure(None, paths::ROOT, failed)),
+        ("login", login(viewer(text), [text; 3], text)),
+        ("logged in", logged_in(viewer(text), Some(text))),
     ];
     let of_objects = [target_pages(text), plugin_and_source_pages(text), cluster_and_bulk_pages(text)].concat();
     [messages, list_pages(text), of_objects].concat()
 }
 
 fn viewer(name: &str) -> ConsoleViewer<'_> {
-    ConsoleViewer { name, ..VIEWER }
+    ConsoleViewer { name, display: Some(name), ..VIEWER }
 }
 
 fn list_pages(text: &str) -> Vec<(&'static str, String)> {

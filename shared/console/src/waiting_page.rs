@@ -56,7 +56,7 @@ fn targets<'a>(label: &str, targets: impl Iterator<Item = &'a TargetInfo>) -> Ma
         html! {
             th scope="row" { a href=(paths::target(&target.kind, &target.name)) { (target.kind) "/" (target.name) } }
             td { (texts::time(&target.since)) }
-            td { (limits::printable(target.owner.as_deref().unwrap_or_default())) }
+            td { (limits::printable(target.shown_owner())) }
             td { (target_list::cause(target)) }
         }
     });
@@ -70,7 +70,7 @@ fn waits(targets: &[TargetInfo]) -> Markup {
         waits.map(move |wait| {
             html! {
                 th scope="row" { a href=(paths::target(&target.kind, &target.name)) { (target.kind) "/" (target.name) } }
-                td { (limits::printable(target.owner.as_deref().unwrap_or_default())) }
+                td { (limits::printable(target.shown_owner())) }
                 td { (words::waiter(wait)) }
                 (rest(wait))
             }

@@ -102,7 +102,7 @@ pub(crate) fn check_entries(folder: &Path) -> Result<(), StateFileError> {
 
 /// Creates the folder and its parents for its owner only. Restricts an existing folder of this user. Refuses one that
 /// other users can change.
-pub(crate) fn private_folder(path: &Path) -> Result<(), StateFileError> {
+pub fn private_folder(path: &Path) -> Result<(), StateFileError> {
     let failed = |error| StateFileError::io(path, error);
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
     check_folder(path)?;
@@ -135,7 +135,7 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StateFileErro
 }
 
 /// Writes a value as JSON, in the same way as [`write_whole`].
-pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), StateFileError> {
+pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), StateFileError> {
     let bytes = serde_json::to_vec(value)
         .map_err(|error| StateFileError::Damaged { path: path.to_owned(), reason: error.to_string() })?;
     write_whole(path, &bytes)
@@ -148,6 +148,17 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, StateFileError> {
     check(path, &file.metadata().map_err(failed)?)?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(failed)?;
+    Ok(Some(bytes))
+}
+
+/// Reads a file with secrets: refuses one that other users can read, otherwise like [`read`].
+pub fn read_secret(path: &Path) -> Result<Option<Vec<u8>>, StateFileError> {
+    let Some(bytes) = read(path)? else { return Ok(None) };
+    let mode = fs::metadata(path).map_err(|error| StateFileError::io(path, error))?.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        let problem = format!("has mode {mode:03o}, expected 600: run `chmod 600 {}`", path.display());
+        return Err(StateFileError::Unsafe { path: path.to_owned(), problem });
+    }
     Ok(Some(bytes))
 }
 

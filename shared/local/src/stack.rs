@@ -35,7 +35,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::embedded::{self, ACCESS_KEY, EmbeddedTable, FolderBucket, REGION, SECRET_KEY, StateDurability};
 use crate::files::StateFileError;
 use crate::pods::{LocalRelay, LocalRelayOptions};
-use crate::{open_files, plugin_sockets};
+use crate::{DevIssuer, dev_issuer, open_files, plugin_sockets};
 
 use backend::GRACE;
 pub use backend::{RemoteRelays, UnitBackend};
@@ -84,6 +84,8 @@ pub struct StackSettings {
     pub egress_networks: String,
     /// The issuers of identity tokens, see [`OidcIssuers::parse`]. Empty means none.
     pub oidc: String,
+    /// The port of a [`DevIssuer`] on the loopback interface, which is trusted too. `None` means no such issuer.
+    pub issuer: Option<u16>,
     /// The folder of the sockets of InfraKit's plugins. `None` means [`plugin_sockets::default_folder`].
     pub plugins: Option<PathBuf>,
     /// The sink of spans. Metrics are exposed at `GET /metrics`.
@@ -135,6 +137,12 @@ impl Stack {
         };
         let port = settings.port.or_else(|| keys::port(&last.as_ref()?.url));
         let listen = settings.listen.unwrap_or(LOOPBACK);
+        if settings.issuer.is_some() && !listen.is_loopback() {
+            let reason = "people sign in without a password, so the server must listen on a loopback address";
+            return Err(StackError::part("the issuer")(reason));
+        }
+        let issuer =
+            if let Some(port) = settings.issuer { Some(bind(LOOPBACK, Some(port), true).await?) } else { None };
         let (listener, url) = bind(listen, port, settings.port.is_some()).await?;
 
         let (embedded, table) = table(&settings).await.map_err(StackError::part("the table"))?;
@@ -177,7 +185,9 @@ impl Stack {
             settings: flow_settings,
             cache: InstanceCache::default(),
         });
-        let issuers = OidcIssuers::parse(&settings.oidc).map_err(StackError::part("EBB_OIDC"))?;
+        let oidc = issuer.as_ref().map(|(_, url)| dev_issuer::with_entry(&settings.oidc, url));
+        let issuers =
+            OidcIssuers::parse(oidc.as_ref().unwrap_or(&settings.oidc)).map_err(StackError::part("EBB_OIDC"))?;
         let sign_in_code = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 16]>());
         let tokens = ApiTokens::new([(connection.token.as_str(), ApiRole::Operator)]).with_issuers(issuers);
         let tokens = Arc::new(tokens.with_sign_in_code(&sign_in_code));
@@ -197,6 +207,9 @@ impl Stack {
         let messages = queue::handle_messages(Arc::clone(&env), Arc::clone(&telemetry), messages, stopped.clone());
         tasks.push(tokio::spawn(messages));
         tasks.push(tokio::spawn(run_schedule(Arc::clone(&env), Arc::clone(&telemetry), stopped.clone())));
+        if let Some((listener, url)) = issuer {
+            tasks.push(tokio::spawn(server::serve(listener, DevIssuer::new(&url).router(), stopped.clone())));
+        }
         if let Some(relay) = opened.processes.clone() {
             tasks.push(tokio::spawn(prune_pods(relay, stopped.clone())));
         }

@@ -139,6 +139,8 @@ pub struct TargetInfo {
     /// The verified sender that created the instance: `platform`, `token NAME`, `ISSUER SUBJECT`, `role ROLE` or `source
     /// NAME`. Absent if it is unknown.
     pub owner: Option<String>,
+    /// For people: `NAME SUBJECT`, if the issuer of the owner has a name.
+    pub owner_name: Option<String>,
     /// The labels of the document. A list has the first 8 KiB of names and values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -169,6 +171,13 @@ pub struct TargetInfo {
     /// The waits of `waitsFor` in fields.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<TargetWait>,
+}
+
+impl TargetInfo {
+    /// Returns the owner for people. It is empty if it is unknown.
+    pub fn shown_owner(&self) -> &str {
+        self.owner_name.as_deref().or(self.owner.as_deref()).unwrap_or_default()
+    }
 }
 
 fn is_zero<N: Default + PartialEq>(number: &N) -> bool {

@@ -110,9 +110,9 @@ impl ErrorCode {
     /// Returns the next step of a caller, for the codes whose text has none.
     pub fn next_step(self) -> Option<&'static str> {
         Some(match self {
-            Self::MissingToken => "set EBB_TOKEN",
+            Self::MissingToken => "run `ebb login`, or set EBB_TOKEN",
             Self::InvalidToken | Self::TokenExpired | Self::TokenRevoked => {
-                "set EBB_TOKEN to a valid token; a person with the scope `operate` creates one: ebb token create NAME --scope SCOPE"
+                "run `ebb login`, or set EBB_TOKEN to a valid token; a person with the scope `operate` creates one: ebb token create NAME --scope SCOPE"
             }
             Self::Forbidden => {
                 "ask a person with the scope `operate` for a token with that scope: ebb token create NAME --scope SCOPE"

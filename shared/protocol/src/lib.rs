@@ -58,7 +58,7 @@ pub use record::{
 pub use relay::{Batch, BatchResponse, RelayRequest, RelayResponse, RunningTask, TaskState, WaitResolution};
 pub use removal::{ObjectRemoval, RemovalEvidence, RemovalGrade, ResourceRemoval};
 pub use seal::{open_value, seal_value};
-pub use session::{PendingSignIn, SessionId};
+pub use session::{PendingSignIn, SessionId, code_challenge, is_random_text};
 pub use sign::{MessageId, OWN_HOOKS, SignatureError, WebhookKeys, WebhookSecret};
 pub use time::{parse_rfc3339, rfc3339};
 pub use unit::TRACEPARENT;

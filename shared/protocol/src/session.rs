@@ -1,4 +1,4 @@
-//! Sessions of the console, and sign-ins that begin one. Their secrets are those of one browser, and are not stored.
+//! Sessions of browsers and of the command line, and sign-ins that begin one. Their secrets are not stored.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,21 +15,43 @@ const DIGEST: usize = 32;
 /// The characters of a form token before its digest.
 const SALT: usize = 16;
 
-/// The id of a session: 256 random bits as text.
+/// The beginning of every token of the command line. Scanners for leaked secrets can search for it.
+const TOKEN: &str = "ebbs_";
+
+/// The id of a session: 256 random bits as text. The id of a session of the command line is a bearer token, and no cookie.
 pub struct SessionId(Zeroizing<String>);
+
+/// Returns true for 256 bits as text: an id, a code challenge, or a text of [`SessionId::issue`].
+pub fn is_random_text(text: &str) -> bool {
+    URL_SAFE_NO_PAD.decode(text).is_ok_and(|bytes| bytes.len() == 32)
+}
+
+/// Returns the code challenge of a verifier (RFC 7636), by the method `S256`.
+pub fn code_challenge(verifier: &str) -> String {
+    URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.as_bytes()))
+}
 
 impl SessionId {
     pub fn issue(random: [u64; 4]) -> Self {
         Self(random_text(random))
     }
 
-    /// Returns the id in the value of a cookie, or `None` for a text that is none.
-    pub fn parse(text: &str) -> Option<Self> {
-        let is_id = URL_SAFE_NO_PAD.decode(text).is_ok_and(|bytes| bytes.len() == 32);
-        is_id.then(|| Self(Zeroizing::new(text.to_owned())))
+    /// Returns a new token of the command line.
+    pub fn issue_token(random: [u64; 4]) -> Self {
+        Self(Zeroizing::new(format!("{TOKEN}{}", random_text(random).as_str())))
     }
 
-    /// Returns the value of the cookie.
+    /// Returns the id in the value of a cookie, or `None` for a text that is none.
+    pub fn parse(text: &str) -> Option<Self> {
+        is_random_text(text).then(|| Self(Zeroizing::new(text.to_owned())))
+    }
+
+    /// Returns the id that is a token of the command line, or `None` for another text.
+    pub fn parse_token(text: &str) -> Option<Self> {
+        text.strip_prefix(TOKEN).is_some_and(is_random_text).then(|| Self(Zeroizing::new(text.to_owned())))
+    }
+
+    /// Returns the value of the cookie, or the token.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -138,7 +160,7 @@ impl PendingSignIn {
 
     /// Returns the code challenge of the verifier, by the method `S256`.
     pub fn challenge(&self) -> String {
-        URL_SAFE_NO_PAD.encode(Sha256::digest(self.verifier().as_bytes()))
+        code_challenge(&self.verifier())
     }
 }
 
@@ -206,7 +228,11 @@ mod tests {
             assert!(derived.len() == 32 && !derived.contains(id.reveal()));
         }
         assert!(!format!("{id:?}").contains(id.reveal()));
-        let id = SessionId::issue([7; 4]);
+        // A token is no cookie, and the session of one is not that of the other.
+        let (id, token) = (SessionId::issue([7; 4]), SessionId::issue_token([7; 4]));
+        let parsed = SessionId::parse_token(token.reveal()).unwrap();
+        assert!(SessionId::parse(token.reveal()).is_none() && SessionId::parse_token(id.reveal()).is_none());
+        assert!(parsed.digest() == token.digest() && token.digest() != id.digest());
         let longer = format!("{}A", id.reveal());
         for text in ["", "a", &longer, &id.reveal()[1..], &id.reveal().replace('A', "+"), "../../w#1"] {
             assert!(SessionId::parse(text).is_none(), "{text}");

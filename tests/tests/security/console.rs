@@ -10,6 +10,7 @@ use reqwest::header;
 use reqwest::redirect::Policy;
 use url::form_urlencoded;
 
+use super::api_tokens::later;
 use crate::harness::*;
 use crate::request_table;
 
@@ -93,6 +94,29 @@ impl Browser {
         sent.extend(fields.iter().filter_map(|(name, value)| Some((name.as_str(), value.clone()?))));
         let sent: Vec<(&str, &str)> = sent.iter().map(|(name, value)| (*name, value.as_str())).collect();
         self.post(path, origin.or(Some(&self.base)).filter(|origin| !origin.is_empty()), &sent).await
+    }
+}
+
+/// A code is valid for 2 minutes, at its deployment. A token is valid for 8 hours.
+pub(crate) async fn a_login_ends() {
+    const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
+    let harness = Harness::new().await;
+    let token = harness.token("ci", &["read"]).await;
+    let session = Browser::signed_in(&harness, &token).await;
+    let at = async |seconds: u64| later(&harness, seconds).await;
+    let mut browser = Browser::new(&at(0).await);
+    browser.cookie = format!("__Host-ebb={}", session.id());
+    let challenge = ebb_protocol::code_challenge(VERIFIER);
+    let fields = ["challenge", "state"].map(|name| (name.to_owned(), Some(challenge.clone())));
+    let code = browser.submit("/console/login", None, &fields).await.is(200).field("code");
+    let body = json!({"code": code, "verifier": VERIFIER});
+    let redeem = async |base: &str| ApiClient::new(&harness.http, base, "").post("/v1/login", body.clone()).await;
+    redeem(&at(125).await).await.is_problem(401, "invalid-token");
+    redeem(harness.stack().url()).await.is_problem(401, "invalid-token");
+    let login: Value = redeem(&at(100).await).await.is(201).json();
+    for (seconds, status) in [(8 * 3_600, 200), (8 * 3_600 + 200, 401)] {
+        let client = ApiClient::new(&harness.http, &at(seconds).await, login["token"].as_str().unwrap());
+        client.get("/v1/caller").await.is(status);
     }
 }
 

@@ -20,7 +20,7 @@ const AUDIENCE: &str = "https://ebb.example.com";
 /// The bytes before the PKCS #1 key in a PKCS #8 document of an RSA key of 2048 bits.
 const PKCS8_HEAD: usize = 26;
 
-pub(super) fn rsa_key() -> EncodingKey {
+fn rsa_key() -> EncodingKey {
     let key = aws_lc_rs::rsa::KeyPair::generate(KeySize::Rsa2048).unwrap();
     let document: Pkcs8V1Der<'_> = key.as_der().unwrap();
     EncodingKey::from_rsa_der(&document.as_ref()[PKCS8_HEAD..])
@@ -32,14 +32,14 @@ fn ec_key() -> EncodingKey {
 }
 
 /// Returns the public part of a key as in a JWKS.
-pub(super) fn public(key: &EncodingKey, algorithm: Algorithm, kid: &str) -> Value {
+fn public(key: &EncodingKey, algorithm: Algorithm, kid: &str) -> Value {
     let mut jwk = serde_json::to_value(Jwk::from_encoding_key(key, algorithm).unwrap()).unwrap();
     jwk["kid"] = kid.into();
     jwk["use"] = "sig".into();
     jwk
 }
 
-pub(super) fn rsa_token(key: &EncodingKey, claims: &Value) -> String {
+fn rsa_token(key: &EncodingKey, claims: &Value) -> String {
     let header = Header { kid: Some("rsa-1".to_owned()), ..Header::new(Algorithm::RS256) };
     jsonwebtoken::encode(&header, claims, key).unwrap()
 }

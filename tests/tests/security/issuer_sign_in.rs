@@ -1,19 +1,17 @@
 //! The sign-in to the console at an issuer: a local issuer with all its endpoints, and answers that were not asked for.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ebb_api::{ApiTokens, OidcIssuers};
+use ebb_local::DevIssuer;
 use ebb_protocol::session::{PendingSignIn, SessionId};
 use ebb_store::{SessionBasis, SessionItem, Store};
-use jsonwebtoken::{Algorithm, EncodingKey};
 use url::{Url, form_urlencoded};
 
 use super::console::Browser;
-use super::identity_tokens::{issuer, public, rsa_key, rsa_token};
+use super::identity_tokens::issuer;
 use crate::harness::*;
 
 const AUDIENCE: &str = "https://ebb.example.com";
@@ -21,64 +19,30 @@ const CLIENT: &str = "ebb console";
 const SECRET: &str = "a:secret/of+the client";
 const SIGN_IN: &str = "/console/sign-in?next=%2Fconsole%2Ftargets%2Fsandbox%2Fa";
 
-/// The parameters of an authorization request that a person has approved.
-type Approval = BTreeMap<String, String>;
-
 /// An issuer whose person approves each request.
 struct PeopleIssuer {
     server: TestReceiver,
     url: String,
-    state: Arc<IssuerState>,
+    state: Arc<DevIssuer>,
 }
 
-struct IssuerState {
-    key: EncodingKey,
-    url: String,
-    /// Approvals by code. A code is valid once.
-    approvals: Mutex<BTreeMap<String, Approval>>,
-    /// Claims that replace those of the next tokens. `null` removes one.
-    claims: Mutex<Value>,
-}
-
-fn form(call: &ReceivedCall) -> Approval {
+fn form(call: &ReceivedCall) -> BTreeMap<String, String> {
     form_urlencoded::parse(call.body.as_str().unwrap_or_default().as_bytes()).into_owned().collect()
 }
 
-impl IssuerState {
-    /// The token endpoint of RFC 6749, with PKCE.
-    fn token(&self, call: &ReceivedCall) -> CannedReply {
-        let form = form(call);
-        let refused = |error: &str| CannedReply::status(400).with(json!({ "error": error }));
-        // RFC 6749 encodes both parts as a form does.
-        let expected = STANDARD.encode("ebb+console:a%3Asecret%2Fof%2Bthe+client");
-        if call.header("authorization") != format!("Basic {expected}") || form.contains_key("client_id") {
-            return refused("invalid_client");
-        }
-        let approval = self.approvals.lock().unwrap().get_mut(&form["code"]).map(std::mem::take);
-        let Some(approval) = approval.filter(|approval| !approval.is_empty()) else { return refused("invalid_grant") };
-        let challenge = URL_SAFE_NO_PAD.encode(digest(&SHA256, form["code_verifier"].as_bytes()));
-        if challenge != approval["code_challenge"] || form["redirect_uri"] != approval["redirect_uri"] {
-            return refused("invalid_grant");
-        }
-        let now = now().0 / 1_000;
-        let mut claims = json!({
-            "iss": self.url, "aud": CLIENT, "sub": "ann", "exp": now + 300, "iat": now, "nonce": approval["nonce"],
-            "groups": ["developers"], "email": "ann@example.com",
-        });
-        for (name, value) in self.claims.lock().unwrap().as_object().unwrap() {
-            match value {
-                Value::Null => drop(claims.as_object_mut().unwrap().remove(name)),
-                value => claims[name] = value.clone(),
-            }
-        }
-        let token = rsa_token(&self.key, &claims);
-        CannedReply::ok(json!({"access_token": "of-the-person", "token_type": "Bearer", "id_token": token}))
+/// The token endpoint for a confidential client.
+fn token(issuer: &DevIssuer, call: &ReceivedCall, claims: &Value) -> CannedReply {
+    // RFC 6749 encodes both parts as a form does.
+    let expected = STANDARD.encode("ebb+console:a%3Asecret%2Fof%2Bthe+client");
+    if call.header("authorization") != format!("Basic {expected}") || form(call).contains_key("client_id") {
+        return CannedReply::status(400).with(json!({"error": "invalid_client"}));
     }
+    let response = issuer.token(call.body.as_str().unwrap_or_default(), claims);
+    response.map_or_else(|refusal| CannedReply::status(400).with(refusal), CannedReply::ok)
 }
 
 impl PeopleIssuer {
     async fn start(names_issuer: bool) -> Self {
-        let key = rsa_key();
         let discovery = |url: &str| {
             json!({
                 "issuer": url, "jwks_uri": format!("{url}/keys"), "token_endpoint": format!("{url}/token"),
@@ -87,16 +51,12 @@ impl PeopleIssuer {
                 "authorization_response_iss_parameter_supported": names_issuer,
             })
         };
-        let server = issuer(vec![public(&key, Algorithm::RS256, "rsa-1")], discovery).await;
-        let (url, approvals, claims) = (server.url().to_owned(), Mutex::default(), Mutex::new(json!({})));
-        let issuer = Self { server, url: url.clone(), state: Arc::new(IssuerState { key, url, approvals, claims }) };
-        issuer.serve_tokens();
+        let server = issuer(vec![], discovery).await;
+        let (url, state) = (server.url().to_owned(), Arc::new(DevIssuer::new(server.url())));
+        server.always("GET /keys", state.keys());
+        let issuer = Self { server, url, state };
+        issuer.claim(json!({}));
         issuer
-    }
-
-    fn serve_tokens(&self) {
-        let state = Arc::clone(&self.state);
-        self.server.on("POST /token", move |call, _| state.token(call));
     }
 
     /// The endpoint of OpenID Connect Core 5.3.
@@ -109,24 +69,23 @@ impl PeopleIssuer {
 
     /// Approves an authorization request. Returns the code.
     fn approve(&self, request: &Url) -> String {
-        let approval: Approval = request.query_pairs().into_owned().collect();
+        let approval: BTreeMap<_, _> = request.query_pairs().collect();
         let fixed = ["tenant", "response_type", "client_id", "scope", "code_challenge_method"];
-        let fixed = fixed.map(|name| approval[name].as_str());
+        let fixed = fixed.map(|name| &*approval[name]);
         assert_eq!((request.path(), fixed), ("/authorize", ["a", "code", CLIENT, "openid groups", "S256"]));
-        let mut approvals = self.state.approvals.lock().unwrap();
-        let code = format!("code-{}-{}", self.url, approvals.len());
-        approvals.insert(code.clone(), approval);
-        code
+        self.state.approve(&format!("{}&name=ann&groups=developers", request.query().unwrap()))
     }
 
+    /// Serves tokens in which these claims replace others. `null` removes one.
     fn claim(&self, claims: Value) {
-        *self.state.claims.lock().unwrap() = claims;
+        let state = Arc::clone(&self.state);
+        self.server.on("POST /token", move |call, _| token(&state, call, &claims));
     }
 
     fn token_for(&self, audience: &str) -> String {
         let expiry = now().0 / 1_000 + 300;
         let claims = json!({"iss": self.url, "aud": audience, "sub": "ann", "exp": expiry, "groups": ["developers"]});
-        rsa_token(&self.state.key, &claims)
+        self.state.sign(&claims)
     }
 
     fn entry(&self) -> Value {
@@ -481,7 +440,7 @@ pub(crate) async fn failures_of_an_issuer_are_explained() {
         issuer.server.always("POST /token", CannedReply::xml(answer, body));
         stack.refused(&stack.sign_in(&mut browser).await, status, reason);
     }
-    issuer.serve_tokens();
+    issuer.claim(json!({}));
     for (secrets, reason) in
         [(json!({}), "`clientSecret` cannot be read"), (json!({"EBB_CLIENT": "another"}), "(invalid_client)")]
     {

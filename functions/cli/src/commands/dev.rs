@@ -40,7 +40,10 @@ pub(crate) struct DevArgs {
     /// Days to keep runs, outputs and logs of gone targets; 0 keeps them forever
     #[arg(long, value_name = "DAYS", default_value_t = 90)]
     retention_days: u32,
-    /// Issuers of identity tokens, a JSON list of {issuer, audience, rules, signIn}
+    /// Run an issuer too, where everyone of this machine signs in as anyone, for trials; by default on port 7877
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "7877")]
+    issuer: Option<u16>,
+    /// Issuers of identity tokens, a JSON list of {issuer, name, display, audience, rules, signIn}
     #[arg(
         long,
         env = "EBB_OIDC",
@@ -63,6 +66,7 @@ impl DevArgs {
             port: Some(self.port),
             s3_port: Some(self.s3_port),
             oidc: self.oidc,
+            issuer: self.issuer,
             platform: self.platform_url.map(|url| url.to_string()),
             retention: (self.retention_days > 0).then(|| DAY.saturating_mul(self.retention_days)),
             dynamodb: self.dynamodb.map(|url| ExternalTable { endpoint: url.to_string(), table: self.table }),

@@ -83,6 +83,7 @@ impl Kind {
 pub(super) fn cell(header: &str, data: &Value) -> String {
     let text = shown(&data[member(header)]);
     match header {
+        "OWNER" if data["ownerName"].is_string() => shown(&data["ownerName"]),
         "SECRET" if data["hasSecret"] == false => text + " (missing)",
         "WAITING" if data["waitingIncomplete"] == true => text + " or more",
         "PHASE" => serde_json::from_value::<TargetInfo>(data.clone()).map_or(text, |info| labels::target_state(&info)),

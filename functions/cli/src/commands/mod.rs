@@ -13,6 +13,7 @@ mod get;
 mod graph;
 mod history;
 mod kinds;
+mod login;
 mod logs;
 mod mcp;
 mod open;
@@ -68,6 +69,12 @@ enum EbbCommand {
     Dev(dev::DevArgs),
     /// Show the console, or the page of a sandbox, in a browser
     Open(open::OpenArgs),
+    /// Sign in to the server as yourself, on a page of its console
+    Login(login::LoginArgs),
+    /// End the login at the server
+    Logout,
+    /// Show as whom commands use the server, and with which scopes
+    Whoami(OutputArgs),
     /// Check each component of a deployment
     Doctor(OutputArgs),
     /// Store documents of any kind, and create or update sandboxes; retry failed ones
@@ -115,7 +122,7 @@ enum EbbCommand {
     /// Connect, show and disconnect clusters
     #[command(subcommand)]
     Cluster(ClusterCommand),
-    /// Create, show, list and revoke API tokens
+    /// Create, list and revoke API tokens
     #[command(subcommand)]
     Token(TokenCommand),
     /// List objects of ended sandboxes that remain in clusters
@@ -138,6 +145,9 @@ impl EbbCli {
             EbbCommand::Run(args) => Box::pin(args.run()).await,
             EbbCommand::Dev(args) => args.run().await,
             EbbCommand::Open(args) => args.run(&connect(server)?).await,
+            EbbCommand::Login(args) => Box::pin(args.run(server)).await,
+            EbbCommand::Logout => Box::pin(login::logout(server)).await,
+            EbbCommand::Whoami(output) => login::whoami(&connect(server)?, output).await,
             EbbCommand::Doctor(output) => doctor::run(&connect(server)?, output).await,
             EbbCommand::Apply(args) => Box::pin(args.run(server)).await,
             EbbCommand::Get(args) => Box::pin(args.run(&connect(server)?)).await,
@@ -175,7 +185,6 @@ impl EbbCli {
             EbbCommand::Cluster(ClusterCommand::Disconnect(args)) => args.run(&connect(server)?).await,
             EbbCommand::Token(TokenCommand::Create(args)) => args.run(&connect(server)?).await,
             EbbCommand::Token(TokenCommand::List(output)) => token::list(&connect(server)?, output).await,
-            EbbCommand::Token(TokenCommand::Show(output)) => token::show(&connect(server)?, output).await,
             EbbCommand::Token(TokenCommand::Revoke(args)) => args.run(&connect(server)?).await,
             EbbCommand::Orphans(args) => args.run(&connect(server)?).await,
             EbbCommand::Mcp(args) => args.run(connect(server)?).await,

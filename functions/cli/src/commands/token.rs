@@ -1,7 +1,7 @@
 //! The subcommands of `ebb token`.
 
 use clap::Subcommand;
-use ebb_protocol::{CallerInfo, CreateToken, CreatedToken, rfc3339};
+use ebb_protocol::{CreateToken, CreatedToken, rfc3339};
 use serde_json::Value;
 
 use super::kinds::table;
@@ -13,8 +13,6 @@ pub(crate) enum TokenCommand {
     Create(TokenCreateArgs),
     /// List tokens that are not revoked
     List(OutputArgs),
-    /// Show the name and the scopes of the token in use
-    Show(OutputArgs),
     /// Revoke a token; the next request with it is refused
     Revoke(TokenRevokeArgs),
 }
@@ -53,11 +51,6 @@ impl TokenCreateArgs {
 pub(super) async fn list(client: &ApiClient, output: OutputArgs) -> Result<Exit> {
     let tokens: Vec<Value> = client.all("tokens").await?;
     output.write(&tokens, |tokens| table(&["NAME", "SCOPES", "EXPIRES", "CREATED BY"], tokens))
-}
-
-pub(super) async fn show(client: &ApiClient, output: OutputArgs) -> Result<Exit> {
-    let caller: CallerInfo = client.fetch(&["caller"]).await?;
-    output.write(&caller, |caller| format!("{}: {}\n", caller.name, caller.scopes.join(", ")))
 }
 
 #[derive(Debug, clap::Args)]

@@ -107,5 +107,6 @@ fn the_documented_jobs_have_the_inputs_of_the_action_and_of_the_template() {
 
 #[tokio::test]
 async fn an_input_is_never_executed() {
-    crate::sessions::run_all(include_str!("sessions/an_input_is_never_executed.yaml"), true).await;
+    let steps = include_str!("sessions/an_input_is_never_executed.yaml");
+    crate::sessions::run_all(&crate::workdir::Workdir::new(), steps, true).await;
 }

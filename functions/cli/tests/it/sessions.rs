@@ -73,6 +73,7 @@ async fn shell(workdir: &Workdir, line: &str, variables: &BTreeMap<String, Strin
     let mut sh = Command::new("sh");
     sh.args(["-c", line]).current_dir(workdir.path()).stdin(Stdio::null()).kill_on_drop(true);
     sh.env_clear().envs(environment()).env("PATH", path).envs(variables);
+    sh.env("XDG_CONFIG_HOME", workdir.path().join("config"));
     let ended = tokio::time::timeout(WAIT_TIMEOUT, sh.output()).await;
     let output = ended.unwrap_or_else(|_| panic!("`{line}` does not end")).unwrap();
     let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
@@ -80,8 +81,7 @@ async fn shell(workdir: &Workdir, line: &str, variables: &BTreeMap<String, Strin
 }
 
 /// Runs a session. Without a server, its commands start their own.
-pub(crate) async fn run_all(steps: &str, has_server: bool) {
-    let workdir = Workdir::new();
+pub(crate) async fn run_all(workdir: &Workdir, steps: &str, has_server: bool) {
     let dev = if has_server { Some(workdir.dev().await) } else { None };
     let here = |text: &str| text.replace("HERE", workdir.path().to_str().unwrap());
     for document in fs::read_dir(DOCUMENTS).unwrap().map(Result::unwrap) {
@@ -92,7 +92,7 @@ pub(crate) async fn run_all(steps: &str, has_server: bool) {
     let mut kept = BTreeMap::from([("ROOT".to_owned(), root)]);
     kept.extend(dev.iter().map(|dev| ("URL".to_owned(), dev.url.clone())));
     for step in steps {
-        step.run(&workdir, &mut kept).await;
+        step.run(workdir, &mut kept).await;
     }
     if let Some(dev) = dev {
         dev.stop().await;
@@ -103,7 +103,7 @@ macro_rules! sessions {
     ($has_server:literal: $($name:ident)*) => {$(
         #[tokio::test]
         async fn $name() {
-            run_all(include_str!(concat!("sessions/", stringify!($name), ".yaml")), $has_server).await;
+            run_all(&Workdir::new(), include_str!(concat!("sessions/", stringify!($name), ".yaml")), $has_server).await;
         }
     )*};
 }
@@ -119,6 +119,12 @@ sessions! { true:
     one_call_stores_documents_before_those_that_name_them one_command_repairs_every_stuck_sandbox
     selected_sandboxes_get_another_version_of_a_plugin several_sandboxes_are_changed_by_one_command
     the_highest_version_of_each_plugin_is_listed the_page_of_an_unknown_sandbox_is_an_error
+}
+
+/// `ebb dev` runs with an issuer.
+#[tokio::test]
+async fn a_person_is_the_same_everywhere() {
+    run_all(&Workdir::with(&["--issuer=0"]), include_str!("sessions/a_person_is_the_same_everywhere.yaml"), true).await;
 }
 
 sessions! { false:

@@ -1,4 +1,4 @@
-//! Sessions of browsers, and the caller and the parameters of each request.
+//! Sessions of browsers and of the command line, and the caller and the parameters of each request.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use ebb_console::{ConsoleViewer, FailureView, paths};
-use ebb_engine::Millis;
+use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::{PendingSignIn, SessionId, open_value, seal_value};
 use ebb_store::{SessionBasis, SessionItem};
 use serde_json::Value;
@@ -78,7 +78,8 @@ impl ConsoleSession {
     }
 
     pub(super) fn viewer(&self) -> ConsoleViewer<'_> {
-        ConsoleViewer { name: self.caller.name(), form_token: &self.form_token, hidden: &self.hidden }
+        let (name, display) = (self.caller.name(), self.caller.display.as_deref());
+        ConsoleViewer { name, display, form_token: &self.form_token, hidden: &self.hidden }
     }
 
     /// Returns the state of the server for a handler of the API, if the caller may send its request.
@@ -118,30 +119,61 @@ fn hidden_sections(caller: &ApiCaller) -> Vec<&'static str> {
     hidden.map(|(path, _)| path).collect()
 }
 
-/// Returns the session of a request with its caller, or `None` without a valid one. The token behind it is checked as for
-/// a request to the API, and the rules of an issuer are applied again to the claims of a person.
+/// Returns the session of a request with its caller, or `None` without a valid one.
 async fn find(server: &ServerState, headers: &HeaderMap) -> HttpResult<Option<(SessionId, ApiCaller)>> {
     let Some(id) = cookie(headers, &cookie_name(server)).and_then(SessionId::parse) else { return Ok(None) };
-    let Some(stored) = server.env.store.read_session(&id.digest()).await? else { return Ok(None) };
-    if stored.expires <= server.env.now() {
-        return Ok(None);
-    }
-    let is_own = |proven: &str| id.proves(&stored.proof, proven);
-    let caller = match &stored.basis {
-        SessionBasis::Configured => server.tokens.role_caller(is_own),
-        SessionBasis::Named(token) => match server.named_caller(token, is_own).await {
-            // The token was revoked or has expired, or the name has another token since.
-            Err(HttpProblem(problem)) if problem.status < 500 => None,
-            found => Some(found?),
-        },
-        SessionBasis::Identity(claims) if is_own(claims) => {
-            let claims = open_value(&server.env.settings.unit_keys, &id.digest(), claims);
-            let claims = claims.and_then(|claims| serde_json::from_slice::<Value>(&claims).ok());
-            claims.and_then(|claims| server.tokens.issuers.known_person(claims))
+    Ok(server.session_caller(&id).await?.map(|caller| (id, caller)))
+}
+
+impl ServerState {
+    /// Returns the caller with a session, or `None` without a valid one. The token behind it is checked as for a request to the
+    /// API, and the rules of an issuer are applied again to the claims of a person.
+    pub(crate) async fn session_caller(&self, id: &SessionId) -> HttpResult<Option<ApiCaller>> {
+        let Some(stored) = self.env.store.read_session(&id.digest()).await? else { return Ok(None) };
+        if stored.expires <= self.env.now() {
+            return Ok(None);
         }
-        SessionBasis::Identity(_) => None,
-    };
-    Ok(caller.map(|caller| (id, caller)))
+        let is_own = |proven: &str| id.proves(&stored.proof, proven);
+        let mut caller = match &stored.basis {
+            SessionBasis::Configured => self.tokens.role_caller(is_own),
+            SessionBasis::Named(token) => match self.named_caller(token, is_own).await {
+                // The token was revoked or has expired, or the name has another token since.
+                Err(HttpProblem(problem)) if problem.status < 500 => None,
+                found => Some(found?),
+            },
+            SessionBasis::Identity(claims) if is_own(claims) => {
+                let claims = open_value(&self.env.settings.unit_keys, &id.digest(), claims);
+                let claims = claims.and_then(|claims| serde_json::from_slice::<Value>(&claims).ok());
+                claims.and_then(|claims| self.tokens.issuers.known_person(claims))
+            }
+            SessionBasis::Identity(_) => None,
+        };
+        caller.iter_mut().for_each(|caller| caller.expires = Some(stored.expires));
+        Ok(caller)
+    }
+
+    /// Stores a session of a caller with a new id. Returns its begin and its end.
+    pub(super) async fn begin_session(&self, id: &SessionId, caller: &ApiCaller) -> HttpResult<(Timestamp, Timestamp)> {
+        let created = self.env.now();
+        let mut expires = created.plus(LIFETIME);
+        let (basis, proof) = match &caller.proof {
+            CallerProof::Role(digest) => (SessionBasis::Configured, id.proof_of(digest)),
+            CallerProof::Named { id: token, digest, expires: end_of_token } => {
+                expires = expires.min(*end_of_token);
+                (SessionBasis::Named(token.clone()), id.proof_of(digest))
+            }
+            // Names and addresses of people are not readable in the table.
+            CallerProof::Identity(claims) => {
+                let claims = claims.to_string();
+                let sealed = seal_value(&self.env.settings.unit_keys, &id.digest(), claims.as_bytes());
+                let proof = id.proof_of(&sealed);
+                (SessionBasis::Identity(sealed), proof)
+            }
+        };
+        let session = SessionItem { digest: id.digest(), basis, proof, created, expires };
+        self.env.store.put_session(&session).await?;
+        Ok((created, expires))
+    }
 }
 
 /// A browser that signs in. It may have a session.
@@ -166,24 +198,7 @@ impl SignInBrowser {
     /// Stores a new session of a caller, and ends that of the browser. Returns the cookie of the new one.
     pub(super) async fn begin(&self, caller: &ApiCaller) -> HttpResult<HeaderValue> {
         let (server, id) = (&self.server, self.new_id());
-        let created = server.env.now();
-        let mut expires = created.plus(LIFETIME);
-        let (basis, proof) = match &caller.proof {
-            CallerProof::Role(digest) => (SessionBasis::Configured, id.proof_of(digest)),
-            CallerProof::Named { id: token, digest, expires: end_of_token } => {
-                expires = expires.min(*end_of_token);
-                (SessionBasis::Named(token.clone()), id.proof_of(digest))
-            }
-            // Names and addresses of people are not readable in the table.
-            CallerProof::Identity(claims) => {
-                let claims = claims.to_string();
-                let sealed = seal_value(&server.env.settings.unit_keys, &id.digest(), claims.as_bytes());
-                let proof = id.proof_of(&sealed);
-                (SessionBasis::Identity(sealed), proof)
-            }
-        };
-        let session = SessionItem { digest: id.digest(), basis, proof, created, expires };
-        server.env.store.put_session(&session).await?;
+        let (created, expires) = server.begin_session(&id, caller).await?;
         caller.log_change("sign in", "console");
         if let Some(former) = cookie(&self.headers, &cookie_name(server)).and_then(SessionId::parse) {
             end(server, &former).await?;

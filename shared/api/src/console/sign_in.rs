@@ -11,7 +11,7 @@ use axum::extract::RawQuery;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use ebb_console::paths;
-use ebb_protocol::{ErrorCode, PendingSignIn, has_digest, limits};
+use ebb_protocol::{ErrorCode, PendingSignIn, SessionId, has_digest, limits};
 use serde::Deserialize;
 
 use super::forms::{self, FormFields};
@@ -104,8 +104,9 @@ async fn fields(server: &ServerState, bodies: &BodyBudget, headers: &HeaderMap, 
 async fn with_token(browser: &SignInBrowser, token: &str) -> HttpResult<HeaderValue> {
     // A token of the configuration can have the form of a JWT.
     let is_configured = browser.server.tokens.role_caller(|digest| has_digest(token, digest)).is_some();
-    if !is_configured && oidc::is_jwt(token) {
-        let detail = "an identity token of an issuer does not sign in: use a named token, or sign in at the issuer";
+    // A session that a login begins would never end.
+    if !is_configured && (oidc::is_jwt(token) || SessionId::parse_token(token).is_some()) {
+        let detail = "the token of an issuer or a login does not sign in: use a named token, or sign in at the issuer";
         return Err(HttpProblem::new(ErrorCode::InvalidToken, detail));
     }
     let caller = browser.server.caller_with(token).await?;
@@ -129,7 +130,7 @@ fn refused_at(server: &ServerState, issuer: Option<&str>, next: &str, HttpProble
 }
 
 fn page(server: &ServerState, status: StatusCode, next: &str, problem: Option<(&str, Option<&str>)>) -> Response {
-    let issuers: Vec<&str> = server.tokens.issuers.for_people().collect();
+    let issuers: Vec<(&str, &str)> = server.tokens.issuers.for_people().collect();
     (status, Html(ebb_console::sign_in(paths::safe_next(next), &issuers, problem))).into_response()
 }
 

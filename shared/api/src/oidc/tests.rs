@@ -95,7 +95,7 @@ fn an_invalid_configuration_names_the_field() {
     let client = json!({"clientId": "ebb", "clientSecret": "EBB_CLIENT"});
     let valid = json!([{"issuer": "https://issuer.test", "audience": "ebb", "rules": rules, "signIn": client}]);
     let valid = OidcIssuers::parse(&valid.to_string()).unwrap();
-    assert_eq!(valid.for_people().collect::<Vec<_>>(), ["https://issuer.test"]);
+    assert_eq!(valid.for_people().collect::<Vec<_>>(), [("https://issuer.test", "https://issuer.test")]);
     let wrong: Vec<(Value, String)> = serde_saphyr::from_str(include_str!("../../tests/wrong_issuers.yaml")).unwrap();
     for (text, expected) in wrong {
         let error = OidcIssuers::parse(&text.to_string()).unwrap_err();

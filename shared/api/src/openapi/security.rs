@@ -42,7 +42,7 @@ pub(super) fn add_schemes(components: &mut Components) {
 /// an attempt.
 pub(super) fn secure(operation: &mut Operation) -> bool {
     let schemes: Vec<&str> = match operation.operation_id.as_deref() {
-        Some("getOpenApi" | "getHealth") => Vec::new(),
+        Some("getOpenApi" | "createLogin" | "getHealth") => Vec::new(),
         Some("receiveEvent" | "pollCluster") => vec![WEBHOOK],
         Some("receiveSourceEvent") => {
             SCHEMES.keys().map(String::as_str).filter(|name| ![API, CALLBACK, BOOTSTRAP].contains(name)).collect()

@@ -160,6 +160,7 @@ pub fn about(target: &TargetHead) -> TargetInfo {
         name: target.name.clone(),
         uid: target.uid.clone(),
         owner: target.owner.clone(),
+        owner_name: None,
         labels: target.labels.clone(),
         generation: target.generation,
         phase: target.phase,

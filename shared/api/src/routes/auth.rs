@@ -2,10 +2,10 @@
 //!
 //! A caller has a token of the configuration with a role, a named token of the table, or the claims of an identity token. Each kind
 //! has one function that verifies it: [`ApiTokens::role_caller`](crate::ApiTokens::role_caller), [`ServerState::named_caller`],
-//! and those of [`OidcIssuers`](crate::OidcIssuers). A bearer token, a code of a link, and a session of the console lead to them.
+//! and those of [`OidcIssuers`](crate::OidcIssuers). A bearer token, a code of a link, and a session lead to them.
 
 use axum::http::{HeaderMap, header};
-use ebb_protocol::{ErrorCode, TokenInfo, api_token, has_digest, parse_scopes, rfc3339};
+use ebb_protocol::{ErrorCode, SessionId, TokenInfo, api_token, has_digest, parse_scopes, rfc3339};
 
 use crate::oidc::{self, MAX_TOKEN};
 use crate::{ApiCaller, ApiPermission, CallerProof, HttpProblem, HttpResult, ServerState, forbidden};
@@ -45,12 +45,14 @@ impl ServerState {
             return Err(HttpProblem::new(ErrorCode::InvalidToken, detail));
         }
         let is_own = |digest: &str| has_digest(token, digest);
+        let ended = || HttpProblem::new(ErrorCode::TokenExpired, "the login has ended");
         match self.tokens.role_caller(is_own) {
             Some(caller) => Ok(caller),
             None if oidc::is_jwt(token) => Box::pin(self.tokens.issuers.verify(token, &self.env)).await,
-            None => match api_token::id_of(token) {
-                Some(id) => self.named_caller(id, is_own).await,
-                None => Err(unknown_token()),
+            None => match (api_token::id_of(token), SessionId::parse_token(token)) {
+                (Some(id), _) => self.named_caller(id, is_own).await,
+                (_, Some(session)) => self.session_caller(&session).await?.ok_or_else(ended),
+                _ => Err(unknown_token()),
             },
         }
     }

@@ -82,5 +82,6 @@ pub(crate) async fn list(
     if list == TargetList::Active {
         page.outages = clusters::outages(store).await?.into_values().collect();
     }
+    page.targets.iter_mut().for_each(|target| server.tokens.issuers.name_owner(target));
     Ok(Json(page))
 }

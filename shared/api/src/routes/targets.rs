@@ -68,7 +68,8 @@ pub(crate) async fn get(
     }
     let Some(target) = target else { return Err(missing(&server, key).await) };
     let found = targets::get(&server.env, target, outputs.as_deref(), values);
-    let (found, revealed) = Box::pin(found).await?;
+    let (mut found, revealed) = Box::pin(found).await?;
+    server.tokens.issuers.name_owner(&mut found.info);
     if reveal {
         server.caller.log_reveal(format_args!("{key}"), &revealed);
     }

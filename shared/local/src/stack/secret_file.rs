@@ -1,7 +1,5 @@
 //! The secrets that sources name, in the file `secrets.json` of the state folder.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use ebb_protocol::named_secrets::{NamedSecrets, SecretReader, SecretText};
@@ -24,14 +22,9 @@ impl SecretFile {
     /// Returns a text for operators. It contains no value.
     pub(crate) fn read(&self) -> Result<NamedSecrets, String> {
         let path = self.0.display();
-        let Some(json) = files::read(&self.0).map_err(|error| error.to_string())? else {
+        let Some(json) = files::read_secret(&self.0).map_err(|error| error.to_string())? else {
             return Ok(NamedSecrets::default());
         };
-        let found = fs::metadata(&self.0).map_err(|error| format!("{path}: {error}"))?;
-        let mode = found.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(format!("{path} has mode {mode:03o}, expected 600: run `chmod 600 {path}`"));
-        }
         NamedSecrets::parse(&json).map_err(|reason| format!("{path}: {reason}"))
     }
 }
@@ -44,7 +37,8 @@ impl SecretReader for SecretFile {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::Permissions;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 

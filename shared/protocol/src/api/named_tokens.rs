@@ -32,11 +32,12 @@ fn scopes() -> Array {
     ArrayBuilder::new().items(scope).min_items(Some(1)).max_items(Some(50)).description(Some(description)).build()
 }
 
-/// A named token without its secret.
+/// A named token, or one of the command line, without its secret.
 #[serde_with::apply(Timestamp => #[serde(with = "crate::time")] #[schema(value_type = String)])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenInfo {
+    /// The name of a token of the command line is that of its caller.
     pub name: String,
     pub scopes: Vec<String>,
     pub created: Timestamp,
@@ -67,10 +68,24 @@ pub struct TokenList {
 }
 
 /// The sender of a request.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallerInfo {
     /// `role ROLE`, `token NAME` or `ISSUER SUBJECT`.
     pub name: String,
+    /// The value of the `display` claim of its issuer. It is a text for people and identifies no caller.
+    pub display: Option<String>,
     /// The scopes of its token.
     pub scopes: Vec<String>,
+    /// The end of its token. Absent for a token of the configuration.
+    pub expires: Option<String>,
+}
+
+/// Exchanges a code of the console for a token of the command line.
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateLogin {
+    pub code: String,
+    /// The text whose SHA-256 was the challenge of the page.
+    pub verifier: String,
 }
