@@ -31,7 +31,6 @@ pub use target_requests::*;
 pub use target_waits::*;
 
 /// An error as in RFC 9457: `application/problem+json`.
-#[serde_with::apply(bool => #[serde(default, skip_serializing_if = "std::ops::Not::not")])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProblemDetails {
     pub status: u16,
@@ -128,6 +127,7 @@ pub struct SigningSecrets {
 }
 
 #[serde_with::skip_serializing_none]
+#[serde_with::apply(bool => #[serde(default, skip_serializing_if = "std::ops::Not::not")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetInfo {

@@ -31,7 +31,6 @@ pub const SHORT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 pub const RESPONSE_MARGIN: Duration = Duration::from_secs(2);
 
 /// Requests with one response each, in their order. Their errors are independent.
-#[serde_with::apply(Vec => #[serde(skip_serializing_if = "Vec::is_empty")])]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Batch {
     pub v: u32,
@@ -468,6 +467,7 @@ impl TaskState {
 
 /// A task that has a slot and has not ended.
 #[serde_with::skip_serializing_none]
+#[serde_with::apply(Vec => #[serde(skip_serializing_if = "Vec::is_empty")])]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RunningTask {

@@ -19,7 +19,6 @@ pub use desired_states::{DesiredKey, DesiredTarget, SourceRejections};
 pub use target_outbox::{PhaseNotice, ReceiverState, TargetOutbox};
 
 /// A target. Every write increments its version, on condition that the version is still the one that was read.
-#[serde_with::apply(Timestamp => #[serde(with = "ebb_protocol::time")])]
 #[serde_with::apply(bool => #[serde(default)], BTreeMap => #[serde(default)], Vec => #[serde(default)])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -363,6 +362,7 @@ pub enum SessionBasis {
 }
 
 /// A session of the console. Its id is not stored.
+#[serde_with::apply(Timestamp => #[serde(with = "ebb_protocol::time")])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionItem {
     /// The digest of the id.

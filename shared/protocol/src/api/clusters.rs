@@ -5,7 +5,6 @@ use utoipa::ToSchema;
 
 use crate::listing::ReportedPolicy;
 
-#[serde_with::apply(bool => #[serde(default)])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterList {
     /// Clusters ordered by name.
@@ -99,6 +98,7 @@ pub enum SignadotOutputs {
 
 /// Registers a cluster, or replaces its settings.
 #[serde_with::skip_serializing_none]
+#[serde_with::apply(bool => #[serde(default)])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PutCluster {

@@ -48,7 +48,7 @@ impl FromStr for VersionedName {
                 let wrong = || format!("`{version}` is not a version: expected MAJOR.MINOR.PATCH, such as 1.2.3");
                 // In a document, a part of a version is a range.
                 if version.split(['-', '+']).next().is_some_and(|numbers| numbers.split('.').count() < 3) {
-                    return Err(format!("{}, or {name} for the highest version", wrong()));
+                    return Err(wrong());
                 }
                 (name, Some(model::version(version).ok_or_else(wrong)?))
             }
