@@ -8,12 +8,14 @@ use url::Url;
 
 use crate::{CliError, Result};
 
+/// Tokens with their ends.
+type Logins = BTreeMap<String, (String, String)>;
+
 fn unusable(error: &(dyn std::error::Error + 'static)) -> CliError {
     CliError::broken("cannot use the file of logins").with_causes(error)
 }
 
-/// Returns the path of the file, and its tokens with their ends.
-fn read() -> Result<(PathBuf, BTreeMap<String, (String, String)>)> {
+fn read() -> Result<(PathBuf, Logins)> {
     // The specification of the variable ignores a relative path.
     let configured = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let folder = configured.or_else(|| Some(std::env::home_dir()?.join(".config")));

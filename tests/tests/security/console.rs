@@ -105,7 +105,7 @@ pub(crate) async fn a_login_ends() {
     let session = Browser::signed_in(&harness, &token).await;
     let at = async |seconds: u64| later(&harness, seconds).await;
     let mut browser = Browser::new(&at(0).await);
-    browser.cookie = format!("__Host-ebb={}", session.id());
+    browser.cookie = format!("__Host-ebb={}", session.cookie.split_once('=').unwrap().1);
     let challenge = ebb_protocol::code_challenge(VERIFIER);
     let fields = ["challenge", "state"].map(|name| (name.to_owned(), Some(challenge.clone())));
     let code = browser.submit("/console/login", None, &fields).await.is(200).field("code");
