@@ -39,11 +39,6 @@ fn public(key: &EncodingKey, algorithm: Algorithm, kid: &str) -> Value {
     jwk
 }
 
-fn rsa_token(key: &EncodingKey, claims: &Value) -> String {
-    let header = Header { kid: Some("rsa-1".to_owned()), ..Header::new(Algorithm::RS256) };
-    jsonwebtoken::encode(&header, claims, key).unwrap()
-}
-
 /// Starts an issuer with a discovery document, which is a function of its URL, and keys.
 pub(super) async fn issuer(keys: Vec<Value>, discovery: impl FnOnce(&str) -> Value) -> TestReceiver {
     let server = TestReceiver::start().await;
