@@ -66,7 +66,9 @@ impl ToolError {
             Self::Unreachable(_) => "`ebb doctor` checks the server and its address",
             Self::ReadOnly(_) => "ask a person to start this server as `ebb mcp --allow-writes`, or to make the change",
             Self::Refused(problem) => refusal_step(problem),
-            Self::Every(_) => "remove each cause or leave the target out, then call the tool again",
+            Self::Every(_) => {
+                "remove each cause or leave the target out, then call the tool again; if a person accepts that resources are lost, upgrade_plugin with \"allow_replace\": true"
+            }
         }
     }
 }
