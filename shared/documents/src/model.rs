@@ -108,7 +108,7 @@ alternatives! {
     OutputFromDoc: "none of `file`, `value` and `secret`\nadd `file: /PATH` for a pod, `value: ${…}` for a webhook, object or InfraKit plugin, or `secret: {name: …, key: …}` for an object";
     BoundObjectDoc: "none of `secret` and `configMap`\nadd `secret: {namespace: …, name: …}`, or `configMap` with the same keys";
     EventAction: "none of `apply`, `delete` and `ignore`\nadd one of them";
-    VerifyDoc: "none of `github`, `gitlab`, `gitea`, `vercel`, `standard`, `hmac`, `e2b`, `bearer`, `basic` and `url`\nadd one of them, such as `standard: {secret: NAME}`";
+    VerifyDoc: "none of `github`, `gitlab`, `gitea`, `vercel`, `standard`, `hmac`, `jws`, `e2b`, `bearer`, `basic` and `url`\nadd one of them, such as `standard: {secret: NAME}`";
     AuthDoc: "none of `bearer`, `basic`, `header`, `signed`, `oauth`, `digest`, `sigv4` and `mtls`\nadd one of them, such as `bearer: {secret: NAME}`";
     ReceiverDoc: "none of `standard`, `webhook`, `slack`, `github` and `comment`\nadd one of them, such as `slack: {secret: NAME}`";
 }

@@ -125,21 +125,30 @@ impl HttpClient {
     ) -> CallResult<(HttpResponse, BytePermit)> {
         let started = Instant::now();
         let backoff = ExponentialBuilder::default().with_min_delay(RETRY_FIRST).with_max_times(RETRIES).with_jitter();
-        let is_retryable = |failure: &SendFailure| {
-            let harmless = failure.is_unsent || request.method().is_safe();
-            let passing = matches!(failure.error, CallError::Connect(_));
-            harmless && passing && started.elapsed() < RETRY_WITHIN
+        let mut is_sent = false;
+        let is_retryable = |error: &CallError| {
+            is_sent |= matches!(error, CallError::Connect(_));
+            let harmless = match error {
+                CallError::NoConnection(_) => true,
+                CallError::Connect(_) => request.method().is_safe(),
+                CallError::Refused(_) | CallError::Timeout(_) | CallError::TooLarge(_) => false,
+            };
+            harmless && started.elapsed() < RETRY_WITHIN
         };
-        (|| self.once(request, budget)).retry(backoff).when(is_retryable).await.map_err(|failure| failure.error)
+        let answer = (|| self.once(request, budget)).retry(backoff).when(is_retryable).await;
+        answer.map_err(|error| match error {
+            CallError::NoConnection(text) if is_sent => CallError::Connect(text),
+            error => error,
+        })
     }
 
     async fn once(
         &self,
         request: &reqwest::Request,
         budget: Option<&ByteBudget>,
-    ) -> Result<(HttpResponse, BytePermit), SendFailure> {
+    ) -> CallResult<(HttpResponse, BytePermit)> {
         let request = request.try_clone().expect("a body that is no stream can be cloned");
-        let mut response = self.http.execute(request).await.map_err(SendFailure::from)?;
+        let mut response = self.http.execute(request).await?;
         let status = response.status().as_u16();
         let text = |(name, value): (&HeaderName, &HeaderValue)| {
             value.to_str().ok().map(|value| (name.as_str().to_owned(), value.to_owned()))
@@ -147,10 +156,9 @@ impl HttpClient {
         let headers = response.headers().iter().filter_map(text).collect();
         let announced = response.content_length().and_then(|length| usize::try_from(length).ok());
         let (mut body, mut permit) = (Vec::new(), None);
-        while let Some(chunk) = response.chunk().await.map_err(SendFailure::from)? {
+        while let Some(chunk) = response.chunk().await? {
             if body.len() + chunk.len() > self.largest {
-                let error = CallError::TooLarge(self.largest);
-                return Err(SendFailure { error, is_unsent: false });
+                return Err(CallError::TooLarge(self.largest));
             }
             if let (Some(budget), None) = (budget, &permit)
                 && body.len() + chunk.len() > FREE_BYTES
@@ -256,29 +264,21 @@ fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> 
     Ok((parsed, value))
 }
 
-#[derive(Debug)]
-struct SendFailure {
-    error: CallError,
-    /// True if the server has certainly received nothing.
-    is_unsent: bool,
-}
-
-impl From<reqwest::Error> for SendFailure {
+impl From<reqwest::Error> for CallError {
     fn from(error: reqwest::Error) -> Self {
         let address = error.url().and_then(|url| Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?)));
         // The query of the URL may contain secrets.
         let error = error.without_url();
-        let is_unsent = error.is_connect();
+        let of_kind: fn(String) -> Self = if error.is_connect() { Self::NoConnection } else { Self::Connect };
         let causes = || std::iter::successors(Some::<&(dyn Error + 'static)>(&error), |cause| (*cause).source());
         if let Some(refusal) = causes().find_map(|cause| cause.downcast_ref::<PolicyViolation>()) {
-            return Self { error: CallError::Refused(limits::message(&refusal.to_string())), is_unsent: true };
+            return Self::Refused(limits::message(&refusal.to_string()));
         }
         let is_refused = |cause: &(dyn Error + 'static)| {
             cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
         };
         if let Some(address) = address.filter(|_| causes().any(is_refused)) {
-            let text = format!("connection refused: nothing listens at {address}");
-            return Self { error: CallError::Connect(limits::message(&text)), is_unsent };
+            return of_kind(limits::message(&format!("connection refused: nothing listens at {address}")));
         }
         let mut text = String::new();
         for cause in causes().map(ToString::to_string) {
@@ -287,7 +287,7 @@ impl From<reqwest::Error> for SendFailure {
                 text.push_str(&cause);
             }
         }
-        Self { error: CallError::Connect(limits::message(&text)), is_unsent }
+        of_kind(limits::message(&text))
     }
 }
 

@@ -154,7 +154,11 @@ pub enum CallError {
     /// The URL, its address or the request is not allowed. This is final.
     #[error("{0}")]
     Refused(String),
-    /// The connection failed or was broken. The server may have received the request.
+    /// There was no connection: the name has no address, the server refused it, or the TLS handshake failed. The server has
+    /// received nothing of the request.
+    #[error("{0}")]
+    NoConnection(String),
+    /// The connection was broken. The server may have received the request.
     #[error("{0}")]
     Connect(String),
     /// No complete response arrived in time. The server may have received the request.

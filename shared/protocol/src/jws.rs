@@ -56,7 +56,7 @@ impl JwsScheme {
             return Err("it is of another issuer");
         }
         if !claims["exp"].is_null() && !claims["exp"].as_f64().is_some_and(|at| at * 1000.0 > now.0 as f64) {
-            return Err("it has expired");
+            return Err("its `exp` is past or not a number");
         }
         Ok((format!("{head}.{payload}").into_bytes(), signature))
     }

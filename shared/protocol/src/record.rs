@@ -49,8 +49,13 @@ impl AttemptRecord {
     /// Returns true if nothing but a start shows that a request of the attempt may have been sent. A second sender of an attempt
     /// with a start records a lease first.
     pub fn is_unsent(&self) -> bool {
-        let is_sent = self.accepted.is_some() || self.posted.is_some() || self.wait.is_some() || self.repeats > 0;
-        !is_sent && self.leased_until.is_none()
+        self.posted.is_none() && self.has_one_request()
+    }
+
+    /// Returns true if nothing shows an answer or a second sender. A sender that finds the intent of another one sends nothing.
+    pub fn has_one_request(&self) -> bool {
+        let is_answered = self.accepted.is_some() || self.wait.is_some() || self.repeats > 0;
+        !is_answered && self.leased_until.is_none()
     }
 
     /// Returns the reason why an attempt without a result waits for a slot, unless a request of it may have been sent.
@@ -150,8 +155,8 @@ pub struct AttemptResult {
     /// True if the backend did not respond. The request may still arrive.
     #[serde(default)]
     pub unanswered: bool,
-    /// True for a failure before a request, if the record shows each other sender of the attempt, or each one is refused by the
-    /// guard of `egress`, too.
+    /// True for a failure before a request or without a connection, if the record shows each other sender of the attempt, or
+    /// each one is refused by the guard of `egress`, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unsent: bool,
     /// The digest of outcome, outputs and made IDs, which identifies repeated results.

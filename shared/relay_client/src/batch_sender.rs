@@ -131,7 +131,7 @@ impl BatchSender {
                 Ok(ReplyOutcome::Status { status: response.status, message })
             }
             Err(CallError::Refused(reason)) => Err(BatchOutcome::All(RelayError::Refused(reason))),
-            Err(error @ (CallError::Connect(_) | CallError::Timeout(_))) => {
+            Err(error @ (CallError::NoConnection(_) | CallError::Connect(_) | CallError::Timeout(_))) => {
                 Err(BatchOutcome::All(RelayError::Unreachable(error.to_string())))
             }
             Err(error @ CallError::TooLarge(_)) => Err(BatchOutcome::Parts(RelayError::Busy(error.to_string()))),

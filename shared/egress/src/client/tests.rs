@@ -216,7 +216,7 @@ async fn names_are_checked_by_their_addresses() {
         let error = client.call(request("GET", format!("http://innocent.example:{port}/"))).await.unwrap_err();
         match (&error, expected) {
             (CallError::Refused(text), Err(part)) => assert!(text.contains(part), "{text}"),
-            (CallError::Connect(text), Ok(part)) => assert!(text.contains(part), "{text}"),
+            (CallError::NoConnection(text), Ok(part)) => assert!(text.contains(part), "{text}"),
             _ => panic!("{error:?}"),
         }
     }
@@ -256,7 +256,7 @@ async fn addresses_of_the_system_resolver_are_checked() {
         let error = public.call(request("GET", url(name))).await.unwrap_err();
         let refused = matches!(&error, CallError::Refused(text) if text.contains("loopback"));
         // Some machines resolve no name with a full stop at its end.
-        assert!(refused || (name.ends_with('.') && matches!(error, CallError::Connect(_))), "{name}: {error:?}");
+        assert!(refused || (name.ends_with('.') && matches!(error, CallError::NoConnection(_))), "{name}: {error:?}");
     }
     assert_eq!(local().call(request("GET", url("localhost"))).await.unwrap().body, b"inside");
 }
@@ -297,7 +297,7 @@ async fn a_failed_connection_is_retried_for_less_than_a_second() {
     let error = client.call(request("POST", format!("http://a.example:{free}/?token=hidden"))).await.unwrap_err();
     // The waits end within a second. The rest is a margin for a busy machine.
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
-    let CallError::Connect(text) = error else { panic!("{error:?}") };
+    let CallError::NoConnection(text) = error else { panic!("{error:?}") };
     assert_eq!(text, format!("connection refused: nothing listens at a.example:{free}"));
     let attempts = resolver.1.load(Ordering::SeqCst);
     assert!((2..=1 + RETRIES).contains(&attempts), "{attempts}");
@@ -385,7 +385,7 @@ async fn nothing_is_sent_before_the_tls_handshake() {
     let mut given = request("POST", format!("https://localhost:{}/path", address.port()));
     given.headers = vec![("authorization".to_owned(), "Bearer token".to_owned())];
     let error = local().call(given).await.unwrap_err();
-    assert!(matches!(error, CallError::Connect(_)), "{error:?}");
+    assert!(matches!(error, CallError::NoConnection(_)), "{error:?}");
     assert!(count.load(Ordering::SeqCst) > 0);
     let received = received.lock().unwrap();
     assert!(!received.contains("/path") && !received.contains("token"), "{received}");

@@ -48,8 +48,8 @@ pub struct AttemptFailure {
     pub is_made: bool,
     /// True if the response does not tell whether the request has made something.
     pub may_be_made: bool,
-    /// True if the failure came before a request, and the record shows each other dispatcher of the attempt, or each one is
-    /// refused by the guard of `egress`, too.
+    /// True if the failure came before a request, or there was no connection, and the record shows each other dispatcher of the
+    /// attempt, or each one is refused by the guard of `egress`, too.
     pub is_unsent: bool,
     /// As in [`AttemptSuccess`].
     pub sent_by: Option<Box<str>>,

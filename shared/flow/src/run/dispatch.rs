@@ -27,9 +27,12 @@ use crate::{FlowError, FlowResult};
 pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowResult<DispatchOutcome> {
     let mut outcome = Box::pin(dispatch(context, reason)).await?;
     if let Some(AttemptEnd::Failed(failure)) = &mut outcome.end
-        && matches!(failure.reason.code, ReasonCode::NotStartable | ReasonCode::Render)
-        && failure.evidence.is_none()
         && !failure.is_made
+        && match failure.reason.code {
+            ReasonCode::NotStartable | ReasonCode::Render => failure.evidence.is_none(),
+            ReasonCode::Connect => failure.is_unsent,
+            _ => false,
+        }
     {
         failure.is_unsent = is_only_dispatcher(context, failure.reason.code).await?;
     }
@@ -38,8 +41,12 @@ pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowRe
 
 /// Returns true if the record of an attempt that failed before its request shows each other dispatcher that may have sent one. Only
 /// a first attempt that was not postponed can have one that has recorded nothing. A webhook that cannot be rendered has none: a
-/// dispatcher without a lease would have rendered the same. A relay keeps a record of its own.
+/// dispatcher without a lease would have rendered the same. Without a connection, the first sender is certain: each further one
+/// records a lease. A relay keeps a record of its own.
 async fn is_only_dispatcher(context: AttemptContext<'_>, failure: ReasonCode) -> FlowResult<bool> {
+    if failure == ReasonCode::Connect {
+        return Ok(context.read_record().await?.unwrap_or_default().has_one_request());
+    }
     if context.unit.action.is_relayed() || !context.unit.undoes.is_empty() {
         return Ok(false);
     }

@@ -12,7 +12,7 @@ impl AttemptFailure {
     /// status of a gateway does not count as a response of the server behind it (rule GatewayIsNoAnswer).
     pub(crate) fn is_unanswered(&self) -> bool {
         match (self.reason.code, self.status) {
-            _ if self.is_made => false,
+            _ if self.is_made || self.is_unsent => false,
             (ReasonCode::Connect | ReasonCode::Timeout | ReasonCode::Unreadable, _) => true,
             (ReasonCode::HttpStatus, Some(status)) => {
                 matches!(status, 408 | 425 | 499 | 502..=504 | 520..=529)

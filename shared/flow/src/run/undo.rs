@@ -218,8 +218,10 @@ pub(crate) fn had_no_effect(record: &AttemptRecord) -> bool {
         let code = result.reason.as_ref().map(|reason| reason.code);
         let is_unsent = match result.outcome {
             AttemptOutcome::Skipped => return true,
-            // An answer can be a refusal, too.
-            AttemptOutcome::Failed if code == Some(ReasonCode::Refused) => return result.unsent && record.is_unsent(),
+            // An answer can be a refusal, too. An intent is that of the request that was not sent.
+            AttemptOutcome::Failed if matches!(code, Some(ReasonCode::Refused | ReasonCode::Connect)) => {
+                return result.unsent && record.has_one_request();
+            }
             AttemptOutcome::Failed => matches!(code, Some(ReasonCode::Render | ReasonCode::NotStartable)),
             AttemptOutcome::Cancelled => code == Some(ReasonCode::Skipped),
             AttemptOutcome::Succeeded => false,
@@ -395,12 +397,20 @@ mod tests {
         }
         let failed = |unsent| failed_by(ReasonCode::NotStartable, None, unsent);
         let refused = |unsent| failed_by(ReasonCode::Refused, None, unsent);
+        let unconnected = |unsent| failed_by(ReasonCode::Connect, None, unsent);
         for (record, expected) in [
             (refused(true), true),
             (refused(false), false),
             // A receiver has answered 410.
             (AttemptRecord { started: None, ..refused(false) }, false),
             (AttemptRecord { started: None, accepted: Some(Timestamp(6)), ..refused(true) }, false),
+            (unconnected(true), true),
+            (unconnected(false), false),
+            // The request that is sent once found no intent before it.
+            (AttemptRecord { posted: Some(Timestamp(6)), ..unconnected(true) }, true),
+            // An earlier request may have arrived.
+            (AttemptRecord { leased_until: Some(Timestamp(7)), ..unconnected(true) }, false),
+            (AttemptRecord { repeats: 1, ..unconnected(true) }, false),
             (failed(true), true),
             (failed(false), false),
             (AttemptRecord { leased_until: Some(Timestamp(7)), ..failed(true) }, false),

@@ -239,7 +239,7 @@ impl From<CallError> for NotificationDelivery {
         let reason = error.to_string();
         match error {
             CallError::Refused(_) => Self::NotSent(reason),
-            CallError::Connect(_) | CallError::Timeout(_) => Self::NoResponse(reason),
+            CallError::NoConnection(_) | CallError::Connect(_) | CallError::Timeout(_) => Self::NoResponse(reason),
             CallError::TooLarge(_) => Self::Failed(reason, None),
         }
     }

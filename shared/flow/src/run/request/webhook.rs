@@ -2,7 +2,7 @@
 
 use ebb_documents::plan::Action;
 use ebb_documents::render::{RenderedRequest, RequestBody};
-use ebb_egress::{CallError, HttpRequest, HttpResponse};
+use ebb_egress::{HttpRequest, HttpResponse};
 use ebb_engine::{AttemptRef, Timestamp};
 use ebb_protocol::{AttemptRecord, ReasonCode, TokenKind};
 use ebb_protocol::{limits, unit as headers};
@@ -110,10 +110,7 @@ pub(crate) async fn post_webhook(
     let sent = SentWebhook { answers: &answers, undone, request, line_feed, sender, can_describe, begun, ended };
     match answer {
         Ok(answer) => sent.judge(&answer, reason).await,
-        Err(error) => {
-            let is_unsent = matches!(error, CallError::Refused(_));
-            sent.fail(AttemptFailure { is_unsent, ..call_failure(&error) }, None).await
-        }
+        Err(error) => sent.fail(call_failure(&error), None).await,
     }
 }
 

@@ -217,9 +217,10 @@ pub(crate) fn value(response: &HttpResponse) -> Result<serde_json::Value, Attemp
 pub(crate) fn call_failure(error: &CallError) -> AttemptFailure {
     let code = match error {
         CallError::Refused(_) => ReasonCode::Refused,
-        CallError::Connect(_) => ReasonCode::Connect,
+        CallError::NoConnection(_) | CallError::Connect(_) => ReasonCode::Connect,
         CallError::Timeout(_) => ReasonCode::Timeout,
         CallError::TooLarge(_) => ReasonCode::OutputTooLarge,
     };
-    AttemptFailure::new(code, &error.to_string())
+    let is_unsent = matches!(error, CallError::Refused(_) | CallError::NoConnection(_));
+    AttemptFailure { is_unsent, ..AttemptFailure::new(code, &error.to_string()) }
 }
