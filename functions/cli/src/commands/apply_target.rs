@@ -1,5 +1,6 @@
 //! The targets of `ebb apply`.
 
+use std::io::{IsTerminal as _, stdin};
 use std::time::Duration;
 
 use ebb_documents::model::{PluginDoc, SandboxDoc};
@@ -91,7 +92,8 @@ impl AppliedTarget {
             output::status_line(&format!("{target} of {}:", preview.owner.as_deref().unwrap_or("no owner")));
             output::status_line(effect(preview).trim_end());
             warn_of_end(&target, preview.expires.as_deref());
-            if !allow_replace {
+            // Without a terminal, the server refuses the loss: its answer has the resources and a code.
+            if !allow_replace && (preview.lost.is_empty() || stdin().is_terminal()) {
                 confirm("Apply the document?", "--allow-replace", &format!("{target} was not changed"))?;
                 // The answer is about the present document only.
                 request.generation = Some(preview.generation.saturating_sub(1));
