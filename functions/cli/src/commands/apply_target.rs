@@ -48,6 +48,9 @@ pub(super) async fn preview(
             let (verb, change) =
                 if is_alive { ("update", ChangeKind::Replace) } else { ("create", ChangeKind::Create) };
             output::status_line(&format!("Would {verb} {target}"));
+            if is_alive {
+                output::status_line("note: its effect is not known before the documents of this call are stored");
+            }
             let change = DocumentChange::planned(&target.kind, target.name, change);
             return Ok((output::json(&change), String::new()));
         }
