@@ -99,7 +99,11 @@ delete() {
         exit 0 ;;
     esac
     # A sandbox that was never created, or that has ended, is a success.
-    if [ "$code" = 1 ] && ebb wait --kind="$kind" --for=gone --timeout=0s -- "$EBB_NAME" 2>/dev/null; then
+    if [ "$code" = 1 ] &&
+        seen=$(ebb wait --kind="$kind" --for=gone --timeout=0s --output=json -- "$EBB_NAME" 2>/dev/null); then
+        if [ -n "$started" ] && [ "$seen" = null ]; then
+            fail "the token sees no $kind/$EBB_NAME, which \`start\` has applied: use the token of \`start\`, or one with \`read\`"
+        fi
         code=0
     fi
     exit "$code"

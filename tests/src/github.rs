@@ -56,7 +56,7 @@ impl GithubStandIn {
                 };
                 let newest = (1..).zip(&self.deployments).collect::<Vec<_>>().into_iter().rev();
                 let listed = newest.filter(is_wanted).skip(skipped).take(size);
-                (200, listed.map(|(id, _)| json!({"id": id})).collect())
+                (200, listed.map(|(id, (one, _))| json!({"id": id, "description": one["description"]})).collect())
             }
             ("POST", ["deployments"]) => self.checked("create-deployment", body, |github| {
                 github.deployments.push((body.clone(), Vec::new()));

@@ -54,7 +54,9 @@ pub(crate) fn refused(problem: &ProblemDetails) -> CliError {
     let text = problem_text(problem, None);
     let step = ErrorCode::named(&problem.code).and_then(ErrorCode::next_step);
     let report = match (problem.status, step) {
-        (401 | 403, Some(step)) => CliError::failed(text).with_hint(step),
+        (status, Some(step)) if matches!(status, 401 | 403) || problem.code == ErrorCode::ResourceLost.name() => {
+            CliError::failed(text).with_hint(step)
+        }
         // A retry does not repair damaged state. The text names the command that restores it.
         (500.., _) if problem.code == ErrorCode::Damaged.name() => CliError::broken(text),
         (500.., _) => CliError::broken(text).with_hint("run the command again; the server's log has the cause"),

@@ -119,6 +119,7 @@ fn resources(detail: &TargetDetail) -> Markup {
             td { (limits::printable(resource.reason.as_deref().unwrap_or_default())) }
             td {
                 a href=(paths::plugin_of(&resource.plugin)) { (resource.plugin) }
+                @if resource.protect { ", protected" }
                 @if let Some(version) = &resource.repaired_by {
                     ". The teardown runs " a href=(paths::plugin_of(version)) { (version) } ", which an operator has chosen."
                 }

@@ -81,8 +81,8 @@ pub enum NotificationRequest {
     Slack { body: Json },
     /// A request at the origin of the connection.
     Connection { method: String, path: String, body: Json },
-    /// A deployment at the origin of the connection. `path` creates one with `body`, and with `query` it lists those that
-    /// equal it. Without any, an ended one is not created. Each has a list of statuses, which gets `status`.
+    /// A deployment at the origin of the connection. `path` creates one with `body`, and with `query` it lists those of all
+    /// commits. Without one of the commit, an ended one is not created. Each has a list of statuses, which gets `status`.
     Deployment { path: String, query: String, body: Json, status: Json, is_end: bool },
     /// A comment at the origin of the connection. `path` lists and creates comments, `edit` and an id changes one. The
     /// comment about the same `subject` is changed.
@@ -185,7 +185,7 @@ impl NotificationRule {
                 let (wanted, task, described) = (cel::url_encoded(&environment), DEPLOYMENT_TASK, description(facts));
                 NotificationRequest::Deployment {
                     path: format!("/repos/{owner}/{name}/deployments"),
-                    query: format!("sha={sha}&task={task}&environment={wanted}&per_page=1"),
+                    query: format!("task={task}&environment={wanted}"),
                     // A check of the commit may itself wait for this deployment.
                     body: json!({
                         "ref": sha, "environment": environment, "task": task, "auto_merge": false,

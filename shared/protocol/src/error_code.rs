@@ -125,7 +125,6 @@ impl ErrorCode {
                 "ask whether that may be lost, and allow it: --allow-replace, --yes of an upgrade, `allowReplace: true`, or `allow_replace` of a tool"
             }
             Self::AlreadyExists => "write another version into the document, or use another name",
-            Self::OtherOwner => "use another name for the target, or ask its owner",
             _ => return None,
         })
     }

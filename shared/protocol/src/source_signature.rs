@@ -6,10 +6,11 @@
 //! A secret may hold several values during a rotation: see [`verify`].
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use ebb_engine::{HmacAlgorithm, SignatureEncoding, Timestamp};
+use ebb_engine::{HmacAlgorithm, SignatureEncoding, SignedPiece, Timestamp};
 use hmac::{Hmac, KeyInit, Mac};
 use http::HeaderMap;
 use sha1::Sha1;
@@ -92,6 +93,20 @@ impl SourceScheme {
             encoding: SignatureEncoding::Hex,
             text: SignedText::default(),
         }
+    }
+
+    /// Returns the scheme of a sender of these headers, whose names are in lower case, so that [`sign`] signs their values.
+    #[must_use]
+    pub fn sending(mut self, headers: &BTreeMap<String, String>) -> Self {
+        if let Self::Hmac { text, .. } = &mut self {
+            for piece in &mut text.pieces {
+                let given = if let SignedPiece::Header(name) = &*piece { headers.get(name) } else { None };
+                if let Some(value) = given {
+                    *piece = SignedPiece::Literal(value.clone());
+                }
+            }
+        }
+        self
     }
 
     /// Returns the header with the proof. [`Self::Url`] has none.

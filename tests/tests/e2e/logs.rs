@@ -20,6 +20,7 @@ async fn followed_logs_contain_each_line_once() {
 
     let mut one = workdir.start(&["logs", "talker", "--unit", "talk", "--follow"]);
     let all = workdir.start(&["logs", "talker", "--follow"]);
+    let new = workdir.start(&["logs", "talker", "--follow", "--tail", "0"]);
     one.says("attempt 1").await;
     File::create(root.path().join("failed")).unwrap();
     one.says("20000").await;
@@ -36,5 +37,7 @@ async fn followed_logs_contain_each_line_once() {
     let stored = workdir.ebb(&["logs", "talker", "--unit", "shout"]).await.done();
     assert_eq!(stored.stdout, format!("{}\n", "\u{fffd}".repeat(LOG_TAIL)));
     assert!(followed.ends_with(&stored.stdout));
+    // All lines of a unit that starts later are new.
+    assert!(new.end().await.done().stdout.ends_with(&stored.stdout));
     dev.stop().await;
 }

@@ -1,5 +1,6 @@
 //! The targets of `ebb apply`.
 
+use std::io::{IsTerminal as _, stdin};
 use std::time::Duration;
 
 use ebb_documents::model::{PluginDoc, SandboxDoc};
@@ -47,6 +48,9 @@ pub(super) async fn preview(
             let (verb, change) =
                 if is_alive { ("update", ChangeKind::Replace) } else { ("create", ChangeKind::Create) };
             output::status_line(&format!("Would {verb} {target}"));
+            if is_alive {
+                output::status_line("note: its effect is not known before the documents of this call are stored");
+            }
             let change = DocumentChange::planned(&target.kind, target.name, change);
             return Ok((output::json(&change), String::new()));
         }
@@ -91,7 +95,8 @@ impl AppliedTarget {
             output::status_line(&format!("{target} of {}:", preview.owner.as_deref().unwrap_or("no owner")));
             output::status_line(effect(preview).trim_end());
             warn_of_end(&target, preview.expires.as_deref());
-            if !allow_replace {
+            // Without a terminal, the server refuses the loss: its answer has the resources and a code.
+            if !allow_replace && (preview.lost.is_empty() || stdin().is_terminal()) {
                 confirm("Apply the document?", "--allow-replace", &format!("{target} was not changed"))?;
                 // The answer is about the present document only.
                 request.generation = Some(preview.generation.saturating_sub(1));

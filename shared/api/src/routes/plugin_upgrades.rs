@@ -66,6 +66,13 @@ pub(super) async fn upgraded(
         let unchanged = LifecycleResponse { target, uid, generation, result };
         return Ok((None, TargetReceipt::of(unchanged, server.env.target_url(head.target_key()))));
     };
+    if let Some(source) = &head.source {
+        let detail = format!(
+            "the next event would bring back the version of the source: write {full} into the document of source {source}, \
+             and send the event of the target again, such as by a push"
+        );
+        return Err(HttpProblem::new(ErrorCode::OtherOwner, detail));
+    }
     let target = ApplyTarget {
         kind: head.kind.clone(),
         name: head.name.clone(),

@@ -82,8 +82,9 @@ impl<P: RoutePermission> Permitted<P> {
             return Err(unknown(key));
         }
         let owner = head.owner.as_deref().unwrap_or("an unknown owner");
+        let whom = if owner == caller.name() { String::new() } else { format!("{owner}, or ") };
         Err(forbidden(format!(
-            "{key} belongs to {owner}, and {caller} has: {}; ask {owner}, or a caller with the scope {scope}",
+            "{key} belongs to {owner}, and {caller} has: {}; ask {whom}a caller with the scope {scope}",
             caller.scope_list()
         )))
     }

@@ -128,6 +128,10 @@ pub(super) fn target(
     let collections: HashMap<&str, &YamlNode> = collection::in_resources(node).collect();
     for resource in &mut sandbox.resources.0 {
         let name = &resource.name;
+        if let (Some(protect), Some(_)) = (resource.protect.as_ref().filter(|protect| protect.value), &sandbox.ttl) {
+            let message = format!("resource `{}` is protected, and `ttl` would delete the target", name.value);
+            reader.note(reader.wrong("protected-ttl", protect.at, message).help("remove one of the two"));
+        }
         let wrong =
             |message: &str| reader.wrong("resource-kind", name.at, format!("resource `{}` has {message}", name.value));
         match (collections.get(name.value.as_str()), resource.plugin.value.is_empty()) {

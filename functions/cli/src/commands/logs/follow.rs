@@ -22,7 +22,7 @@ struct LogPrinter {
     attempts_printed: usize,
     /// True if more than one unit is followed.
     several: bool,
-    /// The number of lines of a log that are printed from the time before the start.
+    /// The number of lines of a log that are printed from the time before the start. `None` after the first poll.
     tail: Option<usize>,
     /// True after the message that a relay does not return a log.
     is_unavailable: bool,
@@ -99,6 +99,7 @@ impl LogsArgs {
         for (run, unit) in &chosen {
             printed.unit(client, run, unit).await?;
         }
+        printed.tail = None;
         let is_over = match self.units.is_empty() {
             false if !chosen.is_empty() => chosen.iter().all(|(run, unit)| has_ended(run, unit)),
             // No other run follows.
@@ -168,9 +169,7 @@ impl LogPrinter {
                 self.is_unavailable = false;
                 let (log, state) = log.map(|tail| (tail.log, tail.state)).unwrap_or_default();
                 let mut new = followed.tail.advance(&log, is_over);
-                if !new.text.is_empty() {
-                    new.text = last_lines(&new.text, followed.limit.take());
-                }
+                new.text = last_lines(&new.text, followed.limit.take());
                 self.print(run, unit, followed.attempt, &new)?;
                 if followed.has_news(&state) {
                     output::status_line(&format!("{}: {}", unit.key, joined_lines(state.trim_end())));

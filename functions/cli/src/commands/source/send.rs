@@ -48,10 +48,10 @@ impl SourceSendArgs {
         })?;
         let body = DocumentSource::read(&self.payload)?.text;
         let id = self.delivery.clone().unwrap_or_else(|| MessageId::parse(&fresh_uid()).expect("hexadecimal digits"));
-        let signed =
-            source_signature::sign(&scheme(&source.verify), &secret, &id, body.as_bytes(), crate::client::timestamp())
-                .map_err(|error| CliError::failed(error.to_string()))?;
         let mut all = headers(&self.headers)?;
+        let scheme = scheme(&source.verify).sending(&all);
+        let signed = source_signature::sign(&scheme, &secret, &id, body.as_bytes(), crate::client::timestamp())
+            .map_err(|error| CliError::failed(error.to_string()))?;
         all.entry("content-type".to_owned()).or_insert_with(|| "application/json".to_owned());
         for (name, value) in signed.headers {
             all.entry(name).or_insert(value);

@@ -18,8 +18,8 @@ const COMMENT_KEY: &str = "#comment";
 type LastResponse = (HttpResponse, BytePermit);
 
 impl SubscriptionOrigin<'_> {
-    /// Adds a status to the deployment that a query finds, or creates the deployment first. Returns `None` if none exists
-    /// and the status is an end.
+    /// Adds a status to the deployment of the commit that a query finds, or creates the deployment first. Returns `None` if
+    /// none exists and the status is an end.
     pub(super) async fn deployment(
         &self,
         (path, query): (&str, &str),
@@ -27,7 +27,8 @@ impl SubscriptionOrigin<'_> {
         status: &Value,
         is_end: bool,
     ) -> Result<Option<LastResponse>, NotificationDelivery> {
-        let (response, bytes) = self.call("GET", &format!("{path}?{query}"), None).await?;
+        let commit = body["ref"].as_str().unwrap_or_default();
+        let (response, bytes) = self.call("GET", &format!("{path}?{query}&sha={commit}&per_page=1"), None).await?;
         if !matches!(response.status, 200..=299) {
             return Ok(Some((response, bytes)));
         }
@@ -35,7 +36,20 @@ impl SubscriptionOrigin<'_> {
         let known: Vec<Value> =
             serde_json::from_slice(&response.body).map_err(|_| unreadable("the list of deployments"))?;
         drop((response, bytes));
-        let id = match known.first().and_then(|deployment| deployment["id"].as_u64()) {
+        let own = known.first().and_then(|deployment| deployment["id"].as_u64());
+        // GitHub ends those of earlier commits after a success only.
+        if matches!(status["state"].as_str(), Some("failure" | "error" | "inactive")) {
+            let (response, bytes) = self.call("GET", &format!("{path}?{query}&per_page=5"), None).await?;
+            let listed: Vec<Value> = serde_json::from_slice(&response.body).unwrap_or_default();
+            drop((response, bytes));
+            let of_target = listed.iter().filter(|one| one["description"] == body["description"]);
+            let ids = of_target.filter_map(|one| one["id"].as_u64());
+            let earlier: Vec<u64> = ids.filter(|id| own.is_none_or(|own| *id < own)).collect();
+            for id in earlier {
+                drop(self.call("POST", &format!("{path}/{id}/statuses"), Some(&json!({"state": "inactive"}))).await?);
+            }
+        }
+        let id = match own {
             Some(id) => id,
             None if is_end => return Ok(None),
             None => {
