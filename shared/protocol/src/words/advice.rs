@@ -63,7 +63,10 @@ impl TargetSituation<'_> {
                     "if the cause is outside of the documents: remove it, then: {}",
                     commands::retry(target)
                 ));
-                next.push(self.corrected_document());
+                // The update `N` calls what it undoes `NAME~N`.
+                let is_former = |unit: &&str| unit.split('/').next().is_some_and(|owner| owner.contains('~'));
+                let former = self.failures.iter().map(|failed| failed.unit.as_str()).find(is_former);
+                next.push(former.map_or_else(|| self.corrected_document(), |unit| self.former_undo(unit)));
                 let undo = if self.has_resources { ", which deletes its resources" } else { "" };
                 next.push(format!("to give it up: {}{undo}", commands::delete(kind, name)));
             }
@@ -93,6 +96,15 @@ impl TargetSituation<'_> {
     fn log(&self, target: &str) -> Option<String> {
         let cause = self.cause.filter(|cause| !cause.log.is_empty())?;
         Some(format!("read its log: {}", commands::logs(target, &cause.unit)))
+    }
+
+    fn former_undo(&self, unit: &str) -> String {
+        let delete = commands::delete(self.kind, self.name);
+        let why = commands::why(&commands::target_arguments(self.kind, self.name));
+        format!(
+            "{unit} is an undo of an earlier document, so a corrected file does not change it; if it is wrong: {delete}, \
+             then the steps of: {why}"
+        )
     }
 
     fn corrected_document(&self) -> String {
