@@ -87,7 +87,7 @@ pub struct UpdateState {
     pub number: u32,
     /// The digest of the document's content, without positions and order.
     pub content: String,
-    /// The present resources by name, and [`HookOwner::TARGET`](crate::model::HookOwner::TARGET) for own units.
+    /// The present resources by name, and the own setup units of the target by key, without an entry of `forEach`.
     pub resources: BTreeMap<String, ResourceOrigin>,
     /// The resources that updates have removed or replaced, by their names with the number of the update: `NAME~N`. The
     /// keys of their units begin with this name. A resource whose `update` units read `old.params` has an entry, too.
@@ -102,7 +102,7 @@ pub struct FormerResource {
     /// Absent for own units of the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<Resource>,
-    /// The former resources that it reads, by the names in its document.
+    /// The former resources that it reads, by the names in its document. Own units have their own entries: `target/UNIT`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub names: BTreeMap<String, String>,
 }
@@ -329,9 +329,10 @@ impl Plan {
         self.former_secret_clusters.extend(lost);
     }
 
-    /// Returns the name, in the keys of units, of what the resource `reader` calls `name`.
-    pub(crate) fn name_read<'a>(&'a self, reader: &str, name: &'a str) -> &'a str {
-        self.former(reader).and_then(|former| former.names.get(name)).map_or(name, String::as_str)
+    /// Returns the name of `owner` in the key of the own unit that the resource `reader` calls `unit`.
+    pub(crate) fn owner_read<'a>(&'a self, reader: &str, owner: &'a str, unit: &str) -> &'a str {
+        let former = self.former(reader).and_then(|former| former.names.get(&format!("{owner}/{unit}")));
+        former.map_or(owner, String::as_str)
     }
 
     /// Returns the public outputs with their resources and names: all, those of the resource `only`, or the one that

@@ -52,7 +52,7 @@ pub(super) fn behind(plan: &Plan, reader: &str, source: &ReferenceSource) -> Opt
         }
         // `units` of a param are those of the target. Of several that updates have made, the last one counts.
         ReferenceSource::Output { unit, output } => {
-            let name = plan.name_read(reader, HookOwner::TARGET);
+            let name = plan.owner_read(reader, HookOwner::TARGET, unit);
             let is_owner = |owner: &str| owner == name || document_name(owner) == name;
             let setup = plan.hooks.iter().flat_map(HookPlan::places).filter(|(at, made)| made.is_setup(at.hook));
             let (at, made) = setup.filter(|(_, made)| is_owner(made.resource()) && made.name() == unit).last()?;

@@ -154,18 +154,24 @@ pub(super) fn last_of(units: &[UnitPlan]) -> Vec<u32> {
     (0..).zip(units).map(|(number, _)| number).filter(|number| !waited_for.contains(number)).collect()
 }
 
-/// Returns the resources of a plan with their setup units, and the target itself if it has own units.
+/// Returns what an update keeps or replaces as a whole with the unit: its resource, or the own unit of the target as
+/// `target/UNIT`, with all entries of `forEach`.
+pub(super) fn part(unit: &UnitPlan) -> &str {
+    match unit.resource() {
+        HookOwner::TARGET => unit.key.split('[').next().unwrap_or_default(),
+        resource => resource,
+    }
+}
+
+/// Returns the resources of a plan with their setup units, and each own setup unit of the target.
 pub(super) fn origins(plan: &Plan) -> BTreeMap<String, ResourceOrigin> {
     if let Some(state) = &plan.update {
         return state.resources.clone();
     }
     let mut units: BTreeMap<String, BTreeMap<String, UnitRef>> =
         plan.resources.keys().map(|name| (name.clone(), BTreeMap::new())).collect();
-    for (at, unit) in plan.hooks.iter().flat_map(HookPlan::places) {
-        let own = units.entry(unit.resource().to_owned()).or_default();
-        if at.hook.is_setup() {
-            own.insert(unit.key.clone(), at);
-        }
+    for (at, unit) in plan.hooks.iter().flat_map(HookPlan::places).filter(|(at, _)| at.hook.is_setup()) {
+        units.entry(part(unit).to_owned()).or_default().insert(unit.key.clone(), at);
     }
     let origin = |(name, units): (String, BTreeMap<String, UnitRef>)| {
         let setup = setup_digest(plan, &name, &units);
@@ -177,8 +183,15 @@ pub(super) fn origins(plan: &Plan) -> BTreeMap<String, ResourceOrigin> {
 /// Returns the digest of what the setup of a resource depends on.
 fn setup_digest(plan: &Plan, name: &str, units: &BTreeMap<String, UnitRef>) -> String {
     let units: Vec<(Hook, &UnitPlan)> = units.values().filter_map(|&at| Some((at.hook, plan.unit(at)?))).collect();
-    let contents: Map<String, Value> =
-        units.iter().map(|&(hook, unit)| (unit.key.clone(), unit_of_plan(plan, hook, unit))).collect();
+    let contents = units.iter().map(|&(hook, unit)| {
+        let mut content = unit_of_plan(plan, hook, unit);
+        // What the next attempts would do is no reason to make a complete own unit again.
+        if let (HookOwner::TARGET, Some(fields)) = (unit.resource(), content.as_object_mut()) {
+            fields.retain(|field, _| field != "timeoutMs" && field != "retry");
+        }
+        (unit.key.clone(), content)
+    });
+    let contents: Map<String, Value> = contents.collect();
     let reads = units.iter().flat_map(|(_, unit)| &unit.reads);
     let reads: BTreeSet<(Option<&String>, &String, bool)> =
         reads.map(|read| (plan.unit(read.at).map(|unit| &unit.key), &read.output, read.optional)).collect();

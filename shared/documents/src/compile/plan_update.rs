@@ -3,7 +3,7 @@
 //! 1. Compare the resources of both plans. A resource without a counterpart is added or removed. A resource with other
 //!    params or other setup units is updated by the `update` units of its plugin, or replaced if the plugin has none. One
 //!    that reads a replaced resource, or whose setup is incomplete, is replaced. A resource is also replaced if the new
-//!    undos would not find what its setup has made.
+//!    undos would not find what its setup has made. Each own setup unit of the target counts as a resource.
 //! 2. Keep all hooks that may have run, so that their units keep their positions. Units of earlier runs have results.
 //! 3. Add the hook of the update. Its units undo what is removed or replaced, then make what is added or replaced.
 //! 4. Take preStop and postStop from the new plan, and add the undos of removed and replaced resources. They run if the
@@ -25,8 +25,8 @@ use ebb_engine::{Hook, MAX_UNITS, ResourceEffect};
 use super::defaults::MAX_STEPS;
 use super::dependencies::add_teardown_edges;
 use super::old_params;
-use super::plan_content::{content_digest, is_bound, last_of, origins, units_of};
-use super::resource_changes::{UpdateMode, changes, incomplete_update};
+use super::plan_content::{content_digest, is_bound, last_of, origins, part, units_of};
+use super::resource_changes::{UpdateMode, changes, incomplete_update, own_undos};
 use super::teardown::OrderSource;
 use crate::model::HookOwner;
 use crate::plan::{
@@ -137,17 +137,23 @@ fn merge(
 /// Returns the name that the update `number` gives to a resource if it undoes the resource.
 fn ended_name(number: u32, resources: &BTreeMap<String, ResourceEffect>, name: &str) -> Option<String> {
     match resources.get(name)? {
-        ResourceEffect::Removed | ResourceEffect::Replaced => Some(former_name(name, number)),
+        ResourceEffect::Removed | ResourceEffect::Replaced => Some(former_name(name.split('/').next()?, number)),
         ResourceEffect::Added | ResourceEffect::Updated => None,
     }
 }
 
 /// Returns a plan with the new keys of the units of resources that the update undoes.
 fn renamed(plan: &Plan, number: u32, resources: &BTreeMap<String, ResourceEffect>) -> Plan {
+    let ended = |name: &str| ended_name(number, resources, name);
+    let undos = own_undos(plan);
     let mut plan = plan.clone();
-    for unit in plan.hooks.iter_mut().flat_map(|hook| &mut hook.units) {
-        if let Some(name) = ended_name(number, resources, unit.resource()) {
-            unit.key = format!("{name}/{}", unit.name());
+    for HookPlan { hook, units } in &mut plan.hooks {
+        for (at, unit) in (0..).zip(units) {
+            let at = UnitRef { hook: *hook, unit: at };
+            let undone = undos.iter().filter(|undo| undo.units.contains(&at)).flat_map(|undo| &undo.undone);
+            if let Some(name) = ended(part(unit)).or_else(|| undone.copied().find_map(ended)) {
+                unit.key = format!("{name}/{}", unit.name());
+            }
         }
     }
     plan
@@ -232,15 +238,19 @@ impl PlanMerge<'_> {
     fn add_setup(&mut self) {
         let (wanted, first) = (self.wanted, self.units.len());
         let setup = units_of(&wanted.hooks, [Hook::PreStart, Hook::PostStart]);
-        let chosen: Vec<(UnitRef, &UnitPlan)> = setup.filter(|(_, unit)| self.is_made(unit.resource())).collect();
+        let chosen: Vec<(UnitRef, &UnitPlan)> = setup.filter(|(_, unit)| self.is_made(part(unit))).collect();
         self.setup = chosen.iter().enumerate().map(|(index, (at, _))| (*at, self.place(first + index))).collect();
         let last_undos = last_of(&self.units);
         for (at, unit) in chosen {
             let mut made = with_reads(&moved(at, unit, &self.setup), |at| self.origin(at));
             made.stage = Some(at.hook);
-            let is_own = |&first: &u32| wanted.unit(UnitRef { hook: at.hook, unit: first }).map(UnitPlan::resource);
+            let is_own = |&first: &u32| {
+                let first = UnitRef { hook: at.hook, unit: first };
+                let resource = wanted.unit(first).map(UnitPlan::resource);
+                self.setup.contains_key(&first) && resource == Some(unit.resource())
+            };
             // Units that wait for others of the resource wait for its undos, too.
-            let has_first = unit.dependencies.iter().any(|first| is_own(first) == Some(unit.resource()));
+            let has_first = unit.dependencies.iter().any(is_own);
             if !has_first && !is_bound(unit) {
                 let is_undo = |undo: &&u32| document_name(self.units[**undo as usize].resource()) == unit.resource();
                 made.dependencies.extend(last_undos.iter().filter(is_undo));
@@ -347,7 +357,7 @@ impl PlanMerge<'_> {
             return place;
         }
         let Some(unit) = self.wanted.unit(at).filter(|_| at.hook.is_setup()) else { return at };
-        self.old.get(unit.resource()).and_then(|origin| origin.units.get(&unit.key)).copied().unwrap_or(at)
+        self.old.get(part(unit)).and_then(|origin| origin.units.get(&unit.key)).copied().unwrap_or(at)
     }
 
     fn finish(mut self, content: String, new: BTreeMap<String, ResourceOrigin>) -> Result<PlanUpdate, UpdateError> {

@@ -13,6 +13,7 @@ use ebb_kube::podspec::{
 use serde_json::{Value, json};
 
 use super::checked::{BoundResource, CheckedPlugin, CompiledUnit, UnitCluster};
+use super::plan_content::part;
 use super::plan_update::PlanUpdate;
 use super::{k8s_apply, unit};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -137,9 +138,9 @@ pub fn replacement_requests(update: &PlanUpdate, is_lost: impl Fn(&str) -> bool)
     let mut needed: BTreeSet<&str> = replaced.map(|(name, _)| name.as_str()).collect();
     loop {
         // The undos have the names of former resources.
-        let units = made.units.iter().filter(|unit| needed.contains(unit.resource()));
+        let units = made.units.iter().filter(|unit| needed.contains(part(unit)));
         let reads = units.clone().flat_map(|unit| &unit.reads).filter(|read| read.at.hook == made.hook);
-        let read = reads.filter_map(|read| plan.unit(read.at)).map(UnitPlan::resource);
+        let read = reads.filter_map(|read| plan.unit(read.at)).map(part);
         let more: BTreeSet<&str> = read.filter(|name| !needed.contains(name)).collect();
         if more.is_empty() {
             let certain = units.filter(|unit| unit.when.is_none());

@@ -1,12 +1,12 @@
 //! Decides which resources of a living target an update adds, removes, replaces or changes in place.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_engine::{Hook, ResourceEffect};
-
-use super::plan_content::{search_digest, units_of};
 use serde::Serialize;
 
+use super::plan_content::{part, search_digest, units_of};
+use crate::model::HookOwner;
 use crate::plan::{Plan, ResourceOrigin, UnitPlan, UnitRef, cluster_name};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(super) fn changes(
         changes.insert(name.clone(), change);
     }
     let is_read = |name: &str, at: UnitRef, changes: &BTreeMap<String, ResourceEffect>| {
-        let maker = wanted.unit(at).map_or("", UnitPlan::resource);
+        let maker = wanted.unit(at).map_or("", part);
         maker != name && changes.get(maker) == Some(&ResourceEffect::Replaced)
     };
     // An output with the key of a replaced resource has another value, although it reads no unit.
@@ -77,15 +77,21 @@ pub(super) fn changes(
         let keyed: Vec<String> = keyed.collect();
         !keyed.is_empty() && keyed.iter().any(|read| own().contains(read))
     };
+    let own_undos: Vec<_> = own_undos(current).into_iter().chain(own_undos(wanted)).collect();
     // The readers of a replaced resource are replaced, too, and then their readers.
     loop {
+        let is_ended =
+            |name: &&str| matches!(changes.get(*name), Some(ResourceEffect::Removed | ResourceEffect::Replaced));
+        let ended = own_undos.iter().filter(|undo| undo.needed.iter().any(is_ended));
+        let undone: BTreeSet<&str> = ended.flat_map(|undo| &undo.undone).copied().collect();
         let readers: Vec<String> = new
             .iter()
             .filter(|(name, origin)| {
                 let units = origin.units.values().filter_map(|&at| wanted.unit(at));
                 !matches!(changes.get(*name), Some(ResourceEffect::Added | ResourceEffect::Replaced))
                     && (units.flat_map(|unit| &unit.reads).any(|read| is_read(name, read.at, &changes))
-                        || reads_key(name, origin, &changes))
+                        || reads_key(name, origin, &changes)
+                        || undone.contains(name.as_str()))
             })
             .map(|(name, _)| name.clone())
             .collect();
@@ -110,6 +116,36 @@ pub(super) fn incomplete_update(plan: &Plan, name: &str, is_done: &impl Fn(UnitR
         own.peek()?;
         Some((!own.all(|(at, _)| is_done(at))).then_some(number))
     })?
+}
+
+/// An undo of own setup units of the target, which have the names of [`part`].
+pub(super) struct OwnUndo<'a> {
+    pub(super) undone: BTreeSet<&'a str>,
+    /// The own setup units that the undo undoes, or reads itself or by other teardown units.
+    pub(super) needed: BTreeSet<&'a str>,
+    /// The undo, and the teardown units that it reads.
+    pub(super) units: BTreeSet<UnitRef>,
+}
+
+/// Returns the undos of the own units that the target has now.
+pub(super) fn own_undos(plan: &Plan) -> Vec<OwnUndo<'_>> {
+    let is_own = |unit: &&UnitPlan| unit.resource() == HookOwner::TARGET;
+    let undos = units_of(&plan.hooks, Hook::TEARDOWN).filter(|(_, unit)| is_own(unit) && !unit.undoes.is_empty());
+    let of_undo = undos.map(|(at, undo)| {
+        let (mut found, mut open) = (BTreeSet::from([at]), vec![undo]);
+        while let Some(unit) = open.pop() {
+            for at in unit.undoes.iter().copied().chain(unit.reads.iter().map(|read| read.at)) {
+                if found.insert(at) {
+                    open.extend(plan.unit(at).filter(|_| at.hook.is_teardown()));
+                }
+            }
+        }
+        let (units, made): (BTreeSet<UnitRef>, _) = found.into_iter().partition(|at| at.hook.is_teardown());
+        let names =
+            |of: &BTreeSet<UnitRef>| of.iter().filter_map(|&at| plan.unit(at)).filter(is_own).map(part).collect();
+        OwnUndo { undone: names(&undo.undoes.iter().copied().collect()), needed: names(&made), units }
+    });
+    of_undo.collect()
 }
 
 /// The undos of a plan. A resource keeps its setup units only if those of the new plan can remove what the units of the

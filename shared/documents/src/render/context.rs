@@ -14,7 +14,9 @@ use crate::cel::convert;
 use crate::cel::{self, EvaluationError, Expression, ReferenceSource, ReferenceUsage, RootVariable, ValueReference};
 use crate::escaping;
 use crate::model::HookOwner;
-use crate::plan::{InputPlan, OutputRead, Plan, PublicOutput, Template, UnitPlan, UnitRef, cluster_name};
+use crate::plan::{
+    InputPlan, OutputRead, Plan, PublicOutput, Template, UnitPlan, UnitRef, cluster_name, document_name,
+};
 use crate::template::{self, TextPart};
 
 /// The treatment of an output that does not exist yet.
@@ -202,22 +204,25 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// Returns the name, in the keys of units, of the resource to which `units` belong.
-    fn units_owner(self) -> &'a str {
-        if self.is_sandbox { self.plan.name_read(self.resource, HookOwner::TARGET) } else { self.resource }
+    /// Returns the name, in the keys of units, of the resource to which `unit` of `units` belongs.
+    fn unit_owner(self, unit: &str) -> &'a str {
+        match self.is_sandbox || document_name(self.resource) == HookOwner::TARGET {
+            true => self.plan.owner_read(self.resource, HookOwner::TARGET, unit),
+            false => self.resource,
+        }
     }
 
     /// Returns the units of the resource with this name whose output is read: several for a list.
     fn makers(self, unit: &str, output: &str) -> impl Iterator<Item = (UnitRef, &'a UnitPlan)> {
         let read = self.reads.iter().filter(move |read| read.output == output);
         let makers = read.filter_map(move |read| Some((read.at, self.plan.unit(read.at)?)));
-        let owner = self.units_owner();
+        let owner = self.unit_owner(unit);
         makers.filter(move |(_, maker)| maker.resource() == owner && maker.document_name() == unit)
     }
 
     /// Returns the output of a unit, or a list of those of the units for the entries of a list.
     fn output(self, unit: &str, output: &str, place: &str) -> RenderResult<LookupResult> {
-        let placeholder = || LookupResult::Placeholder(format!("{}/{unit}.{output}", self.units_owner()));
+        let placeholder = || LookupResult::Placeholder(format!("{}/{unit}.{output}", self.unit_owner(unit)));
         let own = self.unit.and_then(|unit| unit.entry.as_ref());
         let (mut list, mut is_missing) = (Vec::new(), false);
         for (at, maker) in self.makers(unit, output) {

@@ -88,7 +88,9 @@ async fn lost_violations(
     let existing = possible_resources(env, target, current).await?;
     let owners = existing.iter().filter_map(|existing| existing.unit.split_once('/'));
     let lost: BTreeSet<&str> = owners.map(|(resource, _)| document_name(resource)).collect();
-    Ok(violations(env, &replacement_requests(update, |name| lost.contains(name))).await)
+    // Of own units, which have `target/UNIT` as their name, all count if something of one may exist.
+    let is_lost = |name: &str| name.split('/').next().is_some_and(|owner| lost.contains(owner));
+    Ok(violations(env, &replacement_requests(update, is_lost)).await)
 }
 
 async fn violations(env: &Env, requests: &[PolicyRequest]) -> Diagnostics {
