@@ -182,15 +182,15 @@ impl SimFunctions {
         .await
     }
 
-    /// Deletes every instance of a name by the API, or only that with the identity `uid`.
-    pub async fn delete_target(&self, name: &str, uid: Option<&str>) -> Result<(), InvocationFailure> {
+    /// Deletes every instance of a name by the API, or only that with the identity `uid`. An operator lifts protections.
+    pub async fn delete_target(&self, by: &str, name: &str, uid: Option<&str>) -> Result<(), InvocationFailure> {
+        let protection = if by == owners::OPERATOR { Protection::Lifted } else { Protection::Respected };
         let (name, uid) = (name.to_owned(), uid.map(str::to_owned));
         let access = owners::access("token a");
         self.invoke("delete", |env| async move {
             let key = TargetKey::new(KIND, &name);
-            let deleted = response_of(
-                target_request::delete(&env, key, (uid.as_deref(), None, Protection::Respected), &access).await,
-            )?;
+            let deleted =
+                response_of(target_request::delete(&env, key, (uid.as_deref(), None, protection), &access).await)?;
             finish(&env, deleted.ok().flatten().map(|(_, follow_ups)| follow_ups).unwrap_or_default()).await
         })
         .await

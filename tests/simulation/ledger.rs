@@ -126,6 +126,9 @@ pub struct LedgerState {
     pub(super) accepted: BTreeMap<String, Vec<AcceptedDocument>>,
     /// The revisions of requests that were sent again. An instance may have such a document, and another one the response.
     pub(super) repeated: BTreeSet<String>,
+    /// The revisions of requests that may end no complete resource.
+    pub(super) keeping: BTreeSet<String>,
+    pub(super) kept: [u64; 5],
     /// The numbers of requests for a generation that were accepted, and that came too late.
     pub(super) conditional: [u64; 2],
     /// The number of operations on selected instances whose name another one had.

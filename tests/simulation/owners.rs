@@ -3,9 +3,10 @@
 //! Documents name their sender and their revision in labels. So a check knows from the stored plan alone whose document
 //! an instance has, and whether it is the newest.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_documents::plan::{Plan, UnitRef};
+use ebb_documents::model::HookOwner;
+use ebb_documents::plan::{HookPlan, Plan, UnitRef};
 use ebb_engine::{EventName, Hook, TargetPhase};
 use ebb_protocol::api_token::{TargetAccess, TargetLimit};
 use ebb_protocol::id::{EventRef, RunId, instance_key};
@@ -22,6 +23,8 @@ use super::{KIND, senders};
 pub(super) const DIRECT: &str = "direct";
 /// The sender of deletions by people, who may end every instance.
 pub(super) const PERSON: &str = "person";
+/// The same, also of those with a protected resource.
+pub(super) const OPERATOR: &str = "operator";
 
 /// The caller of the API whose scope covers every target, and the one that may change its own targets only.
 pub(super) const CALLERS: [&str; 2] = ["token a", OWN];
@@ -52,6 +55,9 @@ pub(super) struct InstanceEntry {
     /// The revision of its present document.
     pub(super) revision: String,
     pub(super) has_begun: bool,
+    was_ready: bool,
+    /// The protected resources of its present document.
+    protected: BTreeSet<String>,
     /// True if it was deleted while it waited.
     pub(super) has_ended_waiting: bool,
     /// The times at which it began or began to wait, and at which it ended.
@@ -85,11 +91,12 @@ impl LedgerState {
 }
 
 impl Ledger {
-    /// Returns true if a deletion of an instance was requested by its sender or by a person.
+    /// Returns true if a deletion of an instance was requested by its sender or by a person, but as [`OPERATOR`] only by it.
     pub(super) fn is_deleted_by(&self, sender: &str, name: &str, uid: &str) -> bool {
         self.state().deletions.iter().any(|deletion| {
             let is_of = deletion.name == name && deletion.uid.as_deref().is_none_or(|of| of == uid);
-            is_of && (deletion.by == sender || deletion.by == PERSON)
+            is_of
+                && (deletion.by == sender || (sender != OPERATOR && [PERSON, OPERATOR].contains(&deletion.by.as_str())))
         })
     }
 
@@ -182,11 +189,46 @@ impl Ledger {
         }
         entry.name.clone_from(&target.name);
         entry.has_begun = has_begun;
+        self.check_lost(state, target, &plan, &entry);
+        entry.protected = plan.resources.iter().filter(|(_, one)| one.protect).map(|(name, _)| name.clone()).collect();
         let event = EventName::new(EVENT).map(Hook::Event).expect("it is a name");
         entry.loses_events |= plan.hook_plan(event).is_none();
         entry.plan = digest.to_owned();
         self.state().instances.insert(uid.to_owned(), entry);
         Some(plan)
+    }
+
+    /// An update to the revision of `entry` ends no complete resource that was protected, or none at all as requested.
+    fn check_lost(&self, state: &TableState, target: &TargetHead, plan: &Plan, entry: &InstanceEntry) {
+        let Some(update) = plan.update.as_ref() else { return };
+        let mut complete: BTreeMap<&str, bool> = BTreeMap::new();
+        for (at, unit) in plan.hooks.iter().flat_map(HookPlan::places) {
+            let Some((name, number)) = unit.resource().split_once('~') else { continue };
+            if number == update.number.to_string() && unit.stage.unwrap_or(at.hook) == Hook::PreStart {
+                *complete.entry(name).or_insert(true) &= state.lets_pass(&target.run(at.hook), at.unit, unit.tolerated);
+            }
+        }
+        for (name, _) in complete.into_iter().filter(|(name, is_complete)| *is_complete && *name != HookOwner::BIND) {
+            self.state().kept[4] += 1;
+            if entry.protected.contains(name) || self.state().keeping.contains(&entry.revision) {
+                self.report_violation(format!("revision {} of {} ends `{name}`", entry.revision, target.uid));
+            }
+        }
+    }
+
+    /// A target that was ready ends with a protected resource by an operator, or by the TTL of an update that waits.
+    fn check_protected(&self, seen: &TargetHead, end: Option<TargetStopCause>) {
+        let is_deleted = self.is_deleted_by(OPERATOR, &seen.name, &seen.uid);
+        let mut state = self.state();
+        let Some(entry) = state.instances.get_mut(&seen.uid) else { return };
+        entry.was_ready |= seen.phase == TargetPhase::Ready;
+        let Some(cause) = end.filter(|_| entry.was_ready && !entry.protected.is_empty()) else { return };
+        let is_permitted = if cause == TargetStopCause::Deleted { is_deleted } else { seen.pending_update.is_some() };
+        state.kept[3] += u64::from(is_permitted);
+        drop(state);
+        if !is_permitted {
+            self.report_violation(format!("{} has a protected resource, and is {cause:?}", seen.uid));
+        }
     }
 
     /// An instance ends by its sender, by a person or by its time to live. So does one that waits.
@@ -199,6 +241,7 @@ impl Ledger {
         if seen.uid == target.uid && seen.phase != target.phase && target.phase == TargetPhase::Gone {
             self.check_left(target);
         }
+        self.check_protected(seen, ends.then_some(target.stop_cause));
         if ends && target.stop_cause == TargetStopCause::Deleted {
             let sender = sender(&seen.uid);
             if !self.is_deleted_by(&sender, &seen.name, &seen.uid) {

@@ -140,6 +140,10 @@ impl PlatformSender {
                     }
                     return None;
                 }
+                Ok(Err(Rejection::Refused(ErrorCode::Protected, _))) => {
+                    work.ledger.state().kept[usize::from(data.document.is_none())] += 1;
+                    return None;
+                }
                 // Too many events wait.
                 Ok(Err(Rejection::Refused(ErrorCode::Busy, _))) => work.runtime.sleep(AGAIN_MS).await,
                 // The policy is another one later.
@@ -327,7 +331,7 @@ impl PlatformSender {
             (2, _) => self.request(format!("repairs {name} {uid:?}"), || functions.repair(name, uid)).await,
             // The ledger reports the end of an instance whose deletion was not requested.
             (3, Some(_)) => {
-                self.delete_by_person(name, uid).await;
+                self.delete_by(owners::OPERATOR, name, uid).await;
                 None
             }
             _ => self.retry(name, uid).await,

@@ -18,6 +18,8 @@ pub(super) const REPAIRED: &str = "1.0.1";
 const LISTS: u64 = 0x1704;
 const OUTPUTS: &str = "outputs: {first: \"${units.u0.outputs.id}\", sized: \"${params.size}\"}\n";
 
+/// The part of a document that protects a resource. One without it lifts the protection.
+pub(super) const PROTECTED: &str = "protect: true, ";
 const OWN_HOOKS: &str = include_str!("own_hooks.yaml");
 
 struct RandomUnit {

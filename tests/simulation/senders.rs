@@ -12,6 +12,7 @@ use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
 use super::ledger::LedgerState;
 use super::owners::{self, AcceptedDocument, CALLERS, DIRECT, InstanceEntry, PERSON, RequestedDeletion, is_present};
 use super::platform::{KIND, PlatformSender};
+use super::random_targets::PROTECTED;
 use super::table_state::TableState;
 use super::{SimRandom, TargetScenario};
 
@@ -80,7 +81,7 @@ impl PlatformSender {
             let seen = newest.filter(|_| number % 2 == 0);
             self.pause(&random).await;
             if random.below(8) == 0 {
-                self.delete_by_person(&name, None).await;
+                self.delete_by(PERSON, &name, None).await;
                 continue;
             }
             // An instance that the platform has created, or another one.
@@ -96,7 +97,8 @@ impl PlatformSender {
             let (kind, name) = (KIND.to_owned(), name.clone());
             let caller = CALLERS[number as usize % CALLERS.len()];
             self.0.ledger.state().owners.insert(revision.clone(), caller.to_owned());
-            let allow_replace = None;
+            let allow_replace = target.document.contains(PROTECTED).then(|| random.below(3) == 0);
+            self.0.ledger.state().keeping.extend((allow_replace == Some(false)).then(|| revision.clone()));
             let target = ApplyTarget { kind, name, document, uid, generation: seen, allow_replace, routing_key };
             let request = TargetRequest { target, key, access: owners::access(caller) };
             if random.below(4) == 0 {
@@ -130,7 +132,9 @@ impl PlatformSender {
                 Err(Rejection::Refused(ErrorCode::Outdated, _)) if seen.is_some() => {
                     self.0.ledger.state().conditional[1] += 1;
                 }
-                Err(Rejection::Refused(code, _)) if code.statuses() == [409] => {}
+                Err(Rejection::Refused(code, _)) if code.statuses() == [409] => {
+                    self.0.ledger.state().kept[2] += u64::from(code == ErrorCode::ResourceLost);
+                }
                 Err(Rejection::Document(found)) if found.iter().all(|one| one.code == CLUSTER_POLICY) => {}
                 Err(rejection) => self.0.ledger.report_violation(format!("the API: {rejection:?}")),
             }
@@ -138,9 +142,9 @@ impl PlatformSender {
     }
 
     /// Deletes every instance of a name, or only that with the identity `uid`.
-    pub(super) async fn delete_by_person(&self, name: &str, uid: Option<&str>) {
-        self.will_delete(PERSON, name, uid.map(str::to_owned));
-        while self.0.functions.delete_target(name, uid).await.is_err() {
+    pub(super) async fn delete_by(&self, by: &str, name: &str, uid: Option<&str>) {
+        self.will_delete(by, name, uid.map(str::to_owned));
+        while self.0.functions.delete_target(by, name, uid).await.is_err() {
             self.0.runtime.sleep(AGAIN_MS).await;
         }
         let now = self.0.runtime.elapsed();
@@ -251,7 +255,7 @@ impl PlatformSender {
         // The longest delay of an event, and of its application by a sweep.
         self.0.runtime.sleep(DELAY_MS + 120_000).await;
         for name in names {
-            self.delete_by_person(&name, None).await;
+            self.delete_by(owners::OPERATOR, &name, None).await;
         }
     }
 }
@@ -280,7 +284,7 @@ pub(super) fn check(record: &DesiredTarget, state: &TableState, ledger: &LedgerS
     if result.result == SourceResult::Rejected {
         let at = record.result_time.unwrap_or_default().0;
         let is_taken = of_name().any(|(_, entry)| entry.sender != *source && entry.is_of(at));
-        let is_refused = is_taken || ledger.strict_policies > 0;
+        let is_refused = is_taken || ledger.strict_policies > 0 || result.detail.contains("`protect: true`");
         return (!is_refused).then(|| format!("{delivery} of {source} is rejected, and {key:?} is free"));
     }
     let target = state.targets.get(&key.name);

@@ -9,6 +9,7 @@ use ebb_protocol::error_code::ErrorCode;
 use ebb_store::TargetHead;
 
 use super::owners;
+use super::random_targets::PROTECTED;
 use super::registry::UnitBehavior;
 use super::relay::UNREACHABLE;
 use super::scenario::TargetScenario;
@@ -38,6 +39,9 @@ pub struct SimReport {
     /// The numbers of attempts for an entry of a list, of waits for a slot, and of requests to the provider with an answer to
     /// a challenge and with a signature of AWS.
     pub reached: [u64; 4],
+    /// The numbers of updates and deletions that a protected resource has prevented, of updates that would have lost
+    /// others, of permitted ends of targets with a protected resource, and of complete resources that updates have ended.
+    pub kept: [u64; 5],
     pub invocations: u64,
     pub violations: Vec<String>,
     /// The events, with their times.
@@ -60,7 +64,14 @@ pub fn simulate(seed: u64, excluded: &[FaultKind], trace: TraceMode) -> SimRepor
     let kept = SimRandom::new(seed ^ 0x7e7a);
     let retention = (kept.below(2) == 0).then(|| Millis(600_000 + kept.below(3_000_000)));
     let target = |seed| TargetScenario { subscribed, reviewed, ..TargetScenario::random(seed) };
-    let targets: Vec<TargetScenario> = (0..1 + random.below(2)).map(|_| target(random.bits())).collect();
+    let mut targets: Vec<TargetScenario> = (0..1 + random.below(2)).map(|_| target(random.bits())).collect();
+    if SimRandom::new(seed ^ 0x1029).below(3) == 0 {
+        for TargetScenario { document, changed, .. } in &mut targets {
+            for text in std::iter::once(document).chain(changed.iter_mut().step_by(3)) {
+                *text = text.replacen("resources:\n  a: {", &format!("resources:\n  a: {{{PROTECTED}"), 1);
+            }
+        }
+    }
     let unreachable = unreachable_target();
     let options = SimOptions {
         seed,
@@ -177,6 +188,7 @@ fn report(simulation: &Simulation) -> SimReport {
         attempts: state.attempts.len() as u64,
         conditional: [state.conditional[0], state.conditional[1], state.late],
         reached: [entries as u64, slot_waits, state.authenticated[0], state.authenticated[1]],
+        kept: state.kept,
         invocations: simulation.functions.invocations(),
         violations: state.violations.clone(),
         trace,

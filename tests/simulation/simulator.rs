@@ -14,6 +14,7 @@ use super::executor::SimExecutor;
 use super::ledger::{Ledger, TimeBounds};
 use super::platform::{PlatformSender, SimInstance};
 use super::provider_token::SimSecrets;
+use super::random_targets::PROTECTED;
 use super::registry::{self, SimUnit, UnitBehavior};
 use super::relay::{ClusterOptions, SimRelay, UNREACHABLE};
 use super::runtime::lock;
@@ -276,7 +277,9 @@ impl Simulation {
         let (plain, expires) = (target.document.replace("NAME", name), ttl_minutes.is_some());
         let slides = expires && self.seed.is_multiple_of(4);
         let written = |ttl: &str| if slides { format!("{{after: {ttl}, {SLIDING}}}") } else { ttl.to_owned() };
-        let with_ttl = |ttl: &str| plain.replace("resources:", &format!("ttl: {}\nresources:", written(ttl)));
+        // A target with a protected resource has no time to live.
+        let unprotected = plain.replace(PROTECTED, "");
+        let with_ttl = |ttl: &str| unprotected.replace("resources:", &format!("ttl: {}\nresources:", written(ttl)));
         let has_events = target.plugins.iter().any(|(_, _, text)| text.contains("\nhooks:\n"));
         let events = match (has_events, &target.behavior) {
             (false, _) => 0,
@@ -287,7 +290,8 @@ impl Simulation {
         let document = ttl_minutes.map_or_else(|| plain.clone(), |ttl| with_ttl(&format!("{ttl}m")));
         // A target that its TTL ends keeps one.
         let longer = format!("ttl: {}\nresources:", written("9m"));
-        let ttl = |text: String| if expires { text.replace("resources:", &longer) } else { text };
+        let ttl =
+            |text: String| if expires { text.replace(PROTECTED, "").replace("resources:", &longer) } else { text };
         let changed = target.changed.iter().map(|changed| ttl(changed.replace("NAME", name)));
         let changed = changed.chain([with_ttl(if expires { "9m" } else { "9h" })]).collect();
         lock(&self.behaviors).insert(name.to_owned(), target.behavior.clone());

@@ -82,7 +82,7 @@ fn a_state_that_was_applied_does_not_undo_the_deletion_of_a_person() {
         });
         assert_eq!(send(&simulation, applied("2", None)), SourceResult::Updating);
         simulation.advance(5_000);
-        simulation.invoke(|functions| async move { functions.delete_target("s", None).await }).unwrap().unwrap();
+        simulation.invoke(|functions| async move { functions.delete_target("a", "s", None).await }).unwrap().unwrap();
         simulation.advance(10 * MINUTE);
         let target = simulation.target().unwrap();
         let trace = simulation.trace();

@@ -67,9 +67,6 @@ pub(super) async fn update(
     let owner = waiting.map_or(&target.owner, |waiting| &waiting.owner);
     requester.check_labels(owner.as_deref(), &wanted.target.labels)?;
     let merged = next_run::merge(env, target, waiting.is_some(), (&current, &wanted)).await?;
-    if let Some(update) = merged.as_ref().filter(|_| waiting.is_none()) {
-        check_losses(target, &current.plan, update, requester.keeps_resources)?;
-    }
     // An update without a key keeps that of the update that it replaces.
     let replaced = target.pending_update.as_ref().filter(|_| waiting.is_none());
     let replaced = replaced.filter(|replaced| replaced.generation <= event.generation);
@@ -125,6 +122,7 @@ pub(super) async fn update(
         Some(update) => update,
         None => next_run::rekeyed(env, target, (&current, &wanted)).await?,
     };
+    check_losses(target, &current.plan, &update, requester.keeps_resources)?;
     let checked = Box::pin(check_replacements(env, target, (&current, &wanted), update)).await?;
     if !next_run::is_updatable(env, target).await? {
         let plan = load_plan(wanted, text).await?;
