@@ -67,11 +67,14 @@ impl ServerArgs {
         let mut found = self.without_login()?;
         let is_given = self.token.as_ref().is_some_and(|token| !token.is_empty());
         if !is_given && let Some((token, expires)) = logins::find(&found.url)? {
-            found.token = Some(token);
             let rest = timing::until(&expires, timing::now()).unwrap_or_default();
-            if !rest.is_zero() && rest < Duration::from_secs(3_600) {
-                let rest = timing::length(rest);
-                output::status_line(&format!("the login at {} ends in {rest}: run `ebb login`", found.url));
+            if rest < Duration::from_secs(3_600) {
+                let ends = if rest.is_zero() { "has ended".into() } else { format!("ends in {}", timing::length(rest)) };
+                output::status_line(&format!("the login at {} {ends}: run `ebb login`, or `ebb logout`", found.url));
+            }
+            // A server on this machine has a token without a login.
+            if !rest.is_zero() || found.token.is_none() {
+                found.token = Some(token);
             }
         }
         Ok(found)

@@ -40,7 +40,9 @@ impl LoginArgs {
         if page.scheme() != "https" && !is_local(&page) {
             return Err(CliError::failed(format!("{page} is not https: others could read the token on its way")));
         }
-        let client = ApiClient::new(access)?;
+        // The token of another server stays here. A file that cannot be used is an error before a person approves.
+        let client = ApiClient::new(ServerAccess { token: None, ..access })?;
+        logins::find(&client.server.url)?;
         let (verifier, state) = (SessionId::issue(rand::random()), SessionId::issue(rand::random()));
         page.set_path("/console/login");
         let challenge = code_challenge(verifier.reveal());
@@ -62,6 +64,7 @@ impl LoginArgs {
             stdin().read_line(&mut code).map_err(|error| CliError::broken("no code").with_causes(&error))?;
             code
         } else {
+            output::status_line("Waiting for a browser of this machine; with another one: ebb login --device");
             if stdout().is_terminal() {
                 in_browser(&page);
             }
@@ -70,10 +73,13 @@ impl LoginArgs {
         let request = CreateLogin { code, verifier: verifier.reveal().to_owned() };
         let CreatedToken { token, info } = client.post(&["login"], &request).await?;
         let (url, expires) = (&client.server.url, rfc3339(info.expires));
+        let former = logins::change(url, Some((token, expires.clone())))?;
         let until = timing::clock(&expires);
-        logins::change(url, Some((token, expires)))?;
         output::status_line(&output::printable(&format!("Signed in to {url} as {} until {until}", info.name)));
-        Ok(Exit::Done)
+        if server.token.as_ref().is_some_and(|token| !token.is_empty()) {
+            output::status_line("warning: commands use the given token instead, such as that of EBB_TOKEN");
+        }
+        end(client.server, former).await
     }
 }
 
@@ -99,12 +105,8 @@ async fn received(listener: TcpListener, state: String) -> Result<String> {
     code.ok_or_else(|| CliError::timed_out("no sign-in has ended within 10 minutes").with_hint("run `ebb login` again"))
 }
 
-/// Removes the login at the server, also if the server cannot end its token.
-pub(super) async fn logout(server: &ServerArgs) -> Result<Exit> {
-    let access = server.without_login()?;
-    let token = logins::change(&access.url, None)?;
-    let what = if token.is_some() { "Removed the login" } else { "No login is stored" };
-    output::status_line(&format!("{what} at {}", access.url));
+/// Ends a token of a login at the server, as far as the server answers.
+async fn end(access: ServerAccess, token: Option<String>) -> Result<Exit> {
     if token.is_some()
         && let Err(error) = ApiClient::new(ServerAccess { token, ..access })?.delete(&["login"], &[]).await
         && !error.has_status(401)
@@ -112,6 +114,15 @@ pub(super) async fn logout(server: &ServerArgs) -> Result<Exit> {
         output::status_line(&format!("warning: the server has not ended its token: {}", error.message()));
     }
     Ok(Exit::Done)
+}
+
+/// Removes the login at the server, also if the server cannot end its token.
+pub(super) async fn logout(server: &ServerArgs) -> Result<Exit> {
+    let access = server.without_login()?;
+    let token = logins::change(&access.url, None)?;
+    let what = if token.is_some() { "Removed the login" } else { "No login is stored" };
+    output::status_line(&format!("{what} at {}", access.url));
+    end(access, token).await
 }
 
 pub(super) async fn whoami(client: &ApiClient, output: OutputArgs) -> Result<Exit> {

@@ -86,14 +86,11 @@ pub(super) fn shape(tree: &IdedExpr) -> Result<(), Vec<ExpressionIssue>> {
     let mut nodes = 0;
     while let Some((expr, depth)) = open.pop() {
         nodes += 1;
-        let limit = if depth > MAX_DEPTH {
-            Some(format!("the expression is nested more than {MAX_DEPTH} levels deep"))
-        } else if nodes > MAX_NODES {
-            Some(format!("the expression has more than {MAX_NODES} parts"))
-        } else {
-            None
-        };
-        if let Some(message) = limit {
+        if depth > MAX_DEPTH || nodes > MAX_NODES {
+            let message = match depth > MAX_DEPTH {
+                true => format!("the expression is nested more than {MAX_DEPTH} levels deep"),
+                false => format!("the expression has more than {MAX_NODES} parts"),
+            };
             return Err(vec![ExpressionIssue::new("expression-limit", message).help(SMALLER)]);
         }
         if matches!(expr.expr, Expr::Struct(_) | Expr::Unspecified) {

@@ -164,10 +164,9 @@ async fn try_send(
                     receiver.comment(&path, &edit, (&subject, &text)).await?
                 }
                 NotificationRequest::Deployment { path, query, body, status, is_end } => {
-                    match receiver.deployment((&path, &query), &body, &status, is_end).await? {
-                        Some(answered) => answered,
-                        None => return Ok(NotificationDelivery::Accepted),
-                    }
+                    let answered = receiver.deployment((&path, &query), &body, &status, is_end).await?;
+                    let Some(answered) = answered else { return Ok(NotificationDelivery::Accepted) };
+                    answered
                 }
                 NotificationRequest::Standard { .. } | NotificationRequest::Slack { .. } => return Err(changed()),
             };
