@@ -27,7 +27,7 @@ pub(crate) struct ServerArgs {
     server: Option<OptionalUrl>,
     /// Bearer token of the server
     #[arg(long, env = "EBB_TOKEN", value_name = "TOKEN", hide = true, hide_env_values = true, global = true)]
-    token: Option<String>,
+    pub(crate) token: Option<String>,
     /// Secret that signs lifecycle webhooks
     #[arg(long, env = "EBB_WEBHOOK_SECRET", value_name = "SECRET", hide = true, hide_env_values = true, global = true)]
     webhook_secret: Option<String>,
