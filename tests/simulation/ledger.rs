@@ -128,7 +128,7 @@ pub struct LedgerState {
     pub(super) repeated: BTreeSet<String>,
     /// The revisions of requests that may end no complete resource.
     pub(super) keeping: BTreeSet<String>,
-    pub(super) kept: [u64; 5],
+    pub(super) kept: [u64; 4],
     /// The numbers of requests for a generation that were accepted, and that came too late.
     pub(super) conditional: [u64; 2],
     /// The number of operations on selected instances whose name another one had.

@@ -209,7 +209,7 @@ impl Ledger {
             }
         }
         for (name, _) in complete.into_iter().filter(|(name, is_complete)| *is_complete && *name != HookOwner::BIND) {
-            self.state().kept[4] += 1;
+            self.state().kept[3] += 1;
             if entry.protected.contains(name) || self.state().keeping.contains(&entry.revision) {
                 self.report_violation(format!("revision {} of {} ends `{name}`", entry.revision, target.uid));
             }
@@ -224,7 +224,7 @@ impl Ledger {
         entry.was_ready |= seen.phase == TargetPhase::Ready;
         let Some(cause) = end.filter(|_| entry.was_ready && !entry.protected.is_empty()) else { return };
         let is_permitted = if cause == TargetStopCause::Deleted { is_deleted } else { seen.pending_update.is_some() };
-        state.kept[3] += u64::from(is_permitted);
+        state.kept[2] += u64::from(is_permitted);
         drop(state);
         if !is_permitted {
             self.report_violation(format!("{} has a protected resource, and is {cause:?}", seen.uid));

@@ -132,9 +132,7 @@ impl PlatformSender {
                 Err(Rejection::Refused(ErrorCode::Outdated, _)) if seen.is_some() => {
                     self.0.ledger.state().conditional[1] += 1;
                 }
-                Err(Rejection::Refused(code, _)) if code.statuses() == [409] => {
-                    self.0.ledger.state().kept[2] += u64::from(code == ErrorCode::ResourceLost);
-                }
+                Err(Rejection::Refused(code, _)) if code.statuses() == [409] => {}
                 Err(Rejection::Document(found)) if found.iter().all(|one| one.code == CLUSTER_POLICY) => {}
                 Err(rejection) => self.0.ledger.report_violation(format!("the API: {rejection:?}")),
             }

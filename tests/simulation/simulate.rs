@@ -39,9 +39,9 @@ pub struct SimReport {
     /// The numbers of attempts for an entry of a list, of waits for a slot, and of requests to the provider with an answer to
     /// a challenge and with a signature of AWS.
     pub reached: [u64; 4],
-    /// The numbers of updates and deletions that a protected resource has prevented, of updates that would have lost
-    /// others, of permitted ends of targets with a protected resource, and of complete resources that updates have ended.
-    pub kept: [u64; 5],
+    /// The numbers of updates and deletions that a protected resource has prevented, of permitted ends of targets with a
+    /// protected resource, and of complete resources that updates have ended.
+    pub kept: [u64; 4],
     pub invocations: u64,
     pub violations: Vec<String>,
     /// The events, with their times.
