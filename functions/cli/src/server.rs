@@ -69,7 +69,8 @@ impl ServerArgs {
         if !is_given && let Some((token, expires)) = logins::find(&found.url)? {
             let rest = timing::until(&expires, timing::now()).unwrap_or_default();
             if rest < Duration::from_secs(3_600) {
-                let ends = if rest.is_zero() { "has ended".into() } else { format!("ends in {}", timing::length(rest)) };
+                let ends =
+                    if rest.is_zero() { "has ended".into() } else { format!("ends in {}", timing::length(rest)) };
                 output::status_line(&format!("the login at {} {ends}: run `ebb login`, or `ebb logout`", found.url));
             }
             // A server on this machine has a token without a login.
