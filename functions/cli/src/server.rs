@@ -2,7 +2,7 @@
 //!
 //! `ebb dev` and `ebb run` write its address to their state folder. Commands search for that file from the working
 //! directory upwards, unless `--server` or `EBB_URL` names a server. A given token has precedence over the login at the server,
-//! which has precedence over the token of the state folder.
+//! and the login has precedence over the token of the state folder.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -140,8 +140,8 @@ impl DocumentKind {
         client.find(&[self.plural, name]).await?.ok_or_else(unknown)
     }
 
-    /// Deletes a stored document with an option of the API, or withdraws a version of a plugin. With `dryRun`, checks only
-    /// whether targets need it.
+    /// Deletes a stored document with an option of the API, or withdraws a version of a plugin. `dryRun` only checks that no
+    /// target needs it.
     pub(super) async fn delete(&self, client: &ApiClient, data: &Value, option: Option<&str>) -> Result<()> {
         let options = option.as_slice();
         if self.is_plugin() && options.contains(&"dryRun") {

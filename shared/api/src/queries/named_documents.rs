@@ -30,7 +30,7 @@ pub(crate) trait StoredKind: 'static {
     /// Describes a stored document. One that no longer loads has the reason, so that it can be replaced.
     async fn detail(env: &Env, item: NamedDocument) -> FlowResult<Self::Detail>;
 
-    /// What targets lose with the document.
+    /// The effect on the targets that need the document.
     const LOSS: &str = "";
 
     /// Returns the living targets that lose something with the document, as [`clusters::users`] does.

@@ -7,7 +7,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::model::{ConnectionDoc, LineColumn, OWN_UNITS, SandboxDoc, SourceText};
 use crate::plan::{Action, BoundConnection, Plan, WebhookAction};
 
-/// Where secrets are stored, and who can do it.
+/// The place of secrets, and the people who can store them.
 const STORE_SECRET: &str =
     "an operator of the server adds it: to `.ebb/secrets.json` with `ebb dev` and `ebb run`, to `EBB_SECRETS` on AWS";
 
