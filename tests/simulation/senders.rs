@@ -100,7 +100,7 @@ impl PlatformSender {
             let allow_replace = target.document.contains(PROTECTED).then(|| random.below(3) == 0);
             self.0.ledger.state().keeping.extend((allow_replace == Some(false)).then(|| revision.clone()));
             let target = ApplyTarget { kind, name, document, uid, generation: seen, allow_replace, routing_key };
-            let request = TargetRequest { target, key, access: owners::access(caller) };
+            let request = TargetRequest { target, key, access: owners::access(caller), source: None };
             if random.below(4) == 0 {
                 functions.preview(request.clone()).await.ok();
             }

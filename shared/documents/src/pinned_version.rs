@@ -25,6 +25,14 @@ pub enum PinError {
     NotAlone(String),
 }
 
+/// A document of a target with another version of a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PinnedDocument {
+    pub text: String,
+    /// True if the document did not exclude the version, so that an update to it as it was keeps the version.
+    pub is_allowed: bool,
+}
+
 /// Returns the document of a target with the plugin `full`, which is `NAME@VERSION`, in each resource of the plugin that has
 /// another version, or `None` if all have this one. `living` has the plugin of each resource of the target by name, as
 /// `NAME@VERSION`. The rest of the text stays as it is.
@@ -32,28 +40,32 @@ pub enum PinError {
 /// # Errors
 /// Returns an error if the text is not the document of a target, if no resource is of the plugin, or if more than these
 /// resources would change.
-pub fn with_version(text: &str, full: &str, living: &BTreeMap<String, String>) -> Result<Option<String>, PinError> {
+pub fn with_version(
+    text: &str,
+    full: &str,
+    living: &BTreeMap<String, String>,
+) -> Result<Option<PinnedDocument>, PinError> {
     let parsed = full.split_once('@').and_then(|(name, version)| Some((name, version.parse::<Version>().ok()?)));
     let Some((name, version)) = parsed else { return Err(PinError::Plugin(full.to_owned())) };
     let document = target(text)?;
-    let has_version = |resource: &ResourceDoc| match &resource.version {
-        Some(VersionRange::Exact(exact)) => *exact == version,
-        range => {
-            // An update keeps the version of such a resource.
-            let is_allowed = range.as_ref().is_none_or(|range| range.allows(&version));
-            is_allowed && living.get(&resource.name.value).is_some_and(|plugin| plugin == full)
-        }
+    let allows = |resource: &ResourceDoc| resource.version.as_ref().is_none_or(|range| range.allows(&version));
+    // An update keeps the version of a resource with a range.
+    let has_version = |resource: &ResourceDoc| {
+        let is_exact = matches!(resource.version, Some(VersionRange::Exact(_)));
+        allows(resource) && (is_exact || living.get(&resource.name.value).is_some_and(|plugin| plugin == full))
     };
     let mut own = document.resources.iter().filter(|resource| resource.plugin.value == name).peekable();
     if own.peek().is_none() {
         return Err(PinError::Unused(name.to_owned()));
     }
-    let others: Vec<(LineColumn, &str)> =
-        own.filter(|resource| !has_version(resource)).map(|resource| (resource.plugin.at, full)).collect();
-    match others.is_empty() {
-        true => Ok(None),
-        false => edited(&document.source, &others).map(Some).ok_or_else(|| PinError::NotAlone(name.to_owned())),
+    let others: Vec<&ResourceDoc> = own.filter(|resource| !has_version(resource)).collect();
+    if others.is_empty() {
+        return Ok(None);
     }
+    let is_allowed = others.iter().all(|resource| allows(resource));
+    let edits: Vec<(LineColumn, &str)> = others.iter().map(|resource| (resource.plugin.at, full)).collect();
+    let text = edited(&document.source, &edits).ok_or_else(|| PinError::NotAlone(name.to_owned()))?;
+    Ok(Some(PinnedDocument { text, is_allowed }))
 }
 
 /// Returns the document of a target with the exact versions `plugins`, `NAME@VERSION` of each resource by name. A resource of
@@ -140,7 +152,7 @@ mod tests {
         type Exact = (String, BTreeMap<String, String>, Result<String, String>);
         for (full, text, living, expected) in rows::<Row>("documents_get_another_version") {
             let pinned = with_version(&text, &full, &living).map_err(|error| error.to_string());
-            assert_eq!(pinned, expected, "{text}");
+            assert_eq!(pinned.map(|pinned| pinned.map(|pinned| pinned.text)), expected, "{text}");
         }
         for (text, plugins, expected) in rows::<Exact>("documents_get_exact_versions") {
             let pinned = with_versions(&text, &plugins).map_err(|error| error.to_string());

@@ -467,7 +467,7 @@ fn request(target: &TargetScenario, ttl: &str) -> TargetRequest {
         routing_key: None,
     };
     let access = TargetAccess { caller: "token a".to_owned(), limits: vec![TargetLimit::All] };
-    TargetRequest { target, key: None, access }
+    TargetRequest { target, key: None, access, source: None }
 }
 
 /// A request removes the surplus instance of an earlier one, which waits for the name. It has begun in between.

@@ -60,29 +60,29 @@ pub(super) async fn upgraded(
     let versions = present.plan.resources.iter().map(|(name, resource)| (name.clone(), resource.plugin.clone()));
     let (versions, wanted) = (versions.collect::<BTreeMap<_, _>>(), full.to_owned());
     let edited = offload(move || with_version(&text, &wanted, &versions)).await?;
-    let Some(document) = edited.map_err(refused)? else {
+    let Some(pinned) = edited.map_err(refused)? else {
         let (target, uid) = (head.target_key().to_string(), head.uid.clone());
         let (generation, result) = (head.newest_generation(), LifecycleResult::Unchanged);
         let unchanged = LifecycleResponse { target, uid, generation, result };
         return Ok((None, TargetReceipt::of(unchanged, server.env.target_url(head.target_key()))));
     };
-    if let Some(source) = &head.source {
+    if let Some(source) = head.source.as_ref().filter(|_| !pinned.is_allowed) {
         let detail = format!(
-            "the next event would bring back the version of the source: write {full} into the document of source {source}, \
-             and send the event of the target again, such as by a push"
+            "the document of source {source} excludes {full}, so the next event would bring the former version back: write a \
+             range such as NAME@1 or {full} into it, and send the event of the target again, such as by a push"
         );
         return Err(HttpProblem::new(ErrorCode::OtherOwner, detail));
     }
     let target = ApplyTarget {
         kind: head.kind.clone(),
         name: head.name.clone(),
-        document,
+        document: pinned.text,
         uid: Some(head.uid.clone()),
         generation: Some(head.newest_generation()),
         allow_replace: allow_replace.filter(|_| !is_dry_run),
         ..ApplyTarget::default()
     };
-    let request = TargetRequest { target, key: None, access: server.access() };
+    let request = TargetRequest { target, key: None, access: server.access(), source: head.source.clone() };
     let mut preview = target_requests::previewed(server, request.clone()).await?;
     let plan = preview.plan.take();
     if is_dry_run {

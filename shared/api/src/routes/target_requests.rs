@@ -52,7 +52,7 @@ pub(crate) async fn apply(
 ) -> HttpResult<ReceiptResponse> {
     let key = idempotency_key(&headers)?;
     let target: ApplyTarget = super::read_json_within(body, limits::WEBHOOK_BODY).await?;
-    let request = TargetRequest { target, key, access: server.access() };
+    let request = TargetRequest { target, key, access: server.access(), source: None };
     if query.dry_run {
         return Ok((StatusCode::OK, None, Json(previewed(&server, request).await?)));
     }

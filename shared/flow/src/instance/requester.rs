@@ -39,6 +39,17 @@ impl<'a> Requester<'a> {
         Self { keeps_resources, ..self }
     }
 
+    /// Returns a requester that changes an instance of a source.
+    #[must_use]
+    pub(crate) fn of_source(self, source: &'a str) -> Self {
+        Self { sender: RequestSender::Source(source), ..self }
+    }
+
+    /// Returns the name of the requester in the history: of the caller, or of the sender without one.
+    pub(crate) fn name(self) -> Option<String> {
+        self.access.map(|access| access.caller.clone()).or_else(|| self.sender.owner())
+    }
+
     /// Checks that the requester may create or change the instance `uid` of a target that was read. A new instance needs a
     /// name that no other owner has.
     pub(crate) fn check(self, target: &TargetHead, uid: &str) -> Result<(), Rejection> {

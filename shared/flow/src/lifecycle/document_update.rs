@@ -83,7 +83,7 @@ pub(super) async fn update(
         generation: event.generation,
         plan: wanted.digest(),
         routing_key: key,
-        by: sender.owner(),
+        by: requester.name(),
         keeps_resources: requester.keeps_resources,
         labels: TargetHead::stored_labels(&wanted.target.labels),
         since: env.now(),
@@ -108,7 +108,7 @@ pub(super) async fn update(
     let text = storable_text(&wanted, event);
     if let Some(waiting) = waiting {
         let plan = load_plan(wanted, text).await?;
-        let entry = Some(plan.accepted(env, target, event, sender.owner()));
+        let entry = Some(plan.accepted(env, target, event, requester.name()));
         let requested_by = (waiting.source.as_deref(), waiting.owner.clone());
         let mut after = plan.pending(event, requested_by, waiting.since);
         after.first_generation = Some(waiting.first_generation());

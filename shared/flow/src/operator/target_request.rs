@@ -33,6 +33,8 @@ pub struct TargetRequest {
     pub key: Option<String>,
     /// The verified caller, who owns a new instance, and the targets that it may change.
     pub access: TargetAccess,
+    /// The source of the instance, which the document comes from. Without it, no instance of a source is changed.
+    pub source: Option<String>,
 }
 
 struct SelectedInstance {
@@ -49,7 +51,8 @@ impl TargetRequest {
     }
 
     fn requester(&self) -> Requester<'_> {
-        Requester::api(&self.access).keeping(self.target.allow_replace == Some(false))
+        let requester = Requester::api(&self.access).keeping(self.target.allow_replace == Some(false));
+        self.source.as_deref().map_or(requester, |source| requester.of_source(source))
     }
 
     fn derived_uid(&self) -> Option<String> {
@@ -78,15 +81,16 @@ impl TargetRequest {
         // A program does not change what a source has created.
         let is_meant = |uid: &String| self.target.uid.as_ref().is_none_or(|named| named == uid);
         let is_foreign = |head: &TargetHead| {
-            let waiting = head.waiting.as_ref().filter(|waiting| waiting.source.is_some() && is_meant(&waiting.uid));
-            let is_present = head.phase.is_alive() && head.source.is_some() && is_meant(&head.uid);
+            let is_other = |source: &Option<String>| source.is_some() && *source != self.source;
+            let waiting = head.waiting.as_ref().filter(|waiting| is_other(&waiting.source) && is_meant(&waiting.uid));
+            let is_present = head.phase.is_alive() && is_other(&head.source) && is_meant(&head.uid);
             is_present || (waiting.is_some() && (self.target.uid.is_some() || !head.phase.is_alive()))
         };
         if head.is_some_and(is_foreign) {
             return Err(foreign(self.target_key()).into());
         }
         let waiting = head.filter(|head| self.target.uid.is_some() || second(head).is_none());
-        let waiting = waiting.and_then(|head| head.waiting.as_ref()).filter(|waiting| waiting.source.is_none());
+        let waiting = waiting.and_then(|head| head.waiting.as_ref()).filter(|waiting| waiting.source == self.source);
         let waiting = waiting.map(|waiting| (&waiting.uid, waiting.generation, &waiting.plan));
         let alive =
             head.filter(|head| head.phase.is_alive()).map(|head| (&head.uid, head.newest_generation(), &head.plan));
@@ -120,7 +124,7 @@ impl TargetRequest {
             .validate()
             .map_err(|error| RequestError::refused(ErrorCode::InvalidField, error.to_string()))?;
         if let Some(head) = head {
-            Requester::api(&self.access).check(head, &instance.uid)?;
+            self.requester().check(head, &instance.uid)?;
         }
         let newest = instance.known.as_ref().map(|(generation, _)| *generation);
         if let Some(seen) = self.target.generation.filter(|seen| newest != Some(*seen)) {
