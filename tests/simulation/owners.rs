@@ -216,14 +216,14 @@ impl Ledger {
         }
     }
 
-    /// A target that was ready ends with a protected resource by an operator, or by the TTL of an update that waits.
+    /// A target that was ready ends with a protected resource by an operator only.
     fn check_protected(&self, seen: &TargetHead, end: Option<TargetStopCause>) {
         let is_deleted = self.is_deleted_by(OPERATOR, &seen.name, &seen.uid);
         let mut state = self.state();
         let Some(entry) = state.instances.get_mut(&seen.uid) else { return };
         entry.was_ready |= seen.phase == TargetPhase::Ready;
         let Some(cause) = end.filter(|_| entry.was_ready && !entry.protected.is_empty()) else { return };
-        let is_permitted = if cause == TargetStopCause::Deleted { is_deleted } else { seen.pending_update.is_some() };
+        let is_permitted = is_deleted && cause == TargetStopCause::Deleted;
         state.kept[2] += u64::from(is_permitted);
         drop(state);
         if !is_permitted {

@@ -269,6 +269,11 @@ impl Plan {
         }
     }
 
+    /// Returns the names of the resources with `protect: true`.
+    pub fn protected(&self) -> impl Iterator<Item = &String> {
+        self.resources.iter().filter(|(_, resource)| resource.protect).map(|(name, _)| name)
+    }
+
     /// Returns a present or former resource by the name in the keys of its units.
     pub fn resource(&self, name: &str) -> Option<&Resource> {
         let former = || self.former(name).and_then(|former| former.resource.as_ref());

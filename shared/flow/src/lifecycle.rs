@@ -7,7 +7,6 @@
 pub(crate) mod document_update;
 pub mod events;
 
-use ebb_documents::plan::Plan;
 use ebb_engine::target::{
     self, CreateDecision, DeleteDecision, TeardownStage, create as decide_create, delete as decide_delete,
 };
@@ -262,14 +261,21 @@ pub enum Protection {
     Lifted,
 }
 
-/// Checks that a target has no protected resource that may be complete.
+/// Checks that neither the present document of a target nor the one that waits protects a resource. A target that was never
+/// ready has none.
 ///
 /// # Errors
 /// Returns a refusal with the resource and the ways to lift its protection.
-pub fn check_unprotected(target: &TargetHead, plan: &Plan) -> Result<(), RequestError> {
+pub(crate) async fn check_unprotected(env: &Env, target: &TargetHead) -> Result<(), RequestError> {
     let is_setup = target.hook == Some(Hook::PreStart) && target.phase != TargetPhase::Ready;
-    let protected = plan.resources.iter().find(|(_, resource)| resource.protect);
-    let Some((name, _)) = protected.filter(|_| target.phase.is_alive() && !is_setup) else { return Ok(()) };
+    if is_setup || !target.phase.is_alive() {
+        return Ok(());
+    }
+    let mut protected = env.plan_of(target).await?.plan.protected().next().cloned();
+    if let Some(pending) = target.pending_update.as_ref().filter(|_| protected.is_none()) {
+        protected = env.plan(&target.update_key(pending), &pending.plan).await?.plan.protected().next().cloned();
+    }
+    let Some(name) = protected else { return Ok(()) };
     let text = format!(
         "{}: the resource `{name}` has `protect: true`, so the target is not deleted; `protect: false` for the resource in its \
          document lifts that, and a person with the scope `operate` deletes it with --allow-protected",
@@ -351,7 +357,7 @@ pub(crate) async fn begin_delete(
             }
             (DeleteDecision::Cancel(step) | DeleteDecision::Begin(step), Some(target), Some(loaded)) => {
                 if protection == Protection::Respected {
-                    check_unprotected(&target, &loaded.plan)?;
+                    check_unprotected(env, &target).await?;
                 }
                 retention::schedule_removal(env, &target, None).await?;
                 let target = TargetHead { stop_cause: cause, changed_by: by.clone(), ..target };

@@ -10,7 +10,7 @@ use axum::Json;
 use axum::body::Body;
 use ebb_engine::Millis;
 use ebb_flow::advance::early_start;
-use ebb_flow::lifecycle::{Protection, check_unprotected, other_instance};
+use ebb_flow::lifecycle::{Protection, other_instance};
 use ebb_flow::operator::repair::RepairMode;
 use ebb_flow::operator::target_request;
 use ebb_protocol::{
@@ -235,11 +235,8 @@ impl BegunAction<'_> {
             }
         }
         if self.outcome.dry_run {
-            if let Some(head) = present.as_ref().filter(|head| uid.is_none_or(|uid| uid == head.uid)) {
-                check_unprotected(head, &server.env.plan_of(head).await?.plan)?;
-            }
-            let access = server.access();
-            return match target_request::covered_instances(&server.env, key, (uid, target.generation), &access).await? {
+            let (access, instance) = (server.access(), (uid, target.generation, Protection::Respected));
+            return match target_request::covered_instances(&server.env, key, instance, &access).await? {
                 Some(_) => Ok(None),
                 None => Err(server.refusal(key).await),
             };

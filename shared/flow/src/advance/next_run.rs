@@ -41,10 +41,13 @@ pub(crate) async fn start_update(
         };
         // The policy, and what exists, may have changed since the update was accepted.
         let checked = match merged {
-            Ok(Some(update)) => match check_losses(&target, &current.plan, &update, pending.keeps_resources) {
-                Ok(()) => Box::pin(check_replacements(env, &target, plans, update)).await.map(Some),
-                Err(refused) => Err(refused.into()),
-            },
+            Ok(Some(update)) => {
+                let request = (pending.keeps_resources, pending.since, env.now());
+                match check_losses(&target, &current.plan, &update, request) {
+                    Ok(()) => Box::pin(check_replacements(env, &target, plans, update)).await.map(Some),
+                    Err(refused) => Err(refused.into()),
+                }
+            }
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         };

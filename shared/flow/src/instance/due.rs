@@ -48,11 +48,12 @@ pub(crate) fn end_of_ttl(spec: &TargetSpec, created: Timestamp, active: Option<T
 }
 
 /// Sets the last activity of a living target to now. Returns true if that changes the end of its TTL. The newest document
-/// decides about it, also while its update waits.
+/// decides about it, also while its update waits, unless the present one protects a resource.
 pub(crate) async fn note_activity(env: &Env, target: &mut TargetHead) -> FlowResult<bool> {
-    let plan = match &target.pending_update {
+    let present = env.plan_of(target).await?;
+    let plan = match target.pending_update.as_ref().filter(|_| present.plan.protected().next().is_none()) {
         Some(pending) => env.plan(&target.update_key(pending), &pending.plan).await?,
-        None => env.plan_of(target).await?,
+        None => present,
     };
     target.active = target.active.max(Some(env.now()));
     target.expires = end_of_ttl(&plan.plan.target, target.created, target.active);

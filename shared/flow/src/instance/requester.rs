@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use ebb_documents::compile::PlanUpdate;
 use ebb_documents::plan::Plan;
-use ebb_engine::{RequestSender, TargetPhase};
+use ebb_engine::{RequestSender, TargetPhase, Timestamp};
 use ebb_protocol::{ErrorCode, TargetAccess};
 use ebb_store::TargetHead;
 
 use crate::Rejection;
+use crate::instance::due;
 use crate::instance::rejection::other_owner;
 
 /// The sender of a request, with the limits of a caller of the API.
@@ -77,15 +78,25 @@ impl<'a> Requester<'a> {
 }
 
 /// Checks that an update of a living target loses no resource that is protected, or none at all if `keeps_resources` is true.
+/// If the TTL of the new document, which was requested at `since`, ends by `now`, the target loses all its resources.
 pub(crate) fn check_losses(
     target: &TargetHead,
     current: &Plan,
     update: &PlanUpdate,
-    keeps_resources: bool,
+    (keeps_resources, since, now): (bool, Timestamp, Timestamp),
 ) -> Result<(), Rejection> {
-    let named = |names: Vec<&str>| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    let is_protected = |name: &&str| current.resources.get(*name).is_some_and(|resource| resource.protect);
-    let lost = || update.lost.iter().map(String::as_str);
+    let named = |names: Vec<&String>| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let end = due::end_of_ttl(&update.plan.target, target.created, target.active.max(Some(since)));
+    if end.is_some_and(|end| end <= now) && (keeps_resources || current.protected().next().is_some()) {
+        let (code, cause) = match current.protected().collect::<Vec<_>>() {
+            protected if protected.is_empty() => (ErrorCode::ResourceLost, "what it holds would be lost".to_owned()),
+            protected => (ErrorCode::Protected, format!("{} has `protect: true`", named(protected))),
+        };
+        let text = format!("{}: the `ttl` of the document has ended, and {cause}", target.target_key());
+        return Err(Rejection::Refused(code, text));
+    }
+    let lost = || update.lost.iter();
+    let is_protected = |name: &&String| current.protected().any(|protected| protected == *name);
     let (target, protected) = (target.target_key(), lost().filter(is_protected).collect::<Vec<_>>());
     if !protected.is_empty() {
         let text = format!(

@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use ebb_documents::plan::Plan;
 use ebb_engine::{Hook, RequestSender, TargetPhase};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;
@@ -122,12 +123,12 @@ pub(super) async fn update(
         Some(update) => update,
         None => next_run::rekeyed(env, target, (&current, &wanted)).await?,
     };
-    check_losses(target, &current.plan, &update, requester.keeps_resources)?;
+    check_losses(target, &current.plan, &update, (requester.keeps_resources, env.now(), env.now()))?;
     let checked = Box::pin(check_replacements(env, target, (&current, &wanted), update)).await?;
     if !next_run::is_updatable(env, target).await? {
         let plan = load_plan(wanted, text).await?;
-        let entry = plan.accepted(env, target, event, sender.owner());
-        return wait(env, target, pending, plan, entry).await;
+        let entry = plan.accepted(env, target, event, requester.name());
+        return wait(env, (target, &current.plan), pending, plan, entry).await;
     }
     let result = if checked.update.number.is_some() { LifecycleResult::Updating } else { LifecycleResult::Updated };
     let begun = Box::pin(next_run::begin(env, target, &pending, checked, text)).await?;
@@ -137,7 +138,7 @@ pub(super) async fn update(
 /// Leaves an update to the end of the present run. It replaces one that waits.
 async fn wait(
     env: &Env,
-    target: &TargetHead,
+    (target, current): (&TargetHead, &Plan),
     pending: PendingUpdate,
     plan: CompiledDocument,
     entry: HistoryItem,
@@ -148,7 +149,9 @@ async fn wait(
         after.active = after.active.max(Some(pending.since));
         after.pending_update = Some(pending);
         // The newest document decides the end of the target, also while its update waits.
-        after.expires = due::end_of_ttl(&plan.loaded.plan.target, after.created, after.active);
+        if current.protected().next().is_none() {
+            after.expires = due::end_of_ttl(&plan.loaded.plan.target, after.created, after.active);
+        }
         after.due = due::next_due(env, after);
     });
     let transition = TargetTransition { entry: Some(entry), ..transition };

@@ -245,7 +245,8 @@ pub async fn preview(env: &Env, request: &TargetRequest) -> Result<(TargetReceip
                         None => LifecycleResult::Updated,
                     };
                     if !is_waiting {
-                        check_losses(head, &current.plan, &update, requester.keeps_resources)?;
+                        let request = (requester.keeps_resources, env.now(), env.now());
+                        check_losses(head, &current.plan, &update, request)?;
                         policy_check::check_connections(env, &update).await?;
                         lost = update.lost;
                     }
@@ -275,7 +276,7 @@ pub async fn preview(env: &Env, request: &TargetRequest) -> Result<(TargetReceip
 /// is known.
 ///
 /// # Errors
-/// Returns the rejections of [`covered_instances`] or one of a protected resource, or an error if the state could not be written.
+/// Returns the rejections of [`covered_instances`], or an error if the state could not be written.
 pub async fn delete(
     env: &Env,
     target: TargetKey<'_>,
@@ -283,7 +284,8 @@ pub async fn delete(
     access: &TargetAccess,
 ) -> Result<Option<(LifecycleResponse, Vec<FollowUp>)>, RequestError> {
     for _ in 0..crate::ATTEMPTS {
-        let Some((head, uids)) = covered_instances(env, target, (uid, seen), access).await? else { return Ok(None) };
+        let covered = covered_instances(env, target, (uid, seen, protection), access).await?;
+        let Some((head, uids)) = covered else { return Ok(None) };
         let decided = if seen.is_some() { DecidedFor::seen(Some(&head)) } else { DecidedFor::Any };
         let (mut follow_ups, mut has_changed) = (Vec::new(), false);
         for uid in &uids {
@@ -311,12 +313,12 @@ pub async fn delete(
 /// Returns a target and the UIDs of the instances that [`delete`] deletes, or `None` if there are none.
 ///
 /// # Errors
-/// Returns a rejection for an invalid UID, for a generation without a UID, and if the name does not have the instance with this
-/// generation.
+/// Returns a rejection for an invalid UID, for a generation without a UID, if the name does not have the instance with this
+/// generation, and for one with a protected resource. Then no instance of the name is deleted.
 pub async fn covered_instances(
     env: &Env,
     target: TargetKey<'_>,
-    (uid, seen): (Option<&str>, Option<u64>),
+    (uid, seen, protection): (Option<&str>, Option<u64>, Protection),
     access: &TargetAccess,
 ) -> Result<Option<(TargetHead, Vec<String>)>, RequestError> {
     if seen.is_some() && uid.is_none() {
@@ -340,6 +342,9 @@ pub async fn covered_instances(
         None => head.waiting.iter().map(|waiting| waiting.uid.clone()).chain([head.uid.clone()]).collect(),
     };
     uids.retain(|uid| covers_instance(access, &head, uid));
+    if protection == Protection::Respected && uids.contains(&head.uid) {
+        lifecycle::check_unprotected(env, &head).await?;
+    }
     Ok(Some((head, uids)).filter(|(_, uids)| !uids.is_empty()))
 }
 

@@ -16,6 +16,9 @@ pub(in crate::commands) fn interface(plugin: &Value) -> String {
     if let Some(description) = &plugin.description {
         text += &format!("\n{}\n", one_line(description));
     }
+    if plugin.protect {
+        text += "\nResources of this plugin are protected. A sandbox lifts that with `protect: false`.\n";
+    }
     let params = plugin.params.iter().map(|param| {
         let default = match &param.default {
             Some(default) => default.value.to_string(),
