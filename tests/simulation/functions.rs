@@ -12,7 +12,7 @@ use ebb_flow::instance::history::Decision;
 use ebb_flow::instance::retention;
 use ebb_flow::lifecycle::Protection;
 use ebb_flow::operator::overrides::{self, OverrideOutcome};
-use ebb_flow::operator::repair::{self, RepairMode};
+use ebb_flow::operator::repair::{self, RepairMode, RepairSource};
 use ebb_flow::operator::target_request::{self, TargetRequest};
 use ebb_flow::run::removal::evidence;
 use ebb_flow::run::removal::possible_resources;
@@ -267,7 +267,7 @@ impl SimFunctions {
             let plugins = target.map(|target| target.plugins).unwrap_or_default();
             let Some((plugin, _)) = plugins.first().and_then(|plugin| plugin.split_once('@')) else { return Ok(None) };
             let plugin = format!("{plugin}@{REPAIRED}");
-            let (key, plugin) = ((key, uid.as_deref()), (plugin.as_str(), DECISION.by));
+            let (key, plugin) = ((key, uid.as_deref()), (RepairSource::Plugin(&plugin), DECISION.by));
             match repair::repair(&env, key, plugin, RepairMode::Make).await {
                 Err(RequestError::Failed(error)) => Err(error),
                 repaired => Ok(repaired.ok().map(|repaired| repaired.run)),

@@ -64,7 +64,7 @@ pub use event_source::{event_source, named_plugins};
 pub use k8s_apply::is_built_in;
 pub use params::kind_name;
 pub use plan_content::{SEALED, content, unit_content};
-pub use plan_repair::{PlanRepair, RepairError, RepairedUnit, repair};
+pub use plan_repair::{PlanRepair, RepairError, RepairedUnit, repair, repair_own};
 pub use plan_update::{PlanUpdate, UpdateError, complete, update};
 pub use policy_requests::{
     CLUSTER_POLICY, PolicyRequest, UNCHECKED_POLICY, is_cluster_wide, objects_without_cluster, policy_violations,

@@ -1,17 +1,18 @@
 //! `ebb retry`.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use ebb_protocol::api::{RetryResponse, RetryTarget, TargetAction};
 
 use crate::{
-    ApiClient, CommandTargets, DryRunArgs, Exit, KindArgs, OutputArgs, Result, SelectorArgs, TargetRef, TargetsCommand,
-    YesArgs, bulk, output,
+    ApiClient, CliError, CommandTargets, DryRunArgs, Exit, KindArgs, OutputArgs, Result, SelectorArgs, SetArgs,
+    TargetRef, TargetsCommand, YesArgs, bulk, documents, output,
 };
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  ebb retry pr-1 pr-2\n  ebb retry --phase failed --label team=payments --dry-run\n  ebb retry pr-1 --plugin db@1.0.1 --dry-run\n  ebb retry --phase stuck --plugin db@1.0.1 --yes"
+    after_help = "Examples:\n  ebb retry pr-1 pr-2\n  ebb retry --phase failed --label team=payments --dry-run\n  ebb retry pr-1 --plugin db@1.0.1 --dry-run\n  ebb retry pr-1 -f sandbox.yaml --dry-run\n  ebb retry --phase stuck --plugin db@1.0.1 --yes"
 )]
 pub(crate) struct RetryArgs {
     /// Names of the targets
@@ -24,6 +25,11 @@ pub(crate) struct RetryArgs {
     /// Published version whose undo scripts and requests the teardown of a stuck target gets
     #[arg(long, value_name = "NAME@VERSION")]
     plugin: Option<String>,
+    /// Corrected document of one stuck target, whose teardown gets the undos of its own hooks
+    #[arg(long, short, value_name = "FILE", conflicts_with = "plugin")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    sets: SetArgs,
     #[command(flatten)]
     yes: YesArgs,
     #[command(flatten)]
@@ -34,10 +40,13 @@ pub(crate) struct RetryArgs {
 
 impl RetryArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        let body = RetryTarget { uid: None, plugin: self.plugin.clone(), dry_run: self.dry_run.dry_run };
+        let vars = self.sets.vars()?;
+        let document = self.file.as_ref().map(|file| documents::single_target(file, &vars)).transpose()?;
+        let document = document.map(|document| document.expanded);
+        let body = RetryTarget { uid: None, plugin: self.plugin.clone(), document, dry_run: self.dry_run.dry_run };
         match self.selector.targets(&self.names, Some(&self.kind.kind), None)? {
             // Without another version, the server has nothing to compare.
-            CommandTargets::One(target) if body.plugin.is_some() || !body.dry_run => {
+            CommandTargets::One(target) if body != RetryTarget { dry_run: true, ..RetryTarget::default() } => {
                 let done: RetryResponse = client.act(&target, "retry", &body).await?;
                 self.output.write_status(&done, |done| {
                     let next = (!body.dry_run && !done.units.is_empty())
@@ -45,6 +54,7 @@ impl RetryArgs {
                     text(done, body.dry_run) + &next.unwrap_or_default()
                 })
             }
+            _ if body.document.is_some() => Err(CliError::broken("--file repairs one target: give its name")),
             targets => self.retry_all(client, targets).await,
         }
     }

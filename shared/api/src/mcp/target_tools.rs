@@ -496,7 +496,7 @@ pub(crate) async fn retry_target(api: &ApiCalls, arguments: RetryArguments) -> R
         return Err(ToolError::Arguments(reason.to_owned()));
     }
     let target = TargetArguments { name, kind };
-    let body = RetryTarget { uid, plugin, dry_run };
+    let body = RetryTarget { uid, plugin, document: None, dry_run };
     let body = (body != RetryTarget::default()).then(|| json!(body));
     let retried: RetryResponse = api.send(Method::POST, &target.path(&["retry"]), &[], body).await?;
     let (title, next) = match dry_run {

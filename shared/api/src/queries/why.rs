@@ -19,7 +19,7 @@ use ebb_store::{DatedEvent, RefusedUpdate, TargetHead};
 use crate::queries::logs::{self, UnitLog};
 use crate::queries::{live, open_units, runs, sources, targets, waits};
 use ebb_flow::advance::early_start;
-use ebb_flow::operator::repair::{self, RepairMode};
+use ebb_flow::operator::repair::{self, RepairMode, RepairSource};
 use ebb_flow::run::attempt::AttemptContext;
 use ebb_flow::run::cause::{self, FirstCause};
 use ebb_flow::run::dispatch::unit_inputs;
@@ -170,7 +170,8 @@ async fn newer_version(
     let newer = newest.filter(|newest| used.parse::<semver::Version>().is_ok_and(|used| *newest > used));
     let Some(newer) = newer.map(|newer| format!("{plugin}@{newer}")) else { return Ok((name, None)) };
     let instance = (target.target_key(), Some(target.uid.as_str()));
-    let repair = Box::pin(repair::repair(env, instance, (&newer, None), RepairMode::Preview)).await;
+    let repair =
+        Box::pin(repair::repair(env, instance, (RepairSource::Plugin(&newer), None), RepairMode::Preview)).await;
     Ok((name, repair.is_ok().then_some(newer)))
 }
 

@@ -11,7 +11,7 @@ use axum::body::Body;
 use ebb_engine::Millis;
 use ebb_flow::advance::early_start;
 use ebb_flow::lifecycle::{Protection, other_instance};
-use ebb_flow::operator::repair::RepairMode;
+use ebb_flow::operator::repair::{RepairMode, RepairSource};
 use ebb_flow::operator::target_request;
 use ebb_protocol::{
     ActOnTargets, ErrorCode, FieldError, NamedTarget, TargetAction, TargetInfo, TargetKey, TargetOutcome,
@@ -269,7 +269,8 @@ impl BegunAction<'_> {
             waits.ok_or_else(nothing)??;
             return Ok(());
         }
-        self.outcome.retry = Some(targets::retried(self.server, (key, &head.uid), plugin, mode).await?);
+        self.outcome.retry =
+            Some(targets::retried(self.server, (key, &head.uid), plugin.map(RepairSource::Plugin), mode).await?);
         Ok(())
     }
 

@@ -18,7 +18,7 @@ use ebb_flow::advance::early_start;
 use ebb_flow::instance::history::Decision;
 use ebb_flow::instance::target_outputs::SensitiveValues;
 use ebb_flow::operator::overrides;
-use ebb_flow::operator::repair::{self, RepairMode};
+use ebb_flow::operator::repair::{self, RepairMode, RepairSource};
 
 pub(super) fn unknown(TargetKey { kind, name }: TargetKey<'_>) -> HttpProblem {
     HttpProblem::not_found(format!("{kind} {name:?} does not exist"))
@@ -92,7 +92,8 @@ pub(crate) async fn why(
 }
 
 /// Retries the failed units of a failed or stuck target, or starts the units of another one that wait for a time. With
-/// `plugin`, the teardown of a stuck target continues with the units of another version of a plugin. Scope: `targets:write`.
+/// `plugin`, the teardown of a stuck target continues with the units of another version of a plugin, with `document` with the
+/// own units of a corrected document. Scope: `targets:write`.
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/retry", operation_id = "retryTarget", tag = "targets", request_body(content = Option<RetryTarget>, description = "Optional."), responses(
     (status = 200, body = RetryResponse, description = "The changes of a dry run."),
     (status = 202, body = RetryResponse),
@@ -107,31 +108,32 @@ pub(crate) async fn retry(
     body: Body,
 ) -> HttpResult<(StatusCode, Json<RetryResponse>)> {
     let key = TargetKey::new(&kind, &name);
-    let RetryTarget { uid, plugin, dry_run } = super::read_optional_json(body).await?;
+    let RetryTarget { uid, plugin, document, dry_run } = super::read_optional_json(body).await?;
     // The body can arrive slowly, and another owner can get the name meanwhile.
     let uid = server.instance(key, uid.as_deref()).await?.uid;
-    if dry_run && plugin.is_none() {
-        let detail = "`dryRun` needs `plugin`; `GET …/why` lists the failed units";
+    let source = RepairSource::of(plugin.as_deref(), document.as_deref())?;
+    if dry_run && source.is_none() {
+        let detail = "`dryRun` needs `plugin` or `document`; `GET …/why` lists the failed units";
         return Err(HttpProblem::new(ErrorCode::MissingField, detail));
     }
     let (mode, status) = match dry_run {
         true => (RepairMode::Preview, StatusCode::OK),
         false => (RepairMode::Make, StatusCode::ACCEPTED),
     };
-    Ok((status, Json(Box::pin(retried(&server, (key, &uid), plugin.as_deref(), mode)).await?)))
+    Ok((status, Json(Box::pin(retried(&server, (key, &uid), source, mode)).await?)))
 }
 
 /// Retries the failed or waiting units of the instance `uid` of a target, which the caller may change, or continues its teardown
-/// with the units of `plugin`. Only that has a preview.
+/// with the units of `source`. Only that has a preview.
 pub(crate) async fn retried(
     server: &Permitted<WriteTargets>,
     (key, uid): (TargetKey<'_>, &str),
-    plugin: Option<&str>,
+    source: Option<RepairSource<'_>>,
     mode: RepairMode,
 ) -> HttpResult<RetryResponse> {
     let by = Some(server.caller.name());
-    if let Some(plugin) = plugin {
-        return Ok(repair::repair(&server.env, (key, Some(uid)), (plugin, by), mode).await?);
+    if let Some(source) = source {
+        return Ok(repair::repair(&server.env, (key, Some(uid)), (source, by), mode).await?);
     }
     let decision = Decision { change: HistoryChange::Retried, by, reason: None };
     Ok(early_start::retry_now(&server.env, (key, Some(uid)), decision).await??)

@@ -1,7 +1,8 @@
-//! Repairs the teardown in the plan of a stuck target with another version of a plugin.
+//! Repairs the teardown in the plan of a stuck target with another version of a plugin, or its own units with another
+//! document.
 //!
 //! The units of preStop and postStop get the action, inputs, outputs, condition, timeout and retries of the unit with the
-//! same name in the other version. Keys, positions, dependencies and undone units stay, because a run refers to them. So
+//! same name in the other version or document. Keys, positions, dependencies and undone units stay, because a run refers to them. So
 //! does the cluster, in which the undone resource is. The setup stays: it has made what exists.
 
 use std::collections::BTreeSet;
@@ -11,16 +12,20 @@ use ebb_engine::Hook;
 use super::checked::{BoundPlugin, CheckedPlugin, CompiledUnit, PublicOutputs};
 use super::collector::StepCount;
 use super::old_params::{behind, texts};
-use super::plan_content::units_of;
+use super::plan_content::{origins, part, units_of};
 use super::plan_expressions::expressions;
 use super::plan_update::MAX_PLAN;
 use super::plugin;
 use super::reads::{self, OutputReads};
 use crate::cel::ReferenceSource;
 use crate::diagnostic::Diagnostics;
+use crate::model::HookOwner;
 use crate::plan::{HookPlan, OutputPlan, OutputRead, Plan, Resource, Template, UnitPlan, UnitRef};
 
-/// The plan of a stuck target with the teardown of another version of a plugin.
+/// The origin of corrected own units, in errors.
+const DOCUMENT: &str = "the document";
+
+/// The plan of a stuck target with the teardown of another version of a plugin, or with other own units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanRepair {
     pub plan: Plan,
@@ -32,27 +37,28 @@ pub struct PlanRepair {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct RepairedUnit {
-    /// The version of its plugin before, as `NAME@VERSION`.
+    /// The version of its plugin before, as `NAME@VERSION`. `the former document` for an own unit.
     pub from: String,
     pub before: UnitPlan,
     pub after: UnitPlan,
 }
 
-/// The reason why a version of a plugin cannot repair a plan.
+/// The reason why a version of a plugin or a document cannot repair a plan.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {
     #[error("{plugin} has errors:\n{errors}")]
     Invalid { plugin: String, errors: Diagnostics },
     #[error("no resource of the target uses plugin {0:?}")]
     Unused(String),
+    #[error("the target has no own undo; `ebb retry NAME --plugin NAME@VERSION` repairs those of a plugin")]
+    NoOwnUndo,
     #[error(
         "`{unit}` of {plugin} has {field} {found}, the plan of the target has {expected}; a repair keeps the order of the \
-         teardown; publish a version with the same {field}"
+         teardown; give it the same {field}"
     )]
     OtherEdges { plugin: String, unit: String, field: &'static str, expected: String, found: String },
     #[error(
-        "`{unit}` of {plugin} reads {value}, which {reason}; publish a version that reads only what the setup of the \
-         target has made"
+        "`{unit}` of {plugin} reads {value}, which {reason}; it can read only what the setup of the target has made"
     )]
     Missing { plugin: String, unit: String, value: String, reason: &'static str },
     #[error("the repaired plan has {found} bytes; the limit is {limit}")]
@@ -104,21 +110,132 @@ pub fn repair(current: &Plan, bound: &BoundPlugin<'_>) -> Result<PlanRepair, Rep
             let from = resource.repaired_by.as_ref().unwrap_or(&resource.plugin).clone();
             changes.push(RepairedUnit { from, before: unit.clone(), after: after.clone() });
         }
-        let hook = plan.hooks.iter_mut().find(|planned| planned.hook == at.hook);
-        if let Some(place) = hook.and_then(|planned| planned.units.get_mut(at.unit as usize)) {
-            *place = after;
-        }
+        replace(&mut plan, at, after);
     }
-    check_reads(&plan, &version)?;
-    plan.keep_clusters(current);
-    let found = plan.to_json().len();
-    if found > MAX_PLAN {
-        return Err(RepairError::TooLarge { found, limit: MAX_PLAN });
-    }
+    check(&mut plan, current, &version)?;
     let teardown = checked.units.iter().filter(|unit| unit.hook.is_teardown());
     let keys = teardown.flat_map(|unit| names.iter().map(|name| format!("{name}/{}", unit.plan.key)));
     let ignored = keys.filter(|key| !known.contains(key.as_str())).collect();
     Ok(PlanRepair { plan, changes, ignored })
+}
+
+/// Replaces the own teardown units of a target by those of a document whose plan is `wanted`.
+///
+/// # Errors
+/// Returns [`RepairError`] if the target has no own undo, or if the units need other edges or other values than the plan has.
+pub fn repair_own(current: &Plan, wanted: &Plan) -> Result<PlanRepair, RepairError> {
+    let own = |plan: &'_ Plan| -> Vec<(UnitRef, UnitPlan)> {
+        let teardown = units_of(&plan.hooks, Hook::TEARDOWN);
+        let own = teardown.filter(|(_, unit)| unit.resource() == HookOwner::TARGET);
+        own.map(|(at, unit)| (at, unit.clone())).collect()
+    };
+    let (before, new) = (own(current), own(wanted));
+    let (made, mut plan, mut changes) = (origins(current), current.clone(), Vec::new());
+    if before.is_empty() {
+        return Err(RepairError::NoOwnUndo);
+    }
+    let place = |at: UnitRef| {
+        let maker = wanted.unit(at)?;
+        let setup = made.get(part(maker)).and_then(|origin| origin.units.get(&maker.key)).copied();
+        let teardown = || before.iter().find(|(own, unit)| own.hook == at.hook && unit.key == maker.key);
+        setup.or_else(|| teardown().map(|(own, _)| *own))
+    };
+    let undone = |plan: &Plan, unit: &UnitPlan| -> BTreeSet<String> {
+        unit.undoes.iter().filter_map(|&at| plan.unit(at)).map(|unit| unit.document_name().to_owned()).collect()
+    };
+    let waits = |plan: &Plan, stage: Hook, unit: &UnitPlan| -> BTreeSet<String> {
+        let by_author = unit.dependencies.iter().filter(|first| !unit.ordered_after.contains(first));
+        let first = by_author.filter_map(|&unit| plan.unit(UnitRef { hook: stage, unit }));
+        let own = first.filter(|first| first.resource() == HookOwner::TARGET && !first.action.is_added());
+        own.map(|first| first.document_name().to_owned()).collect()
+    };
+    for (at, unit) in &before {
+        let found = new.iter().find(|(new, other)| new.hook == at.hook && other.key == unit.key);
+        let Some((_, new)) = found else { continue };
+        for (field, edges) in [
+            ("undoes", [undone(current, unit), undone(wanted, new)]),
+            ("dependencies", [waits(current, at.hook, unit), waits(wanted, at.hook, new)]),
+        ] {
+            let [expected, found] = edges.each_ref().map(|names| names.iter().map(String::as_str).collect());
+            check_edges((DOCUMENT, &unit.key), field, expected, found)?;
+        }
+        let mut reads = new.reads.clone();
+        for read in &mut reads {
+            let maker = place(read.at).filter(|&at| {
+                let frozen = current.unit(at).and_then(|maker| maker.outputs.get(&read.output));
+                let declared = wanted.unit(read.at).and_then(|maker| maker.outputs.get(&read.output));
+                !at.hook.is_setup() || frozen.is_some_and(|frozen| declared == Some(frozen))
+            });
+            let key = wanted.unit(read.at).map(|maker| maker.key.as_str()).unwrap_or_default();
+            let missing = || RepairError::Missing {
+                plugin: DOCUMENT.to_owned(),
+                unit: unit.key.clone(),
+                value: format!("`{}` of `{key}`", read.output),
+                reason: "the setup of the target did not have, or not in this form",
+            };
+            read.at = maker.ok_or_else(missing)?;
+        }
+        let after = in_place(unit, new, reads);
+        if (UnitPlan { source: unit.source.clone(), ..after.clone() }) != *unit {
+            let from = "the former document".to_owned();
+            changes.push(RepairedUnit { from, before: unit.clone(), after: after.clone() });
+        }
+        replace(&mut plan, *at, after);
+    }
+    check(&mut plan, current, DOCUMENT)?;
+    let is_known = |key: &String| before.iter().any(|(_, unit)| unit.key == *key);
+    let ignored = new.into_iter().map(|(_, unit)| unit.key).filter(|key| !is_known(key)).collect();
+    Ok(PlanRepair { plan, changes, ignored })
+}
+
+/// Returns a unit with the content of `new` at its place in the plan.
+fn in_place(unit: &UnitPlan, new: &UnitPlan, reads: Vec<OutputRead>) -> UnitPlan {
+    UnitPlan {
+        key: unit.key.clone(),
+        entry: unit.entry.clone(),
+        cluster: unit.cluster.clone(),
+        dependencies: unit.dependencies.clone(),
+        reads,
+        undoes: unit.undoes.clone(),
+        ordered_after: unit.ordered_after.clone(),
+        stage: unit.stage,
+        unless: unit.unless.clone(),
+        verifies: unit.verifies,
+        looks: unit.looks,
+        ..new.clone()
+    }
+}
+
+fn replace(plan: &mut Plan, at: UnitRef, after: UnitPlan) {
+    let hook = plan.hooks.iter_mut().find(|planned| planned.hook == at.hook);
+    if let Some(place) = hook.and_then(|planned| planned.units.get_mut(at.unit as usize)) {
+        *place = after;
+    }
+}
+
+/// Checks a repaired plan, and keeps its clusters.
+fn check(plan: &mut Plan, current: &Plan, version: &str) -> Result<(), RepairError> {
+    check_reads(plan, version)?;
+    plan.keep_clusters(current);
+    let found = plan.to_json().len();
+    if found > MAX_PLAN { Err(RepairError::TooLarge { found, limit: MAX_PLAN }) } else { Ok(()) }
+}
+
+fn check_edges(
+    (version, unit): (&str, &str),
+    field: &'static str,
+    expected: BTreeSet<&str>,
+    found: BTreeSet<&str>,
+) -> Result<(), RepairError> {
+    if expected == found {
+        return Ok(());
+    }
+    let list = |names: BTreeSet<&str>| match names.is_empty() {
+        true => "none".to_owned(),
+        false => names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
+    };
+    let (expected, found) = (list(expected), list(found));
+    Err(RepairError::OtherEdges { plugin: version.to_owned(), unit: unit.to_owned(), field, expected, found })
 }
 
 /// A teardown unit of the plan with its counterpart in the other version.
@@ -135,14 +252,15 @@ struct UnitRepair<'a> {
 impl UnitRepair<'_> {
     fn made(&self, at: UnitRef) -> Result<UnitPlan, RepairError> {
         let UnitRepair { unit, new, .. } = *self;
-        self.check_edges("hook", [at.hook.name()].into(), [new.hook.name()].into())?;
+        let key = (self.version, unit.key.as_str());
+        check_edges(key, "hook", [at.hook.name()].into(), [new.hook.name()].into())?;
         let list = unit.entry.iter().map(|entry| entry.list.as_str()).collect();
-        self.check_edges("forEach", list, new.list.iter().map(String::as_str).collect())?;
+        check_edges(key, "forEach", list, new.list.iter().map(String::as_str).collect())?;
         let undone = unit.undoes.iter().filter_map(|&at| self.current.unit(at)).map(UnitPlan::document_name);
-        self.check_edges("undoes", undone.collect(), self.names(&new.undoes))?;
+        check_edges(key, "undoes", undone.collect(), self.names(&new.undoes))?;
         let reads = self.reads(at.hook)?;
         let (before, after) = self.waits(at.hook, &reads);
-        self.check_edges("dependencies", before, after)?;
+        check_edges(key, "dependencies", before, after)?;
         for (name, output) in &unit.outputs {
             let is_other = new.plan.outputs.get(name).is_some_and(|new| new.sensitive != output.sensitive);
             if is_other && !self.checked.hands_on_whole() {
@@ -150,21 +268,8 @@ impl UnitRepair<'_> {
             }
         }
         let reads = reads.into_iter().map(|((at, output), optional)| OutputRead { at, output, optional });
-        Ok(UnitPlan {
-            key: unit.key.clone(),
-            entry: unit.entry.clone(),
-            cluster: unit.cluster.clone(),
-            dependencies: unit.dependencies.clone(),
-            reads: reads.collect(),
-            undoes: unit.undoes.clone(),
-            ordered_after: unit.ordered_after.clone(),
-            stage: unit.stage,
-            unless: unit.unless.clone(),
-            verifies: unit.verifies,
-            looks: unit.looks,
-            evidence: self.checked.required_evidence().filter(|_| !unit.undoes.is_empty()),
-            ..new.plan.clone()
-        })
+        let evidence = self.checked.required_evidence().filter(|_| !unit.undoes.is_empty());
+        Ok(UnitPlan { evidence, ..in_place(unit, &new.plan, reads.collect()) })
     }
 
     fn names(&self, units: &[usize]) -> BTreeSet<&str> {
@@ -174,24 +279,6 @@ impl UnitRepair<'_> {
     fn missing(&self, value: String, reason: &'static str) -> RepairError {
         let (plugin, unit) = (self.version.to_owned(), self.unit.key.clone());
         RepairError::Missing { plugin, unit, value, reason }
-    }
-
-    fn check_edges(
-        &self,
-        field: &'static str,
-        expected: BTreeSet<&str>,
-        found: BTreeSet<&str>,
-    ) -> Result<(), RepairError> {
-        if expected == found {
-            return Ok(());
-        }
-        let list = |names: BTreeSet<&str>| match names.is_empty() {
-            true => "none".to_owned(),
-            false => names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
-        };
-        let (expected, found) = (list(expected), list(found));
-        let (plugin, unit) = (self.version.to_owned(), self.unit.key.clone());
-        Err(RepairError::OtherEdges { plugin, unit, field, expected, found })
     }
 
     /// Returns the units of the plugin for which the unit waits because of its author: in the plan, and in the other

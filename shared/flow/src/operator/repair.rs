@@ -1,6 +1,6 @@
-//! Repairs the teardown of a stuck target with another version of a plugin, then retries it.
+//! Repairs the teardown of a stuck target with another version of a plugin or a corrected document, then retries it.
 //!
-//! 1. Compile the teardown units of the version into the plan of the target.
+//! 1. Compile the teardown units of the version, or the own ones of the document, into the plan of the target.
 //! 2. Store the plan and its digest in the target in one transaction, as an update does (rule UpdateInOneTransaction).
 //! 3. Store the digest in the head of the run. A function instance with the former plan finds it there.
 //! 4. Retry the failed units.
@@ -19,7 +19,7 @@ use crate::advance::retry;
 use crate::instance::changes::{self, PinnedVersions};
 use crate::instance::history::Decision;
 use crate::instance::rejection::missing_instance;
-use crate::instance::target_document::{bind_connections, load_plan};
+use crate::instance::target_document::{bind_connections, compile_document, compiler_tools, load_plan};
 use crate::{Env, FlowError, RequestError, offload};
 
 /// The decision whether a repair is made.
@@ -30,15 +30,47 @@ pub enum RepairMode {
     Preview,
 }
 
-/// Replaces the teardown units of the resources that use a plugin by those of the version `plugin`, `NAME@VERSION`. Then
-/// retries the failed units. It repairs any instance, or only that with the identity `uid`. `by` is the verified name of the caller.
+/// What has the corrected undos.
+#[derive(Clone, Copy, Debug)]
+pub enum RepairSource<'a> {
+    /// A published version `NAME@VERSION`, for the resources of the plugin.
+    Plugin(&'a str),
+    /// A document of the target, for its own units.
+    Document(&'a str),
+}
+
+impl<'a> RepairSource<'a> {
+    /// Returns the source that a request names.
+    ///
+    /// # Errors
+    /// Returns a rejection if it names both.
+    pub fn of(plugin: Option<&'a str>, document: Option<&'a str>) -> Result<Option<Self>, RequestError> {
+        match (plugin, document) {
+            (Some(_), Some(_)) => {
+                let text = "`plugin` and `document` repair different units: name one of them";
+                Err(RequestError::refused(ErrorCode::InvalidField, text))
+            }
+            (plugin, document) => Ok(plugin.map(Self::Plugin).or(document.map(Self::Document))),
+        }
+    }
+
+    fn name(self) -> &'a str {
+        match self {
+            Self::Plugin(plugin) => plugin,
+            Self::Document(_) => "the corrected document",
+        }
+    }
+}
+
+/// Replaces the teardown units that `source` corrects. Then retries the failed units. It repairs any instance, or only that
+/// with the identity `uid`. `by` is the verified name of the caller.
 ///
 /// # Errors
-/// Returns a rejection if the target is not stuck, or if the version cannot repair it.
+/// Returns a rejection if the target is not stuck, or if the source cannot repair it.
 pub async fn repair(
     env: &Env,
     (key, uid): (TargetKey<'_>, Option<&str>),
-    (plugin, by): (&str, Option<&str>),
+    (source, by): (RepairSource<'_>, Option<&str>),
     mode: RepairMode,
 ) -> Result<RetryResponse, RequestError> {
     for _ in 0..crate::ATTEMPTS {
@@ -47,8 +79,11 @@ pub async fn repair(
             let text = format!("{key} is not stuck; only the teardown of a stuck target can be repaired");
             return Err(RequestError::refused(ErrorCode::NotStuck, text));
         };
-        let PlanRepair { plan, changes, ignored } = repaired(env, &target, plugin).await?;
-        let changes: Vec<UndoChange> = changes.iter().map(|change| shown(change, plugin)).collect();
+        let PlanRepair { plan, changes, ignored } = match source {
+            RepairSource::Plugin(plugin) => repaired(env, &target, plugin).await?,
+            RepairSource::Document(text) => corrected(env, &target, text).await?,
+        };
+        let changes: Vec<UndoChange> = changes.iter().map(|change| shown(change, source.name())).collect();
         if mode == RepairMode::Preview {
             let (run, uid) = (target.run(hook).to_string(), Some(target.uid));
             return Ok(RetryResponse { uid, run, units: Vec::new(), changes, ignored, kept: Vec::new() });
@@ -67,7 +102,7 @@ pub async fn repair(
         let run = target.run(hook);
         env.store.set_run_plan(&run, &repaired.loaded.digest).await?;
         env.forget_run(&run);
-        let decision = Decision { change: HistoryChange::Repaired, by, reason: Some(plugin) };
+        let decision = Decision { change: HistoryChange::Repaired, by, reason: Some(source.name()) };
         let retried = retry::retry(env, (key, Some(&target.uid)), Some(decision)).await??;
         return Ok(RetryResponse { changes, ignored, ..retried });
     }
@@ -122,6 +157,16 @@ async fn repaired(env: &Env, target: &TargetHead, plugin: &str) -> Result<PlanRe
         Err(RequestError::Rejected(errors)) => Err(refused(errors.to_string())),
         Err(error) => Err(error),
     }
+}
+
+/// Returns the plan of a target with the own undos of a document.
+async fn corrected(env: &Env, target: &TargetHead, text: &str) -> Result<PlanRepair, RequestError> {
+    let current = env.plan_of(target).await?;
+    let (instance, versions) = (target.target_key().instance(&target.uid), PinnedVersions::OfPlan(&current.plan));
+    let (wanted, _) = compile_document(&env.store, compiler_tools(env), instance, text, versions).await?;
+    let frozen = current.clone();
+    let made = offload(move || compile::repair_own(&frozen.plan, &wanted)).await?;
+    made.map_err(|error| RequestError::refused(ErrorCode::NotRepairable, error.to_string()))
 }
 
 fn shown(change: &RepairedUnit, plugin: &str) -> UndoChange {

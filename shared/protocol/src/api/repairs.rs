@@ -14,7 +14,9 @@ pub struct RetryTarget {
     pub uid: Option<String>,
     /// A published version `NAME@VERSION`. The teardown of a stuck target continues with the units of this version.
     pub plugin: Option<String>,
-    /// Returns the changes of `plugin` without making them.
+    /// A corrected document of the target. The teardown of a stuck target continues with the undos of its own hooks.
+    pub document: Option<String>,
+    /// Returns the changes of `plugin` or `document` without making them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
 }

@@ -77,6 +77,10 @@ impl TargetSituation<'_> {
                     let retry = commands::retry_with(target, &format!("{plugin}@VERSION"));
                     next.push(format!("if its undo is wrong: publish a corrected version of {plugin}, then: {retry}"));
                 }
+                if let Some(own) = self.failures.iter().find(|failed| failed.unit.starts_with("target/")) {
+                    let retry = commands::retry_with_file(target);
+                    next.push(format!("if {} is wrong: correct the file, then: {retry}", own.unit));
+                }
                 let failed = self.failures.iter().take(FORCE_COMPLETES);
                 let command = |failed: &FailedUnit| commands::force_complete(target, &failed.unit);
                 next.extend(failed.map(|failed| format!("continue without it: {}", command(failed))));

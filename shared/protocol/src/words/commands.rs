@@ -26,6 +26,7 @@ commands! {
     logs(target, unit) => "ebb logs {target} --unit {unit}";
     retry(target) => "ebb retry {target}";
     retry_with(target, plugin) => "ebb retry {target} --plugin {plugin}";
+    retry_with_file(target) => "ebb retry {target} -f FILE";
     delete(kind, name) => "ebb delete {kind} {name}";
     force_delete(kind, name) => "ebb delete {kind} {name} --force --reason WHY";
     force_complete(target, unit) => "ebb unit force-complete {target} {unit} --reason WHY";
