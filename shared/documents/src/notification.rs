@@ -38,7 +38,6 @@ pub struct NotificationRule {
 
 /// The change of a target that is reported. A missing text is empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct NotificationFacts {
     /// The id, which repetitions have, too.
     pub id: String,
