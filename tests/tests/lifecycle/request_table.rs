@@ -93,8 +93,8 @@ struct RequestTable {
 /// A request to the API (`send`), a lifecycle webhook (`event`), a callback of a request that the receiver got (`callback`), a
 /// page (`open`) or form (`form`) of the console, a wait for a target (`wait`), how the receiver answers (`reply` to
 /// `release`), or what it has got (`received` to `requests`). The parts apply in the order of the fields below, a request last.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct TableRow {
     /// The file of the secrets that sources, connections and subscriptions name. A text is its content as it is.
     secrets: Option<Value>,
@@ -106,13 +106,10 @@ struct TableRow {
     lost: Option<String>,
     /// A status, the body of a status 200, or a list of both and of headers, by the line of a request. `AUTHORIZATION` stands
     /// for this header of the request.
-    #[serde(default)]
     reply: BTreeMap<String, Value>,
     /// Answers to one request after the other. The last one is repeated.
-    #[serde(default)]
     replies: BTreeMap<String, Vec<Value>>,
     /// The responses of a relay at a path of the receiver, each by a text of its request. Others are `done`.
-    #[serde(default)]
     relay: BTreeMap<String, Vec<(String, Value)>>,
     /// The line of requests whose answers wait until a row releases them.
     hold: Option<String>,
@@ -120,58 +117,42 @@ struct TableRow {
     /// The name of a sandbox.
     wait: Option<String>,
     /// Waits for so many requests with a line.
-    #[serde(default)]
     received: BTreeMap<String, usize>,
     /// The body of the first request with a line.
-    #[serde(default)]
     bodies: BTreeMap<String, Value>,
     /// Values of the body of the first request with a line, by JSON pointer.
-    #[serde(default)]
     values: BTreeMap<String, BTreeMap<String, Value>>,
     /// Headers of the first request with a line. `*` at the end stands for any text that is not empty.
-    #[serde(default)]
     headers: BTreeMap<String, BTreeMap<String, String>>,
     /// Waits until the body of the last request with a line has texts.
-    #[serde(default)]
     texts: BTreeMap<String, Vec<String>>,
     /// Names for a value of the last request with a line, by JSON pointer, or for its header, or for what follows a text in it.
-    #[serde(default)]
     taken: BTreeMap<String, (String, String)>,
     /// The distinct values of headers of the requests with a line, or their number.
-    #[serde(default)]
     distinct: BTreeMap<String, BTreeMap<String, Value>>,
     /// Whether secrets have signed the first request with a line.
-    #[serde(default)]
     signatures: BTreeMap<String, BTreeMap<String, bool>>,
     /// The least seconds between the first two requests with a line.
-    #[serde(default)]
     pauses: BTreeMap<String, u64>,
     /// A list has the permitted ones.
-    #[serde(default)]
     counts: BTreeMap<String, Value>,
     /// The lines of all requests since the last row with `requests`.
     order: Option<Vec<String>>,
     /// Texts, and whether the state of the stack has them.
-    #[serde(default)]
     stored: BTreeMap<String, bool>,
     /// True if no Secret of the machine has a canary.
-    #[serde(default)]
     forgotten: bool,
     /// Texts, and whether a line of the logs of all stacks has them. `…` separates parts of a line.
-    #[serde(default)]
     logged: BTreeMap<String, bool>,
     /// Fields of stored sandboxes that another process has changed.
-    #[serde(default)]
     alter: BTreeMap<String, Map<String, Value>>,
     /// The number of orphaned tasks whose deletion a scan of a cluster requests.
     scan: Option<usize>,
     /// Hours after which expired data is removed, and the number of removals.
     remove: Option<(u64, usize)>,
     /// The stored runs of sandboxes.
-    #[serde(default)]
     state: BTreeMap<String, StateCheck>,
     /// Waits for values of stored sandboxes by JSON pointer.
-    #[serde(default)]
     target: BTreeMap<String, BTreeMap<String, Value>>,
     /// The sandbox whose next reader asks its relays again.
     refresh: Option<String>,
@@ -180,7 +161,6 @@ struct TableRow {
     /// The clusters whose polls are recorded as denied.
     denied: Option<Vec<String>>,
     /// Kinds of which an older version has stored a document `a` that does not load any more.
-    #[serde(default)]
     older: Vec<String>,
     /// The number of stored outputs and logs.
     objects: Option<usize>,
@@ -193,7 +173,6 @@ struct TableRow {
     /// The idempotency key of `send`.
     key: Option<String>,
     /// Further headers of `send` or `open`.
-    #[serde(default)]
     with: BTreeMap<String, String>,
     /// The body of `send` or `callback` as it is: texts whose characters are bytes, each with the number of its repetitions,
     /// which `NUMBER` numbers.
@@ -202,9 +181,7 @@ struct TableRow {
     github: Option<[String; 2]>,
     /// The secret that signs `send` as a webhook, `at` seconds from now. `altered` follows the signed body.
     signed: Option<String>,
-    #[serde(default)]
     at: i64,
-    #[serde(default)]
     altered: String,
     /// A name for `send`, whose answer is that of a later row with this name at `end`.
     begin: Option<String>,
@@ -220,7 +197,6 @@ struct TableRow {
     open: Option<String>,
     /// The path of a form. `fields` has its names and values without the token. A name without a value is left out.
     form: Option<String>,
-    #[serde(default)]
     fields: Vec<(String, Option<String>)>,
     /// The origin of the form. An empty one is not sent. The default is that of the server.
     origin: Option<String>,
@@ -238,45 +214,36 @@ struct TableRow {
     /// The status of the answer, and the code of a problem. A list has the permitted ones.
     is: Option<Value>,
     /// Headers of the answer. An empty one is missing.
-    #[serde(default)]
     gives: BTreeMap<String, String>,
     /// The whole answer without line feeds at its end.
     text: Option<String>,
     /// Texts that the answer has.
-    #[serde(default)]
     has: Vec<String>,
     /// Texts that the answer does not have. `canary` also stands for each canary in base64.
-    #[serde(default)]
     lacks: Vec<String>,
     /// Values of the answer by JSON pointer. A missing one is null if its parent exists, any other is `*`, and a time from
     /// another one on is `>= TIME`, or `>= TIME + SECONDS`. An entry of a list has its number, `name`, `unit`, `hook`,
     /// `path`, `to` or `code`.
-    #[serde(default)]
     json: BTreeMap<String, Value>,
     /// Texts that values of the answer contain, by JSON pointer.
-    #[serde(default)]
     parts: BTreeMap<String, String>,
     /// Sends the request again until it has its answer.
-    #[serde(default)]
     until: bool,
     /// The names of the listed targets, runs or tools.
     names: Option<String>,
     /// Names for values of the answer, for hidden fields of a page, for links with a beginning (`href=/console/assets/`), for
     /// headers (`header=location`), or for the whole answer (an empty text), which the next rows contain. A number replaces a
     /// whole text. `POINTER + SECONDS` is a later time.
-    #[serde(default)]
     keep: BTreeMap<String, String>,
     /// The phase of the sandbox after the wait.
     phase: Option<TargetPhase>,
     /// The most seconds from the first row to the end of the wait.
     within: Option<u64>,
     /// Waits until the runs of the gone sandbox are closed.
-    #[serde(default)]
     settled: bool,
     /// A text that is stored about the sandbox. Neither the state nor answers, notifications and logs have a canary.
     hides: Option<String>,
     /// Waits until the platform has these notifications, each with its type and with values of its data.
-    #[serde(default)]
     notified: Vec<(String, BTreeMap<String, Value>)>,
 }
 
