@@ -1,7 +1,6 @@
 //! A stack, the server that its webhook units call, and requests to both.
 
 use std::future::Future;
-use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -100,21 +99,13 @@ impl Harness {
         .await
     }
 
-    /// Starts a stack with receivers in private networks.
-    pub(crate) async fn with_networks(list: &str) -> Self {
-        Self::start(|settings, _| StackSettings { egress_networks: list.to_owned(), ..settings }).await
-    }
-
     /// Starts a stack with a retention for gone instances.
     pub(crate) async fn with_retention(retention: Option<Duration>) -> Self {
         Self::start(|settings, _| StackSettings { retention, ..settings }).await
     }
 
-    pub(crate) async fn at(listen: IpAddr) -> Self {
-        Self::start(|settings, _| StackSettings { listen: Some(listen), ..settings }).await
-    }
-
-    async fn start(change: impl FnOnce(StackSettings, &TestReceiver) -> StackSettings) -> Self {
+    /// Starts a stack with changed settings.
+    pub(crate) async fn start(change: impl FnOnce(StackSettings, &TestReceiver) -> StackSettings) -> Self {
         let folder = tempfile::tempdir_in(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
         let receiver = TestReceiver::start().await;
         let plugins = folder.path().join("plugins");
@@ -139,14 +130,6 @@ impl Harness {
         let path = self.folder().join("state/secrets.json");
         std::fs::write(&path, secrets.as_str().map_or_else(|| secrets.to_string(), str::to_owned)).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-    }
-
-    /// Replaces the root secrets of units, which count after a restart.
-    pub(crate) fn write_unit_secrets(&self, secrets: &str) {
-        let file = self.folder().join("state/keys.json");
-        let mut keys: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-        keys["unitSecret"] = secrets.into();
-        std::fs::write(&file, keys.to_string()).unwrap();
     }
 
     /// Returns the path of a file in the folder of InfraKit's plugins.

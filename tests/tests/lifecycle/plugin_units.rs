@@ -13,17 +13,6 @@ use crate::harness::*;
 
 const NOTHING: [Vec<Value>; 3] = [Vec::new(), Vec::new(), Vec::new()];
 
-impl Harness {
-    /// Starts a stack with the plugin `files`, which is the receiver, and with the plugin `dead`, which does not listen.
-    pub(crate) async fn with_plugin() -> Self {
-        let harness = Self::new().await;
-        let address = harness.receiver.url().replace("http", "tcp");
-        std::fs::write(harness.plugin_file("files.listen"), address).unwrap();
-        std::os::unix::net::UnixListener::bind(harness.plugin_file("dead")).unwrap();
-        harness
-    }
-}
-
 /// Returns the descriptions of all networks, volumes and instances in the folder of a plugin.
 fn found(made: &Path) -> [Vec<Value>; 3] {
     ["network", "volume", "instance"].map(|infra_type| {

@@ -8,9 +8,11 @@ mod table_requests;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use ebb_local::pods::secrets;
+use ebb_local::stack::StackSettings;
 use ebb_protocol::time::rfc3339;
 use ebb_tests::receiver::ReplyHold;
 use libtest_mimic::Trial;
@@ -36,9 +38,20 @@ async fn start(stack: &str, clusters: &Value) -> Harness {
         "simple" => Harness::simple().await,
         "platform" => Harness::with_platform().await,
         // Receivers in unique local addresses are allowed.
-        "networks" => Harness::with_networks("fd00::/8").await,
-        "everywhere" => Harness::at(Ipv4Addr::UNSPECIFIED.into()).await,
-        "plugin" => Harness::with_plugin().await,
+        "networks" => {
+            Harness::start(|settings, _| StackSettings { egress_networks: "fd00::/8".to_owned(), ..settings }).await
+        }
+        "everywhere" => {
+            Harness::start(|settings, _| StackSettings { listen: Some(Ipv4Addr::UNSPECIFIED.into()), ..settings }).await
+        }
+        // The plugin `files` is the receiver, and the plugin `dead` does not listen.
+        "plugin" => {
+            let harness = Harness::new().await;
+            let address = harness.receiver.url().replace("http", "tcp");
+            std::fs::write(harness.plugin_file("files.listen"), address).unwrap();
+            UnixListener::bind(harness.plugin_file("dead")).unwrap();
+            harness
+        }
         // Without local units: each cluster is in the table, or has to be registered.
         "clusters" => Harness::with_clusters(clusters).await,
         // Data of ended instances is removed after a day, or never.
@@ -399,7 +412,10 @@ async fn play_rows(harness: &Harness, test: &str, rows: &[Value], state: &mut Ta
             secrets::put(&harness.folder().join("state"), name, key, value.as_bytes()).unwrap();
         }
         if let Some(secrets) = &row.unit_secrets {
-            harness.write_unit_secrets(secrets);
+            let file = harness.folder().join("state/keys.json");
+            let mut keys: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+            keys["unitSecret"] = secrets.as_str().into();
+            std::fs::write(&file, keys.to_string()).unwrap();
         }
         if let Some(lost) = &row.lost {
             let bucket = &harness.stack().store().bucket;
