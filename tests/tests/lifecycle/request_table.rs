@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use crate::harness::*;
 use crate::lifecycle::documented::block;
 use crate::lifecycle::retention::RETENTION;
-use crate::security::secrets::{assert_not_leaked, contains_canary};
+use crate::security::secrets::{assert_has_none, contains_canary};
 use crate::security::{api_tokens, identity_tokens};
 
 use expected_values::{differs, later, options, part};
@@ -549,7 +549,7 @@ impl TableRow {
             harness.settled(name).await;
         }
         if let Some(marker) = &self.hides {
-            assert_not_leaked(harness, name, marker).await;
+            assert_has_none(harness, name, marker, contains_canary).await;
         }
         if !self.notified.is_empty() {
             let types: Vec<&str> = self.notified.iter().map(|(notified, _)| notified.as_str()).collect();

@@ -30,7 +30,7 @@ impl TableRow {
         if (self.open.is_some() || self.form.is_some()) && !callers.browsers.contains_key(name) {
             let browser = match name {
                 "anonymous" => Browser::new(harness.stack().url()),
-                _ => Browser::signed_in(harness, callers.token(harness, self.browser.as_ref())).await,
+                _ => Browser::signed_in(harness.stack().url(), callers.token(harness, self.browser.as_ref())).await,
             };
             callers.browsers.insert(name.to_owned(), browser);
         }
