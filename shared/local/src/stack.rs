@@ -62,7 +62,6 @@ const POD_RETENTION: Duration = Duration::from_secs(3_600);
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// The settings of a [`Stack`].
 #[derive(Clone, Debug, Default)]
 pub struct StackSettings {
     pub state: PathBuf,
@@ -245,7 +244,6 @@ impl Stack {
         format!("{}/console/sign-in?code={}", self.connection.url, self.sign_in_code)
     }
 
-    /// Returns the secret that signs lifecycle webhooks.
     pub fn webhook_secret(&self) -> &str {
         &self.connection.webhook_secret
     }

@@ -72,7 +72,6 @@ impl Harness {
         harness
     }
 
-    /// Starts a stack that accepts identity tokens of issuers.
     pub(crate) async fn with_issuers(oidc: &Value) -> Self {
         Self::trusting(|_| oidc.clone()).await
     }
@@ -99,7 +98,6 @@ impl Harness {
         .await
     }
 
-    /// Starts a stack with a retention for gone instances.
     pub(crate) async fn with_retention(retention: Option<Duration>) -> Self {
         Self::start(|settings, _| StackSettings { retention, ..settings }).await
     }
@@ -132,7 +130,6 @@ impl Harness {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     }
 
-    /// Returns the path of a file in the folder of InfraKit's plugins.
     pub(crate) fn plugin_file(&self, name: &str) -> PathBuf {
         self.folder().join("plugins").join(name)
     }
@@ -160,7 +157,6 @@ impl Harness {
         self.caller(self.stack().token())
     }
 
-    /// Sends a request as the operator.
     pub(crate) async fn request(&self, method: Method, path: &str, body: Option<Value>) -> ApiReply {
         self.operator().request(method, path, body).await
     }
@@ -209,7 +205,6 @@ impl Harness {
         self.event(&SignedRequest::lifecycle(&self.secret(), event_type, data)).await
     }
 
-    /// Sends a signed lifecycle webhook as the CloudEvent `id`.
     pub(crate) async fn cloud_event(&self, id: &str, event_type: LifecycleType, data: &LifecycleData) -> ApiReply {
         let (content_type, body) = cloudevents::lifecycle(id, "urn:tests", event_type, now(), data);
         let request = SignedRequest::new(&self.secret(), &format!("msg-{id}"), now(), body);
@@ -446,7 +441,6 @@ pub(crate) fn undone(harness: &Harness) -> BTreeSet<String> {
     harness.receiver.calls("POST /undo").iter().map(|call| call.body["id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Serves routes. Returns their URL.
 pub(crate) async fn serve(router: axum::Router) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -31,7 +31,6 @@ use expected_values::{differs, later, options, part};
 use stored_state::{NotedStates, StateCheck};
 use table_requests::TableCallers;
 
-/// Starts the stack that a table names, with its clusters.
 async fn start(stack: &str, clusters: &Value) -> Harness {
     match stack {
         "empty" => Harness::new().await,
@@ -338,7 +337,6 @@ fn with_values(text: String, case: &Value) -> String {
     })
 }
 
-/// Returns a text with the values of names.
 fn replaced(text: String, names: &[(String, String)]) -> String {
     names.iter().fold(text, |text, (name, value)| text.replace(name, value))
 }

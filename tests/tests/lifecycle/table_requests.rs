@@ -36,7 +36,6 @@ impl TableRow {
         }
     }
 
-    /// Returns the request of `send`.
     pub(super) fn request(&self, harness: &Harness, callers: &TableCallers) -> Option<RequestBuilder> {
         let (method, path) = self.send.as_ref()?.split_once(' ').unwrap();
         let request = harness.http.request(method.parse().unwrap(), harness.url(path));

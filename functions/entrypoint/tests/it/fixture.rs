@@ -142,7 +142,6 @@ pub(crate) fn input(name: &str, env: Option<&str>, path: Option<&str>, value: Op
     ScriptInput { name: name.to_owned(), env, path, value, sensitive: false }
 }
 
-/// Calls `poll` until it returns a value.
 pub(crate) fn until<T>(event: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + Duration::from_secs(60);
     loop {

@@ -41,7 +41,6 @@ use crate::files;
 const GRACE: Duration = Duration::from_secs(10);
 /// The time between the deadline, which the entrypoint enforces, and the removal of the container.
 const DEADLINE_SLACK: Duration = Duration::from_secs(30);
-/// The interval at which the task's folder is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// The interval of inspections while the command of the container runs, and after it has ended.
 const INSPECT: Duration = Duration::from_secs(10);
