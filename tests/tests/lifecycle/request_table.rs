@@ -11,6 +11,7 @@ use std::net::Ipv4Addr;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
+use anyhow::{Context as _, bail, ensure};
 use ebb_local::pods::secrets;
 use ebb_local::stack::StackSettings;
 use ebb_protocol::time::rfc3339;
@@ -558,40 +559,33 @@ impl TableRow {
         }
     }
 
-    fn check(&self, reply: &ApiReply) -> Result<(), String> {
-        let expected = self.is.as_ref().ok_or("no answer is expected")?;
+    fn check(&self, reply: &ApiReply) -> anyhow::Result<()> {
+        let expected = self.is.as_ref().context("no answer is expected")?;
         let mut expected = options(expected).iter().map(|is| is.as_str().map_or_else(|| is.to_string(), str::to_owned));
         let is_right = |expected: &String| expected.split(' ').next() == Some(&*reply.status.to_string());
-        let expected = expected.find(is_right).ok_or_else(|| format!("the status is {}", reply.status))?;
+        let expected = expected.find(is_right).with_context(|| format!("the status is {}", reply.status))?;
         let code = expected.split_once(' ').map_or("", |(_, code)| code);
         if !code.is_empty() {
             reply.is_problem(reply.status, code);
         }
         if let Some((name, _)) = self.gives.iter().find(|(name, value)| reply.header(name) != **value) {
-            return Err(format!("the header {name} is {:?}", reply.header(name)));
+            bail!("the header {name} is {:?}", reply.header(name));
         }
-        if self.text.as_ref().is_some_and(|text| text != reply.body.trim_end()) {
-            return Err("the answer has another text".to_owned());
-        }
-        if let Some(text) = self.has.iter().find(|text| !reply.body.contains(*text)) {
-            return Err(format!("{text:?} is missing"));
-        }
+        ensure!(self.text.as_ref().is_none_or(|text| text == reply.body.trim_end()), "the answer has another text");
+        let missing = self.has.iter().find(|text| !reply.body.contains(*text));
+        ensure!(missing.is_none(), "{missing:?} is missing");
         let is_canary = |text: &str| text == "canary" && contains_canary(reply.body.as_bytes());
-        if let Some(text) = self.lacks.iter().find(|text| reply.body.contains(*text) || is_canary(text)) {
-            return Err(format!("{text:?} is in the answer"));
-        }
+        let present = self.lacks.iter().find(|text| reply.body.contains(*text) || is_canary(text));
+        ensure!(present.is_none(), "{present:?} is in the answer");
         let is_part = |pointer: &str, text: &str| part(&reply.json(), pointer).to_string().contains(text);
-        if let Some((pointer, text)) = self.parts.iter().find(|(pointer, text)| !is_part(pointer, text)) {
-            return Err(format!("{pointer} has no {text:?}"));
-        }
+        let missing = self.parts.iter().find(|(pointer, text)| !is_part(pointer, text));
+        ensure!(missing.is_none(), "{missing:?} is missing");
         if let Some(names) = &self.names {
             let body: Value = reply.json();
             let lists = [&body["targets"], &body["runs"], &body["result"]["tools"]];
-            let listed = lists.into_iter().find_map(Value::as_array).ok_or("the answer has no list")?;
+            let listed = lists.into_iter().find_map(Value::as_array).context("the answer has no list")?;
             let listed: Vec<&str> = listed.iter().filter_map(|entry| entry["name"].as_str()).collect();
-            if listed.join(" ") != *names {
-                return Err(format!("the list has {listed:?}"));
-            }
+            ensure!(listed.join(" ") == *names, "the list has {listed:?}");
         }
         if self.json.is_empty() { Ok(()) } else { differs(&reply.json(), &self.json) }
     }
