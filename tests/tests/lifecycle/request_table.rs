@@ -74,9 +74,9 @@ async fn start(stack: &str, clusters: &Value) -> Harness {
 /// parts of texts, or for other values.
 ///
 /// `RECEIVER` and `STACK` stand for the URLs of the receiver and of the stack, `OTHER_ORIGIN` for the receiver by its name.
-/// In rows, `LONG` stands for 5,000 times `x`, `HUGE` for a response that is too large, `WEBHOOK_SECRET` for the secret of
-/// lifecycle webhooks, `DEPLOYMENT_SECRET` for that of units, `INSTALLATION` for the ID of the installation, `SIGN_IN_LINK`
-/// for the link of `ebb dev`, and `NOW_SECONDS` for the time of the first row.
+/// In rows, `LONG` stands for 5,000 times `x`, `WEBHOOK_SECRET` for the secret of lifecycle webhooks, `DEPLOYMENT_SECRET` for
+/// that of units, `INSTALLATION` for the ID of the installation, `SIGN_IN_LINK` for the link of `ebb dev`, and `NOW_SECONDS`
+/// for the time of the first row.
 ///
 /// A row with `each` is played for each of its cases, or so many times with the number for `NUMBER`. `mint` of a row makes
 /// tokens for it and for the next rows, by their names. The row `restart` of a test restarts the stack with the same state.
@@ -379,7 +379,6 @@ async fn begin(
     }
     let mut kept = vec![
         ("LONG".to_owned(), "x".repeat(5_000)),
-        ("HUGE".to_owned(), "x".repeat(limits::RESPONSE_BODY)),
         ("WEBHOOK_SECRET".to_owned(), harness.stack().webhook_secret().to_owned()),
         ("DEPLOYMENT_SECRET".to_owned(), harness.stack().env().settings.unit_keys.first().reveal().to_string()),
         ("SIGN_IN_LINK".to_owned(), harness.stack().sign_in_url()),
