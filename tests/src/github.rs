@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 pub struct GithubStandIn {
     /// The comments of all pull requests. Their IDs begin with 1.
     pub comments: Vec<String>,
-    /// The commit statuses.
     pub statuses: Vec<Value>,
     /// The deployments with their statuses. Their IDs begin with 1.
     pub deployments: Vec<(Value, Vec<Value>)>,

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::api_client::{ApiClient, ApiReply};
 use crate::platform::now;
+use crate::receiver::TestReceiver;
 use crate::wait::until;
 
 pub const SENDERS: &str = include_str!("../../shared/documents/tests/preset_events.yaml");
@@ -89,6 +90,12 @@ impl PresetLife {
     /// Returns the name of the target, without its kind.
     pub fn name(&self) -> &str {
         self.target.split_once('/').map_or(&self.target, |(_, name)| name)
+    }
+
+    /// Returns the requests of the target's units, in their order, each with its note.
+    pub fn requests(&self, receiver: &TestReceiver) -> Vec<String> {
+        let calls = receiver.all().into_iter().filter(|call| call.body["target"] == self.name());
+        calls.map(|call| format!("{} {}", call.line, call.body["note"].as_str().unwrap_or_default())).collect()
     }
 
     /// Returns true if the sender has an event that changes `note`.

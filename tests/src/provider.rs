@@ -123,7 +123,6 @@ enum ProviderAnswer {
     Found(ProviderThing),
     /// True if there is a further page.
     Listed(Vec<ProviderThing>, bool),
-    /// The number of objects.
     Objects(usize),
     Removing,
     /// It was removed before.

@@ -1,10 +1,15 @@
-//! Searches for texts in files that a server has stored.
+//! Lists files that programs have stored, and searches for texts in them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 pub fn contains(bytes: &[u8], words: &[u8]) -> bool {
     bytes.windows(words.len()).any(|window| window == words)
+}
+
+/// Returns the names of the entries of a folder.
+pub fn entries(folder: &Path) -> Vec<String> {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
 pub fn files(folder: &Path) -> Vec<PathBuf> {

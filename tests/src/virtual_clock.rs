@@ -26,7 +26,6 @@ impl ManualClock {
         self.now.fetch_add(millis, Ordering::SeqCst);
     }
 
-    /// Turns the time of day back.
     pub fn turn_back(&self, millis: u64) {
         self.now.fetch_sub(millis, Ordering::SeqCst);
         self.back.fetch_add(millis, Ordering::SeqCst);

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(180);
 pub const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Polls a condition until it returns a value.
 pub async fn until<T>(event: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {

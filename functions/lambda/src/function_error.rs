@@ -1,6 +1,5 @@
 //! The error of the start of a function.
 
-/// The error of a function that cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum FunctionError {
     #[error("the environment variable {0} is not set")]

@@ -53,14 +53,17 @@ pub(crate) fn invocation_origin(request: &Request) -> InvocationOrigin {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Write;
-    use std::sync::{Arc, Mutex};
+#[path = "../../../tests/src/log_buffer.rs"]
+#[allow(unreachable_pub, reason = "the library of the tests exports it")]
+mod log_buffer;
 
+#[cfg(test)]
+mod tests {
     use ebb_flow::telemetry::{FunctionKind, Telemetry};
     use serde_json::{Value, json};
     use tracing::Instrument as _;
 
+    use super::log_buffer::LogBuffer;
     use super::*;
 
     /// Returns a request as Lambda passes it on from API Gateway or a function URL. `path` is decoded. The sender sets the
@@ -101,22 +104,9 @@ mod tests {
         assert!(valid > 500, "{valid}");
     }
 
-    #[derive(Clone, Default)]
-    struct LogOutput(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for LogOutput {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
     #[test]
     fn lines_have_the_ids_of_invocation_run_and_unit() {
-        let output = LogOutput::default();
+        let output = LogBuffer::default();
         let writer = output.clone();
         let subscriber =
             lines(EnvFilter::new("warn,ebb_api=info,ebb_flow=info,ebb_lambda=info,ebb_relay_client=info"), move || {
@@ -132,7 +122,7 @@ mod tests {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
             runtime.block_on(Telemetry::default().invoke(FunctionKind::Complete, origin, task));
         });
-        let output = String::from_utf8(output.0.lock().unwrap().clone()).unwrap();
+        let output = output.text();
         let lines: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let [before, failed] = &lines[..] else { panic!("{output}") };
         assert_eq!((&before["requestId"], &before["function"]), (&json!("req-7"), &json!("complete")));

@@ -101,7 +101,6 @@ mod tests {
     use crate::test_api::{TestApi, rows};
     use crate::transport::http;
 
-    /// Returns the names of the relay's metrics in a text.
     fn names(text: &str) -> BTreeSet<&str> {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         words.filter(|word| word.starts_with("ebb_relay_")).collect()

@@ -4,12 +4,12 @@ use std::fs;
 
 use anyhow::bail;
 
-use crate::cluster::BinarySet;
+use crate::cluster::programs;
 use crate::run::{command, root, run};
 
 /// Lints the chart, and compares its versions with that of the workspace. Builds helm if it is missing.
 pub(crate) fn check() -> anyhow::Result<()> {
-    let (helm, chart) = (BinarySet::Helm.built()?.join("helm"), root().join("infra/relay/chart"));
+    let (helm, chart) = (programs("helm")?.join("helm"), root().join("infra/relay/chart"));
     let described = fs::read_to_string(chart.join("Chart.yaml"))?;
     for key in ["version", "appVersion"] {
         let expected = format!("{key}: {}", env!("CARGO_PKG_VERSION"));

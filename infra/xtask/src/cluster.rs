@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-pub(crate) use build::BinarySet;
 use clap::{Subcommand, ValueEnum};
+pub(crate) use folder::programs;
 
 use crate::run::{command, run, works};
 
-mod build;
 mod folder;
 pub(crate) mod images;
 
@@ -69,14 +68,19 @@ pub(crate) fn all(command: TestClusterCommand) -> anyhow::Result<()> {
     match command {
         TestClusterCommand::Up => run(&mut script("up")?),
         TestClusterCommand::Down => run(&mut script("down")?),
-        TestClusterCommand::Kill { server, signal } => run(script("kill")?.args([folder::name(server), signal])),
-        TestClusterCommand::Start { server } => run(script("start")?.arg(folder::name(server))),
+        TestClusterCommand::Kill { server, signal } => run(script("kill")?.args([name(server), signal])),
+        TestClusterCommand::Start { server } => run(script("start")?.arg(name(server))),
         TestClusterCommand::Image { name, from, entrypoint } => {
             let entrypoint = serde_json::to_string(&entrypoint)?;
             run(script("image")?.arg(name).arg(std::path::absolute(from)?).arg(entrypoint))
         }
         TestClusterCommand::Registry { to } => images::registry(&to),
     }
+}
+
+/// Returns the name of a server on the command line. Its files and folders have the same name.
+fn name(server: ClusterServer) -> String {
+    server.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 fn script(action: &str) -> anyhow::Result<Command> {

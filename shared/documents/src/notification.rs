@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 use crate::cel::convert::{self, CelOutput};
 use crate::cel::{self, EvaluationError, Expression, Scope};
 use crate::escaping;
-use crate::model::ReceiverDoc;
+use crate::model::{At, ReceiverDoc};
 use crate::render::TargetFacts;
 use crate::template::{self, ParsedText};
 
@@ -38,7 +38,6 @@ pub struct NotificationRule {
 
 /// The change of a target that is reported. A missing text is empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct NotificationFacts {
     /// The id, which repetitions have, too.
     pub id: String,
@@ -114,6 +113,10 @@ impl NotificationRule {
                 false => Ok(text),
             }
         };
+        let written = |given: &Option<At<String>>, default: &dyn Fn() -> String| match given {
+            Some(given) => text(&given.value),
+            None => Ok(default()),
+        };
         let request = match &self.to {
             ReceiverDoc::Standard(_) => NotificationRequest::Standard { data: data(target, facts) },
             ReceiverDoc::Slack(_) => NotificationRequest::Slack { body: json!({"text": slack_text(target, facts)}) },
@@ -137,10 +140,7 @@ impl NotificationRule {
                     TargetChange::Stuck => "error",
                     _ => "pending",
                 };
-                let context = match &github.context {
-                    Some(context) => text(&context.value)?,
-                    None => self.context(target, facts),
-                };
+                let context = written(&github.context, &|| self.context(target, facts))?;
                 let body = json!({
                     "state": state, "context": context, "description": description(facts),
                     "target_url": page(facts),
@@ -156,10 +156,7 @@ impl NotificationRule {
                     TargetChange::Failed | TargetChange::Stuck => "failed",
                     _ => "running",
                 };
-                let name = match &gitlab.context {
-                    Some(context) => text(&context.value)?,
-                    None => self.context(target, facts),
-                };
+                let name = written(&gitlab.context, &|| self.context(target, facts))?;
                 let body = json!({
                     "state": state, "name": name, "description": description(facts), "target_url": page(facts),
                 });
@@ -169,10 +166,7 @@ impl NotificationRule {
             ReceiverDoc::Deployment(deployment) => {
                 let (owner, name) = repository_of(&required("repository", &deployment.repository.value, REPOSITORY)?)?;
                 let sha = commit(required("sha", &deployment.sha.value, "a commit")?)?;
-                let environment = match &deployment.environment {
-                    Some(environment) => text(&environment.value)?,
-                    None => target.name.clone(),
-                };
+                let environment = written(&deployment.environment, &|| target.name.clone())?;
                 let state = match facts.phase {
                     TargetChange::Ready => "success",
                     TargetChange::Failed => "failure",
@@ -180,9 +174,11 @@ impl NotificationRule {
                     TargetChange::Stopping | TargetChange::Gone => "inactive",
                     _ => "in_progress",
                 };
-                let is_ready = facts.phase == TargetChange::Ready;
-                let url = if is_ready { urls(facts).into_iter().next().map(|(_, url)| url) } else { None };
-                let (wanted, task, described) = (cel::url_encoded(&environment), DEPLOYMENT_TASK, description(facts));
+                let mut status = json!({"state": state, "description": description(facts), "log_url": facts.link});
+                if let (TargetChange::Ready, Some((_, url))) = (facts.phase, urls(facts).into_iter().next()) {
+                    status["environment_url"] = url.into();
+                }
+                let (wanted, task) = (cel::url_encoded(&environment), DEPLOYMENT_TASK);
                 NotificationRequest::Deployment {
                     path: format!("/repos/{owner}/{name}/deployments"),
                     query: format!("task={task}&environment={wanted}"),
@@ -192,12 +188,7 @@ impl NotificationRule {
                         "required_contexts": [], "production_environment": false,
                         "description": format!("{}/{}", target.kind, target.name),
                     }),
-                    status: match url {
-                        Some(url) => json!({
-                            "state": state, "description": described, "log_url": facts.link, "environment_url": url,
-                        }),
-                        None => json!({"state": state, "description": described, "log_url": facts.link}),
-                    },
+                    status,
                     is_end: state == "inactive",
                 }
             }
@@ -207,10 +198,7 @@ impl NotificationRule {
                 if !number.bytes().all(|byte| byte.is_ascii_digit()) {
                     return Err("`number` is not a number".to_owned());
                 }
-                let text = match &comment.body {
-                    Some(body) => text(&body.value)?,
-                    None => comment_text(target, facts),
-                };
+                let text = written(&comment.body, &|| comment_text(target, facts))?;
                 NotificationRequest::Comment {
                     path: format!("/repos/{owner}/{name}/issues/{number}/comments"),
                     edit: format!("/repos/{owner}/{name}/issues/comments"),

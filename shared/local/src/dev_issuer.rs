@@ -63,7 +63,6 @@ impl DevIssuer {
         Router::new().fallback(respond).with_state(Arc::new(self))
     }
 
-    /// Returns the public keys.
     pub fn keys(&self) -> Value {
         let mut key = json!(Jwk::from_encoding_key(&self.key, Algorithm::ES256).expect("the key is one of ES256"));
         key["kid"] = json!("dev");

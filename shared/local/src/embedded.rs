@@ -16,7 +16,6 @@ pub use bucket::FolderBucket;
 pub(crate) use server::{names_loopback, s3_router};
 pub use table::EmbeddedTable;
 
-/// The error of a start.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedError {
     #[error(transparent)]
@@ -34,7 +33,6 @@ pub enum EmbeddedError {
 
 /// The access key of signed requests to the emulator.
 pub(crate) const ACCESS_KEY: &str = "local";
-/// Secret of [`ACCESS_KEY`].
 pub(crate) const SECRET_KEY: &str = "local";
 /// The region of its clients.
 pub(crate) const REGION: &str = "us-east-1";

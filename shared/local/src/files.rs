@@ -45,7 +45,10 @@ impl StateFileError {
 /// Returns why a file or folder is refused: another user than `me` and root owns it or can write to it.
 fn unsafe_owner(path: &Path, owner: u32, mode: u32, me: u32) -> Option<String> {
     if owner != me && owner != 0 {
-        let [owner, me] = [owner, me].map(user_name);
+        let [owner, me] = [owner, me].map(|uid| {
+            let user = nix::unistd::User::from_uid(uid.into()).ok().flatten();
+            user.map_or_else(|| format!("with uid {uid}"), |user| user.name)
+        });
         return Some(format!(
             "belongs to the user {owner}; expected {me}. Use another folder, or run `ebb` as {owner} if you trust its content"
         ));
@@ -54,11 +57,6 @@ fn unsafe_owner(path: &Path, owner: u32, mode: u32, me: u32) -> Option<String> {
         let (mode, path) = (mode & 0o777, path.display());
         format!("has mode {mode:03o}, so other users can change it. Check its content, then run `chmod go-w {path}`")
     })
-}
-
-fn user_name(uid: u32) -> String {
-    let user = nix::unistd::User::from_uid(uid.into()).ok().flatten();
-    user.map_or_else(|| format!("with uid {uid}"), |user| user.name)
 }
 
 fn check(path: &Path, found: &Metadata) -> Result<(), StateFileError> {

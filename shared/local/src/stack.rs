@@ -62,7 +62,6 @@ const POD_RETENTION: Duration = Duration::from_secs(3_600);
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// The settings of a [`Stack`].
 #[derive(Clone, Debug, Default)]
 pub struct StackSettings {
     pub state: PathBuf,
@@ -154,12 +153,24 @@ impl Stack {
         let store = Arc::new(Store::new(table, Arc::new(bucket)));
         let policy = Policy::with_loopback().and_receivers(&settings.egress_networks);
         let policy = policy.map_err(StackError::part("EBB_EGRESS_NETWORKS"))?;
-        let inside = Arc::new(local_client(policy, listen).map_err(StackError::part("HTTP"))?);
+        // The client may also connect to the address of the functions.
+        let own = format!("{listen}/{}", if listen.is_ipv4() { 32 } else { 128 });
+        let policy = policy.and_networks(&own).map_err(StackError::part("HTTP"))?;
+        let inside = Arc::new(HttpClient::new(policy).map_err(StackError::part("HTTP"))?);
         let mut last = (watch::channel(false).0, Vec::new());
         last.1.push(tokio::spawn(server::serve(s3_listener, s3, last.0.subscribe())));
         let options = LocalRelayOptions {
             callbacks: Some((inside.clone(), callback_url(&url))),
-            extra_env: script_environment(&s3_url),
+            // The key pair is not secret: the endpoint listens on loopback only.
+            extra_env: [
+                ("AWS_ENDPOINT_URL_S3", &*s3_url),
+                ("AWS_ACCESS_KEY_ID", ACCESS_KEY),
+                ("AWS_SECRET_ACCESS_KEY", SECRET_KEY),
+                ("AWS_REGION", REGION),
+                ("AWS_DEFAULT_REGION", REGION),
+            ]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
             plugins: settings.plugins.clone().unwrap_or_else(plugin_sockets::default_folder),
             containers: None,
         };
@@ -233,7 +244,6 @@ impl Stack {
         format!("{}/console/sign-in?code={}", self.connection.url, self.sign_in_code)
     }
 
-    /// Returns the secret that signs lifecycle webhooks.
     pub fn webhook_secret(&self) -> &str {
         &self.connection.webhook_secret
     }
@@ -277,12 +287,6 @@ impl Stack {
     }
 }
 
-/// Returns a client that may also connect to the address of the functions.
-fn local_client(policy: Policy, listen: IpAddr) -> Result<HttpClient, Box<dyn std::error::Error + Send + Sync>> {
-    let prefix = if listen.is_ipv4() { 32 } else { 128 };
-    Ok(HttpClient::new(policy.and_networks(&format!("{listen}/{prefix}"))?)?)
-}
-
 type OpenTable = (Option<Arc<EmbeddedTable>>, Arc<dyn ItemTable>);
 
 /// Opens the table, and creates it if it is missing. The first is the table if it is in the state folder.
@@ -312,18 +316,6 @@ async fn bind(listen: IpAddr, port: Option<u16>, is_required: bool) -> Result<(T
     let listener = listener.map_err(failed)?;
     let url = format!("http://{}", listener.local_addr().map_err(failed)?);
     Ok((listener, url))
-}
-
-/// Returns the variables of scripts for S3. The key pair is not secret: the endpoint listens on loopback only.
-fn script_environment(s3: &str) -> Vec<(String, String)> {
-    let pairs = [
-        ("AWS_ENDPOINT_URL_S3", s3),
-        ("AWS_ACCESS_KEY_ID", ACCESS_KEY),
-        ("AWS_SECRET_ACCESS_KEY", SECRET_KEY),
-        ("AWS_REGION", REGION),
-        ("AWS_DEFAULT_REGION", REGION),
-    ];
-    pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 fn callback_url(url: &str) -> String {

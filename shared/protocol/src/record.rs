@@ -120,6 +120,7 @@ pub struct CallbackRefusals {
 }
 
 /// The result of an attempt. Its serialized form lacks what the store keeps in attributes of their own.
+#[serde_with::apply(Vec => #[serde(default)])]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AttemptResult {
@@ -142,7 +143,6 @@ pub struct AttemptResult {
     /// The digest of the credential of the request, for a webhook with a connection.
     pub sent_by: Option<String>,
     /// The IDs by which an InfraKit plugin knows what the attempt has made.
-    #[serde(default)]
     pub made: Vec<String>,
     /// The start of the next attempt: a retry, or an undo with further results to undo.
     pub next: Option<Timestamp>,
@@ -150,7 +150,6 @@ pub struct AttemptResult {
     #[serde(skip)]
     pub log: bool,
     /// The applied objects of a failed unit, see [`crate::object_status::stored_objects`].
-    #[serde(default)]
     pub objects: Vec<ObjectStatus>,
     /// True if the backend did not respond. The request may still arrive.
     #[serde(default)]

@@ -194,7 +194,6 @@ fn reply_to_part(reply: RelayReply) -> RelayReply {
     })
 }
 
-/// Returns a reply for each of `count` requests.
 fn reply_for_each(responses: BatchResponse, count: usize) -> Vec<RelayReply> {
     if responses.responses.len() != count {
         let requests = if count == 1 { "1 request".to_owned() } else { format!("{count} requests") };

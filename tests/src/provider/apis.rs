@@ -216,13 +216,11 @@ impl ProviderState {
         serde_json::from_str(&body).unwrap()
     }
 
-    /// Sets the values of a thing in a text.
     fn filled(&self, text: &str, thing: &ProviderThing) -> String {
         text.replace("{id}", &thing.id).replace("{name}", &thing.name).replace("{password}", &self.password)
     }
 }
 
-/// Removes the IDs and names in an answer.
 fn remove_names(body: &mut Value) {
     match body {
         Value::Object(fields) => {

@@ -44,14 +44,12 @@ pub(crate) fn secret() -> WebhookSecret {
 }
 
 pub(crate) struct DeployedFunctions {
-    /// The URLs of the functions with an HTTP server.
     pub(crate) urls: BTreeMap<&'static str, String>,
     /// The table, without a recorder.
     pub(crate) table: Store,
     recorders: BTreeMap<&'static str, Recorder>,
 }
 
-/// A queue that records the rights that one function needs.
 struct RecordedQueue(Recorder, Arc<LocalQueue>);
 
 #[async_trait]
@@ -137,7 +135,6 @@ impl DeployedFunctions {
         Self { urls, table, recorders }
     }
 
-    /// Returns the rights that each function has needed so far.
     pub(crate) fn needed(&self) -> BTreeMap<&'static str, PolicyRights> {
         self.recorders.iter().map(|(name, recorder)| (*name, recorder.rights())).collect()
     }

@@ -31,7 +31,6 @@ pub(crate) struct LifecycleRun {
 }
 
 impl LifecycleRun {
-    /// Starts the functions, the servers and the relay.
     pub(crate) async fn begin(telemetry: Telemetry, seen: SeenTraces) -> Self {
         let outside = outside::start(seen.clone()).await;
         let functions = DeployedFunctions::start(&format!("{}/platform", outside.url()), telemetry).await;
@@ -76,7 +75,6 @@ impl LifecycleRun {
         self.send(function, event_type, &data).await
     }
 
-    /// Sends a lifecycle webhook to a function. Returns the status.
     pub(crate) async fn send(&self, function: &str, event_type: LifecycleType, data: &LifecycleData) -> u16 {
         let url = format!("{}/v1/events", self.functions.urls[function]);
         let mut request = SignedRequest::lifecycle(&secret(), event_type, data).post(&self.http, &url);

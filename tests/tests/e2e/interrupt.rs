@@ -1,12 +1,12 @@
 //! Interrupts of `ebb run`. The first one deletes the sandbox, the second one stops the command at once.
 
 use std::fs;
-use std::path::Path;
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::platform::named;
+use crate::stored_bytes::entries;
 use crate::workdir::{Workdir, shared_folder};
 
 /// Creates a directory and waits for a file that never exists. The undo waits for a file, too.
@@ -37,11 +37,6 @@ impl InterruptScenario {
     fn allow_removal(&self) {
         fs::write(self.root.path().join("may-remove"), "").unwrap();
     }
-}
-
-pub(crate) fn entries(folder: &Path) -> Vec<String> {
-    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names.collect()
 }
 
 #[tokio::test]

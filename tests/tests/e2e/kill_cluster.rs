@@ -13,7 +13,6 @@ use crate::mixed::{MixedSetup, SANDBOX};
 use crate::prelude::*;
 use crate::stored_bytes::contains;
 
-/// Maximum downtime of a server of the cluster.
 const MAX_DOWNTIME: Duration = Duration::from_millis(1_000);
 
 const PARTS: [KillTarget; 6] = [

@@ -26,7 +26,6 @@ pub(crate) fn list(cluster: &TestCluster, namespace: &str, kinds: &str) -> Optio
     Some(list["items"].as_array().unwrap().clone())
 }
 
-/// Returns the objects of units, by kind and name.
 pub(crate) fn unit_objects(cluster: &TestCluster, namespace: &str) -> Option<Vec<String>> {
     let kinds = "jobs,pods,secrets,configmaps,deployments,replicasets,services";
     // Kubernetes creates this ConfigMap in every namespace.

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::cluster::{relay_image, root};
-use crate::interrupt::entries;
 use crate::prelude::*;
+use crate::stored_bytes::entries;
 
 const RELAY: &str = "ebb.test/ebb-relay:older";
 /// An image with the C library that the plugin needs.

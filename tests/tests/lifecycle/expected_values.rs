@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::ensure;
 use ebb_protocol::time::parse_rfc3339;
 
 use crate::harness::*;
@@ -42,17 +43,13 @@ fn is_expected(found: &Value, expected: &Value) -> bool {
     found.as_str().is_some_and(|found| later(found, "0") >= later(least, seconds))
 }
 
-/// Returns the first value that differs or has no parent, if there is one.
-pub(super) fn differs(value: &Value, expected: &BTreeMap<String, Value>) -> Result<(), String> {
+/// Fails with the first value that differs or has no parent.
+pub(super) fn differs(value: &Value, expected: &BTreeMap<String, Value>) -> anyhow::Result<()> {
     for (pointer, expected) in expected {
         let (parent, found) = (pointer.rsplit_once('/').map_or("", |(parent, _)| parent), part(value, pointer));
-        if !is_expected(&found, expected) {
-            return Err(format!("{pointer} is {found}"));
-        }
+        ensure!(is_expected(&found, expected), "{pointer} is {found}");
         let parent = part(value, parent);
-        if !parent.is_object() && !parent.is_array() {
-            return Err(format!("{pointer} has no parent"));
-        }
+        ensure!(parent.is_object() || parent.is_array(), "{pointer} has no parent");
     }
     Ok(())
 }

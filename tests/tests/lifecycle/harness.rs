@@ -1,7 +1,6 @@
 //! A stack, the server that its webhook units call, and requests to both.
 
 use std::future::Future;
-use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -73,7 +72,6 @@ impl Harness {
         harness
     }
 
-    /// Starts a stack that accepts identity tokens of issuers.
     pub(crate) async fn with_issuers(oidc: &Value) -> Self {
         Self::trusting(|_| oidc.clone()).await
     }
@@ -100,21 +98,12 @@ impl Harness {
         .await
     }
 
-    /// Starts a stack with receivers in private networks.
-    pub(crate) async fn with_networks(list: &str) -> Self {
-        Self::start(|settings, _| StackSettings { egress_networks: list.to_owned(), ..settings }).await
-    }
-
-    /// Starts a stack with a retention for gone instances.
     pub(crate) async fn with_retention(retention: Option<Duration>) -> Self {
         Self::start(|settings, _| StackSettings { retention, ..settings }).await
     }
 
-    pub(crate) async fn at(listen: IpAddr) -> Self {
-        Self::start(|settings, _| StackSettings { listen: Some(listen), ..settings }).await
-    }
-
-    async fn start(change: impl FnOnce(StackSettings, &TestReceiver) -> StackSettings) -> Self {
+    /// Starts a stack with changed settings.
+    pub(crate) async fn start(change: impl FnOnce(StackSettings, &TestReceiver) -> StackSettings) -> Self {
         let folder = tempfile::tempdir_in(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
         let receiver = TestReceiver::start().await;
         let plugins = folder.path().join("plugins");
@@ -141,15 +130,6 @@ impl Harness {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     }
 
-    /// Replaces the root secrets of units, which count after a restart.
-    pub(crate) fn write_unit_secrets(&self, secrets: &str) {
-        let file = self.folder().join("state/keys.json");
-        let mut keys: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-        keys["unitSecret"] = secrets.into();
-        std::fs::write(&file, keys.to_string()).unwrap();
-    }
-
-    /// Returns the path of a file in the folder of InfraKit's plugins.
     pub(crate) fn plugin_file(&self, name: &str) -> PathBuf {
         self.folder().join("plugins").join(name)
     }
@@ -177,7 +157,6 @@ impl Harness {
         self.caller(self.stack().token())
     }
 
-    /// Sends a request as the operator.
     pub(crate) async fn request(&self, method: Method, path: &str, body: Option<Value>) -> ApiReply {
         self.operator().request(method, path, body).await
     }
@@ -226,7 +205,6 @@ impl Harness {
         self.event(&SignedRequest::lifecycle(&self.secret(), event_type, data)).await
     }
 
-    /// Sends a signed lifecycle webhook as the CloudEvent `id`.
     pub(crate) async fn cloud_event(&self, id: &str, event_type: LifecycleType, data: &LifecycleData) -> ApiReply {
         let (content_type, body) = cloudevents::lifecycle(id, "urn:tests", event_type, now(), data);
         let request = SignedRequest::new(&self.secret(), &format!("msg-{id}"), now(), body);
@@ -463,7 +441,6 @@ pub(crate) fn undone(harness: &Harness) -> BTreeSet<String> {
     harness.receiver.calls("POST /undo").iter().map(|call| call.body["id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Serves routes. Returns their URL.
 pub(crate) async fn serve(router: axum::Router) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

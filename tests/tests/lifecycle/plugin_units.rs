@@ -13,17 +13,6 @@ use crate::harness::*;
 
 const NOTHING: [Vec<Value>; 3] = [Vec::new(), Vec::new(), Vec::new()];
 
-impl Harness {
-    /// Starts a stack with the plugin `files`, which is the receiver, and with the plugin `dead`, which does not listen.
-    pub(crate) async fn with_plugin() -> Self {
-        let harness = Self::new().await;
-        let address = harness.receiver.url().replace("http", "tcp");
-        std::fs::write(harness.plugin_file("files.listen"), address).unwrap();
-        std::os::unix::net::UnixListener::bind(harness.plugin_file("dead")).unwrap();
-        harness
-    }
-}
-
 /// Returns the descriptions of all networks, volumes and instances in the folder of a plugin.
 fn found(made: &Path) -> [Vec<Value>; 3] {
     ["network", "volume", "instance"].map(|infra_type| {
@@ -88,11 +77,9 @@ pub(crate) async fn a_collection_is_made_once_and_destroyed_in_reverse_order() {
     assert_eq!(removals(&harness, "shop").await, [confirmed(), confirmed(), confirmed()]);
 }
 
-const VOLUME: &str = include_str!("documents/volume.yaml");
-
 /// Makes a volume with the tag of the unit `disk`, as an attempt whose response was lost has made it. Returns its ID.
-fn tagged(made: &Path, name: &str) -> String {
-    let key = ebb_protocol::id::unit_key(&instance(name), "r", "disk");
+fn tagged(made: &Path) -> String {
+    let key = ebb_protocol::id::unit_key(&instance("a"), "r", "disk");
     let spec = json!({"Properties": {"size": 4096}, "Tags": {KEY_TAG: key}});
     let result = perform(made, "Instance.Provision", &json!({"Type": "volume", "Spec": spec})).unwrap();
     result["ID"].as_str().unwrap().to_owned()
@@ -101,8 +88,8 @@ fn tagged(made: &Path, name: &str) -> String {
 pub(crate) async fn several_instances_with_the_tag_are_refused_and_listed() {
     let harness = Harness::new().await;
     let (made, _) = start_plugin(&harness);
-    let ids = [tagged(&made, "a"), tagged(&made, "a")];
-    harness.begin("a", "volumes", VOLUME).await;
+    let ids = [tagged(&made), tagged(&made)];
+    harness.begin("a", "volumes", include_str!("documents/volume.yaml")).await;
     let unit = harness.unit("a", "preStart", "disk", UnitState::Failed).await;
     let reason = unit.reason.unwrap().message;
     assert!(unit.attempt == 1 && ids.iter().all(|id| reason.contains(id)), "{reason}");
@@ -126,13 +113,11 @@ pub(crate) async fn an_instance_without_its_outputs_is_destroyed() {
     assert_eq!(removals(&harness, "a").await, [reported(), reported()]);
 }
 
-const DISK: &str = include_str!("documents/disk.yaml");
-
 /// With its instances again, the plugin destroys in the background, and the removal waits for it.
 pub(crate) async fn a_plugin_without_its_instances_is_stuck() {
     let harness = Harness::new().await;
     let (made, behavior) = start_plugin(&harness);
-    let target = harness.run("a", "volumes", DISK, TargetPhase::Ready).await;
+    let target = harness.run("a", "volumes", include_str!("documents/disk.yaml"), TargetPhase::Ready).await;
     behavior.lock().unwrap().is_empty = true;
     harness.delete("a").await;
     harness.unit("a", "postStop", "disk.removal", UnitState::Retrying).await;

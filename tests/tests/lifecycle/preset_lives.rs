@@ -30,12 +30,6 @@ fn row<'a>(rows: &'a [Vec<String>], preset: &str) -> Option<&'a Vec<String>> {
     rows.iter().find(|cells| words(&cells[0]).any(is_it))
 }
 
-/// Returns the requests of a target's units, in their order.
-fn requests(harness: &Harness, life: &PresetLife) -> Vec<String> {
-    let calls = harness.receiver.all().into_iter().filter(|call| call.body["target"] == life.name());
-    calls.map(|call| format!("{} {}", call.line, call.body["note"].as_str().unwrap_or_default())).collect()
-}
-
 pub(crate) async fn each_scheme_has_a_target_from_its_creation_to_its_end() {
     let lives = lives();
     for preset in &PRESETS {
@@ -71,7 +65,7 @@ pub(crate) async fn each_scheme_has_a_target_from_its_creation_to_its_end() {
         let notes = [FIRST, CHANGED];
         let notes = notes[..=usize::from(life.is_changed())].iter();
         let expected = notes.flat_map(|note| [format!("POST /make {note}"), format!("POST /drop {note}")]);
-        assert_eq!(requests(&harness, life), expected.collect::<Vec<_>>(), "{}", life.preset);
+        assert_eq!(life.requests(&harness.receiver), expected.collect::<Vec<_>>(), "{}", life.preset);
     }
     // An unverified event sends no request with the credential.
     let fetched = harness.receiver.calls("GET /api/sandbox/s5");

@@ -72,13 +72,6 @@ impl ProviderExample {
         self.api != ProviderApi::Atlas && !self.api.is_instant()
     }
 
-    /// Returns true for a mishap after which only a list shows that nothing is left. It shows nothing to a credential that has
-    /// not sent the requests before.
-    fn needs_sender(&self, mishap: Mishap) -> bool {
-        // A rejection with the status 200 does not show that nothing was made.
-        mishap == Mishap::LostDeletion || (mishap == Mishap::Full && self.api == ProviderApi::Railway)
-    }
-
     fn end(&self, mishap: Mishap) -> &MishapEnd {
         self.mishaps[&mishap.account()].as_ref().unwrap()
     }
@@ -242,8 +235,11 @@ impl ProviderExample {
         join_all(mishaps.iter().map(|&mishap| self.set_up(&harness, &provider, mishap))).await;
         self.assert_revealed(&harness).await;
         provider.turn();
-        let (first, others): (Vec<Mishap>, Vec<Mishap>) =
-            mishaps.iter().copied().partition(|&mishap| self.needs_sender(mishap));
+        // After these mishaps, only a list shows that nothing is left. It shows nothing to a credential that has not sent the
+        // requests before. A rejection with the status 200 does not show that nothing was made.
+        let (first, others): (Vec<Mishap>, Vec<Mishap>) = mishaps.iter().partition(|&&mishap| {
+            mishap == Mishap::LostDeletion || (mishap == Mishap::Full && self.api == ProviderApi::Railway)
+        });
         join_all(first.into_iter().map(|mishap| self.tear_down(&harness, &provider, mishap))).await;
         self.give(&harness, &tokens[1]);
         join_all(others.into_iter().map(|mishap| self.tear_down(&harness, &provider, mishap))).await;

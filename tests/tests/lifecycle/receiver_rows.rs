@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::ensure;
 use ebb_protocol::sign::{self, WebhookKeys};
 use ebb_tests::receiver::ReplyHold;
 
@@ -55,7 +56,7 @@ impl TableRow {
         }
     }
 
-    pub(super) async fn check_requests(&self, receiver: &TestReceiver) -> Result<(), String> {
+    pub(super) async fn check_requests(&self, receiver: &TestReceiver) -> anyhow::Result<()> {
         for (line, number) in &self.received {
             receiver.call(line, *number).await;
         }
@@ -79,9 +80,8 @@ impl TableRow {
                 let (found, start) = (call.header(name), expected.strip_suffix('*'));
                 start.map_or(found != **expected, |start| found.len() <= start.len() || !found.starts_with(start))
             };
-            if let Some((name, _)) = headers.iter().find(is_wrong) {
-                return Err(format!("{line} has {name}: {:?}", call.header(name)));
-            }
+            let wrong = headers.iter().find(is_wrong).map(|(name, _)| (name, call.header(name)));
+            ensure!(wrong.is_none(), "{line} has {wrong:?}");
         }
         for (line, headers) in &self.distinct {
             let calls = receiver.calls(line);
@@ -89,9 +89,8 @@ impl TableRow {
                 let values = calls.iter().map(|call| format!("{:?}", Vec::from_iter(call.headers.get_all(name))));
                 let values = values.map(|values| values.trim_matches(['[', ']', '"']).to_owned());
                 let values = BTreeSet::from_iter(values);
-                if *expected != json!(values) && *expected != json!(values.len()) {
-                    return Err(format!("{line} has {name}: {values:?}"));
-                }
+                let is_expected = *expected == json!(values) || *expected == json!(values.len());
+                ensure!(is_expected, "{line} has {name}: {values:?}");
             }
         }
         for (line, secrets) in &self.signatures {
@@ -99,25 +98,20 @@ impl TableRow {
             let body = if call.body.is_null() { String::new() } else { call.body.to_string() };
             for (secret, expected) in secrets {
                 let key = WebhookKeys::from(WebhookSecret::parse(secret).unwrap());
-                if sign::verify(&key, &call.headers, body.as_bytes(), now()).is_ok() != *expected {
-                    return Err(format!("{line} is signed with {secret}: {}", !expected));
-                }
+                let is_signed = sign::verify(&key, &call.headers, body.as_bytes(), now()).is_ok();
+                ensure!(is_signed == *expected, "{line} is signed with {secret}: {is_signed}");
             }
         }
         for (line, seconds) in &self.pauses {
             let pause = receiver.call(line, 2).await.at - receiver.call(line, 1).await.at;
-            (pause >= Duration::from_secs(*seconds)).then_some(()).ok_or_else(|| format!("{line}: {pause:?}"))?;
+            ensure!(pause >= Duration::from_secs(*seconds), "{line}: {pause:?}");
         }
         for (line, expected) in &self.counts {
             let count = receiver.count(line);
-            if !options(expected).contains(&json!(count)) {
-                return Err(format!("{line} came {count} times"));
-            }
+            ensure!(options(expected).contains(&json!(count)), "{line} came {count} times");
         }
         let order = receiver.order();
-        if self.order.as_ref().is_some_and(|expected| order != *expected) {
-            return Err(format!("the order is {order:?}"));
-        }
+        ensure!(self.order.as_ref().is_none_or(|expected| order == *expected), "the order is {order:?}");
         let Some(expected) = &self.requests else { return Ok(()) };
         let mut calls = receiver.all();
         calls.retain(|call| !call.line.ends_with("/v1/batch"));
@@ -126,9 +120,8 @@ impl TableRow {
             bodies.entry(&call.line).or_default().push(&call.body);
         }
         let expected_counts = expected.iter().map(|(line, bodies)| (line.as_str(), bodies.len()));
-        if !bodies.iter().map(|(line, bodies)| (*line, bodies.len())).eq(expected_counts) {
-            return Err(format!("the requests are {bodies:?}"));
-        }
+        let has_counts = bodies.iter().map(|(line, bodies)| (*line, bodies.len())).eq(expected_counts);
+        ensure!(has_counts, "the requests are {bodies:?}");
         for (body, expected) in bodies.values().flatten().zip(expected.values().flatten()) {
             differs(body, expected)?;
         }

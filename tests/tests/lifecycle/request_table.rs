@@ -8,9 +8,12 @@ mod table_requests;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 
+use anyhow::{Context as _, bail, ensure};
 use ebb_local::pods::secrets;
+use ebb_local::stack::StackSettings;
 use ebb_protocol::time::rfc3339;
 use ebb_tests::receiver::ReplyHold;
 use libtest_mimic::Trial;
@@ -22,23 +25,33 @@ use tokio::task::JoinHandle;
 use crate::harness::*;
 use crate::lifecycle::documented::block;
 use crate::lifecycle::retention::RETENTION;
-use crate::security::secrets::{assert_not_leaked, contains_canary};
+use crate::security::secrets::{assert_has_none, contains_canary};
 use crate::security::{api_tokens, identity_tokens};
 
 use expected_values::{differs, later, options, part};
 use stored_state::{NotedStates, StateCheck};
 use table_requests::TableCallers;
 
-/// Starts the stack that a table names, with its clusters.
 async fn start(stack: &str, clusters: &Value) -> Harness {
     match stack {
         "empty" => Harness::new().await,
         "simple" => Harness::simple().await,
         "platform" => Harness::with_platform().await,
         // Receivers in unique local addresses are allowed.
-        "networks" => Harness::with_networks("fd00::/8").await,
-        "everywhere" => Harness::at(Ipv4Addr::UNSPECIFIED.into()).await,
-        "plugin" => Harness::with_plugin().await,
+        "networks" => {
+            Harness::start(|settings, _| StackSettings { egress_networks: "fd00::/8".to_owned(), ..settings }).await
+        }
+        "everywhere" => {
+            Harness::start(|settings, _| StackSettings { listen: Some(Ipv4Addr::UNSPECIFIED.into()), ..settings }).await
+        }
+        // The plugin `files` is the receiver, and the plugin `dead` does not listen.
+        "plugin" => {
+            let harness = Harness::new().await;
+            let address = harness.receiver.url().replace("http", "tcp");
+            std::fs::write(harness.plugin_file("files.listen"), address).unwrap();
+            UnixListener::bind(harness.plugin_file("dead")).unwrap();
+            harness
+        }
         // Without local units: each cluster is in the table, or has to be registered.
         "clusters" => Harness::with_clusters(clusters).await,
         // Data of ended instances is removed after a day, or never.
@@ -61,9 +74,9 @@ async fn start(stack: &str, clusters: &Value) -> Harness {
 /// parts of texts, or for other values.
 ///
 /// `RECEIVER` and `STACK` stand for the URLs of the receiver and of the stack, `OTHER_ORIGIN` for the receiver by its name.
-/// In rows, `LONG` stands for 5,000 times `x`, `HUGE` for a response that is too large, `WEBHOOK_SECRET` for the secret of
-/// lifecycle webhooks, `DEPLOYMENT_SECRET` for that of units, `INSTALLATION` for the ID of the installation, `SIGN_IN_LINK`
-/// for the link of `ebb dev`, and `NOW_SECONDS` for the time of the first row.
+/// In rows, `LONG` stands for 5,000 times `x`, `WEBHOOK_SECRET` for the secret of lifecycle webhooks, `DEPLOYMENT_SECRET` for
+/// that of units, `INSTALLATION` for the ID of the installation, `SIGN_IN_LINK` for the link of `ebb dev`, and `NOW_SECONDS`
+/// for the time of the first row.
 ///
 /// A row with `each` is played for each of its cases, or so many times with the number for `NUMBER`. `mint` of a row makes
 /// tokens for it and for the next rows, by their names. The row `restart` of a test restarts the stack with the same state.
@@ -93,8 +106,8 @@ struct RequestTable {
 /// A request to the API (`send`), a lifecycle webhook (`event`), a callback of a request that the receiver got (`callback`), a
 /// page (`open`) or form (`form`) of the console, a wait for a target (`wait`), how the receiver answers (`reply` to
 /// `release`), or what it has got (`received` to `requests`). The parts apply in the order of the fields below, a request last.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct TableRow {
     /// The file of the secrets that sources, connections and subscriptions name. A text is its content as it is.
     secrets: Option<Value>,
@@ -106,13 +119,10 @@ struct TableRow {
     lost: Option<String>,
     /// A status, the body of a status 200, or a list of both and of headers, by the line of a request. `AUTHORIZATION` stands
     /// for this header of the request.
-    #[serde(default)]
     reply: BTreeMap<String, Value>,
     /// Answers to one request after the other. The last one is repeated.
-    #[serde(default)]
     replies: BTreeMap<String, Vec<Value>>,
     /// The responses of a relay at a path of the receiver, each by a text of its request. Others are `done`.
-    #[serde(default)]
     relay: BTreeMap<String, Vec<(String, Value)>>,
     /// The line of requests whose answers wait until a row releases them.
     hold: Option<String>,
@@ -120,58 +130,42 @@ struct TableRow {
     /// The name of a sandbox.
     wait: Option<String>,
     /// Waits for so many requests with a line.
-    #[serde(default)]
     received: BTreeMap<String, usize>,
     /// The body of the first request with a line.
-    #[serde(default)]
     bodies: BTreeMap<String, Value>,
     /// Values of the body of the first request with a line, by JSON pointer.
-    #[serde(default)]
     values: BTreeMap<String, BTreeMap<String, Value>>,
     /// Headers of the first request with a line. `*` at the end stands for any text that is not empty.
-    #[serde(default)]
     headers: BTreeMap<String, BTreeMap<String, String>>,
     /// Waits until the body of the last request with a line has texts.
-    #[serde(default)]
     texts: BTreeMap<String, Vec<String>>,
     /// Names for a value of the last request with a line, by JSON pointer, or for its header, or for what follows a text in it.
-    #[serde(default)]
     taken: BTreeMap<String, (String, String)>,
     /// The distinct values of headers of the requests with a line, or their number.
-    #[serde(default)]
     distinct: BTreeMap<String, BTreeMap<String, Value>>,
     /// Whether secrets have signed the first request with a line.
-    #[serde(default)]
     signatures: BTreeMap<String, BTreeMap<String, bool>>,
     /// The least seconds between the first two requests with a line.
-    #[serde(default)]
     pauses: BTreeMap<String, u64>,
     /// A list has the permitted ones.
-    #[serde(default)]
     counts: BTreeMap<String, Value>,
     /// The lines of all requests since the last row with `requests`.
     order: Option<Vec<String>>,
     /// Texts, and whether the state of the stack has them.
-    #[serde(default)]
     stored: BTreeMap<String, bool>,
     /// True if no Secret of the machine has a canary.
-    #[serde(default)]
     forgotten: bool,
     /// Texts, and whether a line of the logs of all stacks has them. `…` separates parts of a line.
-    #[serde(default)]
     logged: BTreeMap<String, bool>,
     /// Fields of stored sandboxes that another process has changed.
-    #[serde(default)]
     alter: BTreeMap<String, Map<String, Value>>,
     /// The number of orphaned tasks whose deletion a scan of a cluster requests.
     scan: Option<usize>,
     /// Hours after which expired data is removed, and the number of removals.
     remove: Option<(u64, usize)>,
     /// The stored runs of sandboxes.
-    #[serde(default)]
     state: BTreeMap<String, StateCheck>,
     /// Waits for values of stored sandboxes by JSON pointer.
-    #[serde(default)]
     target: BTreeMap<String, BTreeMap<String, Value>>,
     /// The sandbox whose next reader asks its relays again.
     refresh: Option<String>,
@@ -180,7 +174,6 @@ struct TableRow {
     /// The clusters whose polls are recorded as denied.
     denied: Option<Vec<String>>,
     /// Kinds of which an older version has stored a document `a` that does not load any more.
-    #[serde(default)]
     older: Vec<String>,
     /// The number of stored outputs and logs.
     objects: Option<usize>,
@@ -193,7 +186,6 @@ struct TableRow {
     /// The idempotency key of `send`.
     key: Option<String>,
     /// Further headers of `send` or `open`.
-    #[serde(default)]
     with: BTreeMap<String, String>,
     /// The body of `send` or `callback` as it is: texts whose characters are bytes, each with the number of its repetitions,
     /// which `NUMBER` numbers.
@@ -202,9 +194,7 @@ struct TableRow {
     github: Option<[String; 2]>,
     /// The secret that signs `send` as a webhook, `at` seconds from now. `altered` follows the signed body.
     signed: Option<String>,
-    #[serde(default)]
     at: i64,
-    #[serde(default)]
     altered: String,
     /// A name for `send`, whose answer is that of a later row with this name at `end`.
     begin: Option<String>,
@@ -220,7 +210,6 @@ struct TableRow {
     open: Option<String>,
     /// The path of a form. `fields` has its names and values without the token. A name without a value is left out.
     form: Option<String>,
-    #[serde(default)]
     fields: Vec<(String, Option<String>)>,
     /// The origin of the form. An empty one is not sent. The default is that of the server.
     origin: Option<String>,
@@ -238,45 +227,36 @@ struct TableRow {
     /// The status of the answer, and the code of a problem. A list has the permitted ones.
     is: Option<Value>,
     /// Headers of the answer. An empty one is missing.
-    #[serde(default)]
     gives: BTreeMap<String, String>,
     /// The whole answer without line feeds at its end.
     text: Option<String>,
     /// Texts that the answer has.
-    #[serde(default)]
     has: Vec<String>,
     /// Texts that the answer does not have. `canary` also stands for each canary in base64.
-    #[serde(default)]
     lacks: Vec<String>,
     /// Values of the answer by JSON pointer. A missing one is null if its parent exists, any other is `*`, and a time from
     /// another one on is `>= TIME`, or `>= TIME + SECONDS`. An entry of a list has its number, `name`, `unit`, `hook`,
     /// `path`, `to` or `code`.
-    #[serde(default)]
     json: BTreeMap<String, Value>,
     /// Texts that values of the answer contain, by JSON pointer.
-    #[serde(default)]
     parts: BTreeMap<String, String>,
     /// Sends the request again until it has its answer.
-    #[serde(default)]
     until: bool,
     /// The names of the listed targets, runs or tools.
     names: Option<String>,
     /// Names for values of the answer, for hidden fields of a page, for links with a beginning (`href=/console/assets/`), for
     /// headers (`header=location`), or for the whole answer (an empty text), which the next rows contain. A number replaces a
     /// whole text. `POINTER + SECONDS` is a later time.
-    #[serde(default)]
     keep: BTreeMap<String, String>,
     /// The phase of the sandbox after the wait.
     phase: Option<TargetPhase>,
     /// The most seconds from the first row to the end of the wait.
     within: Option<u64>,
     /// Waits until the runs of the gone sandbox are closed.
-    #[serde(default)]
     settled: bool,
     /// A text that is stored about the sandbox. Neither the state nor answers, notifications and logs have a canary.
     hides: Option<String>,
     /// Waits until the platform has these notifications, each with its type and with values of its data.
-    #[serde(default)]
     notified: Vec<(String, BTreeMap<String, Value>)>,
 }
 
@@ -358,7 +338,6 @@ fn with_values(text: String, case: &Value) -> String {
     })
 }
 
-/// Returns a text with the values of names.
 fn replaced(text: String, names: &[(String, String)]) -> String {
     names.iter().fold(text, |text, (name, value)| text.replace(name, value))
 }
@@ -400,7 +379,6 @@ async fn begin(
     }
     let mut kept = vec![
         ("LONG".to_owned(), "x".repeat(5_000)),
-        ("HUGE".to_owned(), "x".repeat(limits::RESPONSE_BODY)),
         ("WEBHOOK_SECRET".to_owned(), harness.stack().webhook_secret().to_owned()),
         ("DEPLOYMENT_SECRET".to_owned(), harness.stack().env().settings.unit_keys.first().reveal().to_string()),
         ("SIGN_IN_LINK".to_owned(), harness.stack().sign_in_url()),
@@ -432,7 +410,10 @@ async fn play_rows(harness: &Harness, test: &str, rows: &[Value], state: &mut Ta
             secrets::put(&harness.folder().join("state"), name, key, value.as_bytes()).unwrap();
         }
         if let Some(secrets) = &row.unit_secrets {
-            harness.write_unit_secrets(secrets);
+            let file = harness.folder().join("state/keys.json");
+            let mut keys: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+            keys["unitSecret"] = secrets.as_str().into();
+            std::fs::write(&file, keys.to_string()).unwrap();
         }
         if let Some(lost) = &row.lost {
             let bucket = &harness.stack().store().bucket;
@@ -566,7 +547,7 @@ impl TableRow {
             harness.settled(name).await;
         }
         if let Some(marker) = &self.hides {
-            assert_not_leaked(harness, name, marker).await;
+            assert_has_none(harness, name, marker, contains_canary).await;
         }
         if !self.notified.is_empty() {
             let types: Vec<&str> = self.notified.iter().map(|(notified, _)| notified.as_str()).collect();
@@ -577,40 +558,33 @@ impl TableRow {
         }
     }
 
-    fn check(&self, reply: &ApiReply) -> Result<(), String> {
-        let expected = self.is.as_ref().ok_or("no answer is expected")?;
+    fn check(&self, reply: &ApiReply) -> anyhow::Result<()> {
+        let expected = self.is.as_ref().context("no answer is expected")?;
         let mut expected = options(expected).iter().map(|is| is.as_str().map_or_else(|| is.to_string(), str::to_owned));
         let is_right = |expected: &String| expected.split(' ').next() == Some(&*reply.status.to_string());
-        let expected = expected.find(is_right).ok_or_else(|| format!("the status is {}", reply.status))?;
+        let expected = expected.find(is_right).with_context(|| format!("the status is {}", reply.status))?;
         let code = expected.split_once(' ').map_or("", |(_, code)| code);
         if !code.is_empty() {
             reply.is_problem(reply.status, code);
         }
         if let Some((name, _)) = self.gives.iter().find(|(name, value)| reply.header(name) != **value) {
-            return Err(format!("the header {name} is {:?}", reply.header(name)));
+            bail!("the header {name} is {:?}", reply.header(name));
         }
-        if self.text.as_ref().is_some_and(|text| text != reply.body.trim_end()) {
-            return Err("the answer has another text".to_owned());
-        }
-        if let Some(text) = self.has.iter().find(|text| !reply.body.contains(*text)) {
-            return Err(format!("{text:?} is missing"));
-        }
+        ensure!(self.text.as_ref().is_none_or(|text| text == reply.body.trim_end()), "the answer has another text");
+        let missing = self.has.iter().find(|text| !reply.body.contains(*text));
+        ensure!(missing.is_none(), "{missing:?} is missing");
         let is_canary = |text: &str| text == "canary" && contains_canary(reply.body.as_bytes());
-        if let Some(text) = self.lacks.iter().find(|text| reply.body.contains(*text) || is_canary(text)) {
-            return Err(format!("{text:?} is in the answer"));
-        }
+        let present = self.lacks.iter().find(|text| reply.body.contains(*text) || is_canary(text));
+        ensure!(present.is_none(), "{present:?} is in the answer");
         let is_part = |pointer: &str, text: &str| part(&reply.json(), pointer).to_string().contains(text);
-        if let Some((pointer, text)) = self.parts.iter().find(|(pointer, text)| !is_part(pointer, text)) {
-            return Err(format!("{pointer} has no {text:?}"));
-        }
+        let missing = self.parts.iter().find(|(pointer, text)| !is_part(pointer, text));
+        ensure!(missing.is_none(), "{missing:?} is missing");
         if let Some(names) = &self.names {
             let body: Value = reply.json();
             let lists = [&body["targets"], &body["runs"], &body["result"]["tools"]];
-            let listed = lists.into_iter().find_map(Value::as_array).ok_or("the answer has no list")?;
+            let listed = lists.into_iter().find_map(Value::as_array).context("the answer has no list")?;
             let listed: Vec<&str> = listed.iter().filter_map(|entry| entry["name"].as_str()).collect();
-            if listed.join(" ") != *names {
-                return Err(format!("the list has {listed:?}"));
-            }
+            ensure!(listed.join(" ") == *names, "the list has {listed:?}");
         }
         if self.json.is_empty() { Ok(()) } else { differs(&reply.json(), &self.json) }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::{bail, ensure};
 use ebb_engine::HeadState;
 use ebb_flow::env::TaskReports;
 use ebb_protocol::id::TargetKey;
@@ -42,7 +43,7 @@ fn counts((runs, has_plan): &(Vec<StoredRun>, bool)) -> (usize, bool) {
 }
 
 impl TableRow {
-    pub(super) async fn check_state(&self, harness: &Harness, noted: &mut NotedStates) -> Result<(), String> {
+    pub(super) async fn check_state(&self, harness: &Harness, noted: &mut NotedStates) -> anyhow::Result<()> {
         let store = harness.stack().store();
         for (name, changes) in &self.alter {
             let seen = store.read_target(TargetKey::new("sandbox", name)).await.unwrap().unwrap();
@@ -57,11 +58,11 @@ impl TableRow {
         }
         if let Some(expected) = self.scan {
             let requested = ebb_flow::sweep::orphans::scan(harness.stack().env()).await.unwrap();
-            (requested == expected).then_some(()).ok_or_else(|| format!("{requested} tasks are deleted"))?;
+            ensure!(requested == expected, "{requested} tasks are deleted");
         }
         if let Some((hours, expected)) = self.remove {
             let removed = remove_expired_after(harness, Duration::from_secs(hours * 3_600)).await;
-            (removed == expected).then_some(()).ok_or_else(|| format!("{removed} are removed"))?;
+            ensure!(removed == expected, "{removed} are removed");
         }
         for (name, check) in &self.state {
             let mut runs = Vec::new();
@@ -80,7 +81,7 @@ impl TableRow {
                     Hook::ALL.iter().zip(&found.0).all(|(hook, run)| *hook != Hook::PostStop || run.records.is_empty())
                 }
             };
-            is_right.then_some(()).ok_or_else(|| format!("{name} has {found:?}, not {known:?}"))?;
+            ensure!(is_right, "{name} has {found:?}, not {known:?}");
             if matches!(check, StateCheck::Noted) {
                 noted.0.insert(name.clone(), found);
             }
@@ -103,26 +104,26 @@ impl TableRow {
             let (kind, at) = match kind.as_str() {
                 "outage" => (ClusterFaultKind::Outage, Timestamp(1)),
                 "denial" => (ClusterFaultKind::Denial, now()),
-                _ => return Err(format!("no fault {kind}")),
+                _ => bail!("no fault {kind}"),
             };
             store.begin_fault(kind, cluster, at, reason).await.unwrap();
         }
         if let Some(expected) = &self.denied {
             let faults = store.read_faults(ClusterFaultKind::Denial).await.unwrap();
-            faults.keys().eq(expected).then_some(()).ok_or_else(|| format!("denied are {faults:?}"))?;
+            ensure!(faults.keys().eq(expected), "denied are {faults:?}");
         }
         for kind in &self.older {
             let kind = match kind.as_str() {
                 "connection" => NamedKind::Connection,
                 "subscription" => NamedKind::Subscription,
-                _ => return Err(format!("no kind {kind}")),
+                _ => bail!("no kind {kind}"),
             };
             let older = NamedDocument { name: "a".to_owned(), document: "kind: Older".to_owned(), changed: now() };
             store.put_document(kind, &older).await.unwrap();
         }
         if let Some(expected) = self.objects {
             let found = objects(harness).await;
-            (found == expected).then_some(()).ok_or_else(|| format!("{found} objects are stored"))?;
+            ensure!(found == expected, "{found} objects are stored");
         }
         if let Some(expected) = &self.undone {
             until(&format!("the undos of {expected:?}"), async || (undone(harness) == *expected).then_some(())).await;
@@ -130,14 +131,14 @@ impl TableRow {
         if self.forgotten {
             let mut secrets = files(&harness.folder().join("state/secrets")).into_iter();
             let left = secrets.find(|file| contains_canary(&std::fs::read(file).unwrap_or_default()));
-            left.map_or(Ok(()), |file| Err(format!("a canary is in {file:?}")))?;
+            ensure!(left.is_none(), "a canary is in {left:?}");
         }
         if !self.logged.is_empty() {
             let log = std::fs::read_to_string(crate::log_file()).unwrap();
             let wrong = self.logged.iter().find(|(text, is_logged)| {
                 log.lines().any(|line| text.split(" … ").all(|part| line.contains(part))) != **is_logged
             });
-            wrong.map_or(Ok(()), |(text, _)| Err(format!("the log has {text:?}, or lacks it")))?;
+            ensure!(wrong.is_none(), "the log has {wrong:?}, or lacks it");
         }
         Ok(())
     }

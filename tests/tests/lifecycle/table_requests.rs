@@ -30,13 +30,12 @@ impl TableRow {
         if (self.open.is_some() || self.form.is_some()) && !callers.browsers.contains_key(name) {
             let browser = match name {
                 "anonymous" => Browser::new(harness.stack().url()),
-                _ => Browser::signed_in(harness, callers.token(harness, self.browser.as_ref())).await,
+                _ => Browser::signed_in(harness.stack().url(), callers.token(harness, self.browser.as_ref())).await,
             };
             callers.browsers.insert(name.to_owned(), browser);
         }
     }
 
-    /// Returns the request of `send`.
     pub(super) fn request(&self, harness: &Harness, callers: &TableCallers) -> Option<RequestBuilder> {
         let (method, path) = self.send.as_ref()?.split_once(' ').unwrap();
         let request = harness.http.request(method.parse().unwrap(), harness.url(path));

@@ -29,11 +29,7 @@ impl Browser {
         Self { http, base: base.to_owned(), cookie: String::new() }
     }
 
-    pub(crate) async fn signed_in(harness: &Harness, token: &str) -> Self {
-        Self::signed_in_at(harness.stack().url(), token).await
-    }
-
-    pub(super) async fn signed_in_at(base: &str, token: &str) -> Self {
+    pub(crate) async fn signed_in(base: &str, token: &str) -> Self {
         let mut browser = Self::new(base);
         let origin = browser.base.clone();
         let reply = browser.post("/console/sign-in", Some(&origin), &[("token", token)]).await;
@@ -44,10 +40,6 @@ impl Browser {
         }
         browser.cookie = cookie.split(';').next().unwrap().to_owned();
         browser
-    }
-
-    pub(super) async fn operator(harness: &Harness) -> Self {
-        Self::signed_in(harness, harness.stack().token()).await
     }
 
     async fn send(&self, request: reqwest::RequestBuilder) -> ApiReply {
@@ -102,7 +94,7 @@ pub(crate) async fn a_login_ends() {
     const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
     let harness = Harness::new().await;
     let token = harness.token("ci", &["read"]).await;
-    let session = Browser::signed_in(&harness, &token).await;
+    let session = Browser::signed_in(harness.stack().url(), &token).await;
     let at = async |seconds: u64| later(&harness, seconds).await;
     let mut browser = Browser::new(&at(0).await);
     browser.cookie = format!("__Host-ebb={}", session.cookie.split_once('=').unwrap().1);
@@ -136,7 +128,7 @@ pub(crate) async fn a_configured_token_of_any_form_signs_in() {
     let tokens = ApiTokens::new([(CONFIGURED, ApiRole::Operator)]);
     let server = harness.functions(Arc::clone(harness.stack().env()), tokens);
     let base = serve(ebb_api::all(server)).await;
-    let browser = Browser::signed_in_at(&base, CONFIGURED).await;
+    let browser = Browser::signed_in(&base, CONFIGURED).await;
     let refused = browser.post("/console/sign-in", Some(&base), &[("token", "ey.another.token")]).await;
     assert!(refused.is(401).body.contains("does not sign in"), "{refused:?}");
 }

@@ -7,13 +7,16 @@ use super::changes::Watcher;
 use super::console::Browser;
 use crate::harness::*;
 
+/// The page of the sandbox of these tests.
+const TARGET: &str = "/console/targets/sandbox/a";
+
 /// A compressed page has the tag of the same page without compression, and another form token. A secret is not compressed.
 pub(crate) async fn responses_are_compressed() {
     let harness = Harness::simple().await;
     harness.ready("a", "simple").await;
     harness.notification_accepted("a").await;
     at_rest(&harness).await;
-    let browser = Browser::operator(&harness).await;
+    let browser = Browser::signed_in(harness.stack().url(), harness.stack().token()).await;
     let compressed = async |request: reqwest::RequestBuilder| {
         let request = request.header(header::ACCEPT_ENCODING, "br, gzip");
         let response = request.header(header::COOKIE, &browser.cookie).send().await.unwrap();
@@ -25,7 +28,6 @@ pub(crate) async fn responses_are_compressed() {
         assert_eq!(bytes[..10], [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, bytes[8], 255], "no header of gzip");
         String::from_utf8(miniz_oxide::inflate::decompress_to_vec(&bytes[10..]).unwrap()).unwrap()
     };
-    const TARGET: &str = "/console/targets/sandbox/a";
     let page = browser.get(TARGET).await;
     let (headers, bytes) = get(TARGET).await;
     assert!(headers["content-encoding"] == "gzip" && headers["vary"] == "accept-encoding", "{headers:?}");
@@ -66,13 +68,12 @@ pub(crate) async fn an_open_page_without_news_costs_little() {
     const POLLS: u32 = 20;
     const LEAST: f64 = 2.0 * POLLS as f64;
     const MOST: f64 = 3.0 * POLLS as f64;
-    const TARGET: &str = "/console/targets/sandbox/a";
     let harness = Harness::simple().await;
     harness.ready("a", "simple").await;
     at_rest(&harness).await;
     let token = harness.token("viewer", &["read"]).await;
     let watcher = Watcher::start(&harness).await;
-    let browser = Browser::signed_in_at(&watcher.url, &token).await;
+    let browser = Browser::signed_in(&watcher.url, &token).await;
     browser.get("/console").await.is(200);
     watcher.clock.advance(15_000);
     for path in ["/console", "/console/waiting"] {
@@ -101,7 +102,7 @@ pub(crate) async fn an_open_page_without_news_costs_little() {
     browser.again(TARGET, &content).await.is(304);
     assert!(watcher.meter.take().read_units > 3.0);
     let token = harness.token("other", &["read"]).await;
-    let other = Browser::signed_in_at(&watcher.url, &token).await;
+    let other = Browser::signed_in(&watcher.url, &token).await;
     // Each session is checked before it gets a page. What the page of a list or of a target shows is read once a second.
     for path in ["/console", TARGET] {
         let mut costs = Vec::new();
@@ -125,9 +126,9 @@ pub(crate) async fn an_ended_session_gets_no_news() {
     at_rest(&harness).await;
     let token = harness.token("ci", &["read"]).await;
     let watcher = Watcher::start(&harness).await;
-    let browser = Browser::signed_in_at(&watcher.url, &token).await;
+    let browser = Browser::signed_in(&watcher.url, &token).await;
     let mut open = Vec::new();
-    for path in ["/console", "/console/targets/sandbox/a"] {
+    for path in ["/console", TARGET] {
         let tag = browser.get(path).await.is(200).header("etag").to_owned();
         for known in [tag.clone(), tag.replace("W/", ""), format!("\"x\", {tag}")] {
             let same = browser.again(path, &known).await;

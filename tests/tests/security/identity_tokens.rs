@@ -124,7 +124,6 @@ impl Default for IdentityToken {
 }
 
 impl IdentityToken {
-    /// Returns the token of an issuer.
     pub(crate) fn signed(self, issuer: &str) -> String {
         let mut header = json!({"typ": "JWT", "alg": "RS256", "kid": "rsa-1"});
         let mut claims = json!({

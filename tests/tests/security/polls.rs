@@ -39,11 +39,6 @@ async fn next_batch(harness: &Harness, in_progress: &[&str]) -> SealedBatch {
     .await
 }
 
-fn opened(batch: &SealedBatch) -> Batch {
-    let batch = batch.open(&WebhookKeys::from(secret(1)), "inside").unwrap();
-    serde_json::from_slice(&batch).unwrap()
-}
-
 /// A batch waits some seconds for its relay. The table has it and its reply encrypted.
 pub(crate) async fn queued_batches_are_encrypted() {
     let inside = json!({"secret": *secret(1).reveal(), "uid": PINNED, "entrypointImage": "r"});
@@ -69,7 +64,10 @@ pub(crate) async fn queued_batches_are_encrypted() {
     let (sent, of_task) = (request(json!({})), relay.clone());
     let pending = tokio::spawn(async move { of_task.ensure(Some("inside").into(), sent).await });
     let queued = next_batch(&harness, &[]).await;
-    let Some(RelayRequest::Ensure(sent)) = opened(&queued).requests.pop() else { panic!("{queued:?}") };
+    let opened = queued.open(&WebhookKeys::from(secret(1)), "inside").unwrap();
+    let Some(RelayRequest::Ensure(sent)) = serde_json::from_slice::<Batch>(&opened).unwrap().requests.pop() else {
+        panic!("{queued:?}")
+    };
     assert_eq!((&*sent.callback.token, sent.valid_for_ms), ("canary-token", 2_000));
     let store = harness.stack().store();
     let kept = store.pending_batches("inside", now(), &[], 9, usize::MAX).await.unwrap();

@@ -7,9 +7,6 @@ use ebb_tests::platform::SignedRequest;
 use crate::harness::*;
 use crate::request_table;
 
-/// `next` runs after `make`.
-const PAIR: &str = include_str!("documents/pair.yaml");
-
 /// Sends the head of a request and a part of its body. `headers` are lines.
 pub(super) async fn send(harness: &Harness, line: &str, headers: &str, length: usize, body: &[u8]) -> TcpStream {
     let mut connection = harness.connect().await;
@@ -102,7 +99,8 @@ pub(crate) async fn a_request_is_processed_after_its_client_disconnects() {
         let harness = Harness::new().await;
         let [make, next] = ["make", "next"].map(|path| harness.receiver.hold(&format!("POST /{path}")));
         harness.receiver.always("POST /make", 202);
-        harness.publish("waits@1.0.0", PAIR).await;
+        // `next` runs after `make`.
+        harness.publish("waits@1.0.0", include_str!("documents/pair.yaml")).await;
         let mut open = Vec::new();
         let mut disconnected = async |line: &str, headers: &str, body: &[u8]| {
             let mut connection = send(&harness, line, headers, body.len(), body).await;

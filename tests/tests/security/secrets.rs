@@ -68,13 +68,8 @@ pub(crate) async fn api_responses(harness: &Harness, name: &str) -> Vec<(String,
     responses
 }
 
-/// Checks that no canary is in the state outside the secrets, in a response, in a notification or in the log. `marker` is a
-/// stored text.
-pub(crate) async fn assert_not_leaked(harness: &Harness, name: &str, marker: &str) {
-    assert_has_none(harness, name, marker, contains_canary).await;
-}
-
-/// The same with another search, in all but the notifications.
+/// Checks that no secret is in the state outside the secrets, in a response or in the log, and no canary in a notification.
+/// `marker` is a stored text.
 pub(crate) async fn assert_has_none(harness: &Harness, name: &str, marker: &str, has_secret: impl Fn(&[u8]) -> bool) {
     let state = harness.folder().join("state");
     let stored = stored(&state);

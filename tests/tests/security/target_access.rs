@@ -21,11 +21,6 @@ async fn owners(harness: &Harness) -> (String, String) {
     (harness.token("ann", &OWN).await, harness.token("bob", &OWN).await)
 }
 
-/// Returns a request for a sandbox. `rest` begins the rest of its document.
-fn body(name: &str, rest: &str) -> Option<Value> {
-    Some(simple_request(name, rest))
-}
-
 /// Each route answers as if the target of another owner did not exist.
 pub(crate) async fn no_route_reaches_a_foreign_target() {
     let harness = Harness::new().await;
@@ -64,7 +59,7 @@ pub(crate) async fn a_history_names_no_foreign_entry() {
     let harness = Harness::simple().await;
     let (ann, bob) = owners(&harness).await;
     for owner in [&ann, &bob] {
-        harness.with_token(owner, "POST /v1/targets", body("a", "")).await.is(202);
+        harness.with_token(owner, "POST /v1/targets", Some(simple_request("a", ""))).await.is(202);
         harness.phase("a", TargetPhase::Ready).await;
         if owner == &ann {
             harness.with_token(owner, "DELETE /v1/targets/sandbox/a", None).await.is(202);
@@ -106,7 +101,7 @@ pub(crate) async fn a_slow_request_reaches_no_later_owner() {
     let (ann, bob) = owners(&harness).await;
     let send = async |token: &str, line: &str, body: Option<Value>| harness.with_token(token, line, body).await;
     harness.receiver.always("POST /make", 500);
-    send(&ann, "POST /v1/targets", body("a", "")).await.is(202);
+    send(&ann, "POST /v1/targets", Some(simple_request("a", ""))).await.is(202);
     harness.phase("a", TargetPhase::Failed).await;
     let mut slow = Vec::new();
     for body in ["{}", r#"{"plugin":"simple@1.0.0"}"#] {
@@ -117,7 +112,7 @@ pub(crate) async fn a_slow_request_reaches_no_later_owner() {
     let seen: TargetDetail = send(&ann, "GET /v1/targets/sandbox/a", None).await.is(200).json();
     send(&ann, "DELETE /v1/targets/sandbox/a", None).await.is(202);
     harness.phase("a", TargetPhase::Gone).await;
-    send(&bob, "POST /v1/targets", body("a", "")).await.is(202);
+    send(&bob, "POST /v1/targets", Some(simple_request("a", ""))).await.is(202);
     let own = harness.phase("a", TargetPhase::Failed).await.info;
     for (mut request, rest) in slow {
         request.write_all(rest.as_bytes()).await.unwrap();

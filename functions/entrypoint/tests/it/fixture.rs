@@ -1,14 +1,13 @@
 //! A folder for one script, and helpers that run the entrypoint in it.
 
-use std::path::PathBuf;
 use std::process::Output;
-use std::sync::OnceLock;
 
 use ebb_protocol::entrypoint::{TerminationResult, VERSION};
 use ebb_protocol::relay::ScriptOutput;
 use tempfile::TempDir;
 
 // Imports of most tests.
+pub(crate) use crate::program::entrypoint as program;
 pub(crate) use crate::report_sink::{ReportSink, ServerReply};
 pub(crate) use ebb_protocol::callback::ReasonCode;
 pub(crate) use ebb_protocol::entrypoint::{EntrypointSpec, RelayAddress};
@@ -19,25 +18,6 @@ pub(crate) use std::fs;
 pub(crate) use std::path::Path;
 pub(crate) use std::process::{Command, Stdio};
 pub(crate) use std::time::{Duration, Instant};
-
-/// Builds the released form of the entrypoint once. Returns its path.
-pub(crate) fn program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let root =
-            Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate is two levels below the root");
-        let cargo = std::env::var_os("CARGO").expect("cargo runs the tests");
-        let output = Command::new(cargo)
-            .args(["xtask", "build", "entrypoint"])
-            .current_dir(root)
-            .stderr(Stdio::inherit())
-            .output()
-            .expect("cargo starts");
-        let text = String::from_utf8(output.stdout).expect("UTF-8");
-        assert!(output.status.success(), "{text}");
-        PathBuf::from(text.split_once(": ").expect("the path comes first").0)
-    })
-}
 
 pub(crate) struct EntrypointFixture {
     pub(crate) folder: TempDir,
@@ -142,7 +122,6 @@ pub(crate) fn input(name: &str, env: Option<&str>, path: Option<&str>, value: Op
     ScriptInput { name: name.to_owned(), env, path, value, sensitive: false }
 }
 
-/// Calls `poll` until it returns a value.
 pub(crate) fn until<T>(event: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + Duration::from_secs(60);
     loop {

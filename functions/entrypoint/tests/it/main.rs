@@ -7,6 +7,9 @@ mod fixture;
 mod images;
 mod inputs;
 mod outputs;
+#[path = "../../../../tests/src/program.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it and uses the rest")]
+mod program;
 mod report_sink;
 mod reports;
 mod signals;

@@ -74,7 +74,6 @@ impl ReportSink {
         self.reports().into_iter().filter(is_end).collect()
     }
 
-    /// Waits for the report of the end. Returns it with its bytes.
     pub(crate) fn wait_for_end(&self) -> (ScriptReport, Vec<u8>) {
         let end = until("the report of the end", || self.ends().pop());
         (end.report(), end.body)

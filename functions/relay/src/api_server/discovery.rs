@@ -74,7 +74,6 @@ impl DiscoveryCache {
     }
 }
 
-/// Finds a kind in other versions of its group.
 async fn other_version(client: &Client, object_ref: &ObjectRef) -> kube::Result<Option<ResourceKind>> {
     let Some((group, _)) = object_ref.api_version.rsplit_once('/') else { return Ok(None) };
     let group = match oneshot::group(client, group).await {

@@ -54,7 +54,6 @@ fn value_of(field: &str, object: &Value) -> Value {
     if object["kind"] == "Secret" && !value.is_null() { json!("(set)") } else { value }
 }
 
-/// Evaluates an expression over the applied objects.
 pub(crate) fn evaluate(text: &str, objects: &[Value]) -> Result<Value, ObjectExpressionError> {
     let (all, first) = (Value::from(objects.to_vec()), objects.first().unwrap_or(&Value::Null));
     ObjectExpression::new(text)?.evaluate(&[("object", first), ("objects", &all)])

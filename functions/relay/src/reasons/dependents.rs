@@ -167,7 +167,6 @@ impl Reconciler {
         }))
     }
 
-    /// Returns the UID of the newest ReplicaSet of a Deployment.
     async fn newest_replica_set(&self, namespace: &str, deployment: &Value) -> kube::Result<Option<String>> {
         let api: Api<ReplicaSet> = Api::namespaced(self.client.clone(), namespace);
         let sets = api.list_metadata(&selected(deployment)).await?.items;

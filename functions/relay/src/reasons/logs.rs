@@ -20,7 +20,6 @@ use crate::task::record::{ObjectRef, TaskSpec};
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 /// Lines and bytes of the log of a pod that is not that of a script.
 const OBJECT_LOG: (i64, usize) = (50, 16 << 10);
-/// The prefix of lines that the entrypoint prints.
 const ENTRYPOINT_PREFIX: &str = "ebb-entrypoint: ";
 
 impl Reconciler {

@@ -91,7 +91,6 @@ impl TaskRecord {
         self.has_container() && self.phase.is_open() && !self.is_queued()
     }
 
-    /// Returns true if a task needs a reconcile loop.
     pub(crate) fn needs_reconcile(&self) -> bool {
         match self.phase {
             TaskPhase::Acknowledged => self.spec.is_some() && (!self.is_kept() || self.applied().is_empty()),

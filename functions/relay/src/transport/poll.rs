@@ -29,7 +29,6 @@ const SENDERS: usize = 4;
 /// Bytes around the reply of a poll.
 const ENVELOPE: usize = 32 << 10;
 
-/// The control plane that a relay polls.
 #[derive(Clone, Debug)]
 pub struct ControlPlaneEndpoint {
     /// The URL of the API, without `/v1`.

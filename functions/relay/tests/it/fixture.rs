@@ -222,7 +222,6 @@ impl RelayFixture {
         post(&self.http, &format!("http://127.0.0.1:{}", self.port), body, signer).await
     }
 
-    /// Sends a batch. Returns the responses to its requests.
     pub(crate) async fn send_all(&self, requests: Vec<RelayRequest>) -> Vec<RelayResponse> {
         let (status, body) = self.try_send(requests).await.expect("a response of the relay");
         assert_eq!(status, 200, "{body}");
@@ -268,7 +267,6 @@ impl RelayFixture {
         self.state(RelayRequest::Status(name.clone())).await
     }
 
-    /// Waits until the log of a task contains a text.
     pub(crate) async fn wait_for_log(&self, name: &TaskId, text: &str) {
         until(&format!("{name:?} to print {text:?}\n{}", self.log()), async || match self.get(name).await {
             TaskState::Running(task) => task.log.contains(text).then_some(()),

@@ -4,7 +4,6 @@ use ebb_protocol::listing::ReportedPolicy;
 
 use crate::fixture::*;
 
-/// Waits until the relay reports a policy.
 async fn reported(fixture: &RelayFixture, what: &str, is_expected: fn(&ReportedPolicy) -> bool) -> ReportedPolicy {
     until(what, async || match fixture.send(RelayRequest::About).await {
         RelayResponse::About(about) => about.policy.filter(is_expected),

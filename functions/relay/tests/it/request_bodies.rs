@@ -15,7 +15,6 @@ const BATCH: usize = 32 * MIB;
 /// Number of reports of the maximum size that the relay buffers at once.
 const REPORTS: usize = 8;
 
-/// Sends the head of a request without its body.
 async fn send_head(port: u16, path: &str, length: usize, headers: &[(&str, String)]) -> TcpStream {
     let mut head = format!("POST {path} HTTP/1.1\r\nhost: relay\r\ncontent-length: {length}\r\n");
     for (name, value) in headers {

@@ -74,7 +74,6 @@ pub(crate) fn script(name: &TaskId, text: &str) -> ObjectTask {
     ScriptJob::new(name, text).into_task(name)
 }
 
-/// A builder of the Job that runs a script.
 pub(crate) struct ScriptJob {
     pub(crate) spec: EntrypointSpec,
     pub(crate) job: Value,
@@ -111,7 +110,6 @@ impl ScriptJob {
         self
     }
 
-    /// Changes the pod of the Job.
     pub(crate) fn pod(mut self, change: impl FnOnce(&mut Value)) -> Self {
         change(&mut self.job["spec"]["template"]["spec"]);
         self

@@ -20,7 +20,6 @@ pub(crate) async fn client() -> Client {
     client_of(Kubeconfig::read_from(&cluster().await.kubeconfig).unwrap()).await
 }
 
-/// Returns a kubeconfig that acts as a service account.
 pub(crate) fn kubeconfig_of(cluster: &TestCluster, namespace: &str, account: &str) -> Kubeconfig {
     let mut kubeconfig = Kubeconfig::read_from(&cluster.kubeconfig).unwrap();
     let administrator = kubeconfig.auth_infos[0].auth_info.as_mut().unwrap();
@@ -33,7 +32,6 @@ pub(crate) async fn client_of(kubeconfig: Kubeconfig) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// The rules of the chart's file.
 #[derive(Deserialize)]
 pub(crate) struct ChartRights {
     pub(crate) own: Vec<PolicyRule>,

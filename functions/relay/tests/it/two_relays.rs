@@ -19,7 +19,6 @@ async fn two_relays_with_the_same_namespaces() {
     fixture.close().await;
 }
 
-/// Both relays receive the same requests at the same time.
 async fn the_same_task_at_both(fixture: &RelayFixture, second_relay: &RelayFixture) {
     let units: Vec<TaskId> = (0..6).map(|number| name(&format!("unit-{number}"), 1)).collect();
     join_all(units.iter().map(async |unit| {
@@ -49,7 +48,6 @@ async fn the_same_task_at_both(fixture: &RelayFixture, second_relay: &RelayFixtu
     }
 }
 
-/// One relay receives the cancellation of a task while the other starts it.
 async fn one_cancels_what_the_other_starts(fixture: &RelayFixture, second_relay: &RelayFixture) {
     let ensure = async |unit: &TaskId| {
         let started = Instant::now();

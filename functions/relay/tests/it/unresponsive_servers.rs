@@ -38,7 +38,6 @@ struct ApiProxy {
 }
 
 impl ApiProxy {
-    /// Starts the proxy of a server. Returns its address.
     async fn start(self: Arc<Self>, server: SocketAddr) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -65,7 +64,6 @@ impl ApiProxy {
     }
 }
 
-/// Starts a relay that reaches the API server through a proxy, in the namespaces of a fixture.
 async fn relay_behind_proxy(fixture: &RelayFixture) -> (Relay, Arc<ApiProxy>) {
     let (records, units) = (format!("{}-relay", fixture.units), &*fixture.units);
     let mut kubeconfig = kubeconfig_of(cluster().await, &records, "ebb-relay");

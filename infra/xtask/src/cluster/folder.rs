@@ -4,18 +4,12 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
-use clap::ValueEnum;
 
-use crate::run::{output, root};
+use crate::run::{command, output, root};
 
 /// Returns the folder of the sources of programs and settings.
 pub(crate) fn sources() -> PathBuf {
     root().join("infra/cluster")
-}
-
-/// Returns the name of a server or of programs on the command line. Their files and folders have the same name.
-pub(super) fn name(value: impl ValueEnum) -> String {
-    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// Returns the folder of programs and images. It is kept after `cargo clean` and shared by clones.
@@ -23,6 +17,12 @@ pub(crate) fn cache() -> anyhow::Result<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     Ok(home.context("no cache folder: neither XDG_CACHE_HOME nor HOME is an absolute path")?.join("ebb/cluster"))
+}
+
+/// Returns the folder of the programs that Go builds from a folder of `infra/cluster`, such as `helm`. Builds them unless
+/// the cache has them from the same sources and Go version.
+pub(crate) fn programs(sources_of: &str) -> anyhow::Result<PathBuf> {
+    made(command(sources().join("programs.sh")).arg(cache()?).arg(sources_of))
 }
 
 /// Runs a script that makes something unless the cache has it, and shows its progress. Returns the path that it prints.

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::build::BinarySet;
 use super::folder;
 use crate::run::{command, run};
 
@@ -18,7 +17,7 @@ pub(crate) fn archive(name: &str, root: &Path, entrypoint: &[String], to: &Path)
 /// Nothing is pulled from outside of this machine. A test serves the files, and containerd pulls from it.
 pub(crate) fn registry(to: &Path) -> anyhow::Result<()> {
     let debian = folder::made(script("debian").arg(folder::cache()?).arg("ebb.test/debian:1"))?;
-    let terraform = BinarySet::Opentofu.built()?.join("tofu");
+    let terraform = folder::programs("opentofu")?.join("tofu");
     run(script("registry").arg(std::path::absolute(to)?).arg(debian).arg(terraform))
 }
 

@@ -86,7 +86,7 @@ pub(super) const CODES: &[(&str, PartCode)] = &[
     }),
     ("opentofu", |this| {
         let paths = std::env::var_os("PATH").unwrap_or_default();
-        let paths = std::iter::once(cluster::BinarySet::Opentofu.built()?).chain(std::env::split_paths(&paths));
+        let paths = std::iter::once(cluster::programs("opentofu")?).chain(std::env::split_paths(&paths));
         let paths = std::env::join_paths(paths)?.into_string();
         let paths = paths.map_err(|paths| anyhow::anyhow!("PATH is not UTF-8: {}", paths.display()))?;
         e2e(this, &["opentofu::"], &[("PATH", paths)])
@@ -110,7 +110,7 @@ pub(super) const CODES: &[(&str, PartCode)] = &[
         tools::packages(tools::TEST_PACKAGES)?;
         entrypoint::all()?;
         let _cluster = cluster::ClusterGuard::up()?;
-        cluster::BinarySet::Opentofu.built()?;
+        cluster::programs("opentofu")?;
         this.test("-p ebb-relay --test it", &[])?;
         let elsewhere = ["book::", "containers::", "postgres::", "kill", "opentofu::"];
         e2e(this, &elsewhere.map(|tests| ["--skip", tests]).concat(), &[])?;

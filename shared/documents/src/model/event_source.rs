@@ -11,6 +11,7 @@ use super::placed::{At, Entries};
 use super::{ApiVersion, DurationMs, ParamDoc, SandboxDoc, SourceKind, SourceText, TemplateTree};
 
 /// A source: maps the webhooks of a third party to the lifecycle of targets.
+#[serde_with::apply(Entries => #[serde(default)])]
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename = "Source", rename_all = "camelCase", deny_unknown_fields)]
 pub struct SourceDoc {
@@ -23,11 +24,9 @@ pub struct SourceDoc {
     /// A preset. It supplies `verify`, `id`, `target` and `events`; a key that is written here replaces the preset's.
     pub preset: Option<At<String>>,
     /// Declarations of the values of `with`, which presets have.
-    #[serde(default)]
     #[schemars(skip)]
     pub params: Entries<ParamDoc>,
     /// Values of the params of the preset. The others have their defaults. Expressions read them as `with.NAME`.
-    #[serde(default)]
     pub with: Entries<At<Value>>,
     /// The proof that a request is from the sender.
     pub verify: Option<VerifyChoice>,

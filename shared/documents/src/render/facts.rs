@@ -10,7 +10,6 @@ use crate::plan::{Plan, document_name};
 /// The facts about a target that its units can read, and those at the time of a change that a notification reports.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct TargetFacts {
     /// `sandbox`, `namespace`, …
     pub kind: String,

@@ -24,14 +24,12 @@ struct RecordedSender {
     events: BTreeMap<String, Vec<RecordedEvent>>,
 }
 
+#[serde_with::apply(BTreeMap => #[serde(default)])]
 #[derive(Deserialize)]
 struct RecordedEvent {
     body: Option<Value>,
-    #[serde(default)]
     with: BTreeMap<String, Value>,
-    #[serde(default)]
     labels: BTreeMap<String, Option<String>>,
-    #[serde(default)]
     params: BTreeMap<String, Value>,
 }
 

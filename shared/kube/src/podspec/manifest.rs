@@ -19,7 +19,6 @@ const NAMESPACE: &str = "metadata.namespace";
 /// The fields of an object of `bind`. A `type` could let the API server make a token of an account.
 const BOUND_FIELDS: [&str; 4] = ["apiVersion", "kind", "metadata", "data"];
 
-/// Returns the violations of a manifest.
 pub fn manifest_violations(manifest: &Value, allowed: &ClusterPolicy) -> Vec<PodspecViolation> {
     let mut report = ViolationList::default();
     let metadata = &manifest["metadata"];

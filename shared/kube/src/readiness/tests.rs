@@ -15,7 +15,6 @@ struct ContractCases {
     cases: Vec<Vec<Value>>,
 }
 
-/// The tables of `tests/rules.yaml`.
 #[derive(serde::Deserialize)]
 struct RuleCases {
     rules: Vec<(Value, Option<bool>, Option<bool>, String)>,

@@ -65,7 +65,6 @@ const SCHEMA: &str = "
 pub struct EmbeddedTable {
     reader: Mutex<Connection>,
     queue: WriteQueue,
-    /// The folder of a temporary table.
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -98,7 +97,6 @@ impl EmbeddedTable {
         Ok(Self { queue, reader: Mutex::new(reader), _folder: None })
     }
 
-    /// Returns the file of the table in the folder `state`.
     pub fn file(state: &Path) -> PathBuf {
         state.join("table/table.sqlite")
     }

@@ -41,7 +41,6 @@ use crate::files;
 const GRACE: Duration = Duration::from_secs(10);
 /// The time between the deadline, which the entrypoint enforces, and the removal of the container.
 const DEADLINE_SLACK: Duration = Duration::from_secs(30);
-/// The interval at which the task's folder is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// The interval of inspections while the command of the container runs, and after it has ended.
 const INSPECT: Duration = Duration::from_secs(10);
@@ -81,9 +80,14 @@ pub(super) fn run(
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(PodsError::Spawn)?;
     runtime.block_on(async {
         let container = ContainerTask { task, request, config, name: container_engine::name(task) };
+        let cancelled = async {
+            while task.cancellation().is_none() {
+                tokio::time::sleep(POLL_INTERVAL).await;
+            }
+        };
         let aborted = tokio::select! {
             started = container.start(containers) => return container.supervise(containers, started?).await,
-            () = container.wait_for_cancellation() => Ok(None),
+            () = cancelled => Ok(None),
             () = tokio::time::sleep(Duration::from_millis(request.timeout_ms)) => {
                 let message = format!(
                     "the container did not start within the {} of the unit, with the image {:?}",
@@ -113,12 +117,6 @@ struct ContainerTask<'a> {
 type ReportReceiver = mpsc::UnboundedReceiver<ScriptExit>;
 
 impl ContainerTask<'_> {
-    async fn wait_for_cancellation(&self) {
-        while self.task.cancellation().is_none() {
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
-    }
-
     async fn start(&self, containers: &ContainerEngine) -> Result<RunningContainer, TaskFailure> {
         let broken = |error| PodsError::io(&self.task.folder, error);
         let not_startable = |why| TaskFailure(ReasonCode::NotStartable, why);
@@ -139,12 +137,19 @@ impl ContainerTask<'_> {
         let spec = serde_json::to_vec(&spec).map_err(|error| not_startable(error.to_string()))?;
         let reports = serve(listener, token);
         files::write_whole(&self.task.started(), b"")?;
-        let log = LogWriter::create(&self.task.folder).map_err(broken)?;
+        let mut log = LogWriter::create(&self.task.folder).map_err(broken)?;
         self.create(containers, &entrypoint, &spec).await?;
         let (output, input) = io::pipe().map_err(broken)?;
-        let output = pipe::Receiver::from_owned_fd(output.into()).map_err(broken)?;
+        let mut output = pipe::Receiver::from_owned_fd(output.into()).map_err(broken)?;
         let command = containers.start(&self.name, input).map_err(PodsError::Spawn)?;
-        Ok((command, tokio::spawn(forward_output(output, log)), reports))
+        let forwarded = tokio::spawn(async move {
+            let mut buffer = vec![0; 64 << 10];
+            while let Ok(count @ 1..) = output.read(&mut buffer).await {
+                // A full disk must not stop the script.
+                let _ = log.push(&buffer[..count]);
+            }
+        });
+        Ok((command, forwarded, reports))
     }
 
     async fn create(&self, containers: &ContainerEngine, entrypoint: &[u8], spec: &[u8]) -> Result<(), TaskFailure> {
@@ -235,14 +240,6 @@ impl ContainerTask<'_> {
             _ => (ReasonCode::Lost, "the container does not exist any more".to_owned()),
         };
         TaskFailure(code, message)
-    }
-}
-
-async fn forward_output(mut output: pipe::Receiver, mut log: LogWriter) {
-    let mut buffer = vec![0; 64 << 10];
-    while let Ok(count @ 1..) = output.read(&mut buffer).await {
-        // A full disk must not stop the script.
-        let _ = log.push(&buffer[..count]);
     }
 }
 

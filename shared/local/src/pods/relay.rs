@@ -39,7 +39,6 @@ const CALLBACK_TIMEOUT: Duration = Duration::from_secs(60);
 /// The first and the longest pause between two attempts of a callback.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
-/// The options of a relay.
 #[derive(Clone)]
 pub struct LocalRelayOptions {
     /// The sender and the URL of callbacks. `None` means that the owner polls and acknowledges. The guard of the sender

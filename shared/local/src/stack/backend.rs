@@ -114,15 +114,14 @@ fn remote_backend(
 fn remote_clusters(
     relays: &RemoteRelays,
 ) -> Result<(ClusterRegistry, Arc<dyn HttpCall>), Box<dyn std::error::Error + Send + Sync>> {
-    let clusters = relays.clusters.as_deref().map(configured_clusters).transpose()?.unwrap_or_default();
+    let mut clusters = ClusterRegistry::default();
+    if let Some(path) = &relays.clusters {
+        let file = path.display();
+        // It has the secrets of the relays.
+        let text = files::read(path)?.ok_or_else(|| format!("{file} does not exist"))?;
+        let text = String::from_utf8(text).map_err(|error| format!("{file}: {error}"))?;
+        clusters = ClusterRegistry::parse(&text).map_err(|error| format!("{file}: {error}"))?;
+    }
     let client = HttpClient::new(Policy::with_loopback().and_networks(&relays.networks)?)?;
     Ok((clusters, Arc::new(client.with_limit(ebb_protocol::limits::BATCH_RESPONSE_BODY))))
-}
-
-fn configured_clusters(path: &Path) -> Result<ClusterRegistry, Box<dyn std::error::Error + Send + Sync>> {
-    let file = path.display();
-    // It has the secrets of the relays.
-    let text = files::read(path)?.ok_or_else(|| format!("{file} does not exist"))?;
-    let text = String::from_utf8(text).map_err(|error| format!("{file}: {error}"))?;
-    Ok(ClusterRegistry::parse(&text).map_err(|error| format!("{file}: {error}"))?)
 }

@@ -11,7 +11,6 @@ use crate::files;
 pub struct SecretFile(PathBuf);
 
 impl SecretFile {
-    /// Returns the file of a state folder.
     pub fn of(state: &Path) -> Self {
         Self(state.join("secrets.json"))
     }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use crate::files::StateFileError;
 
-/// An error of the start.
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
     #[error("{0} is in use by another `ebb`: stop it, or choose another folder with --state")]

@@ -86,7 +86,6 @@ impl CloudEmulator {
         Ok(outputs.iter().map(|output| (text(output, "OutputKey"), text(output, "OutputValue"))).collect())
     }
 
-    /// Returns the URL of the HTTP API in the emulator.
     pub(crate) fn http_api(&self, outputs: &BTreeMap<String, String>) -> anyhow::Result<String> {
         let url = outputs.get("HttpApiUrl").context("the stack has no output HttpApiUrl")?;
         let id = url.split("//").nth(1).and_then(|host| host.split('.').next()).context("no id")?;

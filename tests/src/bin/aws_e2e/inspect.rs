@@ -34,7 +34,6 @@ impl CloudEmulator {
         Ok(kinds(keys.map(|key| key.unwrap_or_default()), '#'))
     }
 
-    /// Returns the number of objects in each folder of a bucket.
     pub(crate) async fn objects(&self, bucket: &str) -> anyhow::Result<BTreeMap<String, usize>> {
         let page = self.get("s3", &format!("/{bucket}?list-type=2")).await?;
         let keys = page.split("<Key>").skip(1).filter_map(|rest| rest.split('<').next());

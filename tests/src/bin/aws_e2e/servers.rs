@@ -26,7 +26,7 @@ const NOTES: &str = "notes";
 /// The external servers, at one address. Notifications and requests of units are signed with different secrets. A
 /// request with a wrong signature is rejected, and then every wait fails.
 pub(crate) struct OutsideServers {
-    receiver: TestReceiver,
+    pub(crate) receiver: TestReceiver,
     may_call_back: watch::Sender<bool>,
 }
 
@@ -78,12 +78,6 @@ impl OutsideServers {
             unit("make"),
             unit("drop")
         )
-    }
-
-    /// Returns the requests of `notes` about a target, each with its note.
-    pub(crate) fn notes_requests(&self, target: &str) -> Vec<String> {
-        let calls = self.receiver.all().into_iter().filter(|call| call.body["target"] == target);
-        calls.map(|call| format!("{} {}", call.line, call.body["note"].as_str().unwrap_or_default())).collect()
     }
 
     pub(crate) fn platform(&self) -> String {

@@ -125,7 +125,7 @@ impl DeployedStack<'_> {
                 Ok(())
             };
             step(&format!("events of {}", life.preset), live).await?;
-            let requests = self.servers.notes_requests(life.name());
+            let requests = life.requests(&self.servers.receiver);
             say(&format!("  {}", requests.join(", ")));
             self.servers.signed()?;
             let lines: Vec<_> = requests.iter().filter_map(|request| request.rsplit_once(' ')).collect();

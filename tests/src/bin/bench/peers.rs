@@ -23,7 +23,7 @@ use restate::RestateServer;
 
 use crate::shapes::{RunGraph, RunShape, UnitOutputs};
 
-/// Minimum number of runs of a graph in a round.
+/// Minimum number of timed runs, such as those of a graph in a round.
 const MIN_RUNS: usize = 3;
 const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -212,15 +212,20 @@ async fn alone(
     phase: Duration,
     values: &mut PeerFigures,
 ) -> anyhow::Result<usize> {
-    let began = Instant::now();
-    let mut times = Vec::new();
+    let times = timed(phase, async || engine.run(graph).await).await?;
+    values.push((title, median(&times) / graph.units as f64));
+    Ok(times.len() * graph.units)
+}
+
+/// Runs something again and again, one run at a time. Returns the time of each run, in ms.
+pub(crate) async fn timed(phase: Duration, run: impl AsyncFn() -> anyhow::Result<()>) -> anyhow::Result<Vec<f64>> {
+    let (began, mut times) = (Instant::now(), Vec::new());
     while times.len() < MIN_RUNS || began.elapsed() < phase {
         let begun = Instant::now();
-        engine.run(graph).await?;
-        times.push(begun.elapsed().as_secs_f64() * 1e3 / graph.units as f64);
+        run().await?;
+        times.push(begun.elapsed().as_secs_f64() * 1e3);
     }
-    values.push((title, median(&times)));
-    Ok(times.len() * graph.units)
+    Ok(times)
 }
 
 /// Runs chains by several callers. Adds units per second, CPU and memory, and returns the number of units.

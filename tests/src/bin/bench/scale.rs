@@ -22,15 +22,13 @@ use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::peers::ebb::EbbServer;
 use crate::peers::process_tree::usage;
-use crate::peers::{UNIT_REQUESTS, chain, unit_receiver};
+use crate::peers::{UNIT_REQUESTS, chain, timed, unit_receiver};
 use crate::shapes::RunGraph;
 
 /// Units of a resource of a sandbox. A sandbox has at most 500 resources, and 1,000 units in a hook.
 const UNITS: usize = 20;
 /// Sandboxes of each size, one after the other.
 const SANDBOXES: usize = 10;
-/// Minimum number of runs beside gone targets.
-const MIN_RUNS: usize = 3;
 /// Items of a transaction that writes gone targets.
 const BATCH: usize = 100;
 const RUN_TIMEOUT: Duration = Duration::from_secs(900);
@@ -192,13 +190,7 @@ async fn beside_gone(receiver: &TestReceiver, gone: usize, time: Duration) -> an
         let found = server.place.get(&name).await.info.phase;
         ensure!(found == TargetPhase::Gone, "{name} is {found:?} and should be gone");
     }
-    let (began, mut times) = (Instant::now(), Vec::new());
-    while times.len() < MIN_RUNS || began.elapsed() < time {
-        let begun = Instant::now();
-        run(&server, graph, 1).await?;
-        times.push(begun.elapsed().as_secs_f64() * 1e3);
-    }
-    Ok(median(&times))
+    Ok(median(&timed(time, async || run(&server, graph, 1).await).await?))
 }
 
 /// Writes gone targets, at least one, into the table of `ebb dev` in its state folder: the first by the store, the others

@@ -31,20 +31,18 @@ pub(crate) struct SignadotSandbox {
 }
 
 /// The keys that Ebb adds to a sandbox or a route group, so that one document serves both. Signadot ignores them.
+#[serde_with::apply(Entries => #[serde(default)], Vec => #[serde(default)])]
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct TargetExtension {
     /// Resources that only Ebb makes, in the form of Signadot.
-    #[serde(default)]
     resources: Vec<SignadotResource>,
     /// Secrets and ConfigMaps with outputs for workloads, as in a sandbox of Ebb.
-    #[serde(default)]
     bind: Vec<At<BindDoc>>,
     /// If `true`, a Secret for each fork has the variables that it reads from resources, in its namespace.
     #[serde(default)]
     bind_forks: bool,
     /// The runners of the own hooks.
-    #[serde(default)]
     runners: Entries<RunnerDoc>,
     /// `timeout` and `retry` of own units that set none.
     #[serde(default)]
@@ -53,7 +51,6 @@ struct TargetExtension {
     post_start: Option<HookDoc>,
     pre_stop: Option<HookDoc>,
     post_stop: Option<HookDoc>,
-    #[serde(default)]
     hooks: Entries<Entries<UnitSpec>>,
 }
 

@@ -64,21 +64,17 @@ fn named(plan: &Plan, at: UnitRef) -> String {
 }
 
 /// A change of a document. The file describes its keys.
+#[serde_with::apply(bool => #[serde(default)], BTreeMap => #[serde(default)], Vec => #[serde(default)])]
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct UpdateStep {
     document: String,
     from: Option<usize>,
-    #[serde(default)]
     open: Vec<String>,
-    #[serde(default)]
     is_same: bool,
     fixed: Option<String>,
-    #[serde(default)]
     effects: BTreeMap<String, ResourceEffect>,
-    #[serde(default)]
     units: BTreeMap<String, Vec<String>>,
-    #[serde(default)]
     some: BTreeMap<String, Vec<String>>,
 }
 
