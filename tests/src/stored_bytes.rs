@@ -9,7 +9,8 @@ pub fn contains(bytes: &[u8], words: &[u8]) -> bool {
 
 /// Returns the names of the entries of a folder.
 pub fn entries(folder: &Path) -> Vec<String> {
-    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    let entries = fs::read_dir(folder).expect("the folder can be read").map(|entry| entry.expect("it can be read"));
+    entries.map(|entry| entry.file_name().into_string().expect("the name is UTF-8")).collect()
 }
 
 pub fn files(folder: &Path) -> Vec<PathBuf> {
