@@ -117,7 +117,7 @@ pub(crate) struct ApiCaller {
     pub(crate) display: Option<String>,
     scopes: Vec<TokenScope>,
     pub(crate) proof: CallerProof,
-    /// The end of its token or session. A token of the configuration has none.
+    /// The latest end of its token or session. A token of the configuration has none.
     pub(crate) expires: Option<Timestamp>,
 }
 

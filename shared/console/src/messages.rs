@@ -38,7 +38,7 @@ pub fn sign_in(next: &str, issuers: &[(&str, &str)], problem: Option<(&str, Opti
 /// Returns the page that asks whether a command may act as the viewer. The form returns challenge, state and port of the command.
 pub fn login(viewer: ConsoleViewer<'_>, [challenge, state, port]: [&str; 3], scopes: &str) -> String {
     let main = html! {
-        p { "A command " code { "ebb login" } " asks to act as " strong { (viewer.name) } " for 8 hours, with the scopes " (scopes) "." }
+        p { "A command " code { "ebb login" } " asks to act as " strong { (viewer.name) } " for up to 7 days, with the scopes " (scopes) "." }
         p { "Continue only if you have just run it." }
         form.sign-in method="post" action=(paths::LOGIN) {
             (frame::form_token(viewer))

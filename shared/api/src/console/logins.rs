@@ -73,7 +73,8 @@ fn session_of(server: &ServerState, CreateLogin { code, verifier }: &CreateLogin
     SessionId::parse(session).filter(|_| age < CODE_LIFETIME)
 }
 
-/// Exchanges a code of the console for a token of the command line, which ends after 8 hours. Needs no token.
+/// Exchanges a code of the console for a token of the command line. It ends if it is unused for 24 hours, and after 7 days. Needs
+/// no token.
 #[utoipa::path(post, path = "/v1/login", operation_id = "createLogin", tag = "tokens", request_body = CreateLogin, responses(
     (status = 201, body = CreatedToken),
     (status = 401, description = "The code is of another login or server, or too old."),

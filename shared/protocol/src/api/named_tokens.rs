@@ -41,6 +41,7 @@ pub struct TokenInfo {
     pub name: String,
     pub scopes: Vec<String>,
     pub created: Timestamp,
+    /// The latest end. A token of the command line also ends if it is unused for 24 hours.
     pub expires: Timestamp,
     /// The caller that created it.
     pub created_by: String,
@@ -77,7 +78,7 @@ pub struct CallerInfo {
     pub display: Option<String>,
     /// The scopes of its token.
     pub scopes: Vec<String>,
-    /// The end of its token. Absent for a token of the configuration.
+    /// The latest end of its token. A login ends before if it is unused for 24 hours. Absent for a token of the configuration.
     pub expires: Option<String>,
 }
 
