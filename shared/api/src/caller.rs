@@ -163,6 +163,11 @@ impl ApiCaller {
         (!matches!(self.proof, CallerProof::Role(_))).then_some(&self.name)
     }
 
+    /// Returns the owner of a filter: `me` is the caller, and no owner has this name.
+    pub(crate) fn owner<'a>(&'a self, filter: &'a str) -> &'a str {
+        if filter == "me" { &self.name } else { filter }
+    }
+
     pub(crate) fn stored_name(&self) -> String {
         limits::clean(&self.name, limits::REFUSAL)
     }
