@@ -39,6 +39,9 @@ fn scopes() -> Array {
 pub struct TokenInfo {
     /// The name of a token of the command line is that of its caller.
     pub name: String,
+    /// That of the caller of a token of the command line, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub display: Option<String>,
     pub scopes: Vec<String>,
     pub created: Timestamp,
     /// The latest end. A token of the command line also ends if it is unused for 24 hours.
