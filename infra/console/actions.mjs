@@ -74,7 +74,7 @@ export const ACTIONS = [
       await reader.goto(answer);
       assert.equal(new URL(page.url()).pathname, "/console", "a repeated answer");
       await by.use("button", "Sign out");
-      await page.waitForURL("**/console/sign-in");
+      await page.waitForURL("**/console/sign-out");
       await reader.goto(answer);
       assert.match(await refusal(), /has not begun the sign-in/, "an answer after the sign-out");
       // The issuer still knows the person, and asks nothing.
@@ -91,7 +91,7 @@ export const ACTIONS = [
       if (!reader.hasScripts) await page.getByRole("button", { name: "Continue" }).click();
       await page.waitForURL(`**${path}`);
       await by.use("button", "Sign out");
-      await page.waitForURL("**/console/sign-in");
+      await page.waitForURL("**/console/sign-out");
       const failures = [
         [(response) => response.writeHead(400, { "content-type": "application/json" }).end('{"error": "invalid_grant"}'), 401, /does not accept its code any more: sign in again/],
         [(response) => response.writeHead(429).end(), 503, /\/token responded with status 429\. Try again/],
@@ -123,7 +123,7 @@ export const ACTIONS = [
       await reader.page.waitForURL(`**${at(names.ready.name)}`);
       reader.isQuiet();
       await by.use("button", "Sign out");
-      await reader.page.waitForURL("**/console/sign-in");
+      await reader.page.waitForURL("**/console/sign-out");
       await reader.goto(link);
       assert.match(await reader.page.getByRole("alert").innerText(), /was used/, "the link of a session that has ended");
     },
@@ -134,7 +134,7 @@ export const ACTIONS = [
     async run({ reader, by }) {
       await reader.goto("/console");
       await by.use("button", "Sign out");
-      await reader.page.waitForURL("**/console/sign-in**");
+      await reader.page.waitForURL("**/console/sign-out");
       await reader.goto("/console/waiting");
       assert.match(reader.page.url(), /sign-in\?next=/, "a page after the sign-out");
     },

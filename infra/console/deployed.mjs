@@ -45,7 +45,7 @@ export async function deployed(browser, server, { name, repository, step }) {
   });
   await step("sign out by keys", async () => {
     await by.use("button", "Sign out");
-    await reader.page.waitForURL("**/console/sign-in**");
+    await reader.page.waitForURL("**/console/sign-out");
   });
   await reader.close();
 }

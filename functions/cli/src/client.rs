@@ -14,12 +14,13 @@ use ebb_protocol::{
 };
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use reqwest::redirect::Policy;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use crate::{AddressOrigin, CliError, Result, ServerAccess, ServerArgs, TargetRef, fresh_uid, refused, timing};
+use crate::{AddressOrigin, CliError, Result, ServerAccess, ServerArgs, TargetRef, fresh_uid, logins, refused, timing};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -72,7 +73,9 @@ pub(crate) fn is_local(url: &Url) -> bool {
 
 impl ApiClient {
     pub(crate) fn new(server: ServerAccess) -> Result<Self> {
-        let mut http = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).connect_timeout(CONNECT_TIMEOUT);
+        let http = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).connect_timeout(CONNECT_TIMEOUT);
+        // The API redirects nowhere. A redirect would lead the code of a sign-in and documents elsewhere.
+        let mut http = http.redirect(Policy::none());
         if is_local(&server.url) {
             http = http.no_proxy();
         }
@@ -131,12 +134,6 @@ impl ApiClient {
     pub(crate) async fn delete(&self, path: &[&str], options: &[&str]) -> Result<Option<()>> {
         let options: Vec<_> = options.iter().map(|option| (*option, Some("true"))).collect();
         found(self.send(self.query(Method::DELETE, path, &options)).await.map(drop))
-    }
-
-    /// Deletes a registered cluster, with `force` also one in which targets have units.
-    pub(crate) async fn delete_cluster(&self, name: &str, force: bool) -> Result<()> {
-        let force = force.then_some("true");
-        self.send(self.query(Method::DELETE, &["clusters", name], &[("force", force)])).await.map(drop)
     }
 
     /// Posts an event of a source. Headers and `url_secret` have the proof of its sender.
@@ -285,8 +282,7 @@ impl ApiClient {
         self.read(self.query(Method::POST, &["targets"], &[("dryRun", Some("true"))]).json(body)).await
     }
 
-    /// Deletes the instance of a target with this UID, or without `uid` every one.
-    /// Deletes an instance. `allow_protected` needs the scope `operate`.
+    /// Deletes the instance of a target with this UID. `allow_protected` needs the scope `operate`.
     pub(crate) async fn delete_target(
         &self,
         target: &TargetRef,
@@ -482,6 +478,14 @@ impl ApiClient {
         }
         let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
         let error = match serde_json::from_slice::<ProblemDetails>(&body) {
+            Ok(problem)
+                if self.server.has_given_token
+                    && status == StatusCode::UNAUTHORIZED
+                    && problem.code != ErrorCode::InvalidSignature.name() =>
+            {
+                let hint = "EBB_TOKEN is set and refused: unset it to use the login of `ebb login`, or set it to a valid token";
+                CliError::failed(problem.detail.clone()).with_hint(hint).of(&problem)
+            }
             Ok(problem) => refused(&problem),
             Err(_) => unexpected(status, &start_of(&body)),
         };
@@ -494,7 +498,12 @@ impl ApiTransport for ApiClient {
     fn send(&self, request: http::Request<String>) -> BoxFuture<'_, Result<http::Response<Vec<u8>>, String>> {
         let (parts, body) = request.into_parts();
         let url = self.address(&parts.uri.to_string());
-        let request = self.authorized(self.http.request(parts.method, url).headers(parts.headers).body(body));
+        // An agent starts the program once, and a person signs in later.
+        let login = if self.server.has_given_token { None } else { logins::find(&self.server).ok().flatten() };
+        let token = login.filter(|login| !login.rest().is_zero()).map(|login| login.token);
+        let mut client = self.clone();
+        client.server.token = token.or(client.server.token);
+        let request = client.authorized(self.http.request(parts.method, url).headers(parts.headers).body(body));
         let unreachable = move |error| self.unreachable(error).message_with_steps();
         async move {
             let response = request.send().await.map_err(unreachable)?;

@@ -26,6 +26,7 @@ impl LocalServer {
         let client = ApiClient::new(ServerAccess {
             url: url.map_err(|error| CliError::broken(format!("{} is not a URL", stack.url())).with_causes(&error))?,
             token: Some(stack.token().to_owned()),
+            has_given_token: false,
             webhook_secret: Some(stack.webhook_secret().to_owned()),
             origin: AddressOrigin::Own,
         })?;

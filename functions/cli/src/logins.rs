@@ -1,43 +1,94 @@
-//! The logins of this person: one file with a token for each server, by its URL. A token goes to no other server.
+//! The logins of this person: one file with a token for each server. A token goes to no other server.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use ebb_local::files;
-use url::Url;
+use ebb_local::files::{self, StateFileError};
+use serde::{Deserialize, Serialize};
 
-use crate::{CliError, Result};
+use crate::{AddressOrigin, CliError, Result, ServerAccess, output, timing};
 
-/// Tokens with their ends.
-type Logins = BTreeMap<String, (String, String)>;
+#[derive(Serialize, Deserialize)]
+pub(crate) struct StoredLogin {
+    pub(crate) token: String,
+    /// The identity, for people.
+    pub(crate) person: String,
+    /// The latest end. The server ends a login before if it is unused.
+    pub(crate) expires: String,
+}
 
-fn unusable(error: &(dyn std::error::Error + 'static)) -> CliError {
+impl StoredLogin {
+    /// Returns the time until the latest end.
+    pub(crate) fn rest(&self) -> Duration {
+        timing::until(&self.expires, timing::now()).unwrap_or_default()
+    }
+}
+
+/// Logins by the names of their servers.
+pub(crate) type Logins = BTreeMap<String, StoredLogin>;
+
+/// Returns the name of a server in the file. Two `ebb dev` can have the same URL one after the other, and not the same folder.
+fn name(server: &ServerAccess) -> String {
+    match &server.origin {
+        AddressOrigin::File(file) => format!("{} {}", server.url, file.parent().unwrap_or(file).display()),
+        AddressOrigin::Given | AddressOrigin::Own => server.url.to_string(),
+    }
+}
+
+fn unusable(error: &StateFileError) -> CliError {
     CliError::broken("cannot use the file of logins").with_causes(error)
 }
 
-fn read() -> Result<(PathBuf, Logins)> {
+fn path() -> PathBuf {
     // The specification of the variable ignores a relative path.
     let configured = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let folder = configured.or_else(|| Some(std::env::home_dir()?.join(".config")));
-    let file = folder.unwrap_or(PathBuf::from("/")).join("ebb/logins.json");
-    let bytes = files::read_secret(&file).map_err(|error| unusable(&error))?;
+    folder.unwrap_or(PathBuf::from("/")).join("ebb/logins.json")
+}
+
+fn read(file: &Path) -> Result<Logins, StateFileError> {
+    let bytes = files::read_secret(file)?;
     // The text of the parser could contain a part of a token.
-    let logins = serde_json::from_slice(bytes.as_deref().unwrap_or(b"{}"));
-    let logins = logins.map_err(|_| CliError::broken(format!("{} is damaged: remove it", file.display())))?;
-    Ok((file, logins))
+    let reason = "expected the logins of `ebb login`: remove the file, and sign in again".to_owned();
+    serde_json::from_slice(bytes.as_deref().unwrap_or(b"{}"))
+        .map_err(|_| StateFileError::Damaged { path: file.to_owned(), reason })
 }
 
-/// Returns the token of the login at a server and its end, if there is one.
-pub(crate) fn find(server: &Url) -> Result<Option<(String, String)>> {
-    Ok(read()?.1.remove(server.as_str()))
+/// Returns the login at a server, if there is one.
+///
+/// # Errors
+/// Returns an error for a file that cannot be used. If the server has another token, it is one only for a file that other users
+/// can read or change.
+pub(crate) fn find(server: &ServerAccess) -> Result<Option<StoredLogin>> {
+    match read(&path()) {
+        Ok(mut logins) => Ok(logins.remove(&name(server))),
+        Err(error) if server.token.is_some() && !matches!(error, StateFileError::Unsafe { .. }) => {
+            output::status_line(&format!("warning: no login is used: {error}"));
+            Ok(None)
+        }
+        Err(error) => Err(unusable(&error)),
+    }
 }
 
-/// Stores or removes the login at a server. Returns the token of the former one.
-pub(crate) fn change(server: &Url, login: Option<(String, String)>) -> Result<Option<String>> {
-    let (file, mut logins) = read()?;
-    let former = logins.remove(server.as_str());
-    logins.extend(login.map(|login| (server.to_string(), login)));
-    let folder = files::private_folder(file.parent().unwrap_or(Path::new("/")));
-    folder.and_then(|()| files::write_json(&file, &logins)).map_err(|error| unusable(&error))?;
-    Ok(former.map(|(token, _)| token))
+pub(crate) fn all() -> Result<Logins> {
+    read(&path()).map_err(|error| unusable(&error))
+}
+
+/// Stores or removes the login at a server. Returns the former one. Logins that have ended are removed, too.
+pub(crate) fn change(server: &ServerAccess, login: Option<StoredLogin>) -> Result<Option<StoredLogin>> {
+    let changed = || {
+        let file = path();
+        files::private_folder(file.parent().unwrap_or(Path::new("/")))?;
+        // Another command can change the file at the same time.
+        let path = file.with_extension("lock");
+        let lock = files::lock_file(&path)?;
+        lock.lock().map_err(|source| StateFileError::Io { path, source })?;
+        let mut logins = read(&file)?;
+        let former = logins.remove(&name(server));
+        logins.retain(|_, login| !login.rest().is_zero());
+        logins.extend(login.map(|login| (name(server), login)));
+        files::write_json(&file, &logins).map(|()| former)
+    };
+    changed().map_err(|error| unusable(&error))
 }

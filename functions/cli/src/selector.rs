@@ -23,7 +23,7 @@ pub(crate) struct SelectorArgs {
     /// Select targets with this label; repeatable: with all of the labels
     #[arg(short = 'l', long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<String>,
-    /// Select targets of this owner, such as `token ci`
+    /// Select targets of this owner, such as `token ci`; `me` for your own
     #[arg(long, value_name = "OWNER")]
     owner: Option<String>,
     /// Select targets with this text in name, UID, owner, labels, plugins or first cause

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ebb_local::files::StateFileError;
 use ebb_local::stack::StackConnection;
-use url::Url;
+use url::{Position, Url};
 
 use crate::exit::{CliError, Result};
 use crate::{logins, output, timing};
@@ -23,8 +23,8 @@ pub(crate) const FILE: &str = "server.json";
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ServerArgs {
     /// URL of the server; by default that of `.ebb/server.json` in this directory or above
-    #[arg(long, env = "EBB_URL", value_name = "URL", value_parser = given, global = true)]
-    server: Option<OptionalUrl>,
+    #[arg(long, env = "EBB_URL", value_name = "URL", global = true)]
+    server: Option<String>,
     /// Bearer token of the server
     #[arg(long, env = "EBB_TOKEN", value_name = "TOKEN", hide = true, hide_env_values = true, global = true)]
     pub(crate) token: Option<String>,
@@ -33,11 +33,14 @@ pub(crate) struct ServerArgs {
     webhook_secret: Option<String>,
 }
 
-/// A URL, or `None` for an empty argument, which has the same effect as no argument.
-type OptionalUrl = Option<Url>;
-
-fn given(text: &str) -> Result<OptionalUrl, url::ParseError> {
-    if text.is_empty() { Ok(None) } else { text.parse().map(Some) }
+/// Returns the URL of a server. Its errors do not show the text, which can have a password.
+fn given(text: &str) -> Result<Url> {
+    let is_base = |url: &Url| url[..Position::BeforePath] == url.origin().ascii_serialization();
+    let url = text.parse::<Url>().ok().filter(|url| is_base(url) && url[Position::AfterPath..].is_empty());
+    url.ok_or_else(|| {
+        let error = CliError::broken("--server or EBB_URL is not the URL of a server: expected scheme, host and port");
+        error.with_hint("use a URL such as https://ebb.example.com, and EBB_TOKEN or `ebb login`")
+    })
 }
 
 /// The address of a server and the credentials for it.
@@ -45,6 +48,8 @@ fn given(text: &str) -> Result<OptionalUrl, url::ParseError> {
 pub(crate) struct ServerAccess {
     pub(crate) url: Url,
     pub(crate) token: Option<String>,
+    /// True for the token of `EBB_TOKEN`, which no login replaces.
+    pub(crate) has_given_token: bool,
     /// The secret for lifecycle webhooks, `whsec_…`.
     pub(crate) webhook_secret: Option<String>,
     pub(crate) origin: AddressOrigin,
@@ -65,9 +70,10 @@ impl ServerArgs {
     /// Returns the server that the options, the environment or a state folder select.
     pub(crate) fn find(&self) -> Result<ServerAccess> {
         let mut found = self.without_login()?;
-        let is_given = self.token.as_ref().is_some_and(|token| !token.is_empty());
-        if !is_given && let Some((token, expires)) = logins::find(&found.url)? {
-            let rest = timing::until(&expires, timing::now()).unwrap_or_default();
+        if !found.has_given_token
+            && let Some(login) = logins::find(&found)?
+        {
+            let rest = login.rest();
             if rest < Duration::from_secs(3_600) {
                 let ends =
                     if rest.is_zero() { "has ended".into() } else { format!("ends in {}", timing::length(rest)) };
@@ -75,7 +81,7 @@ impl ServerArgs {
             }
             // A server on this machine has a token without a login.
             if !rest.is_zero() || found.token.is_none() {
-                found.token = Some(token);
+                found.token = Some(login.token);
             }
         }
         Ok(found)
@@ -93,8 +99,11 @@ impl ServerArgs {
     fn find_from(&self, here: &Path) -> Result<ServerAccess> {
         let Self { server, token, webhook_secret } = self.clone();
         let token = token.filter(|token| !token.is_empty());
-        if let Some(url) = server.flatten() {
-            return Ok(ServerAccess { url, token, webhook_secret, origin: AddressOrigin::Given });
+        let has_given_token = token.is_some();
+        // An empty argument has the same effect as no argument.
+        if let Some(text) = server.filter(|text| !text.is_empty()) {
+            let url = given(&text)?;
+            return Ok(ServerAccess { url, token, has_given_token, webhook_secret, origin: AddressOrigin::Given });
         }
         let state = here.ancestors().map(|folder| folder.join(STATE)).find(|state| state.join(FILE).is_file());
         let Some(state) = state else {
@@ -114,7 +123,7 @@ impl ServerArgs {
         let found = found.ok_or_else(|| unusable(&std::io::Error::from(std::io::ErrorKind::NotFound), again))?;
         let url = found.url.parse().map_err(|error: url::ParseError| unusable(&error, again))?;
         let (token, webhook_secret) = (token.or(Some(found.token)), webhook_secret.or(Some(found.webhook_secret)));
-        Ok(ServerAccess { url, token, webhook_secret, origin: AddressOrigin::File(file) })
+        Ok(ServerAccess { url, token, has_given_token, webhook_secret, origin: AddressOrigin::File(file) })
     }
 }
 
@@ -152,8 +161,7 @@ mod tests {
 
     #[test]
     fn the_option_takes_precedence_over_the_state() {
-        let args = ServerArgs { server: Some(given("https://ebb.example.org").unwrap()), ..Default::default() };
-        assert_eq!(super::given("").unwrap(), None);
+        let args = ServerArgs { server: Some("https://ebb.example.org".to_owned()), ..Default::default() };
         let server = args.find_from(Path::new("/")).unwrap();
         assert_eq!(server.origin, AddressOrigin::Given);
         assert_eq!(server.token, None);

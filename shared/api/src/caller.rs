@@ -117,7 +117,7 @@ pub(crate) struct ApiCaller {
     pub(crate) display: Option<String>,
     scopes: Vec<TokenScope>,
     pub(crate) proof: CallerProof,
-    /// The end of its token or session. A token of the configuration has none.
+    /// The latest end of its token or session. A token of the configuration has none.
     pub(crate) expires: Option<Timestamp>,
 }
 
@@ -161,6 +161,11 @@ impl ApiCaller {
     /// Returns the name of a caller with a name of its own. A role has none.
     pub(crate) fn own_name(&self) -> Option<&str> {
         (!matches!(self.proof, CallerProof::Role(_))).then_some(&self.name)
+    }
+
+    /// Returns the owner of a filter: `me` is the caller, and no owner has this name.
+    pub(crate) fn owner<'a>(&'a self, filter: &'a str) -> &'a str {
+        if filter == "me" { &self.name } else { filter }
     }
 
     pub(crate) fn stored_name(&self) -> String {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use ebb_documents::cel::convert::{CelOutput, from_json};
 use ebb_documents::cel::{Expression, Scope};
 use ebb_flow::Env;
-use ebb_protocol::{ErrorCode, PendingSignIn, TargetInfo, TokenScope, limits, parse_scopes};
+use ebb_protocol::{ErrorCode, PendingSignIn, TokenScope, limits, parse_scopes};
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, Validation};
 use serde::Deserialize;
@@ -147,11 +147,10 @@ impl OidcIssuers {
         for_people.map(|issuer| (issuer.issuer.as_str(), issuer.name.as_ref().unwrap_or(&issuer.issuer).as_str()))
     }
 
-    /// Names the owner of a target for people, if it is one of an issuer with a name.
-    pub(crate) fn name_owner(&self, target: &mut TargetInfo) {
-        let owner = target.owner.as_ref().and_then(|owner| owner.split_once(' '));
-        let named = owner.and_then(|(issuer, subject)| Some((self.find(issuer)?.name.as_ref()?, subject)));
-        target.owner_name = named.map(|(name, subject)| format!("{name} {subject}"));
+    /// Returns the name of an owner for people, if it is one of an issuer with a name.
+    pub(crate) fn owner_name(&self, owner: Option<&str>) -> Option<String> {
+        let (issuer, subject) = owner?.split_once(' ')?;
+        Some(format!("{} {subject}", self.find(issuer)?.name.as_ref()?))
     }
 
     /// Returns the issuer with a URL or a name, and its client. No name is a URL.

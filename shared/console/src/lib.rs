@@ -35,7 +35,7 @@ pub use cluster_pages::{cluster, clusters};
 pub use frame::{ConsoleViewer, FORM_TOKEN};
 pub use history_page::{history, history_entry};
 pub use log_pages::{UnitLogView, log, log_text, rendering};
-pub use messages::{FailureView, failure, logged_in, login, sign_in};
+pub use messages::{FailureView, failure, logged_in, login, sign_in, signed_out};
 pub use plugin_pages::{PluginComparison, PluginParam, PluginView, plugin, plugin_comparison, plugins};
 pub use run_pages::{RunUnitsView, run};
 pub use source_pages::{SourceTrial, TrialEffect, source, sources};

@@ -35,10 +35,20 @@ pub fn sign_in(next: &str, issuers: &[(&str, &str)], problem: Option<(&str, Opti
     frame::bare_page("Sign in", &main)
 }
 
+/// Returns the page after a sign-out.
+pub fn signed_out() -> String {
+    let main = html! {
+        h1 { "Signed out" }
+        p { "You have signed out of the console. The issuer may still know you. Logins of the command line stay: end them with " code { "ebb logout" } "." }
+        p { a href=(paths::ROOT) { "Sign in" } }
+    };
+    frame::bare_page("Signed out", &main)
+}
+
 /// Returns the page that asks whether a command may act as the viewer. The form returns challenge, state and port of the command.
 pub fn login(viewer: ConsoleViewer<'_>, [challenge, state, port]: [&str; 3], scopes: &str) -> String {
     let main = html! {
-        p { "A command " code { "ebb login" } " asks to act as " strong { (viewer.name) } " for 8 hours, with the scopes " (scopes) "." }
+        p { "A command " code { "ebb login" } " asks to act as " strong { (viewer.name) } @if let Some(display) = viewer.display { " (" (display) ")" } " for up to 7 days, with the scopes " (scopes) "." }
         p { "Continue only if you have just run it." }
         form.sign-in method="post" action=(paths::LOGIN) {
             (frame::form_token(viewer))

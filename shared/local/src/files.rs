@@ -181,7 +181,7 @@ pub(crate) fn names(folder: &Path) -> Result<Vec<String>, StateFileError> {
 
 /// Opens a lock file, and creates it if it is missing. A lock is released when the last copy of the file is closed. A
 /// process that inherits the file therefore holds the lock until it ends.
-pub(crate) fn lock_file(path: &Path) -> Result<File, StateFileError> {
+pub fn lock_file(path: &Path) -> Result<File, StateFileError> {
     OpenOptions::new()
         .create(true)
         .truncate(false)

@@ -107,6 +107,8 @@ pub struct Stack {
     connection: StackConnection,
     /// The code of the link that signs in to the console once. It is in memory only.
     sign_in_code: String,
+    /// The URL of the [`DevIssuer`].
+    issuer: Option<String>,
     relay: Option<LocalRelay>,
     env: Arc<Env>,
     /// The table in the state folder.
@@ -218,16 +220,17 @@ impl Stack {
         let messages = queue::handle_messages(Arc::clone(&env), Arc::clone(&telemetry), messages, stopped.clone());
         tasks.push(tokio::spawn(messages));
         tasks.push(tokio::spawn(run_schedule(Arc::clone(&env), Arc::clone(&telemetry), stopped.clone())));
-        if let Some((listener, url)) = issuer {
+        let issuer = issuer.map(|(listener, url)| {
             tasks.push(tokio::spawn(server::serve(listener, DevIssuer::new(&url).router(), stopped.clone())));
-        }
+            url
+        });
         if let Some(relay) = opened.processes.clone() {
             tasks.push(tokio::spawn(prune_pods(relay, stopped.clone())));
         }
         tasks.push(tokio::spawn(sweep_forever(Arc::clone(&env), telemetry, stopped)));
         connection.write(state)?;
         let (relay, table) = (opened.processes, embedded);
-        Ok(Self { connection, sign_in_code, relay, env, table, stop, tasks, background, last, lock })
+        Ok(Self { connection, sign_in_code, issuer, relay, env, table, stop, tasks, background, last, lock })
     }
 
     /// Returns the URL of the functions.
@@ -242,6 +245,11 @@ impl Stack {
     /// Returns the URL of the console, which signs in the first browser that opens it.
     pub fn sign_in_url(&self) -> String {
         format!("{}/console/sign-in?code={}", self.connection.url, self.sign_in_code)
+    }
+
+    /// Returns the URL of the issuer where everyone of this machine signs in as anyone, if there is one.
+    pub fn issuer(&self) -> Option<&str> {
+        self.issuer.as_deref()
     }
 
     pub fn webhook_secret(&self) -> &str {

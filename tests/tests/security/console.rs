@@ -87,28 +87,47 @@ impl Browser {
         let sent: Vec<(&str, &str)> = sent.iter().map(|(name, value)| (*name, value.as_str())).collect();
         self.post(path, origin.or(Some(&self.base)).filter(|origin| !origin.is_empty()), &sent).await
     }
+
+    /// Approves a login of the command line. Returns the request that exchanges its code.
+    pub(super) async fn approve_login(&self) -> Value {
+        let verifier = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
+        let challenge = ebb_protocol::code_challenge(verifier);
+        let fields = ["challenge", "state"].map(|name| (name.to_owned(), Some(challenge.clone())));
+        let code = self.submit("/console/login", None, &fields).await.is(200).field("code");
+        json!({"code": code, "verifier": verifier})
+    }
 }
 
-/// A code is valid for 2 minutes, at its deployment. A token is valid for 8 hours.
+/// A code is valid for 2 minutes, at its deployment. A token is valid for 24 hours after each use, and for 7 days.
 pub(crate) async fn a_login_ends() {
-    const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
     let harness = Harness::new().await;
     let token = harness.token("ci", &["read"]).await;
     let session = Browser::signed_in(harness.stack().url(), &token).await;
     let at = async |seconds: u64| later(&harness, seconds).await;
     let mut browser = Browser::new(&at(0).await);
     browser.cookie = format!("__Host-ebb={}", session.cookie.split_once('=').unwrap().1);
-    let challenge = ebb_protocol::code_challenge(VERIFIER);
-    let fields = ["challenge", "state"].map(|name| (name.to_owned(), Some(challenge.clone())));
-    let code = browser.submit("/console/login", None, &fields).await.is(200).field("code");
-    let body = json!({"code": code, "verifier": VERIFIER});
+    let body = browser.approve_login().await;
     let redeem = async |base: &str| ApiClient::new(&harness.http, base, "").post("/v1/login", body.clone()).await;
     redeem(&at(125).await).await.is_problem(401, "invalid-token");
     redeem(harness.stack().url()).await.is_problem(401, "invalid-token");
-    let login: Value = redeem(&at(100).await).await.is(201).json();
-    for (seconds, status) in [(8 * 3_600, 200), (8 * 3_600 + 200, 401)] {
-        let client = ApiClient::new(&harness.http, &at(seconds).await, login["token"].as_str().unwrap());
-        client.get("/v1/caller").await.is(status);
+    for (hours, end) in [
+        (vec![23_u64], 47),
+        (vec![], 24),
+        // A use within an hour of the last extension writes nothing.
+        (vec![1], 24),
+        // The last extension reaches the latest end.
+        (vec![20, 40, 60, 80, 100, 120, 140, 144, 145, 167], 168),
+    ] {
+        let login: Value = redeem(&at(100).await).await.is(201).json();
+        let used = async |seconds: u64| {
+            let client = ApiClient::new(&harness.http, &at(seconds).await, login["token"].as_str().unwrap());
+            client.get("/v1/caller").await
+        };
+        for hour in &hours {
+            let caller: Value = used(hour * 3_600).await.is(200).json();
+            assert_eq!(caller["expires"], login["expires"], "{hours:?}");
+        }
+        used(end * 3_600 + 200).await.is_problem(401, "token-expired");
     }
 }
 

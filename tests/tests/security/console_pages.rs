@@ -101,7 +101,7 @@ pub(crate) async fn an_open_page_without_news_costs_little() {
     let content = page.header("etag").split_once('.').map(|(_, content)| format!("\"{content}")).unwrap();
     browser.again(TARGET, &content).await.is(304);
     assert!(watcher.meter.take().read_units > 3.0);
-    let token = harness.token("other", &["read"]).await;
+    let token = harness.token("other", &["read", "targets:write"]).await;
     let other = Browser::signed_in(&watcher.url, &token).await;
     // Each session is checked before it gets a page. What the page of a list or of a target shows is read once a second.
     for path in ["/console", TARGET] {
@@ -115,6 +115,13 @@ pub(crate) async fn an_open_page_without_news_costs_little() {
             costs.push(watcher.meter.take().read_units);
         }
         assert!(costs[1] <= costs[0] + 2.0 * 39.0, "{path}: {costs:?}");
+    }
+    // What is read for the filter `me` is that of one caller.
+    harness.with_token(&token, "POST /v1/targets", Some(simple_request("mine", ""))).await.is(202);
+    watcher.clock.advance(1_500);
+    for (browser, is_shown) in [(&other, true), (&browser, false), (&other, true)] {
+        let page = browser.again("/console?owner=me", "\"none.\"").await;
+        assert_eq!(page.is(200).body.contains("sandbox/mine"), is_shown, "{page:?}");
     }
 }
 

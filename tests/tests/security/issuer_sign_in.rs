@@ -237,6 +237,8 @@ pub(crate) async fn a_session_ends_with_the_trust_in_its_issuer() {
     let stack = PeopleStack::new().await;
     let mut browser = stack.browser();
     stack.sign_in(&mut browser).await.is(303);
+    let client = ApiClient::new(&stack.harness.http, &browser.base, "");
+    let login: Value = client.post("/v1/login", browser.approve_login().await).await.is(201).json();
     let changed = |change: fn(&mut Value)| {
         let mut entry = stack.issuer.entry();
         change(&mut entry);
@@ -258,6 +260,11 @@ pub(crate) async fn a_session_ends_with_the_trust_in_its_issuer() {
         later.cookie = browser.cookie.clone();
         let found = (later.get("/console").await.status, later.get("/console/clusters").await.status);
         assert_eq!(found, expected, "{entries}");
+        let of_login = ApiClient::new(&stack.harness.http, &later.base, login["token"].as_str().unwrap())
+            .get("/v1/caller")
+            .await
+            .status;
+        assert_eq!(of_login, if expected.0 == 200 { 200 } else { 401 }, "{entries}");
     }
     // The claims of one session are of no use in another one.
     let store: &Store = stack.harness.stack().store();

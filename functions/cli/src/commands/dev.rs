@@ -74,10 +74,13 @@ impl DevArgs {
             ..self.backend.settings().await?
         })
         .await?;
+        let issuer = machine.stack.issuer();
+        let issuer = issuer.map(|url| format!("issuer  {url}, for `ebb login`: everyone signs in as anyone\n"));
         output::print(&format!(
-            "server  {}/\nconsole {} (signs in once)\nS3      {}\nsecrets in {}: token (API), webhookSecret (lifecycle webhooks), platformSecret (notifications)\nstop with Ctrl-C\n",
+            "server  {}/\nconsole {} (signs in once)\n{}S3      {}\nsecrets in {}: token (API), webhookSecret (lifecycle webhooks), platformSecret (notifications)\nstop with Ctrl-C\n",
             machine.stack.url(),
             machine.stack.sign_in_url(),
+            issuer.unwrap_or_default(),
             machine.stack.s3_url(),
             machine.file.display()
         ))?;

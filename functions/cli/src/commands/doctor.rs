@@ -67,7 +67,7 @@ pub(crate) async fn run(client: &ApiClient, output: OutputArgs) -> Result<Exit> 
 fn failure(error: &CliError) -> String {
     let message = error.message();
     match error.problem().map(|problem| problem.status) {
-        Some(401) => format!("{message}: run `ebb login`, or set EBB_TOKEN"),
+        Some(401) => error.message_with_steps(),
         Some(403) => format!("{message}: set EBB_TOKEN to a token with the role operator"),
         _ => message,
     }

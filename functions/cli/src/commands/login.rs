@@ -18,12 +18,13 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::open::in_browser;
+use crate::logins::StoredLogin;
 use crate::{
     ApiClient, CliError, Exit, OutputArgs, Result, ServerAccess, ServerArgs, is_local, logins, output, timing,
 };
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  ebb login\n  ebb login --device\n  ebb login --issuer okta")]
+#[command(after_help = "Examples:\n  ebb login\n  ebb login --device\n  ebb login --issuer okta\n  ebb login --list")]
 pub(crate) struct LoginArgs {
     /// Name or URL of the issuer; by default, the page uses the session of the browser
     #[arg(long, value_name = "NAME")]
@@ -31,18 +32,28 @@ pub(crate) struct LoginArgs {
     /// Ask for the code of the page, whose browser can be on any device
     #[arg(long)]
     device: bool,
+    /// List the logins of this machine
+    #[arg(long, conflicts_with_all = ["issuer", "device"])]
+    list: bool,
 }
 
 impl LoginArgs {
     pub(super) async fn run(self, server: &ServerArgs) -> Result<Exit> {
+        if self.list {
+            return list();
+        }
         let access = server.without_login()?;
         let mut page = access.url.clone();
         if page.scheme() != "https" && !is_local(&page) {
             return Err(CliError::failed(format!("{page} is not https: others could read the token on its way")));
         }
+        if page.path() != "/" {
+            let error = CliError::failed(format!("{page} has a path, and the console has none"));
+            return Err(error.with_hint("use the URL of the server without a path"));
+        }
         // The token of another server stays here. A file that cannot be used is an error before a person approves.
-        let client = ApiClient::new(ServerAccess { token: None, ..access })?;
-        logins::find(&client.server.url)?;
+        let client = ApiClient::new(ServerAccess { token: None, has_given_token: false, ..access })?;
+        logins::find(&client.server)?;
         let (verifier, state) = (SessionId::issue(rand::random()), SessionId::issue(rand::random()));
         page.set_path("/console/login");
         let challenge = code_challenge(verifier.reveal());
@@ -72,14 +83,15 @@ impl LoginArgs {
         };
         let request = CreateLogin { code, verifier: verifier.reveal().to_owned() };
         let CreatedToken { token, info } = client.post(&["login"], &request).await?;
-        let (url, expires) = (&client.server.url, rfc3339(info.expires));
-        let former = logins::change(url, Some((token, expires.clone())))?;
-        let until = timing::clock(&expires);
-        output::status_line(&output::printable(&format!("Signed in to {url} as {} until {until}", info.name)));
+        let (person, expires) = (person(&info.name, info.display.as_deref()), rfc3339(info.expires));
+        let (url, until) = (&client.server.url, timing::clock(&expires));
+        let signed_in = format!("Signed in to {url} as {person} until {until}");
+        let former = logins::change(&client.server, Some(StoredLogin { token, person, expires }))?;
+        output::status_line(&output::printable(&signed_in));
         if server.token.as_ref().is_some_and(|token| !token.is_empty()) {
-            output::status_line("warning: commands use the given token instead, such as that of EBB_TOKEN");
+            output::status_line("warning: commands use EBB_TOKEN instead, until it is unset");
         }
-        end(client.server, former).await
+        end(client.server, former).await.map(|_| Exit::Done)
     }
 }
 
@@ -105,31 +117,46 @@ async fn received(listener: TcpListener, state: String) -> Result<String> {
     code.ok_or_else(|| CliError::timed_out("no sign-in has ended within 10 minutes").with_hint("run `ebb login` again"))
 }
 
-/// Ends a token of a login at the server, as far as the server answers.
-async fn end(access: ServerAccess, token: Option<String>) -> Result<Exit> {
-    if token.is_some()
-        && let Err(error) = ApiClient::new(ServerAccess { token, ..access })?.delete(&["login"], &[]).await
-        && !error.has_status(401)
-    {
-        output::status_line(&format!("warning: the server has not ended its token: {}", error.message()));
+/// Ends a former login at the server. Without its answer, the server accepts the token until its end, and the exit code is 1.
+async fn end(access: ServerAccess, former: Option<StoredLogin>) -> Result<Exit> {
+    let Some(StoredLogin { token, expires, .. }) = former else { return Ok(Exit::Done) };
+    let client = ApiClient::new(ServerAccess { token: Some(token), ..access })?;
+    match client.delete(&["login"], &[]).await {
+        Err(error) if !error.has_status(401) => {
+            let (until, reason) = (timing::clock(&expires), error.message());
+            output::status_line(&format!("warning: the server accepts the former token until {until}: {reason}"));
+            Ok(Exit::Failed)
+        }
+        _ => Ok(Exit::Done),
     }
-    Ok(Exit::Done)
 }
 
 /// Removes the login at the server, also if the server cannot end its token.
 pub(super) async fn logout(server: &ServerArgs) -> Result<Exit> {
     let access = server.without_login()?;
-    let token = logins::change(&access.url, None)?;
-    let what = if token.is_some() { "Removed the login" } else { "No login is stored" };
+    let former = logins::change(&access, None)?;
+    let what = if former.is_some() { "Removed the login" } else { "No login is stored" };
     output::status_line(&format!("{what} at {}", access.url));
-    end(access, token).await
+    end(access, former).await
+}
+
+fn list() -> Result<Exit> {
+    let rows = logins::all()?.into_iter().map(|(server, login)| {
+        let ended = if login.rest().is_zero() { " (ended)" } else { "" };
+        [server, login.person, timing::clock(&login.expires) + ended]
+    });
+    output::print(&output::table(&["SERVER", "PERSON", "UNTIL"], rows))
+}
+
+fn person(name: &str, display: Option<&str>) -> String {
+    display.map_or_else(|| name.to_owned(), |display| format!("{name} ({display})"))
 }
 
 pub(super) async fn whoami(client: &ApiClient, output: OutputArgs) -> Result<Exit> {
     let caller: CallerInfo = client.fetch(&["caller"]).await?;
     output.write(&caller, |CallerInfo { name, display, scopes, expires }| {
-        let display = display.as_ref().map(|display| format!(" ({display})")).unwrap_or_default();
+        let person = person(name, display.as_deref());
         let until = expires.as_ref().map(|expires| format!(" until {}", timing::clock(expires))).unwrap_or_default();
-        output::printable(&format!("{name}{display}{until}: {}", scopes.join(", ")))
+        output::printable(&format!("{person}{until}: {}", scopes.join(", ")))
     })
 }

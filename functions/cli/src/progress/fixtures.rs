@@ -65,7 +65,8 @@ pub(crate) async fn client_of(router: Router) -> ApiClient {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
     tokio::spawn(axum::serve(listener, router).into_future());
-    ApiClient::new(ServerAccess { url, token: None, webhook_secret: None, origin: AddressOrigin::Given }).unwrap()
+    let (token, origin) = (None, AddressOrigin::Given);
+    ApiClient::new(ServerAccess { url, token, has_given_token: false, webhook_secret: None, origin }).unwrap()
 }
 
 /// Returns the view of `busy` in which the running unit waits: first for a rollout, then for what a person has to end.

@@ -73,7 +73,8 @@ fn session_of(server: &ServerState, CreateLogin { code, verifier }: &CreateLogin
     SessionId::parse(session).filter(|_| age < CODE_LIFETIME)
 }
 
-/// Exchanges a code of the console for a token of the command line, which ends after 8 hours. Needs no token.
+/// Exchanges a code of the console for a token of the command line. It ends if it is unused for 24 hours, and after 7 days. Needs
+/// no token.
 #[utoipa::path(post, path = "/v1/login", operation_id = "createLogin", tag = "tokens", request_body = CreateLogin, responses(
     (status = 201, body = CreatedToken),
     (status = 401, description = "The code is of another login or server, or too old."),
@@ -95,19 +96,22 @@ pub(crate) async fn create(
     let token = SessionId::issue_token(std::array::from_fn(|_| server.env.random.next()));
     let (created, expires) = server.begin_session(&token, &caller).await?;
     caller.log_change("sign in", "command line");
-    let CallerInfo { name, scopes, .. } = caller.info();
-    let info = TokenInfo { created_by: name.clone(), name, scopes, created, expires };
+    let CallerInfo { name, display, scopes, .. } = caller.info();
+    let info = TokenInfo { created_by: name.clone(), name, display, scopes, created, expires };
     Ok((StatusCode::CREATED, no_store(), Json(CreatedToken { token: token.reveal().to_owned(), info })))
 }
 
-/// Ends the token of the command line with which it is sent. Another token stays valid.
+/// Ends the token of the command line with which it is sent. Another token is refused, and stays valid.
 #[utoipa::path(delete, path = "/v1/login", operation_id = "deleteLogin", tag = "tokens", responses(
     (status = 204, description = "The token is not valid any more."),
+    (status = 404, description = "The token is not one of the command line."),
 ))]
 pub(crate) async fn delete(State(server): State<ServerState>, headers: HeaderMap) -> HttpResult<StatusCode> {
-    server.authenticate(&headers).await?;
-    if let Some(id) = bearer(&headers).and_then(SessionId::parse_token) {
-        server.env.store.delete_session(&id.digest()).await?;
-    }
+    let caller = server.authenticate(&headers).await?;
+    let Some(id) = bearer(&headers).and_then(SessionId::parse_token) else {
+        let detail = format!("`ebb login` has not made the token of `{caller}`: it stays valid");
+        return Err(HttpProblem::not_found(detail));
+    };
+    server.env.store.delete_session(&id.digest()).await?;
     Ok(StatusCode::NO_CONTENT)
 }

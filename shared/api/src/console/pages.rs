@@ -51,7 +51,8 @@ async fn list(
     let given = [
         ("gone", is_gone),
         ("label", filter.label.as_str()),
-        ("owner", filter.owner.as_str()),
+        // Callers share what is read, so `me` must not be a part of its name.
+        ("owner", session.caller.owner(&filter.owner)),
         ("plugin", filter.plugin.as_str()),
         ("q", filter.q.as_str()),
         ("nextToken", next_token),

@@ -25,8 +25,14 @@ pub(super) type PathOf<T> = HttpResult<Path<T>>;
 /// The parameters of a query, or the problem that a page shows.
 pub(super) type QueryOf<T> = HttpResult<Query<T>>;
 
-/// The longest time of a session. It ends before if its token ends.
+/// The longest time of a session of a browser. It ends before if its token ends.
 const LIFETIME: Millis = Millis(8 * 3_600_000);
+/// The longest time of a login. It also ends if it is unused for [`LOGIN_UNUSED`].
+const LOGIN_LIFETIME: Millis = Millis(7 * 24 * 3_600_000);
+/// The time after its last use in which a login is valid.
+const LOGIN_UNUSED: Millis = Millis(24 * 3_600_000);
+/// The later end for which a login is written again, so that few requests write.
+const RENEWAL: Millis = Millis(3_600_000);
 
 /// The time that a person has at an issuer.
 pub(super) const PENDING_LIFETIME: Millis = Millis(600_000);
@@ -125,16 +131,28 @@ async fn find(server: &ServerState, headers: &HeaderMap) -> HttpResult<Option<(S
     Ok(server.session_caller(&id).await?.map(|caller| (id, caller)))
 }
 
+/// Returns the end of a session that is used now, and the latest end that later uses can give it.
+fn ends(id: &SessionId, created: Timestamp, now: Timestamp, proof: &CallerProof) -> (Timestamp, Timestamp) {
+    let is_login = SessionId::parse_token(id.reveal()).is_some();
+    let (unused, longest) = if is_login { (LOGIN_UNUSED, LOGIN_LIFETIME) } else { (LIFETIME, LIFETIME) };
+    let mut latest = created.plus(longest);
+    // An identity token ends after some minutes. Its claims are trusted as long as the rules are.
+    if let CallerProof::Named { expires, .. } = proof {
+        latest = latest.min(*expires);
+    }
+    (latest.min(now.plus(unused)), latest)
+}
+
 impl ServerState {
     /// Returns the caller with a session, or `None` without a valid one. The token behind it is checked as for a request to the
-    /// API, and the rules of an issuer are applied again to the claims of a person.
+    /// API, and the rules of an issuer are applied again to the claims of a person. Then the use extends a login.
     pub(crate) async fn session_caller(&self, id: &SessionId) -> HttpResult<Option<ApiCaller>> {
         let Some(stored) = self.env.store.read_session(&id.digest()).await? else { return Ok(None) };
         if stored.expires <= self.env.now() {
             return Ok(None);
         }
         let is_own = |proven: &str| id.proves(&stored.proof, proven);
-        let mut caller = match &stored.basis {
+        let caller = match &stored.basis {
             SessionBasis::Configured => self.tokens.role_caller(is_own),
             SessionBasis::Named(token) => match self.named_caller(token, is_own).await {
                 // The token was revoked or has expired, or the name has another token since.
@@ -148,20 +166,22 @@ impl ServerState {
             }
             SessionBasis::Identity(_) => None,
         };
-        caller.iter_mut().for_each(|caller| caller.expires = Some(stored.expires));
-        Ok(caller)
+        let Some(mut caller) = caller else { return Ok(None) };
+        let (expires, latest) = ends(id, stored.created, self.env.now(), &caller.proof);
+        caller.expires = Some(latest);
+        let is_due = stored.expires < latest && expires >= latest.min(stored.expires.plus(RENEWAL));
+        // A concurrent sign-out remains one.
+        let is_valid = !is_due || self.env.store.renew_session(&SessionItem { expires, ..stored }).await?;
+        Ok(is_valid.then_some(caller))
     }
 
-    /// Stores a session of a caller with a new id. Returns its begin and its end.
+    /// Stores a session of a caller with a new id. Returns its begin and its latest end.
     pub(super) async fn begin_session(&self, id: &SessionId, caller: &ApiCaller) -> HttpResult<(Timestamp, Timestamp)> {
         let created = self.env.now();
-        let mut expires = created.plus(LIFETIME);
+        let (expires, latest) = ends(id, created, created, &caller.proof);
         let (basis, proof) = match &caller.proof {
             CallerProof::Role(digest) => (SessionBasis::Configured, id.proof_of(digest)),
-            CallerProof::Named { id: token, digest, expires: end_of_token } => {
-                expires = expires.min(*end_of_token);
-                (SessionBasis::Named(token.clone()), id.proof_of(digest))
-            }
+            CallerProof::Named { id: token, digest, .. } => (SessionBasis::Named(token.clone()), id.proof_of(digest)),
             // Names and addresses of people are not readable in the table.
             CallerProof::Identity(claims) => {
                 let claims = claims.to_string();
@@ -172,7 +192,7 @@ impl ServerState {
         };
         let session = SessionItem { digest: id.digest(), basis, proof, created, expires };
         self.env.store.put_session(&session).await?;
-        Ok((created, expires))
+        Ok((created, latest))
     }
 }
 

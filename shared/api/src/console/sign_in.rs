@@ -40,7 +40,7 @@ pub(super) struct SignInQuery {
 pub(super) async fn form(browser: SignInBrowser, query: QueryOf<SignInQuery>) -> Response {
     let SignInQuery { next, code } = match query {
         Ok(Query(query)) => query,
-        Err(problem) => return refused(&browser.server, "", &problem),
+        Err(problem) => return refused(&browser.server, None, "", &problem),
     };
     if code.is_empty() {
         return page(&browser.server, StatusCode::OK, &next, None);
@@ -53,7 +53,7 @@ pub(super) async fn form(browser: SignInBrowser, query: QueryOf<SignInQuery>) ->
         Ok(cookie) => signed_in(&next, cookie),
         // The same browser opens the link again, such as after its restart.
         Err(_) if browser.is_signed_in().await => Redirect::to(paths::safe_next(&next)).into_response(),
-        Err(problem) => refused(&browser.server, &next, &problem),
+        Err(problem) => refused(&browser.server, None, &next, &problem),
     }
 }
 
@@ -87,11 +87,11 @@ pub(super) async fn sign_in(
 ) -> Response {
     let fields = match fields(&browser.server, &bodies, &browser.headers, body).await {
         Ok(fields) => fields,
-        Err(problem) => return refused(&browser.server, "", &problem),
+        Err(problem) => return refused(&browser.server, None, "", &problem),
     };
     match with_token(&browser, fields.get("token").trim()).await {
         Ok(cookie) => signed_in(fields.get("next"), cookie),
-        Err(problem) => refused(&browser.server, fields.get("next"), &problem),
+        Err(problem) => refused(&browser.server, None, fields.get("next"), &problem),
     }
 }
 
@@ -117,14 +117,9 @@ fn signed_in(next: &str, cookie: HeaderValue) -> Response {
     ([(header::SET_COOKIE, cookie)], Redirect::to(paths::safe_next(next))).into_response()
 }
 
-/// Returns the sign-in with the reason why the last one was refused.
-fn refused(server: &ServerState, next: &str, problem: &HttpProblem) -> Response {
-    refused_at(server, None, next, problem)
-}
-
 /// Returns the sign-in with the reason why the last one was refused. `issuer` is the one at which another account may be
 /// permitted.
-fn refused_at(server: &ServerState, issuer: Option<&str>, next: &str, HttpProblem(problem): &HttpProblem) -> Response {
+fn refused(server: &ServerState, issuer: Option<&str>, next: &str, HttpProblem(problem): &HttpProblem) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     page(server, status, next, Some((problem.detail.as_str(), issuer)).filter(|(detail, _)| !detail.is_empty()))
 }
@@ -147,7 +142,7 @@ pub(super) struct BeginQuery {
 pub(super) async fn begin(browser: SignInBrowser, query: QueryOf<BeginQuery>) -> Response {
     let BeginQuery { issuer, next, account } = match query {
         Ok(Query(query)) => query,
-        Err(problem) => return refused(&browser.server, "", &problem),
+        Err(problem) => return refused(&browser.server, None, "", &problem),
     };
     // Browsers drop a cookie of more than 4 kB.
     let kept = if next.len() <= MAX_NEXT { paths::safe_next(&next) } else { paths::ROOT };
@@ -156,7 +151,7 @@ pub(super) async fn begin(browser: SignInBrowser, query: QueryOf<BeginQuery>) ->
         Ok(url) => {
             ([(header::SET_COOKIE, browser.pending_cookie(Some(&pending)))], Redirect::to(url.as_str())).into_response()
         }
-        Err(problem) => refused(&browser.server, &next, &problem),
+        Err(problem) => refused(&browser.server, None, &next, &problem),
     }
 }
 
@@ -176,14 +171,14 @@ pub(super) async fn finish(browser: SignInBrowser, RawQuery(query): RawQuery) ->
             browser.server.env.settings.source,
             paths::ROOT
         );
-        return refused(&browser.server, "", &HttpProblem::new(ErrorCode::InvalidToken, detail));
+        return refused(&browser.server, None, "", &HttpProblem::new(ErrorCode::InvalidToken, detail));
     };
     let mut response = match Box::pin(with_answer(&browser, &pending, &answer)).await {
         Ok(cookie) => signed_in(&pending.next, cookie),
         Err(problem) => {
             // The issuer would sign the same account in again.
             let issuer = problem.is(ErrorCode::Forbidden).then_some(pending.issuer.as_str());
-            refused_at(&browser.server, issuer, &pending.next, &problem)
+            refused(&browser.server, issuer, &pending.next, &problem)
         }
     };
     response.headers_mut().append(header::SET_COOKIE, browser.pending_cookie(None));
@@ -214,7 +209,7 @@ pub(super) async fn sign_out(session: ConsoleSession, body: Body) -> Response {
         sessions::end(&session.server, &session.id).await
     };
     match ended.await {
-        Ok(cookie) => ([(header::SET_COOKIE, cookie)], Redirect::to(paths::SIGN_IN)).into_response(),
+        Ok(cookie) => ([(header::SET_COOKIE, cookie)], Html(ebb_console::signed_out())).into_response(),
         Err(problem) => responses::failure(Some(session.viewer()), problem),
     }
 }

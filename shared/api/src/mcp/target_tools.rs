@@ -156,7 +156,7 @@ pub(crate) struct ListTargets {
     phase: Option<String>,
     /// A label as KEY=VALUE.
     label: Option<String>,
-    /// The caller that created the targets.
+    /// The caller that created the targets. `me` is the caller of the tool.
     owner: Option<String>,
     /// A plugin that the targets use, as NAME or NAME@VERSION.
     plugin: Option<String>,

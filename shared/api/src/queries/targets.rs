@@ -8,8 +8,8 @@ use ebb_protocol::api::{ResourceDetail, RunDetail, TargetDetail, TargetInfo, Tar
 use ebb_protocol::{FieldError, RunId, TargetAccess, TargetKey, lifecycle, limits, rfc3339, words};
 use ebb_store::{ListPage, Store, TargetHead, TargetList};
 
-use crate::HttpResult;
 use crate::queries::{open_units, resource_states, runs, sources, waits};
+use crate::{HttpResult, OidcIssuers};
 use ebb_flow::instance::notify;
 use ebb_flow::instance::target_outputs::{OutputsProblem, READ_LESS, SensitiveValues, TargetOutputs, target_outputs};
 use ebb_flow::run::removal::evidence;
@@ -29,7 +29,7 @@ const MAX_LABELS: usize = 50;
 const MAX_TEXT: usize = 1_000;
 
 /// Returns true if a target fits a selector. The kind and the place are not compared.
-fn fits(selector: &TargetSelector, target: &TargetHead) -> bool {
+fn fits(selector: &TargetSelector, target: &TargetHead, owner_name: Option<&String>) -> bool {
     let TargetSelector { phases, labels, owner, plugin, text, .. } = selector;
     let has_label = |label: &String| {
         let label = label.split_once('=');
@@ -41,9 +41,9 @@ fn fits(selector: &TargetSelector, target: &TargetHead) -> bool {
     };
     (phases.is_empty() || phases.contains(&target.phase))
         && labels.iter().all(has_label)
-        && owner.as_ref().is_none_or(|owner| target.owner.as_ref() == Some(owner))
+        && owner.as_ref().is_none_or(|owner| [target.owner.as_ref(), owner_name].contains(&Some(owner)))
         && plugin.as_ref().is_none_or(uses)
-        && text.as_ref().is_none_or(|text| has_text(target, &text.to_lowercase()))
+        && text.as_ref().is_none_or(|text| has_text(target, owner_name, &text.to_lowercase()))
 }
 
 /// Returns an error for a label that no target has, and for a selector that takes too long.
@@ -63,26 +63,28 @@ fn check(TargetSelector { labels, text, .. }: &TargetSelector) -> Result<(), Fie
 }
 
 /// Returns true if a target shows a text, which is in lower case.
-fn has_text(target: &TargetHead, text: &str) -> bool {
+fn has_text(target: &TargetHead, owner_name: Option<&String>, text: &str) -> bool {
     let labels = target.labels.iter().flat_map(|(name, value)| [name, value]);
-    let known = [&target.name, &target.uid].into_iter().chain(&target.owner).chain(&target.first_cause);
+    let known = [&target.name, &target.uid].into_iter().chain(&target.owner).chain(owner_name);
+    let known = known.chain(&target.first_cause);
     known.chain(&target.plugins).chain(labels).any(|shown| shown.to_lowercase().contains(text))
 }
 
 /// Returns a page of the targets that fit a selector and that `access` covers. With `unconfirmed`, only those with unconfirmed
 /// removals. `token` is the `nextToken` of the previous page in clear. An invalid request is rejected with the malformed field.
 pub(crate) async fn list(
-    store: &Store,
+    (store, issuers): (&Store, &OidcIssuers),
     (list, unconfirmed): (TargetList, bool),
     selector: &TargetSelector,
     access: &TargetAccess,
     token: Option<&str>,
 ) -> HttpResult<TargetPage> {
     check(selector)?;
+    let owner_name = |target: &TargetHead| issuers.owner_name(target.owner.as_deref());
     let is_listed = |target: &TargetHead| {
         (!unconfirmed || target.unconfirmed > 0)
             && access.covers(target.owner.as_deref(), &target.labels)
-            && fits(selector, target)
+            && fits(selector, target, owner_name(target).as_ref())
     };
     let found = selected(store, (list, selector.kind.as_deref()), token, PAGE, is_listed).await?;
     let ListPage { targets, damaged, next } = found;
@@ -91,7 +93,7 @@ pub(crate) async fn list(
     }
     let shown = targets.into_iter().map(|mut target| {
         hide_waiting(&mut target, access);
-        about(&target)
+        TargetInfo { owner_name: owner_name(&target), ..about(&target) }
     });
     let next_token = next.map(|(kind, name)| format!("{kind}/{name}"));
     Ok(TargetPage { targets: shown.collect(), damaged, outages: Vec::new(), next_token })

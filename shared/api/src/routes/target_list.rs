@@ -73,7 +73,9 @@ pub(crate) async fn list(
     let list = if gone { TargetList::Gone } else { TargetList::Active };
     let token = server.opened_token(PAGE, selector.next_token.take())?;
     let (store, access) = (&server.env.store, server.access());
-    let mut page = targets::list(store, (list, unconfirmed), &selector, &access, token.as_deref()).await?;
+    selector.owner = selector.owner.map(|owner| server.caller.owner(&owner).to_owned());
+    let issuers = &server.tokens.issuers;
+    let mut page = targets::list((store, issuers), (list, unconfirmed), &selector, &access, token.as_deref()).await?;
     if access.is_limited() {
         // They name targets that the caller may not read.
         page.damaged.clear();
@@ -82,6 +84,5 @@ pub(crate) async fn list(
     if list == TargetList::Active {
         page.outages = clusters::outages(store).await?.into_values().collect();
     }
-    page.targets.iter_mut().for_each(|target| server.tokens.issuers.name_owner(target));
     Ok(Json(page))
 }

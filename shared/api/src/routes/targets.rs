@@ -69,7 +69,7 @@ pub(crate) async fn get(
     let Some(target) = target else { return Err(missing(&server, key).await) };
     let found = targets::get(&server.env, target, outputs.as_deref(), values);
     let (mut found, revealed) = Box::pin(found).await?;
-    server.tokens.issuers.name_owner(&mut found.info);
+    found.info.owner_name = server.tokens.issuers.owner_name(found.info.owner.as_deref());
     if reveal {
         server.caller.log_reveal(format_args!("{key}"), &revealed);
     }

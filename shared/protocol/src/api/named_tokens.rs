@@ -39,8 +39,12 @@ fn scopes() -> Array {
 pub struct TokenInfo {
     /// The name of a token of the command line is that of its caller.
     pub name: String,
+    /// That of the caller of a token of the command line, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub display: Option<String>,
     pub scopes: Vec<String>,
     pub created: Timestamp,
+    /// The latest end. A token of the command line also ends if it is unused for 24 hours.
     pub expires: Timestamp,
     /// The caller that created it.
     pub created_by: String,
@@ -77,7 +81,7 @@ pub struct CallerInfo {
     pub display: Option<String>,
     /// The scopes of its token.
     pub scopes: Vec<String>,
-    /// The end of its token. Absent for a token of the configuration.
+    /// The latest end of its token. A login ends before if it is unused for 24 hours. Absent for a token of the configuration.
     pub expires: Option<String>,
 }
 

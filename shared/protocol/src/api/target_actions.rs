@@ -68,11 +68,11 @@ pub struct TargetSelector {
     /// A target is selected if it has all of these labels, `KEY=VALUE`. Repeatable in a query.
     #[serde(rename = "label", default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
-    /// The owner, such as `token ci`.
+    /// The owner, such as `token ci`, or its name for people. `me` is the caller.
     pub owner: Option<String>,
     /// A plugin in use, as `NAME` or `NAME@VERSION`. The default of an action is its plugin, in any version.
     pub plugin: Option<String>,
-    /// A text in name, UID, owner, labels, plugins or first cause, in upper or lower case.
+    /// A text in name, UID, owner, its name for people, labels, plugins or first cause, in upper or lower case.
     #[serde(rename = "q")]
     pub text: Option<String>,
     /// The place after which the list continues: `nextToken` of the previous page, or of `next` after an action.

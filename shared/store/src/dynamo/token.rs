@@ -27,6 +27,11 @@ fn read_access_token(operation: &'static str, item: &Item) -> StoreResult<Access
     Ok(AccessTokenItem { leased_until: reader.time(LEASED)?, ..reader.json("b")? })
 }
 
+fn session_item(session: &SessionItem) -> StoreResult<Item> {
+    let attributes = [("b", json(session)?), (TableSpec::TTL, number(session.expires.0.div_ceil(1000)))];
+    Ok(item_at((key::session(&session.digest), key::HEAD), attributes))
+}
+
 /// Reads and writes named API tokens (`GetItem`, `PutItem`, `UpdateItem`; `Query` on the list index, `BatchGetItem`),
 /// sessions of the console (`GetItem`, `PutItem`, `DeleteItem`), and access tokens (`GetItem`, `PutItem`).
 impl Store {
@@ -77,8 +82,12 @@ impl Store {
 
     /// Writes a session. The table removes it some time after its end.
     pub async fn put_session(&self, session: &SessionItem) -> StoreResult<()> {
-        let attributes = [("b", json(session)?), (TableSpec::TTL, number(session.expires.0.div_ceil(1000)))];
-        self.table.put(item_at((key::session(&session.digest), key::HEAD), attributes)).await
+        self.table.put(session_item(session)?).await
+    }
+
+    /// Replaces a session. Returns false, and writes nothing, if it was deleted.
+    pub async fn renew_session(&self, session: &SessionItem) -> StoreResult<bool> {
+        self.table.put_once(session_item(session)?, WriteExpression::when(WriteCondition::present("pk"))).await
     }
 
     /// Deletes a session if it exists.

@@ -47,8 +47,13 @@ pub(super) async fn a_session_is_read_until_it_is_deleted(fixture: StoreFixture)
         store.put_session(session).await.unwrap();
         assert_eq!(store.read_session(&session.digest).await.unwrap().as_ref(), Some(session));
     }
+    let renewed = SessionItem { expires: Timestamp(named.expires.0 + 1_000), ..named.clone() };
+    assert!(store.renew_session(&renewed).await.unwrap());
+    assert_eq!(store.read_session("a").await.unwrap(), Some(renewed.clone()));
     for _ in 0..2 {
         store.delete_session("a").await.unwrap();
+        // A request that was sent before the end does not begin the session again.
+        assert!(!store.renew_session(&renewed).await.unwrap());
         assert_eq!(store.read_session("a").await.unwrap(), None);
     }
     assert_eq!(store.read_session("b").await.unwrap(), Some(configured));

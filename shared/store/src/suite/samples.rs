@@ -41,6 +41,7 @@ pub fn full_cluster() -> ClusterItem {
 pub fn token() -> TokenItem {
     let info = TokenInfo {
         name: "ci".into(),
+        display: None,
         scopes: vec!["read".into(), "targets:write".into()],
         created: AT,
         expires: AT,

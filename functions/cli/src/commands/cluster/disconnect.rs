@@ -20,10 +20,12 @@ impl ClusterDisconnectArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let Self { name, force } = self;
         let (_, registration) = registered(client, &name).await?.ok_or_else(|| missing(&name))?;
-        client.delete_cluster(&name, force).await.map_err(|error| match error.has_code("cluster-in-use") {
+        let deleted = client.delete(&["clusters", &name], force.then_some("force").as_slice()).await;
+        let deleted = deleted.map_err(|error| match error.has_code("cluster-in-use") {
             true => error.with_hint(format!("if the cluster is lost: ebb cluster disconnect {name} --force")),
             false => error,
-        })?;
+        });
+        deleted?.ok_or_else(|| missing(&name))?;
         let Some(namespace) = relay_namespace(&registration) else {
             output::status_line(&format!(
                 "Disconnected cluster {name}. Another program has installed its relay: use it to remove the relay."
