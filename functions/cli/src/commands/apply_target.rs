@@ -36,7 +36,7 @@ pub(super) async fn preview(
 ) -> Result<(Value, String)> {
     let receipt = match (client.preview_target(&request(document, &target)).await, new) {
         (Ok(receipt), _) => receipt,
-        (Err(error), Some(plugins)) if error.problem().is_some() => {
+        (Err(error), Some(plugins)) if error.problem().is_some() && !error.has_status(403) => {
             if offline::complete(document, plugins) {
                 documents::warn(&offline::plan(document, plugins)?.warnings);
             } else {
