@@ -201,7 +201,7 @@ pub(crate) fn planned(result: LifecycleResult, target: &TargetRef) -> String {
         LifecycleResult::Starting => format!("Would create {target}"),
         LifecycleResult::Waiting => format!("Would create {target} when its present instance is gone"),
         LifecycleResult::Updating => format!("Would update {target}; units run"),
-        LifecycleResult::Updated => format!("Would update {target}; no units run"),
+        LifecycleResult::Updated => format!("Would update {target}; nothing runs"),
         LifecycleResult::Retrying => format!("Would retry the failed units of {target}"),
         LifecycleResult::Unchanged | LifecycleResult::Running | LifecycleResult::Stopping => {
             format!("Would not change {target}")
