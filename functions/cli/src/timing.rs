@@ -12,6 +12,13 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     Duration::try_from(signed).map_err(|_| wrong())
 }
 
+/// Parses a time of RFC 3339, or a duration before now.
+pub(crate) fn point(text: &str) -> Result<Timestamp, String> {
+    let wrong = || format!("`{text}` is no time: expected a duration before now such as 10m, or 2026-11-21T09:10:00Z");
+    let before = || now().checked_sub(parse(text).ok()?).ok();
+    text.parse().ok().or_else(before).ok_or_else(wrong)
+}
+
 /// Returns a duration as text, such as `0.4s`, `12.3s`, `2m05s` or `1h02m`.
 pub(crate) fn length(duration: Duration) -> String {
     let tenths = (duration.as_millis().saturating_add(50) / 100).min(599);
@@ -74,6 +81,15 @@ mod tests {
         assert_eq!(parse("1h30m"), Ok(Duration::from_secs(5400)));
         assert!(parse("3").is_err());
         assert!(parse("-3m").is_err());
+    }
+
+    #[test]
+    fn points_are_times_or_durations_before_now() {
+        assert_eq!(point("2026-11-21T10:10:00+01:00"), Ok("2026-11-21T09:10:00Z".parse().unwrap()));
+        let age = now().duration_since(point("10m").unwrap());
+        assert!((600..660).contains(&age.as_secs()), "{age}");
+        assert!(point("yesterday").unwrap_err().contains("`yesterday` is no time"));
+        assert!(point("-10m").is_err());
     }
 
     #[test]

@@ -39,7 +39,8 @@ impl MetricSink for EmfSink {
 /// Function, request, run and unit are fields, not dimensions: CloudWatch bills each combination of dimensions. Metrics have no
 /// unit, because CloudWatch bills each byte of a line. The page about observability states the units.
 fn lines(namespace: &str, metrics: &InvocationMetrics) -> String {
-    let InvocationMetrics { at, function, request_id, run, unit, counts, times } = metrics;
+    // CloudWatch would bill a metric for each plugin.
+    let InvocationMetrics { at, function, request_id, run, unit, counts, times, failed_of_plugins: _ } = metrics;
     let at = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
     let parts = times.iter().map(|(_, times)| times.len().div_ceil(MAX_VALUES)).max().unwrap_or(0);
     let line = |part: usize| {
@@ -69,6 +70,7 @@ fn lines(namespace: &str, metrics: &InvocationMetrics) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     use super::*;
@@ -82,6 +84,7 @@ mod tests {
             unit: Some("r/make".to_owned()),
             counts: counts.to_vec(),
             times,
+            failed_of_plugins: BTreeMap::from([("db".to_owned(), 1)]),
         }
     }
 

@@ -367,8 +367,8 @@ fn attempts_after_a_retry_have_both_numbers() {
     (cause.attempt, cause.attempt_in_series, why.failed[0].attempt) = (22, 2, 4);
     let page = target_page::target(VIEWER, false, &target, &why, "stamp");
     for text in [
-        "<td>2 of 3, 22 in all</td>",
-        "<td>1 of 3, 21 in all</td>",
+        "<td>22 (2 of 3 since the retry)</td>",
+        "<td>21 (1 of 3 since the retry)</td>",
         "attempt 22 (2 since the retry) of k3-1-pre-start</h3>",
         "attempt 4 (1 since the retry): ",
     ] {

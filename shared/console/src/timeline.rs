@@ -54,7 +54,7 @@ fn row(run: &RunDetail, unit: &UnitDetail) -> Markup {
     html! {
         th scope="row" id=(row_id(&run.id, &unit.key)) { (unit.key) " " span.kind { (unit.kind) } }
         td { (texts::state(&unit.state)) @if unit.tolerated { " tolerated" } }
-        td { (unit.attempt_in_series) " of " (unit.max_attempts) (words::in_all(unit.attempt, unit.attempt_in_series)) }
+        td { (words::attempt_number(unit.attempt, unit.attempt_in_series, unit.max_attempts)) }
         td { (texts::time_if_any(unit.started.as_ref())) }
         td { (texts::time_if_any(unit.ended.as_ref())) }
         td { @if let Some(millis) = unit.duration_ms { (Millis(millis)) } }
@@ -77,7 +77,7 @@ fn attempt_row(run: &RunDetail, unit: &UnitDetail, attempt: &AttemptDetail) -> M
     html! {
         th scope="row" { (key) " " span.kind { "earlier attempt" } }
         td { (texts::state(&attempt.state)) }
-        td { (attempt.attempt_in_series) " of " (unit.max_attempts) (words::in_all(number, attempt.attempt_in_series)) }
+        td { (words::attempt_number(number, attempt.attempt_in_series, unit.max_attempts)) }
         td { (texts::time_if_any(attempt.started.as_ref())) }
         td { (texts::time_if_any(attempt.ended.as_ref())) }
         td { @if let Some(millis) = attempt.duration_ms { (Millis(millis)) } }

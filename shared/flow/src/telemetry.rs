@@ -142,6 +142,10 @@ pub(crate) fn attempt_ended(run: &Run, attempt: AttemptRef, end: Counter, now: T
     let key = (run.id.clone(), attempt.unit, attempt.number);
     let begun = INVOCATION.try_with(|invocation| lock(&invocation.begun).get(&key).copied()).ok().flatten();
     record(|counters| counters.count_attempt(end, begun.map(|begun| now.since(begun).0)));
+    let failed = run.unit(attempt.unit).filter(|_| end == Counter::Failed);
+    if let Some(plugin) = failed.and_then(|unit| run.plugin(unit)) {
+        record(|counters| *counters.failed_of_plugins.entry(plugin.to_owned()).or_default() += 1);
+    }
     trace(|trace| trace.attempt_ended(run, attempt, end, (begun.unwrap_or(now), now)));
 }
 

@@ -99,8 +99,15 @@ impl SourceScheme {
     #[must_use]
     pub fn sending(mut self, headers: &BTreeMap<String, String>) -> Self {
         if let Self::Hmac { text, .. } = &mut self {
+            // The time in a list is given with the signatures.
+            let time = text.timestamp.as_ref().filter(|time| time.field.is_none());
+            let time = time.and_then(|time| headers.get(&time.header));
             for piece in &mut text.pieces {
-                let given = if let SignedPiece::Header(name) = &*piece { headers.get(name) } else { None };
+                let given = match &*piece {
+                    SignedPiece::Header(name) => headers.get(name),
+                    SignedPiece::Timestamp => time,
+                    SignedPiece::Literal(_) | SignedPiece::Body => None,
+                };
                 if let Some(value) = given {
                     *piece = SignedPiece::Literal(value.clone());
                 }

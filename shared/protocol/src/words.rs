@@ -110,9 +110,12 @@ pub fn reason(FailureReason { code, message }: &FailureReason) -> String {
     }
 }
 
-/// Returns the number of an attempt among all of its unit, which its log has, if an operator has retried the unit before.
-pub fn in_all(attempt: u32, in_series: u32) -> String {
-    if attempt == in_series { String::new() } else { format!(", {attempt} in all") }
+/// Returns the number of an attempt of at most `max` ones, as [`attempt`] does.
+pub fn attempt_number(attempt: u32, in_series: u32, max: u32) -> String {
+    match attempt == in_series {
+        true => format!("{attempt} of {max}"),
+        false => format!("{attempt} ({in_series} of {max} since the retry)"),
+    }
 }
 
 /// Returns an attempt of at most `max` ones, such as `attempt 2/3`, or `attempt 7 (1 of 3 since the retry)` after a retry by an
@@ -121,7 +124,7 @@ pub fn attempt(attempt: u32, in_series: u32, max: Option<u32>) -> String {
     match (attempt == in_series, max) {
         (true, Some(max)) => format!("attempt {attempt}/{max}"),
         (true, None) => format!("attempt {attempt}"),
-        (false, Some(max)) => format!("attempt {attempt} ({in_series} of {max} since the retry)"),
+        (false, Some(max)) => format!("attempt {}", attempt_number(attempt, in_series, max)),
         (false, None) => format!("attempt {attempt} ({in_series} since the retry)"),
     }
 }

@@ -358,6 +358,23 @@ fn an_instance_that_waits_begins_with_its_newest_document() {
 }
 
 races! {
+    // The deletion can be applied before the target is written. The end of the target then needs no sweep.
+    a_target_that_is_opened_and_closed_at_once_ends_before_the_first_sweep:
+        target(),
+        |_| {},
+        |race| events(race, [applied("1", None), deleted("2", None)]),
+        |simulation| {
+            let (target, state) = (simulation.target(), state(simulation, None));
+            let begin = simulation.runtime.now().since(Timestamp(simulation.runtime.elapsed()));
+            let is_good = match &target {
+                Some(target) if state.is_delete => {
+                    target.phase == TargetPhase::Gone && target.since.since(Timestamp(begin.0)).0 < MINUTE
+                }
+                Some(target) => target.phase == TargetPhase::Ready,
+                None => state.is_delete,
+            };
+            if is_good && state.due.is_none() { Ok(()) } else { Err(format!("{target:?} {state:?}")) }
+        };
     the_newest_of_concurrent_events_decides:
         target(),
         |simulation| begin(simulation, applied("1", None)),

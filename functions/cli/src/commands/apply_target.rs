@@ -36,7 +36,7 @@ pub(super) async fn preview(
 ) -> Result<(Value, String)> {
     let receipt = match (client.preview_target(&request(document, &target)).await, new) {
         (Ok(receipt), _) => receipt,
-        (Err(error), Some(plugins)) if error.problem().is_some() => {
+        (Err(error), Some(plugins)) if error.problem().is_some() && !error.has_status(403) => {
             if offline::complete(document, plugins) {
                 documents::warn(&offline::plan(document, plugins)?.warnings);
             } else {
@@ -201,7 +201,7 @@ pub(crate) fn planned(result: LifecycleResult, target: &TargetRef) -> String {
         LifecycleResult::Starting => format!("Would create {target}"),
         LifecycleResult::Waiting => format!("Would create {target} when its present instance is gone"),
         LifecycleResult::Updating => format!("Would update {target}; units run"),
-        LifecycleResult::Updated => format!("Would update {target}; no units run"),
+        LifecycleResult::Updated => format!("Would update {target}; nothing runs"),
         LifecycleResult::Retrying => format!("Would retry the failed units of {target}"),
         LifecycleResult::Unchanged | LifecycleResult::Running | LifecycleResult::Stopping => {
             format!("Would not change {target}")

@@ -8,13 +8,14 @@ use std::collections::BTreeSet;
 
 use ebb_documents::cel::nearest;
 use ebb_protocol::api::{RunDetail, TargetDetail, UnitDetail, UnitState};
+use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::{ApiClient, CliError, Exit, OutputArgs, Result, TargetArgs, TargetRef, named, output, printable};
+use crate::{ApiClient, CliError, Exit, OutputArgs, Result, TargetArgs, TargetRef, named, output, printable, timing};
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  ebb logs pr-1 --follow --tail 20\n  ebb logs pr-1 --unit db/provision --attempt 2"
+    after_help = "Examples:\n  ebb logs pr-1 --follow --tail 20\n  ebb logs pr-1 --unit db/provision --attempt 2\n  ebb logs pr-1 --since 10m --timestamps"
 )]
 pub(crate) struct LogsArgs {
     #[command(flatten)]
@@ -34,6 +35,12 @@ pub(crate) struct LogsArgs {
     /// Print the last N lines of each log
     #[arg(long, value_name = "N")]
     tail: Option<usize>,
+    /// Only attempts that run or have ended since this time: a duration before now, such as 10m, or RFC 3339
+    #[arg(long, value_name = "DURATION|TIME", value_parser = timing::point)]
+    since: Option<Timestamp>,
+    /// Begin each line with the time at which its attempt ended, or the line was received
+    #[arg(long, conflicts_with = "format")]
+    timestamps: bool,
     /// Print new lines until the units have ended; without --unit, until all runs have ended
     #[arg(long, short, conflicts_with_all = ["attempt", "format"])]
     follow: bool,
@@ -48,6 +55,8 @@ struct AttemptLog {
     hook: String,
     unit: String,
     attempt: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<String>,
     log: String,
 }
 
@@ -63,7 +72,7 @@ impl LogsArgs {
         if chosen.is_empty() || self.units.iter().any(is_missing) {
             return Err(self.no_match(&target, &seen));
         }
-        let (mut logs, mut unavailable) = (Vec::new(), None);
+        let (mut logs, mut has_older, mut unavailable) = (Vec::new(), false, None);
         for (run, unit) in &chosen {
             let log = match client.log(&run.id, &unit.key, self.attempt).await {
                 // The relay of a running script does not return its log. Logs of other units can be read.
@@ -76,6 +85,10 @@ impl LogsArgs {
             if let Some(mut tail) = log {
                 tail.log = last_lines(&tail.log, self.tail);
                 let attempt = tail.attempt.unwrap_or(unit.attempt);
+                if self.is_before(unit, attempt) {
+                    has_older = true;
+                    continue;
+                }
                 if self.attempt.is_none() && attempt < unit.attempt {
                     let (last, key) = (unit.attempt, &unit.key);
                     let outage = seen.outage.as_ref().filter(|outage| outage.units.contains(&unit.key));
@@ -88,8 +101,8 @@ impl LogsArgs {
                         "attempt {last} of {key} {state}; this is the log of attempt {attempt}"
                     ));
                 }
-                let (hook, unit) = (run.hook.clone(), unit.key.clone());
-                logs.push(AttemptLog { run: run.id.clone(), hook, unit, attempt, log: tail.text() });
+                let (hook, ended, unit) = (run.hook.clone(), ended(unit, attempt).cloned(), unit.key.clone());
+                logs.push(AttemptLog { run: run.id.clone(), hook, unit, attempt, ended, log: tail.text() });
             }
         }
         match unavailable {
@@ -97,11 +110,29 @@ impl LogsArgs {
             Some(error) => output::status_line(&printable(&error.message())),
             None => {}
         }
-        if logs.is_empty() {
+        if logs.is_empty() && !has_older {
             let units: Vec<&UnitDetail> = chosen.iter().map(|(_, unit)| *unit).collect();
             return Err(no_log(&units, self.attempt));
         }
-        self.output.write(&logs, |logs| text(logs))
+        self.output.write(&logs, |logs| self.text(logs))
+    }
+
+    /// Returns one log without a heading. Writes a heading before each of several logs.
+    fn text(&self, logs: &[AttemptLog]) -> String {
+        let lines = |log: &AttemptLog| match self.timestamps {
+            true => clean(&log.log, &stamp(log.ended.as_deref())),
+            false => clean(&log.log, ""),
+        };
+        match logs {
+            [log] => lines(log),
+            logs => logs.iter().map(|log| heading(&log.hook, &log.unit, log.attempt) + &lines(log)).collect(),
+        }
+    }
+
+    /// Returns true if an attempt ended before the time of `--since`.
+    fn is_before(&self, unit: &UnitDetail, attempt: u32) -> bool {
+        let ended = ended(unit, attempt).and_then(|at| at.parse::<Timestamp>().ok());
+        ended.zip(self.since).is_some_and(|(ended, since)| ended < since)
     }
 
     fn chosen<'a>(&self, seen: &'a TargetDetail) -> Vec<(&'a RunDetail, &'a UnitDetail)> {
@@ -156,12 +187,10 @@ fn no_log(units: &[&UnitDetail], attempt: Option<u32>) -> CliError {
     }
 }
 
-/// Returns one log without a heading. Writes a heading before each of several logs.
-fn text(logs: &[AttemptLog]) -> String {
-    match logs {
-        [log] => clean(&log.log),
-        logs => logs.iter().map(|log| heading(&log.hook, &log.unit, log.attempt) + &clean(&log.log)).collect(),
-    }
+/// Returns the end of an attempt, if it is known.
+fn ended(unit: &UnitDetail, attempt: u32) -> Option<&String> {
+    let earlier = unit.earlier_attempts.iter().find(|earlier| earlier.attempt == attempt);
+    earlier.map_or_else(|| unit.ended.as_ref().filter(|_| attempt == unit.attempt), |earlier| earlier.ended.as_ref())
 }
 
 fn heading(hook: &str, unit: &str, attempt: u32) -> String {
@@ -174,7 +203,12 @@ fn last_lines(log: &str, number: Option<usize>) -> String {
     log.split_inclusive('\n').skip(left_out).collect()
 }
 
-/// Returns the lines of a log without control characters. `-o json` has them.
-fn clean(log: &str) -> String {
-    log.lines().map(|line| printable(line) + "\n").collect()
+/// Returns the begin of a line that was written until a time, or is received now.
+fn stamp(at: Option<&str>) -> String {
+    at.map_or_else(|| format!("{:.3} ", timing::now()), |at| format!("{at} "))
+}
+
+/// Returns the lines of a log without control characters, each after `stamp`. `-o json` has them.
+fn clean(log: &str, stamp: &str) -> String {
+    log.lines().map(|line| format!("{stamp}{}\n", printable(line))).collect()
 }

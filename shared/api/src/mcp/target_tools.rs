@@ -205,7 +205,7 @@ pub(crate) async fn list_targets(api: &ApiCalls, arguments: ListTargets) -> Resu
             "No target fits.".to_owned(),
             "list_targets with other filters; \"phase\": \"gone\" lists those that ended",
         ),
-        _ => ("Targets, by kind and name:".to_owned(), "why_not_ready for a target that is failed, stuck or waiting"),
+        _ => ("Targets, by kind and name:".to_owned(), "why_not_ready for a target that has failed, is stuck or waits"),
     };
     // A target can wait for a cluster. `stuck_and_waiting` shows outages.
     let found = TargetRows { outages: Vec::new(), ..found };
@@ -273,7 +273,7 @@ pub(crate) async fn why_not_ready(api: &ApiCalls, target: TargetArguments) -> Re
             let retry = target.call("retry_target");
             let document = match diagnosis.phase {
                 TargetPhase::Stuck => "retry_target with \"plugin\" uses another version of the undo",
-                _ => "apply_document with a corrected one completes the target",
+                _ => "apply_document with a corrected one repairs the target",
             };
             format!("{log}remove the cause, then call {retry}; if a document is wrong, {document}")
         }

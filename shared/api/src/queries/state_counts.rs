@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use ebb_engine::{TargetPhase, Timestamp};
 use ebb_flow::error::FlowResult;
 use ebb_protocol::id::TargetKey;
-use ebb_store::{ClusterFaultKind, DueItem, Store, TargetList};
+use ebb_store::{ClusterFaultKind, DueItem, NamedKind, Store, TargetList};
 
 use super::backlog::Backlog;
+use super::subscriptions::MAX_UNDELIVERED;
 
 /// Targets that are read at the same time.
 const PAGE: usize = 1_000;
@@ -30,6 +31,8 @@ pub struct StateCounts {
     pub waiting: usize,
     /// Milliseconds since the oldest of them. 0 without one.
     pub waiting_ms: u64,
+    /// Notifications of each subscription that wait, and those that were given up in the last 30 days, at most 1,000.
+    pub subscriptions: BTreeMap<(String, &'static str), usize>,
 }
 
 /// Counts targets, runs, outages and notifications.
@@ -58,7 +61,14 @@ pub async fn read(store: &Store, now: Timestamp) -> FlowResult<StateCounts> {
         }
     }
     let due = store.query_due(Timestamp(u64::MAX / 2), MAX_DUE).await?;
-    let (waiting, oldest) = Backlog::read(store).await?.total();
+    let backlog = Backlog::read(store).await?;
+    let (waiting, oldest) = backlog.total();
+    let mut subscriptions = BTreeMap::new();
+    for one in store.list_documents(NamedKind::Subscription).await? {
+        let undelivered = store.count_undelivered(&one.name, MAX_UNDELIVERED).await?;
+        subscriptions.insert((one.name.clone(), "waiting"), backlog.of(&one.name).count);
+        subscriptions.insert((one.name, "undelivered"), undelivered);
+    }
     let living = targets.into_iter().filter(|(phase, _)| *phase != TargetPhase::Gone);
     Ok(StateCounts {
         targets: living.map(|(phase, count)| (phase.name(), count)).collect(),
@@ -68,5 +78,6 @@ pub async fn read(store: &Store, now: Timestamp) -> FlowResult<StateCounts> {
         outages: store.read_faults(ClusterFaultKind::Outage).await?.len(),
         waiting,
         waiting_ms: oldest.map_or(0, |oldest| now.since(oldest).0),
+        subscriptions,
     })
 }

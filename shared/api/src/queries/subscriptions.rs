@@ -12,7 +12,7 @@ use super::named_documents::{self, StoredKind};
 /// Maximum subscriptions. A target stores the name of each one that waits for its receiver.
 const MAX_SUBSCRIPTIONS: usize = 100;
 /// Maximum notifications of a subscription that were given up and are read, and those in a response.
-const MAX_UNDELIVERED: usize = 1_000;
+pub(super) const MAX_UNDELIVERED: usize = 1_000;
 const MAX_FAILURES: usize = 100;
 
 impl StoredKind for SubscriptionDoc {

@@ -391,7 +391,7 @@ fn waiting(plan: &Plan, run: &RunDetail) -> Option<String> {
             format!("is retried at {} ({why})", unit.next.as_deref().unwrap_or("an unknown time"))
         }
         _ => match (&unit.started, &unit.deadline, &unit.next) {
-            (Some(started), Some(deadline), _) => format!("runs since {started}, at most until {deadline}"),
+            (Some(started), Some(deadline), _) => format!("started at {started} and runs at most until {deadline}"),
             // A webhook without a start was postponed: a receiver of its setup unit gave no response.
             (_, _, Some(next)) if unit.kind == "webhook" && unit.progress.is_none() => {
                 format!("sends its next request at {next}, because the receiver may act on an earlier one until then")

@@ -89,7 +89,7 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
     match verify {
         Some(verify) if !errors.has_errors() => {
             let has_own_ids = id.is_some() || fetch.is_some();
-            let warnings: Vec<Diagnostic> = match (&doc.events, &defaults.target, &preset.target) {
+            let mut warnings: Vec<Diagnostic> = match (&doc.events, &defaults.target, &preset.target) {
                 (Some(_), ..) => {
                     let repeated = source_lints::equal_bodies(doc, &verify.scheme, &entries).filter(|_| !has_own_ids);
                     let differing = source_lints::differing_times(doc, &entries);
@@ -102,6 +102,7 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
                     .collect(),
                 _ => Vec::new(),
             };
+            warnings.extend(source_lints::long_tolerance(doc));
             let (name, verify) = (doc.name.value.clone(), verify.scheme.clone());
             Ok((EventSource { name, verify, with, fetch: fetch.flatten(), id, entries }, warnings))
         }

@@ -58,6 +58,19 @@ pub(super) fn equal_bodies(doc: &SourceDoc, verify: &VerifyDoc, entries: &[Event
     Some(warning.help("add an `id` that differs for each event, or a `time`, from a field of the body or a header"))
 }
 
+/// The tolerance of the time of a signature, in milliseconds, above which a source gets a warning.
+const LONG_TOLERANCE: u64 = 3_600_000;
+
+/// Warns of signatures that are accepted for long.
+pub(super) fn long_tolerance(doc: &SourceDoc) -> Option<Diagnostic> {
+    let VerifyDoc::Hmac(hmac) = &doc.verify.as_ref()?.scheme else { return None };
+    let time = hmac.timestamp.as_ref()?;
+    time.tolerance.filter(|tolerance| tolerance.0 > LONG_TOLERANCE)?;
+    let message = "a request that somebody has read can be sent again within `tolerance`, which is above 1 h";
+    let warning = Diagnostic::warning("long-tolerance", &doc.source, time.header.at, message);
+    Some(warning.help("write at most 1 h, or leave `tolerance` out: the default is 5 min"))
+}
+
 /// Warns of an entry whose `time` is another field than that of an entry above it with the same target. `entries` are those
 /// of `doc.events`.
 ///

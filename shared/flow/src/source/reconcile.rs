@@ -35,17 +35,21 @@ fn taken_wait(since: Timestamp, now: Timestamp) -> Millis {
 ///
 /// 1. Each write to the target names the version that was read before the state.
 /// 2. A state that replaces one that is possibly being applied gives the target a new version first. There is nothing to
-///    write for the deletion of a target that does not exist, so a deletion is applied a second time.
+///    write for the deletion of a target that does not exist, so a deletion is applied a second time. The invocation
+///    that has applied the replaced state does so at once. A later sweep does so, too, because this one may have died.
 ///
 /// # Errors
 /// Returns an error if the state could not be applied or recorded. It stays due.
 pub async fn apply(env: &Env, key: &DesiredKey) -> FlowResult<(Option<SourceResponse>, Vec<FollowUp>)> {
     let mut follow_ups = Vec::new();
+    let mut was_replaced = false;
     for _ in 0..crate::ATTEMPTS {
         let mut head = env.store.read_target(key.target_key()).await?;
         let Some(seen) = env.store.read_desired(key).await? else { return Ok((None, follow_ups)) };
         let is_applied = seen.result.is_some() && seen.due.is_none_or(|due| due > env.now());
-        if is_applied {
+        // The invocation that applied the deletion may not have seen what this one has begun meanwhile.
+        let is_second = is_applied && was_replaced && seen.is_delete && seen.due.is_some();
+        if is_applied && !is_second {
             return Ok((seen.result, follow_ups));
         }
         let is_fenced = seen.replaces_due && !seen.is_delete && !own(&seen, head.as_ref()).is_empty();
@@ -71,7 +75,7 @@ pub async fn apply(env: &Env, key: &DesiredKey) -> FlowResult<(Option<SourceResp
             _ => None,
         };
         let after = DesiredTarget {
-            due: wait.map(|wait| now.plus(wait)),
+            due: if is_second { seen.due } else { wait.map(|wait| now.plus(wait)) },
             replaces_due: false,
             document: seen.document.clone().filter(|_| wait.is_some()),
             result: Some(outcome.clone()),
@@ -83,6 +87,7 @@ pub async fn apply(env: &Env, key: &DesiredKey) -> FlowResult<(Option<SourceResp
         if env.store.put_desired(&after).await? {
             return Ok((Some(outcome), follow_ups));
         }
+        was_replaced = true;
     }
     Err(FlowError::Contended(format!("the desired state of {}", key.target_key())))
 }

@@ -88,6 +88,7 @@ fn replace(desired: &mut DesiredTarget, seen: DesiredTarget) {
 fn repeated(event: &DesiredTarget, seen: &DesiredTarget) -> SourceResponse {
     let last = seen.result.as_ref().filter(|_| is_last(event, seen));
     let detail = match last {
+        Some(last) if last.result == SourceResult::Starting => "a repetition; the target is starting".to_owned(),
         Some(last) => format!("a repetition; the target {}", last.detail),
         None => "a repetition".to_owned(),
     };

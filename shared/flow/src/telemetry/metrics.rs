@@ -1,5 +1,6 @@
 //! Counts the metrics of an invocation.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use super::sinks::{FunctionKind, InvocationMetrics};
@@ -68,6 +69,7 @@ pub(super) struct MetricCounters {
     next_dispatch: Option<u64>,
     attempt_times: Vec<u64>,
     pub(super) run_times: Vec<u64>,
+    pub(super) failed_of_plugins: BTreeMap<String, u64>,
 }
 
 impl MetricCounters {
@@ -120,6 +122,7 @@ impl MetricCounters {
             unit: subject.unit.clone(),
             counts: counts.filter(|(_, count)| *count > 0).collect(),
             times: times.filter(|(_, times)| !times.is_empty()).collect(),
+            failed_of_plugins: self.failed_of_plugins,
         };
         (!metrics.counts.is_empty() || !metrics.times.is_empty()).then_some(metrics)
     }
@@ -152,6 +155,7 @@ mod tests {
                 unit: Some("r/make".to_owned()),
                 counts: vec![("Dispatched", 2), ("Completed", 2), ("Stuck", 1)],
                 times: vec![("SweepLag", vec![0]), ("NextDispatch", vec![12]), ("AttemptTime", vec![250, 900])],
+                failed_of_plugins: BTreeMap::new(),
             }
         );
         assert_eq!(MetricCounters::default().into_metrics(FunctionKind::Api, "r-1", &subject, AT), None);

@@ -1,5 +1,6 @@
 //! Metrics and spans as plain values, and the ports that export them.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -43,6 +44,8 @@ pub struct InvocationMetrics {
     pub counts: Vec<(&'static str, u64)>,
     /// Times in milliseconds by name.
     pub times: Vec<(&'static str, Vec<u64>)>,
+    /// Units that failed, by the name of their plugin.
+    pub failed_of_plugins: BTreeMap<String, u64>,
 }
 
 pub trait MetricSink: Send + Sync {

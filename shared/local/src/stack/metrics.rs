@@ -18,7 +18,9 @@ use ebb_flow::FlowResult;
 use ebb_flow::telemetry::{InvocationMetrics, METRIC_COUNTS, METRIC_TIMES, MetricSink};
 use ebb_protocol::error_code::ErrorCode;
 use prometheus::core::Collector;
-use prometheus::{Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, Opts, Registry, TEXT_FORMAT, TextEncoder};
+use prometheus::{
+    Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry, TEXT_FORMAT, TextEncoder,
+};
 use tokio::sync::Mutex;
 
 use crate::embedded::names_loopback;
@@ -33,6 +35,7 @@ pub(super) struct StackMetrics {
     registry: Registry,
     targets: GaugeVec,
     plugins: GaugeVec,
+    subscriptions: GaugeVec,
     open_runs: Gauge,
     due_lag: Gauge,
     outages: Gauge,
@@ -46,6 +49,7 @@ pub(super) struct StackMetrics {
 pub(super) struct PrometheusSink {
     counts: BTreeMap<&'static str, IntCounter>,
     times: BTreeMap<&'static str, Histogram>,
+    failed_of_plugins: IntCounterVec,
 }
 
 impl StackMetrics {
@@ -63,9 +67,14 @@ impl StackMetrics {
         });
         let phases = Opts::new("ebb_targets", "Targets in each phase, without those that are gone.");
         let plugins = Opts::new("ebb_plugin_targets", "Targets that use each plugin, in each phase.");
+        let subscriptions =
+            Opts::new("ebb_subscription_notifications", "Notifications of each subscription, in each state.");
+        let failed = Opts::new("ebb_plugin_failed_total", "Units of each plugin that failed.");
+        let failed_of_plugins = registered(&registry, IntCounterVec::new(failed, &["plugin"]));
         let metrics = Self {
             targets: registered(&registry, GaugeVec::new(phases, &["phase"])),
             plugins: registered(&registry, GaugeVec::new(plugins, &["phase", "plugin"])),
+            subscriptions: registered(&registry, GaugeVec::new(subscriptions, &["state", "subscription"])),
             open_runs: gauge("ebb_open_runs", "Runs that have not ended."),
             due_lag: gauge("ebb_due_lag_seconds", "Time for which the most urgent run or target is due."),
             outages: gauge("ebb_cluster_outages", "Clusters whose relay does not respond."),
@@ -74,7 +83,8 @@ impl StackMetrics {
             read_at: Mutex::default(),
             registry,
         };
-        (metrics, PrometheusSink { counts: BTreeMap::from(counts), times: BTreeMap::from(times) })
+        let (counts, times) = (BTreeMap::from(counts), BTreeMap::from(times));
+        (metrics, PrometheusSink { counts, times, failed_of_plugins })
     }
 
     fn set(&self, counts: &StateCounts) {
@@ -84,6 +94,10 @@ impl StackMetrics {
         self.plugins.reset();
         for ((plugin, phase), count) in &counts.plugins {
             self.plugins.with_label_values(&[*phase, plugin.as_str()]).set(*count as f64);
+        }
+        self.subscriptions.reset();
+        for ((subscription, state), count) in &counts.subscriptions {
+            self.subscriptions.with_label_values(&[*state, subscription.as_str()]).set(*count as f64);
         }
         self.open_runs.set(counts.open_runs as f64);
         self.due_lag.set(seconds(counts.due_lag_ms));
@@ -116,6 +130,9 @@ impl MetricSink for PrometheusSink {
         for (name, times) in &metrics.times {
             let Some(histogram) = self.times.get(name) else { continue };
             times.iter().for_each(|millis| histogram.observe(seconds(*millis)));
+        }
+        for (plugin, count) in &metrics.failed_of_plugins {
+            self.failed_of_plugins.with_label_values(&[plugin.as_str()]).inc_by(*count);
         }
     }
 }
@@ -199,9 +216,11 @@ mod tests {
                 unit: None,
                 counts: METRIC_COUNTS.map(|(name, _)| (name, 2)).into(),
                 times: METRIC_TIMES.map(|(name, _)| (name, vec![20, 2_000])).into(),
+                failed_of_plugins: BTreeMap::from([("db".to_owned(), 3)]),
             });
         }
         let text = metrics.text(Instant::now(), async { Ok(StateCounts::default()) }).await.unwrap();
+        assert!(text.contains("\nebb_plugin_failed_total{plugin=\"db\"} 6\n"), "{text}");
         for (own, help) in METRIC_COUNTS {
             let name = exposed_name(own, "total");
             assert!(PAGE.contains(&format!("| `{own}` | count | `{name}` |")), "{name}");

@@ -116,7 +116,7 @@ impl TargetSituation<'_> {
         match self.source {
             Some(source) => format!(
                 "if the document or a plugin is wrong: correct it (`{apply}`); the next event of the source {source} then \
-                 completes the target"
+                 repairs the target"
             ),
             None => format!(
                 "if the file is wrong: correct it; if a plugin is wrong: publish a corrected version and name it in the file; \

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetPhase, UnitDetail, UnitState};
 
-use super::{LogsArgs, clean, heading, last_lines};
+use super::{LogsArgs, clean, heading, last_lines, stamp};
 use crate::{ApiClient, Exit, LONGEST_SILENCE, Result, ServerSilence, TargetRef, joined_lines, output, printable};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -26,6 +26,7 @@ struct LogPrinter {
     tail: Option<usize>,
     /// True after the message that a relay does not return a log.
     is_unavailable: bool,
+    has_timestamps: bool,
 }
 
 #[derive(Default)]
@@ -52,7 +53,7 @@ impl UnitLog {
 impl LogsArgs {
     /// Prints new lines until the selected units have ended.
     pub(super) async fn follow(&self, client: &ApiClient, target: &TargetRef) -> Result<Exit> {
-        let mut printed = LogPrinter { tail: self.tail, ..LogPrinter::default() };
+        let mut printed = LogPrinter { tail: self.tail, has_timestamps: self.timestamps, ..LogPrinter::default() };
         let mut uid: Option<String> = None;
         let mut silence = ServerSilence::default();
         loop {
@@ -62,7 +63,7 @@ impl LogsArgs {
                 Ok(FollowState::Over(seen)) if printed.units.is_empty() && self.chosen(&seen).is_empty() => {
                     return Err(self.no_match(target, &seen));
                 }
-                Ok(FollowState::Over(seen)) if printed.attempts_printed == 0 => {
+                Ok(FollowState::Over(seen)) if printed.attempts_printed == 0 && self.since.is_none() => {
                     let units: Vec<&UnitDetail> = self.chosen(&seen).into_iter().map(|(_, unit)| unit).collect();
                     return Err(super::no_log(&units, None));
                 }
@@ -94,7 +95,8 @@ impl LogsArgs {
             },
         };
         uid.get_or_insert_with(|| seen.info.uid.clone());
-        let chosen: Vec<_> = self.chosen(&seen).into_iter().filter(|(_, unit)| unit.kind == "pod").collect();
+        let is_followed = |unit: &UnitDetail| unit.kind == "pod" && !self.is_before(unit, unit.attempt);
+        let chosen: Vec<_> = self.chosen(&seen).into_iter().filter(|(_, unit)| is_followed(unit)).collect();
         printed.several |= chosen.len() > 1;
         for (run, unit) in &chosen {
             printed.unit(client, run, unit).await?;
@@ -202,7 +204,8 @@ impl LogPrinter {
             self.attempts_printed += 1;
             self.last = Some(from);
         }
-        output::print(&clean(&new.text)).map(drop)
+        let stamp = if self.has_timestamps { stamp(None) } else { String::new() };
+        output::print(&clean(&new.text, &stamp)).map(drop)
     }
 }
 
