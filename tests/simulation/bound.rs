@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_documents::plan::{Action, Template, UnitPlan};
+use ebb_documents::plan::{Action, Template};
 use ebb_engine::{TargetPhase, Unit};
 use ebb_protocol::id;
 use ebb_protocol::relay::{ObjectTask, TaskId};
@@ -96,15 +96,13 @@ impl Ledger {
     /// plan: outputs of living resources, and the present param. A gone one has no object.
     pub(super) fn check_bound(&self, table: &TableState, target: &TargetHead) {
         let bound = self.state().bound.get(&target.instance_key()).cloned();
-        let is_bind = |unit: &UnitPlan| {
-            unit.resource() == "bind" && matches!(&unit.action, Action::Object(object) if object.bound)
-        };
         let plan = table.plan(&target.instance_key());
-        let present = plan.iter().flat_map(|plan| &plan.hooks).flat_map(|hook| &hook.units).find(|unit| is_bind(unit));
-        let keys = present.and_then(|unit| match &unit.action {
-            Action::Object(object) => object.manifest["data"].as_object().map(serde_json::Map::len),
+        let mut units = plan.iter().flat_map(|plan| &plan.hooks).flat_map(|hook| &hook.units);
+        let present = units.find_map(|unit| match &unit.action {
+            Action::Object(object) if object.bound && unit.resource() == "bind" => Some(&object.manifest["data"]),
             _ => None,
         });
+        let keys = present.and_then(|data| data.as_object().map(serde_json::Map::len));
         let size = plan.as_ref().and_then(|plan| match plan.resources.get("a")?.params.get("size")? {
             Template::Literal(size) => Some(size.to_string()),
             _ => None,
