@@ -38,6 +38,8 @@ use crate::invocations;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvocationFailure;
 
+type Invoked<T> = Result<T, InvocationFailure>;
+
 /// Units of a target that its operator sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListedUnits {
@@ -102,14 +104,14 @@ impl SimFunctions {
         lock(&self.instances).as_ref().map(|(new, _)| new())
     }
 
-    fn env(&self) -> Result<Arc<Env>, InvocationFailure> {
+    fn env(&self) -> Invoked<Arc<Env>> {
         self.invocations.fetch_add(1, Ordering::Relaxed);
         let instances = lock(&self.instances);
         let (new, warm) = instances.as_ref().ok_or(InvocationFailure)?;
         Ok(if self.faults.should_inject(FaultKind::ColdStart) { Arc::new(new()) } else { Arc::clone(warm) })
     }
 
-    async fn invoke<T, F, Fut>(&self, name: &'static str, body: F) -> Result<T, InvocationFailure>
+    async fn invoke<T, F, Fut>(&self, name: &'static str, body: F) -> Invoked<T>
     where
         T: Send + 'static,
         F: FnOnce(Arc<Env>) -> Fut,
@@ -138,7 +140,7 @@ impl SimFunctions {
         &self,
         (event_type, id): (LifecycleType, String),
         event: LifecycleData,
-    ) -> Result<Result<LifecycleResponse, Rejection>, InvocationFailure> {
+    ) -> Invoked<Result<LifecycleResponse, Rejection>> {
         self.invoke("receive", |env| async move {
             response_of(invocations::receive(&env, &env.store, (event_type, &id), &event).await)
         })
@@ -146,7 +148,7 @@ impl SimFunctions {
     }
 
     /// Receives an event of a source. Returns the result if the event was applied or not stored.
-    pub async fn source_event(&self, event: DesiredTarget) -> Result<Option<SourceResponse>, InvocationFailure> {
+    pub async fn source_event(&self, event: DesiredTarget) -> Invoked<Option<SourceResponse>> {
         self.invoke("source", |env| async move {
             if let Some(outcome) = record::record(&env, &event).await? {
                 return Ok(Some(outcome));
@@ -158,10 +160,7 @@ impl SimFunctions {
         .await
     }
 
-    pub async fn apply(
-        &self,
-        request: TargetRequest,
-    ) -> Result<Result<LifecycleResponse, Rejection>, InvocationFailure> {
+    pub async fn apply(&self, request: TargetRequest) -> Invoked<Result<LifecycleResponse, Rejection>> {
         self.invoke("apply", |env| async move {
             match response_of(target_request::apply(&env, &request).await)? {
                 Ok((response, follow_ups)) => finish(&env, follow_ups).await.map(|()| Ok(response)),
@@ -172,7 +171,7 @@ impl SimFunctions {
     }
 
     /// Returns the effect of a request to the API, which is then not applied.
-    pub async fn preview(&self, request: TargetRequest) -> Result<(), InvocationFailure> {
+    pub async fn preview(&self, request: TargetRequest) -> Invoked<()> {
         self.invoke("preview", |env| async move {
             match target_request::preview(&env, &request).await {
                 Err(RequestError::Failed(error)) => Err(error),
@@ -183,7 +182,7 @@ impl SimFunctions {
     }
 
     /// Deletes every instance of a name by the API, or only that with the identity `uid`. An operator lifts protections.
-    pub async fn delete_target(&self, by: &str, name: &str, uid: Option<&str>) -> Result<(), InvocationFailure> {
+    pub async fn delete_target(&self, by: &str, name: &str, uid: Option<&str>) -> Invoked<()> {
         let protection = if by == owners::OPERATOR { Protection::Lifted } else { Protection::Respected };
         let (name, uid) = (name.to_owned(), uid.map(str::to_owned));
         let access = owners::access("token a");
@@ -196,12 +195,12 @@ impl SimFunctions {
         .await
     }
 
-    pub async fn callback(&self, token: String, body: Vec<u8>) -> Result<CallbackOutcome, InvocationFailure> {
+    pub async fn callback(&self, token: String, body: Vec<u8>) -> Invoked<CallbackOutcome> {
         self.invoke("complete", |env| async move { invocations::complete(&env, &token, &body).await }).await
     }
 
     /// Receives a heartbeat, which writes at most once.
-    pub(super) async fn heartbeat(&self, token: String, body: Vec<u8>) -> Result<CallbackOutcome, InvocationFailure> {
+    pub(super) async fn heartbeat(&self, token: String, body: Vec<u8>) -> Invoked<CallbackOutcome> {
         let table = Arc::clone(&self.table);
         self.invoke("heartbeat", |env| async move {
             table.limit_writes(1);
@@ -211,7 +210,7 @@ impl SimFunctions {
     }
 
     /// Describes a run for a person, and writes nothing.
-    pub(super) async fn describe(&self, run: RunId) -> Result<Option<RunDetail>, InvocationFailure> {
+    pub(super) async fn describe(&self, run: RunId) -> Invoked<Option<RunDetail>> {
         let table = Arc::clone(&self.table);
         self.invoke("describe", |env| async move {
             table.limit_writes(0);
@@ -221,10 +220,7 @@ impl SimFunctions {
     }
 
     /// Returns the changes of targets after a number, for a reader of all targets.
-    pub(super) async fn changes(
-        &self,
-        since: Option<u64>,
-    ) -> Result<(Option<u64>, Option<Vec<String>>), InvocationFailure> {
+    pub(super) async fn changes(&self, since: Option<u64>) -> Invoked<(Option<u64>, Option<Vec<String>>)> {
         let reader = {
             let mut reader = lock(&self.reader);
             *reader = reader.take().or_else(|| self.new_instance().map(Arc::new));
@@ -234,7 +230,7 @@ impl SimFunctions {
     }
 
     /// Retries a target for an operator, or only its instance `uid`.
-    pub async fn retry(&self, name: &str, uid: Option<&str>) -> Result<RetryOutcome, InvocationFailure> {
+    pub async fn retry(&self, name: &str, uid: Option<&str>) -> Invoked<RetryOutcome> {
         let (name, uid) = (name.to_owned(), uid.map(str::to_owned));
         self.invoke("retry", |env| async move {
             early_start::retry_now(&env, (TargetKey::new(KIND, &name), uid.as_deref()), DECISION).await
@@ -248,7 +244,7 @@ impl SimFunctions {
         name: &str,
         uid: Option<&str>,
         unit: Option<String>,
-    ) -> Result<OverrideOutcome, InvocationFailure> {
+    ) -> Invoked<OverrideOutcome> {
         let (name, uid) = (name.to_owned(), uid.map(str::to_owned));
         self.invoke("override", |env| async move {
             let instance = (TargetKey::new(KIND, &name), uid.as_deref());
@@ -259,7 +255,7 @@ impl SimFunctions {
 
     /// Repairs the teardown of a target, or only of its instance `uid`, with the version `REPAIRED` of its first plugin, for
     /// an operator. Returns the run that continues.
-    pub async fn repair(&self, name: &str, uid: Option<&str>) -> Result<Option<String>, InvocationFailure> {
+    pub async fn repair(&self, name: &str, uid: Option<&str>) -> Invoked<Option<String>> {
         let (name, uid) = (name.to_owned(), uid.map(str::to_owned));
         self.invoke("repair", |env| async move {
             let key = TargetKey::new(KIND, &name);
@@ -276,7 +272,7 @@ impl SimFunctions {
         .await
     }
 
-    pub async fn listed(&self, target: TargetHead, which: ListedUnits) -> Result<Vec<String>, InvocationFailure> {
+    pub async fn listed(&self, target: TargetHead, which: ListedUnits) -> Invoked<Vec<String>> {
         self.invoke("list", move |env| async move {
             let plan = env.plan_of(&target).await?;
             if which == ListedUnits::Possible {
@@ -290,17 +286,17 @@ impl SimFunctions {
         .await
     }
 
-    pub async fn sweep(&self) -> Result<SweepSummary, InvocationFailure> {
+    pub async fn sweep(&self) -> Invoked<SweepSummary> {
         let end = self.runtime.sleep(SWEEP_BUDGET_MS);
         self.invoke("sweep", |env| async move { sweep::sweep(&env, &env.store, end).await }).await
     }
 
     /// Removes the data of instances whose retention has ended.
-    pub async fn remove_expired(&self) -> Result<(), InvocationFailure> {
+    pub async fn remove_expired(&self) -> Invoked<()> {
         self.invoke("remove", |env| async move { retention::remove_expired(&env, env.now()).await.map(drop) }).await
     }
 
-    pub async fn message(&self, message: QueueMessage) -> Result<(), InvocationFailure> {
+    pub async fn message(&self, message: QueueMessage) -> Invoked<()> {
         self.invoke("message", |env| async move { ebb_flow::sweep::receive_message(&env, &message).await }).await
     }
 }
