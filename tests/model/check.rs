@@ -1,10 +1,9 @@
 //! The checks of the model.
 
-use ebb_documents::plan::UnitRef;
+use ebb_documents::UnitRef;
 use ebb_engine::{Attempt, Hook, RunPhase, TargetPhase, Unit};
-use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::lifecycle::{GONE, READY};
-use ebb_protocol::record::AttemptOutcome;
+use ebb_protocol::{AttemptOutcome, ReasonCode};
 use ebb_store::NotificationState;
 
 use super::choice::PlatformState;

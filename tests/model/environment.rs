@@ -6,9 +6,8 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ebb_engine::{Attempt, Hook, Unit};
-use ebb_flow::ports::QueueMessage;
-use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
-use ebb_protocol::id::RunId;
+use ebb_flow::QueueMessage;
+use ebb_protocol::{Callback, CallbackStatus, ReasonCode, RunId};
 use futures::channel::oneshot;
 
 use super::gates::{GateKind, StepGates};

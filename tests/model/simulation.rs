@@ -4,25 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ebb_documents::compile;
-use ebb_documents::plan::Plan;
+use ebb_documents::{Plan, compile};
 use ebb_engine::{Hook, Millis, RunPhase, Timestamp, UnitProgress, target};
 use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_flow::advance::dispatch_all::drive;
 use ebb_flow::advance::transition;
 use ebb_flow::instance::changes::PinnedVersions;
 use ebb_flow::instance::target_document::{CompilerTools, compile_document};
-use ebb_flow::lifecycle;
-use ebb_flow::sweep;
 use ebb_flow::{
-    CompiledPlan, DeploymentSettings, Env, FlowResult, InstanceCache, QueueMessage, Rejection, RequestError,
+    CompiledPlan, DeploymentSettings, Env, FlowResult, InstanceCache, QueueMessage, Rejection, RequestError, lifecycle,
+    sweep,
 };
-use ebb_protocol::callback_token::TokenClaims;
-use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::id::{RunId, TargetKey};
-use ebb_protocol::lifecycle::{LifecycleData, TargetStopCause};
 use ebb_protocol::named_secrets::NamedSecrets;
+use ebb_protocol::{ErrorCode, LifecycleData, LifecycleType, RunId, TargetKey, TargetStopCause, TokenClaims};
 use ebb_store::{DueItem, Store, TargetHead};
 use serde::Deserialize;
 

@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use ebb_documents::plan::document_name;
 use ebb_engine::{Attempt, Epoch, Hook, RunPhase, Timestamp, Unit};
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::history::HistoryChange;
-use ebb_protocol::id::{self, RunId, TaskId};
 use ebb_protocol::lifecycle::{FAILED, GONE, READY, STUCK};
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord, OutputStorage};
-use ebb_protocol::value::UnitValue;
+use ebb_protocol::{
+    AttemptOutcome, AttemptRecord, HistoryChange, OutputStorage, ReasonCode, RunId, TaskId, UnitValue, id,
+};
 use ebb_store::{HistoryItem, InstanceExpiry, RunHead, TargetHead};
 
 use super::ledger::NotificationEntry;

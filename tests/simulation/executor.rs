@@ -6,9 +6,7 @@ use std::sync::Arc;
 use ebb_egress::{CallError, CallResult, HttpResponse};
 use ebb_engine::{Hook, Timestamp};
 use ebb_flow::advance::callback::CallbackOutcome;
-use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
-use ebb_protocol::callback_token::TokenClaims;
-use ebb_protocol::id::RunId;
+use ebb_protocol::{Callback, CallbackStatus, ReasonCode, RunId, TokenClaims};
 
 use super::ledger::{AttemptEntry, AttemptGuard, AttemptReceiver, Ledger, SimObject};
 use super::registry::{SimUnit, UnitEffect};

@@ -4,28 +4,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ebb_api::queries::{runs, target_changes};
-use ebb_flow::advance::FollowUp;
 use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_flow::advance::early_start;
 use ebb_flow::advance::retry::RetryOutcome;
 use ebb_flow::instance::history::Decision;
 use ebb_flow::instance::retention;
 use ebb_flow::lifecycle::Protection;
-use ebb_flow::operator::overrides::{self, OverrideOutcome};
-use ebb_flow::operator::repair::{self, RepairMode, RepairSource};
-use ebb_flow::operator::target_request::{self, TargetRequest};
-use ebb_flow::run::removal::evidence;
-use ebb_flow::run::removal::possible_resources;
-use ebb_flow::source::reconcile;
-use ebb_flow::source::record;
+use ebb_flow::operator::overrides::OverrideOutcome;
+use ebb_flow::operator::repair::{RepairMode, RepairSource};
+use ebb_flow::operator::{overrides, repair, target_request};
+use ebb_flow::run::removal::{evidence, possible_resources};
+use ebb_flow::source::{reconcile, record};
 use ebb_flow::sweep::{self, SweepSummary};
-use ebb_flow::{Env, FlowResult, QueueMessage, Rejection, RequestError};
-use ebb_protocol::api::{RunDetail, SourceResponse};
-use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::history::HistoryChange;
-use ebb_protocol::id::{RunId, TargetKey};
-use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
-use ebb_protocol::removal::{RemovalGrade, ResourceRemoval};
+use ebb_flow::{Env, FlowResult, FollowUp, QueueMessage, Rejection, RequestError, TargetRequest};
+use ebb_protocol::{
+    HistoryChange, LifecycleData, LifecycleResponse, LifecycleType, RemovalGrade, ResourceRemoval, RunDetail, RunId,
+    SourceResponse, TargetKey,
+};
 use ebb_store::{DesiredTarget, TargetHead};
 
 use super::owners;

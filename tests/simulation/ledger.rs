@@ -4,14 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use ebb_documents::plan::Action;
+use ebb_documents::Action;
 use ebb_engine::{Attempt, Hook, Timestamp, Unit, retry};
-use ebb_flow::ports::QueueMessage;
-use ebb_protocol::api::RunDetail;
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::id::{RunId, TaskId};
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
-use ebb_protocol::time::rfc3339;
+use ebb_flow::QueueMessage;
+use ebb_protocol::{AttemptOutcome, AttemptRecord, ReasonCode, RunDetail, RunId, TaskId, rfc3339};
 use ebb_store::TargetHead;
 
 use super::bound::SimBound;

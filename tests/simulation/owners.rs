@@ -8,9 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ebb_documents::model::HookOwner;
 use ebb_documents::plan::{HookPlan, Plan, UnitRef};
 use ebb_engine::{EventName, Hook, TargetPhase};
-use ebb_protocol::api_token::{TargetAccess, TargetLimit};
-use ebb_protocol::id::{EventRef, RunId, instance_key};
-use ebb_protocol::lifecycle::TargetStopCause;
+use ebb_protocol::id::instance_key;
+use ebb_protocol::{EventRef, RunId, TargetAccess, TargetLimit, TargetStopCause};
 use ebb_store::TargetHead;
 
 use super::ledger::{Ledger, LedgerState};

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use axum::http::{HeaderName, HeaderValue};
 use ebb_documents::compile::CLUSTER_POLICY;
 use ebb_flow::Rejection;
-use ebb_protocol::cloudevents::{self, LifecycleType};
-use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::instance_key;
-use ebb_protocol::lifecycle::{DELETED, LifecycleData, LifecycleResult};
+use ebb_protocol::lifecycle::DELETED;
+use ebb_protocol::{ErrorCode, LifecycleData, LifecycleResult, LifecycleType, cloudevents};
 
 use super::executor::SimExecutor;
 use super::owners::{self, AcceptedDocument, DIRECT, PLATFORM};

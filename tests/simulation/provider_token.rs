@@ -8,9 +8,8 @@ use std::sync::{Arc, Mutex};
 use ebb_egress::digest::DigestChallenge;
 use ebb_egress::sigv4::AwsKey;
 use ebb_egress::{HttpRequest, HttpResponse};
-use ebb_protocol::named_secrets::{SecretReader, SecretText};
 use ebb_protocol::sign::WEBHOOK_ID;
-use ebb_protocol::time::parse_rfc3339;
+use ebb_protocol::{SecretReader, SecretText, parse_rfc3339};
 use serde_json::json;
 
 use super::FaultKind;

@@ -5,16 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ebb_documents::compile::ClusterPolicy;
+use ebb_documents::ClusterPolicy;
 use ebb_engine::Unit;
-use ebb_flow::ports::{RelayError, UnitCluster};
-use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
-use ebb_protocol::id::RunId;
+use ebb_flow::{RelayError, UnitCluster};
 use ebb_protocol::relay::{
-    CallbackEndpoint, EnsureTask, RunningTask, ScriptTask, ServiceRequest, ServiceResponse, TaskBody, TaskId, TaskState,
+    CallbackEndpoint, EnsureTask, ScriptTask, ServiceRequest, ServiceResponse, TaskBody, TaskId,
 };
-use ebb_protocol::removal::ObjectRemoval;
-use ebb_protocol::value::{SecretRef, UnitValue};
+use ebb_protocol::{
+    Callback, CallbackStatus, ObjectRemoval, ReasonCode, RunId, RunningTask, SecretRef, TaskState, UnitValue,
+};
 use ebb_store::StoreResult;
 
 use super::executor::{SimExecutor, callback_of, run_of, texts_of};

@@ -3,10 +3,8 @@
 use std::collections::BTreeSet;
 
 use ebb_documents::compile::CLUSTER_POLICY;
-use ebb_flow::Rejection;
-use ebb_flow::operator::target_request::TargetRequest;
-use ebb_protocol::api::{ApplyTarget, SourceResult};
-use ebb_protocol::error_code::ErrorCode;
+use ebb_flow::{Rejection, TargetRequest};
+use ebb_protocol::{ApplyTarget, ErrorCode, SourceResult};
 use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
 
 use super::ledger::LedgerState;

@@ -4,10 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use ebb_engine::{HeadState, Millis, TargetPhase, Timestamp, Unit};
-use ebb_flow::Rejection;
-use ebb_flow::{DeploymentSettings, Env, InstanceCache};
-use ebb_protocol::api::SourceResult;
-use ebb_protocol::error_code::ErrorCode;
+use ebb_flow::{DeploymentSettings, Env, InstanceCache, Rejection};
+use ebb_protocol::{ErrorCode, SourceResult};
 use ebb_store::{DesiredTarget, NamedKind, NotificationState, TargetHead};
 
 use super::executor::SimExecutor;
