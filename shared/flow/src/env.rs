@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use ebb_documents::event::EventSource;
-use ebb_documents::model::PluginDoc;
 use ebb_documents::notification::NotificationRule;
-use ebb_documents::plan::{HookPlan, Plan};
+use ebb_documents::plan::HookPlan;
+use ebb_documents::{EventSource, Plan, PluginDoc};
 use ebb_egress::digest::DigestChallenge;
 use ebb_egress::{ByteBudget, HttpCall};
 use ebb_engine::{Attempt, Graph, Hook, HookSet, Millis, Timestamp, Unit};

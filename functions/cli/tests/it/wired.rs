@@ -3,8 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use ebb_protocol::api::TargetDetail;
-use ebb_protocol::lifecycle::OutputValue;
+use ebb_protocol::{OutputValue, TargetDetail};
 use tempfile::TempDir;
 
 use crate::kill::{KillTarget, KillWorld, kill_each, seed};

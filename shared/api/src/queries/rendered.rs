@@ -3,10 +3,8 @@
 //! The rendered form depends only on the plan and on recorded outputs, so it is not stored. No sensitive value is
 //! decrypted.
 
-use ebb_documents::render::{
-    self, InputValue, RenderValue, RenderedRequest, RenderedUnit, RequestBody, SealedValue, SecretRef, UnitContext,
-};
-use ebb_documents::{Action, UnitPlan, UnitRef};
+use ebb_documents::render::{self, InputValue, RenderValue, RenderedRequest, RequestBody, SealedValue, SecretRef};
+use ebb_documents::{Action, RenderedUnit, UnitContext, UnitPlan, UnitRef};
 use ebb_engine::{Attempt, AttemptRef, HeadState, Unit, lets_pass};
 use ebb_protocol::{ErrorCode, RequestRendering, RunId, UnitRendering, limits, rfc3339, words};
 use serde_json::{Value, json};

@@ -4,12 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ebb_documents::compile::{
-    self, ClusterPolicy, PlanUpdate, PolicyRequest, objects_without_cluster, policy_violations, replacement_requests,
-};
-use ebb_documents::diagnostic::Diagnostics;
-use ebb_documents::model::SandboxDoc;
-use ebb_documents::plan::{HookPlan, Plan, document_name};
+use ebb_documents::compile::{self, PlanUpdate, objects_without_cluster, policy_violations, replacement_requests};
+use ebb_documents::plan::{HookPlan, document_name};
+use ebb_documents::{ClusterPolicy, Diagnostics, Plan, PolicyRequest, SandboxDoc};
 use ebb_engine::Hook;
 use ebb_store::TargetHead;
 use futures::future::{Either, join_all, select};

@@ -4,9 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use ebb_documents::compile;
-use ebb_documents::model::{SandboxDoc, VersionRange};
-use ebb_documents::plan::{Action, Plan, UnitPlan};
+use ebb_documents::model::VersionRange;
+use ebb_documents::{Action, Plan, SandboxDoc, UnitPlan, compile};
 use ebb_protocol::{DocumentChange, limits};
 use serde_json::{Map, Value};
 
@@ -152,9 +151,9 @@ fn text(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use ebb_documents::compile::BoundPlugin;
-    use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
     use ebb_documents::model::ResourceDoc;
     use ebb_documents::plan::Template;
+    use ebb_documents::{Document, DocumentVars, NoFiles, load};
 
     use super::*;
 

@@ -10,14 +10,11 @@ mod receiver;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebb_documents::compile;
-use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::notification::NotificationRule;
 use ebb_documents::plan::TargetSpec;
-use ebb_documents::render::TargetFacts;
+use ebb_documents::{DocumentVars, NoFiles, TargetFacts, compile, load};
 use ebb_engine::{Millis, TargetChange, Timestamp};
-use ebb_protocol::id::{RunId, TargetKey};
-use ebb_protocol::lifecycle::TargetStopCause;
+use ebb_protocol::{RunId, TargetKey, TargetStopCause};
 use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetHead, TargetOutbox};
 use serde_json::json;
 

@@ -1,7 +1,6 @@
 //! The rejections of requests about targets.
 
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::{LifecycleData, TargetKey, limits};
+use ebb_protocol::{ErrorCode, LifecycleData, TargetKey, limits};
 
 use crate::Rejection;
 

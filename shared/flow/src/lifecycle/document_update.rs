@@ -12,11 +12,9 @@
 
 use std::sync::Arc;
 
-use ebb_documents::plan::Plan;
+use ebb_documents::Plan;
 use ebb_engine::{Hook, RequestSender, TargetPhase};
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::history::HistoryChange;
-use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
+use ebb_protocol::{ErrorCode, HistoryChange, LifecycleData, LifecycleResult};
 use ebb_store::{HistoryItem, PendingCreation, PendingUpdate, Store, TargetHead, TargetTransition};
 
 use crate::advance::policy_check::check_replacements;

@@ -8,9 +8,7 @@
 
 use ebb_engine::target::{EventDecision, event as decide_event, next_event};
 use ebb_engine::{EventName, Hook};
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::id::{EventRef, RunId};
-use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
+use ebb_protocol::{ErrorCode, EventRef, LifecycleData, LifecycleResult, RunId};
 use ebb_store::TargetHead;
 
 use crate::advance::{FollowUp, next_run, transition};

@@ -8,9 +8,7 @@
 //! After a crash in between, the target is stuck with the repaired plan. A repetition of the request continues.
 
 use ebb_documents::compile::{self, BoundPlugin, PlanRepair, RepairError, RepairedUnit};
-use ebb_documents::load::{self, DocumentVars, NoFiles};
-use ebb_documents::model::SandboxDoc;
-use ebb_documents::plan::UnitPlan;
+use ebb_documents::{DocumentVars, NoFiles, SandboxDoc, UnitPlan, load};
 use ebb_engine::TargetPhase;
 use ebb_protocol::{ErrorCode, HistoryChange, RetryResponse, TargetKey, UndoChange};
 use ebb_store::TargetHead;

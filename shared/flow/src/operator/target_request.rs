@@ -6,13 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ebb_documents::plan::Plan;
+use ebb_documents::Plan;
 use ebb_engine::{RequestSender, TargetPhase};
-use ebb_protocol::lifecycle::{
-    self as fields, API_UID, LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause,
-};
+use ebb_protocol::lifecycle::{self as fields, API_UID};
 use ebb_protocol::{
-    ApplyTarget, ErrorCode, LifecycleType, TargetAccess, TargetKey, TargetReceipt, rfc3339, short_digest,
+    ApplyTarget, ErrorCode, LifecycleData, LifecycleResponse, LifecycleResult, LifecycleType, TargetAccess, TargetKey,
+    TargetReceipt, TargetStopCause, rfc3339, short_digest,
 };
 use ebb_store::TargetHead;
 

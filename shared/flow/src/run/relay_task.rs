@@ -6,11 +6,10 @@ use ebb_documents::plan::{
 use ebb_documents::render::{InputValue, RenderedInput, RenderedUnit};
 use ebb_engine::Millis;
 use ebb_protocol::relay::{
-    CallbackEndpoint, EnsureTask, ManifestFill, ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules, ScriptInput,
-    ScriptOutput, ScriptTask, TaskCompletion, TaskNames, TaskState,
+    self, CallbackEndpoint, EnsureTask, ManifestFill, ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules,
+    ScriptInput, ScriptOutput, ScriptTask, TaskCompletion, TaskNames,
 };
-use ebb_protocol::unit as headers;
-use ebb_protocol::{Callback, ReasonCode, SecretRef, TokenKind, UnitValue, relay};
+use ebb_protocol::{Callback, ReasonCode, SecretRef, TaskState, TokenKind, UnitValue, unit as headers};
 use ebb_store::AttemptUpdate;
 
 use crate::guarded_relay::{guarded, retry_at};

@@ -1,8 +1,7 @@
 //! Builds the headers of requests to the receiver of a webhook unit.
 
 use ebb_documents::render::RenderedRequest;
-use ebb_protocol::sign::MessageId;
-use ebb_protocol::unit as headers;
+use ebb_protocol::{MessageId, unit as headers};
 use std::collections::{BTreeMap, BTreeSet};
 use url::Url;
 

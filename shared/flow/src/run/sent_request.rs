@@ -6,10 +6,9 @@
 
 use std::sync::LazyLock;
 
-use ebb_documents::plan::UnitPlan;
+use ebb_documents::UnitPlan;
 use ebb_egress::HttpResponse;
-use ebb_protocol::{Evidence, SecretText};
-use ebb_protocol::{limits, sign, unit as headers};
+use ebb_protocol::{Evidence, SecretText, limits, sign, unit as headers};
 use regex::Regex;
 
 use crate::response_body::{is_json, unmarked};

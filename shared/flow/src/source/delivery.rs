@@ -3,23 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ebb_documents::compile;
-use ebb_documents::event::{EventInput, EventOutcome, EventSource};
-use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
+use ebb_documents::event::{EventInput, EventOutcome};
 use ebb_documents::model::VerifyDoc;
+use ebb_documents::{Document, DocumentVars, EventSource, NoFiles, compile, load};
 use ebb_engine::{SignedPiece, Timestamp};
-use ebb_protocol::api::{SourceResponse, SourceResult};
-use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::sign::MAX_ID;
 use ebb_protocol::source_signature::{self, JwsScheme, SignedText, SignedTime, SourceScheme};
-use ebb_protocol::{id, lifecycle, limits};
+use ebb_protocol::{ErrorCode, SourceResponse, SourceResult, id, lifecycle, limits};
 use ebb_store::{DesiredKey, DesiredTarget, NamedKind};
 use http::HeaderMap;
 
 use super::{fetch, reconcile, record};
-use crate::advance::FollowUp;
 use crate::instance::rejected_events;
-use crate::{Env, FlowError, FlowResult, RequestError, offload};
+use crate::{Env, FlowError, FlowResult, FollowUp, RequestError, offload};
 
 /// Headers that expressions do not see, because they contain credentials.
 const CREDENTIALS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-gitlab-token"];

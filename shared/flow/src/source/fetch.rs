@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use ebb_documents::event::EventRequest;
 use ebb_egress::HttpRequest;
-use ebb_protocol::id;
-use ebb_protocol::sign::MessageId;
+use ebb_protocol::{MessageId, id};
 use serde_json::{Value, json};
 
 use crate::run::credential::{self, ConnectionUser};

@@ -1,8 +1,7 @@
 //! Evaluates an event on a stored source, without any effect.
 
 use ebb_documents::event::{EventExplanation, EventInput, EventRequest, EventSource};
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::limits;
+use ebb_protocol::{ErrorCode, limits};
 use http::HeaderMap;
 
 use super::delivery;

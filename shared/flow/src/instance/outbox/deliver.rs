@@ -14,8 +14,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ebb_engine::{Backoff, Millis, Timestamp};
-use ebb_protocol::id::TargetKey;
-use ebb_protocol::limits;
+use ebb_protocol::{TargetKey, limits};
 use ebb_store::{NamedDocument, NamedKind, PhaseNotice, ReceiverState, TargetOutbox};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;

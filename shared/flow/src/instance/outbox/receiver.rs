@@ -3,18 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ebb_documents::TargetFacts;
 use ebb_documents::model::ReceiverDoc;
 use ebb_documents::notification::{self, NotificationFacts, NotificationRequest, NotificationRule};
-use ebb_documents::render::TargetFacts;
 use ebb_documents::template::is_loopback;
 use ebb_egress::{BytePermit, CallError, CallResult, HttpCall, HttpRequest, HttpResponse};
 use ebb_engine::{Hook, TargetChange, TargetPhase, Timestamp};
-use ebb_protocol::cloudevents;
-use ebb_protocol::id::{RunId, TargetKey};
-use ebb_protocol::lifecycle::{OutcomeData, OutputValue, TargetStopCause};
-use ebb_protocol::named_secrets::SecretText;
-use ebb_protocol::sign::{MessageId, WebhookKeys, sign_with};
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::lifecycle::OutcomeData;
+use ebb_protocol::sign::sign_with;
+use ebb_protocol::{
+    MessageId, OutputValue, RunId, SecretText, TargetKey, TargetStopCause, WebhookKeys, cloudevents, rfc3339,
+};
 use ebb_store::{NamedKind, PhaseNotice, TargetHead};
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -1,11 +1,10 @@
 //! Dispatches a webhook unit: one signed or authorized HTTP request.
 
-use ebb_documents::plan::Action;
+use ebb_documents::Action;
 use ebb_documents::render::{RenderedRequest, RequestBody};
 use ebb_egress::{HttpRequest, HttpResponse};
 use ebb_engine::{AttemptRef, Timestamp};
-use ebb_protocol::{AttemptRecord, ReasonCode, TokenKind};
-use ebb_protocol::{limits, unit as headers};
+use ebb_protocol::{AttemptRecord, ReasonCode, TokenKind, limits, unit as headers};
 use ebb_store::AttemptUpdate;
 
 use crate::run::credential::{CredentialDigest, credential};
