@@ -118,11 +118,15 @@ pub(crate) fn unexpected(file: &str, document: &Document, expected: &str) -> Cli
     CliError::failed(format!("{file} contains {}; expected {expected}", document.noun()))
 }
 
-/// Names the documents of a file that a command does not use.
-fn skipped(file: &str, documents: &[Document]) {
-    for document in documents {
-        output::status_line(&format!("{file}: skipped {}", document.noun()));
+/// Returns the documents of a file that a command uses, which are `expected`. The others are skipped, if there is one to use.
+fn used<T>(file: &str, (others, used): (Vec<Document>, Vec<T>), expected: &str) -> Result<Vec<T>> {
+    if let (true, Some(other)) = (used.is_empty(), others.first()) {
+        return Err(unexpected(file, other, expected));
     }
+    for other in &others {
+        output::status_line(&format!("{file}: skipped {}", other.noun()));
+    }
+    Ok(used)
 }
 
 /// Reads the plugins of a file. Documents of other kinds are skipped, if there is a plugin.
@@ -135,11 +139,7 @@ pub(crate) fn plugins(path: &Path, vars: &DocumentVars) -> Result<Vec<PluginDoc>
             other => others.push(other),
         }
     }
-    if let (true, Some(other)) = (plugins.is_empty(), others.first()) {
-        return Err(unexpected(&source.name, other, "a plugin"));
-    }
-    skipped(&source.name, &others);
-    Ok(plugins)
+    used(&source.name, (others, plugins), "a plugin")
 }
 
 pub(crate) fn all_plugins(paths: &[PathBuf], vars: &DocumentVars) -> Result<Vec<PluginDoc>> {
@@ -150,12 +150,7 @@ pub(crate) fn all_plugins(paths: &[PathBuf], vars: &DocumentVars) -> Result<Vec<
 /// Reads the targets of a file. Documents of other kinds are skipped, if there is a target.
 pub(crate) fn targets(path: &Path, vars: &DocumentVars) -> Result<Vec<SandboxDoc>> {
     let source = DocumentSource::read(path)?;
-    let (others, targets) = divided(source.documents(vars)?);
-    if let (true, Some(other)) = (targets.is_empty(), others.first()) {
-        return Err(unexpected(&source.name, other, "a sandbox"));
-    }
-    skipped(&source.name, &others);
-    Ok(targets)
+    used(&source.name, divided(source.documents(vars)?), "a sandbox")
 }
 
 /// Reads a file that contains one target, otherwise like [`targets`].

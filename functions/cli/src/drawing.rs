@@ -15,17 +15,8 @@ pub(crate) enum DiagramFormat {
     Mermaid,
 }
 
-impl DiagramFormat {
-    /// Returns a picture of a plan that ends with a line break.
-    pub(crate) fn draw(self, title: &str, plan: &PlanPreview) -> String {
-        match self {
-            Self::Text => text(title, plan),
-            Self::Mermaid => mermaid(title, plan),
-        }
-    }
-}
-
-fn mermaid(title: &str, plan: &PlanPreview) -> String {
+/// Returns a picture of a plan that ends with a line break.
+pub(crate) fn mermaid(title: &str, plan: &PlanPreview) -> String {
     // JSON strings have the syntax of YAML strings in double quotes.
     let mut text = format!("---\ntitle: {}\n---\nflowchart TD\n", serde_json::Value::from(title));
     let quoted = |text: &str| {

@@ -6,7 +6,7 @@ use ebb_documents::{Document, RouteGroupDoc};
 
 use super::plan;
 use crate::drawing::DiagramFormat;
-use crate::{DocumentSource, Exit, Result, ServerArgs, SetArgs, offline, output, unexpected};
+use crate::{DocumentSource, Exit, Result, ServerArgs, SetArgs, drawing, offline, output, unexpected};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -47,7 +47,10 @@ impl GraphArgs {
             for unit in plan.hooks.iter_mut().flat_map(|hook| &mut hook.units) {
                 unit.rendered = serde_json::Value::Null;
             }
-            pictures.push(self.format.draw(&title, &plan));
+            pictures.push(match self.format {
+                DiagramFormat::Text => drawing::text(&title, &plan),
+                DiagramFormat::Mermaid => drawing::mermaid(&title, &plan),
+            });
         }
         output::print(&pictures.join("\n"))
     }
