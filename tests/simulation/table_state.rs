@@ -22,7 +22,6 @@ pub struct TableState {
     /// The targets by name. All have the same kind.
     pub targets: BTreeMap<String, TargetHead>,
     pub desired: BTreeMap<DesiredKey, DesiredTarget>,
-    /// The rejected events of sources, by source.
     pub rejections: BTreeMap<String, SourceRejections>,
     pub tombstones: BTreeMap<String, Timestamp>,
     /// The entries of the history of each target, by kind, name and id.

@@ -243,7 +243,6 @@ async fn signals(interrupts: Option<&InterruptCount>, seen: u32) {
     }
 }
 
-/// Returns the selections of the targets of a command.
 pub(crate) fn selections(targets: CommandTargets) -> VecDeque<TargetSelection> {
     match targets {
         CommandTargets::One(target) => parts([target.into()]),

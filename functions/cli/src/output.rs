@@ -23,7 +23,6 @@ pub(crate) use ebb_protocol::words::one_line as joined_lines;
 pub(crate) enum OutputFormat {
     /// JSON with indentation.
     Json,
-    /// YAML.
     Yaml,
 }
 

@@ -29,7 +29,6 @@ fn check(page: &str, heading: &str, generated: &str) {
     }
 }
 
-/// Returns the entry of an argument in a list.
 fn entry(argument: &Arg) -> String {
     let values = argument.get_value_names().unwrap_or_default().iter();
     let values = values.map(|name| format!(" <{name}>")).collect::<String>();

@@ -30,7 +30,6 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
     text
 }
 
-/// Returns the event of a source that decided as one line.
 pub(crate) fn event_line(event: &DecidingEvent) -> String {
     format!("source {}, {}", event.source, timing::clocks(&words::deciding_event(event)))
 }

@@ -57,7 +57,6 @@ pub enum ToolAccess {
     ByScopes,
 }
 
-/// The tools of a caller.
 #[derive(Clone)]
 pub struct EbbTools {
     api: ApiCalls,

@@ -52,7 +52,6 @@ const MAX_PREVIOUS: usize = 2_048;
 /// The value of the parameter `select` of a list whose rows are all selected.
 const SELECT_ALL: &str = "all";
 
-/// The targets of a page.
 #[derive(Clone, Debug)]
 pub struct TargetListView<'a> {
     pub filter: &'a TargetListFilter,

@@ -128,7 +128,6 @@ fn time_between(started: Option<&str>, ended: Option<&str>, duration_ms: Option<
     took.map(|time| format!(" in {}", timing::length(time))).unwrap_or_default()
 }
 
-/// Returns the keys of the units that a unit waits for.
 fn waiting_for<'a>(unit: &'a UnitDetail, units: &[UnitDetail]) -> Vec<&'a str> {
     let settled = |key: &str| units.iter().any(|other| other.key == key && other.lets_pass());
     unit.after.iter().map(String::as_str).filter(|key| !settled(key)).collect()

@@ -10,7 +10,6 @@ use ebb_store::TargetHead;
 
 use crate::queries::open_units::OpenRun;
 
-/// The last run with units of a resource, and these units.
 type LastRun<'a> = (&'a RunDetail, Vec<&'a UnitDetail>);
 
 /// Returns a function that returns the phase of a resource, the time from which it is known, and the reason. `runs` are in the

@@ -31,7 +31,6 @@ const READS: usize = 16;
 /// Given-up notifications of an instance that are read of each subscription.
 const GIVEN_UP: usize = 100;
 
-/// Returns true if a text can be the id of an entry.
 pub(crate) fn is_entry_id(text: &str) -> bool {
     let is_part = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-';
     text.len() <= 200 && text.as_bytes().first().is_some_and(u8::is_ascii_digit) && text.bytes().all(is_part)

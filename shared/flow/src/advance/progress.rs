@@ -57,7 +57,6 @@ pub struct Continuation {
 }
 
 impl Continuation {
-    /// Returns the continuation of a run with these attempts to dispatch.
     pub(crate) fn dispatching(run: Run, epoch: Epoch, ready: Vec<(Unit, Attempt)>) -> Self {
         Self::of(run, epoch, RunProgress { ready, ..RunProgress::default() }, InvocationCache::default())
     }

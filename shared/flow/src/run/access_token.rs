@@ -238,7 +238,6 @@ impl TokenClient {
     }
 }
 
-/// Sends a request, with the TLS of a connection.
 pub(crate) async fn send(env: &Env, request: HttpRequest, tls: &TlsParts) -> CallResult<(HttpResponse, BytePermit)> {
     let budget = &env.cache.budgets.bytes;
     match tls.is_plain() {

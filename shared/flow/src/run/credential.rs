@@ -92,7 +92,6 @@ struct DigestUser {
 }
 
 impl RequestCredential {
-    /// Returns the credential of requests that have none.
     pub(crate) fn none() -> Self {
         Self::new(None, Vec::new())
     }

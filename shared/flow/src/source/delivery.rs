@@ -225,7 +225,6 @@ fn verify(env: &Env, verify: &VerifyDoc, request: DeliveryRequest<'_>) -> Result
     verified.map_err(|error| RequestError::refused(ErrorCode::InvalidSignature, error.to_string()))
 }
 
-/// Returns the scheme of a source.
 pub fn scheme(verify: &VerifyDoc) -> SourceScheme {
     match verify {
         VerifyDoc::Github(_) => SourceScheme::github(),

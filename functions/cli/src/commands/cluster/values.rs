@@ -369,12 +369,10 @@ mod tests {
         line.map(|line| line.options).map_err(|error| error.to_string())
     }
 
-    /// Returns values of `values.json`.
     fn known(name: &str) -> Value {
         serde_json::from_str::<Value>(include_str!("values.json")).unwrap()[name].take()
     }
 
-    /// Returns values with the changes of a command line.
     fn changed(mut values: Value, line: &str) -> Result<Value, String> {
         let options = parsed(line)?;
         let changed = options.change(&mut values, "ebb-relay");

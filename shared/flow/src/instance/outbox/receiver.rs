@@ -243,7 +243,6 @@ impl From<CallError> for NotificationDelivery {
     }
 }
 
-/// The receiver of a subscription.
 #[derive(Debug, Default)]
 pub struct ReceiverInfo {
     pub origin: Option<String>,
