@@ -98,44 +98,34 @@ mod tests {
         Err(FlowError::Contended("a run".to_owned()))
     }
 
-    /// Returns a follow-up that ends after its wake-up was attempted, and that wake-up.
-    fn follow_up_and_wake_up<'a>(
-        has_ended: &'a AtomicBool,
-        end: FlowResult<()>,
-        woken: FlowResult<()>,
-    ) -> (impl Future<Output = FlowResult<()>> + 'a, impl Future<Output = FlowResult<()>>) {
-        let (release, released) = tokio::sync::oneshot::channel();
-        let follow_up = async move {
-            released.await.unwrap();
-            has_ended.store(true, SeqCst);
-            end
-        };
-        let wake_up = async move {
-            release.send(()).unwrap();
-            woken
-        };
-        (follow_up, wake_up)
-    }
-
+    /// The follow-up ends after its wake-up was attempted.
     #[tokio::test]
     async fn a_follow_up_is_awaited_if_its_run_cannot_be_made_due() {
-        for (woken, is_awaited) in [(Ok(()), false), (write_error(), true)] {
+        for (end, woken, is_awaited, is_error) in [
+            (Ok(()), Ok(()), false, false),
+            (Ok(()), write_error(), true, false),
+            (write_error(), write_error(), true, true),
+        ] {
             let has_ended = AtomicBool::new(false);
-            let (follow_up, wake_up) = follow_up_and_wake_up(&has_ended, Ok(()), woken);
-            let rest = wait(follow_up, wake_up).await.unwrap();
-            assert_eq!((has_ended.load(SeqCst), rest.is_none()), (is_awaited, is_awaited));
+            let (release, released) = tokio::sync::oneshot::channel();
+            let follow_up = async {
+                released.await.unwrap();
+                has_ended.store(true, SeqCst);
+                end
+            };
+            let wake_up = async {
+                release.send(()).unwrap();
+                woken
+            };
+            let rest = wait(follow_up, wake_up).await;
+            assert_eq!((has_ended.load(SeqCst), rest.is_err()), (is_awaited, is_error));
+            let rest = rest.unwrap_or_default();
+            assert_eq!(rest.is_none(), is_awaited);
             if let Some(rest) = rest {
                 rest.await.unwrap();
             }
             assert!(has_ended.load(SeqCst));
         }
-    }
-
-    #[tokio::test]
-    async fn errors_of_a_follow_up_are_returned() {
-        let has_ended = AtomicBool::new(false);
-        let (follow_up, wake_up) = follow_up_and_wake_up(&has_ended, write_error(), write_error());
-        assert!(wait(follow_up, wake_up).await.is_err());
         assert!(wait(async { write_error() }, async { Ok(()) }).await.is_err());
     }
 }

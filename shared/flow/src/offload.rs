@@ -31,13 +31,6 @@ mod tests {
         assert!(received.unwrap());
     }
 
-    #[test]
-    fn without_a_runtime_the_call_runs_at_once() {
-        let mut ready = std::pin::pin!(offload(|| 7));
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        assert!(matches!(ready.as_mut().poll(&mut context), std::task::Poll::Ready(Ok(7))));
-    }
-
     #[tokio::test]
     async fn a_panic_is_an_error() {
         let broken: FlowResult<()> = offload(|| panic!("as planned")).await;

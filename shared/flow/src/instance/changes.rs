@@ -229,16 +229,14 @@ mod tests {
             "resources: {x: {plugin: db}, y: {plugin: db}, z: {plugin: db@1.1.0}, v: {plugin: db@1}, w: {plugin: db@2}}\n",
         );
         PinnedVersions::OfPlan(&current).apply(&mut repeated);
-        let versions: Vec<_> =
-            repeated.resources.iter().map(|resource| resource.version.as_ref().map(ToString::to_string)).collect();
-        assert_eq!(
-            versions,
-            [Some("1.0.0"), None, Some("1.1.0"), Some("1.0.0"), Some("2")].map(|version| version.map(str::to_owned))
-        );
+        let versions = |document: &SandboxDoc| -> Vec<String> {
+            let shown =
+                |resource: &ResourceDoc| resource.version.as_ref().map_or("none".to_owned(), ToString::to_string);
+            document.resources.iter().map(shown).collect()
+        };
+        assert_eq!(versions(&repeated), ["1.0.0", "none", "1.1.0", "1.0.0", "2"]);
         let mut lost = sandbox("resources: {x: {plugin: db}, y: {plugin: k8s-apply, params: {data: \"\"}}}\n");
         PinnedVersions::Listed(&["db@1.0.0".to_owned()]).apply(&mut lost);
-        let versions: Vec<_> =
-            lost.resources.iter().map(|resource| resource.version.as_ref().map(ToString::to_string)).collect();
-        assert_eq!(versions, [Some("1.0.0".to_owned()), None]);
+        assert_eq!(versions(&lost), ["1.0.0", "none"]);
     }
 }
