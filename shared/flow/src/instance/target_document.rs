@@ -10,12 +10,13 @@ use ebb_documents::model::{Dialect, PluginDoc, ResourceDoc, SandboxDoc, SandboxK
 use ebb_documents::plan::{Plan, cluster_name};
 use ebb_engine::{RequestSender, Timestamp};
 use ebb_protocol::{ErrorCode, HistoryChange, InstanceRef, LifecycleData, SecretReader, TargetKey, WebhookKeys};
-use ebb_store::{HistoryItem, NamedKind, PendingCreation, PluginItem, Store, StoreError, StoreResult, TargetHead};
+use ebb_store::{HistoryItem, PendingCreation, PluginItem, Store, StoreError, StoreResult, TargetHead};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
 use crate::env::PLUGIN_WEIGHT;
 use crate::instance::changes::PinnedVersions;
 use crate::instance::history;
+use crate::run::credential;
 use crate::sealed_values;
 use crate::{CompiledPlan, Env, FlowError, FlowResult, InstanceCache, Rejection, RelayClient, RequestError, offload};
 
@@ -223,9 +224,7 @@ pub(crate) async fn bind_connections(
 ) -> Result<(), RequestError> {
     let mut known = BTreeMap::new();
     for name in compile::connection::names(plan) {
-        let Some(item) = store.get_document(NamedKind::Connection, &name).await? else { continue };
-        let load = move || load::connection("document", &item.document, &NoFiles, &DocumentVars::none());
-        if let Ok(connection) = offload(load).await? {
+        if let Ok(connection) = credential::open(store, &name).await? {
             known.insert(name, connection);
         }
     }

@@ -15,7 +15,7 @@ use ebb_egress::digest::DigestChallenge;
 use ebb_egress::sigv4::AwsKey;
 use ebb_egress::{BytePermit, CallError, CallResult, HttpRequest, HttpResponse, TlsParts, is_client_certificate};
 use ebb_protocol::{MessageId, SecretText, WebhookKeys, WebhookSecret, id, seal, sign};
-use ebb_store::NamedKind;
+use ebb_store::{NamedKind, Store};
 use url::{Position, Url};
 
 use crate::run::access_token::{CredentialProblem, TokenClient, send};
@@ -256,7 +256,7 @@ pub(crate) async fn credential(
         let keys = Some(env.settings.unit_keys.for_plugin(plugin));
         return Ok(Ok(RequestCredential::new(keys, Vec::new())));
     };
-    let opened = open(env, name).await?.and_then(|document| {
+    let opened = open(&env.store, name).await?.and_then(|document| {
         let now = &document.origin.value;
         if now != origin {
             return Err(format!("the connection {name} leads to {now} now; the plan of the target has {origin}"));
@@ -288,7 +288,7 @@ pub(crate) async fn of_user(
     name: &str,
     user: ConnectionUser<'_>,
 ) -> FlowResult<Result<(String, RequestCredential), String>> {
-    Ok(open(env, name).await?.and_then(|document| {
+    Ok(open(&env.store, name).await?.and_then(|document| {
         let (permitted, kind, user) = match user {
             ConnectionUser::Source(user) => (&document.sources, "source", user),
             ConnectionUser::Subscription(user) => (&document.subscriptions, "subscription", user),
@@ -302,8 +302,8 @@ pub(crate) async fn of_user(
 }
 
 /// Returns the document of a connection, or the reason why it cannot be used.
-pub(super) async fn open(env: &Env, name: &str) -> FlowResult<Result<ConnectionDoc, String>> {
-    let Some(item) = env.store.get_document(NamedKind::Connection, name).await? else {
+pub(crate) async fn open(store: &Store, name: &str) -> FlowResult<Result<ConnectionDoc, String>> {
+    let Some(item) = store.get_document(NamedKind::Connection, name).await? else {
         return Ok(Err(format!("the connection {name} does not exist")));
     };
     let load = move || load::connection("document", &item.document, &NoFiles, &DocumentVars::none());
@@ -311,17 +311,21 @@ pub(super) async fn open(env: &Env, name: &str) -> FlowResult<Result<ConnectionD
 }
 
 fn authorized(env: &Env, document: &ConnectionDoc) -> Result<RequestCredential, String> {
-    let connection = &document.name.value;
-    let read = |name: &At<String>| {
-        let secret = env.settings.secrets.secret(&name.value);
-        let secret = secret.map_err(|error| format!("the secrets of the deployment cannot be read: {error}"))?;
-        secret
-            .ok_or_else(|| format!("the deployment has no secret {}; the connection {connection} needs it", name.value))
-    };
+    let user = format!("; the connection {} needs it", document.name.value);
+    let read = |name: &At<String>| secret_value(env, &name.value, &user);
     let secrets = document.auth.scheme.secrets().map(read).collect::<Result<Vec<_>, String>>()?;
     let names: Vec<&str> = document.auth.scheme.secrets().map(|name| name.value.as_str()).collect();
     authorize(&env.settings.unit_keys, document, secrets)
         .map_err(|problem| format!("the secret {} {problem}", names.join(" or ")))
+}
+
+/// Returns the value of a secret, or the reason why it has none. `user` ends the reason if the deployment lacks the secret.
+pub(crate) fn secret_value(env: &Env, name: &str, user: &str) -> Result<SecretText, String> {
+    match env.settings.secrets.secret(name) {
+        Ok(Some(value)) => Ok(value),
+        Ok(None) => Err(format!("the deployment has no secret {name}{user}")),
+        Err(error) => Err(format!("the secrets of the deployment cannot be read: {error}")),
+    }
 }
 
 /// Returns the credential with the values of the secrets of a connection, without an access token.

@@ -275,27 +275,18 @@ pub async fn receiver_info(env: &Env, rule: &NotificationRule) -> FlowResult<Rec
 
 /// Returns the keys of a secret, or the reason why it cannot sign.
 fn signing_keys(env: &Env, secret: &str) -> Result<WebhookKeys, String> {
-    let value = secret_value(env, secret)?;
+    let value = credential::secret_value(env, secret, "")?;
     WebhookKeys::parse(&value).map_err(|error| format!("the secret {secret} cannot sign: {error}"))
 }
 
 /// Returns the URL of an incoming webhook of Slack. It is a credential, so the error does not repeat it.
 fn slack_url(env: &Env, secret: &str) -> Result<SecretText, String> {
-    let value = secret_value(env, secret)?;
+    let value = credential::secret_value(env, secret, "")?;
     let wrong = |problem: &str| format!("the secret {secret} is not the URL of an incoming webhook: {problem}");
     match url::Url::parse(&value) {
         Ok(url) if url.scheme() == "https" || (url.scheme() == "http" && is_loopback(&url)) => Ok(value),
         Ok(url) if url.scheme() == "http" => Err(wrong("it begins with `http://`; expected `https://`")),
         Ok(_) | Err(_) => Err(wrong("expected `https://`")),
-    }
-}
-
-/// Returns the value of a secret, or the reason why it has none.
-fn secret_value(env: &Env, name: &str) -> Result<SecretText, String> {
-    match env.settings.secrets.secret(name) {
-        Ok(Some(value)) => Ok(value),
-        Ok(None) => Err(format!("the deployment has no secret {name}")),
-        Err(error) => Err(format!("the secrets of the deployment cannot be read: {error}")),
     }
 }
 
