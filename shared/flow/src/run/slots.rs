@@ -47,9 +47,7 @@ pub(super) async fn take(
     }
     for (index, (kind, name, slots)) in caps.into_iter().enumerate() {
         let slots = match slots {
-            None => {
-                credential::open(&env.store, name).await?.ok().and_then(|document| Some(document.max_concurrent?.value))
-            }
+            None => credential::open(&env.store, name).await?.ok().and_then(|found| Some(found.max_concurrent?.value)),
             slots => slots,
         };
         let Some(slots) = slots else { continue };

@@ -111,15 +111,11 @@ pub async fn receive(
             Ok(fetched) => input.fetched = Some(fetched),
             Err(why) => {
                 let detail = format!("the event cannot be completed now: {why}");
-                rejected_events::note(env, name, &delivery_id(None, ""), &rejected(None, detail.clone())).await;
+                reject(env, (name, &delivery_id(None, "")), None, detail.clone()).await;
                 return Err(RequestError::refused(ErrorCode::IncompleteEvent, detail));
             }
         },
-        Err(error) => {
-            let response = rejected(None, error.to_string());
-            rejected_events::note(env, name, &delivery_id(None, ""), &response).await;
-            return Ok((response, Vec::new()));
-        }
+        Err(error) => return Ok(reject(env, (name, &delivery_id(None, "")), None, error.to_string()).await),
     }
     // The same event can be about another state.
     let fetched = input.fetched.as_ref().map_or_else(String::new, ToString::to_string);
@@ -139,11 +135,7 @@ pub async fn receive(
     let delivery = delivery_id(id, &fetched);
     let outcome = match outcome {
         Ok(outcome) => outcome,
-        Err((error, target)) => {
-            let response = rejected(target, error.to_string());
-            rejected_events::note(env, name, &delivery, &response).await;
-            return Ok((response, Vec::new()));
-        }
+        Err((error, target)) => return Ok(reject(env, (name, &delivery), target, error.to_string()).await),
     };
     let event =
         |kind, name_of_target, uid, (time_ms, order): (Option<u64>, u8), document: Option<String>| DesiredTarget {
@@ -167,9 +159,7 @@ pub async fn receive(
         EventOutcome::Delete { kind, name, uid, time_ms, order } => event(kind, name, uid, (time_ms, order), None),
     };
     if let Err(reason) = check(&event.key) {
-        let response = rejected(None, reason);
-        rejected_events::note(env, name, &event.delivery, &response).await;
-        return Ok((response, Vec::new()));
+        return Ok(reject(env, (name, &event.delivery), None, reason).await);
     }
     Ok(apply(env, &event).await?)
 }
@@ -193,10 +183,17 @@ fn accepted(event: &DesiredTarget) -> SourceResponse {
     reconcile::outcome(&event.key, SourceResult::Accepted, None, detail)
 }
 
-/// Returns the response to an event that is rejected before its target is looked up. `target` is kind, name and UID.
-fn rejected(target: Option<(String, String, Option<String>)>, detail: String) -> SourceResponse {
+/// Lists an event that is rejected before its target is looked up, and returns the response. `target` is kind, name and UID.
+async fn reject(
+    env: &Env,
+    (source, delivery): (&str, &str),
+    target: Option<(String, String, Option<String>)>,
+    detail: String,
+) -> (SourceResponse, Vec<FollowUp>) {
     let (target, uid) = target.map_or((None, None), |(kind, name, uid)| (Some(format!("{kind}/{name}")), uid));
-    SourceResponse { result: SourceResult::Rejected, target, uid, detail }
+    let response = SourceResponse { result: SourceResult::Rejected, target, uid, detail };
+    rejected_events::note(env, source, delivery, &response).await;
+    (response, Vec::new())
 }
 
 /// Checks the fields that become keys.
