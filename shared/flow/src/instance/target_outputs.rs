@@ -55,11 +55,7 @@ pub async fn target_outputs(
     sensitive: SensitiveValues,
 ) -> FlowResult<TargetOutputs> {
     let Some(known) = shown_outputs(env, target, loaded, only).await? else {
-        let problem = format!(
-            "the visible outputs of the resources have more than {} MiB together; {READ_LESS}",
-            limits::SHOWN_OUTPUTS >> 20
-        );
-        let problem = Some(OutputsProblem::TooLarge(problem));
+        let problem = too_large("the visible outputs of the resources");
         return Ok(TargetOutputs { problem, ..TargetOutputs::default() });
     };
     let instance = target.target_key().instance(&target.uid);
@@ -87,13 +83,14 @@ pub async fn target_outputs(
     }
     match workload_values(&loaded.plan, &result.outputs) {
         Some(workloads) => result.workloads = workloads,
-        None => {
-            let most = limits::SHOWN_OUTPUTS >> 20;
-            let problem = format!("the values of the workloads have more than {most} MiB together; {READ_LESS}");
-            result.problem = Some(OutputsProblem::TooLarge(problem));
-        }
+        None => result.problem = too_large("the values of the workloads"),
     }
     Ok(shown.noted(result))
+}
+
+fn too_large(what: &str) -> Option<OutputsProblem> {
+    let most = limits::SHOWN_OUTPUTS >> 20;
+    Some(OutputsProblem::TooLarge(format!("{what} have more than {most} MiB together; {READ_LESS}")))
 }
 
 /// Returns the values of the workloads, without those that do not exist. Many workloads can read one value: returns

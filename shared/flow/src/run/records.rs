@@ -88,6 +88,7 @@ pub async fn build_result<'a>(
     next: Option<Timestamp>,
 ) -> FlowResult<(AttemptResult, Option<&'a str>)> {
     let ended = |outcome, reason| AttemptResult { outcome, reason, ..AttemptResult::default() };
+    let stopped = |outcome, code, why: &String| (ended(outcome, Some(clean_reason(code, why))), None, None);
     let (result, outputs, log) = match end {
         AttemptEnd::Succeeded(success) => {
             let reason = success.found_nothing.then(|| clean_reason(ReasonCode::Skipped, FOUND_NOTHING));
@@ -113,12 +114,8 @@ pub async fn build_result<'a>(
             };
             (result, Some(&*failure.outputs), failure.task.as_ref().and_then(|task| task.log.as_deref()))
         }
-        AttemptEnd::Skipped(why) => {
-            (ended(AttemptOutcome::Skipped, Some(clean_reason(ReasonCode::Skipped, why))), None, None)
-        }
-        AttemptEnd::Cancelled(why) => {
-            (ended(AttemptOutcome::Cancelled, Some(clean_reason(ReasonCode::Cancelled, why))), None, None)
-        }
+        AttemptEnd::Skipped(why) => stopped(AttemptOutcome::Skipped, ReasonCode::Skipped, why),
+        AttemptEnd::Cancelled(why) => stopped(AttemptOutcome::Cancelled, ReasonCode::Cancelled, why),
     };
     let log = log.filter(|log| !log.is_empty()).map(|log| tail(log, limits::LOG_TAIL));
     let (outputs, json) = match outputs {

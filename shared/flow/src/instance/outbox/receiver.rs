@@ -253,23 +253,21 @@ pub struct ReceiverInfo {
 /// Returns the receiver of a subscription, without a request to it.
 pub async fn receiver_info(env: &Env, rule: &NotificationRule) -> FlowResult<ReceiverInfo> {
     let origin = |url: &str| url::Url::parse(url).ok().map(|url| url.origin().ascii_serialization());
-    Ok(match &rule.to {
-        ReceiverDoc::Standard(standard) => ReceiverInfo {
-            origin: origin(&standard.url.value),
-            problem: signing_keys(env, &standard.secret.value).err(),
-        },
-        ReceiverDoc::Slack(slack) => match slack_url(env, &slack.secret.value) {
-            Ok(url) => ReceiverInfo { origin: origin(&url), problem: None },
-            Err(problem) => ReceiverInfo { origin: None, problem: Some(problem) },
-        },
+    let found = match &rule.to {
+        ReceiverDoc::Standard(standard) => {
+            let problem = signing_keys(env, &standard.secret.value).err();
+            return Ok(ReceiverInfo { origin: origin(&standard.url.value), problem });
+        }
+        ReceiverDoc::Slack(slack) => slack_url(env, &slack.secret.value).map(|url| origin(&url)),
         to => {
             let name = to.connection().map_or("", |name| &name.value);
             let user = ConnectionUser::Subscription(&rule.name);
-            match credential::of_user(env, name, user).await? {
-                Ok((origin, _)) => ReceiverInfo { origin: Some(origin), problem: None },
-                Err(problem) => ReceiverInfo { origin: None, problem: Some(problem) },
-            }
+            credential::of_user(env, name, user).await?.map(|(origin, _)| Some(origin))
         }
+    };
+    Ok(match found {
+        Ok(origin) => ReceiverInfo { origin, problem: None },
+        Err(problem) => ReceiverInfo { origin: None, problem: Some(problem) },
     })
 }
 
