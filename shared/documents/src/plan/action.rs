@@ -36,9 +36,12 @@ impl Action {
         self.is_non_idempotent() || matches!(self, Self::Webhook(webhook) if webhook.describe.is_some())
     }
 
+    pub fn webhook(&self) -> Option<&WebhookAction> {
+        if let Self::Webhook(webhook) = self { Some(webhook) } else { None }
+    }
+
     pub fn connection(&self) -> Option<&BoundConnection> {
-        let Self::Webhook(webhook) = self else { return None };
-        webhook.connection.as_ref()
+        self.webhook()?.connection.as_ref()
     }
 
     /// Returns true for a webhook with the method `GET`. Its request removes nothing.

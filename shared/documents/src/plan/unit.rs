@@ -202,10 +202,7 @@ impl UnitPlan {
 
     /// Returns true for an undo that shows no removal: it only asks, or it removes parts until nothing is left of them.
     pub fn shows_no_removal(&self) -> bool {
-        let repeat = match &self.action {
-            Action::Webhook(webhook) => webhook.repeat.as_ref(),
-            _ => None,
-        };
+        let repeat = self.action.webhook().and_then(|webhook| webhook.repeat.as_ref());
         self.only_asks() || repeat.is_some_and(|repeat| repeat.url.is_some())
     }
 

@@ -195,9 +195,8 @@ async fn may_be_unconfirmed(env: &Env, target: &TargetHead, loaded: &CompiledPla
 
 /// Returns true if a record of this undo can have evidence below `reported`, or if its condition can skip it.
 fn can_be_unconfirmed(plan: &Plan, unit: &UnitPlan) -> bool {
-    let describes = |at: &UnitRef| match plan.unit(*at).map(|undone| &undone.action) {
-        Some(Action::Webhook(webhook)) => webhook.describe.is_some(),
-        _ => false,
+    let describes = |at: &UnitRef| {
+        plan.unit(*at).and_then(|undone| undone.action.webhook()).is_some_and(|webhook| webhook.describe.is_some())
     };
     let by_action = match &unit.action {
         Action::Webhook(webhook) => {

@@ -262,8 +262,7 @@ pub(crate) async fn undone_unit(undo: AttemptContext<'_>, known: &KnownOutputs) 
     let plan = &run.loaded.plan;
     let lacks = |at: &&UnitRef| unit.reads.iter().any(|read| read.at == **at && !has(at, &read.output));
     let describes = |at: &&UnitRef| {
-        let action = plan.unit(**at).map(|unit| &unit.action);
-        matches!(action, Some(Action::Webhook(webhook)) if webhook.describe.is_some())
+        plan.unit(**at).and_then(|unit| unit.action.webhook()).is_some_and(|webhook| webhook.describe.is_some())
     };
     let Some(&at) = unit.undoes.iter().filter(lacks).find(describes) else { return Ok(None) };
     let Some((setup, head)) = Run::load_with_head(env, &run.id.sibling(at.hook)).await? else { return Ok(None) };

@@ -3,7 +3,7 @@
 //! The condition is about the answer to the request. Or it is about the answer to a question before each request, which then
 //! decides what the request contains.
 
-use ebb_documents::plan::{Action, RepeatPlan};
+use ebb_documents::plan::RepeatPlan;
 use ebb_documents::render::{Answers, RenderError, RenderedQuestion};
 use ebb_egress::HttpResponse;
 use ebb_protocol::callback::ReasonCode;
@@ -26,10 +26,7 @@ pub(crate) enum RepeatStep {
 }
 
 fn plan<'a>(answers: &'a UnitAnswers<'_>) -> Option<&'a RepeatPlan> {
-    match &answers.attempt.unit.action {
-        Action::Webhook(webhook) => webhook.repeat.as_ref(),
-        _ => None,
-    }
+    answers.attempt.unit.action.webhook()?.repeat.as_ref()
 }
 
 /// Returns true for a unit whose request is repeated.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ebb_documents::plan::{Action, GRAPHQL, UntilPlan, WebhookAction};
+use ebb_documents::plan::{GRAPHQL, UntilPlan, WebhookAction};
 use ebb_documents::render::{
     self, AnswerFailure, Answers, KnownOutputs, RenderError, RenderValue, TargetFacts, UnitContext,
 };
@@ -35,18 +35,13 @@ impl UnitAnswers<'_> {
 
     /// Returns the state for which the unit waits after a response.
     pub(crate) fn until(&self) -> Option<&UntilPlan> {
-        match &self.attempt.unit.action {
-            Action::Webhook(webhook) => webhook.until.as_ref(),
-            _ => None,
-        }
+        self.attempt.unit.action.webhook()?.until.as_ref()
     }
 
     /// Returns true if the webhook says how the next page of a list is found, or with `by_answer` if an answer decides.
     pub(crate) fn has_next(&self, by_answer: bool) -> bool {
-        match &self.attempt.unit.action {
-            Action::Webhook(webhook) => webhook.next.as_ref().is_some_and(|next| !by_answer || *next != ""),
-            _ => false,
-        }
+        let next = self.attempt.unit.action.webhook().and_then(|webhook| webhook.next.as_ref());
+        next.is_some_and(|next| !by_answer || *next != "")
     }
 
     /// Returns an answer as `failed` of the webhook judges it, and its reason if it is a failure with a status. An answer with a
@@ -143,7 +138,7 @@ impl UnitAnswers<'_> {
     }
 
     fn has_condition(&self, is_set: fn(&WebhookAction) -> bool) -> bool {
-        matches!(&self.attempt.unit.action, Action::Webhook(webhook) if is_set(webhook))
+        self.attempt.unit.action.webhook().is_some_and(is_set)
     }
 
     /// Returns true if the response has what the question of `until` reads. *Not found* names no operation to ask for.
