@@ -301,10 +301,7 @@ fn states(simulation: &Simulation) -> Vec<String> {
                 OutputStorage::Inline(outputs) => outputs.get("endpoint"),
                 _ => None,
             };
-            let id = match endpoint {
-                Some(UnitValue::Json(id)) => id.as_str().unwrap_or_default(),
-                _ => "",
-            };
+            let id = if let Some(UnitValue::Json(id)) = endpoint { id.as_str().unwrap_or_default() } else { "" };
             if !state.ready.contains(id) {
                 wrong.push(format!("{} is done with {endpoint:?}, which was never shown as ready", unit.name));
             }

@@ -105,10 +105,7 @@ impl ProviderUnit {
 
     /// Returns the key and the value of a path of the provider in a webhook.
     fn at(self, path: &str) -> String {
-        match self.connected {
-            true => format!("path: \"{path}\""),
-            false => format!("url: \"{ORIGIN}{path}\""),
-        }
+        if self.connected { format!("path: \"{path}\"") } else { format!("url: \"{ORIGIN}{path}\"") }
     }
 
     fn folder(self) -> &'static str {

@@ -73,10 +73,7 @@ impl SimUnit {
 
 /// Returns the scope of the idempotency keys of a hook's units.
 pub(super) fn key_scope(instance: &str, generation: u64, hook: Hook) -> String {
-    match hook {
-        Hook::Update(_) => RunId::new(instance, generation, hook).to_string(),
-        _ => instance.to_owned(),
-    }
+    if let Hook::Update(_) = hook { RunId::new(instance, generation, hook).to_string() } else { instance.to_owned() }
 }
 
 /// Returns the units of an instance, those of events for each of the ids `events`.

@@ -187,10 +187,7 @@ fn telemetry() -> Result<Telemetry> {
     let collector = ebb_api::OtlpExporter::open(&variable(ENDPOINT), &variable("OTEL_EXPORTER_OTLP_HEADERS"))
         .map_err(|error| CliError::broken(error.to_string()))?;
     let telemetry = Telemetry::default();
-    Ok(match collector {
-        Some(collector) => telemetry.with_spans(collector),
-        None => telemetry,
-    })
+    Ok(if let Some(collector) = collector { telemetry.with_spans(collector) } else { telemetry })
 }
 
 /// Returns telemetry without spans. Warns if the environment names a collector, because it will not receive any.

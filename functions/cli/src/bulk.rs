@@ -237,10 +237,7 @@ impl AnsweredTargets {
 }
 
 async fn signals(interrupts: Option<&InterruptCount>, seen: u32) {
-    match interrupts {
-        Some(interrupts) => interrupts.more_than(seen).await,
-        None => std::future::pending().await,
-    }
+    if let Some(interrupts) = interrupts { interrupts.more_than(seen).await } else { std::future::pending().await }
 }
 
 pub(crate) fn selections(targets: CommandTargets) -> VecDeque<TargetSelection> {

@@ -130,10 +130,7 @@ impl Run {
     }
 
     fn key_scope(&self, hook: Hook) -> String {
-        match hook {
-            Hook::Update(_) => self.id.sibling(hook).to_string(),
-            _ => self.facts.instance_key(),
-        }
+        if let Hook::Update(_) = hook { self.id.sibling(hook).to_string() } else { self.facts.instance_key() }
     }
 
     /// Returns the values of `target.…` in expressions.

@@ -68,10 +68,7 @@ pub(super) async fn execute(session: ConsoleSession, body: Body) -> Response {
         let (rest, Json(answer)) = Box::pin(acted).await?;
         let outcomes: Vec<TargetOutcome> =
             answer.outcomes.into_iter().map(|outcome| with_no_effect(action, outcome)).collect();
-        let refusal = match &outcomes[..] {
-            [only] => only.clone().into_problem(),
-            _ => None,
-        };
+        let refusal = if let [only] = &outcomes[..] { only.clone().into_problem() } else { None };
         let status = refusal.and_then(|problem| StatusCode::from_u16(problem.status).ok()).unwrap_or(StatusCode::OK);
         let mut entries: Vec<BulkEntry> = outcomes.into_iter().map(|outcome| entry(action, outcome)).collect();
         if let Some(TargetSelection::Targets(late)) = answer.next {

@@ -190,10 +190,8 @@ pub(super) async fn users(
                 return Ok(None);
             }
         }
-        match next {
-            Some(next) => after = Some(next),
-            None => return Ok(Some(found)),
-        }
+        let Some(next) = next else { return Ok(Some(found)) };
+        after = Some(next);
     }
 }
 

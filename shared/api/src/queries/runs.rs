@@ -259,10 +259,8 @@ mod tests {
             assert!(limits::lambda_event_size_of(&run) <= BYTES + (limits::LAMBDA_EVENT - limits::API_RESPONSE));
             pages += 1;
             seen.extend(run.units.into_iter().map(|unit| unit.key));
-            match run.next_token {
-                Some(token) => after = Some(token),
-                None => break,
-            }
+            let Some(token) = run.next_token else { break };
+            after = Some(token);
         }
         let all: Vec<String> = whole.units.iter().map(|unit| unit.key.clone()).collect();
         assert!(pages > 1 && seen == all, "{pages} pages with {} units", seen.len());

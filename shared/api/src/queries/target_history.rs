@@ -168,10 +168,7 @@ async fn shown(env: &Env, item: HistoryItem) -> FlowResult<Option<HistoryDetail>
 async fn summary(env: &Env, run: &RunId, head: &HeadState) -> HistoryRun {
     let (id, hook, notified) = (run.to_string(), run.hook().to_string(), head.notified.map(rfc3339));
     // Only the plan shows which failures are tolerated. Without it, none is.
-    let loaded = match head.failed.is_empty() {
-        true => None,
-        false => Run::load(env, run).await.ok().flatten(),
-    };
+    let loaded = if head.failed.is_empty() { None } else { Run::load(env, run).await.ok().flatten() };
     let graph = loaded.map(|run| run.graph().clone()).unwrap_or_default();
     HistoryRun { id, hook, state: runs::state(&graph, head), notified }
 }

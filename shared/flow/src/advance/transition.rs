@@ -155,10 +155,7 @@ async fn move_target(
             return Ok(None);
         }
         // The target can have been updated without a run, after this one.
-        let loaded = match seen.plan == run.loaded.digest {
-            true => Arc::clone(&run.loaded),
-            false => env.plan_of(&seen).await?,
-        };
+        let loaded = if seen.plan == run.loaded.digest { Arc::clone(&run.loaded) } else { env.plan_of(&seen).await? };
         let step = match decide(&engine_target(&seen), &loaded.hooks()) {
             Some(step) => step,
             None if is_present => return Ok(None),

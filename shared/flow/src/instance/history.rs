@@ -27,10 +27,7 @@ pub struct Decision<'a> {
 
 /// Returns the sender that causes a run of a target. Only the platform sends events.
 pub(crate) fn cause_of_run(target: &TargetHead, hook: Hook) -> Option<String> {
-    match hook {
-        Hook::Event(_) => RequestSender::Platform.owner(),
-        _ => target.changed_by.clone(),
-    }
+    if let Hook::Event(_) = hook { RequestSender::Platform.owner() } else { target.changed_by.clone() }
 }
 
 pub(crate) fn entry(env: &Env, target: &TargetHead, change: HistoryChange, at: Timestamp) -> HistoryItem {

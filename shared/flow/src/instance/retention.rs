@@ -261,10 +261,7 @@ async fn remove_if_ended(env: &Env, expiry: &InstanceExpiry, now: Timestamp) -> 
     }
     // If the name has another instance or no item, this instance is gone: only gone targets are replaced or removed.
     let own = named.filter(|target| target.uid == expiry.uid);
-    let ended = match own {
-        Some(_) => None,
-        None => env.store.read_tombstone(&expiry.instance_key()).await?,
-    };
+    let ended = if own.is_some() { None } else { env.store.read_tombstone(&expiry.instance_key()).await? };
     if let Some(kept) = ended.map(|ended| ended.plus(retention)).filter(|kept| *kept > now) {
         return Ok(RetentionOutcome::Postponed(kept));
     }

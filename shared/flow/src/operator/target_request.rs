@@ -159,10 +159,8 @@ pub async fn apply(env: &Env, request: &TargetRequest) -> Result<(LifecycleRespo
             let sender = (requester.sender, DecidedFor::seen(head.as_ref()), Protection::Respected);
             let by = requester.sender.owner();
             let deleted = lifecycle::begin_delete(env, instance, TargetStopCause::Deleted, sender, by);
-            match Box::pin(deleted).await? {
-                Some(follow_up) => follow_ups.push(follow_up),
-                None => continue,
-            }
+            let Some(follow_up) = Box::pin(deleted).await? else { continue };
+            follow_ups.push(follow_up);
         }
         let instance = request.select(env, head.as_ref())?;
         let data = request.data(&instance);

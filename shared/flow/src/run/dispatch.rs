@@ -127,10 +127,7 @@ async fn dispatch(context: AttemptContext<'_>, reason: DispatchReason) -> FlowRe
             None => return Err(mismatch(&unit.key)),
         },
     };
-    let failure = match &outcome.end {
-        Some(AttemptEnd::Failed(failure)) => Some(failure.reason.code),
-        _ => None,
-    };
+    let failure = if let Some(AttemptEnd::Failed(failure)) = &outcome.end { Some(failure.reason.code) } else { None };
     let may_begin_later = match failure {
         Some(ReasonCode::NotStartable) => reason != DispatchReason::SweepRepeat,
         Some(ReasonCode::Render) => reason == DispatchReason::SweepStart,

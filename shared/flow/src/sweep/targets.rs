@@ -48,10 +48,7 @@ async fn sweep_once(env: &Env, key: TargetKey<'_>, permit: &SweepPermit) -> Flow
 /// Ends the time to live, completes the stop, continues an interrupted retry, begins what waits, and releases secrets. `seen`
 /// is the target if it was just read.
 async fn advance(env: &Env, key: TargetKey<'_>, seen: Option<TargetHead>, permit: &SweepPermit) -> FlowResult<()> {
-    let target = match seen {
-        Some(target) => Some(target),
-        None => env.store.read_target(key).await?,
-    };
+    let target = if seen.is_some() { seen } else { env.store.read_target(key).await? };
     let Some(target) = target else { return Ok(()) };
     if target.phase.is_alive() && target.expires.is_some_and(|at| at <= env.now()) {
         tracing::info!(kind = key.kind, name = key.name, "the time to live has ended");
@@ -90,10 +87,7 @@ async fn advance(env: &Env, key: TargetKey<'_>, seen: Option<TargetHead>, permit
         is_unchanged = false;
         drive(env, Box::pin(transition::start_waiting(env, key)).await?).await?;
     }
-    let target = match is_unchanged {
-        true => Some(target),
-        false => env.store.read_target(key).await?,
-    };
+    let target = if is_unchanged { Some(target) } else { env.store.read_target(key).await? };
     let Some(target) = target else { return Ok(()) };
     // The first sweep of a gone target delivers its notification and releases its secrets.
     let releases = target.phase == TargetPhase::Gone && !target.release.is_empty();

@@ -77,10 +77,8 @@ pub async fn deliver(env: &Env, target: TargetKey<'_>) -> FlowResult<()> {
             announce(env, target, Duration::ZERO).await;
         }
         if ends || !has_more {
-            match sending.next().await {
-                Some(first) => ended.push(first),
-                None => return Ok(()),
-            }
+            let Some(first) = sending.next().await else { return Ok(()) };
+            ended.push(first);
         }
         while let Some(Some(next)) = sending.next().now_or_never() {
             ended.push(next);

@@ -72,10 +72,7 @@ impl NotificationDelivery {
 
     /// Returns the wait that the receiver requests before a repetition.
     pub(in crate::instance) fn at_least(&self) -> Option<Duration> {
-        match self {
-            Self::Failed(_, at_least) => *at_least,
-            _ => None,
-        }
+        if let Self::Failed(_, at_least) = self { *at_least } else { None }
     }
 }
 

@@ -132,10 +132,7 @@ pub async fn removals(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> 
             let (undo, evidence) = removal(&loaded.plan, &runs, &undos);
             let undo = undo.and_then(|undo| loaded.plan.unit(undo));
             let is_covered = undo.is_none_or(|undo| covers_unknown(undo, at));
-            let evidence = match is_covered || !has_unknown(unit, attempts) {
-                true => evidence,
-                false => of_unknown(),
-            };
+            let evidence = if is_covered || !has_unknown(unit, attempts) { evidence } else { of_unknown() };
             let by = undo.map(|undo| undo.key.clone());
             removals.push(ResourceRemoval { unit: unit.key.clone(), by, evidence });
         }

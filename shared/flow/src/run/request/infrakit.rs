@@ -65,10 +65,7 @@ pub(crate) async fn send(
     let plugin_unit = PluginUnit { attempt: context, client, instances: &undone.instances };
     telemetry::dispatch_started(run, attempt, begun);
     let is_setup = unit.action != Action::Destroy;
-    let step = match is_setup {
-        true => plugin_unit.make(reason).await,
-        false => plugin_unit.remove(undone.may_act_until).await,
-    };
+    let step = if is_setup { plugin_unit.make(reason).await } else { plugin_unit.remove(undone.may_act_until).await };
     let step = match step {
         Ok(step) => step,
         Err(PluginError::Flow(error)) => return Err(error),

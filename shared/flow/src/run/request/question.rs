@@ -281,10 +281,7 @@ fn merged(before: Value, page: Value) -> Result<Value, String> {
         }
         (Value::Object(mut all), Value::Object(page)) => {
             for (name, value) in page {
-                let value = match all.remove(&name) {
-                    Some(before) => merged(before, value)?,
-                    None => value,
-                };
+                let value = if let Some(before) = all.remove(&name) { merged(before, value)? } else { value };
                 all.insert(name, value);
             }
             Value::Object(all)
