@@ -357,9 +357,7 @@ impl ModelEnvironment {
     /// Creates another object at a server, and reports it as a result of the same attempt.
     pub(super) fn contradict(&self, number: u64) {
         let mut state = self.state();
-        let Some(PendingDelivery::Callback { token, of, .. }) = state.deliveries.get(&number).cloned() else {
-            return;
-        };
+        let Some(PendingDelivery::Callback { token, of, .. }) = state.deliveries.get(&number).cloned() else { return };
         let made = format!("{}'{}", made(&state.tasks[&of].request), state.objects.len());
         let outputs = BTreeMap::from([("id".to_owned(), made.clone().into())]);
         let callback = Callback { outputs, ..Callback::new(CallbackStatus::Succeeded) };

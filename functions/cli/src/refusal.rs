@@ -18,9 +18,7 @@ fn problem_text(problem: &ProblemDetails, source: Option<&SourceText>) -> String
         if let Some(source) = source.filter(|source| source.name == error.file) {
             text.push_str(&marked_line(source, error).unwrap_or_default());
         }
-        if let Some(help) = &error.help {
-            text.push_str(&format!("\n    help: {help}"));
-        }
+        text.extend(error.help.as_ref().map(|help| format!("\n    help: {help}")));
     }
     text
 }

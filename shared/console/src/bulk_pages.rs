@@ -92,9 +92,9 @@ pub fn bulk_consequences(
             };
             if why.phase == TargetPhase::Stuck {
                 text.push_str(" The teardown continues, and removes what is left.");
-                if let Some(uid) = waiting {
-                    text.push_str(&format!(" The instance {uid}, which waits for the name, starts after it."));
-                }
+                text.extend(
+                    waiting.map(|uid| format!(" The instance {uid}, which waits for the name, starts after it.")),
+                );
             }
             Ok(text)
         }
@@ -111,12 +111,8 @@ pub fn bulk_consequences(
                 let generation = limits::printable(update.waiter_name.as_deref().unwrap_or_default());
                 text.push_str(&format!(" The update to generation {generation}, which waits, is dropped."));
             }
-            if let Some(uid) = waiting {
-                text.push_str(&format!(" The instance {uid}, which waits for the name, starts then."));
-            }
-            if let Some(source) = source {
-                text.push_str(&format!(" The next event of the source {source} can create it again."));
-            }
+            text.extend(waiting.map(|uid| format!(" The instance {uid}, which waits for the name, starts then.")));
+            text.extend(source.map(|source| format!(" The next event of the source {source} can create it again.")));
             Ok(text)
         }
     }

@@ -60,9 +60,7 @@ pub async fn begin(env: &Env, token: ProvenToken, body: &[u8]) -> FlowResult<(Ca
     }
     let attempt = AttemptRef { unit: claims.unit, number: claims.attempt, epoch: claims.epoch };
     let cache = InvocationCache::default();
-    let Ok(context) = AttemptContext::new(env, &run, attempt, &cache) else {
-        return only(CallbackOutcome::Forbidden);
-    };
+    let Ok(context) = AttemptContext::new(env, &run, attempt, &cache) else { return only(CallbackOutcome::Forbidden) };
     let callback = match read(body) {
         Ok(callback) => callback,
         Err(reason) => return only(record_rejection(context, &token, (reason, body)).await?),

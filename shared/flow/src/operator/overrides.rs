@@ -71,9 +71,7 @@ async fn override_matching(
     let Some(target) = env.instance(key).await? else { return Ok(Err(missing_instance(key.0, key.1))) };
     let torn_down = matches!(target.phase, TargetPhase::Stuck | TargetPhase::Stopping);
     let not_stuck = || Err(Rejection::Refused(ErrorCode::NotStuck, not_stuck(&target)));
-    let Some(hook) = target.hook.filter(|hook| torn_down && hook.is_teardown()) else {
-        return Ok(not_stuck());
-    };
+    let Some(hook) = target.hook.filter(|hook| torn_down && hook.is_teardown()) else { return Ok(not_stuck()) };
     let id = target.run(hook);
     let Some((run, head)) = Run::load_with_head(env, &id).await? else { return Ok(not_stuck()) };
     // An interrupted force delete leaves a stopping target with a closed run, in which units may be open.

@@ -60,9 +60,7 @@ pub(crate) async fn lease_delivery(
     forwarded_at: Timestamp,
 ) -> FlowResult<bool> {
     let first = units.iter().find(|(unit, _)| !run.is_relayed(*unit));
-    let Some(&(unit, attempt)) = first else {
-        return Ok(true);
-    };
+    let Some(&(unit, attempt)) = first else { return Ok(true) };
     let now = env.now();
     let until = now.max(forwarded_at.plus(Millis(1))).plus(env.settings.response_window());
     let before = env.store.update_attempt(&run.id, unit, attempt, &AttemptUpdate::Leased(until)).await?;

@@ -73,9 +73,8 @@ pub async fn delete(env: &Env, uids: &[String]) -> FlowResult<DeleteOrphansRespo
     let mut response = DeleteOrphansResponse::default();
     for cluster in env.relay.clusters().await {
         let found = scan_cluster(env, &cluster.name, end).await?;
-        for reason in found.errors {
-            response.remaining.push(ClusterError { cluster: cluster.name.clone(), reason });
-        }
+        let failed = |reason| ClusterError { cluster: cluster.name.clone(), reason };
+        response.remaining.extend(found.errors.into_iter().map(failed));
         for task in found.tasks {
             let is_meant = task.objects.iter().any(|orphan| orphan.owned && uids.contains(&orphan.uid));
             if !is_meant {

@@ -105,9 +105,7 @@ async fn advance<'a>(
     }
     let mut given_up_before = BTreeSet::new();
     for _ in 0..TargetOutbox::MAX_NOTICES {
-        let Some(seen) = env.store.read_target(target).await? else {
-            return Ok((Vec::new(), false));
-        };
+        let Some(seen) = env.store.read_target(target).await? else { return Ok((Vec::new(), false)) };
         let now = env.now();
         let mut outbox = seen.outbox.clone();
         let mut repetitions: Vec<Timestamp> = ended.iter().filter_map(|one| record(env, &mut outbox, one)).collect();

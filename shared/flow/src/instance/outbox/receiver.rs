@@ -330,9 +330,7 @@ impl SubscriptionOrigin<'_> {
         if !body.is_empty() {
             headers.push(("content-type".to_owned(), "application/json".to_owned()));
         }
-        if let Some(credential) = &self.credential {
-            headers.extend(credential.headers(self.env, self.id, &body));
-        }
+        headers.extend(self.credential.iter().flat_map(|credential| credential.headers(self.env, self.id, &body)));
         let url = format!("{}{path}", self.url);
         let timeout = TIMEOUT.saturating_sub(Duration::from_millis(self.env.now().since(self.begun).0));
         if timeout.is_zero() {
