@@ -73,8 +73,7 @@ impl std::fmt::Display for UnitRequest {
 impl UnitRequest {
     /// Returns the number of the update in whose run the unit is, or an empty text.
     fn update(&self) -> &str {
-        let after = self.name.split_once(Hook::UPDATE).map_or("", |(_, after)| after);
-        after.split('-').next().unwrap_or_default()
+        self.name.split_once(Hook::UPDATE).map_or("", |(_, after)| after).split('-').next().unwrap_or_default()
     }
 }
 
@@ -145,8 +144,7 @@ impl EnvironmentState {
     /// Returns the requests that were accepted before the invocation started.
     pub(super) fn promised_before(&self, task: SimTaskId) -> Vec<&String> {
         let is_before = |newest: SimTaskId| task > newest;
-        let before = self.accepted.iter().filter(|(_, (_, newest))| newest.is_some_and(is_before));
-        before.map(|(name, _)| name).collect()
+        self.accepted.iter().filter(|(_, (_, newest))| newest.is_some_and(is_before)).map(|(name, _)| name).collect()
     }
 
     /// Returns true if a relay or a server has got a request for an attempt.
@@ -350,8 +348,7 @@ impl ModelEnvironment {
     /// Returns true if a delivery is the success of a webhook setup unit.
     pub(super) fn may_contradict(&self, mail: &PendingDelivery) -> bool {
         let PendingDelivery::Callback { of, succeeded: true, .. } = mail else { return false };
-        let state = self.state();
-        state.tasks.get(of).is_some_and(|work| !work.request.by_relay && is_setup(&work.request.unit))
+        self.state().tasks.get(of).is_some_and(|work| !work.request.by_relay && is_setup(&work.request.unit))
     }
 
     /// Creates another object at a server, and reports it as a result of the same attempt.

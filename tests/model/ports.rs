@@ -26,8 +26,7 @@ impl RelayClient for ModelEnvironment {
     async fn ensure(&self, _: UnitCluster<'_>, request: EnsureTask) -> Result<TaskState, RelayError> {
         let script = script_of(&request).expect("the model's units are scripts");
         let env = |wanted: &str| {
-            let found = script.env.iter().find(|(name, _)| name == wanted);
-            found.map(|(_, value)| value.clone()).unwrap_or_default()
+            script.env.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone()).unwrap_or_default()
         };
         let parcel = UnitRequest {
             unit: env("EBB_UNIT"),

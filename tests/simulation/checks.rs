@@ -222,8 +222,7 @@ fn ended_events(simulation: &Simulation, uid: &str) -> usize {
 fn notified_runs(simulation: &Simulation, uid: &str) -> usize {
     let table = simulation.table.state();
     let heads = table.all().flat_map(|table| table.heads.values());
-    let notified = heads.filter(|run| run.head.notified.is_some());
-    notified.filter(|run| run.facts.uid == uid).count()
+    heads.filter(|run| run.head.notified.is_some()).filter(|run| run.facts.uid == uid).count()
 }
 
 fn is_done(simulation: &Simulation, run: &RunId, uid: &str) -> bool {

@@ -322,16 +322,14 @@ impl Ledger {
     }
 
     pub(super) fn is_stopped(&self, run: &RunId) -> bool {
-        let table = self.table.state();
-        table.head(run).is_some_and(|head| head.stopped.is_some())
+        self.table.state().head(run).is_some_and(|head| head.stopped.is_some())
     }
 
     /// Returns true if a run that undoes a unit has begun.
     pub(super) fn is_torn_down(&self, unit: &SimUnit) -> bool {
         let runs: Vec<RunId> = {
             let state = self.state();
-            let undos = state.units.values().filter(|undo| undo.undoes.contains(&unit.key));
-            undos.map(|undo| undo.run()).collect()
+            state.units.values().filter(|undo| undo.undoes.contains(&unit.key)).map(|undo| undo.run()).collect()
         };
         let table = self.table.state();
         runs.iter().any(|run| table.heads.contains_key(run))

@@ -298,10 +298,7 @@ impl PlatformSender {
     /// Most often it repairs the units first.
     pub(super) async fn operate(self, names: Vec<String>, table: Arc<SimTable>, random: SimRandom) {
         let _active = self.0.ledger.activity();
-        let present = |name: &String| {
-            let state = table.state();
-            state.targets.get(name).map(|target| target.uid.clone())
-        };
+        let present = |name: &String| table.state().targets.get(name).map(|target| target.uid.clone());
         let mut list = BTreeMap::new();
         for _ in 0..random.below(6) {
             list = names.iter().filter_map(|name| Some((name, present(name)?))).chain(list).collect();

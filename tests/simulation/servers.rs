@@ -47,8 +47,7 @@ pub(super) fn gateway_status(executor: &SimExecutor) -> Option<u16> {
 
 /// Returns the value of a header, or an empty text.
 pub fn header(request: &HttpRequest, name: &str) -> String {
-    let found = request.headers.iter().find(|(key, _)| key == name);
-    found.map(|(_, value)| value.clone()).unwrap_or_default()
+    request.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone()).unwrap_or_default()
 }
 
 fn retry_after(status: u16, seconds: u64) -> HttpResponse {

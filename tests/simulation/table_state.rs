@@ -109,13 +109,11 @@ impl TableState {
     }
 
     pub fn due(&self) -> impl Iterator<Item = (Timestamp, DueItem)> {
-        let runs = self.heads.iter();
-        let runs = runs.filter_map(|(run, present)| Some((present.head.due?, DueItem::Run(run.clone()))));
+        let runs = self.heads.iter().filter_map(|(run, present)| Some((present.head.due?, DueItem::Run(run.clone()))));
         let targets = self.targets.values();
         let targets =
             targets.filter_map(|target| Some((target.due?, DueItem::Target(target.kind.clone(), target.name.clone()))));
-        let desired = self.desired.values();
-        let desired = desired.filter_map(|one| Some((one.due?, DueItem::Desired(one.key.clone()))));
+        let desired = self.desired.values().filter_map(|one| Some((one.due?, DueItem::Desired(one.key.clone()))));
         runs.chain(targets).chain(desired)
     }
 

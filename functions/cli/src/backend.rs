@@ -168,8 +168,7 @@ fn relay(given: Option<PathBuf>) -> Result<PathBuf> {
     let searched = || {
         let own_folder = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned()));
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let folders = own_folder.into_iter().chain(std::env::split_paths(&path));
-        folders.map(|folder| folder.join("ebb-relay")).collect()
+        own_folder.into_iter().chain(std::env::split_paths(&path)).map(|folder| folder.join("ebb-relay")).collect()
     };
     let candidates = given.map_or_else(searched, |file| vec![file]).into_iter();
     let found = candidates.filter_map(|file| std::path::absolute(file).ok()).find(|file| file.is_file());

@@ -14,8 +14,7 @@ pub(crate) fn found(preview: &PlanPreview, source: &SourceText) -> Option<CliErr
     for unchecked in preview.warnings.iter().filter(|warning| warning.code == UNCHECKED_POLICY) {
         note(&unchecked.message);
     }
-    let errors = preview.warnings.iter().filter(|warning| warning.code == CLUSTER_POLICY).cloned();
-    let errors: Vec<_> = errors.collect();
+    let errors: Vec<_> = preview.warnings.iter().filter(|warning| warning.code == CLUSTER_POLICY).cloned().collect();
     let (code, detail) = (CLUSTER_POLICY.to_owned(), "the clusters refuse parts of the documents".to_owned());
     (!errors.is_empty()).then(|| refusal::of_document(ProblemDetails { status: 422, code, detail, errors }, source))
 }

@@ -128,8 +128,7 @@ impl CompiledPlan {
 
     /// Returns the hooks with units in their order, with updates and without events.
     pub fn lifecycle_hooks(&self) -> impl Iterator<Item = Hook> + '_ {
-        let hooks = self.plan.hooks.iter().map(|hook| hook.hook);
-        hooks.filter(|hook| !matches!(hook, Hook::Event(_)))
+        self.plan.hooks.iter().map(|hook| hook.hook).filter(|hook| !matches!(hook, Hook::Event(_)))
     }
 
     /// Returns the units and the graph of a hook, if it has units.

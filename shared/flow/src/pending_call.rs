@@ -55,6 +55,5 @@ impl Drop for PendingCall<'_> {
 /// Returns the wait until requests to a destination are sent again. It is zero if they are sent now.
 pub(crate) fn circuit_wait(env: &Env, destination: &str) -> Millis {
     let now = env.steady();
-    let retry = env.cache.breakers.lock().get(destination).and_then(|circuit| circuit.retry);
-    retry.map_or(Millis(0), |at| at.since(now))
+    env.cache.breakers.lock().get(destination).and_then(|circuit| circuit.retry).map_or(Millis(0), |at| at.since(now))
 }

@@ -116,8 +116,7 @@ pub(crate) fn pick(object: &Value, keys: &[&str]) -> Value {
 }
 
 pub(crate) fn yaml(value: &Value) -> Vec<String> {
-    let text = serde_saphyr::to_string(value).unwrap_or_else(|_| value.to_string());
-    text.lines().map(str::to_owned).collect()
+    serde_saphyr::to_string(value).unwrap_or_else(|_| value.to_string()).lines().map(str::to_owned).collect()
 }
 
 #[cfg(test)]

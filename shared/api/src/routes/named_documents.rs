@@ -46,8 +46,7 @@ macro_rules! document_routes {
                 (status = 200, body = $detail),
             ))]
             pub(crate) async fn get(Path(name): Path<String>, server: Permitted<$read>) -> HttpResult<Json<$detail>> {
-                let found = named_documents::get::<$document>(&server.env, &name).await?;
-                found.map(Json).ok_or_else(|| unknown(&name))
+                named_documents::get::<$document>(&server.env, &name).await?.map(Json).ok_or_else(|| unknown(&name))
             }
 
             $(#[$put_about])*
@@ -63,8 +62,7 @@ macro_rules! document_routes {
             ) -> HttpResult<Json<$detail>> {
                 named_documents::put::<$document>(&server.env, &name, &request.document).await?;
                 server.caller.log_change(concat!("put ", $noun), &name);
-                let found = named_documents::get::<$document>(&server.env, &name).await?;
-                found.map(Json).ok_or_else(|| unknown(&name))
+                named_documents::get::<$document>(&server.env, &name).await?.map(Json).ok_or_else(|| unknown(&name))
             }
 
             $(#[$delete_about])*

@@ -47,8 +47,7 @@ pub(crate) async fn get(
 pub(crate) async fn find(run: &str, server: &Permitted<ReadTargets>) -> HttpResult<RunDetail> {
     let id = parse(run)?;
     server.check_run(&id).await?;
-    let found = runs::get(&server.env, &id).await?;
-    found.ok_or_else(|| HttpProblem::not_found(format!("run {run} does not exist")))
+    runs::get(&server.env, &id).await?.ok_or_else(|| HttpProblem::not_found(format!("run {run} does not exist")))
 }
 
 /// Keeps the units of the page with this token.

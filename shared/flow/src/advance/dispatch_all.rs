@@ -341,8 +341,7 @@ pub(crate) async fn drive_slice(env: &Env, slice: &ForwardedAttempts) -> FlowRes
     let own = ready.iter().copied().collect();
     let continuation = Continuation::dispatching(run, slice.epoch, ready);
     let Some(next_sweep) = slice.next_sweep else { return drive(env, continuation).await };
-    let unstarted = unsent.iter().filter(|attempt| !attempt.is_started);
-    let unstarted = unstarted.map(|attempt| attempt.unit_attempt).collect();
+    let unstarted = unsent.iter().filter(|attempt| !attempt.is_started).map(|attempt| attempt.unit_attempt).collect();
     let context = SweepContext { unstarted, own, next_sweep, is_slice: true };
     drive_until_spent(env, continuation, Some(&context), NotificationSender::Queue).await.map(drop)
 }

@@ -51,8 +51,7 @@ impl AcceptanceBatch {
     /// Returns an error if the acceptances may be lost. The run must then become due.
     pub(crate) async fn flush(&mut self, env: &Env, run: &Run) -> FlowResult<()> {
         self.since = None;
-        let accepted = std::mem::take(&mut self.attempts).into_iter();
-        let accepted = accepted.filter(|(_, expected)| !expected.is_taken());
+        let accepted = std::mem::take(&mut self.attempts).into_iter().filter(|(_, expected)| !expected.is_taken());
         let attempts: Vec<AttemptRef> = accepted.map(|(attempt, _)| attempt).collect();
         if !attempts.is_empty() {
             let units: Vec<(Unit, Attempt)> = attempts.iter().map(|attempt| (attempt.unit, attempt.number)).collect();

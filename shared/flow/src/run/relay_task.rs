@@ -167,8 +167,7 @@ fn applied(
 fn bound_before(run: &Run) -> Vec<String> {
     let hooks = run.loaded.plan.hooks.iter().filter(|hook| hook.hook != run.hook());
     let bound = |(_, unit): &(UnitRef, &UnitPlan)| matches!(&unit.action, Action::Object(object) if object.bound);
-    let units = hooks.flat_map(HookPlan::places).filter(bound);
-    units.map(|(at, _)| task_unit(run, at)).collect()
+    hooks.flat_map(HookPlan::places).filter(bound).map(|(at, _)| task_unit(run, at)).collect()
 }
 
 /// Returns the task that removes the objects of all attempts of the units that `unit` undoes.

@@ -72,8 +72,7 @@ async fn compiled(name: &str, document: String) -> FlowResult<EventSource> {
         Document::Source(source) => Ok(Some(compile::event_source(&source)?.0)),
         _ => Ok::<_, ebb_documents::diagnostic::Diagnostics>(None),
     });
-    let compiled = compiled.await?.map_err(|errors| broken(&errors))?;
-    compiled.ok_or_else(|| broken(&"the document is not a source"))
+    compiled.await?.map_err(|errors| broken(&errors))?.ok_or_else(|| broken(&"the document is not a source"))
 }
 
 /// Receives an event. Returns the response with the follow-ups of an applied one. The event is stored when this returns,

@@ -129,8 +129,7 @@ async fn sweep_once(
 
 /// Returns the clusters of tasks among `units`.
 fn clusters(env: &Env, run: &Run, units: &[(Unit, Attempt)]) -> BTreeSet<String> {
-    let relayed = units.iter().map(|(unit, _)| *unit);
-    let relayed = relayed.filter(|&unit| run.is_relayed(unit));
+    let relayed = units.iter().map(|(unit, _)| *unit).filter(|&unit| run.is_relayed(unit));
     let named: BTreeSet<Option<&str>> = relayed.map(|unit| run.cluster(unit).name).collect();
     named.into_iter().map(|cluster| guarded_relay::cluster_name(env, cluster)).collect()
 }
@@ -223,8 +222,7 @@ async fn load_open(env: &Env, id: &RunId, unit: Unit, number: Attempt) -> FlowRe
 fn interval(env: &Env, run: &Run, head: &HeadState) -> Millis {
     let open = run.graph().units().filter(|&unit| matches!(head.status(unit), UnitProgress::Open(_)));
     let shortest = open.filter_map(|unit| run.unit(unit)).map(|unit| unit.timeout_ms).min();
-    let shortest = Millis(shortest.unwrap_or(u64::MAX)).max(env.settings.first_sweep_delay);
-    shortest.min(env.settings.max_sweep_interval)
+    Millis(shortest.unwrap_or(u64::MAX)).max(env.settings.first_sweep_delay).min(env.settings.max_sweep_interval)
 }
 
 /// Makes a run due at `next` if it is due later. Changes the due time only, so that a concurrent close succeeds.

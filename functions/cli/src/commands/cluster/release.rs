@@ -123,15 +123,13 @@ impl InstallArgs {
         let path = |name: &str| folder.path.join(name).display().to_string();
         let (chart, values) = (path(CHART), path(VALUES));
         let first = ["upgrade", "--install", RELEASE, &chart, "--namespace", namespace, "--values", &values];
-        let all = first.into_iter().chain(["--take-ownership", "--wait", "--timeout=2m"]);
-        all.map(str::to_owned).collect()
+        first.into_iter().chain(["--take-ownership", "--wait", "--timeout=2m"]).map(str::to_owned).collect()
     }
 
     /// Returns the commands that install a release, one per line.
     pub(super) fn commands(&self, namespace: &str, folder: &ReleaseFolder) -> String {
         let line = |program: &str, arguments: Vec<String>| {
-            let all = std::iter::once(program.to_owned()).chain(arguments);
-            all.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
+            std::iter::once(program.to_owned()).chain(arguments).map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
         };
         let create = self.arguments("kubectl", &["create", "namespace", namespace]);
         let upgrade = self.arguments("helm", &self.upgrade(namespace, folder));

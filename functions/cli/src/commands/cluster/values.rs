@@ -375,8 +375,7 @@ mod tests {
 
     fn changed(mut values: Value, line: &str) -> Result<Value, String> {
         let options = parsed(line)?;
-        let changed = options.change(&mut values, "ebb-relay");
-        changed.map(|()| values).map_err(|error| error.text(DiagnosticStyle::Plain))
+        options.change(&mut values, "ebb-relay").map(|()| values).map_err(|error| error.text(DiagnosticStyle::Plain))
     }
 
     #[test]

@@ -63,8 +63,7 @@ impl PluginUpgradeArgs {
         }
         let answered = command.run(targets, self.yes, show);
         let wait = self.wait.wait.then_some(((FollowGoal::Ready, "are ready with the version"), self.wait_timeout));
-        let answered = Box::pin(answered).await?;
-        answered.finish(&command, "are updated or have the version", wait, self.output).await
+        Box::pin(answered).await?.finish(&command, "are updated or have the version", wait, self.output).await
     }
 }
 

@@ -24,8 +24,7 @@ impl VersionedName {
 
     /// Returns the published version. A missing one is an error.
     pub(crate) async fn find<T: DeserializeOwned>(&self, client: &ApiClient) -> Result<T> {
-        let found = client.find(&["plugins", &self.name, "versions", &self.version()]).await?;
-        found.ok_or_else(|| self.unknown())
+        client.find(&["plugins", &self.name, "versions", &self.version()]).await?.ok_or_else(|| self.unknown())
     }
 
     pub(super) fn unknown(&self) -> CliError {

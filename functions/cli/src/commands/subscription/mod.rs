@@ -49,8 +49,7 @@ pub(crate) struct SubscriptionNewArgs {
 
 impl SubscriptionNewArgs {
     pub(super) fn run(self) -> Result<Exit> {
-        let document = starters::starter(&self.to, &self.name);
-        let document = document.expect("the option takes the receivers of the starters");
+        let document = starters::starter(&self.to, &self.name).expect("the option takes the receivers of the starters");
         let loaded = load::subscription("the new subscription", &document, &NoFiles, &DocumentVars::none())?;
         compile::subscription(&loaded)?;
         output::print_data(&document)?;

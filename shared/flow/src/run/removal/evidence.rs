@@ -273,8 +273,7 @@ fn removal(plan: &Plan, runs: &RecordedRuns, undos: &[UnitRef]) -> (Option<UnitR
     let open: Vec<UnitRef> = undos.iter().copied().filter(is_open).collect();
     decisive.extend(open);
     let lowest = |of: &[UnitRef]| {
-        let acted = of.iter().filter_map(|&at| Some((at, evidence(plan, runs, at)?)));
-        acted.min_by_key(|(_, evidence)| evidence.grade)
+        of.iter().filter_map(|&at| Some((at, evidence(plan, runs, at)?))).min_by_key(|(_, evidence)| evidence.grade)
     };
     let skipped = || undos.iter().find_map(|&at| Some((at, skipped_evidence(runs, at)?)));
     match lowest(&decisive).or_else(|| lowest(&undos)).or_else(skipped) {

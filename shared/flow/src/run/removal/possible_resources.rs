@@ -225,8 +225,7 @@ async fn find(
         let Some((run, head)) = of(hook) else { continue };
         // A unit without an undo has no resources that Ebb removes.
         let is_left = |at: &UnitRef| !undone.contains(at) && undoable.contains(at);
-        let units = hook_plan.places().filter(|(at, plan)| plan.is_setup(hook) && is_left(at));
-        let units: Vec<_> = units.collect();
+        let units: Vec<_> = hook_plan.places().filter(|(at, plan)| plan.is_setup(hook) && is_left(at)).collect();
         if units.is_empty() {
             continue;
         }
@@ -337,8 +336,7 @@ pub(crate) fn override_reason<'a>(
 
 /// Returns true if the last request before the override got no response, so that its receiver may still act.
 fn is_open(records: &[AttemptRecord]) -> bool {
-    let results = records.iter().rev().filter_map(|record| record.result.as_ref());
-    results.skip(1).take(1).any(|result| result.unanswered)
+    records.iter().rev().filter_map(|record| record.result.as_ref()).skip(1).take(1).any(|result| result.unanswered)
 }
 
 fn outcome(record: &AttemptRecord) -> Option<AttemptOutcome> {

@@ -225,8 +225,7 @@ fn judge<'r>(
 
 /// Returns the note about the answer to a request, without that about the answer to `describe`.
 fn of_request(record: &AttemptRecord) -> &str {
-    let note = record.progress.as_deref().and_then(|note| note.split(DESCRIBED).next());
-    note.unwrap_or("the request got no response")
+    record.progress.as_deref().and_then(|note| note.split(DESCRIBED).next()).unwrap_or("the request got no response")
 }
 
 /// Returns true if an attempt has asked about an earlier one, and sends its request after an answer at the earliest. That is
