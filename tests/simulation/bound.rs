@@ -66,8 +66,7 @@ impl Ledger {
         }
         for (number, manifest) in task.apply.iter().enumerate().filter(|_| task.bind) {
             let name = manifest["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            let texts = manifest["data"].as_object().into_iter().flatten();
-            let decoded = texts.filter_map(|(key, value)| {
+            let decoded = manifest["data"].as_object().into_iter().flatten().filter_map(|(key, value)| {
                 let text = String::from_utf8(STANDARD.decode(value.as_str()?).ok()?).ok()?;
                 Some((key.clone(), text))
             });

@@ -271,8 +271,7 @@ fn starts(simulation: &Simulation) -> Vec<String> {
     }
     let (table, state) = (simulation.table.state(), simulation.ledger.state());
     let ledger = &simulation.ledger;
-    let relayed = state.attempts.iter().filter(|one| one.receiver.kills());
-    let wrong = relayed.filter_map(|one| {
+    let wrong = state.attempts.iter().filter(|one| one.receiver.kills()).filter_map(|one| {
         let key = (one.run.clone(), Unit(one.unit.unit), Attempt(one.attempt));
         let started = table.find(|table| table.records.get(&key))?.started?;
         let possible = ledger.start_times(one);

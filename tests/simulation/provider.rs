@@ -156,8 +156,7 @@ impl SimProvider {
             None => self.act(path, &request).map(|(response, running)| (response, Some(running)))?,
         };
         self.executor.runtime.sleep(RESPONSE_MS).await;
-        let gateway = gateway_status(&self.executor);
-        let response = gateway.map_or(response, |status| HttpResponse::new(status, ""));
+        let response = gateway_status(&self.executor).map_or(response, |status| HttpResponse::new(status, ""));
         self.executor.answer(FaultKind::ResponseLost, response).await
     }
 
@@ -260,8 +259,7 @@ impl SimProvider {
             return None;
         }
         let body: Map<String, Value> = serde_json::from_slice(&request.body).unwrap_or_default();
-        let read = body.iter().filter(|(name, _)| *name != "name");
-        let reads = read.flat_map(|(_, value)| texts_of(value)).collect();
+        let reads = body.iter().filter(|(name, _)| *name != "name").flat_map(|(_, value)| texts_of(value)).collect();
         let running = self.executor.begin(unit, unit.run(), attempt, AttemptReceiver::Server, false, reads);
         ledger.check_reads(running.number, "begins");
         lock(&self.state).attempts.insert(key, running.number);

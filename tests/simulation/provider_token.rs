@@ -102,8 +102,7 @@ impl SimAccessTokens {
 
     /// Returns true if the access token of a request is not valid any more.
     pub(super) fn is_over(&mut self, executor: &SimExecutor, request: &HttpRequest) -> bool {
-        let authorization = header(request, AUTHORIZATION);
-        let number = authorization.rsplit('-').next().and_then(|number| number.parse::<usize>().ok());
+        let number = header(request, AUTHORIZATION).rsplit('-').next().and_then(|number| number.parse::<usize>().ok());
         let Some(token) = number.and_then(|number| self.granted.get_mut(number)) else { return false };
         if executor.faults.should_inject(FaultKind::TokenRevoked) {
             token.until = 0;

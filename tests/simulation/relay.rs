@@ -111,8 +111,7 @@ pub fn script_of(request: &EnsureTask) -> Option<&ScriptTask> {
 /// Returns the texts that a script reads, by input, also those of lists. The key of a reference is the value that the relay
 /// has kept.
 pub fn texts(request: &EnsureTask) -> impl Iterator<Item = (String, String)> {
-    let inputs = script_of(request).into_iter().flat_map(|script| &script.inputs);
-    inputs.flat_map(|input| {
+    script_of(request).into_iter().flat_map(|script| &script.inputs).flat_map(|input| {
         let texts = match &input.value {
             Some(UnitValue::Json(value)) => texts_of(value),
             Some(UnitValue::Secret(kept)) => vec![kept.key.clone()],
@@ -135,8 +134,7 @@ fn unit_of(work: &SimExecutor, request: &EnsureTask) -> Option<Arc<SimUnit>> {
     let Some(script) = script_of(request) else {
         // A task of objects has no environment. An update can give the position of a teardown unit to another one.
         let is_own = |unit: &SimUnit| TaskId::unit_of(&unit.run(), Unit(unit.unit)) == request.task.unit;
-        let state = work.ledger.state();
-        return state.units.values().filter(|unit| is_own(unit)).max_by_key(|unit| unit.planned).cloned();
+        return work.ledger.state().units.values().filter(|unit| is_own(unit)).max_by_key(|unit| unit.planned).cloned();
     };
     let key = script.env.iter().find(|(name, _)| name == "EBB_IDEMPOTENCY_KEY")?;
     work.ledger.unit(&key.1)

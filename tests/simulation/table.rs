@@ -349,8 +349,7 @@ impl SimTable {
         let target = stored().find_map(|item| if let StoredItem::Target(target) = item { Some(target) } else { None });
         let Some((entry, target)) = entry.zip(target) else { return };
         let mut state = self.state();
-        let seen = state.targets.get(&target.name).map(|seen| seen.since);
-        if seen.is_some_and(|since| entry.at <= since) {
+        if state.targets.get(&target.name).map(|seen| seen.since).is_some_and(|since| entry.at <= since) {
             state.wrong.push(format!("{entry:?} is not after the last change of its target"));
         }
     }

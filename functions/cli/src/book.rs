@@ -206,8 +206,7 @@ fn examples<'a>(pages: &'a [Page], wrong: &mut Vec<String>) -> Vec<Example<'a>> 
 fn plugins(examples: &[Example<'_>], page: &Page) -> Vec<PluginDoc> {
     let mut whole: Vec<&Example<'_>> = examples.iter().filter(|example| !example.is_part()).collect();
     whole.sort_by_key(|example| example.page.path != page.path);
-    let documents = whole.into_iter().flat_map(|example| &example.documents);
-    let plugins = documents.filter_map(|document| match document {
+    let plugins = whole.into_iter().flat_map(|example| &example.documents).filter_map(|document| match document {
         Document::Plugin(plugin) => Some(plugin.clone()),
         _ => None,
     });

@@ -184,7 +184,6 @@ pub fn http_service(tools: EbbTools, url: &str) -> StreamableHttpService<EbbTool
 /// # Errors
 /// Returns an error if the client does not begin with a request of the protocol, or if the service panics.
 pub async fn serve_stdio(tools: EbbTools) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let running = tools.serve(rmcp::transport::stdio()).await?;
-    running.waiting().await?;
+    tools.serve(rmcp::transport::stdio()).await?.waiting().await?;
     Ok(())
 }

@@ -19,8 +19,7 @@ pub(super) fn complete(document: &mut OpenApi) {
     security::add_schemes(components);
     lifecycle_webhook::add_schemas(components);
     for (path, item) in &mut document.paths.paths {
-        let operations = [&mut item.get, &mut item.post, &mut item.put, &mut item.delete];
-        for operation in operations.into_iter().flatten() {
+        for operation in [&mut item.get, &mut item.post, &mut item.put, &mut item.delete].into_iter().flatten() {
             complete_operation(path, operation);
         }
     }
@@ -77,8 +76,7 @@ fn problem(status: u16) -> Response {
 /// Returns the meanings of codes that are separated by blanks, or `None` for another text.
 fn meanings(codes: &str) -> Option<String> {
     let codes = codes.split(' ').map(ErrorCode::named).collect::<Option<Vec<_>>>()?;
-    let meanings = codes.iter().map(|code| format!("`{}`: {}.", code.name(), code.meaning()));
-    Some(meanings.collect::<Vec<_>>().join(" "))
+    Some(codes.iter().map(|code| format!("`{}`: {}.", code.name(), code.meaning())).collect::<Vec<_>>().join(" "))
 }
 
 fn description(status: u16) -> &'static str {

@@ -46,8 +46,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
     async fn from_request_parts(parts: &mut Parts, state: &S) -> HttpResult<Self> {
         let malformed = |detail: String| HttpProblem::new(ErrorCode::InvalidPath, detail);
         let raw = RawPathParams::from_request_parts(parts, state).await;
-        let raw = raw.map_err(|rejection| malformed(rejection.body_text()))?;
-        if raw.iter().any(|(_, name)| name.len() > MAX_NAME) {
+        if raw.map_err(|rejection| malformed(rejection.body_text()))?.iter().any(|(_, name)| name.len() > MAX_NAME) {
             return Err(HttpProblem::not_found(format!("a name in the path has more than {MAX_NAME} bytes")));
         }
         let names = axum::extract::Path::<T>::from_request_parts(parts, state).await;

@@ -66,8 +66,7 @@ fn targets<'a>(label: &str, targets: impl Iterator<Item = &'a TargetInfo>) -> Ma
 /// Returns one row for each wait, except that for an operator: its target is in the list of the stuck ones.
 fn waits(targets: &[TargetInfo]) -> Markup {
     let rows = targets.iter().flat_map(|target| {
-        let waits = target.waits.iter().filter(|wait| wait.awaits != AwaitedParty::Operator);
-        waits.map(move |wait| {
+        target.waits.iter().filter(|wait| wait.awaits != AwaitedParty::Operator).map(move |wait| {
             html! {
                 th scope="row" { a href=(paths::target(&target.kind, &target.name)) { (target.kind) "/" (target.name) } }
                 td { (limits::printable(target.shown_owner())) }

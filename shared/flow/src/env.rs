@@ -319,8 +319,7 @@ impl Env {
     }
 
     pub fn remember_task_reports(&self, run: &RunId, reports: &Arc<TaskReports>) {
-        let tasks = reports.states.len().max(reports.progress.len());
-        let weight = tasks.saturating_mul(REPORT_BYTES);
+        let weight = reports.states.len().max(reports.progress.len()).saturating_mul(REPORT_BYTES);
         self.cache.task_reports.put(run.as_str(), Arc::clone(reports), weight);
     }
 

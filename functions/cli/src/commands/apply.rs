@@ -174,8 +174,7 @@ async fn store(client: &ApiClient, document: &Document) -> Result<Value> {
 }
 
 async fn publish(client: &ApiClient, plugin: &PluginDoc) -> Result<PluginInfo> {
-    let published = client.publish(&plugin.expanded).await;
-    let (status, info) = published.map_err(|error| match error.has_status(409) {
+    let (status, info) = client.publish(&plugin.expanded).await.map_err(|error| match error.has_status(409) {
         true => plugin::immutable(plugin),
         false => error,
     })?;

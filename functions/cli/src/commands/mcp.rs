@@ -15,8 +15,7 @@ pub(crate) struct McpArgs {
 impl McpArgs {
     pub(crate) async fn run(self, client: ApiClient) -> Result<Exit> {
         let access = if self.allow_writes { ToolAccess::ByScopes } else { ToolAccess::ReadOnly };
-        let served = ebb_api::mcp::serve_stdio(EbbTools::new(client, access)).await;
-        served.map(|()| Exit::Done).map_err(|error| {
+        ebb_api::mcp::serve_stdio(EbbTools::new(client, access)).await.map(|()| Exit::Done).map_err(|error| {
             CliError::broken("no client of the Model Context Protocol is at standard input")
                 .with_causes(error.as_ref())
                 .with_hint("name `ebb mcp` in the configuration of your coding agent")

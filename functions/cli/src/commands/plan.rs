@@ -62,8 +62,7 @@ pub(super) async fn preview(
     // Collections and built-in plugins need no server.
     if plugins.is_empty() && !offline::complete(document, &[]) {
         let hint = "or add the plugins' files with --plugin, which needs no server";
-        let client = connect(server).map_err(|error| error.with_hint(hint))?;
-        let preview = client.preview(&document.expanded).await;
+        let preview = connect(server).map_err(|error| error.with_hint(hint))?.preview(&document.expanded).await;
         return Ok((preview.map_err(|error| in_document(error, &document.source))?, None));
     }
     let plugins = documents::all_plugins(plugins, vars)?;

@@ -34,8 +34,7 @@ pub(super) async fn watch(client: &ApiClient, seen: &TargetDetail, output: Outpu
 
 /// Returns a target as text that ends with a line break.
 fn text(detail: &TargetDetail, now: Timestamp) -> String {
-    let facts = facts(detail).into_iter().map(|(label, value)| format!("{label:<12} {value}\n"));
-    let mut text: String = facts.collect();
+    let mut text: String = facts(detail).into_iter().map(|(label, value)| format!("{label:<12} {value}\n")).collect();
     text += &resources(detail);
     for run in &detail.runs {
         let _ = writeln!(text, "\n{}  {}  {}", run.hook, labels::name(&run.state), run.id);

@@ -89,15 +89,13 @@ async fn known(env: &Env, name: &str) -> FlowResult<Option<(ReportedPolicy, Opti
         return Ok(about.policy.map(|policy| (policy.fit(), None)));
     }
     let registered = env.store.list_clusters().await?.into_iter().find(|item| item.name == name);
-    let recorded = recorded(env, name, registered.map(|item| item.created)).await?;
-    Ok(recorded.map(|record| (record.policy, Some(record.at))))
+    Ok(recorded(env, name, registered.map(|item| item.created)).await?.map(|record| (record.policy, Some(record.at))))
 }
 
 /// Returns the recorded policy of a cluster. A record from before `created`, the time of the registration, belongs to
 /// another cluster of the same name.
 async fn recorded(env: &Env, name: &str, created: Option<Timestamp>) -> FlowResult<Option<PolicyRecord>> {
-    let recorded = env.store.read_policy(name).await?;
-    Ok(recorded.filter(|record| created.is_none_or(|created| record.at >= created)))
+    Ok(env.store.read_policy(name).await?.filter(|record| created.is_none_or(|created| record.at >= created)))
 }
 
 fn note(message: String) -> DocumentError {

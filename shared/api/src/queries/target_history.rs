@@ -224,8 +224,7 @@ pub(crate) async fn runs(
         (Some(kind), Some(name)) => {
             lifecycle::kind(kind)?;
             token.map(targets::cursor).transpose()?;
-            let target = store.read_target(TargetKey::new(kind, name)).await?;
-            let targets = target.into_iter().filter(covers).collect();
+            let targets = store.read_target(TargetKey::new(kind, name)).await?.into_iter().filter(covers).collect();
             ListPage { targets, ..ListPage::default() }
         }
         (None, Some(_)) => {

@@ -59,8 +59,7 @@ pub(super) async fn upgraded(
     let present = server.env.plan_of(head).await?;
     let versions = present.plan.resources.iter().map(|(name, resource)| (name.clone(), resource.plugin.clone()));
     let (versions, wanted) = (versions.collect::<BTreeMap<_, _>>(), full.to_owned());
-    let edited = offload(move || with_version(&text, &wanted, &versions)).await?;
-    let Some(pinned) = edited.map_err(refused)? else {
+    let Some(pinned) = offload(move || with_version(&text, &wanted, &versions)).await?.map_err(refused)? else {
         let (target, uid) = (head.target_key().to_string(), head.uid.clone());
         let (generation, result) = (head.newest_generation(), LifecycleResult::Unchanged);
         let unchanged = LifecycleResponse { target, uid, generation, result };

@@ -193,8 +193,7 @@ mod tests {
     fn encrypted_literals_are_compared_and_not_shown() {
         let with = |value: Template| {
             let mut plan = plan_of(&sandbox("resources: {x: {plugin: db@1.0.0}}\n"));
-            let resource = plan.resources.get_mut("x").unwrap();
-            resource.params.insert("password".to_owned(), value);
+            plan.resources.get_mut("x").unwrap().params.insert("password".to_owned(), value);
             plan
         };
         let sealed = |text: &str| with(Template::Sealed(text.to_owned()));

@@ -277,8 +277,7 @@ async fn find_plugins(
         let stored = exact.remove(&at);
         let listed = versions.get(at.0).and_then(|versions| versions.digests.get(at.1));
         let user = (sandbox, *resources.first()?);
-        let load = load_plugin((plugins, cache, relay), at, (stored, listed), user);
-        Some(load.map(|loaded| (resources, loaded)).boxed())
+        Some(load_plugin((plugins, cache, relay), at, (stored, listed), user).map(|loaded| (resources, loaded)).boxed())
     });
     let loads: Vec<_> = loads.collect();
     let mut loads = futures::stream::iter(loads).buffered(PLUGIN_READS);

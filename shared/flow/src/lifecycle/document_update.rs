@@ -198,8 +198,7 @@ async fn unchanged(
     if target.phase != TargetPhase::Ready || target.hook == Some(Hook::PostStart) {
         let by = sender.owner();
         let decision = Decision { change: HistoryChange::Retried, by: by.as_deref(), reason: None };
-        let retried = retry::retry(env, (event.target_key(), Some(&target.uid)), Some(decision)).await?;
-        if retried.is_ok() {
+        if retry::retry(env, (event.target_key(), Some(&target.uid)), Some(decision)).await?.is_ok() {
             result = LifecycleResult::Retrying;
         }
     }

@@ -92,6 +92,5 @@ pub(super) async fn receive(
 /// Returns true if the update that waits has units of an event.
 async fn is_added(env: &Env, target: &TargetHead, event: EventName) -> FlowResult<bool> {
     let Some(pending) = &target.pending_update else { return Ok(false) };
-    let wanted = env.plan(&target.update_key(pending), &pending.plan).await?;
-    Ok(wanted.hook_plan(Hook::Event(event)).is_some())
+    Ok(env.plan(&target.update_key(pending), &pending.plan).await?.hook_plan(Hook::Event(event)).is_some())
 }

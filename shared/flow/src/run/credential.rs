@@ -141,8 +141,7 @@ impl RequestCredential {
         let timeout = request.timeout.saturating_sub(self.spent);
         request.timeout = timeout;
         let left = || timeout.saturating_sub(Duration::from_millis(env.now().since(begun).0));
-        let is_renewable = matches!(self.proof, RequestProof::Token(..) | RequestProof::Digest(_));
-        let again = is_renewable.then(|| request.clone());
+        let again = matches!(self.proof, RequestProof::Token(..) | RequestProof::Digest(_)).then(|| request.clone());
         let mut used = None;
         match &self.proof {
             RequestProof::Sigv4(key) => {

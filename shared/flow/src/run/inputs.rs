@@ -23,8 +23,7 @@ fn sources(unit: &UnitPlan) -> impl Iterator<Item = UnitRef> {
 
 /// Reads the inputs of all `units` together, because concurrent units often read the same outputs.
 pub async fn prefetch(env: &Env, run: &Run, units: &[Unit], cache: &InvocationCache) -> FlowResult<()> {
-    let plans = units.iter().filter_map(|&unit| run.unit(unit));
-    let wanted = plans.flat_map(sources).collect();
+    let wanted = units.iter().filter_map(|&unit| run.unit(unit)).flat_map(sources).collect();
     read(env, run, wanted, cache).await.map(drop)
 }
 

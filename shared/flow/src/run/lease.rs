@@ -22,8 +22,7 @@ const MAX_WRITES: usize = 32;
 /// with a result or an acceptance are left out. If the caller ends before it dispatches, `sweep` finds the attempt.
 /// Costs one write per webhook.
 pub async fn claim(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> FlowResult<Vec<(Unit, Attempt)>> {
-    let own = record_starts(env, run, unsent(env, run, units).await?).await?;
-    Ok(own.into_iter().map(|one| one.unit_attempt).collect())
+    Ok(record_starts(env, run, unsent(env, run, units).await?).await?.into_iter().map(|one| one.unit_attempt).collect())
 }
 
 /// Returns the attempts that a repeated result dispatches, which are tasks of relays. The first receiver of the result

@@ -81,8 +81,7 @@ pub(super) fn unit_values(unit: &UnitPlan, outputs: BTreeMap<String, RenderValue
 /// Masks `secrets`, and sensitive outputs that are texts, in the outputs that are not sensitive. A part of a sensitive list or
 /// object stays: it can be the ID that an undo needs.
 pub(super) fn mask_outputs(unit: &UnitPlan, mut outputs: Outputs, mut secrets: Vec<SecretText>) -> Outputs {
-    let texts = sensitive(unit, &outputs).filter(|value| value.is_string());
-    texts.for_each(|text| add_opened(&mut secrets, text));
+    sensitive(unit, &outputs).filter(|value| value.is_string()).for_each(|text| add_opened(&mut secrets, text));
     secrets.sort_by_key(|text| Reverse(text.len()));
     for (name, value) in outputs.iter_mut().filter(|_| !secrets.is_empty()) {
         if let UnitValue::Json(json) = value

@@ -157,8 +157,7 @@ impl RunSweep {
 
     /// Plans the repetition of a started attempt. Relays identify tasks by name, but a webhook needs a lease.
     fn add_repeat(&mut self, last_request: u64, attempt: AttemptRef, seen: AttemptRecord, is_relayed: bool) {
-        let leased = seen.leased_until.filter(|&until| until > self.now);
-        match leased.filter(|_| self.when == SweepCondition::Due) {
+        match seen.leased_until.filter(|&until| until > self.now).filter(|_| self.when == SweepCondition::Due) {
             // A queued task was postponed until after its start. It has a slot now, so other attempts are sent first.
             _ if is_relayed => self.dispatches.push((u64::MAX, attempt)),
             Some(until) => self.sweep_by(until),

@@ -248,8 +248,7 @@ fn addresses(used: &Url, api: Option<&str>, callback: Option<&str>, of_server: &
         None if !is_local(used) => used.as_str().trim_end_matches('/'),
         None => callback_url.trim_end_matches("/v1/callbacks"),
     };
-    let guessed = [(callback, callback_url), (api, api_url)];
-    for (_, url) in guessed.into_iter().filter(|(given, _)| given.is_none()) {
+    for (_, url) in [(callback, callback_url), (api, api_url)].into_iter().filter(|(given, _)| given.is_none()) {
         if Url::parse(url).is_ok_and(|url| is_local(&url)) {
             return Err(CliError::failed(format!(
                 "the cluster cannot reach the control plane at {url}: this is an address of one machine"

@@ -192,8 +192,7 @@ async fn is_made_by(env: &Env, run: &Run, undo: &UnitPlan, by: &CredentialDigest
 
 /// Returns true if a provider certainly lists what an attempt has made.
 fn is_listed(env: &Env, unit: Option<&UnitPlan>, record: &AttemptRecord) -> bool {
-    let stated = unit.and_then(|unit| unit.action.webhook()?.max_processing_time_ms);
-    let after = stated.map_or(SHOWN_AFTER, Millis);
+    let after = unit.and_then(|unit| unit.action.webhook()?.max_processing_time_ms).map_or(SHOWN_AFTER, Millis);
     undo::made_at(record).is_none_or(|at| at.plus(after) <= env.now())
 }
 

@@ -100,8 +100,7 @@ impl PluginClient<'_> {
                 Ok(found)
             }
             PluginInterface::Resource => {
-                let found = self.resource("Resource.DescribeResources", None).await?;
-                Ok(found.lines().map(Value::from).collect())
+                Ok(self.resource("Resource.DescribeResources", None).await?.lines().map(Value::from).collect())
             }
             PluginInterface::Controller => {
                 let metadata = self.spec.properties.get("metadata").unwrap_or(&Value::Null);
@@ -182,8 +181,7 @@ impl PluginClient<'_> {
 
 /// Returns the states of the items of a controller's object, by their keys. A controller can have objects without items.
 fn item_states(object: &Value) -> Option<Vec<(&str, &str)>> {
-    let items = object.get("state")?.as_array()?;
-    Some(items.iter().map(|item| (text(item, "Key"), text(item, "State"))).collect())
+    Some(object.get("state")?.as_array()?.iter().map(|item| (text(item, "Key"), text(item, "State"))).collect())
 }
 
 /// Returns true for an object that a controller still lists after it has destroyed all of its items.

@@ -57,8 +57,7 @@ pub(crate) async fn post_webhook(
     let again = repeat::repetition(&answers).await?;
     let mut list = signed_headers(context, &credential, (again.as_deref().unwrap_or_default(), &body))?;
     if let Some(again) = &again {
-        let keys = list.iter_mut().filter(|(name, _)| name == headers::IDEMPOTENCY_KEY);
-        keys.for_each(|(_, key)| key.push_str(again));
+        list.iter_mut().filter(|(name, _)| name == headers::IDEMPOTENCY_KEY).for_each(|(_, key)| key.push_str(again));
     }
     // A receiver that does not know Ebb could not use a callback token. A unit that waits for a state asks for it. A
     // verification or a repeated request is judged by its response.
