@@ -163,10 +163,8 @@ pub(super) fn run_of(simulation: &Simulation, uid: &str, hook: Hook) -> Option<R
 
 /// The platform got the last notification of every instance that has begun, and none of an event that did not happen.
 fn outcomes(simulation: &Simulation) -> Vec<String> {
-    let mut by_instance: BTreeMap<String, Vec<NotificationEntry>> = BTreeMap::new();
-    for one in &simulation.ledger.state().notifications {
-        by_instance.entry(one.uid.clone()).or_default().push(one.clone());
-    }
+    let notified = simulation.ledger.state().notifications.clone();
+    let mut by_instance = ebb_flow::group(notified.into_iter().map(|one| (one.uid.clone(), one)));
     let mut wrong = Vec::new();
     let instances = simulation.ledger.state().instances.clone();
     for (uid, instance) in &instances {

@@ -35,10 +35,7 @@ impl ValidateArgs {
         if self.output.format.is_none() {
             output::print(&valid.iter().map(|name| format!("{name}: valid\n")).collect::<String>())?;
         }
-        if errors.has_errors() {
-            return Err(errors.into());
-        }
-        self.output.write_data(&valid)
+        if errors.has_errors() { Err(errors.into()) } else { self.output.write_data(&valid) }
     }
 }
 

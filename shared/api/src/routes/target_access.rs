@@ -60,10 +60,7 @@ impl<P: RoutePermission> Permitted<P> {
     /// # Errors
     /// Returns the same as [`Self::present`].
     pub(crate) async fn check_target(&self, key: TargetKey<'_>) -> HttpResult<Option<String>> {
-        if !self.access().is_limited() {
-            return Ok(None);
-        }
-        Ok(self.present(key).await?.map(|head| head.uid))
+        if self.access().is_limited() { Ok(self.present(key).await?.map(|head| head.uid)) } else { Ok(None) }
     }
 
     /// # Errors

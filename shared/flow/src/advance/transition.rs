@@ -392,10 +392,7 @@ async fn after_end(
         let target = is_settled.then(|| Box::new(target));
         return Ok(Some(Continuation { target, ..Continuation::dispatching(run, Epoch::FIRST, ready) }));
     }
-    if target.phase == TargetPhase::Gone {
-        return start_waiting(env, target.target_key()).await;
-    }
-    Ok(None)
+    if target.phase == TargetPhase::Gone { start_waiting(env, target.target_key()).await } else { Ok(None) }
 }
 
 /// Returns the target of an instance that begins. `former` is the target that has the name.

@@ -122,10 +122,7 @@ impl OptionArgs {
         for name in created.chain(self.namespaces.iter().map(|(name, _)| name.as_str())) {
             complete(values, json!({"createNamespaces": [name]}))?;
         }
-        if values["image"].as_str().is_none_or(str::is_empty) {
-            return Err(missing_image("--image"));
-        }
-        Ok(())
+        if values["image"].as_str().is_none_or(str::is_empty) { Err(missing_image("--image")) } else { Ok(()) }
     }
 
     /// Returns the URL of the relay with push transport, or `None` for pull.
