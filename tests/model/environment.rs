@@ -210,8 +210,7 @@ impl ModelEnvironment {
             let same = |flight: &InFlightRequest| flight.request.name == what.name && flight.by != by;
             let mut flights = state.in_flight.values().filter(|flight| same(flight) && !what.by_relay);
             if flights.any(InFlightRequest::is_awaited) {
-                let twice = format!("{what} is posted while another invocation waits for its answer");
-                state.violations.push(twice);
+                state.violations.push(format!("{what} is posted while another invocation waits for its answer"));
             }
             let number = state.number();
             state.in_flight.insert(number, InFlightRequest { request: what, by, until, sender: Some(sender) });

@@ -163,8 +163,7 @@ impl HttpCall for ModelEnvironment {
                     ModelTaskState::Succeeded => 200,
                     ModelTaskState::Failed | ModelTaskState::Tombstoned => 503,
                 };
-                let body = serde_json::to_vec(&outputs(&parcel)).expect("outputs are JSON");
-                Ok(HttpResponse::new(status, body))
+                Ok(HttpResponse::new(status, serde_json::to_vec(&outputs(&parcel)).expect("outputs are JSON")))
             }
             Some(Err(status)) => Ok(HttpResponse::new(status, "")),
             None => Err(CallError::Connect("as planned".to_owned())),

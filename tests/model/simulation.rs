@@ -396,8 +396,7 @@ impl ModelSimulation {
                     sweep::receive_message(&env, &QueueMessage::Run(run)).await?;
                 }
                 ModelInvocation::Sweep(DueItem::Target(..) | DueItem::Desired(_)) => {
-                    let message = QueueMessage::Target(KIND.to_owned(), NAME.to_owned());
-                    sweep::receive_message(&env, &message).await?;
+                    sweep::receive_message(&env, &QueueMessage::Target(KIND.to_owned(), NAME.to_owned())).await?;
                 }
                 ModelInvocation::Retry => {
                     ebb_flow::advance::retry::retry(&env, (TargetKey::new(KIND, NAME), None), None).await.map(drop)?

@@ -67,8 +67,7 @@ impl Ledger {
         for (number, manifest) in task.apply.iter().enumerate().filter(|_| task.bind) {
             let name = manifest["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             let decoded = manifest["data"].as_object().into_iter().flatten().filter_map(|(key, value)| {
-                let text = String::from_utf8(STANDARD.decode(value.as_str()?).ok()?).ok()?;
-                Some((key.clone(), text))
+                Some((key.clone(), String::from_utf8(STANDARD.decode(value.as_str()?).ok()?).ok()?))
             });
             let copied = task.fill.iter().filter(|fill| fill.manifest == number);
             let copied = copied.map(|fill| (fill.key.clone(), fill.secret.key.clone()));

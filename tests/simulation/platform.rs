@@ -176,8 +176,7 @@ impl PlatformSender {
     }
 
     pub async fn create(&self, instance: &SimInstance) -> Option<Rejection> {
-        let event = Self::event(instance, LifecycleType::Created, 1, &instance.document);
-        self.send(event).await
+        self.send(Self::event(instance, LifecycleType::Created, 1, &instance.document)).await
     }
 
     /// Requests an instance once, even without a response.

@@ -431,8 +431,7 @@ impl ebb_flow::ports::RelayClient for SimRelay {
                 own.begin_or_find(request).ok();
             });
         }
-        let state = self.begin_or_find(request)?;
-        self.respond(state).await
+        self.respond(self.begin_or_find(request)?).await
     }
 
     async fn cancel(&self, cluster: UnitCluster<'_>, name: &TaskId, _: Duration) -> Result<TaskState, RelayError> {

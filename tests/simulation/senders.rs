@@ -149,8 +149,7 @@ impl PlatformSender {
 
     pub(super) fn will_delete(&self, by: &str, name: &str, uid: Option<String>) {
         self.0.ledger.trace(|| format!("{by} deletes {name} {uid:?}"));
-        let deletion = RequestedDeletion { by: by.to_owned(), name: name.to_owned(), uid };
-        self.0.ledger.state().deletions.insert(deletion);
+        self.0.ledger.state().deletions.insert(RequestedDeletion { by: by.to_owned(), name: name.to_owned(), uid });
     }
 
     /// Sends the events of a source for one name: in any order, repeated, some for instances of others.

@@ -33,8 +33,7 @@ pub(crate) fn full_name(plugin: &PluginDoc) -> String {
 
 /// Returns true if `plugins` has the plugin of every resource.
 pub(crate) fn complete(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> bool {
-    let known = |resource| candidate(resource, plugins).is_some() || compile::is_built_in(resource);
-    sandbox.resources.iter().all(known)
+    sandbox.resources.iter().all(|resource| candidate(resource, plugins).is_some() || compile::is_built_in(resource))
 }
 
 fn candidate<'a>(resource: &ResourceDoc, plugins: &'a [PluginDoc]) -> Option<&'a PluginDoc> {

@@ -99,8 +99,7 @@ async fn acquire(permits: &Semaphore, count: usize) -> HttpResult<SemaphorePermi
     match timeout(MAX_WAIT, permits.acquire_many(count)).await {
         Ok(Ok(permit)) => Ok(permit),
         Ok(Err(_)) | Err(_) => {
-            let detail = "too many requests are being received: send the same request again";
-            Err(HttpProblem::new(ErrorCode::Busy, detail))
+            Err(HttpProblem::new(ErrorCode::Busy, "too many requests are being received: send the same request again"))
         }
     }
 }
@@ -130,8 +129,7 @@ fn declared(headers: &HeaderMap) -> Option<usize> {
 }
 
 fn too_large(limit: usize) -> HttpProblem {
-    let detail = format!("the body has more than {limit} bytes, the limit of this path");
-    HttpProblem::new(ErrorCode::TooLarge, detail)
+    HttpProblem::new(ErrorCode::TooLarge, format!("the body has more than {limit} bytes, the limit of this path"))
 }
 
 #[cfg(test)]

@@ -135,8 +135,7 @@ impl ServerHandler for EbbTools {
         let method = limits::clean(&request.method, MAX_NAME);
         Err(match method.as_str() {
             "tools/call" | "tools/list" => {
-                let reason = format!("the `params` of {method} have not the form of the protocol");
-                ErrorData::invalid_params(reason, None)
+                ErrorData::invalid_params(format!("the `params` of {method} have not the form of the protocol"), None)
             }
             _ => ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None),
         })

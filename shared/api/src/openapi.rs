@@ -48,8 +48,7 @@ fn complete_operation(path: &str, operation: &mut Operation) {
         statuses.extend([500, 503]);
     }
     for status in statuses {
-        let response = RefOr::T(problem(status));
-        operation.responses.responses.entry(status.to_string()).or_insert(response);
+        operation.responses.responses.entry(status.to_string()).or_insert(RefOr::T(problem(status)));
     }
     for (status, response) in &mut operation.responses.responses {
         let RefOr::T(response) = response else { continue };

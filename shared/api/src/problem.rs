@@ -73,12 +73,10 @@ impl From<FlowError> for HttpProblem {
         }
         if error.is_retryable() {
             tracing::warn!(%error, "request failed; the client may retry");
-            let detail = "the state cannot be read or written now: send the same request again";
-            Self::new(ErrorCode::Unavailable, detail)
+            Self::new(ErrorCode::Unavailable, "the state cannot be read or written now: send the same request again")
         } else {
             tracing::error!(%error, "request failed");
-            let detail = "the request failed; the log of the server has the cause";
-            Self::new(ErrorCode::Internal, detail)
+            Self::new(ErrorCode::Internal, "the request failed; the log of the server has the cause")
         }
     }
 }

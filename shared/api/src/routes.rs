@@ -65,8 +65,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
         parameters.map(|parameters| Self(parameters.0)).map_err(|rejection| {
             let text = rejection.body_text();
             let reason = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
-            let detail = format!("a query parameter is missing or wrong: {reason}");
-            HttpProblem::new(ErrorCode::InvalidQuery, detail)
+            HttpProblem::new(ErrorCode::InvalidQuery, format!("a query parameter is missing or wrong: {reason}"))
         })
     }
 }
@@ -87,8 +86,7 @@ impl NoQuery {
         if uri.query().is_none_or(str::is_empty) {
             return Ok(Self);
         }
-        let detail = "this path has no query parameters: remove those of the request";
-        Err(HttpProblem::new(ErrorCode::InvalidQuery, detail))
+        Err(HttpProblem::new(ErrorCode::InvalidQuery, "this path has no query parameters: remove those of the request"))
     }
 }
 
@@ -129,8 +127,7 @@ async fn read_json_within<T: DeserializeOwned>(body: Body, limit: usize) -> Http
 
 pub(crate) fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> HttpResult<T> {
     let invalid = |reason: &dyn fmt::Display| {
-        let detail = format!("the body is not the expected JSON: {reason}");
-        HttpProblem::new(ErrorCode::InvalidJson, detail)
+        HttpProblem::new(ErrorCode::InvalidJson, format!("the body is not the expected JSON: {reason}"))
     };
     // Serde reads the items of a list as the members of an object, by their position.
     if bytes.trim_ascii_start().starts_with(b"[") {

@@ -104,8 +104,7 @@ impl CompiledPlan {
     pub fn read(digest: &str, json: &[u8]) -> FlowResult<Self> {
         let broken = |reason: String| FlowError::Broken(format!("plan {digest}: {reason}"));
         let text = std::str::from_utf8(json).map_err(|error| broken(error.to_string()))?;
-        let plan = Plan::from_json(text).map_err(|error| broken(error.to_string()))?;
-        Self::of(plan, digest)
+        Self::of(Plan::from_json(text).map_err(|error| broken(error.to_string()))?, digest)
     }
 
     /// Makes the graphs of a plan, and marks its undos that only look.

@@ -135,8 +135,7 @@ impl Run {
 
     /// Returns the values of `target.…` in expressions.
     pub fn target_facts(&self) -> TargetFacts {
-        let instance = self.facts.target_key().instance(&self.facts.uid);
-        target_facts(instance, self.facts.generation, &self.loaded.plan.target)
+        target_facts(self.facts.target_key().instance(&self.facts.uid), self.facts.generation, &self.loaded.plan.target)
     }
 
     /// Checks that the run has the plan of a head that was read later.

@@ -73,12 +73,10 @@ pub async fn sweep(env: &Env, index: &Store, end: impl Future<Output = ()>) -> F
             open().insert(due.clone());
             let done = match &due {
                 DueItem::Run(run) => {
-                    let sweep = Box::pin(runs::sweep_run(env, run, SweepCondition::Due, &permit));
-                    permit.limit(sweep).await
+                    permit.limit(Box::pin(runs::sweep_run(env, run, SweepCondition::Due, &permit))).await
                 }
                 DueItem::Target(kind, name) => {
-                    let sweep = Box::pin(targets::sweep_target(env, TargetKey::new(kind, name), &permit));
-                    permit.limit(sweep).await
+                    permit.limit(Box::pin(targets::sweep_target(env, TargetKey::new(kind, name), &permit))).await
                 }
                 DueItem::Desired(key) => permit.limit(Box::pin(sweep_desired(env, key))).await,
             };
@@ -111,8 +109,7 @@ async fn sweep_desired(env: &Env, key: &DesiredKey) -> FlowResult<()> {
         }
         Ok(())
     };
-    let end = applied.await;
-    record_end(env, &DueItem::Desired(key.clone()), end).await
+    record_end(env, &DueItem::Desired(key.clone()), applied.await).await
 }
 
 /// Returns true in odd minutes, in which a sweep begins with the least urgent items. An item that ends the process, for

@@ -15,8 +15,7 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Timestamp(Millis::from(since).0)
+        Timestamp(Millis::from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()).0)
     }
 
     fn steady(&self) -> SteadyTime {

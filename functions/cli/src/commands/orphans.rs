@@ -38,8 +38,7 @@ impl OrphansArgs {
         }
         if !self.yes {
             output::status_line(&rows(&list.orphans));
-            let question = format!("Delete the {} owned orphans?", owned.len());
-            confirm(&question, "--yes", "nothing was deleted")?;
+            confirm(&format!("Delete the {} owned orphans?", owned.len()), "--yes", "nothing was deleted")?;
         }
         let response: DeleteOrphansResponse =
             client.post(&["orphans", "delete"], &DeleteOrphans { uids: owned }).await?;

@@ -144,8 +144,7 @@ impl LocalSandbox<'_> {
         self.refuse_existing().await?;
         for connection in connections {
             let path = ["connections", &connection.name.value];
-            let body = json!({"document": connection.expanded});
-            self.machine.client.put::<ConnectionDetail>(&path, &body).await?;
+            self.machine.client.put::<ConnectionDetail>(&path, &json!({"document": connection.expanded})).await?;
         }
         for plugin in plugins {
             // A version with the same content counts as success.
@@ -262,8 +261,7 @@ impl LocalSandbox<'_> {
             FollowEnd::Failed => {
                 let target = &self.instance.target;
                 let (dev, name) = (dev(&self.args.state), named(target));
-                let next = format!("{target} is stuck; to continue, run `{dev}` and `ebb retry {name}`");
-                self.explained(&next).await
+                self.explained(&format!("{target} is stuck; to continue, run `{dev}` and `ebb retry {name}`")).await
             }
             FollowEnd::TimedOut => {
                 let line = "error: the sandbox is not deleted after --wait-timeout";

@@ -182,8 +182,7 @@ fn script(mut plan: Plan, name: &str, mut given: BTreeMap<String, String>) -> Re
     let unit = unit.clone();
     let inputs = rendered(&plan, at, &unit)?;
     let env = environment(&unit.key, undone.as_deref().unwrap_or(&unit.key), at.hook.name());
-    let script = script_task(&unit, &pod, env, inputs);
-    Ok((script, Duration::from_millis(unit.timeout_ms)))
+    Ok((script_task(&unit, &pod, env, inputs), Duration::from_millis(unit.timeout_ms)))
 }
 
 fn rendered(plan: &Plan, at: UnitRef, unit: &UnitPlan) -> Result<Vec<RenderedInput>> {

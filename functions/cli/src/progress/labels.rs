@@ -27,8 +27,7 @@ pub(crate) fn stands(phase: TargetPhase) -> String {
 /// Returns the warning about a target that can be used although its postStart has failed.
 pub(crate) fn failed_after_ready(target: &TargetInfo) -> Option<String> {
     let cause = target.first_cause.as_deref().map(|cause| format!(": {}", printable(cause))).unwrap_or_default();
-    let warning = format!("warning: postStart of {}/{} has failed{cause}", target.kind, target.name);
-    target.usable.then_some(warning)
+    target.usable.then_some(format!("warning: postStart of {}/{} has failed{cause}", target.kind, target.name))
 }
 
 /// Returns the state of a unit of a run, with its reason, its start and its deadline.
@@ -85,8 +84,7 @@ pub(crate) fn late_heartbeat(unit: &UnitDetail, now: Timestamp) -> Option<Durati
 
 /// Returns the wait of a unit that a person has to end, or else its first wait.
 pub(crate) fn first_wait(unit: &UnitDetail) -> Option<&UnitWait> {
-    let resolved = |wait: &&UnitWait| wait.resolves != WaitResolution::Itself;
-    unit.waits.iter().find(resolved).or(unit.waits.first())
+    unit.waits.iter().find(|wait: &&UnitWait| wait.resolves != WaitResolution::Itself).or(unit.waits.first())
 }
 
 /// Returns a wait, such as `Deployment units/web: image "x" cannot be pulled for 12.0s, fails in 48.0s unless this ends`.

@@ -40,8 +40,7 @@ impl ToolServer {
     }
 
     async fn response(&mut self) -> Value {
-        let line = self.responses.next_line().await.unwrap().unwrap();
-        serde_json::from_str(&line).unwrap()
+        serde_json::from_str(&self.responses.next_line().await.unwrap().unwrap()).unwrap()
     }
 
     /// Sends a request and returns its result.

@@ -67,8 +67,7 @@ impl RepairBench {
             "remote@1.0.0" => json!({"topic": name}),
             _ => json!({"topic": name, "size": size}),
         };
-        let rest = format!("resources: {{note: {{plugin: {plugin}, params: {params}}}}}\n");
-        self.workdir.create(name, &rest).await;
+        self.workdir.create(name, &format!("resources: {{note: {{plugin: {plugin}, params: {params}}}}}\n")).await;
     }
 
     /// Makes a sandbox that has failed or is stuck.

@@ -73,8 +73,7 @@ fn headers_of(text: &str) -> HttpResult<HeaderMap> {
     let mut headers = HeaderMap::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let parsed = line.split_once(':').and_then(|(name, value)| {
-            let name = HeaderName::try_from(name.trim()).ok()?;
-            Some((name, HeaderValue::try_from(value.trim()).ok()?))
+            Some((HeaderName::try_from(name.trim()).ok()?, HeaderValue::try_from(value.trim()).ok()?))
         });
         let (name, value) =
             parsed.ok_or_else(|| invalid(format!("{:?} is not a header: write NAME: VALUE", limits::message(line))))?;

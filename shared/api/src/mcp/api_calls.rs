@@ -133,8 +133,7 @@ impl ApiCalls {
     }
 
     pub(crate) async fn text(&self, segments: &[&str], query: &[(&str, Option<&str>)]) -> Result<String, ToolError> {
-        let body = self.exchange(Method::GET, path(segments, query)?, None).await?;
-        Ok(String::from_utf8_lossy(&body).into_owned())
+        Ok(String::from_utf8_lossy(&self.exchange(Method::GET, path(segments, query)?, None).await?).into_owned())
     }
 
     pub(crate) async fn send<T: DeserializeOwned>(

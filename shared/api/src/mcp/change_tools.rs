@@ -25,8 +25,7 @@ async fn act(
     if let TargetSelection::Targets(targets) = &select
         && !(1..=MAX_TARGETS).contains(&targets.len())
     {
-        let reason = format!("{} targets were given; expected 1 to {MAX_TARGETS}", targets.len());
-        return Err(ToolError::Arguments(reason));
+        return Err(ToolError::Arguments(format!("{} targets were given; expected 1 to {MAX_TARGETS}", targets.len())));
     }
     let request = json!(ActOnTargets { select, action, dry_run });
     let answer: TargetOutcomes = api.send(Method::POST, &["targets", "actions"], &[], Some(request)).await?;

@@ -159,8 +159,7 @@ impl CheckedPlugin {
         let found: Result<PluginDetail, ToolError> = api.get(&["plugins", &name, "versions", &version], &[]).await;
         let title = match found {
             Ok(found) if found.info.digest == digest && found.withdrawn.is_none() => {
-                let title = format!("The version {full} is published already.");
-                return Ok(Answer::new(title, used).with(warnings, rest));
+                return Ok(Answer::new(format!("The version {full} is published already."), used).with(warnings, rest));
             }
             Ok(found) if found.info.digest == digest => {
                 format!("The withdrawn version {full} would be published again.")

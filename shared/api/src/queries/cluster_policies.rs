@@ -25,8 +25,7 @@ pub(super) async fn complete(env: &Env, cluster: &mut ClusterInfo, created: Opti
         let is_new = recorded.is_none_or(|record| record.policy != *policy);
         let fits = serde_json::to_string(policy).is_ok_and(|text| text.len() <= MAX_STORED);
         if is_new && fits {
-            let record = PolicyRecord { at: env.now(), policy: policy.clone() };
-            env.store.note_policy(&cluster.name, &record).await?;
+            env.store.note_policy(&cluster.name, &PolicyRecord { at: env.now(), policy: policy.clone() }).await?;
         }
         return Ok(());
     }

@@ -160,8 +160,7 @@ pub(crate) async fn register(
     let body = bodies.read(&headers, body, REGISTRATION_BODY).await?;
     let request: RegisterRelay = super::parse_json(&body.bytes)?;
     drop(body);
-    let registered = server.poll_endpoint.clusters().register(&name, token, &request, server.env.now()).await?;
-    Ok(Json(registered))
+    Ok(Json(server.poll_endpoint.clusters().register(&name, token, &request, server.env.now()).await?))
 }
 
 /// Stores the responses of a relay with pull transport, and returns its next batches. Waits up to 20 s for a batch. The
@@ -186,8 +185,7 @@ pub(crate) async fn poll(
     let body = bodies.read(&headers, body, POLL_BODY).await?;
     let cluster = server.poll_endpoint.authenticate(&name, &headers, &body.bytes).await?;
     // A poll may wait for 20 s. It must not hold the permit of an unauthenticated body meanwhile.
-    let body = body.into_proven();
-    Ok(Json(server.poll_endpoint.poll(&cluster, &body).await?))
+    Ok(Json(server.poll_endpoint.poll(&cluster, &body.into_proven()).await?))
 }
 
 /// Lists the orphans of all clusters: objects whose instance has ended or is unknown. Scope: `operate`.

@@ -53,8 +53,7 @@ pub(super) async fn upgraded(
         return Err(HttpProblem::new(ErrorCode::Stale, detail));
     }
     let Some(text) = stored_document(&server.env, head).await? else {
-        let detail = "its document is not stored: apply it from its file";
-        return Err(HttpProblem::new(ErrorCode::NotFound, detail));
+        return Err(HttpProblem::new(ErrorCode::NotFound, "its document is not stored: apply it from its file"));
     };
     let present = server.env.plan_of(head).await?;
     let versions = present.plan.resources.iter().map(|(name, resource)| (name.clone(), resource.plugin.clone()));

@@ -117,8 +117,7 @@ async fn selected(
                     return Err(HttpProblem::new(ErrorCode::InvalidField, detail));
                 }
                 check(target).map_err(|error| {
-                    let detail = format!("{:?}: {error}", limits::message(&target.name));
-                    HttpProblem::new(ErrorCode::InvalidField, detail)
+                    HttpProblem::new(ErrorCode::InvalidField, format!("{:?}: {error}", limits::message(&target.name)))
                 })?;
                 let NamedTarget { kind, name, uid, .. } = target.clone();
                 Ok((target.clone(), TargetOutcome { uid, ..TargetOutcome::named(kind, name) }))

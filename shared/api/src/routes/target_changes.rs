@@ -32,10 +32,7 @@ pub(crate) async fn list(
     server: Permitted<ReadTargets>,
     Query(ChangesQuery { since }): Query<ChangesQuery>,
 ) -> HttpResult<Json<ChangeList>> {
-    let invalid = || {
-        let detail = "`since` is not the `seq` of an answer to this caller";
-        HttpProblem::new(ErrorCode::InvalidQuery, detail)
-    };
+    let invalid = || HttpProblem::new(ErrorCode::InvalidQuery, "`since` is not the `seq` of an answer to this caller");
     let number =
         |text: String| server.opened(CHANGES, &text).and_then(|plain| plain.parse::<u64>().ok()).ok_or_else(invalid);
     let since = since.map(number).transpose()?.filter(|number| *number != UNKNOWN);

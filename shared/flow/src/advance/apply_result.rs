@@ -325,8 +325,7 @@ async fn apply_failure(context: AttemptContext<'_>, failure: &AttemptFailure) ->
     let next = failure.is_retried(unit, attempt.number).then(|| {
         let failures = attempts_used(attempt.number, unit.retry.attempts);
         let wait = unit.retry.backoff().wait(failures, env.random.next());
-        let requested = ebb_engine::Millis(failure.retry_after.unwrap_or(0).saturating_mul(1000));
-        env.now().plus(wait.max(requested))
+        env.now().plus(wait.max(ebb_engine::Millis(failure.retry_after.unwrap_or(0).saturating_mul(1000))))
     });
     let end = AttemptEnd::Failed(failure.clone());
     let (result, put) = records::put(context, &end, next).await?;

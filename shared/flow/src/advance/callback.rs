@@ -72,8 +72,7 @@ pub async fn begin(env: &Env, token: ProvenToken, body: &[u8]) -> FlowResult<(Ca
         (CallbackOutcome::Malformed(reason), _) => only(record_rejection(context, &token, (reason, body)).await?),
         (outcome, progress) => {
             let moves = progress.end.is_some() || !progress.ready.is_empty();
-            let continuation = moves.then(|| Continuation::of(run, claims.epoch, progress, cache));
-            Ok((outcome, FollowUp::drive(continuation)))
+            Ok((outcome, FollowUp::drive(moves.then(|| Continuation::of(run, claims.epoch, progress, cache)))))
         }
     }
 }
@@ -159,8 +158,7 @@ async fn apply_callback(
         CallbackStatus::Accepted => {
             wakeup::record_acceptance(context).await?;
             if let Some(line) = callback.progress.as_deref() {
-                let note = AttemptUpdate::Heartbeat(env.now(), Some(limits::message(line)));
-                context.update(note).await?;
+                context.update(AttemptUpdate::Heartbeat(env.now(), Some(limits::message(line)))).await?;
             }
             return only(CallbackOutcome::Accepted);
         }

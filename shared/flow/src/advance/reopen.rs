@@ -210,8 +210,7 @@ pub(crate) async fn restore_target(env: &Env, run: &Run, is_override: bool) -> F
             outbox::announce_any(env, &transition.target).await;
             Box::pin(change_watch::note(env, facts.target_key())).await;
             if ready {
-                let message = QueueMessage::Target(facts.kind.clone(), facts.name.clone());
-                env.queue.send(message, Duration::ZERO).await;
+                env.queue.send(QueueMessage::Target(facts.kind.clone(), facts.name.clone()), Duration::ZERO).await;
             }
             return Ok(true);
         }

@@ -45,8 +45,7 @@ pub async fn retry(
     // The decision of an operator about an undo stays.
     let records = env.store.read_records(&run.id, &undos).await?;
     let is_overridden = |undo: Unit| {
-        let of_undo = records.iter().filter(|(of, ..)| *of == undo).map(|(.., record)| record);
-        override_reason(of_undo).is_some()
+        override_reason(records.iter().filter(|(of, ..)| *of == undo).map(|(.., record)| record)).is_some()
     };
     let is_done = |&undo: &Unit| head.status(undo) == UnitProgress::Done && !is_overridden(undo);
     failed.extend(undos.into_iter().filter(is_done));

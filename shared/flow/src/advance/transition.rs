@@ -376,8 +376,7 @@ async fn after_end(
         // If the notification is lost, the run or the target is due. A gone target with secrets to release always uses the
         // queue.
         if sender == NotificationSender::Queue || !target.release.is_empty() {
-            let message = QueueMessage::Target(target.kind.clone(), target.name.clone());
-            env.queue.send(message, Duration::ZERO).await;
+            env.queue.send(QueueMessage::Target(target.kind.clone(), target.name.clone()), Duration::ZERO).await;
         } else if let Err(error) = Box::pin(notify::notify(env, &target, held)).await {
             let (kind, name) = (&target.kind, &target.name);
             tracing::warn!(kind, name, %error, "cannot deliver the notification; the delivery is repeated when the run is due");

@@ -174,8 +174,7 @@ pub async fn compile_document(
         sandbox.target_kind.as_ref().filter(|own| sandbox.kind == SandboxKind::Target && own.value != kind)
     {
         let text = format!("the document has `targetKind: {}`, the kind of the target is {kind:?}", own.value);
-        let error = Diagnostic::error("other-kind", &sandbox.source, Some(own.at), text);
-        return Err(Diagnostics::from(error).into());
+        return Err(Diagnostics::from(Diagnostic::error("other-kind", &sandbox.source, Some(own.at), text)).into());
     }
     versions.apply(&mut sandbox);
     let (found, errors) = find_plugins(plugins, (cache, relay), &sandbox, versions).await?;

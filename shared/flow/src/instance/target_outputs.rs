@@ -108,8 +108,7 @@ fn workload_values(
             return None;
         }
         let WorkloadRead { env, container, file, .. } = read.clone();
-        let value = WorkloadValue { env, container, file, value: value.clone() };
-        workloads.entry(name.clone()).or_default().push(value);
+        workloads.entry(name.clone()).or_default().push(WorkloadValue { env, container, file, value: value.clone() });
     }
     Some(workloads)
 }

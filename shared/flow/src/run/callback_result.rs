@@ -121,8 +121,7 @@ pub(crate) fn failure(reason: &FailureReason, source: TokenKind) -> AttemptFailu
             AttemptFailure::new(code, &reason.message)
         }
         (TokenKind::Webhook, code) => {
-            let message = format!("{}: {}", words::name(&code), reason.message);
-            AttemptFailure::new(ReasonCode::Failed, &message)
+            AttemptFailure::new(ReasonCode::Failed, &format!("{}: {}", words::name(&code), reason.message))
         }
     }
 }

@@ -252,8 +252,7 @@ pub(crate) async fn credential(
 ) -> FlowResult<Result<RequestCredential, CredentialProblem>> {
     let plugin = run.plugin(unit).unwrap_or(sign::OWN_HOOKS);
     let Some(BoundConnection { name, origin, .. }) = unit.action.connection() else {
-        let keys = Some(env.settings.unit_keys.for_plugin(plugin));
-        return Ok(Ok(RequestCredential::new(keys, Vec::new())));
+        return Ok(Ok(RequestCredential::new(Some(env.settings.unit_keys.for_plugin(plugin)), Vec::new())));
     };
     let opened = open(&env.store, name).await?.and_then(|document| {
         let now = &document.origin.value;

@@ -45,8 +45,7 @@ impl AttemptContext<'_> {
 
     /// Records that the request is sent again after so many seconds.
     pub(super) async fn repeat(&self, seconds: u64) -> FlowResult<DispatchOutcome> {
-        let at = wakeup::record_repeat(*self, seconds).await?;
-        Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))))
+        Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(wakeup::record_repeat(*self, seconds).await?))))
     }
 }
 

@@ -27,8 +27,7 @@ pub type OpenRecords = BTreeMap<(Unit, Attempt), AttemptRecord>;
 /// Reads the records of the units of attempts that may be in flight, with the acceptances that were recorded together.
 pub async fn read_open(env: &Env, run: &Run, attempts: &[(Unit, Attempt)]) -> FlowResult<OpenRecords> {
     let units: Vec<Unit> = attempts.iter().map(|(unit, _)| *unit).collect();
-    let records = env.store.read_records(&run.id, &units).await?;
-    with_accepted(env, run, &units, records).await
+    with_accepted(env, run, &units, env.store.read_records(&run.id, &units).await?).await
 }
 
 /// Adds the acceptances of `units` that were recorded together to `records`.

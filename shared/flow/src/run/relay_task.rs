@@ -215,8 +215,7 @@ pub(super) async fn ensure_task(
                 // The deadline counts from this start (rule DeadlineFromStart).
                 let age_ms = if let TaskState::Running(task) = &state { task.age_ms } else { None };
                 let now = env.now();
-                let start = age_ms.map_or(now, |age| task_start(run, age, now));
-                context.update(AttemptUpdate::Started(start)).await?;
+                context.update(AttemptUpdate::Started(age_ms.map_or(now, |age| task_start(run, age, now)))).await?;
             }
             Ok(DispatchOutcome::later(None))
         }

@@ -142,8 +142,7 @@ impl SentRequest<'_> {
 
     /// Returns the beginning of a body on one line, masked.
     fn excerpt(&self, body: &[u8]) -> String {
-        let line = self.scrubbed(body).split_whitespace().collect::<Vec<_>>().join(" ");
-        limits::excerpt(&line, EXCERPT)
+        limits::excerpt(&self.scrubbed(body).split_whitespace().collect::<Vec<_>>().join(" "), EXCERPT)
     }
 
     /// Returns up to twice the stored length of a body, masked. The values of the request are masked in the whole body,

@@ -322,8 +322,7 @@ pub async fn remaining(context: AttemptContext<'_>) -> FlowResult<u32> {
 
 /// Returns the number of results that the present pass has removed before `attempt`.
 async fn removed_before(AttemptContext { env, run, attempt, unit, .. }: AttemptContext<'_>) -> FlowResult<usize> {
-    let records = env.store.read_records(&run.id, &[attempt.unit]).await?;
-    Ok(UndoPasses::new(unit, &records).removed_before(attempt.number))
+    Ok(UndoPasses::new(unit, &env.store.read_records(&run.id, &[attempt.unit]).await?).removed_before(attempt.number))
 }
 
 /// The passes of an undo over the results of its units.

@@ -178,8 +178,7 @@ async fn apply(env: &Env, event: &DesiredTarget) -> FlowResult<(SourceResponse, 
 }
 
 fn accepted(event: &DesiredTarget) -> SourceResponse {
-    let detail = "the event is stored and will be applied".to_owned();
-    reconcile::outcome(&event.key, SourceResult::Accepted, None, detail)
+    reconcile::outcome(&event.key, SourceResult::Accepted, None, "the event is stored and will be applied".to_owned())
 }
 
 /// Lists an event that is rejected before its target is looked up, and returns the response. `target` is kind, name and UID.

@@ -64,8 +64,7 @@ pub(crate) struct ClusterGetArgs {
 impl ClusterGetArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let found: Option<ClusterDetail> = client.find(&["clusters", &self.name]).await?;
-        let detail = found.ok_or_else(|| missing(&self.name))?;
-        self.output.write(&detail, text)
+        self.output.write(&found.ok_or_else(|| missing(&self.name))?, text)
     }
 }
 

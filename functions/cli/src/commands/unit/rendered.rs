@@ -33,8 +33,7 @@ impl RenderedArgs {
         let target = self.target.target();
         let seen = client.existing(&target).await?;
         let (run, key) = self.chosen(&seen)?;
-        let rendering = client.rendered(run, key, self.attempt).await?;
-        self.output.write(&rendering, text)
+        self.output.write(&client.rendered(run, key, self.attempt).await?, text)
     }
 
     /// Returns the id of the last run with the unit, and the key of the unit.

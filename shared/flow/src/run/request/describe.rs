@@ -163,8 +163,7 @@ async fn describe_attempt(
             let response = response.as_ref();
             if let Some(until) = answers.until() {
                 let begun = record.started.unwrap_or(posted);
-                let seen_by = Some(digest.text().to_owned());
-                return until::begin(answers, until, response, (begun, seen_by)).await;
+                return until::begin(answers, until, response, (begun, Some(digest.text().to_owned()))).await;
             }
             match answers.outputs(&sent, response) {
                 Ok(outputs) => {
@@ -319,8 +318,7 @@ pub(crate) async fn undone_unit(undo: AttemptContext<'_>, known: &KnownOutputs) 
         (false, None) => {
             let status = response.status.to_string();
             let grade = if has_seen { RemovalGrade::Reported } else { RemovalGrade::Unconfirmed };
-            let evidence = RemovalEvidence::new(grade, &sent.asked(), &status);
-            Ok(Some(DescribedUnit::Missing(evidence)))
+            Ok(Some(DescribedUnit::Missing(RemovalEvidence::new(grade, &sent.asked(), &status))))
         }
         (false, Some(why)) => unknown(why),
     }

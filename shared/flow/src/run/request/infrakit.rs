@@ -127,8 +127,7 @@ impl PluginUnit<'_> {
             if open_for > 0 {
                 return Ok(PluginStep::Repeat(open_for.div_ceil(1000).min(RETRY_SECONDS)));
             }
-            let why = "the plugin did not respond, and what it was to make does not exist";
-            return Ok(failed(ReasonCode::Lost, why));
+            return Ok(failed(ReasonCode::Lost, "the plugin did not respond, and what it was to make does not exist"));
         }
         let made = self.client.make().await?;
         if self.client.action.interface == PluginInterface::Resource {
@@ -138,8 +137,7 @@ impl PluginUnit<'_> {
         let instances = self.client.find().await.unwrap_or_default();
         let described = instances.iter().find(|instance| instance_id(instance) == instance_id(&made));
         if described.is_none() && self.outputs(&made).is_err() {
-            let step = PluginStep::Repeat(CONTINUE_SECONDS);
-            return Ok(self.keep(self.made_ids(&made), step).await?);
+            return Ok(self.keep(self.made_ids(&made), PluginStep::Repeat(CONTINUE_SECONDS)).await?);
         }
         Ok(self.complete(described.unwrap_or(&made)).await?)
     }

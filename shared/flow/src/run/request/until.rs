@@ -276,8 +276,7 @@ fn pause(until: &UntilPlan, elapsed: Millis, answer: Option<&HttpResponse>, now:
 async fn send_next(context: AttemptContext<'_>, pause: Duration, next: Timestamp) {
     let AttemptContext { env, run, attempt: AttemptRef { unit, number, .. }, .. } = context;
     if env.now().plus(pause.into()) < next {
-        let message = QueueMessage::Poll { run: run.id.clone(), unit, attempt: number, sweep: next };
-        env.queue.send(message, pause).await;
+        env.queue.send(QueueMessage::Poll { run: run.id.clone(), unit, attempt: number, sweep: next }, pause).await;
     }
 }
 

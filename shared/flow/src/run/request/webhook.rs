@@ -152,8 +152,7 @@ impl SentWebhook<'_> {
         match repeat::is_repeated(answers, &self.request, response, is_not_found).await? {
             Ok(true) => {
                 if is_not_found {
-                    let note = Some(limits::message(&answered()));
-                    context.update(AttemptUpdate::Heartbeat(self.ended, note)).await?;
+                    context.update(AttemptUpdate::Heartbeat(self.ended, Some(limits::message(&answered())))).await?;
                 }
                 return context.repeat(repeat::pause(answers)).await;
             }
@@ -257,8 +256,7 @@ impl SentWebhook<'_> {
         let answer = (&self.request, response);
         let removal = evidence::of_answer(self.answers.attempt, answer, &self.sender, self.undone.is_rejected).await?;
         let (duration_ms, sent_by) = self.facts();
-        let success = AttemptSuccess { duration_ms, removal, sent_by, ..success };
-        Ok(DispatchOutcome::ended(AttemptEnd::Succeeded(success)))
+        Ok(DispatchOutcome::ended(AttemptEnd::Succeeded(AttemptSuccess { duration_ms, removal, sent_by, ..success })))
     }
 
     /// Ends the attempt with a failure, unless its outcome is unknown and `describe` can report it.
@@ -317,8 +315,7 @@ impl SentWebhook<'_> {
 
 /// Returns the failure of a question whose answer is a part of a list.
 fn no_absence(why: &str) -> AttemptFailure {
-    let why = format!("a list shows no absence while a part of it is unread: {why}");
-    AttemptFailure::new(ReasonCode::Failed, &why)
+    AttemptFailure::new(ReasonCode::Failed, &format!("a list shows no absence while a part of it is unread: {why}"))
 }
 
 /// Records that a receiver will call back, or leaves that to the caller, who records several acceptances together.
