@@ -94,8 +94,7 @@ impl SimPlugin {
                 work.ledger.report_violation(format!("{} makes {id} beside another instance", unit.name));
             }
             work.ledger.trace(|| format!("{} makes {id}", unit.name));
-            let object = SimObject { unit: Arc::clone(&unit), unreported: false };
-            work.ledger.state().objects.insert(id.clone(), object);
+            work.ledger.state().objects.insert(id.clone(), SimObject { unit: Arc::clone(&unit), unreported: false });
             let fails = work.faults.should_inject(FaultKind::AttemptFails);
             if !fails && let Some(late) = work.inject_below(FaultKind::InstanceListedLate, unit.processing_ms / 4) {
                 lock(&own.0).listed_at.insert(id.clone(), work.runtime.elapsed() + late);

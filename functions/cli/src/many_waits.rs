@@ -206,7 +206,6 @@ mod tests {
         assert_eq!([None, Some("gone")].map(|phase| shown(FollowGoal::Ready, false, phase)), ["waits"; 2]);
         let caused = TargetInfo { first_cause: Some("db/make: why".to_owned()), ..info("failed") };
         assert_eq!(end(FollowGoal::Ready, true, Some(&caused)), Some(Some("has failed: db/make: why".to_owned())));
-        let usable = TargetInfo { usable: true, ..caused };
-        assert_eq!(end(FollowGoal::Ready, true, Some(&usable)), Some(None));
+        assert_eq!(end(FollowGoal::Ready, true, Some(&TargetInfo { usable: true, ..caused })), Some(None));
     }
 }

@@ -104,8 +104,7 @@ async fn a_filter_deletes_nothing_by_itself() {
     let outcomes: Vec<Value> = (100..200).map(shown).collect();
     let next = json!({"filter": {"label": ["team=x"], "nextToken": "sandbox/pr-199"}});
     let tools = CannedApi::with("", 200, json!({"outcomes": outcomes, "next": next})).tools();
-    let arguments = json!({"filters": {"label": "team=x"}, "kind": "sandbox"});
-    let (_, shown) = call(&tools, "delete_target", arguments).await;
+    let (_, shown) = call(&tools, "delete_target", json!({"filters": {"label": "team=x"}, "kind": "sandbox"})).await;
     assert!(shown.starts_with("These targets would be deleted with all their resources:\n| {\"kind\":"), "{shown}");
     assert!(shown.contains("\"uid\":\"u-100\"") && shown.contains("More targets follow: delete these"), "{shown}");
     assert_eq!(shown.matches("\"uid\"").count(), 20, "{shown}");
@@ -181,8 +180,7 @@ async fn a_long_document_of_the_history_is_read_in_parts() {
     let tools = CannedApi::with("", 200, detail).tools();
     let (mut from_line, mut answers) = (1, 0);
     while from_line <= 400 {
-        let arguments = json!({"name": "pr-7", "entry": "2-a", "from_line": from_line});
-        let (_, shown) = call(&tools, "history", arguments).await;
+        let (_, shown) = call(&tools, "history", json!({"name": "pr-7", "entry": "2-a", "from_line": from_line})).await;
         for line in shown.lines().filter_map(|line| line.strip_prefix("| # line ")) {
             assert!(line.starts_with(&format!("{from_line} ")), "{shown}");
             from_line += 1;

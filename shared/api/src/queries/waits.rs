@@ -58,8 +58,7 @@ pub fn rows(target: &TargetHead) -> Vec<TargetWait> {
         rows.push(TargetWait { reason, since: since.filter(|_| is_present), ..row });
     }
     if let Some(update) = &target.pending_update {
-        let release = "the present run ends".to_owned();
-        let row = wait(WaitingParty::Update, AwaitedParty::Units, hook.clone(), release);
+        let row = wait(WaitingParty::Update, AwaitedParty::Units, hook.clone(), "the present run ends".to_owned());
         rows.push(TargetWait { waiter_name: Some(update.generation.to_string()), since: dated(update.since), ..row });
     }
     for DatedEvent { event, at } in &target.events.waiting {

@@ -327,8 +327,7 @@ async fn apply_failure(context: AttemptContext<'_>, failure: &AttemptFailure) ->
         let wait = unit.retry.backoff().wait(failures, env.random.next());
         env.now().plus(wait.max(ebb_engine::Millis(failure.retry_after.unwrap_or(0).saturating_mul(1000))))
     });
-    let end = AttemptEnd::Failed(failure.clone());
-    let (result, put) = records::put(context, &end, next).await?;
+    let (result, put) = records::put(context, &AttemptEnd::Failed(failure.clone()), next).await?;
     let decides = match put {
         PutOutcome::Created => result,
         PutOutcome::Duplicate(first) | PutOutcome::Conflict(first) | PutOutcome::Excess(first) => first,

@@ -143,8 +143,7 @@ async fn end_wait(
         AttemptWait::Kept(..) => return Ok(()),
         AttemptWait::Start(mut failure) => {
             failure.next = Some(read);
-            let before = Attempt(number.0.saturating_sub(1));
-            return Ok(env.store.set_next_start(&run.id, unit, before, &failure).await?);
+            return Ok(env.store.set_next_start(&run.id, unit, Attempt(number.0.saturating_sub(1)), &failure).await?);
         }
         AttemptWait::Next => {
             if !lease::lease(env, run, attempt, &seen).await? {

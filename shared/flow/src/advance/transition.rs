@@ -129,8 +129,7 @@ async fn schedule_notification(env: &Env, run: &RunId, head: &HeadState) -> Flow
 
 /// Ends the cancelled run of a stopping target, or one that had ended before the cancellation.
 pub async fn end_cancelled_run(env: &Env, run: &Run) -> FlowResult<Option<Continuation>> {
-    let end = RunEnd { outcome: None, head: None };
-    Ok(end_run(env, run, end, (None, NotificationSender::Queue)).await?.0)
+    Ok(end_run(env, run, RunEnd { outcome: None, head: None }, (None, NotificationSender::Queue)).await?.0)
 }
 
 /// Moves the run's target by the change that `decide` returns for the target and the hooks of its plan. `None` means no

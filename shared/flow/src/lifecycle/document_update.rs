@@ -61,8 +61,7 @@ pub(super) async fn update(
         Some(pending) => env.plan(&target.update_key(pending), &pending.plan).await?,
         None => Arc::clone(&current),
     };
-    let versions = PinnedVersions::OfPlan(&pinned.plan);
-    let wanted = compile_event(env, plugins, event, (versions, sender)).await?;
+    let wanted = compile_event(env, plugins, event, (PinnedVersions::OfPlan(&pinned.plan), sender)).await?;
     let owner = waiting.map_or(&target.owner, |waiting| &waiting.owner);
     requester.check_labels(owner.as_deref(), &wanted.target.labels)?;
     let merged = next_run::merge(env, target, waiting.is_some(), (&current, &wanted)).await?;

@@ -34,8 +34,7 @@ async fn first(env: &Env, run: &Run) -> FlowResult<Option<FirstCause>> {
 pub async fn first_text(env: &Env, run: &Run) -> FlowResult<Option<String>> {
     let Some(FirstCause { unit, reason, .. }) = first(env, run).await? else { return Ok(None) };
     let Some(unit) = run.unit(unit) else { return Ok(None) };
-    let text = format!("{}: {}", unit.key, reason.message.replace('\n', " "));
-    Ok(Some(limits::excerpt(&text, MAX_TEXT - 1)))
+    Ok(Some(limits::excerpt(&format!("{}: {}", unit.key, reason.message.replace('\n', " ")), MAX_TEXT - 1)))
 }
 
 /// Returns the present failures of `run`, the earliest first and tolerated ones last: failed units or, unless one of them is

@@ -258,8 +258,7 @@ async fn give_up(env: &Env, notice: &PhaseNotice, subscription: &str, reason: &s
     let id = format!("{subscription}/{}", notice_id(notice));
     tracing::error!(subscription, id, reason, "a notification is given up");
     let document = json!({"subscription": subscription, "notice": notice, "reason": reason}).to_string();
-    let item = NamedDocument { name: id, document, changed: env.now() };
-    env.store.put_document(NamedKind::Undelivered, &item).await?;
+    env.store.put_document(NamedKind::Undelivered, &NamedDocument { name: id, document, changed: env.now() }).await?;
     telemetry::count_for_alarm(Counter::Undelivered, 1);
     Ok(())
 }

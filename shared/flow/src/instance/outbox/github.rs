@@ -100,8 +100,7 @@ impl SubscriptionOrigin<'_> {
             // The next request needs the permit.
             drop((comments, response, bytes));
             if let Some(id) = own {
-                let path = format!("{edit}/{id}");
-                return Ok(self.call("PATCH", &path, Some(&body)).await?);
+                return Ok(self.call("PATCH", &format!("{edit}/{id}"), Some(&body)).await?);
             }
             if count < size {
                 break;

@@ -147,8 +147,7 @@ pub(crate) async fn count_unconfirmed(env: &Env, target: &TargetHead, loaded: &C
     if !may_be_unconfirmed(env, target, loaded).await? {
         return Ok(0);
     }
-    let gone = TargetHead { phase: TargetPhase::Gone, ..target.clone() };
-    let removals = removals(env, &gone, loaded).await?;
+    let removals = removals(env, &TargetHead { phase: TargetPhase::Gone, ..target.clone() }, loaded).await?;
     let count = removals.iter().filter(|removal| removal.evidence.grade == RemovalGrade::Unconfirmed).count();
     Ok(u32::try_from(count).unwrap_or(u32::MAX))
 }

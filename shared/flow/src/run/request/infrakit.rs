@@ -73,8 +73,7 @@ pub(crate) async fn send(
         Err(PluginError::NotSent(why) | PluginError::Rejected(why)) => failed(ReasonCode::Failed, &why),
         Err(PluginError::Unknown(why)) => {
             tracing::warn!(run = %run.id, unit = unit.key, why, "a call of a plugin has no result; it follows again");
-            let progress = AttemptUpdate::Heartbeat(env.now(), Some(limits::message(&why)));
-            context.update(progress).await?;
+            context.update(AttemptUpdate::Heartbeat(env.now(), Some(limits::message(&why)))).await?;
             PluginStep::Repeat(RETRY_SECONDS)
         }
         Err(PluginError::Late) => PluginStep::Repeat(CONTINUE_SECONDS),

@@ -84,8 +84,7 @@ pub(crate) async fn ask(answers: &UnitAnswers<'_>, undone: &UndoneResult) -> Flo
     let asked = shown.asked();
     // The failure of the question does not look like that of the request.
     let of_question = |failure: AttemptFailure| {
-        let why = format!("{asked}: {}", failure.reason.message);
-        let reason = AttemptFailure::new(failure.reason.code, &why).reason;
+        let reason = AttemptFailure::new(failure.reason.code, &format!("{asked}: {}", failure.reason.message)).reason;
         let evidence = Some(Box::new(shown.evidence(context.unit, Some(&answer.response))));
         end(AttemptEnd::Failed(AttemptFailure { reason, evidence, ..failure }))
     };
