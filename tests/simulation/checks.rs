@@ -1,6 +1,6 @@
 //! The checks at the end of a simulation.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ebb_documents::plan::document_name;
