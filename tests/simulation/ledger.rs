@@ -327,9 +327,8 @@ impl Ledger {
 
     /// Returns true if a run that undoes a unit has begun.
     pub(super) fn is_torn_down(&self, unit: &SimUnit) -> bool {
-        let runs: Vec<RunId> = {
-            self.state().units.values().filter(|undo| undo.undoes.contains(&unit.key)).map(|undo| undo.run()).collect()
-        };
+        let runs: Vec<RunId> =
+            self.state().units.values().filter(|undo| undo.undoes.contains(&unit.key)).map(|undo| undo.run()).collect();
         let table = self.table.state();
         runs.iter().any(|run| table.heads.contains_key(run))
     }

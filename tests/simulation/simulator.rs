@@ -552,9 +552,8 @@ impl Simulation {
 
     /// Returns the keys of the units of the first target that are `wanted` in the heads of their runs.
     fn units(&self, wanted: impl Fn(&HeadState, Unit) -> bool) -> BTreeSet<String> {
-        let own: Vec<Arc<SimUnit>> = {
-            self.ledger.state().units.values().filter(|unit| unit.target == self.instances[0].name).cloned().collect()
-        };
+        let own: Vec<Arc<SimUnit>> =
+            self.ledger.state().units.values().filter(|unit| unit.target == self.instances[0].name).cloned().collect();
         let is_wanted = |unit: &&Arc<SimUnit>| {
             let run = checks::run_of(self, &unit.uid, unit.hook);
             let table = self.table.state();
