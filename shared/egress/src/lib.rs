@@ -20,6 +20,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// The wait after a limit of requests whose response states none. Limits often count by the minute.
 pub const UNSTATED_WAIT: Duration = Duration::from_secs(30);
+/// The same for a secondary limit of GitHub, whose headers are about another limit.
+const SECONDARY_WAIT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRequest {
@@ -61,11 +63,11 @@ impl HttpResponse {
     }
 
     /// Returns true if the server has rejected the request because of a limit of requests: by 429, or by 403 or 503 with no
-    /// requests left. GitHub also answers 403 with `retry-after`.
+    /// requests left. GitHub also answers 403 with `retry-after`, or with the name of the limit in the body.
     pub fn is_limited(&self) -> bool {
         match self.status {
             429 => true,
-            403 => self.has_no_requests_left() || self.header("retry-after").is_some(),
+            403 => self.has_no_requests_left() || self.header("retry-after").is_some() || self.is_secondary_limit(),
             503 => self.has_no_requests_left(),
             _ => false,
         }
@@ -77,6 +79,13 @@ impl HttpResponse {
             || self.rate_limits().any(|item| member(item, ["r", "remaining"]) == Some("0"))
     }
 
+    /// Returns true for a secondary limit of GitHub, which counts other things than requests.
+    fn is_secondary_limit(&self) -> bool {
+        const NAME: &[u8] = b"secondary rate limit";
+        let is_named = || self.body.windows(NAME.len()).any(|part| part.eq_ignore_ascii_case(NAME));
+        matches!(self.status, 403 | 429) && !self.has_no_requests_left() && is_named()
+    }
+
     /// Returns the items of the field `ratelimit`. In early drafts, each item has one member, such as `remaining=0`. In later
     /// ones it is a policy with all of its members, such as `"default";r=0;t=30`.
     fn rate_limits(&self) -> impl Iterator<Item = &str> {
@@ -86,7 +95,7 @@ impl HttpResponse {
     /// Returns the wait that the server requests by `retry-after`, in seconds or as a date, or by `retry-after-ms`. For a
     /// limit of requests, it is otherwise the time until the stated reset, or [`UNSTATED_WAIT`]. Other responses state a
     /// reset, too, which is no request to wait. It is at most [`MAX_RETRY_AFTER`]. A malformed value and a time before `now`
-    /// say nothing: clocks differ.
+    /// say nothing: clocks differ. Of a secondary limit, the reset is not stated.
     pub fn retry_after(&self, now: Timestamp) -> Option<Duration> {
         let stated = self.header("retry-after").and_then(|text| {
             number(text).map(wait).or_else(|| {
@@ -95,7 +104,10 @@ impl HttpResponse {
             })
         });
         let stated = stated.or_else(|| Some(wait(number(self.header("retry-after-ms")?)? / 1000.0)));
-        stated.or_else(|| self.is_limited().then(|| self.reset(now).unwrap_or(UNSTATED_WAIT)))
+        stated.or_else(|| match self.is_secondary_limit() {
+            true => Some(SECONDARY_WAIT),
+            false => self.is_limited().then(|| self.reset(now).unwrap_or(UNSTATED_WAIT)),
+        })
     }
 
     /// Does the same as [`Self::retry_after`], in seconds. A part of a second counts as one, because the wait is a minimum.

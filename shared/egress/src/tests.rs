@@ -36,6 +36,17 @@ fn limits_of_requests() {
         let expected = if shown.is_empty() { status.to_string() } else { shown };
         assert_eq!(response.status_text(), expected, "{status} {headers}");
     }
+    for (headers, wait) in [
+        ("x-ratelimit-remaining: 4990 & x-ratelimit-reset: 1700003000", 60),
+        ("x-ratelimit-remaining: 0 & x-ratelimit-reset: 1700000030", 30),
+        ("retry-after: 90", 90),
+    ] {
+        for status in [403, 429] {
+            let body = b"{\"message\": \"You have exceeded a secondary rate limit.\"}".to_vec();
+            let response = HttpResponse { body, ..response(status, headers) };
+            assert_eq!(response.retry_after_seconds(NOW), Some(wait), "{status} {headers}");
+        }
+    }
 }
 
 proptest! {

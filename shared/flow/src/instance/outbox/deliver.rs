@@ -232,6 +232,8 @@ fn repetition_wait(env: &Env, receiver: &str, attempts: u32, at_least: Option<Du
     let backoff = if is_frequent { FREQUENT_BACKOFF } else { BACKOFF };
     let requested = at_least.map_or(Millis(0), Millis::from);
     let requested = if receiver == TargetOutbox::PLATFORM { requested.min(BACKOFF.max) } else { requested };
+    // A server that repeats its request to wait is asked less and less often, as GitHub expects it.
+    let backoff = Backoff { base: backoff.base.max(requested), max: backoff.max.max(requested) };
     backoff.wait(attempts, env.random.next()).max(MIN_WAIT).max(requested)
 }
 
