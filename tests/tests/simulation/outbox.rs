@@ -97,6 +97,21 @@ fn a_rejected_notification_is_given_up_after_hours_and_blocks_no_later_one() {
     }
 }
 
+/// A notification that is always rejected, such as one about a commit that does not exist, delays the next one of its target by
+/// minutes.
+#[test]
+fn a_rejected_notification_gives_way_to_a_later_one() {
+    for status in [422, 301] {
+        let simulation = refused("all", status);
+        simulation.advance(HOUR);
+        assert_eq!(undelivered(&simulation), [("all".to_owned(), "starting".to_owned())], "{status}");
+        simulation.ledger.state().refusing.clear();
+        simulation.advance(HOUR);
+        let got: Vec<_> = received(&simulation).into_keys().filter(|(name, _)| name == "all").collect();
+        assert!(got.len() == 1 && got[0].1.contains("-ready-"), "{got:?}");
+    }
+}
+
 /// A receiver hangs for an hour. The other receiver of the same targets gets everything at once, a bounded number of requests
 /// waits for the one that hangs, and it gets everything afterwards.
 #[test]

@@ -32,6 +32,8 @@ use crate::{Counter, Env, FlowError, FlowResult, telemetry};
 const MAX_DELIVERY_AGE: Millis = Millis(3 * 24 * 3_600_000);
 /// The time of responses that reject a notification after which it is given up. A person can correct the receiver meanwhile.
 const MAX_REFUSAL_AGE: Millis = Millis(6 * 3_600_000);
+/// The same if a later notification of the target waits for the receiver.
+const MAX_BLOCKING_AGE: Millis = Millis(60_000);
 /// The waits of a receiver that does not accept its notification, up to ten minutes.
 const BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000) };
 /// The waits of the platform during the first hour, up to 60 s. A platform that recovers within the hour gets its
@@ -113,9 +115,10 @@ async fn advance<'a>(
         for _ in 0..MAX_PER_WRITE {
             let Some((notice, subscription)) = next(&outbox, now).filter(|_| !is_late(env, begun)) else { break };
             let state = outbox.failed.get(&subscription);
+            let mut of_receiver = outbox.notices.iter().filter(|one| one.to.contains(&subscription));
+            let most = if of_receiver.nth(1).is_some() { MAX_BLOCKING_AGE } else { MAX_REFUSAL_AGE };
             let is_over = |state: &&ReceiverState| {
-                now.since(notice.at) >= MAX_DELIVERY_AGE
-                    || state.refused.is_some_and(|since| now.since(since) >= MAX_REFUSAL_AGE)
+                now.since(notice.at) >= MAX_DELIVERY_AGE || state.refused.is_some_and(|since| now.since(since) >= most)
             };
             let given_up = match state {
                 _ if subscription == TargetOutbox::PLATFORM => None,

@@ -285,9 +285,9 @@ fn slack_url(env: &Env, secret: &str) -> Result<SecretText, String> {
     }
 }
 
-/// Returns the result of a response. A status of the class 4xx rejects the notification, unless it, `retry-after` or a limit of
-/// requests announces that a later request can succeed.
-fn verdict(response: &HttpResponse, now: Timestamp) -> NotificationDelivery {
+/// Returns the result of a response. A status of the classes 3xx and 4xx rejects the notification, unless it, `retry-after` or a
+/// limit of requests announces that a later request can succeed.
+pub(super) fn verdict(response: &HttpResponse, now: Timestamp) -> NotificationDelivery {
     let hint = match response.status {
         200..=299 => return NotificationDelivery::Accepted,
         410 => return NotificationDelivery::Gone,
@@ -298,7 +298,7 @@ fn verdict(response: &HttpResponse, now: Timestamp) -> NotificationDelivery {
     };
     let reason = format!("the server answered {}{hint}", response.status_text());
     match (response.status, response.retry_after(now)) {
-        (400..=499, None) if !matches!(response.status, 408 | 425) => NotificationDelivery::Refused(reason),
+        (300..=499, None) if !matches!(response.status, 408 | 425) => NotificationDelivery::Refused(reason),
         (_, after) => NotificationDelivery::Failed(reason, after),
     }
 }
@@ -443,7 +443,7 @@ mod tests {
             (200, None, NotificationDelivery::Accepted),
             (202, Some("3600"), NotificationDelivery::Accepted),
             (299, None, NotificationDelivery::Accepted),
-            (308, None, failed(moved, None)),
+            (308, None, refused(moved)),
             (400, None, refused("the server answered 400")),
             (401, None, refused("the server answered 401: check the secret or the credential, and its permissions")),
             (404, None, refused("the server answered 404: check the URL")),
