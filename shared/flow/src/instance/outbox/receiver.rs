@@ -32,6 +32,8 @@ const MAX_LOG: usize = 2_000;
 /// Maximum bytes of the values of a target in a notification, and of one of them. Larger ones are left out.
 const MAX_VALUES: usize = 64 << 10;
 const MAX_VALUE: usize = 8 << 10;
+/// Maximum redirects of a request that are followed.
+const MAX_REDIRECTS: usize = 3;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::instance) enum NotificationDelivery {
@@ -216,7 +218,7 @@ async fn post_event(
     let mut headers = vec![("content-type".to_owned(), content_type.to_owned())];
     headers.extend(sign_with(keys, id, env.now(), &body).map(|(name, value)| (name.to_owned(), value)));
     let request = HttpRequest { method: "POST".to_owned(), url: url.to_owned(), headers, body, timeout: TIMEOUT };
-    match call.call_within(request, &env.cache.budgets.bytes).await {
+    match send_request(env, (call, None), request, env.now()).await {
         Ok((response, _)) => verdict(&response, env.now()),
         Err(error) => error.into(),
     }
@@ -331,16 +333,42 @@ impl SubscriptionOrigin<'_> {
         }
         headers.extend(self.credential.iter().flat_map(|credential| credential.headers(self.env, self.id, &body)));
         let url = format!("{}{path}", self.url);
-        let timeout = TIMEOUT.saturating_sub(Duration::from_millis(self.env.now().since(self.begun).0));
-        if timeout.is_zero() {
+        let request = HttpRequest { method: method.to_owned(), url, headers, body, timeout: TIMEOUT };
+        send_request(self.env, (self.env.egress.as_ref(), self.credential.as_ref()), request, self.begun).await
+    }
+}
+
+/// Sends a request within [`TIMEOUT`] after `begun`. A redirect within its origin is followed with the same method, headers and
+/// body: GitHub redirects the requests about a repository that was renamed. Each request passes the guard.
+async fn send_request(
+    env: &Env,
+    (call, credential): (&dyn HttpCall, Option<&RequestCredential>),
+    mut request: HttpRequest,
+    begun: Timestamp,
+) -> CallResult<(HttpResponse, BytePermit)> {
+    let mut redirects = 0;
+    loop {
+        request.timeout = TIMEOUT.saturating_sub(Duration::from_millis(env.now().since(begun).0));
+        if request.timeout.is_zero() {
             return Err(CallError::Timeout(TIMEOUT));
         }
-        let request = HttpRequest { method: method.to_owned(), url, headers, body, timeout };
-        match &self.credential {
-            Some(credential) => credential.call(self.env, request).await,
-            None => self.env.egress.call_within(request, &self.env.cache.budgets.bytes).await,
-        }
+        let answer = match credential {
+            Some(credential) => credential.call(env, request.clone()).await?,
+            None => call.call_within(request.clone(), &env.cache.budgets.bytes).await?,
+        };
+        let Some(url) = moved(&request.url, &answer.0).filter(|_| redirects < MAX_REDIRECTS) else {
+            return Ok(answer);
+        };
+        request.url = url;
+        redirects += 1;
     }
+}
+
+/// Returns the URL of a redirect within the origin of a request. 303 requests another method, so it is none.
+fn moved(url: &str, response: &HttpResponse) -> Option<String> {
+    let location = response.header("location").filter(|_| matches!(response.status, 301 | 302 | 307 | 308))?;
+    let url = url::Url::parse(url).ok()?;
+    url.join(location).ok().filter(|to| to.origin() == url.origin()).map(String::from)
 }
 
 /// Returns true for a change whose notification has a cause.
