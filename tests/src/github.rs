@@ -23,7 +23,7 @@ impl GithubStandIn {
     /// Panics if the schemas cannot be read.
     pub fn respond(&mut self, method: &str, path_and_query: &str, body: &Value) -> (u16, Value) {
         let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
-        let query: BTreeMap<&str, &str> = query.split('&').filter_map(|pair| pair.split_once('=')).collect();
+        let query: BTreeMap<_, _> = url::form_urlencoded::parse(query.as_bytes()).collect();
         let number = |name: &str, default| query.get(name).and_then(|text| text.parse().ok()).unwrap_or(default);
         let (size, page) = (number("per_page", 30_usize), number("page", 1_usize));
         let skipped = size * page.saturating_sub(1);
@@ -51,7 +51,7 @@ impl GithubStandIn {
             ("GET", ["deployments"]) => {
                 let is_wanted = |(_, (one, _)): &(usize, &(Value, Vec<Value>))| {
                     let wanted = [("sha", "ref"), ("task", "task"), ("environment", "environment")];
-                    wanted.iter().all(|(name, key)| query.get(name).is_none_or(|value| one[*key] == *value))
+                    wanted.iter().all(|(name, key)| query.get(*name).is_none_or(|value| one[*key] == **value))
                 };
                 let newest = (1..).zip(&self.deployments).collect::<Vec<_>>().into_iter().rev();
                 let listed = newest.filter(is_wanted).skip(skipped).take(size);
@@ -61,6 +61,10 @@ impl GithubStandIn {
                 github.deployments.push((body.clone(), Vec::new()));
                 (201, json!({"id": github.deployments.len()}))
             }),
+            ("GET", ["deployments", of, "statuses"]) => {
+                let made = self.deployments.get(id(of).wrapping_sub(1));
+                (200, made.iter().flat_map(|(_, statuses)| statuses.iter().rev()).take(size).cloned().collect())
+            }
             ("POST", ["deployments", of, "statuses"]) => self.checked("create-deployment-status", body, |github| {
                 let Some((_, statuses)) = github.deployments.get_mut(id(of).wrapping_sub(1)) else {
                     return (404, Value::Null);

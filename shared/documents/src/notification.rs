@@ -9,6 +9,7 @@ use ebb_engine::TargetChange;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
+use crate::canonical;
 use crate::cel::convert::{self, CelOutput};
 use crate::cel::{self, EvaluationError, Expression, Scope};
 use crate::escaping;
@@ -19,8 +20,8 @@ use crate::template::{self, ParsedText};
 /// Maximum characters of the description of a commit status.
 const MAX_DESCRIPTION: usize = 140;
 const REPOSITORY: &str = "OWNER/NAME";
-/// The task of deployments that subscriptions make. The preset `github-deployments` ignores them.
-const DEPLOYMENT_TASK: &str = "ebb";
+/// Maximum bytes of the name of a target in the task of its deployments.
+const MAX_TASK_NAME: usize = 100;
 /// Maximum URLs in a message, and bytes of one.
 const MAX_URLS: usize = 10;
 const MAX_URL: usize = 2_000;
@@ -80,8 +81,9 @@ pub enum NotificationRequest {
     Slack { body: Json },
     /// A request at the origin of the connection.
     Connection { method: String, path: String, body: Json },
-    /// A deployment at the origin of the connection. `path` creates one with `body`, and with `query` it lists those of all
-    /// commits. Without one of the commit, an ended one is not created. Each has a list of statuses, which gets `status`.
+    /// A deployment at the origin of the connection. `path` creates one with `body`, and with `query` it lists those of the
+    /// target for all commits. Without one of the commit, an ended one is not created. Each has a list of statuses, which gets
+    /// `status`.
     Deployment { path: String, query: String, body: Json, status: Json, is_end: bool },
     /// A comment at the origin of the connection. `path` lists and creates comments, `edit` and an id changes one. The
     /// comment about the same `subject` is changed.
@@ -134,16 +136,10 @@ impl NotificationRule {
             ReceiverDoc::Github(github) => {
                 let (owner, name) = repository_of(&required("repository", &github.repository.value, REPOSITORY)?)?;
                 let sha = commit(required("sha", &github.sha.value, "a commit")?)?;
-                let state = match facts.phase {
-                    TargetChange::Ready => "success",
-                    TargetChange::Failed => "failure",
-                    TargetChange::Stuck => "error",
-                    _ => "pending",
-                };
-                let context = written(&github.context, &|| self.context(target, facts))?;
                 let body = json!({
-                    "state": state, "context": context, "description": description(facts),
-                    "target_url": page(facts),
+                    "state": state_of(facts.phase, ["pending", "success", "failure", "error"]),
+                    "context": written(&github.context, &|| self.context(target, facts))?,
+                    "description": description(facts), "target_url": page(facts),
                 });
                 let path = format!("/repos/{owner}/{name}/statuses/{sha}");
                 NotificationRequest::Connection { method: "POST".to_owned(), path, body }
@@ -151,14 +147,10 @@ impl NotificationRule {
             ReceiverDoc::Gitlab(gitlab) => {
                 let project = cel::url_encoded(&required("project", &gitlab.project.value, "a project")?);
                 let sha = commit(required("sha", &gitlab.sha.value, "a commit")?)?;
-                let state = match facts.phase {
-                    TargetChange::Ready => "success",
-                    TargetChange::Failed | TargetChange::Stuck => "failed",
-                    _ => "running",
-                };
-                let name = written(&gitlab.context, &|| self.context(target, facts))?;
                 let body = json!({
-                    "state": state, "name": name, "description": description(facts), "target_url": page(facts),
+                    "state": state_of(facts.phase, ["running", "success", "failed", "failed"]),
+                    "name": written(&gitlab.context, &|| self.context(target, facts))?,
+                    "description": description(facts), "target_url": page(facts),
                 });
                 let path = format!("/api/v4/projects/{project}/statuses/{sha}");
                 NotificationRequest::Connection { method: "POST".to_owned(), path, body }
@@ -167,29 +159,30 @@ impl NotificationRule {
                 let (owner, name) = repository_of(&required("repository", &deployment.repository.value, REPOSITORY)?)?;
                 let sha = commit(required("sha", &deployment.sha.value, "a commit")?)?;
                 let environment = written(&deployment.environment, &|| target.name.clone())?;
-                let state = match facts.phase {
-                    TargetChange::Ready => "success",
-                    TargetChange::Failed => "failure",
-                    TargetChange::Stuck => "error",
-                    TargetChange::Stopping | TargetChange::Gone => "inactive",
-                    _ => "in_progress",
-                };
-                let mut status = json!({"state": state, "description": description(facts), "log_url": facts.link});
+                let is_end = matches!(facts.phase, TargetChange::Stopping | TargetChange::Gone);
+                let begun = if is_end { "inactive" } else { "in_progress" };
+                // GitHub would also end the deployments of other targets in the environment.
+                let mut status = json!({
+                    "state": state_of(facts.phase, [begun, "success", "failure", "error"]),
+                    "description": description(facts), "log_url": facts.link, "auto_inactive": false,
+                });
                 if let (TargetChange::Ready, Some((_, url))) = (facts.phase, urls(facts).into_iter().next()) {
                     status["environment_url"] = url.into();
                 }
-                let (wanted, task) = (cel::url_encoded(&environment), DEPLOYMENT_TASK);
+                let task = deployment_task(target);
                 NotificationRequest::Deployment {
                     path: format!("/repos/{owner}/{name}/deployments"),
-                    query: format!("task={task}&environment={wanted}"),
+                    query: format!("task={}", cel::url_encoded(&task)),
                     // A check of the commit may itself wait for this deployment.
                     body: json!({
                         "ref": sha, "environment": environment, "task": task, "auto_merge": false,
                         "required_contexts": [], "production_environment": false,
+                        // The default one belongs to the target alone.
+                        "transient_environment": deployment.environment.is_none(),
                         "description": format!("{}/{}", target.kind, target.name),
                     }),
                     status,
-                    is_end: state == "inactive",
+                    is_end,
                 }
             }
             ReceiverDoc::Comment(comment) => {
@@ -221,6 +214,23 @@ impl NotificationRule {
         let source = facts.owner.strip_prefix("source ").unwrap_or(&self.name);
         format!("ebb/{source}/{}", target.name)
     }
+}
+
+/// Returns the state of a target that changes, is ready, has failed or is stuck, by its names at the receiver.
+fn state_of(phase: TargetChange, [changes, ready, failed, stuck]: [&'static str; 4]) -> &'static str {
+    match phase {
+        TargetChange::Ready => ready,
+        TargetChange::Failed => failed,
+        TargetChange::Stuck => stuck,
+        _ => changes,
+    }
+}
+
+/// Returns the task of the deployments of a target, which finds them in every environment. The preset `github-deployments`
+/// ignores them.
+fn deployment_task(target: &TargetFacts) -> String {
+    let name = format!("{}/{}", target.kind, target.name);
+    format!("ebb:{}", if name.len() <= MAX_TASK_NAME { name } else { canonical::digest(&name) })
 }
 
 /// Returns the URL behind a commit status.

@@ -14,8 +14,10 @@ const REPOSITORY: &str = "connection: github, repository: \"${target.labels.repo
 fn serve_github(receiver: &TestReceiver) -> Arc<Mutex<GithubStandIn>> {
     let github = Arc::new(Mutex::new(GithubStandIn::default()));
     github.lock().unwrap().comments.push("looks good to me".to_owned());
-    let earlier = json!({"task": "ebb", "environment": "a", "description": "sandbox/a"});
-    github.lock().unwrap().deployments.push((earlier, Vec::new()));
+    for (target, environment) in [("a", "earlier"), ("other", "a")] {
+        let made = json!({"task": format!("ebb:sandbox/{target}"), "environment": environment});
+        github.lock().unwrap().deployments.push((made, Vec::new()));
+    }
     for method in ["GET", "POST", "PATCH"] {
         let served = Arc::clone(&github);
         receiver.on(&format!("{method} /repos/*"), move |call, _| {
@@ -79,15 +81,19 @@ pub(crate) async fn a_pull_request_shows_the_phases_of_its_target() {
     harness.tear_down("a").await;
     until("its end", async || github.lock().unwrap().comments[1].contains("is **gone**").then_some(())).await;
     assert_eq!(states(), ["pending", "failure", "pending", "success"]);
-    let is_inactive = || github.lock().unwrap().deployments[1].1.last().is_some_and(|last| last["state"] == "inactive");
+    let is_inactive = || github.lock().unwrap().deployments[2].1.last().is_some_and(|last| last["state"] == "inactive");
     until("the end of the deployment", async || is_inactive().then_some(())).await;
     let github = github.lock().unwrap();
     let page = format!("[Details]({})", harness.url("/console/targets/sandbox/a"));
     assert!(github.comments.len() == 2 && github.comments[0].ends_with("<!-- ebb:other -->"), "{github:?}");
     assert!(github.comments[1].contains("it was deleted") && github.comments[1].contains(&page), "{github:?}");
-    let [(_, earlier), (made, deployed)] = &github.deployments[..] else { panic!("one deployment: {github:?}") };
-    assert_eq!(earlier[0]["state"], "inactive");
-    assert_eq!((&made["environment"], &made["task"]), (&json!("a"), &json!("ebb")));
+    let [(_, earlier), (_, other), (made, deployed)] = &github.deployments[..] else {
+        panic!("one is made: {github:?}")
+    };
+    // It ends once, and that of another target in the same environment stays.
+    assert_eq!((earlier.len(), &earlier[0]["state"], other.len()), (1, &json!("inactive"), 0));
+    assert_eq!((&made["environment"], &made["task"]), (&json!("a"), &json!("ebb:sandbox/a")));
+    assert_eq!((&made["transient_environment"], &deployed[0]["auto_inactive"]), (&json!(true), &json!(false)));
     let urls: Vec<_> = deployed.iter().filter_map(|status| status["environment_url"].as_str()).collect();
     assert_eq!((urls, &github.wrong), (vec![preview], &Vec::new()));
     let mut requests = harness.receiver.all().into_iter().filter(|call| call.line.contains("/repos/"));

@@ -4,13 +4,15 @@ use ebb_egress::{BytePermit, CallError, HttpResponse};
 use ebb_protocol::id;
 use serde_json::{Value, json};
 
-use super::receiver::{NotificationDelivery, SubscriptionOrigin};
+use super::receiver::{NotificationDelivery, SubscriptionOrigin, verdict};
 use crate::Env;
 
 /// Comments that are searched for the one of a target, and those of a page. A large page is read in small ones.
 const MAX_COMMENTS: usize = 300;
 const LARGE_PAGE: usize = 100;
 const SMALL_PAGE: usize = 10;
+/// The last deployments of a target that are looked at. Each takes up to two requests.
+const MAX_DEPLOYMENTS: usize = 5;
 /// Derives the key of the marks in comments. It is not the name of a plugin.
 const COMMENT_KEY: &str = "#comment";
 
@@ -18,8 +20,8 @@ const COMMENT_KEY: &str = "#comment";
 type LastResponse = (HttpResponse, BytePermit);
 
 impl SubscriptionOrigin<'_> {
-    /// Adds a status to the deployment of the commit that a query finds, or creates the deployment first. Returns `None` if
-    /// none exists and the status is an end.
+    /// Adds a status to the deployment of the commit that a query finds, or creates the deployment first. Ends the last ones
+    /// of other commits, unless the deployment has only begun. Returns `None` if the status is an end and none is active.
     pub(super) async fn deployment(
         &self,
         (path, query): (&str, &str),
@@ -28,26 +30,22 @@ impl SubscriptionOrigin<'_> {
         is_end: bool,
     ) -> Result<Option<LastResponse>, NotificationDelivery> {
         let commit = body["ref"].as_str().unwrap_or_default();
-        let (response, bytes) = self.call("GET", &format!("{path}?{query}&sha={commit}&per_page=1"), None).await?;
-        if !matches!(response.status, 200..=299) {
-            return Ok(Some((response, bytes)));
-        }
-        let unreadable = |what: &str| NotificationDelivery::Failed(format!("{what} is not JSON"), None);
-        let known: Vec<Value> =
-            serde_json::from_slice(&response.body).map_err(|_| unreadable("the list of deployments"))?;
-        drop((response, bytes));
+        let known = self.list(&format!("{path}?{query}&sha={commit}&per_page=1")).await?;
         let own = known.first().and_then(|deployment| deployment["id"].as_u64());
-        // GitHub ends those of earlier commits after a success only.
-        if matches!(status["state"].as_str(), Some("failure" | "error" | "inactive")) {
-            let (response, bytes) = self.call("GET", &format!("{path}?{query}&per_page=5"), None).await?;
-            let listed: Vec<Value> = serde_json::from_slice(&response.body).unwrap_or_default();
-            drop((response, bytes));
-            let of_target = listed.iter().filter(|one| one["description"] == body["description"]);
-            let ids = of_target.filter_map(|one| one["id"].as_u64());
-            let earlier: Vec<u64> = ids.filter(|id| own.is_none_or(|own| *id < own)).collect();
-            for id in earlier {
-                drop(self.call("POST", &format!("{path}/{id}/statuses"), Some(&json!({"state": "inactive"}))).await?);
+        if status["state"] != "in_progress" {
+            let listed = self.list(&format!("{path}?{query}&per_page={MAX_DEPLOYMENTS}")).await?;
+            let ids: Vec<u64> = listed.iter().filter_map(|one| one["id"].as_u64()).collect();
+            for id in ids.into_iter().filter(|id| Some(*id) != own) {
+                if !self.is_inactive(path, id).await? {
+                    let end = json!({"state": "inactive", "auto_inactive": false});
+                    drop(self.call("POST", &format!("{path}/{id}/statuses"), Some(&end)).await?);
+                }
             }
+        }
+        if let (true, Some(id)) = (is_end, own)
+            && self.is_inactive(path, id).await?
+        {
+            return Ok(None);
         }
         let id = match own {
             Some(id) => id,
@@ -57,12 +55,28 @@ impl SubscriptionOrigin<'_> {
                 if response.status != 201 {
                     return Ok(Some((response, bytes)));
                 }
-                let created: Value =
-                    serde_json::from_slice(&response.body).map_err(|_| unreadable("the deployment"))?;
-                created["id"].as_u64().ok_or_else(|| unreadable("the ID of the deployment"))?
+                let created: Option<Value> = serde_json::from_slice(&response.body).ok();
+                let unreadable = || NotificationDelivery::Failed("the deployment has no ID".to_owned(), None);
+                created.and_then(|created| created["id"].as_u64()).ok_or_else(unreadable)?
             }
         };
         Ok(Some(self.call("POST", &format!("{path}/{id}/statuses"), Some(status)).await?))
+    }
+
+    /// Returns true if the last status of a deployment is the end.
+    async fn is_inactive(&self, path: &str, id: u64) -> Result<bool, NotificationDelivery> {
+        let last = self.list(&format!("{path}/{id}/statuses?per_page=1")).await?;
+        Ok(last.first().is_some_and(|last| last["state"] == "inactive"))
+    }
+
+    /// Returns a list of few entries.
+    async fn list(&self, path: &str) -> Result<Vec<Value>, NotificationDelivery> {
+        let (response, _bytes) = self.call("GET", path, None).await?;
+        match response.status {
+            200..=299 => serde_json::from_slice(&response.body)
+                .map_err(|_| NotificationDelivery::Failed("the list of deployments is not JSON".to_owned(), None)),
+            _ => Err(verdict(&response, self.env.now())),
+        }
     }
 
     /// Changes the comment about a subject, or creates it.
