@@ -20,6 +20,8 @@ use crate::template::{self, ParsedText};
 /// Maximum characters of the description of a commit status.
 const MAX_DESCRIPTION: usize = 140;
 const REPOSITORY: &str = "OWNER/NAME";
+/// The characters of a commit in a message. GitHub makes a link of them.
+const SHOWN_COMMIT: usize = 12;
 /// Maximum bytes of the name of a target in the task of its deployments.
 const MAX_TASK_NAME: usize = 100;
 /// Maximum URLs in a message, and bytes of one.
@@ -365,11 +367,17 @@ fn description(facts: &NotificationFacts) -> String {
     }
 }
 
+/// Returns the beginning of the commit of a target, by the label that the presets of sources set.
+fn commit_of(target: &TargetFacts) -> String {
+    let sha = target.labels.get("sha").filter(|sha| !sha.is_empty()).and_then(|sha| commit(sha.clone()).ok());
+    sha.map(|sha| format!(" (commit {})", sha.get(..SHOWN_COMMIT).unwrap_or(&sha))).unwrap_or_default()
+}
+
 /// Returns the message for Slack. `&`, `<` and `>` would begin a link or a mention.
 fn slack_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
     let safe = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace("```", "'''");
     let (verb, phase) = words(facts);
-    let mut text = format!("*{}/{}* {verb} {phase}", safe(&target.kind), safe(&target.name));
+    let mut text = format!("*{}/{}* {verb} {phase}{}", safe(&target.kind), safe(&target.name), commit_of(target));
     let cause = cause(facts);
     if !cause.is_empty() {
         text.push_str(&format!("\n{}", safe(&cause)));
@@ -387,7 +395,8 @@ fn slack_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
 fn comment_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
     let quoted = |text: &str| text.lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n");
     let (verb, phase) = words(facts);
-    let mut text = format!("`{}/{}` {verb} **{phase}**. [Details]({})", target.kind, target.name, facts.link);
+    let (kind, name, commit) = (&target.kind, &target.name, commit_of(target));
+    let mut text = format!("`{kind}/{name}` {verb} **{phase}**{commit}. [Details]({})", facts.link);
     // Between angle brackets, a URL is a link as it is.
     for (at, (name, url)) in urls(facts).into_iter().enumerate() {
         text.push_str(&format!("{}- `{name}`: <{url}>", if at == 0 { "\n\n" } else { "\n" }));
