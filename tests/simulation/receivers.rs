@@ -177,31 +177,26 @@ fn of_pull_requests(
         let Some((_, phase)) = phases.last_key_value() else { continue };
         let (_, name) = target.split_once('/').unwrap_or_default();
         let of_deployments = || github.deployments.iter().filter(|(made, _)| made["environment"] == name);
+        let state = |begun| match phase {
+            TargetChange::Ready => "success",
+            TargetChange::Failed => "failure",
+            TargetChange::Stuck => "error",
+            TargetChange::Gone => "inactive",
+            _ => begun,
+        };
         let (shown, expected): (Vec<String>, &str) = match subscription.as_str() {
             "github-status" => {
                 let end = format!("/{name}");
                 let is_own =
                     |status: &&Value| status["context"].as_str().is_some_and(|context| context.ends_with(&end));
                 let last = github.statuses.iter().rfind(is_own).map(|status| status["state"].to_string());
-                let expected = match phase {
-                    TargetChange::Ready => "success",
-                    TargetChange::Failed => "failure",
-                    TargetChange::Stuck => "error",
-                    _ => "pending",
-                };
-                (last.into_iter().collect(), expected)
+                (last.into_iter().collect(), state("pending"))
             }
             // A target that was deleted before it was reported has none.
             "github-deployment" if *phase == TargetChange::Gone && of_deployments().next().is_none() => continue,
             "github-deployment" => {
                 let last = |(_, statuses): &(Value, Vec<Value>)| statuses.last().map(|last| last["state"].to_string());
-                let expected = match phase {
-                    TargetChange::Ready => "success",
-                    TargetChange::Failed => "failure",
-                    TargetChange::Gone => "inactive",
-                    _ => "in_progress",
-                };
-                (of_deployments().filter_map(last).collect(), expected)
+                (of_deployments().filter_map(last).collect(), state("in_progress"))
             }
             "github-comment" => {
                 let own = github.comments.iter().filter(|text| text.starts_with(&format!("`{target}` ")));

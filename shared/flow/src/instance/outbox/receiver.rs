@@ -458,32 +458,15 @@ async fn add_values(env: &Env, facts: &mut NotificationFacts, notified: &TargetF
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::rows;
 
+    /// Each row has a status, the header `retry-after`, and the result.
     #[test]
     fn results_of_responses() {
-        let failed = |reason: &str, seconds: Option<u64>| {
-            NotificationDelivery::Failed(reason.to_owned(), seconds.map(Duration::from_secs))
-        };
-        let refused = |reason: &str| NotificationDelivery::Refused(reason.to_owned());
-        let moved = "the server answered 308: redirects are not followed; use the final URL";
-        for (status, wait, expected) in [
-            (200, None, NotificationDelivery::Accepted),
-            (202, Some("3600"), NotificationDelivery::Accepted),
-            (299, None, NotificationDelivery::Accepted),
-            (308, None, refused(moved)),
-            (400, None, refused("the server answered 400")),
-            (401, None, refused("the server answered 401: check the secret or the credential, and its permissions")),
-            (404, None, refused("the server answered 404: check the URL")),
-            (409, Some("5"), failed("the server answered 409", Some(5))),
-            (410, Some("3600"), NotificationDelivery::Gone),
-            (403, Some("5"), failed("the server answered 403 (no requests left)", Some(5))),
-            (429, None, failed("the server answered 429", Some(30))),
-            (503, Some("Tue, 14 Nov 2023 22:15:20 GMT"), failed("the server answered 503", Some(120))),
-            (999, None, failed("the server answered 999", None)),
-        ] {
-            let headers = wait.map(|wait| ("retry-after".to_owned(), wait.to_owned())).into_iter().collect();
+        for (status, wait, expected) in rows::<(u16, Option<String>, String)>("results_of_responses") {
+            let headers = wait.map(|wait| ("retry-after".to_owned(), wait)).into_iter().collect();
             let response = HttpResponse { status, headers, body: Vec::new() };
-            assert_eq!(verdict(&response, Timestamp(1_700_000_000_000)), expected, "{status}");
+            assert_eq!(format!("{:?}", verdict(&response, Timestamp(1_700_000_000_000))), expected, "{status}");
         }
     }
 
