@@ -3,9 +3,10 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use ebb_protocol::{CheckList, HealthCheck, Millis, SourceInfo, rfc3339};
+use ebb_protocol::{CheckList, HealthCheck, Millis, SourceInfo, SubscriptionInfo, rfc3339};
 use jiff::Timestamp;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::{ApiClient, CliError, Exit, OutputArgs, Result, output, timing};
 
@@ -14,6 +15,8 @@ use crate::{ApiClient, CliError, Exit, OutputArgs, Result, output, timing};
 const MAX_CLOCK_SKEW: i64 = 60;
 /// The time for which a rejected event of a source is reported.
 const REPORTED: Duration = Duration::from_secs(24 * 60 * 60);
+/// The age of a waiting notification that is reported. A shorter outage of its receiver ends within it.
+const LONG_WAIT: Duration = Duration::from_secs(15 * 60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -50,7 +53,8 @@ pub(crate) async fn run(client: &ApiClient, output: OutputArgs) -> Result<Exit> 
             checks.push(signature(client).await);
             checks.push(callbacks(client, &list.callback_url).await);
             checks.extend(list.checks.into_iter().map(of_server));
-            checks.extend(sources(client).await);
+            checks.extend(of_list(client, "sources", rejections).await);
+            checks.extend(of_list(client, "subscriptions", undelivered).await);
         }
         // Without a connection, all other checks would fail with the same error.
         Err(error) if error.is_unreachable() => return Err(error),
@@ -122,14 +126,19 @@ async fn callbacks(client: &ApiClient, url: &str) -> DoctorCheck {
     DoctorCheck::new("callbacks", CheckResult::Failed, wrong)
 }
 
-/// Returns a warning for each source that has rejected an event in the last day.
-async fn sources(client: &ApiClient) -> Vec<DoctorCheck> {
-    match client.all("sources").await {
-        Ok(sources) => rejections(&sources, timing::now()),
-        Err(error) => vec![DoctorCheck::new("sources", CheckResult::Failed, failure(&error))],
+/// Checks all that the API lists in a collection.
+async fn of_list<T: DeserializeOwned>(
+    client: &ApiClient,
+    collection: &str,
+    check: impl Fn(&[T], Timestamp) -> Vec<DoctorCheck>,
+) -> Vec<DoctorCheck> {
+    match client.all(collection).await {
+        Ok(listed) => check(&listed, timing::now()),
+        Err(error) => vec![DoctorCheck::new(collection, CheckResult::Failed, failure(&error))],
     }
 }
 
+/// Returns a warning for each source that has rejected an event in the last day.
 fn rejections(sources: &[SourceInfo], now: Timestamp) -> Vec<DoctorCheck> {
     let warning = |source: &SourceInfo| {
         let rejected = source.rejected.as_ref()?;
@@ -145,11 +154,34 @@ fn rejections(sources: &[SourceInfo], now: Timestamp) -> Vec<DoctorCheck> {
         );
         Some(DoctorCheck::new(&format!("source/{name}"), CheckResult::Warning, detail))
     };
-    let warnings: Vec<_> = sources.iter().filter_map(warning).collect();
-    if warnings.is_empty() && !sources.is_empty() {
-        return vec![DoctorCheck::new("sources", CheckResult::Passed, "no event was rejected in the last day")];
-    }
-    warnings
+    let passed = DoctorCheck::new("sources", CheckResult::Passed, "no event was rejected in the last day");
+    warnings_or(passed, sources.iter().map(warning))
+}
+
+/// Returns a warning for each subscription that cannot send, or whose notifications were given up or wait for long.
+fn undelivered(subscriptions: &[SubscriptionInfo], now: Timestamp) -> Vec<DoctorCheck> {
+    let warning = |info: &SubscriptionInfo| {
+        let SubscriptionInfo { name, waiting, oldest, last_error, undelivered, problem, unreadable, .. } = info;
+        let problem = unreadable.as_ref().or(problem.as_ref());
+        let is_late = oldest.as_ref().and_then(|at| timing::since(at, now)).is_some_and(|age| age >= LONG_WAIT);
+        (*undelivered > 0 || is_late || problem.is_some()).then_some(())?;
+        let oldest = oldest.as_ref().map(|at| format!(", the oldest since {}", timing::clock(at))).unwrap_or_default();
+        let why = problem.or(last_error.as_ref().map(|error| &error.reason));
+        let why = why.map(|why| format!(": {}", output::joined_lines(why))).unwrap_or_default();
+        let counts = format!("{undelivered} notifications given up in 30 days, {waiting} waiting{oldest}{why}");
+        let detail = format!("{counts}; `ebb get subscription {name}` lists them");
+        Some(DoctorCheck::new(&format!("subscription/{name}"), CheckResult::Warning, detail))
+    };
+    let passed = "no notification was given up or waits for long";
+    let passed = DoctorCheck::new("subscriptions", CheckResult::Passed, passed);
+    warnings_or(passed, subscriptions.iter().map(warning))
+}
+
+/// Returns the warnings, or that everything passed. Returns nothing without anything to check.
+fn warnings_or(passed: DoctorCheck, checked: impl Iterator<Item = Option<DoctorCheck>>) -> Vec<DoctorCheck> {
+    let checked: Vec<_> = checked.collect();
+    let has_passed = !checked.is_empty() && checked.iter().all(Option::is_none);
+    checked.into_iter().flatten().chain(has_passed.then_some(passed)).collect()
 }
 
 fn of_server(check: HealthCheck) -> DoctorCheck {
