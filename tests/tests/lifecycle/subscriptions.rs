@@ -5,10 +5,9 @@ use std::sync::Mutex;
 use ebb_tests::github::GithubStandIn;
 
 use crate::harness::*;
+use crate::request_table;
 
 const TOKEN: &str = "github-token-of-the-test";
-
-const REPOSITORY: &str = "connection: github, repository: \"${target.labels.repo}\"";
 
 /// Serves GitHub. The comments of others are long, so the first page is too large.
 fn serve_github(receiver: &TestReceiver) -> Arc<Mutex<GithubStandIn>> {
@@ -42,48 +41,14 @@ fn serve_github(receiver: &TestReceiver) -> Arc<Mutex<GithubStandIn>> {
 pub(crate) async fn a_pull_request_shows_the_phases_of_its_target() {
     let harness = Harness::simple().await;
     let github = serve_github(&harness.receiver);
-    let states = || github.lock().unwrap().statuses.iter().map(|status| status["state"].clone()).collect::<Vec<_>>();
-    harness.write_secrets(&json!({ "GITHUB_TOKEN": TOKEN }));
-    let rest =
-        "origin: RECEIVER\nauth: {bearer: {secret: GITHUB_TOKEN}}\nsubscriptions: [statuses, comments, deployments]\n";
-    harness.put("Connection", "github", rest).await.is(200);
-    let sha = "sha: \"${target.labels.sha}\"";
-    for (name, on, to) in [
-        ("statuses", "starting, ready, failed, stuck", format!("github: {{{REPOSITORY}, {sha}}}")),
-        (
-            "comments",
-            "ready, failed, gone",
-            format!("comment: {{{REPOSITORY}, number: \"${{target.labels.number}}\"}}"),
-        ),
-        ("deployments", "starting, ready, failed, gone", format!("deployment: {{{REPOSITORY}, {sha}}}")),
-    ] {
-        harness.put("Subscription", name, &format!("on: [{on}]\nto: {{{to}}}\n")).await.is(200);
-    }
-    harness.publish("preview@1.0.0", include_str!("documents/preview.yaml")).await;
-    harness.receiver.replies("POST /make", &[CannedReply::status(422), CannedReply::ok(json!({"id": "p7"}))]);
-    let mut data = sandbox("a", "a-uid", "preview");
-    data.document = data.document.map(|text| text + "labels: {repo: acme/shop, sha: abc123, number: \"7\"}\n");
-    harness.lifecycle(LifecycleType::Created, &data).await.is(202);
-    harness.phase("a", TargetPhase::Failed).await;
-    until("the failure", async || (states() == ["pending", "failure"]).then_some(())).await;
-    until("a comment", async || (github.lock().unwrap().comments.len() == 2).then_some(())).await;
-    let failure = github.lock().unwrap().statuses[1].clone();
-    let description = failure["description"].as_str().unwrap();
-    assert_eq!(failure["context"], "ebb/statuses/a");
-    assert!(description.starts_with("failed: r/make: ") && description.contains("422"), "{failure:?}");
-    harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is(202);
-    harness.phase("a", TargetPhase::Ready).await;
-    until("the success", async || (states().last()? == "success").then_some(())).await;
-    let preview = "https://p7.preview.test/";
-    assert_eq!(github.lock().unwrap().statuses.last().unwrap()["target_url"], preview);
-    let shown = format!("- `r.url`: <{preview}>");
-    until("the URL", async || github.lock().unwrap().comments[1].contains(&shown).then_some(())).await;
-    harness.tear_down("a").await;
-    until("its end", async || github.lock().unwrap().comments[1].contains("is **gone**").then_some(())).await;
-    assert_eq!(states(), ["pending", "failure", "pending", "success"]);
-    let is_inactive = || github.lock().unwrap().deployments[2].1.last().is_some_and(|last| last["state"] == "inactive");
-    until("the end of the deployment", async || is_inactive().then_some(())).await;
+    request_table::play(&harness, "lifecycle/subscriptions.yaml", "the_life_of_a_pull_request", &[]).await;
     let github = github.lock().unwrap();
+    let states: Vec<_> = github.statuses.iter().map(|status| status["state"].clone()).collect();
+    assert_eq!(states, ["pending", "failure", "pending", "success"]);
+    let (failure, preview) = (&github.statuses[1], "https://p7.preview.test/");
+    let description = failure["description"].as_str().unwrap();
+    assert_eq!((&failure["context"], &github.statuses[3]["target_url"]), (&json!("ebb/statuses/a"), &json!(preview)));
+    assert!(description.starts_with("failed: r/make: ") && description.contains("422"), "{failure:?}");
     let page = format!("[Details]({})", harness.url("/console/targets/sandbox/a"));
     assert!(github.comments.len() == 2 && github.comments[0].ends_with("<!-- ebb:other -->"), "{github:?}");
     assert!(github.comments[1].contains("it was deleted") && github.comments[1].contains(&page), "{github:?}");

@@ -204,35 +204,7 @@ fn text(checks: &[DoctorCheck]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    #[test]
-    fn rejected_events_are_a_warning_for_a_day() {
-        let rejected = |count: usize, time: &str| {
-            let detail = "no plugin \"db\" is published\n  help: publish it";
-            let last = json!({"time": time, "delivery": "d-1", "detail": detail});
-            json!({"count": count, "since": "2026-11-20T09:00:00Z", "last": last})
-        };
-        let changed = "2026-11-01T00:00:00Z";
-        let sources: Vec<SourceInfo> = serde_json::from_value(json!([
-            {"name": "quiet", "changed": changed},
-            {"name": "previews", "changed": changed, "rejected": rejected(3, "2026-11-21T09:00:00Z")},
-            {"name": "old", "changed": changed, "rejected": rejected(1, "2026-11-20T09:00:00Z")},
-        ]))
-        .unwrap();
-        let now = "2026-11-21T10:00:00Z".parse().unwrap();
-        insta::assert_snapshot!(text(&rejections(&sources, now)), @r#"
-        CHECK            RESULT   DETAIL
-        source/previews  WARNING  3 events rejected since 2026-11-20 09:00:00Z, the last at 2026-11-21 09:00:00Z: no plugin "db" is published; help: publish it; `ebb get source previews` lists them
-        "#);
-        insta::assert_snapshot!(text(&rejections(&sources[2..], now)), @r"
-        CHECK    RESULT  DETAIL
-        sources  passed  no event was rejected in the last day
-        ");
-        assert!(rejections(&[], now).is_empty());
-    }
 
     #[test]
     fn clocks_may_differ_by_a_minute() {
