@@ -97,7 +97,8 @@ impl SubscriptionTestArgs {
             ..TargetFacts::default()
         };
         if !rule.reports(phase, &target) {
-            output::status_line("The subscription does not report this change: check `on` and `when`");
+            let excluding = if rule.on.contains(&phase) { "when" } else { "on" };
+            output::status_line(&format!("The subscription does not report this change: `{excluding}` excludes it"));
             return Ok(Exit::Done);
         }
         let is_failure = matches!(phase, TargetChange::Failed | TargetChange::Stuck | TargetChange::EventFailed);
