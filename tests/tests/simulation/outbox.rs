@@ -38,19 +38,11 @@ fn received(simulation: &Simulation) -> BTreeMap<(String, String), u32> {
 fn undelivered(simulation: &Simulation) -> Vec<(String, String)> {
     let state = simulation.table.state();
     let given_up = state.documents.iter().filter(|((kind, _), _)| kind == "Undelivered");
-    let mut listed: Vec<(u64, String, String)> = given_up
-        .map(|(_, document)| {
-            let stored: serde_json::Value = serde_json::from_str(&document.document).unwrap();
-            let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
-            (
-                stored["notice"]["number"].as_u64().unwrap(),
-                text(&stored["subscription"]),
-                text(&stored["notice"]["phase"]),
-            )
-        })
-        .collect();
-    listed.sort();
-    listed.into_iter().map(|(_, subscription, phase)| (subscription, phase)).collect()
+    let stored = given_up.map(|(_, document)| serde_json::from_str(&document.document).unwrap());
+    let mut listed: Vec<serde_json::Value> = stored.collect();
+    listed.sort_by_key(|stored| stored["notice"]["number"].as_u64());
+    let text = |stored: &serde_json::Value, path: &str| stored.pointer(path).unwrap().as_str().unwrap().to_owned();
+    listed.iter().map(|stored| (text(stored, "/subscription"), text(stored, "/notice/phase"))).collect()
 }
 
 #[test]

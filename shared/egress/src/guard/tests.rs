@@ -32,16 +32,8 @@ fn an_allowed_range_opens_only_itself() {
     assert_eq!(invalid, Err("\"10.0.0.0\" is not a network such as 10.0.0.0/8".to_owned()));
     assert_eq!(Policy::public().and_networks(""), Ok(Policy::public()));
     let policy = Policy::public().and_networks("10.1.0.0/16, fd12::/32,").unwrap();
-    for (host, expected) in [
-        ("10.1.2.3", "open"),
-        ("[::ffff:10.1.2.3]", "open"),
-        ("[64:ff9b::10.1.2.3]", "open"),
-        ("[fd12::7]", "open"),
-        ("1.1.1.1", "open"),
-        ("10.2.0.1", "private network"),
-        ("[fd13::7]", "private network (unique local)"),
-        ("127.0.0.1", "loopback"),
-    ] {
+    for row in include_str!("../../tests/allowed_range.txt").lines() {
+        let (host, expected) = row.split_once(": ").unwrap();
         assert_eq!(verdict(&policy, &format!("https://{host}/")), expected, "{host}");
     }
 }
