@@ -1,5 +1,7 @@
 //! Reads the history of a target, and lists runs.
 
+use std::collections::BTreeMap;
+
 use ebb_engine::{HeadState, Timestamp};
 use ebb_flow::instance::history::TTL;
 use ebb_flow::{Env, FlowError, FlowResult, Run};
@@ -7,6 +9,7 @@ use ebb_protocol::api::{RunState, UndeliveredNotification};
 use ebb_protocol::history::{
     HistoryChange, HistoryDetail, HistoryEntry, HistoryPage, HistoryRun, ListedRun, OpenNotification, RunPage,
 };
+use ebb_protocol::words::commands;
 use ebb_protocol::{FieldError, RunId, TargetAccess, TargetKey, digest, lifecycle, parse_rfc3339, rfc3339};
 use ebb_store::{
     HistoryItem, HistoryItems, ListPage, NamedDocument, NamedKind, RunFacts, RunHead, Store, TargetHead, TargetList,
@@ -18,6 +21,8 @@ use utoipa::IntoParams;
 use crate::HttpResult;
 use crate::queries::{runs, subscriptions, targets, waits};
 
+/// The receiver of the notifications of the platform.
+const PLATFORM: &str = "platform";
 /// Entries per page.
 const ENTRIES: usize = 20;
 /// Targets per page of runs. Each has a few runs.
@@ -82,7 +87,7 @@ pub(crate) async fn open_notifications(store: &Store, target: &TargetHead) -> Fl
     let platform = waits::delivery(target).map(|delivery| OpenNotification {
         time: rfc3339(target.since),
         phase: delivery.notification,
-        to: "platform".to_owned(),
+        to: PLATFORM.to_owned(),
         given_up: false,
         reason: delivery.reason,
         next: delivery.next,
@@ -120,6 +125,21 @@ pub(crate) async fn open_notifications(store: &Store, target: &TargetHead) -> Fl
     }
     open.sort_by(|one, other| other.time.cmp(&one.time));
     Ok(open)
+}
+
+/// Returns a note for each subscription whose receiver has not accepted notifications about the present instance.
+pub(crate) async fn unaccepted(store: &Store, target: &TargetHead) -> FlowResult<Vec<String>> {
+    let name = commands::target_arguments(&target.kind, &target.name);
+    let mut of_receivers: BTreeMap<String, (String, usize)> = BTreeMap::new();
+    // The newest is the first. The platform is a wait of the target.
+    for OpenNotification { phase, to, given_up, reason, .. } in open_notifications(store, target).await? {
+        let (Some(reason), true) = (reason, to != PLATFORM) else { continue };
+        let state = if given_up { "was given up" } else { "waits" };
+        let note = format!("the notification `{phase}` for {to} {state}: {reason}");
+        of_receivers.entry(to).or_insert((note, 0)).1 += 1;
+    }
+    let notes = of_receivers.into_values();
+    Ok(notes.map(|(note, count)| format!("{note}; {count} in all, see `ebb history {name}`")).collect())
 }
 
 /// Returns an entry with its document, or `None` if it does not exist or belongs to another instance than `only`.

@@ -12,7 +12,7 @@ use utoipa::IntoParams;
 
 use super::permitted::{Operate, Permitted, ReadTargets, WriteTargets};
 use super::{JsonBody, NoQuery, Path, Query};
-use crate::queries::{sources, targets, why};
+use crate::queries::{sources, target_history, targets, why};
 use crate::{ApiPermission, HttpProblem, HttpResult, ServerState};
 use ebb_flow::advance::early_start;
 use ebb_flow::instance::history::Decision;
@@ -86,7 +86,14 @@ pub(crate) async fn why(
 ) -> HttpResult<Json<TargetDiagnosis>> {
     let key = TargetKey::new(&kind, &name);
     match server.present(key).await? {
-        Some(target) => Ok(Json(Box::pin(why::why(&server.env, target)).await?)),
+        Some(target) => {
+            let mut diagnosis = Box::pin(why::why(&server.env, target.clone())).await?;
+            // A limited caller does not see subscriptions.
+            if !server.access().is_limited() {
+                diagnosis.notes.extend(target_history::unaccepted(&server.env.store, &target).await?);
+            }
+            Ok(Json(diagnosis))
+        }
         None => Err(missing(&server, key).await),
     }
 }
