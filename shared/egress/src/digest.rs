@@ -96,8 +96,8 @@ fn params(text: &str) -> BTreeMap<String, String> {
 mod tests {
     use super::*;
 
-    /// The examples of RFC 7616, 3.9.1 and of RFC 2069, 2.4 with its erratum: a header, the password and the response, which is null
-    /// if nothing can be answered.
+    /// The examples of RFC 7616, 3.9.1 and of RFC 2069, 2.4 with its erratum: a header, the password and the response. It is
+    /// null if nothing can be answered.
     #[test]
     fn published_challenges_get_their_published_responses() {
         let rows: Vec<(String, String, Option<String>)> =

@@ -4,7 +4,6 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use ebb_protocol::{CheckList, HealthCheck, Millis, SourceInfo, SubscriptionInfo, rfc3339};
-use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -53,8 +52,8 @@ pub(crate) async fn run(client: &ApiClient, output: OutputArgs) -> Result<Exit> 
             checks.push(signature(client).await);
             checks.push(callbacks(client, &list.callback_url).await);
             checks.extend(list.checks.into_iter().map(of_server));
-            checks.extend(of_list(client, "sources", rejections).await);
-            checks.extend(of_list(client, "subscriptions", undelivered).await);
+            checks.extend(warnings(client, "sources", "no event was rejected in the last day", rejection).await);
+            checks.extend(warnings(client, "subscriptions", "no notification is late or given up", undelivered).await);
         }
         // Without a connection, all other checks would fail with the same error.
         Err(error) if error.is_unreachable() => return Err(error),
@@ -126,62 +125,52 @@ async fn callbacks(client: &ApiClient, url: &str) -> DoctorCheck {
     DoctorCheck::new("callbacks", CheckResult::Failed, wrong)
 }
 
-/// Checks all that the API lists in a collection.
-async fn of_list<T: DeserializeOwned>(
+/// Returns the warnings about what the API lists in a collection, or that all of it passed. An empty list has no check.
+async fn warnings<T: DeserializeOwned>(
     client: &ApiClient,
     collection: &str,
-    check: impl Fn(&[T], Timestamp) -> Vec<DoctorCheck>,
+    passed: &str,
+    warning: fn(&T) -> Option<DoctorCheck>,
 ) -> Vec<DoctorCheck> {
     match client.all(collection).await {
-        Ok(listed) => check(&listed, timing::now()),
+        Ok(listed) => {
+            let checked: Vec<_> = listed.iter().map(warning).collect();
+            let has_passed = !checked.is_empty() && checked.iter().all(Option::is_none);
+            let passed = has_passed.then(|| DoctorCheck::new(collection, CheckResult::Passed, passed));
+            checked.into_iter().flatten().chain(passed).collect()
+        }
         Err(error) => vec![DoctorCheck::new(collection, CheckResult::Failed, failure(&error))],
     }
 }
 
-/// Returns a warning for each source that has rejected an event in the last day.
-fn rejections(sources: &[SourceInfo], now: Timestamp) -> Vec<DoctorCheck> {
-    let warning = |source: &SourceInfo| {
-        let rejected = source.rejected.as_ref()?;
-        let last = rfc3339(rejected.last.time);
-        timing::since(&last, now).filter(|age| *age < REPORTED)?;
-        let (name, events) = (&source.name, if rejected.count == 1 { "event" } else { "events" });
-        let why = output::joined_lines(&rejected.last.detail);
-        let detail = format!(
-            "{} {events} rejected since {}, the last at {}: {why}; `ebb get source {name}` lists them",
-            rejected.count,
-            timing::clock(&rejected.since),
-            timing::clock(&last),
-        );
-        Some(DoctorCheck::new(&format!("source/{name}"), CheckResult::Warning, detail))
-    };
-    let passed = DoctorCheck::new("sources", CheckResult::Passed, "no event was rejected in the last day");
-    warnings_or(passed, sources.iter().map(warning))
+/// Returns a warning about a source that has rejected an event in the last day.
+fn rejection(source: &SourceInfo) -> Option<DoctorCheck> {
+    let rejected = source.rejected.as_ref()?;
+    let last = rfc3339(rejected.last.time);
+    timing::since(&last, timing::now()).filter(|age| *age < REPORTED)?;
+    let (name, events) = (&source.name, if rejected.count == 1 { "event" } else { "events" });
+    let why = output::joined_lines(&rejected.last.detail);
+    let detail = format!(
+        "{} {events} rejected since {}, the last at {}: {why}; `ebb get source {name}` lists them",
+        rejected.count,
+        timing::clock(&rejected.since),
+        timing::clock(&last),
+    );
+    Some(DoctorCheck::new(&format!("source/{name}"), CheckResult::Warning, detail))
 }
 
-/// Returns a warning for each subscription that cannot send, or whose notifications were given up or wait for long.
-fn undelivered(subscriptions: &[SubscriptionInfo], now: Timestamp) -> Vec<DoctorCheck> {
-    let warning = |info: &SubscriptionInfo| {
-        let SubscriptionInfo { name, waiting, oldest, last_error, undelivered, problem, unreadable, .. } = info;
-        let problem = unreadable.as_ref().or(problem.as_ref());
-        let is_late = oldest.as_ref().and_then(|at| timing::since(at, now)).is_some_and(|age| age >= LONG_WAIT);
-        (*undelivered > 0 || is_late || problem.is_some()).then_some(())?;
-        let oldest = oldest.as_ref().map(|at| format!(", the oldest since {}", timing::clock(at))).unwrap_or_default();
-        let why = problem.or(last_error.as_ref().map(|error| &error.reason));
-        let why = why.map(|why| format!(": {}", output::joined_lines(why))).unwrap_or_default();
-        let counts = format!("{undelivered} notifications given up in 30 days, {waiting} waiting{oldest}{why}");
-        let detail = format!("{counts}; `ebb get subscription {name}` lists them");
-        Some(DoctorCheck::new(&format!("subscription/{name}"), CheckResult::Warning, detail))
-    };
-    let passed = "no notification was given up or waits for long";
-    let passed = DoctorCheck::new("subscriptions", CheckResult::Passed, passed);
-    warnings_or(passed, subscriptions.iter().map(warning))
-}
-
-/// Returns the warnings, or that everything passed. Returns nothing without anything to check.
-fn warnings_or(passed: DoctorCheck, checked: impl Iterator<Item = Option<DoctorCheck>>) -> Vec<DoctorCheck> {
-    let checked: Vec<_> = checked.collect();
-    let has_passed = !checked.is_empty() && checked.iter().all(Option::is_none);
-    checked.into_iter().flatten().chain(has_passed.then_some(passed)).collect()
+/// Returns a warning about a subscription that cannot send, or whose notifications were given up or wait for long.
+fn undelivered(info: &SubscriptionInfo) -> Option<DoctorCheck> {
+    let SubscriptionInfo { name, waiting, oldest, last_error, undelivered, problem, unreadable, .. } = info;
+    let problem = unreadable.as_ref().or(problem.as_ref());
+    let age = oldest.as_ref().and_then(|at| timing::since(at, timing::now())).unwrap_or_default();
+    (*undelivered > 0 || age >= LONG_WAIT || problem.is_some()).then_some(())?;
+    let oldest = oldest.as_ref().map(|at| format!(", the oldest since {}", timing::clock(at))).unwrap_or_default();
+    let why = problem.or(last_error.as_ref().map(|error| &error.reason));
+    let why = why.map(|why| format!(": {}", output::joined_lines(why))).unwrap_or_default();
+    let counts = format!("{undelivered} notifications given up in 30 days, {waiting} waiting{oldest}{why}");
+    let detail = format!("{counts}; `ebb get subscription {name}` lists them");
+    Some(DoctorCheck::new(&format!("subscription/{name}"), CheckResult::Warning, detail))
 }
 
 fn of_server(check: HealthCheck) -> DoctorCheck {

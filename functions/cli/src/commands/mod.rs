@@ -175,6 +175,7 @@ impl EbbCli {
             EbbCommand::Connection(ConnectionCommand::New(args)) => args.run(),
             EbbCommand::Subscription(SubscriptionCommand::New(args)) => args.run(),
             EbbCommand::Subscription(SubscriptionCommand::Test(args)) => args.run(),
+            EbbCommand::Subscription(SubscriptionCommand::Retry(args)) => args.run(&connect(server)?).await,
             EbbCommand::Unit(UnitCommand::Run(args)) => args.run().await,
             EbbCommand::Unit(UnitCommand::Rendered(args)) => args.run(&connect(server)?).await,
             EbbCommand::Unit(UnitCommand::ForceComplete(args)) => args.run(&connect(server)?).await,

@@ -1,7 +1,14 @@
 //! Handles documents that a deployment stores by name: `/v1/sources`, `/v1/connections`, `/v1/subscriptions`.
 
+use axum::Json;
+use ebb_documents::SubscriptionDoc;
+use ebb_flow::instance::outbox;
+use ebb_protocol::SubscriptionDetail;
 use serde::Deserialize;
 use utoipa::IntoParams;
+
+use crate::queries::named_documents;
+use crate::{HttpProblem, HttpResult, NoQuery, Operate, Path, Permitted};
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -134,4 +141,20 @@ document_routes! {
     "putSubscription";
     /// Deletes a subscription. Its waiting notifications are dropped. Scope: `operate`.
     "deleteSubscription";
+}
+
+/// Sends the notifications of a subscription again that were given up, and returns the subscription with those that stay given
+/// up. Scope: `operate`.
+#[utoipa::path(post, path = "/v1/subscriptions/{name}/retry", operation_id = "retrySubscription", tag = "subscriptions", responses(
+    (status = 200, body = SubscriptionDetail),
+))]
+pub(crate) async fn retry_subscription(
+    Path(name): Path<String>,
+    server: Permitted<Operate>,
+    _: NoQuery,
+) -> HttpResult<Json<SubscriptionDetail>> {
+    outbox::resend(&server.env, &name).await?;
+    server.caller.log_change("retry subscription", &name);
+    let found = named_documents::get::<SubscriptionDoc>(&server.env, &name).await?;
+    found.map(Json).ok_or_else(|| HttpProblem::not_found(format!("no subscription {name:?} exists")))
 }

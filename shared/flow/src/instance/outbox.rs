@@ -21,7 +21,7 @@ use serde_json::json;
 use crate::run::wakeup::MAX_MESSAGE_DELAY;
 use crate::{Counter, Env, FlowResult, QueueMessage, offload, target_facts, telemetry};
 
-pub use deliver::deliver;
+pub use deliver::{deliver, resend};
 pub(super) use deliver::{record_failure, try_begin};
 pub(super) use receiver::{NotificationDelivery, post_outcome};
 pub use receiver::{ReceiverInfo, receiver_info};

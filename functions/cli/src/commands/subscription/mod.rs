@@ -7,11 +7,12 @@ use clap::Subcommand;
 use ebb_documents::model::{ReceiverDoc, SubscriptionDoc};
 use ebb_documents::notification::{self, NotificationFacts};
 use ebb_documents::{Diagnostic, DocumentVars, NoFiles, TargetFacts, compile, load, starters};
+use ebb_protocol::SubscriptionDetail;
 use ebb_protocol::engine::TargetChange;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::selector::pair;
-use crate::{CliError, DocumentSource, Exit, Result, SetArgs, documents, output};
+use crate::{ApiClient, CliError, DocumentSource, Exit, Result, SetArgs, documents, output};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SubscriptionCommand {
@@ -19,6 +20,8 @@ pub(crate) enum SubscriptionCommand {
     New(SubscriptionNewArgs),
     /// Print the request about an invented target, without a server
     Test(SubscriptionTestArgs),
+    /// Send the notifications again that were given up
+    Retry(SubscriptionRetryArgs),
 }
 
 /// Prints the effect of a subscription that was stored.
@@ -133,6 +136,21 @@ impl SubscriptionTestArgs {
         let request = rule.render(&target, &facts).map_err(CliError::failed)?;
         let json = serde_json::to_value(&request).unwrap_or_default();
         output::print_data(&format!("{json:#}\n"))
+    }
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  ebb subscription retry failures")]
+pub(crate) struct SubscriptionRetryArgs {
+    /// Name of the subscription
+    name: String,
+}
+
+impl SubscriptionRetryArgs {
+    pub(super) async fn run(self, client: &ApiClient) -> Result<Exit> {
+        let SubscriptionDetail { info, .. } = client.post(&["subscriptions", &self.name, "retry"], &json!({})).await?;
+        output::status_line(&format!("Notifications: {} waiting, {} given up", info.waiting, info.undelivered));
+        Ok(Exit::Done)
     }
 }
 

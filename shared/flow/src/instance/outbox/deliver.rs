@@ -13,13 +13,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use ebb_documents::model::ReceiverDoc;
+use ebb_documents::render::TargetFacts;
 use ebb_engine::{Backoff, Millis, Timestamp};
 use ebb_protocol::{TargetKey, limits};
 use ebb_store::{NamedDocument, NamedKind, PhaseNotice, ReceiverState, TargetOutbox};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::announce;
 use super::receiver::{NotificationDelivery, TIMEOUT, notice_id, send};
@@ -46,6 +48,8 @@ const MIN_WAIT: Millis = Millis(250);
 const WINDOW: Millis = Millis(5_000);
 /// Maximum deliveries that one write begins, postpones or gives up.
 const MAX_PER_WRITE: usize = 32;
+/// Maximum notifications that are read to be sent again.
+const MAX_RESENT: usize = 1_000;
 
 struct EndedDelivery {
     notice: PhaseNotice,
@@ -256,6 +260,43 @@ fn record(env: &Env, outbox: &mut TargetOutbox, ended: &EndedDelivery) -> Option
     // Another invocation may have taken the lease meanwhile.
     let state = outbox.failed.get_mut(subscription).filter(|state| state.next == *lease)?;
     record_failure(env, subscription, state, result)
+}
+
+/// Appends notifications of a subscription that were given up to their targets again, the oldest first. They keep their content
+/// and ID. A receiver that shows the state of a target gets only what its present phase has. The others stay given up, as do
+/// those of removed targets, of those whose deliveries fail now, and those for which the time is too short.
+pub async fn resend(env: &Env, subscription: &str) -> FlowResult<()> {
+    let (begun, rules) = (env.now(), super::rules(env).await?);
+    let Some(rule) = rules.iter().find(|rule| rule.name == subscription) else { return Ok(()) };
+    let shows_state = !matches!(rule.to, ReceiverDoc::Standard(_) | ReceiverDoc::Webhook(_) | ReceiverDoc::Slack(_));
+    let stored = env.store.list_undelivered(&format!("{subscription}/"), MAX_RESENT).await?;
+    let read = |item: NamedDocument| {
+        let mut stored: Value = serde_json::from_str(&item.document).ok()?;
+        let notice: PhaseNotice = serde_json::from_value(stored.get_mut("notice")?.take()).ok()?;
+        let about: TargetFacts = serde_json::from_value(notice.target.clone()).ok()?;
+        Some((PhaseNotice { to: vec![subscription.to_owned()], ..notice }, about, item.name))
+    };
+    let mut given_up: Vec<_> = stored.into_iter().filter_map(read).collect();
+    given_up.sort_by_key(|(notice, ..)| notice.number);
+    for (notice, about, item) in given_up {
+        let target = TargetKey::new(&about.kind, &about.name);
+        let Some(seen) = env.store.read_target(target).await?.filter(|_| !is_late(env, begun)) else { continue };
+        let is_present = (&about.uid, about.generation) == (&seen.uid, seen.generation) && notice.at >= seen.since;
+        let is_failing = seen.outbox.failed.get(subscription).is_some_and(|state| state.at > Timestamp(0));
+        if is_failing || seen.outbox.exceeds(1) || (shows_state && !is_present) {
+            continue;
+        }
+        let transition = seen.update(|after| {
+            let place = after.outbox.notices.partition_point(|one| one.number < notice.number);
+            after.outbox.notices.insert(place, notice);
+            after.due = due::next_due(env, after);
+        });
+        if env.store.move_target(&transition).await? {
+            env.store.delete_document(NamedKind::Undelivered, &item).await?;
+            announce(env, target, Duration::ZERO).await;
+        }
+    }
+    Ok(())
 }
 
 /// Stores a notification that is not repeated any more, and raises an alarm.
