@@ -74,7 +74,7 @@ pub(super) async fn a_rejected_instance_leaves_no_plan(fixture: StoreFixture) {
 
 /// A writer stops after it has written the object of a plan, and its request is never repeated.
 pub(super) async fn an_object_without_an_instance_is_removed(fixture: StoreFixture) {
-    let (proxy, store) = fixture.proxy().await;
+    let (proxy, store) = fixture.proxy();
     assert!(begin(&store, "a", &random(2_000)).await);
     let kept = fixture.objects_of_plans();
     proxy.plan("TransactWriteItems", [ProxyFault::error(400, "AccessDeniedException")]);
@@ -91,7 +91,7 @@ pub(super) async fn an_object_without_an_instance_is_removed(fixture: StoreFixtu
 /// The object of a plan is removed even if the response to the deletion of the item is lost, or the writer stops before
 /// it removes the object.
 pub(super) async fn the_object_of_a_plan_is_removed_after_a_lost_response(fixture: StoreFixture) {
-    let (proxy, store) = fixture.proxy().await;
+    let (proxy, store) = fixture.proxy();
     assert!(begin(&store, "a", &random(2_000)).await);
     let [object] = fixture.objects_of_plans().try_into().unwrap();
     proxy.losing("DeleteItem", store.delete_plan("a")).await.unwrap();

@@ -18,7 +18,7 @@ fn retryable<T: std::fmt::Debug>(response: StoreResult<T>) {
 
 pub(super) async fn transient_errors_are_retried(fixture: StoreFixture) {
     let run = fixture.run("a").await;
-    let (proxy, store) = fixture.proxy().await;
+    let (proxy, store) = fixture.proxy();
     for (unit, (status, code)) in (0..).zip(TRANSIENT) {
         for operation in ["UpdateItem", "GetItem", "Query", "TransactWriteItems", "PutItem"] {
             proxy.plan(operation, [ProxyFault::error(status, code)]);
@@ -39,7 +39,7 @@ pub(super) async fn persistent_throttling_is_retryable(fixture: StoreFixture) {
     let (first, started) = (Attempt(1), AttemptUpdate::Started(Timestamp(1)));
     fixture.store.put_result(&run, Unit(1), first, &one).await.unwrap();
     for (status, code) in TRANSIENT {
-        let (proxy, store) = fixture.proxy().await;
+        let (proxy, store) = fixture.proxy();
         for operation in ["UpdateItem", "GetItem", "Query", "BatchGetItem", "TransactWriteItems", "PutItem"] {
             proxy.plan(operation, vec![ProxyFault::error(status, code); PERSISTENT]);
         }
@@ -55,7 +55,7 @@ pub(super) async fn persistent_throttling_is_retryable(fixture: StoreFixture) {
         retryable(store.put_result(&run, Unit(0), first, &one).await);
         assert!(proxy.hits() >= 2 * 10, "{code}");
         // The record is written, and the further result is not.
-        let (proxy, store) = fixture.proxy().await;
+        let (proxy, store) = fixture.proxy();
         proxy.plan("PutItem", vec![ProxyFault::error(status, code); PERSISTENT]);
         retryable(store.put_result(&run, Unit(1), first, &other).await);
         assert!(proxy.hits() >= 2, "{code}");
@@ -71,7 +71,7 @@ pub(super) async fn persistent_throttling_is_retryable(fixture: StoreFixture) {
 
 pub(super) async fn invalid_requests_are_broken(fixture: StoreFixture) {
     let run = fixture.run("a").await;
-    let (proxy, store) = fixture.proxy().await;
+    let (proxy, store) = fixture.proxy();
     for code in ["ValidationException", "AccessDeniedException", "ResourceNotFoundException"] {
         proxy.plan("UpdateItem", vec![ProxyFault::error(400, code); PERSISTENT]);
         let error = store.patch_run(&run, &accept(success(0))).await.unwrap_err();
@@ -87,7 +87,7 @@ pub(super) async fn invalid_requests_are_broken(fixture: StoreFixture) {
 
 pub(super) async fn a_write_is_retried_after_a_transaction_conflict(fixture: StoreFixture) {
     let run = fixture.run("a").await;
-    let (proxy, store) = fixture.proxy().await;
+    let (proxy, store) = fixture.proxy();
     let conflict = ProxyFault::error(400, "TransactionConflictException");
     proxy.plan("UpdateItem", vec![conflict.clone(); 3]);
     let head = written(store.patch_run(&run, &accept(success(0))).await.unwrap());
@@ -102,7 +102,7 @@ pub(super) async fn a_write_is_retried_after_a_transaction_conflict(fixture: Sto
 }
 
 pub(super) async fn a_transaction_is_retried_after_a_conflict(fixture: StoreFixture) {
-    let (proxy, store) = fixture.proxy().await;
+    let (proxy, store) = fixture.proxy();
     let faults = [
         ProxyFault::cancelled(&["TransactionConflict", "None"]),
         ProxyFault::cancelled(&["None", "TransactionConflict"]),
@@ -135,13 +135,13 @@ pub(super) async fn unprocessed_keys_are_read_again(fixture: StoreFixture) {
     for name in ["a", "b"] {
         fixture.put(target("sandbox", name)).await;
     }
-    let (proxy, store) = fixture.proxy().await;
+    let (proxy, store) = fixture.proxy();
     let table = &fixture.sdk().name;
     let key = |name: &str| json!({"pk": {"S": format!("t#sandbox#{name}")}, "sk": {"S": "h"}});
     let unprocessed = json!({table: {"Keys": [key("a"), key("b")], "ConsistentRead": true}});
     let reply = |found: &[serde_json::Value]| {
         let response = json!({"Responses": {table: found}, "UnprocessedKeys": unprocessed});
-        ProxyFault::Respond(StatusCode::OK, response)
+        ProxyFault::Respond(200, response)
     };
     let idle = reply(&[]);
     // Only an empty response means that the table is busy. After any other response the caller continues without a
@@ -159,7 +159,7 @@ pub(super) async fn unprocessed_keys_are_read_again(fixture: StoreFixture) {
 
 pub(super) async fn a_lost_request_is_sent_again(fixture: StoreFixture) {
     let run = fixture.run("a").await;
-    let (proxy, store) = fixture.proxy().await;
+    let (proxy, store) = fixture.proxy();
     for operation in ["UpdateItem", "GetItem", "TransactWriteItems"] {
         proxy.plan(operation, [ProxyFault::LoseRequest]);
     }

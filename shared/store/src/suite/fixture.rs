@@ -30,7 +30,6 @@ pub(super) use ebb_protocol::limits;
 pub(super) use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 pub(super) use ebb_protocol::value::{Outputs, UnitValue};
 pub(super) use futures::future::join_all;
-pub(super) use hyper::StatusCode;
 pub(super) use serde_json::json;
 pub(super) use std::sync::Arc;
 pub(super) use std::time::Duration;
@@ -86,7 +85,7 @@ impl StoreFixture {
             TablePlace::Process(open) => (open(), None),
             TablePlace::Endpoint(endpoint) => {
                 let name = format!("ebb-{}-{}", std::process::id(), TABLES.fetch_add(1, Ordering::Relaxed));
-                let client = client(endpoint);
+                let client = aws_sdk_dynamodb::Client::from_conf(config(endpoint).build());
                 create_table(&client, &name).await.unwrap();
                 create_table(&client, &name).await.unwrap();
                 let table = SdkTable::new(client.clone(), &name);
@@ -104,9 +103,10 @@ impl StoreFixture {
     }
 
     /// Returns a proxy for the table, and a store that uses it.
-    pub(super) async fn proxy(&self) -> (FaultProxy, Store) {
-        let proxy = FaultProxy::start(&self.sdk().endpoint).await;
-        let table = SdkTable::new(client(&proxy.endpoint), &self.sdk().name);
+    pub(super) fn proxy(&self) -> (FaultProxy, Store) {
+        let proxy = FaultProxy::default();
+        let config = config(&self.sdk().endpoint).http_client(proxy.http_client()).build();
+        let table = SdkTable::new(aws_sdk_dynamodb::Client::from_conf(config), &self.sdk().name);
         let store = Store::new(Arc::new(table), self.store.bucket.clone());
         (proxy, store.observed(self.meter.clone()))
     }
@@ -161,10 +161,10 @@ async fn s3_bucket(folder: &Path) -> S3Bucket {
     S3Bucket::new(client, "ebb")
 }
 
-/// Returns a client with all retries and short pauses.
-fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
+/// Returns the configuration of a client with all retries and short pauses.
+fn config(endpoint: &str) -> aws_sdk_dynamodb::config::Builder {
     let name = format!("suite-{}", CLIENTS.fetch_add(1, Ordering::Relaxed));
-    let config = aws_sdk_dynamodb::Config::builder()
+    aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new("us-east-1"))
         .credentials_provider(Credentials::new("test", "test", None, None, "test"))
@@ -172,8 +172,6 @@ fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
         // The SDK limits the retries of all clients of a partition together.
         .retry_partition(RetryPartition::new(name))
         .endpoint_url(endpoint)
-        .build();
-    aws_sdk_dynamodb::Client::from_conf(config)
 }
 
 pub(super) fn written(patched: PatchResult) -> RunHead {

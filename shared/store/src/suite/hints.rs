@@ -59,10 +59,10 @@ pub(super) async fn a_list_skips_deleted_targets(fixture: StoreFixture) {
     for n in [1, 3, 4, 5] {
         fixture.put(target("sandbox", &n.to_string())).await;
     }
-    let (proxy, store) = fixture.proxy().await;
+    let (proxy, store) = fixture.proxy();
     let key = |n: u32| json!({"pk": {"S": format!("t#sandbox#{n}")}, "sk": {"S": "h"}, "l": {"S": "t"}});
     let stale = json!({"Items": [key(0), key(1), key(2)], "LastEvaluatedKey": key(2)});
-    proxy.plan("Query", [ProxyFault::Respond(StatusCode::OK, stale)]);
+    proxy.plan("Query", [ProxyFault::Respond(200, stale)]);
     // A page with gaps is filled from the next one.
     let targets = store.list_page(TargetList::Active, None, None, 3).await.unwrap().targets;
     let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();

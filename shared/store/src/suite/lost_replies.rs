@@ -6,7 +6,7 @@ use super::fixture::*;
 
 pub(super) async fn results_with_a_lost_response_are_stored_once(fixture: StoreFixture) {
     let run = fixture.run("a").await;
-    let (proxy, store) = fixture.proxy().await;
+    let (proxy, store) = fixture.proxy();
     let first = outputs(1, "1");
     let stored = proxy.losing("UpdateItem", store.put_result(&run, Unit(0), A1, &first)).await.unwrap();
     assert_eq!(stored, PutOutcome::Duplicate(first.clone()));
@@ -23,7 +23,7 @@ pub(super) async fn results_with_a_lost_response_are_stored_once(fixture: StoreF
 }
 
 pub(super) async fn transitions_with_a_lost_response_are_made_once(fixture: StoreFixture) {
-    let (proxy, store) = fixture.proxy().await;
+    let (proxy, store) = fixture.proxy();
     let begin = fixture::begin("a");
     assert!(proxy.losing("TransactWriteItems", store.move_target(&begin)).await.unwrap());
     let on = begin.target.update(|_| {});
@@ -43,7 +43,7 @@ pub(super) async fn transitions_with_a_lost_response_are_made_once(fixture: Stor
 }
 
 pub(super) async fn documents_with_a_lost_response_are_stored_once(fixture: StoreFixture) {
-    let (proxy, store) = fixture.proxy().await;
+    let (proxy, store) = fixture.proxy();
     assert!(proxy.losing("TransactWriteItems", begin(&store, "a", b"{}")).await);
     assert_eq!(fixture.store.get_plan("a").await.unwrap(), Some(b"{}".to_vec()));
     let plugin = plugin("p", "1.0.0", 0);

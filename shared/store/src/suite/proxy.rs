@@ -1,20 +1,23 @@
-//! A proxy between the SDK and the table. It passes requests on and injects faults of a network or a busy table.
+//! A proxy between the SDK and the table, as the HTTP client of the SDK. It passes requests on and injects faults of a
+//! network or a busy table.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use aws_sdk_dynamodb::config::http::{HttpRequest, HttpResponse};
+use aws_sdk_dynamodb::config::{HttpClient as _, SharedHttpClient};
+use aws_sdk_dynamodb::error::ConnectorError;
+use aws_smithy_http_client::Builder;
+use aws_smithy_http_client::tls::Provider;
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
+use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn};
+use aws_smithy_runtime_api::client::retries::ErrorKind;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 
 #[derive(Clone, Debug)]
 pub(super) enum ProxyFault {
     /// The proxy responds, and the request does not reach the table.
-    Respond(StatusCode, Value),
+    Respond(u16, Value),
     /// The connection is closed, and the request does not reach the table.
     LoseRequest,
     /// The request reaches the table, and the connection is closed without a response.
@@ -24,7 +27,7 @@ pub(super) enum ProxyFault {
 impl ProxyFault {
     pub(super) fn error(status: u16, code: &str) -> Self {
         let kind = format!("com.amazonaws.dynamodb.v20120810#{code}");
-        Self::Respond(StatusCode::from_u16(status).unwrap(), json!({"__type": kind, "message": "injected"}))
+        Self::Respond(status, json!({"__type": kind, "message": "injected"}))
     }
 
     /// Returns the response of a transaction that was cancelled for these reasons, one per item.
@@ -38,39 +41,27 @@ impl ProxyFault {
     }
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct ProxyState {
     plan: BTreeMap<String, VecDeque<ProxyFault>>,
     hits: usize,
     requests: Vec<(String, Value)>,
 }
 
-/// A running proxy. It stops with the runtime of the test.
+#[derive(Clone, Debug, Default)]
 pub(super) struct FaultProxy {
-    pub(super) endpoint: String,
     state: Arc<Mutex<ProxyState>>,
 }
 
 impl FaultProxy {
-    pub(super) async fn start(table: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let state = Arc::new(Mutex::new(ProxyState::default()));
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        let handler = ProxyHandler { table: table.to_owned(), client, state: Arc::clone(&state) };
-        tokio::spawn(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let handler = handler.clone();
-                let service = hyper::service::service_fn(move |request| {
-                    let handler = handler.clone();
-                    async move { handler.pass(request).await }
-                });
-                let server = hyper::server::conn::http1::Builder::new();
-                tokio::spawn(server.serve_connection(TokioIo::new(stream), service));
-            }
-        });
-        Self { endpoint, state }
+    /// Returns the client that the SDK has by default, behind the proxy.
+    pub(super) fn http_client(&self) -> SharedHttpClient {
+        let proxy = self.clone();
+        let table = Builder::new().tls_provider(Provider::Rustls(CryptoMode::AwsLc)).build_https();
+        http_client_fn(move |settings, components| {
+            let table = table.http_connector(settings, components);
+            SharedHttpConnector::new(ProxyConnector { table, proxy: proxy.clone() })
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, ProxyState> {
@@ -103,51 +94,40 @@ impl FaultProxy {
     }
 }
 
-/// An error, which closes the connection.
-const CLOSED: &str = "injected";
-
-#[derive(Clone)]
-struct ProxyHandler {
-    table: String,
-    client: reqwest::Client,
-    state: Arc<Mutex<ProxyState>>,
+#[derive(Debug)]
+struct ProxyConnector {
+    table: SharedHttpConnector,
+    proxy: FaultProxy,
 }
 
-impl ProxyHandler {
-    async fn pass(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, &'static str> {
-        let (head, body) = request.into_parts();
-        let body = body.collect().await.map_err(|_| CLOSED)?.to_bytes();
-        let target = head.headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
+impl HttpConnector for ProxyConnector {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let target = request.headers().get("x-amz-target").unwrap_or_default();
         let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
-        let input: Value = serde_json::from_slice(&body).unwrap();
+        let input: Value = serde_json::from_slice(request.body().bytes().unwrap()).unwrap();
         let fault = {
-            let mut state = self.state.lock().unwrap();
+            let mut state = self.proxy.state();
             let fault = state.plan.get_mut(&operation).and_then(VecDeque::pop_front);
             state.hits += usize::from(fault.is_some());
             state.requests.push((operation, input));
             fault
         };
         match fault {
-            Some(ProxyFault::Respond(status, response)) => {
-                return Ok(respond(status, response.to_string().into()));
+            Some(ProxyFault::Respond(status, body)) => {
+                let response = HttpResponse::new(status.try_into().unwrap(), body.to_string().into());
+                HttpConnectorFuture::ready(Ok(response))
             }
-            Some(ProxyFault::LoseRequest) => return Err(CLOSED),
-            Some(ProxyFault::LoseReply) | None => {}
-        }
-        let forwarded = self.client.post(&self.table).headers(head.headers).body(body).send().await;
-        let response = forwarded.map_err(|_| CLOSED)?;
-        let (status, response) = (response.status(), response.bytes().await.map_err(|_| CLOSED)?);
-        match fault {
-            Some(_) => Err(CLOSED),
-            None => Ok(respond(status, response)),
+            Some(ProxyFault::LoseRequest) => HttpConnectorFuture::ready(Err(closed())),
+            Some(ProxyFault::LoseReply) => {
+                let response = self.table.call(request);
+                HttpConnectorFuture::new(async move { response.await.and_then(|_| Err(closed())) })
+            }
+            None => self.table.call(request),
         }
     }
 }
 
-fn respond(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body));
-    *response.status_mut() = status;
-    let content_type = HeaderValue::from_static("application/x-amz-json-1.0");
-    response.headers_mut().insert(CONTENT_TYPE, content_type);
-    response
+/// Returns the error of the SDK's client for a connection that a server closes without a response.
+fn closed() -> ConnectorError {
+    ConnectorError::other("injected".into(), Some(ErrorKind::TransientError))
 }

@@ -6,7 +6,7 @@ pub(super) async fn reads_of_the_table_are_consistent(fixture: StoreFixture) {
     let run = fixture.run("a").await;
     fixture.store.restore_plan("k1", b"{}").await.unwrap();
     fixture.store.put_plugin(&plugin("p", "1.0.0", 0)).await.unwrap();
-    let (proxy, store) = fixture.proxy().await;
+    let (proxy, store) = fixture.proxy();
     store.read_run(&run).await.unwrap();
     store.read_records(&run, &[Unit(0), Unit(90)]).await.unwrap();
     store.read_all_records(&run).await.unwrap();
