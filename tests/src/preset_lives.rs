@@ -84,7 +84,7 @@ pub fn secrets() -> Value {
 
 impl PresetLife {
     pub fn verify(&self) -> VerifyDoc {
-        preset(&self.preset).and_then(|preset| preset.document().verify).unwrap().scheme
+        preset(&self.preset).and_then(|preset| preset.document().verify).unwrap()
     }
 
     /// Returns the name of the target, without its kind.

@@ -25,12 +25,12 @@ pub use crate::source::{LineColumn, SourceText};
 pub use collection::{CollectionDoc, CollectionEntry, CollectionForm, CollectionTarget};
 pub(crate) use collection::{ControllerCollection, KeyedResource, ListedResource, PluginCollection, PluginResources};
 pub use connection::{
-    AuthChoice, AuthDoc, BasicAuthDoc, ClientAuthMethod, ConnectionDoc, HeaderAuthDoc, OWN_UNITS, OauthDoc, Sigv4Doc,
+    AuthDoc, BasicAuthDoc, ClientAuthMethod, ConnectionDoc, HeaderAuthDoc, OWN_UNITS, OauthDoc, Sigv4Doc,
 };
 pub(crate) use event_source::SUPPLIED_KEYS;
 pub use event_source::{
     ApplyDoc, BasicDoc, DeleteDoc, EventAction, EventRule, FetchDoc, HmacDoc, JwsDoc, SecretDoc, SourceDoc,
-    SourceTarget, TimestampDoc, VerifyChoice, VerifyDoc,
+    SourceTarget, TimestampDoc, VerifyDoc,
 };
 pub use param::{ParamDoc, ParamKind};
 pub use placed::{At, Entries, Named};
@@ -40,8 +40,7 @@ pub use sandbox::{
     TtlStart, VariableSpec,
 };
 pub use subscription::{
-    CommentDoc, CommitStatusDoc, DeploymentDoc, PipelineStatusDoc, PostDoc, ReceiverChoice, ReceiverDoc, StandardDoc,
-    SubscriptionDoc,
+    CommentDoc, CommitStatusDoc, DeploymentDoc, PipelineStatusDoc, PostDoc, ReceiverDoc, StandardDoc, SubscriptionDoc,
 };
 pub use template_tree::TemplateTree;
 pub use ttl::{TtlDoc, TtlFrom};
@@ -100,17 +99,12 @@ macro_rules! alternatives {
     )+};
 }
 
-pub(crate) use alternatives;
-
 alternatives! {
     ActionDoc: "none of `pod`, `webhook`, `object` and `infrakit`\nadd one of them";
     VerificationAction: "none of `pod`, `webhook` and `object`\nadd a script, a request or objects that show it";
     OutputFromDoc: "none of `file`, `value` and `secret`\nadd `file: /PATH` for a pod, `value: ${…}` for a webhook, object or InfraKit plugin, or `secret: {name: …, key: …}` for an object";
     BoundObjectDoc: "none of `secret` and `configMap`\nadd `secret: {namespace: …, name: …}`, or `configMap` with the same keys";
     EventAction: "none of `apply`, `delete` and `ignore`\nadd one of them";
-    VerifyDoc: "none of `github`, `gitlab`, `gitea`, `vercel`, `standard`, `hmac`, `jws`, `e2b`, `bearer`, `basic` and `url`\nadd one of them, such as `standard: {secret: NAME}`";
-    AuthDoc: "none of `bearer`, `basic`, `header`, `signed`, `oauth`, `digest`, `sigv4` and `mtls`\nadd one of them, such as `bearer: {secret: NAME}`";
-    ReceiverDoc: "none of `standard`, `webhook`, `slack`, `github` and `comment`\nadd one of them, such as `slack: {secret: NAME}`";
 }
 
 written_as! {

@@ -55,7 +55,7 @@ impl StoredKind for ConnectionDoc {
 
 fn about(env: &Env, connection: ConnectionDoc, unknown: ConnectionInfo) -> ConnectionInfo {
     let ConnectionDoc { origin, auth, plugins, sources, subscriptions, max_concurrent, .. } = connection;
-    let secrets: Vec<&str> = auth.scheme.secrets().map(|name| name.value.as_str()).collect();
+    let secrets: Vec<&str> = auth.secrets().map(|name| name.value.as_str()).collect();
     let has_secret = secrets.iter().all(|secret| {
         let found = env.settings.secrets.secret(secret).unwrap_or_else(|error| {
             tracing::error!(error, "cannot read the secrets of the deployment");
@@ -65,7 +65,7 @@ fn about(env: &Env, connection: ConnectionDoc, unknown: ConnectionInfo) -> Conne
     });
     ConnectionInfo {
         origin: origin.value,
-        auth: auth.scheme.name().to_owned(),
+        auth: auth.name().to_owned(),
         secret: secrets.join(", "),
         has_secret,
         plugins: plugins.into_iter().map(|plugin| plugin.value).collect(),

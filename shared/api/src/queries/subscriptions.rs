@@ -72,7 +72,7 @@ async fn info(env: &Env, item: &NamedDocument, backlog: &Backlog, undelivered: u
     let loaded = offload(move || {
         let subscription = load::subscription("document", &text, &NoFiles, &DocumentVars::none())?;
         let rule = compile::subscription(&subscription)?;
-        Ok::<_, Diagnostics>((rule, subscription.to.receiver.name()))
+        Ok::<_, Diagnostics>((rule, subscription.to.name()))
     });
     let waiting = backlog.of(&item.name);
     let unknown = SubscriptionInfo {

@@ -68,7 +68,7 @@ pub fn bind(
             continue;
         };
         let user = plugin.map_or(OWN_UNITS, |plugin| plugin.split('@').next().unwrap_or(plugin));
-        let needed = document.auth.scheme.secrets().map(|secret| secret.value.as_str());
+        let needed = document.auth.secrets().map(|secret| secret.value.as_str());
         let missing: Vec<&str> = needed.filter(|secret| runs && !has_secret(secret)).collect();
         if !document.permits(user) {
             wrong("denied-connection", "does not permit it", format!("add `{user}` to `plugins` of the connection"));
@@ -93,6 +93,6 @@ impl ConnectionDoc {
 
     /// Returns true for a header that a webhook with this connection cannot set.
     pub(crate) fn sets_header(&self, name: &str) -> bool {
-        is_credential_header(name) || self.auth.scheme.header().is_some_and(|own| own.eq_ignore_ascii_case(name))
+        is_credential_header(name) || self.auth.header().is_some_and(|own| own.eq_ignore_ascii_case(name))
     }
 }

@@ -91,7 +91,7 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
             let has_own_ids = id.is_some() || fetch.is_some();
             let mut warnings: Vec<Diagnostic> = match (&doc.events, &defaults.target, &preset.target) {
                 (Some(_), ..) => {
-                    let repeated = source_lints::equal_bodies(doc, &verify.scheme, &entries).filter(|_| !has_own_ids);
+                    let repeated = source_lints::equal_bodies(doc, verify, &entries).filter(|_| !has_own_ids);
                     let differing = source_lints::differing_times(doc, &entries);
                     source_lints::hidden_ends(doc, &entries).into_iter().chain(repeated).chain(differing).collect()
                 }
@@ -103,7 +103,7 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
                 _ => Vec::new(),
             };
             warnings.extend(source_lints::long_tolerance(doc));
-            let (name, verify) = (doc.name.value.clone(), verify.scheme.clone());
+            let (name, verify) = (doc.name.value.clone(), verify.clone());
             Ok((EventSource { name, verify, with, fetch: fetch.flatten(), id, entries }, warnings))
         }
         _ => Err(errors.sorted()),

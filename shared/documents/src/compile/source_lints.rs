@@ -63,7 +63,7 @@ const LONG_TOLERANCE: u64 = 3_600_000;
 
 /// Warns of signatures that are accepted for long.
 pub(super) fn long_tolerance(doc: &SourceDoc) -> Option<Diagnostic> {
-    let VerifyDoc::Hmac(hmac) = &doc.verify.as_ref()?.scheme else { return None };
+    let VerifyDoc::Hmac(hmac) = doc.verify.as_ref()? else { return None };
     let time = hmac.timestamp.as_ref()?;
     time.tolerance.filter(|tolerance| tolerance.0 > LONG_TOLERANCE)?;
     let message = "a request that somebody has read can be sent again within `tolerance`, which is above 1 h";

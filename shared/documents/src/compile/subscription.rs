@@ -21,10 +21,10 @@ pub fn subscription(doc: &SubscriptionDoc) -> Result<NotificationRule, Diagnosti
     let mut report = DiagnosticCollector::new(&doc.source, &StepCount::default());
     let when = doc.when.as_ref().and_then(|when| report.condition(when, Scope::Subscription));
     report.units = Scope::Notification;
-    for text in doc.to.receiver.texts() {
+    for text in doc.to.texts() {
         report.text(&text.value, text.at, Scope::Notification);
     }
-    match &doc.to.receiver {
+    match &doc.to {
         ReceiverDoc::Standard(_) | ReceiverDoc::Slack(_) => {}
         ReceiverDoc::Deployment(_) | ReceiverDoc::Comment(_) => {}
         ReceiverDoc::Github(_) | ReceiverDoc::Gitlab(_) => {
@@ -43,5 +43,5 @@ pub fn subscription(doc: &SubscriptionDoc) -> Result<NotificationRule, Diagnosti
     }
     report.check(doc.name.at)?;
     let on = doc.on.iter().map(|phase| phase.value).collect();
-    Ok(NotificationRule { name: doc.name.value.clone(), on, when, to: doc.to.receiver.clone() })
+    Ok(NotificationRule { name: doc.name.value.clone(), on, when, to: doc.to.clone() })
 }

@@ -21,6 +21,14 @@ use crate::model::{At, LineColumn, SourceText, TemplateTree};
 /// The fields of structs that may be written as this value alone. It is the first field of such a struct.
 const SHORT_FORMS: [&str; 2] = ["value", "after"];
 
+/// The enums that are a mapping with one key, the variant, and what follows `add one of them` for an empty one.
+const CHOICES: [(&str, &str); 4] = [
+    ("Auth", ", such as `bearer: {secret: NAME}`"),
+    ("Match", ""),
+    ("Receiver", ", such as `slack: {secret: NAME}`"),
+    ("Verify", ", such as `standard: {secret: NAME}`"),
+];
+
 /// How keys and empty values are read. All formats but Ebb's treat an empty value as an absent one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strictness {
@@ -297,6 +305,43 @@ impl<'r, 'n> NodeReader<'r, 'n> {
         Ok(fields)
     }
 
+    /// Deserializes the only entry of a mapping as a variant and its content.
+    fn choice<V: Visitor<'n>>(self, variants: &'static [&'static str], example: &str, visitor: V) -> Found<V::Value> {
+        let YamlValue::Map(entries) = &self.node.value else { return expected("a mapping") };
+        let fields = self.fields(entries, variants)?;
+        if let Some((_, Some(key), _)) = fields.iter().find(|(field, ..)| !variants.contains(field)) {
+            let mut known = variants.to_vec();
+            known.sort_unstable();
+            return Err(self.unknown_key(key, &known));
+        }
+        if let ([], [others @ .., last]) = (fields.as_slice(), variants) {
+            let text = format!("none of `{}` and `{last}`\nadd one of them{example}", others.join("`, `"));
+            return Err(ReadError::NoAlternative(text));
+        }
+        if let [(_, Some(own), _), (_, Some(other), _), ..] = fields[..] {
+            return Err(self.several(self.path, own, other));
+        }
+        visitor.visit_enum(MapAccessDeserializer::new(self.map(fields, false)))
+    }
+
+    /// Reports two of the keys of which the mapping at a path may have one.
+    fn several(&self, path: &NodePath<'_>, own: &At<String>, other: &At<String>) -> ReadError {
+        let message = format!("{} has `{}` and `{}`", path.place(), own.value, other.value);
+        let wrong = self.reader.wrong("one-of", other.at, message).related(own.at, "the first one");
+        self.reader.note(wrong.help("keep exactly one"));
+        ReadError::Reported
+    }
+
+    fn unknown_key(&self, key: &At<String>, known: &[&str]) -> ReadError {
+        let place = match self.path {
+            NodePath::Root => "at the top level".to_owned(),
+            path => format!("in `{path}`"),
+        };
+        let wrong = self.reader.wrong("unknown-key", key.at, format!("unknown key `{}` {place}", key.value));
+        self.reader.note_near(wrong, &key.value, known.iter().copied());
+        ReadError::Reported
+    }
+
     /// Deserializes the node as the content of a variant.
     fn variant<V: Visitor<'n>>(self, visitor: V, name: &'n str) -> Found<V::Value> {
         let content = self.map(vec![(name, None, self.node)], self.required);
@@ -406,7 +451,7 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n> {
     /// text.
     fn deserialize_enum<V: Visitor<'n>>(
         self,
-        _: &'static str,
+        name: &'static str,
         variants: &'static [&'static str],
         visitor: V,
     ) -> Found<V::Value> {
@@ -419,6 +464,9 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n> {
             };
             return self.variant(visitor, variant);
         }
+        if let Some((_, example)) = CHOICES.iter().find(|(choice, _)| *choice == name) {
+            return self.choice(variants, example, visitor);
+        }
         if !variants.contains(&self.field) {
             let Some(text) = self.text() else { return expected("a string") };
             return visitor.visit_enum(StrDeserializer::<ReadError>::new(text));
@@ -428,10 +476,7 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n> {
         let (Some(other), Some(own), NodePath::Key(above, _)) = (others.next(), self.key, self.path) else {
             return self.variant(visitor, self.field);
         };
-        let message = format!("{} has `{}` and `{}`", above.place(), own.value, other.value);
-        let wrong = self.reader.wrong("one-of", other.at, message).related(own.at, "the first one");
-        self.reader.note(wrong.help("keep exactly one"));
-        Err(ReadError::Reported)
+        Err(self.several(above, own, other))
     }
 
     fn deserialize_ignored_any<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
@@ -475,16 +520,7 @@ impl<'n> MapAccess<'n> for MapReader<'_, 'n> {
         self.next = self.fields.next();
         let Some((field, key, _)) = self.next else { return Ok(None) };
         match (seed.deserialize(BorrowedStrDeserializer::new(field)), key) {
-            (Err(ReadError::Unknown(known)), Some(key)) => {
-                let place = match self.map.path {
-                    NodePath::Root => "at the top level".to_owned(),
-                    path => format!("in `{path}`"),
-                };
-                let reader = self.map.reader;
-                let wrong = reader.wrong("unknown-key", key.at, format!("unknown key `{}` {place}", key.value));
-                reader.note_near(wrong, &key.value, known.iter().copied());
-                Err(ReadError::Reported)
-            }
+            (Err(ReadError::Unknown(known)), Some(key)) => Err(self.map.unknown_key(key, known)),
             (made, _) => made.map(Some),
         }
     }

@@ -25,7 +25,7 @@ pub struct ConnectionDoc {
     /// The origin that gets the credential: `https://HOST` or `https://HOST:PORT`.
     pub origin: At<String>,
     /// The credential.
-    pub auth: AuthChoice,
+    pub auth: AuthDoc,
     /// The certificates of private authorities as PEM. The servers of the connection may have a certificate of theirs.
     #[serde(default)]
     pub ca: At<String>,
@@ -48,25 +48,8 @@ pub struct ConnectionDoc {
 
 /// The key `auth`. It has exactly one scheme.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename = "Auth", deny_unknown_fields)]
-pub struct AuthChoice {
-    #[serde(
-        rename = "bearer",
-        alias = "basic",
-        alias = "header",
-        alias = "signed",
-        alias = "oauth",
-        alias = "digest",
-        alias = "sigv4",
-        alias = "mtls"
-    )]
-    #[schemars(flatten)]
-    pub scheme: AuthDoc,
-}
-
-/// A scheme that authorizes requests. `secret` names a value of the deployment's secret store.
-#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(rename = "Auth", rename_all = "camelCase")]
+#[schemars(extend("type" = "object"))]
 pub enum AuthDoc {
     /// `Authorization: Bearer VALUE`.
     Bearer(SecretDoc),

@@ -29,7 +29,7 @@ pub struct SourceDoc {
     /// Values of the params of the preset. The others have their defaults. Expressions read them as `with.NAME`.
     pub with: Entries<At<Value>>,
     /// The proof that a request is from the sender.
-    pub verify: Option<VerifyChoice>,
+    pub verify: Option<VerifyDoc>,
     /// A request that completes an event. Expressions read its response as `fetched`.
     pub fetch: Option<FetchDoc>,
     /// The ID of a delivery: `${…}`. The default is the ID that the sender gives in a header, or a hash of the body.
@@ -129,28 +129,8 @@ pub struct DeleteDoc {
 
 /// The key `verify`. It has exactly one scheme.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename = "Verify", deny_unknown_fields)]
-pub struct VerifyChoice {
-    #[serde(
-        rename = "github",
-        alias = "gitlab",
-        alias = "gitea",
-        alias = "vercel",
-        alias = "standard",
-        alias = "hmac",
-        alias = "jws",
-        alias = "e2b",
-        alias = "bearer",
-        alias = "basic",
-        alias = "url"
-    )]
-    #[schemars(flatten)]
-    pub scheme: VerifyDoc,
-}
-
-/// A scheme that verifies requests. `secret` names a value of the deployment's secret store.
-#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(rename = "Verify", rename_all = "camelCase")]
+#[schemars(extend("type" = "object"))]
 pub enum VerifyDoc {
     /// `X-Hub-Signature-256` of GitHub.
     Github(SecretDoc),

@@ -25,7 +25,7 @@ pub struct SubscriptionDoc {
     /// A condition over `target`: `${…}`. Without it, all targets are reported.
     pub when: Option<At<String>>,
     /// The receiver.
-    pub to: ReceiverChoice,
+    pub to: ReceiverDoc,
     #[serde(skip)]
     pub source: Arc<SourceText>,
     /// The document as YAML with all `@{…}` expanded.
@@ -35,24 +35,8 @@ pub struct SubscriptionDoc {
 
 /// The key `to`. It has exactly one receiver.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename = "Receiver", deny_unknown_fields)]
-pub struct ReceiverChoice {
-    #[serde(
-        rename = "standard",
-        alias = "webhook",
-        alias = "slack",
-        alias = "github",
-        alias = "gitlab",
-        alias = "deployment",
-        alias = "comment"
-    )]
-    #[schemars(flatten)]
-    pub receiver: ReceiverDoc,
-}
-
-/// A receiver of notifications. `secret` names a value of the deployment's secret store.
-#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(remote = "Self", rename_all = "camelCase")]
+#[serde(rename = "Receiver", rename_all = "camelCase")]
+#[schemars(extend("type" = "object"))]
 pub enum ReceiverDoc {
     /// A CloudEvent, signed by Standard Webhooks.
     Standard(StandardDoc),

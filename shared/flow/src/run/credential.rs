@@ -311,8 +311,8 @@ pub(crate) async fn open(store: &Store, name: &str) -> FlowResult<Result<Connect
 fn authorized(env: &Env, document: &ConnectionDoc) -> Result<RequestCredential, String> {
     let user = format!("; the connection {} needs it", document.name.value);
     let read = |name: &At<String>| secret_value(env, &name.value, &user);
-    let secrets = document.auth.scheme.secrets().map(read).collect::<Result<Vec<_>, String>>()?;
-    let names: Vec<&str> = document.auth.scheme.secrets().map(|name| name.value.as_str()).collect();
+    let secrets = document.auth.secrets().map(read).collect::<Result<Vec<_>, String>>()?;
+    let names: Vec<&str> = document.auth.secrets().map(|name| name.value.as_str()).collect();
     authorize(&env.settings.unit_keys, document, secrets)
         .map_err(|problem| format!("the secret {} {problem}", names.join(" or ")))
 }
@@ -332,7 +332,7 @@ fn authorize(
     document: &ConnectionDoc,
     secrets: Vec<SecretText>,
 ) -> Result<RequestCredential, String> {
-    let scheme = &document.auth.scheme;
+    let scheme = &document.auth;
     let mut masked: Vec<SecretText> = secrets.iter().flat_map(|secret| forms(secret)).collect();
     let short = secrets.iter().map(|secret| secret.len()).find(|&bytes| bytes < MIN_SECRET);
     let mut secrets = secrets.into_iter();
@@ -419,7 +419,7 @@ mod tests {
         );
         let document = load::connection("c.yaml", &text, &NoFiles, &DocumentVars::none()).unwrap();
         let keys = WebhookKeys::from(WebhookSecret::from_bytes(&[7; 32]).unwrap());
-        let secrets = document.auth.scheme.secrets().map(|_| SecretText::new(secret.to_owned())).collect();
+        let secrets = document.auth.secrets().map(|_| SecretText::new(secret.to_owned())).collect();
         authorize(&keys, &document, secrets)
     }
 

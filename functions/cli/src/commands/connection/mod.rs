@@ -17,7 +17,7 @@ pub(super) fn report(connection: &ConnectionDoc, stored: &Value) {
     let (name, origin) = (&connection.name.value, stored["origin"].as_str().unwrap_or_default());
     output::status_line(&format!("Applied connection {name} to {origin}"));
     if stored["hasSecret"] == false
-        && let Some(secret) = connection.auth.scheme.secrets().next()
+        && let Some(secret) = connection.auth.secrets().next()
     {
         let names = stored["secret"].as_str().unwrap_or_default().replace(", ", " or ");
         let message = format!("the deployment has no secret {names}");

@@ -41,8 +41,8 @@ impl SourceNewArgs {
 /// Returns the steps on the sender's side.
 fn setup(name: &str, preset: &SourcePreset) -> String {
     let verify = preset.document().verify;
-    let in_url = verify.as_ref().is_some_and(|verify| matches!(verify.scheme, VerifyDoc::Url(_)));
-    let secret = verify.map(|verify| verify.scheme.secret().value.clone()).unwrap_or_default();
+    let in_url = verify.as_ref().is_some_and(|verify| matches!(verify, VerifyDoc::Url(_)));
+    let secret = verify.map(|verify| verify.secret().value.clone()).unwrap_or_default();
     let value = if in_url { "?secret=VALUE" } else { "" };
     let mut steps = vec![
         format!(

@@ -28,7 +28,7 @@ pub(crate) enum SubscriptionCommand {
 pub(super) fn report(subscription: &SubscriptionDoc, stored: &Value) {
     output::status_line(&format!("Applied subscription {}", subscription.name.value));
     if let Some(problem) = stored["problem"].as_str() {
-        let receiver = &subscription.to.receiver;
+        let receiver = &subscription.to;
         let credential = match receiver {
             ReceiverDoc::Standard(standard) => &standard.secret,
             ReceiverDoc::Slack(slack) => &slack.secret,

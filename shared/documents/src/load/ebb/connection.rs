@@ -20,7 +20,7 @@ pub(super) fn connection(reader: &DocumentReader<'_>, node: &YamlNode, expanded:
     let connection: ConnectionDoc = reader.read(node)?;
     reader.check_name(&connection.name, "the connection's name", NameSyntax::Signadot, MAX_NAME);
     check_origin(reader, &connection.origin);
-    check_auth(reader, &connection.auth.scheme);
+    check_auth(reader, &connection.auth);
     let ca = &connection.ca;
     if !ca.value.is_empty() && (!ca.value.contains("BEGIN CERTIFICATE") || ca.value.contains("PRIVATE KEY")) {
         let wrong = reader.wrong("certificate", ca.at, "`ca` is not PEM of certificates alone");

@@ -25,7 +25,7 @@ pub(super) fn event_source(reader: &DocumentReader<'_>, node: &YamlNode, expande
     let source = SourceDoc { source: reader.source.clone(), expanded, ..source };
     reader.check_name(&source.name, "the source's name", NameSyntax::Signadot, MAX_NAME);
     if let Some(verify) = &source.verify {
-        check_verify(reader, &verify.scheme);
+        check_verify(reader, verify);
     }
     if let Some(fetch) = &source.fetch {
         reader.check_name(&fetch.connection, "the connection's name", NameSyntax::Signadot, MAX_NAME);

@@ -14,7 +14,7 @@ pub(super) fn subscription(reader: &DocumentReader<'_>, node: &YamlNode, expande
         let at = node.get("on").map_or(node.at, |on| on.at);
         reader.note(reader.wrong("empty", at, "`on` names no phase").help("such as `on: [ready, failed]`"));
     }
-    match &subscription.to.receiver {
+    match &subscription.to {
         ReceiverDoc::Standard(standard) => {
             check_secret_name(reader, &standard.secret);
             check_url(reader, &standard.url);

@@ -16,7 +16,6 @@ use crate::load::{bind, ebb};
 use crate::model::{
     At, BindDoc, BoundName, BoundObjectDoc, ConsumerDoc, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, Named,
     ResourceSpec, RouteGroupDoc, RunnerDoc, SandboxDoc, TemplateTree, TtlDoc, TtlFrom, TtlStart, UnitSpec,
-    alternatives,
 };
 
 /// A Signadot Sandbox.
@@ -140,24 +139,12 @@ struct RouteGroupSpec {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename = "Match", rename_all = "camelCase")]
 #[expect(dead_code, reason = "it is used by Signadot alone, and is checked for its type")]
-struct RouteGroupMatch {
-    #[serde(rename = "label", alias = "all", alias = "any")]
-    rule: MatchRule,
-}
-
-#[derive(Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase")]
-#[allow(dead_code, reason = "it is used by Signadot alone, and is checked for its type")]
-enum MatchRule {
+enum RouteGroupMatch {
     Label(MatchLabel),
     All(Vec<RouteGroupMatch>),
     Any(Vec<RouteGroupMatch>),
-}
-
-alternatives! {
-    MatchRule: "none of `label`, `all` and `any`\nadd one of them";
 }
 
 #[derive(Deserialize)]
