@@ -4,6 +4,7 @@ use std::fmt;
 
 use ebb_protocol::api::{NamedTarget, TargetInfo, TargetOutcome};
 
+use crate::commands::target_kind;
 use crate::output::OutputArgs;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +56,7 @@ pub(crate) struct TargetArgs {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct KindArgs {
     /// Kind of the target, such as `routegroup`
-    #[arg(long, value_name = "KIND", default_value = "sandbox")]
+    #[arg(long, value_name = "KIND", default_value = "sandbox", value_parser = target_kind)]
     pub(crate) kind: String,
 }
 

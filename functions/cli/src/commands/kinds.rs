@@ -79,6 +79,14 @@ impl Kind {
     }
 }
 
+/// Parses the kind of a target by its name or another one. `KIND NAME` would never mean a target of a kind of documents.
+pub(crate) fn target_kind(text: &str) -> Result<String, String> {
+    match Kind::parse(text)? {
+        Kind::Targets(Some(kind)) => Ok(kind),
+        _ => Err("expected a kind of targets, such as `sandbox`".to_owned()),
+    }
+}
+
 /// Returns the text of a column: that of the member of the data with its name, unless it is computed.
 pub(super) fn cell(header: &str, data: &Value) -> String {
     let text = shown(&data[member(header)]);
