@@ -111,11 +111,7 @@ impl DeleteArgs {
             return self.force_delete(&client, &target, seen).await;
         }
         let info = &seen.info;
-        // Otherwise the waiting instance would start when the present one is gone.
-        if let Some(waiting) = &seen.waiting_uid {
-            client.delete_target(&target, waiting, false).await?;
-            withdrawn(&target, &seen);
-        }
+        withdraw(&client, &target, &seen).await?;
         if info.phase == TargetPhase::Gone {
             output::status_line(&format!("{target} was deleted at {}", timing::clock(&info.since)));
             return self.output.write_data(&seen);
@@ -196,10 +192,8 @@ impl DeleteArgs {
         let by = self.by.clone().or_else(|| std::env::var("USER").ok());
         let (uid, reason) = (Some(seen.info.uid.clone()), self.reason.clone().unwrap_or_default());
         let body = ForceDeleteTarget { uid, reason, by };
-        if let Some(waiting) = seen.waiting_uid.as_deref().filter(|_| !seen.info.phase.is_alive()) {
-            // It would begin as soon as the present instance is gone.
-            client.delete_target(target, waiting, false).await?;
-            withdrawn(target, &seen);
+        if !seen.info.phase.is_alive() {
+            withdraw(client, target, &seen).await?;
         }
         let response: Result<OverrideResponse> = client.act(target, "force-delete", &body).await;
         let response = response.map_err(|error| match error.has_code("not-stuck") && seen.info.phase.is_alive() {
@@ -256,9 +250,11 @@ impl DeleteArgs {
     }
 }
 
-/// Reports the deletion of an instance that has waited for the name.
-fn withdrawn(target: &TargetRef, seen: &TargetDetail) {
+/// Deletes the instance that waits for the name. It would begin as soon as the present one is gone.
+async fn withdraw(client: &ApiClient, target: &TargetRef, seen: &TargetDetail) -> Result<()> {
     if let Some(uid) = &seen.waiting_uid {
+        client.delete_target(target, uid, false).await?;
         output::status_line(&format!("the waiting instance of {target} was cancelled (uid {uid})"));
     }
+    Ok(())
 }
