@@ -399,6 +399,9 @@ pub struct PlanPreview {
     pub digest: String,
     /// Hooks in the order of the lifecycle.
     pub hooks: Vec<HookPreview>,
+    /// The variables of `env` whose value, or whose sensitivity, is known before the first unit runs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, OutputValue>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<DocumentError>,
 }

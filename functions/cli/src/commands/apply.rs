@@ -9,6 +9,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::apply_target::{self, AppliedTarget};
+use super::env::{self, EnvFormat};
 use super::kinds::{DocumentKind, KINDS};
 use super::{connection, plugin, source, subscription, validate};
 use crate::{
@@ -38,6 +39,12 @@ pub(crate) struct ApplyArgs {
     allow_replace: bool,
     #[command(flatten)]
     dry_run: DryRunArgs,
+    /// With `--dry-run`: check that `ebb env -o FORMAT` can print the variables that are known before the start
+    #[arg(long, value_name = "FORMAT", requires = "dry_run", hide_possible_values = true)]
+    check_env: Option<EnvFormat>,
+    /// With `--check-env`: leave out sensitive values; without this, one is an error
+    #[arg(long, requires = "check_env")]
+    skip_sensitive: bool,
     /// With `--dry-run`: check the plugins also against the policy of this cluster
     #[arg(long, value_name = "NAME", requires = "dry_run")]
     cluster: Option<String>,
@@ -53,7 +60,7 @@ impl ApplyArgs {
             return Err(errors.into());
         }
         let (mut documents, targets) = divided(valid.into_iter().flat_map(|(_, documents)| documents));
-        documents.sort_by_key(|document| KINDS.iter().position(|kind| Some(kind.name) == kind_name(document)));
+        documents.sort_by_key(|document| KINDS.iter().position(|kind| kind.plural == path(document)[0]));
         let named: Vec<_> = targets.iter().map(|document| target_of(document, &self.kind.kind)).collect();
         if let Some(twice) = (1..named.len()).find(|&at| named[..at].contains(&named[at])) {
             return Err(CliError::broken(format!("the files name {} twice", named[twice])).with_hint("leave one out"));
@@ -110,6 +117,10 @@ impl ApplyArgs {
         for document in targets {
             let target = target_of(document, &self.kind.kind);
             let (data, text) = apply_target::preview(client, document, target, new).await?;
+            if let Some(format) = self.check_env {
+                let known = serde_json::from_value(data["plan"]["env"].clone()).unwrap_or_default();
+                env::check(format, known, self.skip_sensitive)?;
+            }
             if self.output.format.is_none() {
                 output::print(&text)?;
             }
@@ -119,17 +130,13 @@ impl ApplyArgs {
     }
 }
 
-fn kind_name(document: &Document) -> Option<&'static str> {
-    DocumentKind::of(document).map(|kind| kind.name)
-}
-
 fn as_plugin(document: &Document) -> Option<&PluginDoc> {
     if let Document::Plugin(plugin) = document { Some(plugin) } else { None }
 }
 
 /// Returns the change that storing a document would make. `plugins` would be published before it.
 async fn change(client: &ApiClient, document: &Document, plugins: &[PluginDoc]) -> Result<DocumentChange> {
-    let kind = kind_name(document).unwrap_or_default();
+    let kind = DocumentKind::of(document).map_or("", |kind| kind.name);
     if let Document::Plugin(plugin) = document {
         let version = offline::version(plugin).to_string();
         let change = match client.plugin(&plugin.name.value, &version).await? {

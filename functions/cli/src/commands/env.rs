@@ -10,7 +10,7 @@ use crate::{ApiClient, CliError, Exit, Result, TargetArgs, TargetRef, fresh_uid,
 
 /// A form of variables. Each one keeps every value exactly, or the command fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum EnvFormat {
+pub(super) enum EnvFormat {
     /// Lines `NAME=VALUE` for dotenv parsers.
     Dotenv,
     /// One object of texts.
@@ -87,6 +87,12 @@ impl EnvArgs {
         }
         output::print_data(&data)
     }
+}
+
+/// Checks that a format can hold the variables that are known before the start.
+pub(super) fn check(format: EnvFormat, mut known: BTreeMap<String, OutputValue>, skip_sensitive: bool) -> Result<()> {
+    known.retain(|_, value| !skip_sensitive || matches!(value, OutputValue::Value(_)));
+    text(format, &texts(&known)?).map(drop)
 }
 
 /// Returns what a target without variables lacks.
@@ -202,15 +208,14 @@ fn text(format: EnvFormat, texts: &BTreeMap<&str, String>) -> Result<String> {
     }
     let mut lines = String::new();
     for (&name, text) in texts {
-        let written = if !is_variable(name) {
-            Err("its name must have letters, digits and `_`, no digit first")
+        let (written, next) = if !is_variable(name) {
+            (Err("its name must have letters, digits and `_`, no digit first"), "use -o json")
         } else if text.contains('\0') {
-            Err("its value has a NUL character")
+            (Err("its value has a NUL character"), "use -o json")
         } else {
-            variable(&mut lines, format, name, text)
+            (variable(&mut lines, format, name, text), "use -o shell or -o json")
         };
         written.map_err(|reason| {
-            let next = if format == EnvFormat::Shell { "use -o json" } else { "use -o shell or -o json" };
             CliError::failed(format!("cannot write {name} in this format: {reason}")).with_hint(next)
         })?;
     }

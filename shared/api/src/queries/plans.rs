@@ -1,12 +1,14 @@
 //! Compiles documents into previews of plans.
 
+use std::collections::BTreeMap;
+
 use ebb_documents::compile::{EdgeReason, edges};
 use ebb_documents::model::{ConnectionDoc, PluginDoc, RouteGroupDoc, SourceDoc, SubscriptionDoc};
-use ebb_documents::plan::{Action, InfrakitAction, Plan, PluginInterface, UnitRef, UntilPlan, WebhookAction};
-use ebb_documents::render::{self, KnownOutputs, RenderedUnit, RequestBody, TargetFacts, UnitContext};
+use ebb_documents::plan::{Action, InfrakitAction, Plan, PluginInterface, Template, UnitRef, UntilPlan, WebhookAction};
+use ebb_documents::render::{self, KnownOutputs, RenderValue, RenderedUnit, RequestBody, TargetFacts, UnitContext};
 use ebb_documents::{Document, DocumentVars, NoFiles, durations, load};
 use ebb_engine::Unit;
-use ebb_protocol::{EdgePreview, HookPreview, PlanPreview, TargetKey, UnitPreview};
+use ebb_protocol::{EdgePreview, HookPreview, OutputValue, PlanPreview, TargetKey, UnitPreview};
 use serde_json::{Value, json};
 
 use super::cluster_policies;
@@ -94,7 +96,27 @@ pub fn show(kind: &str, name: &str, plan: Plan) -> FlowResult<PlanPreview> {
         }
         hooks.push(HookPreview { hook: hook.hook.name().to_owned(), units });
     }
-    Ok(PlanPreview { digest, hooks, warnings: Vec::new() })
+    Ok(PlanPreview { digest, hooks, env: known_env(plan, &facts), warnings: Vec::new() })
+}
+
+/// Returns the variables that are known before the first unit runs: those that read no outputs, and sensitive ones.
+fn known_env(plan: &Plan, facts: &TargetFacts) -> BTreeMap<String, OutputValue> {
+    let sealed = RenderValue::Sealed(render::SealedValue { place: String::new(), text: String::new() });
+    // A sensitive output is passed on whole, so a variable with this value is sensitive.
+    let sensitive = plan.visible_outputs(None).into_iter().filter_map(|(at, names)| {
+        let made = &plan.unit(at)?.outputs;
+        let names = names.into_iter().filter(|name| made.get(*name).is_some_and(|output| output.sensitive));
+        Some((at, render::ProducerState::Outputs(names.map(|name| (name.to_owned(), sealed.clone())).collect())))
+    });
+    let (variables, _) = render::env(plan, facts, &sensitive.collect());
+    let reads_outputs = |name: &str| matches!(&plan.env[name], Template::Text(text) if text.contains("outputs"));
+    let known = variables.into_iter().filter_map(|(name, value)| match value {
+        RenderValue::Json(json) => (!reads_outputs(&name)).then_some((name, OutputValue::Value(json))),
+        RenderValue::Bytes(_) => None,
+        RenderValue::Secret(secret) => Some((name, OutputValue::Secret(secret))),
+        RenderValue::Sealed(_) => Some((name, OutputValue::Sensitive(true))),
+    });
+    known.collect()
 }
 
 /// Returns the state for which a webhook waits, with its expressions as the document writes them.
