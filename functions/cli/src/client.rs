@@ -271,15 +271,16 @@ impl ApiClient {
         }
     }
 
-    /// Creates a target or updates a living one.
-    pub(crate) async fn apply_target(&self, body: &ApplyTarget) -> Result<TargetReceipt> {
-        let request = self.request(Method::POST, &["targets"]).header("idempotency-key", fresh_uid());
-        self.read(request.json(body)).await
+    /// Creates a target or updates a living one. The UID of a new instance follows from `key`.
+    pub(crate) async fn apply_target(&self, body: &ApplyTarget, key: Option<&str>) -> Result<TargetReceipt> {
+        let key = key.map_or_else(fresh_uid, str::to_owned);
+        self.read(self.request(Method::POST, &["targets"]).header("idempotency-key", key).json(body)).await
     }
 
     /// Returns the effect of [`Self::apply_target`], which it does not make.
-    pub(crate) async fn preview_target(&self, body: &ApplyTarget) -> Result<TargetReceipt> {
-        self.read(self.query(Method::POST, &["targets"], &[("dryRun", Some("true"))]).json(body)).await
+    pub(crate) async fn preview_target(&self, body: &ApplyTarget, key: Option<&str>) -> Result<TargetReceipt> {
+        let request = self.query(Method::POST, &["targets"], &[("dryRun", Some("true"))]).json(body);
+        self.read(key.into_iter().fold(request, |request, key| request.header("idempotency-key", key))).await
     }
 
     /// Deletes the instance of a target with this UID. `allow_protected` needs the scope `operate`.

@@ -37,6 +37,9 @@ pub(crate) struct ApplyArgs {
     /// Also remove or replace complete resources of living targets; what they hold is lost
     #[arg(long)]
     allow_replace: bool,
+    /// Name of the request. The UID of a new target follows from it, so a repetition starts no second one
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
     #[command(flatten)]
     dry_run: DryRunArgs,
     /// With `--dry-run`: check that `ebb env -o FORMAT` can print the variables that are known before the start
@@ -74,7 +77,7 @@ impl ApplyArgs {
             stored.push(store(&client, document).await?);
         }
         let limit = self.wait.wait.then_some(self.wait_timeout);
-        let (mut applied, how) = (Vec::new(), (limit.is_some(), self.allow_replace));
+        let (mut applied, how) = (Vec::new(), (limit.is_some(), self.allow_replace, self.idempotency_key.as_deref()));
         for document in &targets {
             let target = target_of(document, &self.kind.kind);
             applied.push(AppliedTarget::apply(&client, document, target, how).await?);
@@ -113,10 +116,10 @@ impl ApplyArgs {
             planned.push(output::json(&change));
         }
         // The server does not have the documents that the targets would find.
-        let new = has_new.then_some(plugins.as_slice());
+        let how = (self.idempotency_key.as_deref(), has_new.then_some(plugins.as_slice()));
         for document in targets {
             let target = target_of(document, &self.kind.kind);
-            let (data, text) = apply_target::preview(client, document, target, new).await?;
+            let (data, text) = apply_target::preview(client, document, target, how).await?;
             if let Some(format) = self.check_env {
                 let known = serde_json::from_value(data["plan"]["env"].clone()).unwrap_or_default();
                 env::check(format, known, self.skip_sensitive)?;

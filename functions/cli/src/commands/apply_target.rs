@@ -32,9 +32,9 @@ pub(super) async fn preview(
     client: &ApiClient,
     document: &SandboxDoc,
     target: TargetRef,
-    new: Option<&[PluginDoc]>,
+    (key, new): (Option<&str>, Option<&[PluginDoc]>),
 ) -> Result<(Value, String)> {
-    let receipt = match (client.preview_target(&request(document, &target)).await, new) {
+    let receipt = match (client.preview_target(&request(document, &target), key).await, new) {
         (Ok(receipt), _) => receipt,
         (Err(error), Some(plugins)) if error.problem().is_some() && !error.has_status(403) => {
             if offline::complete(document, plugins) {
@@ -74,11 +74,11 @@ impl AppliedTarget {
         client: &ApiClient,
         document: &SandboxDoc,
         target: TargetRef,
-        (is_awaited, allow_replace): (bool, bool),
+        (is_awaited, allow_replace, key): (bool, bool, Option<&str>),
     ) -> Result<Self> {
         let request = request(document, &target);
         // An error of the preview is that of the request itself.
-        let preview = Box::pin(client.preview_target(&request)).await.ok();
+        let preview = Box::pin(client.preview_target(&request, None)).await.ok();
         let plan = preview.as_ref().and_then(|preview| preview.plan.as_ref());
         let violations = plan.and_then(|plan| cluster_policy::found(plan, &document.source));
         let is_new = preview.as_ref().is_none_or(|preview| preview.result == LifecycleResult::Starting);
@@ -103,7 +103,7 @@ impl AppliedTarget {
                 request.allow_replace = Some(true);
             }
         }
-        let response = client.apply_target(&request).await.map_err(|error| in_document(error, &document.source))?;
+        let response = client.apply_target(&request, key).await.map_err(|e| in_document(e, &document.source))?;
         if let Some(violations) = violations {
             // The policy may be another one when the units run.
             output::status_line(&violations.text(output::drawing()).replacen("error:", "warning:", 1));
