@@ -15,24 +15,23 @@ fn block(start: &str) -> Value {
     serde_saphyr::from_str(blocks.find(|block| block.starts_with(start)).expect(start)).unwrap()
 }
 
-/// Returns the rows of the table of inputs by the name in a column: GitHub's name, GitLab's name and the default. Rows without a
-/// name there are left out.
-fn documented(column: usize) -> BTreeMap<String, [String; 3]> {
+/// Returns the table of inputs by the names of column 1, GitHub's, or 2, GitLab's: the other name and the default.
+fn documented(column: usize) -> BTreeMap<String, [String; 2]> {
     let (_, table) =
         PAGE.split_once("| input at GitHub | variable at GitLab | meaning | default |\n|---|---|---|---|\n").unwrap();
     let (table, _) = table.split_once("\n\n").unwrap();
     let rows = table.lines().map(|row| {
-        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        [cells[1], cells[2], cells[4]].map(|cell| cell.trim_matches('`').to_owned())
+        let cells: Vec<&str> = row.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+        (cells[column].to_owned(), [cells[3 - column], cells[4]].map(str::to_owned))
     });
-    rows.filter(|row| row[column] != "–").map(|row| (row[column].clone(), row)).collect()
+    rows.filter(|(name, _)| name != "–").collect()
 }
 
 #[test]
 fn the_action_has_the_documented_inputs_and_passes_them_as_variables() {
     let action: Value = serde_saphyr::from_str(ACTION).unwrap();
     let inputs = action["inputs"].as_object().unwrap();
-    let rows = documented(0);
+    let rows = documented(1);
     assert_eq!(inputs.keys().collect::<BTreeSet<_>>(), rows.keys().collect());
     let steps = action["runs"]["steps"].as_array().unwrap();
     for step in steps {
@@ -41,7 +40,7 @@ fn the_action_has_the_documented_inputs_and_passes_them_as_variables() {
     let [step] = steps.as_slice() else { panic!("{steps:?}") };
     let passed = step["env"].as_object().unwrap();
     assert_eq!(passed.len(), inputs.len());
-    for (name, [_, variable, default]) in rows {
+    for (name, [variable, default]) in rows {
         let variable = if variable == "–" { "EBB_COMMAND".to_owned() } else { variable };
         assert_eq!(passed[&variable], format!("${{{{ inputs.{name} }}}}"));
         let input = &inputs[&name];
@@ -55,12 +54,13 @@ fn the_action_has_the_documented_inputs_and_passes_them_as_variables() {
 #[test]
 fn the_template_has_the_documented_variables() {
     let template: Value = serde_saphyr::from_str(TEMPLATE).unwrap();
-    let rows = documented(1);
+    let rows = documented(2);
     let variables = template[".ebb"]["variables"].as_object().unwrap();
     for (name, value) in variables {
-        assert_eq!(Some(value.as_str().unwrap()), rows.get(name).map(|row| row[2].as_str()), "{name}");
+        assert_eq!(value, &rows[name][1], "{name}");
     }
-    assert_eq!(template[".ebb-start"]["artifacts"]["reports"]["dotenv"], rows["EBB_ENV_FILE"][2]);
+    assert!(variables.contains_key("EBB_ENV_FILE"));
+    assert_eq!(template[".ebb-start"]["artifacts"]["reports"]["dotenv"], "$EBB_ENV_FILE");
     for (job, command) in [(".ebb-start", "start"), (".ebb-delete", "delete")] {
         assert_eq!(template[job]["extends"], ".ebb");
         assert_eq!(template[job]["script"], serde_json::json!([format!("sh \"$EBB_SCRIPT\" {command}")]));
@@ -94,7 +94,7 @@ fn the_documented_jobs_have_the_inputs_of_the_action_and_of_the_template() {
         assert!(template[pipeline[job]["extends"].as_str().unwrap()].is_object(), "{job}");
     }
     for name in pipeline["variables"].as_object().unwrap().keys() {
-        assert!(documented(1).contains_key(name), "{name}");
+        assert!(documented(2).contains_key(name), "{name}");
     }
 }
 
