@@ -48,6 +48,11 @@ start() {
     printf '%s=none\n' "$started_variable" >>"$file"
     check_reveal
     set -- --filename="$EBB_DOCUMENT" --set="name=$EBB_NAME" --kind="$kind"
+    while IFS= read -r line; do
+        [ -z "$line" ] || set -- "$@" --set="$line"
+    done <<EOF
+${EBB_SET:-}
+EOF
     # A wrong document, name or timeout creates nothing.
     planned=$(ebb apply "$@" --wait-timeout="$timeout" --dry-run 2>&1 >/dev/null) || {
         code=$?
