@@ -18,66 +18,136 @@ command -v ebb >/dev/null || fail 'the program `ebb` is not in PATH: install it 
 kind=${EBB_KIND:-sandbox}
 timeout=${EBB_TIMEOUT:-10m}
 reveal=${EBB_REVEAL:-false}
+skip_sensitive=${EBB_SKIP_SENSITIVE:-false}
+allow_replace=${EBB_ALLOW_REPLACE:-false}
 if [ -n "${GITHUB_ENV:-}" ]; then
     form=github file=$GITHUB_ENV
 else
     form=gitlab file=${EBB_ENV_FILE:-ebb.env}
 fi
-# The variable with generation and UID of the sandbox, for later steps and jobs. Its name ends with a number.
+# The variable with what `start` has done, for later steps and jobs. The last one of the file counts. Its value is:
+# - GENERATION.UID: the instance that the server has accepted
+# - none: the server has accepted no document
+# - unknown.GENERATION.UID: the request began, its outcome is not known, and the key of this job gives the UID
+# - unknown: the same for a sandbox that exists, which can be that of another job
 started_variable=ebb_started_$(printf %s "$kind/$EBB_NAME" | cksum | cut -d ' ' -f 1)
 
-# Fails if the token or the form does not permit what the job wants, before anything is created.
-check_reveal() {
-    case $reveal in
-    false) return ;;
-    unmasked) ;;
-    true)
-        [ $form = github ] || fail 'GitLab prints variables of a dotenv report in clear: EBB_REVEAL=unmasked accepts that' ;;
-    *) fail 'EBB_REVEAL is wrong: expected true, unmasked or false' ;;
-    esac
-    caller=$(ebb whoami --output=json)
-    case $caller in
-    *'"targets:reveal'* | *'"operate"'*) ;;
-    *) fail 'the token lacks the scope targets:reveal, which the input `reveal` needs: ebb token create' ;;
+record() {
+    printf '%s=%s\n' "$started_variable" "$1" >>"$file"
+}
+
+# Fails unless the value of an input is one of two words, or a third one.
+check_switch() {
+    case $2 in
+    true | false | "${3:-false}") ;;
+    *) fail "$1 is wrong: expected true${3:+, $3} or false" ;;
     esac
 }
 
-start() {
+# Fails if the token lacks a scope, with any limit.
+need_scope() {
+    case $caller in
+    *"\"$1\""* | *"\"$1:"* | *'"operate"'*) ;;
+    *) fail "the token lacks the scope $1, which $2 needs: ebb token create" ;;
+    esac
+}
+
+# Fails if the token, the form or a switch does not permit what the job wants, before anything is created.
+check_inputs() {
     [ -n "${EBB_DOCUMENT:-}" ] || fail 'the document is missing: set the input `document`, or EBB_DOCUMENT'
+    check_switch EBB_ALLOW_REPLACE "$allow_replace"
+    check_switch EBB_SKIP_SENSITIVE "$skip_sensitive"
+    check_switch EBB_REVEAL "$reveal" unmasked
+    if [ "$reveal" = true ] && [ $form = gitlab ]; then
+        fail 'GitLab prints variables of a dotenv report in clear: EBB_REVEAL=unmasked accepts that'
+    fi
+    caller=$(ebb whoami --output=json)
+    # Otherwise `start` could not wait, and `delete` could not see that the sandbox is gone.
+    need_scope read 'a job'
+    [ "$reveal" = false ] || need_scope targets:reveal 'the input `reveal`'
+}
+
+# Fails unless the dry run has the target of the job.
+check_target() {
+    targets=$(printf '%s\n' "$planned" | sed -n \
+        -e 's/^    "target": "\(.*\)",$/\1/p' \
+        -e '/^    "kind": /{N; s/^    "kind": "\(.*\)",\n    "name": "\(.*\)",$/\1\/\2/p;}')
+    other=
+    while IFS= read -r target; do
+        [ "$target" != "$kind/$EBB_NAME" ] || return 0
+        [ "${target#*/}" != "$EBB_NAME" ] || other=${target%%/*}
+    done <<EOF
+$targets
+EOF
+    [ -z "$other" ] || fail "the target is $other/$EBB_NAME, and not of the kind $kind: set the input \`kind\`, or EBB_KIND, to $other"
+    fail "the document names another target than $kind/$EBB_NAME: write \`name: \"@{name}\"\` in it"
+}
+
+# Prints .GENERATION.UID of the instance that a planned request creates, or nothing if it creates none.
+created() {
+    printf '%s\n' "$planned" | grep -F -x -A 3 -- "    \"target\": \"$kind/$EBB_NAME\"," | tr -d '\n' | sed -n \
+        -e 's/.*"uid": "\([^"]*\)", *"generation": 1, *"result": "starting".*/.1.\1/p' \
+        -e 's/.*"uid": "\([^"]*\)", *"generation": 1, *"result": "waiting".*/.1.\1/p'
+}
+
+start() {
     # From now on, `delete` of this job deletes what it has applied, and nothing that another run has.
-    printf '%s=none\n' "$started_variable" >>"$file"
-    check_reveal
+    record none
+    check_inputs
     set -- --filename="$EBB_DOCUMENT" --set="name=$EBB_NAME" --kind="$kind"
     while IFS= read -r line; do
         [ -z "$line" ] || set -- "$@" --set="$line"
     done <<EOF
 ${EBB_SET:-}
 EOF
-    # A wrong document, name or timeout creates nothing.
-    planned=$(ebb apply "$@" --wait-timeout="$timeout" --dry-run 2>&1 >/dev/null) || {
+    # The UID of a new sandbox follows from the key, so that `delete` knows it without an answer of the server.
+    key=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+    set -- "$@" --idempotency-key="$key"
+    left_out=
+    if [ "$skip_sensitive" = true ] || [ "$reveal" != false ]; then
+        left_out=--skip-sensitive
+    fi
+    # A wrong document, name or timeout, and a variable that cannot be exported, creates nothing.
+    planned=$(ebb apply "$@" --wait-timeout="$timeout" --dry-run --check-env=$form $left_out --output=json) || {
         code=$?
-        printf '%s\n' "$planned" >&2
+        case $planned in
+        *'--set '*) printf 'help: a variable is a line NAME=VALUE of the input `set`, or EBB_SET\n' >&2 ;;
+        *' --skip-sensitive"'*) printf 'help: the inputs are `reveal` and `skip-sensitive`, or EBB_REVEAL and EBB_SKIP_SENSITIVE\n' >&2 ;;
+        esac
         exit $code
     }
-    case "$planned " in
-    *" $kind/$EBB_NAME"[!a-zA-Z0-9._-]*) ;;
-    *) fail "the document names another target than $kind/$EBB_NAME: write \`name: \"@{name}\"\` in it" ;;
-    esac
-    if [ "${EBB_ALLOW_REPLACE:-false}" = true ]; then
+    check_target
+    if [ "$allow_replace" = true ]; then
         set -- "$@" --allow-replace
     fi
+    own=$(created)
+    case $own$planned in
+    '['*'    "dryRun": true'*)
+        # The file has documents that are not stored yet, so the server cannot plan its sandbox. The UID is that of any other
+        # document with the kind, name and key.
+        planned=$(printf 'apiVersion: ebb.dev/v1\nkind: Sandbox\nname: "@{name}"\n' |
+            ebb apply --filename=- --set="name=$EBB_NAME" --kind="$kind" --idempotency-key="$key" --dry-run --output=json \
+                2>/dev/null) || planned=
+        own=$(created) ;;
+    esac
+    # Also a job that is cancelled, or gets no answer, deletes its sandbox.
+    record "unknown$own"
     code=0
     messages=$(ebb apply "$@" --wait=false 2>&1 >/dev/null) || code=$?
     printf '%s\n' "$messages" >&2
-    [ $code = 0 ] || exit $code
     started=$(printf '%s\n' "$messages" | grep -F -- " $kind/$EBB_NAME (uid " |
         sed -n 's/.* (uid \([^ ]*\), generation \([0-9]*\)).*$/\2.\1/p')
+    # Without an instance, exit code 1 is a refusal. A server that fails or does not answer is exit code 2.
+    if [ -n "$started" ]; then
+        record "$started"
+    elif [ $code = 1 ]; then
+        record none
+    fi
+    [ $code = 0 ] || exit $code
     [ -n "$started" ] || fail "ebb apply has not printed the instance of $kind/$EBB_NAME"
-    # Also a job that fails or is cancelled while it waits deletes its sandbox.
-    printf '%s=%s\n' "$started_variable" "$started" >>"$file"
     ebb wait --kind="$kind" --timeout="$timeout" -- "$EBB_NAME"
     set --
-    if [ "${EBB_SKIP_SENSITIVE:-false}" = true ]; then
+    if [ "$skip_sensitive" = true ]; then
         set -- --skip-sensitive
     fi
     if [ "$reveal" != false ]; then
@@ -86,32 +156,58 @@ EOF
     ebb env --kind="$kind" --output=$form "$@" -- "$EBB_NAME" >>"$file"
 }
 
+# Fails because nobody knows whether the sandbox is that of the job.
+leave() {
+    fail "the outcome of \`start\` is not known, and $kind/$EBB_NAME $1: look at it, and if it is of this job, run: ebb delete $kind $EBB_NAME"
+}
+
 delete() {
     code=0
-    set --
+    is_unknown=false
+    # The option refuses a kind of documents, which are no sandboxes.
+    set -- --kind="$kind"
     started=$(printenv "$started_variable") || started=
-    if [ "$started" = none ]; then
+    case $started in
+    none)
         printf 'this job has applied no %s/%s, so it deletes none\n' "$kind" "$EBB_NAME" >&2
-        exit 0
-    fi
+        exit 0 ;;
+    unknown*)
+        is_unknown=true
+        started=${started#unknown}
+        started=${started#.} ;;
+    esac
     if [ -n "$started" ]; then
-        set -- --uid="${started#*.}" --if-generation="${started%%.*}"
+        set -- "$@" --uid="${started#*.}" --if-generation="${started%%.*}"
     fi
-    outcome=$(ebb delete --wait-timeout="$timeout" --output=json "$@" -- "$kind" "$EBB_NAME") || code=$?
+    outcome=
+    if [ $is_unknown = true ] && [ -z "$started" ]; then
+        # The sandbox can be that of another run, so it is not deleted.
+        code=1
+    else
+        outcome=$(ebb delete --wait-timeout="$timeout" --output=json "$@" -- "$kind" "$EBB_NAME") || code=$?
+    fi
     case $outcome in
     *'"code": "outdated"'*)
+        [ $is_unknown = false ] || leave 'has another instance or generation'
         printf '%s/%s stays: another run has applied it since\n' "$kind" "$EBB_NAME" >&2
         exit 0 ;;
     esac
+    [ "$code" = 1 ] || exit "$code"
     # A sandbox that was never created, or that has ended, is a success.
-    if [ "$code" = 1 ] &&
-        seen=$(ebb wait --kind="$kind" --for=gone --timeout=0s --output=json -- "$EBB_NAME" 2>/dev/null); then
-        if [ -n "$started" ] && [ "$seen" = null ]; then
+    if seen=$(ebb wait --kind="$kind" --for=gone --timeout=0s --output=json -- "$EBB_NAME" 2>/dev/null); then
+        if [ "$seen" = null ] && [ $is_unknown = true ]; then
+            caller=$(ebb whoami --output=json)
+            case $caller in
+            *'"read"'* | *'"operate"'*) printf '%s/%s does not exist: its creation has failed\n' "$kind" "$EBB_NAME" >&2 ;;
+            *) leave 'is not visible for a token with a limited scope `read`' ;;
+            esac
+        elif [ "$seen" = null ] && [ -n "$started" ]; then
             fail "the token sees no $kind/$EBB_NAME, which \`start\` has applied: use the token of \`start\`, or one with \`read\`"
         fi
-        code=0
+        exit 0
     fi
-    exit "$code"
+    [ $is_unknown = false ] || leave 'exists, or cannot be read'
+    exit 1
 }
 
 case ${1:-} in
