@@ -168,7 +168,7 @@ fn manifests(report: &mut DiagnosticCollector, data: &At<String>) -> Option<Vec<
         return None;
     }
     let kinds = nodes.iter().filter_map(|node| node.get("kind"));
-    for list in kinds.filter(|kind| kind.value == YamlValue::String("List".to_owned())) {
+    for list in kinds.filter(|kind| kind.text() == Some("List")) {
         let wrong = report.error("manifest", lines.place(list.at), "a `List` is nothing that is applied");
         report.push(wrong.help("write its items one by one, `---` separates them"));
     }

@@ -44,16 +44,12 @@ pub(crate) fn is_document(node: &YamlNode) -> bool {
     let has = |key: &str| node.find(key).is_some();
     match node.find("kind") {
         _ if has("apiVersion") => false,
-        Some(kind) => is_text(kind, "resource") || (has("metadata") && has("properties")),
+        Some(kind) => kind.text() == Some("resource") || (has("metadata") && has("properties")),
         None => {
             let resources = node.find("properties").is_some_and(|properties| properties.find("resources").is_some());
             resources || node.get("Resources").is_some() || (has("ID") && has("properties"))
         }
     }
-}
-
-fn is_text(node: &YamlNode, text: &str) -> bool {
-    matches!(&node.value, YamlValue::String(value) if value == text)
 }
 
 /// Returns a document of `Resources` alone with the name of its file as its `ID`. A text without a file has no name.
@@ -119,7 +115,7 @@ fn read(
     name: Option<&At<String>>,
 ) -> Option<CollectionDoc> {
     let text = yaml::write(node.to_json()).unwrap_or_default();
-    if let Some(kind) = node.find("kind").filter(|kind| !is_text(kind, "resource")) {
+    if let Some(kind) = node.find("kind").filter(|kind| kind.text() != Some("resource")) {
         let message = format!("the kind {} of InfraKit is not a collection of resources", kind.to_json());
         let wrong = reader.wrong("unknown-kind", kind.at, message);
         reader.note(wrong.help(
@@ -240,7 +236,7 @@ fn marks(text: &str) -> Option<ActionMarks> {
 }
 
 fn has_collection(node: &YamlNode) -> bool {
-    let is_ours = node.get("kind").is_some_and(|kind| is_text(kind, "Collection"));
+    let is_ours = node.get("kind").is_some_and(|kind| kind.text() == Some("Collection"));
     is_document(node) || is_ours || in_resources(node).next().is_some()
 }
 

@@ -216,7 +216,7 @@ impl<'r, 'n> NodeReader<'r, 'n> {
                     reader.note(wrong.help(format!("add `{key}:`")));
                 }
                 ReadError::Unknown(known) => {
-                    let text = self.text().unwrap_or_default();
+                    let text = self.node.text().unwrap_or_default();
                     let wrong = reader.wrong("unknown-value", at, format!("{place} cannot be `{text}`"));
                     reader.note_near(wrong, text, known.iter().copied());
                 }
@@ -267,11 +267,6 @@ impl<'r, 'n> NodeReader<'r, 'n> {
             YamlValue::Null => wrong.help("give it a value, or take the key out"),
             _ => wrong,
         });
-    }
-
-    fn text(&self) -> Option<&'n str> {
-        let YamlValue::String(text) = &self.node.value else { return None };
-        Some(text)
     }
 
     /// Returns true for an empty value that the format treats as an absent one.
@@ -399,7 +394,7 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n> {
     }
 
     fn deserialize_str<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
-        if self.required && self.text() == Some("") {
+        if self.required && self.node.text() == Some("") {
             let message = format!("{} is empty", self.path.place());
             self.reader.note(self.reader.wrong("empty", self.node.at, message));
             return Err(ReadError::Reported);
@@ -468,7 +463,7 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n> {
             return self.choice(variants, example, visitor);
         }
         if !variants.contains(&self.field) {
-            let Some(text) = self.text() else { return expected("a string") };
+            let Some(text) = self.node.text() else { return expected("a string") };
             return visitor.visit_enum(StrDeserializer::<ReadError>::new(text));
         }
         let given = self.beside.iter().filter(|(_, node)| !self.is_absent(node)).map(|(key, _)| key);

@@ -25,7 +25,7 @@ pub(crate) enum SignadotKind {
 
 /// Returns the kind of a document by the keys of its `spec`, or `None` if it is not one of Signadot's.
 pub(crate) fn shape(document: &YamlNode) -> Option<SignadotKind> {
-    if let Some(YamlValue::String(version)) = document.get("apiVersion").map(|node| &node.value) {
+    if let Some(version) = document.get("apiVersion").and_then(YamlNode::text) {
         return version.starts_with("signadot.com/").then_some(SignadotKind::Alpha);
     }
     let spec = document.get("spec")?;
@@ -67,7 +67,7 @@ pub(crate) fn kept(document: &YamlNode) -> YamlNode {
 fn alpha(reader: &DocumentReader<'_>, document: &YamlNode) -> Option<Document> {
     let at = document.get("apiVersion").map_or(document.at, |node| node.at);
     let wrong = reader.wrong("old-format", at, "this is Signadot's format from before its API, which is not read");
-    let plugin = document.get("kind").is_none_or(|kind| kind.value == YamlValue::String("ResourcePlugin".to_owned()));
+    let plugin = document.get("kind").is_none_or(|kind| kind.text() == Some("ResourcePlugin"));
     reader.note(wrong.help(if plugin {
         "write `name:` and `spec:` at the top, with `spec.runner.image` for the image and each provisioning program \
          as the `script` of a step under `spec.create` and `spec.delete`; a step's files become \

@@ -64,6 +64,10 @@ impl YamlNode {
         self.get(name).or_else(near)
     }
 
+    pub(crate) fn text(&self) -> Option<&str> {
+        if let YamlValue::String(text) = &self.value { Some(text) } else { None }
+    }
+
     /// Sets the position of the node and of everything below. Embedded values have the position of their directive.
     pub(crate) fn moved_to(&mut self, at: LineColumn) {
         self.at = at;

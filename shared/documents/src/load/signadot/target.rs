@@ -341,6 +341,5 @@ fn workload_name(entry: &YamlNode) -> String {
 }
 
 fn text(node: &YamlNode, key: &str) -> Option<String> {
-    let YamlValue::String(text) = &node.find(key)?.value else { return None };
-    Some(text.clone())
+    node.find(key)?.text().map(str::to_owned)
 }
