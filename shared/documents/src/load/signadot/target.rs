@@ -221,14 +221,16 @@ fn fork_secrets(consumers: &[ConsumerDoc]) -> Vec<At<BindDoc>> {
 /// Ebb adds.
 fn extended(
     reader: &DocumentReader<'_>,
-    mut of_spec: Vec<SignadotResource>,
+    of_spec: Vec<SignadotResource>,
     ebb: Option<TargetExtension>,
     expanded: String,
 ) -> SandboxDoc {
     let ebb = ebb.unwrap_or_default();
-    of_spec.extend(ebb.resources);
+    let mut all = resources(reader, of_spec, escaping::escape);
+    // Signadot does not read these, so their texts are templates, as in a sandbox of Ebb.
+    all.0.extend(resources(reader, ebb.resources, str::to_owned).0);
     SandboxDoc {
-        resources: resources(reader, of_spec),
+        resources: all,
         bind: ebb.bind,
         runners: ebb.runners,
         defaults: ebb.defaults,
@@ -251,12 +253,17 @@ fn completed(reader: &DocumentReader<'_>, node: &YamlNode, mut target: SandboxDo
     target
 }
 
-fn resources(reader: &DocumentReader<'_>, resources: Vec<SignadotResource>) -> Entries<ResourceSpec> {
+/// Returns the resources. `template` returns the template of a param.
+fn resources(
+    reader: &DocumentReader<'_>,
+    resources: Vec<SignadotResource>,
+    template: fn(&str) -> String,
+) -> Entries<ResourceSpec> {
     let resources = resources.into_iter().map(|mut resource| {
         reader.check_short_name(&resource.name, "the resource's name");
         let version = reader.split_reference(&mut resource.plugin);
         let params = resource.params.0.into_iter().map(|Named { name, inner: At { at, value } }| {
-            let text = escaping::escape(&value.unwrap_or_default());
+            let text = template(&value.unwrap_or_default());
             Named { name, inner: At { value: TemplateTree::Text(text), at } }
         });
         let params = Entries(params.collect());
