@@ -186,14 +186,14 @@ pub(super) fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: St
         ..extended(reader, spec.resources, ebb, expanded)
     };
     if binds_forks {
-        sandbox.bind.extend(fork_secrets(&sandbox.consumers));
+        sandbox.bind.extend(fork_secrets(reader, &sandbox.consumers));
     }
     Some(completed(reader, node, sandbox))
 }
 
-/// Returns a Secret for each fork with the variables that it reads, by their names, or by `CONTAINER.NAME`. Of two values of
-/// one name, the first one counts.
-fn fork_secrets(consumers: &[ConsumerDoc]) -> Vec<At<BindDoc>> {
+/// Returns a Secret for each workload of a namespace with the variables that its forks read, by their names, or by
+/// `CONTAINER.NAME`. Reports two values of one name.
+fn fork_secrets(reader: &DocumentReader<'_>, consumers: &[ConsumerDoc]) -> Vec<At<BindDoc>> {
     let mut forks: BTreeMap<(&str, &str), Entries<At<String>>> = BTreeMap::new();
     for ConsumerDoc { resource, output, workload, env, container, .. } in consumers {
         let parts: Vec<&str> = workload.split('/').collect();
@@ -202,9 +202,15 @@ fn fork_secrets(consumers: &[ConsumerDoc]) -> Vec<At<BindDoc>> {
         let key = container.as_ref().map_or_else(|| env.clone(), |container| format!("{container}.{env}"));
         let read = ReferenceSource::Resource { resource: resource.value.clone(), output: output.value.clone() };
         let data = forks.entry((*namespace, *name)).or_default();
-        if data.iter().all(|known| known.name.value != key) {
-            let text = |value| At { value, at: output.at };
-            data.0.push(Named { name: text(key), inner: text(format!("${{{read}}}")) });
+        let (value, text) = (format!("${{{read}}}"), |value| At { value, at: output.at });
+        match data.iter().find(|first| first.name.value == key) {
+            None => data.0.push(Named { name: text(key), inner: text(value) }),
+            Some(first) if first.inner.value != value => {
+                let message = format!("the Secret of the forks of `{namespace}/{name}` gets two values of `{key}`");
+                let wrong = reader.wrong("duplicate", output.at, message).related(first.name.at, "the first one");
+                reader.note(wrong.help("rename a variable, or list the Secrets below `bind`, without `bindForks`"));
+            }
+            Some(_) => {}
         }
     }
     let secret = |((namespace, name), data): ((&str, &str), Entries<At<String>>)| {
