@@ -13,14 +13,31 @@ use crate::diagnostic::Diagnostic;
 use crate::model::{ActionDoc, At, SandboxDoc, SourceText, TemplateTree};
 use crate::plan::Plan;
 use crate::render::{self, KnownOutputs, RenderedUnit, TargetFacts, UnitContext};
+use crate::template::{self, TemplatePiece};
 
 /// Returns the errors of a manifest as it is written, or as it is rendered. `tree` has the positions in `source`.
 pub(super) fn wrong(source: &Arc<SourceText>, tree: &At<TemplateTree>, manifest: &Value) -> Vec<Diagnostic> {
-    // A rendered text has `<NAME>` for a value that only the run has.
-    let is_known =
-        |text: &str| !text.contains("${") && !text.split_once('<').is_some_and(|(_, rest)| rest.contains('>'));
-    let found = name_violations(manifest, is_known).into_iter();
+    let found = name_violations(manifest, known_parts).into_iter();
     found.map(|it| Diagnostic::error("object-name", source, tree.place(&it.path), it.why).help(it.help)).collect()
+}
+
+/// Returns a text with the shortest key of a resource for each key, and a digit for each other value that only the run has. A
+/// written text has `${…}` for such a value, and a rendered one `<NAME>`.
+fn known_parts(text: &str) -> String {
+    let value = |is_key| if is_key { "r0123456789abcdef" } else { "0" };
+    let Ok(pieces) = template::split(text) else { return value(false).to_owned() };
+    let known = pieces.into_iter().map(|piece| match piece {
+        TemplatePiece::Expression { text, .. } => value(text.trim() == "resource.key").to_owned(),
+        TemplatePiece::Literal(text) => {
+            let mut parts = text.split('<');
+            let first = parts.next().unwrap_or_default().to_owned();
+            parts.fold(first, |known, part| match part.split_once('>') {
+                Some((name, rest)) => known + value(name.ends_with(".key") && !name.contains('/')) + rest,
+                None => known + "<" + part,
+            })
+        }
+    });
+    known.collect()
 }
 
 /// Returns the manifests of an object unit.

@@ -6,11 +6,11 @@ use crate::podspec::{PodspecViolation, ViolationList};
 
 const WORD: &str = "at most 63 letters, digits, `-`, `_`, `.`";
 
-/// Returns the violations of the names, labels and annotations of a manifest, also of those of its pod template. Texts that
-/// are not known yet are not checked.
-pub fn name_violations(manifest: &Value, is_known: impl Fn(&str) -> bool) -> Vec<PodspecViolation> {
+/// Returns the violations of the names, labels and annotations of a manifest, also of those of its pod template. The path of
+/// a key ends with `#`. `known` returns a text with one digit for each part that is not known yet.
+pub fn name_violations(manifest: &Value, known: impl Fn(&str) -> String) -> Vec<PodspecViolation> {
     let mut report = ViolationList::default();
-    let known = |value: &Value| value.as_str().filter(|text| is_known(text)).map(str::to_owned);
+    let known = |value: &Value| value.as_str().map(|text| (text.to_owned(), known(text)));
     let text = |field: &str| manifest[field].as_str().unwrap_or_default();
     let (version, kind, metadata) = (text("apiVersion"), text("kind"), &manifest["metadata"]);
     // These have any names.
@@ -18,11 +18,13 @@ pub fn name_violations(manifest: &Value, is_known: impl Fn(&str) -> bool) -> Vec
     let is_short = version == "v1" && matches!(kind, "Namespace" | "Service");
     let (of_kind, of_namespace) = (("name", kind, is_short), ("namespace", "Namespace", true));
     for (field, kind, is_short) in [of_kind, of_namespace].into_iter().skip(usize::from(is_free)) {
-        let Some(name) = known(&metadata[field]) else { continue };
+        let Some((name, known)) = known(&metadata[field]) else { continue };
         let (most, more) = if is_short { (63, "") } else { (253, ", `.`") };
-        if name.len() > most || !(if is_short { is_dns_part(&name) } else { name.split('.').all(is_dns_part) }) {
-            let help = format!("at most {most} of a-z, 0-9, `-`{more}, no `-` at an end; `${{resource.key}}` fits");
-            report.add(format!("metadata.{field}"), format!("`{name}` is not a valid name of a {kind}"), help);
+        if known.len() > most || !(if is_short { is_dns_part(&known) } else { known.split('.').all(is_dns_part) }) {
+            let fits = if field == "name" { "; `${resource.key}` fits" } else { "" };
+            let help = format!("at most {most} of a-z, 0-9, `-`{more}, no `-` at an end{fits}");
+            let why = format!("`{name}` is not a valid name of {}", with_article(kind));
+            report.add(format!("metadata.{field}"), why, help);
         }
     }
     for (path, metadata) in [("", metadata), ("spec.template.", &manifest["spec"]["template"]["metadata"])] {
@@ -31,10 +33,10 @@ pub fn name_violations(manifest: &Value, is_known: impl Fn(&str) -> bool) -> Vec
                 let path = format!("{path}metadata.{field}[{key}]");
                 if !is_key(key, field) {
                     let why = format!("`{key}` is not a valid key of {field}");
-                    report.add(&path, why, format!("{WORD}, after an optional `DOMAIN/`"));
+                    report.add(format!("{path}#"), why, format!("{WORD}, after an optional `DOMAIN/`"));
                 }
-                let value = known(value).filter(|value| field == "labels" && !value.is_empty() && !is_word(value));
-                if let Some(value) = value {
+                let value = known(value).filter(|(_, known)| field == "labels" && !known.is_empty() && !is_word(known));
+                if let Some((value, _)) = value {
                     let why = format!("`{value}` is not a valid value of a label");
                     report.add(path, why, format!("{WORD}; an annotation takes any text"));
                 }
@@ -42,6 +44,11 @@ pub fn name_violations(manifest: &Value, is_known: impl Fn(&str) -> bool) -> Vec
         }
     }
     report.0
+}
+
+/// Returns a noun after `a` or `an`.
+pub fn with_article(noun: &str) -> String {
+    format!("{} {noun}", if noun.starts_with(['A', 'E', 'I', 'O']) { "an" } else { "a" })
 }
 
 /// Returns true for the key of a label or an annotation. The domain of an annotation may have capital letters.

@@ -332,9 +332,9 @@ fn k8s_apply() {
     let (other, _) = compiled(APPLIED, &[&document("alpine")]).unwrap();
     assert_eq!(other.hooks[0].units[0].action.kind(), "pod");
     // Documents of Ebb may use the plugin, too, with an expression for `ready`, and with escapes.
-    let ours = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  objects:\n    plugin: k8s-apply\n    params:\n      ready: ${true}\n      data: |\n        {apiVersion: v1, kind: Route, metadata: {name: r, labels: {a: \"$${b}\"}}}\n";
+    let ours = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  objects:\n    plugin: k8s-apply\n    params:\n      ready: ${true}\n      data: |\n        {apiVersion: v1, kind: Route, metadata: {name: r}, spec: {a: \"$${b}\"}}\n";
     let (plan, _) = compiled(ours, &[]).unwrap();
     let work = serde_json::to_value(&plan.hooks[0].units[0].action).unwrap();
-    let manifest = json!([{"apiVersion": "v1", "kind": "Route", "metadata": {"name": "r", "labels": {"a": "$${b}"}}}]);
+    let manifest = json!([{"apiVersion": "v1", "kind": "Route", "metadata": {"name": "r"}, "spec": {"a": "$${b}"}}]);
     assert_eq!(work["object"], json!({"manifest": manifest, "ready": "true"}));
 }

@@ -52,7 +52,7 @@ fn bound_objects() {
 #[test]
 fn names_and_labels() {
     for (manifest, expected) in yaml::<ManifestCases>(include_str!("../../../tests/manifests.yaml")).names {
-        let found = name_violations(&manifest, |text| !text.contains('<'));
+        let found = name_violations(&manifest, |text| text.replace("<x>", "0"));
         let paths: Vec<&str> = found.iter().map(|it| &*it.path).collect();
         assert_eq!(paths, expected, "{manifest} {found:?}");
     }
