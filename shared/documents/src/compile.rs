@@ -49,6 +49,7 @@ mod webhook_action;
 
 use std::collections::BTreeMap;
 
+use crate::cel::Scope;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::model::{PluginDoc, SandboxDoc};
 use crate::plan::{PLUGIN_UPDATE, Plan};
@@ -98,9 +99,9 @@ pub fn plan(
     let (env, env_uses) = sandbox::env(&mut report, sandbox);
     if instances.len() == sandbox.resources.len() {
         for_each::expand(&mut report, &mut instances);
-        let own = sandbox::bind_own(&mut report, sandbox, &instances, &mut warnings);
-        instances.extend(own);
-        sandbox::check_uses(&mut report, sandbox, &instances, &env_uses);
+        let outputs = PublicOutputs::of(&instances);
+        instances.extend(sandbox::bind_own(&mut report, sandbox, &outputs, &mut warnings));
+        sandbox::check_uses(&mut report, sandbox, &instances, &outputs, &env_uses);
         assemble::place(&mut report, sandbox, &mut instances);
         shared_keys::check(&mut report, &instances, &mut warnings);
     }
@@ -121,6 +122,27 @@ pub fn plan(
     dependencies::order_teardown(&report, &mut plan, &instances);
     report.check(sandbox.name.at)?;
     Ok((plan, warnings, requests))
+}
+
+/// Checks a target without the published plugins: completely if all of its resources are collections. Otherwise its own
+/// hooks, `bind`, and what params and `env` read, as far as they do not depend on the plugins. Returns the warnings.
+///
+/// # Errors
+/// Returns the errors for which [`plan()`] refuses the target, sorted by position.
+pub fn check_target(sandbox: &SandboxDoc) -> Result<Vec<Diagnostic>, Diagnostics> {
+    if sandbox.resources.iter().all(|resource| resource.collection.is_some()) {
+        return plan(sandbox, &BTreeMap::new()).map(|(_, warnings, _)| warnings);
+    }
+    let (mut report, mut warnings) = (DiagnosticCollector::new(&sandbox.source, &StepCount::default()), Vec::new());
+    for resource in sandbox.resources.iter().filter(|resource| !is_built_in(resource)) {
+        resource.params.iter().for_each(|param| drop(report.tree(&param.inner.value, param.inner.at, Scope::Sandbox)));
+    }
+    // These include what the params read, which may get the same as a variable.
+    let (_, uses) = sandbox::env(&mut report, sandbox);
+    let outputs = PublicOutputs::unknown(sandbox);
+    let own = sandbox::bind_own(&mut report, sandbox, &outputs, &mut warnings);
+    sandbox::check_uses(&mut report, sandbox, &own, &outputs, &uses);
+    report.check(sandbox.name.at).map(|()| warnings)
 }
 
 /// Checks a plugin on its own. Returns the warnings, and what its units request from their clusters, without units whose

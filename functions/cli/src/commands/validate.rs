@@ -75,10 +75,11 @@ fn check(
                 let refused = policy.map(|(name, policy)| cluster_policy::check_plugin(&requests, name, policy));
                 refused.unwrap_or(Ok(())).map(|()| warnings)
             }),
-            Document::RouteGroup(group) => compile::check_route_group(group).map(|()| Vec::new()),
+            Document::RouteGroup(group) => compile::check_route_group(group).and(compile::check_target(&group.target)),
+            Document::Sandbox(sandbox) => compile::check_target(sandbox),
             Document::Source(source) => compile::event_source(source).map(|(_, warnings)| warnings),
             Document::Subscription(subscription) => compile::subscription(subscription).map(|_| Vec::new()),
-            Document::Sandbox(_) | Document::Connection(_) => Ok(Vec::new()),
+            Document::Connection(_) => Ok(Vec::new()),
         };
         match checked {
             Ok(warnings) => found.extend(warnings),

@@ -10,7 +10,7 @@ use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::sensitive::Sensitivity;
 use crate::cel::{ReferenceSource, ReferenceUsage, TextPattern};
 use crate::diagnostic::Diagnostic;
-use crate::model::{Dialect, HookOwner, LineColumn, ParamDoc, PluginDoc, UnitDoc};
+use crate::model::{Dialect, HookOwner, LineColumn, ParamDoc, PluginDoc, SandboxDoc, UnitDoc};
 use crate::plan::{RequiredEvidence, Template, UnitPlan, UnitRef};
 
 #[derive(Clone)]
@@ -133,25 +133,32 @@ pub(super) struct ParamBinding {
     pub(super) at: LineColumn,
 }
 
-/// The public outputs of the resources of a target, by the name of the resource.
+/// The public outputs of the resources of a target, by the name of the resource. A resource whose plugin is not known may
+/// have any outputs.
 #[derive(Clone, Default)]
-pub(super) struct PublicOutputs<'a>(BTreeMap<&'a str, Arc<CheckedPlugin<'a>>>);
+pub(super) struct PublicOutputs<'a>(BTreeMap<&'a str, Option<Arc<CheckedPlugin<'a>>>>);
 
 pub(super) const UNKNOWN_RESOURCE: &str = "unknown-resource";
 
 impl<'a> PublicOutputs<'a> {
     pub(super) fn of(instances: &[BoundResource<'a>]) -> Self {
         let resources = instances.iter().filter(|instance| !instance.is_target());
-        Self(resources.map(|instance| (instance.name, Arc::clone(&instance.checked))).collect())
+        Self(resources.map(|instance| (instance.name, Some(Arc::clone(&instance.checked)))).collect())
+    }
+
+    /// Returns the outputs of resources whose plugins are not known.
+    pub(super) fn unknown(sandbox: &'a SandboxDoc) -> Self {
+        Self(sandbox.resources.iter().map(|resource| (resource.name.value.as_str(), None)).collect())
     }
 
     /// Returns the sensitivity of an output, or `None` if the resource or the output does not exist.
     pub(super) fn sensitivity(&self, resource: &str, output: &str) -> Option<Sensitivity> {
-        Some(self.0.get(resource)?.outputs.get(output)?.sensitivity)
+        let Some(checked) = self.0.get(resource)? else { return Some(Sensitivity::Unknown) };
+        Some(checked.outputs.get(output)?.sensitivity)
     }
 
     pub(super) fn is_text(&self, resource: &str, output: &str) -> bool {
-        self.0.get(resource).and_then(|checked| checked.outputs.get(output)).is_some_and(|output| output.is_text)
+        self.0.get(resource).and_then(|made| made.as_ref()?.outputs.get(output)).is_some_and(|output| output.is_text)
     }
 
     /// Returns the sensitivity of an output, or the error for a missing one, which `error` creates from a code and a message.
@@ -165,7 +172,8 @@ impl<'a> PublicOutputs<'a> {
             let wrong = error(UNKNOWN_RESOURCE, format!("the resource `{resource}` does not exist"));
             return Err(report.found.suggest(wrong, resource, self.0.keys().copied()));
         };
-        self.sensitivity(resource, output).ok_or_else(|| {
+        let Some(checked) = checked else { return Ok(Sensitivity::Unknown) };
+        checked.outputs.get(output).map(|output| output.sensitivity).ok_or_else(|| {
             let plugin = &checked.plugin.name.value;
             let message = format!("resource `{resource}` (plugin `{plugin}`) has no output `{output}`");
             report.found.suggest(error("unknown-output", message), output, checked.outputs.keys().copied())

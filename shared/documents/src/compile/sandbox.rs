@@ -85,12 +85,12 @@ pub(super) fn instances<'a>(
     instances
 }
 
-/// Binds the own hooks and the `bind` of a target whose resources are `instances`. Leaves out what has errors, which
+/// Binds the own hooks and the `bind` of a target whose resources have these `outputs`. Leaves out what has errors, which
 /// are reported.
 pub(super) fn bind_own<'a>(
     report: &mut DiagnosticCollector,
     sandbox: &'a SandboxDoc,
-    instances: &[BoundResource<'a>],
+    outputs: &PublicOutputs<'a>,
     warnings: &mut Vec<Diagnostic>,
 ) -> Vec<BoundResource<'a>> {
     let own = [
@@ -106,7 +106,7 @@ pub(super) fn bind_own<'a>(
             report.push(report.error("duplicate", taken.name.at, message).help(help));
             continue;
         }
-        match plugin::check(own, PublicOutputs::of(instances), &report.steps) {
+        match plugin::check(own, outputs.clone(), &report.steps) {
             Err(wrong) => report.found.extend(wrong),
             Ok(checked) => {
                 warnings.extend(checked.warnings.iter().cloned());
@@ -259,9 +259,9 @@ pub(super) fn check_uses(
     report: &mut DiagnosticCollector,
     sandbox: &SandboxDoc,
     instances: &[BoundResource<'_>],
+    outputs: &PublicOutputs<'_>,
     env: &[ExpressionRead],
 ) {
-    let outputs = PublicOutputs::of(instances);
     let own = (sandbox, own_units(instances));
     for instance in instances {
         for (name, given) in &instance.params {
@@ -270,7 +270,7 @@ pub(super) fn check_uses(
                 if report.is_full() {
                     return;
                 }
-                let sensitivity = check_use(report, &outputs, own, found).unwrap_or(Sensitivity::Open);
+                let sensitivity = check_use(report, outputs, own, found).unwrap_or(Sensitivity::Open);
                 let is_whole = found.usage == ReferenceUsage::Whole && instance.checked.hands_on_whole();
                 let may_get = param.sensitive || is_whole || found.usage == ReferenceUsage::Presence;
                 if sensitivity.is_sensitive() && !may_get {
@@ -291,7 +291,7 @@ pub(super) fn check_uses(
         if report.is_full() {
             return;
         }
-        if let Some(sensitivity) = check_use(report, &outputs, own, found) {
+        if let Some(sensitivity) = check_use(report, outputs, own, found) {
             sensitive::check(report, found, sensitivity);
         }
     }

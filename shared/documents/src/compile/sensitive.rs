@@ -7,6 +7,8 @@ use crate::plan::UnitPlan;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sensitivity {
     Open,
+    /// The plugin that decides is not known.
+    Unknown,
     /// The value is in a Secret of a cluster.
     InCluster,
     /// The same for an output of a Signadot plugin, which the document could open.
@@ -31,7 +33,7 @@ impl Sensitivity {
     }
 
     pub(super) fn is_sensitive(self) -> bool {
-        self != Self::Open
+        !matches!(self, Self::Open | Self::Unknown)
     }
 
     /// Returns the help for a use that is not permitted. It names the key that opens an output of a Signadot plugin.
@@ -47,7 +49,7 @@ impl Sensitivity {
     /// Returns the reason why a use could expose the value. An undecided value may be used in the ways of both kinds.
     pub(super) fn refusal(self, found: &ExpressionRead) -> Option<Refusal> {
         match self {
-            Self::Open => None,
+            Self::Open | Self::Unknown => None,
             Self::InCluster | Self::InClusterByDefault => in_cluster(found),
             Self::Sealed => sealed(found),
             Self::Undecided if found.role == TextRole::Manifest => sealed(found).and(in_cluster(found)),

@@ -51,7 +51,7 @@ pub(crate) fn compiled(sandbox: &str, documents: &[&str]) -> Result<(Plan, Vec<D
 }
 
 /// Returns the plan of a sandbox whose resources use the first plugin with their name. Checks that a stored plan is the
-/// same plan, and that its edges are graphs.
+/// same plan, that its edges are graphs, and that a check without plugins accepts the sandbox.
 pub(crate) fn planned(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
     let none = Version::new(0, 0, 0);
     let mut bound = BTreeMap::new();
@@ -65,6 +65,7 @@ pub(crate) fn planned(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<(Pl
     let json = plan.to_json();
     assert_eq!(Plan::from_json(&json).unwrap().to_json(), json);
     assert!(plan.hooks.iter().all(|hook| hook.graph().is_ok()));
+    compile::check_target(sandbox)?;
     Ok((plan, warnings))
 }
 
