@@ -266,8 +266,11 @@ fn mask(text: &str, (open, close, quote): ActionMarks) -> (String, Option<usize>
             break;
         };
         let assigned = inner.starts_with('$') && action[..end].contains(":=");
+        // An action before the document, on lines of its own, is no value.
+        let leads =
+            masked.trim().is_empty() && action[end + 2..].lines().next().is_none_or(|rest| rest.trim().is_empty());
         let word = inner.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
-        let statement = assigned || STATEMENTS.contains(&word);
+        let statement = assigned || (leads && !comment) || STATEMENTS.contains(&word);
         first = first.or(statement.then_some(masked.len()));
         if comment || statement {
             masked.extend(action.bytes().take(end + 2).map(|byte| if byte == b'\n' { '\n' } else { ' ' }));

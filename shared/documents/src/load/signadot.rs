@@ -32,8 +32,9 @@ pub(crate) fn shape(document: &YamlNode) -> Option<SignadotKind> {
     let sandbox = "cluster description labels ttl resources forks local virtual defaultRouteGroup middleware routing \
         endpoints";
     let kinds = [
+        ("provisioner deprovisioner provision deprovision", SignadotKind::Alpha),
         ("runner create delete", SignadotKind::Plugin),
-        ("image provisioner deprovisioner provision deprovision template pod container", SignadotKind::Alpha),
+        ("image template pod container", SignadotKind::Alpha),
         ("match", SignadotKind::RouteGroup),
         (sandbox, SignadotKind::Sandbox),
     ];
