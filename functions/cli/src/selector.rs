@@ -20,8 +20,8 @@ pub(crate) struct SelectorArgs {
     /// Select targets in this phase; repeatable: in one of the phases
     #[arg(long = "phase", value_name = "PHASE", value_parser = phase)]
     phases: Vec<TargetPhase>,
-    /// Select targets with this label; repeatable: with all of the labels
-    #[arg(short = 'l', long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    /// Select targets with this label; repeatable, or with commas between several: with all of the labels
+    #[arg(short = 'l', long = "label", alias = "selector", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<String>,
     /// Select targets of this owner, such as `token ci`; `me` for your own
     #[arg(long, value_name = "OWNER")]
@@ -75,9 +75,6 @@ pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-fn label(text: &str) -> Result<String, String> {
-    match text.split_once('=') {
-        Some((key, _)) if !key.is_empty() => Ok(text.to_owned()),
-        _ => Err(format!("`{text}` is not a label: expected KEY=VALUE")),
-    }
+fn label(text: &str) -> Result<String, &'static str> {
+    TargetSelector::label_pairs(text).map(|_| text.to_owned())
 }

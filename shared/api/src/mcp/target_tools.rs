@@ -154,7 +154,7 @@ impl TargetRows {
 pub(crate) struct ListTargets {
     /// `starting`, `ready`, `updating`, `failed`, `stopping`, `stuck` or `gone`. Without it, all but gone targets.
     phase: Option<String>,
-    /// A label as KEY=VALUE.
+    /// Labels as KEY=VALUE, with commas between several.
     label: Option<String>,
     /// The caller that created the targets. `me` is the caller of the tool.
     owner: Option<String>,

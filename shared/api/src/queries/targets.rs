@@ -28,38 +28,38 @@ const MAX_LABELS: usize = 50;
 /// Maximum bytes of the text of a selector.
 const MAX_TEXT: usize = 1_000;
 
-/// Returns true if a target fits a selector. The kind and the place are not compared.
-fn fits(selector: &TargetSelector, target: &TargetHead, owner_name: Option<&String>) -> bool {
-    let TargetSelector { phases, labels, owner, plugin, text, .. } = selector;
-    let has_label = |label: &String| {
-        let label = label.split_once('=');
-        label.is_some_and(|(name, value)| target.labels.get(name).is_some_and(|found| found == value))
-    };
+/// Returns true if a target has the labels and fits the rest of a selector. The kind and the place are not compared.
+fn fits(
+    (selector, labels): (&TargetSelector, &[(String, String)]),
+    target: &TargetHead,
+    owner_name: Option<&String>,
+) -> bool {
+    let TargetSelector { phases, owner, plugin, text, .. } = selector;
     let uses = |plugin: &String| {
         let is_name = |used: &String| used.rsplit_once('@').is_some_and(|(name, _)| name == plugin);
         target.plugins.iter().any(|used| used == plugin || is_name(used))
     };
     (phases.is_empty() || phases.contains(&target.phase))
-        && labels.iter().all(has_label)
+        && labels.iter().all(|(name, value)| target.labels.get(name) == Some(value))
         && owner.as_ref().is_none_or(|owner| [target.owner.as_ref(), owner_name].contains(&Some(owner)))
         && plugin.as_ref().is_none_or(uses)
         && text.as_ref().is_none_or(|text| has_text(target, owner_name, &text.to_lowercase()))
 }
 
-/// Returns an error for a label that no target has, and for a selector that takes too long.
-fn check(TargetSelector { labels, text, .. }: &TargetSelector) -> Result<(), FieldError> {
-    if labels.len() > MAX_LABELS {
-        let problem = format!("is given {} times; the limit is {MAX_LABELS}", labels.len());
-        return Err(FieldError { field: "label", problem });
-    }
+/// Returns the labels of a selector, or an error for one that no target has and for a selector that takes too long.
+fn checked_labels(TargetSelector { labels, text, .. }: &TargetSelector) -> Result<Vec<(String, String)>, FieldError> {
     if let Some(text) = text.as_ref().filter(|text| text.len() > MAX_TEXT) {
         let problem = format!("has {} bytes; the limit is {MAX_TEXT}", text.len());
         return Err(FieldError { field: "q", problem });
     }
-    let is_pair = |label: &&String| label.split_once('=').is_some_and(|(name, _)| !name.is_empty());
-    let Some(label) = labels.iter().find(|label| !is_pair(label)) else { return Ok(()) };
-    let problem = format!("is {:?}: expected KEY=VALUE", limits::message(label));
-    Err(FieldError { field: "label", problem })
+    let wrong = |problem: String| FieldError { field: "label", problem };
+    let mut pairs = Vec::new();
+    for label in labels {
+        let parsed = TargetSelector::label_pairs(label);
+        pairs.extend(parsed.map_err(|expected| wrong(format!("is {:?}: {expected}", limits::message(label))))?);
+    }
+    let count = pairs.len();
+    if count > MAX_LABELS { Err(wrong(format!("has {count} labels; the limit is {MAX_LABELS}"))) } else { Ok(pairs) }
 }
 
 /// Returns true if a target shows a text, which is in lower case.
@@ -79,12 +79,12 @@ pub(crate) async fn list(
     access: &TargetAccess,
     token: Option<&str>,
 ) -> HttpResult<TargetPage> {
-    check(selector)?;
+    let labels = checked_labels(selector)?;
     let owner_name = |target: &TargetHead| issuers.owner_name(target.owner.as_deref());
     let is_listed = |target: &TargetHead| {
         (!unconfirmed || target.unconfirmed > 0)
             && access.covers(target.owner.as_deref(), &target.labels)
-            && fits(selector, target, owner_name(target).as_ref())
+            && fits((selector, &labels), target, owner_name(target).as_ref())
     };
     let found = selected(store, (list, selector.kind.as_deref()), token, PAGE, is_listed).await?;
     let ListPage { targets, damaged, next } = found;

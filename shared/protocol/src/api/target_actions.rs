@@ -65,7 +65,7 @@ pub struct TargetSelector {
     /// A target is selected if it has one of these phases. Repeatable in a query. The default is all phases.
     #[serde(rename = "phase", default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<TargetPhase>,
-    /// A target is selected if it has all of these labels, `KEY=VALUE`. Repeatable in a query.
+    /// A target is selected if it has all of these labels, `KEY=VALUE`, with commas between several. Repeatable in a query.
     #[serde(rename = "label", default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
     /// The owner, such as `token ci`, or its name for people. `me` is the caller.
@@ -88,6 +88,25 @@ impl TargetSelector {
         let texts = [&self.owner, &self.plugin, &self.text];
         let is_blank = |text: &Option<String>| text.as_deref().is_none_or(|text| text.trim().is_empty());
         self.phases.is_empty() && self.labels.is_empty() && texts.into_iter().all(is_blank)
+    }
+
+    /// Parses labels of a selector, with commas between several. `KEY==VALUE` is `KEY=VALUE`, and `\,` a comma of a value.
+    ///
+    /// # Errors
+    /// Returns the expected form, also for the operators of Kubernetes that no label has.
+    pub fn label_pairs(text: &str) -> Result<Vec<(String, String)>, &'static str> {
+        let pair = |part: &str| {
+            let (key, value) = part.split_once('=')?;
+            let key = key.trim();
+            let is_key =
+                !key.is_empty() && !key.contains(|c: char| c.is_whitespace() || c.is_control() || "!()<>".contains(c));
+            is_key.then(|| (key.to_owned(), value.strip_prefix('=').unwrap_or(value).replace('\0', ",")))
+        };
+        // NUL stands for a comma of a value.
+        text.replace("\\,", "\0").split(',').map(pair).collect::<Option<_>>().ok_or(
+            "expected KEY=VALUE, with commas between several (`\\,` is a comma of a value); `!=`, `in`, `notin` and a key \
+             alone are not supported",
+        )
     }
 }
 
