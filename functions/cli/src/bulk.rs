@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use ebb_protocol::{
     ActOnTargets, ErrorCode, NamedTarget, TargetAction, TargetOutcome, TargetOutcomes, TargetPhase, TargetSelection,
-    TargetSelector,
 };
 
 use crate::many_waits::wait_until_ended;
@@ -256,15 +255,6 @@ pub(crate) fn parts(targets: impl IntoIterator<Item = NamedTarget>) -> VecDeque<
 
 pub(crate) fn print_warnings(warnings: impl IntoIterator<Item = String>) {
     warnings.into_iter().for_each(|warning| output::status_line(&format!("warning: {}", output::printable(&warning))));
-}
-
-pub(crate) async fn found(client: &ApiClient, selector: &TargetSelector) -> Result<Vec<TargetOutcome>> {
-    let (found, warnings) = client.targets(selector, &[]).await?;
-    print_warnings(warnings);
-    if found.is_empty() {
-        output::status_line("No target is selected");
-    }
-    Ok(found.into_iter().map(TargetOutcome::of).collect())
 }
 
 /// Prints the outcomes of a command, also if it has ended with an error. Returns the exit code of the whole command.

@@ -27,7 +27,8 @@ pub(crate) struct WaitCommandArgs {
     /// Select targets that use this plugin
     #[arg(long, value_name = "NAME[@VERSION]")]
     plugin: Option<String>,
-    /// State to wait for: ready or gone. A target that does not exist is gone, and can become ready
+    /// State to wait for: ready or gone. A target that does not exist is gone, and can become ready. A selector that finds
+    /// none is an error, but not for gone
     #[arg(long = "for", value_name = "STATE", default_value = "ready", hide_possible_values = true)]
     goal: FollowGoal,
     /// Longest time to wait
@@ -46,7 +47,17 @@ impl WaitCommandArgs {
                 self.wait_for_all(client, named.collect()).await
             }
             CommandTargets::Selected(selector) => {
-                self.wait_for_all(client, bulk::found(client, &selector).await?).await
+                let (found, warnings) = client.targets(&selector, &[]).await?;
+                bulk::print_warnings(warnings);
+                match self.goal {
+                    _ if !found.is_empty() => {}
+                    FollowGoal::Gone => output::status_line("No target is selected: none is left"),
+                    _ => {
+                        let error = CliError::failed("no target is selected, so none gets ready");
+                        return Err(error.with_hint("check the selector, or give the names, to wait until they exist"));
+                    }
+                }
+                self.wait_for_all(client, found.into_iter().map(TargetOutcome::of).collect()).await
             }
         }
     }
