@@ -148,23 +148,38 @@ impl LogsArgs {
     }
 
     fn no_match(&self, target: &TargetRef, seen: &TargetDetail) -> CliError {
-        // A unit can be in several runs.
-        let keys: BTreeSet<&str> = seen.runs.iter().flat_map(|run| &run.units).map(|unit| unit.key.as_str()).collect();
-        let missing = self.units.iter().filter(|wanted| !keys.iter().any(|key| is_named(wanted, key)));
-        let missing: Vec<&str> = missing.map(String::as_str).collect();
-        let near = missing.iter().find_map(|wanted| nearest(wanted, keys.iter().copied()));
-        let hint = match near {
-            Some(near) => format!("did you mean `{near}`?"),
-            None if keys.is_empty() => format!("no unit has started: ebb why {}", named(target)),
-            None => format!("units: {}", keys.into_iter().collect::<Vec<_>>().join(", ")),
-        };
-        let names = if missing.is_empty() { String::new() } else { format!(" {}", missing.join(", ")) };
-        CliError::failed(format!("no unit of {target} matches{names}")).with_hint(hint)
+        let [hook, resource] = [&self.hook, &self.resource].map(Option::as_slice);
+        no_unit(target, seen, [("hook", hook), ("resource", resource), ("unit", &self.units)])
     }
 }
 
+/// Returns the error about units that no run of a target has: the first wanted name that no run has, and those that it has.
+pub(super) fn no_unit(target: &TargetRef, seen: &TargetDetail, wanted: [(&str, &[String]); 3]) -> CliError {
+    let units = || seen.runs.iter().flat_map(|run| &run.units).map(|unit| unit.key.as_str());
+    let resources = units().map(|key| key.split_once('/').map_or(key, |(resource, _)| resource));
+    // A unit can be in several runs.
+    let known: [BTreeSet<&str>; 3] =
+        [seen.runs.iter().map(|run| run.hook.as_str()).collect(), resources.collect(), units().collect()];
+    for ((noun, wanted), known) in wanted.into_iter().zip(&known) {
+        let is_missing = |wanted: &&String| !known.iter().any(|key| is_named(wanted, key));
+        if let (Some(missing), false) = (wanted.iter().find(is_missing), known.is_empty()) {
+            let near = nearest(missing, known.iter().copied()).map(|near| format!("did you mean `{near}`? "));
+            let names: Vec<&str> = known.iter().copied().collect();
+            return CliError::failed(format!("no run of {target} has the {noun} `{missing}`")).with_hint(format!(
+                "{}{noun}s: {}",
+                near.unwrap_or_default(),
+                names.join(", ")
+            ));
+        }
+    }
+    CliError::failed(format!("no unit of {target} matches")).with_hint(match known[2].is_empty() {
+        true => format!("no unit has started: ebb why {}", named(target)),
+        false => format!("units: {}", Vec::from_iter(known[2].iter().copied()).join(", ")),
+    })
+}
+
 /// Returns true for the name of a unit, or for its whole key.
-fn is_named(wanted: &str, key: &str) -> bool {
+pub(super) fn is_named(wanted: &str, key: &str) -> bool {
     wanted == key || key.split_once('/').is_some_and(|(_, name)| name == wanted)
 }
 

@@ -18,6 +18,8 @@ use crate::source::{LineColumn, SourceText};
 /// The maximum size of a document in bytes, before and after embedding: 4 MiB.
 pub const MAX_DOCUMENT: usize = 4 << 20;
 pub const MAX_DEPTH: usize = 32;
+/// The maximum number of documents of a text.
+const MAX_DOCUMENTS: usize = 100;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct YamlNode {
@@ -127,7 +129,7 @@ fn options() -> serde_saphyr::Options {
         budget: serde_saphyr::budget! {
             max_depth: MAX_DEPTH,
             flow_nesting_limit: MAX_DEPTH,
-            max_documents: 100,
+            max_documents: MAX_DOCUMENTS,
             max_aliases: 1_000,
             max_anchors: 1_000,
             max_nodes: 300_000,
@@ -159,6 +161,10 @@ fn refusal(source: &Arc<SourceText>, error: &serde_saphyr::Error) -> Diagnostic 
             found
         }
         E::NullIntoString { .. } => Diagnostic::error("yaml", source, at, "a key is empty").help("give it a name"),
+        E::Budget { .. } if message.contains("Documents {") => {
+            let message = format!("the text has more than {MAX_DOCUMENTS} documents");
+            Diagnostic::error("too-complex", source, at, message).help("split the file")
+        }
         _ if message.contains("limit") || message.contains("budget") || matches!(error, E::Budget { .. }) => {
             Diagnostic::error("too-complex", source, at, too_complex(message)).help(format!(
                 "at most {MAX_DEPTH} levels, 300,000 values and 1,000 aliases, which stand for at most 50,000 values"

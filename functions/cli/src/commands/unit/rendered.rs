@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use ebb_protocol::api::{TargetDetail, UnitRendering};
 use serde::Serialize;
 
-use crate::{ApiClient, CliError, Exit, OutputArgs, Result, TargetArgs, named, printable};
+use crate::commands::logs::{is_named, no_unit};
+use crate::{ApiClient, CliError, Exit, OutputArgs, Result, TargetArgs, printable};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -38,33 +39,20 @@ impl RenderedArgs {
 
     /// Returns the id of the last run with the unit, and the key of the unit.
     fn chosen<'a>(&self, seen: &'a TargetDetail) -> Result<(&'a str, &'a str)> {
-        let mut all: Vec<(&str, &str)> = Vec::new();
-        for run in seen.runs.iter().rev().filter(|run| self.hook.as_ref().is_none_or(|hook| *hook == run.hook)) {
-            all.extend(run.units.iter().map(|unit| (run.id.as_str(), unit.key.as_str())));
-        }
-        let is_named = |key: &str| key == self.unit || key.split_once('/').is_some_and(|(_, name)| name == self.unit);
-        let found: Vec<(&str, &str)> = all.iter().copied().filter(|(_, key)| is_named(key)).collect();
+        let runs = seen.runs.iter().rev().filter(|run| self.hook.as_ref().is_none_or(|hook| *hook == run.hook));
+        let units = runs.flat_map(|run| run.units.iter().map(move |unit| (run.id.as_str(), unit.key.as_str())));
+        let found: Vec<(&str, &str)> = units.filter(|(_, key)| is_named(&self.unit, key)).collect();
         let Some(&first) = found.first() else {
-            let error = CliError::failed(format!("no run of the target has a unit `{}`", self.unit));
-            let hooks: Vec<&str> = seen.runs.iter().map(|run| run.hook.as_str()).collect();
-            return Err(error.with_hint(match (all.as_slice(), hooks.as_slice()) {
-                ([_, ..], _) => format!("units: {}", keys(&all)),
-                ([], [_, ..]) => format!("hooks that have run: {}", hooks.join(", ")),
-                ([], []) => format!("no unit has started: ebb why {}", named(&self.target.target())),
-            }));
+            let [hook, unit] = [self.hook.as_slice(), std::slice::from_ref(&self.unit)];
+            return Err(no_unit(&self.target.target(), seen, [("hook", hook), ("resource", &[]), ("unit", unit)]));
         };
-        if found.iter().any(|(_, key)| *key != first.1) {
+        let keys: BTreeSet<&str> = found.iter().map(|(_, key)| *key).collect();
+        if keys.len() > 1 {
             let error = CliError::failed(format!("several units have the name `{}`", self.unit));
-            return Err(error.with_hint(format!("name one of them: {}", keys(&found))));
+            return Err(error.with_hint(format!("name one of them: {}", Vec::from_iter(keys).join(", "))));
         }
         Ok(first)
     }
-}
-
-/// Returns the distinct keys of units as a list.
-fn keys(units: &[(&str, &str)]) -> String {
-    let keys: BTreeSet<&str> = units.iter().map(|(_, key)| *key).collect();
-    keys.into_iter().collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the rendered form as YAML. Manifests are documents that `kubectl` can read.
