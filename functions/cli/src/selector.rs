@@ -1,7 +1,5 @@
 //! The options that select targets.
 
-use std::collections::BTreeSet;
-
 use ebb_protocol::api::{NamedTarget, TargetPhase, TargetSelector};
 
 use crate::{CliError, Result, TargetRef};
@@ -44,15 +42,7 @@ impl SelectorArgs {
     /// # Errors
     /// Returns an error without both, with both, and for a name without a kind.
     pub(crate) fn targets(&self, names: &[String], kind: Option<&str>, plugin: Option<&str>) -> Result<CommandTargets> {
-        let selection = self.selection(kind, plugin);
-        // A repeated name is one target.
-        let mut seen = BTreeSet::new();
-        let names = names.iter().filter(|name| seen.insert(name.as_str()));
-        let of_kind = |name: &String| -> Result<TargetRef> {
-            let kind = kind.ok_or_else(|| CliError::broken(format!("`{name}` needs the kind of the target")))?;
-            Ok(TargetRef { kind: kind.to_owned(), name: name.clone() })
-        };
-        let mut named: Vec<TargetRef> = names.map(of_kind).collect::<Result<_>>()?;
+        let (selection, mut named) = (self.selection(kind, plugin), TargetRef::all(kind, names)?);
         match (named.len(), selection.is_open()) {
             (0, true) => Err(CliError::broken("no target: expected a name, or a selector such as `--phase failed`")),
             (0, false) => Ok(CommandTargets::Selected(selection)),

@@ -1,17 +1,43 @@
 //! Targets on the command line.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use ebb_protocol::api::{NamedTarget, TargetInfo, TargetOutcome};
+use ebb_protocol::lifecycle::kind_and_name;
 
 use crate::commands::target_kind;
 use crate::output::OutputArgs;
+use crate::{CliError, Result};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TargetRef {
     /// `sandbox`, `routegroup` or a kind of the platform.
     pub(crate) kind: String,
     pub(crate) name: String,
+}
+
+impl TargetRef {
+    /// Returns the target of an argument: `KIND/NAME`, as Ebb prints it, or the name of one of `kind`.
+    pub(crate) fn named(kind: &str, argument: &str) -> Self {
+        let (kind, name) = kind_and_name(kind, argument);
+        Self { kind: kind.to_owned(), name: name.to_owned() }
+    }
+
+    /// Returns the targets of arguments, each once.
+    ///
+    /// # Errors
+    /// Returns an error for a name without a kind.
+    pub(crate) fn all(kind: Option<&str>, arguments: &[String]) -> Result<Vec<Self>> {
+        let targets = arguments.iter().map(|argument| Self::named(kind.unwrap_or_default(), argument));
+        let mut targets: Vec<Self> = targets.collect();
+        let mut seen = BTreeSet::new();
+        targets.retain(|target| seen.insert(target.to_string()));
+        match targets.iter().find(|target| target.kind.is_empty()) {
+            Some(target) => Err(CliError::broken(format!("`{}` needs the kind of the target", target.name))),
+            None => Ok(targets),
+        }
+    }
 }
 
 impl fmt::Display for TargetRef {
@@ -45,7 +71,7 @@ pub(crate) fn fresh_uid() -> String {
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct TargetArgs {
-    /// Name of the target
+    /// Name of the target, or KIND/NAME
     #[arg(value_name = "SANDBOX")]
     name: String,
     #[command(flatten)]
@@ -62,7 +88,7 @@ pub(crate) struct KindArgs {
 
 impl TargetArgs {
     pub(crate) fn target(&self) -> TargetRef {
-        TargetRef { kind: self.kind.kind.clone(), name: self.name.clone() }
+        TargetRef::named(&self.kind.kind, &self.name)
     }
 }
 

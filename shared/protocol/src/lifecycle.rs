@@ -238,6 +238,24 @@ impl LifecycleData {
 /// Characters that end a path segment or are decoded in it.
 const UNSAFE: [char; 5] = ['/', '#', '%', '?', '\\'];
 
+/// The kinds of targets that have documents of their own.
+pub const USUAL_KINDS: [&str; 2] = ["sandbox", "routegroup"];
+
+/// Returns the kind that a word means: the plurals and the short names of the usual kinds are those.
+pub fn singular_kind(word: &str) -> &str {
+    match word {
+        "sandboxes" | "sb" => "sandbox",
+        "routegroups" | "rg" => "routegroup",
+        other => other,
+    }
+}
+
+/// Returns the kind and the name of a target that is given as `KIND/NAME`, or as the name of one of `kind`.
+pub fn kind_and_name<'a>(kind: &'a str, given: &'a str) -> (&'a str, &'a str) {
+    // No name has a slash.
+    given.split_once('/').map_or((kind, given), |(own, name)| (singular_kind(own), name))
+}
+
 /// Checks that a kind matches `[a-z][a-z0-9-]*` and is not too long.
 pub fn kind(kind: &str) -> Result<(), FieldError> {
     let bytes = kind.as_bytes();

@@ -28,8 +28,8 @@ pub(crate) struct DeleteArgs {
         required_unless_present = "files",
         conflicts_with = "files"
     )]
-    deleted: Option<Kind>,
-    /// Names to delete. NAME@VERSION selects a version of a plugin, and NAME its highest version
+    deleted: Option<(Kind, Option<String>)>,
+    /// Names to delete, also as KIND/NAME. NAME@VERSION selects a version of a plugin, and NAME its highest version
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// File with documents of targets to delete, or folder with such files; `-` reads standard input; repeatable
@@ -77,11 +77,12 @@ pub(crate) struct DeleteArgs {
 }
 
 impl DeleteArgs {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
-        let kind = match &self.deleted {
-            Some(Kind::Document(kind)) => return self.delete_documents(server, kind).await,
-            Some(Kind::Targets(kind)) => kind.as_deref(),
-            None => None,
+    pub(crate) async fn run(mut self, server: &ServerArgs) -> Result<Exit> {
+        let (kind, own) = self.deleted.take().unwrap_or((Kind::Targets(None), None));
+        own.into_iter().for_each(|name| self.names.insert(0, name));
+        let kind = match &kind {
+            Kind::Document(kind) => return self.delete_documents(server, kind).await,
+            Kind::Targets(kind) => kind.as_deref(),
         };
         let target = match (self.targets(kind)?, &self.uid) {
             (CommandTargets::One(target), None) => target,

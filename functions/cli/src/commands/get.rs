@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use clap::ValueEnum;
-use ebb_protocol::api::{TargetInfo, TargetPhase, TargetSelector};
+use ebb_documents::cel::nearest;
+use ebb_protocol::api::{TargetDetail, TargetInfo, TargetPhase, TargetSelector};
+use ebb_protocol::lifecycle::USUAL_KINDS;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::Value;
 
 use super::kinds::{Columns, DocumentKind, Kind, KindParser, cell, table};
@@ -18,14 +21,15 @@ pub(super) static TARGETS: LazyLock<Columns> =
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  ebb get plugins\n  ebb get plugin db@1.0.0 -o yaml\n  ebb get sandboxes -l team=payments --phase failed --sort since\n  ebb get sandbox pr-1234 --watch"
+    after_help = "Examples:\n  ebb get plugins\n  ebb get plugin db@1.0.0 -o yaml\n  ebb get sandboxes -l team=payments --phase failed --sort -since\n  ebb get sandbox pr-1234 --watch"
 )]
 pub(crate) struct GetArgs {
     /// Kind: plugin, source, connection, subscription, sandbox, another kind of targets, or `all` kinds of targets
     #[arg(value_name = "KIND", value_parser = KindParser, hide_possible_values = true)]
-    kind: Kind,
-    /// Name to show. Without one, all of the kind are listed. NAME@VERSION selects a version of a plugin
-    name: Option<String>,
+    kind: (Kind, Option<String>),
+    /// Names to show, also as KIND/NAME. Without one, all of the kind are listed. NAME@VERSION selects a version of a plugin
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
     #[command(flatten)]
     selector: SelectorArgs,
     /// Select targets that use this plugin
@@ -62,8 +66,8 @@ enum ListFormat {
 
 #[derive(Debug, clap::Args)]
 struct ListArgs {
-    /// Sort by this column, such as `since`
-    #[arg(long, value_name = "COLUMN")]
+    /// Sort by this column, such as `since`; `-since` puts the last one first
+    #[arg(long, value_name = "COLUMN", allow_hyphen_values = true)]
     sort: Option<String>,
     /// Print names, all columns, or data for programs. With one name of a document, `yaml` prints the document
     #[arg(short = 'o', long = "output", value_name = "name|wide|json|yaml", hide_possible_values = true)]
@@ -71,8 +75,10 @@ struct ListArgs {
 }
 
 impl GetArgs {
-    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        match &self.kind {
+    pub(crate) async fn run(mut self, client: &ApiClient) -> Result<Exit> {
+        let (kind, own) = self.kind.clone();
+        own.into_iter().for_each(|name| self.names.insert(0, name));
+        match kind {
             Kind::Document(kind) => self.documents(client, kind).await,
             Kind::Targets(kind) => self.targets(client, kind.as_deref()).await,
         }
@@ -86,13 +92,17 @@ impl GetArgs {
                 kind.plural
             )));
         }
-        let mut all: Vec<Value> = match &self.name {
-            Some(name) if kind.is_plugin() && self.all => {
+        let mut all: Vec<Value> = match &self.names[..] {
+            [name] if kind.is_plugin() && self.all => {
                 let versions = client.versions(name).await?.filter(|versions| !versions.is_empty());
                 versions.ok_or_else(|| never_published(name))?.iter().map(output::json).collect()
             }
-            Some(name) => return self.document(kind, &kind.stored(client, name).await?),
-            None => client.all(kind.plural).await?,
+            [name] => return self.document(kind, &kind.stored(client, name).await?),
+            [] => client.all(kind.plural).await?,
+            names => {
+                let stored = stream::iter(names).then(|name| kind.stored(client, name)).try_collect().await?;
+                return self.list.print(&kind.columns, kind.plural, stored);
+            }
         };
         let listed = all.len();
         if kind.is_plugin() && !self.all {
@@ -119,22 +129,23 @@ impl GetArgs {
 
     async fn targets(&self, client: &ApiClient, kind: Option<&str>) -> Result<Exit> {
         let selection = self.selector.selection(kind, self.plugin.as_deref());
-        let Some(name) = &self.name else {
-            if self.watch || self.reveal {
-                return Err(CliError::broken("--watch and --reveal need the name of a target"));
-            }
+        let named = TargetRef::all(kind, &self.names)?;
+        if (self.watch || self.reveal) && named.len() != 1 {
+            return Err(CliError::broken("--watch and --reveal need the name of one target"));
+        }
+        if named.is_empty() {
             return self.list_targets(client, &selection).await;
-        };
+        }
         if !selection.is_open() || self.all || self.gone || self.unconfirmed {
             return Err(CliError::broken("a name and a selector exclude each other"));
         }
-        let kind = kind.ok_or_else(|| CliError::broken(format!("`{name}` needs the kind of the target")))?;
-        let target = TargetRef { kind: kind.to_owned(), name: name.clone() };
-        let seen = client.with_values(&target, None, self.reveal).await?;
-        match self.list.format {
-            Some(ListFormat::Name) => output::print(&seen.info.name),
-            _ if self.watch => target_text::watch(client, &seen, self.list.data()).await,
-            _ => target_text::show(&seen, self.list.data()),
+        let seen = stream::iter(&named).then(|target| client.with_values(target, None, self.reveal));
+        let seen: Vec<TargetDetail> = seen.try_collect().await?;
+        match (&seen[..], self.list.format) {
+            ([seen], Some(ListFormat::Name)) => output::print(&seen.info.name),
+            ([seen], _) if self.watch => target_text::watch(client, seen, self.list.data()).await,
+            ([seen], _) => target_text::show(seen, self.list.data()),
+            (seen, _) => self.list.print(&TARGETS, "targets", seen.iter().map(output::json).collect()),
         }
     }
 
@@ -152,6 +163,9 @@ impl GetArgs {
             targets.sort_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));
             // A target that ended between the two requests is in both lists.
             targets.dedup_by(|b, a| (&a.kind, &a.name) == (&b.kind, &b.name));
+        }
+        if let (true, Some(kind)) = (targets.is_empty(), &selected.kind) {
+            check_kind(client, kind).await?;
         }
         let noun = match selected.kind.as_deref() {
             Some("sandbox") => "sandboxes".to_owned(),
@@ -182,13 +196,16 @@ impl ListArgs {
     fn print(&self, columns: &Columns, noun: &str, mut all: Vec<Value>) -> Result<Exit> {
         if let Some(sort) = &self.sort {
             let headers = columns[..2].concat();
-            let wanted = sort.replace('-', " ").to_uppercase();
+            let wanted = sort.trim_start_matches('-').replace('-', " ").to_uppercase();
             let header = headers.iter().find(|header| **header == wanted).ok_or_else(|| {
                 let names = headers.iter().map(|header| header.to_lowercase().replace(' ', "-"));
                 CliError::broken(format!("there is no column `{sort}`"))
                     .with_hint(format!("columns: {}", names.collect::<Vec<_>>().join(", ")))
             })?;
             all.sort_by_cached_key(|data| natural_order(&cell(header, data)));
+            if sort.starts_with('-') {
+                all.reverse();
+            }
         }
         if all.is_empty() && self.data().format.is_none() {
             output::status_line(&format!("No {noun} are listed"));
@@ -200,6 +217,18 @@ impl ListArgs {
         let shown = if self.format == Some(ListFormat::Wide) { 2 } else { 1 };
         self.data().write(&all, |all| table(&columns[..shown].concat(), all))
     }
+}
+
+/// Returns an error for a kind that is not usual and that no living target has.
+async fn check_kind(client: &ApiClient, kind: &str) -> Result<()> {
+    let of_kind = TargetSelector { kind: Some(kind.to_owned()), ..TargetSelector::default() };
+    if USUAL_KINDS.contains(&kind) || !client.targets(&of_kind, &[]).await?.0.is_empty() {
+        return Ok(());
+    }
+    let near = nearest(kind, Kind::names()).map(|near| format!("did you mean {near}? ")).unwrap_or_default();
+    let names: Vec<&str> = Kind::names().take_while(|name| name.ends_with('s')).collect();
+    let error = CliError::failed(format!("no living target has the kind {}", printable(kind)));
+    Err(error.with_hint(format!("{near}usual kinds: {}", names.join(", "))))
 }
 
 /// Returns a key by which numbers in texts are ordered by their values: `pr-9` is before `pr-10`.

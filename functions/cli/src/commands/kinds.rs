@@ -7,6 +7,7 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Command};
 use ebb_documents::load::Document;
 use ebb_protocol::api::TargetInfo;
+use ebb_protocol::lifecycle::singular_kind;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -44,38 +45,42 @@ pub(super) enum Kind {
     Targets(Option<String>),
 }
 
-/// Parses a kind by its name, its plural or another name. Any further word is a kind of targets.
+/// Parses a kind by its name, its plural or another name, or `KIND/NAME`. Any further word is a kind of targets.
 #[derive(Clone)]
 pub(super) struct KindParser;
 
 impl TypedValueParser for KindParser {
-    type Value = Kind;
+    type Value = (Kind, Option<String>);
 
-    fn parse_ref(&self, command: &Command, argument: Option<&Arg>, value: &OsStr) -> Result<Kind, clap::Error> {
+    fn parse_ref(&self, command: &Command, argument: Option<&Arg>, value: &OsStr) -> Result<Self::Value, clap::Error> {
         StringValueParser::new().try_map(|text| Kind::parse(&text)).parse_ref(command, argument, value)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let documents = KINDS.iter().flat_map(|kind| [kind.name, kind.plural]);
-        let all = documents.chain(["sandbox", "sandboxes", "routegroup", "routegroups", "all"]);
-        Some(Box::new(all.map(PossibleValue::new)))
+        Some(Box::new(Kind::names().map(PossibleValue::new)))
     }
 }
 
 impl Kind {
-    fn parse(text: &str) -> Result<Self, String> {
+    /// Returns the usual names of the kinds, first the plurals.
+    pub(super) fn names() -> impl Iterator<Item = &'static str> {
+        let plurals = KINDS.iter().map(|kind| kind.plural).chain(["sandboxes", "routegroups"]);
+        plurals.chain(KINDS.iter().map(|kind| kind.name)).chain(["sandbox", "routegroup", "all"])
+    }
+
+    fn parse(text: &str) -> Result<(Self, Option<String>), String> {
+        let (text, name) = text.split_once('/').map_or((text, None), |(kind, name)| (kind, Some(name.to_owned())));
         let is_named = |kind: &&DocumentKind| [kind.name, kind.plural].contains(&text) || kind.short.contains(&text);
-        if let Some(kind) = KINDS.iter().find(is_named) {
-            return Ok(Self::Document(kind));
-        }
-        match text {
-            "all" => Ok(Self::Targets(None)),
-            "sandboxes" | "sb" => Ok(Self::Targets(Some("sandbox".to_owned()))),
-            "routegroups" | "rg" => Ok(Self::Targets(Some("routegroup".to_owned()))),
-            "cluster" | "clusters" => Err("clusters have commands of their own, such as `ebb cluster list`".to_owned()),
-            "token" | "tokens" => Err("tokens have commands of their own, such as `ebb token list`".to_owned()),
-            other => Ok(Self::Targets(Some(other.to_owned()))),
-        }
+        let kind = match text {
+            _ if let Some(kind) = KINDS.iter().find(is_named) => Self::Document(kind),
+            "all" => Self::Targets(None),
+            "cluster" | "clusters" => {
+                return Err("clusters have commands of their own, such as `ebb cluster list`".to_owned());
+            }
+            "token" | "tokens" => return Err("tokens have commands of their own, such as `ebb token list`".to_owned()),
+            other => Self::Targets(Some(singular_kind(other).to_owned())),
+        };
+        Ok((kind, name))
     }
 }
 
@@ -227,14 +232,15 @@ mod tests {
     fn kinds_have_several_names() {
         for (names, expected) in rows::<(Vec<String>, String)>("kinds_have_several_names") {
             for name in names {
-                let parsed = match Kind::parse(&name).unwrap() {
+                let parsed = match Kind::parse(&name).unwrap().0 {
                     Kind::Document(kind) => kind.name.to_owned(),
                     Kind::Targets(kind) => kind.unwrap(),
                 };
                 assert_eq!(parsed, expected, "{name}");
             }
         }
-        assert!(matches!(Kind::parse("all"), Ok(Kind::Targets(None))));
+        assert!(matches!(Kind::parse("all"), Ok((Kind::Targets(None), None))));
+        assert!(matches!(Kind::parse("sb/a"), Ok((Kind::Targets(Some(_)), Some(name))) if name == "a"));
         assert!(Kind::parse("clusters").unwrap_err().contains("ebb cluster list"));
     }
 }

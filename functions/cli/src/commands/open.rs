@@ -9,7 +9,7 @@ use crate::{ApiClient, Exit, KindArgs, Result, TargetRef, output};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  ebb open\n  ebb open pr-1\n  ebb open pr-1 --print")]
 pub(crate) struct OpenArgs {
-    /// Name of the target to show; by default all targets
+    /// Name of the target to show, or KIND/NAME; by default all targets
     #[arg(value_name = "SANDBOX")]
     name: Option<String>,
     #[command(flatten)]
@@ -22,7 +22,7 @@ pub(crate) struct OpenArgs {
 impl OpenArgs {
     /// Prints the URL of a page. In a terminal, a browser opens it too. A target that does not exist is an error.
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        let target = self.name.map(|name| TargetRef { kind: self.kind.kind, name });
+        let target = self.name.map(|name| TargetRef::named(&self.kind.kind, &name));
         // Without a token, the browser signs in. So only the answer that the target does not exist is an error.
         if let Some(target) = &target
             && let Ok(None) = client.target(target).await

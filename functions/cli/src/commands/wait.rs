@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_secs(1);
     after_help = "Examples:\n  ebb wait pr-1234\n  ebb wait pr-1234 pr-1235 --for gone --timeout 5m\n  ebb wait --label team=payments --phase starting"
 )]
 pub(crate) struct WaitCommandArgs {
-    /// Names of the targets
+    /// Names of the targets, also as KIND/NAME
     #[arg(value_name = "SANDBOX")]
     names: Vec<String>,
     #[command(flatten)]

@@ -3,6 +3,7 @@
 //! Some clients send lists, objects, numbers and booleans as JSON text, and an empty text for an argument that they leave out.
 //! The schema of a tool decides which texts are meant so, and what an error calls expected.
 
+use ebb_protocol::lifecycle::{kind_and_name, singular_kind};
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
@@ -18,6 +19,13 @@ pub(crate) fn fit(arguments: &mut JsonObject, schema: &JsonObject) -> Result<(),
 fn fit_members(members: &mut JsonObject, schema: &JsonObject, parent: &str) -> Result<(), String> {
     let no_properties = JsonObject::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&no_properties);
+    if properties.contains_key("kind") {
+        // Answers name a target as KIND/NAME.
+        let text = |name: &str| members.get(name).and_then(Value::as_str).unwrap_or_default();
+        let (kind, name) = kind_and_name(text("kind"), text("name"));
+        let given = [("kind", singular_kind(kind)), ("name", name)].map(|(key, text)| (key.to_owned(), text.into()));
+        members.extend(given.into_iter().filter(|(_, text): &(String, Value)| text != ""));
+    }
     let required: Vec<&str> =
         schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
     let is_given = |value: &Value| !value.is_null() && value != "";

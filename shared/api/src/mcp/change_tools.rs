@@ -3,7 +3,7 @@
 use ebb_protocol::api::{
     ActOnTargets, NamedTarget, TargetAction, TargetOutcome, TargetOutcomes, TargetPhase, TargetSelection,
 };
-use ebb_protocol::lifecycle::LifecycleResult;
+use ebb_protocol::lifecycle::{LifecycleResult, kind_and_name};
 use http::Method;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -94,7 +94,10 @@ pub(crate) struct UpgradePlugin {
 /// Gives targets another version of a plugin. A target that refuses it has its reason in the answer.
 pub(crate) async fn upgrade_plugin(api: &ApiCalls, arguments: UpgradePlugin) -> Result<Answer, ToolError> {
     let UpgradePlugin { plugin, names, kind, dry_run, allow_replace } = arguments;
-    let named = names.into_iter().map(|name| NamedTarget { kind: kind.clone(), name, ..NamedTarget::default() });
+    let named = names.iter().map(|name| {
+        let (kind, name) = kind_and_name(&kind, name);
+        NamedTarget { kind: kind.to_owned(), name: name.to_owned(), ..NamedTarget::default() }
+    });
     let select = TargetSelection::Targets(named.collect());
     let action = TargetAction::Upgrade { plugin: plugin.clone(), allow_replace: Some(allow_replace) };
     let found = act(api, select, action, dry_run).await?;

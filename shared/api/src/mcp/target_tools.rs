@@ -1,5 +1,6 @@
 //! Tools about targets: lists, one target, its diagnosis, its logs and its retry.
 
+use ebb_protocol::lifecycle::USUAL_KINDS;
 use ebb_protocol::words::{self, commands};
 use ebb_protocol::{
     HistoryDetail, HistoryPage, OrphanList, RetryResponse, RetryTarget, RunDetail, TargetDetail, TargetDiagnosis,
@@ -196,6 +197,12 @@ pub(crate) async fn list_targets(api: &ApiCalls, arguments: ListTargets) -> Resu
         ("kind", kind.as_deref()),
     ];
     let found = TargetRows::read(api, &query, ListPlace { token, skip }, |_| true).await?;
+    let unusual = kind.as_deref().filter(|kind| !USUAL_KINDS.contains(kind));
+    let unusual = unusual.filter(|_| query[..6].iter().all(|(_, filter)| filter.is_none()));
+    if let (0, None, Some(kind)) = (found.rows.len(), &found.next, unusual) {
+        let reason = format!("no living target has the kind {kind:?}; usual kinds: {}", USUAL_KINDS.join(", "));
+        return Err(ToolError::Arguments(reason));
+    }
     let (title, next) = match found.rows.len() {
         0 if found.next.is_some() => (
             format!("No target fits among the {} that were read.", found.read),
@@ -203,7 +210,7 @@ pub(crate) async fn list_targets(api: &ApiCalls, arguments: ListTargets) -> Resu
         ),
         0 => (
             "No target fits.".to_owned(),
-            "list_targets with other filters; \"phase\": \"gone\" lists those that ended",
+            "list_targets with other filters; \"phase\": \"gone\" lists those that ended; usual kinds are sandbox and routegroup",
         ),
         _ => ("Targets, by kind and name:".to_owned(), "why_not_ready for a target that has failed, is stuck or waits"),
     };

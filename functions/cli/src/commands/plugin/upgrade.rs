@@ -20,7 +20,7 @@ pub(crate) struct PluginUpgradeArgs {
     /// Published version for the targets; without VERSION, the highest one
     #[arg(value_name = "NAME[@VERSION]")]
     plugin: VersionedName,
-    /// Names of the targets; by default all that use the plugin in another version
+    /// Names of the targets, also as KIND/NAME; by default all that use the plugin in another version
     #[arg(value_name = "SANDBOX")]
     names: Vec<String>,
     #[command(flatten)]
