@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use ebb_protocol::{
-    ActOnTargets, ErrorCode, NamedTarget, TargetAction, TargetOutcome, TargetOutcomes, TargetPhase, TargetSelection,
+    ActOnTargets, ErrorCode, LifecycleResult, NamedTarget, TargetAction, TargetOutcome, TargetOutcomes, TargetPhase,
+    TargetSelection,
 };
 
 use crate::many_waits::wait_until_ended;
@@ -28,7 +29,7 @@ pub(crate) fn line(outcome: &TargetOutcome) -> String {
     let lost = lost(outcome).map(|names| format!("LOSES the data of {names}"));
     let parts = [&phase, &outcome.owner, &outcome.first_cause, &lost].into_iter().flatten();
     let parts: Vec<String> = parts.map(|text| output::printable(text)).collect();
-    format!("{}: {}", TargetRef::from(outcome), parts.join(", "))
+    format!("{}: {}", TargetRef::from(outcome), parts.join(", ")).trim_end_matches(": ").to_owned()
 }
 
 /// Returns the names of the complete resources that an update removes or replaces.
@@ -47,7 +48,15 @@ pub(crate) fn ask(verb: &str, outcomes: &[TargetOutcome], how: &str) -> Result<(
 
 /// Returns the line of a dry run about a target. `verb` is `delete` or `retry`.
 pub(crate) fn would(verb: &str, outcome: &TargetOutcome) -> String {
-    format!("Would {verb} {}", line(outcome))
+    match outcome.phase {
+        Some(TargetPhase::Gone) => format!("{} is gone already", TargetRef::from(outcome)),
+        _ => format!("Would {verb} {}", line(outcome)),
+    }
+}
+
+/// Returns true for an upgrade that changes nothing.
+pub(crate) fn has_version(outcome: &TargetOutcome) -> bool {
+    outcome.update.as_ref().is_some_and(|update| update.result == LifecycleResult::Unchanged)
 }
 
 fn refusal(outcome: &TargetOutcome, error: &str) -> String {
@@ -216,8 +225,7 @@ impl AnsweredTargets {
         wait: Option<((FollowGoal, &str), Duration)>,
         output: OutputArgs,
     ) -> Result<Exit> {
-        let (state, wait) = if is_dry_run { ("would change", None) } else { (state, wait) };
-        let end = match (self.end, wait) {
+        let end = match (self.end, wait.filter(|_| !is_dry_run)) {
             (Ok(Exit::Done), _) if self.outcomes.is_empty() => {
                 output::status_line(&match &self.plugin {
                     Some(plugin) => format!("No selected target has another version than {plugin}"),
@@ -226,6 +234,10 @@ impl AnsweredTargets {
                 Ok(Exit::Done)
             }
             (Ok(Exit::Done), Some((goal, timeout))) => wait_for(client, &mut self.outcomes, goal, timeout).await,
+            (end, _) if is_dry_run => {
+                output::status_line(&planned(&self.outcomes));
+                end
+            }
             (end, _) => {
                 print_count(succeeded(&self.outcomes), self.outcomes.len(), state);
                 end
@@ -265,6 +277,16 @@ pub(crate) fn print(outcomes: &[TargetOutcome], end: Result<Exit>, output: Outpu
     let exit = end?;
     let has_failed = outcomes.iter().any(|outcome| outcome.error.is_some());
     Ok(if exit == Exit::Done && has_failed { Exit::Failed } else { exit })
+}
+
+/// Returns how many targets a dry run would change.
+fn planned(outcomes: &[TargetOutcome]) -> String {
+    let (all, refused) = (outcomes.len(), outcomes.len() - succeeded(outcomes));
+    let is_kept = |it: &&TargetOutcome| it.error.is_none() && (has_version(it) || it.phase == Some(TargetPhase::Gone));
+    let kept = outcomes.iter().filter(is_kept).count();
+    let losing = outcomes.iter().filter(|outcome| lost(outcome).is_some()).count();
+    let changed = all - refused - kept;
+    format!("{changed} of {all} targets would change, {losing} with loss of data; {refused} refused, {kept} unchanged")
 }
 
 fn succeeded(outcomes: &[TargetOutcome]) -> usize {

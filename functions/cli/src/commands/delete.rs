@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ebb_protocol::api::{
-    ForceDeleteTarget, NamedTarget, OverrideResponse, TargetAction, TargetDetail, TargetPhase, TargetSelector,
+    ForceDeleteTarget, NamedTarget, OverrideResponse, TargetAction, TargetDetail, TargetOutcome, TargetPhase,
+    TargetSelector,
 };
 
 use super::kinds::{DocumentKind, Kind, KindParser};
@@ -98,14 +99,12 @@ impl DeleteArgs {
             (targets, None) => return self.delete_all(&connect(server)?, targets).await,
         };
         let client = connect(server)?;
+        if self.dry_run.dry_run && !self.allow_protected {
+            return self.delete_all(&client, CommandTargets::One(target)).await;
+        }
         let seen = client.existing(&target).await?;
         if self.dry_run.dry_run {
-            let is_gone = seen.info.phase == TargetPhase::Gone && seen.waiting_uid.is_none();
-            if !is_gone && !self.allow_protected {
-                return self.delete_all(&client, CommandTargets::One(target)).await;
-            }
-            let verb = if is_gone { "not change" } else { "delete" };
-            output::status_line(&format!("Would {verb} {target}"));
+            output::status_line(&bulk::would("delete", &TargetOutcome::of(seen.info.clone())));
             return self.output.write_data(&seen);
         }
         if self.force && seen.info.phase != TargetPhase::Gone {
@@ -144,7 +143,8 @@ impl DeleteArgs {
                 let first: Vec<_> = users.iter().take(10).map(|target| TargetRef::from(target).to_string()).collect();
                 let (count, first) = (users.len(), first.join(", "));
                 if count > 0 {
-                    output::status_line(&format!("{count} living targets keep {}: {first}", change.name));
+                    let more = if count > 10 { format!(" and {} more", count - 10) } else { String::new() };
+                    output::status_line(&format!("{count} living targets keep {}: {first}{more}", change.name));
                 }
             }
             let is_dry_run = self.dry_run.dry_run;

@@ -231,7 +231,9 @@ impl BegunAction<'_> {
                 return Err(other_instance(key, uid, Some(&head.uid)).into());
             }
             check_run(target, head)?;
-            if uid.is_none_or(|uid| uid == head.uid) {
+            // A gone one has nothing to delete, but the instance that waits for its name has.
+            let is_named = head.phase != TargetPhase::Gone || waiting.is_none();
+            if uid.map_or(is_named, |uid| uid == head.uid) {
                 self.note(head);
             }
         }

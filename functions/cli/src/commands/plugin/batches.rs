@@ -6,9 +6,9 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use ebb_protocol::{LifecycleResult, TargetOutcome, TargetPhase, TargetSelector};
+use ebb_protocol::{TargetOutcome, TargetPhase, TargetSelector};
 
-use crate::bulk::{self, AnsweredTargets, YesArgs};
+use crate::bulk::{self, AnsweredTargets, YesArgs, has_version};
 use crate::{
     CommandTargets, Exit, FollowGoal, InterruptCount, OutputArgs, Result, TargetRef, TargetsCommand, named, output,
 };
@@ -42,9 +42,6 @@ impl BatchArgs {
         let found = command.send(None, bulk::selections(targets), true, &|outcome, _| bulk::line(outcome)).await;
         let AnsweredTargets { outcomes: found, plugin, end } = found;
         let (mut end, full) = (Ok(end?), plugin.unwrap_or_default());
-        let has_version = |outcome: &TargetOutcome| {
-            outcome.update.as_ref().is_some_and(|update| update.result == LifecycleResult::Unchanged)
-        };
         let (mut outcomes, open): (Vec<_>, Vec<_>) =
             found.into_iter().partition(|outcome| outcome.error.is_some() || has_version(outcome));
         let refused = outcomes.iter().filter(|outcome| outcome.error.is_some()).count();
