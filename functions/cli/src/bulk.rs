@@ -225,6 +225,8 @@ impl AnsweredTargets {
         wait: Option<((FollowGoal, &str), Duration)>,
         output: OutputArgs,
     ) -> Result<Exit> {
+        let made = (succeeded(&self.outcomes), state.to_owned());
+        let (done, state) = if is_dry_run { planned(&self.outcomes) } else { made };
         let end = match (self.end, wait.filter(|_| !is_dry_run)) {
             (Ok(Exit::Done), _) if self.outcomes.is_empty() => {
                 output::status_line(&match &self.plugin {
@@ -234,12 +236,8 @@ impl AnsweredTargets {
                 Ok(Exit::Done)
             }
             (Ok(Exit::Done), Some((goal, timeout))) => wait_for(client, &mut self.outcomes, goal, timeout).await,
-            (end, _) if is_dry_run => {
-                output::status_line(&planned(&self.outcomes));
-                end
-            }
             (end, _) => {
-                print_count(succeeded(&self.outcomes), self.outcomes.len(), state);
+                print_count(done, self.outcomes.len(), &state);
                 end
             }
         };
@@ -279,14 +277,12 @@ pub(crate) fn print(outcomes: &[TargetOutcome], end: Result<Exit>, output: Outpu
     Ok(if exit == Exit::Done && has_failed { Exit::Failed } else { exit })
 }
 
-/// Returns how many targets a dry run would change.
-fn planned(outcomes: &[TargetOutcome]) -> String {
-    let (all, refused) = (outcomes.len(), outcomes.len() - succeeded(outcomes));
+/// Returns how many targets a dry run would change, and the rest of the line about all.
+fn planned(outcomes: &[TargetOutcome]) -> (usize, String) {
     let is_kept = |it: &&TargetOutcome| it.error.is_none() && (has_version(it) || it.phase == Some(TargetPhase::Gone));
-    let kept = outcomes.iter().filter(is_kept).count();
-    let losing = outcomes.iter().filter(|outcome| lost(outcome).is_some()).count();
-    let changed = all - refused - kept;
-    format!("{changed} of {all} targets would change, {losing} with loss of data; {refused} refused, {kept} unchanged")
+    let (accepted, kept) = (succeeded(outcomes), outcomes.iter().filter(is_kept).count());
+    let (refused, losing) = (outcomes.len() - accepted, outcomes.iter().filter(|it| lost(it).is_some()).count());
+    (accepted - kept, format!("would change, {losing} with loss of data; {refused} refused, {kept} unchanged"))
 }
 
 fn succeeded(outcomes: &[TargetOutcome]) -> usize {

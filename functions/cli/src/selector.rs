@@ -1,5 +1,7 @@
 //! The options that select targets.
 
+use std::collections::BTreeSet;
+
 use ebb_protocol::api::{NamedTarget, TargetPhase, TargetSelector};
 
 use crate::{CliError, Result, TargetRef};
@@ -42,7 +44,10 @@ impl SelectorArgs {
     /// # Errors
     /// Returns an error without both, with both, and for a name without a kind.
     pub(crate) fn targets(&self, names: &[String], kind: Option<&str>, plugin: Option<&str>) -> Result<CommandTargets> {
-        let (selection, mut named) = (self.selection(kind, plugin), TargetRef::all(kind, names)?);
+        let (selection, mut seen) = (self.selection(kind, plugin), BTreeSet::new());
+        let mut named: Vec<TargetRef> = names.iter().map(|name| TargetRef::parse(kind, name)).collect::<Result<_>>()?;
+        // A repeated name is one target.
+        named.retain(|target| seen.insert(target.to_string()));
         match (named.len(), selection.is_open()) {
             (0, true) => Err(CliError::broken("no target: expected a name, or a selector such as `--phase failed`")),
             (0, false) => Ok(CommandTargets::Selected(selection)),

@@ -1,6 +1,5 @@
 //! Targets on the command line.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use ebb_protocol::api::{NamedTarget, TargetInfo, TargetOutcome};
@@ -19,23 +18,13 @@ pub(crate) struct TargetRef {
 
 impl TargetRef {
     /// Returns the target of an argument: `KIND/NAME`, as Ebb prints it, or the name of one of `kind`.
-    pub(crate) fn named(kind: &str, argument: &str) -> Self {
-        let (kind, name) = kind_and_name(kind, argument);
-        Self { kind: kind.to_owned(), name: name.to_owned() }
-    }
-
-    /// Returns the targets of arguments, each once.
     ///
     /// # Errors
     /// Returns an error for a name without a kind.
-    pub(crate) fn all(kind: Option<&str>, arguments: &[String]) -> Result<Vec<Self>> {
-        let targets = arguments.iter().map(|argument| Self::named(kind.unwrap_or_default(), argument));
-        let mut targets: Vec<Self> = targets.collect();
-        let mut seen = BTreeSet::new();
-        targets.retain(|target| seen.insert(target.to_string()));
-        match targets.iter().find(|target| target.kind.is_empty()) {
-            Some(target) => Err(CliError::broken(format!("`{}` needs the kind of the target", target.name))),
-            None => Ok(targets),
+    pub(crate) fn parse(kind: Option<&str>, argument: &str) -> Result<Self> {
+        match kind_and_name(kind.unwrap_or_default(), argument) {
+            ("", name) => Err(CliError::broken(format!("`{name}` needs the kind of the target"))),
+            (kind, name) => Ok(Self { kind: kind.to_owned(), name: name.to_owned() }),
         }
     }
 }
@@ -87,8 +76,8 @@ pub(crate) struct KindArgs {
 }
 
 impl TargetArgs {
-    pub(crate) fn target(&self) -> TargetRef {
-        TargetRef::named(&self.kind.kind, &self.name)
+    pub(crate) fn target(&self) -> Result<TargetRef> {
+        TargetRef::parse(Some(&self.kind.kind), &self.name)
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) struct EnvArgs {
 
 impl EnvArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        let target = self.target.target();
+        let target = self.target.target()?;
         let (workload, resource) = (self.workload.as_deref(), self.resource.as_deref());
         let seen = ready(&target, client.with_values(&target, resource, self.reveal).await?)?;
         let mut values = values(&target, seen, workload, resource)?;

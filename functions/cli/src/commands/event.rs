@@ -18,7 +18,7 @@ pub(crate) struct EventArgs {
 
 impl EventArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        let target = self.target.target();
+        let target = self.target.target()?;
         let instance = watched(&target, &client.existing(&target).await?);
         let event = LifecycleData { event: Some(self.event.clone()), ..data(&instance, None) };
         let response = client.lifecycle(LifecycleType::Event, &event).await?;

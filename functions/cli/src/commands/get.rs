@@ -129,7 +129,7 @@ impl GetArgs {
 
     async fn targets(&self, client: &ApiClient, kind: Option<&str>) -> Result<Exit> {
         let selection = self.selector.selection(kind, self.plugin.as_deref());
-        let named = TargetRef::all(kind, &self.names)?;
+        let named = self.names.iter().map(|name| TargetRef::parse(kind, name)).collect::<Result<Vec<_>>>()?;
         if (self.watch || self.reveal) && named.len() != 1 {
             return Err(CliError::broken("--watch and --reveal need the name of one target"));
         }

@@ -28,7 +28,7 @@ pub(crate) struct HistoryArgs {
 impl HistoryArgs {
     pub(super) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let TargetCommandArgs { target, output } = self.target;
-        let target = target.target();
+        let target = target.target()?;
         let Some(id) = self.document else {
             let mut page = client.history(&target, self.limit.saturating_add(1)).await?;
             let has_more = page.entries.len() > self.limit;

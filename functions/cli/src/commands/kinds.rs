@@ -74,10 +74,10 @@ impl Kind {
         let kind = match text {
             _ if let Some(kind) = KINDS.iter().find(is_named) => Self::Document(kind),
             "all" => Self::Targets(None),
-            "cluster" | "clusters" => {
-                return Err("clusters have commands of their own, such as `ebb cluster list`".to_owned());
+            "cluster" | "clusters" | "token" | "tokens" => {
+                let noun = text.trim_end_matches('s');
+                return Err(format!("{noun}s have commands of their own, such as `ebb {noun} list`"));
             }
-            "token" | "tokens" => return Err("tokens have commands of their own, such as `ebb token list`".to_owned()),
             other => Self::Targets(Some(singular_kind(other).to_owned())),
         };
         Ok((kind, name))

@@ -62,7 +62,7 @@ struct AttemptLog {
 
 impl LogsArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        let target = self.target.target();
+        let target = self.target.target()?;
         if self.follow {
             return self.follow(client, &target).await;
         }
@@ -160,21 +160,18 @@ pub(super) fn no_unit(target: &TargetRef, seen: &TargetDetail, wanted: [(&str, &
     // A unit can be in several runs.
     let known: [BTreeSet<&str>; 3] =
         [seen.runs.iter().map(|run| run.hook.as_str()).collect(), resources.collect(), units().collect()];
+    let listed = |names: &BTreeSet<&str>| Vec::from_iter(names.iter().copied()).join(", ");
     for ((noun, wanted), known) in wanted.into_iter().zip(&known) {
         let is_missing = |wanted: &&String| !known.iter().any(|key| is_named(wanted, key));
         if let (Some(missing), false) = (wanted.iter().find(is_missing), known.is_empty()) {
             let near = nearest(missing, known.iter().copied()).map(|near| format!("did you mean `{near}`? "));
-            let names: Vec<&str> = known.iter().copied().collect();
-            return CliError::failed(format!("no run of {target} has the {noun} `{missing}`")).with_hint(format!(
-                "{}{noun}s: {}",
-                near.unwrap_or_default(),
-                names.join(", ")
-            ));
+            let hint = format!("{}{noun}s: {}", near.unwrap_or_default(), listed(known));
+            return CliError::failed(format!("no run of {target} has the {noun} `{missing}`")).with_hint(hint);
         }
     }
     CliError::failed(format!("no unit of {target} matches")).with_hint(match known[2].is_empty() {
         true => format!("no unit has started: ebb why {}", named(target)),
-        false => format!("units: {}", Vec::from_iter(known[2].iter().copied()).join(", ")),
+        false => format!("units: {}", listed(&known[2])),
     })
 }
 

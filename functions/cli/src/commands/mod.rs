@@ -155,7 +155,7 @@ impl EbbCli {
             EbbCommand::Delete(args) => Box::pin(args.run(server)).await,
             EbbCommand::Validate(args) => args.run(server).await,
             EbbCommand::Why(args) => {
-                let why = connect(server)?.why(&args.target.target()).await?;
+                let why = connect(server)?.why(&args.target.target()?).await?;
                 args.output.write(&why, why::text)
             }
             EbbCommand::Logs(args) => args.run(&connect(server)?).await,

@@ -83,7 +83,7 @@ pub(crate) struct ForceCompleteArgs {
 
 impl ForceCompleteArgs {
     pub(super) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        let target = self.target.target();
+        let target = self.target.target()?;
         let request = ForceCompleteUnit { uid: None, unit: self.unit, reason: self.reason, by: self.by };
         let response: OverrideResponse = client.act(&target, "force-complete", &request).await?;
         self.output.write_status(&response, override_text)

@@ -49,13 +49,12 @@ impl WaitCommandArgs {
             CommandTargets::Selected(selector) => {
                 let (found, warnings) = client.targets(&selector, &[]).await?;
                 bulk::print_warnings(warnings);
-                match self.goal {
-                    _ if !found.is_empty() => {}
-                    FollowGoal::Gone => output::status_line("No target is selected: none is left"),
-                    _ => {
-                        let error = CliError::failed("no target is selected, so none gets ready");
-                        return Err(error.with_hint("check the selector, or give the names, to wait until they exist"));
-                    }
+                if found.is_empty() && self.goal != FollowGoal::Gone {
+                    let error = CliError::failed("no target is selected, so none gets ready");
+                    return Err(error.with_hint("check the selector, or give the names, to wait until they exist"));
+                }
+                if found.is_empty() {
+                    output::status_line("No target is selected: none is left");
                 }
                 self.wait_for_all(client, found.into_iter().map(TargetOutcome::of).collect()).await
             }

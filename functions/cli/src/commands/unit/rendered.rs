@@ -31,7 +31,7 @@ pub(crate) struct RenderedArgs {
 
 impl RenderedArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        let target = self.target.target();
+        let target = self.target.target()?;
         let seen = client.existing(&target).await?;
         let (run, key) = self.chosen(&seen)?;
         self.output.write(&client.rendered(run, key, self.attempt).await?, text)
@@ -44,7 +44,7 @@ impl RenderedArgs {
         let found: Vec<(&str, &str)> = units.filter(|(_, key)| is_named(&self.unit, key)).collect();
         let Some(&first) = found.first() else {
             let [hook, unit] = [self.hook.as_slice(), std::slice::from_ref(&self.unit)];
-            return Err(no_unit(&self.target.target(), seen, [("hook", hook), ("resource", &[]), ("unit", unit)]));
+            return Err(no_unit(&self.target.target()?, seen, [("hook", hook), ("resource", &[]), ("unit", unit)]));
         };
         let keys: BTreeSet<&str> = found.iter().map(|(_, key)| *key).collect();
         if keys.len() > 1 {
