@@ -129,35 +129,7 @@ impl ServerArgs {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{self, Permissions};
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
-
-    #[test]
-    fn the_state_of_a_parent_folder_selects_the_server() {
-        let root = tempfile::tempdir().unwrap();
-        let below = root.path().join("a/b");
-        fs::create_dir_all(&below).unwrap();
-        let Err(error) = ServerArgs::default().find_from(&below) else { panic!("a server was found") };
-        assert!(error.text(crate::output::drawing()).contains("start `ebb dev`"));
-        let file = root.path().join(STATE).join(FILE);
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        let text = r#"{"url": "http://127.0.0.1:7878", "token": "t", "webhookSecret": "whsec_s",
-            "platformSecret": "whsec_p", "s3": "http://x"}"#;
-        fs::write(&file, text).unwrap();
-        let server = ServerArgs::default().find_from(&below).unwrap();
-        assert_eq!((server.url.as_str(), server.token.as_deref()), ("http://127.0.0.1:7878/", Some("t")));
-        assert_eq!(server.origin, AddressOrigin::File(file.clone()));
-        // Another user could have written the address, to receive the token of this one.
-        for (path, mode) in [(file.parent().unwrap(), 0o777), (&file, 0o646)] {
-            fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
-            let Err(error) = ServerArgs::default().find_from(&below) else { panic!("{mode:o} is used") };
-            let text = error.text(crate::output::drawing());
-            assert!(text.contains("other users can change it") && text.contains("set EBB_URL"), "{text}");
-            fs::set_permissions(path, Permissions::from_mode(0o700)).unwrap();
-        }
-    }
 
     #[test]
     fn the_option_takes_precedence_over_the_state() {

@@ -1,17 +1,13 @@
 use super::*;
 use crate::exit::Exit;
+use crate::progress::fixtures::rows;
 
 #[test]
 fn a_log_is_divided_from_the_state_of_its_attempt() {
-    for (text, size, log, state) in [
-        ("a\nwaiting: b\n", Some(2), "a\n", "waiting: b\n"),
-        ("a\nwaiting: b\n", Some(1), "a", "waiting: b\n"),
-        ("waiting: b\n", Some(0), "", "waiting: b\n"),
-        ("a\nwaiting: b\n", None, "a\nwaiting: b\n", ""),
-        ("ä", Some(1), "ä", ""),
-    ] {
-        let tail = LogTail::new(Some(2), text, size);
-        assert_eq!((tail.log.as_str(), tail.state.as_str()), (log, state), "{text:?} {size:?}");
+    type Row = (String, Option<usize>, String, String);
+    for (text, size, log, state) in rows::<Row>("a_log_is_divided_from_the_state_of_its_attempt") {
+        let tail = LogTail::new(Some(2), &text, size);
+        assert_eq!((&tail.log, &tail.state), (&log, &state), "{text:?} {size:?}");
         assert_eq!(tail.text(), text);
     }
 }

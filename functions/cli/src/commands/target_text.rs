@@ -154,18 +154,7 @@ mod tests {
         units[4].object_states = serde_json::from_value(objects).unwrap();
         let text = text(&seen, fixtures::NOW.parse().unwrap());
         let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("    ")).collect();
-        assert_eq!(
-            rows,
-            [
-                "    heartbeat: 7.0s ago",
-                "    attempt 1 failed in 2.0s at 2026-11-21 09:00:03Z: code 3 UID: forged (exit)",
-                "    waits: Job units/a: it runs for 2.0s",
-                "    waits: Deployment units/web: image \"x\" cannot be pulled; UID: forged for 2.0s, fails in 58.0s \
-                 unless this ends (a person has to end this)",
-                "    object: Job units/b  failed: it crashes",
-                "    object: ConfigMap units/a  ready",
-            ]
-        );
+        assert_eq!(rows, fixtures::rows::<String>("heartbeats_earlier_attempts_objects_and_waits_have_rows"));
     }
 
     #[test]

@@ -21,24 +21,6 @@ fn commands_print_their_snapshots() {
     }
 }
 
-/// `ebb dev` looks for the program of the relay before it starts a server.
-#[test]
-fn a_missing_relay_program_is_reported() {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let program = folder.path().join("ebb");
-    std::fs::hard_link(env!("CARGO_BIN_EXE_ebb"), &program).unwrap();
-    let cluster = ["dev", "--kubeconfig", "none", "--advertise-address", "127.0.0.1", "--entrypoint-image", "none"];
-    let error_with = |more: &[&str]| {
-        let out = Command::new(&program).args(cluster).args(more).env("PATH", folder.path()).output().unwrap();
-        assert_eq!(out.status.code(), Some(2));
-        String::from_utf8(out.stderr).unwrap()
-    };
-    let err = error_with(&[]);
-    assert!(err.contains("no `ebb-relay` next to") && err.contains("cargo build -p ebb-relay"), "{err}");
-    let err = error_with(&["--relay", "elsewhere"]);
-    assert!(err.contains("the relay elsewhere does not exist"), "{err}");
-}
-
 /// `ebb dev` does not forget the sandboxes whose table is lost.
 #[tokio::test]
 async fn a_lost_table_is_reported() {

@@ -121,6 +121,12 @@ sessions! { true:
     the_highest_version_of_each_plugin_is_listed the_page_of_an_unknown_sandbox_is_an_error
 }
 
+#[tokio::test]
+async fn the_state_of_a_parent_folder_selects_the_server() {
+    let steps = include_str!("sessions/the_state_of_a_parent_folder_selects_the_server.yaml");
+    run_all(&Workdir::new(), steps, true).await;
+}
+
 /// `ebb dev` runs with an issuer.
 #[tokio::test]
 async fn a_person_is_the_same_everywhere() {
@@ -128,6 +134,7 @@ async fn a_person_is_the_same_everywhere() {
 }
 
 sessions! { false:
-    a_link_to_the_page_of_the_sandbox_is_printed a_sandbox_outlives_the_command_and_versions_are_immutable
-    a_sandbox_that_is_not_gone_keeps_its_state a_single_unit_runs closed_outputs_do_not_change_the_exit_code
+    a_link_to_the_page_of_the_sandbox_is_printed a_missing_relay_program_is_reported
+    a_sandbox_outlives_the_command_and_versions_are_immutable a_sandbox_that_is_not_gone_keeps_its_state
+    a_single_unit_runs closed_outputs_do_not_change_the_exit_code
 }
