@@ -83,7 +83,8 @@ mod tests {
     #[test]
     fn points_are_times_or_durations_before_now() {
         assert_eq!(point("2026-11-21T10:10:00+01:00"), Ok("2026-11-21T09:10:00Z".parse().unwrap()));
-        let age = now().duration_since(point("10m").unwrap());
+        let before = point("10m").unwrap();
+        let age = now().duration_since(before);
         assert!((600..660).contains(&age.as_secs()), "{age}");
         assert!(point("yesterday").unwrap_err().contains("`yesterday` is no time"));
         assert!(point("-10m").is_err());
