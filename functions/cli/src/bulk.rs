@@ -23,12 +23,27 @@ pub(crate) struct YesArgs {
     pub(crate) yes: bool,
 }
 
-/// Returns the line of a target before a question.
+/// Returns the line of a target before a question, with the resources whose data an update would lose.
 pub(crate) fn line(outcome: &TargetOutcome) -> String {
     let phase = outcome.phase.map(|phase| phase.name().to_owned());
-    let parts = [&phase, &outcome.owner, &outcome.first_cause].into_iter().flatten();
+    let lost = lost(outcome).map(|names| format!("LOSES the data of {names}"));
+    let parts = [&phase, &outcome.owner, &outcome.first_cause, &lost].into_iter().flatten();
     let parts: Vec<String> = parts.map(|text| output::printable(text)).collect();
     format!("{}: {}", TargetRef::from(outcome), parts.join(", "))
+}
+
+/// Returns the names of the complete resources that an update removes or replaces.
+fn lost(outcome: &TargetOutcome) -> Option<String> {
+    let lost = outcome.update.as_ref().map(|update| &update.lost).filter(|lost| !lost.is_empty())?;
+    Some(lost.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
+}
+
+/// Asks before an action on selected targets. `how` is a part of the question.
+pub(crate) fn ask(verb: &str, outcomes: &[TargetOutcome], how: &str) -> Result<()> {
+    let accepted = || outcomes.iter().filter(|outcome| outcome.error.is_none());
+    let losing = accepted().filter(|outcome| lost(outcome).is_some()).count();
+    let loss = if losing > 0 { format!("; {losing} of them lose data") } else { String::new() };
+    confirm(&format!("{verb} {} targets{how}{loss}?", accepted().count()), "--yes", "nothing was changed")
 }
 
 /// Returns the line of a dry run about a target. `verb` is `delete` or `retry`.
@@ -85,11 +100,11 @@ impl TargetsCommand<'_> {
         if needs_question {
             let found = self.send(None, all, true, &|outcome, _| line(outcome)).await;
             let AnsweredTargets { outcomes, plugin, end } = found;
-            let (end, count) = (Ok(end?), succeeded(&outcomes));
-            if count == 0 {
+            let end = Ok(end?);
+            if succeeded(&outcomes) == 0 {
                 return Ok(AnsweredTargets { outcomes, plugin, end });
             }
-            confirm(&format!("{} {count} targets?", self.verb), "--yes", "nothing was changed")?;
+            ask(self.verb, &outcomes, "")?;
             all = parts(outcomes.into_iter().map(instance));
         }
         let interrupts = InterruptCount::listen()?;

@@ -99,7 +99,7 @@ pub async fn begin(
                 let by = requester.sender.owner();
                 match begin_delete(env, event.instance(), TargetStopCause::Deleted, sender, by).await? {
                     Some(follow_up) => Ok((response(event, LifecycleResult::Stopping), follow_up)),
-                    None => Err(foreign(event.target_key()).into()),
+                    None => Err(foreign(event.target_key(), None).into()),
                 }
             }
             LifecycleType::Event => {
@@ -161,7 +161,7 @@ async fn create(
                 return Ok((response(event, result), FollowUp::default()));
             }
             (CreateDecision::Stale, _) => return Err(stale(event).into()),
-            (CreateDecision::Foreign, _) => return Err(foreign(event.target_key()).into()),
+            (CreateDecision::Foreign, _) => return Err(foreign(event.target_key(), None).into()),
             (CreateDecision::QueueFull, _) => {
                 let text = format!("another {} already waits for the name {:?}", event.kind, event.name);
                 return Err(RequestError::refused(ErrorCode::NameTaken, text));

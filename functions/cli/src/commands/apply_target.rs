@@ -89,7 +89,7 @@ impl AppliedTarget {
         let mut request = ApplyTarget { allow_replace: Some(allow_replace), ..request };
         let ends = |preview: &&TargetReceipt| {
             matches!(preview.result, LifecycleResult::Updating | LifecycleResult::Updated)
-                && (!preview.lost.is_empty() || has_ended(preview.expires.as_deref()))
+                && (!preview.lost.is_empty() || ends_soon(preview.expires.as_deref()))
         };
         if let Some(preview) = preview.as_ref().filter(ends) {
             output::status_line(&format!("{target} of {}:", preview.owner.as_deref().unwrap_or("no owner")));
@@ -168,15 +168,16 @@ fn not_replaced(
     }
 }
 
-fn has_ended(expires: Option<&str>) -> bool {
-    expires.and_then(|at| timing::until(at, timing::now())).is_some_and(|left| left.is_zero())
+/// Returns true for an end within a minute or before.
+fn ends_soon(expires: Option<&str>) -> bool {
+    expires.and_then(|at| timing::until(at, timing::now())).is_some_and(|left| left.as_secs() < 60)
 }
 
-/// Warns of a `ttl` that is shorter than the age of the target.
+/// Warns of a `ttl` that is not longer than the age of the target.
 fn warn_of_end(target: &TargetRef, expires: Option<&str>) {
-    if let Some(expires) = expires.filter(|at| has_ended(Some(at))) {
+    if let Some(expires) = expires.filter(|at| ends_soon(Some(at))) {
         output::status_line(&format!(
-            "warning: the `ttl` of {target} counts from its creation and ended at {}: the update deletes the target and \
+            "warning: the `ttl` of {target} counts from its creation and ends at {}: the update deletes the target and \
              its resources",
             timing::clock(expires)
         ));

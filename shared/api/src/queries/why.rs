@@ -151,15 +151,15 @@ fn changes_of_plan(target: &TargetHead, plan: &Plan) -> Vec<String> {
     repaired.chain(refused).chain(dropped).collect()
 }
 
-/// Returns the plugin of a failed undo, and its newest published version, if the teardown of the target runs an older one and
-/// can be repaired with it.
+/// Returns the plugin of a failed unit, and its newest published version, if the target has an older one. A stuck one can be
+/// repaired with it.
 async fn newer_version(
     env: &Env,
     target: &TargetHead,
     failures: &[FailedUnit],
     plan: &Plan,
 ) -> FlowResult<(Option<String>, Option<String>)> {
-    let unit = failures.first().filter(|_| target.phase == TargetPhase::Stuck);
+    let unit = failures.first().filter(|_| matches!(target.phase, TargetPhase::Stuck | TargetPhase::Failed));
     let resource = unit.and_then(|failed| plan.resource(failed.unit.split_once('/')?.0));
     let used = resource.map(|resource| resource.repaired_by.as_ref().unwrap_or(&resource.plugin));
     let Some((plugin, used)) = used.and_then(|used| used.rsplit_once('@')) else { return Ok((None, None)) };
@@ -168,7 +168,8 @@ async fn newer_version(
     let published = versions.iter().filter(|item| item.withdrawn.is_none());
     let newest = published.filter_map(|item| item.version.parse::<semver::Version>().ok()).max();
     let newer = newest.filter(|newest| used.parse::<semver::Version>().is_ok_and(|used| *newest > used));
-    let Some(newer) = newer.map(|newer| format!("{plugin}@{newer}")) else { return Ok((name, None)) };
+    let newer = newer.map(|newer| format!("{plugin}@{newer}"));
+    let Some(newer) = newer.filter(|_| target.phase == TargetPhase::Stuck) else { return Ok((name, newer)) };
     let instance = (target.target_key(), Some(target.uid.as_str()));
     let repair =
         Box::pin(repair::repair(env, instance, (RepairSource::Plugin(&newer), None), RepairMode::Preview)).await;

@@ -28,6 +28,8 @@ use crate::{
 
 /// Targets that are changed at the same time.
 const CONCURRENT: usize = 25;
+/// Maximum changes by others during the upgrade of a target after which it is tried again.
+const MAX_CONFLICTS: u32 = 3;
 /// The time after which no further target begins. A function ends after 29 s.
 const LATEST: Millis = Millis(15_000);
 /// The size of the outcomes after which no further target begins, measured as that of a response.
@@ -275,10 +277,19 @@ impl BegunAction<'_> {
     }
 
     async fn upgrade(&mut self, plugin: (&str, Option<bool>)) -> HttpResult<RestOfRequest> {
-        let head = self.instance().await?;
-        let (rest, receipt) = plugin_upgrades::upgraded(self.server, &head, plugin, self.outcome.dry_run).await?;
-        self.outcome.update = Some(receipt);
-        Ok(rest)
+        // Another request may change the document between the read and the update.
+        let mut conflicts = 0;
+        loop {
+            let head = self.instance().await?;
+            match plugin_upgrades::upgraded(self.server, &head, plugin, self.outcome.dry_run).await {
+                Err(problem) if problem.is(ErrorCode::Outdated) && conflicts < MAX_CONFLICTS => conflicts += 1,
+                upgraded => {
+                    let (rest, receipt) = upgraded?;
+                    self.outcome.update = Some(receipt);
+                    return Ok(rest);
+                }
+            }
+        }
     }
 }
 

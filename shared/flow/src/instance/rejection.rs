@@ -37,10 +37,14 @@ pub(crate) fn missing_instance(key: TargetKey<'_>, uid: Option<&str>) -> Rejecti
 }
 
 /// Returns the rejection of a request about an instance of another sender. It names no instance, because a sender must not
-/// learn about those of others.
-pub(crate) fn foreign(target: TargetKey<'_>) -> Rejection {
+/// learn about those of others. `source` is its source, if the caller may know it.
+pub(crate) fn foreign(target: TargetKey<'_>, source: Option<&str>) -> Rejection {
+    let (owner, change) = match source {
+        Some(source) => (format!("the source {source}"), "correct the document of this source, "),
+        None => ("another sender".to_owned(), ""),
+    };
     let text = format!(
-        "{target} belongs to another sender, and only its creator changes it: give the target another name, or let a \
+        "{target} belongs to {owner}, and only its creator changes it: {change}give the target another name, or let a \
          person delete it by `ebb delete {} {}` and send the request again",
         target.kind, target.name
     );

@@ -86,8 +86,9 @@ impl TargetRequest {
             let is_present = head.phase.is_alive() && is_other(&head.source) && is_meant(&head.uid);
             is_present || (waiting.is_some() && (self.target.uid.is_some() || !head.phase.is_alive()))
         };
-        if head.is_some_and(is_foreign) {
-            return Err(foreign(self.target_key()).into());
+        if let Some(head) = head.filter(|head| is_foreign(head)) {
+            let source = head.source.as_deref().filter(|_| head.phase.is_alive() && !self.access.is_limited());
+            return Err(foreign(self.target_key(), source).into());
         }
         let waiting = head.filter(|head| self.target.uid.is_some() || second(head).is_none());
         let waiting = waiting.and_then(|head| head.waiting.as_ref()).filter(|waiting| waiting.source == self.source);

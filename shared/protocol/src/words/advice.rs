@@ -34,9 +34,9 @@ pub struct TargetSituation<'a> {
     pub lost: Option<LostCluster<'a>>,
     /// The first wait of the present run.
     pub wait: Option<(&'a UnitDetail, &'a UnitWait)>,
-    /// The name of the plugin of a failed undo.
+    /// The name of the plugin of a failed unit.
     pub plugin: Option<&'a str>,
-    /// A newer version of the plugin of a failed undo.
+    /// A newer version of the plugin of a failed unit.
     pub newer: Option<&'a str>,
     /// True if a retry ends the wait of a unit for a time.
     pub is_timed: bool,
@@ -49,7 +49,10 @@ impl TargetSituation<'_> {
         let target = &commands::target_arguments(kind, name);
         let mut next = Vec::new();
         if let Some(newer) = self.newer {
-            next.push(format!("if {newer} fixes the undo: {}", commands::retry_with(target, newer)));
+            next.push(match self.phase {
+                TargetPhase::Failed => format!("if {newer} fixes it: {}", commands::upgrade(newer, target)),
+                _ => format!("if {newer} fixes the undo: {}", commands::retry_with(target, newer)),
+            });
         }
         next.extend(self.wait.filter(|_| self.lost.is_none()).and_then(|(unit, wait)| end_of_wait(unit, wait)));
         if self.is_undelivered {
@@ -66,7 +69,7 @@ impl TargetSituation<'_> {
                 // The update `N` calls what it undoes `NAME~N`.
                 let is_former = |unit: &&str| unit.split('/').next().is_some_and(|owner| owner.contains('~'));
                 let former = self.failures.iter().map(|failed| failed.unit.as_str()).find(is_former);
-                next.push(former.map_or_else(|| self.corrected_document(), |unit| self.former_undo(unit)));
+                next.push(former.map_or_else(|| self.corrected_document(target), |unit| self.former_undo(unit)));
                 let undo = if self.has_resources { ", which deletes its resources" } else { "" };
                 next.push(format!("to give it up: {}{undo}", commands::delete(kind, name)));
             }
@@ -111,12 +114,13 @@ impl TargetSituation<'_> {
         )
     }
 
-    fn corrected_document(&self) -> String {
+    fn corrected_document(&self, target: &str) -> String {
         let apply = commands::APPLY;
+        let upgrade = commands::upgrade(self.plugin.unwrap_or("PLUGIN"), target);
         match self.source {
             Some(source) => format!(
-                "if the document or a plugin is wrong: correct it (`{apply}`); the next event of the source {source} then \
-                 repairs the target"
+                "if a plugin is wrong: publish a corrected version, then: {upgrade}; if the document is wrong: correct it \
+                 (`{apply}`); the next event of the source {source} then repairs the target"
             ),
             None => format!(
                 "if the file is wrong: correct it; if a plugin is wrong: publish a corrected version and name it in the file; \

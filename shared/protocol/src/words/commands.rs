@@ -27,6 +27,7 @@ commands! {
     retry(target) => "ebb retry {target}";
     retry_with(target, plugin) => "ebb retry {target} --plugin {plugin}";
     retry_with_file(target) => "ebb retry {target} -f FILE";
+    upgrade(plugin, target) => "ebb plugin upgrade {plugin} {target}";
     delete(kind, name) => "ebb delete {kind} {name}";
     force_delete(kind, name) => "ebb delete {kind} {name} --force --reason WHY";
     force_complete(target, unit) => "ebb unit force-complete {target} {unit} --reason WHY";

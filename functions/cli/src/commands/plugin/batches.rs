@@ -10,8 +10,7 @@ use ebb_protocol::{LifecycleResult, TargetOutcome, TargetPhase, TargetSelector};
 
 use crate::bulk::{self, AnsweredTargets, YesArgs};
 use crate::{
-    CommandTargets, Exit, FollowGoal, InterruptCount, OutputArgs, Result, TargetRef, TargetsCommand, confirm, named,
-    output,
+    CommandTargets, Exit, FollowGoal, InterruptCount, OutputArgs, Result, TargetRef, TargetsCommand, named, output,
 };
 
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -60,7 +59,7 @@ impl BatchArgs {
             output::status_line(&format!("{target} has failed with {full}, left out: ebb retry {}", named(target)));
         }
         if selector.is_some() && !yes && !open.is_empty() {
-            confirm(&format!("Upgrade {} targets, {batch} at a time?", open.len()), "--yes", "nothing was changed")?;
+            bulk::ask("Upgrade", &open, &format!(", {batch} at a time"))?;
         }
         let (interrupts, goal) = (InterruptCount::listen()?, (FollowGoal::Ready, "are ready with the version"));
         let (mut left, mut begun): (_, Vec<TargetOutcome>) = (open.into_iter(), Vec::new());
