@@ -126,8 +126,15 @@ impl ApiClient {
     }
 
     /// Creates or replaces what a path of the API names.
-    pub(crate) async fn put<T: DeserializeOwned>(&self, path: &[&str], body: &impl Serialize) -> Result<T> {
-        self.read(self.request(Method::PUT, path).json(body)).await
+    /// Sends a body to a path of the API, with these options.
+    pub(crate) async fn put<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        body: &impl Serialize,
+        options: &[&str],
+    ) -> Result<T> {
+        let options: Vec<_> = options.iter().map(|option| (*option, Some("true"))).collect();
+        self.read(self.query(Method::PUT, path, &options).json(body)).await
     }
 
     /// Deletes what a path of the API names, with these options. Returns `None` if it does not exist.

@@ -25,6 +25,8 @@ pub(super) struct DocumentKind {
     short: Vec<&'static str>,
     /// The effect of a deletion.
     pub(super) deleted: &'static str,
+    /// The effect of a replacement. Versions of plugins are not replaced.
+    pub(super) replaced: &'static str,
     #[serde(borrow)]
     pub(super) columns: [Vec<&'static str>; 3],
 }

@@ -7,9 +7,21 @@ use ebb_engine::Timestamp;
 use ebb_flow::{Env, FlowResult, RequestError, offload};
 use ebb_protocol::{ErrorCode, limits};
 use ebb_store::{NamedDocument, NamedKind, Store};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::clusters;
 use crate::{HttpProblem, HttpResult};
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub(crate) struct ChangeDocumentQuery {
+    /// Checks the request, and changes nothing.
+    pub(crate) dry_run: bool,
+    /// Makes the change although living targets need the document as it is.
+    pub(crate) force: bool,
+}
 
 /// A kind of document that a deployment stores by name.
 pub(crate) trait StoredKind: 'static {
@@ -38,6 +50,11 @@ pub(crate) trait StoredKind: 'static {
         Ok(Some(Vec::new()))
     }
 
+    /// Returns the living targets that lose something if `new` replaces `former`, as [`clusters::users`] does.
+    async fn losers(_env: &Env, _former: &NamedDocument, _new: &NamedDocument) -> FlowResult<Option<Vec<String>>> {
+        Ok(Some(Vec::new()))
+    }
+
     /// Forgets what this program has read, after a change.
     async fn forget(_env: &Env) {}
 }
@@ -47,17 +64,33 @@ pub(crate) async fn get<K: StoredKind>(env: &Env, name: &str) -> FlowResult<Opti
     K::detail(env, item).await.map(Some)
 }
 
-/// Creates or replaces the document `name`. If the stored document is the same, its time stays.
-pub(crate) async fn put<K: StoredKind>(env: &Env, name: &str, document: &str) -> Result<(), RequestError> {
+/// Creates or replaces the document `name`. If the stored document is the same, its time stays. A dry run only checks.
+///
+/// # Errors
+/// Returns 409 as [`check_unused`] does, unless the change is forced.
+pub(crate) async fn put<K: StoredKind>(
+    env: &Env,
+    name: &str,
+    document: &str,
+    ChangeDocumentQuery { dry_run, force }: ChangeDocumentQuery,
+) -> HttpResult<K::Detail> {
     K::admit(&env.store, name, document).await?;
-    let (name, text) = (name.to_owned(), document.to_owned());
-    let checked = offload(move || K::checked(&name, &text)).await??;
-    let present = env.store.get_document(K::KIND, &checked.name).await?;
-    if present.is_none_or(|present| present.document != checked.document) {
-        env.store.put_document(K::KIND, &NamedDocument { changed: env.now(), ..checked }).await?;
+    let (own, text) = (name.to_owned(), document.to_owned());
+    let checked = offload(move || K::checked(&own, &text)).await??;
+    let new = NamedDocument { changed: env.now(), ..checked };
+    if let Some(present) = env.store.get_document(K::KIND, name).await? {
+        if present.document == new.document {
+            return Ok(K::detail(env, present).await?);
+        }
+        if !force {
+            check_losers::<K>(K::losers(env, &present, &new).await?, name, "replace")?;
+        }
+    }
+    if !dry_run {
+        env.store.put_document(K::KIND, &new).await?;
         K::forget(env).await;
     }
-    Ok(())
+    Ok(K::detail(env, new).await?)
 }
 
 /// Checks that no living target and no subscription needs the document `name`.
@@ -65,7 +98,11 @@ pub(crate) async fn put<K: StoredKind>(env: &Env, name: &str, document: &str) ->
 /// # Errors
 /// Returns 409 with the count and the first names of those that need it.
 pub(crate) async fn check_unused<K: StoredKind>(env: &Env, name: &str) -> HttpResult<()> {
-    let why = match K::users(env, name).await?.as_deref() {
+    check_losers::<K>(K::users(env, name).await?, name, "delete")
+}
+
+fn check_losers<K: StoredKind>(losers: Option<Vec<String>>, name: &str, verb: &str) -> HttpResult<()> {
+    let why = match losers.as_deref() {
         None => "there are too many targets to check in time whether they need it".to_owned(),
         Some([]) => return Ok(()),
         Some([only]) => format!("{only} needs it"),
@@ -74,7 +111,7 @@ pub(crate) async fn check_unused<K: StoredKind>(env: &Env, name: &str) -> HttpRe
             format!("{least}{} need it: {}", found.len(), found.join(", "))
         }
     };
-    let detail = format!("{name} is not deleted: {why}. {}; `?force=true` deletes it all the same", K::LOSS);
+    let detail = format!("{name} is not {verb}d: {why}. {}; a request with `force` {verb}s it all the same", K::LOSS);
     Err(HttpProblem::new(ErrorCode::DocumentInUse, detail))
 }
 

@@ -5,15 +5,34 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::webhook::is_credential_header;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::model::{ConnectionDoc, LineColumn, OWN_UNITS, SandboxDoc, SourceText};
-use crate::plan::{Action, BoundConnection, Plan, WebhookAction};
+use crate::plan::{Action, BoundConnection, Plan, UnitPlan, WebhookAction};
 
 /// The place of secrets, and the people who can store them.
 const STORE_SECRET: &str =
     "an operator of the server adds it: to `.ebb/secrets.json` with `ebb dev` and `ebb run`, to `EBB_SECRETS` on AWS";
 
 pub fn names(plan: &Plan) -> BTreeSet<String> {
+    bound(plan).map(|(_, connection)| connection.name.clone()).collect()
+}
+
+/// Returns true if a unit of the plan can use the connection as `former` describes it, and not as `new` does.
+pub fn loses(plan: &Plan, former: &ConnectionDoc, new: &ConnectionDoc) -> bool {
+    bound(plan).filter(|(_, connection)| connection.name == former.name.value).any(|(unit, connection)| {
+        let plugin = plan.resource(unit.resource()).map(|resource| resource.plugin.as_str());
+        let is_usable = |document: &ConnectionDoc| {
+            connection.origin == document.origin.value && document.permits(plugin.map_or(OWN_UNITS, unversioned))
+        };
+        is_usable(former) && !is_usable(new)
+    })
+}
+
+fn bound(plan: &Plan) -> impl Iterator<Item = (&UnitPlan, &BoundConnection)> {
     let units = plan.hooks.iter().flat_map(|hook| &hook.units).chain(&plan.plugin_updates);
-    units.filter_map(|unit| Some(unit.action.connection()?.name.clone())).collect()
+    units.filter_map(|unit| Some((unit, unit.action.connection()?)))
+}
+
+fn unversioned(plugin: &str) -> &str {
+    plugin.split('@').next().unwrap_or(plugin)
 }
 
 /// Freezes connections in a plan. `known` has the present ones by name, and `has_secret` returns true for the secrets of the
@@ -67,7 +86,7 @@ pub fn bind(
             wrong("unknown-connection", "does not exist", "create it: ebb apply -f FILE".to_owned());
             continue;
         };
-        let user = plugin.map_or(OWN_UNITS, |plugin| plugin.split('@').next().unwrap_or(plugin));
+        let user = plugin.map_or(OWN_UNITS, unversioned);
         let needed = document.auth.scheme.secrets().map(|secret| secret.value.as_str());
         let missing: Vec<&str> = needed.filter(|secret| runs && !has_secret(secret)).collect();
         if !document.permits(user) {
