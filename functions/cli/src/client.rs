@@ -125,8 +125,7 @@ impl ApiClient {
             .map_err(|error| unexpected(StatusCode::OK, &format!("`{member}` does not match the API: {error}")))
     }
 
-    /// Creates or replaces what a path of the API names.
-    /// Sends a body to a path of the API, with these options.
+    /// Creates or replaces what a path of the API names, with these options.
     pub(crate) async fn put<T: DeserializeOwned>(
         &self,
         path: &[&str],

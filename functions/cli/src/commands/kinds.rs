@@ -87,6 +87,7 @@ pub(super) fn cell(header: &str, data: &Value) -> String {
     match header {
         "OWNER" if data["ownerName"].is_string() => shown(&data["ownerName"]),
         "SECRET" if data["hasSecret"] == false => text + " (missing)",
+        "SECRET" if data["problem"].is_string() => text + " (unusable)",
         "WAITING" if data["waitingIncomplete"] == true => text + " or more",
         "PHASE" => serde_json::from_value::<TargetInfo>(data.clone()).map_or(text, |info| labels::target_state(&info)),
         "PLUGINS" => text.split(", ").map(output::plugin_name).collect::<Vec<_>>().join(", "),

@@ -3,7 +3,7 @@
 use ebb_documents::notification::NotificationRule;
 use ebb_documents::{ConnectionDoc, Diagnostics, DocumentVars, NoFiles, compile, load};
 use ebb_flow::instance::outbox;
-use ebb_flow::{Env, FlowResult, offload};
+use ebb_flow::{Env, FlowResult, offload, secret_problem};
 use ebb_protocol::{ConnectionDetail, ConnectionInfo, ConnectionList, rfc3339};
 use ebb_store::{NamedDocument, NamedKind};
 
@@ -78,20 +78,17 @@ async fn subscriptions(env: &Env, connection: &str, is_meant: impl Fn(&str) -> b
 }
 
 fn about(env: &Env, connection: ConnectionDoc, unknown: ConnectionInfo) -> ConnectionInfo {
+    let reader = env.settings.secrets.as_ref();
+    let problem = secret_problem(reader, &env.settings.unit_keys, &connection);
     let ConnectionDoc { origin, auth, plugins, sources, subscriptions, max_concurrent, .. } = connection;
     let secrets: Vec<&str> = auth.scheme.secrets().map(|name| name.value.as_str()).collect();
-    let has_secret = secrets.iter().all(|secret| {
-        let found = env.settings.secrets.secret(secret).unwrap_or_else(|error| {
-            tracing::error!(error, "cannot read the secrets of the deployment");
-            None
-        });
-        found.is_some()
-    });
+    let has_secret = secrets.iter().all(|secret| reader.may_have(secret));
     ConnectionInfo {
         origin: origin.value,
         auth: auth.scheme.name().to_owned(),
         secret: secrets.join(", "),
         has_secret,
+        problem,
         plugins: plugins.into_iter().map(|plugin| plugin.value).collect(),
         sources: sources.into_iter().map(|source| source.value).collect(),
         subscriptions: subscriptions.into_iter().map(|name| name.value).collect(),

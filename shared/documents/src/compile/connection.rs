@@ -10,6 +10,7 @@ use crate::plan::{Action, BoundConnection, Plan, UnitPlan, WebhookAction};
 /// The place of secrets, and the people who can store them.
 const STORE_SECRET: &str =
     "an operator of the server adds it: to `.ebb/secrets.json` with `ebb dev` and `ebb run`, to `EBB_SECRETS` on AWS";
+const CORRECT_SECRET: &str = "an operator of the server corrects it: in `.ebb/secrets.json` with `ebb dev` and `ebb run`, in `EBB_SECRETS` on AWS";
 
 pub fn names(plan: &Plan) -> BTreeSet<String> {
     bound(plan).map(|(_, connection)| connection.name.clone()).collect()
@@ -36,15 +37,17 @@ fn unversioned(plugin: &str) -> &str {
 }
 
 /// Freezes connections in a plan. `known` has the present ones by name, and `has_secret` returns true for the secrets of the
-/// deployment. A unit that the active target already has keeps its own from `current`.
+/// deployment, and `problem` the reason why a connection cannot use its secrets. A unit that the active target already has keeps its own from `current`.
 ///
 /// # Errors
-/// Returns an error for each connection that does not exist, does not permit a plugin or lacks a secret. Only the first unit
+/// Returns an error for each connection that does not exist, does not permit a plugin, or lacks a secret
+/// that it can use. Only the first unit
 /// that uses it is named.
 pub fn bind(
     plan: &mut Plan,
     sandbox: &SandboxDoc,
-    (known, has_secret): (&BTreeMap<String, ConnectionDoc>, impl Fn(&str) -> bool),
+    known: &BTreeMap<String, ConnectionDoc>,
+    (has_secret, problem): (impl Fn(&str) -> bool, impl Fn(&ConnectionDoc) -> Option<String>),
     current: Option<&Plan>,
 ) -> Result<(), Diagnostics> {
     let (mut found, mut reported) = (Diagnostics::default(), BTreeSet::new());
@@ -96,6 +99,8 @@ pub fn bind(
         } else if !missing.is_empty() {
             let what = format!("needs a secret that the deployment does not have: {}", missing.join(", "));
             wrong("missing-secret", &what, STORE_SECRET.to_owned());
+        } else if let Some(problem) = problem(document).filter(|_| runs) {
+            wrong("unusable-secret", &format!("cannot be used: {problem}"), CORRECT_SECRET.to_owned());
         } else {
             connection.origin.clone_from(&document.origin.value);
             connection.is_capped = document.max_concurrent.is_some();

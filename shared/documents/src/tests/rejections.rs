@@ -68,7 +68,7 @@ fn check(case: &str) -> Result<String, Diagnostics> {
         (Some(sandbox), _) => {
             own.extend(plugins(&[TENANT_DB, SHARED_PG])?);
             let (mut plan, warnings) = planned(&sandbox, &own)?;
-            compile::connection::bind(&mut plan, &sandbox, (&connections, |secret| secret != "NOSUCH"), None)?;
+            compile::connection::bind(&mut plan, &sandbox, &connections, (|name| name != "NOSUCH", |_| None), None)?;
             let units = plan.hooks.iter().flat_map(|hook| &hook.units);
             let place = |cluster: Option<&str>| cluster.map_or(String::new(), |cluster| format!(" in {cluster}"));
             (units.map(|unit| format!("{}{}\n", unit.key, place(plan.cluster(unit)))).collect(), warnings)

@@ -16,12 +16,11 @@ pub(crate) enum ConnectionCommand {
 pub(super) fn report(connection: &ConnectionDoc, stored: &Value) {
     let (name, origin) = (&connection.name.value, stored["origin"].as_str().unwrap_or_default());
     output::status_line(&format!("Applied connection {name} to {origin}"));
-    if stored["hasSecret"] == false
+    if let Some(problem) = stored["problem"].as_str()
         && let Some(secret) = connection.auth.scheme.secrets().next()
     {
-        let names = stored["secret"].as_str().unwrap_or_default().replace(", ", " or ");
-        let message = format!("the deployment has no secret {names}");
-        documents::warn([&Diagnostic::warning("missing-secret", &connection.source, secret.at, message)]);
+        let code = if stored["hasSecret"] == false { "missing-secret" } else { "unusable-secret" };
+        documents::warn([&Diagnostic::warning(code, &connection.source, secret.at, problem.to_owned())]);
     }
 }
 
