@@ -18,6 +18,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use url::Url;
 
 use crate::{AddressOrigin, CliError, Result, ServerAccess, ServerArgs, TargetRef, fresh_uid, logins, refused, timing};
@@ -126,12 +127,7 @@ impl ApiClient {
     }
 
     /// Creates or replaces what a path of the API names, with these options.
-    pub(crate) async fn put<T: DeserializeOwned>(
-        &self,
-        path: &[&str],
-        body: &impl Serialize,
-        options: &[&str],
-    ) -> Result<T> {
+    pub(crate) async fn put<T: DeserializeOwned>(&self, path: &[&str], body: &Value, options: &[&str]) -> Result<T> {
         let options: Vec<_> = options.iter().map(|option| (*option, Some("true"))).collect();
         self.read(self.query(Method::PUT, path, &options).json(body)).await
     }

@@ -23,11 +23,6 @@ pub trait SecretReader: fmt::Debug + Send + Sync {
     fn checked(&self, name: &str) -> Result<Option<SecretText>, String> {
         self.secret(name)
     }
-
-    /// Returns true if a secret has the name, or if the secrets cannot be read.
-    fn may_have(&self, name: &str) -> bool {
-        !matches!(self.checked(name), Ok(None))
-    }
 }
 
 /// Secrets by name, in memory. The values are never printed.

@@ -6,7 +6,6 @@ use std::time::Duration;
 use ebb_protocol::{CheckList, HealthCheck, Millis, SourceInfo, rfc3339};
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::{ApiClient, CliError, Exit, OutputArgs, Result, output, timing};
 
@@ -52,7 +51,6 @@ pub(crate) async fn run(client: &ApiClient, output: OutputArgs) -> Result<Exit> 
             checks.push(callbacks(client, &list.callback_url).await);
             checks.extend(list.checks.into_iter().map(of_server));
             checks.extend(sources(client).await);
-            checks.extend(senders(client).await);
         }
         // Without a connection, all other checks would fail with the same error.
         Err(error) if error.is_unreachable() => return Err(error),
@@ -130,32 +128,6 @@ async fn sources(client: &ApiClient) -> Vec<DoctorCheck> {
         Ok(sources) => rejections(&sources, timing::now()),
         Err(error) => vec![DoctorCheck::new("sources", CheckResult::Failed, failure(&error))],
     }
-}
-
-/// Returns a warning for each connection and subscription that cannot send anything, such as one that lacks its secret.
-async fn senders(client: &ApiClient) -> Vec<DoctorCheck> {
-    let mut checks = Vec::new();
-    for kind in ["connection", "subscription"] {
-        let plural = format!("{kind}s");
-        let listed: Vec<Value> = match client.all(&plural).await {
-            Ok(listed) => listed,
-            Err(error) => {
-                checks.push(DoctorCheck::new(&plural, CheckResult::Failed, failure(&error)));
-                continue;
-            }
-        };
-        let problem = |one: &Value| {
-            let problem = one["problem"].as_str().or(one["unreadable"].as_str())?;
-            let check = format!("{kind}/{}", one["name"].as_str().unwrap_or_default());
-            Some(DoctorCheck::new(&check, CheckResult::Warning, output::joined_lines(problem)))
-        };
-        let warnings: Vec<_> = listed.iter().filter_map(problem).collect();
-        if warnings.is_empty() && !listed.is_empty() {
-            checks.push(DoctorCheck::new(&plural, CheckResult::Passed, "each one has what it needs to send"));
-        }
-        checks.extend(warnings);
-    }
-    checks
 }
 
 fn rejections(sources: &[SourceInfo], now: Timestamp) -> Vec<DoctorCheck> {

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::mcp::api_calls::with_tools;
 use crate::mcp::docs_search::EXAMPLE;
 use crate::mcp::target_tools::{MAX_NAMED, first, no_document, sandbox};
 use crate::mcp::{Answer, ApiCalls, ToolError, pick, yaml};
@@ -19,7 +20,7 @@ const DOCUMENT: &str = "document";
 
 impl From<Diagnostics> for ToolError {
     fn from(errors: Diagnostics) -> Self {
-        Self::Document(errors.to_string().lines().map(str::to_owned).collect())
+        Self::Document(errors.to_string().lines().map(with_tools).collect())
     }
 }
 

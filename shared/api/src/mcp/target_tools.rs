@@ -484,18 +484,22 @@ target_arguments! { RetryArguments:
     plugin: Option<String>,
     /// Retries this instance only. Without it, the present one.
     uid: Option<String>,
-    /// With `plugin`: shows the difference of the units and changes nothing.
+    /// Changes nothing, and shows the failed units, or with `plugin` the difference of the units.
     #[serde(default)]
     dry_run: bool,
 }
 
 pub(crate) async fn retry_target(api: &ApiCalls, arguments: RetryArguments) -> Result<Answer, ToolError> {
     let RetryArguments { name, kind, plugin, uid, dry_run } = arguments;
-    if dry_run && plugin.is_none() {
-        let reason = "`dry_run` needs `plugin`; why_not_ready lists the failed units";
-        return Err(ToolError::Arguments(reason.to_owned()));
-    }
     let target = TargetArguments { name, kind };
+    let command = commands::get(&target.kind, &target.name);
+    let rest = move |_| format!("More units were left out: `{command}` shows all.");
+    if dry_run && plugin.is_none() {
+        let diagnosis: TargetDiagnosis = api.get(&target.path(&["why"]), &[]).await?;
+        let shown = pick(&json!(diagnosis), &["target", "phase", "cause", "failed", "targetWaits"]);
+        let next = format!("{} runs them again", target.call("retry_target"));
+        return Ok(Answer::new("What has failed, and would run again:", next).with(yaml(&shown), rest));
+    }
     let body = RetryTarget { uid, plugin, document: None, dry_run };
     let body = (body != RetryTarget::default()).then(|| json!(body));
     let retried: RetryResponse = api.send(Method::POST, &target.path(&["retry"]), &[], body).await?;
@@ -506,7 +510,5 @@ pub(crate) async fn retry_target(api: &ApiCalls, arguments: RetryArguments) -> R
         ),
         false => ("These units run again:", target.call("why_not_ready")),
     };
-    let command = commands::get(&target.kind, &target.name);
-    let rest = move |_| format!("More units were left out: `{command}` shows all.");
     Ok(Answer::new(title, next).with(yaml(&json!(retried)), rest))
 }

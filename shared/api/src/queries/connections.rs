@@ -82,7 +82,7 @@ fn about(env: &Env, connection: ConnectionDoc, unknown: ConnectionInfo) -> Conne
     let problem = secret_problem(reader, &env.settings.unit_keys, &connection);
     let ConnectionDoc { origin, auth, plugins, sources, subscriptions, max_concurrent, .. } = connection;
     let secrets: Vec<&str> = auth.scheme.secrets().map(|name| name.value.as_str()).collect();
-    let has_secret = secrets.iter().all(|secret| reader.may_have(secret));
+    let has_secret = !secrets.iter().any(|secret| matches!(reader.checked(secret), Ok(None)));
     ConnectionInfo {
         origin: origin.value,
         auth: auth.scheme.name().to_owned(),

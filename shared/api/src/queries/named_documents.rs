@@ -67,7 +67,7 @@ pub(crate) async fn get<K: StoredKind>(env: &Env, name: &str) -> FlowResult<Opti
 /// Creates or replaces the document `name`. If the stored document is the same, its time stays. A dry run only checks.
 ///
 /// # Errors
-/// Returns 409 as [`check_unused`] does, unless the change is forced.
+/// Returns 409 as [`check_losers`] does, unless the change is forced.
 pub(crate) async fn put<K: StoredKind>(
     env: &Env,
     name: &str,
@@ -93,14 +93,10 @@ pub(crate) async fn put<K: StoredKind>(
     Ok(K::detail(env, new).await?)
 }
 
-/// Checks that no living target and no subscription needs the document `name`.
+/// Checks that no living target and no subscription loses something.
 ///
 /// # Errors
-/// Returns 409 with the count and the first names of those that need it.
-pub(crate) async fn check_unused<K: StoredKind>(env: &Env, name: &str) -> HttpResult<()> {
-    check_losers::<K>(K::users(env, name).await?, name, "delete")
-}
-
+/// Returns 409 with the count and the first names of those that do.
 fn check_losers<K: StoredKind>(losers: Option<Vec<String>>, name: &str, verb: &str) -> HttpResult<()> {
     let why = match losers.as_deref() {
         None => "there are too many targets to check in time whether they need it".to_owned(),
@@ -115,8 +111,21 @@ fn check_losers<K: StoredKind>(losers: Option<Vec<String>>, name: &str, verb: &s
     Err(HttpProblem::new(ErrorCode::DocumentInUse, detail))
 }
 
-/// Deletes the document `name`. Returns false if it does not exist.
-pub(crate) async fn delete<K: StoredKind>(env: &Env, name: &str) -> FlowResult<bool> {
+/// Deletes the document `name`. Returns false if it does not exist. A dry run only checks.
+///
+/// # Errors
+/// Returns 409 as [`check_losers`] does, unless the deletion is forced.
+pub(crate) async fn delete<K: StoredKind>(
+    env: &Env,
+    name: &str,
+    ChangeDocumentQuery { dry_run, force }: ChangeDocumentQuery,
+) -> HttpResult<bool> {
+    if !force {
+        check_losers::<K>(K::users(env, name).await?, name, "delete")?;
+    }
+    if dry_run {
+        return Ok(env.store.get_document(K::KIND, name).await?.is_some());
+    }
     let is_deleted = env.store.delete_document(K::KIND, name).await?;
     K::forget(env).await;
     Ok(is_deleted)

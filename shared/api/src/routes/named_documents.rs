@@ -64,19 +64,14 @@ macro_rules! document_routes {
             pub(crate) async fn delete(
                 Path(name): Path<String>,
                 server: Permitted<$write>,
-                Query(ChangeDocumentQuery { dry_run, force }): Query<ChangeDocumentQuery>,
+                Query(query): Query<ChangeDocumentQuery>,
             ) -> HttpResult<StatusCode> {
-                if !force {
-                    named_documents::check_unused::<$document>(&server.env, &name).await?;
-                }
-                if dry_run {
-                    let found = named_documents::get::<$document>(&server.env, &name).await?;
-                    return found.map(|_| StatusCode::NO_CONTENT).ok_or_else(|| unknown(&name));
-                }
-                if !named_documents::delete::<$document>(&server.env, &name).await? {
+                if !named_documents::delete::<$document>(&server.env, &name, query).await? {
                     return Err(unknown(&name));
                 }
-                server.caller.log_change(concat!("delete ", $noun), &name);
+                if !query.dry_run {
+                    server.caller.log_change(concat!("delete ", $noun), &name);
+                }
                 Ok(StatusCode::NO_CONTENT)
             }
 

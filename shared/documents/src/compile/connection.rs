@@ -8,9 +8,8 @@ use crate::model::{ConnectionDoc, LineColumn, OWN_UNITS, SandboxDoc, SourceText}
 use crate::plan::{Action, BoundConnection, Plan, UnitPlan, WebhookAction};
 
 /// The place of secrets, and the people who can store them.
-const STORE_SECRET: &str =
-    "an operator of the server adds it: to `.ebb/secrets.json` with `ebb dev` and `ebb run`, to `EBB_SECRETS` on AWS";
-const CORRECT_SECRET: &str = "an operator of the server corrects it: in `.ebb/secrets.json` with `ebb dev` and `ebb run`, in `EBB_SECRETS` on AWS";
+const STORE_SECRET: &str = "an operator of the server adds or corrects it: in `.ebb/secrets.json` with `ebb dev` and \
+                            `ebb run`, in `EBB_SECRETS` on AWS";
 
 pub fn names(plan: &Plan) -> BTreeSet<String> {
     bound(plan).map(|(_, connection)| connection.name.clone()).collect()
@@ -36,18 +35,16 @@ fn unversioned(plugin: &str) -> &str {
     plugin.split('@').next().unwrap_or(plugin)
 }
 
-/// Freezes connections in a plan. `known` has the present ones by name, and `has_secret` returns true for the secrets of the
-/// deployment, and `problem` the reason why a connection cannot use its secrets. A unit that the active target already has keeps its own from `current`.
+/// Freezes connections in a plan. `known` has the present ones by name, and `problem` returns the reason why the secrets of one
+/// cannot be used. A unit that the active target already has keeps its own from `current`.
 ///
 /// # Errors
-/// Returns an error for each connection that does not exist, does not permit a plugin, or lacks a secret
-/// that it can use. Only the first unit
-/// that uses it is named.
+/// Returns an error for each connection that does not exist, does not permit a plugin or has no usable secret. Only the first
+/// unit that uses it is named.
 pub fn bind(
     plan: &mut Plan,
     sandbox: &SandboxDoc,
-    known: &BTreeMap<String, ConnectionDoc>,
-    (has_secret, problem): (impl Fn(&str) -> bool, impl Fn(&ConnectionDoc) -> Option<String>),
+    (known, problem): (&BTreeMap<String, ConnectionDoc>, impl Fn(&ConnectionDoc) -> Option<String>),
     current: Option<&Plan>,
 ) -> Result<(), Diagnostics> {
     let (mut found, mut reported) = (Diagnostics::default(), BTreeSet::new());
@@ -90,17 +87,12 @@ pub fn bind(
             continue;
         };
         let user = plugin.map_or(OWN_UNITS, unversioned);
-        let needed = document.auth.scheme.secrets().map(|secret| secret.value.as_str());
-        let missing: Vec<&str> = needed.filter(|secret| runs && !has_secret(secret)).collect();
         if !document.permits(user) {
             wrong("denied-connection", "does not permit it", format!("add `{user}` to `plugins` of the connection"));
         } else if let Some(name) = headers.keys().find(|name| document.sets_header(name)) {
             wrong("header", &format!("sets the header `{name}`"), "leave out the header".to_owned());
-        } else if !missing.is_empty() {
-            let what = format!("needs a secret that the deployment does not have: {}", missing.join(", "));
-            wrong("missing-secret", &what, STORE_SECRET.to_owned());
-        } else if let Some(problem) = problem(document).filter(|_| runs) {
-            wrong("unusable-secret", &format!("cannot be used: {problem}"), CORRECT_SECRET.to_owned());
+        } else if let Some(problem) = Some(document).filter(|_| runs).and_then(&problem) {
+            wrong("unusable-secret", &format!("cannot be used: {problem}"), STORE_SECRET.to_owned());
         } else {
             connection.origin.clone_from(&document.origin.value);
             connection.is_capped = document.max_concurrent.is_some();

@@ -230,10 +230,9 @@ pub(crate) async fn bind_connections(
             known.insert(name, connection);
         }
     }
-    let has_secret = |name: &str| secrets.is_none_or(|(secrets, _)| secrets.may_have(name));
     let problem =
         |connection: &ConnectionDoc| secrets.and_then(|(secrets, keys)| secret_problem(secrets, keys, connection));
-    Ok(compile::connection::bind(plan, sandbox, &known, (has_secret, problem), versions.current())?)
+    Ok(compile::connection::bind(plan, sandbox, (&known, problem), versions.current())?)
 }
 
 struct PublishedPlugin {
