@@ -59,7 +59,7 @@ fn refusal(outcome: &TargetOutcome, error: &str, steps: &mut BTreeSet<String>) -
     }
     let text = output::joined_lines(error);
     let errors = outcome.errors.iter().skip(1).map(|error| format!("\n  {}", output::joined_lines(&error.to_string())));
-    let step = outcome.next_step.as_ref().filter(|step| steps.insert(step.to_string()));
+    let step = outcome.next_step.as_ref().filter(|step| steps.insert((*step).clone()));
     let step = step.map(|step| format!("; {step}")).into_iter().chain(errors).collect::<String>();
     // Some texts begin with the target.
     if text.starts_with(&target) { text + &step } else { format!("{target}: {text}{step}") }

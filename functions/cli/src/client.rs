@@ -325,6 +325,12 @@ impl ApiClient {
         refusal(self.send(self.http.post(url)).await)
     }
 
+    /// Returns true if a page of the console leads to another one.
+    pub(crate) async fn redirects(&self, page: Url) -> Result<bool> {
+        let response = self.http.get(page).send().await;
+        Ok(response.map_err(|error| self.unreachable(error))?.status().is_redirection())
+    }
+
     /// Returns a request for a part of a run: `logs` or `rendered` of an attempt of a unit.
     fn of_attempt(&self, run: &str, part: &str, unit: &str, attempt: Option<u32>) -> RequestBuilder {
         let number = attempt.map(|attempt| attempt.to_string());
