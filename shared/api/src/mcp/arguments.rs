@@ -7,6 +7,20 @@
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
 
+/// Defines the arguments of a tool. Unknown ones are an error.
+macro_rules! tool_arguments {
+    ($(#[$attribute:meta])* $tool:ident: $($(#[$about:meta])* $argument:ident: $type:ty,)*) => {
+        #[derive(Debug, serde::Deserialize, schemars::JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        $(#[$attribute])*
+        pub(crate) struct $tool {
+            $($(#[$about])* pub(crate) $argument: $type,)*
+        }
+    };
+}
+
+pub(crate) use tool_arguments;
+
 /// The argument whose text is a document.
 const DOCUMENT: &str = "document";
 

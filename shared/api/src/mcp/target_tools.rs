@@ -6,10 +6,10 @@ use ebb_protocol::{
     TargetInfo, TargetPage, TargetPhase, TargetSelector, TargetWait, UnitDetail, UnitState,
 };
 use http::Method;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::mcp::arguments::tool_arguments;
 use crate::mcp::{Answer, ApiCalls, MAX_ANSWER, ToolError, pick, yaml};
 
 /// Maximum pages of a list, of 100 targets each, that one call reads.
@@ -30,15 +30,14 @@ pub(crate) fn no_document(entry: &str) -> ToolError {
     ToolError::Arguments(format!("the entry {entry} has no stored document"))
 }
 
-/// The name of a target.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TargetArguments {
+tool_arguments! {
+    /// The name of a target.
+    TargetArguments:
     /// The name of the target.
-    pub(crate) name: String,
+    name: String,
     /// The kind of the target.
     #[serde(default = "sandbox")]
-    pub(crate) kind: String,
+    kind: String,
 }
 
 impl TargetArguments {
@@ -60,16 +59,14 @@ impl TargetArguments {
 
 /// Defines the arguments of a tool about one target: its name, its kind and others.
 macro_rules! target_arguments {
-    ($tool:ident: $($(#[$about:meta])* $argument:ident: $type:ty,)*) => {
-        #[derive(Debug, Deserialize, JsonSchema)]
-        #[serde(deny_unknown_fields)]
-        pub(crate) struct $tool {
+    ($tool:ident: $($more:tt)*) => {
+        tool_arguments! { $tool:
             /// The name of the target.
             name: String,
             /// The kind of the target.
             #[serde(default = "sandbox")]
             kind: String,
-            $($(#[$about])* $argument: $type,)*
+            $($more)*
         }
     };
 }
@@ -148,10 +145,7 @@ impl TargetRows {
     }
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(inline)]
-pub(crate) struct ListTargets {
+tool_arguments! { #[schemars(inline)] ListTargets:
     /// `starting`, `ready`, `updating`, `failed`, `stopping`, `stuck` or `gone`. Without it, all but gone targets.
     phase: Option<String>,
     /// A label as KEY=VALUE.
@@ -291,9 +285,7 @@ pub(crate) async fn why_not_ready(api: &ApiCalls, target: TargetArguments) -> Re
     Ok(Answer::new("The diagnosis:", next).with(yaml(&shown), rest))
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct WhatExists {
+tool_arguments! { WhatExists:
     /// The name of a target. Without it, leftovers of all targets.
     name: Option<String>,
     /// The kind of the target.
@@ -341,9 +333,7 @@ async fn leftovers(api: &ApiCalls) -> Result<Answer, ToolError> {
     Ok(Answer::new(title, next).with(lines, rest).with_more(unconfirmed.next.is_some()))
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct StuckAndWaiting {
+tool_arguments! { StuckAndWaiting:
     /// Continues a list: the value that the previous answer names.
     after: Option<String>,
     /// Continues a list: the number that the previous answer names.

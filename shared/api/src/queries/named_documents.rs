@@ -115,15 +115,11 @@ fn check_losers<K: StoredKind>(losers: Option<Vec<String>>, name: &str, verb: &s
 ///
 /// # Errors
 /// Returns 409 as [`check_losers`] does, unless the deletion is forced.
-pub(crate) async fn delete<K: StoredKind>(
-    env: &Env,
-    name: &str,
-    ChangeDocumentQuery { dry_run, force }: ChangeDocumentQuery,
-) -> HttpResult<bool> {
-    if !force {
+pub(crate) async fn delete<K: StoredKind>(env: &Env, name: &str, how: ChangeDocumentQuery) -> HttpResult<bool> {
+    if !how.force {
         check_losers::<K>(K::users(env, name).await?, name, "delete")?;
     }
-    if dry_run {
+    if how.dry_run {
         return Ok(env.store.get_document(K::KIND, name).await?.is_some());
     }
     let is_deleted = env.store.delete_document(K::KIND, name).await?;
