@@ -68,7 +68,7 @@ impl ConnectionNewArgs {
     pub(super) fn run(self) -> Result<Exit> {
         let Self { name, origin, auth, plugins, sources, subscriptions } = self;
         let secret = format!("{}_TOKEN", name.to_ascii_uppercase().replace('-', "_"));
-        let keys = SCHEMES.iter().find(|(name, ..)| *name == auth).map_or("", |(.., keys)| keys);
+        let keys = SCHEMES.iter().find(|(name, ..)| *name == auth).map_or("", |(.., keys)| *keys);
         let auth = format!("{{{auth}: {{{keys}secret: {secret}}}}}");
         let mut document =
             format!("apiVersion: ebb.dev/v1\nkind: Connection\nname: {name}\norigin: {origin}\nauth: {auth}\n");
