@@ -1,7 +1,7 @@
 //! Commands on several targets: those of some names or of a selector. The server takes an action on a part of them per
 //! request.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use ebb_protocol::{
@@ -46,6 +46,20 @@ pub(crate) fn ask(verb: &str, outcomes: &[TargetOutcome], how: &str) -> Result<(
     confirm(&format!("{verb} {} targets{how}{loss}?", accepted().count()), "--yes", "nothing was changed")
 }
 
+/// Returns the names of the complete resources that an update removes or replaces.
+fn lost(outcome: &TargetOutcome) -> Option<String> {
+    let lost = outcome.update.as_ref().map(|update| &update.lost).filter(|lost| !lost.is_empty())?;
+    Some(lost.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
+}
+
+/// Asks before an action on selected targets. `how` is a part of the question.
+pub(crate) fn ask(verb: &str, outcomes: &[TargetOutcome], how: &str) -> Result<()> {
+    let accepted = || outcomes.iter().filter(|outcome| outcome.error.is_none());
+    let losing = accepted().filter(|outcome| lost(outcome).is_some()).count();
+    let loss = if losing > 0 { format!("; {losing} of them lose data") } else { String::new() };
+    confirm(&format!("{verb} {} targets{how}{loss}?", accepted().count()), "--yes", "nothing was changed")
+}
+
 /// Returns the line of a dry run about a target. `verb` is `delete` or `retry`.
 pub(crate) fn would(verb: &str, outcome: &TargetOutcome) -> String {
     match outcome.phase {
@@ -59,14 +73,16 @@ pub(crate) fn has_version(outcome: &TargetOutcome) -> bool {
     outcome.update.as_ref().is_some_and(|update| update.result == LifecycleResult::Unchanged)
 }
 
-fn refusal(outcome: &TargetOutcome, error: &str) -> String {
+/// Returns the line of a refused target. `steps` has the next steps that earlier lines have named.
+fn refusal(outcome: &TargetOutcome, error: &str, steps: &mut BTreeSet<String>) -> String {
     let target = TargetRef::from(outcome).to_string();
     if outcome.uid.is_none() && outcome.has_code(ErrorCode::NotFound) {
         return format!("{target} does not exist");
     }
     let text = output::joined_lines(error);
     let errors = outcome.errors.iter().skip(1).map(|error| format!("\n  {}", output::joined_lines(&error.to_string())));
-    let step = outcome.next_step.iter().map(|step| format!("; {step}")).chain(errors).collect::<String>();
+    let step = outcome.next_step.as_ref().filter(|step| steps.insert((*step).clone()));
+    let step = step.map(|step| format!("; {step}")).into_iter().chain(errors).collect::<String>();
     // Some texts begin with the target.
     if text.starts_with(&target) { text + &step } else { format!("{target}: {text}{step}") }
 }
@@ -128,7 +144,7 @@ impl TargetsCommand<'_> {
         dry_run: bool,
         show: &impl Fn(&TargetOutcome, &str) -> String,
     ) -> AnsweredTargets {
-        let (mut answered, mut full) = (Vec::new(), None);
+        let (mut answered, mut full, mut steps) = (Vec::new(), None, BTreeSet::new());
         let (mut busy, mut repetition): (Vec<(NamedTarget, TargetOutcome)>, u32) = (Vec::new(), 0);
         let end = loop {
             if left.is_empty() && !busy.is_empty() {
@@ -162,7 +178,7 @@ impl TargetsCommand<'_> {
                     continue;
                 }
                 let text = match &outcome.error {
-                    Some(error) => refusal(&outcome, error),
+                    Some(error) => refusal(&outcome, error, &mut steps),
                     None => show(&outcome, plugin.as_deref().unwrap_or_default()),
                 };
                 output::status_line(&text);
@@ -175,7 +191,7 @@ impl TargetsCommand<'_> {
             }
         };
         for (_, outcome) in busy {
-            output::status_line(&refusal(&outcome, outcome.error.as_deref().unwrap_or_default()));
+            output::status_line(&refusal(&outcome, outcome.error.as_deref().unwrap_or_default(), &mut steps));
             answered.push(outcome);
         }
         if answered.is_empty() {

@@ -18,6 +18,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use url::Url;
 
 use crate::{AddressOrigin, CliError, Result, ServerAccess, ServerArgs, TargetRef, fresh_uid, logins, refused, timing};
@@ -125,9 +126,10 @@ impl ApiClient {
             .map_err(|error| unexpected(StatusCode::OK, &format!("`{member}` does not match the API: {error}")))
     }
 
-    /// Creates or replaces what a path of the API names.
-    pub(crate) async fn put<T: DeserializeOwned>(&self, path: &[&str], body: &impl Serialize) -> Result<T> {
-        self.read(self.request(Method::PUT, path).json(body)).await
+    /// Creates or replaces what a path of the API names, with these options.
+    pub(crate) async fn put<T: DeserializeOwned>(&self, path: &[&str], body: &Value, options: &[&str]) -> Result<T> {
+        let options: Vec<_> = options.iter().map(|option| (*option, Some("true"))).collect();
+        self.read(self.query(Method::PUT, path, &options).json(body)).await
     }
 
     /// Deletes what a path of the API names, with these options. Returns `None` if it does not exist.
@@ -322,6 +324,12 @@ impl ApiClient {
     /// callback.
     pub(crate) async fn probe_callback(&self, url: Url) -> Result<Option<ProblemDetails>> {
         refusal(self.send(self.http.post(url)).await)
+    }
+
+    /// Returns true if a page of the console leads to another one.
+    pub(crate) async fn redirects(&self, page: Url) -> Result<bool> {
+        let response = self.http.get(page).send().await;
+        Ok(response.map_err(|error| self.unreachable(error))?.status().is_redirection())
     }
 
     /// Returns a request for a part of a run: `logs` or `rendered` of an attempt of a unit.

@@ -4,6 +4,13 @@ use std::io::{IsTerminal as _, stdin};
 
 use crate::{CliError, Result, output};
 
+/// Prints what living targets lose by a change that the server refused for this reason, and asks unless `yes`. `change` is
+/// such as `Delete connection api`.
+pub(crate) fn accept_loss(refused: &CliError, yes: bool, change: &str) -> Result<()> {
+    output::status_line(&refused.message());
+    if yes { Ok(()) } else { confirm(&format!("{change}?"), "--yes", "nothing was changed") }
+}
+
 /// Prints `question` and returns when the user types `yes`. `option` of the command skips the question.
 ///
 /// # Errors

@@ -50,8 +50,7 @@ pub(crate) fn of_document(mut problem: ProblemDetails, source: &SourceText) -> C
 /// Returns the error of a request that the server rejected.
 pub(crate) fn refused(problem: &ProblemDetails) -> CliError {
     let text = problem_text(problem, None);
-    let step = ErrorCode::named(&problem.code).and_then(ErrorCode::next_step);
-    let report = match (problem.status, step) {
+    let report = match (problem.status, problem.next_step()) {
         (status, Some(step)) if matches!(status, 401 | 403) || problem.code == ErrorCode::ResourceLost.name() => {
             CliError::failed(text).with_hint(step)
         }

@@ -150,7 +150,7 @@ impl OidcIssuers {
     /// Returns the name of an owner for people, if it is one of an issuer with a name.
     pub(crate) fn owner_name(&self, owner: Option<&str>) -> Option<String> {
         let (issuer, subject) = owner?.split_once(' ')?;
-        Some(format!("{} {subject}", self.find(issuer)?.name.as_ref()?))
+        self.find(issuer)?.owner_name(subject)
     }
 
     /// Returns the issuer with a URL or a name, and its client. No name is a URL.
@@ -231,6 +231,10 @@ impl OidcIssuers {
 }
 
 impl TrustedIssuer {
+    fn owner_name(&self, subject: &str) -> Option<String> {
+        self.name.as_ref().map(|name| format!("{name} {subject}"))
+    }
+
     /// Returns what the issuer has published, with the wanted key if it has one.
     async fn published(&self, wanted: Option<KeyName<'_>>, env: &Env) -> HttpResult<Arc<FetchedIssuer>> {
         let published = self.keys.published(&self.issuer, wanted, env.egress.as_ref(), env.steady()).await;
@@ -294,6 +298,7 @@ impl TrustedIssuer {
         }
         let display = self.display.as_ref().and_then(|claim| claims.get(claim)?.as_str());
         let display = display.map(|text| limits::clean(text, limits::REFUSAL).replace(['\n', '\t'], " "));
+        let display = display.or_else(|| self.owner_name(subject));
         let mut caller = ApiCaller::new(name, scopes, CallerProof::Identity(Arc::new(claims)));
         caller.display = display;
         Ok(caller)

@@ -13,6 +13,8 @@ use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
 use crate::cel::nearest;
 use crate::source::{LineColumn, SourceText};
 
+/// The code of a text that may be a secret, in place of the name of one.
+pub(crate) const SECRET_NAME: &str = "secret-name";
 /// The maximum length of a drawn line. Longer lines are cropped.
 const MAX_DRAWN: usize = 240;
 
@@ -135,16 +137,17 @@ impl Diagnostic {
         format!("{place}: {severity}[{}]: {}", self.code, self.message.replace('\n', " "))
     }
 
-    /// Returns several lines: file and position, the surrounding lines, a label and the help. For a position far to the
-    /// right in a very long line, the surrounding lines are omitted.
+    /// Returns several lines: file and position, the surrounding lines, a label and the help. The surrounding lines are omitted
+    /// for a position far to the right in a very long line, and if a secret may be in them.
     pub fn drawn(&self, drawing: DiagnosticStyle) -> String {
         let around = |at: LineColumn| at.line.saturating_sub(1)..=at.line.saturating_add(1);
         let places = self.at.into_iter().chain(self.related.iter().map(|(at, _)| *at));
         let long = |line: u32| self.source.line(line).is_some_and(|line| line.len() > MAX_DRAWN);
-        if !places.clone().flat_map(around).any(long) {
+        let is_hidden = self.code == SECRET_NAME;
+        if !is_hidden && !places.clone().flat_map(around).any(long) {
             return self.rendered(drawing);
         }
-        if places.clone().any(|at| at.column as usize > MAX_DRAWN / 2) {
+        if is_hidden || places.clone().any(|at| at.column as usize > MAX_DRAWN / 2) {
             let help = self.help.as_ref().map_or(String::new(), |help| format!("  help: {help}\n"));
             return format!("{}\n{help}", self.plain());
         }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::lifecycle::{OutputValue, TargetStopCause, WorkloadValue};
-use crate::{Evidence, FailureReason, ResourceRemoval};
+use crate::{ErrorCode, Evidence, FailureReason, ResourceRemoval, TokenScope};
 
 pub use clusters::*;
 pub use connection_bodies::*;
@@ -40,6 +40,16 @@ pub struct ProblemDetails {
     pub detail: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<DocumentError>,
+}
+
+impl ProblemDetails {
+    /// Returns the next step of the caller, with the scope that the detail names.
+    pub fn next_step(&self) -> Option<String> {
+        let step = ErrorCode::named(&self.code)?.next_step()?;
+        let scope = self.detail.split_once("the scope ").and_then(|(_, rest)| rest.split([';', ' ', ',']).next());
+        let scope = scope.filter(|scope| scope.parse::<TokenScope>().is_ok()).unwrap_or("SCOPE");
+        Some(step.replace("SCOPE", scope))
+    }
 }
 
 /// One difference between an active target and an update of it.

@@ -198,9 +198,10 @@ impl FromStr for TokenScope {
 }
 
 /// Returns true if a plugin can have the name, without a version. No other scope of a name would permit anything, except
-/// that of `_target`, which would give the secret of all own units of targets.
+/// that of `_target`, which would give the secret of all own units of targets. `own` is meant as the limit of other scopes.
 fn is_plugin_name(name: &str) -> bool {
-    name.starts_with(|c: char| c.is_ascii_alphabetic())
+    name != "own"
+        && name.starts_with(|c: char| c.is_ascii_alphabetic())
         && !name.ends_with('-')
         && name.len() <= MAX_PLUGIN_NAME
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')

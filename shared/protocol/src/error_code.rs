@@ -56,7 +56,7 @@ error_codes! {
     InvalidJson = "invalid-json" 400: "the body is not the expected JSON",
     IncompleteBody = "incomplete-body" 400: "the body is incomplete",
     InvalidQuery = "invalid-query" 400: "a query parameter is wrong, repeated or unknown",
-    InvalidHeader = "invalid-header" 400: "a header is wrong, such as `Idempotency-Key`",
+    InvalidHeader = "invalid-header" 400 or 415: "a header is wrong, such as `Idempotency-Key`",
     InvalidPath = "invalid-path" 400: "a name in the path cannot be read",
     InvalidRunId = "invalid-run-id" 400: "not the id of a run",
     InvalidNextToken = "invalid-next-token" 400: "not the `nextToken` of a page",
@@ -83,7 +83,7 @@ error_codes! {
     WrongCluster = "wrong-cluster" 409: "the relay of another cluster than the pinned one, or than that of an entry of the configuration",
     ClusterChanged = "cluster-changed" 409: "the registration does not have the `expected` version any more",
     ClusterInUse = "cluster-in-use" 409: "targets have units in the cluster",
-    DocumentInUse = "document-in-use" 409: "living targets need the connection or source; `force` deletes it",
+    DocumentInUse = "document-in-use" 409: "living targets need the connection or source; `force` makes the change",
     TooManyClusters = "too-many-clusters" 409: "100 clusters are registered",
     OwnRelay = "own-relay" 409: "the control plane has a relay of its own, and registers no clusters",
     WrongTransport = "wrong-transport" 409: "a poll of a cluster whose relay is called by the control plane",
@@ -121,9 +121,7 @@ impl ErrorCode {
                 "compare the secret with that of the server: EBB_WEBHOOK_SECRET for `ebb event`, `secrets.json` for `ebb source \
                  send`"
             }
-            Self::ResourceLost => {
-                "ask whether that may be lost, and allow it: --allow-replace, --yes of an upgrade, `allowReplace: true`, or `allow_replace` of a tool"
-            }
+            Self::ResourceLost => "ask whether that may be lost, and allow it: --allow-replace, or --yes of an upgrade",
             Self::AlreadyExists => "write another version into the document, or use another name",
             _ => return None,
         })

@@ -16,9 +16,12 @@ pub trait SecretReader: fmt::Debug + Send + Sync {
     /// Returns a text for operators if the secrets cannot be read. It contains no value.
     fn secret(&self, name: &str) -> Result<Option<SecretText>, String>;
 
-    /// Returns true if a secret has the name, or if the secrets cannot be read.
-    fn may_have(&self, name: &str) -> bool {
-        !matches!(self.secret(name), Ok(None))
+    /// Returns the value of a secret for a check, which sends it to nobody.
+    ///
+    /// # Errors
+    /// Returns the text of [`secret`](Self::secret).
+    fn checked(&self, name: &str) -> Result<Option<SecretText>, String> {
+        self.secret(name)
     }
 }
 

@@ -14,7 +14,7 @@ use super::kinds::{DocumentKind, KINDS};
 use super::{connection, plugin, source, subscription, validate};
 use crate::{
     ApiClient, ChangeKind, CliError, DocumentChange, DryRunArgs, Exit, KindArgs, OutputArgs, Result, ServerArgs,
-    SetArgs, WaitArgs, connect, divided, offline, output, target_of, timing, why,
+    SetArgs, WaitArgs, accept_loss, connect, divided, offline, output, target_of, timing, why,
 };
 
 #[derive(Debug, clap::Args)]
@@ -40,6 +40,9 @@ pub(crate) struct ApplyArgs {
     /// Name of the request. The UID of a new target follows from it, so a repetition starts no second one
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
+    /// Replace a connection that living targets need as it is, without asking for confirmation
+    #[arg(long)]
+    yes: bool,
     #[command(flatten)]
     dry_run: DryRunArgs,
     /// With `--dry-run`: check that `ebb env -o FORMAT` can print the variables that are known before the start
@@ -74,7 +77,7 @@ impl ApplyArgs {
         }
         let mut stored = Vec::new();
         for document in &documents {
-            stored.push(store(&client, document).await?);
+            stored.push(store(&client, document, self.yes).await?);
         }
         let limit = self.wait.wait.then_some(self.wait_timeout);
         let (mut applied, how) = (Vec::new(), (limit.is_some(), self.allow_replace, self.idempotency_key.as_deref()));
@@ -156,7 +159,12 @@ async fn change(client: &ApiClient, document: &Document, plugins: &[PluginDoc]) 
     let change = match found {
         None => ChangeKind::Create,
         Some(found) if found["document"] == document.expanded() => ChangeKind::None,
-        Some(_) => ChangeKind::Replace,
+        Some(_) => {
+            put(client, document, Some("dryRun"), true).await?;
+            let effect = DocumentKind::of(document).map(|kind| kind.replaced).unwrap_or_default();
+            output::status_line(&format!("{kind} {}: {effect}", document.name()));
+            ChangeKind::Replace
+        }
     };
     Ok(DocumentChange::planned(kind, document.name().to_owned(), change))
 }
@@ -165,15 +173,30 @@ fn path(document: &Document) -> [&str; 2] {
     [DocumentKind::of(document).map_or("", |kind| kind.plural), document.name()]
 }
 
+/// Sends a document with an option of the API. If living targets need the stored one as it is, prints them, asks unless `yes`,
+/// and sends it again with `force`.
+async fn put(client: &ApiClient, document: &Document, option: Option<&str>, yes: bool) -> Result<Value> {
+    let (path, body) = (path(document), json!({"document": document.expanded()}));
+    let options: Vec<&str> = option.into_iter().collect();
+    match client.put(&path, &body, &options).await {
+        Err(error) if error.has_code("document-in-use") => {
+            let [kind, name] = [kind_name(document).unwrap_or_default(), document.name()];
+            accept_loss(&error, yes, &format!("Replace {kind} {name}"))?;
+            client.put(&path, &body, &[options.as_slice(), &["force"]].concat()).await
+        }
+        answered => answered,
+    }
+}
+
 /// Stores a document, and prints what is to do next. Returns the stored data.
-async fn store(client: &ApiClient, document: &Document) -> Result<Value> {
+async fn store(client: &ApiClient, document: &Document, yes: bool) -> Result<Value> {
     if let Document::Plugin(plugin) = document {
         return publish(client, plugin).await.map(|info| output::json(&info));
     }
     if let Document::Source(source) = document {
         source::warn_of_plugins(client, source, &[]).await?;
     }
-    let stored: Value = client.put(&path(document), &json!({"document": document.expanded()})).await?;
+    let stored = put(client, document, None, yes).await?;
     match document {
         Document::Connection(connection) => connection::report(connection, &stored),
         Document::Source(source) => source::report(client, source, &stored),

@@ -12,8 +12,8 @@ use super::kinds::{DocumentKind, Kind, KindParser};
 use super::unit::override_text;
 use crate::{
     ApiClient, ChangeKind, CliError, CommandTargets, DocumentChange, DryRunArgs, Exit, FollowGoal, KindArgs,
-    OutputArgs, Result, SelectorArgs, ServerArgs, SetArgs, TargetRef, TargetsCommand, WaitArgs, YesArgs, bulk, confirm,
-    connect, documents, output, target_of, timing, wait, watched,
+    OutputArgs, Result, SelectorArgs, ServerArgs, SetArgs, TargetRef, TargetsCommand, WaitArgs, YesArgs, accept_loss,
+    bulk, connect, documents, output, target_of, timing, wait, watched,
 };
 
 #[derive(Debug, clap::Args)]
@@ -150,15 +150,8 @@ impl DeleteArgs {
             let is_dry_run = self.dry_run.dry_run;
             match kind.delete(&client, &stored, is_dry_run.then_some("dryRun")).await {
                 Err(error) if error.has_code("document-in-use") => {
-                    output::status_line(&error.message());
+                    accept_loss(&error, self.yes.yes || is_dry_run, &format!("Delete {} {name}", kind.name))?;
                     if !is_dry_run {
-                        if !self.yes.yes {
-                            confirm(
-                                &format!("Delete {} {name}?", kind.name),
-                                "--yes",
-                                &format!("{name} was not deleted"),
-                            )?;
-                        }
                         kind.delete(&client, &stored, Some("force")).await?;
                     }
                 }

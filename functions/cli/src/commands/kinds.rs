@@ -26,6 +26,8 @@ pub(super) struct DocumentKind {
     short: Vec<&'static str>,
     /// The effect of a deletion.
     pub(super) deleted: &'static str,
+    /// The effect of a replacement. Versions of plugins are not replaced.
+    pub(super) replaced: &'static str,
     #[serde(borrow)]
     pub(super) columns: [Vec<&'static str>; 3],
 }
@@ -98,6 +100,7 @@ pub(super) fn cell(header: &str, data: &Value) -> String {
     match header {
         "OWNER" if data["ownerName"].is_string() => shown(&data["ownerName"]),
         "SECRET" if data["hasSecret"] == false => text + " (missing)",
+        "SECRET" if data["problem"].is_string() => text + " (unusable)",
         "WAITING" if data["waitingIncomplete"] == true => text + " or more",
         "PHASE" => serde_json::from_value::<TargetInfo>(data.clone()).map_or(text, |info| labels::target_state(&info)),
         "PLUGINS" => text.split(", ").map(output::plugin_name).collect::<Vec<_>>().join(", "),

@@ -67,6 +67,11 @@ impl LoginArgs {
             let next = page[url::Position::BeforePath..].to_owned();
             page.set_path("/console/sign-in/begin");
             page.query_pairs_mut().clear().append_pair("issuer", issuer).append_pair("next", &next);
+            // Only the browser would see the error.
+            if !client.redirects(page.clone()).await? {
+                let error = CliError::failed(format!("the server cannot begin a sign-in at the issuer {issuer}"));
+                return Err(error.with_hint("without --issuer, the page names the issuers; its error has the cause"));
+            }
         }
         output::print(page.as_str())?;
         let code = if self.device {
@@ -76,6 +81,7 @@ impl LoginArgs {
             code
         } else {
             output::status_line("Waiting for a browser of this machine; with another one: ebb login --device");
+            output::status_line("If the page shows an error, stop this command with Ctrl-C.");
             if stdout().is_terminal() {
                 in_browser(&page);
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ebb_protocol::{CallerInfo, ErrorCode, ProblemDetails};
+use ebb_protocol::{CallerInfo, ProblemDetails};
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -54,7 +54,8 @@ impl ToolError {
             )],
             Self::Refused(problem) => problem_lines(problem),
         };
-        Answer::new(self.to_string(), self.step()).with(lines, |shown| {
+        let of_code = if let Self::Refused(problem) = self { problem.next_step() } else { None };
+        Answer::new(self.to_string(), with_tools(of_code.as_deref().unwrap_or(self.step()))).with(lines, |shown| {
             format!("Further errors were left out. Correct the first {shown} lines of errors first.")
         })
     }
@@ -74,18 +75,32 @@ impl ToolError {
 }
 
 fn problem_lines(problem: &ProblemDetails) -> Vec<String> {
-    let mut lines: Vec<String> = problem.detail.lines().map(str::to_owned).collect();
+    let mut lines: Vec<String> = problem.detail.lines().map(with_tools).collect();
     for error in &problem.errors {
-        lines.push(error.to_string());
-        lines.extend(error.help.iter().map(|help| format!("  help: {help}")));
+        lines.push(with_tools(&error.to_string()));
+        lines.extend(error.help.iter().map(|help| format!("  help: {}", with_tools(help))));
     }
     lines
 }
 
+/// The steps of errors that name a command, each with what a caller of tools does instead.
+const STEPS: [(&str, &str); 5] = [
+    ("publish it: ebb apply -f FILE", "publish it: apply_document"),
+    ("publish another version: ebb apply -f FILE", "publish another version: apply_document"),
+    (
+        "publish it with `ebb apply -f FILE`, or see `ebb get plugins`",
+        "publish it with apply_document, or see list_plugins",
+    ),
+    ("give it: --set ", "write a value in its place: "),
+    ("allow it: --allow-replace, or --yes of an upgrade", "call the tool again with \"allow_replace\": true"),
+];
+
+/// Names tools in place of commands in a line of an error.
+pub(crate) fn with_tools(line: &str) -> String {
+    STEPS.iter().fold(line.to_owned(), |line, (command, tool)| line.replace(command, tool))
+}
+
 fn refusal_step(problem: &ProblemDetails) -> &'static str {
-    if let Some(step) = ErrorCode::named(&problem.code).and_then(ErrorCode::next_step) {
-        return step;
-    }
     match problem.status {
         401 | 403 => "ask a person for a token with the needed scope: ebb token create NAME --scope SCOPE",
         404 => "correct the argument; list_targets, list_plugins, list_clusters and history show what exists",

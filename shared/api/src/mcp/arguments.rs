@@ -1,11 +1,29 @@
 //! Arguments of tools, in the forms in which clients send them.
 //!
-//! Some clients send lists, objects, numbers and booleans as JSON text, and an empty text for an argument that they leave out.
-//! The schema of a tool decides which texts are meant so, and what an error calls expected.
+//! Some clients send lists, objects, numbers and booleans as JSON text, one text for a list of texts, a document as an object or
+//! as a block of Markdown, and an empty text for an argument that they leave out. The schema of a tool decides which values are
+//! meant so, and what an error calls expected.
 
 use ebb_protocol::lifecycle::{kind_and_name, singular_kind};
 use rmcp::model::JsonObject;
-use serde_json::Value;
+use serde_json::{Value, json};
+
+/// Defines the arguments of a tool. Unknown ones are an error.
+macro_rules! tool_arguments {
+    ($(#[$attribute:meta])* $tool:ident: $($(#[$about:meta])* $argument:ident: $type:ty,)*) => {
+        #[derive(Debug, serde::Deserialize, schemars::JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        $(#[$attribute])*
+        pub(crate) struct $tool {
+            $($(#[$about])* pub(crate) $argument: $type,)*
+        }
+    };
+}
+
+pub(crate) use tool_arguments;
+
+/// The argument whose text is a document.
+const DOCUMENT: &str = "document";
 
 /// Gives arguments the types of their schema.
 ///
@@ -29,6 +47,13 @@ fn fit_members(members: &mut JsonObject, schema: &JsonObject, parent: &str) -> R
     let required: Vec<&str> =
         schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
     let is_given = |value: &Value| !value.is_null() && value != "";
+    // Without a value, a switch such as `dry_run` could mean either.
+    let is_switch = |name: &str| properties.get(name).is_some_and(|schema| types(schema).contains(&"boolean"));
+    if let Some((name, _)) = members.iter().find(|(name, value)| !is_given(value) && is_switch(name)) {
+        return Err(format!(
+            "{parent}{name}: expected true or false, got no value; leave the argument out for its default"
+        ));
+    }
     members.retain(|name, value| required.contains(&name.as_str()) || is_given(value));
     for (name, value) in members.iter_mut() {
         let place = format!("{parent}{name}");
@@ -43,17 +68,24 @@ fn fit_members(members: &mut JsonObject, schema: &JsonObject, parent: &str) -> R
 }
 
 fn fit_value(value: &mut Value, schema: &Value, place: &str) -> Result<(), String> {
-    let types: Vec<&str> = match &schema["type"] {
-        Value::String(one) => vec![one],
-        several => several.as_array().into_iter().flatten().filter_map(Value::as_str).collect(),
-    };
+    let types = types(schema);
+    let wants = |name: &str| types.contains(&name);
     if let Value::String(text) = &*value
-        && !types.contains(&"string")
-        && let Ok(parsed) = serde_json::from_str::<Value>(text)
-        && types.contains(&type_of(&parsed))
+        && !wants("string")
+        && let Ok(parsed) =
+            serde_json::from_str::<Value>(&if wants("boolean") { text.to_lowercase() } else { text.clone() })
+        && wants(type_of(&parsed))
     {
         *value = parsed;
     }
+    *value = match value.take() {
+        document @ Value::Object(_) if place == DOCUMENT => document.to_string().into(),
+        Value::String(text) if place == DOCUMENT => unfenced(&text).into(),
+        Value::String(text) if wants("array") => json!([text]),
+        Value::String(text) if wants("object") && schema["properties"]["name"].is_object() => json!({"name": text}),
+        Value::Array(mut items) if items.len() == 1 && wants("string") => items.remove(0),
+        other => other,
+    };
     let got = type_of(value);
     if !types.is_empty() && !types.contains(&got) {
         let expected = types.first().copied().unwrap_or_default();
@@ -67,6 +99,19 @@ fn fit_value(value: &mut Value, schema: &Value, place: &str) -> Result<(), Strin
         }
         _ => Ok(()),
     }
+}
+
+fn types(schema: &Value) -> Vec<&str> {
+    match &schema["type"] {
+        Value::String(one) => vec![one],
+        several => several.as_array().into_iter().flatten().filter_map(Value::as_str).collect(),
+    }
+}
+
+/// Returns the text in a block of Markdown, or the whole text.
+fn unfenced(text: &str) -> &str {
+    let inner = || text.trim().strip_prefix("```")?.strip_suffix("```")?.split_once('\n');
+    inner().map_or(text, |(_, inner)| inner)
 }
 
 /// Returns the type of a value in a schema. No argument is a negative number.

@@ -5,10 +5,9 @@ use ebb_protocol::api::{
 };
 use ebb_protocol::lifecycle::{LifecycleResult, kind_and_name};
 use http::Method;
-use schemars::JsonSchema;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::mcp::arguments::tool_arguments;
 use crate::mcp::target_tools::{ListTargets, TargetArguments, sandbox};
 use crate::mcp::{Answer, ApiCalls, ToolError, pick};
 
@@ -73,9 +72,7 @@ fn answer(
     Answer::new(title, next).with(outcomes.iter().map(line), rest_of).with_more(rest.is_some())
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct UpgradePlugin {
+tool_arguments! { UpgradePlugin:
     /// The published version, as NAME@VERSION. Without VERSION, the highest one.
     plugin: String,
     /// The names of the targets, at most 20.
@@ -118,11 +115,9 @@ pub(crate) async fn upgrade_plugin(api: &ApiCalls, arguments: UpgradePlugin) -> 
     Ok(answer(found, &title, next.to_owned(), "call upgrade_plugin for the others"))
 }
 
-/// A target, as a dry run shows it.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(inline)]
-pub(crate) struct ShownTarget {
+tool_arguments! {
+    /// A target, as a dry run shows it.
+    #[schemars(inline)] ShownTarget:
     /// The name of the target.
     name: String,
     /// The kind of the target.
@@ -132,9 +127,7 @@ pub(crate) struct ShownTarget {
     uid: Option<String>,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct DeleteTarget {
+tool_arguments! { DeleteTarget:
     /// The name of the target. Without it, `targets` or `filters` are needed.
     name: Option<String>,
     /// The kind of the target. Without it, `sandbox` for a name, and all kinds for filters.

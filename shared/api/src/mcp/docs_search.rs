@@ -4,10 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use schemars::JsonSchema;
-use serde::Deserialize;
 use serde_json::json;
 
+use crate::mcp::arguments::tool_arguments;
 use crate::mcp::target_tools::first;
 use crate::mcp::{Answer, ApiCalls, ToolError};
 
@@ -117,9 +116,7 @@ fn ranked<'a>(sections: &'a [BookSection], query: &str) -> Vec<&'a BookSection> 
     scored.into_iter().map(|(_, section)| section).collect()
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SearchDocs {
+tool_arguments! { SearchDocs:
     /// Words to search for.
     query: Option<String>,
     /// The name of a section that a search has found. Shows its text.

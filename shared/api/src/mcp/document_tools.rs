@@ -6,10 +6,10 @@ use ebb_protocol::{
     PluginDetail, PluginInfo, PluginList, TargetReceipt,
 };
 use http::Method;
-use schemars::JsonSchema;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::mcp::api_calls::with_tools;
+use crate::mcp::arguments::tool_arguments;
 use crate::mcp::docs_search::EXAMPLE;
 use crate::mcp::target_tools::{MAX_NAMED, first, no_document, sandbox};
 use crate::mcp::{Answer, ApiCalls, ToolError, pick, yaml};
@@ -19,7 +19,7 @@ const DOCUMENT: &str = "document";
 
 impl From<Diagnostics> for ToolError {
     fn from(errors: Diagnostics) -> Self {
-        Self::Document(errors.to_string().lines().map(str::to_owned).collect())
+        Self::Document(errors.to_string().lines().map(with_tools).collect())
     }
 }
 
@@ -38,9 +38,7 @@ fn warning_lines(warnings: &[DocumentError]) -> impl Iterator<Item = String> + '
     })
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct PlanDocument {
+tool_arguments! { PlanDocument:
     /// The document of a sandbox or another target, as YAML or JSON.
     document: String,
     /// Shows the rendered request, manifests or inputs of this unit, RESOURCE/UNIT, only. get_plugin shows scripts.
@@ -78,9 +76,7 @@ pub(crate) async fn plan_document(api: &ApiCalls, arguments: PlanDocument) -> Re
     Ok(Answer::new("The document is valid. Its units, by hook:", next).with(lines, rest))
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ValidatePlugin {
+tool_arguments! { ValidatePlugin:
     /// The document of one plugin, or of several, separated by `---`.
     document: String,
 }
@@ -101,9 +97,7 @@ pub(crate) async fn validate_plugin(_: &ApiCalls, arguments: ValidatePlugin) -> 
     Ok(Answer::new("The document is valid:", next).with(lines.await?, rest))
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ApplyDocument {
+tool_arguments! { ApplyDocument:
     /// The document of a sandbox, another target or a plugin, as YAML or JSON. Without it, `name` and `entry` are needed.
     document: Option<String>,
     /// The name of the target whose history has the entry.
@@ -239,9 +233,7 @@ pub(crate) async fn apply_document(api: &ApiCalls, arguments: ApplyDocument) -> 
     Ok(Answer::new(title, next).with(lines, rest))
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ListPlugins {
+tool_arguments! { ListPlugins:
     /// The name of a plugin. Without it, all plugins.
     name: Option<String>,
 }
@@ -269,9 +261,7 @@ fn latest() -> String {
     "latest".to_owned()
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct GetPlugin {
+tool_arguments! { GetPlugin:
     /// The name of the plugin, or NAME@VERSION.
     name: String,
     /// A version such as `2.1.0` or `2`, or `latest`.
@@ -298,9 +288,7 @@ pub(crate) async fn get_plugin(api: &ApiCalls, arguments: GetPlugin) -> Result<A
         .map_err(ToolError::Arguments)
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ListClusters {
+tool_arguments! { ListClusters:
     /// The name of a cluster, to see what its policy allows. Without it, all clusters with the state of their relays.
     name: Option<String>,
 }

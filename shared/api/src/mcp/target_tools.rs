@@ -7,10 +7,10 @@ use ebb_protocol::{
     TargetInfo, TargetPage, TargetPhase, TargetSelector, TargetWait, UnitDetail, UnitState,
 };
 use http::Method;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::mcp::arguments::tool_arguments;
 use crate::mcp::{Answer, ApiCalls, MAX_ANSWER, ToolError, pick, yaml};
 
 /// Maximum pages of a list, of 100 targets each, that one call reads.
@@ -31,15 +31,14 @@ pub(crate) fn no_document(entry: &str) -> ToolError {
     ToolError::Arguments(format!("the entry {entry} has no stored document"))
 }
 
-/// The name of a target.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TargetArguments {
+tool_arguments! {
+    /// The name of a target.
+    TargetArguments:
     /// The name of the target.
-    pub(crate) name: String,
+    name: String,
     /// The kind of the target.
     #[serde(default = "sandbox")]
-    pub(crate) kind: String,
+    kind: String,
 }
 
 impl TargetArguments {
@@ -61,16 +60,14 @@ impl TargetArguments {
 
 /// Defines the arguments of a tool about one target: its name, its kind and others.
 macro_rules! target_arguments {
-    ($tool:ident: $($(#[$about:meta])* $argument:ident: $type:ty,)*) => {
-        #[derive(Debug, Deserialize, JsonSchema)]
-        #[serde(deny_unknown_fields)]
-        pub(crate) struct $tool {
+    ($tool:ident: $($more:tt)*) => {
+        tool_arguments! { $tool:
             /// The name of the target.
             name: String,
             /// The kind of the target.
             #[serde(default = "sandbox")]
             kind: String,
-            $($(#[$about])* $argument: $type,)*
+            $($more)*
         }
     };
 }
@@ -149,10 +146,7 @@ impl TargetRows {
     }
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(inline)]
-pub(crate) struct ListTargets {
+tool_arguments! { #[schemars(inline)] ListTargets:
     /// `starting`, `ready`, `updating`, `failed`, `stopping`, `stuck` or `gone`. Without it, all but gone targets.
     phase: Option<String>,
     /// Labels as KEY=VALUE, with commas between several.
@@ -298,9 +292,7 @@ pub(crate) async fn why_not_ready(api: &ApiCalls, target: TargetArguments) -> Re
     Ok(Answer::new("The diagnosis:", next).with(yaml(&shown), rest))
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct WhatExists {
+tool_arguments! { WhatExists:
     /// The name of a target. Without it, leftovers of all targets.
     name: Option<String>,
     /// The kind of the target.
@@ -348,9 +340,7 @@ async fn leftovers(api: &ApiCalls) -> Result<Answer, ToolError> {
     Ok(Answer::new(title, next).with(lines, rest).with_more(unconfirmed.next.is_some()))
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct StuckAndWaiting {
+tool_arguments! { StuckAndWaiting:
     /// Continues a list: the value that the previous answer names.
     after: Option<String>,
     /// Continues a list: the number that the previous answer names.
@@ -491,18 +481,22 @@ target_arguments! { RetryArguments:
     plugin: Option<String>,
     /// Retries this instance only. Without it, the present one.
     uid: Option<String>,
-    /// With `plugin`: shows the difference of the units and changes nothing.
+    /// Changes nothing, and shows the failed units, or with `plugin` the difference of the units.
     #[serde(default)]
     dry_run: bool,
 }
 
 pub(crate) async fn retry_target(api: &ApiCalls, arguments: RetryArguments) -> Result<Answer, ToolError> {
     let RetryArguments { name, kind, plugin, uid, dry_run } = arguments;
-    if dry_run && plugin.is_none() {
-        let reason = "`dry_run` needs `plugin`; why_not_ready lists the failed units";
-        return Err(ToolError::Arguments(reason.to_owned()));
-    }
     let target = TargetArguments { name, kind };
+    let command = commands::get(&target.kind, &target.name);
+    let rest = move |_| format!("More units were left out: `{command}` shows all.");
+    if dry_run && plugin.is_none() {
+        let diagnosis: TargetDiagnosis = api.get(&target.path(&["why"]), &[]).await?;
+        let shown = pick(&json!(diagnosis), &["target", "phase", "cause", "failed", "targetWaits"]);
+        let next = format!("{} runs them again", target.call("retry_target"));
+        return Ok(Answer::new("What has failed, and would run again:", next).with(yaml(&shown), rest));
+    }
     let body = RetryTarget { uid, plugin, document: None, dry_run };
     let body = (body != RetryTarget::default()).then(|| json!(body));
     let retried: RetryResponse = api.send(Method::POST, &target.path(&["retry"]), &[], body).await?;
@@ -513,7 +507,5 @@ pub(crate) async fn retry_target(api: &ApiCalls, arguments: RetryArguments) -> R
         ),
         false => ("These units run again:", target.call("why_not_ready")),
     };
-    let command = commands::get(&target.kind, &target.name);
-    let rest = move |_| format!("More units were left out: `{command}` shows all.");
     Ok(Answer::new(title, next).with(yaml(&json!(retried)), rest))
 }

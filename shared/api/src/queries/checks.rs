@@ -1,15 +1,17 @@
-//! Checks table, indexes, bucket, queue, schedule and relays by using them as the functions do.
+//! Checks table, indexes, bucket, queue, schedule, connections and relays by using them as the functions do.
 //!
 //! `sweep` is another function. It writes a mark at each message of the check and at each event of the schedule. The
 //! check reads these marks.
 
 use std::time::Duration;
 
+use ebb_documents::ConnectionDoc;
 use ebb_protocol::api::{CheckList, HealthCheck};
 use ebb_store::{ClusterFaultKind, HealthMark, Store, StoreError, TargetList};
 use tokio::time::Instant;
 
 use crate::queries::clusters;
+use crate::queries::named_documents::StoredKind as _;
 use ebb_flow::env::Env;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -85,14 +87,22 @@ pub async fn all(env: &Env, store: &Store) -> CheckList {
             }
             Ok("`sweep` received a message".to_owned())
         }),
+        check("connections", async {
+            let mut problems = Vec::new();
+            for item in store.list_documents(ConnectionDoc::KIND).await.map_err(reason)? {
+                let info = ConnectionDoc::detail(env, item).await.map_err(|error| error.to_string())?.info;
+                problems.extend(info.problem.or(info.unreadable).map(|problem| format!("{}: {problem}", info.name)));
+            }
+            if problems.is_empty() { Ok("the secrets are usable".to_owned()) } else { Err(problems.join("; ")) }
+        }),
         relays(env, store),
     );
-    let (table, list, due, sweep, bucket, queue, relays) = results;
+    let (table, list, due, sweep, bucket, queue, connections, relays) = results;
     CheckList {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         now_ms: env.now().0,
         callback_url: env.settings.callback_url.clone(),
-        checks: [table, list, due, sweep, bucket, queue].into_iter().chain(relays).collect(),
+        checks: [table, list, due, sweep, bucket, queue, connections].into_iter().chain(relays).collect(),
     }
 }
 

@@ -3,7 +3,7 @@
 use ebb_documents::notification::NotificationRule;
 use ebb_documents::{ConnectionDoc, Diagnostics, DocumentVars, NoFiles, compile, load};
 use ebb_flow::instance::outbox;
-use ebb_flow::{Env, FlowResult, offload};
+use ebb_flow::{Env, FlowResult, offload, secret_problem};
 use ebb_protocol::{ConnectionDetail, ConnectionInfo, ConnectionList, rfc3339};
 use ebb_store::{NamedDocument, NamedKind};
 
@@ -23,11 +23,27 @@ impl StoredKind for ConnectionDoc {
     const LOSS: &str = "Without it, units fail, teardowns become stuck, and subscriptions send nothing";
 
     async fn users(env: &Env, name: &str) -> FlowResult<Option<Vec<String>>> {
-        let rules = outbox::rules(env).await?;
-        let uses = |rule: &&NotificationRule| rule.to.connection().is_some_and(|connection| connection.value == name);
-        let subscriptions = rules.iter().filter(uses).map(|rule| format!("subscription {}", rule.name));
+        let subscriptions = subscriptions(env, name, |_| true).await?;
         let targets = clusters::users(env, |_| true, |plan| compile::connection::names(plan).contains(name)).await?;
-        Ok(targets.map(|targets| subscriptions.chain(targets).collect()))
+        Ok(targets.map(|targets| [subscriptions, targets].concat()))
+    }
+
+    async fn losers(env: &Env, former: &NamedDocument, new: &NamedDocument) -> FlowResult<Option<Vec<String>>> {
+        let texts = [former.document.clone(), new.document.clone()];
+        let load = |text: String| load::connection("document", &text, &NoFiles, &DocumentVars::none());
+        // Nothing can use a document that has errors.
+        let [Ok(former), Ok(new)] = offload(move || texts.map(load)).await? else { return Ok(Some(Vec::new())) };
+        let permits = |document: &ConnectionDoc, rule: &str| document.subscriptions.iter().any(|one| one.value == rule);
+        let loses = |rule: &str| permits(&former, rule) && !permits(&new, rule);
+        let subscriptions = subscriptions(env, &new.name.value, loses).await?;
+        // Otherwise no plan is read.
+        let keeps_targets =
+            former.origin.value == new.origin.value && former.plugins.iter().all(|plugin| new.permits(&plugin.value));
+        let targets = match keeps_targets {
+            true => Some(Vec::new()),
+            false => clusters::users(env, |_| true, |plan| compile::connection::loses(plan, &former, &new)).await?,
+        };
+        Ok(targets.map(|targets| [subscriptions, targets].concat()))
     }
 
     async fn list(env: &Env) -> FlowResult<ConnectionList> {
@@ -53,21 +69,26 @@ impl StoredKind for ConnectionDoc {
     }
 }
 
+/// Returns the subscriptions that name the connection and have a property.
+async fn subscriptions(env: &Env, connection: &str, is_meant: impl Fn(&str) -> bool) -> FlowResult<Vec<String>> {
+    let rules = outbox::rules(env).await?;
+    let uses = |rule: &&NotificationRule| rule.to.connection().is_some_and(|name| name.value == connection);
+    let found = rules.iter().filter(uses).filter(|rule| is_meant(&rule.name));
+    Ok(found.map(|rule| format!("subscription {}", rule.name)).collect())
+}
+
 fn about(env: &Env, connection: ConnectionDoc, unknown: ConnectionInfo) -> ConnectionInfo {
+    let reader = env.settings.secrets.as_ref();
+    let problem = secret_problem(reader, &env.settings.unit_keys, &connection);
     let ConnectionDoc { origin, auth, plugins, sources, subscriptions, max_concurrent, .. } = connection;
     let secrets: Vec<&str> = auth.secrets().map(|name| name.value.as_str()).collect();
-    let has_secret = secrets.iter().all(|secret| {
-        let found = env.settings.secrets.secret(secret).unwrap_or_else(|error| {
-            tracing::error!(error, "cannot read the secrets of the deployment");
-            None
-        });
-        found.is_some()
-    });
+    let has_secret = !secrets.iter().any(|secret| matches!(reader.checked(secret), Ok(None)));
     ConnectionInfo {
         origin: origin.value,
         auth: auth.name().to_owned(),
         secret: secrets.join(", "),
         has_secret,
+        problem,
         plugins: plugins.into_iter().map(|plugin| plugin.value).collect(),
         sources: sources.into_iter().map(|source| source.value).collect(),
         subscriptions: subscriptions.into_iter().map(|name| name.value).collect(),

@@ -7,9 +7,21 @@ use ebb_engine::Timestamp;
 use ebb_flow::{Env, FlowResult, RequestError, offload};
 use ebb_protocol::{ErrorCode, limits};
 use ebb_store::{NamedDocument, NamedKind, Store};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::clusters;
 use crate::{HttpProblem, HttpResult};
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub(crate) struct ChangeDocumentQuery {
+    /// Checks the request, and changes nothing.
+    pub(crate) dry_run: bool,
+    /// Makes the change although living targets need the document as it is.
+    pub(crate) force: bool,
+}
 
 /// A kind of document that a deployment stores by name.
 pub(crate) trait StoredKind: 'static {
@@ -38,6 +50,11 @@ pub(crate) trait StoredKind: 'static {
         Ok(Some(Vec::new()))
     }
 
+    /// Returns the living targets that lose something if `new` replaces `former`, as [`clusters::users`] does.
+    async fn losers(_env: &Env, _former: &NamedDocument, _new: &NamedDocument) -> FlowResult<Option<Vec<String>>> {
+        Ok(Some(Vec::new()))
+    }
+
     /// Forgets what this program has read, after a change.
     async fn forget(_env: &Env) {}
 }
@@ -47,25 +64,41 @@ pub(crate) async fn get<K: StoredKind>(env: &Env, name: &str) -> FlowResult<Opti
     K::detail(env, item).await.map(Some)
 }
 
-/// Creates or replaces the document `name`. If the stored document is the same, its time stays.
-pub(crate) async fn put<K: StoredKind>(env: &Env, name: &str, document: &str) -> Result<(), RequestError> {
-    K::admit(&env.store, name, document).await?;
-    let (name, text) = (name.to_owned(), document.to_owned());
-    let checked = offload(move || K::checked(&name, &text)).await??;
-    let present = env.store.get_document(K::KIND, &checked.name).await?;
-    if present.is_none_or(|present| present.document != checked.document) {
-        env.store.put_document(K::KIND, &NamedDocument { changed: env.now(), ..checked }).await?;
-        K::forget(env).await;
-    }
-    Ok(())
-}
-
-/// Checks that no living target and no subscription needs the document `name`.
+/// Creates or replaces the document `name`. If the stored document is the same, its time stays. A dry run only checks.
 ///
 /// # Errors
-/// Returns 409 with the count and the first names of those that need it.
-pub(crate) async fn check_unused<K: StoredKind>(env: &Env, name: &str) -> HttpResult<()> {
-    let why = match K::users(env, name).await?.as_deref() {
+/// Returns 409 as [`check_losers`] does, unless the change is forced.
+pub(crate) async fn put<K: StoredKind>(
+    env: &Env,
+    name: &str,
+    document: &str,
+    ChangeDocumentQuery { dry_run, force }: ChangeDocumentQuery,
+) -> HttpResult<K::Detail> {
+    K::admit(&env.store, name, document).await?;
+    let (own, text) = (name.to_owned(), document.to_owned());
+    let checked = offload(move || K::checked(&own, &text)).await??;
+    let new = NamedDocument { changed: env.now(), ..checked };
+    if let Some(present) = env.store.get_document(K::KIND, name).await? {
+        if present.document == new.document {
+            return Ok(K::detail(env, present).await?);
+        }
+        if !force {
+            check_losers::<K>(K::losers(env, &present, &new).await?, name, "replace")?;
+        }
+    }
+    if !dry_run {
+        env.store.put_document(K::KIND, &new).await?;
+        K::forget(env).await;
+    }
+    Ok(K::detail(env, new).await?)
+}
+
+/// Checks that no living target and no subscription loses something.
+///
+/// # Errors
+/// Returns 409 with the count and the first names of those that do.
+fn check_losers<K: StoredKind>(losers: Option<Vec<String>>, name: &str, verb: &str) -> HttpResult<()> {
+    let why = match losers.as_deref() {
         None => "there are too many targets to check in time whether they need it".to_owned(),
         Some([]) => return Ok(()),
         Some([only]) => format!("{only} needs it"),
@@ -74,12 +107,21 @@ pub(crate) async fn check_unused<K: StoredKind>(env: &Env, name: &str) -> HttpRe
             format!("{least}{} need it: {}", found.len(), found.join(", "))
         }
     };
-    let detail = format!("{name} is not deleted: {why}. {}; `?force=true` deletes it all the same", K::LOSS);
+    let detail = format!("{name} is not {verb}d: {why}. {}; a request with `force` {verb}s it all the same", K::LOSS);
     Err(HttpProblem::new(ErrorCode::DocumentInUse, detail))
 }
 
-/// Deletes the document `name`. Returns false if it does not exist.
-pub(crate) async fn delete<K: StoredKind>(env: &Env, name: &str) -> FlowResult<bool> {
+/// Deletes the document `name`. Returns false if it does not exist. A dry run only checks.
+///
+/// # Errors
+/// Returns 409 as [`check_losers`] does, unless the deletion is forced.
+pub(crate) async fn delete<K: StoredKind>(env: &Env, name: &str, how: ChangeDocumentQuery) -> HttpResult<bool> {
+    if !how.force {
+        check_losers::<K>(K::users(env, name).await?, name, "delete")?;
+    }
+    if how.dry_run {
+        return Ok(env.store.get_document(K::KIND, name).await?.is_some());
+    }
     let is_deleted = env.store.delete_document(K::KIND, name).await?;
     K::forget(env).await;
     Ok(is_deleted)

@@ -249,6 +249,7 @@ async fn shown_outputs(
     };
     if let Some(only) = only
         && loaded.plan.public_outputs(Some(only)).next().is_none()
+        && !loaded.plan.resources.contains_key(only)
     {
         let error =
             match only.split_once('/').map(|(resource, output)| (limits::message(resource), limits::message(output))) {

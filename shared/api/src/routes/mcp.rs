@@ -5,17 +5,17 @@
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
-use axum::http::{self, HeaderValue, header};
+use axum::http::{self, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Router};
-use ebb_protocol::limits;
+use ebb_protocol::{ErrorCode, limits};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tower::ServiceExt as _;
 
 use crate::mcp::{ApiTransport, EbbTools, ToolAccess};
-use crate::{HttpResult, RemainingWork, ServerState};
+use crate::{HttpProblem, HttpResult, RemainingWork, ServerState};
 
 /// The response to a tool, or the reason why there is none.
 type ToolResponse = Result<http::Response<Vec<u8>>, String>;
@@ -62,6 +62,11 @@ pub(crate) async fn serve(server: &ServerState, routes: &Router, request: Reques
             }
         }
     };
+    if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+        let problem =
+            HttpProblem::new(ErrorCode::InvalidHeader, "expected the header `Content-Type: application/json`");
+        return Err(problem.with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+    }
     let mut response = response.map(Body::new);
     // A tool can change several targets.
     if let Some(Extension(rest)) = RemainingWork::joined(rests) {

@@ -4,21 +4,9 @@ use axum::Json;
 use ebb_documents::SubscriptionDoc;
 use ebb_flow::instance::outbox;
 use ebb_protocol::SubscriptionDetail;
-use serde::Deserialize;
-use utoipa::IntoParams;
 
 use crate::queries::named_documents;
 use crate::{HttpProblem, HttpResult, NoQuery, Operate, Path, Permitted};
-
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub(crate) struct DeleteDocumentQuery {
-    /// Checks the request, and deletes nothing.
-    dry_run: bool,
-    /// Deletes the document although living targets need it.
-    force: bool,
-}
 
 /// Defines the handlers of a kind of document, in a module. utoipa needs a function for each path.
 macro_rules! document_routes {
@@ -35,8 +23,7 @@ macro_rules! document_routes {
             use ebb_documents::model::$document;
             use ebb_protocol::api::{$detail, $list, DocumentBody};
 
-            use super::DeleteDocumentQuery;
-            use crate::queries::named_documents::{self, StoredKind as _};
+            use crate::queries::named_documents::{self, ChangeDocumentQuery, StoredKind as _};
             use crate::routes::permitted::{$read, $write};
             use crate::{HttpProblem, HttpResult, JsonBody, NoQuery, Path, Permitted, Query};
 
@@ -57,42 +44,41 @@ macro_rules! document_routes {
             }
 
             $(#[$put_about])*
-            #[utoipa::path(put, path = $one, operation_id = $put_id, tag = stringify!($module), request_body = DocumentBody, responses(
+            #[utoipa::path(put, path = $one, operation_id = $put_id, tag = stringify!($module), params(ChangeDocumentQuery), request_body = DocumentBody, responses(
                 (status = 200, body = $detail, description = concat!("The ", $noun, " is created or replaced.")),
                 (status = 400, description = "The body is not the expected JSON."),
+                (status = 409, description = "document-in-use"),
                 (status = 422, description = "The document has errors."),
             ))]
             pub(crate) async fn put(
                 Path(name): Path<String>,
                 server: Permitted<$write>,
+                Query(query): Query<ChangeDocumentQuery>,
                 JsonBody(request): JsonBody<DocumentBody>,
             ) -> HttpResult<Json<$detail>> {
-                named_documents::put::<$document>(&server.env, &name, &request.document).await?;
-                server.caller.log_change(concat!("put ", $noun), &name);
-                named_documents::get::<$document>(&server.env, &name).await?.map(Json).ok_or_else(|| unknown(&name))
+                let stored = named_documents::put::<$document>(&server.env, &name, &request.document, query).await?;
+                if !query.dry_run {
+                    server.caller.log_change(concat!("put ", $noun), &name);
+                }
+                Ok(Json(stored))
             }
 
             $(#[$delete_about])*
-            #[utoipa::path(delete, path = $one, operation_id = $delete_id, tag = stringify!($module), params(DeleteDocumentQuery), responses(
+            #[utoipa::path(delete, path = $one, operation_id = $delete_id, tag = stringify!($module), params(ChangeDocumentQuery), responses(
                 (status = 204, description = concat!("The ", $noun, " is deleted.")),
                 (status = 409, description = "document-in-use"),
             ))]
             pub(crate) async fn delete(
                 Path(name): Path<String>,
                 server: Permitted<$write>,
-                Query(DeleteDocumentQuery { dry_run, force }): Query<DeleteDocumentQuery>,
+                Query(query): Query<ChangeDocumentQuery>,
             ) -> HttpResult<StatusCode> {
-                if !force {
-                    named_documents::check_unused::<$document>(&server.env, &name).await?;
-                }
-                if dry_run {
-                    let found = named_documents::get::<$document>(&server.env, &name).await?;
-                    return found.map(|_| StatusCode::NO_CONTENT).ok_or_else(|| unknown(&name));
-                }
-                if !named_documents::delete::<$document>(&server.env, &name).await? {
+                if !named_documents::delete::<$document>(&server.env, &name, query).await? {
                     return Err(unknown(&name));
                 }
-                server.caller.log_change(concat!("delete ", $noun), &name);
+                if !query.dry_run {
+                    server.caller.log_change(concat!("delete ", $noun), &name);
+                }
                 Ok(StatusCode::NO_CONTENT)
             }
 
@@ -121,8 +107,8 @@ document_routes! {
     "listConnections": ConnectionList;
     /// Returns a connection with its document. Scope: `plugins:write`.
     "getConnection": ConnectionDetail;
-    /// Creates or replaces a connection. The next request of each unit uses it. If the origin changes, units of existing
-    /// targets fail. Scope: `operate`.
+    /// Creates or replaces a connection. The next request of each unit uses it. If living targets lose it, because of another
+    /// origin or a missing plugin, it needs `force`: their units fail then, also those of the teardown. Scope: `operate`.
     "putConnection";
     /// Deletes a connection, with `force` also one that living targets need. Their units fail then, also those of the
     /// teardown. Scope: `operate`.

@@ -78,8 +78,9 @@ impl<P: RoutePermission> Permitted<P> {
         if !covers(&caller.access(ApiPermission::ReadTargets), head) {
             return Err(unknown(key));
         }
-        let owner = head.owner.as_deref().unwrap_or("an unknown owner");
-        let whom = if owner == caller.name() { String::new() } else { format!("{owner}, or ") };
+        let named = self.tokens.issuers.owner_name(head.owner.as_deref());
+        let owner = named.as_deref().or(head.owner.as_deref()).unwrap_or("an unknown owner");
+        let whom = if head.owner.as_deref() == Some(caller.name()) { String::new() } else { format!("{owner}, or ") };
         Err(forbidden(format!(
             "{key} belongs to {owner}, and {caller} has: {}; ask {whom}a caller with the scope {scope}",
             caller.scope_list()

@@ -5,27 +5,46 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::webhook::is_credential_header;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::model::{ConnectionDoc, LineColumn, OWN_UNITS, SandboxDoc, SourceText};
-use crate::plan::{Action, BoundConnection, Plan, WebhookAction};
+use crate::plan::{Action, BoundConnection, Plan, UnitPlan, WebhookAction};
 
 /// The place of secrets, and the people who can store them.
-const STORE_SECRET: &str =
-    "an operator of the server adds it: to `.ebb/secrets.json` with `ebb dev` and `ebb run`, to `EBB_SECRETS` on AWS";
+const STORE_SECRET: &str = "an operator of the server adds or corrects it: in `.ebb/secrets.json` with `ebb dev` and \
+                            `ebb run`, in `EBB_SECRETS` on AWS";
 
 pub fn names(plan: &Plan) -> BTreeSet<String> {
-    let units = plan.hooks.iter().flat_map(|hook| &hook.units).chain(&plan.plugin_updates);
-    units.filter_map(|unit| Some(unit.action.connection()?.name.clone())).collect()
+    bound(plan).map(|(_, connection)| connection.name.clone()).collect()
 }
 
-/// Freezes connections in a plan. `known` has the present ones by name, and `has_secret` returns true for the secrets of the
-/// deployment. A unit that the active target already has keeps its own from `current`.
+/// Returns true if a unit of the plan can use the connection as `former` describes it, and not as `new` does.
+pub fn loses(plan: &Plan, former: &ConnectionDoc, new: &ConnectionDoc) -> bool {
+    bound(plan).filter(|(_, connection)| connection.name == former.name.value).any(|(unit, connection)| {
+        let plugin = plan.resource(unit.resource()).map(|resource| resource.plugin.as_str());
+        let is_usable = |document: &ConnectionDoc| {
+            connection.origin == document.origin.value && document.permits(plugin.map_or(OWN_UNITS, unversioned))
+        };
+        is_usable(former) && !is_usable(new)
+    })
+}
+
+fn bound(plan: &Plan) -> impl Iterator<Item = (&UnitPlan, &BoundConnection)> {
+    let units = plan.hooks.iter().flat_map(|hook| &hook.units).chain(&plan.plugin_updates);
+    units.filter_map(|unit| Some((unit, unit.action.connection()?)))
+}
+
+fn unversioned(plugin: &str) -> &str {
+    plugin.split('@').next().unwrap_or(plugin)
+}
+
+/// Freezes connections in a plan. `known` has the present ones by name, and `problem` returns the reason why the secrets of one
+/// cannot be used. A unit that the active target already has keeps its own from `current`.
 ///
 /// # Errors
-/// Returns an error for each connection that does not exist, does not permit a plugin or lacks a secret. Only the first unit
-/// that uses it is named.
+/// Returns an error for each connection that does not exist, does not permit a plugin or has no usable secret. Only the first
+/// unit that uses it is named.
 pub fn bind(
     plan: &mut Plan,
     sandbox: &SandboxDoc,
-    (known, has_secret): (&BTreeMap<String, ConnectionDoc>, impl Fn(&str) -> bool),
+    (known, problem): (&BTreeMap<String, ConnectionDoc>, impl Fn(&ConnectionDoc) -> Option<String>),
     current: Option<&Plan>,
 ) -> Result<(), Diagnostics> {
     let (mut found, mut reported) = (Diagnostics::default(), BTreeSet::new());
@@ -67,16 +86,13 @@ pub fn bind(
             wrong("unknown-connection", "does not exist", "create it: ebb apply -f FILE".to_owned());
             continue;
         };
-        let user = plugin.map_or(OWN_UNITS, |plugin| plugin.split('@').next().unwrap_or(plugin));
-        let needed = document.auth.secrets().map(|secret| secret.value.as_str());
-        let missing: Vec<&str> = needed.filter(|secret| runs && !has_secret(secret)).collect();
+        let user = plugin.map_or(OWN_UNITS, unversioned);
         if !document.permits(user) {
             wrong("denied-connection", "does not permit it", format!("add `{user}` to `plugins` of the connection"));
         } else if let Some(name) = headers.keys().find(|name| document.sets_header(name)) {
             wrong("header", &format!("sets the header `{name}`"), "leave out the header".to_owned());
-        } else if !missing.is_empty() {
-            let what = format!("needs a secret that the deployment does not have: {}", missing.join(", "));
-            wrong("missing-secret", &what, STORE_SECRET.to_owned());
+        } else if let Some(problem) = Some(document).filter(|_| runs).and_then(&problem) {
+            wrong("unusable-secret", &format!("cannot be used: {problem}"), STORE_SECRET.to_owned());
         } else {
             connection.origin.clone_from(&document.origin.value);
             connection.is_capped = document.max_concurrent.is_some();

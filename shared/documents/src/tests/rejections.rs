@@ -14,6 +14,7 @@ use super::loading::folder;
 use crate::compile;
 use crate::diagnostic::{Diagnostic, DiagnosticStyle, Diagnostics};
 use crate::load::{self, Document, DocumentVars, FolderFiles};
+use crate::model::ConnectionDoc;
 use crate::tests::rows;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rejections");
@@ -68,7 +69,11 @@ fn check(case: &str) -> Result<String, Diagnostics> {
         (Some(sandbox), _) => {
             own.extend(plugins(&[TENANT_DB, SHARED_PG])?);
             let (mut plan, warnings) = planned(&sandbox, &own)?;
-            compile::connection::bind(&mut plan, &sandbox, (&connections, |secret| secret != "NOSUCH"), None)?;
+            let problem = |connection: &ConnectionDoc| {
+                let lacks = connection.auth.secrets().any(|name| name.value == "NOSUCH");
+                lacks.then(|| "the deployment has no secret NOSUCH".to_owned())
+            };
+            compile::connection::bind(&mut plan, &sandbox, (&connections, problem), None)?;
             let units = plan.hooks.iter().flat_map(|hook| &hook.units);
             let place = |cluster: Option<&str>| cluster.map_or(String::new(), |cluster| format!(" in {cluster}"));
             (units.map(|unit| format!("{}{}\n", unit.key, place(plan.cluster(unit)))).collect(), warnings)

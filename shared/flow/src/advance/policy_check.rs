@@ -68,7 +68,7 @@ pub(crate) async fn check_connections(
     let Some(HookPlan { hook, units }) = made else { return Ok(()) };
     let units = units.iter().filter(|unit| unit.is_setup(*hook)).cloned().collect();
     let mut plan = Plan { hooks: vec![HookPlan { hook: *hook, units }], plugin_updates: Vec::new(), ..plan.clone() };
-    let tools = (&*env.store, Some(env.settings.secrets.as_ref()));
+    let tools = (&*env.store, Some((env.settings.secrets.as_ref(), &env.settings.unit_keys)));
     bind_connections(tools, &SandboxDoc::default(), PinnedVersions::Latest, &mut plan).await
 }
 

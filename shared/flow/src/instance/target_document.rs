@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ebb_documents::compile::{self, BoundPlugin, PolicyRequest, resolve_version};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
-use ebb_documents::model::{Dialect, PluginDoc, ResourceDoc, SandboxDoc, SandboxKind};
+use ebb_documents::model::{ConnectionDoc, Dialect, PluginDoc, ResourceDoc, SandboxDoc, SandboxKind};
 use ebb_documents::plan::{Plan, cluster_name};
 use ebb_engine::{RequestSender, Timestamp};
 use ebb_protocol::{ErrorCode, HistoryChange, InstanceRef, LifecycleData, SecretReader, TargetKey, WebhookKeys};
@@ -16,7 +16,7 @@ use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use crate::env::PLUGIN_WEIGHT;
 use crate::instance::changes::PinnedVersions;
 use crate::instance::history;
-use crate::run::credential;
+use crate::run::credential::{self, secret_problem};
 use crate::sealed_values;
 use crate::{CompiledPlan, Env, FlowError, FlowResult, InstanceCache, Rejection, RelayClient, RequestError, offload};
 
@@ -194,7 +194,7 @@ pub async fn compile_document(
     });
     let (sandbox, compiled) = compiled.await?;
     let (mut plan, warnings, requests) = compiled?;
-    bind_connections((plugins, Some(secrets)), &sandbox, versions, &mut plan).await?;
+    bind_connections((plugins, Some((secrets, keys))), &sandbox, versions, &mut plan).await?;
     if let Some(relay) = relay {
         pin_clusters(relay, &mut plan).await?;
     }
@@ -213,10 +213,10 @@ async fn pin_clusters(relay: &dyn RelayClient, plan: &mut Plan) -> StoreResult<(
     Ok(())
 }
 
-/// Freezes the origins of the connections that the plan uses. With `secrets`, rejects a plan whose connections lack one.
-/// Secrets that cannot be read lack nothing, because a unit can be retried.
+/// Freezes the origins of the connections that the plan uses. With `secrets` and the keys of units, rejects a plan
+/// whose connections lack a secret, or have one with a value that their requests cannot have.
 pub(crate) async fn bind_connections(
-    (store, secrets): (&Store, Option<&dyn SecretReader>),
+    (store, secrets): (&Store, Option<(&dyn SecretReader, &WebhookKeys)>),
     sandbox: &SandboxDoc,
     versions: PinnedVersions<'_>,
     plan: &mut Plan,
@@ -227,8 +227,9 @@ pub(crate) async fn bind_connections(
             known.insert(name, connection);
         }
     }
-    let has_secret = |name: &str| secrets.is_none_or(|secrets| secrets.may_have(name));
-    Ok(compile::connection::bind(plan, sandbox, (&known, has_secret), versions.current())?)
+    let problem =
+        |connection: &ConnectionDoc| secrets.and_then(|(secrets, keys)| secret_problem(secrets, keys, connection));
+    Ok(compile::connection::bind(plan, sandbox, (&known, problem), versions.current())?)
 }
 
 struct PublishedPlugin {

@@ -14,7 +14,7 @@ use ebb_documents::plan::{BoundConnection, UnitPlan};
 use ebb_egress::digest::DigestChallenge;
 use ebb_egress::sigv4::AwsKey;
 use ebb_egress::{BytePermit, CallError, CallResult, HttpRequest, HttpResponse, TlsParts, is_client_certificate};
-use ebb_protocol::{MessageId, SecretText, WebhookKeys, WebhookSecret, id, seal, sign};
+use ebb_protocol::{MessageId, SecretReader, SecretText, WebhookKeys, WebhookSecret, id, seal, sign};
 use ebb_store::{NamedKind, Store};
 use url::{Position, Url};
 
@@ -264,7 +264,7 @@ pub(crate) async fn credential(
                 "the connection {name} does not permit {plugin}: add it to `plugins` of the connection"
             ));
         }
-        authorized(env, &document)
+        authorized(&env.settings.unit_keys, &document, |name| env.settings.secrets.secret(name))
     });
     match opened {
         Ok(credential) => credential.ready(env, time).await,
@@ -295,7 +295,8 @@ pub(crate) async fn of_user(
             let why = format!("the connection {name} does not permit the {kind} {user}");
             return Err(format!("{why}: add it to `{kind}s` of the connection"));
         }
-        Ok((document.origin.value.clone(), authorized(env, &document)?))
+        let read = |name: &str| env.settings.secrets.secret(name);
+        Ok((document.origin.value.clone(), authorized(&env.settings.unit_keys, &document, read)?))
     }))
 }
 
@@ -308,13 +309,26 @@ pub(crate) async fn open(store: &Store, name: &str) -> FlowResult<Result<Connect
     Ok(offload(load).await?.map_err(|_| format!("the connection {name} has errors; apply it again")))
 }
 
-fn authorized(env: &Env, document: &ConnectionDoc) -> Result<RequestCredential, String> {
-    let user = format!("; the connection {} needs it", document.name.value);
-    let read = |name: &At<String>| secret_value(env, &name.value, &user);
+/// Returns the reason why the secrets of a connection cannot authorize its requests. It contains no value.
+pub fn secret_problem(secrets: &dyn SecretReader, keys: &WebhookKeys, document: &ConnectionDoc) -> Option<String> {
+    authorized(keys, document, |name| secrets.checked(name)).err()
+}
+
+fn authorized(
+    keys: &WebhookKeys,
+    document: &ConnectionDoc,
+    read: impl Fn(&str) -> Result<Option<SecretText>, String>,
+) -> Result<RequestCredential, String> {
+    let connection = &document.name.value;
+    let read = |name: &At<String>| {
+        let secret = read(&name.value);
+        let secret = secret.map_err(|error| format!("the secrets of the deployment cannot be read: {error}"))?;
+        secret
+            .ok_or_else(|| format!("the deployment has no secret {}; the connection {connection} needs it", name.value))
+    };
     let secrets = document.auth.secrets().map(read).collect::<Result<Vec<_>, String>>()?;
     let names: Vec<&str> = document.auth.secrets().map(|name| name.value.as_str()).collect();
-    authorize(&env.settings.unit_keys, document, secrets)
-        .map_err(|problem| format!("the secret {} {problem}", names.join(" or ")))
+    authorize(keys, document, secrets).map_err(|problem| format!("the secret {} {problem}", names.join(" or ")))
 }
 
 /// Returns the value of a secret, or the reason why it has none. `user` ends the reason if the deployment lacks the secret.

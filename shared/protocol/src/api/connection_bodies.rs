@@ -14,8 +14,10 @@ pub struct ConnectionInfo {
     pub auth: String,
     /// The name of the secret, or two names separated by a comma. Their values are never shown.
     pub secret: String,
-    /// True if the deployment has all secrets of these names.
+    /// True if the deployment has all secrets of these names, or if its secrets cannot be read.
     pub has_secret: bool,
+    /// The reason why the connection cannot be used, such as a value of a secret that a request cannot have.
+    pub problem: Option<String>,
     /// The plugins that may use the connection.
     pub plugins: Vec<String>,
     /// The sources that may use the connection.

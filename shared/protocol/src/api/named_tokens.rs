@@ -25,7 +25,7 @@ pub struct CreateToken {
 }
 
 fn scopes() -> Array {
-    let scope = "^((read|targets:(write|reveal))(:own|:label:[!-<>-~]{1,100}=[!-~]{0,100})?|plugins:write(:[A-Za-z]([A-Za-z0-9-]{0,200}[A-Za-z0-9])?)?|sources:write|operate)$";
+    let scope = "^((read|targets:(write|reveal))(:own|:label:[!-<>-~]{1,100}=[!-~]{0,100})?|plugins:write(:(?!own$)[A-Za-z]([A-Za-z0-9-]{0,200}[A-Za-z0-9])?)?|sources:write|operate)$";
     let scope = ObjectBuilder::new().schema_type(Type::String).pattern(Some(scope));
     let description = "`read`, `targets:write` or `targets:reveal`, each also with `:own` or `:label:KEY=VALUE`, \
                        `plugins:write`, `plugins:write:NAME`, `sources:write` or `operate`.";

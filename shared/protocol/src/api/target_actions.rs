@@ -180,7 +180,7 @@ impl TargetOutcome {
     /// Adds the problem of the request for the target.
     #[must_use]
     pub fn refused(self, problem: ProblemDetails) -> Self {
-        let next_step = ErrorCode::named(&problem.code).and_then(ErrorCode::next_step).map(str::to_owned);
+        let next_step = problem.next_step();
         let (error, code, errors) = (Some(limits::message(&problem.detail)), Some(problem.code), problem.errors);
         Self { error, code, errors, next_step, ..self }
     }

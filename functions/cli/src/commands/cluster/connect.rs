@@ -169,7 +169,8 @@ impl Connection<'_> {
             rebootstrap: rotates || (registration.is_some() && self.relay_since().is_none()),
             expected: registration.and_then(|known| known.version),
         };
-        let ClusterBootstrap { bootstrap_token: token, .. } = client.put(&["clusters", name], &request).await?;
+        let ClusterBootstrap { bootstrap_token: token, .. } =
+            client.put(&["clusters", name], &output::json(&request), &[]).await?;
         values::set_token(&mut values, token.as_deref())?;
         folder.write_values(&values)?;
         if install.apply {

@@ -1,6 +1,7 @@
 //! `ebb connection new`, and what is to do after a connection was stored.
 
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use ebb_documents::{ConnectionDoc, Diagnostic, DocumentVars, NoFiles, load};
 use serde_json::Value;
 
@@ -16,12 +17,10 @@ pub(crate) enum ConnectionCommand {
 pub(super) fn report(connection: &ConnectionDoc, stored: &Value) {
     let (name, origin) = (&connection.name.value, stored["origin"].as_str().unwrap_or_default());
     output::status_line(&format!("Applied connection {name} to {origin}"));
-    if stored["hasSecret"] == false
+    if let Some(problem) = stored["problem"].as_str()
         && let Some(secret) = connection.auth.secrets().next()
     {
-        let names = stored["secret"].as_str().unwrap_or_default().replace(", ", " or ");
-        let message = format!("the deployment has no secret {names}");
-        documents::warn([&Diagnostic::warning("missing-secret", &connection.source, secret.at, message)]);
+        documents::warn([&Diagnostic::warning("unusable-secret", &connection.source, secret.at, problem)]);
     }
 }
 
@@ -36,8 +35,8 @@ pub(crate) struct ConnectionNewArgs {
     #[arg(long, value_name = "URL")]
     origin: String,
     /// Scheme of the credential
-    #[arg(long, value_name = "SCHEME", value_enum, default_value = "bearer")]
-    auth: AuthScheme,
+    #[arg(long, value_name = "SCHEME", value_parser = schemes(), default_value = "bearer")]
+    auth: String,
     /// Plugin that may use the connection; repeatable
     #[arg(long = "plugin", value_name = "NAME", required_unless_present_any = ["sources", "subscriptions"])]
     plugins: Vec<String>,
@@ -49,41 +48,28 @@ pub(crate) struct ConnectionNewArgs {
     subscriptions: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum AuthScheme {
-    /// `Authorization: Bearer VALUE`
-    Bearer,
-    /// `Authorization: Basic …`
-    Basic,
-    /// The value in a header
-    Header,
-    /// Standard Webhooks
-    Signed,
-    /// An access token of OAuth 2.0
-    Oauth,
-    /// HTTP Digest
-    Digest,
-    /// AWS Signature Version 4
-    Sigv4,
-    /// A client certificate of TLS
-    Mtls,
+/// The schemes of a credential, each with its meaning and its keys beside `secret`.
+const SCHEMES: [(&str, &str, &str); 8] = [
+    ("bearer", "`Authorization: Bearer VALUE`", ""),
+    ("basic", "`Authorization: Basic …`", "username: ebb, "),
+    ("header", "The value in a header", "name: X-Api-Key, "),
+    ("signed", "Standard Webhooks", ""),
+    ("oauth", "An access token of OAuth 2.0", "tokenUrl: /oauth/token, clientId: ebb, "),
+    ("digest", "HTTP Digest", "username: ebb, "),
+    ("sigv4", "AWS Signature Version 4", "accessKeyId: AKIAEXAMPLE, region: us-east-1, service: execute-api, "),
+    ("mtls", "A client certificate of TLS", ""),
+];
+
+fn schemes() -> PossibleValuesParser {
+    PossibleValuesParser::new(SCHEMES.map(|(name, meaning, _)| PossibleValue::new(name).help(meaning)))
 }
 
 impl ConnectionNewArgs {
     pub(super) fn run(self) -> Result<Exit> {
         let Self { name, origin, auth, plugins, sources, subscriptions } = self;
         let secret = format!("{}_TOKEN", name.to_ascii_uppercase().replace('-', "_"));
-        let auth = match auth {
-            AuthScheme::Bearer => "bearer: {",
-            AuthScheme::Basic => "basic: {username: ebb, ",
-            AuthScheme::Header => "header: {name: X-Api-Key, ",
-            AuthScheme::Signed => "signed: {",
-            AuthScheme::Oauth => "oauth: {tokenUrl: /oauth/token, clientId: ebb, ",
-            AuthScheme::Digest => "digest: {username: ebb, ",
-            AuthScheme::Sigv4 => "sigv4: {accessKeyId: AKIAEXAMPLE, region: us-east-1, service: execute-api, ",
-            AuthScheme::Mtls => "mtls: {",
-        };
-        let auth = format!("{{{auth}secret: {secret}}}}}");
+        let keys = SCHEMES.iter().find(|(name, ..)| *name == auth).map_or("", |(.., keys)| *keys);
+        let auth = format!("{{{auth}: {{{keys}secret: {secret}}}}}");
         let mut document =
             format!("apiVersion: ebb.dev/v1\nkind: Connection\nname: {name}\norigin: {origin}\nauth: {auth}\n");
         for (key, names) in [("plugins", plugins), ("sources", sources), ("subscriptions", subscriptions)] {

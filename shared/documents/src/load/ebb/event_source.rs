@@ -2,6 +2,7 @@
 
 use ebb_engine::SignedPiece;
 
+use crate::diagnostic::SECRET_NAME;
 use crate::load::ebb;
 use crate::load::names::{MAX_NAME, NameSyntax, is_name};
 use crate::load::reader::{DocumentReader, NodePath};
@@ -72,17 +73,20 @@ fn check_document(reader: &DocumentReader<'_>, document: &YamlNode, path: &NodeP
     ebb::target(reader, &YamlNode { value, ..document.clone() }, path, String::new());
 }
 
+/// The beginnings of credentials of well-known services, some of which could be names.
+const CREDENTIALS: &str = "whsec_ ebbt_ ghp_ gho_ ghs_ ghu_ ghr_ github_pat_ glpat sk_live_ sk_test_ napi_ npm_ hf_";
+
 pub(super) fn check_secret_name(reader: &DocumentReader<'_>, secret: &At<String>) {
     // The message does not repeat the text, because it may be a secret.
-    let problem = if secret.value.starts_with("whsec_") {
-        "`secret` looks like a secret itself"
+    let problem = if CREDENTIALS.split(' ').any(|prefix| secret.value.starts_with(prefix)) {
+        "`secret` looks like a credential itself"
     } else if !is_name(&secret.value, NameSyntax::Environment) || secret.value.len() > MAX_NAME {
         "`secret` is not the name of a secret"
     } else {
         return;
     };
     let help = "write the name of a value of the secret store: letters, digits and `_`, no digit first, at most 63";
-    reader.note(reader.wrong("secret-name", secret.at, problem).help(help));
+    reader.note(reader.wrong(SECRET_NAME, secret.at, problem).help(help));
 }
 
 fn check_verify(reader: &DocumentReader<'_>, verify: &VerifyDoc) {
