@@ -75,6 +75,8 @@ pub enum EventOutcome {
         uid: Option<String>,
         time_ms: Option<u64>,
         order: u8,
+        /// An explanation for the sender.
+        reason: Option<String>,
     },
     Ignored {
         /// An explanation for the sender.
@@ -158,7 +160,7 @@ pub(crate) struct EventEntry {
 #[derive(Clone, Debug)]
 pub(crate) enum EntryAction {
     Apply(EventTarget, EventTree),
-    Delete(EventTarget),
+    Delete(EventTarget, Option<String>),
     Ignore(String),
 }
 
@@ -223,7 +225,7 @@ impl EventSource {
         let renderer = EventRenderer::new(self, input);
         let entry =
             self.entries.iter().find(|entry| !matches!(renderer.skip_reason(&entry.when, "when"), Ok(Some(_))))?;
-        let (EntryAction::Apply(target, _) | EntryAction::Delete(target)) = &entry.action else { return None };
+        let (EntryAction::Apply(target, _) | EntryAction::Delete(target, _)) = &entry.action else { return None };
         let name = renderer.target_name(target).ok()?;
         Some((target.kind.clone(), name, renderer.uid(entry).ok().flatten()))
     }
@@ -233,7 +235,8 @@ impl EventSource {
         let Some(entry) = self.entries.get(entry.wrapping_sub(1)) else { return String::new() };
         let action = match &entry.action {
             EntryAction::Apply(..) => "apply".to_owned(),
-            EntryAction::Delete(_) => "delete".to_owned(),
+            EntryAction::Delete(_, None) => "delete".to_owned(),
+            EntryAction::Delete(_, Some(reason)) => format!("delete ({reason})"),
             EntryAction::Ignore(reason) => format!("ignore ({reason})"),
         };
         format!("{action} if {}", entry.when.text.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -316,9 +319,10 @@ impl<'a> EventRenderer<'a> {
     }
 
     fn outcome(&self, entry: &EventEntry) -> Result<EventOutcome, SourceEventError> {
-        let target = match &entry.action {
+        let (target, reason) = match &entry.action {
             EntryAction::Ignore(reason) => return Ok(EventOutcome::Ignored { reason: reason.clone() }),
-            EntryAction::Apply(target, _) | EntryAction::Delete(target) => target,
+            EntryAction::Apply(target, _) => (target, None),
+            EntryAction::Delete(target, reason) => (target, reason.clone()),
         };
         let name = self.target_name(target)?;
         let uid = self.uid(entry)?;
@@ -330,7 +334,7 @@ impl<'a> EventRenderer<'a> {
                 let document = self.document(&kind, &name, document)?;
                 EventOutcome::Apply { kind, name, uid, time_ms, order, document }
             }
-            _ => EventOutcome::Delete { kind, name, uid, time_ms, order },
+            _ => EventOutcome::Delete { kind, name, uid, time_ms, order, reason },
         })
     }
 

@@ -55,8 +55,9 @@ async fn effect(
             document: Some(document),
             ..known
         },
-        Ok(EventOutcome::Delete { kind, name, uid, time_ms, .. }) => {
-            TrialEffect { verdict: "delete", target: Some(format!("{kind}/{name}")), uid, time: time(time_ms), ..known }
+        Ok(EventOutcome::Delete { kind, name, uid, time_ms, reason, .. }) => {
+            let target = Some(format!("{kind}/{name}"));
+            TrialEffect { verdict: "delete", target, uid, time: time(time_ms), reason, ..known }
         }
         Ok(EventOutcome::Ignored { reason }) => {
             // Without an entry, the reasons are listed.

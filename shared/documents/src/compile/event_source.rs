@@ -206,7 +206,7 @@ impl EntryDefaults {
         };
         let action = match &rule.action {
             EventAction::Ignore(reason) => Some(EntryAction::Ignore(reason.value.clone())),
-            EventAction::Delete(_) => target.map(EntryAction::Delete),
+            EventAction::Delete(delete) => target.map(|target| EntryAction::Delete(target, delete.reason.clone())),
             EventAction::Apply(apply) => {
                 let own = apply.document.as_ref().map(|document| self::document(report, document));
                 let labels = labels(report, &apply.labels);

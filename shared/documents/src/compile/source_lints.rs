@@ -15,7 +15,7 @@ use crate::template::ParsedText;
 pub(super) fn hidden_ends(doc: &SourceDoc, entries: &[EventEntry]) -> Vec<Diagnostic> {
     let mut warnings = Vec::new();
     for (at, (rule, entry)) in doc.events.iter().flatten().zip(entries).enumerate() {
-        if matches!(entry.action, EntryAction::Delete(_)) {
+        if matches!(entry.action, EntryAction::Delete(..)) {
             continue;
         }
         let read = entry.when.fields();
@@ -23,7 +23,7 @@ pub(super) fn hidden_ends(doc: &SourceDoc, entries: &[EventEntry]) -> Vec<Diagno
         let hides = |below: &EventEntry| {
             let ends = below.when.fields();
             let is_shared = ends.iter().any(|field| !field.starts_with("headers") && read.contains(field));
-            matches!(below.action, EntryAction::Delete(_)) && !ends.is_empty() && !is_shared
+            matches!(below.action, EntryAction::Delete(..)) && !ends.is_empty() && !is_shared
         };
         if let Some(hidden) = entries.iter().skip(at + 1).position(hides) {
             let message = format!(
@@ -81,7 +81,7 @@ pub(super) fn differing_times(doc: &SourceDoc, entries: &[EventEntry]) -> Option
         read.iter().filter_map(|field| field.rsplit('.').next().map(str::to_owned)).collect()
     };
     for (number, (rule, entry)) in (1..).zip(doc.events.iter().flatten().zip(entries)) {
-        let (EntryAction::Apply(target, _) | EntryAction::Delete(target)) = &entry.action else { continue };
+        let (EntryAction::Apply(target, _) | EntryAction::Delete(target, _)) = &entry.action else { continue };
         let (Some(time), Some(written)) = (&entry.time, &rule.time) else { continue };
         let read = fields(time);
         let Some(field) = read.first().cloned() else { continue };

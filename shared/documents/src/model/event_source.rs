@@ -125,6 +125,8 @@ pub struct ApplyDoc {
 #[serde(rename = "Delete", deny_unknown_fields)]
 pub struct DeleteDoc {
     pub target: Option<SourceTarget>,
+    /// Tells the sender why a target ends, or why it does not exist.
+    pub reason: Option<String>,
 }
 
 /// The key `verify`. It has exactly one scheme.

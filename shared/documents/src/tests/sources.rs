@@ -48,8 +48,9 @@ pub(super) fn shown(source: &EventSource, input: &EventInput) -> String {
         Ok(EventOutcome::Apply { kind, name, uid, time_ms, order, .. }) => {
             placed("apply", (kind, name), uid, (time_ms, order))
         }
-        Ok(EventOutcome::Delete { kind, name, uid, time_ms, order }) => {
-            placed("delete", (kind, name), uid, (time_ms, order))
+        Ok(EventOutcome::Delete { kind, name, uid, time_ms, order, reason }) => {
+            let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+            placed("delete", (kind, name), uid, (time_ms, order)) + &reason
         }
         Ok(EventOutcome::Ignored { reason }) => format!("ignored: {reason}"),
         Err(error) => format!("error: {error}"),

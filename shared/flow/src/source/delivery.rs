@@ -147,20 +147,24 @@ pub async fn receive(
             document,
             ..DesiredTarget::default()
         };
-    let event = match outcome {
+    let (event, reason) = match outcome {
         EventOutcome::Ignored { reason } => {
             let outcome = SourceResponse { result: SourceResult::Ignored, target: None, uid: None, detail: reason };
             return Ok((outcome, Vec::new()));
         }
         EventOutcome::Apply { kind, name, uid, time_ms, order, document } => {
-            event(kind, name, uid, (time_ms, order), Some(document))
+            (event(kind, name, uid, (time_ms, order), Some(document)), None)
         }
-        EventOutcome::Delete { kind, name, uid, time_ms, order } => event(kind, name, uid, (time_ms, order), None),
+        EventOutcome::Delete { kind, name, uid, time_ms, order, reason } => {
+            (event(kind, name, uid, (time_ms, order), None), reason)
+        }
     };
     if let Err(reason) = check(&event.key) {
         return Ok(reject(env, (name, &event.delivery), None, reason).await);
     }
-    Ok(apply(env, &event).await?)
+    let (mut response, follow_ups) = apply(env, &event).await?;
+    response.detail.extend(reason.map(|reason| format!(" ({reason})")));
+    Ok((response, follow_ups))
 }
 
 async fn apply(env: &Env, event: &DesiredTarget) -> FlowResult<(SourceResponse, Vec<FollowUp>)> {

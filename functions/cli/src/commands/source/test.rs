@@ -108,11 +108,13 @@ fn text(effect: &EventEffect) -> String {
     if let (Some(entry), Some(described)) = (effect.entry, effect.entries.last()) {
         let _ = writeln!(text, "entry {entry} holds\n  {described}");
     }
-    let (verb, kind, name, uid, time_ms, document) = match &effect.outcome {
+    let (verb, kind, name, uid, time_ms, reason, document) = match &effect.outcome {
         EventOutcome::Apply { kind, name, uid, time_ms, document, .. } => {
-            ("apply", kind, name, uid, time_ms, Some(document))
+            ("apply", kind, name, uid, time_ms, &None, Some(document))
         }
-        EventOutcome::Delete { kind, name, uid, time_ms, .. } => ("delete", kind, name, uid, time_ms, None),
+        EventOutcome::Delete { kind, name, uid, time_ms, reason, .. } => {
+            ("delete", kind, name, uid, time_ms, reason, None)
+        }
         EventOutcome::Ignored { reason } => {
             // Without an entry, the reasons are listed above.
             let reason = effect.entry.map_or("no entry holds", |_| reason);
@@ -123,7 +125,7 @@ fn text(effect: &EventEffect) -> String {
     let _ = writeln!(text, "\n{verb} {kind}/{name}");
     let time = time_ms.and_then(|time| jiff::Timestamp::from_millisecond(i64::try_from(time).ok()?).ok());
     let time = time.map(|time| time.to_string());
-    for (name, value) in [("uid", uid), ("time", &time), ("delivery", &effect.delivery_id)] {
+    for (name, value) in [("uid", uid), ("time", &time), ("delivery", &effect.delivery_id), ("reason", reason)] {
         if let Some(value) = value {
             let _ = writeln!(text, "  {name} {value}");
         }
