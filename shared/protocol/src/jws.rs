@@ -2,15 +2,21 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ebb_engine::{JwsAlgorithm, Timestamp};
+use ebb_engine::{JwsAlgorithm, Millis, Timestamp};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+
+/// How far the clock of a sender may be ahead.
+const MAX_AHEAD: Millis = Millis(60_000);
 
 /// A token in a header. Its algorithm is that of the source, whatever the token says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(serde::Deserialize))]
 pub struct JwsScheme {
     pub header: String,
+    /// The text before the token.
+    #[cfg_attr(test, serde(default))]
+    pub prefix: String,
     pub algorithm: JwsAlgorithm,
     /// The claim with the SHA-256 of the body in hexadecimal. Without it, the payload is detached: it is the body.
     pub body_hash: Option<String>,
@@ -29,6 +35,7 @@ impl JwsScheme {
         body: &[u8],
         now: Timestamp,
     ) -> Result<(Vec<u8>, &'a str), &'static str> {
+        let token = token.strip_prefix(&self.prefix).ok_or("it does not begin with the `prefix` of the source")?;
         let parts: Vec<&str> = token.split('.').collect();
         let [head, payload, signature] = parts[..] else { return Err("it is no JSON Web Signature of three parts") };
         let header = decoded(head).ok_or("its header is not JSON in base64url")?;
@@ -55,8 +62,12 @@ impl JwsScheme {
         if self.issuer.as_ref().is_some_and(|issuer| claims["iss"] != *issuer.as_str()) {
             return Err("it is of another issuer");
         }
-        if !claims["exp"].is_null() && !claims["exp"].as_f64().is_some_and(|at| at * 1000.0 > now.0 as f64) {
+        let time = |claim: &str| claims.get(claim).map(|seconds| seconds.as_f64().map(|seconds| seconds * 1000.0));
+        if time("exp").is_some_and(|end| end.is_none_or(|end| end <= now.0 as f64)) {
             return Err("its `exp` is past or not a number");
+        }
+        if time("nbf").is_some_and(|start| start.is_none_or(|start| start > now.plus(MAX_AHEAD).0 as f64)) {
+            return Err("its `nbf` is in the future or not a number");
         }
         Ok((format!("{head}.{payload}").into_bytes(), signature))
     }
@@ -66,14 +77,15 @@ impl JwsScheme {
         let encoded = |part: Value| URL_SAFE_NO_PAD.encode(part.to_string());
         let head = encoded(json!({"alg": self.algorithm.parts().0}));
         let Some(claim) = &self.body_hash else {
-            return (format!("{head}.{}", URL_SAFE_NO_PAD.encode(body)).into_bytes(), format!("{head}.."));
+            let signed = format!("{head}.{}", URL_SAFE_NO_PAD.encode(body)).into_bytes();
+            return (signed, format!("{}{head}..", self.prefix));
         };
         let mut claims = json!({claim.as_str(): body_hash(body)});
         if let Some(issuer) = &self.issuer {
             claims["iss"] = issuer.as_str().into();
         }
         let token = format!("{head}.{}", encoded(claims));
-        (token.clone().into_bytes(), token + ".")
+        (token.clone().into_bytes(), format!("{}{token}.", self.prefix))
     }
 }
 

@@ -106,10 +106,13 @@ impl SignedTime {
         let given = single(headers, &self.header)?;
         let value = |field: &str| given.split(',').find_map(|part| part.trim().strip_prefix(field)?.strip_prefix('='));
         let given = self.field.as_deref().map_or(Some(given), value);
-        let milliseconds = |text: &str| match text.parse::<u64>() {
-            Ok(number) if number < FIRST_MILLISECONDS => Some(number * 1000),
-            Ok(number) => Some(number),
-            Err(_) => u64::try_from(text.parse::<jiff::Timestamp>().ok()?.as_millisecond()).ok(),
+        let milliseconds = |text: &str| {
+            let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+            match whole.parse::<u64>().ok().filter(|_| fraction.bytes().all(|byte| byte.is_ascii_digit())) {
+                Some(number) if number < FIRST_MILLISECONDS => Some(number * 1000),
+                Some(number) => Some(number),
+                None => u64::try_from(text.parse::<jiff::Timestamp>().ok()?.as_millisecond()).ok(),
+            }
         };
         let (given, time) = given
             .and_then(|given| Some((given, milliseconds(given)?)))

@@ -195,6 +195,11 @@ pub enum SourceSignatureError {
     /// The configuration is wrong. No request can be verified.
     #[error("the secret of this source cannot be used: store {0} in the deployment's secrets")]
     Secret(&'static str),
+    #[error(
+        "the request has a signature by the signing token of GitLab, and the secret of this source has no value whsec_…: store \
+         the signing token, or enter the secret as \"Secret token\" of GitLab"
+    )]
+    SigningToken,
     #[error("the header {0} is missing: configure the secret of this source at the sender")]
     Missing(String),
     #[error("the header {0} is empty: the webhook has no secret; enter the secret of this source at the sender")]
@@ -254,10 +259,18 @@ pub fn verify(
     {
         return standard(&keys, headers, body, now).map(Some);
     }
+    let has_header = |name: &str| headers.contains_key(name);
+    if *scheme == SourceScheme::Gitlab && has_header(WEBHOOK_SIGNATURE) && !has_header(GITLAB_TOKEN) {
+        return Err(SourceSignatureError::SigningToken);
+    }
     let given = given_proof(scheme, headers, url_secret)?;
     let (signed, proofs) = match scheme {
-        SourceScheme::Hmac { text, .. } => {
-            (text.bytes(headers, body, now).map_err(of_headers)?, text.signatures(&given))
+        SourceScheme::Hmac { text, encoding, .. } => {
+            let mut given = text.signatures(&given);
+            if *encoding == SignatureEncoding::Base64url {
+                given.iter_mut().for_each(|signature| *signature = signature.trim_end_matches('='));
+            }
+            (text.bytes(headers, body, now).map_err(of_headers)?, given)
         }
         SourceScheme::Jws(jws) => {
             let refused = |problem| SourceSignatureError::Token { header: jws.header.clone(), problem };

@@ -222,6 +222,9 @@ pub struct JwsDoc {
     pub secret: At<String>,
     /// The header with the token.
     pub header: At<String>,
+    /// The text before the token, such as `Bearer `.
+    #[serde(default)]
+    pub prefix: String,
     /// The only algorithm that is accepted.
     #[serde(default)]
     pub algorithm: JwsAlgorithm,

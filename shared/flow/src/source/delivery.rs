@@ -253,6 +253,7 @@ pub fn scheme(verify: &VerifyDoc) -> SourceScheme {
         },
         VerifyDoc::Jws(jws) => SourceScheme::Jws(JwsScheme {
             header: jws.header.value.to_ascii_lowercase(),
+            prefix: jws.prefix.clone(),
             algorithm: jws.algorithm,
             body_hash: jws.body_hash.clone(),
             issuer: jws.issuer.clone(),

@@ -8,7 +8,6 @@ const NOW: Timestamp = Timestamp(1_614_265_330_123);
 const SECRET: &str = "a-secret-of-this-source";
 const OTHER: &str = "another-secret-of-this-source";
 const SIGNING: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-const BODY: &str = r#"{"id":7}"#;
 
 /// A request that verifies. Python's `hmac` and `hashlib` made the signatures.
 #[derive(Clone)]
@@ -32,16 +31,6 @@ impl Request {
     fn verify(&self) -> Result<Option<String>, SourceSignatureError> {
         verify(&self.scheme, self.secret, &self.header_map(), self.url_secret.as_deref(), &self.body, NOW)
     }
-}
-
-fn request(name: &'static str, scheme: SourceScheme, headers: &[(&'static str, &str)]) -> Request {
-    let headers = headers.iter().map(|(name, value)| (*name, value.as_bytes().to_vec())).collect();
-    Request { name, scheme, secret: SECRET, body: BODY.into(), headers, url_secret: None, id: None }
-}
-
-fn bearer(secret: &'static str, value: &str) -> Request {
-    let value = format!("Bearer {value}");
-    Request { secret, ..request("bearer", SourceScheme::Bearer, &[("authorization", &value)]) }
 }
 
 /// Returns the requests of `tests/source_requests.json`. Those of Standard Webhooks are the test vector of its libraries.
@@ -74,7 +63,7 @@ fn valid_requests_have_the_id_of_the_sender() {
     assert!(requests().iter().zip(&named).all(|(request, scheme)| request.scheme == *scheme));
 }
 
-/// Each row has a right signature. The last value is the reason of its refusal, or null.
+/// Each row has a right signature, or a part of a secret. The last value is the reason of its refusal, or null.
 #[test]
 fn a_right_signature_of_another_time_algorithm_or_body_is_refused() {
     for request in of_rows(include_str!("../../tests/source_variants.json")) {
@@ -83,19 +72,7 @@ fn a_right_signature_of_another_time_algorithm_or_body_is_refused() {
 }
 
 #[test]
-fn both_alphabets_of_base64_are_read() {
-    let given = "V-rwQ7k0JP08OVtdvDyjAcz4ia4IbC2vTMHgA1pmwZ0";
-    for value in [given.to_owned(), given.replace('-', "+"), format!("{}=", given.replace('-', "+"))] {
-        let verified = request("e2b", SourceScheme::E2b, &[("e2b-signature", &value)]).verify();
-        assert!(verified.is_ok(), "{value}: {verified:?}");
-    }
-}
-
-#[test]
-fn a_short_secret_is_refused() {
-    bearer("0123456789abcdef", "0123456789abcdef").verify().unwrap();
-    let error = bearer("0123456789abcde", "0123456789abcde").verify().unwrap_err();
-    assert_eq!(error, SourceSignatureError::Secret("a value of at least 16 characters"));
+fn a_secret_that_verifies_nothing_is_refused() {
     for (scheme, secret) in [(SourceScheme::Bearer, "x"), (SourceScheme::Standard, SECRET)] {
         assert!(check_secret(&scheme, secret).is_err(), "{scheme:?}");
     }
@@ -180,20 +157,6 @@ fn each_value_of_a_rotation_verifies() {
     for valid in requests().iter().filter(|request| request.scheme == SourceScheme::Gitlab) {
         Request { secret: mixed, ..valid.clone() }.verify().unwrap();
     }
-}
-
-/// A passphrase has short words. None of them is a secret.
-#[test]
-fn words_of_a_passphrase_are_not_values() {
-    let passphrase = "It's a Secret to Everybody-in-this-company";
-    let given = |value: &str| bearer(passphrase, value);
-    given(passphrase).verify().unwrap();
-    for word in passphrase.split(' ') {
-        assert_eq!(given(word).verify(), Err(SourceSignatureError::Credentials(AUTHORIZATION.to_owned())));
-    }
-    let nine: &'static str = [SECRET; 9].join(" ").leak();
-    let error = Request { secret: nine, ..given(SECRET) }.verify().unwrap_err();
-    assert_eq!(error, SourceSignatureError::Secret("at most 8 values"));
 }
 
 proptest! {
