@@ -27,7 +27,7 @@ pub async fn record(env: &Env, event: &DesiredTarget) -> FlowResult<Option<Sourc
         if let Some(seen) = env.store.read_desired(&event.key).await? {
             let has_failed = seen.result.as_ref().is_some_and(|outcome| outcome.result.is_failure());
             if is_repeated(event, &seen) && !(has_failed && is_last(event, &seen)) {
-                return Ok(Some(repeated(event, &seen)));
+                return Ok(Some(repeated(env, event, &seen).await?));
             }
             if is_outdated(&desired, &seen) {
                 return Ok(Some(outdated(event, &seen)));
@@ -85,14 +85,18 @@ fn replace(desired: &mut DesiredTarget, seen: DesiredTarget) {
     desired.recent.drain(..excess);
 }
 
-fn repeated(event: &DesiredTarget, seen: &DesiredTarget) -> SourceResponse {
+async fn repeated(env: &Env, event: &DesiredTarget, seen: &DesiredTarget) -> FlowResult<SourceResponse> {
     let last = seen.result.as_ref().filter(|_| is_last(event, seen));
-    let detail = match last {
-        Some(last) if last.result == SourceResult::Starting => "a repetition; the target is starting".to_owned(),
-        Some(last) => format!("a repetition; the target {}", last.detail),
-        None => "a repetition".to_owned(),
+    let uid = last.and_then(|last| last.uid.clone());
+    let target =
+        env.store.read_target(event.key.target_key()).await?.filter(|target| uid.as_ref() == Some(&target.uid));
+    let detail = match (last, target.map(|target| target.phase)) {
+        (Some(_), Some(phase)) => format!("a repetition; the target {} {}", phase.verb(), phase.name()),
+        (Some(last), None) if uid.is_none() => format!("a repetition; the target {}", last.detail),
+        (Some(_), None) => "a repetition of an event that was applied".to_owned(),
+        (None, _) => "a repetition".to_owned(),
     };
-    outcome(&event.key, SourceResult::Repeated, last.and_then(|last| last.uid.clone()), detail)
+    Ok(outcome(&event.key, SourceResult::Repeated, uid, detail))
 }
 
 fn outdated(event: &DesiredTarget, seen: &DesiredTarget) -> SourceResponse {
