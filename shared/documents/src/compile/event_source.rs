@@ -88,21 +88,18 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
     errors.extend(of_preset.check(preset.name.at).err().unwrap_or_default());
     match verify {
         Some(verify) if !errors.has_errors() => {
-            let has_own_ids = id.is_some() || fetch.is_some();
-            let mut warnings: Vec<Diagnostic> = match (&doc.events, &defaults.target, &preset.target) {
-                (Some(_), ..) => {
-                    let repeated = source_lints::equal_bodies(doc, verify, &entries).filter(|_| !has_own_ids);
-                    let differing = source_lints::differing_times(doc, &entries);
-                    source_lints::hidden_ends(doc, &entries).into_iter().chain(repeated).chain(differing).collect()
-                }
-                (None, Some(own), Some(replaced)) => ParsedText::new(&replaced.name.value, of_preset.units)
-                    .ok()
-                    .and_then(|replaced| source_lints::uid_of_preset(doc, &own.name, &replaced, &entries))
-                    .into_iter()
-                    .collect(),
-                _ => Vec::new(),
-            };
+            // Those of `events` find nothing in a source without its own.
+            let mut warnings = source_lints::hidden_ends(doc, &entries);
+            let equal = source_lints::equal_bodies(doc, verify, &entries);
+            warnings.extend(equal.filter(|_| id.is_none() && fetch.is_none()));
+            warnings.extend(source_lints::unsigned_id(doc, verify, id.as_ref(), &entries));
+            warnings.extend(source_lints::differing_times(doc, &entries));
+            warnings.extend(source_lints::no_end(doc, &entries));
             warnings.extend(source_lints::long_tolerance(doc));
+            if let (None, Some(own), Some(replaced)) = (&doc.events, &defaults.target, &preset.target) {
+                let replaced = ParsedText::new(&replaced.name.value, of_preset.units).ok();
+                warnings.extend(replaced.and_then(|of| source_lints::uid_of_preset(doc, &own.name, &of, &entries)));
+            }
             let (name, verify) = (doc.name.value.clone(), verify.clone());
             Ok((EventSource { name, verify, with, fetch: fetch.flatten(), id, entries }, warnings))
         }
@@ -129,10 +126,15 @@ fn with(report: &mut DiagnosticCollector, doc: &SourceDoc, preset: &SourceDoc) -
             let wrong = report.error("param-value", given.at, format!("`{}` {wrong}", name.value));
             report.push(params::nearest(report, param.doc, given.value.as_str().unwrap_or_default(), wrong));
         }
-        if given.value.as_array().is_some_and(|list| list.iter().any(|entry| !entry.is_string())) {
-            let wrong =
-                report.error("param-value", given.at, format!("`{}` has an entry that is not a text", name.value));
-            report.push(wrong.help("quote it"));
+        let never_fits = |entry: &Json| match entry.as_str() {
+            None => Some(("an entry that is not a text", "quote it")),
+            Some("") => Some(("an empty entry, which fits nothing", "remove it")),
+            Some(text) => (name.value == "base" && text.strip_suffix('*').unwrap_or(text).contains('*'))
+                .then_some(("an entry with `*` before its end", "write `*` at the end only: it stands for any text")),
+        };
+        if let Some((what, help)) = given.value.as_array().into_iter().flatten().find_map(never_fits) {
+            let wrong = report.error("param-value", given.at, format!("`{}` has {what}", name.value));
+            report.push(wrong.help(help));
         }
         values.insert(name.value.clone(), given.value.clone());
     }

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use crate::cel::Expression;
 use crate::diagnostic::Diagnostic;
-use crate::event::{EntryAction, EventEntry, EventTarget};
-use crate::model::{SourceDoc, VerifyDoc};
+use crate::event::{EntryAction, EventEntry, EventTarget, EventTree};
+use crate::model::{EventRule, SourceDoc, VerifyDoc};
 use crate::template::ParsedText;
 
 /// Warns of entries above a `delete` that can hide the end of a target. `entries` are those of `doc.events`.
 ///
 /// An entry decides by content that can change while the target lives. An entry that tests a field of the `delete`, such
-/// as the action, is expected to exclude it. A field directly in the body is expected to be the kind of the event.
+/// as the action, is expected to exclude it.
 pub(super) fn hidden_ends(doc: &SourceDoc, entries: &[EventEntry]) -> Vec<Diagnostic> {
     let mut warnings = Vec::new();
     for (at, (rule, entry)) in doc.events.iter().flatten().zip(entries).enumerate() {
@@ -19,18 +19,21 @@ pub(super) fn hidden_ends(doc: &SourceDoc, entries: &[EventEntry]) -> Vec<Diagno
             continue;
         }
         let read = entry.when.fields();
-        let Some(changing) = read.iter().find(|field| is_nested(field)) else { continue };
         let hides = |below: &EventEntry| {
-            let ends = below.when.fields();
+            let EntryAction::Delete(target, _) = &below.action else { return None };
+            if entry.when.text.trim() == "true" {
+                return Some("holds for each event:".to_owned());
+            }
+            let (ends, identity) = (below.when.fields(), fields(&target.name));
             let is_shared = ends.iter().any(|field| !field.starts_with("headers") && read.contains(field));
-            matches!(below.action, EntryAction::Delete(..)) && !ends.is_empty() && !is_shared
+            let changing =
+                read.iter().find(|field| !identity.contains(*field) && can_change(field, &entry.when.text))?;
+            (!ends.is_empty() && !is_shared).then(|| format!("decides by `{changing}`: when that changes,"))
         };
-        if let Some(hidden) = entries.iter().skip(at + 1).position(hides) {
-            let message = format!(
-                "the entry is above the `delete` of entry {} and decides by `{changing}`: when that changes, the end of a \
-                 target is not seen",
-                at + hidden + 2
-            );
+        let mut below = entries.iter().enumerate().skip(at + 1);
+        if let Some((hidden, why)) = below.find_map(|(number, below)| Some((number + 1, hides(below)?))) {
+            let message =
+                format!("the entry is above the `delete` of entry {hidden} and {why} the end of a target is not seen");
             let warning = Diagnostic::warning("hidden-end", &doc.source, rule.when.at, message);
             let help = "put `delete` entries first: the deletion of a target that does not exist changes nothing";
             warnings.push(warning.help(help));
@@ -39,23 +42,77 @@ pub(super) fn hidden_ends(doc: &SourceDoc, entries: &[EventEntry]) -> Vec<Diagno
     warnings
 }
 
+/// Returns true for a field of the body that is not expected to be the kind of the event. A field directly in the body is
+/// so by its name, or if the condition tests whether it is there.
+fn can_change(field: &str, when: &str) -> bool {
+    let body = field.strip_prefix("fetched.body").or_else(|| field.strip_prefix("body"));
+    let Some(name) = body.and_then(|rest| rest.get(1..)) else { return false };
+    let is_tested = when.contains(&format!("has({field})")) || when.contains(&format!("?{name}"));
+    let is_kind =
+        ["action", "event", "kind", "topic", "type"].iter().any(|word| name.to_ascii_lowercase().contains(word));
+    name.contains(['.', '[']) || !is_tested && !is_kind
+}
+
+/// Warns of targets that nothing ends.
+pub(super) fn no_end(doc: &SourceDoc, entries: &[EventEntry]) -> Option<Diagnostic> {
+    let lives = |entry: &EventEntry| match &entry.action {
+        EntryAction::Apply(_, EventTree::Map(document)) => document.iter().all(|(key, _)| key != "ttl"),
+        _ => false,
+    };
+    let is_endless =
+        entries.iter().any(lives) && !entries.iter().any(|it| matches!(it.action, EntryAction::Delete(..)));
+    let message = "nothing ends the targets: no entry has `delete`, and `document` has no `ttl`";
+    let warning = || Diagnostic::warning("no-end", &doc.source, doc.name.at, message);
+    is_endless.then(|| warning().help("add a `ttl`, such as `ttl: 72h`, or an entry with `delete`"))
+}
+
+/// Returns the first entry whose events start a target whatever was received before.
+///
+/// An instance with a `uid` is created once in any case.
+fn untimed<'a>(doc: &'a SourceDoc, entries: &[EventEntry]) -> Option<&'a EventRule> {
+    let starts = |entry: &EventEntry| matches!(entry.action, EntryAction::Apply(..));
+    let is_untimed = |entry: &EventEntry| starts(entry) && entry.time.is_none() && entry.uid.is_none();
+    doc.events.iter().flatten().zip(entries).find(|(_, entry)| is_untimed(entry)).map(|(rule, _)| rule)
+}
+
 /// Warns of an entry whose events have neither an ID nor a time, so that equal bodies are one delivery. `entries` are
 /// those of `doc.events`.
 ///
-/// The bodies of schemes for one platform have times. An instance with a `uid` is created once in any case.
+/// The bodies of schemes for one platform have times.
 pub(super) fn equal_bodies(doc: &SourceDoc, verify: &VerifyDoc, entries: &[EventEntry]) -> Option<Diagnostic> {
     let is_general = matches!(
         verify,
         VerifyDoc::Hmac(_) | VerifyDoc::Jws(_) | VerifyDoc::Bearer(_) | VerifyDoc::Basic(_) | VerifyDoc::Url(_)
     );
-    let mut rules = doc.events.iter().flatten().zip(entries);
-    let (rule, _) = rules.find(|(_, entry)| {
-        is_general && matches!(entry.action, EntryAction::Apply(..)) && entry.time.is_none() && entry.uid.is_none()
-    })?;
+    let rule = untimed(doc, entries).filter(|_| is_general)?;
     let message = "the events have neither `id` nor `time`, so a body that equals an earlier one is a repetition: after \
                    `delete`, the same body creates no target again";
     let warning = Diagnostic::warning("equal-bodies", &doc.source, rule.when.at, message);
-    Some(warning.help("add an `id` that differs for each event, or a `time`, from a field of the body or a header"))
+    Some(warning.help("add a `time`, or an `id` that differs for each event, from a field that the signature covers"))
+}
+
+/// Warns of an ID in a header that the signature does not cover. `entries` are those of `doc.events`.
+pub(super) fn unsigned_id(
+    doc: &SourceDoc,
+    verify: &VerifyDoc,
+    id: Option<&ParsedText>,
+    entries: &[EventEntry],
+) -> Option<Diagnostic> {
+    let signed = match verify {
+        VerifyDoc::Hmac(hmac) if hmac.timestamp.is_none() => hmac.signed.as_ref().map_or("", |signed| &signed.value),
+        VerifyDoc::Github(_) | VerifyDoc::Gitea(_) | VerifyDoc::Vercel(_) | VerifyDoc::E2b(_) | VerifyDoc::Jws(_) => "",
+        _ => return None,
+    };
+    let (signed, read) = (signed.to_ascii_lowercase(), fields(id?));
+    let mut headers = read.iter().filter_map(|field| field.strip_prefix("headers."));
+    let header = headers.find(|header| !signed.contains(&format!("${{headers.{header}}}")))?;
+    let at = untimed(doc, entries).and(doc.id.as_ref())?.at;
+    let message = format!(
+        "the signature does not cover the header `{header}`: somebody who has read a request can send it again with another \
+         ID, also after `delete`"
+    );
+    let help = "read the ID from the body, add the header to `signed`, or add `time` to the entries";
+    Some(Diagnostic::warning("unsigned-id", &doc.source, at, message).help(help))
 }
 
 /// The tolerance of the time of a signature, in milliseconds, above which a source gets a warning.
@@ -71,40 +128,29 @@ pub(super) fn long_tolerance(doc: &SourceDoc) -> Option<Diagnostic> {
     Some(warning.help("write at most 1 h, or leave `tolerance` out: the default is 5 min"))
 }
 
-/// Warns of an entry whose `time` is another field than that of an entry above it with the same target. `entries` are those
-/// of `doc.events`.
-///
-/// Fields with one name, such as `updated_at` of a deployment and of its status, are expected to have one meaning.
+/// Warns of an entry whose `time` is another field than that of an entry above it with the same target, or of which one
+/// has no time. `entries` are those of `doc.events`.
 pub(super) fn differing_times(doc: &SourceDoc, entries: &[EventEntry]) -> Option<Diagnostic> {
-    let mut timed: Vec<(usize, &EventTarget, BTreeSet<String>)> = Vec::new();
-    let names = |read: &BTreeSet<String>| -> BTreeSet<String> {
-        read.iter().filter_map(|field| field.rsplit('.').next().map(str::to_owned)).collect()
-    };
+    let mut above: Vec<(usize, &EventTarget, BTreeSet<String>)> = Vec::new();
+    let shown = |read: &BTreeSet<String>| read.first().map_or("missing".to_owned(), |field| format!("`{field}`"));
     for (number, (rule, entry)) in (1..).zip(doc.events.iter().flatten().zip(entries)) {
         let (EntryAction::Apply(target, _) | EntryAction::Delete(target, _)) = &entry.action else { continue };
-        let (Some(time), Some(written)) = (&entry.time, &rule.time) else { continue };
-        let read = fields(time);
-        let Some(field) = read.first().cloned() else { continue };
-        let above = timed.iter().find(|(_, of, above)| *of == target && names(above).is_disjoint(&names(&read)));
-        if let Some((other, above)) = above.and_then(|(number, _, above)| Some((number, above.first()?))) {
+        let read = entry.time.as_ref().map(fields).unwrap_or_default();
+        let differs = |other: &BTreeSet<String>| *other != read && other.is_disjoint(&read);
+        if let Some((other, _, known)) = above.iter().find(|(_, of, known)| *of == target && differs(known)) {
+            let (here, there) = (shown(&read), shown(known));
             let message = format!(
-                "`time` is `{field}` here and `{above}` in entry {other}: if the fields mean different times, a newer event \
-                 can count as outdated"
+                "`time` is {here} here and {there} in entry {other}: if these are different times, a newer event can count \
+                 as outdated"
             );
-            let warning = Diagnostic::warning("times-differ", &doc.source, written.at, message);
+            let at = rule.time.as_ref().unwrap_or(&rule.when).at;
             let help =
                 "read one field in all entries of a target, or leave `time` out of all, so that the arrival counts";
-            return Some(warning.help(help));
+            return Some(Diagnostic::warning("times-differ", &doc.source, at, message).help(help));
         }
-        timed.push((number, target, read));
+        above.push((number, target, read));
     }
     None
-}
-
-/// Returns true for a field of an event below the first level of its body.
-fn is_nested(field: &str) -> bool {
-    let body = field.strip_prefix("fetched.body").or_else(|| field.strip_prefix("body"));
-    body.and_then(|rest| rest.get(1..)).is_some_and(|rest| rest.contains(['.', '[']))
 }
 
 /// Warns of a target that replaces the target of a preset whose entries keep their `uid`. `of_preset` is the name of
