@@ -46,20 +46,6 @@ pub(crate) fn ask(verb: &str, outcomes: &[TargetOutcome], how: &str) -> Result<(
     confirm(&format!("{verb} {} targets{how}{loss}?", accepted().count()), "--yes", "nothing was changed")
 }
 
-/// Returns the names of the complete resources that an update removes or replaces.
-fn lost(outcome: &TargetOutcome) -> Option<String> {
-    let lost = outcome.update.as_ref().map(|update| &update.lost).filter(|lost| !lost.is_empty())?;
-    Some(lost.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
-}
-
-/// Asks before an action on selected targets. `how` is a part of the question.
-pub(crate) fn ask(verb: &str, outcomes: &[TargetOutcome], how: &str) -> Result<()> {
-    let accepted = || outcomes.iter().filter(|outcome| outcome.error.is_none());
-    let losing = accepted().filter(|outcome| lost(outcome).is_some()).count();
-    let loss = if losing > 0 { format!("; {losing} of them lose data") } else { String::new() };
-    confirm(&format!("{verb} {} targets{how}{loss}?", accepted().count()), "--yes", "nothing was changed")
-}
-
 /// Returns the line of a dry run about a target. `verb` is `delete` or `retry`.
 pub(crate) fn would(verb: &str, outcome: &TargetOutcome) -> String {
     match outcome.phase {

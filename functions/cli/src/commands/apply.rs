@@ -180,8 +180,8 @@ async fn put(client: &ApiClient, document: &Document, option: Option<&str>, yes:
     let options: Vec<&str> = option.into_iter().collect();
     match client.put(&path, &body, &options).await {
         Err(error) if error.has_code("document-in-use") => {
-            let [kind, name] = [kind_name(document).unwrap_or_default(), document.name()];
-            accept_loss(&error, yes, &format!("Replace {kind} {name}"))?;
+            let kind = DocumentKind::of(document).map_or("", |kind| kind.name);
+            accept_loss(&error, yes, &format!("Replace {kind} {}", document.name()))?;
             client.put(&path, &body, &[options.as_slice(), &["force"]].concat()).await
         }
         answered => answered,

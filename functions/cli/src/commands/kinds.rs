@@ -89,7 +89,7 @@ impl Kind {
 /// Parses the kind of a target by its name or another one. `KIND NAME` would never mean a target of a kind of documents.
 pub(crate) fn target_kind(text: &str) -> Result<String, String> {
     match Kind::parse(text)? {
-        Kind::Targets(Some(kind)) => Ok(kind),
+        (Kind::Targets(Some(kind)), None) => Ok(kind),
         _ => Err("expected a kind of targets, such as `sandbox`".to_owned()),
     }
 }

@@ -144,7 +144,7 @@ impl LocalSandbox<'_> {
         self.refuse_existing().await?;
         for connection in connections {
             let path = ["connections", &connection.name.value];
-            self.machine.client.put::<ConnectionDetail>(&path, &json!({"document": connection.expanded})).await?;
+            self.machine.client.put::<ConnectionDetail>(&path, &json!({"document": connection.expanded}), &[]).await?;
         }
         for plugin in plugins {
             // A version with the same content counts as success.

@@ -51,7 +51,7 @@ fn facts(detail: &TargetDetail) -> Vec<(&'static str, String)> {
     let printable = |text: &String| output::printable(text);
     let clock = |time: &String| timing::clock(time);
     let mut rows = vec![("Name:", format!("{}/{}", info.kind, info.name)), ("UID:", info.uid.clone())];
-    rows.extend(info.owner.as_ref().map(|_| ("Owner:", printable(info.shown_owner()))));
+    rows.extend(info.owner.as_ref().map(|_| ("Owner:", output::printable(info.shown_owner()))));
     let pending = detail.pending_generation.map(|next| format!(" (update to {next} waits)")).unwrap_or_default();
     rows.push(("Generation:", format!("{}{pending}", info.generation)));
     rows.push(("Phase:", format!("{} since {}", labels::target_state(info), clock(&info.since))));
