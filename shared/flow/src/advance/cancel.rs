@@ -317,31 +317,17 @@ pub(crate) async fn cancel_run(env: &Env, id: &RunId) -> FlowResult<Option<Conti
 
 #[cfg(test)]
 mod tests {
-    use ebb_protocol::record::{OutputStorage, StateWait, StoredText};
-    use serde_json::json;
-
     use super::*;
+    use crate::tests::record_rows;
 
     #[test]
     fn a_webhook_only_asks_after_its_request() {
-        let action = json!({"webhook": {"method": "POST", "url": {"literal": "https://api.example.org"}}});
+        let action = serde_json::json!({"webhook": {"method": "POST", "url": {"literal": "https://api.example.org"}}});
         let webhook = UnitPlan { action: serde_json::from_value(action).unwrap(), ..UnitPlan::default() };
-        let (outputs, response) = (OutputStorage::Nothing, StoredText::Inline(String::new()));
-        let wait = Some(StateWait { since: Timestamp(1), outputs, response });
-        let (answered, at) = (AttemptRecord { wait, ..AttemptRecord::default() }, Some(Timestamp(19)));
-        let posted = |at| AttemptRecord { posted: Some(Timestamp(at)), ..AttemptRecord::default() };
-        for (unit, record, expected) in [
-            (&webhook, answered.clone(), true),
-            (&webhook, posted(10), true),
-            (&webhook, posted(11), false),
-            (&webhook, AttemptRecord { leased_until: at, ..answered }, false),
-            (&webhook, AttemptRecord { accepted: at, ..posted(10) }, false),
-            // The receiver has answered 202 with `Retry-After`, and is at work.
-            (&webhook, AttemptRecord { repeats: 1, next_dispatch: at, ..AttemptRecord::default() }, false),
+        for (record, expected) in record_rows::<bool>("attempts_that_only_ask") {
+            let asks = |unit: &UnitPlan| only_asks(unit, &record, (Millis(10), Timestamp(20)));
             // A unit of InfraKit can send its request again.
-            (&UnitPlan::default(), posted(10), false),
-        ] {
-            assert_eq!(only_asks(unit, &record, (Millis(10), Timestamp(20))), expected, "{record:?}");
+            assert_eq!((asks(&webhook), asks(&UnitPlan::default())), (expected, false), "{record:?}");
         }
     }
 }

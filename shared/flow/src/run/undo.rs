@@ -363,60 +363,15 @@ pub(crate) fn undo_units(run: &Run, hook: Hook, undone: UnitRef) -> Vec<Unit> {
 
 #[cfg(test)]
 mod tests {
-    use ebb_protocol::{Evidence, FailureReason};
-
     use super::*;
+    use crate::tests::record_rows;
 
     #[test]
     fn an_attempt_that_may_have_sent_an_earlier_request_is_no_rejection() {
-        let failed_by = |code, status: Option<u16>, unsent| {
-            let reason = Some(FailureReason { code, ..FailureReason::default() });
-            let evidence = status.map(|_| Box::new(Evidence { status, ..Evidence::default() }));
-            let unanswered = matches!(status, Some(408 | 502));
-            let result = Some(AttemptResult { reason, evidence, unanswered, unsent, ..AttemptResult::default() });
-            AttemptRecord { started: Some(Timestamp(5)), result, ..AttemptRecord::default() }
-        };
-        let answered = |status| failed_by(ReasonCode::HttpStatus, Some(status), false);
-        let conflict = || answered(409);
-        for (record, expected) in [
-            (conflict(), true),
-            (answered(429), true),
-            (answered(408), false),
-            (answered(502), false),
-            (answered(500), false),
-            // The attempt waited for a slot before its first request.
-            (AttemptRecord { next_dispatch: Some(Timestamp(4)), ..conflict() }, true),
-            (AttemptRecord { leased_until: Some(Timestamp(3)), ..conflict() }, false),
-            // A request was answered 202 with `Retry-After`, and the next one was postponed.
-            (AttemptRecord { next_dispatch: Some(Timestamp(4)), repeats: 1, ..conflict() }, false),
-            // A request that is sent once found no intent before it.
-            (AttemptRecord { posted: Some(Timestamp(6)), leased_until: Some(Timestamp(7)), ..conflict() }, true),
-        ] {
+        for (record, expected) in record_rows::<bool>("attempts_that_made_nothing") {
             assert_eq!(made_nothing(&record), expected, "{record:?}");
         }
-        let failed = |unsent| failed_by(ReasonCode::NotStartable, None, unsent);
-        let refused = |unsent| failed_by(ReasonCode::Refused, None, unsent);
-        let unconnected = |unsent| failed_by(ReasonCode::Connect, None, unsent);
-        for (record, expected) in [
-            (refused(true), true),
-            (refused(false), false),
-            // A receiver has answered 410.
-            (AttemptRecord { started: None, ..refused(false) }, false),
-            (AttemptRecord { started: None, accepted: Some(Timestamp(6)), ..refused(true) }, false),
-            (unconnected(true), true),
-            (unconnected(false), false),
-            // The request that is sent once found no intent before it.
-            (AttemptRecord { posted: Some(Timestamp(6)), ..unconnected(true) }, true),
-            // An earlier request may have arrived.
-            (AttemptRecord { leased_until: Some(Timestamp(7)), ..unconnected(true) }, false),
-            (AttemptRecord { repeats: 1, ..unconnected(true) }, false),
-            (failed(true), true),
-            (failed(false), false),
-            (AttemptRecord { leased_until: Some(Timestamp(7)), ..failed(true) }, false),
-            (AttemptRecord { repeats: 1, ..failed(true) }, false),
-            (AttemptRecord { posted: Some(Timestamp(6)), ..failed(true) }, false),
-            (AttemptRecord { accepted: Some(Timestamp(6)), ..failed(true) }, false),
-        ] {
+        for (record, expected) in record_rows::<bool>("attempts_without_effect") {
             assert_eq!(had_no_effect(&record), expected, "{record:?}");
         }
     }

@@ -350,46 +350,15 @@ fn succeeded_later(record: &AttemptRecord) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ebb_engine::Timestamp;
-    use ebb_protocol::record::AttemptResult;
-
     use super::*;
-
-    fn result(outcome: AttemptOutcome, code: Option<ReasonCode>) -> AttemptResult {
-        AttemptResult {
-            outcome,
-            at: Timestamp(1),
-            reason: code.map(|code| FailureReason { code, message: "why".to_owned() }),
-            unanswered: code == Some(ReasonCode::Timeout),
-            ..AttemptResult::default()
-        }
-    }
-
-    fn record(first: AttemptResult, others: &[AttemptResult]) -> AttemptRecord {
-        AttemptRecord { result: Some(first), further_results: others.to_vec(), ..AttemptRecord::default() }
-    }
+    use crate::tests::{RecordMembers, attempt_record, rows};
 
     #[test]
     fn a_late_success_of_the_last_attempt_ends_an_override() {
-        let overridden = || result(AttemptOutcome::Skipped, Some(ReasonCode::Overridden));
-        let failed = || result(AttemptOutcome::Failed, Some(ReasonCode::Timeout));
-        let done = || result(AttemptOutcome::Succeeded, None);
-        let partial = || AttemptResult { next: Some(Timestamp(2)), ..done() };
-        let rows: [(&[AttemptRecord], bool); 8] = [
-            (&[record(failed(), &[])], false),
-            (&[record(overridden(), &[])], true),
-            (&[record(failed(), &[]), record(overridden(), &[])], true),
-            (&[record(failed(), &[done()]), record(overridden(), &[])], false),
-            (&[record(overridden(), &[done()])], false),
-            (&[record(failed(), &[partial()]), record(overridden(), &[])], true),
-            // The unit was done, and a late success of the unit that it undoes reopened it.
-            (&[record(done(), &[done()]), record(overridden(), &[])], true),
-            (&[record(overridden(), &[]), record(done(), &[])], false),
-        ];
-        for (records, expected) in rows {
-            assert_eq!(override_reason(records.iter()).is_some(), expected, "{records:?}");
+        for (records, is_overridden, may_act) in rows::<(Vec<RecordMembers>, bool, bool)>("overridden_attempts") {
+            let records: Vec<AttemptRecord> = records.into_iter().map(attempt_record).collect();
+            let found = (override_reason(records.iter()).is_some(), is_open(&records));
+            assert_eq!(found, (is_overridden, may_act), "{records:?}");
         }
-        assert!(is_open(&[record(failed(), &[]), record(overridden(), &[])]));
-        assert!(!is_open(&[record(failed(), &[]), record(failed(), &[]), record(done(), &[])][2..]));
     }
 }

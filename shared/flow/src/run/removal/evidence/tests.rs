@@ -1,10 +1,9 @@
 use ebb_documents::plan::{HookPlan, OutputRead, RetryPolicy};
-use ebb_engine::{Epoch, Timestamp};
-use ebb_protocol::{AttemptResult, Evidence, FailureReason};
+use ebb_engine::Epoch;
 use serde_json::json;
 
 use super::*;
-use crate::tests::rows;
+use crate::tests::{RecordMembers, attempt_record, record_rows, rows};
 
 fn unit() -> UnitPlan {
     let action = json!({"webhook": {"method": "DELETE", "url": {"literal": "https://api.example.org/a"}}});
@@ -13,64 +12,16 @@ fn unit() -> UnitPlan {
     UnitPlan { key: "r/drop".to_owned(), action, undoes, retry, ..UnitPlan::default() }
 }
 
-fn result(outcome: AttemptOutcome) -> AttemptResult {
-    AttemptResult { outcome, at: Timestamp(1), ..AttemptResult::default() }
-}
-
-fn record(first: AttemptResult) -> AttemptRecord {
-    AttemptRecord { result: Some(first), ..AttemptRecord::default() }
-}
-
-fn done() -> AttemptResult {
-    result(AttemptOutcome::Succeeded)
-}
-
-/// Returns the result of a `DELETE` that was answered with this status.
-fn deleted(status: &str) -> AttemptResult {
-    let removal = RemovalEvidence::new(RemovalGrade::Unconfirmed, "DELETE https://api.example.org/a", status);
-    AttemptResult { removal: Some(Box::new(removal)), ..done() }
-}
-
-fn with_reason(code: ReasonCode, result: AttemptResult) -> AttemptResult {
-    AttemptResult { reason: Some(FailureReason { code, message: "why".to_owned() }), ..result }
-}
-
-/// Returns the failure of a request that was answered with this status.
-fn refused(method: &str, status: u16) -> AttemptResult {
-    let evidence = Evidence {
-        method: method.to_owned(),
-        url: "https://api.example.org/a".to_owned(),
-        status: Some(status),
-        ..Evidence::default()
-    };
-    AttemptResult { evidence: Some(Box::new(evidence)), ..result(AttemptOutcome::Failed) }
-}
-
-/// The last attempt, the records by attempt, and the expected grade.
-type RecordedAttempts = (u32, Vec<(u32, AttemptRecord)>, RemovalGrade);
-
-/// A block has two attempts, and a reopening skips one block.
+/// A block has two attempts, and a reopening skips one block. A row has the last attempt, the records by attempt, and the grade.
 #[test]
 fn the_lowest_evidence_of_the_last_pass_counts() {
-    let more = |result: AttemptResult| AttemptResult { next: Some(Timestamp(2)), ..result };
-    let overridden = || record(with_reason(ReasonCode::Overridden, result(AttemptOutcome::Skipped)));
-    let failed = || record(result(AttemptOutcome::Failed));
-    let late = || AttemptRecord { further_results: vec![done()], ..failed() };
-    let rows: [RecordedAttempts; 7] = [
-        (1, vec![], RemovalGrade::Reported),
-        (1, vec![(1, record(deleted("404")))], RemovalGrade::Unconfirmed),
-        (2, vec![(1, failed())], RemovalGrade::Reported),
-        // Two results were removed, then both again.
-        (3, vec![(1, record(more(deleted("404"))))], RemovalGrade::Unconfirmed),
-        (7, vec![(1, record(deleted("404"))), (5, record(more(done())))], RemovalGrade::Reported),
-        (5, vec![(1, failed()), (5, overridden())], RemovalGrade::Unconfirmed),
-        (5, vec![(1, late()), (5, overridden())], RemovalGrade::Reported),
-    ];
+    type Row = (u32, Vec<(u32, RecordMembers)>, RemovalGrade);
     let plan = Plan { hooks: vec![HookPlan { hook: Hook::PostStop, units: vec![unit()] }], ..Plan::empty() };
-    for (last, records, expected) in rows {
+    for (last, records, expected) in rows::<Row>("attempts_of_an_undo") {
         let attempts = [(Unit(0), Attempt(last))].into();
         let head = HeadState { done: [Unit(0)].into(), attempts, ..HeadState::new(Epoch::FIRST) };
-        let records: Vec<_> = records.into_iter().map(|(number, record)| (Unit(0), Attempt(number), record)).collect();
+        let numbered = |(number, members)| (Unit(0), Attempt(number), attempt_record(members));
+        let records: Vec<_> = records.into_iter().map(numbered).collect();
         let run = RecordedRun { head, records: [(Unit(0), records.clone())].into() };
         let runs = RecordedRuns::from([(Hook::PostStop, run)]);
         let found = evidence(&plan, &runs, UnitRef { hook: Hook::PostStop, unit: 0 });
@@ -88,7 +39,9 @@ fn an_override_stays_beside_the_verification_of_another_undo() {
         let hook_plan = HookPlan { hook: Hook::PostStop, units: vec![unit(), unit(), verify] };
         let plan = Plan { hooks: vec![hook_plan], ..Plan::empty() };
         let head = HeadState { done: [0, 1, 2].map(Unit).into(), ..HeadState::new(Epoch::FIRST) };
-        let overridden = record(with_reason(ReasonCode::Overridden, result(AttemptOutcome::Skipped)));
+        let reason = Some(FailureReason { code: ReasonCode::Overridden, message: "why".to_owned() });
+        let skipped = AttemptResult { outcome: AttemptOutcome::Skipped, reason, ..AttemptResult::default() };
+        let overridden = AttemptRecord { result: Some(skipped), ..AttemptRecord::default() };
         let records = [(Unit(1), vec![(Unit(1), Attempt::FIRST, overridden)])].into();
         let runs = RecordedRuns::from([(Hook::PostStop, RecordedRun { head, records })]);
         let (undo, found) = removal(&plan, &runs, &[0, 1, 2].map(at));
@@ -132,41 +85,18 @@ fn some_undos_can_lack_evidence() {
 
 #[test]
 fn only_an_answer_other_than_not_found_shows_the_resource() {
-    let seen_by = |name: &str| Some(name.to_owned());
-    let shows = |record: &AttemptRecord, by| visibility::shows_resource(record, &CredentialDigest::of(by));
-    let seen = AttemptRecord { seen_by: seen_by("signed"), ..record(result(AttemptOutcome::Failed)) };
-    let found_nothing = record(with_reason(ReasonCode::Skipped, done()));
-    let rows = [
-        (record(done()), true),
-        (record(deleted("202")), true),
-        (record(deleted("404")), false),
-        (found_nothing, false),
-        (record(refused("DELETE", 409)), true),
-        (record(refused("DELETE", 423)), true),
-        (record(refused("DELETE", 403)), false),
-        (record(refused("POST", 409)), false),
-        (record(result(AttemptOutcome::Skipped)), false),
-        (seen, true),
-        (AttemptRecord::default(), false),
-    ];
-    for (record, expected) in rows {
-        assert_eq!(shows(&record, None), expected, "{record:?}");
-        assert!(!shows(&record, Some("a")), "{record:?}");
-    }
-    let of_result = record(AttemptResult { sent_by: seen_by("a"), ..refused("DELETE", 409) });
-    let of_attempt = AttemptRecord { seen_by: seen_by("a"), ..AttemptRecord::default() };
-    for record in [of_result, of_attempt] {
-        assert!(shows(&record, Some("a")) && !shows(&record, Some("b")), "{record:?}");
+    for (record, shown_to) in record_rows::<Option<String>>("records_that_show_a_resource") {
+        for by in [None, Some("a"), Some("b")] {
+            let is_shown = shown_to.as_deref() == Some(by.unwrap_or("signed"));
+            assert_eq!(visibility::shows_resource(&record, &CredentialDigest::of(by)), is_shown, "{by:?} {record:?}");
+        }
     }
 }
 
 /// The second sender of an attempt can have another credential than the first one.
 #[test]
 fn the_result_names_the_last_sender_of_an_attempt() {
-    let by = CredentialDigest::of(Some("one"));
-    let once = record(AttemptResult { sent_by: Some("one".to_owned()), ..refused("POST", 403) });
-    let leased = AttemptRecord { leased_until: Some(Timestamp(2)), ..once.clone() };
-    let posted = |by: &str| AttemptRecord { posted_by: Some(by.to_owned()), ..leased.clone() };
-    let all = [&once, &leased, &posted("one"), &posted("two")].map(|record| visibility::is_sent_by(record, &by));
-    assert_eq!(all, [true, false, true, false]);
+    for (record, expected) in record_rows::<bool>("attempts_of_the_sender_one") {
+        assert_eq!(visibility::is_sent_by(&record, &CredentialDigest::of(Some("one"))), expected, "{record:?}");
+    }
 }
