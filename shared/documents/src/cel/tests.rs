@@ -66,19 +66,9 @@ fn no_text_before_an_error_moves_it() {
 
 #[test]
 fn long_chains_fit_a_small_stack() {
-    let chains = [
-        vec!["1"; 1300].join(" + "),
-        "true ? 1 : ".repeat(370) + "1",
-        "[1]".to_owned() + &".map(x,x)".repeat(450),
-        "a".to_owned() + &".f()".repeat(1020),
-        "[".repeat(4000),
-        "(".repeat(2000) + "1" + &")".repeat(2000),
-        "{1:".repeat(1300),
-        "x.map(y,".repeat(500),
-        "- ".repeat(2000) + "1",
-        "!".repeat(4000) + "true",
-    ];
-    for text in chains {
+    let chains: Vec<Vec<(String, usize)>> = serde_saphyr::from_str(include_str!("../../tests/chains.yaml")).unwrap();
+    for parts in chains {
+        let text: String = parts.iter().map(|(part, times)| part.repeat(*times)).collect();
         let thread = std::thread::Builder::new().stack_size(2 << 20);
         let parsed = thread.spawn(move || parse(&text, Scope::Plugin).is_ok()).unwrap().join();
         assert!(parsed.is_ok());
