@@ -1,6 +1,7 @@
 //! Ten failures, each by commands from the question why it failed to the repaired sandbox.
 
 use ebb_protocol::api::TargetPhase;
+use serde::Deserialize;
 use serde_json::json;
 
 use crate::receiver::TestReceiver;
@@ -9,29 +10,16 @@ use crate::workdir::{CommandResult, DevProcess, Workdir};
 const NOTES: &str = include_str!("../../../../tests/repairs/notes.yaml");
 const REMOTE: &str = include_str!("../../../../tests/repairs/remote.yaml");
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 enum FailedChange {
     Creation,
     Update,
     Deletion,
 }
 
-/// A failure: the name of its sandbox, its plugin, its change, and a part of its reason.
+/// A failure: the name of its sandbox, its plugin, its change, and a part of its reason. The plugin of `locked` has the newest
+/// version, because a newer one would be the first suggestion.
 type CountedTask = (&'static str, &'static str, FailedChange, &'static str);
-
-const TASKS: [CountedTask; 10] = [
-    ("exit-code", "notes@1.0.0", FailedChange::Creation, "the service of notes is not available"),
-    ("missing-output", "notes@1.1.0", FailedChange::Creation, "did not write /tmp/made"),
-    ("killed", "notes@1.2.0", FailedChange::Creation, "SIGKILL"),
-    ("too-slow", "notes@1.3.0", FailedChange::Creation, "longer than 3 s"),
-    ("http-500", "remote@1.0.0", FailedChange::Creation, "the server answered 500"),
-    ("http-422", "remote@1.0.0", FailedChange::Creation, "the server answered 422"),
-    ("http-text", "remote@1.0.0", FailedChange::Creation, "`response.body.id`"),
-    ("failed-update", "notes@1.0.0", FailedChange::Update, "the service of notes is not available"),
-    // A newer version would be the first suggestion.
-    ("locked", "notes@1.3.0", FailedChange::Deletion, "the note is locked by a reader"),
-    ("http-409", "remote@1.0.0", FailedChange::Deletion, "the server answered 409"),
-];
 
 fn notes(version: &str, timeout: &str, folder: &str, fails: &str) -> String {
     let name = format!("notes@{version}");
@@ -130,7 +118,7 @@ fn suggested(result: &CommandResult, command: &str) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_command_up_to_a_repair_is_suggested_by_the_one_before() {
     let bench = RepairBench::start().await;
-    for task in TASKS {
+    for task in serde_json::from_str::<[CountedTask; 10]>(include_str!("repairs.json")).unwrap() {
         let (name, _, _, why) = task;
         bench.fail(task).await;
         let mut result = bench.workdir.ebb(&["get", "sandboxes"]).await.done();
