@@ -8,11 +8,13 @@ use ebb_api::{ApiTokens, OidcIssuers};
 use ebb_local::DevIssuer;
 use ebb_protocol::session::{PendingSignIn, SessionId};
 use ebb_store::{SessionBasis, SessionItem, Store};
+use serde::de::DeserializeOwned;
 use url::{Url, form_urlencoded};
 
 use super::console::Browser;
 use super::identity_tokens::issuer;
 use crate::harness::*;
+use crate::request_table::table;
 
 const AUDIENCE: &str = "https://ebb.example.com";
 const CLIENT: &str = "ebb console";
@@ -24,6 +26,11 @@ struct PeopleIssuer {
     server: TestReceiver,
     url: String,
     state: Arc<DevIssuer>,
+}
+
+/// Returns rows of the file of this module.
+fn rows<T: DeserializeOwned>(name: &str, names: &[(&str, &str)]) -> Vec<T> {
+    table("security/issuer_sign_in.yaml", name, names)
 }
 
 fn form(call: &ReceivedCall) -> BTreeMap<String, String> {
@@ -367,16 +374,10 @@ pub(crate) async fn answers_of_other_issuers_are_refused() {
         stack.refused(&reply, 401, "the answer is not of the issuer");
         assert_eq!(issuer.server.count("POST /token"), 0, "a code was sent");
     }
-    for (claims, reason) in [
-        (json!({"aud": AUDIENCE}), "the claim `aud` of the token is wrong"),
-        (json!({"aud": [CLIENT, "another"]}), "the claim `azp` of the token is wrong"),
-        (json!({"azp": "another"}), "the claim `azp` of the token is wrong"),
-        (json!({"iss": other.url}), "the claim `iss` of the token is wrong"),
-        (json!({"aud": [CLIENT, 1]}), "the claim `aud` of the token is missing or malformed"),
-        (json!({"exp": 1}), "the token has expired"),
-    ] {
+    let names = [("CLIENT", CLIENT), ("AUDIENCE", AUDIENCE), ("OTHER", other.url.as_str())];
+    for (claims, reason) in rows::<(Value, String)>("wrong_claims", &names) {
         issuer.claim(claims);
-        stack.refused(&stack.sign_in(&mut browser).await, 401, reason);
+        stack.refused(&stack.sign_in(&mut browser).await, 401, &reason);
     }
     // The token of a sign-in is for the client. It is no token of the API.
     let of_client = stack.harness.with_token(&issuer.token_for(CLIENT), "GET /v1/targets", None).await;
@@ -404,15 +405,11 @@ pub(crate) async fn claims_of_the_userinfo_endpoint() {
         let name = format!("<span>{} ann</span>", stack.issuer.url);
         assert!(status != 200 || page.body.contains(&name), "{page:?}");
     }
-    for (response, status, reason) in [
-        ((200, json!({"sub": "eve", "groups": ["admins"]})), 503, "returned the claims of another subject"),
-        ((200, json!({"groups": ["admins"]})), 503, "returned the claims of another subject"),
-        ((200, json!("a")), 503, "returned no JSON object"),
-        ((401, json!({})), 503, "/userinfo responded with status 401"),
-        ((200, json!({"sub": "ann", "x": "x".repeat(20_000)})), 401, "the claims are longer than 16384 bytes"),
-    ] {
-        issuer.serve_user_info(response.0, response.1);
-        stack.refused(&stack.sign_in(&mut browser).await, status, reason);
+    let long = "x".repeat(20_000);
+    let names = [("LONG", long.as_str())];
+    for (answer, claims, status, reason) in rows::<(u16, Value, u16, String)>("wrong_answers_with_claims", &names) {
+        issuer.serve_user_info(answer, claims);
+        stack.refused(&stack.sign_in(&mut browser).await, status, &reason);
     }
 }
 
@@ -434,18 +431,10 @@ pub(crate) async fn failures_of_an_issuer_are_explained() {
         "{page:?}"
     );
     issuer.claim(json!({}));
-    let large = " ".repeat((1 << 20) + 1);
-    for (answer, body, status, reason) in [
-        (400, "{\"error\": \"unauthorized_client\"}", 503, "(unauthorized_client). An operator can correct `signIn`"),
-        (400, "{\"error\": \"invalid_grant\"}", 401, "does not accept its code any more: sign in again"),
-        (429, "{}", 503, "/token responded with status 429. Try again"),
-        (302, "", 503, "responded with status 302"),
-        (200, "{\"access_token\": \"a\"}", 503, "returned no identity token"),
-        (200, &large, 503, "is larger than 1048576 bytes"),
-        (200, "{\"id_token\": \"a.b.c\"}", 401, "is not a JWT"),
-    ] {
-        issuer.server.always("POST /token", CannedReply::xml(answer, body));
-        stack.refused(&stack.sign_in(&mut browser).await, status, reason);
+    let large = (200, " ".repeat((1 << 20) + 1), 503, "is larger than 1048576 bytes".to_owned());
+    for (answer, body, status, reason) in rows("wrong_answers_with_tokens", &[]).into_iter().chain([large]) {
+        issuer.server.always("POST /token", CannedReply::xml(answer, &body));
+        stack.refused(&stack.sign_in(&mut browser).await, status, &reason);
     }
     issuer.claim(json!({}));
     for (secrets, reason) in
@@ -461,19 +450,13 @@ pub(crate) async fn failures_of_an_issuer_are_explained() {
 /// Endpoints of a discovery document are `https`, and at addresses that the guard of egress permits.
 pub(crate) async fn endpoints_that_cannot_be_trusted() {
     let mut issuers = Vec::new();
-    for (member, value, reason) in [
-        ("authorization_endpoint", "http://issuer.test/authorize", "has the scheme http; expected https"),
-        ("authorization_endpoint", "javascript:alert(1)", "has the scheme javascript; expected https"),
-        ("authorization_endpoint", "", "is not a URL"),
-        ("token_endpoint", "http://issuer.test/token", "has the scheme http; expected https"),
-        ("token_endpoint", "https://169.254.169.254/token", "is not allowed"),
-    ] {
+    for (member, value, reason) in rows::<(String, String, String)>("untrusted_endpoints", &[]) {
         let server = issuer(vec![], |url| {
             let mut discovery = json!({
                 "issuer": url, "jwks_uri": format!("{url}/keys"), "token_endpoint": format!("{url}/token"),
                 "authorization_endpoint": format!("{url}/authorize"),
             });
-            discovery[member] = value.into();
+            discovery[&member] = value.into();
             discovery
         });
         issuers.push((server.await, member, reason));
@@ -486,7 +469,7 @@ pub(crate) async fn endpoints_that_cannot_be_trusted() {
     for (server, member, reason) in &issuers {
         let mut browser = Browser::new(harness.stack().url());
         let mut reply = browser.get(&begin(server.url(), "/console")).await;
-        if *member == "token_endpoint" {
+        if member == "token_endpoint" {
             browser.cookie = reply.is(303).header("set-cookie").split(';').next().unwrap().to_owned();
             let request = Url::parse(reply.header("location")).unwrap();
             reply = browser.get(&answer(&request, "a", None)).await;
