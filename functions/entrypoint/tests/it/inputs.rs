@@ -4,25 +4,12 @@ use ebb_protocol::script::VARIABLE;
 
 use crate::fixture::*;
 
-fn text(text: &str) -> Option<UnitValue> {
-    Some(UnitValue::Json(json!(text)))
-}
-
 #[test]
 fn variables_and_files() {
     let fixture = EntrypointFixture::new();
     fs::write(fixture.at("old"), "of the image").unwrap();
-    let at = |name: &str| fixture.at(name);
-    let inputs = vec![
-        input("both", Some("BOTH"), Some(&at("deep/er/both")), text("two\nlines\n\n")),
-        input("bytes", None, Some(&at("bytes")), Some(UnitValue::Bytes(vec![0, 0xff, b'\n']))),
-        input("raw", Some("RAW"), None, Some(UnitValue::Bytes(vec![0xfe, 0xff]))),
-        input("number", Some("NUMBER"), None, Some(UnitValue::Json(json!({"a": 1})))),
-        input("empty", Some("EMPTY"), Some(&at("empty")), text("")),
-        input("over", Some("HOME"), None, text("input")),
-        input("none", Some("NONE"), Some(&at("old")), None),
-        input("longest", Some("LONG"), None, text(&"x".repeat(VARIABLE - 4))),
-    ];
+    let inputs = include_str!("../inputs.json").replace("FOLDER/", &fixture.at(""));
+    let inputs = serde_json::from_str(&inputs.replace("LONGEST", &"x".repeat(VARIABLE - 4))).unwrap();
     let script = "printf %s \"$BOTH\" | cmp - $W/deep/er/both || exit 1
         { cat $W/deep/er/both; od -An -tx1 $W/bytes; printf %s \"$RAW\" | od -An -tx1; } >$W/a
         echo \"$NUMBER,${EMPTY-unset},$HOME,${NONE-unset},${#LONG},$FROM_IMAGE\" >$W/b
@@ -42,7 +29,7 @@ fn invalid_specs_are_reported_before_the_script_runs() {
     fs::write(fixture.at("file"), "").unwrap();
     let table = include_str!("../invalid_specs.json").replace("FOLDER/", &fixture.at(""));
     let mut rows: Vec<(serde_json::Value, String)> = serde_json::from_str(&table).unwrap();
-    let large = |env: &str, bytes: usize| input("i", Some(env), None, text(&"x".repeat(bytes)));
+    let large = |env: &str, bytes: usize| input("i", Some(env), None, Some(UnitValue::Json("x".repeat(bytes).into())));
     let too_large = "can hold 131070 bytes, but this value has 131070".to_owned();
     rows.push((json!({"inputs": [large("I", VARIABLE)]}), too_large));
     // Each variable is below the limit, and all together exceed it.

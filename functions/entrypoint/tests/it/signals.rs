@@ -25,25 +25,17 @@ fn deadlines() {
 
 #[test]
 fn a_signal_to_the_entrypoint_reaches_the_script() {
-    let trap = |command: &str| format!("trap '{command}' TERM INT; {ENDLESS}");
-    // The script gets each signal once.
-    let once = "trap 'echo caught >>$W/a' TERM; echo >$W/ready; until [ -e $W/a ]; do sleep 0.02; done; sleep 0.2; :";
-    for (text, signal, code, reason, message) in [
-        (ENDLESS.to_owned(), SIGTERM, 143, Some(ReasonCode::Lost), "by SIGTERM, and the script was ended by SIGTERM"),
-        (trap("exit 9"), SIGTERM, 9, Some(ReasonCode::Lost), "by SIGTERM, and the script ended with 9"),
-        (trap("exit 9"), Signal::SIGINT, 9, Some(ReasonCode::Lost), "by SIGINT, and the script ended with 9"),
-        (trap(""), SIGTERM, 137, Some(ReasonCode::Lost), "by SIGTERM, and the script was ended by SIGKILL"),
-        // The script ended with 0 after the signal, so its outputs are valid.
-        (once.to_owned(), SIGTERM, 0, None, ""),
-    ] {
+    type Case = (String, String, i32, Option<ReasonCode>, String, String);
+    let cases = include_str!("../signals.json").replace("ENDLESS", ENDLESS);
+    for (text, signal, code, reason, message, about) in serde_json::from_str::<Vec<Case>>(&cases).unwrap() {
         let fixture = EntrypointFixture::new();
         let outputs: &[&str] = if reason.is_none() { &["a"] } else { &[] };
         let child = fixture.command(&fixture.sh(&text, outputs)).stderr(Stdio::piped()).spawn().unwrap();
         until("the start of the script", || fs::exists(fixture.at("ready")).unwrap().then_some(()));
-        kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+        kill(Pid::from_raw(child.id() as i32), signal.parse::<Signal>().unwrap()).unwrap();
         let exit = fixture.exit_of(child.wait_with_output().unwrap());
-        assert_eq!((exit.code, exit.reason()), (Some(code), reason), "{text}: {exit:?}");
-        assert!(exit.message().contains(message), "{text}: {exit:?}");
+        assert_eq!((exit.code, exit.reason()), (Some(code), reason), "{text} {about}: {exit:?}");
+        assert!(exit.message().contains(&message), "{text}: {exit:?}");
         assert!(reason.is_some() || exit.output("a") == "caught\n");
     }
 }
