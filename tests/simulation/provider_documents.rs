@@ -1,5 +1,6 @@
 //! The text of units that create and delete things of the provider.
 
+use clap::ValueEnum;
 use ebb_engine::Hook;
 use serde::Deserialize;
 
@@ -16,7 +17,7 @@ const KEYED: &str = "/keyed/";
 pub(super) const PLAIN: &str = "/plain/";
 pub(super) const NAMED: &str = "/named/";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
 pub enum ThingCreation {
     /// The provider honours the idempotency key, so the request may be repeated.
     Keyed,
@@ -28,7 +29,7 @@ pub enum ThingCreation {
     Named,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
 pub enum ThingRemoval {
     /// The unit waits until the thing is gone.
     Awaited,

@@ -8,16 +8,7 @@ use ebb_tests::simulation::{
 /// differ.
 #[test]
 fn a_reader_learns_of_each_change() {
-    let kinds = [
-        (FaultKind::ColdStart, 50),
-        (FaultKind::ClockOff, 50),
-        (FaultKind::MessageLost, 20),
-        (FaultKind::MessageDuplicated, 20),
-        (FaultKind::CallbackLate, 20),
-        (FaultKind::EventDuplicated, 20),
-        (FaultKind::AttemptFails, 20),
-        (FaultKind::UndoBroken, 10),
-    ];
+    let kinds: Vec<(FaultKind, u64)> = serde_saphyr::from_str(include_str!("change_feed.yaml")).unwrap();
     let mut followed = 0;
     for seed in 0..16 {
         let faults = FaultInjector::often(seed, &kinds);

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use clap::ValueEnum as _;
 use ebb_engine::TargetPhase;
 use ebb_tests::simulation::{
     FaultInjector, FaultKind, ListedUnits, ProviderUnit, SimOperator, SimOptions, Simulation, TargetEnd,
@@ -22,18 +23,12 @@ fn removed_by(removal: ThingRemoval) -> ProviderUnit {
     ProviderUnit { removal, ..ProviderUnit::default() }
 }
 
-const REMOVALS: [ThingRemoval; 8] = [
-    ThingRemoval::Awaited,
-    ThingRemoval::Unawaited,
-    ThingRemoval::VerifiedByGet,
-    ThingRemoval::VerifiedByList,
-    ThingRemoval::VerifiedByScript,
-    ThingRemoval::VerifiedByObject,
-    ThingRemoval::Guarded,
-    ThingRemoval::Emptied,
-];
-const CREATIONS: [ThingCreation; 4] =
-    [ThingCreation::Keyed, ThingCreation::Once, ThingCreation::Described, ThingCreation::Named];
+/// Returns each removal with each creation.
+fn pairs() -> impl Iterator<Item = (ThingRemoval, ThingCreation)> {
+    let with_each =
+        |&removal: &ThingRemoval| ThingCreation::value_variants().iter().map(move |&creation| (removal, creation));
+    ThingRemoval::value_variants().iter().flat_map(with_each)
+}
 
 /// Runs a target from its creation to its end with faults at injection points, and checks that nothing is left and that each
 /// fault happened.
@@ -109,8 +104,7 @@ fn each_thing_ends_as_its_row_says() {
 #[test]
 fn each_entry_of_a_list_has_a_thing() {
     // The other removals of an update are not over at its end.
-    let awaited = REMOVALS.into_iter().filter(|removal| *removal != ThingRemoval::Unawaited);
-    for (removal, creation) in awaited.flat_map(|removal| CREATIONS.map(|creation| (removal, creation))) {
+    for (removal, creation) in pairs().filter(|(removal, _)| *removal != ThingRemoval::Unawaited) {
         let target = ProviderUnit { creation, removal, by_name: true, each: true, ..Default::default() }.target("");
         let simulation = Simulation::scheduled(&target, FaultInjector::none());
         simulation.set_up();
@@ -210,16 +204,9 @@ fn deletion(unit: ProviderUnit) -> u64 {
 /// the hidden thing, or by others finds it. Without such a verification, the target is gone, and lists it.
 #[test]
 fn what_a_provider_may_have_left_is_found_or_listed() {
-    use ThingRemoval::{Awaited, Unawaited, VerifiedByGet, VerifiedByList, VerifiedByObject, VerifiedByScript};
-    for (removal, kind, phase) in [
-        (Awaited, FaultKind::ThingHidden, TargetPhase::Gone),
-        (Unawaited, FaultKind::ThingHidden, TargetPhase::Gone),
-        (VerifiedByGet, FaultKind::ThingHidden, TargetPhase::Gone),
-        (Unawaited, FaultKind::DeletionHangs, TargetPhase::Gone),
-        (VerifiedByList, FaultKind::ThingHidden, TargetPhase::Stuck),
-        (VerifiedByScript, FaultKind::ThingHidden, TargetPhase::Stuck),
-        (VerifiedByObject, FaultKind::ThingHidden, TargetPhase::Stuck),
-    ] {
+    let rows: Vec<(ThingRemoval, FaultKind, TargetPhase)> =
+        serde_saphyr::from_str(include_str!("unproven_removals.yaml")).unwrap();
+    for (removal, kind, phase) in rows {
         let unit = removed_by(removal);
         let number = if kind == FaultKind::ThingHidden { deletion(unit) } else { 1 };
         let faults = FaultInjector::none().and_at(kind, [number]);
@@ -255,7 +242,7 @@ fn a_target_that_requires_evidence_is_not_gone_without_it() {
 /// At one of the requests, the token becomes that of another project for some time, which shows and deletes nothing.
 #[test]
 fn the_token_of_another_project_is_no_evidence() {
-    for (removal, creation) in REMOVALS.into_iter().flat_map(|removal| CREATIONS.map(|creation| (removal, creation))) {
+    for (removal, creation) in pairs() {
         // A thing whose ID got lost is deleted by its name.
         let unit = ProviderUnit { removal, by_name: true, ..thing(creation) };
         let points = injection_points(&unit.target(""), FaultKind::ForeignToken);
