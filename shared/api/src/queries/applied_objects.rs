@@ -76,21 +76,14 @@ fn object_name(manifest: &Value, namespace: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn the_namespace_is_that_of_the_manifest_or_of_the_target() {
-        let named = |version: &str, kind: &str, namespace: Option<&str>, of_target: Option<&str>| {
-            let metadata = json!({"name": "a", "namespace": namespace});
-            object_name(&json!({"apiVersion": version, "kind": kind, "metadata": metadata}), of_target)
-        };
-        assert_eq!(named("v1", "Secret", Some("shop"), Some("units")), "Secret shop/a");
-        assert_eq!(named("apps/v1", "Deployment", None, Some("units")), "Deployment units/a");
-        assert_eq!(named("apps/v1", "Deployment", None, None), "Deployment a");
-        assert_eq!(named("v1", "Namespace", None, Some("units")), "Namespace a");
-        assert_eq!(named("rbac.authorization.k8s.io/v1", "ClusterRole", Some("x"), Some("units")), "ClusterRole a");
-        assert_eq!(object_name(&json!({"kind": "Pod", "metadata": {"name": "a\u{1b}"}}), None), "Pod a\u{fffd}");
+        let rows: Vec<(Value, Option<String>, String)> =
+            serde_saphyr::from_str(include_str!("../../tests/object_names.yaml")).unwrap();
+        for (manifest, of_target, expected) in rows {
+            assert_eq!(object_name(&manifest, of_target.as_deref()), expected, "{manifest}");
+        }
     }
 }
