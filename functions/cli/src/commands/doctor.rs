@@ -202,7 +202,7 @@ mod tests {
             |now_ms| CheckList { version: String::new(), now_ms, callback_url: String::new(), checks: Vec::new() };
         for (server_ms, result, text) in rows::<(u64, String, String)>("clocks_may_differ_by_a_minute") {
             let check = clock(&list(server_ms), 95_000..=100_000);
-            assert!(json!(check.result) == result && check.detail.contains(&text), "{check:?}");
+            assert!(output::json(&check.result) == result && check.detail.contains(&text), "{check:?}");
         }
     }
 }
