@@ -50,9 +50,8 @@ mod webhook_action;
 use std::collections::BTreeMap;
 
 use crate::cel::Scope;
-use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::model::{PluginDoc, SandboxDoc};
-use crate::plan::{PLUGIN_UPDATE, Plan};
+use crate::plan::PLUGIN_UPDATE;
+use crate::{Diagnostic, Diagnostics, Plan, PluginDoc, SandboxDoc};
 use checked::PublicOutputs;
 use collector::{DiagnosticCollector, StepCount};
 use reads::ResourceReads;

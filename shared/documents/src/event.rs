@@ -9,15 +9,13 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
-use crate::canonical;
 use crate::cel::convert::{self, CelOutput, json_type};
 use crate::cel::{self, EvaluationError, Expression, SharedCost};
-use crate::durations;
-use crate::escaping;
 use crate::load::names::{MAX_NAME, NameSyntax, is_name};
-use crate::load::{self, Document, DocumentVars, MAX_DEPTH, NoFiles, yaml};
-use crate::model::{SandboxDoc, VerifyDoc};
+use crate::load::{self, Document, MAX_DEPTH, yaml};
+use crate::model::VerifyDoc;
 use crate::template::{self, ParsedText};
+use crate::{DocumentVars, NoFiles, SandboxDoc, canonical, durations, escaping};
 
 /// The maximum size of the target document that a source renders, in bytes: 128 KiB. It is stored as JSON, which may double
 /// it, in an item of at most 400 KB.

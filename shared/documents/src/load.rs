@@ -6,11 +6,10 @@
 
 use std::sync::Arc;
 
-use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::load::directives::DirectiveExpansion;
 use crate::load::reader::{DocumentReader, Strictness};
 use crate::load::yaml::{YamlNode, YamlValue};
-use crate::model::{ConnectionDoc, PluginDoc, SandboxDoc, SourceDoc, SourceText, SubscriptionDoc};
+use crate::{ConnectionDoc, Diagnostic, Diagnostics, PluginDoc, SandboxDoc, SourceDoc, SourceText, SubscriptionDoc};
 
 pub use document::Document;
 pub use files::{FileError, FileSource, FolderFiles, MAX_FILE, NoFiles};

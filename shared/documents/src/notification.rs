@@ -9,13 +9,11 @@ use ebb_engine::TargetChange;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use crate::canonical;
 use crate::cel::convert::{self, CelOutput};
 use crate::cel::{self, EvaluationError, Expression, Scope};
-use crate::escaping;
-use crate::model::{At, ReceiverDoc};
-use crate::render::TargetFacts;
+use crate::model::ReceiverDoc;
 use crate::template::{self, ParsedText};
+use crate::{At, TargetFacts, canonical, escaping};
 
 /// Maximum characters of the description of a commit status.
 const MAX_DESCRIPTION: usize = 140;
@@ -413,9 +411,8 @@ pub(crate) mod tests {
     use ebb_engine::TargetPhase;
 
     use super::*;
-    use crate::compile;
-    use crate::load::{self, DocumentVars, NoFiles};
     use crate::tests::rows;
+    use crate::{DocumentVars, NoFiles, compile, load};
 
     fn rule(to: &str, rest: &str) -> NotificationRule {
         let head = "apiVersion: ebb.dev/v1\nkind: Subscription\nname: s\non: [ready, failed]\n";

@@ -3,8 +3,7 @@
 //! The header comment of a preset has its summary in the first line, and the setup of the sender in lines that begin with
 //! `# Sender: `.
 
-use crate::load::{self, DocumentVars, NoFiles};
-use crate::model::SourceDoc;
+use crate::{DocumentVars, NoFiles, SourceDoc, load};
 
 #[derive(Clone, Copy, Debug)]
 pub struct SourcePreset {

@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
-use crate::cel::names::{RootVariable, Scope, TYPES, functions, is_function};
+use crate::cel::names::{RootVariable, TYPES, functions, is_function};
 use crate::cel::path::{PathKey, SelectionPath, StepAccess, step};
-use crate::cel::pattern::PATTERN_HELP;
 use crate::cel::tokens::{self, NameToken};
 use crate::cel::{
     BYTES_PER_STEP, Expression, ExpressionIssue, MAX_DEPTH, MAX_ISSUES, MAX_NESTED_LOOPS, MAX_NODES, MAX_PATTERN_STEPS,
-    PatternError, ReferenceSource, ReferenceUsage, TextPattern, ValueReference, nearest,
+    PATTERN_HELP, PatternError, ReferenceSource, ReferenceUsage, Scope, TextPattern, ValueReference, nearest,
 };
 
 /// The name of `matches` with a compiled pattern. No expression can contain this name.

@@ -12,15 +12,13 @@ use super::defaults::MAX_INPUTS;
 use super::order;
 use super::unit;
 use crate::cel::{ReferenceSource, Scope};
-use crate::diagnostic::Diagnostic;
-use crate::escaping;
 use crate::load::names::{NameSyntax, valid_name};
 use crate::model::{
-    ActionDoc, At, CollectionDoc, CollectionEntry, CollectionForm, Entries, HookDoc, InfrakitDoc, Named, OutputFromDoc,
-    OutputSpec, PluginDoc, PublicOutputDoc, ResourceDoc, SandboxDoc, TemplateTree, UnitDoc, UnitSpec,
+    ActionDoc, CollectionDoc, CollectionEntry, CollectionForm, Entries, HookDoc, InfrakitDoc, Named, OutputFromDoc,
+    OutputSpec, PublicOutputDoc, ResourceDoc, TemplateTree, UnitDoc, UnitSpec,
 };
 use crate::plan::PluginInterface;
-use crate::template;
+use crate::{At, Diagnostic, PluginDoc, SandboxDoc, escaping, template};
 
 /// The output that every resource has.
 const ID: (&str, &str) = ("ID", "instance.ID");

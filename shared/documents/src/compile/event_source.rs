@@ -9,15 +9,13 @@ use super::defaults::MAX_EVENTS;
 use super::k8s_apply::is_built_in_name;
 use super::{params, source_lints, webhook};
 use crate::cel::{ReferenceSource, RootVariable, Scope};
-use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::event::{EntryAction, EventEntry, EventFetch, EventSource, EventTarget, EventTextRole, EventTree};
+use crate::event::{EntryAction, EventEntry, EventFetch, EventTarget, EventTextRole, EventTree};
 use crate::load::PluginReference;
-use crate::model::{
-    At, Entries, EventAction, EventRule, FetchDoc, LineColumn, Named, SourceDoc, SourceTarget, TemplateTree,
-};
+use crate::model::{Entries, EventAction, EventRule, FetchDoc, LineColumn, Named, SourceTarget, TemplateTree};
 use crate::plan::Template;
 use crate::presets::{self, SourcePreset};
 use crate::template::ParsedText;
+use crate::{At, Diagnostic, Diagnostics, EventSource, SourceDoc};
 
 /// Keys whose texts are scripts. There, `${body}` is a variable of a shell.
 const SCRIPTS: [&str; 2] = ["script", "init"];

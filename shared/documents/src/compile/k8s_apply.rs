@@ -11,15 +11,13 @@ use semver::Version;
 use super::checked::{BoundPlugin, UNVERSIONED};
 use super::collection;
 use super::collector::DiagnosticCollector;
-use crate::escaping;
-use crate::load;
 use crate::load::lines::EmbeddedLines;
 use crate::load::yaml::{self, YamlNode, YamlValue};
 use crate::model::{
-    ActionDoc, At, Dialect, Entries, HookDoc, Named, ObjectDoc, PluginDoc, ResourceDoc, SandboxDoc, SourceText,
-    TemplateTree, UnitSpec, VersionRange,
+    ActionDoc, Dialect, Entries, HookDoc, Named, ObjectDoc, ResourceDoc, TemplateTree, UnitSpec, VersionRange,
 };
 use crate::template::{self, TemplatePiece};
+use crate::{At, PluginDoc, SandboxDoc, SourceText, escaping, load};
 
 const NAME: &str = "k8s-apply";
 const IMAGE: &str = "signadot/k8s-apply";

@@ -29,10 +29,8 @@ use super::plan_content::{content_digest, is_bound, last_of, origins, part, unit
 use super::resource_changes::{UpdateMode, changes, incomplete_update, own_undos};
 use super::teardown::OrderSource;
 use crate::model::HookOwner;
-use crate::plan::{
-    Action, FormerResource, HookPlan, PLUGIN_UPDATE, Plan, ResourceOrigin, UnitPlan, UnitRef, UpdateState,
-    document_name, former_name,
-};
+use crate::plan::{FormerResource, HookPlan, PLUGIN_UPDATE, ResourceOrigin, UpdateState, document_name, former_name};
+use crate::{Action, Plan, UnitPlan, UnitRef};
 
 /// Maximum bytes of the JSON of a changed plan, which has the units of all updates.
 pub(super) const MAX_PLAN: usize = 8 << 20;

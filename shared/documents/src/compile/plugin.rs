@@ -11,12 +11,10 @@ use super::order;
 use super::sensitive::{self, Sensitivity};
 use super::{for_each, params, profile, shared_keys, unit, unit_lints};
 use crate::cel::{ReferenceSource, ReferenceUsage, RootVariable, Scope};
-use crate::diagnostic::{Diagnostic, Diagnostics, grouped};
-use crate::model::{
-    ActionDoc, At, Dialect, HookOwner, Named, OutputDoc, ParamKind, PluginDoc, PodDoc, PublicOutputDoc,
-};
+use crate::diagnostic::grouped;
+use crate::model::{ActionDoc, Dialect, HookOwner, Named, OutputDoc, ParamKind, PodDoc, PublicOutputDoc};
 use crate::plan::{OutputFrom, RequiredEvidence};
-use crate::template;
+use crate::{At, Diagnostic, Diagnostics, PluginDoc, template};
 
 /// The maximum number of warnings of a plugin, before equal ones become one.
 const MAX_WARNINGS: usize = 1_000;

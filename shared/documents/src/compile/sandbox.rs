@@ -15,12 +15,9 @@ use super::defaults::MAX_RESOURCES;
 use super::sensitive::{self, Sensitivity};
 use super::{params, plugin, profile};
 use crate::cel::{ReferenceSource, ReferenceUsage, Scope};
-use crate::diagnostic::Diagnostic;
-use crate::model::{
-    At, Dialect, HookOwner, LineColumn, Named, ParamKind, PluginDoc, ResourceDoc, SandboxDoc, TemplateTree,
-    VariableSpec,
-};
+use crate::model::{Dialect, HookOwner, LineColumn, Named, ParamKind, ResourceDoc, TemplateTree, VariableSpec};
 use crate::plan::{PlainLiteral, Template};
+use crate::{At, Diagnostic, PluginDoc, SandboxDoc};
 
 /// Binds the resources of a sandbox, in the order of the document. Without errors, the result has an entry for
 /// every resource.

@@ -9,11 +9,10 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use crate::load::Document;
 use crate::load::names::{MAX_NAME, NameSyntax};
 use crate::load::reader::{DocumentReader, NodePath};
 use crate::load::yaml::YamlNode;
-use crate::load::{bind, collection};
+use crate::load::{Document, bind, collection};
 use crate::model::{ActionDoc, At, HookOwner, PluginDoc, SandboxDoc, SandboxKind};
 
 const API_VERSION: &str = "ebb.dev/v1";

@@ -10,10 +10,9 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value as Json;
 use serde_saphyr::{Location, Spanned};
 
-use crate::diagnostic::Diagnostic;
 use crate::escaping::with_texts;
-use crate::model::At;
-use crate::source::{LineColumn, SourceText};
+use crate::source::LineColumn;
+use crate::{At, Diagnostic, SourceText};
 
 /// The maximum size of a document in bytes, before and after embedding: 4 MiB.
 pub const MAX_DOCUMENT: usize = 4 << 20;

@@ -10,14 +10,11 @@ use super::{
     Answers, KnownOutputs, MAX_VALUE_BYTES, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue,
     SealedValue, SecretRef, TargetFacts, UnitContext, evaluate,
 };
-use crate::cel::convert;
-use crate::cel::{self, EvaluationError, Expression, ReferenceSource, ReferenceUsage, RootVariable, ValueReference};
-use crate::escaping;
+use crate::cel::{EvaluationError, Expression, ReferenceSource, ReferenceUsage, RootVariable, ValueReference, convert};
 use crate::model::HookOwner;
-use crate::plan::{
-    InputPlan, OutputRead, Plan, PublicOutput, Template, UnitPlan, UnitRef, cluster_name, document_name,
-};
-use crate::template::{self, TextPart};
+use crate::plan::{InputPlan, OutputRead, PublicOutput, Template, document_name};
+use crate::template::TextPart;
+use crate::{Plan, UnitPlan, UnitRef, cel, cluster_name, escaping, template};
 
 /// The treatment of an output that does not exist yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,10 +6,8 @@ use semver::Version;
 use serde_json::json;
 
 use super::compiling::fixtures::plugins;
-use crate::compile::{self, BoundPlugin, ClusterPolicy, PolicyRequest, policy_violations};
-use crate::diagnostic::Diagnostic;
-use crate::load::{self, DocumentVars, NoFiles};
-use crate::model::PluginDoc;
+use crate::compile::{self, BoundPlugin, policy_violations};
+use crate::{ClusterPolicy, Diagnostic, DocumentVars, NoFiles, PluginDoc, PolicyRequest, load};
 
 const PLUGIN: &str = include_str!("../../tests/policies/plugin.yaml");
 const SANDBOX: &str = include_str!("../../tests/policies/sandbox.yaml");

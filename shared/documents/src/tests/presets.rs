@@ -7,13 +7,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::sources::{event, rendered, shown, source};
-use crate::compile;
-use crate::event::EventSource;
-use crate::load::{self, DocumentVars, NoFiles};
 use crate::notification::tests::failed;
-use crate::presets::{PRESETS, preset};
-use crate::render::TargetFacts;
+use crate::presets::PRESETS;
 use crate::starters::{RECEIVERS, starter};
+use crate::{DocumentVars, EventSource, NoFiles, TargetFacts, compile, load, preset};
 
 /// The events of a sender. The file describes its keys.
 #[derive(Deserialize)]

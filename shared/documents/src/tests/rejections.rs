@@ -11,11 +11,9 @@ use std::process::Command;
 
 use super::compiling::fixtures::{SHARED_PG, TENANT_DB, planned, plugins};
 use super::loading::folder;
-use crate::compile;
-use crate::diagnostic::{Diagnostic, DiagnosticStyle, Diagnostics};
-use crate::load::{self, Document, DocumentVars, FolderFiles};
-use crate::model::ConnectionDoc;
+use crate::load::{self, Document, FolderFiles};
 use crate::tests::rows;
+use crate::{ConnectionDoc, Diagnostic, DiagnosticStyle, Diagnostics, DocumentVars, compile};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rejections");
 const HEAD: &str = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {sh: {image: alpine}}\n";

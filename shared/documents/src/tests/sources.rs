@@ -3,12 +3,11 @@
 use serde_json::{Value, json};
 
 use super::compiling::fixtures::{SHARED_PG, TENANT_DB, compiled};
-use crate::compile;
-use crate::event::{EventInput, EventOutcome, EventSource};
-use crate::load::{self, DocumentVars, NoFiles};
-use crate::model::{SandboxDoc, TtlFrom, VerifyDoc};
+use crate::event::{EventInput, EventOutcome};
+use crate::model::{TtlFrom, VerifyDoc};
 use crate::plan::Template;
 use crate::tests::rows;
+use crate::{DocumentVars, EventSource, NoFiles, SandboxDoc, compile, load};
 
 pub(super) fn source(text: &str) -> EventSource {
     let doc =

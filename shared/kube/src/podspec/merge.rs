@@ -5,8 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::podspec::reserved;
-use crate::podspec::{PodspecViolation, ViolationList};
+use crate::podspec::{PodspecViolation, ViolationList, reserved};
 
 /// The maximum size of an overlay in bytes: a quarter of the limit of a cluster object.
 const MAX_OVERLAY: usize = 256 << 10;

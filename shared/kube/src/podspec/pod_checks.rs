@@ -8,9 +8,8 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use crate::podspec::pod_defaults::named_account;
-use crate::podspec::policy::{ClusterPolicy, PodSecurityLevel, ask_operator, listed, shown};
-use crate::podspec::{PodspecViolation, ViolationList};
+use crate::podspec::policy::{ask_operator, listed, shown};
+use crate::podspec::{ClusterPolicy, PodSecurityLevel, PodspecViolation, ViolationList, named_account};
 
 const TOKEN: &str = "automountServiceAccountToken";
 const CONTEXT: &str = "securityContext";

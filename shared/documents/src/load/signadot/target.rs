@@ -8,15 +8,14 @@ use serde::de::Deserializer;
 use serde_json::Value;
 
 use crate::cel::ReferenceSource;
-use crate::durations;
-use crate::escaping;
 use crate::load::reader::{DocumentReader, NodePath};
 use crate::load::yaml::{YamlNode, YamlValue};
 use crate::load::{bind, ebb};
 use crate::model::{
-    At, BindDoc, BoundName, BoundObjectDoc, ConsumerDoc, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, Named,
-    ResourceSpec, RouteGroupDoc, RunnerDoc, SandboxDoc, TemplateTree, TtlDoc, TtlFrom, TtlStart, UnitSpec,
+    BindDoc, BoundName, BoundObjectDoc, ConsumerDoc, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, Named,
+    ResourceSpec, RunnerDoc, TemplateTree, TtlDoc, TtlFrom, TtlStart, UnitSpec,
 };
+use crate::{At, RouteGroupDoc, SandboxDoc, durations, escaping};
 
 /// A Signadot Sandbox.
 #[derive(Deserialize, JsonSchema)]

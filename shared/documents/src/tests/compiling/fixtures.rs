@@ -6,10 +6,8 @@ use ebb_engine::Hook;
 use semver::Version;
 
 use crate::compile::{self, BoundPlugin, EdgeReason};
-use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::load::{self, DocumentVars, FileError, FileSource, NoFiles};
-use crate::model::{PluginDoc, SandboxDoc};
-use crate::plan::Plan;
+use crate::load::{self, FileError, FileSource};
+use crate::{Diagnostic, Diagnostics, DocumentVars, NoFiles, Plan, PluginDoc, SandboxDoc};
 
 /// A database for each sandbox.
 pub(crate) const TENANT_DB: &str = include_str!("../../../tests/plans/tenant-db.yaml");

@@ -7,12 +7,10 @@ use ebb_engine::Hook;
 use serde_json::json;
 
 use super::fixtures::{SHARED_PG, TENANT_DB, TOPICS, WIRED, alone, compiled, pair, plan_edges, planned, plugins};
-use crate::compile;
-use crate::load;
-use crate::model::PluginDoc;
-use crate::plan::{Action, Plan, RequiredEvidence, UnitRef};
-use crate::render::{KnownOutputs, TargetFacts, UnitContext, response_value};
+use crate::plan::RequiredEvidence;
+use crate::render::response_value;
 use crate::tests::rows;
+use crate::{Action, KnownOutputs, Plan, PluginDoc, TargetFacts, UnitContext, UnitRef, compile, load};
 
 fn named(plan: &Plan, at: UnitRef) -> String {
     plan.unit(at).map(|unit| unit.key.clone()).unwrap_or_default()

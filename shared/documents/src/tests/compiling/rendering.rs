@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::fixtures::{ALONE, OneFile, SHARED_PG, TENANT_DB, TOPICS, WIRED, alone, compiled, pair, planned};
-use crate::load::{self, DocumentVars, NoFiles};
-use crate::plan::{HookPlan, Plan, UnitRef};
+use crate::plan::HookPlan;
 use crate::render::{
-    self, Answers, InputValue, KnownOutputs, ProducerState, RenderError, RenderResult, RenderValue, RenderedRequest,
-    RenderedUnit, RequestBody, SecretRef, TargetFacts, UnitContext,
+    Answers, InputValue, ProducerState, RenderError, RenderResult, RenderValue, RenderedRequest, RequestBody, SecretRef,
 };
 use crate::tests::rows;
+use crate::{DocumentVars, KnownOutputs, NoFiles, Plan, RenderedUnit, TargetFacts, UnitContext, UnitRef, load, render};
 
 fn facts() -> TargetFacts {
     TargetFacts {

@@ -8,9 +8,8 @@ use serde_json::Value;
 
 use super::fixtures::compiled;
 use crate::compile::{self, PlanUpdate, UpdateError};
-use crate::plan::{Plan, UnitPlan, UnitRef};
-use crate::render::TargetFacts;
 use crate::tests::rows;
+use crate::{Plan, TargetFacts, UnitPlan, UnitRef};
 
 /// A database with an undo.
 pub(super) const DATABASE: &str = include_str!("../../../tests/updates/db.yaml");
