@@ -3,8 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ebb_engine::Timestamp;
-use ebb_protocol::{CallerInfo, ErrorCode, TargetAccess, TargetLimit, TokenScope, limits, rfc3339};
+use ebb_protocol::{CallerInfo, ErrorCode, TargetAccess, TargetLimit, Timestamp, TokenScope, limits, rfc3339};
 use serde_json::Value;
 
 use crate::{HttpProblem, HttpResult};

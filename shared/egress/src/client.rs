@@ -17,8 +17,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use backon::{ExponentialBuilder, Retryable as _};
-use ebb_protocol::named_secrets::SecretText;
-use ebb_protocol::{id, limits};
+use ebb_protocol::{SecretText, id, limits};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use reqwest::dns::Resolve;
 use tokio::time::Instant;

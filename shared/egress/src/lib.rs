@@ -12,8 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ebb_protocol::engine::Timestamp;
-use ebb_protocol::named_secrets::SecretText;
+use ebb_protocol::{SecretText, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The longest `retry-after` that is respected.

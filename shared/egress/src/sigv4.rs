@@ -8,8 +8,7 @@ use aws_sigv4::http_request::{
     sign,
 };
 use aws_sigv4::sign::v4;
-use ebb_protocol::engine::Timestamp;
-use ebb_protocol::named_secrets::SecretText;
+use ebb_protocol::{SecretText, Timestamp};
 
 use crate::HttpRequest;
 

@@ -18,10 +18,9 @@ use sha2::{Digest as _, Sha256, Sha384, Sha512};
 use zeroize::Zeroizing;
 
 pub use crate::jws::JwsScheme;
-use crate::sign::{
-    self, MAX_ID, MessageId, SignatureError, WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP, WebhookKeys, hmac_with,
-};
+use crate::sign::{self, MAX_ID, WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP, hmac_with};
 pub use crate::signed_text::{SignedText, SignedTime};
+use crate::{MessageId, SignatureError, WebhookKeys};
 
 /// The names of the Standard Webhooks headers at Svix.
 const SVIX: [&str; 3] = ["svix-id", "svix-timestamp", "svix-signature"];

@@ -9,13 +9,10 @@ mod diagnosis;
 
 use serde::Serialize;
 
-use crate::api::{
-    AwaitedParty, Certainty, DecidingEvent, OpenUnits, RelayOutage, TargetInfo, TargetWait, UnitDetail, UnitState,
-    UnitWait, WaitingParty,
-};
 use crate::{
-    FailureReason, ObjectStatus, OutputValue, ReasonCode, RemovalEvidence, TargetStopCause, WaitResolution, limits,
-    parse_rfc3339,
+    AwaitedParty, Certainty, DecidingEvent, FailureReason, ObjectStatus, OpenUnits, OutputValue, ReasonCode,
+    RelayOutage, RemovalEvidence, TargetInfo, TargetStopCause, TargetWait, UnitDetail, UnitState, UnitWait,
+    WaitResolution, WaitingParty, limits, parse_rfc3339,
 };
 
 pub use advice::{LostCluster, TargetSituation};

@@ -7,12 +7,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebb_engine::Millis;
 use ebb_protocol::limits::message;
 use ebb_protocol::pull::{
-    LONGEST_WAIT_MS, MAX_BATCH_BYTES, MAX_CONCURRENT_BATCHES, PollRequest, PollResponse, QueuedReply, ReplyOutcome,
+    self, LONGEST_WAIT_MS, MAX_BATCH_BYTES, MAX_CONCURRENT_BATCHES, PollRequest, PollResponse, QueuedReply,
 };
-use ebb_protocol::{ErrorCode, pull, sign};
+use ebb_protocol::{ErrorCode, Millis, ReplyOutcome, sign};
 use ebb_store::{Store, StoreResult};
 use futures::{StreamExt as _, TryStreamExt as _};
 use http::HeaderMap;

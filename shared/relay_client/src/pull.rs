@@ -11,10 +11,9 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_engine::{Millis, Timestamp};
-use ebb_protocol::pull::{MAX_BATCH_BYTES, ReplyOutcome, SealedBatch};
-use ebb_protocol::relay::{Batch, RelayRequest};
+use ebb_protocol::pull::{MAX_BATCH_BYTES, SealedBatch};
 use ebb_protocol::seal::{self, NONCE};
+use ebb_protocol::{Batch, Millis, RelayRequest, ReplyOutcome, Timestamp};
 use ebb_store::{QueuedBatch, StoreError};
 
 use super::batch_sender::{BatchSender, encode_error};

@@ -8,12 +8,11 @@
 //! The table has the digest of a token and the encrypted secret. Each write has the version that was read as its
 //! condition, so a token is used once.
 
-use ebb_engine::{Millis, Timestamp};
 use ebb_flow::error::RequestError;
-use ebb_protocol::api_token::{has_digest, token_digest};
+use ebb_protocol::api_token::token_digest;
 use ebb_protocol::limits::message;
 use ebb_protocol::registration::{RegisterRelay, RelayRegistration, VERSION, is_uid, issue_token};
-use ebb_protocol::{ErrorCode, PutCluster, WebhookSecret, is_dns_label, rfc3339};
+use ebb_protocol::{ErrorCode, Millis, PutCluster, Timestamp, WebhookSecret, has_digest, is_dns_label, rfc3339};
 use ebb_store::{BootstrapToken, ClusterItem, RegisteredRelay, StoreError};
 use serde_json::Value;
 use url::Url;

@@ -5,14 +5,13 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use ebb_engine::Millis;
 use ebb_kube::podspec::{self, PodspecViolation, RESERVED_PREFIX};
-use ebb_protocol::entrypoint::EntrypointSpec;
+use ebb_protocol::entrypoint::{self, EntrypointSpec};
 use ebb_protocol::relay::{
     DocumentFill, EnsureTask, FillWith, ObjectTask, ScriptInput, ScriptTask, SecretDocument, TaskBody, TaskCompletion,
-    TaskId, TaskNames,
+    TaskNames,
 };
-use ebb_protocol::{UnitValue, entrypoint, short_digest};
+use ebb_protocol::{Millis, TaskId, UnitValue, short_digest};
 use serde_json::{Value, json};
 
 use super::registry::ClusterConfig;

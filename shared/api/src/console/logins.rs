@@ -10,10 +10,9 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse as _, Response};
 use axum::{Extension, Json};
-use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::{
-    CallerInfo, CreateLogin, CreatedToken, ErrorCode, SessionId, TokenInfo, code_challenge, is_random_text, open_value,
-    seal_value,
+    CallerInfo, CreateLogin, CreatedToken, ErrorCode, Millis, SessionId, Timestamp, TokenInfo, code_challenge,
+    is_random_text, open_value, seal_value,
 };
 use url::form_urlencoded;
 

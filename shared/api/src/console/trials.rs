@@ -6,9 +6,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 use ebb_console::{SourceTrial, TrialEffect, paths};
 use ebb_documents::event::EventOutcome;
-use ebb_engine::Timestamp;
 use ebb_flow::source::trial::{self, EventTrial, TrialEvent};
-use ebb_protocol::{ErrorCode, limits, rfc3339};
+use ebb_protocol::{ErrorCode, Timestamp, limits, rfc3339};
 
 use super::sessions::{ConsoleSession, PathOf};
 use crate::routes::named_documents::sources;

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ebb_engine::Timestamp;
 use ebb_flow::error::FlowResult;
-use ebb_protocol::{DeliveryError, TargetKey, rfc3339};
+use ebb_protocol::{DeliveryError, TargetKey, Timestamp, rfc3339};
 use ebb_store::{DueItem, Store, TargetHead};
 use futures::{StreamExt as _, TryStreamExt as _};
 

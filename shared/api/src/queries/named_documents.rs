@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use ebb_documents::{At, Diagnostic, Diagnostics, SourceText};
-use ebb_engine::Timestamp;
 use ebb_flow::{Env, FlowResult, RequestError, offload};
-use ebb_protocol::{ErrorCode, limits};
+use ebb_protocol::{ErrorCode, Timestamp, limits};
 use ebb_store::{NamedDocument, NamedKind, Store};
 use serde::Deserialize;
 use utoipa::IntoParams;

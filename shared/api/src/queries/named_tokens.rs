@@ -1,9 +1,8 @@
 //! Creates named API tokens.
 
 use ebb_documents::durations;
-use ebb_engine::{Millis, Timestamp};
 use ebb_flow::{Env, RequestError};
-use ebb_protocol::{CreateToken, CreatedToken, ErrorCode, TokenInfo, api_token, parse_scopes};
+use ebb_protocol::{CreateToken, CreatedToken, ErrorCode, Millis, Timestamp, TokenInfo, api_token, parse_scopes};
 use ebb_store::TokenItem;
 
 const DAY: u64 = 86_400_000;

@@ -7,8 +7,7 @@ use ebb_documents::model::{ConnectionDoc, PluginDoc, RouteGroupDoc, SourceDoc, S
 use ebb_documents::plan::{Action, InfrakitAction, Plan, PluginInterface, Template, UnitRef, UntilPlan, WebhookAction};
 use ebb_documents::render::{self, KnownOutputs, RenderValue, RenderedUnit, RequestBody, TargetFacts, UnitContext};
 use ebb_documents::{Document, DocumentVars, NoFiles, durations, load};
-use ebb_engine::Unit;
-use ebb_protocol::{EdgePreview, HookPreview, OutputValue, PlanPreview, TargetKey, UnitPreview};
+use ebb_protocol::{EdgePreview, HookPreview, OutputValue, PlanPreview, TargetKey, Unit, UnitPreview};
 use serde_json::{Value, json};
 
 use super::cluster_policies;

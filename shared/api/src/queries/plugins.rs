@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use ebb_documents::model::{Dialect, PluginDoc, VersionRange};
 use ebb_documents::{Diagnostic, Diagnostics, DocumentVars, NoFiles, compile, load};
-use ebb_engine::Timestamp;
-use ebb_protocol::{ErrorCode, PluginDetail, PluginInfo, rfc3339};
+use ebb_protocol::{ErrorCode, PluginDetail, PluginInfo, Timestamp, rfc3339};
 use ebb_store::{PluginItem, Store};
 use similar::TextDiff;
 

@@ -88,8 +88,7 @@ fn state(target: &TargetHead, last: Option<&LastRun<'_>>, has_later_units: impl 
 
 #[cfg(test)]
 mod tests {
-    use ebb_engine::Timestamp;
-    use ebb_protocol::{FailureReason, ReasonCode};
+    use ebb_protocol::{FailureReason, ReasonCode, Timestamp};
     use serde_json::json;
 
     use super::*;

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use ebb_documents::plan::{Action, UnitPlan};
 use ebb_engine::{Attempt, Graph, HeadState, Millis, RunOutcome, RunPhase, Timestamp, Unit, UnitProgress, in_flight};
-use ebb_protocol::api::{AttemptDetail, RunDetail, RunState, UnitDetail, UnitState};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, CallbackRefusals};
 use ebb_protocol::relay::ObjectCount;
-use ebb_protocol::{RunId, limits, rfc3339};
+use ebb_protocol::{AttemptDetail, RunDetail, RunId, RunState, UnitDetail, UnitState, limits, rfc3339};
 
 use ebb_flow::run::records::{self, started_at};
 use ebb_flow::{Env, FlowResult, Run, group};

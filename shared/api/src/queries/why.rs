@@ -20,12 +20,11 @@ use crate::queries::logs::{self, UnitLog};
 use crate::queries::{live, open_units, runs, sources, targets, waits};
 use ebb_flow::advance::early_start;
 use ebb_flow::operator::repair::{self, RepairMode, RepairSource};
-use ebb_flow::run::attempt::AttemptContext;
 use ebb_flow::run::cause::{self, FirstCause};
 use ebb_flow::run::dispatch::unit_inputs;
-use ebb_flow::run::inputs;
 use ebb_flow::run::removal::evidence;
 use ebb_flow::run::removal::possible_resources::{Override, RemainingResources, remaining_resources};
+use ebb_flow::run::{AttemptContext, inputs};
 use ebb_flow::{Env, FlowError, FlowResult, InvocationCache, RequestError, Run, outages};
 
 /// Maximum lines of the log in a diagnosis.

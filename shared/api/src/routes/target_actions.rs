@@ -8,13 +8,12 @@ use std::collections::BTreeSet;
 
 use axum::Json;
 use axum::body::Body;
-use ebb_engine::Millis;
 use ebb_flow::advance::early_start;
 use ebb_flow::lifecycle::{Protection, other_instance};
 use ebb_flow::operator::repair::{RepairMode, RepairSource};
 use ebb_flow::operator::target_request;
 use ebb_protocol::{
-    ActOnTargets, ErrorCode, FieldError, NamedTarget, TargetAction, TargetInfo, TargetKey, TargetOutcome,
+    ActOnTargets, ErrorCode, FieldError, Millis, NamedTarget, TargetAction, TargetInfo, TargetKey, TargetOutcome,
     TargetOutcomes, TargetPhase, TargetSelection, TargetSelector, lifecycle, limits,
 };
 use ebb_store::TargetHead;

@@ -11,11 +11,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use ebb_egress::{CallError, HttpCall, HttpRequest};
-use ebb_engine::Millis;
 use ebb_flow::ports::{RelayClient, RelayError, UnitCluster};
-use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::limits::LOG_TAIL;
-use ebb_protocol::relay::{EnsureTask, RunningTask, ScriptTask, ServiceRequest, ServiceResponse, TaskId, TaskState};
+use ebb_protocol::relay::{EnsureTask, ScriptTask, ServiceRequest, ServiceResponse};
+use ebb_protocol::{Callback, Millis, ReasonCode, RunningTask, TaskId, TaskState};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::AbortHandle;
 

@@ -6,11 +6,10 @@ use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::entrypoint::{self, EntrypointSpec, RelayAddress, ScriptExit};
 use ebb_protocol::limits::LOG_TAIL;
-use ebb_protocol::relay::{EnsureTask, ScriptInput, ScriptTask, TaskId};
-use ebb_protocol::value::{SecretRef, UnitValue};
+use ebb_protocol::relay::{EnsureTask, ScriptInput, ScriptTask};
+use ebb_protocol::{Callback, CallbackStatus, ReasonCode, SecretRef, TaskId, UnitValue};
 use serde::{Deserialize, Serialize};
 
 use super::task_folder::TaskFolder;

@@ -5,9 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ebb_protocol::id::short_digest;
-use ebb_protocol::relay::{ScriptInput, TaskId};
-use ebb_protocol::value::{SecretRef, UnitValue};
+use ebb_protocol::relay::ScriptInput;
+use ebb_protocol::{SecretRef, TaskId, UnitValue, short_digest};
 
 use super::PodsError;
 use crate::files;

@@ -6,8 +6,7 @@
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
-use ebb_protocol::callback::Callback;
-use ebb_protocol::relay::TaskId;
+use ebb_protocol::{Callback, TaskId};
 use serde::{Deserialize, Serialize};
 
 use super::PodsError;

@@ -16,9 +16,8 @@ use tokio::task::JoinHandle;
 
 use super::backend_record;
 use super::stack_error::StackError;
-use crate::files;
-use crate::kubernetes::{self, KubernetesOptions};
-use crate::pods::{ContainerEngine, LocalRelay, LocalRelayOptions};
+use crate::pods::{LocalRelay, LocalRelayOptions};
+use crate::{ContainerEngine, KubernetesOptions, files, kubernetes};
 
 /// The time between `SIGTERM` and `SIGKILL` of a script.
 pub(super) const GRACE: Duration = Duration::from_secs(10);

@@ -6,9 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::record::CallbackRefusals;
-use crate::relay::{ObjectCount, WaitResolution};
-use crate::{FailureReason, ObjectStatus, ReasonCode};
+use crate::relay::ObjectCount;
+use crate::{CallbackRefusals, FailureReason, ObjectStatus, ReasonCode, WaitResolution};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]

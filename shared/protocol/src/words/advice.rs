@@ -3,8 +3,7 @@
 use ebb_engine::TargetPhase;
 
 use super::commands;
-use crate::api::{FailedUnit, RootCause, UnitDetail, UnitWait};
-use crate::relay::WaitResolution;
+use crate::{FailedUnit, RootCause, UnitDetail, UnitWait, WaitResolution};
 
 /// Maximum failed units for which the next steps have a command.
 const FORCE_COMPLETES: usize = 3;

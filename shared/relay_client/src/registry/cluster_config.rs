@@ -1,7 +1,6 @@
 //! How to reach a connected cluster, and how its scripts run.
 
-use ebb_protocol::api::SignadotOutputs;
-use ebb_protocol::sign::WebhookKeys;
+use ebb_protocol::{SignadotOutputs, WebhookKeys};
 
 #[derive(Debug)]
 pub struct ClusterConfig {

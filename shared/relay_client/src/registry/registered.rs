@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex as SyncMutex};
 use std::time::{Duration, Instant};
 
-use ebb_engine::Timestamp;
 use ebb_protocol::limits::message;
-use ebb_protocol::{SignadotOutputs, WebhookKeys, WebhookSecret, open_value, seal_value};
+use ebb_protocol::{SignadotOutputs, Timestamp, WebhookKeys, WebhookSecret, open_value, seal_value};
 use ebb_store::{ClusterFault, ClusterFaultKind, ClusterItem, Store, StoreResult};
 use tokio::sync::Mutex;
 

@@ -2,8 +2,7 @@
 //! written, `bg` the start of that watch, and `b` the ring as JSON. Its readers compare numbers, so a read that is a second
 //! old is enough.
 
-use ebb_protocol::engine::Timestamp;
-use ebb_protocol::id::{RunId, TargetKey};
+use ebb_protocol::{RunId, TargetKey, Timestamp};
 
 use super::attribute::{Item, ItemReader, json, number};
 use super::run::read_head;

@@ -4,15 +4,13 @@
 //! The item is written before an instance begins to end, so every gone instance has one. The partition is ordered by
 //! time and needs no index. [`Store::query_due`] does not read it, so removals do not compete with due items.
 
-use ebb_protocol::engine::Timestamp;
-use ebb_protocol::id::RunId;
+use ebb_protocol::{RunId, Timestamp};
 
 use super::attribute::{Item, ItemReader, item_at, json, number, text};
 use super::plan::{instance_of, plan_objects};
 use super::{BodyStorage, Store, key};
-use crate::error::StoreError;
-use crate::item_table::{ItemKey, ItemQuery, WriteCondition, WriteExpression};
 use crate::ops::{DamagedExpiry, DueExpiries, InstanceExpiry, LOGS, OUTPUTS, StoreResult};
+use crate::{ItemKey, ItemQuery, StoreError, WriteCondition, WriteExpression};
 
 const PAGE: usize = 2_000;
 /// The number of consecutive failed removals.

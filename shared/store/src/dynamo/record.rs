@@ -25,10 +25,8 @@ use futures::{StreamExt, TryStreamExt};
 use super::attribute::{Item, ItemReader, digest, item, item_at, json, number, optional, sparse_json, text};
 use super::key::RecordPart;
 use super::{PARALLEL, Store, TableClient, key};
-use crate::item_table::{
-    AttributeChange, ItemKey, ItemQuery, UpdateImage, WriteCondition, WriteExpression, WriteOutcome,
-};
 use crate::ops::{AttemptUpdate, PutOutcome, StoreResult, UnitRecord};
+use crate::{AttributeChange, ItemKey, ItemQuery, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 
 /// Units between two requested ones that a query reads rather than being split.
 const GAP: u32 = 16;

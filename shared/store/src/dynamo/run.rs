@@ -12,10 +12,8 @@ use ebb_protocol::id::RunId;
 
 use super::attribute::{Item, ItemReader, digest, item_at, number, optional, text};
 use super::{Store, key};
-use crate::error::StoreError;
-use crate::item_table::{AttributeChange, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 use crate::items::{NewRun, PatchResult, RunFacts, RunHead};
-use crate::ops::StoreResult;
+use crate::{AttributeChange, StoreError, StoreResult, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 
 /// The time at which the removal of the instance was announced.
 const REMOVAL: &str = "rm";

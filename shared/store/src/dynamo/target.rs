@@ -14,9 +14,7 @@ use super::plan::plan_item;
 use super::run::new_run;
 use super::{Store, TOMBSTONE_RETENTION_MS, TableClient, key};
 use crate::item_table::{ItemPut, TransactionOutcome, WriteCondition, WriteExpression, WriteOutcome};
-use crate::items::{TargetHead, TargetTransition, Tombstone};
-use crate::ops::StoreResult;
-use crate::{StoreError, TableSpec};
+use crate::{StoreError, StoreResult, TableSpec, TargetHead, TargetTransition, Tombstone};
 
 const TRANSACT: &str = "TransactWriteItems";
 const ENDED: &str = "end";

@@ -1,7 +1,6 @@
 //! Registered clusters.
 
-use ebb_protocol::api::SignadotOutputs;
-use ebb_protocol::engine::Timestamp;
+use ebb_protocol::{SignadotOutputs, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// A cluster that was registered by a request. It has no secret in clear.

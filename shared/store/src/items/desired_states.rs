@@ -1,7 +1,6 @@
 //! The states of targets that sources want, and their rejected events.
 
-use ebb_protocol::api::{RejectedEvent, SourceResponse};
-use ebb_protocol::{TargetKey, Timestamp};
+use ebb_protocol::{RejectedEvent, SourceResponse, TargetKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Identifies the state that a source wants: of a target, or of one instance of it if its events name instances. Sources
