@@ -20,8 +20,7 @@ use clap::error::ErrorKind;
 use ebb_documents::event::{EventInput, EventOutcome};
 use ebb_documents::load::{self, Document, DocumentVars, FileError, FileSource, NoFiles};
 use ebb_documents::{Diagnostic, DiagnosticStyle, PluginDoc, RouteGroupDoc, SourceDoc, compile, preset};
-use ebb_protocol::relay::Batch;
-use ebb_protocol::{Callback, ChangeList, ProblemDetails};
+use ebb_protocol::{Batch, Callback, ChangeList, ProblemDetails};
 use serde_json::Value;
 
 use crate::commands::EbbCli;

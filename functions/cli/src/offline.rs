@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use ebb_documents::compile::{self, BoundPlugin, PolicyRequest};
-use ebb_documents::model::{
-    At, Entries, Named, ParamDoc, ParamKind, PluginDoc, ResourceDoc, ResourceSpec, RouteGroupDoc, SandboxDoc,
-    TemplateTree,
+use ebb_documents::model::{Entries, Named, ParamDoc, ParamKind, ResourceDoc, ResourceSpec, TemplateTree};
+use ebb_documents::{
+    At, Diagnostic, Diagnostics, Document, DocumentVars, NoFiles, Plan, PluginDoc, RouteGroupDoc, SandboxDoc, load,
 };
-use ebb_documents::{Diagnostic, Diagnostics, Document, DocumentVars, NoFiles, Plan, load};
 use ebb_protocol::api::PlanPreview;
 use semver::Version;
 

@@ -11,19 +11,17 @@ use std::time::{Duration, Instant};
 
 use ebb_protocol::limits::{self, BATCH_RESPONSE_BODY};
 use ebb_protocol::listing::RelayInfo;
-use ebb_protocol::relay::{
-    BATCH, Batch, BatchResponse, RESPONSE_MARGIN, RelayRequest, RelayResponse, TaskId, TaskState, VERSION,
-};
+use ebb_protocol::relay::{BATCH, RESPONSE_MARGIN, VERSION};
+use ebb_protocol::{Batch, BatchResponse, RelayRequest, RelayResponse, TaskId, TaskState};
 use futures::StreamExt as _;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::error::{ReconcileError, Result};
-use crate::names;
-use crate::reconcile::CONFLICT_PAUSE;
-use crate::reconcile::task_events;
-use crate::reconciler::{Reconciler, Relay};
+use crate::error::Result;
+use crate::reconcile::{CONFLICT_PAUSE, task_events};
+use crate::reconciler::Reconciler;
 use crate::settings::{millis, now_ms};
 use crate::task::task_waits;
+use crate::{ReconcileError, Relay, names};
 
 /// Units of one batch that are processed at the same time.
 const AT_ONCE: usize = 16;

@@ -5,8 +5,7 @@ use std::mem::{Discriminant, discriminant};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use ebb_protocol::callback::{Callback, ReasonCode};
-use ebb_protocol::id::TaskId;
+use ebb_protocol::{Callback, ReasonCode, TaskId};
 
 use crate::lock::lock;
 use crate::settings::now_ms;

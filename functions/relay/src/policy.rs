@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use ebb_kube::podspec::{ClusterPolicy, NamespacePolicy};
-use ebb_protocol::id::short_digest;
-use ebb_protocol::limits;
-use ebb_protocol::listing::{ReportedNamespace, ReportedPolicy};
+use ebb_protocol::{ReportedNamespace, ReportedPolicy, limits, short_digest};
 
 use crate::error::status;
 use crate::lock::lock;

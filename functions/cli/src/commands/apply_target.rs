@@ -4,8 +4,7 @@ use std::io::{IsTerminal as _, stdin};
 use std::time::Duration;
 
 use ebb_documents::model::{PluginDoc, SandboxDoc};
-use ebb_protocol::api::ResourceEffect;
-use ebb_protocol::{ApplyTarget, LifecycleResult, RunDetail, TargetDetail, TargetReceipt};
+use ebb_protocol::{ApplyTarget, LifecycleResult, ResourceEffect, RunDetail, TargetDetail, TargetReceipt};
 use serde_json::Value;
 
 use crate::{

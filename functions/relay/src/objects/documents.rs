@@ -2,10 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::entrypoint::RelayAddress;
-use ebb_protocol::relay::{FillWith, SecretDocument, TaskId};
-use ebb_protocol::value::{SecretRef, UnitValue};
+use ebb_protocol::relay::{FillWith, SecretDocument};
+use ebb_protocol::{ReasonCode, SecretRef, TaskId, UnitValue};
 use serde_json::{Value, json};
 
 use crate::error::{StepResult, fail};

@@ -3,9 +3,8 @@
 //! Sources: reasons of waiting containers are those of the kubelet (`pkg/kubelet/images/types.go`,
 //! `kuberuntime_container.go`, `kubelet_pods.go`), those of its warnings are in `pkg/kubelet/events/event.go`.
 
-use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::limits::message;
-use ebb_protocol::relay::WaitResolution;
+use ebb_protocol::{ReasonCode, WaitResolution};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 

@@ -2,8 +2,7 @@
 //!
 //! Source: reasons of the condition `DisruptionTarget` are in the documentation of pod disruptions.
 
-use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::relay::WaitResolution;
+use ebb_protocol::{FailureReason, ReasonCode, WaitResolution};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;

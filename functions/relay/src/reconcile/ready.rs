@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use ebb_documents::cel::{EvaluationError, ObjectExpressionError};
-use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::limits::{OUTPUT, OUTPUTS};
-use ebb_protocol::relay::{MAX_WAITS, ObjectCount, ObjectOutput, ObjectOutputFrom, TaskCompletion, TaskId, TaskWait};
-use ebb_protocol::removal::ObjectRemoval;
-use ebb_protocol::value::UnitValue;
+use ebb_protocol::relay::{MAX_WAITS, ObjectCount, ObjectOutput, ObjectOutputFrom, TaskCompletion, TaskWait};
+use ebb_protocol::{Callback, CallbackStatus, ObjectRemoval, ReasonCode, TaskId, UnitValue};
 use serde_json::Value;
 use tokio::time::Instant;
 

@@ -17,10 +17,9 @@ use crate::objects::{self, ObjectOwnership};
 use crate::reconcile::{DELETION_PAUSE, ReconcileAction};
 use crate::reconciler::Reconciler;
 use crate::settings::now_ms;
-use crate::task::decide;
 use crate::task::record::{AppliedObject, ObjectRef, TaskPhase, TaskSpec};
 use crate::task::store::VersionedRecord;
-use crate::task::task_waits;
+use crate::task::{decide, task_waits};
 
 const DYING: Duration = Duration::from_millis(200);
 

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use ebb_protocol::callback::{Callback, CallbackStatus};
-use ebb_protocol::limits;
-use ebb_protocol::relay::{ObjectTask, RelayRequest, TaskId, TaskNames};
+use ebb_protocol::relay::{ObjectTask, TaskNames};
+use ebb_protocol::{Callback, CallbackStatus, RelayRequest, TaskId, limits};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder};
 use serde_json::json;

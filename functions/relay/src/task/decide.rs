@@ -1,10 +1,9 @@
 //! Decides the next step of tasks from their records and observations. All functions are pure.
 
 use ebb_kube::readiness::ObjectReadiness;
-use ebb_protocol::callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
-use ebb_protocol::engine::Millis;
 use ebb_protocol::entrypoint::TerminationResult;
-use ebb_protocol::relay::{ReadyRules, TaskId, TaskWait, WaitResolution};
+use ebb_protocol::relay::{ReadyRules, TaskWait};
+use ebb_protocol::{Callback, CallbackStatus, FailureReason, Millis, ReasonCode, TaskId, WaitResolution};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use serde_json::Value;
 

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_protocol::callback::FailureReason;
-use ebb_protocol::id::short_digest;
-use ebb_protocol::relay::{CallbackEndpoint, ObjectTask, TaskCompletion, TaskId, TaskNames};
+use ebb_protocol::relay::{CallbackEndpoint, ObjectTask, TaskCompletion, TaskNames};
+use ebb_protocol::{FailureReason, TaskId, short_digest};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

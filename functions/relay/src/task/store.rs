@@ -417,8 +417,7 @@ fn secret(name: &str, labels: BTreeMap<String, String>, data: &[(&str, &[u8])]) 
 mod tests {
     use std::time::Duration;
 
-    use ebb_protocol::callback::CallbackStatus;
-    use ebb_protocol::relay::RelayResponse;
+    use ebb_protocol::{CallbackStatus, RelayResponse};
     use serde_json::json;
 
     use super::*;

@@ -4,9 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ebb_protocol::callback::{Callback, CallbackStatus};
-use ebb_protocol::object_status::ObjectStatus;
-use ebb_protocol::relay::{MAX_WAITS, ObjectCount, RunningTask, TaskId, TaskWait};
+use ebb_protocol::relay::{MAX_WAITS, ObjectCount, TaskWait};
+use ebb_protocol::{Callback, CallbackStatus, ObjectStatus, RunningTask, TaskId};
 use futures::FutureExt as _;
 use tokio::sync::{Mutex as Lock, Notify, OwnedMutexGuard};
 

@@ -1,9 +1,8 @@
 //! Describes what a task waits for, and the states of its objects.
 
-use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::limits::message;
-use ebb_protocol::object_status::{MAX_OBJECTS, ObjectState, ObjectStatus};
-use ebb_protocol::relay::{TaskId, TaskWait, WaitResolution};
+use ebb_protocol::relay::TaskWait;
+use ebb_protocol::{MAX_OBJECTS, ObjectState, ObjectStatus, ReasonCode, TaskId, WaitResolution};
 
 use crate::error::status;
 use crate::observe::pod::StartBlocker;

@@ -9,11 +9,10 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{Router, get, post};
-use ebb_protocol::engine::Timestamp;
 use ebb_protocol::entrypoint::REPORT_BODY;
-use ebb_protocol::pull::ReplyOutcome;
-use ebb_protocol::relay::{Batch, RelayResponse, TaskId, TaskState};
-use ebb_protocol::sign::{self, SignatureError, WebhookKeys};
+use ebb_protocol::{
+    Batch, RelayResponse, ReplyOutcome, SignatureError, TaskId, TaskState, Timestamp, WebhookKeys, sign,
+};
 use prometheus::TEXT_FORMAT;
 use tokio::sync::Semaphore;
 

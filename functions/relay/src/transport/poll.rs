@@ -16,13 +16,12 @@ use ebb_protocol::pull::{
 use ebb_protocol::sign::{MessageId, WebhookKeys, sign};
 use tokio::sync::Semaphore;
 
-use crate::Relay;
 use crate::error::Result;
 use crate::http_client::{TRANSPORT, exchange, http_client, pauses};
 use crate::lock::lock;
 use crate::metrics::METRICS;
 use crate::settings::now_ms;
-use crate::transport::http;
+use crate::{Relay, http};
 
 /// Replies that are sent at the same time. One may be almost as large as an event of Lambda.
 const SENDERS: usize = 4;

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
-use ebb_protocol::callback::Callback;
-use ebb_protocol::engine::Timestamp;
-use ebb_protocol::relay::{Batch, BatchResponse, EnsureTask};
-use ebb_protocol::sign::{MessageId, sign};
+use ebb_protocol::relay::EnsureTask;
+use ebb_protocol::sign::sign;
+use ebb_protocol::{Batch, BatchResponse, Callback, MessageId, Timestamp};
 use kube::Client;
 use kube::config::Kubeconfig;
 use serde::de::DeserializeOwned;

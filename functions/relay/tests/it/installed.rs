@@ -11,9 +11,8 @@ use serde::Deserialize;
 use crate::callback_receiver::CallbackReceiver;
 use crate::cluster::{RELAY, relay_image};
 use crate::fixture::*;
-use crate::requests;
-use crate::rights;
 use crate::rights::{client, kubeconfig_of};
+use crate::{requests, rights};
 
 struct TestNamespaces {
     client: kube::Client,

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use anyhow::Context as _;
-use ebb_protocol::id::short_digest;
-use ebb_protocol::sign::WebhookKeys;
+use ebb_protocol::{WebhookKeys, short_digest};
 use ebb_relay::{ClusterPolicy, RelaySettings};
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
