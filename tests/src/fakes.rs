@@ -8,10 +8,8 @@ use ebb_engine::{Attempt, Epoch, Millis, Timestamp, Unit};
 use ebb_flow::ports::MessageQueue;
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::{DeploymentSettings, Env, InstanceCache};
-use ebb_protocol::callback_token::{TokenClaims, TokenKind};
-use ebb_protocol::id::RunId;
 use ebb_protocol::named_secrets::NamedSecrets;
-use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
+use ebb_protocol::{RunId, TokenClaims, TokenKind, WebhookKeys, WebhookSecret};
 use ebb_relay_client::ClusterRelay;
 use ebb_store::Store;
 

@@ -4,8 +4,7 @@ use ebb_engine::RequestSender;
 use ebb_flow::advance::callback::{self, CallbackOutcome};
 use ebb_flow::lifecycle::{self, DecidedFor};
 use ebb_flow::{Env, FlowResult, RequestError};
-use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
+use ebb_protocol::{LifecycleData, LifecycleResponse, LifecycleType};
 use ebb_store::Store;
 
 /// Applies a lifecycle webhook of the platform with the id of its CloudEvent.

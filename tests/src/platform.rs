@@ -2,10 +2,7 @@
 
 use std::time::SystemTime;
 
-use ebb_protocol::cloudevents::{self, LifecycleType};
-use ebb_protocol::engine::Timestamp;
-use ebb_protocol::lifecycle::LifecycleData;
-use ebb_protocol::sign::{self, MessageId, WebhookSecret};
+use ebb_protocol::{LifecycleData, LifecycleType, MessageId, Timestamp, WebhookSecret, cloudevents, sign};
 use reqwest::{Client, RequestBuilder};
 
 pub fn now() -> Timestamp {

@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 use ebb_documents::model::VerifyDoc;
 use ebb_documents::presets::preset;
 use ebb_flow::source::delivery::scheme;
-use ebb_protocol::api::{SourceResponse, SourceResult, TargetPhase};
-use ebb_protocol::sign::MessageId;
 use ebb_protocol::source_signature::sign;
+use ebb_protocol::{MessageId, SourceResponse, SourceResult, TargetPhase};
 use serde::Deserialize;
 use serde_json::Value;
 

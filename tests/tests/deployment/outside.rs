@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ebb_protocol::listing::{ClusterListing, RelayInfo};
-use ebb_protocol::pull::{PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch};
-use ebb_protocol::relay::{Batch, BatchResponse, RelayRequest, RelayResponse, TaskId, TaskState};
-use ebb_protocol::sign::WebhookKeys;
+use ebb_protocol::pull::{PollRequest, PollResponse, QueuedReply, SealedBatch};
+use ebb_protocol::{Batch, BatchResponse, RelayRequest, RelayResponse, ReplyOutcome, TaskId, TaskState, WebhookKeys};
 use ebb_tests::platform::{SignedRequest, http, now};
 use ebb_tests::receiver::{CannedReply, TestReceiver};
 use serde_json::json;

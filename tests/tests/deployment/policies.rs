@@ -6,9 +6,8 @@ use serde_json::Value;
 
 use crate::functions::FUNCTIONS;
 use crate::record::PolicyRights;
-use crate::run;
 use crate::template::{allowed, statements, template};
-use crate::tree;
+use crate::{run, tree};
 
 /// Returns the rights that not every run needs: function (empty for all), action, place and reason.
 fn waived() -> Vec<[String; 4]> {

@@ -1,14 +1,10 @@
 //! Instances that together make all requests of the functions to the table, the bucket and the queue.
 
 use axum::http::Method;
-use ebb_engine::{Hook, Timestamp, Unit};
 use ebb_flow::telemetry::Telemetry;
-use ebb_protocol::api::CreatedToken;
-use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::id::{self, RunId};
-use ebb_protocol::lifecycle::LifecycleData;
-use ebb_protocol::relay::TaskId;
-use ebb_protocol::sign::WebhookSecret;
+use ebb_protocol::{
+    CreatedToken, Hook, LifecycleData, LifecycleType, RunId, TaskId, Timestamp, Unit, WebhookSecret, id,
+};
 use ebb_store::{ClusterFaultKind, DesiredKey, DesiredTarget};
 use ebb_tests::api_client::{ApiClient, ApiReply};
 use ebb_tests::platform::{SignedRequest, http, named, now, sandbox};

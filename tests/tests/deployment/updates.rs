@@ -1,8 +1,6 @@
 //! Updates and events of living targets. Each function ends a run behind which an update waits.
 
-use ebb_engine::{Millis, Timestamp};
-use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::lifecycle::LifecycleData;
+use ebb_protocol::{LifecycleData, LifecycleType, Millis, Timestamp};
 use ebb_store::{DesiredKey, DesiredTarget};
 use ebb_tests::platform::sandbox;
 use ebb_tests::receiver::CannedReply;

@@ -1,7 +1,6 @@
 //! Outputs of targets, and lines that `ebb` prints.
 
-use ebb_protocol::api::TargetDetail;
-use ebb_protocol::lifecycle::OutputValue;
+use ebb_protocol::{OutputValue, TargetDetail};
 
 /// Returns an output of a resource. Panics if the output is not text.
 pub(crate) fn output<'a>(target: &'a TargetDetail, resource: &str, output: &str) -> &'a str {

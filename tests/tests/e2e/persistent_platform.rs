@@ -1,9 +1,6 @@
 //! A sandbox platform that creates, changes and deletes one instance of a sandbox. It repeats requests without a response.
 
-use ebb_protocol::api::{TargetDetail, TargetPhase};
-use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::lifecycle::LifecycleData;
-use ebb_protocol::sign::WebhookSecret;
+use ebb_protocol::{LifecycleData, LifecycleType, TargetDetail, TargetPhase, WebhookSecret};
 
 use crate::api_client::{ApiClient, ApiReply};
 use crate::platform::{SignedRequest, http, sandbox};

@@ -1,7 +1,6 @@
 //! Installed relays with push and pull transport: units in several clusters, a killed relay, and a cluster without a relay.
 
-use ebb_protocol::api::{ClusterInfo, TransportKind};
-use ebb_protocol::lifecycle::OutputValue;
+use ebb_protocol::{ClusterInfo, OutputValue, TransportKind};
 
 use crate::prelude::*;
 

@@ -1,8 +1,7 @@
 //! Living targets whose documents change: effects that no answer shows. The table has the others.
 
 use ebb_flow::lifecycle;
-use ebb_protocol::id::TargetKey;
-use ebb_protocol::lifecycle::TargetStopCause;
+use ebb_protocol::{TargetKey, TargetStopCause};
 
 use crate::harness::*;
 use crate::request_table;

@@ -9,11 +9,10 @@ use ebb_engine::{HeadState, RunPhase};
 use ebb_flow::Env;
 use ebb_flow::system::SystemClock;
 use ebb_local::stack::{RemoteRelays, Stack, StackSettings, UnitBackend};
-use ebb_protocol::api::{CreatedToken, TargetDetail, TargetDiagnosis, UnitDetail};
-use ebb_protocol::cloudevents;
-use ebb_protocol::id::{self, TargetKey};
-use ebb_protocol::parse_rfc3339;
 use ebb_protocol::record::AttemptRecord;
+use ebb_protocol::{
+    CreatedToken, TargetDetail, TargetDiagnosis, TargetKey, UnitDetail, cloudevents, id, parse_rfc3339,
+};
 use ebb_relay_client::PollEndpoint;
 use ebb_store::TargetList;
 use ebb_tests::platform::{self, SignedRequest};

@@ -1,8 +1,7 @@
 //! Tokens that rows make: callback tokens, identity tokens of the receiver, and forgeries of named tokens.
 
 use ebb_protocol::api_token::token_digest;
-use ebb_protocol::callback_token::{TokenClaims, TokenKind};
-use ebb_protocol::session::SessionId;
+use ebb_protocol::{SessionId, TokenClaims, TokenKind};
 use ebb_tests::fakes;
 use serde::Deserialize;
 

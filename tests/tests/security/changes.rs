@@ -3,8 +3,7 @@
 use ebb_api::{ApiRole, ApiTokens};
 use ebb_flow::Env;
 use ebb_flow::instance::change_watch;
-use ebb_protocol::api::ChangeList;
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::{ChangeList, TargetKey};
 use ebb_store::suite::Meter;
 use ebb_tests::fakes;
 use ebb_tests::virtual_clock::ManualClock;

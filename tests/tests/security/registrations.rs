@@ -1,11 +1,10 @@
 //! `POST /v1/clusters/NAME/register`: bootstrap tokens, and polls of registered relays.
 
 use ebb_flow::{Rejection, RequestError};
-use ebb_protocol::api::ClusterBootstrap;
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::pull::PollResponse;
 use ebb_protocol::registration::{RegisterRelay, issue_token};
-use ebb_protocol::sign::WebhookKeys;
+use ebb_protocol::{ClusterBootstrap, WebhookKeys};
 use ebb_relay_client::ClusterRegistry;
 use ebb_store::suite::Meter;
 use ebb_store::{ClusterFaultKind, PolicyRecord};

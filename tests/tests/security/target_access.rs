@@ -1,12 +1,9 @@
 //! Scopes that are limited to own targets, or to targets with a label.
 
-use ebb_engine::Millis;
 use ebb_flow::Rejection;
 use ebb_flow::operator::overrides;
-use ebb_protocol::api::{TargetDetail, TargetPage};
 use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::history::{HistoryPage, RunPage};
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::{HistoryPage, Millis, RunPage, TargetDetail, TargetKey, TargetPage};
 use ebb_store::{HistoryItem, TargetHead, TargetTransition};
 use futures::StreamExt as _;
 

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ebb_engine::{EventName, Hook, Millis, TargetPhase, Timestamp};
-use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::id::EventRef;
-use ebb_protocol::lifecycle::{LifecycleData, STUCK};
+use ebb_protocol::lifecycle::STUCK;
+use ebb_protocol::{EventRef, LifecycleData, LifecycleType};
 use ebb_tests::platform::sandbox;
 use ebb_tests::simulation::{
     FaultInjector, FaultKind, InvocationFailure, SimOptions, SimReport, Simulation, TableAccess, TargetEnd,

@@ -5,14 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use ebb_engine::{EventName, Hook, Millis, Patch, PatchChange, RunPhase, TargetPhase, Timestamp};
 use ebb_flow::advance::callback::CallbackOutcome;
-use ebb_flow::operator::target_request::TargetRequest;
-use ebb_flow::ports::QueueMessage;
-use ebb_protocol::api::ApplyTarget;
-use ebb_protocol::api_token::{TargetAccess, TargetLimit};
-use ebb_protocol::callback_token::TokenKind;
-use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::id::{EventRef, RunId};
-use ebb_protocol::lifecycle::{GONE, LifecycleData};
+use ebb_flow::{QueueMessage, TargetRequest};
+use ebb_protocol::lifecycle::GONE;
+use ebb_protocol::{ApplyTarget, EventRef, LifecycleData, LifecycleType, RunId, TargetAccess, TargetLimit, TokenKind};
 use ebb_store::{InstanceExpiry, NewRun, NotificationState, RunFacts, TargetHead, TargetTransition};
 use ebb_tests::fakes;
 use ebb_tests::platform::sandbox;

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ebb_documents::plan::Plan;
 use ebb_engine::{Millis, TargetChange, TargetPhase, Timestamp};
-use ebb_protocol::api::SourceResult;
-use ebb_protocol::lifecycle::TargetStopCause;
+use ebb_protocol::{SourceResult, TargetStopCause};
 use ebb_store::{DesiredKey, DesiredTarget, PhaseNotice, RefusedUpdate, TargetOutbox};
 use ebb_tests::simulation::{
     FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimOptions, SimTable, SimTask, Simulation, TableAccess,

@@ -12,9 +12,8 @@ use ebb_tests::platform::http;
 use ebb_tests::wait::until;
 use tokio::process::{Child, Command};
 
-use crate::keys;
 use crate::steps::{run, step};
-use crate::{DeployedArgs, StackArgs};
+use crate::{DeployedArgs, StackArgs, keys};
 
 const PORT: u16 = 4566;
 /// The URL of the emulator, for all services.

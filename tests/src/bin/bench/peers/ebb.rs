@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, ensure};
-use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::READY;
-use ebb_protocol::sign::WebhookSecret;
+use ebb_protocol::{LifecycleType, WebhookSecret};
 use ebb_tests::platform::{SignedRequest, http, sandbox};
 use ebb_tests::receiver::{CannedReply, TestReceiver};
 use ebb_tests::simulation::lock;
