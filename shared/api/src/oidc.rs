@@ -241,7 +241,6 @@ impl TrustedIssuer {
         published.map_err(|reason| unavailable(&self.issuer, &reason))
     }
 
-    /// Returns the claims of a token for an audience.
     async fn verified(&self, token: &str, audience: &str, env: &Env) -> HttpResult<Value> {
         let header = jsonwebtoken::decode_header(token).map_err(not_a_jwt)?;
         let algorithm = header.alg;

@@ -34,7 +34,6 @@ pub enum Severity {
     Warning,
 }
 
-/// The style in which a diagnostic is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiagnosticStyle {
     /// Unicode lines, no colour.

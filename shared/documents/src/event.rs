@@ -51,7 +51,6 @@ pub struct EventRequest {
     pub headers: Vec<(String, String)>,
 }
 
-/// The effect of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum EventOutcome {

@@ -71,7 +71,6 @@ pub struct NotificationFacts {
     pub workloads: BTreeMap<String, Json>,
 }
 
-/// The request that delivers a notification.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum NotificationRequest {
@@ -267,7 +266,6 @@ fn commit(sha: String) -> Result<String, String> {
     if sha.bytes().all(|byte| byte.is_ascii_hexdigit()) { Ok(sha) } else { Err("`sha` is not a commit".to_owned()) }
 }
 
-/// Returns the facts as JSON, with those of the target.
 fn data(target: &TargetFacts, facts: &NotificationFacts) -> Json {
     let mut data = json!(facts);
     if let Some(data) = data.as_object_mut() {

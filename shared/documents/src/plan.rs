@@ -166,7 +166,6 @@ pub struct Resource {
     pub outputs: BTreeMap<String, PublicOutput>,
 }
 
-/// A public output of a resource.
 #[serde_with::apply(bool => #[serde(default, skip_serializing_if = "std::ops::Not::not")])]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -234,7 +233,6 @@ impl std::fmt::Debug for PlainLiteral {
 }
 
 impl HookPlan {
-    /// Returns the units with their places in the plan.
     pub fn places(&self) -> impl Iterator<Item = (UnitRef, &UnitPlan)> {
         (0..).zip(&self.units).map(|(unit, planned)| (UnitRef { hook: self.hook, unit }, planned))
     }

@@ -9,7 +9,6 @@ use url::{Host, Url};
 use crate::cel::{self, Expression, Scope, string_end};
 use crate::model::{At, LineColumn, SourceText};
 
-/// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplatePiece {
     /// Literal text with resolved escapes.
@@ -108,7 +107,6 @@ impl ParsedText {
     }
 }
 
-/// Returns the template that reads an output of a unit.
 pub(crate) fn of_output(unit: &str, output: &str) -> String {
     format!("${{units[\"{unit}\"].outputs[\"{output}\"]}}")
 }

@@ -76,7 +76,6 @@ impl HttpClient {
         Ok(Self { http, policy, largest: limits::RESPONSE_BODY, certified: Arc::default() })
     }
 
-    /// Returns the client with parts of TLS.
     fn certified(&self, TlsParts { certificate, authorities }: &TlsParts) -> CallResult<Self> {
         let pem = certificate.as_ref().map_or("", |pem| pem.as_str());
         let all = SecretText::new(format!("{pem}\n{authorities}"));

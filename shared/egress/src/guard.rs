@@ -20,7 +20,6 @@ pub struct Policy {
     receivers: Option<PrivateReceivers>,
 }
 
-/// Receivers in private networks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct PrivateReceivers {
     networks: Vec<IpNet>,

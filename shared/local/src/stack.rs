@@ -232,7 +232,6 @@ impl Stack {
         Ok(Self { connection, sign_in_code, issuer, relay, env, table, stop, tasks, background, last, lock })
     }
 
-    /// Returns the URL of the functions.
     pub fn url(&self) -> &str {
         &self.connection.url
     }

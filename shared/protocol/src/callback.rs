@@ -199,7 +199,6 @@ impl ReasonCode {
 }
 
 impl Callback {
-    /// Returns a callback with only a status.
     pub fn new(status: CallbackStatus) -> Self {
         Self { v: 1, status, ..Self::default() }
     }

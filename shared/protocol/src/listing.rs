@@ -110,7 +110,6 @@ pub struct ClusterListing {
 
 pub const MAX_UNMANAGED: usize = 500;
 
-/// The record of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskSummary {

@@ -113,7 +113,6 @@ pub enum RelayRequest {
     /// A request that this version cannot read. It is never sent.
     #[serde(skip)]
     Unreadable {
-        /// True if it starts a task.
         is_start: bool,
         /// For people.
         reason: String,
@@ -347,7 +346,6 @@ pub struct ObjectOutput {
     pub optional: bool,
 }
 
-/// The source of an output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum ObjectOutputFrom {
@@ -367,7 +365,6 @@ pub enum ObjectOutputFrom {
 pub struct SecretDocument {
     /// The name of the Secret in the namespace of the task.
     pub name: String,
-    /// The key of the document.
     pub key: String,
     /// The document, at most 1 MiB after values are filled in.
     pub document: serde_json::Value,
@@ -375,7 +372,6 @@ pub struct SecretDocument {
     pub fill: Vec<DocumentFill>,
 }
 
-/// A value to fill into a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DocumentFill {

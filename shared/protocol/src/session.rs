@@ -67,7 +67,6 @@ impl SessionId {
         short_digest(&["console token", self.reveal(), token_digest], DIGEST)
     }
 
-    /// Returns true if the proof is that of a token.
     pub fn proves(&self, proof: &str, token_digest: &str) -> bool {
         same(proof, self.proof_of(token_digest))
     }

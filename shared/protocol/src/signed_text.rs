@@ -72,7 +72,6 @@ impl SignedText {
         Ok(Cow::Owned(signed))
     }
 
-    /// Returns the signatures in a header.
     pub(crate) fn signatures<'a>(&self, given: &'a str) -> Vec<&'a str> {
         match self.timestamp.as_ref().and_then(|time| time.field.as_ref()) {
             Some(_) => given.split(',').map(str::trim).take(MAX_SIGNATURES).collect(),

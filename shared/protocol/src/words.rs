@@ -197,7 +197,6 @@ pub fn deciding_event(DecidingEvent { delivery, time, outcome, .. }: &DecidingEv
     format!("event {} of {time}{effect}", one_line(delivery))
 }
 
-/// Returns the state of an object, with its reason.
 pub fn object_state(ObjectStatus { state, reason, .. }: &ObjectStatus) -> String {
     name(state) + &reason.as_deref().map(|why| format!(": {}", one_line(why))).unwrap_or_default()
 }

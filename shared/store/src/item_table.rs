@@ -11,7 +11,6 @@ use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::{StoreResult, TableSpec};
 
-/// The attributes of an item by name.
 pub type Item = HashMap<String, AttributeValue>;
 
 /// The largest item, in bytes of [`item_size`](crate::item_size).
@@ -142,14 +141,12 @@ impl WriteAction {
     }
 }
 
-/// The image that an update returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdateImage {
     Before,
     After,
 }
 
-/// A conditional write of one item.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ItemWrite {
     pub key: ItemKey,
@@ -171,7 +168,6 @@ impl WriteOutcome {
     }
 }
 
-/// A put of a transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ItemPut {
     pub item: Item,

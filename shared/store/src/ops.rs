@@ -16,7 +16,6 @@ use crate::{DesiredKey, HistoryItem, StoreError, TargetHead};
 
 pub type StoreResult<T> = Result<T, StoreError>;
 
-/// The record of an attempt of a unit.
 pub type UnitRecord = (Unit, Attempt, AttemptRecord);
 
 /// A change of an attempt before its result.

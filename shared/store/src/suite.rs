@@ -54,7 +54,6 @@ macro_rules! trials {
     };
 }
 
-/// Returns the tests for every table.
 pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
     trials![table;
         document: plans_are_stored_in_the_table_or_the_bucket, a_rejected_instance_leaves_no_plan,

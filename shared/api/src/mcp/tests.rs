@@ -24,7 +24,6 @@ fn text(result: &CallToolResult) -> &str {
     &content.as_text().unwrap().text
 }
 
-/// The request for an entry of a history with its document.
 const ENTRY: &str = "GET /v1/targets/sandbox/pr-7/history/2-a";
 /// Calls of tools with their requests: `TOOL ARGUMENTS => REQUEST => REQUEST`. `DOCUMENT`, `STORED` and `PLUGIN` stand for the
 /// documents of these names, and `PR` for the kind and the name of a target.

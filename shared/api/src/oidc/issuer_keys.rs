@@ -30,7 +30,6 @@ type FetchFailure = (String, Millis);
 /// The id of a key, and the algorithm of its signatures.
 pub(super) type KeyName<'a> = (&'a str, Algorithm);
 
-/// The cached keys and endpoints of an issuer.
 #[derive(Debug, Default)]
 pub(super) struct IssuerKeys {
     fetched: RwLock<Option<Arc<FetchedIssuer>>>,
@@ -161,7 +160,6 @@ async fn fetch(issuer: &str, http: &dyn HttpCall, now: SteadyTime) -> Result<Fet
     Ok(FetchedIssuer { at: now, keys: keys.take(MAX_KEYS).collect(), document })
 }
 
-/// Returns true if a key is for signatures of an algorithm.
 fn fits(key: &Jwk, algorithm: Algorithm) -> bool {
     let own = match (algorithm, &key.algorithm) {
         (Algorithm::RS256, AlgorithmParameters::RSA(_)) => KeyAlgorithm::RS256,

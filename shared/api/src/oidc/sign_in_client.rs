@@ -44,7 +44,6 @@ pub(super) struct SignInClient {
     user_info: bool,
 }
 
-/// The successful response of a token endpoint.
 #[derive(Deserialize)]
 pub(super) struct TokenResponse {
     /// The identity token, which is not verified.

@@ -20,7 +20,6 @@ const LATE_MS: u64 = 300_000;
 /// Maximum time in milliseconds from a message to the mark of `sweep`, with a cold start.
 const MAX_DELIVERY_MS: u64 = 8_000;
 const MARK_INTERVAL: Duration = Duration::from_millis(200);
-/// The key of the object that the check writes.
 const OBJECT: &str = "checks/check";
 
 /// Runs all checks at the same time.

@@ -103,7 +103,6 @@ async fn ask(env: &Env, run: &Run, running: &[(Unit, Attempt)], former: Option<&
     reports
 }
 
-/// Adds the state of a task, with the time of its report, to its unit.
 fn add_report(env: &Env, run: &Run, unit: Unit, (state, at): &(TaskState, Timestamp), shown: &mut UnitDetail) {
     match state {
         TaskState::Running(task) => {

@@ -205,7 +205,6 @@ fn attempt_detail(plan: &UnitPlan, attempt: Attempt, record: &AttemptRecord) -> 
     }
 }
 
-/// Returns the rejected callbacks of all attempts of a unit.
 fn refused(attempts: &[(Attempt, AttemptRecord)]) -> Option<CallbackRefusals> {
     let all: Vec<_> = attempts.iter().filter_map(|(_, record)| record.refused.as_ref()).collect();
     let reason = all.last()?.reason.clone();

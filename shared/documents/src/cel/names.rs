@@ -2,7 +2,6 @@
 
 macro_rules! root_variables {
     ($($(#[$doc:meta])* $variant:ident: $name:literal,)+) => {
-        /// A root variable of expressions.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum RootVariable {
             $($(#[$doc])* $variant,)+

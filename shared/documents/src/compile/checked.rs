@@ -81,7 +81,6 @@ pub(super) struct CompiledUnit<'a> {
     pub(super) undoes: Vec<usize>,
 }
 
-/// Reports a field of a value that is a text.
 pub(super) fn check_field(report: &mut DiagnosticCollector, found: &ExpressionRead, is_text: bool) {
     if is_text && found.usage == ReferenceUsage::Field {
         let source = &found.source;

@@ -253,7 +253,6 @@ impl<'c> CollectionUnits<'c> {
         report.found.extend(order.err());
     }
 
-    /// Adds the outputs to the units. Returns the public outputs.
     fn add_outputs(self, units: &mut [UnitDoc]) -> Entries<PublicOutputDoc> {
         let mut public = Vec::new();
         for (unit, outputs) in units.iter_mut().zip(self.outputs) {

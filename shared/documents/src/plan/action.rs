@@ -203,7 +203,6 @@ pub struct BoundConnection {
     pub is_capped: bool,
 }
 
-/// Kubernetes objects.
 #[serde_with::skip_serializing_none]
 #[serde_with::apply(bool => #[serde(default, skip_serializing_if = "std::ops::Not::not")])]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

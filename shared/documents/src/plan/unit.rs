@@ -59,7 +59,6 @@ pub struct UnitPlan {
     pub source: SourceLocation,
 }
 
-/// An entry of a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ListEntry {

@@ -19,7 +19,6 @@ pub struct TargetFacts {
     pub key: String,
     /// Rises with each change of the document.
     pub generation: u64,
-    /// The namespace, if the target has one.
     pub namespace: Option<String>,
     /// The cluster. `None` means the default of the control plane.
     pub cluster: Option<String>,

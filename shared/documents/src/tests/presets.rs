@@ -70,7 +70,6 @@ fn previews(name: &str) -> EventSource {
     with(name, &json!({}))
 }
 
-/// Returns this source with values of the params of the preset.
 fn with(name: &str, params: &Value) -> EventSource {
     source(&format!("{}with: {params}\n", preset(name).unwrap().starter("s")))
 }

@@ -24,7 +24,6 @@ pub(super) fn event(headers: &[(&str, &str)], body: Value) -> EventInput {
     EventInput { headers, body, fetched: None }
 }
 
-/// Returns an event of the fixture with these changes.
 fn shop_event(changes: &Value) -> EventInput {
     let mut body = json!({
         "action": "open", "number": 7, "repository": "shop", "author": "ann", "title": "A title", "rows": 5, "id": 99,

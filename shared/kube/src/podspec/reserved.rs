@@ -8,7 +8,6 @@ use crate::podspec::{ViolationList, below};
 
 /// The prefix of reserved names of volumes, containers, Secrets and objects.
 pub const RESERVED_PREFIX: &str = "ebb-";
-/// The domain of reserved labels and annotations.
 pub(crate) const RESERVED_DOMAIN: &str = "ebb.dev";
 
 /// Names that Signadot's operator reserves. A document with one of them would not load there.

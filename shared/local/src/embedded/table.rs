@@ -232,7 +232,6 @@ fn reader(file: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// A page of a query with the units of its read.
 type QueryPage = TableResponse<ItemPage>;
 
 /// Returns a page of the items of a statement with the columns `pk`, `sk`, `item` and `sum`.

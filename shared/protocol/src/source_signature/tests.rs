@@ -19,7 +19,6 @@ struct Request {
     /// The last one has the signature or the credentials.
     headers: Vec<(&'static str, Vec<u8>)>,
     url_secret: Option<String>,
-    /// The ID of the delivery.
     id: Option<String>,
 }
 

@@ -21,7 +21,6 @@ pub struct ClusterItem {
     pub options: serde_json::Value,
     /// `None` until a relay has registered.
     pub relay: Option<RegisteredRelay>,
-    /// The last bootstrap token.
     pub bootstrap: Option<BootstrapToken>,
     /// The time of the first request.
     pub created: Timestamp,
@@ -31,7 +30,6 @@ pub struct ClusterItem {
     pub version: u64,
 }
 
-/// The relay of a registered cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegisteredRelay {
     /// The UID of the namespace `kube-system`. It never changes.

@@ -72,7 +72,6 @@ impl<'a> Placeholders<'a> {
         format!("{} = {shard} AND {} <= {until}", self.name(TableSpec::DUE_SHARD), self.name(TableSpec::DUE))
     }
 
-    /// Renders the conditions of a write, or `None` if there are none.
     pub(super) fn condition(&mut self, expression: &'a WriteExpression) -> Option<String> {
         (!expression.conditions.is_empty()).then(|| self.joined(&expression.conditions, " AND "))
     }

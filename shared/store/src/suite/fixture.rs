@@ -102,7 +102,6 @@ impl StoreFixture {
         self.sdk.as_ref().unwrap()
     }
 
-    /// Returns a proxy for the table, and a store that uses it.
     pub(super) fn proxy(&self) -> (FaultProxy, Store) {
         let proxy = FaultProxy::default();
         let config = config(&self.sdk().endpoint).http_client(proxy.http_client()).build();

@@ -20,7 +20,6 @@ pub(super) fn plan(rest: &str) -> Plan {
     plan_with(rest, &[DATABASE, others, late])
 }
 
-/// Returns the plan of a document with these plugins.
 fn plan_with(rest: &str, plugins: &[&str]) -> Plan {
     compiled(&format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n{rest}"), plugins).unwrap().0
 }
