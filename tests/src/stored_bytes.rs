@@ -7,7 +7,6 @@ pub fn contains(bytes: &[u8], words: &[u8]) -> bool {
     bytes.windows(words.len()).any(|window| window == words)
 }
 
-/// Returns the names of the entries of a folder.
 pub fn entries(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).expect("the folder can be read").map(|entry| entry.expect("it can be read"));
     entries.map(|entry| entry.file_name().into_string().expect("the name is UTF-8")).collect()

@@ -127,7 +127,6 @@ impl Workdir {
         path.to_str().unwrap().to_owned()
     }
 
-    /// Writes the secrets that sources name.
     pub fn write_secrets(&self, secrets: &serde_json::Value) {
         let path = self.state().join("secrets.json");
         fs::write(&path, secrets.to_string()).unwrap();

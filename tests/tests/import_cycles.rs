@@ -171,7 +171,6 @@ fn modules_import_each_other_in_one_direction() {
     );
 }
 
-/// Returns the name of the item that begins in a line.
 fn item(line: &str) -> Option<&str> {
     let line = line.strip_prefix("pub").map_or(line, |rest| rest.split_once(' ').map_or(rest, |(_, rest)| rest));
     let line = ["async ", "unsafe ", "const "].iter().fold(line, |line, word| match line.strip_prefix(word) {

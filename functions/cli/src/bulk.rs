@@ -73,7 +73,6 @@ fn refusal(outcome: &TargetOutcome, error: &str, steps: &mut BTreeSet<String>) -
     if text.starts_with(&target) { text + &step } else { format!("{target}: {text}{step}") }
 }
 
-/// An action of a command on several targets.
 pub(crate) struct TargetsCommand<'a> {
     pub(crate) client: &'a ApiClient,
     pub(crate) action: TargetAction,
@@ -208,7 +207,6 @@ fn sent_target(select: &TargetSelection, number: usize, outcome: &TargetOutcome)
     named.unwrap_or_else(|| instance(outcome.clone()))
 }
 
-/// Returns the instance of an outcome, for another request.
 pub(crate) fn instance(TargetOutcome { kind, name, uid, .. }: TargetOutcome) -> NamedTarget {
     NamedTarget { kind, name, uid, ..NamedTarget::default() }
 }

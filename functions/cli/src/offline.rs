@@ -42,7 +42,6 @@ fn candidate<'a>(resource: &ResourceDoc, plugins: &'a [PluginDoc]) -> Option<&'a
     named().find(|plugin| version(plugin) == *chosen)
 }
 
-/// Compiles a sandbox with plugins from files.
 pub(crate) fn plan(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<LocalPlan> {
     let mut missing = Diagnostics::default();
     let mut chosen = Vec::new();

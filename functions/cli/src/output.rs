@@ -37,7 +37,6 @@ pub(crate) struct OutputArgs {
 /// The id of `-o` in clap.
 const OUTPUT: &str = "format";
 
-/// Returns the format that a command line selects.
 pub(crate) fn selected_format(arguments: &ArgMatches) -> Option<OutputFormat> {
     // A command with formats of its own has `json` as well.
     let own = arguments.try_get_raw(OUTPUT).ok().flatten().and_then(|mut values| values.next()?.to_str());

@@ -76,7 +76,6 @@ pub(crate) fn run(name: &TaskId) -> &str {
     name.unit.rsplit_once('-').map_or("", |(run, _)| run)
 }
 
-/// Returns the labels for people.
 pub(crate) fn name_labels(names: &TaskNames) -> BTreeMap<String, String> {
     let names = shown_names(names).into_iter().filter_map(|(key, text)| Some((key.to_owned(), label_value(text)?)));
     names.chain([(MANAGED_BY.to_owned(), MANAGER.to_owned())]).collect()

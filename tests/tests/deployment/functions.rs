@@ -37,7 +37,6 @@ pub(crate) const UNREACHABLE: &str = "silent";
 const HTTP_FUNCTIONS: [(&str, &str); 4] =
     [("Receive", "Receive"), ("Second", "Receive"), ("Complete", "Complete"), ("Api", "Api")];
 
-/// Returns the secret of webhooks, notifications and clusters.
 pub(crate) fn secret() -> WebhookSecret {
     WebhookSecret::from_bytes(&[7; 32]).unwrap()
 }

@@ -29,7 +29,6 @@ pub(super) fn part(value: &Value, pointer: &str) -> Value {
     found.cloned().unwrap_or_default()
 }
 
-/// Returns a time some seconds after another one.
 pub(super) fn later(time: &str, seconds: &str) -> Timestamp {
     parse_rfc3339(time).unwrap().plus(Millis(seconds.parse::<u64>().unwrap() * 1_000))
 }

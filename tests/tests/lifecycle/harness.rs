@@ -101,7 +101,6 @@ impl Harness {
         Self::start(|settings, _| StackSettings { retention, ..settings }).await
     }
 
-    /// Starts a stack with changed settings.
     pub(crate) async fn start(change: impl FnOnce(StackSettings, &TestReceiver) -> StackSettings) -> Self {
         let folder = tempfile::tempdir_in(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
         let receiver = TestReceiver::start().await;

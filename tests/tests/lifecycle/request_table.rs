@@ -85,7 +85,6 @@ async fn start(stack: &str, clusters: &Value) -> Harness {
 struct RequestTable {
     #[serde(default, rename = "stack")]
     _stack: Option<String>,
-    /// The clusters of the configuration.
     #[serde(default, rename = "clusters")]
     _clusters: Value,
     /// The rest of each document, or the name of its file in `lifecycle/documents`.
@@ -330,7 +329,6 @@ fn in_json(text: &str) -> String {
     json[1..json.len() - 1].to_owned()
 }
 
-/// Returns a text with the values of a case.
 fn with_values(text: String, case: &Value) -> String {
     case.as_object().into_iter().flatten().fold(text, |text, (name, value)| match value {
         Value::String(value) => text.replace(name, &in_json(value)),

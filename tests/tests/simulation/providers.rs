@@ -23,7 +23,6 @@ fn removed_by(removal: ThingRemoval) -> ProviderUnit {
     ProviderUnit { removal, ..ProviderUnit::default() }
 }
 
-/// Returns each removal with each creation.
 fn pairs() -> impl Iterator<Item = (ThingRemoval, ThingCreation)> {
     let with_each =
         |&removal: &ThingRemoval| ThingCreation::value_variants().iter().map(move |&creation| (removal, creation));

@@ -90,7 +90,6 @@ fn delete(simulation: &Simulation, number: usize) -> SimTask<()> {
     simulation.send(instance, |platform, instance| async move { platform.delete(&instance).await })
 }
 
-/// Sends the event with this number to the first instance.
 fn send_event(simulation: &Simulation, number: usize) -> SimTask<()> {
     let instance = &simulation.instances[0];
     simulation.send(instance, move |platform, instance| async move { platform.send_event(&instance, number).await })

@@ -199,7 +199,6 @@ fn no_log(units: &[&UnitDetail], attempt: Option<u32>) -> CliError {
     }
 }
 
-/// Returns the end of an attempt, if it is known.
 fn ended(unit: &UnitDetail, attempt: u32) -> Option<&String> {
     let earlier = unit.earlier_attempts.iter().find(|earlier| earlier.attempt == attempt);
     earlier.map_or_else(|| unit.ended.as_ref().filter(|_| attempt == unit.attempt), |earlier| earlier.ended.as_ref())
@@ -209,7 +208,6 @@ fn heading(hook: &str, unit: &str, attempt: u32) -> String {
     format!("==> {hook} {unit} attempt {attempt} <==\n")
 }
 
-/// Returns the last lines of a log, or all of them without a number.
 fn last_lines(log: &str, number: Option<usize>) -> String {
     let left_out = number.map_or(0, |number| log.lines().count().saturating_sub(number));
     log.split_inclusive('\n').skip(left_out).collect()

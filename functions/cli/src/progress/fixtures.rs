@@ -60,7 +60,6 @@ fn first_run(units: &str, state: RunState) -> RunDetail {
     run("k3-1-pre-start", "preStart", state, STARTED, units.iter().map(unit_of).collect())
 }
 
-/// Serves a router on this machine. Returns a client of it.
 pub(crate) async fn client_of(router: Router) -> ApiClient {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();

@@ -27,7 +27,6 @@ struct SessionStep {
     /// A line of the shell, with the repository as `ROOT` and the address of the server as `URL`.
     sh: String,
     code: i32,
-    /// The standard output.
     output: Option<String>,
     /// Parts of the standard output.
     shows: Vec<String>,

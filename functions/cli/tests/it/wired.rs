@@ -9,7 +9,6 @@ use tempfile::TempDir;
 use crate::kill::{KillTarget, KillWorld, kill_each, seed};
 use crate::workdir::{Workdir, example, shared_folder};
 
-/// The file of the settings, below the root.
 const SETTINGS: &str = "greeter-pr-3-files/greeter-pr-3/settings.toml";
 
 /// The example on the embedded table.

@@ -32,7 +32,6 @@ const PREPARATION: [&str; 6] =
 /// A warning about an object. Times are milliseconds since 1970 by the cluster's clock, or 0 if unknown.
 #[derive(Clone, Debug)]
 pub(crate) struct Warning {
-    /// The UID of the object.
     pub(crate) uid: String,
     pub(crate) reason: String,
     pub(crate) message: String,

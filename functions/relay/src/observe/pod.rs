@@ -89,7 +89,6 @@ pub(crate) fn observe(job: Option<&Value>, pods: &[Pod], container: &str) -> Pod
     PodObservation::Waiting(None)
 }
 
-/// Returns the name and the end of the init container that has failed a pod.
 pub(crate) fn failed_init(pod: &Pod) -> Option<(&str, &ContainerStateTerminated)> {
     let status = pod.status.as_ref().filter(|it| it.phase.as_deref() == Some("Failed"))?;
     status.init_container_statuses.iter().flatten().find_map(|it| {

@@ -79,7 +79,6 @@ impl TaskRegistry {
         lock(&self.0).loops.contains_key(name)
     }
 
-    /// Subscribes a task to changes of the objects of other units.
     pub(crate) fn subscribe(&self, name: &TaskId, units: &[String]) {
         let mut state = lock(&self.0);
         for unit in units {

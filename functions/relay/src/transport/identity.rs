@@ -34,7 +34,6 @@ pub struct RelayBootstrap {
     pub url: String,
     /// The name of the cluster in the control plane.
     pub cluster: String,
-    /// The namespace of the relay.
     pub namespace: String,
     /// The file with the bootstrap token. A registered relay does not need it.
     pub token_file: PathBuf,

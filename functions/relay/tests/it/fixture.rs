@@ -345,7 +345,6 @@ impl RelayFixture {
         name
     }
 
-    /// Requests a task until the relay has the rights to its objects.
     pub(crate) async fn apply_with_rights(&self, name: &TaskId, task: ObjectTask) {
         until("the relay's rights", async || match self.apply(name, task.clone()).await {
             RelayResponse::State(_) => Some(()),

@@ -42,7 +42,6 @@ async fn is_reported(fixture: &RelayFixture, unit: &str, text: &str) -> bool {
     objects.map(|object| object.to_string()).any(|object| object.contains(unit) && object.contains(text))
 }
 
-/// Waits until the relay reports what a task waits for.
 async fn wait_of(fixture: &RelayFixture, unit: &TaskId, message: &str) -> TaskWait {
     let begun = Instant::now();
     let is_meant = |wait: &TaskWait| wait.message.contains(message);

@@ -5,7 +5,6 @@ use k8s_openapi::api::core::v1::Event;
 
 use crate::fixture::*;
 
-/// The reasons of the relay's events about a Job, with their messages.
 async fn events_about(fixture: &RelayFixture, job: &str) -> Vec<(String, String)> {
     let events = fixture.api::<Event>().list(&ListParams::default()).await.unwrap();
     let own = events.into_iter().filter(|event| {

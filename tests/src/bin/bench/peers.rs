@@ -128,7 +128,6 @@ impl RunningEngine {
     }
 }
 
-/// The requests of units to the receiver.
 pub(crate) const UNIT_REQUESTS: &str = "POST /units";
 
 /// Returns the receiver of the units of both engines: it answers 202 and calls back.

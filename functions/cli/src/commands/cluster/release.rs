@@ -250,7 +250,6 @@ pub(super) fn removal(namespace: &str) -> String {
     include_str!("removal.txt").replace("NAMESPACE", namespace)
 }
 
-/// A folder with the chart and the values of a release.
 #[derive(Debug)]
 pub(super) struct ReleaseFolder {
     path: PathBuf,

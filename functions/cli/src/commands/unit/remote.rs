@@ -16,7 +16,6 @@ use crate::commands::logs::LogPosition;
 use crate::{CliError, InterruptCount, LocalServer, Result, output};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// The timeout for a response of the relay.
 const RELAY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time between `SIGTERM` and `SIGKILL` of an interrupted script.
 const GRACE: Duration = Duration::from_secs(2);
