@@ -508,7 +508,8 @@ impl ApiTransport for ApiClient {
         let (parts, body) = request.into_parts();
         let url = self.address(&parts.uri.to_string());
         // An agent starts the program once, and a person signs in later.
-        let login = if self.server.has_given_token { None } else { logins::find(&self.server).ok().flatten() };
+        let find = || logins::find(&self.server.login_name(), self.server.token.is_some()).ok().flatten();
+        let login = if self.server.has_given_token { None } else { find() };
         let token = login.filter(|login| !login.rest().is_zero()).map(|login| login.token);
         let mut client = self.clone();
         client.server.token = token.or(client.server.token);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ebb_local::files::{self, StateFileError};
 use serde::{Deserialize, Serialize};
 
-use crate::{AddressOrigin, CliError, Result, ServerAccess, output, timing};
+use crate::{CliError, Result, output, timing};
 
 #[derive(Serialize, Deserialize)]
 pub(crate) struct StoredLogin {
@@ -28,14 +28,6 @@ impl StoredLogin {
 /// Logins by the names of their servers.
 pub(crate) type Logins = BTreeMap<String, StoredLogin>;
 
-/// Returns the name of a server in the file. Two `ebb dev` can have the same URL one after the other, and not the same folder.
-fn name(server: &ServerAccess) -> String {
-    match &server.origin {
-        AddressOrigin::File(file) => format!("{} {}", server.url, file.parent().unwrap_or(file).display()),
-        AddressOrigin::Given | AddressOrigin::Own => server.url.to_string(),
-    }
-}
-
 fn unusable(error: &StateFileError) -> CliError {
     CliError::broken("cannot use the file of logins").with_causes(error)
 }
@@ -55,15 +47,15 @@ fn read(file: &Path) -> Result<Logins, StateFileError> {
         .map_err(|_| StateFileError::Damaged { path: file.to_owned(), reason })
 }
 
-/// Returns the login at a server, if there is one.
+/// Returns the login at the server with a name, if there is one.
 ///
 /// # Errors
-/// Returns an error for a file that cannot be used. If the server has another token, it is one only for a file that other users
-/// can read or change.
-pub(crate) fn find(server: &ServerAccess) -> Result<Option<StoredLogin>> {
+/// Returns an error for a file that cannot be used. If the server `has_token` without a login, it is one only for a file that
+/// other users can read or change.
+pub(crate) fn find(server: &str, has_token: bool) -> Result<Option<StoredLogin>> {
     match read(&path()) {
-        Ok(mut logins) => Ok(logins.remove(&name(server))),
-        Err(error) if server.token.is_some() && !matches!(error, StateFileError::Unsafe { .. }) => {
+        Ok(mut logins) => Ok(logins.remove(server)),
+        Err(error) if has_token && !matches!(error, StateFileError::Unsafe { .. }) => {
             output::status_line(&format!("warning: no login is used: {error}"));
             Ok(None)
         }
@@ -76,7 +68,7 @@ pub(crate) fn all() -> Result<Logins> {
 }
 
 /// Stores or removes the login at a server. Returns the former one. Logins that have ended are removed, too.
-pub(crate) fn change(server: &ServerAccess, login: Option<StoredLogin>) -> Result<Option<StoredLogin>> {
+pub(crate) fn change(server: &str, login: Option<StoredLogin>) -> Result<Option<StoredLogin>> {
     let changed = || {
         let file = path();
         files::private_folder(file.parent().unwrap_or(Path::new("/")))?;
@@ -85,9 +77,9 @@ pub(crate) fn change(server: &ServerAccess, login: Option<StoredLogin>) -> Resul
         let lock = files::lock_file(&path)?;
         lock.lock().map_err(|source| StateFileError::Io { path, source })?;
         let mut logins = read(&file)?;
-        let former = logins.remove(&name(server));
+        let former = logins.remove(server);
         logins.retain(|_, login| !login.rest().is_zero());
-        logins.extend(login.map(|login| (name(server), login)));
+        logins.extend(login.map(|login| (server.to_owned(), login)));
         files::write_json(&file, &logins).map(|()| former)
     };
     changed().map_err(|error| unusable(&error))

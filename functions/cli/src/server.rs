@@ -55,6 +55,17 @@ pub(crate) struct ServerAccess {
     pub(crate) origin: AddressOrigin,
 }
 
+impl ServerAccess {
+    /// Returns the name of the server in the file of logins. Two `ebb dev` can have the same URL one after the other, and not the
+    /// same folder.
+    pub(crate) fn login_name(&self) -> String {
+        match &self.origin {
+            AddressOrigin::File(file) => format!("{} {}", self.url, file.parent().unwrap_or(file).display()),
+            AddressOrigin::Given | AddressOrigin::Own => self.url.to_string(),
+        }
+    }
+}
+
 /// The source of a server's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AddressOrigin {
@@ -71,7 +82,7 @@ impl ServerArgs {
     pub(crate) fn find(&self) -> Result<ServerAccess> {
         let mut found = self.without_login()?;
         if !found.has_given_token
-            && let Some(login) = logins::find(&found)?
+            && let Some(login) = logins::find(&found.login_name(), found.token.is_some())?
         {
             let rest = login.rest();
             if rest < Duration::from_secs(3_600) {

@@ -53,7 +53,7 @@ impl LoginArgs {
         }
         // The token of another server stays here. A file that cannot be used is an error before a person approves.
         let client = ApiClient::new(ServerAccess { token: None, has_given_token: false, ..access })?;
-        logins::find(&client.server)?;
+        logins::find(&client.server.login_name(), false)?;
         let (verifier, state) = (SessionId::issue(rand::random()), SessionId::issue(rand::random()));
         page.set_path("/console/login");
         let challenge = code_challenge(verifier.reveal());
@@ -92,7 +92,7 @@ impl LoginArgs {
         let (person, expires) = (person(&info.name, info.display.as_deref()), rfc3339(info.expires));
         let (url, until) = (&client.server.url, timing::clock(&expires));
         let signed_in = format!("Signed in to {url} as {person} until {until}");
-        let former = logins::change(&client.server, Some(StoredLogin { token, person, expires }))?;
+        let former = logins::change(&client.server.login_name(), Some(StoredLogin { token, person, expires }))?;
         output::status_line(&output::printable(&signed_in));
         if server.token.as_ref().is_some_and(|token| !token.is_empty()) {
             output::status_line("warning: commands use EBB_TOKEN instead, until it is unset");
@@ -140,7 +140,7 @@ async fn end(access: ServerAccess, former: Option<StoredLogin>) -> Result<Exit> 
 /// Removes the login at the server, also if the server cannot end its token.
 pub(super) async fn logout(server: &ServerArgs) -> Result<Exit> {
     let access = server.without_login()?;
-    let former = logins::change(&access, None)?;
+    let former = logins::change(&access.login_name(), None)?;
     let what = if former.is_some() { "Removed the login" } else { "No login is stored" };
     output::status_line(&format!("{what} at {}", access.url));
     end(access, former).await

@@ -108,7 +108,7 @@ pub(super) fn unsigned_id(
     let header = headers.find(|header| !signed.contains(&format!("${{headers.{header}}}")))?;
     let at = untimed(doc, entries).and(doc.id.as_ref())?.at;
     let message = format!(
-        "the signature does not cover the header `{header}`: somebody who has read a request can send it again with another \
+        "the signature does not cover the header `{header}`: a person who has read a request can send it again with another \
          ID, also after `delete`"
     );
     let help = "read the ID from the body, add the header to `signed`, or add `time` to the entries";
@@ -123,7 +123,7 @@ pub(super) fn long_tolerance(doc: &SourceDoc) -> Option<Diagnostic> {
     let VerifyDoc::Hmac(hmac) = doc.verify.as_ref()? else { return None };
     let time = hmac.timestamp.as_ref()?;
     time.tolerance.filter(|tolerance| tolerance.0 > LONG_TOLERANCE)?;
-    let message = "a request that somebody has read can be sent again within `tolerance`, which is above 1 h";
+    let message = "a request that another person has read can be sent again within `tolerance`, which is above 1 h";
     let warning = Diagnostic::warning("long-tolerance", &doc.source, time.header.at, message);
     Some(warning.help("write at most 1 h, or leave `tolerance` out: the default is 5 min"))
 }
