@@ -19,13 +19,15 @@ macro_rules! document_routes {
     ) => {
         pub(crate) mod $module {
             use axum::Json;
+            use axum::body::Body;
             use axum::http::StatusCode;
             use ebb_documents::model::$document;
+            use ebb_protocol::limits;
             use ebb_protocol::api::{$detail, $list, DocumentBody};
 
             use crate::queries::named_documents::{self, ChangeDocumentQuery, StoredKind as _};
             use crate::routes::permitted::{$read, $write};
-            use crate::{HttpProblem, HttpResult, JsonBody, NoQuery, Path, Permitted, Query};
+            use crate::{HttpProblem, HttpResult, NoQuery, Path, Permitted, Query};
 
             $(#[$list_about])*
             #[utoipa::path(get, path = $all, operation_id = $list_id, tag = stringify!($module), responses(
@@ -54,8 +56,9 @@ macro_rules! document_routes {
                 Path(name): Path<String>,
                 server: Permitted<$write>,
                 Query(query): Query<ChangeDocumentQuery>,
-                JsonBody(request): JsonBody<DocumentBody>,
+                body: Body,
             ) -> HttpResult<Json<$detail>> {
+                let request: DocumentBody = crate::routes::read_json_within(body, limits::API_BODY).await?;
                 let stored = named_documents::put::<$document>(&server.env, &name, &request.document, query).await?;
                 if !query.dry_run {
                     server.caller.log_change(concat!("put ", $noun), &name);
