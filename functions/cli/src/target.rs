@@ -3,11 +3,22 @@
 use std::fmt;
 
 use ebb_protocol::api::{NamedTarget, TargetInfo, TargetOutcome};
-use ebb_protocol::lifecycle::kind_and_name;
+use ebb_protocol::lifecycle::{kind_and_name, singular_kind};
 
-use crate::commands::target_kind;
 use crate::output::OutputArgs;
 use crate::{CliError, Result};
+
+/// Kinds of documents and of other things, which no target has: `KIND NAME` would never mean it.
+const OTHER_KINDS: &str = "connection connections conn plugin plugins rp resourceplugin resourceplugins source sources src \
+    subscription subscriptions sub all cluster clusters token tokens";
+
+/// Parses the kind of a target by its name or another one.
+pub(crate) fn target_kind(text: &str) -> Result<String, String> {
+    match OTHER_KINDS.split_whitespace().any(|other| other == text) || text.contains('/') {
+        true => Err("expected a kind of targets, such as `sandbox`".to_owned()),
+        false => Ok(singular_kind(text).to_owned()),
+    }
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TargetRef {

@@ -16,7 +16,7 @@ pub trait SecretReader: fmt::Debug + Send + Sync {
     /// Returns a text for operators if the secrets cannot be read. It contains no value.
     fn secret(&self, name: &str) -> Result<Option<SecretText>, String>;
 
-    /// Returns the value of a secret for a check, which sends it to nobody.
+    /// Returns the value of a secret for a check, which does not send it.
     ///
     /// # Errors
     /// Returns the text of [`secret`](Self::secret).

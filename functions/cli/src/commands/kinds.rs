@@ -86,14 +86,6 @@ impl Kind {
     }
 }
 
-/// Parses the kind of a target by its name or another one. `KIND NAME` would never mean a target of a kind of documents.
-pub(crate) fn target_kind(text: &str) -> Result<String, String> {
-    match Kind::parse(text)? {
-        (Kind::Targets(Some(kind)), None) => Ok(kind),
-        _ => Err("expected a kind of targets, such as `sandbox`".to_owned()),
-    }
-}
-
 /// Returns the text of a column: that of the member of the data with its name, unless it is computed.
 pub(super) fn cell(header: &str, data: &Value) -> String {
     let text = shown(&data[member(header)]);
@@ -236,7 +228,10 @@ mod tests {
         for (names, expected) in rows::<(Vec<String>, String)>("kinds_have_several_names") {
             for name in names {
                 let parsed = match Kind::parse(&name).unwrap().0 {
-                    Kind::Document(kind) => kind.name.to_owned(),
+                    Kind::Document(kind) => {
+                        crate::target::target_kind(&name).unwrap_err();
+                        kind.name.to_owned()
+                    }
                     Kind::Targets(kind) => kind.unwrap(),
                 };
                 assert_eq!(parsed, expected, "{name}");

@@ -36,7 +36,6 @@ use clap_complete::Shell;
 
 use self::cluster::ClusterCommand;
 use self::connection::ConnectionCommand;
-pub(crate) use self::kinds::target_kind;
 use self::plugin::PluginCommand;
 use self::source::SourceCommand;
 use self::subscription::SubscriptionCommand;
