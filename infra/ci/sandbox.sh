@@ -36,6 +36,14 @@ record() {
     printf '%s=%s\n' "$started_variable" "$1" >>"$file"
 }
 
+# Records what is known without an accepted request. An earlier step may have applied an instance.
+record_unless_applied() {
+    case $(printenv "$started_variable") in
+    [0-9]*) ;;
+    *) record "$1" ;;
+    esac
+}
+
 # Fails unless the value of an input is one of two words, or a third one.
 check_switch() {
     case $2 in
@@ -61,7 +69,12 @@ check_inputs() {
     if [ "$reveal" = true ] && [ $form = gitlab ]; then
         fail 'GitLab prints variables of a dotenv report in clear: EBB_REVEAL=unmasked accepts that'
     fi
-    caller=$(ebb whoami --output=json)
+    caller=$(ebb whoami --output=json) || {
+        code=$?
+        # An earlier attempt of this job may have applied the sandbox.
+        record_unless_applied unknown
+        exit $code
+    }
     # Otherwise `start` could not wait, and `delete` could not see that the sandbox is gone.
     need_scope read 'a job'
     [ "$reveal" = false ] || need_scope targets:reveal 'the input `reveal`'
@@ -72,6 +85,11 @@ check_target() {
     targets=$(printf '%s\n' "$planned" | sed -n \
         -e 's/^    "target": "\(.*\)",$/\1/p' \
         -e '/^    "kind": /{N; s/^    "kind": "\(.*\)",\n    "name": "\(.*\)",$/\1\/\2/p;}')
+    count=$(printf '%s\n' "$targets" | grep -c -v -E '^$|^(connection|plugin|source|subscription)/') || true
+    [ "$count" -le 1 ] || fail "the document has $count targets, and \`delete\` of a job deletes one: start each in a job of its own"
+    if printf '%s\n' "$planned" | grep -q -E '^ +"(EBB_[A-Z_]+|ebb_started_[0-9]+)":'; then
+        fail 'the environment of the sandbox sets a variable of the job, such as EBB_NAME: give it another name'
+    fi
     other=
     while IFS= read -r target; do
         [ "$target" != "$kind/$EBB_NAME" ] || return 0
@@ -92,7 +110,7 @@ created() {
 
 start() {
     # From now on, `delete` of this job deletes what it has applied, and nothing that another run has.
-    record none
+    record_unless_applied none
     check_inputs
     set -- --filename="$EBB_DOCUMENT" --set="name=$EBB_NAME" --kind="$kind"
     while IFS= read -r line; do
@@ -141,7 +159,7 @@ EOF
     if [ -n "$started" ]; then
         record "$started"
     elif [ $code = 1 ]; then
-        record none
+        record_unless_applied none
     fi
     [ $code = 0 ] || exit $code
     [ -n "$started" ] || fail "ebb apply has not printed the instance of $kind/$EBB_NAME"
@@ -192,7 +210,13 @@ delete() {
         printf '%s/%s stays: another run has applied it since\n' "$kind" "$EBB_NAME" >&2
         exit 0 ;;
     esac
-    [ "$code" = 1 ] || exit "$code"
+    if [ "$code" != 1 ]; then
+        # A token that may not read the sandbox sees none, also while it lives.
+        if [ "$code" = 0 ] && [ "$(ebb wait --kind="$kind" --for=gone --timeout=0s --output=json -- "$EBB_NAME")" = null ]; then
+            fail "the token does not see the end of $kind/$EBB_NAME: use the token of \`start\`, or one with \`read\`"
+        fi
+        exit "$code"
+    fi
     # A sandbox that was never created, or that has ended, is a success.
     if seen=$(ebb wait --kind="$kind" --for=gone --timeout=0s --output=json -- "$EBB_NAME" 2>/dev/null); then
         if [ "$seen" = null ] && [ $is_unknown = true ]; then

@@ -278,8 +278,10 @@ pub(crate) async fn check_unprotected(env: &Env, target: &TargetHead) -> Result<
     let Some(name) = protected else { return Ok(()) };
     let text = format!(
         "{}: the resource `{name}` has `protect: true`, so the target is not deleted; `protect: false` for the resource in its \
-         document lifts that, and a person with the scope `operate` deletes it with --allow-protected",
-        target.target_key()
+         document lifts that, and a person with the scope `operate` deletes it: ebb delete {} {} --allow-protected",
+        target.target_key(),
+        target.kind,
+        target.name
     );
     Err(RequestError::refused(ErrorCode::Protected, text))
 }

@@ -8,6 +8,7 @@ use ebb_protocol::api::{
     TargetSelector,
 };
 
+use super::get::check_kind;
 use super::kinds::{DocumentKind, Kind, KindParser};
 use super::unit::override_text;
 use crate::{
@@ -173,6 +174,10 @@ impl DeleteArgs {
             return Err(CliError::broken("--force needs the name of one target"));
         }
         let is_dry_run = self.dry_run.dry_run;
+        let kind = if let CommandTargets::Selected(selector) = &targets { selector.kind.clone() } else { None };
+        if let Some(kind) = kind {
+            check_kind(client, &kind).await?;
+        }
         let command = TargetsCommand { client, action: TargetAction::Delete {}, verb: "Delete", is_dry_run };
         let answered = command.run(targets, self.yes, |outcome, _| match is_dry_run {
             true => bulk::would("delete", outcome),

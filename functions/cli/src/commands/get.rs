@@ -220,7 +220,7 @@ impl ListArgs {
 }
 
 /// Returns an error for a kind that is not usual and that no living target has.
-async fn check_kind(client: &ApiClient, kind: &str) -> Result<()> {
+pub(super) async fn check_kind(client: &ApiClient, kind: &str) -> Result<()> {
     let of_kind = TargetSelector { kind: Some(kind.to_owned()), ..TargetSelector::default() };
     if USUAL_KINDS.contains(&kind) || !client.targets(&of_kind, &[]).await?.0.is_empty() {
         return Ok(());

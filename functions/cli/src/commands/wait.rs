@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use ebb_protocol::api::{TargetDetail, TargetOutcome, TargetPhase};
 
+use super::get::check_kind;
 use crate::{
     ApiClient, CliError, CommandTargets, Exit, FollowGoal, InterruptCount, KindArgs, OutputArgs, Result, SelectorArgs,
     TargetRef, WatchedInstance, bulk, lifecycle, list_command, output, timing, watched,
@@ -54,6 +55,9 @@ impl WaitCommandArgs {
                     return Err(error.with_hint("check the selector, or give the names, to wait until they exist"));
                 }
                 if found.is_empty() {
+                    if let Some(kind) = &selector.kind {
+                        check_kind(client, kind).await?;
+                    }
                     output::status_line("No target is selected: none is left");
                 }
                 self.wait_for_all(client, found.into_iter().map(TargetOutcome::of).collect()).await
@@ -89,6 +93,7 @@ impl WaitCommandArgs {
                 lifecycle::wait(client, &instance, goal, left, Vec::new()).await
             }
             None => {
+                check_kind(client, &target.kind).await?;
                 output::status_line(&format!("{target} does not exist"));
                 Ok(Exit::Done)
             }

@@ -158,7 +158,12 @@ async fn newer_version(
     failures: &[FailedUnit],
     plan: &Plan,
 ) -> FlowResult<(Option<String>, Option<String>)> {
-    let unit = failures.first().filter(|_| matches!(target.phase, TargetPhase::Stuck | TargetPhase::Failed));
+    let unit = failures.first().filter(|failed| match target.phase {
+        TargetPhase::Stuck => true,
+        // The version of an undo of a former resource does not change.
+        TargetPhase::Failed => !failed.unit.contains('~'),
+        _ => false,
+    });
     let resource = unit.and_then(|failed| plan.resource(failed.unit.split_once('/')?.0));
     let used = resource.map(|resource| resource.repaired_by.as_ref().unwrap_or(&resource.plugin));
     let Some((plugin, used)) = used.and_then(|used| used.rsplit_once('@')) else { return Ok((None, None)) };
@@ -166,7 +171,10 @@ async fn newer_version(
     let versions = env.store.list_versions(plugin).await?;
     let published = versions.iter().filter(|item| item.withdrawn.is_none());
     let newest = published.filter_map(|item| item.version.parse::<semver::Version>().ok()).max();
-    let newer = newest.filter(|newest| used.parse::<semver::Version>().is_ok_and(|used| *newest > used));
+    let fits = |newest: &semver::Version, used: semver::Version| {
+        *newest > used && (target.phase == TargetPhase::Stuck || newest.major == used.major)
+    };
+    let newer = newest.filter(|newest| used.parse().is_ok_and(|used| fits(newest, used)));
     let Some(newer) = newer.map(|newer| format!("{plugin}@{newer}")) else { return Ok((name, None)) };
     if target.phase == TargetPhase::Failed {
         return Ok((name, Some(newer)));

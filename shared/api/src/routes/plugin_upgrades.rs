@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use ebb_documents::compile::CLUSTER_POLICY;
 use ebb_documents::pinned_version::{PinError, with_version};
+use ebb_engine::RequestSender;
 use ebb_flow::{Env, TargetRequest, offload};
+use ebb_protocol::history::HistoryEntry;
 use ebb_protocol::{ApplyTarget, ErrorCode, LifecycleResponse, LifecycleResult, ResourceEffect, TargetReceipt};
 use ebb_store::TargetHead;
 
@@ -96,15 +98,19 @@ pub(super) async fn upgraded(
     Ok((rest, TargetReceipt { generation: done.generation, result: done.result, ..preview }))
 }
 
-/// Returns the document of the newest generation of a target, if its history has it.
+/// Returns the document of the newest generation of a target, if its history has it. That of a source counts as the source has
+/// written it, without the versions of earlier upgrades.
 async fn stored_document(env: &Env, head: &TargetHead) -> HttpResult<Option<String>> {
     let (key, only) = (head.target_key(), Some(head.uid.as_str()));
     let mut after: Option<String> = None;
     for _ in 0..MAX_PAGES {
         let page = target_history::list(env, key, after.as_deref(), only).await?;
         // The newest one, because a withdrawn update can have had the same generation.
-        let mut own = page.entries.iter().filter(|entry| entry.generation == head.newest_generation());
-        if let Some(entry) = own.find(|entry| entry.document.is_some()) {
+        let is_newest = |entry: &&HistoryEntry| match &head.source {
+            Some(source) => entry.by == RequestSender::Source(source).owner(),
+            None => entry.generation == head.newest_generation(),
+        };
+        if let Some(entry) = page.entries.iter().filter(is_newest).find(|entry| entry.document.is_some()) {
             let found = target_history::get(env, key, &entry.id, only).await?;
             return Ok(found.and_then(|found| found.text));
         }

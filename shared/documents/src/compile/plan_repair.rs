@@ -20,7 +20,7 @@ use super::reads::{self, OutputReads};
 use crate::cel::ReferenceSource;
 use crate::diagnostic::Diagnostics;
 use crate::model::HookOwner;
-use crate::plan::{HookPlan, OutputPlan, OutputRead, Plan, Resource, Template, UnitPlan, UnitRef};
+use crate::plan::{HookPlan, OutputPlan, OutputRead, Plan, Resource, Template, UnitPlan, UnitRef, document_name};
 
 /// The origin of corrected own units, in errors.
 const DOCUMENT: &str = "the document";
@@ -126,7 +126,7 @@ pub fn repair(current: &Plan, bound: &BoundPlugin<'_>) -> Result<PlanRepair, Rep
 pub fn repair_own(current: &Plan, wanted: &Plan) -> Result<PlanRepair, RepairError> {
     let own = |plan: &'_ Plan| -> Vec<(UnitRef, UnitPlan)> {
         let teardown = units_of(&plan.hooks, Hook::TEARDOWN);
-        let own = teardown.filter(|(_, unit)| unit.resource() == HookOwner::TARGET);
+        let own = teardown.filter(|(_, unit)| document_name(unit.resource()) == HookOwner::TARGET);
         own.map(|(at, unit)| (at, unit.clone())).collect()
     };
     let (before, new) = (own(current), own(wanted));
@@ -134,11 +134,19 @@ pub fn repair_own(current: &Plan, wanted: &Plan) -> Result<PlanRepair, RepairErr
     if before.is_empty() {
         return Err(RepairError::NoOwnUndo);
     }
-    let place = |at: UnitRef| {
+    // The undo of a former unit reads what was made with it.
+    let place = |owner: &str, at: UnitRef| {
         let maker = wanted.unit(at)?;
-        let setup = made.get(part(maker)).and_then(|origin| origin.units.get(&maker.key)).copied();
-        let teardown = || before.iter().find(|(own, unit)| own.hook == at.hook && unit.key == maker.key);
-        setup.or_else(|| teardown().map(|(own, _)| *own))
+        let is_readable = |place: UnitRef, unit: &UnitPlan| unit.is_setup(place.hook) || place.hook == at.hook;
+        let of_owner = |owner: &str| {
+            let key = format!("{owner}/{}", maker.name());
+            let mut places = current.hooks.iter().flat_map(HookPlan::places);
+            places.find(|(place, unit)| unit.key == key && is_readable(*place, unit)).map(|(place, _)| place)
+        };
+        match maker.resource() == HookOwner::TARGET {
+            true => of_owner(owner).or_else(|| of_owner(HookOwner::TARGET)),
+            false => made.get(part(maker)).and_then(|origin| origin.units.get(&maker.key)).copied(),
+        }
     };
     let undone = |plan: &Plan, unit: &UnitPlan| -> BTreeSet<String> {
         unit.undoes.iter().filter_map(|&at| plan.unit(at)).map(|unit| unit.document_name().to_owned()).collect()
@@ -146,11 +154,11 @@ pub fn repair_own(current: &Plan, wanted: &Plan) -> Result<PlanRepair, RepairErr
     let waits = |plan: &Plan, stage: Hook, unit: &UnitPlan| -> BTreeSet<String> {
         let by_author = unit.dependencies.iter().filter(|first| !unit.ordered_after.contains(first));
         let first = by_author.filter_map(|&unit| plan.unit(UnitRef { hook: stage, unit }));
-        let own = first.filter(|first| first.resource() == HookOwner::TARGET && !first.action.is_added());
+        let own = first.filter(|first| first.resource() == unit.resource() && !first.action.is_added());
         own.map(|first| first.document_name().to_owned()).collect()
     };
     for (at, unit) in &before {
-        let found = new.iter().find(|(new, other)| new.hook == at.hook && other.key == unit.key);
+        let found = new.iter().find(|(new, other)| new.hook == at.hook && other.name() == unit.name());
         let Some((_, new)) = found else { continue };
         for (field, edges) in [
             ("undoes", [undone(current, unit), undone(wanted, new)]),
@@ -161,7 +169,7 @@ pub fn repair_own(current: &Plan, wanted: &Plan) -> Result<PlanRepair, RepairErr
         }
         let mut reads = new.reads.clone();
         for read in &mut reads {
-            let maker = place(read.at).filter(|&at| {
+            let maker = place(unit.resource(), read.at).filter(|&at| {
                 let frozen = current.unit(at).and_then(|maker| maker.outputs.get(&read.output));
                 let declared = wanted.unit(read.at).and_then(|maker| maker.outputs.get(&read.output));
                 !at.hook.is_setup() || frozen.is_some_and(|frozen| declared == Some(frozen))
@@ -183,8 +191,8 @@ pub fn repair_own(current: &Plan, wanted: &Plan) -> Result<PlanRepair, RepairErr
         replace(&mut plan, *at, after);
     }
     check(&mut plan, current, DOCUMENT)?;
-    let is_known = |key: &String| before.iter().any(|(_, unit)| unit.key == *key);
-    let ignored = new.into_iter().map(|(_, unit)| unit.key).filter(|key| !is_known(key)).collect();
+    let is_known = |new: &UnitPlan| before.iter().any(|(_, unit)| unit.name() == new.name());
+    let ignored = new.into_iter().filter(|(_, unit)| !is_known(unit)).map(|(_, unit)| unit.key).collect();
     Ok(PlanRepair { plan, changes, ignored })
 }
 
