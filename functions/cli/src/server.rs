@@ -109,7 +109,8 @@ impl ServerArgs {
 
     fn find_from(&self, here: &Path) -> Result<ServerAccess> {
         let Self { server, token, webhook_secret } = self.clone();
-        let token = token.filter(|token| !token.is_empty());
+        // A secret that was pasted or read from a file ends with a line feed.
+        let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
         let has_given_token = token.is_some();
         // An empty argument has the same effect as no argument.
         if let Some(text) = server.filter(|text| !text.is_empty()) {
