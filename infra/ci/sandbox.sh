@@ -36,11 +36,12 @@ record() {
     printf '%s=%s\n' "$started_variable" "$1" >>"$file"
 }
 
-# Records what is known without an accepted request. An earlier step may have applied an instance.
-record_unless_applied() {
-    case $(printenv "$started_variable") in
-    [0-9]*) ;;
-    *) record "$1" ;;
+# Records what an earlier step has recorded, or without it what is known without an accepted request.
+record_former_or() {
+    former=$(printenv "$started_variable") || former=
+    case $former in
+    '' | none) record "$1" ;;
+    *) record "$former" ;;
     esac
 }
 
@@ -72,7 +73,7 @@ check_inputs() {
     caller=$(ebb whoami --output=json) || {
         code=$?
         # An earlier attempt of this job may have applied the sandbox.
-        record_unless_applied unknown
+        record_former_or unknown
         exit $code
     }
     # Otherwise `start` could not wait, and `delete` could not see that the sandbox is gone.
@@ -110,7 +111,7 @@ created() {
 
 start() {
     # From now on, `delete` of this job deletes what it has applied, and nothing that another run has.
-    record_unless_applied none
+    record_former_or none
     check_inputs
     set -- --filename="$EBB_DOCUMENT" --set="name=$EBB_NAME" --kind="$kind"
     while IFS= read -r line; do
@@ -159,7 +160,7 @@ EOF
     if [ -n "$started" ]; then
         record "$started"
     elif [ $code = 1 ]; then
-        record_unless_applied none
+        record_former_or none
     fi
     [ $code = 0 ] || exit $code
     [ -n "$started" ] || fail "ebb apply has not printed the instance of $kind/$EBB_NAME"

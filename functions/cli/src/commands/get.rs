@@ -219,15 +219,17 @@ impl ListArgs {
     }
 }
 
-/// Returns an error for a kind that is not usual and that no living target has.
+/// Returns an error for a kind that is not usual and that no target has, also none that is gone.
 pub(super) async fn check_kind(client: &ApiClient, kind: &str) -> Result<()> {
     let of_kind = TargetSelector { kind: Some(kind.to_owned()), ..TargetSelector::default() };
-    if USUAL_KINDS.contains(&kind) || !client.targets(&of_kind, &[]).await?.0.is_empty() {
-        return Ok(());
+    for flags in [&[][..], &["gone"]] {
+        if USUAL_KINDS.contains(&kind) || !client.targets(&of_kind, flags).await?.0.is_empty() {
+            return Ok(());
+        }
     }
     let near = nearest(kind, Kind::names()).map(|near| format!("did you mean {near}? ")).unwrap_or_default();
     let names: Vec<&str> = Kind::names().take_while(|name| name.ends_with('s')).collect();
-    let error = CliError::failed(format!("no living target has the kind {}", printable(kind)));
+    let error = CliError::failed(format!("no target has the kind {}", printable(kind)));
     Err(error.with_hint(format!("{near}usual kinds: {}", names.join(", "))))
 }
 
