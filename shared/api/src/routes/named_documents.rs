@@ -143,7 +143,8 @@ pub(crate) async fn retry_subscription(
     _: NoQuery,
 ) -> HttpResult<Json<SubscriptionDetail>> {
     outbox::resend(&server.env, &name).await?;
-    server.caller.log_change("retry subscription", &name);
     let found = named_documents::get::<SubscriptionDoc>(&server.env, &name).await?;
-    found.map(Json).ok_or_else(|| HttpProblem::not_found(format!("no subscription {name:?} exists")))
+    let found = found.ok_or_else(|| HttpProblem::not_found(format!("no subscription {name:?} exists")))?;
+    server.caller.log_change("retry subscription", &name);
+    Ok(Json(found))
 }

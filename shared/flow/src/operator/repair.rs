@@ -162,8 +162,7 @@ async fn corrected(env: &Env, target: &TargetHead, text: &str) -> Result<PlanRep
     let current = env.plan_of(target).await?;
     let (instance, versions) = (target.target_key().instance(&target.uid), PinnedVersions::OfPlan(&current.plan));
     let (wanted, _) = compile_document(&env.store, compiler_tools(env), instance, text, versions).await?;
-    let frozen = current.clone();
-    let made = offload(move || compile::repair_own(&frozen.plan, &wanted)).await?;
+    let made = offload(move || compile::repair_own(&current.plan, &wanted)).await?;
     made.map_err(|error| RequestError::refused(ErrorCode::NotRepairable, error.to_string()))
 }
 

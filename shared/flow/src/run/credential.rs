@@ -319,25 +319,22 @@ fn authorized(
     document: &ConnectionDoc,
     read: impl Fn(&str) -> Result<Option<SecretText>, String>,
 ) -> Result<RequestCredential, String> {
-    let connection = &document.name.value;
-    let read = |name: &At<String>| {
-        let secret = read(&name.value);
-        let secret = secret.map_err(|error| format!("the secrets of the deployment cannot be read: {error}"))?;
-        secret
-            .ok_or_else(|| format!("the deployment has no secret {}; the connection {connection} needs it", name.value))
-    };
-    let secrets = document.auth.secrets().map(read).collect::<Result<Vec<_>, String>>()?;
+    let user = format!("; the connection {} needs it", document.name.value);
+    let value = |name: &At<String>| secret_value(read(&name.value), &name.value, &user);
+    let secrets = document.auth.secrets().map(value).collect::<Result<Vec<_>, String>>()?;
     let names: Vec<&str> = document.auth.secrets().map(|name| name.value.as_str()).collect();
     authorize(keys, document, secrets).map_err(|problem| format!("the secret {} {problem}", names.join(" or ")))
 }
 
-/// Returns the value of a secret, or the reason why it has none. `user` ends the reason if the deployment lacks the secret.
-pub(crate) fn secret_value(env: &Env, name: &str, user: &str) -> Result<SecretText, String> {
-    match env.settings.secrets.secret(name) {
-        Ok(Some(value)) => Ok(value),
-        Ok(None) => Err(format!("the deployment has no secret {name}{user}")),
-        Err(error) => Err(format!("the secrets of the deployment cannot be read: {error}")),
-    }
+/// Returns the value of a secret that was read, or the reason why it has none. `user` ends the reason if the deployment lacks the
+/// secret.
+pub(crate) fn secret_value(
+    read: Result<Option<SecretText>, String>,
+    name: &str,
+    user: &str,
+) -> Result<SecretText, String> {
+    let secret = read.map_err(|error| format!("the secrets of the deployment cannot be read: {error}"))?;
+    secret.ok_or_else(|| format!("the deployment has no secret {name}{user}"))
 }
 
 /// Returns the credential with the values of the secrets of a connection, without an access token.

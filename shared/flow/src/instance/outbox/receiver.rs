@@ -271,13 +271,13 @@ pub async fn receiver_info(env: &Env, rule: &NotificationRule) -> FlowResult<Rec
 
 /// Returns the keys of a secret, or the reason why it cannot sign.
 fn signing_keys(env: &Env, secret: &str) -> Result<WebhookKeys, String> {
-    let value = credential::secret_value(env, secret, "")?;
+    let value = credential::secret_value(env.settings.secrets.secret(secret), secret, "")?;
     WebhookKeys::parse(&value).map_err(|error| format!("the secret {secret} cannot sign: {error}"))
 }
 
 /// Returns the URL of an incoming webhook of Slack. It is a credential, so the error does not repeat it.
 fn slack_url(env: &Env, secret: &str) -> Result<SecretText, String> {
-    let value = credential::secret_value(env, secret, "")?;
+    let value = credential::secret_value(env.settings.secrets.secret(secret), secret, "")?;
     let wrong = |problem: &str| format!("the secret {secret} is not the URL of an incoming webhook: {problem}");
     match url::Url::parse(&value) {
         Ok(url) if url.scheme() == "https" || (url.scheme() == "http" && is_loopback(&url)) => Ok(value),
@@ -364,7 +364,7 @@ async fn send_request(
     }
 }
 
-/// Returns the URL of a redirect within the origin of a request. 303 requests another method, so it is none.
+/// Returns the URL of a redirect within the origin of a request. 303 requests another method, and is not followed.
 fn moved(url: &str, response: &HttpResponse) -> Option<String> {
     let location = response.header("location").filter(|_| matches!(response.status, 301 | 302 | 307 | 308))?;
     let url = url::Url::parse(url).ok()?;
