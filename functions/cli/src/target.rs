@@ -8,7 +8,7 @@ use ebb_protocol::lifecycle::{kind_and_name, singular_kind};
 use crate::output::OutputArgs;
 use crate::{CliError, Result};
 
-/// Kinds of documents and of other things, which no target has: `KIND NAME` would never mean it.
+/// Kinds that are not kinds of targets. `KIND NAME` would never mean such a target.
 const OTHER_KINDS: &str = "connection connections conn plugin plugins rp resourceplugin resourceplugins source sources src \
     subscription subscriptions sub all cluster clusters token tokens";
 

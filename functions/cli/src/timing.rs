@@ -14,7 +14,8 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
 
 /// Parses a time of RFC 3339, or a duration before now.
 pub(crate) fn point(text: &str) -> Result<Timestamp, String> {
-    let wrong = || format!("`{text}` is no time: expected a duration before now such as 10m, or 2026-11-21T09:10:00Z");
+    let wrong =
+        || format!("`{text}` is not a time: expected a duration before now such as 10m, or 2026-11-21T09:10:00Z");
     let before = || now().checked_sub(parse(text).ok()?).ok();
     text.parse().ok().or_else(before).ok_or_else(wrong)
 }
@@ -86,7 +87,7 @@ mod tests {
         let before = point("10m").unwrap();
         let age = now().duration_since(before);
         assert!((600..660).contains(&age.as_secs()), "{age}");
-        assert!(point("yesterday").unwrap_err().contains("`yesterday` is no time"));
+        assert!(point("yesterday").unwrap_err().contains("`yesterday` is not a time"));
         assert!(point("-10m").is_err());
     }
 

@@ -2,8 +2,8 @@
 //! document.
 //!
 //! The units of preStop and postStop get the action, inputs, outputs, condition, timeout and retries of the unit with the
-//! same name in the other version or document. Keys, positions, dependencies and undone units stay, because a run refers to them. So
-//! does the cluster, in which the undone resource is. The setup stays: it has made what exists.
+//! same name in the other version or document. Keys, positions, dependencies and undone units stay, because a run refers to
+//! them. So does the cluster, in which the undone resource is. The setup stays: it has made what exists.
 
 use std::collections::BTreeSet;
 
@@ -124,7 +124,7 @@ pub fn repair(current: &Plan, bound: &BoundPlugin<'_>) -> Result<PlanRepair, Rep
 /// # Errors
 /// Returns [`RepairError`] if the target has no own undo, or if the units need other edges or other values than the plan has.
 pub fn repair_own(current: &Plan, wanted: &Plan) -> Result<PlanRepair, RepairError> {
-    let own = |plan: &'_ Plan| -> Vec<(UnitRef, UnitPlan)> {
+    let own = |plan: &Plan| -> Vec<(UnitRef, UnitPlan)> {
         let teardown = units_of(&plan.hooks, Hook::TEARDOWN);
         let own = teardown.filter(|(_, unit)| document_name(unit.resource()) == HookOwner::TARGET);
         own.map(|(at, unit)| (at, unit.clone())).collect()

@@ -128,8 +128,8 @@ pub(super) fn long_tolerance(doc: &SourceDoc) -> Option<Diagnostic> {
     Some(warning.help("write at most 1 h, or leave `tolerance` out: the default is 5 min"))
 }
 
-/// Warns of an entry whose `time` is another field than that of an entry above it with the same target, or of which one
-/// has no time. `entries` are those of `doc.events`.
+/// Warns of two entries with the same target whose `time` is another field, or is given in one of them only. `entries` are
+/// those of `doc.events`.
 pub(super) fn differing_times(doc: &SourceDoc, entries: &[EventEntry]) -> Option<Diagnostic> {
     let mut above: Vec<(usize, &EventTarget, BTreeSet<String>)> = Vec::new();
     let shown = |read: &BTreeSet<String>| read.first().map_or("missing".to_owned(), |field| format!("`{field}`"));

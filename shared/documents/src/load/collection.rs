@@ -265,7 +265,7 @@ fn mask(text: &str, (open, close, quote): ActionMarks) -> (String, Option<usize>
             break;
         };
         let assigned = inner.starts_with('$') && action[..end].contains(":=");
-        // An action before the document, on lines of its own, is no value.
+        // An action of a template on its own lines before the document is not a part of a value.
         let leads =
             masked.trim().is_empty() && action[end + 2..].lines().next().is_none_or(|rest| rest.trim().is_empty());
         let word = inner.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();

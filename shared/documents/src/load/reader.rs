@@ -319,7 +319,7 @@ impl<'r, 'n> NodeReader<'r, 'n> {
         visitor.visit_enum(MapAccessDeserializer::new(self.map(fields, false)))
     }
 
-    /// Reports two of the keys of which the mapping at a path may have one.
+    /// Reports that the mapping at a path has two keys, and can have only one of them.
     fn several(&self, path: &NodePath<'_>, own: &At<String>, other: &At<String>) -> ReadError {
         let message = format!("{} has `{}` and `{}`", path.place(), own.value, other.value);
         let wrong = self.reader.wrong("one-of", other.at, message).related(own.at, "the first one");

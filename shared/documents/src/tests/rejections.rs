@@ -150,7 +150,7 @@ fn the_deepest_document_fits_on_a_usual_stack() {
     loading.unwrap().join().unwrap();
 }
 
-/// A sandbox that is checked without its plugins has only errors that no plugin can take away.
+/// A check of a sandbox without its plugins reports only errors that do not depend on them.
 #[test]
 fn documents_are_rejected() {
     let (files, vars) = (load::NoFiles, DocumentVars::none());

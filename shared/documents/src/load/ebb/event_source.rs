@@ -73,7 +73,7 @@ fn check_document(reader: &DocumentReader<'_>, document: &YamlNode, path: &NodeP
     ebb::target(reader, &YamlNode { value, ..document.clone() }, path, String::new());
 }
 
-/// The beginnings of credentials of well-known services, some of which could be names.
+/// The prefixes of credentials of well-known services. Some credentials have the form of a name.
 const CREDENTIALS: &str = "whsec_ ebbt_ ghp_ gho_ ghs_ ghu_ ghr_ github_pat_ glpat sk_live_ sk_test_ napi_ npm_ hf_";
 
 pub(super) fn check_secret_name(reader: &DocumentReader<'_>, secret: &At<String>) {
