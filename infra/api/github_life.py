@@ -146,7 +146,7 @@ def life(server, github, receiver, examples):
         outcomes = {kind: [int(call.split()[1]) for call in calls] for kind, calls in outcomes.items()}
         github.outages = {kind: [it for it in found if not 200 <= it < 300] for kind, found in outcomes.items()}
         receiver.statuses["/units/make"] = unit
-        expected["statuses"] += [f"{letter * 40} ebb/statuses {call}" for call in statuses]
+        expected["statuses"] += [f"{letter * 40} ebb/previews/pr-2-186853002 {call}" for call in statuses]
         expected["comments"] += comments
         body = payload(github, examples, action, letter * 40, number)
         for results in [["starting", "updating", "stopping"], ["repeated"]]:
@@ -176,7 +176,7 @@ def main():
     compare(github, expected)
     bodies = [comment["body"] for comment in github.comments]
     assert bodies[:130] == ["looks good to me"] * 130 and len(bodies) == 131, bodies
-    assert "is **gone**" in bodies[130], bodies[130]
+    assert "**gone**" in bodies[130], bodies[130]
     counts = {kind: len(calls) for kind, calls in github.calls.items()}
     print(f"the life of a pull request agrees with GitHub's description: {counts}")
 

@@ -146,7 +146,7 @@ class Github(http.server.ThreadingHTTPServer):
         if kind == "statuses":
             self.calls[kind].append(f"{values['sha']} {body['context']} {body['state']} {outcome}")
         else:
-            self.calls[kind].append(f"{re.search(r'is [*]{2}(.+)[*]{2}', body['body'])[1]} {outcome}")
+            self.calls[kind].append(f"{re.search(r'[*]{2}(.+?)[*]{2}', body['body'])[1]} {outcome}")
         if outcome != int(success):
             return outcome, failure("Service unavailable")
         if name == "issues/create-comment":

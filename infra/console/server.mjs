@@ -83,7 +83,7 @@ export class LocalServer extends ApiServer {
   async apply(name, text, ...options) {
     const file = join(this.folder, "documents", `${name.replace(/\W/g, "-")}.yaml`);
     writeFileSync(file, text);
-    return this.ebb("apply", "-f", file, ...options);
+    return this.ebb("apply", "-f", file, "--allow-replace", ...options);
   }
 
   /** Sets what the scripts of a topic do: `broken` and `kept` fail setup and teardown, `hold` makes both wait. */

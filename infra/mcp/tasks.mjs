@@ -97,7 +97,7 @@ export async function tasks(server, repository) {
   const apply = async (name, plugin, params) => {
     const file = join(folder, "sandbox.yaml");
     writeFileSync(file, sandbox(name, plugin, params));
-    await ebb("apply", "-f", file, "--wait=false");
+    await ebb("apply", "-f", file, "--wait=false", "--allow-replace");
   };
   // An agent waits between calls. The wait is no call.
   const phase = (name, expected) =>

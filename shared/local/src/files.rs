@@ -132,7 +132,7 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StateFileErro
     replace(path, bytes, StateDurability::Full).map_err(|error| StateFileError::io(path, error))
 }
 
-/// Writes a value as JSON, in the same way as [`write_whole`].
+/// Writes a value as JSON to a file that survives a power failure, in the same way as [`replace`].
 pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), StateFileError> {
     let bytes = serde_json::to_vec(value)
         .map_err(|error| StateFileError::Damaged { path: path.to_owned(), reason: error.to_string() })?;
@@ -149,7 +149,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, StateFileError> {
     Ok(Some(bytes))
 }
 
-/// Reads a file with secrets: refuses one that other users can read, otherwise like [`read`].
+/// Reads a file with secrets: refuses one that other users can read or change.
 pub fn read_secret(path: &Path) -> Result<Option<Vec<u8>>, StateFileError> {
     let Some(bytes) = read(path)? else { return Ok(None) };
     let mode = fs::metadata(path).map_err(|error| StateFileError::io(path, error))?.mode() & 0o777;
