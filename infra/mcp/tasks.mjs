@@ -193,7 +193,7 @@ export async function tasks(server, repository) {
       await agent.sees(/"sandbox\/upgraded"/, "list_targets", { plugin: "notes@1.0.0", q: name });
       const upgrade = { plugin: "notes@1.4.0", names: [name] };
       await agent.sees(/^This would be changed by notes@1\.4\.0:\n\| .*sandbox\/upgraded/, "upgrade_plugin", { ...upgrade, dry_run: true });
-      await agent.sees(/^The targets get notes@1\.4\.0:/, "upgrade_plugin", upgrade);
+      await agent.sees(/^The targets get notes@1\.4\.0:/, "upgrade_plugin", { ...upgrade, allow_replace: true });
       await phase(name, "ready");
       await agent.sees(/notes@1\.4\.0/, "get_target", { name });
     });
