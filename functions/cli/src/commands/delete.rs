@@ -151,7 +151,7 @@ impl DeleteArgs {
             let is_dry_run = self.dry_run.dry_run;
             match kind.delete(&client, &stored, is_dry_run.then_some("dryRun")).await {
                 Err(error) if error.has_code("document-in-use") => {
-                    accept_loss(&error, self.yes.yes || is_dry_run, &format!("Delete {} {name}", kind.name))?;
+                    accept_loss(&error, self.yes.yes || is_dry_run, &format!("Delete {} {}", kind.name, change.name))?;
                     if !is_dry_run {
                         kind.delete(&client, &stored, Some("force")).await?;
                     }

@@ -119,7 +119,7 @@ impl GetArgs {
 
     fn document(&self, kind: &DocumentKind, stored: &Value) -> Result<Exit> {
         match self.list.format {
-            Some(ListFormat::Name) => output::print(&DocumentKind::full_name(stored)),
+            Some(ListFormat::Name) => self.list.print(&kind.columns, kind.plural, vec![stored.clone()]),
             Some(ListFormat::Yaml) => output::print_data(stored["document"].as_str().unwrap_or_default()),
             Some(ListFormat::Wide | ListFormat::Json) | None => {
                 self.list.data().write(stored, |stored| kind.page(stored))
@@ -142,9 +142,8 @@ impl GetArgs {
         let seen = stream::iter(&named).then(|target| client.with_values(target, None, self.reveal));
         let seen: Vec<TargetDetail> = seen.try_collect().await?;
         match (&seen[..], self.list.format) {
-            ([seen], Some(ListFormat::Name)) => output::print(&seen.info.name),
             ([seen], _) if self.watch => target_text::watch(client, seen, self.list.data()).await,
-            ([seen], _) => target_text::show(seen, self.list.data()),
+            ([seen], format) if format != Some(ListFormat::Name) => target_text::show(seen, self.list.data()),
             (seen, _) => self.list.print(&TARGETS, "targets", seen.iter().map(output::json).collect()),
         }
     }
@@ -191,8 +190,7 @@ impl ListArgs {
         OutputArgs { format }
     }
 
-    /// Prints documents or targets as names, as a table or as data, in the order of the selected column. `noun` names them if
-    /// there are none.
+    /// Prints documents or targets as names, as a table or as data, in the order of the selected column. `noun` is their plural.
     fn print(&self, columns: &Columns, noun: &str, mut all: Vec<Value>) -> Result<Exit> {
         if let Some(sort) = &self.sort {
             let headers = columns[..2].concat();
@@ -212,7 +210,11 @@ impl ListArgs {
             return Ok(Exit::Done);
         }
         if self.format == Some(ListFormat::Name) {
-            return output::print(&all.iter().map(|data| DocumentKind::full_name(data) + "\n").collect::<String>());
+            let kind = noun.trim_end_matches('s');
+            let line = |data: &Value| {
+                [data["kind"].as_str().unwrap_or(kind), "/", &DocumentKind::full_name(data), "\n"].concat()
+            };
+            return output::print(&all.iter().map(line).collect::<String>());
         }
         let shown = if self.format == Some(ListFormat::Wide) { 2 } else { 1 };
         self.data().write(&all, |all| table(&columns[..shown].concat(), all))

@@ -137,8 +137,9 @@ impl DocumentKind {
         self.name == "plugin"
     }
 
-    /// Returns a stored document. That of a plugin has the name `NAME[@VERSION]`.
+    /// Returns a stored document by its name, also after `KIND/`. That of a plugin has the name `NAME[@VERSION]`.
     pub(super) async fn stored(&self, client: &ApiClient, name: &str) -> Result<Value> {
+        let name = name.strip_prefix(self.name).and_then(|name| name.strip_prefix('/')).unwrap_or(name);
         if self.is_plugin() {
             return name.parse::<VersionedName>().map_err(CliError::broken)?.find(client).await;
         }
