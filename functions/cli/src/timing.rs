@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use ebb_protocol::words;
-use jiff::{SignedDuration, Timestamp};
+use jiff::{Span, SpanRelativeTo, Timestamp};
 
-/// Parses a duration, such as `90s`, `3m` or `1h30m`.
+/// Parses a duration, such as `90s`, `1h30m` or `1d`.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is not a duration: expected a form such as 90s, 3m or 1h30m");
-    let signed: SignedDuration = text.parse().map_err(|_| wrong())?;
-    Duration::try_from(signed).map_err(|_| wrong())
+    let wrong = || format!("`{text}` is not a duration: expected a form such as 90s, 1h30m or 1d");
+    let signed = text.parse::<Span>().and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()));
+    Duration::try_from(signed.map_err(|_| wrong())?).map_err(|_| wrong())
 }
 
 /// Parses a time of RFC 3339, or a duration before now.
@@ -77,8 +77,8 @@ mod tests {
     fn durations_are_parsed() {
         assert_eq!(parse("3m"), Ok(Duration::from_secs(180)));
         assert_eq!(parse("1h30m"), Ok(Duration::from_secs(5400)));
-        assert!(parse("3").is_err());
-        assert!(parse("-3m").is_err());
+        assert_eq!(parse("1d12h"), Ok(Duration::from_secs(129_600)));
+        assert!(["3", "-3m", "1mo"].iter().all(|text| parse(text).is_err()));
     }
 
     #[test]

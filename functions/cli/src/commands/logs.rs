@@ -35,7 +35,7 @@ pub(crate) struct LogsArgs {
     /// Print the last N lines of each log
     #[arg(long, value_name = "N")]
     tail: Option<usize>,
-    /// Only attempts that run or have ended since this time: a duration before now, such as 10m, or RFC 3339
+    /// Only attempts that run or have ended since this time: a duration before now, such as 10m or 1d, or RFC 3339
     #[arg(long, value_name = "DURATION|TIME", value_parser = timing::point)]
     since: Option<Timestamp>,
     /// Begin each line with the time at which its attempt ended, or the line was received
