@@ -55,7 +55,6 @@ struct AttemptLog {
     hook: String,
     unit: String,
     attempt: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
     ended: Option<String>,
     log: String,
 }
