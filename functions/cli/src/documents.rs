@@ -10,6 +10,13 @@ use ebb_documents::{Diagnostic, Diagnostics, PluginDoc, RouteGroupDoc, SandboxDo
 use crate::{CliError, Result, TargetRef, output};
 
 #[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct FileArgs {
+    /// File with documents of any kind, or folder with such files; `-` reads standard input; repeatable
+    #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1..)]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct SetArgs {
     /// Value of `@{NAME}` in documents; repeatable
     #[arg(long = "set", value_name = "NAME=VALUE")]

@@ -39,7 +39,7 @@ pub(crate) use backend::BackendArgs;
 pub(crate) use bulk::{TargetsCommand, YesArgs};
 pub(crate) use client::{ApiClient, connect, is_local, list_command};
 pub(crate) use confirmation::{accept_loss, confirm};
-pub(crate) use documents::{DocumentSource, SetArgs, divided, target_of, unexpected};
+pub(crate) use documents::{DocumentSource, FileArgs, SetArgs, divided, target_of, unexpected};
 pub(crate) use dry_run::{ChangeKind, DocumentChange, DryRunArgs};
 pub(crate) use exit::{CliError, Exit, Result};
 pub(crate) use interrupt::InterruptCount;

@@ -1,6 +1,5 @@
 //! `ebb apply`: stores documents of any kind, and creates or updates targets.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ebb_documents::{Document, PluginDoc, SandboxDoc, load};
@@ -13,18 +12,18 @@ use super::env::{self, EnvFormat};
 use super::kinds::{DocumentKind, KINDS};
 use super::{connection, plugin, source, subscription, validate};
 use crate::{
-    ApiClient, ChangeKind, CliError, DocumentChange, DryRunArgs, Exit, KindArgs, OutputArgs, Result, ServerArgs,
-    SetArgs, WaitArgs, accept_loss, connect, divided, offline, output, target_of, timing, why,
+    ApiClient, ChangeKind, CliError, DocumentChange, DryRunArgs, Exit, FileArgs, KindArgs, OutputArgs, Result,
+    ServerArgs, SetArgs, WaitArgs, accept_loss, connect, divided, offline, output, target_of, timing, why,
 };
 
 #[derive(Debug, clap::Args)]
 #[command(
+    mut_arg("files", |files| files.required(true)),
     after_help = "Examples:\n  ebb apply -f plugin.yaml -f sandbox.yaml --wait-timeout 10m\n  ebb apply -f previews/ --set region=eu-north-1 --dry-run\n  ebb apply -f sandbox.yaml --wait=false"
 )]
 pub(crate) struct ApplyArgs {
-    /// File with documents of any kind, or folder with such files; `-` reads standard input; repeatable
-    #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1.., required = true)]
-    files: Vec<PathBuf>,
+    #[command(flatten)]
+    files: FileArgs,
     #[command(flatten)]
     sets: SetArgs,
     #[command(flatten)]
@@ -61,7 +60,7 @@ pub(crate) struct ApplyArgs {
 impl ApplyArgs {
     pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
         let policy = validate::policy(server, self.cluster.as_deref()).await?;
-        let (valid, errors) = validate::load(&self.files, &self.sets.vars()?, policy.as_ref())?;
+        let (valid, errors) = validate::load(&self.files.files, &self.sets.vars()?, policy.as_ref())?;
         if errors.has_errors() {
             return Err(errors.into());
         }

@@ -1,6 +1,5 @@
 //! `ebb delete`: deletes documents and targets, or stops a stuck teardown.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use ebb_protocol::api::{
@@ -12,13 +11,14 @@ use super::get::check_kind;
 use super::kinds::{DocumentKind, Kind, KindParser};
 use super::unit::override_text;
 use crate::{
-    ApiClient, ChangeKind, CliError, CommandTargets, DocumentChange, DryRunArgs, Exit, FollowGoal, KindArgs,
+    ApiClient, ChangeKind, CliError, CommandTargets, DocumentChange, DryRunArgs, Exit, FileArgs, FollowGoal, KindArgs,
     OutputArgs, Result, SelectorArgs, ServerArgs, SetArgs, TargetRef, TargetsCommand, WaitArgs, YesArgs, accept_loss,
     bulk, connect, documents, output, target_of, timing, wait, watched,
 };
 
 #[derive(Debug, clap::Args)]
 #[command(
+    mut_arg("files", |files| files.help("File with documents of targets to delete, or folder with such files; `-` reads standard input; repeatable")),
     after_help = "Examples:\n  ebb delete sandbox pr-1 pr-2\n  ebb delete sandboxes -l team=payments --phase failed --dry-run\n  ebb delete sandboxes --owner 'token ci' --yes --wait=false\n  ebb delete plugin db@1.0.0"
 )]
 pub(crate) struct DeleteArgs {
@@ -34,9 +34,8 @@ pub(crate) struct DeleteArgs {
     /// Names to delete, also as KIND/NAME. NAME@VERSION selects a version of a plugin, and NAME its highest version
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// File with documents of targets to delete, or folder with such files; `-` reads standard input; repeatable
-    #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1..)]
-    files: Vec<PathBuf>,
+    #[command(flatten)]
+    files: FileArgs,
     #[command(flatten)]
     sets: SetArgs,
     #[command(flatten)]
@@ -226,7 +225,7 @@ impl DeleteArgs {
     /// Returns the targets of the files, or those of a kind that names or the selector give.
     fn targets(&self, kind: Option<&str>) -> Result<CommandTargets> {
         let plugin = self.plugin.as_deref();
-        if self.files.is_empty() {
+        if self.files.files.is_empty() {
             if !self.sets.sets.is_empty() {
                 return Err(CliError::broken("--set needs a document: add -f FILE"));
             }
@@ -237,7 +236,7 @@ impl DeleteArgs {
             return Err(CliError::broken("-f and a selector exclude each other"));
         }
         let (vars, mut targets) = (self.sets.vars()?, Vec::new());
-        for file in documents::files(&self.files)? {
+        for file in documents::files(&self.files.files)? {
             // The other documents stay, because other targets can use them.
             let documents = documents::targets(&file, &vars)?;
             targets.extend(documents.iter().map(|document| target_of(document, &self.kind.kind)));

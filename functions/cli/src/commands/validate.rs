@@ -5,14 +5,16 @@ use std::path::PathBuf;
 use ebb_documents::{ClusterPolicy, Diagnostics, Document, DocumentVars, compile, load};
 
 use crate::{
-    DocumentSource, Exit, OutputArgs, Result, ServerArgs, SetArgs, cluster_policy, connect, documents, output,
+    DocumentSource, Exit, FileArgs, OutputArgs, Result, ServerArgs, SetArgs, cluster_policy, connect, documents, output,
 };
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ValidateArgs {
     /// Files with documents of any kind, or folders with such files; `-` reads standard input
-    #[arg(required = true, value_name = "FILE")]
-    files: Vec<PathBuf>,
+    #[arg(required_unless_present = "files", value_name = "FILE")]
+    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    files: FileArgs,
     #[command(flatten)]
     sets: SetArgs,
     /// Check the plugins also against the policy of this cluster, which the server knows
@@ -30,7 +32,8 @@ type CheckedFiles = (Vec<(String, Vec<Document>)>, Diagnostics);
 impl ValidateArgs {
     pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
         let policy = policy(server, self.cluster.as_deref()).await?;
-        let (valid, errors) = load(&self.files, &self.sets.vars()?, policy.as_ref())?;
+        let paths = [self.paths, self.files.files].concat();
+        let (valid, errors) = load(&paths, &self.sets.vars()?, policy.as_ref())?;
         let valid: Vec<String> = valid.into_iter().map(|(name, _)| name).collect();
         if self.output.format.is_none() {
             output::print(&valid.iter().map(|name| format!("{name}: valid\n")).collect::<String>())?;
