@@ -164,7 +164,7 @@ EOF
     fi
     [ $code = 0 ] || exit $code
     [ -n "$started" ] || fail "ebb apply has not printed the instance of $kind/$EBB_NAME"
-    ebb wait --kind="$kind" --timeout="$timeout" -- "$EBB_NAME"
+    ebb wait --kind="$kind" --timeout="$timeout" -- "$EBB_NAME" >&2
     set --
     if [ "$skip_sensitive" = true ]; then
         set -- --skip-sensitive

@@ -10,6 +10,7 @@ use ebb_protocol::{
 };
 
 use crate::many_waits::wait_until_ended;
+use crate::output::PrintLine;
 use crate::silence::{REPETITIONS, pause, repeated};
 use crate::{
     ApiClient, CommandTargets, Exit, FollowGoal, InterruptCount, OutputArgs, Result, TargetRef, confirm, named, output,
@@ -79,6 +80,7 @@ pub(crate) struct TargetsCommand<'a> {
     /// `Delete`, `Retry` or `Upgrade`, for the question before it.
     pub(crate) verb: &'static str,
     pub(crate) is_dry_run: bool,
+    pub(crate) output: OutputArgs,
 }
 
 /// The answers to the requests of a command on several targets.
@@ -92,6 +94,11 @@ pub(crate) struct AnsweredTargets {
 }
 
 impl TargetsCommand<'_> {
+    /// Returns what prints lines about targets. Those of a dry run are the result.
+    fn lines(&self) -> PrintLine {
+        if self.is_dry_run { self.output.lines() } else { output::message }
+    }
+
     /// Takes the action on the targets. Shows those of a selector before, and asks, unless it is a dry run or `--yes` is given.
     /// Prints the text that `show` returns for the outcome of each target that was not refused, with the version that it gets.
     /// After an interrupt, sends no further request. A second one ends the request in progress.
@@ -166,7 +173,9 @@ impl TargetsCommand<'_> {
                     Some(error) => refusal(&outcome, error, &mut steps),
                     None => show(&outcome, plugin.as_deref().unwrap_or_default()),
                 };
-                output::status_line(&text);
+                let line = if outcome.error.is_none() { self.lines() } else { output::message };
+                // The line with the count returns an error of the output.
+                let _ = line(&text);
                 answered.push(outcome);
             }
             full = plugin;
@@ -220,28 +229,27 @@ impl AnsweredTargets {
     /// Returns the error of a request, and an error of the output.
     pub(crate) async fn finish(
         mut self,
-        &TargetsCommand { client, is_dry_run, .. }: &TargetsCommand<'_>,
+        command: &TargetsCommand<'_>,
         state: &str,
         wait: Option<((FollowGoal, &str), Duration)>,
-        output: OutputArgs,
     ) -> Result<Exit> {
+        let is_dry_run = command.is_dry_run;
         let made = (succeeded(&self.outcomes), state.to_owned());
         let (done, state) = if is_dry_run { planned(&self.outcomes) } else { made };
         let end = match (self.end, wait.filter(|_| !is_dry_run)) {
-            (Ok(Exit::Done), _) if self.outcomes.is_empty() => {
-                output::status_line(&match &self.plugin {
-                    Some(plugin) => format!("No selected target has another version than {plugin}"),
-                    None => "No target is selected".to_owned(),
-                });
-                Ok(Exit::Done)
+            (Ok(Exit::Done), _) if self.outcomes.is_empty() => output::message(&match &self.plugin {
+                Some(plugin) => format!("No selected target has another version than {plugin}"),
+                None => "No target is selected".to_owned(),
+            }),
+            (Ok(Exit::Done), Some((goal, timeout))) => {
+                wait_for(command.client, &mut self.outcomes, goal, timeout, output::message).await
             }
-            (Ok(Exit::Done), Some((goal, timeout))) => wait_for(client, &mut self.outcomes, goal, timeout).await,
             (end, _) => {
-                print_count(done, self.outcomes.len(), &state);
+                print_count(command.lines(), done, self.outcomes.len(), &state)?;
                 end
             }
         };
-        print(&self.outcomes, end, output)
+        print(&self.outcomes, end, command.output)
     }
 }
 
@@ -301,14 +309,12 @@ pub(crate) fn next_step(mut targets: impl Iterator<Item = TargetRef>) -> Option<
 }
 
 /// Prints a line of a command on several targets: how many of `all` are in `state`.
-fn print_count(done: usize, all: usize, state: &str) {
-    if all > 0 {
-        output::status_line(&format!("{done} of {all} targets {state}"));
-    }
+fn print_count(line: PrintLine, done: usize, all: usize, state: &str) -> Result<Exit> {
+    if all > 0 { line(&format!("{done} of {all} targets {state}")) } else { Ok(Exit::Done) }
 }
 
-/// Waits until each target without an error has reached a goal, or cannot reach it. Prints how many targets are in `state`, the
-/// text for the goal, and the command that explains those that are not.
+/// Waits until each target without an error has reached a goal, or cannot reach it. Prints the targets that have reached it and
+/// how many are in `state`, the text for the goal, by `line`, and the command that explains the others.
 ///
 /// # Errors
 /// Returns an error if the server rejects a request, or does not respond until the timeout.
@@ -317,11 +323,12 @@ pub(crate) async fn wait_for(
     outcomes: &mut [TargetOutcome],
     (goal, state): (FollowGoal, &str),
     timeout: Duration,
+    line: PrintLine,
 ) -> Result<Exit> {
     let mut open: Vec<&mut TargetOutcome> = outcomes.iter_mut().filter(|outcome| outcome.error.is_none()).collect();
-    let exit = wait_until_ended(client, &mut open, goal, timeout).await;
+    let exit = wait_until_ended(client, &mut open, goal, timeout, line).await;
     let left = open.len();
-    print_count(succeeded(outcomes) - left, outcomes.len(), state);
+    print_count(line, succeeded(outcomes) - left, outcomes.len(), state)?;
     // A refused target has a code.
     let awaited = outcomes.iter().filter(|outcome| outcome.code.is_none());
     let others =
@@ -358,8 +365,8 @@ mod tests {
             async move { answered.map(axum::Json).ok_or(StatusCode::SERVICE_UNAVAILABLE) }
         };
         let client = client_of(Router::new().route("/v1/targets/actions", post(handler))).await;
-        let command =
-            TargetsCommand { client: &client, action: TargetAction::Delete {}, verb: "Delete", is_dry_run: false };
+        let (action, output) = (TargetAction::Delete {}, OutputArgs::default());
+        let command = TargetsCommand { client: &client, action, verb: "Delete", is_dry_run: false, output };
         let named =
             |number| NamedTarget { kind: "sandbox".to_owned(), name: format!("pr-{number}"), ..NamedTarget::default() };
         command.send(interrupts, parts((0..count).map(named)), false, &|_, _| String::new()).await

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{labels, output};
+use crate::labels;
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct DryRunArgs {
@@ -40,12 +40,12 @@ impl DocumentChange {
         Self { kind: kind.to_owned(), name, change, dry_run: true }
     }
 
-    /// Prints a change of a dry run.
-    pub(crate) fn show(&self) {
+    /// Returns the line about a change of a dry run.
+    pub(crate) fn text(&self) -> String {
         let verb = match self.change {
             ChangeKind::None => "not change".to_owned(),
             change => labels::name(&change),
         };
-        output::status_line(&format!("Would {verb} {} {}", self.kind, self.name));
+        format!("Would {verb} {} {}", self.kind, self.name)
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use ebb_protocol::api::{ChangeList, TargetInfo, TargetOutcome, TargetPhase, TargetSelector};
 
+use crate::output::PrintLine;
 use crate::silence::repeated;
 use crate::{ApiClient, Exit, FollowGoal, InterruptCount, Result, TargetRef, labels, output, timing};
 
@@ -23,6 +24,7 @@ pub(crate) async fn wait_until_ended(
     open: &mut Vec<&mut TargetOutcome>,
     goal: FollowGoal,
     timeout: Duration,
+    line: PrintLine,
 ) -> Result<Exit> {
     let (begun, interrupts) = (Instant::now(), InterruptCount::listen()?);
     let kind = open.first().map(|outcome| outcome.kind.clone());
@@ -33,7 +35,7 @@ pub(crate) async fn wait_until_ended(
             Ok(Some(seen)) => {
                 open.retain_mut(|outcome| {
                     let shown = seen.get(&TargetRef::from(&**outcome).to_string());
-                    !note_end(outcome, goal, shown)
+                    !note_end(outcome, goal, shown, line)
                 });
             }
             Err(error) if error.is_unreachable() && begun.elapsed() < timeout => {}
@@ -97,7 +99,7 @@ impl ChangedList {
 }
 
 /// Records what a list shows of a target. Returns true if the wait for it has ended, and prints its end.
-fn note_end(outcome: &mut TargetOutcome, goal: FollowGoal, seen: Option<&TargetInfo>) -> bool {
+fn note_end(outcome: &mut TargetOutcome, goal: FollowGoal, seen: Option<&TargetInfo>, line: PrintLine) -> bool {
     if let Some(seen) = seen.filter(|seen| seen.phase != TargetPhase::Gone) {
         outcome.uid.get_or_insert_with(|| seen.uid.clone());
     }
@@ -114,14 +116,13 @@ fn note_end(outcome: &mut TargetOutcome, goal: FollowGoal, seen: Option<&TargetI
     };
     outcome.phase = seen.map(|seen| seen.phase).or((goal == FollowGoal::Gone).then_some(TargetPhase::Gone));
     let target = TargetRef::from(&*outcome);
-    output::status_line(&match (&error, &outcome.phase) {
-        (Some(error), _) => format!("{target} {}", output::printable(error)),
-        (None, Some(phase)) => match seen.and_then(labels::failed_after_ready) {
-            Some(warning) => warning,
-            None => format!("{target} {}", labels::stands(*phase)),
-        },
-        (None, None) => target.to_string(),
-    });
+    if let Some(problem) = &error {
+        output::status_line(&format!("{target} {}", output::printable(problem)));
+    } else {
+        seen.and_then(labels::failed_after_ready).iter().for_each(|warning| output::status_line(warning));
+        // The line with the count returns an error of the output.
+        let _ = line(&format!("{target} {}", goal.words()));
+    }
     outcome.error = error;
     true
 }

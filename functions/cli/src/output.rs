@@ -34,6 +34,9 @@ pub(crate) struct OutputArgs {
     pub(crate) format: Option<OutputFormat>,
 }
 
+/// [`print()`] or [`message`].
+pub(crate) type PrintLine = fn(&str) -> Result<Exit>;
+
 /// The id of `-o` in clap.
 const OUTPUT: &str = "format";
 
@@ -52,10 +55,12 @@ impl OutputArgs {
 
     /// Writes `data` in the selected format, or the text of `text` to standard error.
     pub(crate) fn write_status<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> Result<Exit> {
-        if self.format.is_none() {
-            status_line(&text(data));
-        }
-        self.write_data(data)
+        if self.format.is_none() { message(&text(data)) } else { self.write_data(data) }
+    }
+
+    /// Returns what prints the lines of a result: beside data, they are messages.
+    pub(crate) fn lines(self) -> PrintLine {
+        if self.format.is_none() { print } else { message }
     }
 
     /// Writes `data` in the selected format, or nothing without one.
@@ -129,6 +134,12 @@ pub(crate) fn print_data(text: &str) -> Result<Exit> {
 /// Prints a text to standard error, with one line break at its end. A closed standard error is ignored.
 pub(crate) fn status_line(text: &str) {
     status_data(&limits::printable(text));
+}
+
+/// Prints a text like [`status_line`], as the last one of a command.
+pub(crate) fn message(text: &str) -> Result<Exit> {
+    status_line(text);
+    Ok(Exit::Done)
 }
 
 /// Prints a text with colours of this program, otherwise like [`status_line`].

@@ -110,10 +110,10 @@ impl ApplyArgs {
 
     async fn preview(&self, client: &ApiClient, documents: &[Document], targets: &[SandboxDoc]) -> Result<Exit> {
         let plugins: Vec<PluginDoc> = documents.iter().filter_map(as_plugin).cloned().collect();
-        let (mut planned, mut has_new) = (Vec::new(), false);
+        let (mut planned, mut has_new, line) = (Vec::new(), false, self.output.lines());
         for document in documents {
             let change = change(client, document, &plugins).await?;
-            change.show();
+            line(&change.text())?;
             has_new |= change.change != ChangeKind::None;
             planned.push(output::json(&change));
         }
@@ -126,9 +126,8 @@ impl ApplyArgs {
                 let known = serde_json::from_value(data["plan"]["env"].clone()).unwrap_or_default();
                 env::check(format, known, self.skip_sensitive)?;
             }
-            if self.output.format.is_none() {
-                output::print(&text)?;
-            }
+            // A log of a job shows no values.
+            line(if self.output.format.is_none() { &text } else { text.lines().next().unwrap_or_default() })?;
             planned.push(data);
         }
         self.output.write_data(&planned)

@@ -46,24 +46,22 @@ pub(super) async fn preview(
             let is_alive = client.target(&target).await?.is_some_and(|seen| seen.info.phase.is_alive());
             let (verb, change) =
                 if is_alive { ("update", ChangeKind::Replace) } else { ("create", ChangeKind::Create) };
-            output::status_line(&format!("Would {verb} {target}"));
+            let text = format!("Would {verb} {target}");
             if is_alive {
                 output::status_line("note: its effect is not known before the documents of this call are stored");
             }
             let change = DocumentChange::planned(&target.kind, target.name, change);
-            return Ok((output::json(&change), String::new()));
+            return Ok((output::json(&change), text));
         }
         (Err(error), _) => return Err(in_document(error, &document.source)),
     };
     if let Some(error) = receipt.plan.as_ref().and_then(|plan| cluster_policy::found(plan, &document.source)) {
         return Err(error);
     }
-    output::status_line(&planned(receipt.result, &target));
-    if let Some(expires) = &receipt.expires {
-        output::status_line(&format!("its `ttl` ends at {}", timing::clock(expires)));
-    }
+    let end = receipt.expires.as_ref().map(|at| format!("its `ttl` ends at {}\n", timing::clock(at)));
+    let text = format!("{}\n{}{}", planned(receipt.result, &target), end.unwrap_or_default(), effect(&receipt));
     warn_of_end(&target, receipt.expires.as_deref());
-    Ok((output::json(&receipt), effect(&receipt)))
+    Ok((output::json(&receipt), text))
 }
 
 impl AppliedTarget {

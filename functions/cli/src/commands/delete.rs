@@ -104,7 +104,7 @@ impl DeleteArgs {
         }
         let seen = client.existing(&target).await?;
         if self.dry_run.dry_run {
-            output::status_line(&bulk::would("delete", &TargetOutcome::of(seen.info.clone())));
+            self.output.lines()(&bulk::would("delete", &TargetOutcome::of(seen.info.clone())))?;
             return self.output.write_data(&seen);
         }
         if self.force && seen.info.phase != TargetPhase::Gone {
@@ -158,7 +158,7 @@ impl DeleteArgs {
                 done => done?,
             }
             if is_dry_run {
-                change.show();
+                self.output.lines()(&change.text())?;
             } else {
                 change.dry_run = false;
                 output::status_line(&format!("Deleted {} {}; {}", kind.name, change.name, kind.deleted));
@@ -177,13 +177,14 @@ impl DeleteArgs {
         if let Some(kind) = kind {
             check_kind(client, &kind).await?;
         }
-        let command = TargetsCommand { client, action: TargetAction::Delete {}, verb: "Delete", is_dry_run };
+        let command =
+            TargetsCommand { client, action: TargetAction::Delete {}, verb: "Delete", is_dry_run, output: self.output };
         let answered = command.run(targets, self.yes, |outcome, _| match is_dry_run {
             true => bulk::would("delete", outcome),
             false => format!("{} is being deleted", TargetRef::from(outcome)),
         });
         let wait = self.wait.wait.then_some(((FollowGoal::Gone, "are gone"), self.wait_timeout));
-        answered.await?.finish(&command, "are being deleted", wait, self.output).await
+        answered.await?.finish(&command, "are being deleted", wait).await
     }
 
     async fn force_delete(&self, client: &ApiClient, target: &TargetRef, seen: TargetDetail) -> Result<Exit> {
@@ -204,10 +205,7 @@ impl DeleteArgs {
 
     async fn await_gone(&self, client: &ApiClient, target: &TargetRef, seen: TargetDetail) -> Result<Exit> {
         let ended = match self.wait.wait.then_some(self.wait_timeout) {
-            None => {
-                output::status_line(&format!("{target} is being deleted"));
-                Ok(Exit::Done)
-            }
+            None => output::message(&format!("{target} is being deleted")),
             Some(timeout) => wait(client, &watched(target, &seen), FollowGoal::Gone, timeout, seen.runs.clone()).await,
         };
         if self.output.format.is_some() {

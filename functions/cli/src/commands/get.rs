@@ -206,8 +206,7 @@ impl ListArgs {
             }
         }
         if all.is_empty() && self.data().format.is_none() {
-            output::status_line(&format!("No {noun} are listed"));
-            return Ok(Exit::Done);
+            return output::message(&format!("No {noun} are listed"));
         }
         if self.format == Some(ListFormat::Name) {
             let kind = noun.trim_end_matches('s');

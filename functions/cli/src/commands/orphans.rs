@@ -33,8 +33,7 @@ impl OrphansArgs {
         }
         if owned.is_empty() {
             self.output.write(&DeleteOrphansResponse::default(), |_| String::new())?;
-            output::status_line("No owned orphans");
-            return Ok(Exit::Done);
+            return output::message("No owned orphans");
         }
         if !self.yes {
             output::status_line(&rows(&list.orphans));

@@ -48,10 +48,13 @@ impl RetryArgs {
             // Without another version, the server has nothing to compare.
             CommandTargets::One(target) if body != RetryTarget { dry_run: true, ..RetryTarget::default() } => {
                 let done: RetryResponse = client.act(&target, "retry", &body).await?;
+                if body.dry_run {
+                    return self.output.write(&done, |done| text(done, true));
+                }
                 self.output.write_status(&done, |done| {
-                    let next = (!body.dry_run && !done.units.is_empty())
+                    let next = (!done.units.is_empty())
                         .then(|| format!("\nnext step: ebb get {} {} --watch", target.kind, target.name));
-                    text(done, body.dry_run) + &next.unwrap_or_default()
+                    text(done, false) + &next.unwrap_or_default()
                 })
             }
             _ if body.document.is_some() => Err(CliError::broken("--file repairs one target: give its name")),
@@ -62,12 +65,12 @@ impl RetryArgs {
     async fn retry_all(&self, client: &ApiClient, targets: CommandTargets) -> Result<Exit> {
         let is_dry_run = self.dry_run.dry_run;
         let action = TargetAction::Retry { plugin: self.plugin.clone() };
-        let command = TargetsCommand { client, action, verb: "Retry", is_dry_run };
+        let command = TargetsCommand { client, action, verb: "Retry", is_dry_run, output: self.output };
         let answered = command.run(targets, self.yes, |outcome, _| match &outcome.retry {
             Some(done) => format!("{}: {}", TargetRef::from(outcome), text(done, is_dry_run)),
             None => bulk::would("retry", outcome),
         });
-        answered.await?.finish(&command, "are retried", None, self.output).await
+        answered.await?.finish(&command, "are retried", None).await
     }
 }
 

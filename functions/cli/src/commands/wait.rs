@@ -58,7 +58,7 @@ impl WaitCommandArgs {
                     if let Some(kind) = &selector.kind {
                         check_kind(client, kind).await?;
                     }
-                    output::status_line("No target is selected: none is left");
+                    self.output.lines()("No target is selected: none is left")?;
                 }
                 self.wait_for_all(client, found.into_iter().map(TargetOutcome::of).collect()).await
             }
@@ -68,14 +68,14 @@ impl WaitCommandArgs {
     async fn wait_for_all(&self, client: &ApiClient, mut outcomes: Vec<TargetOutcome>) -> Result<Exit> {
         let state = if self.goal == FollowGoal::Gone { "are gone" } else { "are ready" };
         let goal = (self.goal, state);
-        let end = bulk::wait_for(client, &mut outcomes, goal, self.timeout).await;
+        let end = bulk::wait_for(client, &mut outcomes, goal, self.timeout, self.output.lines()).await;
         bulk::print(&outcomes, end, self.output)
     }
 
     async fn wait_for(&self, client: &ApiClient, target: TargetRef) -> Result<Exit> {
         let (begun, goal) = (Instant::now(), self.goal);
         let seen = match client.target(&target).await? {
-            seen if goal == FollowGoal::Gone => seen.filter(|seen| seen.info.phase != TargetPhase::Gone),
+            seen if goal == FollowGoal::Gone => seen,
             Some(seen) if exists(&seen) => Some(seen),
             _ => {
                 output::status_line(&format!("{target} does not exist yet"));
@@ -83,7 +83,8 @@ impl WaitCommandArgs {
                 Some(seen)
             }
         };
-        let exit = match seen {
+        let end = if seen.is_some() { goal.words() } else { "does not exist" };
+        let exit = match seen.filter(|seen| goal != FollowGoal::Gone || seen.info.phase != TargetPhase::Gone) {
             Some(seen) => {
                 let mut instance = watched(&target, &seen);
                 if let (FollowGoal::Ready, Some(uid)) = (goal, &seen.waiting_uid) {
@@ -94,10 +95,12 @@ impl WaitCommandArgs {
             }
             None => {
                 check_kind(client, &target.kind).await?;
-                output::status_line(&format!("{target} does not exist"));
                 Ok(Exit::Done)
             }
         };
+        if matches!(exit, Ok(Exit::Done)) {
+            self.output.lines()(&format!("{target} {end}"))?;
+        }
         if self.output.format.is_some() {
             let seen = client.target(&target).await;
             // The error of the wait is more important than this one.

@@ -27,6 +27,13 @@ pub(crate) enum FollowGoal {
     Gone,
 }
 
+impl FollowGoal {
+    /// Returns the words for a target that has reached it.
+    pub(crate) fn words(self) -> &'static str {
+        if self == Self::Gone { "is gone" } else { "is ready" }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct WatchedInstance {
     pub(crate) target: TargetRef,

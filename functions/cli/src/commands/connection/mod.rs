@@ -79,7 +79,6 @@ impl ConnectionNewArgs {
         }
         load::connection("the new connection", &document, &NoFiles, &DocumentVars::none())?;
         output::print_data(&document)?;
-        output::status_line(&format!("Store the credential as the secret {secret}, then: ebb apply -f FILE"));
-        Ok(Exit::Done)
+        output::message(&format!("Store the credential as the secret {secret}, then: ebb apply -f FILE"))
     }
 }

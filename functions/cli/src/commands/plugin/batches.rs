@@ -9,9 +9,7 @@ use std::time::Duration;
 use ebb_protocol::{TargetOutcome, TargetPhase, TargetSelector};
 
 use crate::bulk::{self, AnsweredTargets, YesArgs, has_version};
-use crate::{
-    CommandTargets, Exit, FollowGoal, InterruptCount, OutputArgs, Result, TargetRef, TargetsCommand, named, output,
-};
+use crate::{CommandTargets, Exit, FollowGoal, InterruptCount, Result, TargetRef, TargetsCommand, named, output};
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct BatchArgs {
@@ -36,7 +34,6 @@ impl BatchArgs {
         batch: usize,
         timeout: Duration,
         show: impl Fn(&TargetOutcome, &str) -> String,
-        output: OutputArgs,
     ) -> Result<Exit> {
         let selector = if let CommandTargets::Selected(selector) = &targets { Some(selector.clone()) } else { None };
         let found = command.send(None, bulk::selections(targets), true, &|outcome, _| bulk::line(outcome)).await;
@@ -69,7 +66,7 @@ impl BatchArgs {
             // The phase of an accepted update is known after the wait.
             answered.iter_mut().filter(|outcome| outcome.error.is_none()).for_each(|outcome| outcome.phase = None);
             end = match sent {
-                Ok(Exit::Done) => bulk::wait_for(command.client, &mut answered, goal, timeout).await,
+                Ok(Exit::Done) => bulk::wait_for(command.client, &mut answered, goal, timeout, output::message).await,
                 other => other,
             };
             begun.append(&mut answered);
@@ -91,7 +88,7 @@ impl BatchArgs {
         }
         let error = Some("not touched: the upgrade has stopped".to_owned());
         outcomes.extend(begun.into_iter().chain(left.map(|outcome| TargetOutcome { error: error.clone(), ..outcome })));
-        match bulk::print(&outcomes, end, output)? {
+        match bulk::print(&outcomes, end, command.output)? {
             Exit::Done if !left_out.is_empty() => Ok(Exit::Failed),
             exit => Ok(exit),
         }

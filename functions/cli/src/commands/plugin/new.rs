@@ -37,8 +37,7 @@ impl PluginNewArgs {
         match written {
             Ok(()) => {
                 output::print(&format!("{}\n", path.display()))?;
-                output::status_line(&format!("Check it with `ebb validate {}`", path.display()));
-                Ok(Exit::Done)
+                output::message(&format!("Check it with `ebb validate {}`", path.display()))
             }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 Err(CliError::failed(format!("{} exists already", path.display()))

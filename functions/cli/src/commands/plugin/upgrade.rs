@@ -52,18 +52,18 @@ impl PluginUpgradeArgs {
         // The targets of a selector are shown before, and confirmed.
         let allow_replace = Some(self.yes.yes || self.names.is_empty());
         let action = TargetAction::Upgrade { plugin: format!("{name}@{}", self.plugin.version()), allow_replace };
-        let command = TargetsCommand { client, action, verb: "Upgrade", is_dry_run };
+        let command = TargetsCommand { client, action, verb: "Upgrade", is_dry_run, output: self.output };
         let show = |outcome: &TargetOutcome, full: &str| text(outcome, full, is_dry_run);
         if let (Some(batch), false) = (self.batches.batch, is_dry_run) {
             if !self.wait.wait {
                 return Err(CliError::broken("`--batch` waits for each batch: leave out `--wait=false`"));
             }
             let (targets, timeout) = ((targets, self.yes), self.wait_timeout);
-            return Box::pin(self.batches.upgrade(&command, targets, batch.get(), timeout, show, self.output)).await;
+            return Box::pin(self.batches.upgrade(&command, targets, batch.get(), timeout, show)).await;
         }
         let answered = command.run(targets, self.yes, show);
         let wait = self.wait.wait.then_some(((FollowGoal::Ready, "are ready with the version"), self.wait_timeout));
-        Box::pin(answered).await?.finish(&command, "are updated or have the version", wait, self.output).await
+        Box::pin(answered).await?.finish(&command, "are updated or have the version", wait).await
     }
 }
 

@@ -33,8 +33,7 @@ impl SourceNewArgs {
         let document = preset.starter(name);
         load::event_source("the new source", &document, &NoFiles, &DocumentVars::none())?;
         output::print_data(&document)?;
-        output::status_line(&setup(name, preset));
-        Ok(Exit::Done)
+        output::message(&setup(name, preset))
     }
 }
 

@@ -56,8 +56,7 @@ impl SubscriptionNewArgs {
         let loaded = load::subscription("the new subscription", &document, &NoFiles, &DocumentVars::none())?;
         compile::subscription(&loaded)?;
         output::print_data(&document)?;
-        output::status_line("Complete it, then: ebb apply -f FILE");
-        Ok(Exit::Done)
+        output::message("Complete it, then: ebb apply -f FILE")
     }
 }
 
@@ -101,8 +100,9 @@ impl SubscriptionTestArgs {
         };
         if !rule.reports(phase, &target) {
             let excluding = if rule.on.contains(&phase) { "when" } else { "on" };
-            output::status_line(&format!("The subscription does not report this change: `{excluding}` excludes it"));
-            return Ok(Exit::Done);
+            return output::message(&format!(
+                "The subscription does not report this change: `{excluding}` excludes it"
+            ));
         }
         let is_failure = matches!(phase, TargetChange::Failed | TargetChange::Stuck | TargetChange::EventFailed);
         let of_failure = |text: &str| if is_failure { text.to_owned() } else { String::new() };
@@ -149,8 +149,7 @@ pub(crate) struct SubscriptionRetryArgs {
 impl SubscriptionRetryArgs {
     pub(super) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let SubscriptionDetail { info, .. } = client.post(&["subscriptions", &self.name, "retry"], &json!({})).await?;
-        output::status_line(&format!("Notifications: {} waiting, {} given up", info.waiting, info.undelivered));
-        Ok(Exit::Done)
+        output::message(&format!("Notifications: {} waiting, {} given up", info.waiting, info.undelivered))
     }
 }
 
