@@ -54,6 +54,7 @@ pub fn login(viewer: ConsoleViewer<'_>, [challenge, state, port]: [&str; 3], sco
             (frame::form_token(viewer))
             @for (name, value) in [("challenge", challenge), ("state", state), ("port", port)] { input type="hidden" name=(name) value=(value); }
             button { "Sign in" }
+            @if !port.is_empty() { " " button name="answer" value="cancel" { "Cancel" } }
         }
     };
     frame::page(viewer, "", "Sign in the command line", PageRenewal::NEVER, &main)

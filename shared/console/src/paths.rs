@@ -133,7 +133,7 @@ pub fn sign_in_once(code: &str) -> String {
 
 /// Returns the path of the sign-in at an issuer, which leads back to `next`. With `other` as `account`, the issuer asks for
 /// the account.
-pub(crate) fn sign_in_at(issuer: &str, next: &str, account: &str) -> String {
+pub fn sign_in_at(issuer: &str, next: &str, account: &str) -> String {
     with(SIGN_IN_BEGIN, &[("issuer", issuer), ("next", next), ("account", account)])
 }
 

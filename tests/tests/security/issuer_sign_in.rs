@@ -422,7 +422,8 @@ pub(crate) async fn failures_of_an_issuer_are_explained() {
     let declined = answer(&request, "", Some(&issuer.url)) + "&error=%3Cb%3Eaccess_denied&error_description=no%0Aseat";
     let page = browser.get(&declined).await;
     stack.refused(&page, 403, "ask its administrator");
-    assert!(page.body.contains("&lt;b&gt;access_denied: no\\nseat") && !page.body.contains("<b>"), "{page:?}");
+    let is_escaped = page.body.contains("&lt;b&gt;access_denied: no\\nseat") && !page.body.contains("<b>");
+    assert!(is_escaped && !page.headers.contains_key("refresh"), "{page:?}");
     issuer.claim(json!({"groups": []}));
     let page = stack.sign_in(&mut browser).await;
     stack.refused(&page, 403, "no rule of EBB_OIDC grants a scope to");

@@ -13,7 +13,7 @@ use axum::Router;
 use axum::extract::Query;
 use axum::http::StatusCode;
 use axum::routing::get;
-use ebb_protocol::{CallerInfo, CreateLogin, CreatedToken, SessionId, code_challenge, rfc3339};
+use ebb_protocol::{CallerInfo, CreateLogin, CreatedToken, SessionId, code_challenge, limits, rfc3339};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
@@ -81,7 +81,6 @@ impl LoginArgs {
             code
         } else {
             output::status_line("Waiting for a browser of this machine; with another one: ebb login --device");
-            output::status_line("If the page shows an error, stop this command with Ctrl-C.");
             if stdout().is_terminal() {
                 in_browser(&page);
             }
@@ -101,26 +100,41 @@ impl LoginArgs {
     }
 }
 
-/// Returns the code that a browser brings to `listener`.
+/// Returns the code that a browser brings to `listener`. A browser can also bring the reason of a refusal (RFC 6749, 4.1.2.1).
 async fn received(listener: TcpListener, state: String) -> Result<String> {
-    let (sender, mut codes) = mpsc::channel(1);
+    let (sender, mut answers) = mpsc::channel(1);
     let receive = move |Query(answer): Query<BTreeMap<String, String>>| {
         let mut reply = (StatusCode::BAD_REQUEST, "This is not the answer to the sign-in of `ebb login`.\n");
         // Each page and program of this machine can send requests to the port.
-        if let Some(code) = answer.get("code").filter(|_| answer.get("state") == Some(&state)) {
-            reply = (StatusCode::OK, "The sign-in continues in the terminal. You can close this page.\n");
+        let text = |name: &str| answer.get(name).filter(|_| answer.get("state") == Some(&state)).cloned();
+        let refusal = || text("error_description").or_else(|| text("error")).map(Err);
+        if let Some(code) = text("code").map(Ok).or_else(refusal) {
+            let is_refused = code.is_err();
             // A repeated answer has no receiver.
-            let _ = sender.try_send(code.clone());
+            let _ = sender.try_send(code);
+            reply = match is_refused {
+                true => (StatusCode::OK, "The sign-in was refused. The terminal has the reason.\n"),
+                false => (StatusCode::OK, "The sign-in continues in the terminal. You can close this page.\n"),
+            };
         }
         async move { reply }
     };
     let server = axum::serve(listener, Router::new().route("/", get(receive)));
-    let code = tokio::select! {
-        code = codes.recv() => code,
+    let answer = tokio::select! {
+        answer = answers.recv() => answer,
         _ = server.into_future() => None,
         () = tokio::time::sleep(Duration::from_secs(600)) => None,
     };
-    code.ok_or_else(|| CliError::timed_out("no sign-in has ended within 10 minutes").with_hint("run `ebb login` again"))
+    let error = match answer {
+        Some(Ok(code)) => return Ok(code),
+        Some(Err(reason)) => {
+            // The browser gets its reply meanwhile.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            CliError::failed(format!("the sign-in was refused: {}", limits::clean(&reason, 2 * limits::MESSAGE)))
+        }
+        None => CliError::timed_out("no sign-in has ended within 10 minutes"),
+    };
+    Err(error.with_hint("run `ebb login` again"))
 }
 
 /// Ends a former login at the server. Without its answer, the server accepts the token until its end, and the exit code is 1.

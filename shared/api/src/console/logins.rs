@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::header::{self, HeaderName};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, IntoResponse as _, Response};
 use axum::{Extension, Json};
+use ebb_console::paths;
 use ebb_protocol::{
     CallerInfo, CreateLogin, CreatedToken, ErrorCode, Millis, SessionId, Timestamp, TokenInfo, code_challenge,
     is_random_text, open_value, seal_value,
@@ -43,24 +45,36 @@ pub(super) async fn show(session: ConsoleSession, RawQuery(query): RawQuery) -> 
     session.respond("", page.map(|given| ebb_console::login(session.viewer(), given, &session.caller.scope_list())))
 }
 
-/// Gives a code to the command line: by the browser, if it waits on a port, or by the person.
+/// Gives a code, or the refusal of the person, to the command line: by the browser, if it waits on a port, or by the person.
 pub(super) async fn approve(session: ConsoleSession, body: Body) -> Response {
-    let page = |code: Option<&str>| Html(ebb_console::logged_in(session.viewer(), code));
     let approved = async {
         let fields = session.form(body, MAX_BODY).await?;
-        let [challenge, state, port] = parameters(&fields)?;
+        let given @ [challenge, ..] = parameters(&fields)?;
         let code = format!("{} {}", session.id.reveal(), session.server.env.now().0);
         let code = seal_value(&session.server.env.settings.unit_keys, &format!("login {challenge}"), code.as_bytes());
-        if port.is_empty() {
-            return Ok(page(Some(&code)).into_response());
-        }
-        let mut answer = form_urlencoded::Serializer::new(String::new());
-        let answer = answer.append_pair("code", &code).append_pair("state", state).finish();
-        // The policy of the page forbids that its form is redirected to another origin.
-        let refresh = format!("0;url=http://127.0.0.1:{port}/?{answer}");
-        Ok::<_, HttpProblem>(([(header::REFRESH, refresh)], page(None)).into_response())
+        let is_cancelled = fields.get("answer") == "cancel";
+        let answer = if is_cancelled { ("error", "access_denied") } else { ("code", code.as_str()) };
+        let brought = to_command(given, &[answer]);
+        let page = ebb_console::logged_in(session.viewer(), Some(code.as_str()).filter(|_| brought.is_none()));
+        Ok::<_, HttpProblem>((brought, Html(page)).into_response())
     };
     approved.await.unwrap_or_else(|problem| responses::failure(Some(session.viewer()), problem))
+}
+
+/// Returns the header by which the browser brings an answer to a command that waits on a port of its machine. The policy of a page
+/// forbids that its form is redirected to another origin.
+fn to_command([_, state, port]: [&str; 3], answer: &[(&str, &str)]) -> Option<[(HeaderName, String); 1]> {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    let query = query.extend_pairs(answer).append_pair("state", state).finish();
+    (!port.is_empty()).then(|| [(header::REFRESH, format!("0;url=http://127.0.0.1:{port}/?{query}"))])
+}
+
+/// Brings the reason of a refused sign-in to the command that waits for it, if the sign-in leads to the page of one.
+pub(super) fn refusal(next: &str, reason: &str) -> Option<[(HeaderName, String); 1]> {
+    let (path, query) = next.split_once('?')?;
+    let fields = FormFields::parse(query.as_bytes());
+    let given = parameters(&fields).ok().filter(|_| path == paths::LOGIN)?;
+    to_command(given, &[("error", "access_denied"), ("error_description", reason)])
 }
 
 /// Returns the session of a code, if the code is of this server and login, and not too old.

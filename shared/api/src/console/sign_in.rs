@@ -15,8 +15,8 @@ use ebb_protocol::{ErrorCode, PendingSignIn, SessionId, has_digest, limits};
 use serde::Deserialize;
 
 use super::forms::{self, FormFields};
-use super::responses;
 use super::sessions::{self, ConsoleSession, QueryOf, SignInBrowser};
+use super::{logins, responses};
 use crate::oidc::{self, MAX_TOKEN, SignInAccount};
 use crate::{BodyBudget, HttpProblem, HttpResult, Query, ServerState, bearer, forbidden};
 
@@ -178,7 +178,14 @@ pub(super) async fn finish(browser: SignInBrowser, RawQuery(query): RawQuery) ->
         Err(problem) => {
             // The issuer would sign the same account in again.
             let issuer = problem.is(ErrorCode::Forbidden).then_some(pending.issuer.as_str());
-            refused(&browser.server, issuer, &pending.next, &problem)
+            let page = refused(&browser.server, issuer, &pending.next, &problem);
+            let other = issuer.map(|issuer| {
+                let path = paths::sign_in_at(issuer, paths::ROOT, "other");
+                let source = browser.server.env.settings.source.trim_end_matches('/');
+                format!("; for another account, sign in at {source}{path} and run `ebb login` again")
+            });
+            let reason = limits::message(&problem.0.detail) + &other.unwrap_or_default();
+            (logins::refusal(&pending.next, &reason), page).into_response()
         }
     };
     response.headers_mut().append(header::SET_COOKIE, browser.pending_cookie(None));
