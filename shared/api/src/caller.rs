@@ -118,6 +118,8 @@ pub(crate) struct ApiCaller {
     pub(crate) proof: CallerProof,
     /// The latest end of its token or session. A token of the configuration has none.
     pub(crate) expires: Option<Timestamp>,
+    /// The end of a login that is not used again, if it is before the latest one.
+    pub(crate) expires_unused: Option<Timestamp>,
 }
 
 impl ApiCaller {
@@ -128,7 +130,7 @@ impl ApiCaller {
             CallerProof::Named { expires, .. } => Some(*expires),
             CallerProof::Identity(claims) => claims["exp"].as_u64().map(|at| Timestamp(at.saturating_mul(1_000))),
         };
-        Self { name, display: None, scopes, proof, expires }
+        Self { name, display: None, scopes, proof, expires, expires_unused: None }
     }
 
     /// Checks that a scope of the caller has a permission, which the scope may limit to some targets.
@@ -174,7 +176,8 @@ impl ApiCaller {
     pub(crate) fn info(&self) -> CallerInfo {
         let scopes = self.scopes.iter().map(ToString::to_string).collect();
         let (name, display) = (self.name.clone(), self.display.clone());
-        CallerInfo { name, display, scopes, expires: self.expires.map(rfc3339) }
+        let [expires, expires_unused] = [self.expires, self.expires_unused].map(|end| end.map(rfc3339));
+        CallerInfo { name, display, scopes, expires, expires_unused }
     }
 
     /// Logs a change that the caller requests. `subject` is the object of the change.

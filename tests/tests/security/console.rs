@@ -126,6 +126,7 @@ pub(crate) async fn a_login_ends() {
         for hour in &hours {
             let caller: Value = used(hour * 3_600).await.is(200).json();
             assert_eq!(caller["expires"], login["expires"], "{hours:?}");
+            assert_eq!(caller["expiresUnused"].is_null(), *hour >= 145, "{caller}");
         }
         used(end * 3_600 + 200).await.is_problem(401, "token-expired");
     }

@@ -90,7 +90,7 @@ impl LoginArgs {
         let CreatedToken { token, info } = client.post(&["login"], &request).await?;
         let (person, expires) = (person(&info.name, info.display.as_deref()), rfc3339(info.expires));
         let (url, until) = (&client.server.url, timing::clock(&expires));
-        let signed_in = format!("Signed in to {url} as {person} until {until}");
+        let signed_in = format!("Signed in to {url} as {person} until {until} if used every 24 hours");
         let former = logins::change(&client.server.login_name(), Some(StoredLogin { token, person, expires }))?;
         output::status_line(&output::printable(&signed_in));
         if server.token.as_ref().is_some_and(|token| !token.is_empty()) {
@@ -165,6 +165,7 @@ fn list() -> Result<Exit> {
         let ended = if login.rest().is_zero() { " (ended)" } else { "" };
         [server, login.person, timing::clock(&login.expires) + ended]
     });
+    output::status_line("A login also ends 24 hours after its last use; `ebb whoami --server URL` shows both ends.");
     output::print(&output::table(&["SERVER", "PERSON", "UNTIL"], rows))
 }
 
@@ -174,9 +175,11 @@ fn person(name: &str, display: Option<&str>) -> String {
 
 pub(super) async fn whoami(client: &ApiClient, output: OutputArgs) -> Result<Exit> {
     let caller: CallerInfo = client.fetch(&["caller"]).await?;
-    output.write(&caller, |CallerInfo { name, display, scopes, expires }| {
+    output.write(&caller, |CallerInfo { name, display, scopes, expires, expires_unused }| {
         let person = person(name, display.as_deref());
-        let until = expires.as_ref().map(|expires| format!(" until {}", timing::clock(expires))).unwrap_or_default();
-        output::printable(&format!("{person}{until}: {}", scopes.join(", ")))
+        let ends = [(" until ", expires), (" if used by ", expires_unused)];
+        let ends = ends.map(|(word, end)| end.as_ref().map(|end| word.to_owned() + &timing::clock(end)));
+        let ends = ends.into_iter().flatten().collect::<String>();
+        output::printable(&format!("{person}{ends}: {}", scopes.join(", ")))
     })
 }

@@ -169,6 +169,7 @@ impl ServerState {
         let (expires, latest) = ends(id, stored.created, self.env.now(), &caller.proof);
         caller.expires = Some(latest);
         let is_due = stored.expires < latest && expires >= latest.min(stored.expires.plus(RENEWAL));
+        caller.expires_unused = Some(if is_due { expires } else { stored.expires }).filter(|end| *end < latest);
         // A concurrent sign-out remains one.
         let is_valid = !is_due || self.env.store.renew_session(&SessionItem { expires, ..stored }).await?;
         Ok(is_valid.then_some(caller))

@@ -74,6 +74,7 @@ pub struct TokenList {
 /// The sender of a request.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct CallerInfo {
     /// `role ROLE`, `token NAME` or `ISSUER SUBJECT`.
     pub name: String,
@@ -81,8 +82,10 @@ pub struct CallerInfo {
     pub display: Option<String>,
     /// The scopes of its token.
     pub scopes: Vec<String>,
-    /// The latest end of its token. A login ends before if it is unused for 24 hours. Absent for a token of the configuration.
+    /// The latest end of its token. Absent for a token of the configuration.
     pub expires: Option<String>,
+    /// The end of a login that is not used again, if it is before `expires`.
+    pub expires_unused: Option<String>,
 }
 
 /// Exchanges a code of the console for a token of the command line.
