@@ -33,7 +33,9 @@ fn row((kind, name): (&str, &str), entry: &HistoryEntry) -> Markup {
     html! {
         td { (texts::time(&entry.time)) }
         th scope="row" { (entry.change.words()) }
-        td { (limits::printable(entry.by.as_deref().unwrap_or_default())) }
+        td title=[entry.by_name.as_ref().and(entry.by.as_ref())] {
+            (limits::printable(entry.by_name.as_ref().or(entry.by.as_ref()).map_or("", String::as_str)))
+        }
         td { code { (entry.uid) } ", generation " (entry.generation) }
         td {
             @if let Some(run) = &entry.run {
@@ -71,7 +73,7 @@ pub fn history_entry(viewer: ConsoleViewer<'_>, (kind, name): (&str, &str), foun
         h1 { a href=(paths::target(kind, name)) { (kind) "/" (name) } ", " (entry.change.words()) }
         p {
             (texts::time(&entry.time))
-            @if let Some(by) = &entry.by { " by " (limits::printable(by)) }
+            @if let Some(by) = entry.by_name.as_ref().or(entry.by.as_ref()) { " by " (limits::printable(by)) }
             ", generation " (entry.generation) ". "
             a href=(paths::history(kind, name, None)) { "History" }
         }

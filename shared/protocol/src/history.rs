@@ -62,6 +62,9 @@ pub struct HistoryEntry {
     /// The verified caller: `platform`, `token NAME`, `ISSUER SUBJECT`, `role ROLE`, `source NAME` or `ttl`. Absent if it is
     /// unknown.
     pub by: Option<String>,
+    /// For people: `NAME SUBJECT`, if the issuer of `by` has a name.
+    #[serde(rename = "byName")]
+    pub by_name: Option<String>,
     /// The instance.
     pub uid: String,
     /// The generation of the document.

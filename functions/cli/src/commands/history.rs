@@ -71,7 +71,7 @@ fn text(entries: &[HistoryEntry]) -> String {
         [
             timing::clock(&entry.time),
             entry.change.words().to_owned(),
-            entry.by.as_deref().map(printable).unwrap_or_default(),
+            entry.by_name.as_ref().or(entry.by.as_ref()).map(|by| printable(by)).unwrap_or_default(),
             entry.uid.clone(),
             entry.generation.to_string(),
             run.map(|run| format!("{} {}", run.hook, labels::name(&run.state))).unwrap_or_default(),

@@ -88,9 +88,9 @@ impl Kind {
 
 /// Returns the text of a column: that of the member of the data with its name, unless it is computed.
 pub(super) fn cell(header: &str, data: &Value) -> String {
-    let text = shown(&data[member(header)]);
+    let (text, name) = (shown(&data[member(header)]), &data[member(header) + "Name"]);
     match header {
-        "OWNER" if data["ownerName"].is_string() => shown(&data["ownerName"]),
+        "OWNER" | "CREATED BY" if name.is_string() => shown(name),
         "SECRET" if data["hasSecret"] == false => text + " (missing)",
         "SECRET" if data["problem"].is_string() => text + " (unusable)",
         "WAITING" if data["waitingIncomplete"] == true => text + " or more",

@@ -110,7 +110,8 @@ pub(crate) async fn create(
     let (created, expires) = server.begin_session(&token, &caller).await?;
     caller.log_change("sign in", "command line");
     let CallerInfo { name, display, scopes, .. } = caller.info();
-    let info = TokenInfo { created_by: name.clone(), name, display, scopes, created, expires };
+    let (created_by, created_by_name) = (name.clone(), None);
+    let info = TokenInfo { name, display, scopes, created, expires, created_by, created_by_name };
     Ok((StatusCode::CREATED, no_store(), Json(CreatedToken { token: token.reveal().to_owned(), info })))
 }
 

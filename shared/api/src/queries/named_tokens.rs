@@ -36,7 +36,7 @@ pub async fn create(env: &Env, request: &CreateToken, created_by: String) -> Res
     let created: Timestamp = env.now();
     let token = api_token::issue(&request.name, std::array::from_fn(|_| env.random.next()));
     let (name, expires) = (request.name.clone(), created.plus(ttl));
-    let info = TokenInfo { name, display: None, scopes, created, expires, created_by };
+    let info = TokenInfo { name, display: None, scopes, created, expires, created_by, created_by_name: None };
     let item = TokenItem { info, digest: api_token::token_digest(&token), revoked: None };
     if !env.store.create_token(&item).await? {
         let detail = format!("the token {} exists: revoke it first, or use another name", request.name);

@@ -174,6 +174,7 @@ async fn shown(env: &Env, item: HistoryItem) -> FlowResult<Option<HistoryDetail>
         time: rfc3339(item.at),
         change,
         by,
+        by_name: None,
         uid: item.uid,
         generation: item.generation,
         run,

@@ -48,6 +48,9 @@ pub(crate) async fn list(
     let store = &server.env.store;
     let mut page = target_history::list(&server.env, key, after.as_deref(), only.as_deref()).await?;
     page.next_token = page.next_token.map(|token| server.sealed(HISTORY, token));
+    for entry in &mut page.entries {
+        entry.by_name = server.tokens.issuers.owner_name(entry.by.as_deref());
+    }
     if after.is_none() {
         match server.env.store.read_target(key).await? {
             // A limited caller does not see subscriptions.
@@ -76,7 +79,9 @@ pub(crate) async fn get(
     let only = server.check_target(key).await?;
     let found = target_history::get(&server.env, key, &id, only.as_deref()).await?;
     let missing = || HttpProblem::not_found(format!("the history of {key} has no entry {:?}", limits::message(&id)));
-    found.map(Json).ok_or_else(missing)
+    let mut found = found.ok_or_else(missing)?;
+    found.entry.by_name = server.tokens.issuers.owner_name(found.entry.by.as_deref());
+    Ok(Json(found))
 }
 
 /// Lists the runs of the present instances of targets, by the kind and name of the target. Reads the runs of at most 25

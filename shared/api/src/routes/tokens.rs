@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use ebb_protocol::api::{CallerInfo, CreateToken, CreatedToken, TokenList};
+use ebb_protocol::api::{CallerInfo, CreateToken, CreatedToken, TokenInfo, TokenList};
 
 use crate::queries::named_tokens;
 use crate::{HttpProblem, HttpResult, JsonBody, NoQuery, Operate, Path, Permitted, ServerState, no_store};
@@ -13,7 +13,11 @@ use crate::{HttpProblem, HttpResult, JsonBody, NoQuery, Operate, Path, Permitted
     (status = 200, body = TokenList),
 ))]
 pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> HttpResult<Json<TokenList>> {
-    let tokens = server.env.store.list_tokens().await?.into_iter().map(|token| token.info).collect();
+    let mut tokens: Vec<TokenInfo> =
+        server.env.store.list_tokens().await?.into_iter().map(|token| token.info).collect();
+    for token in &mut tokens {
+        token.created_by_name = server.tokens.issuers.owner_name(Some(&token.created_by));
+    }
     Ok(Json(TokenList { tokens }))
 }
 

@@ -48,6 +48,9 @@ pub struct TokenInfo {
     pub expires: Timestamp,
     /// The caller that created it.
     pub created_by: String,
+    /// For people: `NAME SUBJECT`, if the issuer of that caller has a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_by_name: Option<String>,
 }
 
 /// A new token with its secret, which no other response contains.

@@ -46,6 +46,7 @@ pub fn token() -> TokenItem {
         created: AT,
         expires: AT,
         created_by: "role operator".into(),
+        created_by_name: None,
     };
     TokenItem { info, digest: digest(b"token"), revoked: None }
 }
