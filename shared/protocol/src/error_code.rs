@@ -83,7 +83,7 @@ error_codes! {
     WrongCluster = "wrong-cluster" 409: "the relay of another cluster than the pinned one, or than that of an entry of the configuration",
     ClusterChanged = "cluster-changed" 409: "the registration does not have the `expected` version any more",
     ClusterInUse = "cluster-in-use" 409: "targets have units in the cluster",
-    DocumentInUse = "document-in-use" 409: "living targets need the connection or source; `force` makes the change",
+    DocumentInUse = "document-in-use" 409: "living targets, sources or subscriptions need the document; `force` makes the change",
     TooManyClusters = "too-many-clusters" 409: "100 clusters are registered",
     OwnRelay = "own-relay" 409: "the control plane has a relay of its own, and registers no clusters",
     WrongTransport = "wrong-transport" 409: "a poll of a cluster whose relay is called by the control plane",

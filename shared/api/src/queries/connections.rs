@@ -20,12 +20,13 @@ impl StoredKind for ConnectionDoc {
         named_documents::check(name, (&connection.name, &connection.source), connection.expanded)
     }
 
-    const LOSS: &str = "Without it, units fail, teardowns become stuck, and subscriptions send nothing";
+    const LOSS: &str =
+        "Without it, units fail, teardowns become stuck, sources reject events, and subscriptions send nothing";
 
     async fn users(env: &Env, name: &str) -> FlowResult<Option<Vec<String>>> {
-        let subscriptions = subscriptions(env, name, |_| true).await?;
+        let users = named_users(env, name).await?;
         let targets = clusters::users(env, |_| true, |plan| compile::connection::names(plan).contains(name)).await?;
-        Ok(targets.map(|targets| [subscriptions, targets].concat()))
+        Ok(targets.map(|targets| [users, targets].concat()))
     }
 
     async fn losers(env: &Env, former: &NamedDocument, new: &NamedDocument) -> FlowResult<Option<Vec<String>>> {
@@ -33,9 +34,12 @@ impl StoredKind for ConnectionDoc {
         let load = |text: String| load::connection("document", &text, &NoFiles, &DocumentVars::none());
         // Nothing can use a document that has errors.
         let [Ok(former), Ok(new)] = offload(move || texts.map(load)).await? else { return Ok(Some(Vec::new())) };
-        let permits = |document: &ConnectionDoc, rule: &str| document.subscriptions.iter().any(|one| one.value == rule);
-        let loses = |rule: &str| permits(&former, rule) && !permits(&new, rule);
-        let subscriptions = subscriptions(env, &new.name.value, loses).await?;
+        let permits = |document: &ConnectionDoc, user: &str| {
+            let listed = [("source", &document.sources), ("subscription", &document.subscriptions)];
+            listed.iter().any(|(kind, names)| names.iter().any(|name| format!("{kind} {}", name.value) == user))
+        };
+        let mut users = named_users(env, &new.name.value).await?;
+        users.retain(|user| permits(&former, user) && !permits(&new, user));
         // Otherwise no plan is read.
         let keeps_targets =
             former.origin.value == new.origin.value && former.plugins.iter().all(|plugin| new.permits(&plugin.value));
@@ -43,7 +47,7 @@ impl StoredKind for ConnectionDoc {
             true => Some(Vec::new()),
             false => clusters::users(env, |_| true, |plan| compile::connection::loses(plan, &former, &new)).await?,
         };
-        Ok(targets.map(|targets| [subscriptions, targets].concat()))
+        Ok(targets.map(|targets| [users, targets].concat()))
     }
 
     async fn list(env: &Env) -> FlowResult<ConnectionList> {
@@ -69,12 +73,18 @@ impl StoredKind for ConnectionDoc {
     }
 }
 
-/// Returns the subscriptions that name the connection and have a property.
-async fn subscriptions(env: &Env, connection: &str, is_meant: impl Fn(&str) -> bool) -> FlowResult<Vec<String>> {
+/// Returns the sources and subscriptions that name the connection, as `source NAME` and `subscription NAME`.
+async fn named_users(env: &Env, connection: &str) -> FlowResult<Vec<String>> {
+    let (sources, own) = (env.store.list_documents(NamedKind::Source).await?, connection.to_owned());
+    let name_of = move |item: NamedDocument| {
+        let source = load::event_source("document", &item.document, &NoFiles, &DocumentVars::none()).ok()?;
+        source.fetch.filter(|fetch| fetch.connection.value == own).map(|_| format!("source {}", item.name))
+    };
+    let mut users: Vec<String> = offload(move || sources.into_iter().filter_map(name_of).collect()).await?;
     let rules = outbox::rules(env).await?;
     let uses = |rule: &&NotificationRule| rule.to.connection().is_some_and(|name| name.value == connection);
-    let found = rules.iter().filter(uses).filter(|rule| is_meant(&rule.name));
-    Ok(found.map(|rule| format!("subscription {}", rule.name)).collect())
+    users.extend(rules.iter().filter(uses).map(|rule| format!("subscription {}", rule.name)));
+    Ok(users)
 }
 
 fn about(env: &Env, connection: ConnectionDoc, unknown: ConnectionInfo) -> ConnectionInfo {

@@ -110,11 +110,11 @@ document_routes! {
     "listConnections": ConnectionList;
     /// Returns a connection with its document. Scope: `plugins:write`.
     "getConnection": ConnectionDetail;
-    /// Creates or replaces a connection. The next request of each unit uses it. If living targets lose it, because of another
-    /// origin or a missing plugin, it needs `force`: their units fail then, also those of the teardown. Scope: `operate`.
+    /// Creates or replaces a connection. The next request of each unit uses it. If living targets, sources or subscriptions lose
+    /// it, it needs `force`: units fail then, also those of the teardown. Scope: `operate`.
     "putConnection";
-    /// Deletes a connection, with `force` also one that living targets need. Their units fail then, also those of the
-    /// teardown. Scope: `operate`.
+    /// Deletes a connection, with `force` also one that living targets, sources or subscriptions need. Units fail then, also
+    /// those of the teardown. Scope: `operate`.
     "deleteConnection";
 }
 
