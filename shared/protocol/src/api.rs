@@ -468,7 +468,7 @@ pub struct CheckList {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthCheck {
-    /// The part: `table`, `list-index`, `due-index`, `sweep`, `bucket`, `queue`, or `relay/CLUSTER`.
+    /// The part: `table`, `list-index`, `due-index`, `sweep`, `bucket`, `queue`, `secrets`, or `relay/CLUSTER`.
     pub name: String,
     pub passed: bool,
     /// The observation, or the error and how to fix it.

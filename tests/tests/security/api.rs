@@ -84,7 +84,7 @@ pub(crate) async fn checks() {
         .endpoint_url(endpoint);
     let table = Arc::new(SdkTable::new(Client::from_conf(config.build()), "nowhere"));
     let failed = checks::all(harness.stack().env(), &Store::new(table, Arc::new(bucket))).await;
-    let names = ["table", "list-index", "due-index", "sweep", "bucket", "queue", "connections"];
+    let names = ["table", "list-index", "due-index", "sweep", "bucket", "queue", "secrets"];
     assert_eq!((list.checks.len(), failed.checks.len()), (names.len(), names.len()));
     // The queue works. Its check fails because it writes to a missing table.
     for ((passed, check), name) in list.checks.iter().zip(&failed.checks).zip(names) {

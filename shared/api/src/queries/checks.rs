@@ -1,4 +1,4 @@
-//! Checks table, indexes, bucket, queue, schedule, connections and relays by using them as the functions do.
+//! Checks table, indexes, bucket, queue, schedule, secrets and relays by using them as the functions do.
 //!
 //! `sweep` is another function. It writes a mark at each message of the check and at each event of the schedule. The
 //! check reads these marks.
@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use ebb_documents::ConnectionDoc;
 use ebb_protocol::api::{CheckList, HealthCheck};
-use ebb_store::{ClusterFaultKind, HealthMark, Store, StoreError, TargetList};
+use ebb_store::{ClusterFaultKind, HealthMark, NamedDocument, NamedKind, Store, StoreError, TargetList};
 use tokio::time::Instant;
 
 use crate::queries::clusters;
 use crate::queries::named_documents::StoredKind as _;
 use ebb_flow::env::Env;
+use ebb_flow::instance::outbox;
+use ebb_flow::source::delivery;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Age in milliseconds from which the last sweep, or a due item, is late. The schedule has an event per minute.
@@ -86,22 +88,33 @@ pub async fn all(env: &Env, store: &Store) -> CheckList {
             }
             Ok("`sweep` received a message".to_owned())
         }),
-        check("connections", async {
+        check("secrets", async {
             let mut problems = Vec::new();
-            for item in store.list_documents(ConnectionDoc::KIND).await.map_err(reason)? {
+            for item in store.list_documents(NamedKind::Connection).await.map_err(reason)? {
                 let info = ConnectionDoc::detail(env, item).await.map_err(|error| error.to_string())?.info;
-                problems.extend(info.problem.or(info.unreadable).map(|problem| format!("{}: {problem}", info.name)));
+                let problem = info.problem.or(info.unreadable);
+                problems.extend(problem.map(|problem| format!("connection {}: {problem}", info.name)));
+            }
+            for NamedDocument { name, .. } in store.list_documents(NamedKind::Source).await.map_err(reason)? {
+                let problem = delivery::check_secret(env, &name).await.err();
+                problems.extend(problem.map(|problem| format!("source {name}: {problem}")));
+            }
+            let rules = outbox::rules(env).await.map_err(|error| error.to_string())?;
+            // Other subscriptions have the secrets of their connections.
+            for rule in rules.iter().filter(|rule| rule.to.connection().is_none()) {
+                let problem = outbox::receiver_info(env, rule).await.map_err(|error| error.to_string())?.problem;
+                problems.extend(problem.map(|problem| format!("subscription {}: {problem}", rule.name)));
             }
             if problems.is_empty() { Ok("the secrets are usable".to_owned()) } else { Err(problems.join("; ")) }
         }),
         relays(env, store),
     );
-    let (table, list, due, sweep, bucket, queue, connections, relays) = results;
+    let (table, list, due, sweep, bucket, queue, secrets, relays) = results;
     CheckList {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         now_ms: env.now().0,
         callback_url: env.settings.callback_url.clone(),
-        checks: [table, list, due, sweep, bucket, queue, connections].into_iter().chain(relays).collect(),
+        checks: [table, list, due, sweep, bucket, queue, secrets].into_iter().chain(relays).collect(),
     }
 }
 

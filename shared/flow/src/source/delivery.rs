@@ -15,6 +15,7 @@ use http::HeaderMap;
 
 use super::{fetch, reconcile, record};
 use crate::instance::rejected_events;
+use crate::run::credential::secret_value;
 use crate::{Env, FlowError, FlowResult, FollowUp, RequestError, offload};
 
 /// Headers that expressions do not see, because they contain credentials.
@@ -64,6 +65,17 @@ pub(super) async fn find(env: &Env, name: &str) -> Result<Arc<EventSource>, Requ
     let source = Arc::new(compiled(name, item.document).await?);
     env.cache.sources.put(&digest, Arc::clone(&source), length);
     Ok(source)
+}
+
+/// Checks that the secret of a source can verify events.
+///
+/// # Errors
+/// Returns the reason why it cannot. The reason contains no secret.
+pub async fn check_secret(env: &Env, source: &str) -> Result<(), String> {
+    let source = find(env, source).await.map_err(|error| error.to_string())?;
+    let name = &source.verify.secret().value;
+    let value = secret_value(env.settings.secrets.checked(name), name, "")?;
+    source_signature::check_secret(&scheme(&source.verify), &value).map_err(|error| format!("{error} as {name}"))
 }
 
 async fn compiled(name: &str, document: String) -> FlowResult<EventSource> {
