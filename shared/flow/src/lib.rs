@@ -61,6 +61,7 @@ pub use offload::offload;
 pub use operator::target_request::TargetRequest;
 pub(crate) use permits::{OriginPermit, SweepPermit};
 pub use ports::{ForwardedAttempts, QueueMessage, RelayClient, RelayError, SteadyTime, UnitCluster};
+pub use run::access_token::oauth_error;
 pub use run::credential::secret_problem;
 pub use run::invocation_cache::InvocationCache;
 pub use sweep::outages;

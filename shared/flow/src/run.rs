@@ -5,7 +5,7 @@
 //! attempts into records.
 
 pub(crate) mod acceptances;
-mod access_token;
+pub(crate) mod access_token;
 pub mod attempt;
 pub mod attempt_end;
 pub mod callback_result;

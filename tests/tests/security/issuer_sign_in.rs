@@ -438,9 +438,10 @@ pub(crate) async fn failures_of_an_issuer_are_explained() {
         stack.refused(&stack.sign_in(&mut browser).await, status, &reason);
     }
     issuer.claim(json!({}));
-    for (secrets, reason) in
-        [(json!({}), "`clientSecret` cannot be read"), (json!({"EBB_CLIENT": "another"}), "(invalid_client)")]
-    {
+    for (secrets, reason) in [
+        (json!({}), "`clientSecret` cannot be read"),
+        (json!({"EBB_CLIENT": "another"}), "(&quot;invalid_client&quot;)"),
+    ] {
         stack.harness.write_secrets(&secrets);
         stack.refused(&stack.sign_in(&mut browser).await, 503, reason);
     }

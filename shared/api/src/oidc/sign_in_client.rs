@@ -4,8 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_console::paths;
 use ebb_egress::HttpRequest;
-use ebb_flow::Env;
-use ebb_protocol::{PendingSignIn, SecretText, is_secret_name, limits};
+use ebb_flow::{Env, oauth_error};
+use ebb_protocol::{PendingSignIn, SecretText, is_secret_name};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use url::{Url, form_urlencoded};
@@ -170,6 +170,9 @@ impl SignInClient {
         let url = check_url(endpoint).map_err(|reason| unusable(document, &reason))?;
         let request = self.token_request(url, code, pending, env);
         let request = request.map_err(|reason| self.refused_client(document, &reason))?;
+        let sent = request.headers.iter().filter_map(|(_, value)| value.strip_prefix("Basic ").map(str::to_owned));
+        let secret = self.client_secret.as_ref().and_then(|name| client_secret(name, env).ok());
+        let secrets: Vec<SecretText> = sent.map(SecretText::new).chain(secret).collect();
         let response = env.egress.call(request).await;
         let response = response.map_err(|error| unusable(document, &format!("{endpoint}: {error}")))?;
         let responded = || format!("{endpoint} responded with status {}", response.status_text());
@@ -181,14 +184,14 @@ impl SignInClient {
             _ if response.status == 408 || response.is_limited() => Err(unusable(document, &responded())),
             400..=499 => {
                 let refusal = serde_json::from_slice::<Value>(&response.body).unwrap_or_default();
-                Err(match refusal["error"].as_str().unwrap_or_default() {
-                    "invalid_grant" => {
-                        let issuer = &document.issuer;
-                        refused(format!("the issuer {issuer} does not accept its code any more: sign in again"))
-                    }
-                    "" => self.refused_client(document, &responded()),
-                    error => self.refused_client(document, &limits::clean(error, limits::REFUSAL)),
-                })
+                if refusal["error"] == "invalid_grant" {
+                    let issuer = &document.issuer;
+                    return Err(refused(format!(
+                        "the issuer {issuer} does not accept its code any more: sign in again"
+                    )));
+                }
+                let reason = oauth_error(&refusal, &secrets).unwrap_or_else(responded);
+                Err(self.refused_client(document, &reason))
             }
             _ => Err(unusable(document, &responded())),
         }

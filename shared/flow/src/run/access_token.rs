@@ -19,6 +19,7 @@ use url::form_urlencoded::{Serializer, byte_serialize};
 
 use crate::env::KnownToken;
 use crate::run::AttemptFailure;
+use crate::run::masking::{forms, masked};
 use crate::{Env, FlowResult, response_body};
 
 /// Maximum wait for the response of a token endpoint, and for another function that asks it.
@@ -37,15 +38,6 @@ const DEFAULT_LIFE: u64 = 300;
 const MAX_LIFE: u64 = 24 * 3600;
 /// Bytes of a token. Masking shorter ones would damage responses.
 const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 8..=16 << 10;
-/// The codes of errors in RFC 6749, 5.2. Another text can repeat a part of the request.
-const ERRORS: [&str; 6] = [
-    "invalid_request",
-    "invalid_client",
-    "invalid_grant",
-    "unauthorized_client",
-    "unsupported_grant_type",
-    "invalid_scope",
-];
 /// Characters of a digest of a client.
 const DIGEST: usize = 16;
 
@@ -77,18 +69,19 @@ pub(crate) struct TokenClient {
     headers: Vec<(String, String)>,
     form: SecretText,
     tls: TlsParts,
-    /// Identifies all of the above, and says nothing about the secret.
+    /// The forms of the secret that are masked in answers.
+    pub(crate) masked: Vec<SecretText>,
+    /// Identifies the request, and says nothing about the secret.
     digest: String,
 }
 
 impl TokenClient {
-    /// Returns a client, and the texts to mask besides its secret.
     pub(crate) fn new(
         keys: &WebhookKeys,
         document: &ConnectionDoc,
         oauth: &OauthDoc,
         (secret, tls): (&str, TlsParts),
-    ) -> (Self, Vec<SecretText>) {
+    ) -> Self {
         let url = match oauth.token_url.value.starts_with('/') {
             true => format!("{}{}", document.origin.value, oauth.token_url.value),
             false => oauth.token_url.value.clone(),
@@ -122,7 +115,8 @@ impl TokenClient {
         let all = SecretText::new(format!("{url}\n{headers:?}\n{}\n{certified}", form.as_str()));
         let sealed = seal::seal_value(keys, &document.name.value, all.as_bytes());
         let (connection, digest) = (document.name.value.clone(), id::short_digest(&[&sealed], DIGEST));
-        (Self { connection, url, headers, form, tls, digest }, masked)
+        masked.extend(forms(secret));
+        Self { connection, url, headers, form, tls, masked, digest }
     }
 
     /// The place of the encrypted token.
@@ -211,7 +205,7 @@ impl TokenClient {
         let answer = send(env, request, &self.tls).await;
         let now = env.now();
         let granted = match &answer {
-            Ok((response, _permit)) => granted(response, now),
+            Ok((response, _permit)) => granted(response, now, &self.masked),
             Err(CallError::Refused(why)) => Err((format!("cannot be asked: {why}"), None)),
             Err(error) => Err((format!("gave no answer: {error}"), Some(PAUSE))),
         };
@@ -251,9 +245,21 @@ fn is_fresh(known: &KnownToken, now: Timestamp) -> bool {
     now < known.obtained.plus(Millis(known.expires.since(known.obtained).0 / 5 * 4))
 }
 
+/// Returns `error` and `error_description` of an answer, which RFC 6749, 5.2 defines for people, in quotation marks.
+pub fn oauth_error(body: &Value, secrets: &[SecretText]) -> Option<String> {
+    let texts = ["error", "error_description"].map(|name| body[name].as_str().unwrap_or_default());
+    let text = masked(&texts.join(": "), secrets);
+    let text = limits::clean(text.trim_matches([':', ' ']), 2 * limits::REFUSAL);
+    (!text.is_empty()).then(|| format!("{text:?}"))
+}
+
 /// Returns the token of a response with its life in seconds, or the rest of a sentence about the failure with the pause until
 /// the next request. Without a pause, an operator has to act.
-fn granted(response: &HttpResponse, now: Timestamp) -> Result<(SecretText, u64), (String, Option<Duration>)> {
+fn granted(
+    response: &HttpResponse,
+    now: Timestamp,
+    secrets: &[SecretText],
+) -> Result<(SecretText, u64), (String, Option<Duration>)> {
     #[derive(Deserialize)]
     struct Granted {
         access_token: Option<String>,
@@ -261,11 +267,10 @@ fn granted(response: &HttpResponse, now: Timestamp) -> Result<(SecretText, u64),
         expires_in: Option<Value>,
     }
     let body = response_body::parse(&response.body, limits::JSON_VALUES).unwrap_or_default();
-    let error = body.get("error").and_then(Value::as_str);
-    let known = error.and_then(|error| ERRORS.into_iter().find(|known| *known == error));
-    let why = match known {
-        Some(known) => format!("answered {} {known}", response.status),
-        None => format!("answered {}", response.status),
+    let why = match oauth_error(&body, secrets) {
+        // An error beside a token may have a part of it.
+        Some(error) if body["access_token"].is_null() => format!("answered {} ({error})", response.status),
+        _ => format!("answered {}", response.status),
     };
     let pause = || Some(response.retry_after(now).unwrap_or(PAUSE).clamp(PAUSE, MAX_PAUSE));
     match response.status {
@@ -275,7 +280,7 @@ fn granted(response: &HttpResponse, now: Timestamp) -> Result<(SecretText, u64),
     }
     let wrong = |problem: &str| (format!("{why} {problem}"), None);
     let is_refused = body.get("error").is_some_and(|error| !error.is_null());
-    // The error is not repeated, because it may have a part of the token.
+    // The error of the parser may have a part of the token.
     let Ok(Granted { access_token: Some(token), token_type, expires_in }) = serde_json::from_value(body) else {
         // It can come from a server in between, such as a page about a maintenance.
         let (why, _) = wrong("without an access token");
@@ -305,7 +310,9 @@ mod tests {
 
     #[test]
     fn responses_of_token_endpoints_have_a_token_and_its_life() {
-        let answer = |status, body: &Value| granted(&HttpResponse::new(status, body.to_string()), Timestamp(0));
+        let secrets = [SecretText::new("canary".to_owned())];
+        let answer =
+            |status, body: &Value| granted(&HttpResponse::new(status, body.to_string()), Timestamp(0), &secrets);
         for (more, life) in rows::<(serde_json::Map<String, Value>, u64)>("responses_with_a_token") {
             let mut body = json!({"access_token": "canary-token", "refresh_token": 1});
             body.as_object_mut().unwrap().extend(more);
@@ -317,7 +324,7 @@ mod tests {
             assert!(is_expected && !why.contains("canary"), "{status} {body}: {why}");
         }
         for body in ["", "<html>canary</html>"] {
-            let page = super::granted(&HttpResponse::new(200, body), Timestamp(0)).map(drop);
+            let page = super::granted(&HttpResponse::new(200, body), Timestamp(0), &secrets).map(drop);
             assert_eq!(page, Err(("answered 200 without an access token".to_owned(), Some(PAUSE))), "{body}");
         }
     }

@@ -368,8 +368,8 @@ fn authorize(
     let (mut proof, mut header) = (RequestProof::Headers, None);
     let id = match scheme {
         AuthDoc::Oauth(oauth) => {
-            let (client, encoded) = TokenClient::new(keys, document, oauth, (&secret, tls.clone()));
-            masked.extend(encoded);
+            let client = TokenClient::new(keys, document, oauth, (&secret, tls.clone()));
+            masked.extend_from_slice(&client.masked);
             proof = RequestProof::Token(client, SecretText::default());
             Some(&oauth.client_id.value)
         }
