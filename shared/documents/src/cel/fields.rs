@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cel::common::ast::{CallExpr, Expr, LiteralValue, operators};
+use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, operators};
 use cel::common::types::{CelMap, CelMapKey, CelNull};
 use serde_json::Value as Json;
 
@@ -17,6 +17,22 @@ impl Expression {
     /// Returns the fields that the expression reads. A field ends before a computed key.
     pub fn fields(&self) -> BTreeSet<String> {
         self.paths().iter().map(shown).collect()
+    }
+
+    /// Returns the fields that the expression compares with constant texts, by an operator or by a method such as `matches`.
+    pub(crate) fn compared(&self) -> BTreeSet<String> {
+        let (mut compared, mut open) = (BTreeSet::new(), vec![&self.tree]);
+        while let Some(expr) = open.pop() {
+            let parts = walk::children(expr);
+            if let (Expr::Call(call), [first, rest @ ..]) = (&expr.expr, parts.as_slice())
+                && (call.target.is_some() || !rest.is_empty())
+                && rest.iter().all(|part| is_constant_text(part))
+            {
+                compared.extend(SelectionPath::of(first).as_ref().map(shown));
+            }
+            open.extend(parts);
+        }
+        compared
     }
 
     /// Returns the expression with errors in place of the optional selections that these values do not permit, and the
@@ -86,6 +102,14 @@ impl Expression {
             }
         }
         paths
+    }
+}
+
+/// Returns true for a literal text, and for a list of them.
+fn is_constant_text(expr: &IdedExpr) -> bool {
+    match &expr.expr {
+        Expr::List(list) => list.elements.iter().all(is_constant_text),
+        other => matches!(other, Expr::Literal(LiteralValue::String(_))),
     }
 }
 

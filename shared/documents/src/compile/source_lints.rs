@@ -26,8 +26,7 @@ pub(super) fn hidden_ends(doc: &SourceDoc, entries: &[EventEntry]) -> Vec<Diagno
             }
             let (ends, identity) = (below.when.fields(), fields(&target.name));
             let is_shared = ends.iter().any(|field| !field.starts_with("headers") && read.contains(field));
-            let changing =
-                read.iter().find(|field| !identity.contains(*field) && can_change(field, &entry.when.text))?;
+            let changing = read.iter().find(|field| !identity.contains(*field) && can_change(field, &entry.when))?;
             (!ends.is_empty() && !is_shared).then(|| format!("decides by `{changing}`: when that changes,"))
         };
         let mut below = entries.iter().enumerate().skip(at + 1);
@@ -42,15 +41,22 @@ pub(super) fn hidden_ends(doc: &SourceDoc, entries: &[EventEntry]) -> Vec<Diagno
     warnings
 }
 
+/// The words in the names of fields that tell the kind of an event.
+const KINDS: [&str; 6] = ["action", "event", "kind", "object", "topic", "type"];
+
 /// Returns true for a field of the body that is not expected to be the kind of the event. A field directly in the body is
-/// so by its name, or if the condition tests whether it is there.
-fn can_change(field: &str, when: &str) -> bool {
+/// so by its name, or if the condition tests whether it is there. A deeper one is so by its name, or that of the part above
+/// its `name`, if the condition compares it with constant texts.
+fn can_change(field: &str, when: &Expression) -> bool {
     let body = field.strip_prefix("fetched.body").or_else(|| field.strip_prefix("body"));
-    let Some(name) = body.and_then(|rest| rest.get(1..)) else { return false };
-    let is_tested = when.contains(&format!("has({field})")) || when.contains(&format!("?{name}"));
-    let is_kind =
-        ["action", "event", "kind", "topic", "type"].iter().any(|word| name.to_ascii_lowercase().contains(word));
-    name.contains(['.', '[']) || !is_tested && !is_kind
+    let Some(path) = body.and_then(|rest| rest.get(1..)) else { return false };
+    let is_tested = when.text.contains(&format!("has({field})")) || when.text.contains(&format!("?{path}"));
+    let name = path.rsplit(['.', '[', ']', '"']).find(|part| !matches!(*part, "" | "name")).unwrap_or_default();
+    let is_kind = KINDS.iter().any(|word| name.to_ascii_lowercase().contains(word));
+    match path.contains(['.', '[']) {
+        true => !is_kind || !when.compared().contains(field),
+        false => !is_kind && !is_tested,
+    }
 }
 
 /// Warns of targets that nothing ends.
