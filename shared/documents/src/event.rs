@@ -241,7 +241,7 @@ impl EventSource {
 
     /// Returns the effect of an event, with the entries that do not hold. It is an error if an expression fails on this
     /// event, or if its values do not fit into the target document. A `when` that reads a missing key or a part of `null`
-    /// is false.
+    /// is false, and another text that does has no value.
     pub fn explain(&self, input: &EventInput) -> EventExplanation {
         let mut renderer = EventRenderer::new(self, input);
         let mut skipped = Vec::new();
@@ -337,7 +337,7 @@ impl<'a> EventRenderer<'a> {
 
     fn target_name(&self, target: &EventTarget) -> Result<String, SourceEventError> {
         let name = self.text(&target.name, "target.name", MissingPiece::Rejected)?.as_deref().and_then(target_name);
-        name.ok_or_else(|| self.error("target.name", None, "the name is empty"))
+        name.ok_or_else(|| self.error("target.name", target.name.whole(), "the name is empty"))
     }
 
     fn uid(&self, entry: &EventEntry) -> Result<Option<String>, SourceEventError> {
@@ -345,10 +345,13 @@ impl<'a> EventRenderer<'a> {
         Ok(self.text(uid, "uid", MissingPiece::Rejected)?.map(identity))
     }
 
-    /// Returns the value of an expression. `null` and an optional without a value are `None`.
+    /// Returns the value of an expression. `None` is a missing value: `null`, an optional without a value, a key that is not
+    /// there, or a part of these.
     fn value(&self, expression: &Expression, key: &str) -> Result<Option<Json>, SourceEventError> {
         let problem = match self.run(expression) {
-            Ok(CelOutput::Json(Json::Null) | CelOutput::Nothing) => return Ok(None),
+            Ok(CelOutput::Json(Json::Null) | CelOutput::Nothing) | Err(EvaluationError::MissingValue(_)) => {
+                return Ok(None);
+            }
             Ok(CelOutput::Json(json)) => {
                 self.bytes.set(self.bytes.get().saturating_add(json.to_string().len()));
                 if self.bytes.get() <= MAX_EVENT_DOCUMENT {
