@@ -3,12 +3,15 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use aws_sdk_dynamodb::config::http::{HttpRequest, HttpResponse};
 use aws_sdk_dynamodb::config::retry::{RetryConfig, RetryPartition};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_s3::primitives::SdkBody;
+use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn};
 use ebb_protocol::engine::AttemptRef;
 use ebb_protocol::lifecycle::TargetStopCause;
 use s3s::auth::SimpleAuth;
-use s3s::service::S3ServiceBuilder;
+use s3s::service::{S3Service, S3ServiceBuilder};
 use tokio::runtime::Runtime;
 
 use super::meter::Meter;
@@ -141,17 +144,34 @@ impl StoreFixture {
     }
 }
 
+/// Passes the requests of an SDK to a server in this process.
+#[derive(Debug)]
+struct S3Connector(S3Service);
+
+impl HttpConnector for S3Connector {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let service = self.0.clone();
+        HttpConnectorFuture::new(async move {
+            let mut request = request.try_into_http1x().unwrap().map(s3s::Body::http_body);
+            request.headers_mut().insert("host", "s3.test".parse().unwrap());
+            let response = service.call(request).await.unwrap().map(SdkBody::from_body_1_x);
+            Ok(HttpResponse::try_from(response).unwrap())
+        })
+    }
+}
+
 /// Opens the bucket `ebb` of an S3 server in this process, which stores it in `folder`. Creates it if it is missing.
 async fn s3_bucket(folder: &Path) -> S3Bucket {
     let mut service = S3ServiceBuilder::new(s3s_fs::FileSystem::new(folder).unwrap());
     service.set_auth(SimpleAuth::from_single("test", "test"));
+    let service = service.build();
     let config = aws_sdk_s3::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(aws_sdk_s3::config::Region::new("us-east-1"))
         .credentials_provider(Credentials::new("test", "test", None, None, "test"))
         .endpoint_url("http://s3.test")
         .force_path_style(true)
-        .http_client(s3s_aws::Client::from(service.build()))
+        .http_client(http_client_fn(move |_, _| SharedHttpConnector::new(S3Connector(service.clone()))))
         .build();
     let client = aws_sdk_s3::Client::from_conf(config);
     if client.head_bucket().bucket("ebb").send().await.is_err() {
