@@ -298,7 +298,7 @@ fn each_json_of_the_book_is_valid() {
 
 /// Returns the arguments of each `ebb` in a text of a shell.
 fn commands(text: &str) -> Vec<Vec<String>> {
-    let before_a_command = ["|", ";", "&", "(", "-", "exec", "cargo run --package"];
+    let before_a_command = ["|", ";", "&", "(", "-", "exec", "cargo run --bin"];
     let starts = text.match_indices("ebb ").filter(|(at, _)| {
         let line = text[..*at].rsplit('\n').next().unwrap_or_default();
         let before = line.trim_end();
@@ -341,7 +341,7 @@ x=1 | ebb plan \
   b.yaml --reason 'c d' >e
 sh -c 'exec ebb dev'
 - ebb token list
-cargo run --package ebb -- run f
+cargo run --bin ebb -- run f
 aws --name ebb g
 "#;
     let expected = ["why a", "logs a -o json", "plan b.yaml --reason c d", "dev", "token list", "run f"];
