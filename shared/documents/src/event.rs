@@ -63,7 +63,7 @@ pub enum EventOutcome {
         time_ms: Option<u64>,
         /// The place among the events with this time.
         order: u8,
-        /// A `kind: Sandbox` or `kind: Target` as YAML, at most [`MAX_EVENT_DOCUMENT`] bytes.
+        /// A `kind: Sandbox` or `kind: Target` as YAML, at most 128 KiB.
         document: String,
     },
     Delete {

@@ -127,12 +127,12 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], durability: StateDurability) ->
     if is_synced { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
-/// Writes a file that survives a power failure, in the same way as [`replace`].
+/// Writes a file that survives a power failure, and replaces it as a whole.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StateFileError> {
     replace(path, bytes, StateDurability::Full).map_err(|error| StateFileError::io(path, error))
 }
 
-/// Writes a value as JSON to a file that survives a power failure, in the same way as [`replace`].
+/// Writes a value as JSON to a file that survives a power failure, and replaces it as a whole.
 pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), StateFileError> {
     let bytes = serde_json::to_vec(value)
         .map_err(|error| StateFileError::Damaged { path: path.to_owned(), reason: error.to_string() })?;

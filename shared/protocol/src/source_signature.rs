@@ -94,7 +94,7 @@ impl SourceScheme {
         }
     }
 
-    /// Returns the scheme of a sender of these headers, whose names are in lower case, so that [`sign`] signs their values.
+    /// Returns the scheme of a sender of these headers, whose names are in lower case, so that [`sign()`] signs their values.
     #[must_use]
     pub fn sending(mut self, headers: &BTreeMap<String, String>) -> Self {
         if let Self::Hmac { text, .. } = &mut self {

@@ -1,6 +1,6 @@
 //! The operations of the store, and the form of its items.
 //!
-//! `TableClient` sends and repeats requests. The other modules implement the operations of [`Store`](crate::Store) and
+//! `TableClient` sends and repeats requests. The other modules implement the operations of [`Store`] and
 //! describe their items: heads of runs in `run`, records in `record` and `accepted`, targets and tombstones in
 //! `target`, plans in `plan`, plugins in `document`, sources and connections in `source`, desired states and
 //! rejected events of sources in `desired`, removal times in `expiry`, queued batches in `batch_queue`, registered clusters and
