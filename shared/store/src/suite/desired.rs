@@ -1,29 +1,13 @@
-use ebb_protocol::api::{SourceResponse, SourceResult};
-
 use super::fixture::*;
-use super::samples::rejections;
+use super::samples::{rejections, sample};
 use crate::{DesiredKey, DesiredTarget, NamedDocument, NamedKind};
 
 fn key() -> DesiredKey {
-    DesiredKey { source: "github".to_owned(), kind: "sandbox".to_owned(), name: "a b".to_owned(), uid: None }
+    desired("1", 1).key
 }
 
 fn desired(delivery: &str, version: u64) -> DesiredTarget {
-    DesiredTarget {
-        key: key(),
-        delivery: delivery.to_owned(),
-        time: Timestamp(1_000),
-        sent: Some(Timestamp(900)),
-        new_uid: "u".to_owned(),
-        document: Some("ttl: 1h".to_owned()),
-        due: Some(Timestamp(2_000)),
-        version,
-        ..DesiredTarget::default()
-    }
-}
-
-fn rejected() -> SourceResponse {
-    SourceResponse { result: SourceResult::Rejected, target: None, uid: None, detail: "why".to_owned() }
+    DesiredTarget { delivery: delivery.to_owned(), due: Some(Timestamp(2_000)), version, ..sample("desired") }
 }
 
 pub(super) async fn a_desired_state_is_due_until_it_has_a_result(fixture: StoreFixture) {
@@ -38,7 +22,7 @@ pub(super) async fn a_desired_state_is_due_until_it_has_a_result(fixture: StoreF
     assert!(store.put_desired(&first).await.unwrap());
     assert!(!store.put_desired(&desired("2", 1)).await.unwrap());
     assert!(!store.put_desired(&desired("2", 3)).await.unwrap());
-    let failed = DesiredTarget { document: None, result: Some(rejected()), due: None, ..desired("2", 2) };
+    let failed = DesiredTarget { document: None, result: sample("rejectedResponse"), due: None, ..desired("2", 2) };
     assert!(store.put_desired(&failed).await.unwrap());
     assert_eq!(store.query_due(Timestamp(u64::MAX), 10).await.unwrap(), []);
     assert!(store.put_desired(&desired("3", 3)).await.unwrap());

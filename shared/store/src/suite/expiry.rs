@@ -1,22 +1,13 @@
 use ebb_protocol::engine::EventName;
 
 use super::fixture::*;
+use super::samples::sample;
 use crate::{DamagedExpiry, InstanceExpiry};
 
 const LATER: Timestamp = Timestamp(9_000_000_000_000);
 
 fn expiry(name: &str, due: u64) -> InstanceExpiry {
-    InstanceExpiry {
-        kind: "sandbox".to_owned(),
-        name: name.to_owned(),
-        uid: "u".to_owned(),
-        generation: 3,
-        updates: 2,
-        plan: "sha256:x".to_owned(),
-        event: None,
-        due: Timestamp(due),
-        failures: 0,
-    }
+    InstanceExpiry { name: name.to_owned(), due: Timestamp(due), ..sample("expiry") }
 }
 
 pub(super) async fn instances_expire_when_they_are_due(fixture: StoreFixture) {

@@ -1,16 +1,13 @@
 use super::document::plugin;
 use super::fixture::*;
+use super::samples::sample;
 
-/// Status and code of errors of a busy or failing table.
-const TRANSIENT: [(u16, &str); 6] = [
-    (400, "ProvisionedThroughputExceededException"),
-    (400, "ThrottlingException"),
-    (400, "RequestLimitExceeded"),
-    (500, "InternalServerError"),
-    (503, "ServiceUnavailable"),
-    (502, "BadGateway"),
-];
 const PERSISTENT: usize = 50;
+
+/// Returns status and code of errors of a busy or failing table.
+fn transient() -> Vec<(u16, String)> {
+    sample("transientErrors")
+}
 
 fn retryable<T: std::fmt::Debug>(response: StoreResult<T>) {
     assert!(matches!(response, Err(StoreError::Retryable { .. })), "{response:?}");
@@ -19,16 +16,16 @@ fn retryable<T: std::fmt::Debug>(response: StoreResult<T>) {
 pub(super) async fn transient_errors_are_retried(fixture: StoreFixture) {
     let run = fixture.run("a").await;
     let (proxy, store) = fixture.proxy();
-    for (unit, (status, code)) in (0..).zip(TRANSIENT) {
+    for (unit, (status, code)) in (0..).zip(transient()) {
         for operation in ["UpdateItem", "GetItem", "Query", "TransactWriteItems", "PutItem"] {
-            proxy.plan(operation, [ProxyFault::error(status, code)]);
+            proxy.plan(operation, [ProxyFault::error(status, &code)]);
         }
         let head = written(store.patch_run(&run, &accept(success(unit))).await.unwrap());
         assert_eq!(head.head.done.len(), unit as usize + 1, "{code}");
         assert_eq!(store.read_run(&run).await.unwrap(), Some(head), "{code}");
         assert_eq!(store.query_due(Timestamp(1), 1).await.unwrap(), [], "{code}");
-        assert!(store.move_target(&begin(code)).await.unwrap(), "{code}");
-        assert!(store.move_target(&begin(code).target.update(|_| {})).await.unwrap(), "{code}");
+        assert!(store.move_target(&begin(&code)).await.unwrap(), "{code}");
+        assert!(store.move_target(&begin(&code).target.update(|_| {})).await.unwrap(), "{code}");
         assert_eq!(proxy.hits(), 5, "{code}");
     }
 }
@@ -38,10 +35,10 @@ pub(super) async fn persistent_throttling_is_retryable(fixture: StoreFixture) {
     let (one, other) = (result(AttemptOutcome::Failed, "1"), result(AttemptOutcome::Failed, "2"));
     let (first, started) = (Attempt(1), AttemptUpdate::Started(Timestamp(1)));
     fixture.store.put_result(&run, Unit(1), first, &one).await.unwrap();
-    for (status, code) in TRANSIENT {
+    for (status, code) in transient() {
         let (proxy, store) = fixture.proxy();
         for operation in ["UpdateItem", "GetItem", "Query", "BatchGetItem", "TransactWriteItems", "PutItem"] {
-            proxy.plan(operation, vec![ProxyFault::error(status, code); PERSISTENT]);
+            proxy.plan(operation, vec![ProxyFault::error(status, &code); PERSISTENT]);
         }
         retryable(store.patch_run(&run, &accept(success(0))).await);
         retryable(store.read_run(&run).await);
@@ -56,7 +53,7 @@ pub(super) async fn persistent_throttling_is_retryable(fixture: StoreFixture) {
         assert!(proxy.hits() >= 2 * 10, "{code}");
         // The record is written, and the further result is not.
         let (proxy, store) = fixture.proxy();
-        proxy.plan("PutItem", vec![ProxyFault::error(status, code); PERSISTENT]);
+        proxy.plan("PutItem", vec![ProxyFault::error(status, &code); PERSISTENT]);
         retryable(store.put_result(&run, Unit(1), first, &other).await);
         assert!(proxy.hits() >= 2, "{code}");
     }

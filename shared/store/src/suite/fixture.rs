@@ -9,13 +9,13 @@ use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_s3::primitives::SdkBody;
 use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn};
 use ebb_protocol::engine::AttemptRef;
-use ebb_protocol::lifecycle::TargetStopCause;
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use tokio::runtime::Runtime;
 
 use super::meter::Meter;
 use super::proxy::FaultProxy;
+use super::samples::sample;
 use crate::{ItemKey, ItemTable, NewRun, S3Bucket, create_table};
 
 // Imports of most tests.
@@ -224,18 +224,8 @@ pub(super) fn new_run(name: &str) -> NewRun {
 }
 
 pub(super) fn target(kind: &str, name: &str) -> TargetHead {
-    TargetHead {
-        generation: 1,
-        first_generation: 1,
-        hook: Some(Hook::PreStart),
-        plan: ebb_protocol::id::digest(b"plan"),
-        stop_cause: TargetStopCause::Expired,
-        is_overridden: true,
-        is_reopened: true,
-        due: Some(Timestamp(1_800_000_060_000)),
-        version: 1,
-        ..TargetHead::new(kind, name, "u1", Timestamp(1_800_000_000_000))
-    }
+    let (kind, name, due) = (kind.to_owned(), name.to_owned(), Some(Timestamp(1_800_000_060_000)));
+    TargetHead { kind, name, due, version: 1, ..sample("starting") }
 }
 
 pub(super) fn begin(name: &str) -> TargetTransition {

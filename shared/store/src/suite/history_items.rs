@@ -1,33 +1,14 @@
-use ebb_protocol::history::HistoryChange;
-
 use super::fixture::*;
+use super::samples::sample;
 use crate::HistoryItem;
 
 fn decision(at: u64) -> HistoryItem {
-    HistoryItem {
-        at: Timestamp(at),
-        change: HistoryChange::Retried,
-        by: Some("token ci".to_owned()),
-        uid: "u1".to_owned(),
-        generation: 1,
-        reason: Some("fixed".to_owned()),
-        units: vec!["db/make".to_owned()],
-        document: Some("resources: {}\n".repeat(1_000)),
-        ..HistoryItem::default()
-    }
+    HistoryItem { at: Timestamp(at), document: Some("resources: {}\n".repeat(1_000)), ..sample("decision") }
 }
 
 pub(super) async fn the_history_is_listed_from_the_newest_entry(fixture: StoreFixture) {
     let (store, key) = (&fixture.store, TargetKey::new("route group", "a#b%c"));
-    let begun = HistoryItem {
-        change: HistoryChange::Created,
-        by: None,
-        reason: None,
-        units: Vec::new(),
-        run: Some(new_run("a").id),
-        document: None,
-        ..decision(1_800_000_000_000)
-    };
+    let begun = HistoryItem { run: Some(new_run("a").id), ..sample("begun") };
     let entries = [decision(1_800_000_000_002), decision(1_800_000_000_001), begun, decision(999)];
     // A repeated write is the same entry.
     for entry in entries.iter().chain(&entries[1..3]) {

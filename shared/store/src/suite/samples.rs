@@ -3,8 +3,8 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::{ClusterItem, SessionBasis, SessionItem, SourceRejections, TargetHead, TokenItem};
-use ebb_protocol::{AttemptResult, OutputStorage, RejectedEvent, Timestamp, TokenInfo, digest};
+use crate::{ClusterItem, SessionItem, SourceRejections, TargetHead, TokenItem};
+use ebb_protocol::{AttemptResult, OutputStorage, RejectedEvent, Timestamp, digest};
 
 /// The time of each sample.
 pub const AT: Timestamp = Timestamp(1_800_000_000_000);
@@ -39,37 +39,16 @@ pub fn full_cluster() -> ClusterItem {
 }
 
 pub fn token() -> TokenItem {
-    let info = TokenInfo {
-        name: "ci".into(),
-        display: None,
-        scopes: vec!["read".into(), "targets:write".into()],
-        created: AT,
-        expires: AT,
-        created_by: "role operator".into(),
-        created_by_name: None,
-    };
-    TokenItem { info, digest: digest(b"token"), revoked: None }
+    TokenItem { info: sample("tokenInfo"), digest: digest(b"token"), revoked: None }
 }
 
 /// Returns the session of a named token.
 pub fn session() -> SessionItem {
-    SessionItem {
-        digest: "digest".into(),
-        basis: SessionBasis::Named("dueqv2noxvjonmap".into()),
-        proof: "proof".into(),
-        created: AT,
-        expires: AT,
-    }
+    sample("session")
 }
 
 /// Returns the rejected events of a source with these deliveries.
 pub fn rejections(source: &str, deliveries: &[&str], version: u64) -> SourceRejections {
-    let event = |delivery: &&str| RejectedEvent {
-        time: AT,
-        delivery: (*delivery).to_owned(),
-        target: Some("sandbox/full".into()),
-        uid: Some("uid".into()),
-        detail: "why".into(),
-    };
+    let event = |delivery: &&str| RejectedEvent { delivery: (*delivery).to_owned(), ..sample("rejectedEvent") };
     SourceRejections { source: source.to_owned(), events: deliveries.iter().map(event).collect(), version }
 }
