@@ -32,11 +32,16 @@ use rendering::Placeholders;
 
 const TRANSACT: &str = "TransactWriteItems";
 const IMAGE: ReturnValuesOnConditionCheckFailure = ReturnValuesOnConditionCheckFailure::AllOld;
+const CAPACITY: ReturnConsumedCapacity = ReturnConsumedCapacity::Total;
 
-/// Sends a write of one item, and returns its outcome.
+/// Sends a write of one item under the conditions of this write, and returns its outcome.
 macro_rules! outcome {
-    ($request:expr, $operation:literal, $error:ident) => {
-        match $request.send().await {
+    ($request:expr, $names:expr, $write:ident, $operation:literal, $error:ident) => {{
+        let (mut names, request) = ($names, $request);
+        let request = request.set_condition_expression(names.condition(&$write.expression));
+        let request = request.set_expression_attribute_names(names.names());
+        let request = request.set_expression_attribute_values(names.values());
+        match request.return_consumed_capacity(CAPACITY).send().await {
             Ok(response) => {
                 let value = WriteOutcome::Written(response.attributes.unwrap_or_default());
                 Ok(TableResponse { units: units(response.consumed_capacity.as_slice()), value })
@@ -49,7 +54,7 @@ macro_rules! outcome {
                 _ => Err(WriteFailure::of($operation, &error)),
             },
         }
-    };
+    }};
 }
 
 /// A table of DynamoDB.
@@ -66,53 +71,27 @@ impl SdkTable {
     }
 
     async fn put(&self, write: &ItemWrite, item: &Item) -> Result<TableResponse<WriteOutcome>, WriteFailure> {
-        let mut names = Placeholders::default();
-        let request = self
-            .client
-            .put_item()
-            .table_name(&self.table)
-            .set_item(Some(item.clone()))
-            .set_condition_expression(names.condition(&write.expression))
-            .set_expression_attribute_names(names.names())
-            .set_expression_attribute_values(names.values())
-            .return_values_on_condition_check_failure(IMAGE)
-            .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        outcome!(request, "PutItem", PutItemError)
+        let request = self.client.put_item().table_name(&self.table).set_item(Some(item.clone()));
+        let request = request.return_values_on_condition_check_failure(IMAGE);
+        outcome!(request, Placeholders::default(), write, "PutItem", PutItemError)
     }
 
     async fn update(&self, write: &ItemWrite, image: UpdateImage) -> Result<TableResponse<WriteOutcome>, WriteFailure> {
         let mut names = Placeholders::default();
-        let request = self
-            .client
-            .update_item()
-            .table_name(&self.table)
-            .set_key(Some(write.key.clone().into_item()))
-            .set_condition_expression(names.condition(&write.expression))
-            .set_update_expression(names.update(&write.expression))
-            .set_expression_attribute_names(names.names())
-            .set_expression_attribute_values(names.values())
-            .return_values(match image {
-                UpdateImage::Before => ReturnValue::AllOld,
-                UpdateImage::After => ReturnValue::AllNew,
-            })
-            .return_values_on_condition_check_failure(IMAGE)
-            .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        outcome!(request, "UpdateItem", UpdateItemError)
+        let image = match image {
+            UpdateImage::Before => ReturnValue::AllOld,
+            UpdateImage::After => ReturnValue::AllNew,
+        };
+        let request = self.client.update_item().table_name(&self.table).set_key(Some(write.key.clone().into_item()));
+        let request = request.set_update_expression(names.update(&write.expression)).return_values(image);
+        let request = request.return_values_on_condition_check_failure(IMAGE);
+        outcome!(request, names, write, "UpdateItem", UpdateItemError)
     }
 
     async fn delete(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, WriteFailure> {
-        let mut names = Placeholders::default();
-        let request = self
-            .client
-            .delete_item()
-            .table_name(&self.table)
-            .set_key(Some(write.key.clone().into_item()))
-            .set_condition_expression(names.condition(&write.expression))
-            .set_expression_attribute_names(names.names())
-            .set_expression_attribute_values(names.values())
-            .return_values(ReturnValue::AllOld)
-            .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        outcome!(request, "DeleteItem", DeleteItemError)
+        let request = self.client.delete_item().table_name(&self.table).set_key(Some(write.key.clone().into_item()));
+        let request = request.return_values(ReturnValue::AllOld);
+        outcome!(request, Placeholders::default(), write, "DeleteItem", DeleteItemError)
     }
 
     async fn write_once(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, WriteFailure> {
@@ -128,13 +107,8 @@ impl SdkTable {
         writes: &[TransactWriteItem],
         token: &str,
     ) -> Result<TableResponse<TransactionOutcome>, WriteFailure> {
-        let request = self
-            .client
-            .transact_write_items()
-            .set_transact_items(Some(writes.to_vec()))
-            .client_request_token(token)
-            .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        match request.send().await {
+        let request = self.client.transact_write_items().set_transact_items(Some(writes.to_vec()));
+        match request.client_request_token(token).return_consumed_capacity(CAPACITY).send().await {
             Ok(response) => {
                 let units = units(response.consumed_capacity());
                 Ok(TableResponse { units, value: TransactionOutcome::Written })
@@ -151,14 +125,11 @@ impl SdkTable {
 
     fn transact_put(&self, put: &ItemPut) -> StoreResult<TransactWriteItem> {
         let mut names = Placeholders::default();
-        let put = Put::builder()
-            .table_name(&self.table)
-            .set_item(Some(put.item.clone()))
-            .set_condition_expression(names.condition(&put.expression))
-            .set_expression_attribute_names(names.names())
-            .set_expression_attribute_values(names.values())
-            .return_values_on_condition_check_failure(IMAGE)
-            .build();
+        let builder = Put::builder().table_name(&self.table).set_item(Some(put.item.clone()));
+        let builder = builder.set_condition_expression(names.condition(&put.expression));
+        let builder =
+            builder.set_expression_attribute_names(names.names()).set_expression_attribute_values(names.values());
+        let put = builder.return_values_on_condition_check_failure(IMAGE).build();
         Ok(TransactWriteItem::builder().put(put.map_err(invalid(TRANSACT))?).build())
     }
 }
@@ -166,31 +137,20 @@ impl SdkTable {
 #[async_trait]
 impl ItemTable for SdkTable {
     async fn get(&self, key: ItemKey) -> StoreResult<TableResponse<Option<Item>>> {
-        let request = self
-            .client
-            .get_item()
-            .table_name(&self.table)
-            .set_key(Some(key.into_item()))
-            .consistent_read(true)
-            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let request = self.client.get_item().table_name(&self.table).set_key(Some(key.into_item()));
+        let request = request.consistent_read(true).return_consumed_capacity(CAPACITY);
         let response = request.send().await.map_err(|error| failure("GetItem", &error))?;
         Ok(TableResponse { units: units(response.consumed_capacity.as_slice()), value: response.item })
     }
 
     async fn get_batch(&self, keys: Vec<ItemKey>, attributes: Projection) -> StoreResult<TableResponse<ItemBatch>> {
         let mut names = Placeholders::default();
-        let wanted = KeysAndAttributes::builder()
-            .set_keys(Some(keys.into_iter().map(ItemKey::into_item).collect()))
-            .consistent_read(true)
-            .set_projection_expression(attributes.map(|attributes| names.projection(attributes)))
-            .set_expression_attribute_names(names.names())
-            .build()
-            .map_err(invalid("BatchGetItem"))?;
-        let request = self
-            .client
-            .batch_get_item()
-            .request_items(&self.table, wanted)
-            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let keys = keys.into_iter().map(ItemKey::into_item).collect();
+        let wanted = KeysAndAttributes::builder().set_keys(Some(keys)).consistent_read(true);
+        let wanted = wanted.set_projection_expression(attributes.map(|attributes| names.projection(attributes)));
+        let wanted = wanted.set_expression_attribute_names(names.names()).build().map_err(invalid("BatchGetItem"))?;
+        let request =
+            self.client.batch_get_item().request_items(&self.table, wanted).return_consumed_capacity(CAPACITY);
         let response = request.send().await.map_err(|error| failure("BatchGetItem", &error))?;
         let units = units(response.consumed_capacity());
         let items = response.responses.and_then(|mut tables| tables.remove(&self.table)).unwrap_or_default();
@@ -213,19 +173,14 @@ impl ItemTable for SdkTable {
                 (Some(TableSpec::LIST_INDEX), condition)
             }
         };
-        let request = self
-            .client
-            .query()
-            .table_name(&self.table)
-            .set_index_name(index.map(str::to_owned))
-            .key_condition_expression(condition)
-            .set_projection_expression(query.attributes.map(|attributes| names.projection(attributes)))
-            .set_expression_attribute_names(names.names())
-            .set_expression_attribute_values(names.values())
-            .set_consistent_read(query.is_consistent.then_some(true))
-            .set_limit(query.limit.map(|limit| i32::try_from(limit).unwrap_or(i32::MAX)))
-            .set_exclusive_start_key(from)
-            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let projection = query.attributes.map(|attributes| names.projection(attributes));
+        let request = self.client.query().table_name(&self.table).set_index_name(index.map(str::to_owned));
+        let request = request.key_condition_expression(condition).set_projection_expression(projection);
+        let request = request.set_expression_attribute_names(names.names());
+        let request = request.set_expression_attribute_values(names.values()).set_exclusive_start_key(from);
+        let request = request.set_consistent_read(query.is_consistent.then_some(true));
+        let request = request.set_limit(query.limit.map(|limit| i32::try_from(limit).unwrap_or(i32::MAX)));
+        let request = request.return_consumed_capacity(CAPACITY);
         let page = request.send().await.map_err(|error| failure("Query", &error))?;
         let units = units(page.consumed_capacity.as_slice());
         let next = page.last_evaluated_key.filter(|key| !key.is_empty());
@@ -252,11 +207,8 @@ impl ItemTable for SdkTable {
             let delete = DeleteRequest::builder().set_key(Some(key.into_item())).build().map_err(invalid(WRITE))?;
             writes.push(WriteRequest::builder().delete_request(delete).build());
         }
-        let request = self
-            .client
-            .batch_write_item()
-            .set_request_items(Some(HashMap::from([(self.table.clone(), writes)])))
-            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let writes = HashMap::from([(self.table.clone(), writes)]);
+        let request = self.client.batch_write_item().set_request_items(Some(writes)).return_consumed_capacity(CAPACITY);
         let response = request.send().await.map_err(|error| failure(WRITE, &error))?;
         let units = units(response.consumed_capacity());
         let unprocessed = response.unprocessed_items.and_then(|mut tables| tables.remove(&self.table));
