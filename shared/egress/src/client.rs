@@ -106,35 +106,15 @@ impl HttpClient {
         Self { largest: bytes, ..self }
     }
 
-    async fn attempts(
-        &self,
-        request: &reqwest::Request,
-        budget: Option<&ByteBudget>,
-    ) -> CallResult<(HttpResponse, BytePermit)> {
-        let started = Instant::now();
-        let backoff = ExponentialBuilder::default().with_min_delay(RETRY_FIRST).with_max_times(RETRIES).with_jitter();
-        let mut is_sent = false;
-        let is_retryable = |error: &CallError| {
-            is_sent |= matches!(error, CallError::Connect(_));
-            let harmless = match error {
-                CallError::NoConnection(_) => true,
-                CallError::Connect(_) => request.method().is_safe(),
-                CallError::Refused(_) | CallError::Timeout(_) | CallError::TooLarge(_) => false,
-            };
-            harmless && started.elapsed() < RETRY_WITHIN
-        };
-        let answer = (|| self.once(request, budget)).retry(backoff).when(is_retryable).await;
-        answer.map_err(|error| match error {
-            CallError::NoConnection(text) if is_sent => CallError::Connect(text),
-            error => error,
-        })
-    }
-
+    /// Sends a request once. `head` gets the response without its body as soon as it is there.
     async fn once(
         &self,
         request: &reqwest::Request,
         budget: Option<&ByteBudget>,
+        head: &Mutex<Option<Box<HttpResponse>>>,
     ) -> CallResult<(HttpResponse, BytePermit)> {
+        let set_head = |known| *head.lock().unwrap_or_else(PoisonError::into_inner) = known;
+        set_head(None);
         let request = request.try_clone().expect("a body that is no stream can be cloned");
         let mut response = self.http.execute(request).await?;
         let status = response.status().as_u16();
@@ -142,6 +122,8 @@ impl HttpClient {
             value.to_str().ok().map(|value| (name.as_str().to_owned(), value.to_owned()))
         };
         let headers = response.headers().iter().filter_map(text).collect();
+        let answer = HttpResponse { status, headers, body: Vec::new() };
+        set_head(Some(Box::new(answer.clone())));
         let announced = response.content_length().and_then(|length| usize::try_from(length).ok());
         let (mut body, mut permit) = (Vec::new(), None);
         while let Some(chunk) = response.chunk().await? {
@@ -155,15 +137,27 @@ impl HttpClient {
             }
             body.extend_from_slice(&chunk);
         }
-        Ok((HttpResponse { status, headers, body }, permit.unwrap_or_default()))
+        Ok((HttpResponse { body, ..answer }, permit.unwrap_or_default()))
     }
 
     async fn send(&self, request: HttpRequest, budget: Option<&ByteBudget>) -> CallResult<(HttpResponse, BytePermit)> {
-        let started = Instant::now();
-        let timeout = request.timeout;
+        let (started, head, timeout) = (Instant::now(), Mutex::default(), request.timeout);
         let request = checked(&self.policy, request).map_err(CallError::Refused)?;
-        let ended = tokio::time::timeout(timeout, self.attempts(&request, budget)).await;
-        let ended = ended.unwrap_or(Err(CallError::Timeout(timeout)));
+        let backoff = ExponentialBuilder::default().with_min_delay(RETRY_FIRST).with_max_times(RETRIES).with_jitter();
+        let mut is_sent = false;
+        let is_retryable = |error: &CallError| {
+            is_sent |= matches!(error, CallError::Connect(_));
+            let is_safe = matches!(error, CallError::Connect(_)) && request.method().is_safe();
+            (is_safe || matches!(error, CallError::NoConnection(_))) && started.elapsed() < RETRY_WITHIN
+        };
+        let attempts = (|| self.once(&request, budget, &head)).retry(backoff).when(is_retryable);
+        let ended = tokio::time::timeout(timeout, attempts).await.unwrap_or(Err(CallError::Timeout(timeout)));
+        let head = head.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let ended = ended.map_err(|error| match (head, error) {
+            (Some(head), error) => CallError::Unread(head, Box::new(error)),
+            (None, CallError::NoConnection(text)) if is_sent => CallError::Connect(text),
+            (None, error) => error,
+        });
         // Only the host is logged, because paths and queries may contain secrets.
         let (method, host) = (request.method(), request.url().host_str());
         let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);

@@ -178,6 +178,21 @@ pub enum CallError {
     /// The response is larger than the limit. This is final.
     #[error("the response is larger than {0} bytes")]
     TooLarge(usize),
+    /// Status and headers have arrived. The rest of the response could not be read, for this cause.
+    #[error("{1}")]
+    Unread(Box<HttpResponse>, Box<CallError>),
+}
+
+impl CallError {
+    /// Returns a response without its body if only the body could not be read. If the caller `reads` the body of a success, it
+    /// returns the cause for a status 2xx.
+    pub fn without_body(self, reads: bool) -> CallResult<HttpResponse> {
+        match self {
+            Self::Unread(head, cause) if reads && matches!(head.status, 200..=299) => Err(*cause),
+            Self::Unread(head, _) => Ok(*head),
+            error => Err(error),
+        }
+    }
 }
 
 pub type CallResult<T> = Result<T, CallError>;

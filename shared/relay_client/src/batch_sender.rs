@@ -120,7 +120,7 @@ impl BatchSender {
         headers.extend(signature.map(|(name, value)| (name.to_owned(), value)));
         let url = format!("{url}/v1/batch");
         let request = HttpRequest { method: "POST".to_owned(), url, headers, body, timeout };
-        match self.call.call(request).await {
+        match self.call.call(request).await.or_else(|error| error.without_body(true)) {
             Ok(response) if (200..=299).contains(&response.status) => {
                 serde_json::from_slice(&response.body).map(ReplyOutcome::Response).map_err(|error| {
                     BatchOutcome::All(RelayError::Unreachable(format!("its response cannot be parsed: {error}")))
@@ -131,10 +131,8 @@ impl BatchSender {
                 Ok(ReplyOutcome::Status { status: response.status, message })
             }
             Err(CallError::Refused(reason)) => Err(BatchOutcome::All(RelayError::Refused(reason))),
-            Err(error @ (CallError::NoConnection(_) | CallError::Connect(_) | CallError::Timeout(_))) => {
-                Err(BatchOutcome::All(RelayError::Unreachable(error.to_string())))
-            }
             Err(error @ CallError::TooLarge(_)) => Err(BatchOutcome::Parts(RelayError::Busy(error.to_string()))),
+            Err(error) => Err(BatchOutcome::All(RelayError::Unreachable(error.to_string()))),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::request_table;
 
 const TOKEN: &str = "github-token-of-the-test";
 
-/// Serves GitHub. The comments of others are long, so the first page is too large.
+/// Serves GitHub. The comments of others are long, so the first page is too large, as is each answer to a change.
 fn serve_github(receiver: &TestReceiver) -> Arc<Mutex<GithubStandIn>> {
     let github = Arc::new(Mutex::new(GithubStandIn::default()));
     github.lock().unwrap().comments.push("looks good to me".to_owned());
@@ -25,7 +25,10 @@ fn serve_github(receiver: &TestReceiver) -> Arc<Mutex<GithubStandIn>> {
             }
             let mut github = served.lock().unwrap();
             let path = call.line.split_once(' ').unwrap().1;
-            let (status, body) = github.respond(method, &format!("{path}?{}", call.query), &call.body);
+            let (status, mut body) = github.respond(method, &format!("{path}?{}", call.query), &call.body);
+            if method != "GET" {
+                body["padding"] = json!("x".repeat(limits::RESPONSE_BODY));
+            }
             // The comment of another target has the mark in a log.
             if github.comments.len() == 2 {
                 github.comments[0] = format!("{}\n\n<!-- ebb:other -->", github.comments[1]);

@@ -22,6 +22,14 @@ fn local() -> HttpClient {
     HttpClient::new(Policy::with_loopback()).unwrap()
 }
 
+/// Returns the status and the cause of a request without a usable response.
+fn failed<T: std::fmt::Debug>(result: CallResult<T>) -> (Option<u16>, CallError) {
+    match result.unwrap_err() {
+        CallError::Unread(head, cause) => (Some(head.status), *cause),
+        error => (None, error),
+    }
+}
+
 async fn serve(router: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -127,7 +135,8 @@ async fn bodies_are_limited() {
     let address = serve(Router::new().fallback(get(sized))).await;
     let of = async |size: usize| local().call(request("GET", format!("http://{address}/{size}"))).await;
     assert_eq!(of(limits::RESPONSE_BODY).await.unwrap().body.len(), limits::RESPONSE_BODY);
-    assert_eq!(of(limits::RESPONSE_BODY + 1).await, Err(CallError::TooLarge(limits::RESPONSE_BODY)));
+    let too_large = CallError::TooLarge(limits::RESPONSE_BODY);
+    assert_eq!(failed(of(limits::RESPONSE_BODY + 1).await), (Some(200), too_large));
     assert!(of(0).await.unwrap().body.is_empty());
     let larger = local().with_limit(limits::BATCH_RESPONSE_BODY);
     for (size, fits) in [(limits::BATCH_RESPONSE_BODY, true), (limits::BATCH_RESPONSE_BODY + 1, false)] {
@@ -150,7 +159,7 @@ async fn large_bodies_wait_for_the_budget() {
     };
     let (first, permit) = of(60_000, 5_000).await.unwrap();
     assert_eq!(first, 60_000);
-    assert_eq!(of(60_000, 300).await.map(|(bytes, _)| bytes), Err(CallError::Timeout(Duration::from_millis(300))));
+    assert_eq!(failed(of(60_000, 300).await), (Some(200), CallError::Timeout(Duration::from_millis(300))));
     assert_eq!(of(16_000, 5_000).await.unwrap().0, 16_000);
     assert_eq!(of(40_000, 5_000).await.unwrap().0, 40_000);
     drop(permit);
@@ -175,7 +184,7 @@ async fn reading_stops_at_the_limit_of_an_endless_body() {
     })
     .await;
     let result = local().call(request("GET", format!("http://{address}/"))).await;
-    assert_eq!(result, Err(CallError::TooLarge(limits::RESPONSE_BODY)));
+    assert_eq!(failed(result), (Some(200), CallError::TooLarge(limits::RESPONSE_BODY)));
     let sent = sent.load(Ordering::SeqCst);
     // The rest is sent into socket buffers and never read.
     assert!(sent < 16 * limits::RESPONSE_BODY, "{sent}");
@@ -184,7 +193,8 @@ async fn reading_stops_at_the_limit_of_an_endless_body() {
 /// One server sends nothing. The other one sends its body a byte at a time.
 #[tokio::test]
 async fn the_timeout_covers_head_and_body() {
-    for (head, method) in [("", "GET"), ("HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n", "POST")] {
+    let body = "HTTP/1.1 202 Accepted\r\ncontent-length: 1000\r\n\r\n";
+    for (head, method, status) in [("", "GET", None), (body, "POST", Some(202))] {
         let (address, _) = serve_raw(move |mut stream| async move {
             read_head(&mut stream).await;
             stream.write_all(head.as_bytes()).await.unwrap();
@@ -196,7 +206,7 @@ async fn the_timeout_covers_head_and_body() {
         let timeout = Duration::from_millis(300);
         let started = Instant::now();
         let result = local().call(HttpRequest { timeout, ..request(method, format!("http://{address}/")) }).await;
-        assert_eq!(result, Err(CallError::Timeout(timeout)), "{head}");
+        assert_eq!(failed(result), (status, CallError::Timeout(timeout)), "{head}");
         assert!(started.elapsed() < Duration::from_secs(2));
     }
 }
@@ -317,28 +327,18 @@ async fn a_server_that_starts_during_the_retries_is_reached() {
 
 #[tokio::test]
 async fn a_request_that_may_have_arrived_is_repeated_only_with_a_safe_method() {
-    for (method, key, again) in [
-        ("POST", None, false),
-        ("POST", Some("k"), false),
-        ("PUT", None, false),
-        ("DELETE", None, false),
-        ("GET", None, true),
-    ] {
-        let (address, count) = serve_bytes(b"").await;
-        let mut given = request(method, format!("http://{address}/"));
-        given.headers.extend(key.map(|key| ("idempotency-key".to_owned(), key.to_owned())));
-        let error = local().call(given).await.unwrap_err();
-        assert!(matches!(error, CallError::Connect(_)), "{error:?}");
-        assert_eq!(count.load(Ordering::SeqCst) > 1, again, "{method}");
-    }
-}
-
-#[tokio::test]
-async fn invalid_responses_are_connection_errors() {
-    for response in ["", "SSH-2.0-OpenSSH_9.6\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nshort"] {
-        let (address, _) = serve_bytes(response.as_bytes()).await;
-        let error = local().call(request("POST", format!("http://{address}/"))).await.unwrap_err();
-        assert!(matches!(error, CallError::Connect(_)), "{response:?}: {error:?}");
+    let cut = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nshort";
+    for (methods, response, status) in
+        [("POST PUT DELETE GET", "", None), ("POST", "SSH-2.0-OpenSSH_9.6\r\n", None), ("POST GET", cut, Some(200))]
+    {
+        for method in methods.split(' ') {
+            let (address, count) = serve_bytes(response.as_bytes()).await;
+            let mut given = request(method, format!("http://{address}/"));
+            given.headers.push(("idempotency-key".to_owned(), "k".to_owned()));
+            let found = failed(local().call(given).await);
+            assert!(found.0 == status && matches!(found.1, CallError::Connect(_)), "{response:?}: {found:?}");
+            assert_eq!(count.load(Ordering::SeqCst) > 1, method == "GET", "{method}");
+        }
     }
 }
 

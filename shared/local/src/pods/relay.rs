@@ -486,7 +486,7 @@ async fn send_result(
         body,
         timeout: CALLBACK_TIMEOUT,
     };
-    match call.call(request).await {
+    match call.call(request).await.or_else(|error| error.without_body(false)) {
         Ok(response) if (200..300).contains(&response.status) => Ok(()),
         // These three statuses are temporary. Any other 4xx is the final rejection of the result.
         Ok(response) if (400..500).contains(&response.status) && !matches!(response.status, 408 | 425 | 429) => {

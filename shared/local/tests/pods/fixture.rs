@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use ebb_egress::{CallResult, HttpCall, HttpResponse};
+use ebb_egress::{CallResult, HttpCall};
 use ebb_local::pods::LocalRelayOptions;
 use ebb_protocol::callback::FailureReason;
 use ebb_protocol::relay::{TaskBody, TaskId};
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 // Imports of most tests.
 pub(crate) use crate::wait::{WAIT_TIMEOUT, until};
-pub(crate) use ebb_egress::{CallError, HttpRequest};
+pub(crate) use ebb_egress::{CallError, HttpRequest, HttpResponse};
 pub(crate) use ebb_flow::ports::{RelayClient as _, RelayError, UnitCluster};
 pub(crate) use ebb_local::pods::LocalRelay;
 pub(crate) use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};

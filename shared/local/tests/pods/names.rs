@@ -119,8 +119,10 @@ pub(crate) async fn cancel_races_ensure() {
 
 pub(crate) async fn callbacks_until_taken() {
     let fixture = PodsFixture::new();
+    // The status is enough.
+    let unread = CallError::Unread(HttpResponse::new(204, "").into(), CallError::TooLarge(9).into());
     *fixture.control.answers.lock().unwrap() =
-        vec![Err(CallError::Connect("refused".to_owned())), Ok(500), Ok(429), Ok(204)];
+        vec![Err(CallError::Connect("refused".to_owned())), Ok(500), Ok(429), Err(unread)];
     let request = sh("");
     fixture.run(request.clone()).await;
     let taken = fixture.folder(&request.task).join("taken");

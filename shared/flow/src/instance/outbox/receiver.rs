@@ -218,7 +218,7 @@ async fn post_event(
     let mut headers = vec![("content-type".to_owned(), content_type.to_owned())];
     headers.extend(sign_with(keys, id, env.now(), &body).map(|(name, value)| (name.to_owned(), value)));
     let request = HttpRequest { method: "POST".to_owned(), url: url.to_owned(), headers, body, timeout: TIMEOUT };
-    match send_request(env, (call, None), request, env.now()).await {
+    match send_request(env, (call, None), (request, false), env.now()).await {
         Ok((response, _)) => verdict(&response, env.now()),
         Err(error) => error.into(),
     }
@@ -235,8 +235,8 @@ impl From<CallError> for NotificationDelivery {
         let reason = error.to_string();
         match error {
             CallError::Refused(_) => Self::NotSent(reason),
-            CallError::NoConnection(_) | CallError::Connect(_) | CallError::Timeout(_) => Self::NoResponse(reason),
             CallError::TooLarge(_) => Self::Failed(reason, None),
+            _ => Self::NoResponse(reason),
         }
     }
 }
@@ -315,13 +315,14 @@ pub(super) struct SubscriptionOrigin<'a> {
 }
 
 impl SubscriptionOrigin<'_> {
-    /// Sends a request. The permit belongs to the bytes of the response.
+    /// Sends a request. One without a body is a question, whose answer is read. The permit belongs to the bytes of the response.
     pub(super) async fn call(
         &self,
         method: &str,
         path: &str,
         body: Option<&Value>,
     ) -> CallResult<(HttpResponse, BytePermit)> {
+        let reads = body.is_none();
         let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
         let mut headers = vec![
             ("accept".to_owned(), "application/json".to_owned()),
@@ -334,16 +335,17 @@ impl SubscriptionOrigin<'_> {
         headers.extend(self.credential.iter().flat_map(|credential| credential.headers(self.env, self.id, &body)));
         let url = format!("{}{path}", self.url);
         let request = HttpRequest { method: method.to_owned(), url, headers, body, timeout: TIMEOUT };
-        send_request(self.env, (self.env.egress.as_ref(), self.credential.as_ref()), request, self.begun).await
+        send_request(self.env, (self.env.egress.as_ref(), self.credential.as_ref()), (request, reads), self.begun).await
     }
 }
 
 /// Sends a request within [`TIMEOUT`] after `begun`. A redirect within its origin is followed with the same method, headers and
-/// body: GitHub redirects the requests about a repository that was renamed. Each request passes the guard.
+/// body: GitHub redirects the requests about a repository that was renamed. Each request passes the guard. Unless the caller
+/// `reads` the body, the status is enough.
 async fn send_request(
     env: &Env,
     (call, credential): (&dyn HttpCall, Option<&RequestCredential>),
-    mut request: HttpRequest,
+    (mut request, reads): (HttpRequest, bool),
     begun: Timestamp,
 ) -> CallResult<(HttpResponse, BytePermit)> {
     let mut redirects = 0;
@@ -353,9 +355,10 @@ async fn send_request(
             return Err(CallError::Timeout(TIMEOUT));
         }
         let answer = match credential {
-            Some(credential) => credential.call(env, request.clone()).await?,
-            None => call.call_within(request.clone(), &env.cache.budgets.bytes).await?,
+            Some(credential) => credential.call(env, request.clone()).await,
+            None => call.call_within(request.clone(), &env.cache.budgets.bytes).await,
         };
+        let answer = answer.or_else(|error| error.without_body(reads).map(|head| (head, BytePermit::default())))?;
         let Some(url) = moved(&request.url, &answer.0).filter(|_| redirects < MAX_REDIRECTS) else {
             return Ok(answer);
         };

@@ -215,6 +215,7 @@ pub(crate) fn call_failure(error: &CallError) -> AttemptFailure {
         CallError::NoConnection(_) | CallError::Connect(_) => ReasonCode::Connect,
         CallError::Timeout(_) => ReasonCode::Timeout,
         CallError::TooLarge(_) => ReasonCode::OutputTooLarge,
+        CallError::Unread(_, cause) => return call_failure(cause),
     };
     let is_unsent = matches!(error, CallError::Refused(_) | CallError::NoConnection(_));
     AttemptFailure { is_unsent, ..AttemptFailure::new(code, &error.to_string()) }
