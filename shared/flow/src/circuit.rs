@@ -1,5 +1,5 @@
 //! Circuit breakers for clusters, the platform and the receivers of subscriptions. The circuits of other servers are
-//! always closed. They hold the time of the last response.
+//! always closed. They hold the time of the last response. Those of limits of requests hold only `retry`, the end of a limit.
 //!
 //! Their state is in the memory of one function instance. They decide when a request is sent. They never decide how a
 //! unit ends. A new instance sends requests to every cluster.

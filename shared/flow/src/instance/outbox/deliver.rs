@@ -167,7 +167,7 @@ async fn advance<'a>(
         }
         let begun = calls.into_iter().map(|(notice, subscription, state, call)| {
             async move {
-                let result = Box::pin(send(env, &notice, &subscription)).await;
+                let (Ok(result) | Err(result)) = Box::pin(send(env, &notice, &subscription)).await;
                 result.end(call);
                 let result = match result {
                     // The platform gets it as every other outcome: until it accepts it, or answers 410.

@@ -1,10 +1,9 @@
 //! Receivers at GitHub that take more than one request: comments and deployments.
 
-use ebb_egress::{BytePermit, CallError, HttpResponse};
 use ebb_protocol::id;
 use serde_json::{Value, json};
 
-use super::receiver::{NotificationDelivery, SubscriptionOrigin, verdict};
+use super::receiver::{LastResponse, NotificationDelivery, SubscriptionOrigin, verdict};
 use crate::Env;
 
 /// Comments that are searched for the one of a target, and those of a page. A large page is read in small ones.
@@ -15,9 +14,6 @@ const SMALL_PAGE: usize = 10;
 const MAX_DEPLOYMENTS: usize = 5;
 /// Derives the key of the marks in comments. It is not the name of a plugin.
 const COMMENT_KEY: &str = "#comment";
-
-/// The last response to a notification, with the permit of its bytes.
-type LastResponse = (HttpResponse, BytePermit);
 
 impl SubscriptionOrigin<'_> {
     /// Adds a status to the deployment of the commit that a query finds, or creates the deployment first. Ends the last ones
@@ -30,12 +26,11 @@ impl SubscriptionOrigin<'_> {
         is_end: bool,
     ) -> Result<Option<LastResponse>, NotificationDelivery> {
         let commit = body["ref"].as_str().unwrap_or_default();
-        let known = self.list(&format!("{path}?{query}&sha={commit}&per_page=1")).await?;
-        let own = known.first().and_then(|deployment| deployment["id"].as_u64());
+        let ids = |all: &[Value]| all.iter().filter_map(|one| one["id"].as_u64()).collect::<Vec<u64>>();
+        let own = self.list(&format!("{path}?{query}&sha={commit}&per_page=1"), ids).await?.first().copied();
         if status["state"] != "in_progress" {
-            let listed = self.list(&format!("{path}?{query}&per_page={MAX_DEPLOYMENTS}")).await?;
-            let ids: Vec<u64> = listed.iter().filter_map(|one| one["id"].as_u64()).collect();
-            for id in ids.into_iter().filter(|id| Some(*id) != own) {
+            let listed = self.list(&format!("{path}?{query}&per_page={MAX_DEPLOYMENTS}"), ids).await?;
+            for id in listed.into_iter().filter(|id| Some(*id) != own) {
                 if !self.is_inactive(path, id).await? {
                     let end = json!({"state": "inactive", "auto_inactive": false});
                     drop(self.call("POST", &format!("{path}/{id}/statuses"), Some(&end)).await?);
@@ -65,16 +60,17 @@ impl SubscriptionOrigin<'_> {
 
     /// Returns true if the last status of a deployment is the end.
     async fn is_inactive(&self, path: &str, id: u64) -> Result<bool, NotificationDelivery> {
-        let last = self.list(&format!("{path}/{id}/statuses?per_page=1")).await?;
-        Ok(last.first().is_some_and(|last| last["state"] == "inactive"))
+        let is_end = |all: &[Value]| all.first().is_some_and(|last| last["state"] == "inactive");
+        self.list(&format!("{path}/{id}/statuses?per_page=1"), is_end).await
     }
 
-    /// Returns a list of few entries.
-    async fn list(&self, path: &str) -> Result<Vec<Value>, NotificationDelivery> {
+    /// Returns what `read` takes from a list. The next request needs the permit of its bytes.
+    async fn list<T>(&self, path: &str, read: impl FnOnce(&[Value]) -> T) -> Result<T, NotificationDelivery> {
         let (response, _bytes) = self.call("GET", path, None).await?;
         match response.status {
-            200..=299 => serde_json::from_slice(&response.body)
-                .map_err(|_| NotificationDelivery::Failed("the list of deployments is not JSON".to_owned(), None)),
+            200..=299 => serde_json::from_slice::<Vec<Value>>(&response.body)
+                .map(|all| read(&all))
+                .map_err(|_| NotificationDelivery::Failed("the list at GitHub is not JSON".to_owned(), None)),
             _ => Err(verdict(&response, self.env.now())),
         }
     }
@@ -89,39 +85,32 @@ impl SubscriptionOrigin<'_> {
         let marks = comment_marks(self.env, subject);
         let mark = marks.first().map(String::as_str).unwrap_or_default();
         let body = json!({ "body": format!("{text}\n\n{mark}") });
+        // A log or a quotation in another comment can contain the mark, but not at its end.
+        let is_own = |comment: &&Value| {
+            let text = comment["body"].as_str().unwrap_or_default().trim_end();
+            marks.iter().any(|mark| text.ends_with(mark))
+        };
+        let read = |all: &[Value]| (all.iter().find(is_own).and_then(|comment| comment["id"].as_u64()), all.len());
         let (mut size, mut seen) = (LARGE_PAGE, 0);
         while seen < MAX_COMMENTS {
             let list = format!("{path}?per_page={size}&page={}", seen / size + 1);
-            let (response, bytes) = match self.call("GET", &list, None).await {
-                Err(CallError::TooLarge(_)) if size > SMALL_PAGE => {
+            let (own, count) = match self.list(&list, read).await {
+                // The page may be too large.
+                Err(NotificationDelivery::Failed(_, None)) if size > SMALL_PAGE => {
                     size = SMALL_PAGE;
                     continue;
                 }
-                response => response?,
+                found => found?,
             };
-            if !matches!(response.status, 200..=299) {
-                return Ok((response, bytes));
-            }
-            let comments: Vec<Value> = serde_json::from_slice(&response.body)
-                .map_err(|_| NotificationDelivery::Failed("the list of comments is not JSON".to_owned(), None))?;
-            // A log or a quotation in another comment can contain the mark, but not at its end.
-            let is_own = |comment: &&Value| {
-                let text = comment["body"].as_str().unwrap_or_default().trim_end();
-                marks.iter().any(|mark| text.ends_with(mark))
-            };
-            let own = comments.iter().find(is_own).and_then(|comment| comment["id"].as_u64());
-            let count = comments.len();
-            // The next request needs the permit.
-            drop((comments, response, bytes));
             if let Some(id) = own {
-                return Ok(self.call("PATCH", &format!("{edit}/{id}"), Some(&body)).await?);
+                return self.call("PATCH", &format!("{edit}/{id}"), Some(&body)).await;
             }
             if count < size {
                 break;
             }
             seen += size;
         }
-        Ok(self.call("POST", path, Some(&body)).await?)
+        self.call("POST", path, Some(&body)).await
     }
 }
 

@@ -7,12 +7,12 @@ use ebb_documents::TargetFacts;
 use ebb_documents::model::ReceiverDoc;
 use ebb_documents::notification::{self, NotificationFacts, NotificationRequest, NotificationRule};
 use ebb_documents::template::is_loopback;
-use ebb_egress::{BytePermit, CallError, CallResult, HttpCall, HttpRequest, HttpResponse};
-use ebb_engine::{Hook, TargetChange, TargetPhase, Timestamp};
+use ebb_egress::{BytePermit, CallError, HttpCall, HttpRequest, HttpResponse};
+use ebb_engine::{Hook, Millis, TargetChange, TargetPhase, Timestamp};
 use ebb_protocol::lifecycle::OutcomeData;
 use ebb_protocol::sign::sign_with;
 use ebb_protocol::{
-    MessageId, OutputValue, RunId, SecretText, TargetKey, TargetStopCause, WebhookKeys, cloudevents, rfc3339,
+    MessageId, OutputValue, RunId, SecretText, TargetKey, TargetStopCause, WebhookKeys, cloudevents, id, rfc3339,
 };
 use ebb_store::{NamedKind, PhaseNotice, TargetHead};
 use serde::Serialize;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::parsed;
 use crate::instance::target_outputs::{SensitiveValues, target_outputs};
-use crate::pending_call::PendingCall;
+use crate::pending_call::{PendingCall, circuit_wait};
 use crate::run::credential::{self, ConnectionUser, RequestCredential};
 use crate::run::{cause, records};
 use crate::{Env, FlowError, FlowResult, offload};
@@ -34,6 +34,9 @@ const MAX_VALUES: usize = 64 << 10;
 const MAX_VALUE: usize = 8 << 10;
 /// Maximum redirects of a request that are followed.
 const MAX_REDIRECTS: usize = 3;
+
+/// The last response to a notification, with the permit of its bytes.
+pub(super) type LastResponse = (HttpResponse, BytePermit);
 
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::instance) enum NotificationDelivery {
@@ -84,14 +87,9 @@ pub(super) fn notice_id(notice: &PhaseNotice) -> String {
     format!("{key}-{}-{}", notice.phase.name(), notice.number)
 }
 
-/// Sends a notification once. It must not block others, so nothing is sent if its stored data is lost or damaged.
-pub(super) async fn send(env: &Env, notice: &PhaseNotice, subscription: &str) -> NotificationDelivery {
-    let (Ok(delivery) | Err(delivery)) = try_send(env, notice, subscription).await;
-    delivery
-}
-
-/// Does the same as [`send`]. An error is the result of a delivery, too.
-async fn try_send(
+/// Sends a notification once. It must not block others, so nothing is sent if its stored data is lost or damaged. An error is
+/// the result of a delivery, too.
+pub(super) async fn send(
     env: &Env,
     notice: &PhaseNotice,
     subscription: &str,
@@ -136,8 +134,8 @@ async fn try_send(
         (ReceiverDoc::Standard(standard), NotificationRequest::Standard { data }) => {
             let keys = signing_keys(env, &standard.secret.value).map_err(not_sent)?;
             let key = TargetKey::new(&target.kind, &target.name);
-            let event = (&id, notice.phase.name(), notice.at);
-            Ok(post_event(env, (env.egress.as_ref(), standard.url.value.as_str(), &keys), event, key, &data).await)
+            let (event, url) = ((&id, notice.phase.name(), notice.at), standard.url.value.as_str());
+            Ok(post_event(env, (env.egress.as_ref(), url, &keys), Some(url), event, key, &data).await)
         }
         (ReceiverDoc::Slack(slack), NotificationRequest::Slack { body }) => {
             let url = slack_url(env, &slack.secret.value).map_err(not_sent)?;
@@ -196,7 +194,7 @@ pub(in crate::instance) async fn post_outcome(
         phase => phase,
     };
     let platform = (env.platform.as_ref(), url, &env.settings.platform_keys);
-    let delivery = post_event(env, platform, (&id, phase.name(), since), target, data).await;
+    let delivery = post_event(env, platform, None, (&id, phase.name(), since), target, data).await;
     if matches!(delivery, NotificationDelivery::Gone) {
         let (kind, name) = (target.kind, target.name);
         tracing::warn!(kind, name, "the platform responded 410; the notification is not repeated");
@@ -208,6 +206,7 @@ pub(in crate::instance) async fn post_outcome(
 async fn post_event(
     env: &Env,
     (call, url, keys): (&dyn HttpCall, &str, &WebhookKeys),
+    limited: Option<&str>,
     (id, phase, time): (&MessageId, &str, Timestamp),
     target: TargetKey<'_>,
     data: &impl Serialize,
@@ -218,9 +217,9 @@ async fn post_event(
     let mut headers = vec![("content-type".to_owned(), content_type.to_owned())];
     headers.extend(sign_with(keys, id, env.now(), &body).map(|(name, value)| (name.to_owned(), value)));
     let request = HttpRequest { method: "POST".to_owned(), url: url.to_owned(), headers, body, timeout: TIMEOUT };
-    match send_request(env, (call, None), (request, false), env.now()).await {
+    match send_request(env, (call, None), limited, (request, false), env.now()).await {
         Ok((response, _)) => verdict(&response, env.now()),
-        Err(error) => error.into(),
+        Err(delivery) => delivery,
     }
 }
 
@@ -321,7 +320,7 @@ impl SubscriptionOrigin<'_> {
         method: &str,
         path: &str,
         body: Option<&Value>,
-    ) -> CallResult<(HttpResponse, BytePermit)> {
+    ) -> Result<LastResponse, NotificationDelivery> {
         let reads = body.is_none();
         let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
         let mut headers = vec![
@@ -335,30 +334,45 @@ impl SubscriptionOrigin<'_> {
         headers.extend(self.credential.iter().flat_map(|credential| credential.headers(self.env, self.id, &body)));
         let url = format!("{}{path}", self.url);
         let request = HttpRequest { method: method.to_owned(), url, headers, body, timeout: TIMEOUT };
-        send_request(self.env, (self.env.egress.as_ref(), self.credential.as_ref()), (request, reads), self.begun).await
+        let sender = (self.env.egress.as_ref(), self.credential.as_ref());
+        send_request(self.env, sender, Some(&self.url), (request, reads), self.begun).await
     }
 }
 
 /// Sends a request within [`TIMEOUT`] after `begun`. A redirect within its origin is followed with the same method, headers and
 /// body: GitHub redirects the requests about a repository that was renamed. Each request passes the guard. Unless the caller
-/// `reads` the body, the status is enough.
+/// `reads` the body, the status is enough. While a limit of requests holds for `limited`, a URL or the origin of the credential,
+/// nothing is sent.
 async fn send_request(
     env: &Env,
     (call, credential): (&dyn HttpCall, Option<&RequestCredential>),
+    limited: Option<&str>,
     (mut request, reads): (HttpRequest, bool),
     begun: Timestamp,
-) -> CallResult<(HttpResponse, BytePermit)> {
+) -> Result<LastResponse, NotificationDelivery> {
+    let digest = credential.map(|credential| credential.digest(env));
+    let of_url = |url| format!("#limit/{}", id::short_digest(&[url, digest.as_ref().map_or("", |it| it.text())], 26));
+    let limit = limited.map(of_url);
+    let held = limit.as_ref().map_or(Millis(0), |limit| circuit_wait(env, limit));
+    if held > Millis(0) {
+        let reason = "a limit of requests holds for the receiver".to_owned();
+        return Err(NotificationDelivery::Failed(reason, Some(Duration::from_millis(held.0))));
+    }
     let mut redirects = 0;
     loop {
         request.timeout = TIMEOUT.saturating_sub(Duration::from_millis(env.now().since(begun).0));
         if request.timeout.is_zero() {
-            return Err(CallError::Timeout(TIMEOUT));
+            return Err(CallError::Timeout(TIMEOUT).into());
         }
         let answer = match credential {
             Some(credential) => credential.call(env, request.clone()).await,
             None => call.call_within(request.clone(), &env.cache.budgets.bytes).await,
         };
         let answer = answer.or_else(|error| error.without_body(reads).map(|head| (head, BytePermit::default())))?;
+        if let (Some(limit), true) = (&limit, answer.0.is_limited()) {
+            let until = answer.0.retry_after(env.now()).map(|wait| env.steady().plus(wait.into()));
+            env.cache.breakers.change(limit, |circuit| circuit.retry = circuit.retry.max(until));
+        }
         let Some(url) = moved(&request.url, &answer.0).filter(|_| redirects < MAX_REDIRECTS) else {
             return Ok(answer);
         };
@@ -470,20 +484,6 @@ mod tests {
             let headers = wait.map(|wait| ("retry-after".to_owned(), wait)).into_iter().collect();
             let response = HttpResponse { status, headers, body: Vec::new() };
             assert_eq!(format!("{:?}", verdict(&response, Timestamp(1_700_000_000_000))), expected, "{status}");
-        }
-    }
-
-    #[test]
-    fn results_of_calls_without_a_response() {
-        let text = str::to_owned;
-        for (error, expected) in [
-            (CallError::Refused(text("port 22")), NotificationDelivery::NotSent(text("port 22"))),
-            (CallError::Connect(text("reset")), NotificationDelivery::NoResponse(text("reset"))),
-            (CallError::Timeout(TIMEOUT), NotificationDelivery::NoResponse(text("no response within 15 s"))),
-            (CallError::TooLarge(9), NotificationDelivery::Failed(text("the response is larger than 9 bytes"), None)),
-        ] {
-            let case = error.to_string();
-            assert_eq!(NotificationDelivery::from(error), expected, "{case}");
         }
     }
 }
