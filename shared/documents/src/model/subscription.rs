@@ -68,6 +68,11 @@ impl ReceiverDoc {
         }
     }
 
+    /// Returns true if the receiver shows the state of a target, so that a later notification replaces an earlier one.
+    pub fn shows_state(&self) -> bool {
+        !matches!(self, Self::Standard(_) | Self::Webhook(_) | Self::Slack(_))
+    }
+
     /// Returns the texts with expressions, without those of `webhook`.
     pub(crate) fn texts(&self) -> Vec<&At<String>> {
         let (required, optional) = match self {

@@ -13,7 +13,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ebb_documents::model::ReceiverDoc;
 use ebb_documents::render::TargetFacts;
 use ebb_engine::{Backoff, Millis, Timestamp};
 use ebb_protocol::{TargetKey, limits};
@@ -104,9 +103,15 @@ async fn advance<'a>(
     begun: Timestamp,
     ended: &[EndedDelivery],
 ) -> FlowResult<(Vec<BoxFuture<'a, EndedDelivery>>, bool)> {
-    for one in ended {
-        if let NotificationDelivery::Final(reason) = &one.result {
-            give_up(env, &one.notice, &one.subscription, reason).await?;
+    for EndedDelivery { notice, subscription, result, .. } in ended {
+        match result {
+            NotificationDelivery::Final(reason) => give_up(env, notice, subscription, reason).await?,
+            NotificationDelivery::Accepted if !notice.is_for_platform() => {
+                // An error must not repeat the request. The next acceptance deletes the rest.
+                let wrong = |error: FlowError| tracing::warn!(%error, subscription, "what was given up stays listed");
+                forget_replaced(env, notice, subscription).await.unwrap_or_else(wrong);
+            }
+            _ => {}
         }
     }
     let mut given_up_before = BTreeSet::new();
@@ -268,7 +273,6 @@ fn record(env: &Env, outbox: &mut TargetOutbox, ended: &EndedDelivery) -> Option
 pub async fn resend(env: &Env, subscription: &str) -> FlowResult<()> {
     let (begun, rules) = (env.now(), super::rules(env).await?);
     let Some(rule) = rules.iter().find(|rule| rule.name == subscription) else { return Ok(()) };
-    let shows_state = !matches!(rule.to, ReceiverDoc::Standard(_) | ReceiverDoc::Webhook(_) | ReceiverDoc::Slack(_));
     let stored = env.store.list_undelivered(&format!("{subscription}/"), MAX_RESENT).await?;
     let read = |item: NamedDocument| {
         let mut stored: Value = serde_json::from_str(&item.document).ok()?;
@@ -283,7 +287,7 @@ pub async fn resend(env: &Env, subscription: &str) -> FlowResult<()> {
         let Some(seen) = env.store.read_target(target).await?.filter(|_| !is_late(env, begun)) else { continue };
         let is_present = (&about.uid, about.generation) == (&seen.uid, seen.generation) && notice.at >= seen.since;
         let is_failing = seen.outbox.failed.get(subscription).is_some_and(|state| state.at > Timestamp(0));
-        if is_failing || seen.outbox.exceeds(1) || (shows_state && !is_present) {
+        if is_failing || seen.outbox.exceeds(1) || (rule.to.shows_state() && !is_present) {
             continue;
         }
         let transition = seen.update(|after| {
@@ -294,6 +298,22 @@ pub async fn resend(env: &Env, subscription: &str) -> FlowResult<()> {
         if env.store.move_target(&transition).await? {
             env.store.delete_document(NamedKind::Undelivered, &item).await?;
             announce(env, target, Duration::ZERO).await;
+        }
+    }
+    Ok(())
+}
+
+/// Deletes the notifications of an instance that were given up before an accepted one, if the receiver shows its state.
+async fn forget_replaced(env: &Env, accepted: &PhaseNotice, subscription: &str) -> FlowResult<()> {
+    if !super::rules(env).await?.iter().any(|rule| rule.name == subscription && rule.to.shows_state()) {
+        return Ok(());
+    }
+    let id = notice_id(accepted);
+    let prefix = format!("{subscription}/{}-", id.split('-').next().unwrap_or_default());
+    for NamedDocument { name, .. } in env.store.list_undelivered(&prefix, MAX_RESENT).await? {
+        let number = name.rsplit('-').next().and_then(|number| number.parse().ok());
+        if number.is_some_and(|number: u64| number < accepted.number) {
+            env.store.delete_document(NamedKind::Undelivered, &name).await?;
         }
     }
     Ok(())
