@@ -35,6 +35,8 @@ pub(crate) struct SignadotSandbox {
 struct TargetExtension {
     /// Resources that only Ebb makes, in the form of Signadot.
     resources: Vec<SignadotResource>,
+    /// By the name of a resource: `true` protects it, `false` ends the protection by its plugin.
+    protect: Entries<At<bool>>,
     /// Secrets and ConfigMaps with outputs for workloads, as in a sandbox of Ebb.
     bind: Vec<At<BindDoc>>,
     /// If `true`, a Secret for each fork has the variables that it reads from resources, in its namespace.
@@ -234,6 +236,16 @@ fn extended(
     let mut all = resources(reader, of_spec, escaping::escape);
     // Signadot does not read these, so their texts are templates, as in a sandbox of Ebb.
     all.0.extend(resources(reader, ebb.resources, str::to_owned).0);
+    for Named { name, inner } in ebb.protect.0 {
+        match all.iter_mut().find(|resource| resource.name.value == name.value) {
+            Some(resource) => resource.protect = Some(inner),
+            None => {
+                let message = format!("the resource `{}` does not exist", name.value);
+                let known = all.iter().map(|resource| resource.name.value.as_str());
+                reader.note_near(reader.wrong("unknown-resource", name.at, message), &name.value, known);
+            }
+        }
+    }
     SandboxDoc {
         resources: all,
         bind: ebb.bind,
