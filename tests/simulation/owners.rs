@@ -189,7 +189,7 @@ impl Ledger {
         entry.name.clone_from(&target.name);
         entry.has_begun = has_begun;
         self.check_lost(state, target, &plan, &entry);
-        entry.protected = plan.resources.iter().filter(|(_, one)| one.protect).map(|(name, _)| name.clone()).collect();
+        entry.protected = plan.protected().cloned().collect();
         let event = EventName::new(EVENT).map(Hook::Event).expect("it is a name");
         entry.loses_events |= plan.hook_plan(event).is_none();
         entry.plan = digest.to_owned();

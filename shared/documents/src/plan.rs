@@ -147,9 +147,8 @@ pub struct Resource {
     pub digest: String,
     /// The slots of the plugin. Absent without `maxConcurrent`.
     pub max_concurrent: Option<u32>,
-    /// True if no update replaces or removes the resource, and the target is not deleted.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub protect: bool,
+    /// True if no update replaces or removes the resource, and the target is not deleted. False if the document says so.
+    pub protect: Option<bool>,
     /// The version `name@version` whose teardown units an operator has chosen for a stuck target.
     pub repaired_by: Option<String>,
     /// The number of the update that has made the resource in place of a former one of its name. Its key differs from those.
@@ -269,7 +268,7 @@ impl Plan {
 
     /// Returns the names of the resources with `protect: true`.
     pub fn protected(&self) -> impl Iterator<Item = &String> {
-        self.resources.iter().filter(|(_, resource)| resource.protect).map(|(name, _)| name)
+        self.resources.iter().filter(|(_, resource)| resource.protect == Some(true)).map(|(name, _)| name)
     }
 
     /// Returns a present or former resource by the name in the keys of its units.

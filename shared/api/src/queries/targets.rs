@@ -283,7 +283,8 @@ fn resource_details(
     let resources = plan.resources.iter().map(|(name, resource)| {
         let outputs = outputs.outputs.remove(name).unwrap_or_default();
         let params = resource.params.iter().map(|(name, value)| (name.clone(), value.shown())).collect();
-        let (plugin, repaired_by, protect) = (resource.plugin.clone(), resource.repaired_by.clone(), resource.protect);
+        let (plugin, repaired_by) = (resource.plugin.clone(), resource.repaired_by.clone());
+        let protect = resource.protect == Some(true);
         (name.clone(), ResourceDetail { plugin, repaired_by, protect, params, outputs, ..state_of(name) })
     });
     resources.collect()

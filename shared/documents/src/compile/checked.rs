@@ -121,7 +121,7 @@ pub(super) struct BoundResource<'a> {
     pub(super) bound: BoundPlugin<'a>,
     pub(super) checked: Arc<CheckedPlugin<'a>>,
     pub(super) params: BTreeMap<&'a str, ParamBinding>,
-    pub(super) protect: bool,
+    pub(super) protect: Option<bool>,
     /// The plan reference of each unit of the plugin.
     pub(super) unit_refs: Vec<UnitRef>,
 }

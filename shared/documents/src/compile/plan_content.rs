@@ -26,7 +26,7 @@ pub fn content(plan: &Plan) -> Value {
         let outputs = resource.outputs.iter().map(|(output, public)| (output.clone(), public.value.shown()));
         let outputs: Map<String, Value> = outputs.collect();
         let mut content = json!({"plugin": resource.plugin, "params": params(resource), "outputs": outputs});
-        if resource.protect {
+        if resource.protect == Some(true) {
             content["protect"] = true.into();
         }
         (name.clone(), content)

@@ -62,8 +62,8 @@ pub(super) fn instances<'a>(
         });
         let Some(checked) = known.clone() else { continue };
         let given = given(report, sandbox.dialect, resource, &checked);
-        let protect = resource.protect.as_ref().map_or(bound.plugin.protect, |protect| protect.value);
-        if protect && sandbox.ttl.is_some() {
+        let protect = resource.protect.as_ref().map(|own| own.value).or(bound.plugin.protect.then_some(true));
+        if protect == Some(true) && sandbox.ttl.is_some() {
             let at = resource.protect.as_ref().map_or(resource.name.at, |protect| protect.at);
             let message = format!("resource `{name}` is protected, and `ttl` would delete the target");
             let help = "remove `ttl`, or set `protect: false` for the resource";
@@ -113,7 +113,7 @@ pub(super) fn bind_own<'a>(
                     bound: BoundPlugin { plugin: own, version: &UNVERSIONED, digest: "" },
                     checked: checked.into(),
                     params: BTreeMap::new(),
-                    protect: false,
+                    protect: None,
                     unit_refs: Vec::new(),
                 });
             }

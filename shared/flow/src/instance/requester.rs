@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ebb_documents::compile::PlanUpdate;
 use ebb_documents::plan::Plan;
-use ebb_engine::{RequestSender, TargetPhase, Timestamp};
+use ebb_engine::{RequestSender, ResourceEffect, TargetPhase, Timestamp};
 use ebb_protocol::{ErrorCode, TargetAccess};
 use ebb_store::TargetHead;
 
@@ -77,8 +77,9 @@ impl<'a> Requester<'a> {
     }
 }
 
-/// Checks that an update of a living target loses no resource that is protected, or none at all if `keeps_resources` is true.
-/// If the TTL of the new document, which was requested at `since`, ends by `now`, the target loses all its resources.
+/// Checks that an update of a living target loses no resource that is protected, or none at all if `keeps_resources` is true,
+/// and that no other version of a plugin ends a protection. If the TTL of the new document, which was requested at `since`,
+/// ends by `now`, the target loses all its resources.
 pub(crate) fn check_losses(
     target: &TargetHead,
     current: &Plan,
@@ -103,6 +104,21 @@ pub(crate) fn check_losses(
             "{target}: the update would remove or replace {}, which has `protect: true`; change its document to \
              `protect: false` for it first, and nothing else",
             named(protected)
+        );
+        return Err(Rejection::Refused(ErrorCode::Protected, text));
+    }
+    // Another version of the plugin does not end a protection. The document does.
+    let is_ended = |name: &&String| {
+        let after = update.plan.resources.get(*name).filter(|after| after.protect.is_none());
+        let stays = update.resources.get(*name) != Some(&ResourceEffect::Replaced);
+        stays && after.is_some_and(|after| after.plugin != current.resources[*name].plugin)
+    };
+    let ended: Vec<&String> = current.protected().filter(is_ended).collect();
+    if !ended.is_empty() {
+        let text = format!(
+            "{target}: the protection of {} would end, because the other version of the plugin has no `protect: true`; write \
+             `protect: false` for it into the document, or `protect: true` to keep it",
+            named(ended)
         );
         return Err(Rejection::Refused(ErrorCode::Protected, text));
     }
