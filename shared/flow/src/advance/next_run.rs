@@ -86,7 +86,7 @@ pub(crate) async fn withdraw_update(
     let present = env.plan_of(target).await?;
     let transition = target.update(|after| {
         after.generation = generation;
-        after.expires = due::end_of_ttl(&present.plan.target, after.created, after.active);
+        after.expires = due::end_of(after, &present.plan, None);
         after.pending_update = None;
         after.refused_update = refused;
         after.due = due::next_due(env, after);
@@ -190,8 +190,7 @@ pub(crate) async fn begin(
 ) -> FlowResult<Option<Option<Continuation>>> {
     let plan = load_plan(plan, text).await?;
     let state = plan.loaded.plan.update.as_ref();
-    let active = target.active.max(Some(pending.since));
-    let changed = TargetHead {
+    let mut changed = TargetHead {
         generation: pending.generation,
         changed_by: pending.by.clone(),
         updates: state.map_or(target.updates, |state| state.number),
@@ -199,12 +198,12 @@ pub(crate) async fn begin(
         plugins: plan.plugins,
         labels: TargetHead::stored_labels(&plan.loaded.plan.target.labels),
         routing_key: pending.routing_key.clone().or_else(|| target.routing_key.clone()),
-        active,
-        expires: due::end_of_ttl(&plan.loaded.plan.target, target.created, active),
+        active: target.active.max(Some(pending.since)),
         pending_update: None,
         refused_update: None,
         ..target.clone()
     };
+    changed.expires = due::end_of(&changed, &plan.loaded.plan, None);
     let Some(mut step) = decide_update(&transition::engine_target(&changed), number) else { return Ok(None) };
     if stays_failed {
         step = PhaseChange::reported(TargetPhase::Failed, None);

@@ -1,6 +1,6 @@
 //! Computes the time at which a target is due, and closes runs.
 
-use ebb_documents::plan::TargetSpec;
+use ebb_documents::plan::{Plan, TargetSpec};
 use ebb_engine::{HeadState, Millis, RunEvent, RunPhase, TargetPhase, Timestamp, accept};
 use ebb_protocol::id::RunId;
 use ebb_store::{NotificationState, TargetHead};
@@ -47,17 +47,29 @@ pub(crate) fn end_of_ttl(spec: &TargetSpec, created: Timestamp, active: Option<T
     spec.ttl_ms.map(|ttl| start.plus(Millis(ttl)))
 }
 
-/// Sets the last activity of a living target to now. Returns true if that changes the end of its TTL. The newest document
-/// decides about it, also while its update waits, unless the present one protects a resource.
+/// Returns the end of a living target with the plan `present`. The newest document decides, also while its update waits. One
+/// that waits only makes the end later if it may lose nothing (`true`), or if the present document protects a resource.
+pub(crate) fn end_of(target: &TargetHead, present: &Plan, pending: Option<(&Plan, bool)>) -> Option<Timestamp> {
+    let end = |plan: &Plan| end_of_ttl(&plan.target, target.created, target.active);
+    match pending {
+        None => end(present),
+        Some((waiting, keeps_resources)) if keeps_resources || present.protected().next().is_some() => {
+            end(present).zip(end(waiting)).map(|(now, later)| now.max(later))
+        }
+        Some((waiting, _)) => end(waiting),
+    }
+}
+
+/// Sets the last activity of a living target to now. Returns true if that can change the end of its TTL.
 pub(crate) async fn note_activity(env: &Env, target: &mut TargetHead) -> FlowResult<bool> {
     let present = env.plan_of(target).await?;
-    let plan = match target.pending_update.as_ref().filter(|_| present.plan.protected().next().is_none()) {
-        Some(pending) => env.plan(&target.update_key(pending), &pending.plan).await?,
-        None => present,
+    let waiting = match &target.pending_update {
+        Some(pending) => Some((env.plan(&target.update_key(pending), &pending.plan).await?, pending.keeps_resources)),
+        None => None,
     };
     target.active = target.active.max(Some(env.now()));
-    target.expires = end_of_ttl(&plan.plan.target, target.created, target.active);
-    Ok(plan.plan.target.ttl_slides)
+    target.expires = end_of(target, &present.plan, waiting.as_ref().map(|(waiting, keeps)| (&waiting.plan, *keeps)));
+    Ok(present.plan.target.ttl_slides || waiting.is_some_and(|(waiting, _)| waiting.plan.target.ttl_slides))
 }
 
 /// Stores the activity of a living target that changes nothing else. Returns false if the target has changed meanwhile.

@@ -144,11 +144,8 @@ async fn wait(
     retention::schedule(env, target, (&target.update_uid(&pending), generation, &pending.plan), None).await?;
     let transition = target.update(|after| {
         after.active = after.active.max(Some(pending.since));
+        after.expires = due::end_of(after, current, Some((&plan.loaded.plan, pending.keeps_resources)));
         after.pending_update = Some(pending);
-        // The newest document decides the end of the target, also while its update waits.
-        if current.protected().next().is_none() {
-            after.expires = due::end_of_ttl(&plan.loaded.plan.target, after.created, after.active);
-        }
         after.due = due::next_due(env, after);
     });
     let transition = TargetTransition { entry: Some(entry), ..transition };
