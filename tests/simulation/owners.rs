@@ -301,6 +301,9 @@ pub(super) fn settled(simulation: &Simulation) {
         {
             wrong.push(format!("{uid} is ready, and {unit} is not done"));
         }
+        if target.refused_deletion.is_some() && plan.protected().next().is_none() {
+            wrong.push(format!("{uid} lives without a protected resource, and its deletion was refused"));
+        }
         let Some(entry) = instances.get(uid) else { continue };
         for id in events.iter().filter(|(of, _)| of == uid && !entry.loses_events).map(|(_, id)| id) {
             let event = EventRef::new(EventName::new(EVENT).expect("it is a name"), id);

@@ -358,11 +358,26 @@ pub(crate) async fn begin_delete(
                 }
             }
             (DeleteDecision::Cancel(step) | DeleteDecision::Begin(step), Some(target), Some(loaded)) => {
-                if protection == Protection::Respected {
-                    check_unprotected(env, &target).await?;
+                if protection == Protection::Respected
+                    && let Err(refused) = check_unprotected(env, &target).await
+                {
+                    let is_automatic = matches!(sender, RequestSender::Platform | RequestSender::Source(_));
+                    let is_refused = matches!(refused, RequestError::Rejected(_));
+                    if is_automatic && is_refused && target.refused_deletion.is_none() {
+                        let noted = target.update(|after| after.refused_deletion = Some(env.now()));
+                        if !env.store.move_target(&noted).await? {
+                            continue;
+                        }
+                    }
+                    return Err(refused);
                 }
                 retention::schedule_removal(env, &target, None).await?;
-                let target = TargetHead { stop_cause: cause, changed_by: by.clone(), ..target };
+                let asked_by = target.source.as_deref().map_or(RequestSender::Platform, RequestSender::Source).owner();
+                let (stop_cause, changed_by) = match (cause, target.refused_deletion) {
+                    (TargetStopCause::Expired, Some(_)) => (TargetStopCause::Deleted, asked_by),
+                    _ => (cause, by.clone()),
+                };
+                let target = TargetHead { stop_cause, changed_by, ..target };
                 let transition = Box::pin(transition::transition(env, &target, step, &loaded, (None, None))).await?;
                 if env.store.move_target(&transition).await? {
                     if is_cancel {

@@ -84,6 +84,8 @@ pub struct TargetHead {
     pub pending_update: Option<PendingUpdate>,
     /// The last update, if it was refused when it should have begun.
     pub refused_update: Option<RefusedUpdate>,
+    /// The time of a deletion by its platform or source that a protected resource prevents until its protection ends.
+    pub refused_deletion: Option<Timestamp>,
     #[serde(default)]
     pub events: TargetEvents,
     /// Ended instances of this name whose sensitive outputs are still in a cluster.

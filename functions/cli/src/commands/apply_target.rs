@@ -174,8 +174,8 @@ fn ends_soon(expires: Option<&str>) -> bool {
 fn warn_of_end(target: &TargetRef, expires: Option<&str>) {
     if let Some(expires) = expires.filter(|at| ends_soon(Some(at))) {
         output::status_line(&format!(
-            "warning: the `ttl` of {target} counts from its creation and ends at {}: the update deletes the target and \
-             its resources",
+            "warning: {target} ends at {}, by a `ttl` that counts from its creation or by a deletion that was refused: \
+             the update deletes the target and its resources",
             timing::clock(expires)
         ));
     }

@@ -61,6 +61,14 @@ pub fn rows(target: &TargetHead) -> Vec<TargetWait> {
         let row = wait(WaitingParty::Update, AwaitedParty::Units, hook.clone(), "the present run ends".to_owned());
         rows.push(TargetWait { waiter_name: Some(update.generation.to_string()), since: dated(update.since), ..row });
     }
+    if let Some(at) = target.refused_deletion.filter(|_| target.phase.is_alive()) {
+        let delete = commands::delete(&target.kind, &target.name);
+        let release = format!("its document has `protect: false`, or: {delete} --allow-protected");
+        let by = target.source.as_ref().map_or("the platform".to_owned(), |name| format!("source {name}"));
+        let reason = Some(format!("a protected resource prevents the deletion by {by}"));
+        let row = wait(WaitingParty::Target, AwaitedParty::Operator, None, release);
+        rows.push(TargetWait { reason, since: dated(at), ..row });
+    }
     for DatedEvent { event, at } in &target.events.waiting {
         let release = "the present run and the events before it end".to_owned();
         let row = wait(WaitingParty::Event, AwaitedParty::Units, hook.clone(), release);
@@ -115,6 +123,8 @@ mod tests {
         target.waiting = None;
         found.push(rows(&TargetHead { kind: "routegroup".to_owned(), ..target.clone() }));
         target.phase = TargetPhase::Ready;
+        found.push(rows(&target));
+        target.refused_deletion = Some(Timestamp(14_000));
         found.push(rows(&target));
         assert_eq!(found, expected);
     }

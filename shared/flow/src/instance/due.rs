@@ -48,9 +48,13 @@ pub(crate) fn end_of_ttl(spec: &TargetSpec, created: Timestamp, active: Option<T
 }
 
 /// Returns the end of a living target with the plan `present`. The newest document decides, also while its update waits. One
-/// that waits only makes the end later if it may lose nothing (`true`), or if the present document protects a resource.
+/// that waits only makes the end later if it may lose nothing (`true`), or if the present document protects a resource. A
+/// refused deletion is the end once no resource is protected.
 pub(crate) fn end_of(target: &TargetHead, present: &Plan, pending: Option<(&Plan, bool)>) -> Option<Timestamp> {
-    let end = |plan: &Plan| end_of_ttl(&plan.target, target.created, target.active);
+    let end = |plan: &Plan| {
+        let refused = target.refused_deletion.filter(|_| plan.protected().next().is_none());
+        refused.or_else(|| end_of_ttl(&plan.target, target.created, target.active))
+    };
     match pending {
         None => end(present),
         Some((waiting, keeps_resources)) if keeps_resources || present.protected().next().is_some() => {

@@ -228,7 +228,8 @@ pub async fn preview(env: &Env, request: &TargetRequest) -> Result<(TargetReceip
         return Err(stale(&request.data(&instance)).into());
     }
     let living = head.as_ref().filter(|head| instance.known.is_some() && head.uid == instance.uid);
-    let expires = living.and_then(|head| due::end_of_ttl(&plan.target, head.created, Some(env.now())));
+    let active = |head: &TargetHead| TargetHead { active: Some(env.now()), ..head.clone() };
+    let expires = living.and_then(|head| due::end_of(&active(head), &plan, None));
     let (mut changes, mut resources, mut lost) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
     let (generation, result) = match (&instance.known, &current, &head) {
         (Some((generation, _)), Some(current), Some(head)) if instance.change == LifecycleType::Updated => {

@@ -10,7 +10,7 @@ use ebb_protocol::limits;
 use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
 
 use crate::advance::FollowUp;
-use crate::instance::rejected_events;
+use crate::instance::{due, rejected_events};
 use crate::lifecycle::{self, DecidedFor, Protection};
 use crate::{Env, FlowError, FlowResult, Rejection, RequestError};
 
@@ -52,8 +52,18 @@ pub async fn apply(env: &Env, key: &DesiredKey) -> FlowResult<(Option<SourceResp
         if is_applied && !is_second {
             return Ok((seen.result, follow_ups));
         }
-        let is_fenced = seen.replaces_due && !seen.is_delete && !own(&seen, head.as_ref()).is_empty();
+        let own = own(&seen, head.as_ref());
+        // The source wants a target again whose deletion was refused.
+        let is_refused = |head: &&TargetHead| head.phase.is_alive() && head.refused_deletion.is_some();
+        let refused = head.as_ref().filter(is_refused).map(|head| head.uid.as_str());
+        let is_wanted = own.iter().any(|(uid, _)| Some(*uid) == refused);
+        let is_fenced = !seen.is_delete && (is_wanted || (seen.replaces_due && !own.is_empty()));
         if is_fenced && let Some(target) = &mut head {
+            if is_wanted {
+                target.refused_deletion = None;
+                due::note_activity(env, target).await?;
+                target.due = due::next_due(env, target);
+            }
             let fence = target.update(|_| {});
             if !env.store.move_target(&fence).await? {
                 continue;
@@ -237,12 +247,8 @@ async fn delete(
         Ok(Some(follow_up)) => follow_up,
         Ok(None) => return Ok(None),
         Err(RequestError::Rejected(reason)) => {
-            return Ok(Some(outcome(
-                &desired.key,
-                SourceResult::Rejected,
-                Some((*uid).to_owned()),
-                reason.to_string(),
-            )));
+            let (result, uid) = (SourceResult::Rejected, Some((*uid).to_owned()));
+            return Ok(Some(outcome(&desired.key, result, uid, reason.to_string())));
         }
         Err(RequestError::Failed(error)) => return Err(error),
     };

@@ -51,7 +51,7 @@ async fn advance(env: &Env, key: TargetKey<'_>, seen: Option<TargetHead>, permit
     let target = if seen.is_some() { seen } else { env.store.read_target(key).await? };
     let Some(target) = target else { return Ok(()) };
     if target.phase.is_alive() && target.expires.is_some_and(|at| at <= env.now()) {
-        tracing::info!(kind = key.kind, name = key.name, "the time to live has ended");
+        tracing::info!(kind = key.kind, name = key.name, "the time to live or the protection has ended");
         lifecycle::delete(env, key.instance(&target.uid), TargetStopCause::Expired).await?;
         return Ok(());
     }

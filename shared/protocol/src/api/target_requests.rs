@@ -62,7 +62,8 @@ pub struct TargetReceipt {
     pub lost: BTreeSet<String>,
     /// The owner of the present instance. In a preview.
     pub owner: Option<String>,
-    /// The time at which the `ttl` of the document would end, or has ended, for a living instance. In a preview.
+    /// The time at which the `ttl` of the document would end, or has ended, for a living instance. If the document ends the
+    /// protection from a deletion that was refused, the time of this deletion. In a preview.
     pub expires: Option<String>,
     /// The plan of the document. In a preview.
     pub plan: Option<PlanPreview>,
