@@ -256,19 +256,3 @@ async fn delete(
     let is_last = own.len() == 1;
     Ok(is_last.then(|| outcome(&desired.key, SourceResult::Stopping, Some((*uid).to_owned()), "stops".to_owned())))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_wait_for_a_name_doubles_up_to_its_bound() {
-        let (since, mut now, mut waits) = (Timestamp(1_000), Timestamp(1_000), Vec::new());
-        for _ in 0..9 {
-            let wait = taken_wait(since, now);
-            waits.push(wait.0 / 1000);
-            now = now.plus(wait);
-        }
-        assert_eq!(waits, [30, 30, 60, 120, 240, 480, 900, 900, 900]);
-    }
-}
