@@ -55,13 +55,9 @@ pub(crate) fn end_of(target: &TargetHead, present: &Plan, pending: Option<(&Plan
         let refused = target.refused_deletion.filter(|_| plan.protected().next().is_none());
         refused.or_else(|| end_of_ttl(&plan.target, target.created, target.active))
     };
-    match pending {
-        None => end(present),
-        Some((waiting, keeps_resources)) if keeps_resources || present.protected().next().is_some() => {
-            end(present).zip(end(waiting)).map(|(now, later)| now.max(later))
-        }
-        Some((waiting, _)) => end(waiting),
-    }
+    let Some((waiting, keeps_resources)) = pending else { return end(present) };
+    let only_extends = keeps_resources || present.protected().next().is_some();
+    if only_extends { end(present).zip(end(waiting)).map(|(one, other)| one.max(other)) } else { end(waiting) }
 }
 
 /// Sets the last activity of a living target to now. Returns true if that can change the end of its TTL.

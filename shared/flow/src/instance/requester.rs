@@ -86,26 +86,21 @@ pub(crate) fn check_losses(
     update: &PlanUpdate,
     (keeps_resources, since, now): (bool, Timestamp, Timestamp),
 ) -> Result<(), Rejection> {
-    let named = |names: Vec<&String>| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let named = |names: &[&String]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let refused = |code, text: String| Err(Rejection::Refused(code, format!("{}: {text}", target.target_key())));
+    let (protected, all): (Vec<&String>, Vec<&String>) = (current.protected().collect(), update.lost.iter().collect());
     let end = due::end_of_ttl(&update.plan.target, target.created, target.active.max(Some(since)));
-    if end.is_some_and(|end| end <= now) && (keeps_resources || current.protected().next().is_some()) {
-        let (code, cause) = match current.protected().collect::<Vec<_>>() {
-            protected if protected.is_empty() => (ErrorCode::ResourceLost, "what it holds would be lost".to_owned()),
+    if end.is_some_and(|end| end <= now) && (keeps_resources || !protected.is_empty()) {
+        let (code, cause) = match &protected[..] {
+            [] => (ErrorCode::ResourceLost, "what it holds would be lost".to_owned()),
             protected => (ErrorCode::Protected, format!("{} has `protect: true`", named(protected))),
         };
-        let text = format!("{}: the `ttl` of the document has ended, and {cause}", target.target_key());
-        return Err(Rejection::Refused(code, text));
+        return refused(code, format!("the `ttl` of the document has ended, and {cause}"));
     }
-    let lost = || update.lost.iter();
-    let is_protected = |name: &&String| current.protected().any(|protected| protected == *name);
-    let (target, protected) = (target.target_key(), lost().filter(is_protected).collect::<Vec<_>>());
-    if !protected.is_empty() {
-        let text = format!(
-            "{target}: the update would remove or replace {}, which has `protect: true`; change its document to \
-             `protect: false` for it first, and nothing else",
-            named(protected)
-        );
-        return Err(Rejection::Refused(ErrorCode::Protected, text));
+    let lost: Vec<&String> = all.iter().copied().filter(|name| protected.contains(name)).collect();
+    if !lost.is_empty() {
+        let text = "which has `protect: true`; change its document to `protect: false` for it first, and nothing else";
+        return refused(ErrorCode::Protected, format!("the update would remove or replace {}, {text}", named(&lost)));
     }
     // Another version of the plugin does not end a protection. The document does.
     let is_ended = |name: &&String| {
@@ -113,21 +108,15 @@ pub(crate) fn check_losses(
         let stays = update.resources.get(*name) != Some(&ResourceEffect::Replaced);
         stays && after.is_some_and(|after| after.plugin != current.resources[*name].plugin)
     };
-    let ended: Vec<&String> = current.protected().filter(is_ended).collect();
+    let ended: Vec<&String> = protected.iter().copied().filter(is_ended).collect();
     if !ended.is_empty() {
-        let text = format!(
-            "{target}: the protection of {} would end, because the other version of the plugin has no `protect: true`; write \
-             `protect: false` for it into the document, or `protect: true` to keep it",
-            named(ended)
-        );
-        return Err(Rejection::Refused(ErrorCode::Protected, text));
+        let text = "would end, because the other version of the plugin has no `protect: true`; write `protect: false` for it \
+                    into the document, or `protect: true` to keep it";
+        return refused(ErrorCode::Protected, format!("the protection of {} {text}", named(&ended)));
     }
-    if keeps_resources && !update.lost.is_empty() {
-        let text = format!(
-            "{target}: the update would remove or replace {}, and what it holds would be lost",
-            named(lost().collect())
-        );
-        return Err(Rejection::Refused(ErrorCode::ResourceLost, text));
+    if keeps_resources && !all.is_empty() {
+        let text = format!("the update would remove or replace {}, and what it holds would be lost", named(&all));
+        return refused(ErrorCode::ResourceLost, text);
     }
     Ok(())
 }
