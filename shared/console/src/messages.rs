@@ -66,7 +66,7 @@ pub fn logged_in(viewer: ConsoleViewer<'_>, code: Option<&str>) -> String {
         @if let Some(code) = code {
             p { "Paste this code into the terminal in which you have run " code { "ebb login" } ", within 2 minutes. Send it to no one." }
             input type="text" readonly aria-label="Code" name="code" value=(code);
-        } @else { p { "The sign-in continues in the terminal. You can close this page." } }
+        } @else { p { "The terminal has the result of the sign-in. You can close this page." } }
     };
     frame::page(viewer, "", "Sign in the command line", PageRenewal::NEVER, &main)
 }

@@ -108,14 +108,10 @@ async fn received(listener: TcpListener, state: String) -> Result<String> {
         // Each page and program of this machine can send requests to the port.
         let text = |name: &str| answer.get(name).filter(|_| answer.get("state") == Some(&state)).cloned();
         let refusal = || text("error_description").or_else(|| text("error")).map(Err);
-        if let Some(code) = text("code").map(Ok).or_else(refusal) {
-            let is_refused = code.is_err();
+        if let Some(result) = text("code").map(Ok).or_else(refusal) {
+            reply = (StatusCode::OK, "The terminal has the result of the sign-in. You can close this page.\n");
             // A repeated answer has no receiver.
-            let _ = sender.try_send(code);
-            reply = match is_refused {
-                true => (StatusCode::OK, "The sign-in was refused. The terminal has the reason.\n"),
-                false => (StatusCode::OK, "The sign-in continues in the terminal. You can close this page.\n"),
-            };
+            let _ = sender.try_send(result);
         }
         async move { reply }
     };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::RawQuery;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use ebb_console::paths;
 use ebb_protocol::{ErrorCode, PendingSignIn, SessionId, has_digest, limits};
@@ -49,21 +49,20 @@ pub(super) async fn form(browser: SignInBrowser, query: QueryOf<SignInQuery>) ->
         // The link stays valid for the person.
         return page(&browser.server, StatusCode::SERVICE_UNAVAILABLE, &next, None);
     }
-    match with_code(&browser, &code).await {
+    let with_code = async {
+        let caller = browser.server.tokens.take_sign_in_code(&code).ok_or_else(|| {
+            let detail = "the link was used, or the server has started again since: run `ebb open` for another one, or \
+                          use a token";
+            HttpProblem::new(ErrorCode::InvalidToken, detail)
+        })?;
+        browser.begin(&caller).await
+    };
+    match with_code.await {
         Ok(cookie) => signed_in(&next, cookie),
         // The same browser opens the link again, such as after its restart.
         Err(_) if browser.is_signed_in().await => Redirect::to(paths::safe_next(&next)).into_response(),
         Err(problem) => refused(&browser.server, None, &next, &problem),
     }
-}
-
-async fn with_code(browser: &SignInBrowser, code: &str) -> HttpResult<HeaderValue> {
-    let caller = browser.server.tokens.take_sign_in_code(code).ok_or_else(|| {
-        let detail =
-            "the link was used, or the server has started again since: run `ebb open` for another one, or use a token";
-        HttpProblem::new(ErrorCode::InvalidToken, detail)
-    })?;
-    browser.begin(&caller).await
 }
 
 /// Returns the path of another link that signs in once, to the holder of the token as which it signs in.
@@ -85,7 +84,11 @@ pub(super) async fn sign_in(
     Extension(bodies): Extension<Arc<BodyBudget>>,
     body: Body,
 ) -> Response {
-    let fields = match fields(&browser.server, &bodies, &browser.headers, body).await {
+    let read = async {
+        forms::check_origin(&browser.server, &browser.headers)?;
+        HttpResult::Ok(FormFields::parse(&bodies.read(&browser.headers, body, MAX_FORM).await?.bytes))
+    };
+    let fields = match read.await {
         Ok(fields) => fields,
         Err(problem) => return refused(&browser.server, None, "", &problem),
     };
@@ -93,12 +96,6 @@ pub(super) async fn sign_in(
         Ok(cookie) => signed_in(fields.get("next"), cookie),
         Err(problem) => refused(&browser.server, None, fields.get("next"), &problem),
     }
-}
-
-async fn fields(server: &ServerState, bodies: &BodyBudget, headers: &HeaderMap, body: Body) -> HttpResult<FormFields> {
-    forms::check_origin(server, headers)?;
-    let body = bodies.read(headers, body, MAX_FORM).await?;
-    Ok(FormFields::parse(&body.bytes))
 }
 
 async fn with_token(browser: &SignInBrowser, token: &str) -> HttpResult<HeaderValue> {

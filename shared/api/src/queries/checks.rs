@@ -3,11 +3,12 @@
 //! `sweep` is another function. It writes a mark at each message of the check and at each event of the schedule. The
 //! check reads these marks.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use ebb_documents::ConnectionDoc;
 use ebb_protocol::api::{CheckList, HealthCheck};
-use ebb_store::{ClusterFaultKind, HealthMark, NamedDocument, NamedKind, Store, StoreError, TargetList};
+use ebb_store::{ClusterFaultKind, HealthMark, NamedDocument, NamedKind, Store, TargetList};
 use tokio::time::Instant;
 
 use crate::queries::clusters;
@@ -91,19 +92,17 @@ pub async fn all(env: &Env, store: &Store) -> CheckList {
         check("secrets", async {
             let mut problems = Vec::new();
             for item in store.list_documents(NamedKind::Connection).await.map_err(reason)? {
-                let info = ConnectionDoc::detail(env, item).await.map_err(|error| error.to_string())?.info;
-                let problem = info.problem.or(info.unreadable);
-                problems.extend(problem.map(|problem| format!("connection {}: {problem}", info.name)));
+                let info = ConnectionDoc::detail(env, item).await.map_err(reason)?.info;
+                problems.extend(info.problem.or(info.unreadable).map(|why| format!("connection {}: {why}", info.name)));
             }
             for NamedDocument { name, .. } in store.list_documents(NamedKind::Source).await.map_err(reason)? {
-                let problem = delivery::check_secret(env, &name).await.err();
-                problems.extend(problem.map(|problem| format!("source {name}: {problem}")));
+                problems
+                    .extend(delivery::check_secret(env, &name).await.err().map(|why| format!("source {name}: {why}")));
             }
-            let rules = outbox::rules(env).await.map_err(|error| error.to_string())?;
             // Other subscriptions have the secrets of their connections.
-            for rule in rules.iter().filter(|rule| rule.to.connection().is_none()) {
-                let problem = outbox::receiver_info(env, rule).await.map_err(|error| error.to_string())?.problem;
-                problems.extend(problem.map(|problem| format!("subscription {}: {problem}", rule.name)));
+            for rule in outbox::rules(env).await.map_err(reason)?.iter().filter(|rule| rule.to.connection().is_none()) {
+                let problem = outbox::receiver_info(env, rule).await.map_err(reason)?.problem;
+                problems.extend(problem.map(|why| format!("subscription {}: {why}", rule.name)));
             }
             if problems.is_empty() { Ok("the secrets are usable".to_owned()) } else { Err(problems.join("; ")) }
         }),
@@ -128,7 +127,7 @@ async fn check(name: &str, steps: impl Future<Output = Result<String, String>>) 
     HealthCheck { name: name.to_owned(), passed, detail: ebb_protocol::limits::message(&detail), duration_ms }
 }
 
-fn reason(error: StoreError) -> String {
+fn reason(error: impl Display) -> String {
     error.to_string()
 }
 

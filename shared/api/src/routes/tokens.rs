@@ -13,11 +13,9 @@ use crate::{HttpProblem, HttpResult, JsonBody, NoQuery, Operate, Path, Permitted
     (status = 200, body = TokenList),
 ))]
 pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> HttpResult<Json<TokenList>> {
-    let mut tokens: Vec<TokenInfo> =
-        server.env.store.list_tokens().await?.into_iter().map(|token| token.info).collect();
-    for token in &mut tokens {
-        token.created_by_name = server.tokens.issuers.owner_name(Some(&token.created_by));
-    }
+    let name = |info: &TokenInfo| server.tokens.issuers.owner_name(Some(&info.created_by));
+    let tokens = server.env.store.list_tokens().await?.into_iter().map(|token| token.info);
+    let tokens = tokens.map(|info| TokenInfo { created_by_name: name(&info), ..info }).collect();
     Ok(Json(TokenList { tokens }))
 }
 
