@@ -89,23 +89,7 @@ pub async fn all(env: &Env, store: &Store) -> CheckList {
             }
             Ok("`sweep` received a message".to_owned())
         }),
-        check("secrets", async {
-            let mut problems = Vec::new();
-            for item in store.list_documents(NamedKind::Connection).await.map_err(reason)? {
-                let info = ConnectionDoc::detail(env, item).await.map_err(reason)?.info;
-                problems.extend(info.problem.or(info.unreadable).map(|why| format!("connection {}: {why}", info.name)));
-            }
-            for NamedDocument { name, .. } in store.list_documents(NamedKind::Source).await.map_err(reason)? {
-                problems
-                    .extend(delivery::check_secret(env, &name).await.err().map(|why| format!("source {name}: {why}")));
-            }
-            // Other subscriptions have the secrets of their connections.
-            for rule in outbox::rules(env).await.map_err(reason)?.iter().filter(|rule| rule.to.connection().is_none()) {
-                let problem = outbox::receiver_info(env, rule).await.map_err(reason)?.problem;
-                problems.extend(problem.map(|why| format!("subscription {}: {why}", rule.name)));
-            }
-            if problems.is_empty() { Ok("the secrets are usable".to_owned()) } else { Err(problems.join("; ")) }
-        }),
+        check("secrets", Box::pin(secrets(env, store))),
         relays(env, store),
     );
     let (table, list, due, sweep, bucket, queue, secrets, relays) = results;
@@ -129,6 +113,23 @@ async fn check(name: &str, steps: impl Future<Output = Result<String, String>>) 
 
 fn reason(error: impl Display) -> String {
     error.to_string()
+}
+
+/// Checks the secrets of connections and sources, and those of subscriptions without a connection.
+async fn secrets(env: &Env, store: &Store) -> Result<String, String> {
+    let mut problems = Vec::new();
+    for item in store.list_documents(NamedKind::Connection).await.map_err(reason)? {
+        let info = ConnectionDoc::detail(env, item).await.map_err(reason)?.info;
+        problems.extend(info.problem.or(info.unreadable).map(|why| format!("connection {}: {why}", info.name)));
+    }
+    for NamedDocument { name, .. } in store.list_documents(NamedKind::Source).await.map_err(reason)? {
+        problems.extend(delivery::check_secret(env, &name).await.err().map(|why| format!("source {name}: {why}")));
+    }
+    for rule in outbox::rules(env).await.map_err(reason)?.iter().filter(|rule| rule.to.connection().is_none()) {
+        let problem = outbox::receiver_info(env, rule).await.map_err(reason)?.problem;
+        problems.extend(problem.map(|why| format!("subscription {}: {why}", rule.name)));
+    }
+    if problems.is_empty() { Ok("the secrets are usable".to_owned()) } else { Err(problems.join("; ")) }
 }
 
 async fn relays(env: &Env, store: &Store) -> Vec<HealthCheck> {
