@@ -210,6 +210,9 @@ delete() {
         [ $is_unknown = false ] || leave 'has another instance or generation'
         printf '%s/%s stays: another run has applied it since\n' "$kind" "$EBB_NAME" >&2
         exit 0 ;;
+    *'a creation of it that arrives later is refused'*)
+        # `ebb delete` has printed that. No sandbox of this job exists or can come.
+        exit 0 ;;
     esac
     if [ "$code" != 1 ]; then
         # A token that may not read the sandbox sees none, also while it lives.

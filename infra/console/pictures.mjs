@@ -39,7 +39,7 @@ function fix() {
       .replace(/\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?Z?/g, "2026-01-02 03:04:05")
       .replace(/\b\d+(\.\d+)? ?(ms|s|m)\b( \d+ ?s\b)?/g, "1 s")
       .replace(/\b[a-z2-7]{16}-(\d+)-/g, "abcdefgh23456789-$1-")
-      .replace(/\bapi-[a-z2-7]{20}\b/g, "api-abcdefghij2345678923")
+      .replace(/\bapi-[a-z2-7]{32}\b/g, "api-abcdefghijklmnopqrstuvwxyz234567")
       .replace(/\/var\/tmp\/ebb-console-\w+/g, "/var/notes")
       .replace(/(127\.0\.0\.1):\d+/g, "$1:8080");
   }

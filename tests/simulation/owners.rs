@@ -317,6 +317,9 @@ pub(super) fn settled(simulation: &Simulation) {
     for (uid, entry) in instances {
         let of_name = state.targets.get(&entry.name);
         let lives = of_name.is_some_and(|target| is_present(target, uid));
+        if lives && ledger.deletions.iter().any(|one| one.by == OPERATOR && one.uid.as_ref() == Some(uid)) {
+            wrong.push(format!("{uid} was deleted by an operator and lives"));
+        }
         let Some(target) = of_name.filter(|_| lives && !repeated.contains(&entry.revision)) else { continue };
         // An update that is refused when it would begin has replaced those that waited before it.
         let is_kept = |&(number, document): &(usize, &AcceptedDocument)| {
@@ -351,6 +354,5 @@ pub(super) fn settled(simulation: &Simulation) {
 
 /// Returns true if an instance lives or waits for the name of a target.
 pub(super) fn is_present(target: &TargetHead, uid: &str) -> bool {
-    let waits = target.waiting.as_ref().is_some_and(|waiting| waiting.uid == uid);
-    waits || (target.uid == uid && target.phase.is_alive())
+    target.has_waiting(uid) || (target.uid == uid && target.phase.is_alive())
 }

@@ -102,6 +102,14 @@ impl PlatformSender {
             if random.below(4) == 0 {
                 functions.preview(request.clone()).await.ok();
             }
+            // The deletion of the instance arrives before, during or after its creation.
+            if let Some(uid) = request.derived_uid().filter(|_| revision.ends_with('7')) {
+                let (own, name) = (self.clone(), request.target.name.clone());
+                self.0.runtime.spawn(async move {
+                    let _active = own.0.ledger.activity();
+                    own.delete_by(owners::OPERATOR, &name, Some(&uid)).await;
+                });
+            }
             let response = loop {
                 match functions.apply(request.clone()).await {
                     Ok(response) => break response,
@@ -138,7 +146,7 @@ impl PlatformSender {
     }
 
     /// Deletes every instance of a name, or only that with the identity `uid`.
-    pub(super) async fn delete_by(&self, by: &str, name: &str, uid: Option<&str>) {
+    pub async fn delete_by(&self, by: &str, name: &str, uid: Option<&str>) {
         self.will_delete(by, name, uid.map(str::to_owned));
         while self.0.functions.delete_target(by, name, uid).await.is_err() {
             self.0.runtime.sleep(AGAIN_MS).await;

@@ -68,8 +68,7 @@ pub(crate) async fn check_known_uid(
     head: Option<&TargetHead>,
 ) -> Result<(), RequestError> {
     let Err(error) = fields::unreserved_uid(instance.uid) else { return Ok(()) };
-    let waits = |head: &TargetHead| head.waiting.as_ref().is_some_and(|waiting| waiting.uid == instance.uid);
-    let is_present = head.is_some_and(|head| head.uid == instance.uid || waits(head));
+    let is_present = head.is_some_and(|head| head.uid == instance.uid || head.has_waiting(instance.uid));
     if is_present || env.store.read_tombstone(&instance.key()).await?.is_some() {
         return Ok(());
     }
@@ -331,7 +330,7 @@ pub(crate) async fn begin_delete(
                 env.store.put_tombstone(&tombstone()).await?;
                 // A concurrent creation may have read the table before the tombstone. The new version of the target
                 // makes its transaction fail.
-                if bump_version(env, instance, seen).await? {
+                if bump_version(env, instance, seen, by.clone()).await? {
                     return Ok(Some(FollowUp::default()));
                 }
             }
@@ -397,16 +396,17 @@ pub(crate) async fn begin_delete(
     Err(FlowError::Contended(key.to_string()).into())
 }
 
-/// Gives the target of a name a new version. A target that does not exist is written as gone, because it was deleted
-/// before it was created. Returns false if the target has changed.
+/// Gives the target of a name a new version. A target that does not exist is written as gone and as that of `owner`, because
+/// it was deleted before it was created. Returns false if the target has changed.
 async fn bump_version(
     env: &Env,
     InstanceRef { target: TargetKey { kind, name }, uid }: InstanceRef<'_>,
     seen: Option<TargetHead>,
+    owner: Option<String>,
 ) -> FlowResult<bool> {
     let expected_version = seen.as_ref().map(|target| target.version);
-    let now = env.now();
-    let gone = || TargetHead { phase: TargetPhase::Gone, removed: Some(now), ..TargetHead::new(kind, name, uid, now) };
+    let (phase, now) = (TargetPhase::Gone, env.now());
+    let gone = || TargetHead { phase, owner, removed: Some(now), ..TargetHead::new(kind, name, uid, now) };
     let transition = TargetTransition { expected_version, ..seen.unwrap_or_else(gone).update(|_| {}) };
     let is_written = env.store.move_target(&transition).await?;
     if is_written && expected_version.is_none() {

@@ -71,7 +71,7 @@ error_codes! {
     ResourceLost = "resource-lost" 409: "the update would remove or replace complete resources, and the request has `allowReplace: false`",
     Protected = "protected" 409: "the request would remove, replace or delete a resource with `protect: true`, or end its protection by another version of the plugin",
     PlanTooLarge = "plan-too-large" 409: "the target has too many units of earlier updates",
-    Stale = "stale" 409: "the instance has ended, or that of an event waits for its name",
+    Stale = "stale" 409: "the instance has ended, or was deleted before it was created, or that of an event waits for its name",
     NameTaken = "name-taken" 409: "another instance waits for the name",
     OtherOwner = "other-owner" 409: "the instance belongs to a source, or to the platform; only its creator changes it, and a person can delete it. Or the name has a target that the scopes do not cover",
     Failed = "failed" 409: "the target of the event has failed",

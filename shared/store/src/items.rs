@@ -127,6 +127,11 @@ impl TargetHead {
         self.target_key().instance(&self.uid).key()
     }
 
+    /// Returns true if the instance `uid` waits for the name.
+    pub fn has_waiting(&self, uid: &str) -> bool {
+        self.waiting.as_ref().is_some_and(|waiting| waiting.uid == uid)
+    }
+
     /// Returns the UID in the removal of the plan of a waiting update. UIDs of platforms have no spaces.
     pub fn update_uid(&self, pending: &PendingUpdate) -> String {
         format!("{} update {} {}", self.uid, pending.generation, pending.since.0)

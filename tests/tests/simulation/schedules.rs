@@ -142,6 +142,16 @@ pub(crate) use races;
 races! {
     no_object_remains_after_a_concurrent_creation_and_deletion:
         scenario().target(), |_| {}, |race| [create(race, 0), delete(race, 0)], check_first_gone;
+    no_instance_remains_after_a_concurrent_creation_and_deletion_by_the_api:
+        scenario().target(),
+        |_| {},
+        |race| {
+            let request = request(&scenario().target(), "8h");
+            let uid = request.derived_uid().unwrap();
+            let (creation, platform) = (race.start(|it| async move { it.apply(request).await }), race.platform.clone());
+            [creation, race.runtime.spawn(async move { platform.delete_by("person", "s", Some(&uid)).await })]
+        },
+        |simulation| check_gone(simulation, &request(&scenario().target(), "8h").derived_uid().unwrap());
     a_waiting_instance_starts_or_is_deleted:
         scenario().target(),
         |simulation| {
@@ -455,13 +465,10 @@ fn request(target: &TargetScenario, ttl: &str) -> TargetRequest {
         kind: KIND.to_owned(),
         name: "s".to_owned(),
         document: document.replacen("resources:", &format!("ttl: {ttl}\nresources:"), 1),
-        uid: None,
-        generation: None,
-        allow_replace: None,
-        routing_key: None,
+        ..ApplyTarget::default()
     };
     let access = TargetAccess { caller: "token a".to_owned(), limits: vec![TargetLimit::All] };
-    TargetRequest { target, key: None, access, source: None }
+    TargetRequest { target, key: Some("build-7".to_owned()), access, source: None }
 }
 
 /// A request removes the surplus instance of an earlier one, which waits for the name. It has begun in between.

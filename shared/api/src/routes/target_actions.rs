@@ -227,6 +227,9 @@ impl BegunAction<'_> {
         if let Some(head) = &present {
             let waiting = head.waiting.as_ref().map(|waiting| waiting.uid.as_str());
             if let Some(uid) = uid.filter(|uid| *uid != head.uid && Some(*uid) != waiting) {
+                if !self.outcome.dry_run {
+                    target_request::block_creation(&server.env, key.instance(uid), &server.access()).await?;
+                }
                 return Err(other_instance(key, uid, Some(&head.uid)).into());
             }
             check_run(target, head)?;

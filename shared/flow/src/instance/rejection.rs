@@ -6,8 +6,11 @@ use crate::Rejection;
 
 /// Returns the rejection of a webhook for an instance that has ended or is not the present one.
 pub(crate) fn stale(event: &LifecycleData) -> Rejection {
-    let text =
-        format!("the {} {:?} with uid {:?} has ended; create it with a new uid", event.kind, event.name, event.uid);
+    let text = format!(
+        "the {} {:?} with uid {:?} has ended, or was deleted before it was created; create it with a new uid or \
+         idempotency key",
+        event.kind, event.name, event.uid
+    );
     Rejection::Refused(ErrorCode::Stale, text)
 }
 

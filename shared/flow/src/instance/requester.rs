@@ -52,10 +52,10 @@ impl<'a> Requester<'a> {
     }
 
     /// Checks that the requester may create or change the instance `uid` of a target that was read. A new instance needs a
-    /// name that no other owner has.
+    /// name that no other owner has. One that is gone is not checked, because it is not changed.
     pub(crate) fn check(self, target: &TargetHead, uid: &str) -> Result<(), Rejection> {
         let Some(access) = self.access else { return Ok(()) };
-        let is_known = target.uid == uid || target.waiting.as_ref().is_some_and(|waiting| waiting.uid == uid);
+        let is_known = (target.uid == uid && target.phase != TargetPhase::Gone) || target.has_waiting(uid);
         match if is_known { covers_instance(access, target, uid) } else { covers_name(access, target) } {
             true => Ok(()),
             false => Err(other_owner(target.target_key())),

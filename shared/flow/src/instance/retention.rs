@@ -246,7 +246,7 @@ async fn remove_if_ended(env: &Env, expiry: &InstanceExpiry, now: Timestamp) -> 
     if let Some(target) = &named {
         let pending = target.pending_update.as_ref();
         let is_pending = pending.is_some_and(|pending| target.update_uid(pending) == expiry.uid);
-        if is_pending || target.waiting.as_ref().is_some_and(|waiting| waiting.uid == expiry.uid) {
+        if is_pending || target.has_waiting(&expiry.uid) {
             return Ok(RetentionOutcome::Postponed(now.plus(RECHECK_INTERVAL)));
         }
         if target.uid == expiry.uid {

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use ebb_documents::Plan;
 use ebb_engine::{RequestSender, TargetPhase};
-use ebb_protocol::lifecycle::{self as fields, API_UID};
+use ebb_protocol::lifecycle::{self as fields, API_UID, EVENT_UID};
 use ebb_protocol::{
-    ApplyTarget, ErrorCode, LifecycleData, LifecycleResponse, LifecycleResult, LifecycleType, TargetAccess, TargetKey,
-    TargetReceipt, TargetStopCause, rfc3339, short_digest,
+    ApplyTarget, ErrorCode, InstanceRef, LifecycleData, LifecycleResponse, LifecycleResult, LifecycleType,
+    TargetAccess, TargetKey, TargetReceipt, TargetStopCause, rfc3339, short_digest,
 };
 use ebb_store::TargetHead;
 
@@ -19,7 +19,7 @@ use crate::advance::{FollowUp, next_run, policy_check};
 use crate::instance::changes::{self, PinnedVersions};
 use crate::instance::due;
 use crate::instance::rejection::{foreign, stale};
-use crate::instance::requester::{check_losses, covers_instance};
+use crate::instance::requester::{check_losses, covers_instance, covers_present};
 use crate::instance::target_document::{DocumentNotes, compile_document, compiler_tools};
 use crate::lifecycle::{self, DecidedFor, Protection, Requester};
 use crate::{CompiledPlan, Env, FlowError, Rejection, RequestError};
@@ -28,7 +28,8 @@ use crate::{CompiledPlan, Env, FlowError, Rejection, RequestError};
 #[derive(Clone, Debug)]
 pub struct TargetRequest {
     pub target: ApplyTarget,
-    /// The name of the request. The UID of a new instance follows from it, so a repetition begins no second instance.
+    /// The name of the request. The UID of a new instance follows from it and the caller, so a repetition begins no second
+    /// instance.
     pub key: Option<String>,
     /// The verified caller, who owns a new instance, and the targets that it may change.
     pub access: TargetAccess,
@@ -54,9 +55,10 @@ impl TargetRequest {
         self.source.as_deref().map_or(requester, |source| requester.of_source(source))
     }
 
-    fn derived_uid(&self) -> Option<String> {
-        let key = self.key.as_ref()?;
-        Some(format!("{API_UID}{}", short_digest(&[&self.target.kind, &self.target.name, key], 20)))
+    /// Returns the UID that a new instance gets by the key.
+    pub fn derived_uid(&self) -> Option<String> {
+        let of_key = short_digest(&[&self.target.kind, &self.target.name, self.key.as_deref()?], 16);
+        Some(own_prefix(&self.access) + &of_key)
     }
 
     fn data(&self, instance: &SelectedInstance) -> LifecycleData {
@@ -135,6 +137,11 @@ impl TargetRequest {
     }
 }
 
+/// Returns the beginning of the UIDs that follow from keys of a caller.
+fn own_prefix(access: &TargetAccess) -> String {
+    format!("{API_UID}{}", short_digest(&[&access.caller], 16))
+}
+
 /// Returns the instance that waits for the name of a living one, although its request named none. Two requests were then
 /// applied at the same time, and this instance must not begin when the other one is gone.
 fn second(head: &TargetHead) -> Option<&str> {
@@ -183,8 +190,8 @@ pub async fn apply(env: &Env, request: &TargetRequest) -> Result<(LifecycleRespo
         if is_free && response.result == LifecycleResult::Waiting && instance.known.is_none() {
             let head = env.store.read_target(request.target_key()).await?;
             // Another request may have deleted the instance already, because it is the second one.
-            let waits = |head: &TargetHead| head.waiting.as_ref().is_some_and(|waiting| waiting.uid == instance.uid);
-            let is_kept = |head: TargetHead| head.uid == instance.uid || (waits(&head) && second(&head).is_none());
+            let waits = |head: &TargetHead| head.has_waiting(&instance.uid) && second(head).is_none();
+            let is_kept = |head: TargetHead| head.uid == instance.uid || waits(&head);
             if !head.is_some_and(is_kept) {
                 continue;
             }
@@ -275,13 +282,16 @@ pub async fn preview(env: &Env, request: &TargetRequest) -> Result<(TargetReceip
 /// is known.
 ///
 /// # Errors
-/// Returns the rejections of [`covered_instances`], or an error if the state could not be written.
+/// Returns the rejections of [`block_creation`] and [`covered_instances`], or an error if the state could not be written.
 pub async fn delete(
     env: &Env,
     target: TargetKey<'_>,
     (uid, seen, protection): (Option<&str>, Option<u64>, Protection),
     access: &TargetAccess,
 ) -> Result<Option<(LifecycleResponse, Vec<FollowUp>)>, RequestError> {
+    if let Some(uid) = uid {
+        block_creation(env, target.instance(uid), access).await?;
+    }
     for _ in 0..crate::ATTEMPTS {
         let covered = covered_instances(env, target, (uid, seen, protection), access).await?;
         let Some((head, uids)) = covered else { return Ok(None) };
@@ -305,6 +315,40 @@ pub async fn delete(
         };
         let (target, result) = (target.to_string(), LifecycleResult::Stopping);
         return Ok(Some((LifecycleResponse { target, uid, generation, result }, follow_ups)));
+    }
+    Err(FlowError::Contended(target.to_string()).into())
+}
+
+/// Leaves a tombstone for an instance that does not exist, so that a creation which arrives later is refused. A limited caller
+/// leaves one only for a UID that follows from a key of its own. Does nothing for an instance that exists or has ended.
+///
+/// # Errors
+/// Returns the refusal of the deletion after the tombstone is written, or an error if it could not be written.
+pub async fn block_creation(env: &Env, instance: InstanceRef<'_>, access: &TargetAccess) -> Result<(), RequestError> {
+    let InstanceRef { target, uid } = instance;
+    let is_foreign = access.is_limited() && !uid.starts_with(&own_prefix(access));
+    if is_foreign || uid.starts_with(EVENT_UID) || fields::uid(uid).is_err() {
+        return Ok(());
+    }
+    for _ in 0..crate::ATTEMPTS {
+        let head = env.store.read_target(target).await?;
+        let is_present = head.as_ref().is_some_and(|head| head.uid == uid || head.has_waiting(uid));
+        if is_present || env.store.read_tombstone(&instance.key()).await?.is_some() {
+            return Ok(());
+        }
+        let sender = (RequestSender::Operator, DecidedFor::seen(head.as_ref()), Protection::Respected);
+        let by = Some(access.caller.clone());
+        let deletion = lifecycle::begin_delete(env, instance, TargetStopCause::Deleted, sender, by);
+        if Box::pin(deletion).await?.is_some() {
+            let (code, state) = match head {
+                Some(head) if head.phase.is_alive() && covers_present(access, &head) => {
+                    (ErrorCode::Outdated, "has another instance now: expected")
+                }
+                _ => (ErrorCode::NotFound, "does not exist with the uid"),
+            };
+            let text = format!("{target} {state} {uid:?}; a creation of it that arrives later is refused");
+            return Err(RequestError::refused(code, text));
+        }
     }
     Err(FlowError::Contended(target.to_string()).into())
 }
