@@ -53,7 +53,7 @@ pub(crate) use refusal::{in_document, refused};
 pub(crate) use selector::{CommandTargets, SelectorArgs};
 pub(crate) use server::{AddressOrigin, ServerAccess, ServerArgs};
 pub(crate) use silence::{LONGEST_SILENCE, ServerSilence};
-pub(crate) use target::{KindArgs, TargetArgs, TargetCommandArgs, TargetRef, fresh_uid};
+pub(crate) use target::{KindArgs, TargetArgs, TargetCommandArgs, TargetRef, check_names, fresh_uid};
 
 /// Under load, it takes less time than the allocator of the system.
 #[global_allocator]

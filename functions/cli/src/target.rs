@@ -86,9 +86,26 @@ pub(crate) struct KindArgs {
     pub(crate) kind: String,
 }
 
+impl KindArgs {
+    /// Returns the kind of names without one, and an error for a name with another. The default contradicts no name.
+    pub(crate) fn of(&self, names: &[String]) -> Result<Option<&str>> {
+        if self.kind != "sandbox" {
+            check_names(&self.kind, names)?;
+        }
+        Ok(Some(&self.kind))
+    }
+}
+
+/// Checks that no name `KIND/NAME` has another kind.
+pub(crate) fn check_names(kind: &str, names: &[String]) -> Result<()> {
+    let other = names.iter().find(|name| kind_and_name(kind, name).0 != kind);
+    let problem = |name: &String| format!("the kind `{kind}` contradicts `{name}`: leave one of them out");
+    other.map_or(Ok(()), |name| Err(CliError::broken(problem(name))))
+}
+
 impl TargetArgs {
     pub(crate) fn target(&self) -> Result<TargetRef> {
-        TargetRef::parse(Some(&self.kind.kind), &self.name)
+        TargetRef::parse(self.kind.of(std::slice::from_ref(&self.name))?, &self.name)
     }
 }
 

@@ -13,7 +13,7 @@ use super::unit::override_text;
 use crate::{
     ApiClient, ChangeKind, CliError, CommandTargets, DocumentChange, DryRunArgs, Exit, FileArgs, FollowGoal, KindArgs,
     OutputArgs, Result, SelectorArgs, ServerArgs, SetArgs, TargetRef, TargetsCommand, WaitArgs, YesArgs, accept_loss,
-    bulk, connect, documents, output, target_of, timing, wait, watched,
+    bulk, check_names, connect, documents, output, target_of, timing, wait, watched,
 };
 
 #[derive(Debug, clap::Args)]
@@ -80,6 +80,9 @@ pub(crate) struct DeleteArgs {
 impl DeleteArgs {
     pub(crate) async fn run(mut self, server: &ServerArgs) -> Result<Exit> {
         let (kind, own) = self.deleted.take().unwrap_or((Kind::Targets(None), None));
+        if let (Kind::Targets(Some(kind)), None) = (&kind, &own) {
+            check_names(kind, &self.names)?;
+        }
         own.into_iter().for_each(|name| self.names.insert(0, name));
         let kind = match &kind {
             Kind::Document(kind) => return self.delete_documents(server, kind).await,

@@ -14,7 +14,7 @@ use super::kinds::{Columns, DocumentKind, Kind, KindParser, cell, table};
 use super::plugin::never_published;
 use super::target_text;
 use crate::output::{self, OutputArgs, OutputFormat, printable};
-use crate::{ApiClient, CliError, Exit, Result, SelectorArgs, TargetRef, bulk};
+use crate::{ApiClient, CliError, Exit, Result, SelectorArgs, TargetRef, bulk, check_names};
 
 pub(super) static TARGETS: LazyLock<Columns> =
     LazyLock::new(|| serde_json::from_str(include_str!("target_columns.json")).expect("the file has columns"));
@@ -77,6 +77,9 @@ struct ListArgs {
 impl GetArgs {
     pub(crate) async fn run(mut self, client: &ApiClient) -> Result<Exit> {
         let (kind, own) = self.kind.clone();
+        if let (Kind::Targets(Some(kind)), None) = (&kind, &own) {
+            check_names(kind, &self.names)?;
+        }
         own.into_iter().for_each(|name| self.names.insert(0, name));
         match kind {
             Kind::Document(kind) => self.documents(client, kind).await,

@@ -22,7 +22,8 @@ pub(crate) struct OpenArgs {
 impl OpenArgs {
     /// Prints the URL of a page. In a terminal, a browser opens it too. A target that does not exist is an error.
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        let target = self.name.map(|name| TargetRef::parse(Some(&self.kind.kind), &name)).transpose()?;
+        let kind = self.kind.of(self.name.as_slice())?;
+        let target = self.name.as_ref().map(|name| TargetRef::parse(kind, name)).transpose()?;
         // Without a token, the browser signs in. So only the answer that the target does not exist is an error.
         if let Some(target) = &target
             && let Ok(None) = client.target(target).await

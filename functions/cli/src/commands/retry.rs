@@ -44,7 +44,7 @@ impl RetryArgs {
         let document = self.file.as_ref().map(|file| documents::single_target(file, &vars)).transpose()?;
         let document = document.map(|document| document.expanded);
         let body = RetryTarget { uid: None, plugin: self.plugin.clone(), document, dry_run: self.dry_run.dry_run };
-        match self.selector.targets(&self.names, Some(&self.kind.kind), None)? {
+        match self.selector.targets(&self.names, self.kind.of(&self.names)?, None)? {
             // Without another version, the server has nothing to compare.
             CommandTargets::One(target) if body != RetryTarget { dry_run: true, ..RetryTarget::default() } => {
                 let done: RetryResponse = client.act(&target, "retry", &body).await?;

@@ -41,7 +41,7 @@ pub(crate) struct WaitCommandArgs {
 
 impl WaitCommandArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        match self.selector.targets(&self.names, Some(&self.kind.kind), self.plugin.as_deref())? {
+        match self.selector.targets(&self.names, self.kind.of(&self.names)?, self.plugin.as_deref())? {
             CommandTargets::One(target) => self.wait_for(client, target).await,
             CommandTargets::Named(targets) => {
                 let named = targets.into_iter().map(|target| TargetOutcome::named(target.kind, target.name));

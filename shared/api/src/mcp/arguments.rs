@@ -37,13 +37,6 @@ pub(crate) fn fit(arguments: &mut JsonObject, schema: &JsonObject) -> Result<(),
 fn fit_members(members: &mut JsonObject, schema: &JsonObject, parent: &str) -> Result<(), String> {
     let no_properties = JsonObject::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&no_properties);
-    if properties.contains_key("kind") {
-        // Answers name a target as KIND/NAME.
-        let text = |name: &str| members.get(name).and_then(Value::as_str).unwrap_or_default();
-        let (kind, name) = kind_and_name(text("kind"), text("name"));
-        let given = [("kind", singular_kind(kind)), ("name", name)].map(|(key, text)| (key.to_owned(), text.into()));
-        members.extend(given.into_iter().filter(|(_, text): &(String, Value)| text != ""));
-    }
     let required: Vec<&str> =
         schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
     let is_given = |value: &Value| !value.is_null() && value != "";
@@ -62,6 +55,18 @@ fn fit_members(members: &mut JsonObject, schema: &JsonObject, parent: &str) -> R
             return Err(format!("unknown argument `{place}`; expected {}", known.join(", ")));
         };
         fit_value(value, schema, &place)?;
+    }
+    if properties.contains_key("kind") {
+        // Answers name a target as KIND/NAME.
+        let text = |name: &str| members.get(name).and_then(Value::as_str).unwrap_or_default();
+        let (stated, names) = (singular_kind(text("kind")), members.get("names").and_then(Value::as_array));
+        let mut names = names.into_iter().flatten().filter_map(Value::as_str).chain(std::iter::once(text("name")));
+        if let Some(other) = names.find(|given| !["", kind_and_name(stated, given).0].contains(&stated)) {
+            return Err(format!("{parent}kind: {stated:?} contradicts {other:?}; correct one of them"));
+        }
+        let (kind, name) = kind_and_name(stated, text("name"));
+        let given = [("kind", kind), ("name", name)].map(|(key, text)| (key.to_owned(), text.into()));
+        members.extend(given.into_iter().filter(|(_, text): &(String, Value)| text != ""));
     }
     let missing = required.iter().find(|name| !members.contains_key(**name));
     missing.map_or(Ok(()), |name| Err(format!("the argument `{parent}{name}` is missing")))

@@ -144,6 +144,11 @@ tool_arguments! { DeleteTarget:
 pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Result<Answer, ToolError> {
     let DeleteTarget { name, kind, targets, filters, dry_run } = arguments;
     let is_dry_run = dry_run.unwrap_or(name.is_none());
+    let mut others = targets.iter().map(|it| &it.kind).chain(filters.iter().filter_map(|it| it.kind.as_ref()));
+    if let (Some(kind), Some(other)) = (&kind, others.find(|other| Some(*other) != kind.as_ref())) {
+        let reason = format!("kind: {kind:?} contradicts the kind {other:?} of `targets` or `filters`; leave it out");
+        return Err(ToolError::Arguments(reason));
+    }
     let select = match (name, targets.is_empty(), filters) {
         (Some(name), true, None) => {
             let kind = kind.unwrap_or_else(sandbox);

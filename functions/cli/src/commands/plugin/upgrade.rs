@@ -47,7 +47,7 @@ impl PluginUpgradeArgs {
         let VersionedName { name, .. } = &self.plugin;
         // Without names, the plugin is a part of the selector.
         let used = self.names.is_empty().then_some(name.as_str());
-        let targets = self.selector.targets(&self.names, Some(&self.kind.kind), used)?;
+        let targets = self.selector.targets(&self.names, self.kind.of(&self.names)?, used)?;
         let is_dry_run = self.dry_run.dry_run;
         // The targets of a selector are shown before, and confirmed.
         let allow_replace = Some(self.yes.yes || self.names.is_empty());
