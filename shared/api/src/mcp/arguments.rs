@@ -85,7 +85,7 @@ fn fit_value(value: &mut Value, schema: &Value, place: &str) -> Result<(), Strin
     }
     *value = match value.take() {
         document @ Value::Object(_) if place == DOCUMENT => document.to_string().into(),
-        Value::String(text) if place == DOCUMENT => unfenced(&text).into(),
+        Value::String(text) if place == DOCUMENT => unfenced(&text)?.into(),
         Value::String(text) if wants("array") => json!([text]),
         Value::String(text) if wants("object") && schema["properties"]["name"].is_object() => json!({"name": text}),
         Value::Array(mut items) if items.len() == 1 && wants("string") => items.remove(0),
@@ -113,10 +113,19 @@ fn types(schema: &Value) -> Vec<&str> {
     }
 }
 
-/// Returns the text in a block of Markdown, or the whole text.
-fn unfenced(text: &str) -> &str {
-    let inner = || text.trim().strip_prefix("```")?.strip_suffix("```")?.split_once('\n');
-    inner().map_or(text, |(_, inner)| inner)
+/// Returns the text in the only block of Markdown, or the whole text without one. No line of YAML or JSON begins with a fence.
+fn unfenced(text: &str) -> Result<&str, String> {
+    let trimmed = text.trim();
+    let fences = trimmed.match_indices("```").map(|(at, _)| at);
+    let fences: Vec<usize> = fences.filter(|at| trimmed[..*at].is_empty() || trimmed[..*at].ends_with('\n')).collect();
+    let block = match fences[..] {
+        [] => return Ok(text),
+        [begin, end] => &trimmed[begin..end],
+        [begin] => trimmed[begin..].strip_suffix("```").unwrap_or_default(),
+        _ => "",
+    };
+    let problem = "document: expected one block of Markdown with its end: give the document alone, or in one block";
+    block.split_once('\n').map(|(_, inner)| inner).ok_or_else(|| problem.to_owned())
 }
 
 /// Returns the type of a value in a schema. No argument is a negative number.
