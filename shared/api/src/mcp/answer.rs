@@ -125,10 +125,6 @@ mod tests {
 
     use super::*;
 
-    fn numbered(count: usize) -> Vec<String> {
-        (0..count).map(|number| format!("line {number} {}", "x".repeat(40))).collect()
-    }
-
     #[test]
     fn an_answer_that_fits_is_complete() {
         let answer = Answer::new("Two lines.", "stop").with(["a".to_owned(), "b".to_owned()], |_| "Cut.".to_owned());
@@ -138,21 +134,6 @@ mod tests {
         let object = json!({"a": 1, "b": null, "c": [2]});
         assert_eq!(pick(&object, &["c", "b", "a", "d"]).to_string(), r#"{"c":[2],"a":1}"#);
         assert_eq!(yaml(&json!({"a": {"b": 1}})), ["a:", "  b: 1"]);
-    }
-
-    #[test]
-    fn a_long_answer_says_how_to_get_the_rest() {
-        for keeps_last in [false, true] {
-            let rest = |shown: usize| format!("{shown} of 500 lines are shown.");
-            let text = Answer::new("Title.", "call it again").with(numbered(500), rest).keeping_last(keeps_last).text();
-            assert!(text.len() <= MAX_ANSWER && text.len() > MAX_ANSWER - 100, "{} bytes", text.len());
-            let lines: Vec<&str> = text.lines().collect();
-            let shown = lines.iter().filter(|line| line.starts_with(MARK)).count();
-            assert_eq!(lines[lines.len() - 2], format!("{shown} of 500 lines are shown."));
-            assert_eq!(lines[lines.len() - 1], "Next: call it again");
-            let expected = if keeps_last { 500 - shown } else { 0 };
-            assert!(lines[1].starts_with(&format!("| line {expected} ")), "{}", lines[1]);
-        }
     }
 
     #[test]

@@ -196,18 +196,3 @@ impl ApiCalls {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_encoded() {
-        let query = [("phase", Some("failed")), ("owner", None), ("q", Some("a b&c=é"))];
-        let found = path(&["targets", "sandbox", "pr/7?x#%"], &query).unwrap();
-        assert_eq!(found, "/v1/targets/sandbox/pr%2F7%3Fx%23%25?phase=failed&q=a%20b%26c%3D%C3%A9");
-        for name in ["", ".", ".."] {
-            assert!(matches!(path(&["targets", "sandbox", name], &[]), Err(ToolError::Arguments(_))), "{name}");
-        }
-    }
-}

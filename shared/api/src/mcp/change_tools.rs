@@ -155,12 +155,7 @@ pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Re
             TargetSelection::Targets(vec![NamedTarget { kind, name, ..NamedTarget::default() }])
         }
         (None, false, None) => {
-            let named = |ShownTarget { name, kind, uid }: ShownTarget| NamedTarget {
-                kind,
-                name,
-                uid,
-                ..NamedTarget::default()
-            };
+            let named = |ShownTarget { name, kind, uid }| NamedTarget { kind, name, uid, ..NamedTarget::default() };
             TargetSelection::Targets(targets.into_iter().map(named).collect())
         }
         (None, true, Some(_)) if !is_dry_run => {

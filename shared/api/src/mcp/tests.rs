@@ -121,7 +121,8 @@ async fn a_long_log_is_read_from_its_end() {
         assert_eq!(shown.last().unwrap().parse::<usize>().unwrap(), first.min(1_001) - 1, "{text}");
         first = shown[0].parse().unwrap();
         skip += shown.len();
-        assert_eq!(text.contains(&format!("\"skip\": {skip}.")), first > 1, "{text}");
+        assert_eq!(text.contains(&format!("\"skip\": {skip}.\nNext: ")), first > 1, "{text}");
+        assert!(text.len() <= MAX_ANSWER && (text.len() > MAX_ANSWER - 100 || first == 1), "{} bytes", text.len());
     }
     assert_eq!(first, 1, "three answers have all lines");
 }
