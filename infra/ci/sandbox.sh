@@ -180,6 +180,15 @@ leave() {
     fail "the outcome of \`start\` is not known, and $kind/$EBB_NAME $1: look at it, and if it is of this job, run: ebb delete $kind $EBB_NAME"
 }
 
+# Reads the end of the sandbox into `seen`: its JSON, `null` if it does not exist, or `hidden` if the token cannot know that.
+# Fails if it lives, or cannot be read.
+read_end() {
+    seen=$(ebb wait --kind="$kind" --for=gone --timeout=0s --output=json -- "$EBB_NAME" 2>/dev/null) || case $seen in
+    *', or the token may not read it"'*) seen=hidden ;;
+    *) return 1 ;;
+    esac
+}
+
 delete() {
     code=0
     is_unknown=false
@@ -216,22 +225,22 @@ delete() {
     esac
     if [ "$code" != 1 ]; then
         # A token that may not read the sandbox sees none, also while it lives.
-        if [ "$code" = 0 ] && [ "$(ebb wait --kind="$kind" --for=gone --timeout=0s --output=json -- "$EBB_NAME")" = null ]; then
-            fail "the token does not see the end of $kind/$EBB_NAME: use the token of \`start\`, or one with \`read\`"
+        if [ "$code" = 0 ] && read_end; then
+            case $seen in
+            null | hidden) fail "the token does not see the end of $kind/$EBB_NAME: use the token of \`start\`, or one with \`read\`" ;;
+            esac
         fi
         exit "$code"
     fi
     # A sandbox that was never created, or that has ended, is a success.
-    if seen=$(ebb wait --kind="$kind" --for=gone --timeout=0s --output=json -- "$EBB_NAME" 2>/dev/null); then
-        if [ "$seen" = null ] && [ $is_unknown = true ]; then
-            caller=$(ebb whoami --output=json)
-            case $caller in
-            *'"read"'* | *'"operate"'*) printf '%s/%s does not exist: its creation has failed\n' "$kind" "$EBB_NAME" >&2 ;;
-            *) leave 'is not visible for a token with a limited scope `read`' ;;
-            esac
-        elif [ "$seen" = null ] && [ -n "$started" ]; then
-            fail "the token sees no $kind/$EBB_NAME, which \`start\` has applied: use the token of \`start\`, or one with \`read\`"
-        fi
+    if read_end; then
+        case $is_unknown.$seen in
+        true.null) printf '%s/%s does not exist: its creation has failed\n' "$kind" "$EBB_NAME" >&2 ;;
+        true.hidden) leave 'is not visible for a token with a limited scope `read`' ;;
+        false.null | false.hidden)
+            [ -z "$started" ] ||
+                fail "the token sees no $kind/$EBB_NAME, which \`start\` has applied: use the token of \`start\`, or one with \`read\`" ;;
+        esac
         exit 0
     fi
     [ $is_unknown = false ] || leave 'exists, or cannot be read'

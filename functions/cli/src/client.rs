@@ -8,9 +8,10 @@ use ebb_api::mcp::ApiTransport;
 use ebb_documents::template::is_loopback;
 use ebb_protocol::sign::{self, MessageId, SecretError, WebhookSecret};
 use ebb_protocol::{
-    ApplyTarget, ChangeList, DocumentBody, ErrorCode, HistoryPage, LifecycleData, LifecycleResponse, LifecycleType,
-    PlanPreview, PluginDetail, PluginInfo, ProblemDetails, RelayOutage, RunDetail, SourceResponse, TargetDetail,
-    TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt, TargetSelector, Timestamp, UnitRendering, cloudevents,
+    ApplyTarget, CallerInfo, ChangeList, DocumentBody, ErrorCode, HistoryPage, LifecycleData, LifecycleResponse,
+    LifecycleType, PlanPreview, PluginDetail, PluginInfo, ProblemDetails, RelayOutage, RunDetail, SourceResponse,
+    TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt, TargetSelector, Timestamp, UnitRendering,
+    cloudevents,
 };
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -198,6 +199,15 @@ impl ApiClient {
             }
             token = page.next_token;
         }
+    }
+
+    /// Checks that a target that the server does not show does not exist: the token has to read all targets.
+    pub(crate) async fn check_absent(&self, target: &TargetRef) -> Result<()> {
+        let caller: CallerInfo = self.fetch(&["caller"]).await?;
+        let reads_all = caller.scopes.iter().any(|scope| scope == "read" || scope == "operate");
+        let hidden = || CliError::failed(format!("{target} does not exist, or the token may not read it"));
+        let next = "use a token with the scope `read`; `ebb whoami` shows the scopes of this one";
+        if reads_all { Ok(()) } else { Err(hidden().with_hint(next)) }
     }
 
     /// Returns the targets that have changed since the answer with the number `since`.

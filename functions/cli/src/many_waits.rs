@@ -30,7 +30,7 @@ pub(crate) async fn wait_until_ended(
     let kind = open.first().map(|outcome| outcome.kind.clone());
     let mut list = ChangedList::new(kind.filter(|kind| open.iter().all(|outcome| outcome.kind == *kind)));
     while !open.is_empty() {
-        match list.read(client, open).await {
+        match list.read(client, open, goal).await {
             Ok(None) => {}
             Ok(Some(seen)) => {
                 open.retain_mut(|outcome| {
@@ -76,11 +76,13 @@ impl ChangedList {
         Self { all, since: None, listed: None, is_settling: false }
     }
 
-    /// Returns the targets by `KIND/NAME`, or `None` if none of those in `open` has changed since the last list.
+    /// Returns the targets by `KIND/NAME`, or `None` if none of those in `open` has changed since the last list. Without
+    /// evidence that one of them is gone that is not listed, returns an error.
     async fn read(
         &mut self,
         client: &ApiClient,
         open: &[&mut TargetOutcome],
+        goal: FollowGoal,
     ) -> Result<Option<BTreeMap<String, TargetInfo>>> {
         let ChangeList { seq, reload, targets } = repeated(|| client.changes(self.since.as_deref())).await?;
         let changed: BTreeSet<String> = targets.into_iter().collect();
@@ -91,7 +93,16 @@ impl ChangedList {
         if is_changed || self.is_settling || is_due {
             let (targets, _) = repeated(|| client.targets(&self.all, &[])).await?;
             self.listed = Some(Instant::now());
-            seen = Some(targets.into_iter().map(|target| (TargetRef::from(&target).to_string(), target)).collect());
+            let by_name = |target: TargetInfo| (TargetRef::from(&target).to_string(), target);
+            let mut listed: BTreeMap<String, TargetInfo> = targets.into_iter().map(by_name).collect();
+            let awaited = open.iter().filter(|_| goal == FollowGoal::Gone).map(|outcome| TargetRef::from(&**outcome));
+            let absent: Vec<_> = awaited.filter(|target| !listed.contains_key(&target.to_string())).collect();
+            for target in absent {
+                let Err(hidden) = repeated(|| client.check_absent(&target)).await else { break };
+                let found = repeated(|| client.target(&target)).await?;
+                listed.extend([by_name(found.ok_or(hidden)?.info)]);
+            }
+            seen = Some(listed);
         }
         (self.since, self.is_settling) = (Some(seq), is_changed);
         Ok(seen)
@@ -179,12 +190,12 @@ mod tests {
         for (reload, changed, is_listed) in rows {
             let changed_targets = changed.iter().cloned().collect();
             *answer.lock().unwrap() = ChangeList { seq: "7".to_owned(), reload, targets: changed_targets };
-            let seen = list.read(&client, &open).await.unwrap();
+            let seen = list.read(&client, &open, FollowGoal::Ready).await.unwrap();
             assert_eq!(seen.is_some(), is_listed, "{reload} {changed:?}");
         }
         // After a time, they are listed without a change.
         list.listed = None;
-        assert!(list.read(&client, &open).await.unwrap().is_some());
+        assert!(list.read(&client, &open, FollowGoal::Ready).await.unwrap().is_some());
     }
 
     #[test]

@@ -93,9 +93,10 @@ impl WaitCommandArgs {
                 let left = self.timeout.saturating_sub(begun.elapsed());
                 lifecycle::wait(client, &instance, goal, left, Vec::new()).await
             }
+            None if end == goal.words() => Ok(Exit::Done),
             None => {
-                check_kind(client, &target.kind).await?;
-                Ok(Exit::Done)
+                client.check_absent(&target).await?;
+                check_kind(client, &target.kind).await.map(|()| Exit::Done)
             }
         };
         if matches!(exit, Ok(Exit::Done)) {
