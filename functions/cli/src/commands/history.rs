@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ebb_documents::pinned_version::with_versions;
-use ebb_protocol::history::{HistoryDetail, HistoryEntry, OpenNotification};
+use ebb_protocol::history::{HistoryChange, HistoryDetail, HistoryEntry, OpenNotification};
 
 use crate::{ApiClient, CliError, Exit, Result, TargetCommandArgs, labels, named, output, printable, timing};
 
@@ -61,7 +61,7 @@ impl HistoryArgs {
 
 /// Returns a row for each entry. The id of an entry is shown if it has a document.
 fn text(entries: &[HistoryEntry]) -> String {
-    let rows = entries.iter().map(|entry| {
+    let rows = entries.iter().enumerate().map(|(at, entry)| {
         let run = entry.run.as_ref();
         let notified = run.and_then(|run| run.notified.as_ref());
         let notified = notified.map(|at| format!("platform notified at {}", timing::clock(at)));
@@ -70,7 +70,7 @@ fn text(entries: &[HistoryEntry]) -> String {
         let detail: Vec<String> = known.cloned().chain(notified).collect();
         [
             timing::clock(&entry.time),
-            entry.change.words().to_owned(),
+            change(entry, &entries[..at]),
             entry.by_name.as_ref().or(entry.by.as_ref()).map(|by| printable(by)).unwrap_or_default(),
             entry.uid.clone(),
             entry.generation.to_string(),
@@ -80,6 +80,19 @@ fn text(entries: &[HistoryEntry]) -> String {
         ]
     });
     output::table(&["TIME", "CHANGE", "BY", "UID", "GENERATION", "RUN", "DOCUMENT", "DETAIL"], rows)
+}
+
+/// Returns what an entry tells. `newer` has the entries after it, the newest first.
+fn change(entry: &HistoryEntry, newer: &[HistoryEntry]) -> String {
+    let newer = || newer.iter().rev().filter(|it| it.uid == entry.uid);
+    let has_begun = newer().any(|it| it.generation == entry.generation);
+    // An entry with another change can have the generation of a deletion.
+    let changes = [HistoryChange::Accepted, HistoryChange::Created, HistoryChange::Updated];
+    let later = newer().find(|it| it.generation > entry.generation && changes.contains(&it.change));
+    match later.filter(|_| entry.change == HistoryChange::Accepted && !has_begun) {
+        Some(later) => format!("superseded by generation {}", later.generation),
+        None => entry.change.words().to_owned(),
+    }
 }
 
 fn notification(open: &OpenNotification) -> String {
