@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use crate::{
     ApiClient, ChangeKind, CliError, DocumentChange, Exit, FollowGoal, Result, TargetRef, WatchedInstance,
-    cluster_policy, confirm, documents, in_document, labels, offline, output, timing, wait, waiting_line,
+    cluster_policy, confirm, documents, in_document, labels, named, offline, output, printable, timing, wait,
+    waiting_line,
 };
 
 /// A target whose document the server has accepted.
@@ -134,7 +135,10 @@ impl AppliedTarget {
             // The error of the wait is more important than this one.
             Err(error) => return (None, ended.and(Err(error))),
         };
-        let ended = if limit.is_some() { not_replaced(&instance, &seen, ended) } else { ended };
+        let ended = match ended {
+            Ok(Exit::Done) if limit.is_some() => not_replaced(client, &instance, &seen).await,
+            ended => ended,
+        };
         if seen.info.uid != instance.uid {
             // Its values are not those of the applied one.
             seen.resources.values_mut().for_each(|resource| resource.outputs.clear());
@@ -148,21 +152,25 @@ impl AppliedTarget {
     }
 }
 
-/// Returns an error instead of a success if the target has a later document than the applied one.
-fn not_replaced(
+/// Returns an error if the target has a later document than the applied one.
+async fn not_replaced(
+    client: &ApiClient,
     WatchedInstance { target, uid, generation }: &WatchedInstance,
     seen: &TargetDetail,
-    ended: Result<Exit>,
 ) -> Result<Exit> {
     let present = seen.info.generation;
-    match ended {
-        Ok(Exit::Done) if seen.info.uid == *uid && present > *generation => Err(CliError::failed(format!(
-            "another request has replaced the document: {target} has generation {present}, and this command has applied \
-             generation {generation}"
-        ))
-        .with_hint(format!("ebb get {} {}", target.kind, target.name))),
-        ended => ended,
+    if seen.info.uid != *uid || present <= *generation {
+        return Ok(Exit::Done);
     }
+    let newest = client.history(target, 20).await.unwrap_or_default().entries;
+    // Retries and events have later entries with the generation.
+    let replaced = newest.into_iter().rfind(|entry| entry.uid == *uid && entry.generation == present);
+    let by = replaced.and_then(|entry| entry.by).map_or("another request".to_owned(), |by| printable(&by));
+    Err(CliError::failed(format!(
+        "{by} has replaced the document: {target} has generation {present}, and this command has applied generation \
+         {generation}"
+    ))
+    .with_hint(format!("ebb history {}", named(target))))
 }
 
 /// Returns true for an end within a minute or before.
@@ -220,17 +228,28 @@ pub(crate) fn effect(receipt: &TargetReceipt) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::progress::fixtures;
+    use axum::Router;
+    use axum::routing::get;
+    use serde_json::json;
 
-    #[test]
-    fn a_replaced_document_is_no_success() {
-        let instance = fixtures::instance();
-        for (uid, generation, is_success) in [("a", 2, true), ("a", 3, false), ("b", 3, true)] {
+    use super::*;
+    use crate::progress::fixtures::{self, client_of};
+
+    #[tokio::test]
+    async fn a_replaced_document_is_no_success() {
+        let history = || async {
+            let entry =
+                json!({"id": "1", "time": "", "change": "updated", "by": "token ci", "uid": "a", "generation": 3});
+            axum::Json(json!({"entries": [entry]}))
+        };
+        let client = client_of(Router::new().route("/v1/targets/sandbox/pr-1/history", get(history))).await;
+        let rows = [("a", 2, ""), ("a", 3, "token ci has replaced"), ("a", 4, "another request has "), ("b", 3, "")];
+        for (uid, generation, begin) in rows {
             let mut seen = fixtures::target("ready", fixtures::NOW);
             (seen.info.uid, seen.info.generation) = (uid.to_owned(), generation);
-            let ended = not_replaced(&instance, &seen, Ok(Exit::Done));
-            assert_eq!(ended.is_ok(), is_success, "{uid} {generation}");
+            let ended = not_replaced(&client, &fixtures::instance(), &seen).await;
+            let message = ended.err().map(|error| error.message()).unwrap_or_default();
+            assert!(message.starts_with(begin) && message.is_empty() == begin.is_empty(), "{generation}: {message}");
         }
     }
 }
