@@ -16,12 +16,9 @@ use ebb_protocol::{Batch, BatchResponse, RelayRequest, RelayResponse, TaskId, Ta
 use futures::StreamExt as _;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::error::Result;
 use crate::reconcile::{CONFLICT_PAUSE, task_events};
-use crate::reconciler::Reconciler;
-use crate::settings::{millis, now_ms};
 use crate::task::task_waits;
-use crate::{ReconcileError, Relay, names};
+use crate::{ReconcileError, Reconciler, Relay, Result, millis, names, now_ms};
 
 /// Units of one batch that are processed at the same time.
 const AT_ONCE: usize = 16;

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use ebb_protocol::{Callback, ReasonCode, TaskId};
 
-use crate::lock::lock;
-use crate::settings::now_ms;
+use crate::{lock, now_ms};
 
 /// A step or a request that did not complete. It does not mean that the task failed.
 #[derive(Debug, thiserror::Error)]

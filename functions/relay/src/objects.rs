@@ -11,13 +11,10 @@ use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditi
 use serde_json::{Value, json};
 
 use crate::api_server::client;
-use crate::error::{ReconcileError, Result, status};
 use crate::names::{self, MANAGER};
 use crate::observe::pod;
-use crate::reconciler::Reconciler;
-use crate::settings::now_ms;
-use crate::task::record::{AppliedObject, ObjectRef, TaskRecord};
 use crate::task::task_waits;
+use crate::{AppliedObject, ObjectRef, ReconcileError, Reconciler, Result, TaskRecord, now_ms, status};
 
 impl Reconciler {
     pub(crate) async fn read(&self, object_ref: &ObjectRef) -> kube::Result<Option<Value>> {

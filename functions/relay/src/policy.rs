@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex};
 use ebb_kube::podspec::{ClusterPolicy, NamespacePolicy};
 use ebb_protocol::{ReportedNamespace, ReportedPolicy, limits, short_digest};
 
-use crate::error::status;
-use crate::lock::lock;
+use crate::{lock, status};
 
 /// The policy that all tasks share.
 pub(crate) struct CurrentPolicy(Mutex<PolicyState>);

@@ -16,10 +16,7 @@ use ebb_protocol::relay::{CallbackEndpoint, TaskId};
 use tokio::sync::Notify;
 
 use crate::error::{LogSubject, ReconcileError, Result, within};
-use crate::reconciler::Reconciler;
-use crate::settings::now_ms;
-use crate::task::record::TaskPhase;
-use crate::task::store::VersionedRecord;
+use crate::{Reconciler, TaskPhase, VersionedRecord, now_ms};
 
 /// The pause before a task without events is reconciled again, in case a watch missed an event.
 pub(crate) const RESYNC: Duration = Duration::from_secs(30);

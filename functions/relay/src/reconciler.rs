@@ -17,11 +17,10 @@ use crate::error::{LogLimit, LogSubject, ReconcileError, Result};
 use crate::http_client::http_client;
 use crate::observe::blockers::Warning;
 use crate::policy::CurrentPolicy;
-use crate::settings::RelaySettings;
 use crate::task::fair_queue::FairQueue;
-use crate::task::record::TaskRecord;
 use crate::task::store::RecordStore;
 use crate::task::task_registry::TaskRegistry;
+use crate::{RelaySettings, TaskRecord};
 
 /// The pause before an outage is logged again. All tasks meet the same one.
 const OUTAGE_INTERVAL: Duration = Duration::from_secs(10);

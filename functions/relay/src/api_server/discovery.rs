@@ -9,9 +9,7 @@ use kube::discovery::{ApiCapabilities, ApiResource, Scope, oneshot};
 use kube::{Client, Resource};
 
 use crate::api_server::client;
-use crate::error::status;
-use crate::lock::lock;
-use crate::task::record::ObjectRef;
+use crate::{ObjectRef, lock, status};
 
 #[derive(Clone, Debug)]
 pub(crate) struct ResourceKind {

@@ -14,11 +14,9 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::api_server::discovery::ResourceKind;
-use crate::error::{ReconcileError, Result, error_message, refuse, status};
 use crate::names::{self, MANAGER, ObjectMarks};
 use crate::objects::{self, ObjectOwnership};
-use crate::reconciler::Reconciler;
-use crate::task::record::ObjectRef;
+use crate::{ObjectRef, ReconcileError, Reconciler, Result, error_message, refuse, status};
 
 type ManifestCheck = fn(&Value, &ClusterPolicy) -> Vec<PodspecViolation>;
 

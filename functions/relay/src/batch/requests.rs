@@ -8,14 +8,10 @@ use rand::Rng as _;
 use tokio::sync::SemaphorePermit;
 
 use crate::batch::{BatchContext, StateScope};
-use crate::error::{ReconcileError, Result};
 use crate::objects::{documents, references};
 use crate::reconcile::terminate::GRACE_MS;
-use crate::reconciler::Reconciler;
-use crate::settings::{millis, now_ms};
-use crate::task::record::{TaskPhase, TaskRecord, TaskSpec};
-use crate::task::store::VersionedRecord;
 use crate::task::{decide, task_waits};
+use crate::{ReconcileError, Reconciler, Result, TaskPhase, TaskRecord, TaskSpec, VersionedRecord, millis, now_ms};
 
 /// The longest time from the request for a task to its cancellation, with a margin. A unit may run for a day.
 const LONGEST_TASK: Duration = Duration::from_secs(25 * 3_600);

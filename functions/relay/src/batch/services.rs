@@ -16,8 +16,7 @@ use url::Url;
 
 use crate::api_server::client::SendOnce;
 use crate::batch::BatchContext;
-use crate::error::{ReconcileError, Result, error_message, refuse, status};
-use crate::reconciler::Reconciler;
+use crate::{ReconcileError, Reconciler, Result, error_message, refuse, status};
 
 /// Headers that a request may have, beside those that begin with a prefix of [`HEADER_PREFIXES`]. The API server obeys
 /// others, for example `authorization` and `impersonate-user`.

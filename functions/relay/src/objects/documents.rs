@@ -7,12 +7,8 @@ use ebb_protocol::relay::{FillWith, SecretDocument};
 use ebb_protocol::{ReasonCode, SecretRef, TaskId, UnitValue};
 use serde_json::{Value, json};
 
-use crate::error::{StepResult, fail};
-use crate::names;
 use crate::objects::references;
-use crate::reconciler::Reconciler;
-use crate::settings::millis;
-use crate::task::record::{ObjectRef, TaskSpec};
+use crate::{ObjectRef, Reconciler, StepResult, TaskSpec, fail, millis, names};
 
 /// Bytes of a document after its values are filled in.
 const MAX_DOCUMENT: usize = 1 << 20;

@@ -11,13 +11,10 @@ use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
 use kube::discovery::{ApiResource, Scope, oneshot, verbs};
 
 use crate::api_server::discovery::ResourceKind;
-use crate::error::{Result, error_message, status};
 use crate::names::{CONTINUED, OUTPUT, PART, RECORD, UNIT, task_of_labels};
 use crate::objects::{self, ObjectIdentity};
-use crate::reconciler::Reconciler;
-use crate::settings::now_ms;
-use crate::task::record::{AppliedObject, ObjectRef, TaskRecord};
 use crate::task::task_waits;
+use crate::{AppliedObject, ObjectRef, Reconciler, Result, TaskRecord, error_message, now_ms, status};
 
 /// The token of the last page.
 const UNMANAGED_PAGE: &str = "unmanaged";

@@ -9,11 +9,8 @@ use ebb_kube::podspec::RESERVED_PREFIX;
 use ebb_protocol::callback::ReasonCode;
 use serde_json::Value;
 
-use crate::error::{Result, StepResult, fail, status};
 use crate::names::{self, INSTANCE, MAKES, OUTPUT, PART, READS, TARGET};
-use crate::objects;
-use crate::reconciler::Reconciler;
-use crate::task::record::{ObjectRef, TaskSpec};
+use crate::{ObjectRef, Reconciler, Result, StepResult, TaskSpec, fail, objects, status};
 
 /// Returns the Secrets and ConfigMaps that manifests name and are, with [`READS`] or [`MAKES`]. Ebb's own are left out:
 /// the policy of the task lists those that it may name.

@@ -7,13 +7,10 @@ use kube::ResourceExt as _;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use crate::error::{Result, status};
 use crate::objects::group_kind;
 use crate::observe::blockers;
 use crate::reasons::dependents::{EXPLANATIONS, is_failing_job};
-use crate::reconciler::Reconciler;
-use crate::task::record::{ObjectRef, TaskSpec};
-use crate::task::store::VersionedRecord;
+use crate::{ObjectRef, Reconciler, Result, TaskSpec, VersionedRecord, status};
 
 impl Reconciler {
     /// Adds what blocks `object` to the reason of a failure, unless the reason contains it, and the log of the container

@@ -11,10 +11,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, LogParams};
 
-use crate::names;
 use crate::objects::documents;
-use crate::reconciler::Reconciler;
-use crate::task::record::{ObjectRef, TaskSpec};
+use crate::{ObjectRef, Reconciler, TaskSpec, names};
 
 /// The timeout for a log. It is shorter than the timeout of a request for the state of a task.
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);

@@ -4,11 +4,9 @@ use ebb_protocol::relay::TaskWait;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::Api;
 
-use crate::error::{error_message, status};
 use crate::objects::names_object;
-use crate::reconciler::Reconciler;
-use crate::task::record::TaskRecord;
 use crate::task::task_waits;
+use crate::{Reconciler, TaskRecord, error_message, status};
 
 impl Reconciler {
     async fn read_namespace(&self, namespace: &str) -> kube::Result<Option<Namespace>> {

@@ -6,18 +6,13 @@ use ebb_protocol::callback::{CallbackStatus, ReasonCode};
 use ebb_protocol::relay::TaskWait;
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::error::Result;
-use crate::objects;
 use crate::observe::blockers;
 use crate::observe::pod::{self, PodObservation};
 use crate::reasons::logs;
 use crate::reconcile::ReconcileAction;
-use crate::reconciler::Reconciler;
-use crate::settings::now_ms;
 use crate::task::decide::{self, ContainerStep, LogPart, ObservedContainer};
-use crate::task::record::{AppliedObject, TaskSpec};
-use crate::task::store::VersionedRecord;
 use crate::task::task_waits;
+use crate::{AppliedObject, Reconciler, Result, TaskSpec, VersionedRecord, now_ms, objects};
 
 impl Reconciler {
     /// Observes a container once. `removing` are objects to remove that still exist.

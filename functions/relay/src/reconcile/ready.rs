@@ -14,12 +14,9 @@ use crate::objects::{self, documents, references};
 use crate::observe::ready_rules;
 use crate::reasons::dependents::EXPLANATIONS;
 use crate::reconcile::ReconcileAction;
-use crate::reconciler::Reconciler;
-use crate::settings::now_ms;
 use crate::task::decide::{self, ObjectsStep, deadline_failure};
-use crate::task::record::{AppliedObject, ObjectRef, TaskSpec};
-use crate::task::store::VersionedRecord;
 use crate::task::task_waits;
+use crate::{AppliedObject, ObjectRef, Reconciler, TaskSpec, VersionedRecord, now_ms};
 
 impl Reconciler {
     /// Observes a running task once. A refusal by the API server ends the task at its deadline.

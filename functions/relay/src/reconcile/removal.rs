@@ -10,15 +10,13 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta};
 
-use crate::error::{ReconcileError, Result, error_message};
 use crate::names::{self, INSTANCE, OUTPUT, PART};
 use crate::objects::delete_uid;
 use crate::reconcile::{DELETION_PAUSE, ReconcileAction};
-use crate::reconciler::Reconciler;
-use crate::settings::{millis, now_ms};
-use crate::task::record::{TaskPhase, TaskRecord};
-use crate::task::store::VersionedRecord;
 use crate::task::task_waits;
+use crate::{
+    ReconcileError, Reconciler, Result, TaskPhase, TaskRecord, VersionedRecord, error_message, millis, now_ms,
+};
 
 /// The pause between two reviews of all records.
 const REVIEW_INTERVAL: Duration = Duration::from_secs(300);

@@ -15,11 +15,8 @@ use serde_json::Value;
 use crate::error::{ReconcileError, Result, StepError, StepResult, api_refusal, fail, is_final, status};
 use crate::objects::{self, ObjectOwnership};
 use crate::reconcile::{DELETION_PAUSE, ReconcileAction};
-use crate::reconciler::Reconciler;
-use crate::settings::now_ms;
-use crate::task::record::{AppliedObject, ObjectRef, TaskPhase, TaskSpec};
-use crate::task::store::VersionedRecord;
 use crate::task::{decide, task_waits};
+use crate::{AppliedObject, ObjectRef, Reconciler, TaskPhase, TaskSpec, VersionedRecord, now_ms};
 
 const DYING: Duration = Duration::from_millis(200);
 

@@ -10,8 +10,7 @@ use serde_json::json;
 
 use crate::metrics::METRICS;
 use crate::names::{self, CONTROLLER};
-use crate::reconciler::Reconciler;
-use crate::task::record::{AppliedObject, TaskSpec};
+use crate::{AppliedObject, Reconciler, TaskSpec};
 
 /// Kubernetes accepts notes of up to 1,024 bytes.
 const MAX_NOTE: usize = 1000;

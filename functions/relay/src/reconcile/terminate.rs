@@ -8,16 +8,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams};
 
-use crate::error::Result;
 use crate::objects::{self, ObjectIdentity, delete_uid};
 use crate::reconcile::task_events::{self, TaskEnd};
 use crate::reconcile::{DELETION_PAUSE, ReconcileAction};
-use crate::reconciler::Reconciler;
-use crate::settings::{millis, now_ms};
 use crate::task::decide::{self, Termination};
-use crate::task::record::{AppliedObject, ObjectRef, TaskPhase, TaskSpec};
-use crate::task::store::VersionedRecord;
 use crate::task::task_waits;
+use crate::{AppliedObject, ObjectRef, Reconciler, Result, TaskPhase, TaskSpec, VersionedRecord, millis, now_ms};
 
 /// The default grace period in milliseconds.
 pub(crate) const GRACE_MS: u64 = 5_000;

@@ -10,9 +10,8 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Config;
 use kube::runtime::{WatchStreamExt as _, watcher};
 
-use crate::lock::lock;
 use crate::names::{self, UNIT};
-use crate::reconciler::Reconciler;
+use crate::{Reconciler, lock};
 
 impl Reconciler {
     /// Starts a watch of a kind, unless one runs or the cluster does not have the kind. Its events wake the loops of the

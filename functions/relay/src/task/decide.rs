@@ -7,13 +7,11 @@ use ebb_protocol::{Callback, CallbackStatus, FailureReason, Millis, ReasonCode, 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use serde_json::Value;
 
-use crate::error::status;
 use crate::observe::pod::{self, BlockerKind, PodObservation, STUCK_MS, StartBlocker};
 use crate::observe::ready_rules;
-use crate::settings::{RelaySettings, millis};
-use crate::task::record::{AppliedObject, TaskPhase, TaskRecord, TaskSpec};
 use crate::task::task_registry::Silence;
 use crate::task::task_waits;
+use crate::{AppliedObject, RelaySettings, TaskPhase, TaskRecord, TaskSpec, millis, status};
 
 /// Milliseconds between two checks for changes that are not watched: warnings, pods of other controllers, objects to
 /// remove.

@@ -11,11 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Client, ResourceExt as _};
 
-use crate::error::{ReconcileError, Result, status};
-use crate::lock::lock;
 use crate::names::{self, CONTINUED, FINALIZER, INSTANCE, NAMESPACE, NAMESPACES, PART, PHASE, RECORD, TARGET, UNIT};
-use crate::settings::now_ms;
-use crate::task::record::{AppliedObject, ObjectRef, TaskPhase, TaskRecord, TaskSpec};
+use crate::{AppliedObject, ObjectRef, ReconcileError, Result, TaskPhase, TaskRecord, TaskSpec, lock, now_ms, status};
 
 const OF_RECORD: &str = "record";
 const OF_RESULT: &str = "result";

@@ -9,9 +9,8 @@ use ebb_protocol::{Callback, CallbackStatus, ObjectStatus, RunningTask, TaskId};
 use futures::FutureExt as _;
 use tokio::sync::{Mutex as Lock, Notify, OwnedMutexGuard};
 
-use crate::lock::lock;
-use crate::settings::millis;
 use crate::task::task_waits;
+use crate::{lock, millis};
 
 #[derive(Default)]
 pub(crate) struct TaskRegistry(Mutex<RegistryState>);

@@ -4,9 +4,8 @@ use ebb_protocol::limits::message;
 use ebb_protocol::relay::TaskWait;
 use ebb_protocol::{MAX_OBJECTS, ObjectState, ObjectStatus, ReasonCode, TaskId, WaitResolution};
 
-use crate::error::status;
 use crate::observe::pod::StartBlocker;
-use crate::task::record::TaskSpec;
+use crate::{TaskSpec, status};
 
 /// Returns the wait for an object that is being created, started or deleted. `why` is for people.
 pub(crate) fn wait(object: impl std::fmt::Display, why: &str) -> TaskWait {

@@ -16,13 +16,11 @@ use ebb_protocol::{
 use prometheus::TEXT_FORMAT;
 use tokio::sync::Semaphore;
 
-use crate::Relay;
 use crate::batch::verb_and_task;
-use crate::error::error_message;
 use crate::metrics::{self, METRICS};
-use crate::settings::now_ms;
 use crate::transport::bodies::BodyPool;
 use crate::transport::reports::ReportError;
+use crate::{Relay, error_message, now_ms};
 
 /// Bytes of a batch with its documents.
 const BATCH_BODY: usize = 32 << 20;

@@ -16,12 +16,9 @@ use ebb_protocol::pull::{
 use ebb_protocol::sign::{MessageId, WebhookKeys, sign};
 use tokio::sync::Semaphore;
 
-use crate::error::Result;
 use crate::http_client::{TRANSPORT, exchange, http_client, pauses};
-use crate::lock::lock;
 use crate::metrics::METRICS;
-use crate::settings::now_ms;
-use crate::{Relay, http};
+use crate::{Relay, Result, http, lock, now_ms};
 
 /// Replies that are sent at the same time. One may be almost as large as an event of Lambda.
 const SENDERS: usize = 4;

@@ -15,9 +15,7 @@ use crate::error::{ReconcileError, Result, within};
 use crate::names::{self, OUTPUT, PART};
 use crate::reconcile::CONFLICT_PAUSE;
 use crate::reconcile::task_events::{self, TaskEnd};
-use crate::reconciler::{Reconciler, Relay};
-use crate::task::record::{ObjectRef, TaskPhase, TaskSpec};
-use crate::task::store::VersionedRecord;
+use crate::{ObjectRef, Reconciler, Relay, TaskPhase, TaskSpec, VersionedRecord};
 
 /// The reason why a report is not stored.
 #[derive(Debug)]
