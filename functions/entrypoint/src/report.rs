@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use ebb_protocol::entrypoint::{RelayAddress, ReportState, ScriptReport, VERSION};
-use ebb_protocol::relay::ScriptOutput;
-use ebb_protocol::unit::TRACEPARENT;
+use ebb_protocol::{ScriptOutput, TRACEPARENT};
 use ebb_script::{LogTail, WatchEvent, millis};
 use ureq::Agent;
 use ureq::http::Uri;

@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ebb_protocol::limits::{self, BATCH_RESPONSE_BODY};
-use ebb_protocol::listing::RelayInfo;
 use ebb_protocol::relay::{BATCH, RESPONSE_MARGIN, VERSION};
-use ebb_protocol::{Batch, BatchResponse, RelayRequest, RelayResponse, TaskId, TaskState};
+use ebb_protocol::{Batch, BatchResponse, RelayInfo, RelayRequest, RelayResponse, TaskId, TaskState};
 use futures::StreamExt as _;
 use tokio::sync::{Semaphore, SemaphorePermit};
 

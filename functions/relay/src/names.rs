@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_protocol::relay::TaskNames;
-use ebb_protocol::{TaskId, limits, short_digest};
+use ebb_protocol::{TaskId, TaskNames, limits, short_digest};
 
 /// The unit of the task, not its name. Objects that are in no record are found by this label and [`ATTEMPT`].
 pub(crate) const UNIT: &str = "ebb.dev/unit";

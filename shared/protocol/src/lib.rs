@@ -37,25 +37,28 @@ pub mod value;
 pub mod words;
 
 pub use api::*;
-pub use api_token::{TargetAccess, TargetLimit, TokenScope, has_digest, parse_scopes};
+pub use api_token::{TargetAccess, TargetLimit, TokenScope, has_digest, parse_scopes, token_digest};
 pub use callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
 pub use callback_token::{TokenClaims, TokenKind};
 pub use cloudevents::{EventError, LifecycleType};
 pub use ebb_engine as engine;
 pub use ebb_engine::{Hook, Millis, Timestamp, Unit};
+pub use entrypoint::{EntrypointSpec, RelayAddress, ScriptExit};
 pub use error_code::ErrorCode;
 pub use evidence::Evidence;
 pub use history::*;
 pub use id::{EventRef, InstanceRef, RunId, TargetKey, TaskId, digest, is_dns_label, short_digest};
 pub use lifecycle::{FieldError, LifecycleData, LifecycleResponse, LifecycleResult, OutputValue, TargetStopCause};
-pub use listing::{ReportedNamespace, ReportedPolicy};
-pub use named_secrets::{SecretReader, SecretText, is_secret_name};
+pub use listing::{ClusterListing, RelayInfo, ReportedNamespace, ReportedPolicy};
+pub use named_secrets::{NamedSecrets, SecretReader, SecretText, is_secret_name};
 pub use object_status::{MAX_OBJECTS, ObjectState, ObjectStatus};
 pub use pull::ReplyOutcome;
 pub use record::{
     AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, InstanceIds, OutputStorage, StateWait, StoredText,
 };
-pub use relay::{Batch, BatchResponse, RelayRequest, RelayResponse, RunningTask, TaskState, WaitResolution};
+pub use relay::{Batch, BatchResponse, CallbackEndpoint, EnsureTask, ObjectCount, ObjectOutput, ObjectTask};
+pub use relay::{RelayRequest, RelayResponse, RunningTask, ScriptOutput, SecretDocument, TaskCompletion, TaskNames};
+pub use relay::{TaskState, TaskWait, WaitResolution};
 pub use removal::{ObjectRemoval, RemovalEvidence, RemovalGrade, ResourceRemoval};
 pub use seal::{open_value, seal_value};
 pub use session::{PendingSignIn, SessionId, code_challenge, is_random_text};

@@ -13,8 +13,7 @@ use std::time::Duration;
 use ebb_engine::Millis;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::listing::{ClusterListing, RelayInfo};
-use crate::{Callback, ObjectStatus, ReasonCode, SecretRef, UnitValue};
+use crate::{Callback, ClusterListing, ObjectStatus, ReasonCode, RelayInfo, SecretRef, UnitValue};
 
 pub use crate::id::TaskId;
 

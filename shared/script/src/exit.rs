@@ -1,9 +1,7 @@
 //! The end of a script, and the failure that results from it.
 
-use ebb_protocol::callback::{Callback, FailureReason, ReasonCode};
-use ebb_protocol::engine::Millis;
 use ebb_protocol::entrypoint::exit::FAILED;
-use ebb_protocol::entrypoint::{EntrypointSpec, ScriptExit};
+use ebb_protocol::{Callback, EntrypointSpec, FailureReason, Millis, ReasonCode, ScriptExit};
 use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
 

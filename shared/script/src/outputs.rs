@@ -7,9 +7,8 @@ use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::limits::{OUTPUT, OUTPUTS};
-use ebb_protocol::relay::ScriptOutput;
+use ebb_protocol::{Callback, CallbackStatus, ReasonCode, ScriptOutput};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 

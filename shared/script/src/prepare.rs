@@ -11,11 +11,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::entrypoint::exit::{NO_INTERPRETER, NOT_STARTABLE};
-use ebb_protocol::entrypoint::{EntrypointSpec, ScriptExit};
-use ebb_protocol::relay::ScriptOutput;
 use ebb_protocol::script::{Interpreter, check_variable};
+use ebb_protocol::{Callback, EntrypointSpec, ReasonCode, ScriptExit, ScriptOutput};
 use nix::errno::Errno;
 
 use crate::tail::LogTail;

@@ -1,7 +1,6 @@
 //! Finds the lines by which a script reports its progress: `::ebb progress 40% loading`.
 
-use ebb_protocol::limits;
-use ebb_protocol::relay::ScriptOutput;
+use ebb_protocol::{ScriptOutput, limits};
 
 use crate::mask::LogMask;
 use crate::outputs;

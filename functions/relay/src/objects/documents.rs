@@ -2,9 +2,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_protocol::entrypoint::RelayAddress;
 use ebb_protocol::relay::{FillWith, SecretDocument};
-use ebb_protocol::{ReasonCode, SecretRef, TaskId, UnitValue};
+use ebb_protocol::{ReasonCode, RelayAddress, SecretRef, TaskId, UnitValue};
 use serde_json::{Value, json};
 
 use crate::objects::references;

@@ -1,8 +1,7 @@
 //! Adds to the failure of an object how a container of its pods ended, and the end of the container's log.
 
-use ebb_protocol::callback::{Callback, FailureReason};
 use ebb_protocol::limits::message;
-use ebb_protocol::relay::TaskWait;
+use ebb_protocol::{Callback, FailureReason, TaskWait};
 use kube::ResourceExt as _;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};

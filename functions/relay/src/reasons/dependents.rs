@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebb_kube::readiness::{DocumentRules, ObjectReadiness};
-use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::limits::message;
-use ebb_protocol::relay::{TaskWait, WaitResolution};
+use ebb_protocol::{ReasonCode, TaskWait, WaitResolution};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;

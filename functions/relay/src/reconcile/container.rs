@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use ebb_protocol::callback::{CallbackStatus, ReasonCode};
-use ebb_protocol::relay::TaskWait;
+use ebb_protocol::{CallbackStatus, ReasonCode, TaskWait};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::observe::blockers;

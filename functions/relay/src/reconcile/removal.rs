@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebb_protocol::relay::{TaskId, TaskWait};
-use ebb_protocol::removal::ObjectRemoval;
+use ebb_protocol::{ObjectRemoval, TaskId, TaskWait};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta};

@@ -7,9 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::limits::message;
-use ebb_protocol::relay::{SecretDocument, TaskId, TaskWait};
+use ebb_protocol::{Callback, ReasonCode, SecretDocument, TaskId, TaskWait};
 use serde_json::Value;
 
 use crate::error::{ReconcileError, Result, StepError, StepResult, api_refusal, fail, is_final, status};

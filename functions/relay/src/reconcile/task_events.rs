@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_protocol::relay::{ObjectTask, TaskNames};
-use ebb_protocol::{Callback, CallbackStatus, RelayRequest, TaskId, limits};
+use ebb_protocol::{Callback, CallbackStatus, ObjectTask, RelayRequest, TaskId, TaskNames, limits};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder};
 use serde_json::json;

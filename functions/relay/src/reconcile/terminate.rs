@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use ebb_protocol::callback::Callback;
-use ebb_protocol::relay::{TaskId, TaskWait};
+use ebb_protocol::{Callback, TaskId, TaskWait};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams};

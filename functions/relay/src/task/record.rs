@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_protocol::relay::{CallbackEndpoint, ObjectTask, TaskCompletion, TaskNames};
-use ebb_protocol::{FailureReason, TaskId, short_digest};
+use ebb_protocol::{CallbackEndpoint, FailureReason, ObjectTask, TaskCompletion, TaskId, TaskNames, short_digest};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

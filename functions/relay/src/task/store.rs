@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Mutex;
 
-use ebb_protocol::callback::{Callback, ReasonCode};
-use ebb_protocol::relay::{SecretDocument, TaskId};
+use ebb_protocol::{Callback, ReasonCode, SecretDocument, TaskId};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};

@@ -1,8 +1,7 @@
 //! Describes what a task waits for, and the states of its objects.
 
 use ebb_protocol::limits::message;
-use ebb_protocol::relay::TaskWait;
-use ebb_protocol::{MAX_OBJECTS, ObjectState, ObjectStatus, ReasonCode, TaskId, WaitResolution};
+use ebb_protocol::{MAX_OBJECTS, ObjectState, ObjectStatus, ReasonCode, TaskId, TaskWait, WaitResolution};
 
 use crate::observe::pod::StartBlocker;
 use crate::{TaskSpec, status};

@@ -7,9 +7,8 @@
 use std::path::PathBuf;
 
 use backon::BackoffBuilder as _;
-use ebb_protocol::api_token::token_digest;
 use ebb_protocol::registration::{RegisterRelay, RelayRegistration, VERSION, is_token};
-use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
+use ebb_protocol::{WebhookKeys, WebhookSecret, token_digest};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;

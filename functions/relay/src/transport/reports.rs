@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_protocol::api_token::token_digest;
 use ebb_protocol::entrypoint::{ReportState, ScriptExit, ScriptReport, VERSION};
 use ebb_protocol::limits::{self, OUTPUT as OUTPUT_BYTES, OUTPUTS};
-use ebb_protocol::{Callback, CallbackStatus, ReasonCode, SecretRef, TaskId, has_digest};
+use ebb_protocol::{Callback, CallbackStatus, ReasonCode, SecretRef, TaskId, has_digest, token_digest};
 
 use crate::error::{ReconcileError, Result, within};
 use crate::names::{self, OUTPUT, PART};

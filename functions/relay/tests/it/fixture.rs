@@ -4,9 +4,8 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
-use ebb_protocol::relay::EnsureTask;
 use ebb_protocol::sign::sign;
-use ebb_protocol::{Batch, BatchResponse, Callback, MessageId, Timestamp};
+use ebb_protocol::{Batch, BatchResponse, Callback, EnsureTask, MessageId, Timestamp};
 use kube::Client;
 use kube::config::Kubeconfig;
 use serde::de::DeserializeOwned;

@@ -1,7 +1,6 @@
 //! Tasks that apply objects, wait until they are ready, or remove them.
 
-use ebb_protocol::relay::{ObjectCount, ObjectOutput, TaskWait, WaitResolution};
-use ebb_protocol::removal::ObjectRemoval;
+use ebb_protocol::{ObjectCount, ObjectOutput, ObjectRemoval, TaskWait, WaitResolution};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use serde::Deserialize;
 use serde_json::Map;

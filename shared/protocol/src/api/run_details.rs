@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::relay::ObjectCount;
-use crate::{CallbackRefusals, FailureReason, ObjectStatus, ReasonCode, WaitResolution};
+use crate::{CallbackRefusals, FailureReason, ObjectCount, ObjectStatus, ReasonCode, WaitResolution};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
