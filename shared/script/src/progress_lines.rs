@@ -2,8 +2,7 @@
 
 use ebb_protocol::{ScriptOutput, limits};
 
-use crate::mask::LogMask;
-use crate::outputs;
+use crate::{LogMask, outputs};
 
 const PREFIX: &[u8] = b"::ebb progress ";
 /// Bytes of a text that are read. They hold the longest progress in any characters.

@@ -7,10 +7,8 @@ use std::process::Child;
 use std::sync::mpsc::Sender;
 use std::thread;
 
-use crate::mask::LogMask;
 use crate::progress_lines::ProgressLines;
-use crate::tail::LogTail;
-use crate::watch::WatchEvent;
+use crate::{LogMask, LogTail, WatchEvent};
 
 /// The maximum number of bytes of one read.
 const CHUNK: usize = 64 << 10;

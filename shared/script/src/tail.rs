@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::mask::LogMask;
-use crate::progress_lines::ProgressLine;
+use crate::{LogMask, ProgressLine};
 
 /// The last bytes of a log. Clones share them: the threads that forward output write to them, and heartbeats read them.
 #[derive(Clone, Debug)]
