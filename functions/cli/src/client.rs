@@ -203,11 +203,10 @@ impl ApiClient {
 
     /// Checks that a target that the server does not show does not exist: the token has to read all targets.
     pub(crate) async fn check_absent(&self, target: &TargetRef) -> Result<()> {
-        let caller: CallerInfo = self.fetch(&["caller"]).await?;
-        let reads_all = caller.scopes.iter().any(|scope| scope == "read" || scope == "operate");
-        let hidden = || CliError::failed(format!("{target} does not exist, or the token may not read it"));
-        let next = "use a token with the scope `read`; `ebb whoami` shows the scopes of this one";
-        if reads_all { Ok(()) } else { Err(hidden().with_hint(next)) }
+        let CallerInfo { scopes, .. } = self.fetch(&["caller"]).await?;
+        let hidden = CliError::failed(format!("{target} does not exist, or the token may not read it"))
+            .with_hint("use a token with the scope `read`; `ebb whoami` shows the scopes of this one");
+        if scopes.iter().any(|scope| scope == "read" || scope == "operate") { Ok(()) } else { Err(hidden) }
     }
 
     /// Returns the targets that have changed since the answer with the number `since`.

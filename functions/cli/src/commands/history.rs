@@ -84,14 +84,14 @@ fn text(entries: &[HistoryEntry]) -> String {
 
 /// Returns what an entry tells. `newer` has the entries after it, the newest first.
 fn change(entry: &HistoryEntry, newer: &[HistoryEntry]) -> String {
-    let newer = || newer.iter().rev().filter(|it| it.uid == entry.uid);
-    let has_begun = newer().any(|it| it.generation == entry.generation);
-    // An entry with another change can have the generation of a deletion.
+    // Entries with other changes have no document.
     let changes = [HistoryChange::Accepted, HistoryChange::Created, HistoryChange::Updated];
-    let later = newer().find(|it| it.generation > entry.generation && changes.contains(&it.change));
-    match later.filter(|_| entry.change == HistoryChange::Accepted && !has_begun) {
-        Some(later) => format!("superseded by generation {}", later.generation),
-        None => entry.change.words().to_owned(),
+    let newer = newer.iter().rev().filter(|it| it.uid == entry.uid && changes.contains(&it.change));
+    match newer.map(|it| it.generation).find(|generation| *generation >= entry.generation) {
+        Some(later) if entry.change == HistoryChange::Accepted && later > entry.generation => {
+            format!("superseded by generation {later}")
+        }
+        _ => entry.change.words().to_owned(),
     }
 }
 

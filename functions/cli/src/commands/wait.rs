@@ -67,8 +67,7 @@ impl WaitCommandArgs {
 
     async fn wait_for_all(&self, client: &ApiClient, mut outcomes: Vec<TargetOutcome>) -> Result<Exit> {
         let state = if self.goal == FollowGoal::Gone { "are gone" } else { "are ready" };
-        let goal = (self.goal, state);
-        let end = bulk::wait_for(client, &mut outcomes, goal, self.timeout, self.output.lines()).await;
+        let end = bulk::wait_for(client, &mut outcomes, (self.goal, state), self.timeout, self.output.lines()).await;
         bulk::print(&outcomes, end, self.output)
     }
 
