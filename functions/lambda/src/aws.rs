@@ -41,7 +41,6 @@ pub(crate) async fn config() -> Result<SdkConfig, FunctionError> {
     }
 }
 
-/// Returns `config` with the timeouts of the bucket and the secret.
 pub(crate) fn with_long_timeouts(config: &SdkConfig) -> SdkConfig {
     config
         .to_builder()

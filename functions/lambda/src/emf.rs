@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 /// The maximum number of values of a metric in one line (*Embedded metric format specification*).
 const MAX_VALUES: usize = 100;
 
-/// Writes metrics as lines of JSON.
 pub struct EmfSink {
     namespace: String,
     to: Mutex<Box<dyn Write + Send>>,

@@ -9,7 +9,6 @@ use aws_sdk_sqs::types::SendMessageBatchRequestEntry;
 use ebb_flow::ports::{MessageQueue, QueueMessage};
 use futures::StreamExt as _;
 
-/// The maximum delay of SQS.
 const MAX_DELAY: Duration = Duration::from_secs(900);
 /// The maximum number of messages of one request to SQS.
 const BATCH: usize = 10;

@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use crate::function_error::FunctionError;
 
-/// The variable with the ARN or the name of the secret.
 const SECRET_NAME: &str = "EBB_SECRET_ARN";
 /// The variables that the secret may contain. The template never puts them into the environment.
 pub const SECRET_VARIABLES: [&str; 9] = [

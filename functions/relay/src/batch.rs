@@ -33,7 +33,6 @@ pub(crate) struct BatchContext {
     pub(crate) at: Instant,
     /// The arrival, in milliseconds since 1970.
     pub(crate) ms: u64,
-    /// The time for which the batch was in transit.
     transit: Duration,
     /// Limits the requests that are processed at the same time. Waiting for a termination needs no permit.
     pub(crate) slots: Semaphore,
@@ -75,7 +74,6 @@ pub(crate) enum StateScope {
     WithoutLog,
 }
 
-/// Returns the verb of a request, for metrics, and its task.
 pub(crate) fn verb_and_task(request: &RelayRequest) -> (&'static str, Option<&TaskId>) {
     match request {
         RelayRequest::Ensure(request) => ("ensure", Some(&request.task)),
@@ -163,7 +161,6 @@ impl Relay {
 }
 
 impl Reconciler {
-    /// Responds within the deadline, even if the API server does not.
     async fn respond_in_time(self: &Arc<Self>, request: RelayRequest, received: &BatchContext) -> RelayResponse {
         if let Some(Err(why)) = verb_and_task(&request).1.map(TaskId::check) {
             return match request {

@@ -21,7 +21,6 @@ pub enum ReconcileError {
     /// A request is rejected. It will never be executed in this form.
     #[error("{0}")]
     Refused(String),
-    /// The data does not fit into a Secret.
     #[error("{0}")]
     TooLarge(String),
     /// The API server accepted a request and did not respond in time.
@@ -54,7 +53,6 @@ pub(crate) fn refuse<T>(why: impl Into<String>) -> Result<T> {
 /// The end of a step before its last action.
 #[derive(Debug)]
 pub(crate) enum StepError {
-    /// The task fails with this result.
     Failed(Box<Callback>),
     Incomplete(ReconcileError),
 }
@@ -130,7 +128,6 @@ pub(crate) fn error_message(error: &kube::Error) -> String {
 pub(crate) enum LogSubject {
     /// The API server does not respond.
     Outage,
-    /// A step of a task failed.
     Step(TaskId, (Discriminant<ReconcileError>, Option<u16>)),
 }
 

@@ -156,7 +156,6 @@ pub(crate) fn output_name(name: &TaskId, number: usize) -> String {
     format!("{OUTPUTS}{}.{}.{number}", name.unit, name.attempt)
 }
 
-/// Checks that an instance is a valid label value.
 pub(crate) fn check_instance(instance: &str) -> Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);

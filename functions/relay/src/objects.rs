@@ -248,7 +248,6 @@ pub(crate) fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
 }
 
-/// The owner of an object, in relation to a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectOwnership {
     Own,
@@ -283,7 +282,6 @@ pub(crate) enum ObjectIdentity {
     Undecided,
 }
 
-/// Returns true if a relay has applied an object.
 pub(crate) fn is_managed(object: &Value) -> bool {
     let entries = object["metadata"]["managedFields"].as_array();
     entries.is_some_and(|entries| entries.iter().any(|entry| entry["manager"] == MANAGER))

@@ -13,7 +13,6 @@ pub(crate) struct CurrentPolicy(Mutex<PolicyState>);
 
 #[derive(Clone)]
 struct PolicyState {
-    /// An immutable snapshot.
     policy: Arc<ClusterPolicy>,
     /// The reason why a newer policy is not in force.
     error: Option<String>,

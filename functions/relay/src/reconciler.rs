@@ -128,7 +128,6 @@ pub(crate) struct Reconciler {
     pub(crate) http: reqwest::Client,
     pub(crate) callbacks: Semaphore,
     pub(crate) log_limit: LogLimit,
-    /// The UID of `kube-system`.
     pub(crate) cluster_uid: String,
     pub(crate) opened: Instant,
 }

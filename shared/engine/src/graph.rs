@@ -102,7 +102,6 @@ impl Graph {
         self.successors.get(unit.index()).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the units without dependencies.
     pub fn roots(&self) -> impl Iterator<Item = Unit> + '_ {
         self.units().filter(|&unit| self.dependencies(unit).is_empty())
     }

@@ -7,7 +7,6 @@
 use crate::graph::Unit;
 use crate::{Attempt, Epoch, HeadState, LateMark, RunPhase, Timestamp};
 
-/// A condition on the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchCondition {
     EpochIs(Epoch),

@@ -109,7 +109,6 @@ pub struct HeadState {
 }
 
 impl HeadState {
-    /// Returns the head of a new run.
     pub fn new(epoch: Epoch) -> Self {
         Self { epoch, ..Self::default() }
     }

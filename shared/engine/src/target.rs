@@ -39,7 +39,6 @@ impl Hook {
     /// The text of an update before its number, as in `update-3`.
     pub const UPDATE: &str = "update-";
 
-    /// Returns the number of an update from its text.
     pub fn update_number(text: &str) -> Option<u32> {
         let digits = text.strip_prefix(Self::UPDATE)?;
         let number: u32 = digits.parse().ok()?;
@@ -360,7 +359,6 @@ fn is_foreign(target: &Target, uid: &str, sender: RequestSender<'_>) -> bool {
         || waiting.is_some_and(|waiting| waiting.uid == uid || (is_source && target.uid != uid))
 }
 
-/// Returns the first transition of an instance.
 pub fn begin(hooks: &HookSet) -> PhaseChange {
     if hooks.contains(&Hook::PreStart) {
         PhaseChange::silent(TargetPhase::Starting, Some(Hook::PreStart))

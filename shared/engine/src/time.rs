@@ -35,12 +35,10 @@ impl fmt::Display for Millis {
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// Adds `millis`, up to the largest time.
     pub fn plus(self, millis: Millis) -> Self {
         Self(self.0.saturating_add(millis.0))
     }
 
-    /// Subtracts `millis`, down to the earliest time.
     pub fn minus(self, millis: Millis) -> Self {
         Self(self.0.saturating_sub(millis.0))
     }

@@ -15,11 +15,9 @@ use crate::source_signature::same;
 
 /// The beginning of every named token. Scanners for leaked secrets can search for it.
 pub const PREFIX: &str = "ebbt_";
-/// The number of characters of an id.
 const ID_LENGTH: usize = 16;
 /// The maximum number of characters of the name of a token.
 pub const MAX_NAME: usize = 63;
-/// The maximum number of characters of the name of a plugin.
 const MAX_PLUGIN_NAME: usize = 253;
 /// The maximum number of bytes of a label in a scope, `KEY=VALUE`. It has no white space.
 const MAX_LABEL: usize = 256;

@@ -35,7 +35,6 @@ pub enum LifecycleType {
 impl LifecycleType {
     const ALL: [Self; 4] = [Self::Created, Self::Updated, Self::Deleted, Self::Event];
 
-    /// Returns the `type` of the event.
     pub fn as_type(self) -> &'static str {
         match self {
             Self::Created => CREATED,

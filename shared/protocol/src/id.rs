@@ -77,7 +77,6 @@ impl RunId {
         }
     }
 
-    /// Returns the run of an occurrence of an event.
     pub fn of_event(instance_key: &str, generation: u64, event: &EventRef) -> Self {
         Self(format!("{instance_key}-{generation}-{EVENT}{event}"))
     }

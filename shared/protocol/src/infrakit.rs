@@ -48,7 +48,6 @@ impl PluginCall {
         Self { method: "Handshake.Hello", params: json!({}), part: "Objects" }
     }
 
-    /// Returns the call that checks the properties of an instance.
     pub fn validate(instance_type: &str, properties: &Value) -> Self {
         let params = json!({"Type": instance_type, "Properties": properties});
         Self { method: "Instance.Validate", params, part: "" }

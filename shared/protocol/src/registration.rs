@@ -10,7 +10,6 @@ use crate::api_token::random_text;
 
 /// The version of the messages.
 pub const VERSION: u32 = 1;
-/// The maximum bytes of a request.
 pub const REGISTRATION_BODY: usize = 4 << 10;
 /// The beginning of every bootstrap token. Scanners for leaked secrets can search for it.
 const TOKEN_PREFIX: &str = "ebbc_";

@@ -51,7 +51,6 @@ impl SessionId {
         text.strip_prefix(TOKEN).is_some_and(is_random_text).then(|| Self(Zeroizing::new(text.to_owned())))
     }
 
-    /// Returns the value of the cookie, or the token.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -83,7 +82,6 @@ impl SessionId {
         format!("{salt}{}", short_digest(&["console form", self.reveal(), salt], DIGEST))
     }
 
-    /// Returns true if a form was made for the session.
     pub fn has_form_token(&self, given: &str) -> bool {
         given.split_at_checked(SALT).is_some_and(|(salt, _)| same(self.form_token_with(salt), given))
     }
@@ -147,7 +145,6 @@ impl PendingSignIn {
         self.derived("nonce")
     }
 
-    /// Returns true if an identity token was issued for the sign-in.
     pub fn has_nonce(&self, given: &str) -> bool {
         same(self.nonce(), given)
     }

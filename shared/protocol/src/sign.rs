@@ -156,7 +156,6 @@ impl WebhookKeys {
         &self.first
     }
 
-    /// Returns all keys, the first one first.
     pub fn iter(&self) -> impl Iterator<Item = &WebhookSecret> {
         std::iter::once(&self.first).chain(&self.others)
     }

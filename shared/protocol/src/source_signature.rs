@@ -66,7 +66,6 @@ pub enum SourceScheme {
 }
 
 impl SourceScheme {
-    /// Returns the scheme of GitHub's `X-Hub-Signature-256`.
     #[must_use]
     pub fn github() -> Self {
         Self::hex("x-hub-signature-256", "sha256=", HmacAlgorithm::Sha256)

@@ -141,7 +141,6 @@ fn wait(reason: &str, begin: Option<&String>, fails_at: Option<&String>, resolve
     format!("{}{}{fails}{}", one_line(reason), since(begin), resolution(resolves))
 }
 
-/// Returns what a unit waits for in its cluster.
 pub fn unit_wait(UnitWait { object, message, since, fails_at, resolves, .. }: &UnitWait) -> String {
     format!("{}: {}", one_line(object), wait(message, since.as_ref(), fails_at.as_ref(), *resolves))
 }
@@ -214,7 +213,6 @@ pub fn units(count: usize) -> String {
     if count == 1 { "1 unit".to_owned() } else { format!("{count} units") }
 }
 
-/// Returns the certainty that something exists.
 pub fn certainty(certainty: Certainty) -> &'static str {
     match certainty {
         Certainty::Exists => "exists",

@@ -33,7 +33,6 @@ pub struct ClusterRegistry {
     registered: Option<RegisteredClusters>,
 }
 
-/// The reason why a cluster cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterLookupError {
     #[error("{}", no_relay(.0))]

@@ -59,7 +59,6 @@ pub fn adopt_orphans() -> nix::Result<()> {
     nix::sys::prctl::set_child_subreaper(true)
 }
 
-/// Returns a duration that can be added to any time.
 pub fn millis(count: u64) -> Duration {
     Duration::from_millis(count).min(FAR_AWAY)
 }

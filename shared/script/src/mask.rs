@@ -47,7 +47,6 @@ impl LogMask {
         Self::new(sensitive.values().filter_map(|text| STANDARD.decode(text).ok()))
     }
 
-    /// Returns true if nothing is masked.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }

@@ -49,7 +49,6 @@ impl ProgressLines {
     }
 }
 
-/// Returns the last progress in a log.
 pub fn last_progress(log: &str) -> Option<String> {
     ProgressLines::default().push(log.as_bytes())?.text(&[])
 }

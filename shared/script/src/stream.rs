@@ -10,7 +10,6 @@ use std::thread;
 use crate::progress_lines::ProgressLines;
 use crate::{LogMask, LogTail, WatchEvent};
 
-/// The maximum number of bytes of one read.
 const CHUNK: usize = 64 << 10;
 
 /// Starts a thread that passes all bytes from `from` to `take`, until all writers have closed the stream. The thread

@@ -28,7 +28,6 @@ impl LogTail {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds bytes at the end.
     pub fn push(&self, bytes: &[u8]) {
         let mut tail = self.lock();
         tail.total += bytes.len() as u64;
@@ -42,7 +41,6 @@ impl LogTail {
         self.lock().progress = Some(progress);
     }
 
-    /// Returns the last progress that the script has reported.
     pub fn progress(&self) -> Option<ProgressLine> {
         self.lock().progress.clone()
     }

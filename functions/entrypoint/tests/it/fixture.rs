@@ -91,7 +91,6 @@ impl EntrypointFixture {
         self.exit_of(self.command(spec).output().expect("the entrypoint starts"))
     }
 
-    /// Waits until the termination message is written.
     pub(crate) fn wait_for_message(&self) {
         let written = || fs::read(self.at("termination-log")).is_ok_and(|it| !it.is_empty()).then_some(());
         until("the termination message", written);

@@ -118,7 +118,6 @@ pub(crate) fn interrupted(message: &str) -> bool {
     ["context canceled", "context deadline exceeded"].iter().any(|said| message.contains(said))
 }
 
-/// Returns the reason why a pod is about to be deleted.
 pub(crate) fn early_failure(pod: &Pod) -> Option<FailureReason> {
     let status = pod.status.as_ref()?;
     let failure = |code, why: &str, message: Option<&str>| {

@@ -294,7 +294,6 @@ fn replica_failure(object: &Value) -> Option<StartBlocker> {
     Some(StartBlocker { resolves: WaitResolution::Itself, ..refused })
 }
 
-/// Returns the reason why an owned object is not ready.
 fn pending(object: &Value) -> Option<StartBlocker> {
     let (code, message) = match ebb_kube::readiness::judge(Some(object), None, DocumentRules::default()) {
         ObjectReadiness::Pending { reason } => (ReasonCode::Timeout, reason),

@@ -108,7 +108,6 @@ fn title(TaskId { unit, attempt }: &TaskId, names: &TaskNames) -> String {
     }
 }
 
-/// Logs and counts the end of a task.
 pub(crate) fn record_end(TaskId { unit, attempt }: &TaskId, names: &TaskNames, end: &TaskEnd) {
     let TaskNames { target, resource, unit: unit_name, plugin, hook } = names;
     let TaskEnd { code, duration_ms, .. } = end;

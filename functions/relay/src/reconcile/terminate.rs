@@ -14,7 +14,6 @@ use crate::task::decide::{self, Termination};
 use crate::task::task_waits;
 use crate::{AppliedObject, ObjectRef, Reconciler, Result, TaskPhase, TaskSpec, VersionedRecord, millis, now_ms};
 
-/// The default grace period in milliseconds.
 pub(crate) const GRACE_MS: u64 = 5_000;
 
 impl Reconciler {

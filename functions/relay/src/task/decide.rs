@@ -75,7 +75,6 @@ pub(crate) fn is_slot_free(pods: kube::Result<Vec<Pod>>, now_ms: u64) -> kube::R
     }
 }
 
-/// Returns the failure of a task whose deadline has passed.
 pub(crate) fn deadline_failure(why: Option<&str>) -> Callback {
     let why = why.map(|why| format!(": {why}")).unwrap_or_default();
     Callback::failed(ReasonCode::Timeout, &format!("it took longer than its timeout{why}"))

@@ -49,7 +49,6 @@ impl TaskRecord {
         applied.chain(self.spec.as_ref().map(|spec| spec.namespace.clone()))
     }
 
-    /// Removes the applied objects, which are gone.
     pub(crate) fn clear_applied(&mut self) {
         let is_kept = self.is_kept();
         let gone = self.spec.as_mut().map_or(0, |spec| std::mem::take(&mut spec.applied).len());
@@ -84,7 +83,6 @@ impl TaskRecord {
         !self.phase.is_over() || (self.is_kept() && !self.applied().is_empty())
     }
 
-    /// Returns true if a container of the task may run now.
     pub(crate) fn may_run(&self) -> bool {
         self.has_container() && self.phase.is_open() && !self.is_queued()
     }
@@ -214,7 +212,6 @@ impl TaskSpec {
         self.has_slot = true;
     }
 
-    /// Returns the container whose end is awaited.
     pub(crate) fn container(&self) -> Option<&str> {
         match &self.objects.until {
             TaskCompletion::Ended { container } => Some(container),

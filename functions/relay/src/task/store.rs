@@ -49,7 +49,6 @@ impl VersionedRecord {
         serde_json::from_slice(bytes).map_err(|error| damaged(&names::record_name(&self.record.name), &error))
     }
 
-    /// Sets the result, truncated to the limits of the control plane.
     pub(crate) fn set_result(&mut self, result: Callback) {
         // Serialization cannot fail: all maps have text keys.
         self.result = Some(serde_json::to_vec(&result.fit()).unwrap_or_default());
@@ -302,7 +301,6 @@ impl RecordStore {
         Ok(())
     }
 
-    /// Returns the namespaces that may have sensitive outputs.
     pub(crate) async fn output_namespaces(&self) -> Result<Vec<String>> {
         let list = self.secrets.list_metadata(&ListParams::default().labels(&format!("{PART}={NAMESPACE}"))).await?;
         let names = list.items.iter().map(|secret| secret.name_any());

@@ -85,7 +85,6 @@ impl TaskRegistry {
         }
     }
 
-    /// Wakes the tasks that are subscribed to a unit.
     pub(crate) fn notify_unit(&self, unit: &str) {
         let state = lock(&self.0);
         let tasks = state.subscribers.get(unit).into_iter().flatten();
@@ -211,7 +210,6 @@ impl TaskRegistry {
         lock(&self.0).loops.len()
     }
 
-    /// Waits for exclusive access to a unit.
     pub(crate) async fn lock(&self, unit: &str) -> OwnedMutexGuard<()> {
         let lock = {
             let mut state = lock(&self.0);

@@ -25,12 +25,10 @@ pub(crate) fn failure(object: impl std::fmt::Display, code: ReasonCode, why: &st
     TaskWait { code, fails_in_ms: Some(0), resolves: WaitResolution::Never, ..wait(object, why) }
 }
 
-/// Returns true if a wait ends its task now.
 pub(crate) fn is_failure(wait: &TaskWait) -> bool {
     wait.fails_in_ms == Some(0)
 }
 
-/// Returns the wait for the end of another task.
 pub(crate) fn termination(task: &TaskId) -> TaskWait {
     wait(format!("attempt {} of {}", task.attempt, task.unit), "it is still terminating")
 }

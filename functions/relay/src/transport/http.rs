@@ -50,7 +50,6 @@ struct ReportServer {
     lookups: Semaphore,
 }
 
-/// Returns the routes for entrypoints.
 pub fn reports(relay: Relay) -> Router {
     let bodies = BodyPool::new(REPORT_BODY, REPORTS, REPORT_TIMES.0, REPORT_TIMES.1);
     let server = ReportServer { relay, bodies, lookups: Semaphore::new(LOOKUPS) };

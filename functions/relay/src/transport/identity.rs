@@ -18,7 +18,6 @@ use crate::error::Result;
 use crate::http_client::{TRANSPORT, exchange, http_client, pauses};
 use crate::task::store::part_secret;
 
-/// The name of the Secret.
 const NAME: &str = "ebb-relay-identity";
 /// Its label [`PART`](crate::names::PART).
 const IDENTITY: &str = "identity";

@@ -16,7 +16,6 @@ use crate::reconcile::CONFLICT_PAUSE;
 use crate::reconcile::task_events::{self, TaskEnd};
 use crate::{ObjectRef, Reconciler, Relay, TaskPhase, TaskSpec, VersionedRecord};
 
-/// The reason why a report is not stored.
 #[derive(Debug)]
 pub(crate) enum ReportError {
     /// The relay does not need the report.
@@ -50,7 +49,6 @@ impl Relay {
         Ok(())
     }
 
-    /// Stores the report of an entrypoint that is expected.
     pub(crate) async fn report(&self, name: &TaskId, token: &str, body: &[u8]) -> Result<(), ReportError> {
         within(REPORT_TIMEOUT, async {
             loop {

@@ -39,7 +39,6 @@ impl TestCluster {
     }
 }
 
-/// Returns the cluster. Starts it if it does not run.
 pub(crate) async fn cluster() -> &'static TestCluster {
     static CLUSTER: OnceCell<TestCluster> = OnceCell::const_new();
     CLUSTER.get_or_init(async || tokio::task::spawn_blocking(up).await.unwrap()).await

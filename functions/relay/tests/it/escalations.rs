@@ -35,7 +35,6 @@ fn add(job: &mut Value, pointer: &str, added: Value) {
     }
 }
 
-/// Returns rejected tasks, each with a part of the message.
 fn rejected_tasks(cases: Cases) -> Vec<(String, ObjectTask)> {
     let below = |(metadata, message)| (json!({"metadata": metadata}), message);
     let mut all = Vec::new();

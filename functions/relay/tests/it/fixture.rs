@@ -288,13 +288,11 @@ impl RelayFixture {
         .await
     }
 
-    /// Deletes the objects of a task, and waits for their end.
     pub(crate) async fn delete(&self, name: &TaskId) {
         let is_done = async || self.send(RelayRequest::Delete(name.clone())).await == RelayResponse::Done;
         until("the deletion", async || is_done().await.then_some(())).await;
     }
 
-    /// Waits for the first accepted callback of a task.
     pub(crate) async fn result(&self, name: &TaskId) -> Callback {
         until(&format!("the result of {name:?}"), async || self.callbacks.accepted(&token(name)).into_iter().next())
             .await

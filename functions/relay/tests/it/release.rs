@@ -71,7 +71,6 @@ async fn release_deletes_sensitive_outputs_in_all_namespaces() {
     fixture.close().await;
 }
 
-/// Returns a task with a sensitive output.
 fn keeping(object: &str, namespace: &str, instance: &str) -> ObjectTask {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": object}, "data": {"a": "hunter2"}});
     ObjectTask {

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 
 use crate::cluster::{BUSYBOX, ENTRYPOINT};
 
-/// Parses YAML with names in place of its placeholders.
 pub(crate) fn yaml(text: &str, names: &[(&str, &str)]) -> Value {
     let text = names.iter().fold(text.to_owned(), |text, (placeholder, name)| text.replace(placeholder, name));
     serde_saphyr::from_str(&text).unwrap()
@@ -115,7 +114,6 @@ impl ScriptJob {
         self
     }
 
-    /// Inserts a container that does not end, at a position.
     pub(crate) fn with_sidecar(self, position: usize) -> Self {
         self.pod(|pod| {
             let mut sidecar = pod["containers"][0].clone();

@@ -4,7 +4,6 @@ use crate::cluster::BUSYBOX;
 use crate::fixture::*;
 use crate::objects::{deployment, job, kept};
 
-/// Returns the specification of a pod that runs once.
 fn once(command: &str) -> Value {
     let mut spec = deployment("once", BUSYBOX)["spec"]["template"]["spec"].take();
     spec["restartPolicy"] = "Never".into();

@@ -46,7 +46,6 @@ pub fn name_violations(manifest: &Value, known: impl Fn(&str) -> String) -> Vec<
     report.0
 }
 
-/// Returns a noun after `a` or `an`.
 pub fn with_article(noun: &str) -> String {
     format!("{} {noun}", if noun.starts_with(['A', 'E', 'I', 'O']) { "an" } else { "a" })
 }

@@ -154,7 +154,6 @@ impl PodCheck<'_> {
         }
     }
 
-    /// Checks the `runtime` or `priority` class.
     fn class(&mut self, pod: &Value, sort: &str, allowed: &BTreeSet<String>) {
         let field = format!("{sort}ClassName");
         let class = pod[&field].as_str().unwrap_or_default();

@@ -22,12 +22,10 @@ pub(crate) struct StatusCondition<'a> {
 }
 
 impl<'a> ObjectView<'a> {
-    /// Returns the value at a dotted path.
     pub(crate) fn at(self, path: &str) -> Option<&'a Value> {
         path.split('.').try_fold(self.0, |value, key| value.get(key)).filter(|value| !value.is_null())
     }
 
-    /// Returns the text at a path, or an empty text.
     pub(crate) fn text(self, path: &str) -> &'a str {
         self.at(path).and_then(Value::as_str).unwrap_or_default()
     }
@@ -45,7 +43,6 @@ impl<'a> ObjectView<'a> {
         self.at(path).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// Returns the list at a path, or an empty list.
     pub(crate) fn list(self, path: &str) -> &'a [Value] {
         self.at(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
     }

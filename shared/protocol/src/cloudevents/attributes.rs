@@ -10,7 +10,6 @@ use serde_json::value::RawValue;
 use super::event_error::EventError;
 use crate::unit::TRACEPARENT;
 
-/// The maximum bytes of an attribute.
 const MAX_ATTRIBUTE: usize = 1024;
 /// Attributes of the specification. All of them are strings, while extensions may be numbers and booleans.
 const TEXTS: [&str; 8] = ["specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema"];

@@ -50,7 +50,6 @@ impl From<(String, String)> for DiagnosisLine {
     }
 }
 
-/// Returns the sections of a diagnosis after its summary.
 pub fn diagnosis(why: &TargetDiagnosis) -> Vec<DiagnosisSection> {
     let text = |text: &String| DiagnosisLine::from(words::one_line(text));
     let shown: usize = why.open.iter().map(|open| open.count).sum();

@@ -34,7 +34,6 @@ impl RegisteredCluster {
 
 pub(crate) struct RegisteredClusters {
     pub(crate) store: Arc<Store>,
-    /// The root secrets.
     keys: WebhookKeys,
     known: Mutex<Option<(Instant, Snapshot)>>,
     /// The times of the last denials that this process has recorded, so that a flood of wrong polls costs no requests. The

@@ -72,7 +72,6 @@ pub(super) fn core(object: ObjectView<'_>) -> ObjectReadiness {
     conditions::judge(object, &["Ready"], &[])
 }
 
-/// Returns the terminal failure of v1beta1.
 fn ended(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     let [reason, message] = ["status.failureReason", "status.failureMessage"].map(|field| object.text(field));
     if reason.is_empty() && message.is_empty() {
