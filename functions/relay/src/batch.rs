@@ -16,8 +16,7 @@ use futures::StreamExt as _;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::reconcile::{CONFLICT_PAUSE, task_events};
-use crate::task::task_waits;
-use crate::{ReconcileError, Reconciler, Relay, Result, millis, names, now_ms};
+use crate::{ReconcileError, Reconciler, Relay, Result, millis, names, now_ms, task_waits};
 
 /// Units of one batch that are processed at the same time.
 const AT_ONCE: usize = 16;

@@ -54,6 +54,7 @@ pub use settings::RelaySettings;
 pub(crate) use settings::{millis, now_ms};
 pub(crate) use task::record::{AppliedObject, ObjectRef, TaskPhase, TaskRecord, TaskSpec};
 pub(crate) use task::store::VersionedRecord;
+pub(crate) use task::task_waits;
 pub use transport::http;
 pub use transport::identity::{RelayBootstrap, registered_keys};
 pub use transport::poll::{ControlPlaneEndpoint, poll};

@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 use crate::api_server::client;
 use crate::names::{self, MANAGER};
 use crate::observe::pod;
-use crate::task::task_waits;
-use crate::{AppliedObject, ObjectRef, ReconcileError, Reconciler, Result, TaskRecord, now_ms, status};
+use crate::{AppliedObject, ObjectRef, ReconcileError, Reconciler, Result, TaskRecord, now_ms, status, task_waits};
 
 impl Reconciler {
     pub(crate) async fn read(&self, object_ref: &ObjectRef) -> kube::Result<Option<Value>> {

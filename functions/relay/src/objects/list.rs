@@ -13,8 +13,7 @@ use kube::discovery::{ApiResource, Scope, oneshot, verbs};
 use crate::api_server::discovery::ResourceKind;
 use crate::names::{CONTINUED, OUTPUT, PART, RECORD, UNIT, task_of_labels};
 use crate::objects::{self, ObjectIdentity};
-use crate::task::task_waits;
-use crate::{AppliedObject, ObjectRef, Reconciler, Result, TaskRecord, error_message, now_ms, status};
+use crate::{AppliedObject, ObjectRef, Reconciler, Result, TaskRecord, error_message, now_ms, status, task_waits};
 
 /// The token of the last page.
 const UNMANAGED_PAGE: &str = "unmanaged";

@@ -17,8 +17,7 @@ use crate::objects::{self, created_ms, group_kind};
 use crate::observe::blockers;
 use crate::observe::pod::{BlockerKind, StartBlocker, millis};
 use crate::reasons::warnings::MAX_AGE;
-use crate::task::task_waits;
-use crate::{ObjectRef, Reconciler, now_ms};
+use crate::{ObjectRef, Reconciler, now_ms, task_waits};
 
 /// A step of a task must not wait longer for all its explanations, because it has a time limit of its own.
 pub(crate) const EXPLANATIONS: Duration = Duration::from_secs(3);

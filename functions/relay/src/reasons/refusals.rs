@@ -5,8 +5,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::Api;
 
 use crate::objects::names_object;
-use crate::task::task_waits;
-use crate::{Reconciler, TaskRecord, error_message, status};
+use crate::{Reconciler, TaskRecord, error_message, status, task_waits};
 
 impl Reconciler {
     async fn read_namespace(&self, namespace: &str) -> kube::Result<Option<Namespace>> {

@@ -10,8 +10,7 @@ use crate::observe::pod::{self, PodObservation};
 use crate::reasons::logs;
 use crate::reconcile::ReconcileAction;
 use crate::task::decide::{self, ContainerStep, LogPart, ObservedContainer};
-use crate::task::task_waits;
-use crate::{AppliedObject, Reconciler, Result, TaskSpec, VersionedRecord, now_ms, objects};
+use crate::{AppliedObject, Reconciler, Result, TaskSpec, VersionedRecord, now_ms, objects, task_waits};
 
 impl Reconciler {
     /// Observes a container once. `removing` are objects to remove that still exist.

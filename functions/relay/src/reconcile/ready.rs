@@ -15,8 +15,7 @@ use crate::observe::ready_rules;
 use crate::reasons::dependents::EXPLANATIONS;
 use crate::reconcile::ReconcileAction;
 use crate::task::decide::{self, ObjectsStep, deadline_failure};
-use crate::task::task_waits;
-use crate::{AppliedObject, ObjectRef, Reconciler, TaskSpec, VersionedRecord, now_ms};
+use crate::{AppliedObject, ObjectRef, Reconciler, TaskSpec, VersionedRecord, now_ms, task_waits};
 
 impl Reconciler {
     /// Observes a running task once. A refusal by the API server ends the task at its deadline.
