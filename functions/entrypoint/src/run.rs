@@ -53,21 +53,16 @@ pub(crate) fn run(path: &Path) -> i32 {
             (Some(reporter), ebb_script::run(&spec, surroundings, &mut watch, begun))
         }
     };
-    let (ended, code) = ended.map_or_else(|error| (error.script_exit(), Some(error.code)), |ended| (ended, None));
-    let ended = add_log_and_time(ended, &tail, begun);
-    report_end(&spec, &ended, &tail, reporter.as_ref(), &mut watch);
-    code.unwrap_or_else(|| exit_code(&ended))
-}
-
-/// Adds log and time, and truncates the result to the size that the control plane accepts.
-fn add_log_and_time(mut ended: ScriptExit, tail: &LogTail, begun: Instant) -> ScriptExit {
+    let (mut ended, code) = ended.map_or_else(|error| (error.script_exit(), Some(error.code)), |ended| (ended, None));
     ended.result.duration_ms = Some(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
     ended.result.log = Some(tail.text(&LogMask::of_outputs(&ended.sensitive)));
+    // The control plane accepts a result up to a size.
     ended.result = ended.result.fit();
     if ended.result.status != CallbackStatus::Succeeded {
         ended.sensitive.clear();
     }
-    ended
+    report_end(&spec, &ended, &tail, reporter.as_ref(), &mut watch);
+    code.unwrap_or_else(|| exit_code(&ended))
 }
 
 /// Returns the exit code of the script, but never 0 for a failed unit.

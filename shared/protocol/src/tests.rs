@@ -9,15 +9,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::api::*;
-use crate::engine::{EventName, Hook, Unit};
-use crate::entrypoint::{EntrypointSpec, ScriptReport, TerminationResult};
-use crate::id::{EventRef, RunId, TaskId, instance_key, unit_key};
-use crate::lifecycle::{LifecycleData, LifecycleResponse, OutcomeData};
-use crate::listing::{ClusterListing, RelayInfo, ReportedPolicy};
+use super::*;
+use crate::engine::EventName;
+use crate::entrypoint::{ScriptReport, TerminationResult};
+use crate::id::{instance_key, unit_key};
+use crate::lifecycle::OutcomeData;
 use crate::pull::{PollRequest, PollResponse};
-use crate::relay::{Batch, BatchResponse, EnsureTask, ObjectTask, RelayRequest, TaskState};
-use crate::{Callback, CallbackStatus, FailureReason, ReasonCode, UnitValue, WebhookKeys};
 
 pub(crate) fn rows<T: DeserializeOwned>(test: &str) -> Vec<T> {
     let mut parts: BTreeMap<String, Vec<Value>> = serde_json::from_str(include_str!("../tests/rows.json")).unwrap();

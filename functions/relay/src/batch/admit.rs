@@ -38,7 +38,13 @@ impl Reconciler {
             return refuse(format!("{}; {}", violation.why, violation.help));
         }
         check_expressions(&request.body).map_err(ReconcileError::Refused)?;
-        check_fill(&request.body).map_err(ReconcileError::Refused)?;
+        let is_secret = |number: usize| {
+            let manifest = request.body.apply.get(number);
+            manifest.is_some_and(|manifest| manifest["apiVersion"] == "v1" && manifest["kind"] == "Secret")
+        };
+        if let Some(fill) = request.body.fill.iter().find(|fill| !is_secret(fill.manifest)) {
+            return refuse(format!("a value for `data` is meant for manifest {}, which is no Secret", fill.manifest));
+        }
         let violations: ManifestCheck =
             if request.body.bind { podspec::bound_violations } else { podspec::manifest_violations };
         let allowed = self.effective_policy(&policy, &request.body).await?;
@@ -228,17 +234,6 @@ async fn dry_run(client: &Client, url: &str, manifest: &Value) -> kube::Result<(
     let body: Value = serde_json::from_slice(&response.into_body().collect_bytes().await?).unwrap_or_default();
     let message = body["message"].as_str().filter(|_| code >= 400).map(str::to_owned);
     Ok((code, message.into_iter().chain(warnings).collect::<Vec<_>>().join("; ")))
-}
-
-/// Checks that values are filled into Secrets only.
-fn check_fill(objects: &ObjectTask) -> Result<(), String> {
-    let is_secret = |number: usize| {
-        objects.apply.get(number).is_some_and(|manifest| manifest["apiVersion"] == "v1" && manifest["kind"] == "Secret")
-    };
-    match objects.fill.iter().find(|fill| !is_secret(fill.manifest)) {
-        Some(fill) => Err(format!("a value for `data` is meant for manifest {}, which is no Secret", fill.manifest)),
-        None => Ok(()),
-    }
 }
 
 /// Checks that all expressions compile and that every output has an object.
