@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use ebb_protocol::relay::{Batch, BatchResponse};
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};

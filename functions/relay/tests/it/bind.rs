@@ -1,7 +1,5 @@
 //! Objects of `bind`: they get values that only the cluster has, and change in place.
 
-use ebb_protocol::relay::ManifestFill;
-
 use crate::fixture::*;
 
 fn secret(data: Value) -> Value {

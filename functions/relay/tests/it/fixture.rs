@@ -5,7 +5,6 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
 use ebb_protocol::sign::sign;
-use ebb_protocol::{Batch, BatchResponse, Callback, EnsureTask, MessageId, Timestamp};
 use kube::Client;
 use kube::config::Kubeconfig;
 use serde::de::DeserializeOwned;
@@ -21,18 +20,19 @@ use crate::rights::{self, ApiRight, client, client_of, kubeconfig_of, rights_of,
 // Imports of most tests.
 pub(crate) use std::time::{Duration, Instant};
 
-pub(crate) use ebb_protocol::callback::{CallbackStatus, ReasonCode};
-pub(crate) use ebb_protocol::relay::{
-    ObjectTask, ReadyRules, RelayRequest, RelayResponse, RunningTask, TaskCompletion, TaskId, TaskState,
+pub(crate) use ebb_protocol::relay::{ManifestFill, ReadyRules};
+pub(crate) use ebb_protocol::{
+    Batch, BatchResponse, Callback, CallbackStatus, ClusterListing, EnsureTask, MessageId, ObjectTask, ReasonCode,
+    RelayRequest, RelayResponse, ReportedPolicy, RunningTask, TaskCompletion, TaskId, TaskNames, TaskState, Timestamp,
+    WebhookSecret,
 };
-pub(crate) use ebb_protocol::sign::WebhookSecret;
 pub(crate) use k8s_openapi::api::batch::v1::Job;
 pub(crate) use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 pub(crate) use kube::ResourceExt;
 pub(crate) use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 pub(crate) use serde_json::{Value, json};
 
-pub(crate) use crate::cluster::cluster;
+pub(crate) use crate::cluster::{BUSYBOX, cluster};
 pub(crate) use crate::requests::{
     ScriptJob, cancel, config_map, finalizers, name, objects, output, ready_if, removal, script, token, yaml,
 };

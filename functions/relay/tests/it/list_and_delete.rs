@@ -1,7 +1,5 @@
 //! `List` and `Delete`: tasks in the relay's records, and objects without a record.
 
-use ebb_protocol::listing::ClusterListing;
-
 use crate::fixture::*;
 
 async fn list(fixture: &RelayFixture) -> ClusterListing {

@@ -1,7 +1,5 @@
 //! The policy changes while the relay runs.
 
-use ebb_protocol::listing::ReportedPolicy;
-
 use crate::fixture::*;
 
 async fn reported(fixture: &RelayFixture, what: &str, is_expected: fn(&ReportedPolicy) -> bool) -> ReportedPolicy {

@@ -11,7 +11,6 @@ use k8s_openapi::api::core::v1::{Event, ResourceQuota};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{EvictParams, LogParams};
 
-use crate::cluster::BUSYBOX;
 use crate::fixture::*;
 use crate::objects::{self, deployment};
 use crate::rights::rights;

@@ -1,9 +1,8 @@
 //! Limits of the bodies of batches and reports. The relay rejects a request by its head alone if it can, and buffers a
 //! limited number of bodies at once.
 
-use ebb_protocol::engine::Timestamp;
 use ebb_protocol::entrypoint::REPORT_BODY;
-use ebb_protocol::sign::{MessageId, sign};
+use ebb_protocol::sign::sign;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 

@@ -1,6 +1,5 @@
 //! Further attempts of units whose objects run once.
 
-use crate::cluster::BUSYBOX;
 use crate::fixture::*;
 use crate::objects::{deployment, job, kept};
 

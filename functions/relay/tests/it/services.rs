@@ -2,7 +2,6 @@
 
 use ebb_protocol::relay::{ServiceRequest, ServiceResponse};
 
-use crate::cluster::BUSYBOX;
 use crate::fixture::*;
 use crate::rights::{grant_role, rights};
 

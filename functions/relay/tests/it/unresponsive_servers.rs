@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use ebb_protocol::relay::{Batch, EnsureTask};
 use ebb_relay::{Relay, RelaySettings};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -1,6 +1,5 @@
 //! What people and the control plane see of a task while it runs: names, events, progress and heartbeats.
 
-use ebb_protocol::relay::{EnsureTask, TaskNames};
 use k8s_openapi::api::core::v1::Event;
 
 use crate::fixture::*;
