@@ -9,10 +9,9 @@ use tempfile::TempDir;
 // Imports of most tests.
 pub(crate) use crate::program::entrypoint as program;
 pub(crate) use crate::report_sink::{ReportSink, ServerReply};
-pub(crate) use ebb_protocol::callback::ReasonCode;
-pub(crate) use ebb_protocol::entrypoint::{EntrypointSpec, RelayAddress};
+pub(crate) use ebb_protocol::entrypoint::ReportState;
 pub(crate) use ebb_protocol::relay::ScriptInput;
-pub(crate) use ebb_protocol::value::UnitValue;
+pub(crate) use ebb_protocol::{EntrypointSpec, ReasonCode, RelayAddress, UnitValue};
 pub(crate) use serde_json::json;
 pub(crate) use std::fs;
 pub(crate) use std::path::Path;

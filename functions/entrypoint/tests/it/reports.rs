@@ -2,7 +2,6 @@
 
 use std::net::TcpListener;
 
-use ebb_protocol::entrypoint::ReportState;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

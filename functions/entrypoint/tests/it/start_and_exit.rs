@@ -1,7 +1,5 @@
 //! The start and the exit of scripts.
 
-use ebb_protocol::entrypoint::ReportState;
-
 use crate::fixture::*;
 
 #[test]
