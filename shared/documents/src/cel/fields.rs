@@ -19,14 +19,16 @@ impl Expression {
         self.paths().iter().map(shown).collect()
     }
 
-    /// Returns the fields that the expression compares with constant texts, by an operator or by a method such as `matches`.
+    /// Returns the fields that the expression compares with literal texts or lists, by an operator or a method such as `matches`.
     pub(crate) fn compared(&self) -> BTreeSet<String> {
         let (mut compared, mut open) = (BTreeSet::new(), vec![&self.tree]);
         while let Some(expr) = open.pop() {
             let parts = walk::children(expr);
+            let is_literal =
+                |part: &&IdedExpr| matches!(part.expr, Expr::Literal(LiteralValue::String(_)) | Expr::List(_));
             if let (Expr::Call(call), [first, rest @ ..]) = (&expr.expr, parts.as_slice())
                 && (call.target.is_some() || !rest.is_empty())
-                && rest.iter().all(|part| is_constant_text(part))
+                && rest.iter().all(is_literal)
             {
                 compared.extend(SelectionPath::of(first).as_ref().map(shown));
             }
@@ -102,14 +104,6 @@ impl Expression {
             }
         }
         paths
-    }
-}
-
-/// Returns true for a literal text, and for a list of them.
-fn is_constant_text(expr: &IdedExpr) -> bool {
-    match &expr.expr {
-        Expr::List(list) => list.elements.iter().all(is_constant_text),
-        other => matches!(other, Expr::Literal(LiteralValue::String(_))),
     }
 }
 
