@@ -1,6 +1,7 @@
 //! Changes the document of a living target, or of an instance that waits for its name.
 //!
-//! 1. Compile the document with the versions of plugins that the target has, unless it names others.
+//! 1. Compile the document with the versions of plugins that the target has, or gets by the update that waits, unless it
+//!    names others.
 //! 2. Merge the plan into the present one. The difference decides which units run. An update that would undo a resource
 //!    before its cluster refuses the next one is rejected.
 //! 3. Move the target, store the merged plan and start the run of the update in one transaction
@@ -55,9 +56,10 @@ pub(super) async fn update(
         }
         current => current?,
     };
-    // A repetition of the update that waits is compiled with its versions, also if newer ones were published since.
-    let repeated = target.pending_update.as_ref().filter(|pending| pending.generation == event.generation);
-    let pinned = match repeated.filter(|_| waiting.is_none()) {
+    // An update is compiled with the versions of the one that it repeats or replaces, as if that one had begun.
+    let replaced = target.pending_update.as_ref().filter(|_| waiting.is_none());
+    let replaced = replaced.filter(|replaced| replaced.generation <= event.generation);
+    let pinned = match replaced {
         Some(pending) => env.plan(&target.update_key(pending), &pending.plan).await?,
         None => Arc::clone(&current),
     };
@@ -66,8 +68,6 @@ pub(super) async fn update(
     requester.check_labels(owner.as_deref(), &wanted.target.labels)?;
     let merged = next_run::merge(env, target, waiting.is_some(), (&current, &wanted)).await?;
     // An update without a key keeps that of the update that it replaces.
-    let replaced = target.pending_update.as_ref().filter(|_| waiting.is_none());
-    let replaced = replaced.filter(|replaced| replaced.generation <= event.generation);
     let key = event.routing_key.clone().or_else(|| replaced?.routing_key.clone());
     let other_key = key.is_some() && key != *routing_key;
     let newest = waiting.map_or(target.newest_generation(), |waiting| waiting.generation);
