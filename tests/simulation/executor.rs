@@ -9,6 +9,7 @@ use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_protocol::{Callback, CallbackStatus, ReasonCode, RunId, TokenClaims};
 
 use super::ledger::{AttemptEntry, AttemptGuard, AttemptReceiver, Ledger, SimObject};
+use super::random_targets::WRONG;
 use super::registry::{SimUnit, UnitEffect};
 use super::{FaultInjector, FaultKind, SimFunctions, SimRuntime, settings};
 
@@ -132,6 +133,11 @@ impl SimExecutor {
         if !unit.undoes.is_empty() {
             self.ledger.check_undone(unit, "begins");
         }
+        let is_wrong = this.reads.iter().any(|read| read == WRONG);
+        let corrected = self.ledger.state().corrected.get(&unit.key).copied();
+        if is_wrong && corrected.is_some_and(|last| this.attempt > last) {
+            self.ledger.report_violation(format!("{} #{} is not the corrected one", unit.name, this.attempt));
+        }
         let half = unit.millis / 2;
         self.runtime.sleep(half).await;
         if unit.effect == UnitEffect::Once {
@@ -148,7 +154,8 @@ impl SimExecutor {
         let broken = self.ledger.is_broken(&unit.key, || self.faults.should_inject(kind));
         self.ledger.settle_things();
         let finds = unit.plan.verifies && self.ledger.has_objects(&unit.undoes);
-        let fails = finds || this.attempt <= unit.fails || broken || self.faults.should_inject(FaultKind::AttemptFails);
+        let fails = finds || is_wrong || this.attempt <= unit.fails || broken;
+        let fails = fails || self.faults.should_inject(FaultKind::AttemptFails);
         self.ledger.state().attempts[number].result = Some((self.runtime.elapsed(), !fails));
         if fails {
             self.ledger.trace(|| format!("fails {} #{}", unit.name, this.attempt));
@@ -165,6 +172,7 @@ impl SimExecutor {
             self.ledger.check_undone(unit, "ends");
             self.delete_objects(unit, &this.reads);
         }
+        self.ledger.state().repaired[1] += u64::from(corrected.is_some());
         self.ledger.trace(|| format!("succeeds {} #{}", unit.name, this.attempt));
         Ok(unit.plan.outputs.keys().map(|name| (name.clone(), id.clone().into())).collect())
     }

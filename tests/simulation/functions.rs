@@ -18,8 +18,8 @@ use ebb_flow::source::{reconcile, record};
 use ebb_flow::sweep::{self, SweepSummary};
 use ebb_flow::{Env, FlowResult, FollowUp, QueueMessage, Rejection, RequestError, TargetRequest};
 use ebb_protocol::{
-    HistoryChange, LifecycleData, LifecycleResponse, LifecycleType, RemovalGrade, ResourceRemoval, RunDetail, RunId,
-    SourceResponse, TargetKey,
+    HistoryChange, LifecycleData, LifecycleResponse, LifecycleType, RemovalGrade, ResourceRemoval, RetryResponse,
+    RunDetail, RunId, SourceResponse, TargetKey,
 };
 use ebb_store::{DesiredTarget, TargetHead};
 
@@ -248,21 +248,19 @@ impl SimFunctions {
         .await
     }
 
-    /// Repairs the teardown of a target, or only of its instance `uid`, with the version `REPAIRED` of its first plugin, for
-    /// an operator. Returns the run that continues.
-    pub async fn repair(&self, name: &str, uid: Option<&str>) -> Invoked<Option<String>> {
+    /// Repairs the teardown of a target, or only of its instance `uid`, for an operator: with a document, or without one with
+    /// the version `REPAIRED` of its first plugin.
+    pub async fn repair(&self, name: &str, uid: Option<&str>, text: Option<String>) -> Invoked<Option<RetryResponse>> {
         let (name, uid) = (name.to_owned(), uid.map(str::to_owned));
         self.invoke("repair", |env| async move {
             let key = TargetKey::new(KIND, &name);
             let target = env.store.read_target(key).await?;
             let plugins = target.map(|target| target.plugins).unwrap_or_default();
-            let Some((plugin, _)) = plugins.first().and_then(|plugin| plugin.split_once('@')) else { return Ok(None) };
-            let plugin = format!("{plugin}@{REPAIRED}");
-            let (key, plugin) = ((key, uid.as_deref()), (RepairSource::Plugin(&plugin), DECISION.by));
-            match repair::repair(&env, key, plugin, RepairMode::Make).await {
-                Err(RequestError::Failed(error)) => Err(error),
-                repaired => Ok(repaired.ok().map(|repaired| repaired.run)),
-            }
+            let first = plugins.first().filter(|_| text.is_none()).and_then(|plugin| plugin.split_once('@'));
+            let plugin = first.map(|(plugin, _)| format!("{plugin}@{REPAIRED}"));
+            let Ok(Some(source)) = RepairSource::of(plugin.as_deref(), text.as_deref()) else { return Ok(None) };
+            let repaired = repair::repair(&env, (key, uid.as_deref()), (source, DECISION.by), RepairMode::Make).await;
+            Ok(response_of(repaired)?.ok())
         })
         .await
     }

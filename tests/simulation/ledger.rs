@@ -125,6 +125,14 @@ pub struct LedgerState {
     /// The revisions of requests that may end no complete resource.
     pub(super) keeping: BTreeSet<String>,
     pub(super) kept: [u64; 4],
+    /// The attempts of wrong undos before an operator corrected them, by key.
+    pub(super) corrected: BTreeMap<String, u32>,
+    /// True if the documents of sources have ranges of versions.
+    pub(super) is_ranged: bool,
+    /// The upgrades that were requested and have not begun, and the last ones that were accepted: UIDs and plugins.
+    pub(super) upgrades: BTreeSet<(String, String)>,
+    pub(super) upgraded: BTreeMap<String, String>,
+    pub(super) repaired: [u64; 4],
     /// The numbers of requests for a generation that were accepted, and that came too late.
     pub(super) conditional: [u64; 2],
     /// The number of operations on selected instances whose name another one had.

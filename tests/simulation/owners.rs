@@ -65,6 +65,8 @@ pub(super) struct InstanceEntry {
     /// True if one of its documents has no event, so that events may be dropped.
     loses_events: bool,
     plan: String,
+    /// The plugin of its first resource.
+    version: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -189,6 +191,7 @@ impl Ledger {
         entry.name.clone_from(&target.name);
         entry.has_begun = has_begun;
         self.check_lost(state, target, &plan, &entry);
+        self.check_version(&plan, uid, &mut entry);
         entry.protected = plan.protected().cloned().collect();
         let event = EventName::new(EVENT).map(Hook::Event).expect("it is a name");
         entry.loses_events |= plan.hook_plan(event).is_none();
@@ -212,6 +215,20 @@ impl Ledger {
             if entry.protected.contains(name) || self.state().keeping.contains(&entry.revision) {
                 self.report_violation(format!("revision {} of {} ends `{name}`", entry.revision, target.uid));
             }
+        }
+    }
+
+    /// The documents of a source keep the version of a plugin until an upgrade changes it.
+    fn check_version(&self, plan: &Plan, uid: &str, entry: &mut InstanceEntry) {
+        let version = plan.resources.get("a").map(|resource| resource.plugin.clone()).unwrap_or_default();
+        let before = std::mem::replace(&mut entry.version, version.clone());
+        let is_of_source = entry.owner.as_ref().is_some_and(|owner| owner.starts_with("source "));
+        let mut state = self.state();
+        state.repaired[3] += u64::from(before == version && state.upgraded.get(uid) == Some(&version));
+        let is_free = before.is_empty() || before == version || !is_of_source || !state.is_ranged;
+        if !is_free && !state.upgrades.remove(&(uid.to_owned(), version.clone())) {
+            drop(state);
+            self.report_violation(format!("{uid} goes from {before} to {version} without an upgrade"));
         }
     }
 
@@ -291,7 +308,7 @@ pub fn incomplete(state: &TableState, target: &TargetHead, plan: &Plan) -> Optio
 pub(super) fn settled(simulation: &Simulation) {
     let state = simulation.table.state().clone();
     let ledger = simulation.ledger.state().clone();
-    let LedgerState { instances, accepted, events, repeated, refused, .. } = &ledger;
+    let LedgerState { instances, accepted, events, repeated, refused, upgraded, .. } = &ledger;
     let mut wrong = Vec::new();
     for target in state.targets.values().filter(|target| target.phase.is_alive()) {
         let uid = &target.uid;
@@ -321,6 +338,10 @@ pub(super) fn settled(simulation: &Simulation) {
             wrong.push(format!("{uid} was deleted by an operator and lives"));
         }
         let Some(target) = of_name.filter(|_| lives && !repeated.contains(&entry.revision)) else { continue };
+        let upgraded = upgraded.get(uid).filter(|_| !refused.iter().any(|(of, ..)| of == uid));
+        if let Some(plugin) = upgraded.filter(|plugin| **plugin != entry.version) {
+            wrong.push(format!("{uid} has {}, and was upgraded to {plugin}", entry.version));
+        }
         // An update that is refused when it would begin has replaced those that waited before it.
         let is_kept = |&(number, document): &(usize, &AcceptedDocument)| {
             let generation = document.generation;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::http::{HeaderName, HeaderValue};
 use ebb_documents::compile::CLUSTER_POLICY;
+use ebb_engine::Unit;
 use ebb_flow::Rejection;
 use ebb_protocol::id::instance_key;
 use ebb_protocol::lifecycle::DELETED;
@@ -12,6 +13,8 @@ use ebb_protocol::{ErrorCode, LifecycleData, LifecycleResult, LifecycleType, clo
 
 use super::executor::SimExecutor;
 use super::owners::{self, AcceptedDocument, DIRECT, PLATFORM};
+use super::random_targets::{EMPTY, OWN_HOOKS, WRONG};
+use super::registry::SimUnit;
 use super::{FaultKind, InvocationFailure, SimRandom, SimTable};
 use crate::platform::sandbox;
 
@@ -323,18 +326,45 @@ impl PlatformSender {
         let changed = match (random.below(8), uid) {
             (0, _) => overrides(None).await,
             (1, _) => overrides(Some(self.any_undo(name, random))).await,
-            (2, _) => self.request(format!("repairs {name} {uid:?}"), || functions.repair(name, uid)).await,
+            (2, _) => {
+                let send = || functions.repair(name, uid, None);
+                self.request(format!("repairs {name} {uid:?}"), send).await.map(|repaired| repaired.run)
+            }
             // The ledger reports the end of an instance whose deletion was not requested.
             (3, Some(_)) => {
                 self.delete_by(owners::OPERATOR, name, uid).await;
                 None
             }
-            _ => self.retry(name, uid).await,
+            (number, _) => {
+                let corrected = if number > 3 { self.correct(name, uid).await } else { None };
+                if corrected.is_some() { corrected } else { self.retry(name, uid).await }
+            }
         };
         let is_own = |run: &String| uid.is_none_or(|uid| run.starts_with(&instance_key(KIND, name, uid)));
         if let Some(run) = changed.filter(|run| !is_own(run)) {
             self.0.ledger.report_violation(format!("an operator has selected {uid:?}, and changed {run}"));
         }
+    }
+
+    /// Repairs the wrong own undos of a target, or only of its instance `uid`, with a document, if it has some. Returns the run
+    /// that continues.
+    async fn correct(&self, name: &str, uid: Option<&str>) -> Option<String> {
+        let is_wrong = |unit: &&Arc<SimUnit>| {
+            let is_of = unit.target == name && uid.is_none_or(|uid| unit.uid == uid);
+            is_of && unit.plan.inputs.iter().any(|input| input.name == WRONG)
+        };
+        let ledger = &self.0.ledger;
+        let wrong: Vec<Arc<SimUnit>> = ledger.state().units.values().filter(is_wrong).cloned().collect();
+        let text = wrong.first().map(|_| format!("{EMPTY}{OWN_HOOKS}").replace("NAME", name))?;
+        let send = || self.0.functions.repair(name, uid, Some(text.clone()));
+        let repaired = self.request(format!("corrects {name} {uid:?}"), send).await?;
+        let (table, mut state) = (ledger.table.state(), ledger.state());
+        state.repaired[0] += u64::from(!repaired.changes.is_empty());
+        for unit in wrong.iter().filter(|unit| repaired.uid.as_ref() == Some(&unit.uid)) {
+            let last = table.head(&unit.run()).map_or(0, |head| head.attempt(Unit(unit.unit)).0);
+            state.corrected.entry(unit.key.clone()).or_insert(last);
+        }
+        Some(repaired.run)
     }
 
     /// Retries a target, or only its instance `uid`. Returns the run that continues.

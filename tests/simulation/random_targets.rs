@@ -20,7 +20,11 @@ const OUTPUTS: &str = "outputs: {first: \"${units.u0.outputs.id}\", sized: \"${p
 
 /// The part of a document that protects a resource. One without it lifts the protection.
 pub(super) const PROTECTED: &str = "protect: true, ";
-const OWN_HOOKS: &str = include_str!("own_hooks.yaml");
+pub(super) const OWN_HOOKS: &str = include_str!("own_hooks.yaml");
+/// A document without resources.
+pub(super) const EMPTY: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources: {}\n";
+/// The name and the value of an input with which an own undo fails until an operator corrects it with a document.
+pub(super) const WRONG: &str = "wrong";
 
 struct RandomUnit {
     action: UnitAction,
@@ -89,12 +93,19 @@ impl TargetScenario {
             if !has_things {
                 changed.push(document.replace(&format!("{first}@1.0.0"), &format!("{first}@1.1.0")));
             }
-            let own = OWN_HOOKS;
-            let empty = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources: {}\n";
-            let replaced = own.replace("\\ntrue", "\\ntrue 2");
-            changed.extend([format!("{document}{own}"), empty.to_owned(), format!("{empty}{replaced}")]);
+            let replaced = OWN_HOOKS.replace("\\ntrue", "\\ntrue 2");
+            changed.extend([format!("{document}{OWN_HOOKS}"), EMPTY.to_owned(), format!("{EMPTY}{replaced}")]);
         }
         Self { changed, ..Self::new(plugins, document, UnitBehavior::Random) }
+    }
+
+    /// Returns the target with a range of versions of its first plugin in each document, so that a source keeps upgrades.
+    pub(super) fn ranged(self) -> Self {
+        let Some((plugin, ..)) = self.plugins.iter().find(|(_, version, _)| version == REPAIRED) else { return self };
+        let (exact, range) = (format!("{plugin}@1.0.0"), format!("{plugin}@1.0"));
+        let ranged = |text: &String| text.replace(&exact, &range);
+        let changed = self.changed.iter().filter(|text| text.contains(&exact)).map(ranged).collect();
+        Self { document: ranged(&self.document), changed, ..self }
     }
 }
 

@@ -1,16 +1,17 @@
 //! Senders beside the platform: programs that call the API, and sources.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::compile::CLUSTER_POLICY;
+use ebb_documents::pinned_version::{PinnedDocument, with_version};
 use ebb_flow::{Rejection, TargetRequest};
-use ebb_protocol::{ApplyTarget, ErrorCode, SourceResult};
+use ebb_protocol::{ApplyTarget, ErrorCode, LifecycleResponse, SourceResult};
 use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
 
 use super::ledger::LedgerState;
 use super::owners::{self, AcceptedDocument, CALLERS, DIRECT, InstanceEntry, PERSON, RequestedDeletion, is_present};
 use super::platform::{KIND, PlatformSender};
-use super::random_targets::PROTECTED;
+use super::random_targets::{PROTECTED, REPAIRED};
 use super::table_state::TableState;
 use super::{SimRandom, TargetScenario};
 
@@ -110,39 +111,76 @@ impl PlatformSender {
                     own.delete_by(owners::OPERATOR, &name, Some(&uid)).await;
                 });
             }
-            let response = loop {
-                match functions.apply(request.clone()).await {
-                    Ok(response) => break response,
-                    // The one before may have changed another instance.
-                    Err(_) => {
-                        self.0.ledger.state().repeated.insert(revision.clone());
-                        self.0.runtime.sleep(AGAIN_MS).await;
-                    }
+            let Some(response) = self.apply(&request, &revision).await else { continue };
+            let (generation, routing_key) = (response.generation, request.target.routing_key);
+            if let Some(named) = seen {
+                self.0.ledger.state().conditional[0] += 1;
+                if generation != named + 1 && !self.0.ledger.state().repeated.contains(&revision) {
+                    let text = format!("{revision} is generation {generation} of {}; it named {named}", response.uid);
+                    self.0.ledger.report_violation(text);
                 }
-            };
-            self.0.ledger.trace(|| format!("the API applies {revision} to {}: {response:?}", request.target.name));
-            match response {
-                Ok(response) => {
-                    let (generation, routing_key) = (response.generation, request.target.routing_key);
-                    if let Some(named) = seen {
-                        self.0.ledger.state().conditional[0] += 1;
-                        if generation != named + 1 && !self.0.ledger.state().repeated.contains(&revision) {
-                            let uid = &response.uid;
-                            let text = format!("{revision} is generation {generation} of {uid}; it named {named}");
-                            self.0.ledger.report_violation(text);
-                        }
-                    }
-                    let accepted = AcceptedDocument { generation, revision, routing_key };
-                    self.0.ledger.state().accepted.entry(response.uid).or_default().push(accepted);
-                }
-                Err(Rejection::Refused(ErrorCode::Outdated, _)) if seen.is_some() => {
-                    self.0.ledger.state().conditional[1] += 1;
-                }
-                Err(Rejection::Refused(code, _)) if code.statuses() == [409] => {}
-                Err(Rejection::Document(found)) if found.iter().all(|one| one.code == CLUSTER_POLICY) => {}
-                Err(rejection) => self.0.ledger.report_violation(format!("the API: {rejection:?}")),
             }
+            let accepted = AcceptedDocument { generation, revision, routing_key };
+            self.0.ledger.state().accepted.entry(response.uid).or_default().push(accepted);
         }
+    }
+
+    /// Sends a request to the API until it has a response. Returns `None` for one that it may refuse, because of the instance or
+    /// of the policy of a cluster.
+    async fn apply(&self, request: &TargetRequest, revision: &str) -> Option<LifecycleResponse> {
+        let ledger = &self.0.ledger;
+        let response = loop {
+            match self.0.functions.apply(request.clone()).await {
+                Ok(response) => break response,
+                // The one before may have changed another instance.
+                Err(_) => {
+                    ledger.state().repeated.insert(revision.to_owned());
+                    self.0.runtime.sleep(AGAIN_MS).await;
+                }
+            }
+        };
+        ledger.trace(|| format!("the API applies {revision} to {}: {response:?}", request.target.name));
+        match &response {
+            Err(Rejection::Refused(ErrorCode::Outdated, _)) if request.target.generation.is_some() => {
+                ledger.state().conditional[1] += 1;
+            }
+            Err(Rejection::Refused(code, _)) if code.statuses() == [409] => {}
+            Err(Rejection::Document(found)) if found.iter().all(|one| one.code == CLUSTER_POLICY) => {}
+            Err(rejection) => ledger.report_violation(format!("the API: {rejection:?}")),
+            Ok(_) => {}
+        }
+        response.ok()
+    }
+
+    /// Gives the living instance of a source another version of its first plugin, as the API does with the newest document of
+    /// the source. Does nothing while an update waits.
+    async fn upgrade(&self, source: &str, name: &str) -> Option<()> {
+        let ledger = &self.0.ledger;
+        let (head, plan) = {
+            let table = ledger.table.state();
+            let head = table.targets.get(name).filter(|head| head.source.as_deref() == Some(source))?;
+            (head.phase.is_alive() && head.pending_update.is_none()).then_some(())?;
+            (head.clone(), table.plan(&head.instance_key())?)
+        };
+        let revision = plan.target.labels.get("rev")?;
+        let is_newest = |sent: &&SentEvent| sent.revision == *revision && sent.event.key.name == name;
+        let text = ledger.state().sent.iter().find(is_newest).and_then(|sent| sent.event.document.clone())?;
+        let plugins: BTreeMap<_, _> = plan.resources.iter().map(|(of, one)| (of.clone(), one.plugin.clone())).collect();
+        let (plugin, version) = plugins.get("a")?.split_once('@')?;
+        let full = format!("{plugin}@{}", if version == REPAIRED { "1.0.0" } else { REPAIRED });
+        let PinnedDocument { text: document, is_allowed } = with_version(&text, &full, &plugins).ok()??;
+        is_allowed.then_some(())?;
+        let (kind, name, uid) = (KIND.to_owned(), name.to_owned(), Some(head.uid.clone()));
+        let generation = Some(head.newest_generation());
+        let target = ApplyTarget { kind, name, document, uid, generation, ..ApplyTarget::default() };
+        let (access, source) = (owners::access(CALLERS[0]), head.source.clone());
+        ledger.state().upgrades.insert((head.uid.clone(), full.clone()));
+        ledger.state().upgraded.remove(&head.uid);
+        self.apply(&TargetRequest { target, key: None, access, source }, revision).await?;
+        let mut state = ledger.state();
+        state.repaired[2] += 1;
+        state.upgraded.insert(head.uid, full);
+        Some(())
     }
 
     /// Deletes every instance of a name, or only that with the identity `uid`.
@@ -163,6 +201,8 @@ impl PlatformSender {
     /// Sends the events of a source for one name: in any order, repeated, some for instances of others.
     pub(super) async fn send_source(self, source: SimSource, name: String, target: TargetScenario, random: SimRandom) {
         let _active = self.0.ledger.activity();
+        let is_ranged = self.0.ledger.state().is_ranged;
+        let target = if is_ranged { target.ranged() } else { target };
         let mut time = self.0.runtime.now().0;
         for number in 0..1 + random.below(6) {
             self.pause(&random).await;
@@ -174,6 +214,10 @@ impl PlatformSender {
             });
             let is_delete = random.below(3) == 0;
             self.send_to_source(&source, (&name, uid, time), (!is_delete).then_some(&target), &random);
+            if is_ranged && random.below(2) == 0 {
+                self.pause(&random).await;
+                self.upgrade(&source.name, &name).await;
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use ebb_protocol::error_code::ErrorCode;
 use ebb_store::TargetHead;
 
 use super::owners;
-use super::random_targets::PROTECTED;
+use super::random_targets::{PROTECTED, WRONG};
 use super::registry::UnitBehavior;
 use super::relay::UNREACHABLE;
 use super::scenario::TargetScenario;
@@ -42,6 +42,9 @@ pub struct SimReport {
     /// The numbers of updates and deletions that a protected resource has prevented, of permitted ends of targets with a
     /// protected resource, and of complete resources that updates have ended.
     pub kept: [u64; 4],
+    /// The numbers of repairs by a document, of successes of the undos that they have corrected, of upgrades of targets of
+    /// sources, and of later documents that have kept the version.
+    pub repaired: [u64; 4],
     pub invocations: u64,
     pub violations: Vec<String>,
     /// The events, with their times.
@@ -63,7 +66,13 @@ pub fn simulate(seed: u64, excluded: &[FaultKind], trace: TraceMode) -> SimRepor
     let reviewed = SimRandom::new(seed ^ 0x61c).below(4) == 0;
     let kept = SimRandom::new(seed ^ 0x7e7a);
     let retention = (kept.below(2) == 0).then(|| Millis(600_000 + kept.below(3_000_000)));
-    let target = |seed| TargetScenario { subscribed, reviewed, ..TargetScenario::random(seed) };
+    let is_wrong = SimRandom::new(seed ^ 0x3a0f).below(2) == 0;
+    let inputs = if is_wrong { format!("{{{WRONG}: {WRONG}, make: ") } else { "{make: ".to_owned() };
+    let target = |seed| {
+        let target = TargetScenario::random(seed);
+        let changed = target.changed.iter().map(|text| text.replace("{make: ", &inputs)).collect();
+        TargetScenario { subscribed, reviewed, changed, ..target }
+    };
     let mut targets: Vec<TargetScenario> = (0..1 + random.below(2)).map(|_| target(random.bits())).collect();
     if SimRandom::new(seed ^ 0x1029).below(3) == 0 {
         for TargetScenario { document, changed, .. } in &mut targets {
@@ -83,6 +92,7 @@ pub fn simulate(seed: u64, excluded: &[FaultKind], trace: TraceMode) -> SimRepor
         ..SimOptions::default()
     };
     let mut simulation = Simulation::new(targets.iter().chain([&unreachable]), options);
+    simulation.ledger.state().is_ranged = SimRandom::new(seed ^ 0x3a36).below(2) == 0;
     let mut names = Vec::new();
     for number in 0..1 + random.below(TARGETS) {
         let name = format!("t{number}");
@@ -189,6 +199,7 @@ fn report(simulation: &Simulation) -> SimReport {
         conditional: [state.conditional[0], state.conditional[1], state.late],
         reached: [entries as u64, slot_waits, state.authenticated[0], state.authenticated[1]],
         kept: state.kept,
+        repaired: state.repaired,
         invocations: simulation.functions.invocations(),
         violations: state.violations.clone(),
         trace,

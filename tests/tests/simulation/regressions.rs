@@ -341,7 +341,7 @@ fn every_function_instance_continues_a_repaired_teardown() {
     let repair = stuck(Range::default()).functions.invocations() + 1;
     for warm in repair + 1..=repair + 5 {
         let simulation = stuck(repair..warm);
-        let repaired = simulation.invoke(|functions| async move { functions.repair("s", None).await });
+        let repaired = simulation.invoke(|functions| async move { functions.repair("s", None, None).await });
         assert!(matches!(repaired, Some(Ok(_))));
         simulation.run_until_idle();
         assert_end(&simulation, TargetPhase::Gone);
