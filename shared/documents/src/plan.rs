@@ -28,7 +28,7 @@ pub const PLAN_VERSION: u32 = 1;
 
 /// A compiled document. It is stored, and its digest is computed, in this form.
 #[serde_with::apply(BTreeSet => #[serde(default, skip_serializing_if = "BTreeSet::is_empty")])]
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Plan {
     /// The format version: 1.
@@ -250,20 +250,7 @@ impl HookPlan {
 impl Plan {
     /// Returns a plan without resources and hooks.
     pub fn empty() -> Self {
-        Self {
-            v: PLAN_VERSION,
-            target: TargetSpec::default(),
-            resources: BTreeMap::new(),
-            env: BTreeMap::new(),
-            optional_env: BTreeSet::new(),
-            env_reads: Vec::new(),
-            workloads: BTreeMap::new(),
-            hooks: Vec::new(),
-            update: None,
-            former_secret_clusters: BTreeSet::new(),
-            cluster_uids: BTreeMap::new(),
-            plugin_updates: Vec::new(),
-        }
+        Self { v: PLAN_VERSION, ..Self::default() }
     }
 
     /// Returns the names of the resources with `protect: true`.
