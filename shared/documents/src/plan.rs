@@ -152,7 +152,7 @@ pub struct Resource {
     /// The version `name@version` whose teardown units an operator has chosen for a stuck target.
     pub repaired_by: Option<String>,
     /// The number of the update that has made the resource in place of a former one of its name. Its key differs from those.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub incarnation: u32,
     /// The values of the declared params: literals, templates over other resources, Secrets, or encrypted literals. A
     /// param without a value and without a default is absent.
@@ -389,9 +389,8 @@ impl Plan {
     }
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Returns the name that an update gives to the state of a resource before it.

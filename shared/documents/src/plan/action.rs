@@ -252,7 +252,7 @@ pub struct InfrakitAction {
     /// The type of the resource within the plugin: the `TYPE` of `NAME/TYPE`. Empty without one.
     #[serde(rename = "type", default, skip_serializing_if = "String::is_empty")]
     pub instance_type: String,
-    #[serde(default, skip_serializing_if = "PluginInterface::is_default")]
+    #[serde(default, skip_serializing_if = "super::is_default")]
     pub interface: PluginInterface,
     /// The configuration as a tree whose strings are templates. For a controller, it is the whole `Spec`.
     pub properties: serde_json::Value,
@@ -278,10 +278,4 @@ pub enum PluginInterface {
     Resource,
     /// `Controller/0.1.1`: Plan, Commit and Describe of a whole `Spec`.
     Controller,
-}
-
-impl PluginInterface {
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
 }
