@@ -33,7 +33,6 @@ mod policy_requests;
 mod profile;
 mod reads;
 mod resource_changes;
-mod route_group;
 mod sandbox;
 mod sensitive;
 mod shared_keys;
@@ -50,6 +49,7 @@ mod webhook_action;
 use std::collections::BTreeMap;
 
 use crate::cel::Scope;
+use crate::model::{RouteGroupDoc, TtlStart};
 use crate::plan::PLUGIN_UPDATE;
 use crate::{Diagnostic, Diagnostics, Plan, PluginDoc, SandboxDoc};
 use checked::PublicOutputs;
@@ -70,7 +70,6 @@ pub use policy_requests::{
     CLUSTER_POLICY, PolicyRequest, UNCHECKED_POLICY, is_cluster_wide, objects_without_cluster, policy_violations,
     replacement_requests,
 };
-pub use route_group::check_route_group;
 pub use subscription::subscription;
 pub use version::resolve_version;
 
@@ -121,6 +120,20 @@ pub fn plan(
     dependencies::order_teardown(&report, &mut plan, &instances);
     report.check(sandbox.name.at)?;
     Ok((plan, warnings, requests))
+}
+
+/// Checks that Ebb supports a route group.
+///
+/// # Errors
+/// Returns an error for a `ttl` that counts from the end of the last matching sandbox. No platform reports which
+/// sandboxes match, so the route group would end while some still match.
+pub fn check_route_group(group: &RouteGroupDoc) -> Result<(), Diagnostics> {
+    let Some(from) = group.ttl_from.as_ref().filter(|from| from.value == TtlStart::NoMatchedSandboxes) else {
+        return Ok(());
+    };
+    let message = "this `ttl` counts from when no sandbox matches the route group, which is not known here";
+    let help = "write `offsetFrom: createdAt`, or leave `ttl` out";
+    Err(Diagnostic::error("ttl-offset", &group.target.source, from.at, message).help(help).into())
 }
 
 /// Checks a target without the published plugins: completely if all of its resources are collections. Otherwise its own
