@@ -444,22 +444,13 @@ pub(crate) mod tests {
         }
     }
 
-    /// Renders a notification for each row of a test: a receiver, labels of the target, and a log.
-    fn check(test: &str) {
-        for (to, labels, log, expected) in rows::<(String, BTreeMap<String, String>, String, Json)>(test) {
+    #[test]
+    fn values_of_a_failed_target() {
+        type Row = (String, BTreeMap<String, String>, String, Json);
+        for (to, labels, log, expected) in rows::<Row>("values_of_a_failed_target") {
             let made = rule(&to, "").render(&target(labels), &failed(&log));
             assert_eq!(json!(made), expected, "{to}");
         }
-    }
-
-    #[test]
-    fn values_change_neither_path_nor_repository() {
-        check("values_change_neither_path_nor_repository");
-    }
-
-    #[test]
-    fn a_missing_value_is_empty() {
-        check("a_missing_value_is_empty");
     }
 
     #[test]
@@ -477,10 +468,5 @@ pub(crate) mod tests {
             };
             assert_eq!(json!(rule(&to, "").render(&target(BTreeMap::new()), &ready)), expected, "{to}");
         }
-    }
-
-    #[test]
-    fn a_mention_in_a_log_is_text_in_slack() {
-        check("a_mention_in_a_log_is_text_in_slack");
     }
 }
