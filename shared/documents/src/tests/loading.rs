@@ -42,18 +42,9 @@ fn meaning(document: &Document) -> String {
         Document::Subscription(subscription) => subscription.source = no_source,
     }
     let text = format!("{document:#?}");
-    let mut kept = String::new();
-    let mut lines = text.lines();
-    while let Some(line) = lines.next() {
-        if line.trim_end().ends_with("LineColumn {") {
-            // Skips two lines of numbers and the closing one.
-            lines.nth(2);
-        } else {
-            kept.push_str(line);
-            kept.push('\n');
-        }
-    }
-    kept
+    let mut parts = text.split("LineColumn {");
+    let head = parts.next().unwrap();
+    parts.fold(head.to_owned(), |kept, part| kept + part.split_once('}').unwrap().1)
 }
 
 /// The stored text has the name, because the file is not known when it is read again.
