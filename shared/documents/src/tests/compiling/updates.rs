@@ -34,7 +34,7 @@ fn update(current: &Plan, wanted: &Plan) -> PlanUpdate {
     made
 }
 
-/// Returns the units of a hook with the units that they wait for, undo and read.
+/// Returns the units of a hook with the units that they wait for, undo and read, and their clusters.
 fn units(plan: &Plan, hook: Hook) -> Vec<String> {
     let Some(of) = plan.hook_plan(hook) else { return Vec::new() };
     let named = |at: UnitRef| named(plan, at);
@@ -46,6 +46,7 @@ fn units(plan: &Plan, hook: Hook) -> Vec<String> {
             ("undoes", unit.undoes.iter().map(|&at| named(at)).collect::<Vec<_>>().join(" ")),
             ("reads", unit.reads.iter().map(|read| named(read.at)).collect::<Vec<_>>().join(" ")),
             ("unless", unit.unless.iter().map(|&at| named(at)).collect::<Vec<_>>().join(" ")),
+            ("in", unit.cluster.clone().unwrap_or_default()),
         ] {
             if !list.is_empty() {
                 line += &format!(" {word} {list}");
@@ -67,6 +68,7 @@ fn named(plan: &Plan, at: UnitRef) -> String {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct UpdateStep {
     document: String,
+    plugin: BTreeMap<String, Value>,
     from: Option<usize>,
     open: Vec<String>,
     is_same: bool,
@@ -83,9 +85,17 @@ struct UpdateCase {
 }
 
 impl UpdateStep {
+    fn wanted(&self) -> Plan {
+        if self.plugin.is_empty() {
+            return plan(&self.document);
+        }
+        let hooks: String = self.plugin.iter().map(|(hook, units)| format!("{hook}: {units}\n")).collect();
+        plan_with(&self.document, &[&format!("{}{hooks}", include_str!("../../../tests/updates/touched.yaml"))])
+    }
+
     /// Returns the plan after the step, or `None` without a change.
     fn taken(&self, plans: &[Option<Plan>], case: &str) -> Option<Plan> {
-        let wanted = plan(&self.document);
+        let wanted = self.wanted();
         let Some(last) = plans.len().checked_sub(1) else {
             let is_change = self.from.is_some() || self.is_same || self.fixed.is_some();
             assert!(!is_change && self.open.is_empty() && self.effects.is_empty(), "{case}: {}", self.document);
@@ -259,65 +269,4 @@ fn clusters_with_sensitive_outputs_of_earlier_plans_stay_known() {
         all.insert(Some("eu"));
         assert_eq!(last.secret_clusters(), all);
     }
-}
-
-/// Returns the plan of the resource `r`, whose plugin has these units and one of `update`.
-fn updatable(units: &str, site: &str, id: &str) -> Plan {
-    let head = include_str!("../../../tests/updates/touched.yaml");
-    let rest = format!("labels: {{id: {id}}}\nresources: {{r: {{plugin: p, params: {{site: {site}, id: {id}}}}}}}\n");
-    plan_with(&rest, &[&format!("{head}{units}")])
-}
-
-/// A change of the resource `r`. The file describes its keys.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ResourceChange {
-    before: BTreeMap<String, Value>,
-    after: Option<BTreeMap<String, Value>>,
-    site: String,
-    id: String,
-    effect: ResourceEffect,
-}
-
-#[test]
-fn changes_of_a_resource_have_these_effects() {
-    let changes: Vec<ResourceChange> =
-        serde_saphyr::from_str(include_str!("../../../tests/updates/effects.yaml")).unwrap();
-    let text = |hooks: &BTreeMap<String, Value>| -> String {
-        hooks.iter().map(|(hook, units)| format!("{hook}: {units}\n")).collect()
-    };
-    for change in &changes {
-        let (before, after) = (text(&change.before), text(change.after.as_ref().unwrap_or(&change.before)));
-        let made = update(&updatable(&before, "eu", "a"), &updatable(&after, &change.site, &change.id));
-        assert_eq!(made.resources["r"], change.effect, "{change:?}");
-    }
-}
-
-#[test]
-fn a_resource_in_another_cluster_is_undone_where_it_is() {
-    let units = "preStart: {make: {object: {manifest: {apiVersion: v1, kind: A, metadata: {name: a}}}, cluster: \"${params.site}\"}}\n";
-    let made = update(&updatable(units, "eu", "a"), &updatable(units, "us", "a"));
-    assert_eq!(made.resources["r"], ResourceEffect::Replaced);
-    let clusters = |hook| {
-        let units = &made.plan.hook_plan(hook).unwrap().units;
-        units.iter().map(|unit| (unit.key.as_str(), unit.cluster.as_deref())).collect::<Vec<_>>()
-    };
-    assert_eq!(clusters(Hook::Update(1)), [("r~1/make.removal", Some("eu")), ("r/make", Some("us"))]);
-    assert_eq!(clusters(Hook::PostStop), [("r/make.removal", Some("us")), ("r~1/make.removal", Some("eu"))]);
-}
-
-/// A skipped unit skips its readers. What the earlier version has made is destroyed nevertheless.
-#[test]
-fn what_destroys_a_resource_reads_what_its_maker_read() {
-    let net = "  net: {when: \"${params.site == 'us'}\", webhook: {url: \"https://a.example.org/net\"}, outputs: {id: {value: \"${response.body.id}\"}}}\n";
-    let plugin = |properties: &str| {
-        format!("preStart:\n{net}  make: {{infrakit: {{plugin: files, properties: {{{properties}}}}}}}\n")
-    };
-    let (before, after) = (plugin(""), plugin("net: \"${units.net.outputs.id}\""));
-    let made = update(&updatable(&before, "eu", "a"), &updatable(&after, "eu", "a"));
-    assert_eq!(made.resources["r"], ResourceEffect::Updated);
-    assert_eq!(units(&made.plan, Hook::PostStop), ["r/make.removal undoes preStart:r/make"]);
-    let again = update(&made.plan, &updatable(&after, "eu", "b"));
-    assert_eq!(again.resources["r"], ResourceEffect::Updated);
-    assert_eq!(units(&again.plan, Hook::PostStop), ["r/make.removal undoes preStart:r/make"]);
 }
