@@ -108,6 +108,7 @@ impl UpdateStep {
             (Ok(None), None) => assert!(self.is_same, "{case}: {}", self.document),
             (Ok(Some(made)), None) if !self.is_same => {
                 assert_eq!(made.resources, self.effects, "{case}: {}", self.document);
+                assert_eq!((&made.plan.target, &made.plan.env), (&wanted.target, &wanted.env), "{case}");
                 let key = |plan: &Plan, name: &str| TargetFacts::default().own(plan, name, "key");
                 for name in made.plan.resources.keys().filter(|name| current.resources.contains_key(*name)) {
                     let is_replaced = self.effects.get(name) == Some(&ResourceEffect::Replaced);
@@ -147,24 +148,6 @@ fn changes_have_these_effects_and_units() {
 }
 
 const WIRED: &str = "db: {plugin: db}, search: {plugin: search, params: {dsn: \"${resources.db.outputs.dsn}\"}}";
-
-#[test]
-fn labels_environment_and_ttl_change_without_units() {
-    let one = plan("resources: {x: {plugin: db}}\n");
-    let other =
-        plan("labels: {team: a}\nttl: 2h\nenv: {DSN: \"${resources.x.outputs.dsn}\"}\nresources: {x: {plugin: db}}\n");
-    let made = update(&one, &other);
-    assert_eq!((made.number, made.resources.len()), (None, 0));
-    assert_eq!(made.plan.target, other.target);
-    assert_eq!(made.plan.hooks, one.hooks);
-    assert_eq!(made.plan.env, other.env);
-    let sliding = plan("ttl: {after: 2h, from: activity}\nresources: {x: {plugin: db}}\n");
-    assert_eq!((sliding.target.ttl_ms, sliding.target.ttl_slides), (other.target.ttl_ms, true));
-    assert_eq!(update(&one, &sliding).number, None);
-    // The next update compares with this one.
-    assert_eq!(compile::update(&made.plan, &other, |_| true), Ok(None));
-    assert_eq!(update(&made.plan, &one).number, None);
-}
 
 /// Each commit changes the label `sha` of a pull request.
 #[test]
