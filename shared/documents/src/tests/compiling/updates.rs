@@ -160,16 +160,6 @@ fn a_resource_depends_on_the_labels_that_it_reads() {
         let (one, other) = (made(&format!("sha: aa, {rest}"), &read), made(&format!("sha: bbb, {rest}"), &read));
         assert_eq!(!update(&one, &other).resources.is_empty(), is_replaced, "{read}");
     }
-    let when = |sha: &str, condition: &str| {
-        let unit = "webhook: {url: \"https://a.example.org/\"}, cleanup: none";
-        plan(&format!(
-            "labels: {{sha: {sha}}}\nresources: {{}}\npreStart: {{check: {{when: \"{condition}\", {unit}}}}}\n"
-        ))
-    };
-    for (condition, is_replaced) in [("${target['labels'].sha == 'aa'}", true), ("${target.name == 'aa'}", false)] {
-        let made = update(&when("aa", condition), &when("bbb", condition));
-        assert_eq!(!made.resources.is_empty(), is_replaced, "{condition}");
-    }
 }
 
 #[test]
