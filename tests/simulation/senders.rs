@@ -214,7 +214,7 @@ impl PlatformSender {
             });
             let is_delete = random.below(3) == 0;
             self.send_to_source(&source, (&name, uid, time), (!is_delete).then_some(&target), &random);
-            if is_ranged && random.below(2) == 0 {
+            if is_ranged {
                 self.pause(&random).await;
                 self.upgrade(&source.name, &name).await;
             }
