@@ -28,9 +28,15 @@ pub(crate) struct YesArgs {
 pub(crate) fn line(outcome: &TargetOutcome) -> String {
     let phase = outcome.phase.map(|phase| phase.name().to_owned());
     let lost = lost(outcome).map(|names| format!("LOSES the data of {names}"));
-    let parts = [&phase, &outcome.owner, &outcome.first_cause, &lost].into_iter().flatten();
+    let withdrawn = withdrawn(outcome);
+    let parts = [&phase, &outcome.owner, &outcome.first_cause, &lost, &withdrawn].into_iter().flatten();
     let parts: Vec<String> = parts.map(|text| output::printable(text)).collect();
     format!("{}: {}", TargetRef::from(outcome), parts.join(", ")).trim_end_matches(": ").to_owned()
+}
+
+/// Returns the words for the waiting instance that a deletion withdraws.
+pub(crate) fn withdrawn(outcome: &TargetOutcome) -> Option<String> {
+    outcome.waiting_uid.as_ref().map(|uid| format!("with the waiting instance (uid {uid})"))
 }
 
 /// Returns the names of the complete resources that an update removes or replaces.
@@ -235,7 +241,7 @@ impl AnsweredTargets {
     ) -> Result<Exit> {
         let is_dry_run = command.is_dry_run;
         let made = (succeeded(&self.outcomes), state.to_owned());
-        let (done, state) = if is_dry_run { planned(&self.outcomes) } else { made };
+        let (done, state) = if is_dry_run { planned(&self.outcomes, &command.action) } else { made };
         let end = match (self.end, wait.filter(|_| !is_dry_run)) {
             (Ok(Exit::Done), _) if self.outcomes.is_empty() => output::message(&match &self.plugin {
                 Some(plugin) => format!("No selected target has another version than {plugin}"),
@@ -286,11 +292,15 @@ pub(crate) fn print(outcomes: &[TargetOutcome], end: Result<Exit>, output: Outpu
 }
 
 /// Returns how many targets a dry run would change, and the rest of the line about all.
-fn planned(outcomes: &[TargetOutcome]) -> (usize, String) {
+fn planned(outcomes: &[TargetOutcome], action: &TargetAction) -> (usize, String) {
     let is_kept = |it: &&TargetOutcome| it.error.is_none() && (has_version(it) || it.phase == Some(TargetPhase::Gone));
     let (accepted, kept) = (succeeded(outcomes), outcomes.iter().filter(is_kept).count());
     let (refused, losing) = (outcomes.len() - accepted, outcomes.iter().filter(|it| lost(it).is_some()).count());
-    (accepted - kept, format!("would change, {losing} with loss of data; {refused} refused, {kept} unchanged"))
+    let loss = match action {
+        TargetAction::Upgrade { .. } => format!(", {losing} with loss of data"),
+        TargetAction::Delete { .. } | TargetAction::Retry { .. } => String::new(),
+    };
+    (accepted - kept, format!("would change{loss}; {refused} refused, {kept} unchanged"))
 }
 
 fn succeeded(outcomes: &[TargetOutcome]) -> usize {
@@ -365,7 +375,7 @@ mod tests {
             async move { answered.map(axum::Json).ok_or(StatusCode::SERVICE_UNAVAILABLE) }
         };
         let client = client_of(Router::new().route("/v1/targets/actions", post(handler))).await;
-        let (action, output) = (TargetAction::Delete {}, OutputArgs::default());
+        let (action, output) = (TargetAction::Delete { allow_protected: false }, OutputArgs::default());
         let command = TargetsCommand { client: &client, action, verb: "Delete", is_dry_run: false, output };
         let named =
             |number| NamedTarget { kind: "sandbox".to_owned(), name: format!("pr-{number}"), ..NamedTarget::default() };

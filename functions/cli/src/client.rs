@@ -294,14 +294,9 @@ impl ApiClient {
         self.read(key.into_iter().fold(request, |request, key| request.header("idempotency-key", key))).await
     }
 
-    /// Deletes the instance of a target with this UID. `allow_protected` needs the scope `operate`.
-    pub(crate) async fn delete_target(
-        &self,
-        target: &TargetRef,
-        uid: &str,
-        allow_protected: bool,
-    ) -> Result<TargetReceipt> {
-        let query = [("uid", Some(uid)), ("allowProtected", allow_protected.then_some("true"))];
+    /// Deletes a target, and the instance that waits for its name. `allow_protected` needs the scope `operate`.
+    pub(crate) async fn delete_target(&self, target: &TargetRef, allow_protected: bool) -> Result<TargetReceipt> {
+        let query = [("allowProtected", allow_protected.then_some("true"))];
         let request = self.query(Method::DELETE, &["targets", &target.kind, &target.name], &query);
         self.of_target(target, request).await
     }

@@ -33,7 +33,7 @@ impl BulkAction {
     pub fn request(self) -> TargetAction {
         match self {
             Self::Retry => TargetAction::Retry { plugin: None },
-            Self::Delete => TargetAction::Delete {},
+            Self::Delete => TargetAction::Delete { allow_protected: false },
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ebb_protocol::api::{
-    ForceDeleteTarget, NamedTarget, OverrideResponse, TargetAction, TargetDetail, TargetOutcome, TargetPhase,
+    ForceDeleteTarget, NamedTarget, OverrideResponse, TargetAction, TargetDetail, TargetPhase,
     TargetSelector,
 };
 
@@ -51,8 +51,8 @@ pub(crate) struct DeleteArgs {
     /// Delete the instance only while it has this generation
     #[arg(long, value_name = "GENERATION", requires = "uid")]
     if_generation: Option<u64>,
-    /// Delete one target also if a resource has `protect: true`
-    #[arg(long, conflicts_with_all = ["force", "uid"])]
+    /// Delete targets also if a resource has `protect: true`
+    #[arg(long, conflicts_with = "force")]
     allow_protected: bool,
     #[command(flatten)]
     yes: YesArgs,
@@ -89,38 +89,39 @@ impl DeleteArgs {
             Kind::Targets(kind) => kind.as_deref(),
         };
         let target = match (self.targets(kind)?, &self.uid) {
-            (CommandTargets::One(target), None) => target,
+            (CommandTargets::One(target), None) if !self.dry_run.dry_run => target,
             (CommandTargets::One(target), uid) => {
                 let generation = self.if_generation;
                 let instance = NamedTarget { uid: uid.clone(), generation, ..target.into() };
                 return self.delete_all(&connect(server)?, CommandTargets::Named(vec![instance])).await;
             }
             (_, Some(_)) => return Err(CliError::broken("--uid needs the name of one target")),
-            (_, None) if self.allow_protected => {
-                return Err(CliError::broken("--allow-protected needs the name of one target"));
-            }
             (targets, None) => return self.delete_all(&connect(server)?, targets).await,
         };
         let client = connect(server)?;
-        if self.dry_run.dry_run && !self.allow_protected {
-            return self.delete_all(&client, CommandTargets::One(target)).await;
-        }
         let seen = client.existing(&target).await?;
-        if self.dry_run.dry_run {
-            self.output.lines()(&bulk::would("delete", &TargetOutcome::of(seen.info.clone())))?;
-            return self.output.write_data(&seen);
-        }
         if self.force && seen.info.phase != TargetPhase::Gone {
             return self.force_delete(&client, &target, seen).await;
         }
         let info = &seen.info;
-        withdraw(&client, &target, &seen).await?;
+        if info.phase != TargetPhase::Gone || seen.waiting_uid.is_some() {
+            self.delete(&client, &target, &seen).await?;
+        }
         if info.phase == TargetPhase::Gone {
             output::status_line(&format!("{target} was deleted at {}", timing::clock(&info.since)));
             return self.output.write_data(&seen);
         }
-        client.delete_target(&target, &info.uid, self.allow_protected).await?;
         self.await_gone(&client, &target, seen).await
+    }
+
+    /// Deletes a target with the instance that waits for its name, which would begin otherwise. The server refuses both or none,
+    /// and with `force` it needs the scope that the stop of the teardown needs.
+    async fn delete(&self, client: &ApiClient, target: &TargetRef, seen: &TargetDetail) -> Result<()> {
+        client.delete_target(target, self.allow_protected || self.force).await?;
+        if let Some(uid) = &seen.waiting_uid {
+            output::status_line(&format!("the waiting instance of {target} was cancelled (uid {uid})"));
+        }
+        Ok(())
     }
 
     async fn delete_documents(&self, server: &ServerArgs, kind: &DocumentKind) -> Result<Exit> {
@@ -180,11 +181,14 @@ impl DeleteArgs {
         if let Some(kind) = kind {
             check_kind(client, &kind).await?;
         }
-        let command =
-            TargetsCommand { client, action: TargetAction::Delete {}, verb: "Delete", is_dry_run, output: self.output };
+        let action = TargetAction::Delete { allow_protected: self.allow_protected };
+        let command = TargetsCommand { client, action, verb: "Delete", is_dry_run, output: self.output };
         let answered = command.run(targets, self.yes, |outcome, _| match is_dry_run {
             true => bulk::would("delete", outcome),
-            false => format!("{} is being deleted", TargetRef::from(outcome)),
+            false => {
+                let withdrawn = bulk::withdrawn(outcome).map(|text| format!(", {text}")).unwrap_or_default();
+                format!("{} is being deleted{withdrawn}", TargetRef::from(outcome))
+            }
         });
         let wait = self.wait.wait.then_some(((FollowGoal::Gone, "are gone"), self.wait_timeout));
         answered.await?.finish(&command, "are being deleted", wait).await
@@ -194,8 +198,8 @@ impl DeleteArgs {
         let by = self.by.clone().or_else(|| std::env::var("USER").ok());
         let (uid, reason) = (Some(seen.info.uid.clone()), self.reason.clone().unwrap_or_default());
         let body = ForceDeleteTarget { uid, reason, by };
-        if !seen.info.phase.is_alive() {
-            withdraw(client, target, &seen).await?;
+        if seen.info.phase == TargetPhase::Stuck && seen.waiting_uid.is_some() {
+            self.delete(client, target, &seen).await?;
         }
         let response: Result<OverrideResponse> = client.act(target, "force-delete", &body).await;
         let response = response.map_err(|error| match error.has_code("not-stuck") && seen.info.phase.is_alive() {
@@ -247,13 +251,4 @@ impl DeleteArgs {
             _ => CommandTargets::Named(targets.into_iter().map(NamedTarget::from).collect()),
         })
     }
-}
-
-/// Deletes the instance that waits for the name. It would begin as soon as the present one is gone.
-async fn withdraw(client: &ApiClient, target: &TargetRef, seen: &TargetDetail) -> Result<()> {
-    if let Some(uid) = &seen.waiting_uid {
-        client.delete_target(target, uid, false).await?;
-        output::status_line(&format!("the waiting instance of {target} was cancelled (uid {uid})"));
-    }
-    Ok(())
 }

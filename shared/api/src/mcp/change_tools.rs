@@ -46,8 +46,14 @@ fn line(outcome: &TargetOutcome) -> String {
         (None, Some(receipt)) => {
             pick(&json!(receipt), &["target", "uid", "generation", "result", "resources", "changes"])
         }
-        (None, None) if outcome.dry_run => pick(&json!(outcome), &["kind", "name", "uid", "owner", "phase"]),
-        (None, None) => json!({"target": target, "uid": outcome.uid, "result": "stopping"}),
+        (None, None) if outcome.dry_run => {
+            pick(&json!(outcome), &["kind", "name", "uid", "owner", "phase", "waitingUid"])
+        }
+        (None, None) => {
+            let line =
+                json!({"target": target, "uid": outcome.uid, "result": "stopping", "waitingUid": outcome.waiting_uid});
+            pick(&line, &["target", "uid", "result", "waitingUid"])
+        }
     };
     line.to_string()
 }
@@ -178,7 +184,7 @@ pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Re
             return Err(ToolError::Arguments(reason.to_owned()));
         }
     };
-    let mut found = act(api, select, TargetAction::Delete {}, is_dry_run).await?;
+    let mut found = act(api, select, TargetAction::Delete { allow_protected: false }, is_dry_run).await?;
     if found.outcomes.len() > MAX_TARGETS {
         // A further call accepts as many as are shown.
         found.outcomes.truncate(MAX_TARGETS);

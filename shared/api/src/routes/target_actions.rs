@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use axum::Json;
 use axum::body::Body;
 use ebb_flow::advance::early_start;
-use ebb_flow::lifecycle::{Protection, other_instance};
+use ebb_flow::lifecycle::other_instance;
 use ebb_flow::operator::repair::{RepairMode, RepairSource};
 use ebb_flow::operator::target_request;
 use ebb_protocol::{
@@ -151,7 +151,7 @@ fn check(NamedTarget { kind, name, uid, .. }: &NamedTarget) -> Result<(), FieldE
 
 fn plugin_of(action: &TargetAction) -> Option<&str> {
     match action {
-        TargetAction::Delete {} => None,
+        TargetAction::Delete { .. } => None,
         TargetAction::Retry { plugin } => plugin.as_deref(),
         TargetAction::Upgrade { plugin, .. } => Some(plugin),
     }
@@ -165,7 +165,7 @@ fn plugin_name(plugin: &str) -> &str {
 fn has_effect(action: &TargetAction, target: &TargetInfo) -> bool {
     let phase = target.phase;
     match action {
-        TargetAction::Delete {} => true,
+        TargetAction::Delete { .. } => true,
         TargetAction::Retry { plugin: None } => has_failed(phase),
         TargetAction::Retry { plugin: Some(_) } => phase == TargetPhase::Stuck,
         TargetAction::Upgrade { plugin, .. } => {
@@ -188,7 +188,7 @@ async fn handled(
 ) -> (TargetOutcome, RestOfRequest) {
     let mut begun = BegunAction { server, target: &target, outcome };
     let changed = match action {
-        TargetAction::Delete {} => Box::pin(begun.delete()).await,
+        TargetAction::Delete { allow_protected } => Box::pin(begun.delete(*allow_protected)).await,
         TargetAction::Retry { plugin } => Box::pin(begun.retry(plugin.as_deref())).await.map(|()| None),
         TargetAction::Upgrade { plugin, allow_replace } => Box::pin(begun.upgrade((plugin, *allow_replace))).await,
     };
@@ -215,8 +215,9 @@ impl BegunAction<'_> {
         };
     }
 
-    async fn delete(&mut self) -> HttpResult<RestOfRequest> {
+    async fn delete(&mut self, allow_protected: bool) -> HttpResult<RestOfRequest> {
         let (server, target) = (self.server, self.target);
+        let protection = target_requests::protection(server, allow_protected)?;
         let (key, uid) = (TargetKey::new(&target.kind, &target.name), target.uid.as_deref());
         let present = match server.present(key).await {
             Ok(present) => present,
@@ -239,16 +240,18 @@ impl BegunAction<'_> {
                 self.note(head);
             }
         }
+        let instance = (uid, target.generation, protection);
+        let mut rest = None;
         if self.outcome.dry_run {
-            let (access, instance) = (server.access(), (uid, target.generation, Protection::Respected));
-            return match target_request::covered_instances(&server.env, key, instance, &access).await? {
-                Some(_) => Ok(None),
-                None => Err(server.refusal(key).await),
-            };
+            if target_request::covered_instances(&server.env, key, instance, &server.access()).await?.is_none() {
+                return Err(server.refusal(key).await);
+            }
+        } else {
+            let (follow_ups, receipt) = target_requests::deleted(server, key, instance).await?;
+            (rest, self.outcome.uid) = (follow_ups, receipt.uid);
         }
-        let instance = (uid, target.generation, Protection::Respected);
-        let (rest, receipt) = target_requests::deleted(server, key, instance).await?;
-        self.outcome.uid = receipt.uid;
+        let waiting = present.and_then(|head| head.waiting).filter(|_| uid.is_none());
+        self.outcome.waiting_uid = waiting.map(|waiting| waiting.uid);
         Ok(rest)
     }
 

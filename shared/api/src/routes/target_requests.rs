@@ -105,13 +105,17 @@ pub(crate) async fn delete(
     server: Permitted<WriteTargets>,
     Query(query): Query<DeleteQuery>,
 ) -> HttpResult<ReceiptResponse> {
-    if query.allow_protected {
-        server.caller.require(ApiPermission::Operate)?;
-    }
-    let protection = if query.allow_protected { Protection::Lifted } else { Protection::Respected };
-    let instance = (query.uid.as_deref(), query.generation, protection);
+    let instance = (query.uid.as_deref(), query.generation, protection(&server, query.allow_protected)?);
     let (rest, receipt) = deleted(&server, TargetKey::new(&kind, &name), instance).await?;
     Ok((StatusCode::ACCEPTED, rest, Json(receipt)))
+}
+
+/// Returns the effect of protected resources on a deletion. Only an operator lifts it.
+pub(super) fn protection(server: &Permitted<WriteTargets>, allow_protected: bool) -> HttpResult<Protection> {
+    if !allow_protected {
+        return Ok(Protection::Respected);
+    }
+    server.caller.require(ApiPermission::Operate).map(|()| Protection::Lifted)
 }
 
 /// Deletes the instance with a UID and generation, or every one that the caller may change, and runs the follow-ups.

@@ -115,7 +115,11 @@ impl TargetSelector {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum TargetAction {
     /// Deletes the target.
-    Delete {},
+    Delete {
+        /// Deletes also a target with a resource that has `protect: true`. Scope: `operate`.
+        #[serde(default, rename = "allowProtected", skip_serializing_if = "std::ops::Not::not")]
+        allow_protected: bool,
+    },
     /// Retries the failed units. A filter selects failed and stuck targets.
     Retry {
         /// A published version `NAME@VERSION`. The teardown of a stuck target continues with its units, and a filter selects
@@ -143,6 +147,8 @@ pub struct TargetOutcome {
     pub name: String,
     /// The identity of the instance. Absent if it is not known.
     pub uid: Option<String>,
+    /// The instance that waits for the name, if the deletion withdraws it, too.
+    pub waiting_uid: Option<String>,
     /// The phase before the action. Absent if it is not known.
     pub phase: Option<TargetPhase>,
     pub owner: Option<String>,
