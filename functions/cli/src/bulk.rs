@@ -248,6 +248,7 @@ impl AnsweredTargets {
                 None => "No target is selected".to_owned(),
             }),
             (Ok(Exit::Done), Some((goal, timeout))) => {
+                let goal = (goal, self.plugin.as_deref());
                 wait_for(command.client, &mut self.outcomes, goal, timeout, output::message).await
             }
             (end, _) => {
@@ -324,19 +325,20 @@ fn print_count(line: PrintLine, done: usize, all: usize, state: &str) -> Result<
 }
 
 /// Waits until each target without an error has reached a goal, or cannot reach it. Prints the targets that have reached it and
-/// how many are in `state`, the text for the goal, by `line`, and the command that explains the others.
+/// how many are in `state`, the text for the goal, by `line`, and the command that explains the others. `plugin` is the version of
+/// an upgrade.
 ///
 /// # Errors
 /// Returns an error if the server rejects a request, or does not respond until the timeout.
 pub(crate) async fn wait_for(
     client: &ApiClient,
     outcomes: &mut [TargetOutcome],
-    (goal, state): (FollowGoal, &str),
+    ((goal, state), plugin): ((FollowGoal, &str), Option<&str>),
     timeout: Duration,
     line: PrintLine,
 ) -> Result<Exit> {
     let mut open: Vec<&mut TargetOutcome> = outcomes.iter_mut().filter(|outcome| outcome.error.is_none()).collect();
-    let exit = wait_until_ended(client, &mut open, goal, timeout, line).await;
+    let exit = wait_until_ended(client, &mut open, (goal, plugin), timeout, line).await;
     let left = open.len();
     print_count(line, succeeded(outcomes) - left, outcomes.len(), state)?;
     // A refused target has a code.

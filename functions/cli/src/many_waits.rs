@@ -15,14 +15,14 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LIST_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Waits until each target has reached a goal, or cannot reach it, and removes it from `open` then. A target without a UID may
-/// not exist yet.
+/// not exist yet. With the version `plugin` of an upgrade, a target that a later update gave another one has not reached it.
 ///
 /// # Errors
 /// Returns an error if the server rejects a request, or does not respond until the timeout.
 pub(crate) async fn wait_until_ended(
     client: &ApiClient,
     open: &mut Vec<&mut TargetOutcome>,
-    goal: FollowGoal,
+    (goal, plugin): (FollowGoal, Option<&str>),
     timeout: Duration,
     line: PrintLine,
 ) -> Result<Exit> {
@@ -35,7 +35,7 @@ pub(crate) async fn wait_until_ended(
             Ok(Some(seen)) => {
                 open.retain_mut(|outcome| {
                     let shown = seen.get(&TargetRef::from(&**outcome).to_string());
-                    !note_end(outcome, goal, shown, line)
+                    !note_end(outcome, (goal, plugin), shown, line)
                 });
             }
             Err(error) if error.is_unreachable() && begun.elapsed() < timeout => {}
@@ -110,7 +110,12 @@ impl ChangedList {
 }
 
 /// Records what a list shows of a target. Returns true if the wait for it has ended, and prints its end.
-fn note_end(outcome: &mut TargetOutcome, goal: FollowGoal, seen: Option<&TargetInfo>, line: PrintLine) -> bool {
+fn note_end(
+    outcome: &mut TargetOutcome,
+    (goal, plugin): (FollowGoal, Option<&str>),
+    seen: Option<&TargetInfo>,
+    line: PrintLine,
+) -> bool {
     if let Some(seen) = seen.filter(|seen| seen.phase != TargetPhase::Gone) {
         outcome.uid.get_or_insert_with(|| seen.uid.clone());
     }
@@ -125,7 +130,14 @@ fn note_end(outcome: &mut TargetOutcome, goal: FollowGoal, seen: Option<&TargetI
         outcome.phase = seen.map(|seen| seen.phase);
         return false;
     };
-    outcome.phase = seen.map(|seen| seen.phase).or((goal == FollowGoal::Gone).then_some(TargetPhase::Gone));
+    outcome.phase = Some(seen.map_or(TargetPhase::Gone, |seen| seen.phase));
+    let replaced = plugin.zip(seen.filter(|seen| seen.phase.is_alive() && seen.generation > begun));
+    let replaced = replaced.filter(|(plugin, seen)| !seen.plugins.iter().any(|used| used == plugin)).map(
+        |(plugin, TargetInfo { generation, .. })| {
+            format!("does not have {plugin}: generation {generation} has replaced generation {begun}")
+        },
+    );
+    let error = replaced.or(error);
     let target = TargetRef::from(&*outcome);
     if let Some(problem) = &error {
         output::status_line(&format!("{target} {}", output::printable(problem)));
@@ -169,6 +181,7 @@ mod tests {
 
     use axum::Router;
     use axum::routing::get;
+    use ebb_protocol::TargetReceipt;
 
     use super::*;
     use crate::progress::fixtures::{self, client_of, rows};
@@ -219,5 +232,14 @@ mod tests {
         let caused = TargetInfo { first_cause: Some("db/make: why".to_owned()), ..info("failed") };
         assert_eq!(end(FollowGoal::Ready, true, Some(&caused)), Some(Some("has failed: db/make: why".to_owned())));
         assert_eq!(end(FollowGoal::Ready, true, Some(&TargetInfo { usable: true, ..caused })), Some(None));
+        let replaced = "does not have db@2.0.0: generation 3 has replaced generation 2";
+        for (generation, used, error) in [(2, "db@2.0.0", None), (3, "db@2.0.0", None), (3, "db@1.0.0", Some(replaced))]
+        {
+            let seen = TargetInfo { generation, plugins: vec![used.to_owned()], ..info("ready") };
+            let update = Some(TargetReceipt { generation: 2, ..TargetReceipt::default() });
+            let mut outcome = TargetOutcome { update, ..TargetOutcome::of(seen.clone()) };
+            assert!(note_end(&mut outcome, (FollowGoal::Ready, Some("db@2.0.0")), Some(&seen), output::message));
+            assert_eq!(outcome.error.as_deref(), error, "{generation} {used}");
+        }
     }
 }

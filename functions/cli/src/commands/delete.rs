@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use ebb_protocol::api::{
-    ForceDeleteTarget, NamedTarget, OverrideResponse, TargetAction, TargetDetail, TargetPhase,
-    TargetSelector,
+    ForceDeleteTarget, NamedTarget, OverrideResponse, TargetAction, TargetDetail, TargetPhase, TargetSelector,
 };
 
 use super::get::check_kind;

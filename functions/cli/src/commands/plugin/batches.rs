@@ -6,7 +6,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use ebb_protocol::{TargetOutcome, TargetPhase, TargetSelector};
+use ebb_protocol::{ErrorCode, TargetOutcome, TargetPhase, TargetSelector};
 
 use crate::bulk::{self, AnsweredTargets, YesArgs, has_version};
 use crate::{CommandTargets, Exit, FollowGoal, InterruptCount, Result, TargetRef, TargetsCommand, named, output};
@@ -66,19 +66,15 @@ impl BatchArgs {
             // The phase of an accepted update is known after the wait.
             answered.iter_mut().filter(|outcome| outcome.error.is_none()).for_each(|outcome| outcome.phase = None);
             end = match sent {
-                Ok(Exit::Done) => bulk::wait_for(command.client, &mut answered, goal, timeout, output::message).await,
+                Ok(Exit::Done) => {
+                    bulk::wait_for(command.client, &mut answered, (goal, Some(&full)), timeout, output::message).await
+                }
                 other => other,
             };
             begun.append(&mut answered);
         }
-        let is_open = |outcome: &&TargetOutcome| {
-            outcome.error.is_none() && !matches!(outcome.phase, Some(TargetPhase::Ready | TargetPhase::Failed))
-        };
-        let (failed, running) = (failures(&begun), begun.iter().filter(is_open).count());
-        let (upgraded, left_over) = (begun.len() - failed - running, left.len());
-        output::status_line(&format!(
-            "{upgraded} upgraded, {failed} failed, {running} not ended, {refused} refused, {left_over} not touched"
-        ));
+        let left_over = left.len();
+        output::status_line(&format!("{}, {refused} refused, {left_over} not touched", ends(&begun)));
         if left_over > 0 {
             let first =
                 if may_begin(&begun) { "" } else { "repair what has failed, or allow more with --max-failures; " };
@@ -97,6 +93,38 @@ impl BatchArgs {
 
 /// Returns the number of failed upgrades. A target that was deleted meanwhile says nothing about the version.
 fn failures(outcomes: &[TargetOutcome]) -> usize {
-    let ends = [Some(TargetPhase::Stopping), Some(TargetPhase::Gone)];
-    outcomes.iter().filter(|outcome| outcome.error.is_some() && !ends.contains(&outcome.phase)).count()
+    outcomes.iter().filter(|outcome| outcome.error.is_some() && !is_gone(outcome)).count()
+}
+
+fn is_gone(outcome: &TargetOutcome) -> bool {
+    let is_absent = || [ErrorCode::NotFound, ErrorCode::Outdated].into_iter().any(|code| outcome.has_code(code));
+    match outcome.phase {
+        None => is_absent(),
+        Some(phase) => outcome.error.is_some() && matches!(phase, TargetPhase::Stopping | TargetPhase::Gone),
+    }
+}
+
+/// Returns the numbers of upgrades that have begun, by their ends.
+fn ends(begun: &[TargetOutcome]) -> String {
+    let (failed, gone) = (failures(begun), begun.iter().filter(|outcome| is_gone(outcome)).count());
+    let is_open = |outcome: &&TargetOutcome| {
+        outcome.error.is_none() && !matches!(outcome.phase, Some(TargetPhase::Ready | TargetPhase::Failed))
+    };
+    let running = begun.iter().filter(is_open).count();
+    format!("{} upgraded, {failed} failed, {gone} gone, {running} not ended", begun.len() - failed - gone - running)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::fixtures::rows;
+
+    #[test]
+    fn an_upgrade_of_a_deleted_target_has_neither_failed_nor_succeeded() {
+        for (begun, expected) in
+            rows::<(Vec<TargetOutcome>, String)>("an_upgrade_of_a_deleted_target_has_neither_failed_nor_succeeded")
+        {
+            assert_eq!(ends(&begun), expected, "{begun:?}");
+        }
+    }
 }
