@@ -16,6 +16,7 @@ use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{InstanceRef, TargetKey};
 use ebb_protocol::lifecycle::{self as fields, LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause};
+use ebb_protocol::words::commands;
 use ebb_store::{Store, TargetHead, TargetOutbox, TargetTransition};
 use tracing::Instrument as _;
 
@@ -277,10 +278,9 @@ pub(crate) async fn check_unprotected(env: &Env, target: &TargetHead) -> Result<
     let Some(name) = protected else { return Ok(()) };
     let text = format!(
         "{}: the resource `{name}` has `protect: true`, so the target is not deleted; `protect: false` for the resource in its \
-         document lifts that, and a person with the scope `operate` deletes it: ebb delete {} {} --allow-protected",
+         document lifts that, and a person with the scope `operate` deletes it: {}",
         target.target_key(),
-        target.kind,
-        target.name
+        commands::delete_protected(&target.kind, &target.name)
     );
     Err(RequestError::refused(ErrorCode::Protected, text))
 }

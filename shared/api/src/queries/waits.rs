@@ -62,11 +62,11 @@ pub fn rows(target: &TargetHead) -> Vec<TargetWait> {
         rows.push(TargetWait { waiter_name: Some(update.generation.to_string()), since: dated(update.since), ..row });
     }
     if let Some(at) = target.refused_deletion.filter(|_| target.phase.is_alive()) {
-        let delete = commands::delete(&target.kind, &target.name);
-        let release = format!("its document has `protect: false`, or: {delete} --allow-protected");
+        let delete = commands::delete_protected(&target.kind, &target.name);
+        let release = format!("its document has `protect: false`, or: {delete}");
         let by = target.source.as_ref().map_or("the platform".to_owned(), |name| format!("source {name}"));
         let reason = Some(format!("a protected resource prevents the deletion by {by}"));
-        let row = wait(WaitingParty::Target, AwaitedParty::Operator, None, release);
+        let row = wait(WaitingParty::Deletion, AwaitedParty::Operator, None, release);
         rows.push(TargetWait { reason, since: dated(at), ..row });
     }
     for DatedEvent { event, at } in &target.events.waiting {

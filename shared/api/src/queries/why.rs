@@ -111,6 +111,7 @@ pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
         plugin: plugin.as_deref(),
         newer: newer.as_deref(),
         is_timed: matches!(early, Some(Ok(_))),
+        is_kept: target.phase.is_alive() && target.refused_deletion.is_some(),
     };
     let next_steps = situation.next_steps();
     let (open, open_units) = last.as_ref().map(open_units::groups).unwrap_or_default();

@@ -42,6 +42,8 @@ pub enum WaitingParty {
     Update,
     /// An event of the platform.
     Event,
+    /// A deletion by the platform or a source that was refused, because a resource is protected.
+    Deletion,
     /// The next instance of its name.
     Instance,
 }

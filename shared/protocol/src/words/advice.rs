@@ -39,6 +39,8 @@ pub struct TargetSituation<'a> {
     pub newer: Option<&'a str>,
     /// True if a retry ends the wait of a unit for a time.
     pub is_timed: bool,
+    /// True if a protected resource prevents a deletion that the platform or the source wants.
+    pub is_kept: bool,
 }
 
 impl TargetSituation<'_> {
@@ -99,6 +101,9 @@ impl TargetSituation<'_> {
             }
             TargetPhase::Ready | TargetPhase::Gone => {}
         }
+        next.extend(
+            self.is_kept.then(|| format!("to delete it as an operator: {}", commands::delete_protected(kind, name))),
+        );
         next
     }
 

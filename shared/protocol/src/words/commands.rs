@@ -29,6 +29,7 @@ commands! {
     retry_with_file(target) => "ebb retry {target} -f FILE";
     upgrade(plugin, target) => "ebb plugin upgrade {plugin} {target}";
     delete(kind, name) => "ebb delete {kind} {name}";
+    delete_protected(kind, name) => "ebb delete {kind} {name} --allow-protected";
     force_delete(kind, name) => "ebb delete {kind} {name} --force --reason WHY";
     force_complete(target, unit) => "ebb unit force-complete {target} {unit} --reason WHY";
     disconnect(cluster) => "ebb cluster disconnect {cluster} --force";
