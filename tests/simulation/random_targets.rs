@@ -18,8 +18,9 @@ pub(super) const REPAIRED: &str = "1.0.1";
 const LISTS: u64 = 0x1704;
 const OUTPUTS: &str = "outputs: {first: \"${units.u0.outputs.id}\", sized: \"${params.size}\"}\n";
 
-/// The part of a document that protects a resource. One without it lifts the protection.
+/// The part of a document that protects a resource, and the one that lifts the protection.
 pub(super) const PROTECTED: &str = "protect: true, ";
+pub(super) const LIFTED: &str = "protect: false, ";
 pub(super) const OWN_HOOKS: &str = include_str!("own_hooks.yaml");
 /// A document without resources.
 pub(super) const EMPTY: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources: {}\n";

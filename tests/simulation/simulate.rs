@@ -9,7 +9,7 @@ use ebb_protocol::error_code::ErrorCode;
 use ebb_store::TargetHead;
 
 use super::owners;
-use super::random_targets::{PROTECTED, WRONG};
+use super::random_targets::{LIFTED, PROTECTED, WRONG};
 use super::registry::UnitBehavior;
 use super::relay::UNREACHABLE;
 use super::scenario::TargetScenario;
@@ -76,8 +76,9 @@ pub fn simulate(seed: u64, excluded: &[FaultKind], trace: TraceMode) -> SimRepor
     let mut targets: Vec<TargetScenario> = (0..1 + random.below(2)).map(|_| target(random.bits())).collect();
     if SimRandom::new(seed ^ 0x1029).below(3) == 0 {
         for TargetScenario { document, changed, .. } in &mut targets {
-            for text in std::iter::once(document).chain(changed.iter_mut().step_by(3)) {
-                *text = text.replacen("resources:\n  a: {", &format!("resources:\n  a: {{{PROTECTED}"), 1);
+            for (number, text) in std::iter::once(document).chain(changed).enumerate() {
+                let protect = if number == 0 || number % 3 == 1 { PROTECTED } else { LIFTED };
+                *text = text.replacen("resources:\n  a: {", &format!("resources:\n  a: {{{protect}"), 1);
             }
         }
     }

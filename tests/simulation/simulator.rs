@@ -12,7 +12,7 @@ use super::executor::SimExecutor;
 use super::ledger::{Ledger, TimeBounds};
 use super::platform::{PlatformSender, SimInstance};
 use super::provider_token::SimSecrets;
-use super::random_targets::PROTECTED;
+use super::random_targets::{LIFTED, PROTECTED};
 use super::registry::{self, SimUnit, UnitBehavior};
 use super::relay::{ClusterOptions, SimRelay, UNREACHABLE};
 use super::runtime::lock;
@@ -276,7 +276,7 @@ impl Simulation {
         let slides = expires && self.seed.is_multiple_of(4);
         let written = |ttl: &str| if slides { format!("{{after: {ttl}, {SLIDING}}}") } else { ttl.to_owned() };
         // A target with a protected resource has no time to live.
-        let unprotected = plain.replace(PROTECTED, "");
+        let unprotected = plain.replace(PROTECTED, LIFTED);
         let with_ttl = |ttl: &str| unprotected.replace("resources:", &format!("ttl: {}\nresources:", written(ttl)));
         let has_events = target.plugins.iter().any(|(_, _, text)| text.contains("\nhooks:\n"));
         let events = match (has_events, &target.behavior) {
@@ -289,7 +289,7 @@ impl Simulation {
         // A target that its TTL ends keeps one.
         let longer = format!("ttl: {}\nresources:", written("9m"));
         let ttl =
-            |text: String| if expires { text.replace(PROTECTED, "").replace("resources:", &longer) } else { text };
+            |text: String| if expires { text.replace(PROTECTED, LIFTED).replace("resources:", &longer) } else { text };
         let changed = target.changed.iter().map(|changed| ttl(changed.replace("NAME", name)));
         let changed = changed.chain([with_ttl(if expires { "9m" } else { "9h" })]).collect();
         lock(&self.behaviors).insert(name.to_owned(), target.behavior.clone());

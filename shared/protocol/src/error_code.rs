@@ -69,7 +69,7 @@ error_codes! {
     Outdated = "outdated" 409: "the document differs from that of the target or of its waiting update, and the generation is not higher. Or the target has another `generation` or `uid` than that of the request",
     FixedField = "fixed-field" 409: "the update would change the cluster or the namespace of a living target",
     ResourceLost = "resource-lost" 409: "the update would remove or replace complete resources, and the request has `allowReplace: false`",
-    Protected = "protected" 409: "the request would remove, replace or delete a resource with `protect: true`, or end its protection by another version of the plugin",
+    Protected = "protected" 409: "the request would remove, replace or delete a resource with `protect: true`, or end its protection without `protect: false`",
     PlanTooLarge = "plan-too-large" 409: "the target has too many units of earlier updates",
     Stale = "stale" 409: "the instance has ended, or was deleted before it was created, or that of an event waits for its name",
     NameTaken = "name-taken" 409: "another instance waits for the name",

@@ -26,8 +26,8 @@ pub fn content(plan: &Plan) -> Value {
         let outputs = resource.outputs.iter().map(|(output, public)| (output.clone(), public.value.shown()));
         let outputs: Map<String, Value> = outputs.collect();
         let mut content = json!({"plugin": resource.plugin, "params": params(resource), "outputs": outputs});
-        if resource.protect == Some(true) {
-            content["protect"] = true.into();
+        if let Some(protect) = resource.protect {
+            content["protect"] = protect.into();
         }
         (name.clone(), content)
     });

@@ -78,7 +78,7 @@ impl<'a> Requester<'a> {
 }
 
 /// Checks that an update of a living target loses no resource that is protected, or none at all if `keeps_resources` is true,
-/// and that no other version of a plugin ends a protection. If the TTL of the new document, which was requested at `since`,
+/// and that only `protect: false` ends a protection. If the TTL of the new document, which was requested at `since`,
 /// ends by `now`, the target loses all its resources.
 pub(crate) fn check_losses(
     target: &TargetHead,
@@ -102,16 +102,14 @@ pub(crate) fn check_losses(
         let text = "which has `protect: true`; change its document to `protect: false` for it first, and nothing else";
         return refused(ErrorCode::Protected, format!("the update would remove or replace {}, {text}", named(&lost)));
     }
-    // Another version of the plugin does not end a protection. The document does.
+    // Neither a missing line nor another version of the plugin ends a protection.
     let is_ended = |name: &&String| {
-        let after = update.plan.resources.get(*name).filter(|after| after.protect.is_none());
         let stays = update.resources.get(*name) != Some(&ResourceEffect::Replaced);
-        stays && after.is_some_and(|after| after.plugin != current.resources[*name].plugin)
+        stays && update.plan.resources.get(*name).is_some_and(|after| after.protect.is_none())
     };
     let ended: Vec<&String> = protected.iter().copied().filter(is_ended).collect();
     if !ended.is_empty() {
-        let text = "would end, because the other version of the plugin has no `protect: true`; write `protect: false` for it \
-                    into the document, or `protect: true` to keep it";
+        let text = "would end: write `protect: false` for it into the document, or `protect: true` to keep it";
         return refused(ErrorCode::Protected, format!("the protection of {} {text}", named(&ended)));
     }
     if keeps_resources && !all.is_empty() {
