@@ -11,8 +11,8 @@ use ebb_protocol::api::{CheckList, HealthCheck};
 use ebb_store::{ClusterFaultKind, HealthMark, NamedDocument, NamedKind, Store, TargetList};
 use tokio::time::Instant;
 
-use crate::queries::clusters;
 use crate::queries::named_documents::StoredKind as _;
+use crate::queries::{clusters, connections};
 use ebb_flow::env::Env;
 use ebb_flow::instance::outbox;
 use ebb_flow::source::delivery;
@@ -23,6 +23,8 @@ const LATE_MS: u64 = 300_000;
 /// Maximum time in milliseconds from a message to the mark of `sweep`, with a cold start.
 const MAX_DELIVERY_MS: u64 = 8_000;
 const MARK_INTERVAL: Duration = Duration::from_millis(200);
+/// The time within which the plans of targets are read.
+const PLANS_TIMEOUT: Duration = Duration::from_secs(5);
 const OBJECT: &str = "checks/check";
 
 /// Runs all checks at the same time.
@@ -115,7 +117,8 @@ fn reason(error: impl Display) -> String {
     error.to_string()
 }
 
-/// Checks the secrets of connections and sources, and those of subscriptions without a connection.
+/// Checks the secrets of connections and sources, those of subscriptions without a connection, and the connections that
+/// sources and living targets need.
 async fn secrets(env: &Env, store: &Store) -> Result<String, String> {
     let mut problems = Vec::new();
     for item in store.list_documents(NamedKind::Connection).await.map_err(reason)? {
@@ -123,13 +126,25 @@ async fn secrets(env: &Env, store: &Store) -> Result<String, String> {
         problems.extend(info.problem.or(info.unreadable).map(|why| format!("connection {}: {why}", info.name)));
     }
     for NamedDocument { name, .. } in store.list_documents(NamedKind::Source).await.map_err(reason)? {
-        problems.extend(delivery::check_secret(env, &name).await.err().map(|why| format!("source {name}: {why}")));
+        problems.extend(delivery::check_needs(env, &name).await.err().map(|why| format!("source {name}: {why}")));
     }
     for rule in outbox::rules(env).await.map_err(reason)?.iter().filter(|rule| rule.to.connection().is_none()) {
         let problem = outbox::receiver_info(env, rule).await.map_err(reason)?.problem;
         problems.extend(problem.map(|why| format!("subscription {}: {why}", rule.name)));
     }
-    if problems.is_empty() { Ok("the secrets are usable".to_owned()) } else { Err(problems.join("; ")) }
+    let mut usable = "the secrets and connections are usable".to_owned();
+    match tokio::time::timeout(PLANS_TIMEOUT, connections::lacking(env)).await {
+        Ok(found) => {
+            let (targets, names) = found.map_err(reason)?;
+            let names = names.into_iter().collect::<Vec<_>>().join(", ");
+            let lack = |targets: Vec<String>| {
+                format!("{}: no connection that permits what they need: {names}", targets.join(", "))
+            };
+            problems.extend(targets.filter(|_| !names.is_empty()).map(lack));
+        }
+        Err(_) => usable += "; there are too many targets to check their connections in time",
+    }
+    if problems.is_empty() { Ok(usable) } else { Err(problems.join("; ")) }
 }
 
 async fn relays(env: &Env, store: &Store) -> Vec<HealthCheck> {

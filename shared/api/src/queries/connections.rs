@@ -1,7 +1,10 @@
 //! Connections, as named documents.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
 use ebb_documents::notification::NotificationRule;
-use ebb_documents::{ConnectionDoc, Diagnostics, DocumentVars, NoFiles, compile, load};
+use ebb_documents::{ConnectionDoc, Diagnostics, DocumentVars, NoFiles, Plan, compile, load};
 use ebb_flow::instance::outbox;
 use ebb_flow::{Env, FlowResult, offload, secret_problem};
 use ebb_protocol::{ConnectionDetail, ConnectionInfo, ConnectionList, rfc3339};
@@ -71,6 +74,24 @@ impl StoredKind for ConnectionDoc {
         };
         Ok(ConnectionDetail { info, document })
     }
+}
+
+/// Returns the targets that are not gone and need a connection which does not exist, has another origin or does not permit
+/// their plugin, as [`clusters::users`] does, with the names of such connections.
+pub(super) async fn lacking(env: &Env) -> FlowResult<(Option<Vec<String>>, BTreeSet<String>)> {
+    let items = env.store.list_documents(NamedKind::Connection).await?;
+    let load = |NamedDocument { name, document, .. }| {
+        Some((name, load::connection("document", &document, &NoFiles, &DocumentVars::none()).ok()?))
+    };
+    let known: BTreeMap<_, _> = offload(move || items.into_iter().filter_map(load).collect()).await?;
+    let names = Mutex::new(BTreeSet::new());
+    let is_lacking = |plan: &Plan| {
+        let lacking = compile::connection::lacking(plan, &known);
+        names.lock().unwrap_or_else(PoisonError::into_inner).extend(lacking.map(str::to_owned));
+        lacking.is_some()
+    };
+    let targets = clusters::users(env, |_| true, is_lacking).await?;
+    Ok((targets, names.into_inner().unwrap_or_else(PoisonError::into_inner)))
 }
 
 /// Returns the sources and subscriptions that name the connection, as `source NAME` and `subscription NAME`.

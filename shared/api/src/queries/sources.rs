@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ebb_documents::{Diagnostics, DocumentVars, NoFiles, SourceDoc, compile, load};
-use ebb_flow::source::reconcile;
-use ebb_flow::{Env, FlowResult};
+use ebb_flow::source::{delivery, reconcile};
+use ebb_flow::{Env, FlowResult, offload};
 use ebb_protocol::api::{DecidingEvent, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo, SourceList};
 use ebb_protocol::{TargetKey, rfc3339};
 use ebb_store::{DesiredKey, NamedDocument, NamedKind, SourceRejections, Store, TargetHead};
@@ -47,7 +47,14 @@ impl StoredKind for SourceDoc {
     async fn detail(env: &Env, source: NamedDocument) -> FlowResult<SourceDetail> {
         let rejected =
             env.store.read_rejections(&source.name).await?.map_or_else(Vec::new, |rejections| rejections.events);
+        let text = source.document.clone();
+        let load = move || load::event_source("document", &text, &NoFiles, &DocumentVars::none()).ok()?.fetch;
+        let problem = match offload(load).await? {
+            Some(fetch) => delivery::connection_problem(env, &source.name, &fetch.connection.value).await?,
+            None => None,
+        };
         Ok(SourceDetail {
+            problem,
             path: format!("/v1/sources/{}", source.name),
             name: source.name,
             changed: rfc3339(source.changed),

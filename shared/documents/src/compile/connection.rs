@@ -17,13 +17,23 @@ pub fn names(plan: &Plan) -> BTreeSet<String> {
 
 /// Returns true if a unit of the plan can use the connection as `former` describes it, and not as `new` does.
 pub fn loses(plan: &Plan, former: &ConnectionDoc, new: &ConnectionDoc) -> bool {
-    bound(plan).filter(|(_, connection)| connection.name == former.name.value).any(|(unit, connection)| {
-        let plugin = plan.resource(unit.resource()).map(|resource| resource.plugin.as_str());
-        let is_usable = |document: &ConnectionDoc| {
-            connection.origin == document.origin.value && document.permits(plugin.map_or(OWN_UNITS, unversioned))
-        };
-        is_usable(former) && !is_usable(new)
-    })
+    bound(plan)
+        .filter(|(_, connection)| connection.name == former.name.value)
+        .any(|one| is_usable(plan, one, former) && !is_usable(plan, one, new))
+}
+
+/// Returns the first connection that a unit of a present resource needs, and that is not in `known` as the unit needs it.
+pub fn lacking<'a>(plan: &'a Plan, known: &BTreeMap<String, ConnectionDoc>) -> Option<&'a str> {
+    let is_known =
+        |one: (&UnitPlan, &BoundConnection)| known.get(&one.1.name).is_some_and(|it| is_usable(plan, one, it));
+    let mut present = bound(plan).filter(|(unit, _)| plan.former(unit.resource()).is_none());
+    present.find(|&one| !is_known(one)).map(|(_, connection)| connection.name.as_str())
+}
+
+/// Returns true if a unit of the plan can use its connection as `document` describes it.
+fn is_usable(plan: &Plan, (unit, connection): (&UnitPlan, &BoundConnection), document: &ConnectionDoc) -> bool {
+    let plugin = plan.resource(unit.resource()).map(|resource| resource.plugin.as_str());
+    connection.origin == document.origin.value && document.permits(plugin.map_or(OWN_UNITS, unversioned))
 }
 
 fn bound(plan: &Plan) -> impl Iterator<Item = (&UnitPlan, &BoundConnection)> {

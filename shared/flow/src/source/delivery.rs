@@ -15,7 +15,7 @@ use http::HeaderMap;
 
 use super::{fetch, reconcile, record};
 use crate::instance::rejected_events;
-use crate::run::credential::secret_value;
+use crate::run::credential::{self, ConnectionUser, secret_value};
 use crate::{Env, FlowError, FlowResult, FollowUp, RequestError, offload};
 
 /// Headers that expressions do not see, because they contain credentials.
@@ -67,15 +67,22 @@ pub(super) async fn find(env: &Env, name: &str) -> Result<Arc<EventSource>, Requ
     Ok(source)
 }
 
-/// Checks that the secret of a source can verify events.
+/// Checks that the secret of a source can verify events, and that its connection can complete them.
 ///
 /// # Errors
-/// Returns the reason why it cannot. The reason contains no secret.
-pub async fn check_secret(env: &Env, source: &str) -> Result<(), String> {
-    let source = find(env, source).await.map_err(|error| error.to_string())?;
-    let name = &source.verify.secret().value;
-    let value = secret_value(env.settings.secrets.checked(name), name, "")?;
-    source_signature::check_secret(&scheme(&source.verify), &value).map_err(|error| format!("{error} as {name}"))
+/// Returns the reason why they cannot. The reason contains no secret.
+pub async fn check_needs(env: &Env, name: &str) -> Result<(), String> {
+    let source = find(env, name).await.map_err(|error| error.to_string())?;
+    let secret = &source.verify.secret().value;
+    let value = secret_value(env.settings.secrets.checked(secret), secret, "")?;
+    source_signature::check_secret(&scheme(&source.verify), &value).map_err(|error| format!("{error} as {secret}"))?;
+    let Some(connection) = source.connection() else { return Ok(()) };
+    connection_problem(env, name, connection).await.map_err(|error| error.to_string())?.map_or(Ok(()), Err)
+}
+
+/// Returns the reason why a connection cannot complete the events of a source.
+pub async fn connection_problem(env: &Env, source: &str, connection: &str) -> FlowResult<Option<String>> {
+    Ok(credential::of_user(env, connection, ConnectionUser::Source(source)).await?.err())
 }
 
 async fn compiled(name: &str, document: String) -> FlowResult<EventSource> {

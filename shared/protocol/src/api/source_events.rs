@@ -52,6 +52,7 @@ impl SourceResult {
 }
 
 /// A source with its document.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SourceDetail {
     pub name: String,
@@ -60,6 +61,8 @@ pub struct SourceDetail {
     pub document: String,
     /// The path that the sender posts to.
     pub path: String,
+    /// The reason why the connection of `fetch` cannot complete its events.
+    pub problem: Option<String>,
     /// The last rejected events, at most 20, the newest first. They are kept for 30 days, also if a later event of the
     /// target was applied.
     pub rejected: Vec<RejectedEvent>,

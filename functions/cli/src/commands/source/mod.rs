@@ -5,13 +5,13 @@ mod send;
 mod test;
 
 use clap::Subcommand;
-use ebb_documents::{PluginDoc, SourceDoc, compile};
+use ebb_documents::{Diagnostic, PluginDoc, SourceDoc, compile};
 use ebb_flow::source::delivery::scheme;
 use ebb_protocol::source_signature;
 use serde_json::Value;
 
 use self::send::local_secret;
-use crate::{ApiClient, Result, output};
+use crate::{ApiClient, Result, documents, output};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SourceCommand {
@@ -42,6 +42,10 @@ pub(super) async fn warn_of_plugins(client: &ApiClient, document: &SourceDoc, ne
 pub(super) fn report(client: &ApiClient, source: &SourceDoc, stored: &Value) {
     let address = client.address(stored["path"].as_str().unwrap_or_default());
     output::status_line(&format!("Applied source {}. Send its events to {address}", source.name.value));
+    if let (Some(problem), Some(fetch)) = (stored["problem"].as_str(), &source.fetch) {
+        let message = format!("its events cannot be completed yet: {problem}");
+        documents::warn([&Diagnostic::warning("connection", &source.source, fetch.connection.at, message)]);
+    }
     let Ok((source, _)) = compile::event_source(source) else { return };
     let secret = &source.verify.secret().value;
     match (client.state_folder(), local_secret(client, secret)) {
