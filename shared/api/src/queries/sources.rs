@@ -6,7 +6,7 @@ use ebb_documents::{Diagnostics, DocumentVars, NoFiles, SourceDoc, compile, load
 use ebb_flow::source::{delivery, reconcile};
 use ebb_flow::{Env, FlowResult, offload};
 use ebb_protocol::api::{DecidingEvent, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo, SourceList};
-use ebb_protocol::{TargetKey, rfc3339};
+use ebb_protocol::{SourceResponse, SourceResult, TargetKey, rfc3339};
 use ebb_store::{DesiredKey, NamedDocument, NamedKind, SourceRejections, Store, TargetHead};
 
 use super::clusters;
@@ -86,10 +86,12 @@ pub(crate) async fn deciding_event(store: &Store, target: &TargetHead) -> FlowRe
     let Some(source) = target.source.clone() else { return Ok(None) };
     let uid = (!reconcile::is_derived(&target.uid)).then(|| target.uid.clone());
     let key = DesiredKey { source, kind: target.kind.clone(), name: target.name.clone(), uid };
+    // A deletion that was refused says nothing about a target that has ended since.
+    let is_kept = |outcome: &SourceResponse| target.phase.is_alive() || outcome.result != SourceResult::Rejected;
     Ok(store.read_desired(&key).await?.map(|state| DecidingEvent {
         source: state.key.source,
         delivery: state.delivery,
         time: rfc3339(state.time),
-        outcome: state.result,
+        outcome: state.result.filter(is_kept),
     }))
 }
