@@ -333,7 +333,12 @@ impl<'r, 'n> NodeReader<'r, 'n> {
             path => format!("in `{path}`"),
         };
         let wrong = self.reader.wrong("unknown-key", key.at, format!("unknown key `{}` {place}", key.value));
-        self.reader.note_near(wrong, &key.value, known.iter().copied());
+        // A resource of Signadot has no key for it.
+        if key.value == "protect" && known.contains(&"params") {
+            self.reader.note(wrong.help("protect a resource by its name: `ebb: {protect: {NAME: true}}`"));
+        } else {
+            self.reader.note_near(wrong, &key.value, known.iter().copied());
+        }
         ReadError::Reported
     }
 
