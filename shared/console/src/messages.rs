@@ -48,7 +48,7 @@ pub fn signed_out() -> String {
 /// Returns the page that asks whether a command may act as the viewer. The form returns challenge, state and port of the command.
 pub fn login(viewer: ConsoleViewer<'_>, [challenge, state, port]: [&str; 3], scopes: &str) -> String {
     let main = html! {
-        p { "A command " code { "ebb login" } " asks to act as " strong { (viewer.name) } @if let Some(display) = viewer.display { " (" (display) ")" } " for up to 7 days, with the scopes " (scopes) "." }
+        p { "A command " code { "ebb login" } " asks to act as " strong { (viewer.name) } @if let Some(display) = viewer.display { " (" (display) ")" } " for up to 7 days, but no longer than a token with which you have signed in, with the scopes " (scopes) "." }
         p { "Continue only if you have just run it." }
         form.sign-in method="post" action=(paths::LOGIN) {
             (frame::form_token(viewer))

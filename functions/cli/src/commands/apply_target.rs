@@ -59,9 +59,10 @@ pub(super) async fn preview(
     if let Some(error) = receipt.plan.as_ref().and_then(|plan| cluster_policy::found(plan, &document.source)) {
         return Err(error);
     }
-    let end = receipt.expires.as_ref().map(|at| format!("its `ttl` ends at {}\n", timing::clock(at)));
+    let end = if document.ttl.is_some() { "its `ttl` ends" } else { "its deletion follows, which was refused" };
+    let end = receipt.expires.as_ref().map(|at| format!("{end} at {}\n", timing::clock(at)));
     let text = format!("{}\n{}{}", planned(receipt.result, &target), end.unwrap_or_default(), effect(&receipt));
-    warn_of_end(&target, receipt.expires.as_deref());
+    warn_of_end(&target, receipt.expires.as_deref(), document);
     Ok((output::json(&receipt), text))
 }
 
@@ -92,7 +93,7 @@ impl AppliedTarget {
         if let Some(preview) = preview.as_ref().filter(ends) {
             output::status_line(&format!("{target} of {}:", preview.owner.as_deref().unwrap_or("no owner")));
             output::status_line(effect(preview).trim_end());
-            warn_of_end(&target, preview.expires.as_deref());
+            warn_of_end(&target, preview.expires.as_deref(), document);
             // Without a terminal, the server refuses the loss: its answer has the resources and a code.
             if !allow_replace && (preview.lost.is_empty() || stdin().is_terminal()) {
                 confirm("Apply the document?", "--allow-replace", &format!("{target} was not changed"))?;
@@ -113,7 +114,7 @@ impl AppliedTarget {
         output::status_line(&format!("{} {target} (uid {uid}, generation {generation}){owner}", begun(result)));
         if matches!(result, LifecycleResult::Updated | LifecycleResult::Updating | LifecycleResult::Waiting) {
             let seen = client.target(&target).await?.filter(|seen| seen.info.uid == uid);
-            warn_of_end(&target, seen.and_then(|seen| seen.info.expires).as_deref());
+            warn_of_end(&target, seen.and_then(|seen| seen.info.expires).as_deref(), document);
         }
         Ok(Self { instance: WatchedInstance { target, uid, generation }, before })
     }
@@ -176,12 +177,15 @@ fn ends_soon(expires: Option<&str>) -> bool {
     expires.and_then(|at| timing::until(at, timing::now())).is_some_and(|left| left.as_secs() < 60)
 }
 
-/// Warns of a `ttl` that is not longer than the age of the target.
-fn warn_of_end(target: &TargetRef, expires: Option<&str>) {
+/// Warns of a `ttl` that is not longer than the age of the target, and of the end of a protection that prevents a deletion.
+fn warn_of_end(target: &TargetRef, expires: Option<&str>, document: &SandboxDoc) {
     if let Some(expires) = expires.filter(|at| ends_soon(Some(at))) {
+        let cause = match document.ttl {
+            Some(_) => "by its `ttl`, which counts from its creation",
+            None => "by the deletion that was refused",
+        };
         output::status_line(&format!(
-            "warning: {target} ends at {}, by a `ttl` that counts from its creation or by a deletion that was refused: \
-             the update deletes the target and its resources",
+            "warning: {target} ends at {}, {cause}: the update deletes the target and its resources",
             timing::clock(expires)
         ));
     }

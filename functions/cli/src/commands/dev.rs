@@ -41,7 +41,7 @@ pub(crate) struct DevArgs {
     #[arg(long, value_name = "DAYS", default_value_t = 90)]
     retention_days: u32,
     /// Run an issuer too, where everyone of this machine signs in as anyone, for trials; by default on port 7877
-    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "7877")]
+    #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "7877")]
     issuer: Option<u16>,
     /// Issuers of identity tokens, a JSON list of {issuer, name, display, audience, rules, signIn}
     #[arg(

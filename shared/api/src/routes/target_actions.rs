@@ -208,10 +208,12 @@ struct BegunAction<'a> {
 impl BegunAction<'_> {
     /// Adds the state of the instance on which an action is taken. Owner and cause are for callers that may read it.
     fn note(&mut self, head: &TargetHead) {
-        let seen = TargetOutcome { dry_run: self.outcome.dry_run, ..TargetOutcome::of(queries::targets::about(head)) };
+        let owner_name = self.server.tokens.issuers.owner_name(head.owner.as_deref());
+        let dry_run = self.outcome.dry_run;
+        let seen = TargetOutcome { dry_run, owner_name, ..TargetOutcome::of(queries::targets::about(head)) };
         self.outcome = match self.server.check_permission(ApiPermission::ReadTargets, head) {
             Ok(()) => seen,
-            Err(_) => TargetOutcome { owner: None, first_cause: None, ..seen },
+            Err(_) => TargetOutcome { owner: None, owner_name: None, first_cause: None, ..seen },
         };
     }
 

@@ -152,6 +152,8 @@ pub struct TargetOutcome {
     /// The phase before the action. Absent if it is not known.
     pub phase: Option<TargetPhase>,
     pub owner: Option<String>,
+    /// For people: `NAME SUBJECT`, if the issuer of the owner has a name.
+    pub owner_name: Option<String>,
     /// The unit that failed first, with its reason.
     pub first_cause: Option<String>,
     /// True if nothing was changed because of `dryRun`.
@@ -179,8 +181,8 @@ impl TargetOutcome {
 
     /// Returns the outcome for a target that was found.
     pub fn of(target: TargetInfo) -> Self {
-        let TargetInfo { kind, name, uid, phase, owner, first_cause, .. } = target;
-        Self { uid: Some(uid), phase: Some(phase), owner, first_cause, ..Self::named(kind, name) }
+        let TargetInfo { kind, name, uid, phase, owner, owner_name, first_cause, .. } = target;
+        Self { uid: Some(uid), phase: Some(phase), owner, owner_name, first_cause, ..Self::named(kind, name) }
     }
 
     /// Adds the problem of the request for the target.

@@ -52,7 +52,7 @@ impl BatchArgs {
         for target in &left_out {
             output::status_line(&format!("{target} has failed with {full}, left out: ebb retry {}", named(target)));
         }
-        if selector.is_some() && !yes && !open.is_empty() {
+        if !yes && (selector.is_some() || open.iter().any(bulk::loses)) && !open.is_empty() {
             bulk::ask("Upgrade", &open, &format!(", {batch} at a time"))?;
         }
         let (interrupts, goal) = (InterruptCount::listen()?, (FollowGoal::Ready, "are ready with the version"));

@@ -49,8 +49,8 @@ impl PluginUpgradeArgs {
         let used = self.names.is_empty().then_some(name.as_str());
         let targets = self.selector.targets(&self.names, self.kind.of(&self.names)?, used)?;
         let is_dry_run = self.dry_run.dry_run;
-        // The targets of a selector are shown before, and confirmed.
-        let allow_replace = Some(self.yes.yes || self.names.is_empty());
+        // The targets of a selector are shown before, and confirmed. So are those that lose data in a batch.
+        let allow_replace = Some(self.yes.yes || self.names.is_empty() || self.batches.batch.is_some());
         let action = TargetAction::Upgrade { plugin: format!("{name}@{}", self.plugin.version()), allow_replace };
         let command = TargetsCommand { client, action, verb: "Upgrade", is_dry_run, output: self.output };
         let show = |outcome: &TargetOutcome, full: &str| text(outcome, full, is_dry_run);
