@@ -40,12 +40,8 @@ pub(crate) fn withdrawn(outcome: &TargetOutcome) -> Option<String> {
     outcome.waiting_uid.as_ref().map(|uid| format!("with the waiting instance (uid {uid})"))
 }
 
-pub(crate) fn loses(outcome: &TargetOutcome) -> bool {
-    lost(outcome).is_some()
-}
-
 /// Returns the names of the complete resources that an update removes or replaces.
-fn lost(outcome: &TargetOutcome) -> Option<String> {
+pub(crate) fn lost(outcome: &TargetOutcome) -> Option<String> {
     let lost = outcome.update.as_ref().map(|update| &update.lost).filter(|lost| !lost.is_empty())?;
     Some(lost.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
 }
@@ -53,7 +49,7 @@ fn lost(outcome: &TargetOutcome) -> Option<String> {
 /// Asks before an action on selected targets. `how` is a part of the question.
 pub(crate) fn ask(verb: &str, outcomes: &[TargetOutcome], how: &str) -> Result<()> {
     let accepted = || outcomes.iter().filter(|outcome| outcome.error.is_none());
-    let losing = accepted().filter(|outcome| loses(outcome)).count();
+    let losing = accepted().filter(|outcome| lost(outcome).is_some()).count();
     let loss = if losing > 0 { format!("; {losing} of them lose data") } else { String::new() };
     confirm(&format!("{verb} {} targets{how}{loss}?", accepted().count()), "--yes", "nothing was changed")
 }
@@ -301,7 +297,7 @@ pub(crate) fn print(outcomes: &[TargetOutcome], end: Result<Exit>, output: Outpu
 fn planned(outcomes: &[TargetOutcome], action: &TargetAction) -> (usize, String) {
     let is_kept = |it: &&TargetOutcome| it.error.is_none() && (has_version(it) || it.phase == Some(TargetPhase::Gone));
     let (accepted, kept) = (succeeded(outcomes), outcomes.iter().filter(is_kept).count());
-    let (refused, losing) = (outcomes.len() - accepted, outcomes.iter().filter(|it| loses(it)).count());
+    let (refused, losing) = (outcomes.len() - accepted, outcomes.iter().filter(|it| lost(it).is_some()).count());
     let loss = match action {
         TargetAction::Upgrade { .. } => format!(", {losing} with loss of data"),
         TargetAction::Delete { .. } | TargetAction::Retry { .. } => String::new(),

@@ -201,11 +201,6 @@ impl EventSource {
         Ok(EventRenderer::new(self, input).text(id, "id", MissingPiece::Rejected)?.map(identity))
     }
 
-    /// Returns the name of the connection that completes events.
-    pub fn connection(&self) -> Option<&str> {
-        self.fetch.as_ref().map(|fetch| fetch.connection.as_str())
-    }
-
     /// Returns the request that completes an event, or `None` if the event needs none.
     ///
     /// # Errors

@@ -93,23 +93,6 @@ async fn an_unknown_tool_is_named() {
     assert!(long.message.len() < 200, "{long:?}");
 }
 
-/// Targets of a filter are shown. A call deletes those that it names.
-#[tokio::test]
-async fn a_filter_deletes_nothing_by_itself() {
-    let shown = |number: u32| {
-        let (name, uid) = (format!("pr-{number}-{}", "x".repeat(60)), format!("u-{number}"));
-        json!({"kind": "sandbox", "name": name, "uid": uid, "phase": "ready", "dryRun": true})
-    };
-    let outcomes: Vec<Value> = (100..200).map(shown).collect();
-    let next = json!({"filter": {"label": ["team=x"], "nextToken": "sandbox/pr-199"}});
-    let tools = CannedApi::with("", 200, json!({"outcomes": outcomes, "next": next})).tools();
-    let (_, shown) = call(&tools, "delete_target", json!({"filters": {"label": "team=x"}, "kind": "sandbox"})).await;
-    assert!(shown.starts_with("These targets would be deleted with all their resources:\n| {\"kind\":"), "{shown}");
-    assert!(shown.contains("\"uid\":\"u-100\"") && shown.contains("More targets follow: delete these"), "{shown}");
-    assert_eq!(shown.matches("\"uid\"").count(), 20, "{shown}");
-    assert!(shown.contains("\nNext: ask a person") && shown.len() <= MAX_ANSWER, "{shown}");
-}
-
 #[tokio::test]
 async fn a_long_log_is_read_from_its_end() {
     let long: String = (1..=1_000).map(|line| format!("line {line}\n")).collect();

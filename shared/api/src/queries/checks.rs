@@ -6,9 +6,9 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use ebb_documents::ConnectionDoc;
-use ebb_protocol::api::{CheckList, HealthCheck};
-use ebb_store::{ClusterFaultKind, HealthMark, NamedDocument, NamedKind, Store, TargetList};
+use ebb_documents::{ConnectionDoc, SourceDoc};
+use ebb_protocol::api::{CheckList, HealthCheck, SourceDetail};
+use ebb_store::{ClusterFaultKind, HealthMark, NamedKind, Store, TargetList};
 use tokio::time::Instant;
 
 use crate::queries::named_documents::StoredKind as _;
@@ -125,8 +125,10 @@ async fn secrets(env: &Env, store: &Store) -> Result<String, String> {
         let info = ConnectionDoc::detail(env, item).await.map_err(reason)?.info;
         problems.extend(info.problem.or(info.unreadable).map(|why| format!("connection {}: {why}", info.name)));
     }
-    for NamedDocument { name, .. } in store.list_documents(NamedKind::Source).await.map_err(reason)? {
-        problems.extend(delivery::check_needs(env, &name).await.err().map(|why| format!("source {name}: {why}")));
+    for item in store.list_documents(NamedKind::Source).await.map_err(reason)? {
+        let SourceDetail { name, problem, .. } = SourceDoc::detail(env, item).await.map_err(reason)?;
+        let why = delivery::check_secret(env, &name).await.err().into_iter().chain(problem);
+        problems.extend(why.map(|why| format!("source {name}: {why}")));
     }
     for rule in outbox::rules(env).await.map_err(reason)?.iter().filter(|rule| rule.to.connection().is_none()) {
         let problem = outbox::receiver_info(env, rule).await.map_err(reason)?.problem;
@@ -134,14 +136,7 @@ async fn secrets(env: &Env, store: &Store) -> Result<String, String> {
     }
     let mut usable = "the secrets and connections are usable".to_owned();
     match tokio::time::timeout(PLANS_TIMEOUT, connections::lacking(env)).await {
-        Ok(found) => {
-            let (targets, names) = found.map_err(reason)?;
-            let names = names.into_iter().collect::<Vec<_>>().join(", ");
-            let lack = |targets: Vec<String>| {
-                format!("{}: no connection that permits what they need: {names}", targets.join(", "))
-            };
-            problems.extend(targets.filter(|_| !names.is_empty()).map(lack));
-        }
+        Ok(lacking) => problems.extend(lacking.map_err(reason)?),
         Err(_) => usable += "; there are too many targets to check their connections in time",
     }
     if problems.is_empty() { Ok(usable) } else { Err(problems.join("; ")) }

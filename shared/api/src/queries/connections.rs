@@ -76,9 +76,9 @@ impl StoredKind for ConnectionDoc {
     }
 }
 
-/// Returns the targets that are not gone and need a connection which does not exist, has another origin or does not permit
-/// their plugin, as [`clusters::users`] does, with the names of such connections.
-pub(super) async fn lacking(env: &Env) -> FlowResult<(Option<Vec<String>>, BTreeSet<String>)> {
+/// Names the targets that are not gone and need a connection which does not exist, has another origin or does not permit their
+/// plugin, with these connections.
+pub(super) async fn lacking(env: &Env) -> FlowResult<Option<String>> {
     let items = env.store.list_documents(NamedKind::Connection).await?;
     let load = |NamedDocument { name, document, .. }| {
         Some((name, load::connection("document", &document, &NoFiles, &DocumentVars::none()).ok()?))
@@ -90,8 +90,9 @@ pub(super) async fn lacking(env: &Env) -> FlowResult<(Option<Vec<String>>, BTree
         names.lock().unwrap_or_else(PoisonError::into_inner).extend(lacking.map(str::to_owned));
         lacking.is_some()
     };
-    let targets = clusters::users(env, |_| true, is_lacking).await?;
-    Ok((targets, names.into_inner().unwrap_or_else(PoisonError::into_inner)))
+    let targets = clusters::users(env, |_| true, is_lacking).await?.unwrap_or_default().join(", ");
+    let names = Vec::from_iter(names.into_inner().unwrap_or_else(PoisonError::into_inner)).join(", ");
+    Ok((!names.is_empty()).then(|| format!("{targets}: no connection that permits what they need: {names}")))
 }
 
 /// Returns the sources and subscriptions that name the connection, as `source NAME` and `subscription NAME`.

@@ -67,17 +67,15 @@ pub(super) async fn find(env: &Env, name: &str) -> Result<Arc<EventSource>, Requ
     Ok(source)
 }
 
-/// Checks that the secret of a source can verify events, and that its connection can complete them.
+/// Checks that the secret of a source can verify events.
 ///
 /// # Errors
-/// Returns the reason why they cannot. The reason contains no secret.
-pub async fn check_needs(env: &Env, name: &str) -> Result<(), String> {
-    let source = find(env, name).await.map_err(|error| error.to_string())?;
-    let secret = &source.verify.secret().value;
-    let value = secret_value(env.settings.secrets.checked(secret), secret, "")?;
-    source_signature::check_secret(&scheme(&source.verify), &value).map_err(|error| format!("{error} as {secret}"))?;
-    let Some(connection) = source.connection() else { return Ok(()) };
-    connection_problem(env, name, connection).await.map_err(|error| error.to_string())?.map_or(Ok(()), Err)
+/// Returns the reason why it cannot. The reason contains no secret.
+pub async fn check_secret(env: &Env, source: &str) -> Result<(), String> {
+    let source = find(env, source).await.map_err(|error| error.to_string())?;
+    let name = &source.verify.secret().value;
+    let value = secret_value(env.settings.secrets.checked(name), name, "")?;
+    source_signature::check_secret(&scheme(&source.verify), &value).map_err(|error| format!("{error} as {name}"))
 }
 
 /// Returns the reason why a connection cannot complete the events of a source.

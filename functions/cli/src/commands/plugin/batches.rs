@@ -52,7 +52,8 @@ impl BatchArgs {
         for target in &left_out {
             output::status_line(&format!("{target} has failed with {full}, left out: ebb retry {}", named(target)));
         }
-        if !yes && (selector.is_some() || open.iter().any(bulk::loses)) && !open.is_empty() {
+        if !yes && (selector.is_some() || open.iter().any(|outcome| bulk::lost(outcome).is_some())) && !open.is_empty()
+        {
             bulk::ask("Upgrade", &open, &format!(", {batch} at a time"))?;
         }
         let (interrupts, goal) = (InterruptCount::listen()?, (FollowGoal::Ready, "are ready with the version"));
@@ -67,7 +68,8 @@ impl BatchArgs {
             answered.iter_mut().filter(|outcome| outcome.error.is_none()).for_each(|outcome| outcome.phase = None);
             end = match sent {
                 Ok(Exit::Done) => {
-                    bulk::wait_for(command.client, &mut answered, (goal, Some(&full)), timeout, output::message).await
+                    bulk::wait_for(command.client, &mut answered, (goal, Some(full.as_str())), timeout, output::message)
+                        .await
                 }
                 other => other,
             };
@@ -97,11 +99,9 @@ fn failures(outcomes: &[TargetOutcome]) -> usize {
 }
 
 fn is_gone(outcome: &TargetOutcome) -> bool {
-    let is_absent = || [ErrorCode::NotFound, ErrorCode::Outdated].into_iter().any(|code| outcome.has_code(code));
-    match outcome.phase {
-        None => is_absent(),
-        Some(phase) => outcome.error.is_some() && matches!(phase, TargetPhase::Stopping | TargetPhase::Gone),
-    }
+    let is_absent = outcome.has_code(ErrorCode::NotFound) || outcome.has_code(ErrorCode::Outdated);
+    let is_ending = matches!(outcome.phase, Some(TargetPhase::Stopping | TargetPhase::Gone));
+    outcome.error.is_some() && (is_ending || (is_absent && outcome.phase.is_none()))
 }
 
 /// Returns the numbers of upgrades that have begun, by their ends.
@@ -120,10 +120,8 @@ mod tests {
     use crate::progress::fixtures::rows;
 
     #[test]
-    fn an_upgrade_of_a_deleted_target_has_neither_failed_nor_succeeded() {
-        for (begun, expected) in
-            rows::<(Vec<TargetOutcome>, String)>("an_upgrade_of_a_deleted_target_has_neither_failed_nor_succeeded")
-        {
+    fn upgrades_of_deleted_targets_have_not_failed() {
+        for (begun, expected) in rows::<(Vec<TargetOutcome>, String)>("upgrades_of_deleted_targets_have_not_failed") {
             assert_eq!(ends(&begun), expected, "{begun:?}");
         }
     }
