@@ -298,11 +298,8 @@ fn planned(outcomes: &[TargetOutcome], action: &TargetAction) -> (usize, String)
     let is_kept = |it: &&TargetOutcome| it.error.is_none() && (has_version(it) || it.phase == Some(TargetPhase::Gone));
     let (accepted, kept) = (succeeded(outcomes), outcomes.iter().filter(is_kept).count());
     let (refused, losing) = (outcomes.len() - accepted, outcomes.iter().filter(|it| lost(it).is_some()).count());
-    let loss = match action {
-        TargetAction::Upgrade { .. } => format!(", {losing} with loss of data"),
-        TargetAction::Delete { .. } | TargetAction::Retry { .. } => String::new(),
-    };
-    (accepted - kept, format!("would change{loss}; {refused} refused, {kept} unchanged"))
+    let loss = matches!(action, TargetAction::Upgrade { .. }).then(|| format!(", {losing} with loss of data"));
+    (accepted - kept, format!("would change{}; {refused} refused, {kept} unchanged", loss.unwrap_or_default()))
 }
 
 fn succeeded(outcomes: &[TargetOutcome]) -> usize {

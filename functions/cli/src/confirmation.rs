@@ -7,10 +7,7 @@ use crate::{CliError, Result, output};
 /// Prints what living targets lose by a change that the server refused for this reason, and asks unless `yes`. `change` is
 /// such as `Delete connection api`.
 pub(crate) fn accept_loss(refused: &CliError, yes: bool, change: &str) -> Result<()> {
-    let message = refused.message();
-    // The request was a question. The option of the command is another one.
-    let why = message.split_once(": ").map_or(&*message, |(_, why)| why);
-    output::status_line(&why.replace("a request with `force`", "`--yes`"));
+    output::status_line(&refused.message().replace("a request with `force`", "`--yes`"));
     if yes { Ok(()) } else { confirm(&format!("{change}?"), "--yes", "nothing was changed") }
 }
 

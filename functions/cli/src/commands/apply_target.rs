@@ -180,12 +180,10 @@ fn ends_soon(expires: Option<&str>) -> bool {
 /// Warns of a `ttl` that is not longer than the age of the target, and of the end of a protection that prevents a deletion.
 fn warn_of_end(target: &TargetRef, expires: Option<&str>, document: &SandboxDoc) {
     if let Some(expires) = expires.filter(|at| ends_soon(Some(at))) {
-        let cause = match document.ttl {
-            Some(_) => "by its `ttl`, which counts from its creation",
-            None => "by the deletion that was refused",
-        };
+        let cause =
+            if document.ttl.is_some() { "its `ttl`, counted from its creation" } else { "the refused deletion" };
         output::status_line(&format!(
-            "warning: {target} ends at {}, {cause}: the update deletes the target and its resources",
+            "warning: {target} ends at {}, by {cause}: the update deletes the target and its resources",
             timing::clock(expires)
         ));
     }

@@ -92,7 +92,7 @@ pub(super) fn cell(header: &str, data: &Value) -> String {
     match header {
         "OWNER" | "CREATED BY" if name.is_string() => shown(name),
         // The scopes are those of a token.
-        "EXPIRES" if data["scopes"].is_array() && has_ended(&data["expires"]) => text + " (ended)",
+        "EXPIRES" if data["scopes"].is_array() && text < shown(&timing::now().to_string().into()) => text + " (ended)",
         "SECRET" if data["hasSecret"] == false => text + " (missing)",
         "SECRET" if data["problem"].is_string() => text + " (unusable)",
         "WAITING" if data["waitingIncomplete"] == true => text + " or more",
@@ -107,10 +107,6 @@ pub(super) fn cell(header: &str, data: &Value) -> String {
         "LAST REASON" => shown(&data["rejected"]["last"]["detail"]),
         _ => text,
     }
-}
-
-fn has_ended(time: &Value) -> bool {
-    time.as_str().and_then(|time| timing::until(time, timing::now())).is_some_and(|left| left.is_zero())
 }
 
 /// Returns the member that a column shows: that of `FIRST CAUSE` is `firstCause`.

@@ -67,8 +67,8 @@ impl WaitCommandArgs {
 
     async fn wait_for_all(&self, client: &ApiClient, mut outcomes: Vec<TargetOutcome>) -> Result<Exit> {
         let state = if self.goal == FollowGoal::Gone { "are gone" } else { "are ready" };
-        let goal = ((self.goal, state), None);
-        let end = bulk::wait_for(client, &mut outcomes, goal, self.timeout, self.output.lines()).await;
+        let (goal, line) = (((self.goal, state), None), self.output.lines());
+        let end = bulk::wait_for(client, &mut outcomes, goal, self.timeout, line).await;
         bulk::print(&outcomes, end, self.output)
     }
 

@@ -267,10 +267,8 @@ pub(crate) async fn get_target(api: &ApiCalls, arguments: GetTarget) -> Result<A
 pub(crate) async fn why_not_ready(api: &ApiCalls, target: TargetArguments) -> Result<Answer, ToolError> {
     let diagnosis: TargetDiagnosis = api.get(&target.path(&["why"]), &[]).await?;
     let next = match (&diagnosis.cause, diagnosis.phase) {
-        (_, TargetPhase::Ready) if diagnosis.next_steps.is_empty() => {
-            "the target is ready; nothing is to be done".to_owned()
-        }
-        (_, TargetPhase::Ready) => "the target is ready; tell a person what `nextSteps` names".to_owned(),
+        (_, TargetPhase::Ready) if diagnosis.next_steps.is_empty() => "it is ready; nothing is to be done".to_owned(),
+        (_, TargetPhase::Ready) => "it is ready; tell a person what `nextSteps` names".to_owned(),
         (Some(cause), _) => {
             let unit = json!({"name": target.name, "kind": target.kind, "unit": cause.unit});
             let log = if cause.log.is_empty() { String::new() } else { format!("logs {unit} has the whole log; ") };

@@ -162,7 +162,7 @@ pub(crate) async fn targets_in(env: &Env, cluster: &str) -> FlowResult<Option<Ve
 pub(super) async fn users(
     env: &Env,
     may_use: impl Fn(&TargetHead) -> bool,
-    uses: impl Fn(&Plan) -> bool,
+    mut uses: impl FnMut(&Plan) -> bool,
 ) -> FlowResult<Option<Vec<String>>> {
     let end = Instant::now() + SEARCH_TIME;
     let (mut found, mut after) = (Vec::new(), None::<(String, String)>);

@@ -1,7 +1,6 @@
 //! Connections, as named documents.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
 
 use ebb_documents::notification::NotificationRule;
 use ebb_documents::{ConnectionDoc, Diagnostics, DocumentVars, NoFiles, Plan, compile, load};
@@ -84,14 +83,14 @@ pub(super) async fn lacking(env: &Env) -> FlowResult<Option<String>> {
         Some((name, load::connection("document", &document, &NoFiles, &DocumentVars::none()).ok()?))
     };
     let known: BTreeMap<_, _> = offload(move || items.into_iter().filter_map(load).collect()).await?;
-    let names = Mutex::new(BTreeSet::new());
+    let mut names = BTreeSet::new();
     let is_lacking = |plan: &Plan| {
         let lacking = compile::connection::lacking(plan, &known);
-        names.lock().unwrap_or_else(PoisonError::into_inner).extend(lacking.map(str::to_owned));
+        names.extend(lacking.map(str::to_owned));
         lacking.is_some()
     };
     let targets = clusters::users(env, |_| true, is_lacking).await?.unwrap_or_default().join(", ");
-    let names = Vec::from_iter(names.into_inner().unwrap_or_else(PoisonError::into_inner)).join(", ");
+    let names = Vec::from_iter(names).join(", ");
     Ok((!names.is_empty()).then(|| format!("{targets}: no connection that permits what they need: {names}")))
 }
 

@@ -106,7 +106,7 @@ fn check_losers<K: StoredKind>(losers: Option<Vec<String>>, name: &str, verb: &s
             format!("{least}{} need it: {}", found.len(), found.join(", "))
         }
     };
-    let detail = format!("{name} is not {verb}d: {why}. {}; a request with `force` {verb}s it all the same", K::LOSS);
+    let detail = format!("{name}: {why}. {}; a request with `force` {verb}s it all the same", K::LOSS);
     Err(HttpProblem::new(ErrorCode::DocumentInUse, detail))
 }
 

@@ -333,12 +333,9 @@ impl<'r, 'n> NodeReader<'r, 'n> {
             path => format!("in `{path}`"),
         };
         let wrong = self.reader.wrong("unknown-key", key.at, format!("unknown key `{}` {place}", key.value));
-        // A resource of Signadot has no key for it.
-        if key.value == "protect" && known.contains(&"params") {
-            self.reader.note(wrong.help("protect a resource by its name: `ebb: {protect: {NAME: true}}`"));
-        } else {
-            self.reader.note_near(wrong, &key.value, known.iter().copied());
-        }
+        // The key of a target of Signadot protects its resources by their names.
+        let of_target = (key.value == "protect" && known.contains(&"params")).then_some("ebb.protect");
+        self.reader.note_near(wrong, &key.value, known.iter().copied().chain(of_target));
         ReadError::Reported
     }
 

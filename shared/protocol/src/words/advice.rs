@@ -101,9 +101,8 @@ impl TargetSituation<'_> {
             }
             TargetPhase::Ready | TargetPhase::Gone => {}
         }
-        next.extend(
-            self.is_kept.then(|| format!("to delete it as an operator: {}", commands::delete_protected(kind, name))),
-        );
+        let delete = || format!("to delete it as an operator: {}", commands::delete_protected(kind, name));
+        next.extend(self.is_kept.then(delete));
         next
     }
 
