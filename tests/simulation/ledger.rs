@@ -70,6 +70,7 @@ pub(super) struct SimObject {
 
 #[derive(Clone, Debug)]
 pub struct NotificationEntry {
+    pub(super) id: String,
     pub at: u64,
     pub(super) time: Timestamp,
     pub kind: String,

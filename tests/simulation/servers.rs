@@ -58,7 +58,7 @@ fn notification(request: &HttpRequest, at: u64) -> Option<NotificationEntry> {
     let event: serde_json::Value = serde_json::from_slice(&request.body).ok()?;
     let text = |path: &str| event.pointer(path)?.as_str().map(str::to_owned);
     let (time, kind, uid) = (parse_rfc3339(&text("/time")?)?, text("/type")?, text("/data/uid")?);
-    Some(NotificationEntry { at, time, kind, uid })
+    Some(NotificationEntry { id: text("/id")?, at, time, kind, uid })
 }
 
 /// Returns a response whose body has the same value under every name that a document may use.

@@ -114,7 +114,9 @@ impl TargetRequest {
             }
             None => {
                 let random = || format!("{API_UID}{:016x}{:016x}", env.random.next(), env.random.next());
-                let named = self.target.uid.as_deref().map_or(Ok(()), fields::unreserved_uid);
+                // A caller that has seen a generation does not begin an instance.
+                let begun = self.target.uid.as_deref().filter(|_| self.target.generation.unwrap_or(0) == 0);
+                let named = begun.map_or(Ok(()), fields::unreserved_uid);
                 named.map_err(|error| RequestError::refused(ErrorCode::InvalidField, error.to_string()))?;
                 // Another request may begin the named instance first. This one then takes the next generation.
                 let change = if self.target.uid.is_some() { LifecycleType::Updated } else { LifecycleType::Created };

@@ -50,7 +50,12 @@ pub(crate) async fn post_webhook(
         }
     };
     let Some(permit) = OriginPermit::acquire(env, &request.url).await else {
-        return context.postpone(env.now().plus(question::POSTPONEMENT), None).await;
+        // A request that was sent may still act, so the attempt keeps its slots and its deadline.
+        let is_sent = |record: AttemptRecord| record.repeats > 0 || record.posted.is_some();
+        return match context.read_record().await?.is_some_and(is_sent) {
+            true => context.repeat(question::POSTPONEMENT.0 / 1_000).await,
+            false => context.postpone(env.now().plus(question::POSTPONEMENT), None).await,
+        };
     };
     let body = request.body.as_ref().map(RequestBody::bytes).unwrap_or_default();
     // Each repetition is a request of its own.
