@@ -96,12 +96,10 @@ impl TargetRequest {
         let waiting = waiting.map(|waiting| (&waiting.uid, waiting.generation, &waiting.plan));
         let alive =
             head.filter(|head| head.phase.is_alive()).map(|head| (&head.uid, head.newest_generation(), &head.plan));
-        let found = waiting
-            .into_iter()
-            .chain(alive)
-            .find(|(uid, ..)| self.target.uid.as_ref().is_none_or(|wanted| wanted == *uid));
-        let derived = self.derived_uid();
-        let instance = match found {
+        let (derived, named) = (self.derived_uid(), self.target.uid.as_ref());
+        let known = || waiting.into_iter().chain(alive);
+        let meant = known().find(|(uid, ..)| named.or(derived.as_ref()) == Some(*uid));
+        let instance = match meant.or_else(|| known().next().filter(|_| named.is_none())) {
             Some((uid, generation, plan)) => {
                 // The request that began the instance is repeated.
                 let is_repeated = self.target.uid.is_none() && derived.as_ref() == Some(uid);
@@ -130,12 +128,33 @@ impl TargetRequest {
         if let Some(head) = head {
             self.requester().check(head, &instance.uid)?;
         }
-        let newest = instance.known.as_ref().map(|(generation, _)| *generation);
-        if let Some(seen) = self.target.generation.filter(|seen| newest != Some(*seen)) {
-            let text = format!("{} does not have generation {seen} any more; read it again", self.target_key());
+        let newest = instance.known.as_ref().map_or(0, |(generation, _)| *generation);
+        let is_seen = |seen: u64| seen == newest || (seen == 0 && instance.change == LifecycleType::Created);
+        if let Some(seen) = self.target.generation.filter(|seen| !is_seen(*seen)) {
+            let text = format!("{} does not have generation {seen}; read it again", self.target_key());
             return Err(RequestError::refused(ErrorCode::Outdated, text));
         }
         Ok(instance)
+    }
+
+    /// Refuses a request that would begin an instance which has ended, and one whose key belongs to such an instance while the
+    /// name has another: it may have been in transit while its instance was deleted.
+    async fn check_ended(
+        &self,
+        env: &Env,
+        head: Option<&TargetHead>,
+        instance: &SelectedInstance,
+    ) -> Result<(), RequestError> {
+        let uid = match &instance.known {
+            None => Some(instance.uid.clone()),
+            Some(_) => self.derived_uid().filter(|uid| self.target.uid.is_none() && *uid != instance.uid),
+        };
+        let Some(uid) = uid else { return Ok(()) };
+        let is_present = head.is_some_and(|head| head.uid == uid);
+        if !is_present && env.store.read_tombstone(&self.target_key().instance(&uid).key()).await?.is_none() {
+            return Ok(());
+        }
+        Err(stale(&LifecycleData { uid, ..self.data(instance) }).into())
     }
 }
 
@@ -173,7 +192,13 @@ pub async fn apply(env: &Env, request: &TargetRequest) -> Result<(LifecycleRespo
         }
         let instance = request.select(env, head.as_ref())?;
         let data = request.data(&instance);
-        let begun = lifecycle::begin(env, &env.store, (instance.change, ""), &data, requester, DecidedFor::Any);
+        let mut decided = DecidedFor::Any;
+        if instance.known.is_some() && request.key.is_some() {
+            // The writer of a tombstone changes the target after it.
+            decided = DecidedFor::seen(head.as_ref());
+            request.check_ended(env, head.as_ref(), &instance).await?;
+        }
+        let begun = lifecycle::begin(env, &env.store, (instance.change, ""), &data, requester, decided);
         let begun = Box::pin(begun).await;
         let (response, follow_up) = match begun {
             Ok(begun) => begun,
@@ -228,14 +253,7 @@ pub async fn preview(env: &Env, request: &TargetRequest) -> Result<(TargetReceip
         None => requester.sender.owner(),
     };
     requester.check_labels(owner.as_deref(), &plan.target.labels)?;
-    let has_ended = match (&instance.known, &head) {
-        (None, Some(head)) if head.uid == instance.uid => true,
-        (None, _) => env.store.read_tombstone(&key).await?.is_some(),
-        (Some(_), _) => false,
-    };
-    if has_ended {
-        return Err(stale(&request.data(&instance)).into());
-    }
+    request.check_ended(env, head.as_ref(), &instance).await?;
     let living = head.as_ref().filter(|head| instance.known.is_some() && head.uid == instance.uid);
     let active = |head: &TargetHead| TargetHead { active: Some(env.now()), ..head.clone() };
     let expires = living.and_then(|head| due::end_of(&active(head), &plan, None));
