@@ -44,7 +44,8 @@ pub(crate) struct ApplyArgs {
     yes: bool,
     #[command(flatten)]
     dry_run: DryRunArgs,
-    /// With `--dry-run`: check that `ebb env -o FORMAT` can print the variables that are known before the start
+    /// With `--dry-run`: check that `ebb env -o FORMAT` accepts the names of all variables, and can print the values that
+    /// are known before the start
     #[arg(long, value_name = "FORMAT", requires = "dry_run", hide_possible_values = true)]
     check_env: Option<EnvFormat>,
     /// With `--check-env`: leave out sensitive values; without this, one is an error
@@ -124,7 +125,8 @@ impl ApplyArgs {
             let (data, text) = apply_target::preview(client, document, target, how).await?;
             if let Some(format) = self.check_env {
                 let known = serde_json::from_value(data["plan"]["env"].clone()).unwrap_or_default();
-                env::check(format, known, self.skip_sensitive)?;
+                let names = document.env.iter().map(|variable| variable.name.value.as_str());
+                env::check(format, names, known, self.skip_sensitive)?;
             }
             // A log of a job shows no values.
             line(if self.output.format.is_none() { &text } else { text.lines().next().unwrap_or_default() })?;

@@ -89,9 +89,18 @@ impl EnvArgs {
     }
 }
 
-/// Checks that a format can hold the variables that are known before the start.
-pub(super) fn check(format: EnvFormat, mut known: BTreeMap<String, OutputValue>, skip_sensitive: bool) -> Result<()> {
-    known.retain(|_, value| !skip_sensitive || matches!(value, OutputValue::Value(_)));
+/// Checks that a format accepts the names of all variables, and can hold those that are known before the start.
+pub(super) fn check<'a>(
+    format: EnvFormat,
+    mut names: impl Iterator<Item = &'a str>,
+    mut known: BTreeMap<String, OutputValue>,
+    skip_sensitive: bool,
+) -> Result<()> {
+    let is_left_out = |value: &OutputValue| skip_sensitive && !matches!(value, OutputValue::Value(_));
+    names.try_for_each(
+        |name| if known.get(name).is_some_and(is_left_out) { Ok(()) } else { check_name(format, name) },
+    )?;
+    known.retain(|_, value| !is_left_out(value));
     text(format, &texts(&known)?).map(drop)
 }
 
@@ -208,23 +217,41 @@ fn text(format: EnvFormat, texts: &BTreeMap<&str, String>) -> Result<String> {
     }
     let mut lines = String::new();
     for (&name, text) in texts {
-        let (written, next) = if !is_variable(name) {
-            (Err("its name must have letters, digits and `_`, no digit first"), "use -o json")
-        } else if text.contains('\0') {
-            (Err("its value has a NUL character"), "use -o json")
-        } else {
-            (variable(&mut lines, format, name, text), "use -o shell or -o json")
+        check_name(format, name)?;
+        let (written, next) = match text.contains('\0') {
+            true => (Err("its value has a NUL character"), "use -o json"),
+            false => (variable(&mut lines, format, name, text), "use -o shell or -o json"),
         };
-        written.map_err(|reason| {
-            CliError::failed(format!("cannot write {name} in this format: {reason}")).with_hint(next)
-        })?;
+        written.map_err(|reason| unwritten(name, reason, next))?;
     }
     Ok(lines)
 }
 
-/// Returns the commands that make GitHub's runner mask a value in logs. A mask covers one line.
+fn unwritten(name: &str, reason: &str, next: &str) -> CliError {
+    CliError::failed(format!("cannot write {name} in this format: {reason}")).with_hint(next)
+}
+
+/// Checks that a format accepts the name of a variable. Those of a CI job say which sandbox it deletes.
+fn check_name(format: EnvFormat, name: &str) -> Result<()> {
+    let is_of_job = || name.starts_with("EBB_") || name.starts_with("ebb_started_");
+    match format {
+        EnvFormat::Json => Ok(()),
+        _ if !is_variable(name) => {
+            Err(unwritten(name, "its name must have letters, digits and `_`, no digit first", "use -o json"))
+        }
+        EnvFormat::Github | EnvFormat::Gitlab if is_of_job() => Err(unwritten(
+            name,
+            "names with `EBB_` or `ebb_started_` at the beginning are those of a job",
+            "rename it in `env` of the document",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the commands that make GitHub's runner mask a value in logs. A mask covers one line. That of a very short one
+/// would hide letters and digits in the whole log.
 fn masks(text: &str) -> String {
-    let lines = text.split(['\n', '\r']).filter(|line| !line.trim().is_empty());
+    let lines = text.split(['\n', '\r']).filter(|line| line.trim().chars().count() >= 4);
     lines.map(|line| format!("::add-mask::{}\n", line.replace('%', "%25"))).collect()
 }
 
@@ -337,7 +364,7 @@ mod tests {
 
     #[test]
     fn github_masks_each_line() {
-        assert_eq!(masks("a 5%\n\r\n \n-----END\n"), "::add-mask::a 5%25\n::add-mask::-----END\n");
+        assert_eq!(masks("a 5%\n\r\n \n 75 \n-----END\n"), "::add-mask::a 5%25\n::add-mask::-----END\n");
     }
 
     /// dotenv of npm, `node --env-file`, python-dotenv, godotenv and Docker Compose read these forms alike.
@@ -365,6 +392,8 @@ mod tests {
                 assert!(rejects(format, name, "x"), "{format:?} {name:?}");
             }
             assert!(rejects(format, "A", "a\0b"), "{format:?}");
+            let is_for_jobs = matches!(format, EnvFormat::Github | EnvFormat::Gitlab);
+            assert_eq!([rejects(format, "EBB_A", "x"), rejects(format, "ebb_started_1", "x")], [is_for_jobs; 2]);
             assert!(!rejects(format, "A", "a"), "{format:?}");
         }
         assert!(rejects(EnvFormat::Gitlab, "A", "two words") && rejects(EnvFormat::Gitlab, "A", "a\nB=b"));
