@@ -2,8 +2,8 @@
 # Starts or deletes a sandbox for a CI job. Usage: sandbox.sh start|delete
 #
 # `start` applies the document, waits until the sandbox is ready, and adds its environment to a file. `delete` deletes the
-# sandbox that `start` of this job has applied. The inputs are environment variables, so that no input becomes a part of a
-# script: see docs/src/ci.md.
+# sandbox that `start` of this workflow has applied. The inputs are environment variables, so that no input becomes a part of
+# a script: see docs/src/ci.md.
 set -eu
 
 fail() {
@@ -20,6 +20,7 @@ timeout=${EBB_TIMEOUT:-10m}
 reveal=${EBB_REVEAL:-false}
 skip_sensitive=${EBB_SKIP_SENSITIVE:-false}
 allow_replace=${EBB_ALLOW_REPLACE:-false}
+by_name=${EBB_BY_NAME:-false}
 if [ -n "${GITHUB_ENV:-}" ]; then
     form=github file=$GITHUB_ENV
 else
@@ -123,33 +124,39 @@ EOF
     if [ "$skip_sensitive" = true ] || [ "$reveal" != false ]; then
         left_out=--skip-sensitive
     fi
-    # A wrong document, name or timeout, and a variable that cannot be exported, creates nothing.
-    planned=$(ebb apply "$@" --wait-timeout="$timeout" --dry-run --check-env=$form $left_out --output=json) || {
-        code=$?
-        case $planned in
-        *'--set '*) printf 'help: a variable is a line NAME=VALUE of the input `set`, or EBB_SET\n' >&2 ;;
-        *' --skip-sensitive"'*) printf 'help: the inputs are `reveal` and `skip-sensitive`, or EBB_REVEAL and EBB_SKIP_SENSITIVE\n' >&2 ;;
+    replace=
+    [ "$allow_replace" = false ] || replace=--allow-replace
+    while :; do
+        # A wrong document, name or timeout, and a variable that cannot be exported, creates nothing.
+        planned=$(ebb apply "$@" --wait-timeout="$timeout" --dry-run --check-env=$form $left_out --output=json) || {
+            code=$?
+            case $planned in
+            *'--set '*) printf 'help: a variable is a line NAME=VALUE of the input `set`, or EBB_SET\n' >&2 ;;
+            *' --skip-sensitive"'*) printf 'help: the inputs are `reveal` and `skip-sensitive`, or EBB_REVEAL and EBB_SKIP_SENSITIVE\n' >&2 ;;
+            esac
+            exit $code
+        }
+        check_target
+        own=$(created)
+        case $own$planned in
+        '['*'    "dryRun": true'*)
+            # The file has documents that are not stored yet, so the server cannot plan its sandbox. The UID is that of any other
+            # document with the kind, name and key.
+            planned=$(printf 'apiVersion: ebb.dev/v1\nkind: Sandbox\nname: "@{name}"\n' |
+                ebb apply --filename=- --set="name=$EBB_NAME" --kind="$kind" --idempotency-key="$key" --dry-run --output=json \
+                    2>/dev/null) || planned=
+            own=$(created) ;;
         esac
-        exit $code
-    }
-    check_target
-    if [ "$allow_replace" = true ]; then
-        set -- "$@" --allow-replace
-    fi
-    own=$(created)
-    case $own$planned in
-    '['*'    "dryRun": true'*)
-        # The file has documents that are not stored yet, so the server cannot plan its sandbox. The UID is that of any other
-        # document with the kind, name and key.
-        planned=$(printf 'apiVersion: ebb.dev/v1\nkind: Sandbox\nname: "@{name}"\n' |
-            ebb apply --filename=- --set="name=$EBB_NAME" --kind="$kind" --idempotency-key="$key" --dry-run --output=json \
-                2>/dev/null) || planned=
-        own=$(created) ;;
-    esac
-    # Also a job that is cancelled, or gets no answer, deletes its sandbox.
-    record "unknown$own"
-    code=0
-    messages=$(ebb apply "$@" --wait=false 2>&1 >/dev/null) || code=$?
+        # Also a job that is cancelled, or gets no answer, deletes its sandbox.
+        record "unknown$own"
+        code=0
+        messages=$(ebb apply "$@" $replace ${own:+--if-generation=0} --wait=false 2>&1 >/dev/null) || code=$?
+        # Another run has created the sandbox since the dry run. The next one shows an update.
+        case $messages in
+        *"$kind/$EBB_NAME does not have generation 0;"*) continue ;;
+        esac
+        break
+    done
     printf '%s\n' "$messages" >&2
     started=$(printf '%s\n' "$messages" | grep -F -- " $kind/$EBB_NAME (uid " |
         sed -n 's/.* (uid \([^ ]*\), generation \([0-9]*\)).*$/\2.\1/p')
@@ -193,6 +200,14 @@ delete() {
     set -- --kind="$kind"
     started=$(printenv "$started_variable") || started=
     case $started in
+    '')
+        if [ "$by_name" = false ]; then
+            # The sandbox can be that of another run.
+            read_end || fail "no \`start\` of this workflow is recorded, so $kind/$EBB_NAME stays, which exists or cannot be read: \
+set the input \`by-name\`, or EBB_BY_NAME, to true to delete it without that"
+            printf 'no `start` of this workflow is recorded, so nothing is deleted\n' >&2
+            exit 0
+        fi ;;
     none)
         printf 'this job has applied no %s/%s, so it deletes none\n' "$kind" "$EBB_NAME" >&2
         exit 0 ;;
@@ -244,6 +259,7 @@ delete() {
     exit 1
 }
 
+check_switch EBB_BY_NAME "$by_name"
 case ${1:-} in
 start) start ;;
 delete) delete ;;

@@ -7,7 +7,7 @@ use ebb_protocol::api::PluginInfo;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use super::apply_target::{self, AppliedTarget};
+use super::apply_target::{self, AppliedTarget, RequestCondition};
 use super::env::{self, EnvFormat};
 use super::kinds::{DocumentKind, KINDS};
 use super::{connection, plugin, source, subscription, validate};
@@ -39,6 +39,9 @@ pub(crate) struct ApplyArgs {
     /// Name of the request. The UID of a new target follows from it, so a repetition starts no second one
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
+    /// Apply a target only if it has this generation; 0 only creates it
+    #[arg(long, value_name = "GENERATION")]
+    if_generation: Option<u64>,
     /// Replace a connection that living targets need as it is, without asking for confirmation
     #[arg(long)]
     yes: bool,
@@ -80,7 +83,8 @@ impl ApplyArgs {
             stored.push(store(&client, document, self.yes).await?);
         }
         let limit = self.wait.wait.then_some(self.wait_timeout);
-        let (mut applied, how) = (Vec::new(), (limit.is_some(), self.allow_replace, self.idempotency_key.as_deref()));
+        let how = (limit.is_some(), self.allow_replace, self.condition());
+        let mut applied = Vec::new();
         for document in &targets {
             let target = target_of(document, &self.kind.kind);
             applied.push(AppliedTarget::apply(&client, document, target, how).await?);
@@ -109,6 +113,10 @@ impl ApplyArgs {
         end
     }
 
+    fn condition(&self) -> RequestCondition<'_> {
+        RequestCondition { key: self.idempotency_key.as_deref(), generation: self.if_generation }
+    }
+
     async fn preview(&self, client: &ApiClient, documents: &[Document], targets: &[SandboxDoc]) -> Result<Exit> {
         let plugins: Vec<PluginDoc> = documents.iter().filter_map(as_plugin).cloned().collect();
         let (mut planned, mut has_new, line) = (Vec::new(), false, self.output.lines());
@@ -119,7 +127,7 @@ impl ApplyArgs {
             planned.push(output::json(&change));
         }
         // The server does not have the documents that the targets would find.
-        let how = (self.idempotency_key.as_deref(), has_new.then_some(plugins.as_slice()));
+        let how = (self.condition(), has_new.then_some(plugins.as_slice()));
         for document in targets {
             let target = target_of(document, &self.kind.kind);
             let (data, text) = apply_target::preview(client, document, target, how).await?;

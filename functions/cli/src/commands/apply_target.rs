@@ -20,10 +20,16 @@ pub(super) struct AppliedTarget {
     before: Vec<RunDetail>,
 }
 
-fn request(document: &SandboxDoc, target: &TargetRef) -> ApplyTarget {
+/// The name of a request, and the generation that its target has.
+#[derive(Clone, Copy)]
+pub(super) struct RequestCondition<'a> {
+    pub(super) key: Option<&'a str>,
+    pub(super) generation: Option<u64>,
+}
+
+fn request(document: &SandboxDoc, target: &TargetRef, generation: Option<u64>) -> ApplyTarget {
     let TargetRef { kind, name } = target.clone();
-    let document = document.expanded.clone();
-    ApplyTarget { kind, name, document, uid: None, generation: None, allow_replace: None, routing_key: None }
+    ApplyTarget { kind, name, document: document.expanded.clone(), generation, ..ApplyTarget::default() }
 }
 
 /// Returns the effect of a document as data and as text. `new` has the plugins of the call, if it would store documents
@@ -32,9 +38,9 @@ pub(super) async fn preview(
     client: &ApiClient,
     document: &SandboxDoc,
     target: TargetRef,
-    (key, new): (Option<&str>, Option<&[PluginDoc]>),
+    (RequestCondition { key, generation }, new): (RequestCondition<'_>, Option<&[PluginDoc]>),
 ) -> Result<(Value, String)> {
-    let receipt = match (client.preview_target(&request(document, &target), key).await, new) {
+    let receipt = match (client.preview_target(&request(document, &target, generation), key).await, new) {
         (Ok(receipt), _) => receipt,
         (Err(error), Some(plugins)) if error.problem().is_some() && !error.has_status(403) => {
             if offline::complete(document, plugins) {
@@ -73,9 +79,9 @@ impl AppliedTarget {
         client: &ApiClient,
         document: &SandboxDoc,
         target: TargetRef,
-        (is_awaited, allow_replace, key): (bool, bool, Option<&str>),
+        (is_awaited, allow_replace, RequestCondition { key, generation }): (bool, bool, RequestCondition<'_>),
     ) -> Result<Self> {
-        let request = request(document, &target);
+        let request = request(document, &target, generation);
         // An error of the preview is that of the request itself.
         let preview = Box::pin(client.preview_target(&request, None)).await.ok();
         let plan = preview.as_ref().and_then(|preview| preview.plan.as_ref());
