@@ -125,12 +125,13 @@ pub(crate) fn unexpected(file: &str, document: &Document, expected: &str) -> Cli
     CliError::failed(format!("{file} contains {}; expected {expected}", document.noun()))
 }
 
-/// Returns the documents of a file that a command uses, which are `expected`. The others are skipped, if there is one to use.
-fn used<T>(file: &str, (others, used): (Vec<Document>, Vec<T>), expected: &str) -> Result<Vec<T>> {
-    if let (true, Some(other)) = (used.is_empty(), others.first()) {
+/// Returns the documents that a command uses, which are `expected`. The others, with their files, are skipped, if there is one
+/// to use.
+fn used<T>(others: &[(String, Document)], used: Vec<T>, expected: &str) -> Result<Vec<T>> {
+    if let (true, Some((file, other))) = (used.is_empty(), others.first()) {
         return Err(unexpected(file, other, expected));
     }
-    for other in &others {
+    for (file, other) in others {
         output::status_line(&format!("{file}: skipped {}", other.noun()));
     }
     Ok(used)
@@ -143,10 +144,10 @@ pub(crate) fn plugins(path: &Path, vars: &DocumentVars) -> Result<Vec<PluginDoc>
     for document in source.documents(vars)? {
         match document {
             Document::Plugin(plugin) => plugins.push(plugin),
-            other => others.push(other),
+            other => others.push((source.name.clone(), other)),
         }
     }
-    used(&source.name, (others, plugins), "a plugin")
+    used(&others, plugins, "a plugin")
 }
 
 pub(crate) fn all_plugins(paths: &[PathBuf], vars: &DocumentVars) -> Result<Vec<PluginDoc>> {
@@ -154,15 +155,21 @@ pub(crate) fn all_plugins(paths: &[PathBuf], vars: &DocumentVars) -> Result<Vec<
     Ok(all.into_iter().flatten().collect())
 }
 
-/// Reads the targets of a file. Documents of other kinds are skipped, if there is a target.
-pub(crate) fn targets(path: &Path, vars: &DocumentVars) -> Result<Vec<SandboxDoc>> {
-    let source = DocumentSource::read(path)?;
-    used(&source.name, divided(source.documents(vars)?), "a sandbox")
+/// Reads the targets of files and folders. Documents of other kinds are skipped, if there is a target.
+pub(crate) fn targets(paths: &[PathBuf], vars: &DocumentVars) -> Result<Vec<SandboxDoc>> {
+    let (mut all, mut skipped) = (Vec::new(), Vec::new());
+    for file in files(paths)? {
+        let source = DocumentSource::read(&file)?;
+        let (others, targets) = divided(source.documents(vars)?);
+        skipped.extend(others.into_iter().map(|other| (source.name.clone(), other)));
+        all.extend(targets);
+    }
+    used(&skipped, all, "a sandbox")
 }
 
 /// Reads a file that contains one target, otherwise like [`targets`].
 pub(crate) fn single_target(path: &Path, vars: &DocumentVars) -> Result<SandboxDoc> {
-    let mut targets = targets(path, vars)?;
+    let mut targets = targets(&[path.to_owned()], vars)?;
     let (name, count) = (path.display(), targets.len());
     let several = || CliError::failed(format!("{name} contains {count} targets; expected one sandbox"));
     targets.pop().filter(|_| count == 1).ok_or_else(several)

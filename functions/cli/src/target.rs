@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ebb_protocol::api::{NamedTarget, TargetInfo, TargetOutcome};
-use ebb_protocol::lifecycle::{kind_and_name, singular_kind};
+use ebb_protocol::lifecycle::{USUAL_KINDS, kind_and_name, singular_kind};
 
 use crate::output::OutputArgs;
 use crate::{CliError, Result};
@@ -31,11 +31,15 @@ impl TargetRef {
     /// Returns the target of an argument: `KIND/NAME`, as Ebb prints it, or the name of one of `kind`.
     ///
     /// # Errors
-    /// Returns an error for a name without a kind.
+    /// Returns an error for a name without a kind, and for one with a kind of documents.
     pub(crate) fn parse(kind: Option<&str>, argument: &str) -> Result<Self> {
         match kind_and_name(kind.unwrap_or_default(), argument) {
             ("", name) => Err(CliError::broken(format!("`{name}` needs the kind of the target"))),
-            (kind, name) => Ok(Self { kind: kind.to_owned(), name: name.to_owned() }),
+            (kind, name) => {
+                let kind =
+                    target_kind(kind).map_err(|expected| CliError::broken(format!("`{argument}`: {expected}")))?;
+                Ok(Self { kind, name: name.to_owned() })
+            }
         }
     }
 }
@@ -89,6 +93,11 @@ pub(crate) struct KindArgs {
 impl KindArgs {
     /// Returns the kind of names without one, and an error for a name with another. The default contradicts no name.
     pub(crate) fn of(&self, names: &[String]) -> Result<Option<&str>> {
+        if let [kind, _, ..] = names
+            && USUAL_KINDS.contains(&singular_kind(kind))
+        {
+            return Err(CliError::broken(format!("`{kind}` is a kind: write {kind}/NAME, or --kind {kind}")));
+        }
         if self.kind != "sandbox" {
             check_names(&self.kind, names)?;
         }

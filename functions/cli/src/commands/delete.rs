@@ -131,6 +131,7 @@ impl DeleteArgs {
                 kind.plural
             )));
         }
+        self.names.iter().try_for_each(|name| kind.own_name(name).map(drop))?;
         let client = connect(server)?;
         let mut changes = Vec::new();
         for name in &self.names {
@@ -234,17 +235,15 @@ impl DeleteArgs {
                 return Err(CliError::broken("--set needs a document: add -f FILE"));
             }
             let targets = self.selector.targets(&self.names, kind, plugin);
-            return targets.map_err(|error| error.with_hint("or its document: -f FILE"));
+            let hint = |error: CliError| error.with_hint("or its document: -f FILE");
+            return targets.map_err(|error| if self.names.is_empty() { hint(error) } else { error });
         }
         if !self.selector.selection(None, plugin).is_open() {
             return Err(CliError::broken("-f and a selector exclude each other"));
         }
-        let (vars, mut targets) = (self.sets.vars()?, Vec::new());
-        for file in documents::files(&self.files.files)? {
-            // The other documents stay, because other targets can use them.
-            let documents = documents::targets(&file, &vars)?;
-            targets.extend(documents.iter().map(|document| target_of(document, &self.kind.kind)));
-        }
+        // The other documents stay, because other targets can use them.
+        let documents = documents::targets(&self.files.files, &self.sets.vars()?)?;
+        let mut targets: Vec<_> = documents.iter().map(|document| target_of(document, &self.kind.kind)).collect();
         Ok(match targets.len() {
             1 => CommandTargets::One(targets.remove(0)),
             _ => CommandTargets::Named(targets.into_iter().map(NamedTarget::from).collect()),
