@@ -175,6 +175,11 @@ const MAX_ALIKE: usize = 5;
 /// The number of lines that a warning names for others with its code.
 const MAX_LINES: usize = 10;
 
+/// Returns the help for a text that is a value of another type.
+pub(crate) fn unquoted(text: &str) -> String {
+    format!("without quotes: `{text}`, and `\"@{{NAME[yaml]}}\"` in place of `\"@{{NAME}}\"`")
+}
+
 /// Returns warnings of one document without repetitions: of more than [`MAX_ALIKE`] with the same code, the first one has the
 /// number and the lines of the others.
 pub(crate) fn grouped(warnings: Vec<Diagnostic>) -> Vec<Diagnostic> {

@@ -202,7 +202,7 @@ fn param_value(
                 report.push(match unquoted {
                     // Errors and help do not repeat a sensitive value.
                     _ if is_secret => diagnostic,
-                    true => diagnostic.help(format!("without quotes: `{text}`")),
+                    true => diagnostic.help(crate::diagnostic::unquoted(text)),
                     false if is_null && param.default.is_some() => diagnostic.help("leave it out to get the default"),
                     false if is_null => {
                         let help = "give a value, or declare the param with `optional: true` if the plugin is yours";

@@ -14,7 +14,7 @@ use serde::de::value::{
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{Diagnostic, Diagnostics, unquoted};
 use crate::load::yaml::{YamlNode, YamlValue};
 use crate::model::{At, LineColumn, SourceText, TemplateTree};
 
@@ -263,7 +263,7 @@ impl<'r, 'n> NodeReader<'r, 'n> {
                 let text = written.map_or_else(|| self.node.to_json().to_string(), str::to_owned);
                 wrong.help(format!("quote it: \"{text}\""))
             }
-            YamlValue::String(text) if looks_like(text, wanted) => wrong.help(format!("without quotes: {text}")),
+            YamlValue::String(text) if looks_like(text, wanted) => wrong.help(unquoted(text)),
             YamlValue::Null => wrong.help("give it a value, or take the key out"),
             _ => wrong,
         });
