@@ -11,7 +11,7 @@ use ebb_protocol::{
 
 use crate::many_waits::wait_until_ended;
 use crate::output::PrintLine;
-use crate::silence::{REPETITIONS, pause, repeated};
+use crate::silence::{REPETITIONS, pause, until_answered};
 use crate::{
     ApiClient, CommandTargets, Exit, FollowGoal, InterruptCount, OutputArgs, Result, TargetRef, confirm, named, output,
 };
@@ -156,8 +156,10 @@ impl TargetsCommand<'_> {
             }
             let Some(select) = left.pop_front() else { break Ok(Exit::Done) };
             let request = ActOnTargets { select, action: self.action.clone(), dry_run };
+            let has_server = || self.client.has_server() && interrupts.is_none_or(|interrupts| interrupts.count() == 0);
+            let sent = || self.client.post::<TargetOutcomes>(&["targets", "actions"], &request);
             let answer = tokio::select! {
-                answer = repeated(|| self.client.post::<TargetOutcomes>(&["targets", "actions"], &request)) => answer,
+                answer = until_answered(has_server, sent) => answer,
                 () = signals(interrupts, 1) => {
                     left.push_front(request.select);
                     break Ok(Exit::Interrupted);
@@ -386,8 +388,8 @@ mod tests {
         TargetOutcome::named(kind, name)
     }
 
-    /// A server handles some targets of a request, and refuses the first request for the moment. A signal arrives during one of
-    /// them.
+    /// A server handles some targets of a request, refuses the first request for the moment, and does not answer another one. A
+    /// signal arrives during one of them.
     #[tokio::test]
     async fn the_rest_of_a_selection_is_sent() {
         const HANDLED: usize = 70;
@@ -398,6 +400,7 @@ mod tests {
                 if Some(number) == signal_at {
                     sender.send_modify(|count| *count += 1);
                 }
+                assert!(number != 4, "the connection ends");
                 let rest = targets.split_off(targets.len().min(HANDLED));
                 let outcomes = targets.into_iter().map(outcome).collect();
                 let next = (!rest.is_empty()).then_some(TargetSelection::Targets(rest));

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ebb_api::mcp::ApiTransport;
@@ -22,6 +24,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use url::Url;
 
+use crate::silence::until_answered;
 use crate::{AddressOrigin, CliError, Result, ServerAccess, ServerArgs, TargetRef, fresh_uid, logins, refused, timing};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -61,6 +64,8 @@ impl LogTail {
 #[derive(Clone)]
 pub(crate) struct ApiClient {
     http: reqwest::Client,
+    /// True after a response, or a request that may have reached the server.
+    has_server: Arc<AtomicBool>,
     pub(crate) server: ServerAccess,
 }
 
@@ -82,7 +87,12 @@ impl ApiClient {
             http = http.no_proxy();
         }
         let http = http.build().map_err(|e| CliError::broken("cannot create an HTTP client").with_causes(&e))?;
-        Ok(Self { http, server })
+        Ok(Self { http, has_server: Arc::default(), server })
+    }
+
+    /// Returns true if the server existed in this command. Otherwise the address may be wrong.
+    pub(crate) fn has_server(&self) -> bool {
+        self.has_server.load(Ordering::Relaxed)
     }
 
     pub(crate) async fn fetch<T: DeserializeOwned>(&self, path: &[&str]) -> Result<T> {
@@ -201,12 +211,13 @@ impl ApiClient {
         }
     }
 
-    /// Checks that a target that the server does not show does not exist: the token has to read all targets.
-    pub(crate) async fn check_absent(&self, target: &TargetRef) -> Result<()> {
+    /// Returns an error if a target that the server does not show can exist: only a token that reads all targets shows that it
+    /// does not.
+    pub(crate) async fn hidden(&self, target: &TargetRef) -> Result<Option<CliError>> {
         let CallerInfo { scopes, .. } = self.fetch(&["caller"]).await?;
         let hidden = CliError::failed(format!("{target} does not exist, or the token may not read it"))
             .with_hint("use a token with the scope `read`; `ebb whoami` shows the scopes of this one");
-        if scopes.iter().any(|scope| scope == "read" || scope == "operate") { Ok(()) } else { Err(hidden) }
+        Ok(if scopes.iter().any(|scope| scope == "read" || scope == "operate") { None } else { Some(hidden) })
     }
 
     /// Returns the targets that have changed since the answer with the number `since`.
@@ -285,7 +296,8 @@ impl ApiClient {
     /// Creates a target or updates a living one. The UID of a new instance follows from `key`.
     pub(crate) async fn apply_target(&self, body: &ApplyTarget, key: Option<&str>) -> Result<TargetReceipt> {
         let key = key.map_or_else(fresh_uid, str::to_owned);
-        self.read(self.request(Method::POST, &["targets"]).header("idempotency-key", key).json(body)).await
+        let request = || self.request(Method::POST, &["targets"]).header("idempotency-key", &key).json(body);
+        until_answered(|| self.has_server(), || self.read(request())).await
     }
 
     /// Returns the effect of [`Self::apply_target`], which it does not make.
@@ -448,6 +460,7 @@ impl ApiClient {
 
     fn unreachable(&self, error: reqwest::Error) -> CliError {
         let ServerAccess { url, origin, .. } = &self.server;
+        self.has_server.fetch_or(!error.is_connect(), Ordering::Relaxed);
         let error = error.without_url();
         // The other causes only name layers of the client.
         let mut root: &(dyn std::error::Error + 'static) = &error;
@@ -485,6 +498,7 @@ impl ApiClient {
     /// Sends a request and returns its response if the status is a success.
     async fn send(&self, request: RequestBuilder) -> Result<Response> {
         let response = request.send().await.map_err(|error| self.unreachable(error))?;
+        self.has_server.store(true, Ordering::Relaxed);
         let status = response.status();
         if status.is_success() {
             return Ok(response);

@@ -76,12 +76,12 @@ impl ChangedList {
         Self { all, since: None, listed: None, is_settling: false }
     }
 
-    /// Returns the targets by `KIND/NAME`, or `None` if none of those in `open` has changed since the last list. Without
-    /// evidence that one of them is gone that is not listed, returns an error.
+    /// Returns the targets by `KIND/NAME`, or `None` if none of those in `open` has changed since the last list. One that is
+    /// not listed, without evidence that it is gone, gets an error.
     async fn read(
         &mut self,
         client: &ApiClient,
-        open: &[&mut TargetOutcome],
+        open: &mut [&mut TargetOutcome],
         goal: FollowGoal,
     ) -> Result<Option<BTreeMap<String, TargetInfo>>> {
         let ChangeList { seq, reload, targets } = repeated(|| client.changes(self.since.as_deref())).await?;
@@ -95,12 +95,16 @@ impl ChangedList {
             self.listed = Some(Instant::now());
             let by_name = |target: TargetInfo| (TargetRef::from(&target).to_string(), target);
             let mut listed: BTreeMap<String, TargetInfo> = targets.into_iter().map(by_name).collect();
-            let awaited = open.iter().filter(|_| goal == FollowGoal::Gone).map(|outcome| TargetRef::from(&**outcome));
-            let absent: Vec<_> = awaited.filter(|target| !listed.contains_key(&target.to_string())).collect();
-            for target in absent {
-                let Err(hidden) = repeated(|| client.check_absent(&target)).await else { break };
-                let found = repeated(|| client.target(&target)).await?;
-                listed.extend([by_name(found.ok_or(hidden)?.info)]);
+            for outcome in open.iter_mut().filter(|_| goal == FollowGoal::Gone) {
+                let target = TargetRef::from(&**outcome);
+                if listed.contains_key(&target.to_string()) {
+                    continue;
+                }
+                let Some(hidden) = repeated(|| client.hidden(&target)).await? else { break };
+                match repeated(|| client.target(&target)).await? {
+                    Some(found) => listed.extend([by_name(found.info)]),
+                    None => outcome.error = Some(hidden.message_with_steps()),
+                }
             }
             seen = Some(listed);
         }
@@ -116,6 +120,10 @@ fn note_end(
     seen: Option<&TargetInfo>,
     line: PrintLine,
 ) -> bool {
+    if let Some(hidden) = &outcome.error {
+        output::status_line(hidden);
+        return true;
+    }
     if let Some(seen) = seen.filter(|seen| seen.phase != TargetPhase::Gone) {
         outcome.uid.get_or_insert_with(|| seen.uid.clone());
     }
@@ -198,17 +206,17 @@ mod tests {
         let router = Router::new().route("/v1/changes", get(changes)).route("/v1/targets", get(targets));
         let client = client_of(router).await;
         let mut outcome = TargetOutcome::named("sandbox".to_owned(), "pr-1".to_owned());
-        let (mut list, open) = (ChangedList::new(Some("sandbox".to_owned())), [&mut outcome]);
+        let (mut list, mut open) = (ChangedList::new(Some("sandbox".to_owned())), [&mut outcome]);
         let rows = rows::<(bool, Option<String>, bool)>("a_wait_lists_targets_after_a_change_only");
         for (reload, changed, is_listed) in rows {
             let changed_targets = changed.iter().cloned().collect();
             *answer.lock().unwrap() = ChangeList { seq: "7".to_owned(), reload, targets: changed_targets };
-            let seen = list.read(&client, &open, FollowGoal::Ready).await.unwrap();
+            let seen = list.read(&client, &mut open, FollowGoal::Ready).await.unwrap();
             assert_eq!(seen.is_some(), is_listed, "{reload} {changed:?}");
         }
         // After a time, they are listed without a change.
         list.listed = None;
-        assert!(list.read(&client, &open, FollowGoal::Ready).await.unwrap().is_some());
+        assert!(list.read(&client, &mut open, FollowGoal::Ready).await.unwrap().is_some());
     }
 
     #[test]

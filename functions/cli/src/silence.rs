@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::exit::Result;
+use crate::output;
 
 /// The longest silence of the server that a command without a time limit bears.
 pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(300);
@@ -19,13 +20,29 @@ pub(crate) fn pause(repetition: u32) -> Duration {
 
 /// Sends a request of a command on several targets. Repeats it while the server refuses it for the moment.
 pub(crate) async fn repeated<T, F: Future<Output = Result<T>>>(request: impl Fn() -> F) -> Result<T> {
-    for repetition in 0..REPETITIONS {
+    until_answered(|| false, request).await
+}
+
+/// Sends a request like [`repeated`], and repeats it also without a response while `has_server` is true.
+pub(crate) async fn until_answered<T, F: Future<Output = Result<T>>>(
+    has_server: impl Fn() -> bool,
+    request: impl Fn() -> F,
+) -> Result<T> {
+    let (mut refusals, mut silence) = (0, ServerSilence::default());
+    loop {
+        let sent = Instant::now();
         match request().await {
-            Err(error) if error.is_busy() => tokio::time::sleep(pause(repetition)).await,
+            Err(error) if error.is_busy() && refusals < REPETITIONS => {
+                tokio::time::sleep(pause(refusals)).await;
+                refusals += 1;
+            }
+            Err(error) if error.is_unreachable() && has_server() && silence.lasted() < LONGEST_SILENCE => {
+                tokio::time::sleep(pause(silence.requests.min(REPETITIONS - 1))).await;
+                silence.note_failure(sent).into_iter().for_each(output::status_line);
+            }
             result => return result,
         }
     }
-    request().await
 }
 
 /// The requests since the last response.

@@ -11,6 +11,7 @@ use super::apply_target::{self, AppliedTarget, RequestCondition};
 use super::env::{self, EnvFormat};
 use super::kinds::{DocumentKind, KINDS};
 use super::{connection, plugin, source, subscription, validate};
+use crate::silence::until_answered;
 use crate::{
     ApiClient, ChangeKind, CliError, DocumentChange, DryRunArgs, Exit, FileArgs, KindArgs, OutputArgs, Result,
     ServerArgs, SetArgs, WaitArgs, accept_loss, connect, divided, offline, output, target_of, timing, why,
@@ -84,15 +85,27 @@ impl ApplyArgs {
         }
         let limit = self.wait.wait.then_some(self.wait_timeout);
         let how = (limit.is_some(), self.allow_replace, self.condition());
-        let mut applied = Vec::new();
+        let (mut applied, mut failed) = (Vec::new(), None);
         for document in &targets {
-            let target = target_of(document, &self.kind.kind);
-            applied.push(AppliedTarget::apply(&client, document, target, how).await?);
+            match AppliedTarget::apply(&client, document, target_of(document, &self.kind.kind), how).await {
+                Ok(target) => applied.push(target),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        // The data about the accepted ones is also printed after an error.
+        let limit = limit.filter(|_| failed.is_none());
+        let (mut done, state) = if limit.is_some() { (0, "are ready") } else { (applied.len(), "were applied") };
+        if failed.as_ref().is_some_and(CliError::is_unreachable) {
+            stored.extend(applied.drain(..).map(|target| target.accepted()));
         }
         let (begun, mut end) = (Instant::now(), Ok(Exit::Done));
         for target in applied {
             let left = limit.map(|limit| limit.saturating_sub(begun.elapsed()));
             let (seen, ended) = target.finish(&client, left).await;
+            done += usize::from(limit.is_some() && matches!(ended, Ok(Exit::Done)));
             if let Some(seen) = seen {
                 if self.output.format.is_none() && targets.len() == 1 && matches!(ended, Ok(Exit::Done)) {
                     output::print(&why::output_lines(&seen.resources))?;
@@ -109,8 +122,13 @@ impl ApplyArgs {
                 (end, Ok(_)) => end,
             };
         }
-        self.output.write_data(&stored)?;
-        end
+        if targets.len() > 1 {
+            output::status_line(&format!("{done} of {} targets {state}", targets.len()));
+        }
+        if failed.is_none() || done > 0 {
+            self.output.write_data(&stored)?;
+        }
+        failed.map_or(end, Err)
     }
 
     fn condition(&self) -> RequestCondition<'_> {
@@ -186,7 +204,7 @@ fn path(document: &Document) -> [&str; 2] {
 async fn put(client: &ApiClient, document: &Document, option: Option<&str>, yes: bool) -> Result<Value> {
     let (path, body) = (path(document), json!({"document": document.expanded()}));
     let options: Vec<&str> = option.into_iter().collect();
-    match client.put(&path, &body, &options).await {
+    match until_answered(|| client.has_server(), || client.put(&path, &body, &options)).await {
         Err(error) if error.has_code("document-in-use") => {
             let kind = DocumentKind::of(document).map_or("", |kind| kind.name);
             accept_loss(&error, yes, &format!("Replace {kind} {}", document.name()))?;
@@ -215,7 +233,8 @@ async fn store(client: &ApiClient, document: &Document, yes: bool) -> Result<Val
 }
 
 async fn publish(client: &ApiClient, plugin: &PluginDoc) -> Result<PluginInfo> {
-    let (status, info) = client.publish(&plugin.expanded).await.map_err(|error| match error.has_status(409) {
+    let published = until_answered(|| client.has_server(), || client.publish(&plugin.expanded)).await;
+    let (status, info) = published.map_err(|error| match error.has_status(409) {
         true => plugin::immutable(plugin),
         false => error,
     })?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ebb_documents::model::{PluginDoc, SandboxDoc};
 use ebb_protocol::{ApplyTarget, LifecycleResult, ResourceEffect, RunDetail, TargetDetail, TargetReceipt};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     ApiClient, ChangeKind, CliError, DocumentChange, Exit, FollowGoal, Result, TargetRef, WatchedInstance,
@@ -123,6 +123,12 @@ impl AppliedTarget {
             warn_of_end(&target, seen.and_then(|seen| seen.info.expires).as_deref(), document);
         }
         Ok(Self { instance: WatchedInstance { target, uid, generation }, before })
+    }
+
+    /// Returns the target as its request was accepted.
+    pub(super) fn accepted(&self) -> Value {
+        let WatchedInstance { target: TargetRef { kind, name }, uid, generation } = &self.instance;
+        json!({"kind": kind, "name": name, "uid": uid, "generation": generation})
     }
 
     /// Waits until the target is ready, if there is a limit. Returns the target, and the end of the wait.

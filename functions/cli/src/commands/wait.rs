@@ -95,7 +95,7 @@ impl WaitCommandArgs {
             }
             None if end == goal.words() => Ok(Exit::Done),
             None => {
-                client.check_absent(&target).await?;
+                client.hidden(&target).await?.map_or(Ok(()), Err)?;
                 check_kind(client, &target.kind).await.map(|()| Exit::Done)
             }
         };
