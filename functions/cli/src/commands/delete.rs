@@ -183,13 +183,14 @@ impl DeleteArgs {
         }
         let action = TargetAction::Delete { allow_protected: self.allow_protected };
         let command = TargetsCommand { client, action, verb: "Delete", is_dry_run, output: self.output };
-        let answered = command.run(targets, self.yes, |outcome, _| match is_dry_run {
-            true => bulk::would("delete", outcome),
-            false => {
-                let withdrawn = bulk::withdrawn(outcome).map(|text| format!(", {text}")).unwrap_or_default();
-                format!("{} is being deleted{withdrawn}", TargetRef::from(outcome))
-            }
-        });
+        let answered =
+            command.run(targets, self.yes, |outcome, _| match is_dry_run || outcome.phase == Some(TargetPhase::Gone) {
+                true => bulk::would("delete", outcome),
+                false => {
+                    let withdrawn = bulk::withdrawn(outcome).map(|text| format!(", {text}")).unwrap_or_default();
+                    format!("{} is being deleted{withdrawn}", TargetRef::from(outcome))
+                }
+            });
         let wait = self.wait.wait.then_some(((FollowGoal::Gone, "are gone"), self.wait_timeout));
         answered.await?.finish(&command, "are being deleted", wait).await
     }

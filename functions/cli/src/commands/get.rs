@@ -101,7 +101,11 @@ impl GetArgs {
                 versions.ok_or_else(|| never_published(name))?.iter().map(output::json).collect()
             }
             [name] => return self.document(kind, &kind.stored(client, name).await?),
-            [] => client.all(kind.plural).await?,
+            [] => {
+                let mut all: Vec<Value> = client.all(kind.plural).await?;
+                all.sort_by_cached_key(|data| natural_order(&cell("NAME", data)));
+                all
+            }
             names => {
                 let stored = stream::iter(names).then(|name| kind.stored(client, name)).try_collect().await?;
                 return self.list.print(&kind.columns, kind.plural, stored);
@@ -162,10 +166,10 @@ impl GetArgs {
             let (gone, further) = client.targets(selected, &[&["gone"][..], unconfirmed.as_slice()].concat()).await?;
             targets.extend(gone);
             warnings.extend(further);
-            targets.sort_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));
-            // A target that ended between the two requests is in both lists.
-            targets.dedup_by(|b, a| (&a.kind, &a.name) == (&b.kind, &b.name));
         }
+        targets.sort_by_cached_key(|it| (it.kind.clone(), natural_order(&it.name), it.name.clone()));
+        // A target that ended between the two requests is in both lists.
+        targets.dedup_by(|b, a| (&a.kind, &a.name) == (&b.kind, &b.name));
         if let (true, Some(kind)) = (targets.is_empty(), &selected.kind) {
             check_kind(client, kind).await?;
         }
