@@ -38,9 +38,9 @@ pub(crate) enum ToolError {
     /// The problem that the API returned. A status that asks for a repetition has one also without the text of the API.
     #[error("The API refused the request: {} {}.", .0.status, .0.code)]
     Refused(ProblemDetails),
-    /// The lines of the targets of a call, each with its error.
+    /// The lines of the targets of a call, each with its error. True if a target would lose resources.
     #[error("Every target was refused:")]
-    Every(Vec<String>),
+    Every(Vec<String>, bool),
 }
 
 impl ToolError {
@@ -48,7 +48,7 @@ impl ToolError {
     pub(crate) fn answer(&self) -> Answer {
         let lines = match self {
             Self::Arguments(reason) | Self::Unreachable(reason) => vec![reason.clone()],
-            Self::Document(lines) | Self::Every(lines) => lines.clone(),
+            Self::Document(lines) | Self::Every(lines, _) => lines.clone(),
             Self::ReadOnly(tool) => vec![format!(
                 "{tool} changes targets, and `ebb mcp` was started without --allow-writes. Nothing was changed."
             )],
@@ -67,7 +67,8 @@ impl ToolError {
             Self::Unreachable(_) => "`ebb doctor` checks the server and its address",
             Self::ReadOnly(_) => "ask a person to start this server as `ebb mcp --allow-writes`, or to make the change",
             Self::Refused(problem) => refusal_step(problem),
-            Self::Every(_) => {
+            Self::Every(_, false) => "remove each cause or leave the target out, then call the tool again",
+            Self::Every(_, true) => {
                 "remove each cause or leave the target out, then call the tool again; if a person accepts that resources are lost, upgrade_plugin with \"allow_replace\": true"
             }
         }

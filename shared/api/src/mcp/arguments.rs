@@ -116,12 +116,13 @@ fn types(schema: &Value) -> Vec<&str> {
 /// Returns the text in the only block of Markdown, or the whole text without one. No line of YAML or JSON begins with a fence.
 fn unfenced(text: &str) -> Result<&str, String> {
     let trimmed = text.trim();
-    let fences = trimmed.match_indices("```").map(|(at, _)| at);
-    let fences: Vec<usize> = fences.filter(|at| trimmed[..*at].is_empty() || trimmed[..*at].ends_with('\n')).collect();
-    let block = match fences[..] {
+    let begins = |at: &usize| trimmed[..*at].is_empty() || trimmed[..*at].ends_with('\n');
+    let fences = |fence| trimmed.match_indices::<&str>(fence).map(|(at, _)| at).filter(begins).collect::<Vec<_>>();
+    let fence = if fences("```").is_empty() { "~~~" } else { "```" };
+    let block = match fences(fence)[..] {
         [] => return Ok(text),
         [begin, end] => &trimmed[begin..end],
-        [begin] => trimmed[begin..].strip_suffix("```").unwrap_or_default(),
+        [begin] => trimmed[begin..].strip_suffix(fence).unwrap_or_default(),
         _ => "",
     };
     let problem = "document: expected one block of Markdown with its end: give the document alone, or in one block";

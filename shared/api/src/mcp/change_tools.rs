@@ -1,5 +1,6 @@
 //! Tools that change several targets by one request: deletion, and another version of a plugin.
 
+use ebb_protocol::ErrorCode;
 use ebb_protocol::api::{
     ActOnTargets, NamedTarget, TargetAction, TargetOutcome, TargetOutcomes, TargetPhase, TargetSelection,
 };
@@ -32,8 +33,9 @@ async fn act(
         return Ok(answer);
     }
     let lines: Vec<String> = answer.outcomes.iter().map(line).collect();
+    let is_loss = answer.outcomes.iter().any(|outcome| outcome.has_code(ErrorCode::ResourceLost));
     let problem = answer.outcomes.into_iter().next().filter(|_| lines.len() == 1).and_then(TargetOutcome::into_problem);
-    Err(problem.map_or(ToolError::Every(lines), ToolError::Refused))
+    Err(problem.map_or(ToolError::Every(lines, is_loss), ToolError::Refused))
 }
 
 fn line(outcome: &TargetOutcome) -> String {

@@ -102,7 +102,7 @@ tool_arguments! { ApplyDocument:
     document: Option<String>,
     /// The name of the target whose history has the entry.
     name: Option<String>,
-    /// The kind of that target.
+    /// The kind of the target, if its document names none.
     #[serde(default = "sandbox")]
     kind: String,
     /// The id of an entry of its history, whose document is applied again.
@@ -171,8 +171,8 @@ impl CheckedPlugin {
     }
 }
 
-/// Returns a document in the form in which it is sent.
-fn loaded(text: &str) -> Result<AppliedDocument, ToolError> {
+/// Returns a document in the form in which it is sent. `kind` is the kind of a target that names none.
+fn loaded(text: &str, kind: String) -> Result<AppliedDocument, ToolError> {
     let document = load::document(DOCUMENT, text, &NoFiles, &DocumentVars::none())?;
     let target = match &document {
         Document::Plugin(plugin) => return CheckedPlugin::new(plugin).map(AppliedDocument::Plugin),
@@ -182,7 +182,7 @@ fn loaded(text: &str) -> Result<AppliedDocument, ToolError> {
             return Err(ToolError::Arguments(reason));
         }
     };
-    let kind = target.target_kind.as_ref().map_or_else(sandbox, |kind| kind.value.clone());
+    let kind = target.target_kind.as_ref().map_or(kind, |own| own.value.clone());
     let name = target.name.value.clone();
     let document = document.expanded().to_owned();
     Ok(AppliedDocument::Target(ApplyTarget { kind, name, document, ..ApplyTarget::default() }))
@@ -201,7 +201,7 @@ pub(crate) async fn apply_document(api: &ApiCalls, arguments: ApplyDocument) -> 
             return Err(ToolError::Arguments(reason.to_owned()));
         }
     };
-    let request = match offload(move || loaded(&text)).await? {
+    let request = match offload(move || loaded(&text, kind)).await? {
         AppliedDocument::Target(request) if dry_run => request,
         AppliedDocument::Target(request) => ApplyTarget { allow_replace: Some(allow_replace), ..request },
         AppliedDocument::Plugin(plugin) => return plugin.publish(api, dry_run).await,

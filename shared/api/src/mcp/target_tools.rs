@@ -495,8 +495,14 @@ pub(crate) async fn retry_target(api: &ApiCalls, arguments: RetryArguments) -> R
     if dry_run && plugin.is_none() {
         let diagnosis: TargetDiagnosis = api.get(&target.path(&["why"]), &[]).await?;
         let shown = pick(&json!(diagnosis), &["target", "phase", "cause", "failed", "targetWaits"]);
-        let next = format!("{} runs them again", target.call("retry_target"));
-        return Ok(Answer::new("What has failed, and would run again:", next).with(yaml(&shown), rest));
+        let (title, next) = match diagnosis.cause.is_none() && diagnosis.failed.is_empty() {
+            true => ("Nothing has failed, so nothing would run again:", target.call("get_target")),
+            false => {
+                let next = format!("{} runs them again", target.call("retry_target"));
+                ("What has failed, and would run again:", next)
+            }
+        };
+        return Ok(Answer::new(title, next).with(yaml(&shown), rest));
     }
     let body = RetryTarget { uid, plugin, document: None, dry_run };
     let body = (body != RetryTarget::default()).then(|| json!(body));
