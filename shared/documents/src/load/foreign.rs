@@ -9,14 +9,15 @@ use crate::model::LineColumn;
 const KINDS: &str = include_str!("foreign_kinds.txt");
 
 /// Returns the name of the kind of a document, a help, and the position of a value that only this kind has. Returns `None`
-/// for a document of Ebb and of an unknown kind.
+/// for a document of Ebb and of an unknown kind. One with `kind` alone is known by its value.
 pub(super) fn kind(document: &YamlNode) -> Option<(String, &'static str, LineColumn)> {
     let (version, kind) = (document.get("apiVersion"), document.find("kind"));
     let is_ours = version.is_some_and(|version| version.text().is_none_or(|text| text.starts_with("ebb.dev/")));
-    if is_ours || (version.is_none() && kind.is_some()) {
+    if is_ours {
         return None;
     }
-    KINDS.lines().find_map(|line| {
+    let by_kind = version.is_none() && kind.is_some();
+    KINDS.lines().filter(|line| !by_kind || line.starts_with("kind=")).find_map(|line| {
         let (keys, rest) = line.split_once(" | ")?;
         let (noun, help) = rest.split_once(" | ")?;
         let at = keys.split(", ").find_map(|all| {

@@ -335,7 +335,13 @@ impl<'r, 'n> NodeReader<'r, 'n> {
         let wrong = self.reader.wrong("unknown-key", key.at, format!("unknown key `{}` {place}", key.value));
         // The key of a target of Signadot protects its resources by their names.
         let of_target = (key.value == "protect" && known.contains(&"params")).then_some("ebb.protect");
-        self.reader.note_near(wrong, &key.value, known.iter().copied().chain(of_target));
+        match (self.path, key.value.as_str()) {
+            (NodePath::Root, "metadata" | "spec") => {
+                let help = "write its keys at the top level: Ebb's documents have neither `metadata` nor `spec`";
+                self.reader.note(wrong.help(help));
+            }
+            _ => self.reader.note_near(wrong, &key.value, known.iter().copied().chain(of_target)),
+        }
         ReadError::Reported
     }
 
