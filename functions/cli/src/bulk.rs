@@ -11,7 +11,7 @@ use ebb_protocol::{
 
 use crate::many_waits::wait_until_ended;
 use crate::output::PrintLine;
-use crate::silence::{REPETITIONS, pause, until_answered};
+use crate::silence::{REPETITIONS, pause, repeated};
 use crate::{
     ApiClient, CommandTargets, Exit, FollowGoal, InterruptCount, OutputArgs, Result, TargetRef, confirm, named, output,
 };
@@ -159,7 +159,7 @@ impl TargetsCommand<'_> {
             let has_server = || self.client.has_server() && interrupts.is_none_or(|interrupts| interrupts.count() == 0);
             let sent = || self.client.post::<TargetOutcomes>(&["targets", "actions"], &request);
             let answer = tokio::select! {
-                answer = until_answered(has_server, sent) => answer,
+                answer = repeated(has_server, sent) => answer,
                 () = signals(interrupts, 1) => {
                     left.push_front(request.select);
                     break Ok(Exit::Interrupted);

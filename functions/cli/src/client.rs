@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use url::Url;
 
-use crate::silence::until_answered;
+use crate::silence::repeated;
 use crate::{AddressOrigin, CliError, Result, ServerAccess, ServerArgs, TargetRef, fresh_uid, logins, refused, timing};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -297,7 +297,7 @@ impl ApiClient {
     pub(crate) async fn apply_target(&self, body: &ApplyTarget, key: Option<&str>) -> Result<TargetReceipt> {
         let key = key.map_or_else(fresh_uid, str::to_owned);
         let request = || self.request(Method::POST, &["targets"]).header("idempotency-key", &key).json(body);
-        until_answered(|| self.has_server(), || self.read(request())).await
+        repeated(|| self.has_server(), || self.read(request())).await
     }
 
     /// Returns the effect of [`Self::apply_target`], which it does not make.

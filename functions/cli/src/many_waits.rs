@@ -84,14 +84,14 @@ impl ChangedList {
         open: &mut [&mut TargetOutcome],
         goal: FollowGoal,
     ) -> Result<Option<BTreeMap<String, TargetInfo>>> {
-        let ChangeList { seq, reload, targets } = repeated(|| client.changes(self.since.as_deref())).await?;
+        let ChangeList { seq, reload, targets } = repeated(|| false, || client.changes(self.since.as_deref())).await?;
         let changed: BTreeSet<String> = targets.into_iter().collect();
         let is_changed =
             reload || open.iter().any(|outcome| changed.contains(&TargetRef::from(&**outcome).to_string()));
         let is_due = self.listed.is_none_or(|at| at.elapsed() >= LIST_INTERVAL);
         let mut seen = None;
         if is_changed || self.is_settling || is_due {
-            let (targets, _) = repeated(|| client.targets(&self.all, &[])).await?;
+            let (targets, _) = repeated(|| false, || client.targets(&self.all, &[])).await?;
             self.listed = Some(Instant::now());
             let by_name = |target: TargetInfo| (TargetRef::from(&target).to_string(), target);
             let mut listed: BTreeMap<String, TargetInfo> = targets.into_iter().map(by_name).collect();
@@ -100,8 +100,8 @@ impl ChangedList {
                 if listed.contains_key(&target.to_string()) {
                     continue;
                 }
-                let Some(hidden) = repeated(|| client.hidden(&target)).await? else { break };
-                match repeated(|| client.target(&target)).await? {
+                let Some(hidden) = repeated(|| false, || client.hidden(&target)).await? else { break };
+                match repeated(|| false, || client.target(&target)).await? {
                     Some(found) => listed.extend([by_name(found.info)]),
                     None => outcome.error = Some(hidden.message_with_steps()),
                 }

@@ -18,13 +18,9 @@ pub(crate) fn pause(repetition: u32) -> Duration {
     FIRST_PAUSE * 2_u32.pow(repetition)
 }
 
-/// Sends a request of a command on several targets. Repeats it while the server refuses it for the moment.
-pub(crate) async fn repeated<T, F: Future<Output = Result<T>>>(request: impl Fn() -> F) -> Result<T> {
-    until_answered(|| false, request).await
-}
-
-/// Sends a request like [`repeated`], and repeats it also without a response while `has_server` is true.
-pub(crate) async fn until_answered<T, F: Future<Output = Result<T>>>(
+/// Sends a request that can be repeated. Repeats it while the server refuses it for the moment, and while `has_server` is true
+/// also without a response.
+pub(crate) async fn repeated<T, F: Future<Output = Result<T>>>(
     has_server: impl Fn() -> bool,
     request: impl Fn() -> F,
 ) -> Result<T> {

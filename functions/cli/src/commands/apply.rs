@@ -7,11 +7,11 @@ use ebb_protocol::api::PluginInfo;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use super::apply_target::{self, AppliedTarget, RequestCondition};
+use super::apply_target::{self, AppliedTarget};
 use super::env::{self, EnvFormat};
 use super::kinds::{DocumentKind, KINDS};
 use super::{connection, plugin, source, subscription, validate};
-use crate::silence::until_answered;
+use crate::silence::repeated;
 use crate::{
     ApiClient, ChangeKind, CliError, DocumentChange, DryRunArgs, Exit, FileArgs, KindArgs, OutputArgs, Result,
     ServerArgs, SetArgs, WaitArgs, accept_loss, connect, divided, offline, output, target_of, timing, why,
@@ -84,21 +84,19 @@ impl ApplyArgs {
             stored.push(store(&client, document, self.yes).await?);
         }
         let limit = self.wait.wait.then_some(self.wait_timeout);
-        let how = (limit.is_some(), self.allow_replace, self.condition());
-        let (mut applied, mut failed) = (Vec::new(), None);
+        let how = (limit.is_some(), self.allow_replace, self.if_generation, self.idempotency_key.as_deref());
+        let (mut applied, mut failed) = (Vec::new(), Ok(()));
         for document in &targets {
-            match AppliedTarget::apply(&client, document, target_of(document, &self.kind.kind), how).await {
-                Ok(target) => applied.push(target),
-                Err(error) => {
-                    failed = Some(error);
-                    break;
-                }
+            let target = target_of(document, &self.kind.kind);
+            failed = AppliedTarget::apply(&client, document, target, how).await.map(|target| applied.push(target));
+            if failed.is_err() {
+                break;
             }
         }
         // The data about the accepted ones is also printed after an error.
-        let limit = limit.filter(|_| failed.is_none());
+        let limit = limit.filter(|_| failed.is_ok());
         let (mut done, state) = if limit.is_some() { (0, "are ready") } else { (applied.len(), "were applied") };
-        if failed.as_ref().is_some_and(CliError::is_unreachable) {
+        if failed.as_ref().is_err_and(CliError::is_unreachable) {
             stored.extend(applied.drain(..).map(|target| target.accepted()));
         }
         let (begun, mut end) = (Instant::now(), Ok(Exit::Done));
@@ -125,14 +123,10 @@ impl ApplyArgs {
         if targets.len() > 1 {
             output::status_line(&format!("{done} of {} targets {state}", targets.len()));
         }
-        if failed.is_none() || done > 0 {
+        if failed.is_ok() || done > 0 {
             self.output.write_data(&stored)?;
         }
-        failed.map_or(end, Err)
-    }
-
-    fn condition(&self) -> RequestCondition<'_> {
-        RequestCondition { key: self.idempotency_key.as_deref(), generation: self.if_generation }
+        failed.and(end)
     }
 
     async fn preview(&self, client: &ApiClient, documents: &[Document], targets: &[SandboxDoc]) -> Result<Exit> {
@@ -145,7 +139,8 @@ impl ApplyArgs {
             planned.push(output::json(&change));
         }
         // The server does not have the documents that the targets would find.
-        let how = (self.condition(), has_new.then_some(plugins.as_slice()));
+        let new = has_new.then_some(plugins.as_slice());
+        let how = (self.if_generation, self.idempotency_key.as_deref(), new);
         for document in targets {
             let target = target_of(document, &self.kind.kind);
             let (data, text) = apply_target::preview(client, document, target, how).await?;
@@ -204,7 +199,7 @@ fn path(document: &Document) -> [&str; 2] {
 async fn put(client: &ApiClient, document: &Document, option: Option<&str>, yes: bool) -> Result<Value> {
     let (path, body) = (path(document), json!({"document": document.expanded()}));
     let options: Vec<&str> = option.into_iter().collect();
-    match until_answered(|| client.has_server(), || client.put(&path, &body, &options)).await {
+    match repeated(|| client.has_server(), || client.put(&path, &body, &options)).await {
         Err(error) if error.has_code("document-in-use") => {
             let kind = DocumentKind::of(document).map_or("", |kind| kind.name);
             accept_loss(&error, yes, &format!("Replace {kind} {}", document.name()))?;
@@ -233,7 +228,7 @@ async fn store(client: &ApiClient, document: &Document, yes: bool) -> Result<Val
 }
 
 async fn publish(client: &ApiClient, plugin: &PluginDoc) -> Result<PluginInfo> {
-    let published = until_answered(|| client.has_server(), || client.publish(&plugin.expanded)).await;
+    let published = repeated(|| client.has_server(), || client.publish(&plugin.expanded)).await;
     let (status, info) = published.map_err(|error| match error.has_status(409) {
         true => plugin::immutable(plugin),
         false => error,

@@ -20,13 +20,6 @@ pub(super) struct AppliedTarget {
     before: Vec<RunDetail>,
 }
 
-/// The name of a request, and the generation that its target has.
-#[derive(Clone, Copy)]
-pub(super) struct RequestCondition<'a> {
-    pub(super) key: Option<&'a str>,
-    pub(super) generation: Option<u64>,
-}
-
 fn request(document: &SandboxDoc, target: &TargetRef, generation: Option<u64>) -> ApplyTarget {
     let TargetRef { kind, name } = target.clone();
     ApplyTarget { kind, name, document: document.expanded.clone(), generation, ..ApplyTarget::default() }
@@ -38,7 +31,7 @@ pub(super) async fn preview(
     client: &ApiClient,
     document: &SandboxDoc,
     target: TargetRef,
-    (RequestCondition { key, generation }, new): (RequestCondition<'_>, Option<&[PluginDoc]>),
+    (generation, key, new): (Option<u64>, Option<&str>, Option<&[PluginDoc]>),
 ) -> Result<(Value, String)> {
     let receipt = match (client.preview_target(&request(document, &target, generation), key).await, new) {
         (Ok(receipt), _) => receipt,
@@ -79,7 +72,7 @@ impl AppliedTarget {
         client: &ApiClient,
         document: &SandboxDoc,
         target: TargetRef,
-        (is_awaited, allow_replace, RequestCondition { key, generation }): (bool, bool, RequestCondition<'_>),
+        (is_awaited, allow_replace, generation, key): (bool, bool, Option<u64>, Option<&str>),
     ) -> Result<Self> {
         let request = request(document, &target, generation);
         // An error of the preview is that of the request itself.

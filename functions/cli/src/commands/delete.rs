@@ -131,7 +131,7 @@ impl DeleteArgs {
                 kind.plural
             )));
         }
-        self.names.iter().try_for_each(|name| kind.own_name(name).map(drop))?;
+        check_names(kind.name, &self.names)?;
         let client = connect(server)?;
         let mut changes = Vec::new();
         for name in &self.names {

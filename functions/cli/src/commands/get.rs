@@ -101,16 +101,13 @@ impl GetArgs {
                 versions.ok_or_else(|| never_published(name))?.iter().map(output::json).collect()
             }
             [name] => return self.document(kind, &kind.stored(client, name).await?),
-            [] => {
-                let mut all: Vec<Value> = client.all(kind.plural).await?;
-                all.sort_by_cached_key(|data| natural_order(&cell("NAME", data)));
-                all
-            }
+            [] => client.all(kind.plural).await?,
             names => {
                 let stored = stream::iter(names).then(|name| kind.stored(client, name)).try_collect().await?;
                 return self.list.print(&kind.columns, kind.plural, stored);
             }
         };
+        all.sort_by_cached_key(|data| natural_order(&cell("NAME", data)));
         let listed = all.len();
         if kind.is_plugin() && !self.all {
             // The server lists the highest version of each name first.

@@ -72,8 +72,9 @@ impl Kind {
 
     fn parse(text: &str) -> Result<(Self, Option<String>), String> {
         let (text, name) = text.split_once('/').map_or((text, None), |(kind, name)| (kind, Some(name.to_owned())));
+        let is_named = |kind: &&DocumentKind| [kind.name, kind.plural].contains(&text) || kind.short.contains(&text);
         let kind = match text {
-            _ if let Some(kind) = KINDS.iter().find(|kind| kind.is_called(text)) => Self::Document(kind),
+            _ if let Some(kind) = KINDS.iter().find(is_named) => Self::Document(kind),
             "all" => Self::Targets(None),
             "cluster" | "clusters" | "token" | "tokens" => {
                 let noun = text.trim_end_matches('s');
@@ -138,25 +139,9 @@ impl DocumentKind {
         self.name == "plugin"
     }
 
-    fn is_called(&self, text: &str) -> bool {
-        [self.name, self.plural].contains(&text) || self.short.contains(&text)
-    }
-
-    /// Returns a name without `KIND/`, and an error for one of another kind.
-    pub(super) fn own_name<'a>(&self, name: &'a str) -> Result<&'a str> {
-        match name.split_once('/') {
-            None => Ok(name),
-            Some((kind, name)) if self.is_called(kind) => Ok(name),
-            Some(_) => {
-                let kind = self.name;
-                Err(CliError::broken(format!("the kind `{kind}` contradicts `{name}`: leave one of them out")))
-            }
-        }
-    }
-
     /// Returns a stored document by its name, also after `KIND/`. That of a plugin has the name `NAME[@VERSION]`.
     pub(super) async fn stored(&self, client: &ApiClient, name: &str) -> Result<Value> {
-        let name = self.own_name(name)?;
+        let name = name.strip_prefix(self.name).and_then(|name| name.strip_prefix('/')).unwrap_or(name);
         if self.is_plugin() {
             return name.parse::<VersionedName>().map_err(CliError::broken)?.find(client).await;
         }

@@ -84,7 +84,9 @@ impl LogsArgs {
             if let Some(mut tail) = log {
                 tail.log = last_lines(&tail.log, self.tail);
                 let attempt = tail.attempt.unwrap_or(unit.attempt);
-                if self.is_before(unit, attempt) {
+                // The end of an attempt without outputs and without a log is not stored.
+                let is_silent = self.since.is_some() && tail.log.is_empty() && unit.state != UnitState::Running;
+                if is_silent || self.is_before(unit, attempt) {
                     has_older = true;
                     continue;
                 }

@@ -497,10 +497,7 @@ pub(crate) async fn retry_target(api: &ApiCalls, arguments: RetryArguments) -> R
         let shown = pick(&json!(diagnosis), &["target", "phase", "cause", "failed", "targetWaits"]);
         let (title, next) = match diagnosis.cause.is_none() && diagnosis.failed.is_empty() {
             true => ("Nothing has failed, so nothing would run again:", target.call("get_target")),
-            false => {
-                let next = format!("{} runs them again", target.call("retry_target"));
-                ("What has failed, and would run again:", next)
-            }
+            false => ("What has failed, and would run again:", target.call("retry_target") + " runs them again"),
         };
         return Ok(Answer::new(title, next).with(yaml(&shown), rest));
     }

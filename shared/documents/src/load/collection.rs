@@ -36,9 +36,6 @@ const STATEMENTS: [&str; 9] = ["if", "else", "end", "range", "with", "define", "
 /// Replacements of a quotation mark between them.
 const QUOTES: [char; 3] = [';', '%', '!'];
 
-/// Parts of templates of Helm, which no other text has.
-const HELM: [&str; 3] = [".Values.", ".Release.", ".Chart."];
-
 /// The replacements of `{{`, of `}}`, and of a quotation mark between them.
 type ActionMarks = (&'static str, &'static str, char);
 
@@ -207,12 +204,10 @@ fn warn_of_ignored(reader: &DocumentReader<'_>, resources: &[Named<CollectionEnt
 /// template actions if it is farther on. A collection with a statement of Go's templates is an error.
 pub(crate) fn parse_unrendered(source: &Arc<SourceText>, wrong: Diagnostic) -> Result<Vec<YamlNode>, Diagnostic> {
     let text = &source.text;
-    if let Some(byte) = HELM.iter().find_map(|mark| text.find(mark)).filter(|_| text.contains("{{")) {
+    if let Some(byte) = [".Values.", ".Release.", ".Chart."].iter().find_map(|part| text.find(part)) {
         let message = "this is a template of Helm, which Ebb does not read";
-        let wrong = Diagnostic::error("foreign-kind", source, source.place(byte), message);
-        return Err(
-            wrong.help("render the chart with `helm template`: a plugin applies its manifests in an `object` unit")
-        );
+        let help = "render the chart with `helm template`: a plugin applies its manifests in an `object` unit";
+        return Err(Diagnostic::error("foreign-kind", source, source.place(byte), message).help(help));
     }
     let Some(marks) = marks(text).filter(|_| text.contains("{{")) else { return Err(wrong) };
     let (masked, statement) = mask(text, marks);

@@ -143,18 +143,18 @@ impl TargetRequest {
         &self,
         env: &Env,
         head: Option<&TargetHead>,
-        instance: &SelectedInstance,
+        of: &SelectedInstance,
     ) -> Result<(), RequestError> {
-        let uid = match &instance.known {
-            None => Some(instance.uid.clone()),
-            Some(_) => self.derived_uid().filter(|uid| self.target.uid.is_none() && *uid != instance.uid),
+        let uid = match &of.known {
+            None => Some(of.uid.clone()),
+            Some(_) => self.derived_uid().filter(|uid| self.target.uid.is_none() && *uid != of.uid),
         };
         let Some(uid) = uid else { return Ok(()) };
         let is_present = head.is_some_and(|head| head.uid == uid);
         if !is_present && env.store.read_tombstone(&self.target_key().instance(&uid).key()).await?.is_none() {
             return Ok(());
         }
-        Err(stale(&LifecycleData { uid, ..self.data(instance) }).into())
+        Err(stale(&LifecycleData { uid, ..self.data(of) }).into())
     }
 }
 
