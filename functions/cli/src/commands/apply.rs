@@ -41,7 +41,7 @@ pub(crate) struct ApplyArgs {
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     /// Apply a target only if it has this generation; 0 only creates it
-    #[arg(long, value_name = "GENERATION")]
+    #[arg(long, value_name = "N")]
     if_generation: Option<u64>,
     /// Replace a connection that living targets need as it is, without asking for confirmation
     #[arg(long)]
