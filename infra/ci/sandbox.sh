@@ -179,7 +179,7 @@ EOF
     ebb env --kind="$kind" --output=$form "$@" -- "$EBB_NAME" >>"$file"
 }
 
-# Fails because nobody knows whether the sandbox is that of the job.
+# Fails because it is not known whether the sandbox is that of the job.
 leave() {
     fail "the outcome of \`start\` is not known, and $kind/$EBB_NAME $1: look at it, and if it is of this job, run: ebb delete $kind $EBB_NAME"
 }

@@ -20,10 +20,7 @@ pub(crate) fn pause(repetition: u32) -> Duration {
 
 /// Sends a request that can be repeated. Repeats it while the server refuses it for the moment, and while `has_server` is true
 /// also without a response.
-pub(crate) async fn repeated<T, F: Future<Output = Result<T>>>(
-    has_server: impl Fn() -> bool,
-    request: impl Fn() -> F,
-) -> Result<T> {
+pub(crate) async fn repeated<T>(has_server: impl Fn() -> bool, request: impl AsyncFn() -> Result<T>) -> Result<T> {
     let (mut refusals, mut silence) = (0, ServerSilence::default());
     loop {
         let sent = Instant::now();

@@ -146,8 +146,9 @@ impl ApplyArgs {
             let (data, text) = apply_target::preview(client, document, target, how).await?;
             if let Some(format) = self.check_env {
                 let known = serde_json::from_value(data["plan"]["env"].clone()).unwrap_or_default();
-                let names = document.env.iter().map(|variable| variable.name.value.as_str());
-                env::check(format, names, known, self.skip_sensitive)?;
+                let mut names = document.env.iter().map(|variable| &variable.name.value);
+                names.try_for_each(|name| env::check_variable(format, name, ""))?;
+                env::check(format, known, self.skip_sensitive)?;
             }
             // A log of a job shows no values.
             line(if self.output.format.is_none() { &text } else { text.lines().next().unwrap_or_default() })?;

@@ -89,14 +89,8 @@ impl EnvArgs {
     }
 }
 
-/// Checks that a format accepts the names of all variables, and can hold those that are known before the start.
-pub(super) fn check<'a>(
-    format: EnvFormat,
-    mut names: impl Iterator<Item = &'a str>,
-    mut known: BTreeMap<String, OutputValue>,
-    skip_sensitive: bool,
-) -> Result<()> {
-    names.try_for_each(|name| check_name(format, name))?;
+/// Checks that a format can hold the variables that are known before the start.
+pub(super) fn check(format: EnvFormat, mut known: BTreeMap<String, OutputValue>, skip_sensitive: bool) -> Result<()> {
     known.retain(|_, value| !skip_sensitive || matches!(value, OutputValue::Value(_)));
     text(format, &texts(&known)?).map(drop)
 }
@@ -214,12 +208,9 @@ fn text(format: EnvFormat, texts: &BTreeMap<&str, String>) -> Result<String> {
     }
     let mut lines = String::new();
     for (&name, text) in texts {
-        check_name(format, name)?;
-        let (written, next) = match text.contains('\0') {
-            true => (Err("its value has a NUL character"), "use -o json"),
-            false => (variable(&mut lines, format, name, text), "use -o shell or -o json"),
-        };
-        written.map_err(|reason| unwritten(name, reason, next))?;
+        check_variable(format, name, text)?;
+        variable(&mut lines, format, name, text)
+            .map_err(|reason| unwritten(name, reason, "use -o shell or -o json"))?;
     }
     Ok(lines)
 }
@@ -228,8 +219,9 @@ fn unwritten(name: &str, reason: &str, next: &str) -> CliError {
     CliError::failed(format!("cannot write {name} in this format: {reason}")).with_hint(next)
 }
 
-/// Checks that a format accepts the name of a variable. Those of a CI job say which sandbox it deletes.
-fn check_name(format: EnvFormat, name: &str) -> Result<()> {
+/// Checks that a format accepts the name of a variable. Those of a CI job say which sandbox it deletes. A value that is not
+/// known yet is empty.
+pub(super) fn check_variable(format: EnvFormat, name: &str, text: &str) -> Result<()> {
     let is_of_job = name.starts_with("EBB_") || name.starts_with("ebb_started_");
     let (reason, next) = match format {
         EnvFormat::Json => return Ok(()),
@@ -238,6 +230,7 @@ fn check_name(format: EnvFormat, name: &str) -> Result<()> {
             "names with `EBB_` or `ebb_started_` at the beginning are those of a job",
             "rename it in `env` of the document",
         ),
+        _ if text.contains('\0') => ("its value has a NUL character", "use -o json"),
         _ => return Ok(()),
     };
     Err(unwritten(name, reason, next))

@@ -139,12 +139,7 @@ impl TargetRequest {
 
     /// Refuses a request that would begin an instance which has ended, and one whose key belongs to such an instance while the
     /// name has another: it may have been in transit while its instance was deleted.
-    async fn check_ended(
-        &self,
-        env: &Env,
-        head: Option<&TargetHead>,
-        of: &SelectedInstance,
-    ) -> Result<(), RequestError> {
+    async fn check_end(&self, env: &Env, head: Option<&TargetHead>, of: &SelectedInstance) -> Result<(), RequestError> {
         let uid = match &of.known {
             None => Some(of.uid.clone()),
             Some(_) => self.derived_uid().filter(|uid| self.target.uid.is_none() && *uid != of.uid),
@@ -196,7 +191,7 @@ pub async fn apply(env: &Env, request: &TargetRequest) -> Result<(LifecycleRespo
         if instance.known.is_some() && request.key.is_some() {
             // The writer of a tombstone changes the target after it.
             decided = DecidedFor::seen(head.as_ref());
-            request.check_ended(env, head.as_ref(), &instance).await?;
+            request.check_end(env, head.as_ref(), &instance).await?;
         }
         let begun = lifecycle::begin(env, &env.store, (instance.change, ""), &data, requester, decided);
         let begun = Box::pin(begun).await;
@@ -253,7 +248,7 @@ pub async fn preview(env: &Env, request: &TargetRequest) -> Result<(TargetReceip
         None => requester.sender.owner(),
     };
     requester.check_labels(owner.as_deref(), &plan.target.labels)?;
-    request.check_ended(env, head.as_ref(), &instance).await?;
+    request.check_end(env, head.as_ref(), &instance).await?;
     let living = head.as_ref().filter(|head| instance.known.is_some() && head.uid == instance.uid);
     let active = |head: &TargetHead| TargetHead { active: Some(env.now()), ..head.clone() };
     let expires = living.and_then(|head| due::end_of(&active(head), &plan, None));
