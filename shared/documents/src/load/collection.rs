@@ -204,7 +204,8 @@ fn warn_of_ignored(reader: &DocumentReader<'_>, resources: &[Named<CollectionEnt
 /// template actions if it is farther on. A collection with a statement of Go's templates is an error.
 pub(crate) fn parse_unrendered(source: &Arc<SourceText>, wrong: Diagnostic) -> Result<Vec<YamlNode>, Diagnostic> {
     let text = &source.text;
-    if let Some(byte) = [".Values.", ".Release.", ".Chart."].iter().find_map(|part| text.find(part)) {
+    let helm = [".Values.", ".Release.", ".Chart."].iter().find_map(|part| text.find(part));
+    if let Some(byte) = helm.filter(|_| text.contains("{{")) {
         let message = "this is a template of Helm, which Ebb does not read";
         let help = "render the chart with `helm template`: a plugin applies its manifests in an `object` unit";
         return Err(Diagnostic::error("foreign-kind", source, source.place(byte), message).help(help));
