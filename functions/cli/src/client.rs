@@ -211,8 +211,7 @@ impl ApiClient {
         }
     }
 
-    /// Returns an error if a target that the server does not show can exist: only a token that reads all targets shows that it
-    /// does not.
+    /// Returns an error if a target that the server does not show may exist: the token does not read all targets.
     pub(crate) async fn hidden(&self, target: &TargetRef) -> Result<Option<CliError>> {
         let CallerInfo { scopes, .. } = self.fetch(&["caller"]).await?;
         let hidden = CliError::failed(format!("{target} does not exist, or the token may not read it"))

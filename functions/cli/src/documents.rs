@@ -125,8 +125,7 @@ pub(crate) fn unexpected(file: &str, document: &Document, expected: &str) -> Cli
     CliError::failed(format!("{file} contains {}; expected {expected}", document.noun()))
 }
 
-/// Returns the documents that a command uses, which are `expected`. The others, with their files, are skipped, if there is one
-/// to use.
+/// Returns the documents for a command, which are `expected`. Others, with their files, are skipped if there is one.
 fn used<T>(others: &[(String, Document)], used: Vec<T>, expected: &str) -> Result<Vec<T>> {
     if let (true, Some((file, other))) = (used.is_empty(), others.first()) {
         return Err(unexpected(file, other, expected));

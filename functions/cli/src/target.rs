@@ -36,8 +36,7 @@ impl TargetRef {
         match kind_and_name(kind.unwrap_or_default(), argument) {
             ("", name) => Err(CliError::broken(format!("`{name}` needs the kind of the target"))),
             (kind, name) => {
-                let kind =
-                    target_kind(kind).map_err(|expected| CliError::broken(format!("`{argument}`: {expected}")))?;
+                let kind = target_kind(kind).map_err(|e| CliError::broken(format!("`{argument}`: {e}")))?;
                 Ok(Self { kind, name: name.to_owned() })
             }
         }

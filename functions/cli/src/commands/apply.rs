@@ -139,15 +139,13 @@ impl ApplyArgs {
             planned.push(output::json(&change));
         }
         // The server does not have the documents that the targets would find.
-        let new = has_new.then_some(plugins.as_slice());
-        let how = (self.if_generation, self.idempotency_key.as_deref(), new);
+        let how = (self.if_generation, self.idempotency_key.as_deref(), has_new.then_some(plugins.as_slice()));
         for document in targets {
             let target = target_of(document, &self.kind.kind);
             let (data, text) = apply_target::preview(client, document, target, how).await?;
             if let Some(format) = self.check_env {
                 let known = serde_json::from_value(data["plan"]["env"].clone()).unwrap_or_default();
-                let mut names = document.env.iter().map(|variable| &variable.name.value);
-                names.try_for_each(|name| env::check_variable(format, name, ""))?;
+                document.env.iter().try_for_each(|it| env::check_variable(format, &it.name.value, ""))?;
                 env::check(format, known, self.skip_sensitive)?;
             }
             // A log of a job shows no values.

@@ -219,8 +219,7 @@ fn unwritten(name: &str, reason: &str, next: &str) -> CliError {
     CliError::failed(format!("cannot write {name} in this format: {reason}")).with_hint(next)
 }
 
-/// Checks that a format accepts the name of a variable. Those of a CI job say which sandbox it deletes. A value that is not
-/// known yet is empty.
+/// Checks a variable. A value that is not known yet is empty. Names of a CI job say which sandbox it deletes.
 pub(super) fn check_variable(format: EnvFormat, name: &str, text: &str) -> Result<()> {
     let is_of_job = name.starts_with("EBB_") || name.starts_with("ebb_started_");
     let (reason, next) = match format {
@@ -375,8 +374,8 @@ mod tests {
                 assert!(rejects(format, name, "x"), "{format:?} {name:?}");
             }
             assert!(rejects(format, "A", "a\0b"), "{format:?}");
-            let is_for_jobs = matches!(format, EnvFormat::Github | EnvFormat::Gitlab);
-            assert_eq!([rejects(format, "EBB_A", "x"), rejects(format, "ebb_started_1", "x")], [is_for_jobs; 2]);
+            let of_job = ["EBB_A", "ebb_started_1"].map(|name| rejects(format, name, "x"));
+            assert_eq!(of_job, [matches!(format, EnvFormat::Github | EnvFormat::Gitlab); 2], "{format:?}");
             assert!(!rejects(format, "A", "a"), "{format:?}");
         }
         assert!(rejects(EnvFormat::Gitlab, "A", "two words") && rejects(EnvFormat::Gitlab, "A", "a\nB=b"));

@@ -1,10 +1,9 @@
 //! Tools that change several targets by one request: deletion, and another version of a plugin.
 
-use ebb_protocol::ErrorCode;
-use ebb_protocol::api::{
-    ActOnTargets, NamedTarget, TargetAction, TargetOutcome, TargetOutcomes, TargetPhase, TargetSelection,
-};
 use ebb_protocol::lifecycle::{LifecycleResult, kind_and_name};
+use ebb_protocol::{
+    ActOnTargets, ErrorCode, NamedTarget, TargetAction, TargetOutcome, TargetOutcomes, TargetPhase, TargetSelection,
+};
 use http::Method;
 use serde_json::{Value, json};
 

@@ -27,9 +27,8 @@ pub struct ApplyTarget {
     /// new one begins.
     #[schema(pattern = r"^(?!\.{1,2}$)([!\x22$&-.0->@-\[\]-~]{1,128}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
     pub uid: Option<String>,
-    /// The generation that the caller has seen, of the document or of the update that waits. If the instance has another
-    /// one, or does not live, the request is refused with 409 `outdated`. 0 only begins an instance. Without it, any document is
-    /// replaced.
+    /// The generation that the caller has seen, of the document or of the update that waits, or 0 to begin an instance. If it
+    /// has another one, or none, the request is refused with 409 `outdated`. Without it, any document is replaced.
     pub generation: Option<u64>,
     /// `false` refuses an update that removes or replaces a complete resource with 409 `resource-lost`. The default is `true`.
     pub allow_replace: Option<bool>,
