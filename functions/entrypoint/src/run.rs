@@ -82,8 +82,7 @@ fn report_end(
     watch: &mut ScriptWatch,
 ) {
     let (log_bytes, progress) = (tail.total(), tail.progress().and_then(|line| line.text(&spec.outputs)));
-    let state = ReportState::Ended(Box::new(ended.clone()));
-    let report = ScriptReport { v: VERSION, log_bytes, progress, state };
+    let report = ScriptReport { v: VERSION, log_bytes, progress, state: ReportState::Ended(Box::new(ended.clone())) };
     // Maps with names as keys can always be encoded.
     let report = serde_json::to_vec(&report).unwrap_or_default();
     let message = TerminationMessage::new(ended, &report);
@@ -93,8 +92,7 @@ fn report_end(
     let unwritten = |error| log_line(&format!("{}: {error}", spec.termination_log));
     let written = message.write(&spec.termination_log).map_err(unwritten);
     if let Some(reporter) = reporter {
-        let most = reporter.send_end(report);
-        if !watch.wait_for_report(most) {
+        if !watch.wait_for_report(reporter.send_end(report)) {
             log_line("the relay has not taken the report");
         } else if written.is_ok() {
             let _ = message.mark_reported(&spec.termination_log).map_err(unwritten);

@@ -154,8 +154,7 @@ mod tests {
         });
         tokio::spawn(async move { axum::serve(listener, router).await });
         let settings = aws_sdk_s3::config::Builder::from(&with_long_timeouts(&config)).force_path_style(true).build();
-        let client = aws_sdk_s3::Client::from_conf(settings);
-        let response = client.get_object().bucket("b").key("k").send().await.unwrap();
+        let response = aws_sdk_s3::Client::from_conf(settings).get_object().bucket("b").key("k").send().await.unwrap();
         let begun = Instant::now();
         response.body.collect().await.unwrap_err();
         assert!(begun.elapsed() < 3 * LONG_ATTEMPT, "{:?}", begun.elapsed());

@@ -73,8 +73,7 @@ mod tests {
         event["rawPath"] = path.into();
         event["requestContext"]["http"]["path"] = path.into();
         event["requestContext"]["domainName"] = host.into();
-        let request = lambda_http::request::from_str(&event.to_string()).unwrap();
-        request.map(|_| axum::body::Body::empty())
+        lambda_http::request::from_str(&event.to_string()).unwrap().map(|_| axum::body::Body::empty())
     }
 
     #[test]

@@ -139,8 +139,7 @@ impl FunctionContext {
         let queue = queue::SqsQueue { client: sqs, url: variables.required("EBB_QUEUE_URL")? };
         let name = "EBB_EGRESS_NETWORKS";
         let policy = Policy::public().and_receivers(&variables.optional(name));
-        let policy = policy.map_err(|reason| FunctionError::Invalid { name, reason })?;
-        let outside = Arc::new(HttpClient::new(policy)?);
+        let outside = Arc::new(HttpClient::new(policy.map_err(|reason| FunctionError::Invalid { name, reason })?)?);
         let settings = settings(variables, host.as_deref())?;
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
         let relays =
@@ -165,8 +164,7 @@ impl FunctionContext {
         let issuers = variables.parsed_if_any("EBB_OIDC", OidcIssuers::parse)?;
         let tokens = variables.parsed_if_any("EBB_API_TOKENS", api_tokens)?;
         let tokens = Arc::new(tokens.with_issuers(issuers));
-        let telemetry = Arc::new(telemetry(variables)?);
-        Ok(Self { server: ServerState { env, tokens, poll_endpoint }, telemetry })
+        Ok(Self { server: ServerState { env, tokens, poll_endpoint }, telemetry: Arc::new(telemetry(variables)?) })
     }
 
     fn router(&self, routes: fn(ServerState) -> Router, background: &Arc<BackgroundTasks>) -> Router {
@@ -274,8 +272,7 @@ mod tests {
     async fn a_function_without_its_variables_responds() {
         let router = router(ebb_api::api, &Arc::default());
         for _ in 0..2 {
-            let request = Request::get("/healthz").body(Body::empty()).unwrap();
-            let response = router.clone().oneshot(request).await.unwrap();
+            let response = router.clone().oneshot(Request::get("/healthz").body(Body::empty()).unwrap()).await.unwrap();
             assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
             let body = to_bytes(response.into_body(), 1 << 10).await.unwrap();
             assert!(!String::from_utf8_lossy(&body).contains("AWS_"), "{body:?}");

@@ -51,8 +51,7 @@ impl FunctionContext {
             tracing::warn!(%error, "cannot record the run of the schedule");
         }
         // Both run concurrently, because a sweep that waits for clusters must not delay the scan for orphans.
-        let end = tokio::time::sleep(TIME_LIMIT);
-        let swept = Box::pin(ebb_flow::sweep::sweep(env, &env.store, end));
+        let swept = Box::pin(ebb_flow::sweep::sweep(env, &env.store, tokio::time::sleep(TIME_LIMIT)));
         let orphans = timeout(TIME_LIMIT, Box::pin(ebb_flow::sweep::orphans::scan(env)));
         let retention = timeout(TIME_LIMIT, Box::pin(ebb_flow::instance::retention::remove_expired(env, env.now())));
         let (swept, orphans, retention) = futures::join!(swept, orphans, retention);
@@ -77,8 +76,7 @@ impl FunctionContext {
 
     /// Handles a message. After the time limit, its run or target is due again later.
     async fn handle_message(&self, message: &QueueMessage) -> FlowResult<()> {
-        let task = Box::pin(ebb_flow::sweep::receive_message(&self.server.env, message));
-        match timeout(TIME_LIMIT, task).await {
+        match timeout(TIME_LIMIT, Box::pin(ebb_flow::sweep::receive_message(&self.server.env, message))).await {
             Ok(done) => done,
             Err(_) => {
                 tracing::warn!(?message, "the message timed out; it is postponed");

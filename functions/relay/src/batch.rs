@@ -48,8 +48,7 @@ impl BatchContext {
     /// Returns the deadline of a request, at most `longest` after the arrival. If the sender receives no response
     /// before its timeout, it counts the relay as unreachable.
     fn deadline(&self, request: &RelayRequest, longest: Duration) -> Instant {
-        let time = request.timeout().saturating_sub(RESPONSE_MARGIN).saturating_sub(self.transit);
-        self.at + time.min(longest)
+        self.at + request.timeout().saturating_sub(RESPONSE_MARGIN).saturating_sub(self.transit).min(longest)
     }
 
     /// Returns `response`, or [`RelayResponse::TooLarge`] if it does not fit. The first response always fits.

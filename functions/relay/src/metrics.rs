@@ -110,8 +110,7 @@ mod tests {
     async fn every_metric_is_exposed_documented_and_shown() {
         let relay = Arc::<TestApi>::default().relay().await;
         // A request of an unknown verb needs no response of the API server.
-        let batch = r#"{"v": 1, "cluster": "u", "requests": [{"explode": {}}]}"#;
-        http::execute_batch(&relay, batch, Duration::ZERO).await;
+        http::execute_batch(&relay, r#"{"v": 1, "cluster": "u", "requests": [{"explode": {}}]}"#, Duration::ZERO).await;
         let failed = TaskEnd::of(&Callback::failed(ReasonCode::ImagePull, "no such image"));
         let name = TaskId { unit: "run-0".to_owned(), attempt: 1 };
         task_events::record_end(&name, &TaskNames::default(), &failed);

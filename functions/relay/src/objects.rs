@@ -180,8 +180,7 @@ pub(crate) async fn delete_uid<K>(api: &Api<K>, name: &str, uid: String, how: De
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    let how = how.preconditions(Preconditions { uid: Some(uid), resource_version: None });
-    match api.delete(name, &how).await {
+    match api.delete(name, &how.preconditions(Preconditions { uid: Some(uid), resource_version: None })).await {
         Err(error) if !matches!(status(&error), Some(404 | 409)) => Err(error),
         _ => Ok(()),
     }
@@ -200,8 +199,7 @@ fn as_apply_managed(managed: &Value) -> Option<Value> {
     let ours = |entry: &&mut Value| {
         entry["manager"] == MANAGER && entry["operation"] == "Update" && entry["subresource"].is_null()
     };
-    let entry = managed.as_array_mut()?.iter_mut().find(ours)?;
-    entry["operation"] = "Apply".into();
+    managed.as_array_mut()?.iter_mut().find(ours)?["operation"] = "Apply".into();
     Some(managed)
 }
 
@@ -230,8 +228,7 @@ pub(crate) fn millis_at(time: &Value) -> u64 {
 /// Returns the API group of an object, `""` for the core group, and its kind.
 pub(crate) fn group_kind(object: &Value) -> (&str, &str) {
     let version = object["apiVersion"].as_str().unwrap_or_default();
-    let group = version.rsplit_once('/').map_or("", |(group, _)| group);
-    (group, object["kind"].as_str().unwrap_or_default())
+    (version.rsplit_once('/').map_or("", |(group, _)| group), object["kind"].as_str().unwrap_or_default())
 }
 
 /// Kinds whose objects run once. A failed one stays failed, also when it is applied again.
@@ -310,8 +307,7 @@ mod tests {
             (wait.message, (now_ms() - wait.since_ms.unwrap()) / 1000)
         };
         assert_eq!(wait(json!(["a/b"]), json!(0)), ("waiting for the finalizer `a/b`".to_owned(), 60));
-        let grace = "it is terminating, with a grace period of 30 s";
-        assert_eq!(wait(json!([]), json!(30)), (grace.to_owned(), 30));
+        assert_eq!(wait(json!([]), json!(30)), ("it is terminating, with a grace period of 30 s".to_owned(), 30));
     }
 
     #[test]

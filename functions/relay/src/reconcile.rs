@@ -164,8 +164,7 @@ async fn reconcile_loop(inner: Arc<Reconciler>, name: TaskId, wake: Arc<Notify>)
             Err(ReconcileError::Conflict) => Some(CONFLICT_PAUSE),
             Err(error) if inner.log_outage(&error) => pauses.next(),
             Err(error) => {
-                let subject = LogSubject::Step(name.clone(), error.kind());
-                if inner.log_limit.allows(subject, LOG_INTERVAL, Instant::now()) {
+                if inner.log_limit.allows(LogSubject::Step(name.clone(), error.kind()), LOG_INTERVAL, Instant::now()) {
                     tracing::warn!(unit, attempt, %error, "a step of a task failed");
                 }
                 pauses.next()

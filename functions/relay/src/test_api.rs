@@ -35,8 +35,7 @@ impl TestApi {
         let service = tower::service_fn(move |request: Request<Body>| {
             let (server, path) = (Arc::clone(&server), request.uri().path().to_owned());
             async move {
-                let body = server.respond(&path).await;
-                Ok::<_, kube::Error>(Response::new(Body::from(body.to_string().into_bytes())))
+                Ok::<_, kube::Error>(Response::new(Body::from(server.respond(&path).await.to_string().into_bytes())))
             }
         });
         open_relay(Client::new(service, "relay")).await

@@ -74,8 +74,7 @@ mod tests {
     use crate::{AttemptRef, Epoch, RunEvent, accept};
 
     fn graph(dependencies: Vec<Vec<u32>>) -> Graph {
-        let units = dependencies.into_iter().map(|list| list.into_iter().map(Unit).collect());
-        Graph::new(units.collect()).unwrap()
+        Graph::new(dependencies.into_iter().map(|list| list.into_iter().map(Unit).collect()).collect()).unwrap()
     }
 
     #[test]

@@ -166,8 +166,7 @@ mod tests {
 
     #[test]
     fn edges_are_stored_once_at_both_ends_and_order_the_units() {
-        let order = graph(&[&[2], &[0], &[], &[0, 1]]).unwrap().order();
-        assert_eq!(order, [2, 0, 1, 3].map(Unit));
+        assert_eq!(graph(&[&[2], &[0], &[], &[0, 1]]).unwrap().order(), [2, 0, 1, 3].map(Unit));
         let graph = graph(&[&[], &[0, 0], &[1, 0], &[], &[2, 3]]).unwrap();
         let edges = |ends: &[Unit]| ends.iter().map(|unit| unit.0).collect::<Vec<_>>();
         let before: Vec<_> = graph.units().map(|unit| edges(graph.dependencies(unit))).collect();
@@ -187,7 +186,6 @@ mod tests {
         assert_eq!(graph(&[&[0]]).unwrap_err(), GraphError::Cycle([0, 0].map(Unit).to_vec()));
         let (unit, dependency) = (Unit(0), Unit(7));
         assert_eq!(graph(&[&[7]]).unwrap_err(), GraphError::Unknown { unit, dependency });
-        let error = Graph::new(vec![Vec::new(); MAX_UNITS + 1]).unwrap_err();
-        assert_eq!(error, GraphError::TooMany(MAX_UNITS + 1));
+        assert_eq!(Graph::new(vec![Vec::new(); MAX_UNITS + 1]).unwrap_err(), GraphError::TooMany(MAX_UNITS + 1));
     }
 }

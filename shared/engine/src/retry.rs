@@ -15,8 +15,7 @@ pub struct Backoff {
 impl Backoff {
     /// Returns the longest wait after `failures` failed attempts (at least one).
     pub fn bound(self, failures: u32) -> Millis {
-        let doublings = failures.saturating_sub(1).min(63);
-        Millis(self.base.0.saturating_mul(1 << doublings).min(self.max.0))
+        Millis(self.base.0.saturating_mul(1 << failures.saturating_sub(1).min(63)).min(self.max.0))
     }
 
     /// Returns the wait after `failures` failed attempts: `random` of 2⁶⁴ equal parts of [`Self::bound`].

@@ -126,8 +126,7 @@ impl EventName {
     /// Returns the event of a name, or `None` if the text is not a name.
     pub fn new(name: &str) -> Option<Self> {
         let letters = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-        let begins = name.starts_with(|first: char| first.is_ascii_lowercase());
-        if !letters || !begins || Self::RESERVED.contains(&name) {
+        if !letters || !name.starts_with(|first: char| first.is_ascii_lowercase()) || Self::RESERVED.contains(&name) {
             return None;
         }
         let mut bytes = [0; Self::MAX];
@@ -521,8 +520,7 @@ pub fn run_ended(target: &Target, hook: Hook, outcome: RunOutcome, hooks: &HookS
 }
 
 fn ready(hooks: &HookSet, event: Option<Hook>) -> PhaseChange {
-    let start = hooks.contains(&Hook::PostStart).then_some(Hook::PostStart).or(event);
-    PhaseChange::reported(TargetPhase::Ready, start)
+    PhaseChange::reported(TargetPhase::Ready, hooks.contains(&Hook::PostStart).then_some(Hook::PostStart).or(event))
 }
 
 #[cfg(test)]

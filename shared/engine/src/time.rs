@@ -64,9 +64,7 @@ mod tests {
 
     #[test]
     fn times_saturate() {
-        let plus = [(5, 3), (u64::MAX - 1, 3)].map(|(at, millis)| Timestamp(at).plus(Millis(millis)).0);
-        assert_eq!(plus, [8, u64::MAX]);
-        let since = [(8, 5), (5, 5), (5, 8)].map(|(at, earlier)| Timestamp(at).since(Timestamp(earlier)).0);
-        assert_eq!(since, [3, 0, 0]);
+        assert_eq!([(5, 3), (u64::MAX - 1, 3)].map(|(at, millis)| Timestamp(at).plus(Millis(millis)).0), [8, u64::MAX]);
+        assert_eq!([(8, 5), (5, 5), (5, 8)].map(|(at, earlier)| Timestamp(at).since(Timestamp(earlier)).0), [3, 0, 0]);
     }
 }

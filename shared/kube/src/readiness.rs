@@ -85,8 +85,7 @@ fn describe_finalizer(object: ObjectView<'_>, finalizer: &str) -> String {
     }
     let key = format!("v:{}", Value::from(finalizer));
     let is_setter = |entry: &&Value| !entry["fieldsV1"]["f:metadata"]["f:finalizers"][&key].is_null();
-    let setter = object.list("metadata.managedFields").iter().find(is_setter);
-    match setter.and_then(|entry| entry["manager"].as_str()) {
+    match object.list("metadata.managedFields").iter().find(is_setter).and_then(|entry| entry["manager"].as_str()) {
         Some(manager) => format!("the finalizer `{finalizer}`, which `{manager}` set"),
         None => format!("the finalizer `{finalizer}`"),
     }

@@ -40,8 +40,7 @@ pub fn issue(name: &str, random: [u64; 4]) -> Zeroizing<String> {
 
 /// Returns 256 random bits as 43 characters of `A-Z a-z 0-9 _ -`.
 pub(crate) fn random_text(random: [u64; 4]) -> Zeroizing<String> {
-    let bytes = Zeroizing::new(random.map(u64::to_be_bytes).concat());
-    Zeroizing::new(URL_SAFE_NO_PAD.encode(bytes.as_slice()))
+    Zeroizing::new(URL_SAFE_NO_PAD.encode(Zeroizing::new(random.map(u64::to_be_bytes).concat()).as_slice()))
 }
 
 /// Returns the digest of a token that is stored.

@@ -66,8 +66,7 @@ impl TokenClaims {
         let Self { run, unit, attempt, epoch, expiry, kind, remaining_results: remaining } = self;
         let signed =
             format!("{SCHEME}.{}.{run}.{}.{}.{}.{}.{remaining}", kind.as_str(), unit.0, attempt.0, epoch.0, expiry.0);
-        let mac = mac(keys.first(), &signed).finalize().into_bytes();
-        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac))
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac(keys.first(), &signed).finalize().into_bytes()))
     }
 
     /// Returns the claims of a token that one of the keys has signed.

@@ -65,8 +65,7 @@ pub fn parse(headers: &HeaderMap, body: &[u8]) -> Result<LifecycleEvent, EventEr
     let data: LifecycleData = read_data(data.as_deref().ok_or(EventError::NoData)?)?;
     let wrong = |FieldError { field, problem }| EventError::Data { path: format!("data.{field}"), problem };
     data.validate().map_err(wrong)?;
-    let needs_document = matches!(event_type, LifecycleType::Created | LifecycleType::Updated);
-    if data.document.is_none() && needs_document {
+    if data.document.is_none() && matches!(event_type, LifecycleType::Created | LifecycleType::Updated) {
         let problem = format!("is missing: {} requires the document of the target as text", event_type.as_type());
         return Err(EventError::Data { path: "data.document".to_owned(), problem });
     }
@@ -144,8 +143,7 @@ pub fn lifecycle(
     time: ebb_engine::Timestamp,
     data: &LifecycleData,
 ) -> (&'static str, Vec<u8>) {
-    let subject = format!("{}/{}", data.kind, data.name);
-    event(id, source, event_type.as_type(), &subject, time, data)
+    event(id, source, event_type.as_type(), &format!("{}/{}", data.kind, data.name), time, data)
 }
 
 /// Returns content type and body of an event. The types for the platform are in [`crate::lifecycle`], `subject` is
@@ -168,8 +166,7 @@ pub fn event<T: Serialize>(
         datacontenttype: "application/json".to_owned(),
         data,
     };
-    let body = serde_json::to_vec(&event).expect("events have text keys only and no foreign serializer");
-    (CONTENT_TYPE, body)
+    (CONTENT_TYPE, serde_json::to_vec(&event).expect("events have text keys only and no foreign serializer"))
 }
 
 #[cfg(test)]

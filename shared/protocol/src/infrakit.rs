@@ -49,8 +49,7 @@ impl PluginCall {
     }
 
     pub fn validate(instance_type: &str, properties: &Value) -> Self {
-        let params = json!({"Type": instance_type, "Properties": properties});
-        Self { method: "Instance.Validate", params, part: "" }
+        Self { method: "Instance.Validate", params: json!({"Type": instance_type, "Properties": properties}), part: "" }
     }
 
     /// Returns the call that makes an instance, for its ID. `spec` has `Properties`, `Tags`, `Init`, `LogicalID` and

@@ -89,8 +89,7 @@ impl SealedBatch {
     /// Decrypts a batch of a cluster with one of its `keys`. Returns `None` for another key or cluster, or a changed
     /// batch.
     pub fn open(&self, keys: &WebhookKeys, cluster: &str) -> Option<Vec<u8>> {
-        let ciphertext = STANDARD.decode(&self.ciphertext).ok()?;
-        seal::open(keys, &Self::associated_data(cluster, &self.id), &ciphertext)
+        seal::open(keys, &Self::associated_data(cluster, &self.id), &STANDARD.decode(&self.ciphertext).ok()?)
     }
 
     /// Returns true if a text is a valid batch id. An id cannot be a path.

@@ -43,8 +43,7 @@ pub struct Batch {
 
 /// Reads each request on its own, so that one of a newer control plane does not hide the others.
 fn each_request<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<RelayRequest>, D::Error> {
-    let requests = Vec::<serde_json::Value>::deserialize(deserializer)?;
-    Ok(requests.into_iter().map(RelayRequest::read).collect())
+    Ok(Vec::<serde_json::Value>::deserialize(deserializer)?.into_iter().map(RelayRequest::read).collect())
 }
 
 impl Batch {

@@ -226,15 +226,13 @@ mod tests {
             |result: &Callback| serde_json::json!({"body": serde_json::to_string(result).unwrap()}).to_string().len();
         let mut result = Callback::new(CallbackStatus::Succeeded);
         // In an event, `"` becomes `\\\"`.
-        let limit = MOST / 4;
-        result.hold("quotes", vec![b'"'; limit - 4_000]);
+        result.hold("quotes", vec![b'"'; MOST / 4 - 4_000]);
         result.log = Some("\"".repeat(LOG_TAIL));
         let cut = result.clone().fit();
         assert_eq!((&cut.outputs, cut.status), (&result.outputs, CallbackStatus::Succeeded));
         assert!(event(&cut) <= LAMBDA_EVENT && serde_json::to_vec(&cut).unwrap().len() < CALLBACK_BODY);
         result.hold("more", vec![b'"'; 4_000]);
-        let failed = result.fit();
-        assert_eq!(failed.reason.unwrap().code, ReasonCode::OutputTooLarge);
+        assert_eq!(result.fit().reason.unwrap().code, ReasonCode::OutputTooLarge);
     }
 
     #[test]

@@ -52,8 +52,7 @@ pub fn open_value(keys: &WebhookKeys, about: &str, sealed: &str) -> Option<Vec<u
 }
 
 fn seal_for(secret: &WebhookSecret, purpose: &[u8], nonce: [u8; NONCE], about: &str, plain: &[u8]) -> Vec<u8> {
-    let payload = Payload { msg: plain, aad: about.as_bytes() };
-    let sealed = cipher(secret, purpose).encrypt(&XNonce::from(nonce), payload);
+    let sealed = cipher(secret, purpose).encrypt(&XNonce::from(nonce), Payload { msg: plain, aad: about.as_bytes() });
     let mut all = nonce.to_vec();
     all.extend(sealed.expect("nothing that memory holds is too long for the cipher"));
     all
@@ -105,8 +104,7 @@ mod tests {
         }
         let others = [("run/2/dsn", &b"postgres://"[..]), ("run/1/dsn", b"postgres:/")];
         for (about, plain) in others {
-            let other = seal_value(&rotated, about, plain);
-            assert_ne!(other[..32], sealed[..32], "each value has its own nonce");
+            assert_ne!(seal_value(&rotated, about, plain)[..32], sealed[..32], "each value has its own nonce");
         }
         assert_eq!(open(&rotated, "run/1/dsn", &STANDARD.decode(&sealed).unwrap()), None, "keys have one purpose");
     }

@@ -137,8 +137,7 @@ impl SourceScheme {
             Self::E2b => URL_SAFE_NO_PAD.encode(Sha256::new().chain_update(value).chain_update(signed).finalize()),
             Self::Bearer => format!("Bearer {value}"),
             Self::Basic { user } => {
-                let plain = Zeroizing::new(format!("{user}:{value}"));
-                format!("Basic {}", STANDARD.encode(plain.as_bytes()))
+                format!("Basic {}", STANDARD.encode(Zeroizing::new(format!("{user}:{value}")).as_bytes()))
             }
             Self::Standard | Self::Gitlab | Self::Url => value.to_owned(),
         })

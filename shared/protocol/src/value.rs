@@ -65,7 +65,6 @@ mod base64_bytes {
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        STANDARD.decode(text).map_err(serde::de::Error::custom)
+        STANDARD.decode(String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
     }
 }

@@ -93,8 +93,7 @@ pub fn target_notes(target: &TargetInfo) -> Vec<String> {
         (false, 0) => None,
         (false, count) => Some(format!("{count} unconfirmed")),
     };
-    let usable = target.usable.then(|| "usable".to_owned());
-    expired.into_iter().chain(remaining).chain(usable).collect()
+    expired.into_iter().chain(remaining).chain(target.usable.then(|| "usable".to_owned())).collect()
 }
 
 /// Returns a reason, with its class in the words of `retry.on` unless the message implies it.

@@ -110,8 +110,7 @@ impl OpenBatches {
         let (sender, cluster, own) = (Arc::clone(sender), Arc::clone(cluster), Arc::clone(&requests));
         let future = async move {
             let requests = close_batch(&own).await;
-            let replies = sender.send(&cluster, requests, timeout).await;
-            Arc::new(Mutex::new(replies.into_iter().map(Some).collect()))
+            Arc::new(Mutex::new(sender.send(&cluster, requests, timeout).await.into_iter().map(Some).collect()))
         };
         let future = future.boxed().shared();
         if let Some(weak) = future.downgrade() {

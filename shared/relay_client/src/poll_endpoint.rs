@@ -141,8 +141,7 @@ impl PollEndpoint {
             if !queued.is_empty() || waited >= wait {
                 let now = self.clock.now();
                 let batches = queued.into_iter().map(|batch| super::pull::sealed_batch(batch, now)).collect();
-                let waited_ms = Millis::from(waited).0;
-                return Ok(PollResponse { v: pull::VERSION, waited_ms, batches });
+                return Ok(PollResponse { v: pull::VERSION, waited_ms: Millis::from(waited).0, batches });
             }
             tokio::time::sleep(POLL_INTERVAL.min(wait - waited)).await;
         }
@@ -154,8 +153,7 @@ fn connected(name: &str, found: Result<Arc<ClusterConfig>, ClusterLookupError>) 
         Ok(cluster) if cluster.name == name => Ok(cluster),
         Err(ClusterLookupError::Store(error)) => Err(error.into()),
         Ok(_) | Err(ClusterLookupError::Unknown(_) | ClusterLookupError::Waiting(_)) => {
-            let why = "no cluster with this name and secret is connected";
-            Err(RequestError::refused(ErrorCode::InvalidSignature, why))
+            Err(RequestError::refused(ErrorCode::InvalidSignature, "no cluster with this name and secret is connected"))
         }
     }
 }

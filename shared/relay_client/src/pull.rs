@@ -57,10 +57,7 @@ impl BatchSender {
         }
         match self.queue.take_batch(&cluster.name, &id).await.map_err(|error| queue_error(&error))? {
             Some(response) => parse_response(cluster, &id, &response),
-            None => {
-                let why = format!("no poll returned a response within {} s", timeout.as_secs());
-                Err(RelayError::Unreachable(why))
-            }
+            None => Err(RelayError::Unreachable(format!("no poll returned a response within {} s", timeout.as_secs()))),
         }
     }
 
@@ -102,8 +99,7 @@ fn parse_response(cluster: &ClusterConfig, id: &str, sealed: &[u8]) -> Result<Re
     let text = std::str::from_utf8(sealed).ok();
     let response = text.and_then(|text| seal::open_value(&cluster.keys, &reply_place(cluster, id), text));
     let response = response.ok_or_else(|| {
-        let why = "its response cannot be decrypted; was the secret of the cluster replaced?";
-        RelayError::Unreachable(why.to_owned())
+        RelayError::Unreachable("its response cannot be decrypted; was the secret of the cluster replaced?".to_owned())
     })?;
     serde_json::from_slice(&response)
         .map_err(|error| RelayError::Unreachable(format!("its response cannot be parsed: {error}")))

@@ -84,8 +84,7 @@ impl ClusterRegistry {
             })
         });
         let (cluster, is_new) = changed.await?;
-        let token = (is_new || request.rebootstrap).then(|| token.to_string());
-        Ok(StoredRegistration { cluster, token, is_new })
+        Ok(StoredRegistration { cluster, token: (is_new || request.rebootstrap).then(|| token.to_string()), is_new })
     }
 
     /// Issues another bootstrap token for a cluster. The former one is not valid any more.
@@ -100,8 +99,7 @@ impl ClusterRegistry {
     ) -> Result<StoredRegistration, RequestError> {
         let token = issue_token(random);
         let changed = self.change(name, |known, _| {
-            let known = known.cloned().ok_or_else(|| missing(name))?;
-            Ok(ClusterItem { bootstrap: Some(issued(&token, now)), ..known })
+            Ok(ClusterItem { bootstrap: Some(issued(&token, now)), ..known.cloned().ok_or_else(|| missing(name))? })
         });
         let (cluster, _) = changed.await?;
         Ok(StoredRegistration { cluster, token: Some(token.to_string()), is_new: false })

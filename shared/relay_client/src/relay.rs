@@ -100,8 +100,7 @@ impl ClusterRelay {
     }
 
     async fn expect_done(&self, cluster: UnitCluster<'_>, request: RelayRequest) -> Result<(), RelayError> {
-        let connected = self.named(cluster).await?;
-        match self.request(&connected, request).await?.0 {
+        match self.request(&self.named(cluster).await?, request).await?.0 {
             RelayResponse::Done => Ok(()),
             other => Err(unexpected(&other)),
         }
@@ -169,8 +168,7 @@ impl RelayClient for ClusterRelay {
     }
 
     async fn call(&self, cluster: UnitCluster<'_>, request: ServiceRequest) -> Result<ServiceResponse, RelayError> {
-        let connected = self.named(cluster).await?;
-        match self.request(&connected, RelayRequest::Call(Box::new(request))).await?.0 {
+        match self.request(&self.named(cluster).await?, RelayRequest::Call(Box::new(request))).await?.0 {
             RelayResponse::Service(response) => Ok(response),
             other => Err(unexpected(&other)),
         }
@@ -211,8 +209,7 @@ impl RelayClient for ClusterRelay {
     }
 
     async fn about(&self, cluster: &str) -> Result<(RelayInfo, String), RelayError> {
-        let connected = self.named(Some(cluster).into()).await?;
-        match self.request(&connected, RelayRequest::About).await? {
+        match self.request(&self.named(Some(cluster).into()).await?, RelayRequest::About).await? {
             (RelayResponse::About(about), uid) => Ok((about, uid)),
             (other, _) => Err(unexpected(&other)),
         }

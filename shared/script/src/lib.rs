@@ -47,8 +47,7 @@ pub fn run(
     let mask = LogMask::of_inputs(spec);
     let forward = |tail| stream::forward_outputs(&mut script, tail, &mask, &watch.sender());
     let streams = surroundings.tail.map_or(0, forward);
-    let end = watch.supervise(&script, begun + millis(spec.timeout_ms), streams);
-    Ok(end.script_exit(spec, surroundings.supervisor))
+    Ok(watch.supervise(&script, begun + millis(spec.timeout_ms), streams).script_exit(spec, surroundings.supervisor))
 }
 
 /// Makes this process the parent of all processes that its script leaves behind.

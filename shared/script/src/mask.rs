@@ -85,8 +85,7 @@ impl LogMask {
         let inside = |byte: &u8| is_cut && byte & 0b1100_0000 == 0b1000_0000;
         let kept: Vec<u8> = kept.iter().copied().skip_while(inside).collect();
         let mut mask = self.clone();
-        let masked = [mask.push(&kept), mask.push(&[])].concat();
-        end_of(String::from_utf8_lossy(&masked).into_owned(), most)
+        end_of(String::from_utf8_lossy(&[mask.push(&kept), mask.push(&[])].concat()).into_owned(), most)
     }
 
     /// Returns a line of a log, masked. If it `is_cut` at its end, a value there may be incomplete. Its beginning is removed.

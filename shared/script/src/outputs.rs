@@ -55,8 +55,7 @@ fn read(output: &ScriptOutput, total: &mut usize) -> Result<Vec<u8>, (ReasonCode
     // Only a path with a NUL byte gives an error without a number. Such a path was rejected before the script started.
     let file = opened.map_err(|error| match error.raw_os_error().map_or(Errno::EINVAL, Errno::from_raw) {
         Errno::ENOENT | Errno::ENOTDIR => {
-            let why = format!("output {name:?}: the script ended with 0 and did not write {path}");
-            (ReasonCode::OutputMissing, why)
+            (ReasonCode::OutputMissing, format!("output {name:?}: the script ended with 0 and did not write {path}"))
         }
         Errno::ELOOP => invalid("is a symbolic link, not a file"),
         Errno::ENXIO => invalid("is a socket, not a file"),

@@ -135,8 +135,7 @@ mod tests {
     #[allow(clippy::zombie_processes, reason = "`kill_all` reaps it")]
     fn an_ended_script_keeps_its_pid_until_its_process_group_is_killed() {
         crate::adopt_orphans().unwrap();
-        let text = "sleep 1000 & exit 3";
-        let script = Command::new("sh").args(["-c", text]).process_group(0).spawn().unwrap();
+        let script = Command::new("sh").args(["-c", "sleep 1000 & exit 3"]).process_group(0).spawn().unwrap();
         let script = Pid::from_raw(i32::try_from(script.id()).unwrap());
         let exited = waitid(Id::Pid(script), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
         assert_eq!(exited, Ok(WaitStatus::Exited(script, 3)));

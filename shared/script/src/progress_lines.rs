@@ -21,8 +21,7 @@ impl ProgressLine {
 
     /// Returns the progress for people. Masks those of the sensitive `outputs` that the script has written so far.
     pub fn text(&self, outputs: &[ScriptOutput]) -> Option<String> {
-        let is_cut = self.0.len() == MAX_TEXT;
-        cleaned(&LogMask::of_outputs(&outputs::sensitive(outputs)).line(&self.0, is_cut))
+        cleaned(&LogMask::of_outputs(&outputs::sensitive(outputs)).line(&self.0, self.0.len() == MAX_TEXT))
     }
 }
 

@@ -92,8 +92,7 @@ impl ScriptWatch {
     /// Returns the next event. Returns `None` after `until`, even if events are pending. This watch holds a sender, so
     /// the channel stays open.
     pub fn next(&mut self, until: Instant) -> Option<WatchEvent> {
-        let left = until.checked_duration_since(Instant::now())?;
-        let event = self.events.recv_timeout(left).ok()?;
+        let event = self.events.recv_timeout(until.checked_duration_since(Instant::now())?).ok()?;
         let mut stop = |cause, signal, grace| {
             self.stop.get_or_insert((Instant::now(), StopRequest { cause, signal, grace }));
         };
@@ -119,8 +118,7 @@ impl ScriptWatch {
     /// Kills and reaps all processes that are left, and `child` itself, which must not be reaped yet. Then waits for the
     /// end of its `streams` output streams.
     pub fn finish(&mut self, child: Pid, streams: usize) {
-        let is_empty = processes::kill_all(child);
-        let until = later(if is_empty { DRAIN } else { DRAIN_OF_STUCK });
+        let until = later(if processes::kill_all(child) { DRAIN } else { DRAIN_OF_STUCK });
         while self.drained < streams && self.next(until).is_some() {}
         self.drained = 0;
     }
@@ -169,8 +167,7 @@ impl ScriptWatch {
         let begin = Instant::now();
         let end = later(most);
         loop {
-            let until = self.stop.map_or(end, |(at, request)| end.min(at.max(begin) + request.grace));
-            match self.next(until) {
+            match self.next(self.stop.map_or(end, |(at, request)| end.min(at.max(begin) + request.grace))) {
                 Some(WatchEvent::Reported(taken)) => return taken,
                 Some(_) => {}
                 None => return false,

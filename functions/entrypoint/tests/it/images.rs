@@ -61,8 +61,7 @@ fn a_script_runs_in_a_read_only_root_as_an_unprivileged_user() {
     let mut spec = spec(&fixture, "id -u; echo out >/ebb/own/a; cat /proc/1/comm; sleep 1000 & [ ! -w /tmp ]");
     spec.outputs.push(output("a", "/ebb/own/a"));
     let exit = run_in_root(&fixture, &spec);
-    let printed = String::from_utf8_lossy(&exit.stdout);
-    assert_eq!(printed, format!("{INSTALLED}65534\nebb-entrypoint\n"), "{exit:?}");
+    assert_eq!(String::from_utf8_lossy(&exit.stdout), format!("{INSTALLED}65534\nebb-entrypoint\n"), "{exit:?}");
     assert_eq!((exit.code, exit.output("a")), (Some(0), "out\n"));
 }
 

@@ -37,8 +37,7 @@ fn invalid_command_lines_and_specs() {
 #[test]
 fn output_is_unchanged_and_its_tail_is_reported() {
     let fixture = EntrypointFixture::new();
-    let text = "printf 'a\\000\\377\\n'; printf 'b\\r' >&2; printf '\\303\\274'";
-    let exit = fixture.run(&fixture.sh(text, &[]));
+    let exit = fixture.run(&fixture.sh("printf 'a\\000\\377\\n'; printf 'b\\r' >&2; printf '\\303\\274'", &[]));
     assert_eq!((exit.stdout.as_slice(), exit.stderr.as_str()), (b"a\0\xff\n\xc3\xbc".as_slice(), "b\r"));
     let (report, _) = fixture.sink.wait_for_end();
     assert_eq!(report.log_bytes, 8);
@@ -52,8 +51,7 @@ fn output_is_unchanged_and_its_tail_is_reported() {
 fn a_gigabyte_of_log_uses_little_memory() {
     let fixture = EntrypointFixture::new();
     let text = "yes | head -c 1000000000; printf end; grep VmHWM: /proc/$PPID/status >$W/peak";
-    let status = fixture.command(&fixture.sh(text, &["peak"])).stdout(Stdio::null()).status().unwrap();
-    assert!(status.success());
+    assert!(fixture.command(&fixture.sh(text, &["peak"])).stdout(Stdio::null()).status().unwrap().success());
     let (report, _) = fixture.sink.wait_for_end();
     assert_eq!(report.log_bytes, 1_000_000_003);
     let ReportState::Ended(ended) = report.state else { panic!() };

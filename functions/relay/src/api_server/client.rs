@@ -31,8 +31,7 @@ pub fn client(config: Config) -> Result<Client, Error> {
     let (once, client) = (Client::try_from(without_retry)?, Client::try_from(config)?);
     let (namespace, permits) = (client.default_namespace().to_owned(), Arc::new(Semaphore::new(REQUESTS)));
     let limited = tower::service_fn(move |request: Request<Body>| {
-        let is_sent_once = request.extensions().get::<SendOnce>().is_some();
-        let client = if is_sent_once { once.clone() } else { client.clone() };
+        let client = if request.extensions().get::<SendOnce>().is_some() { once.clone() } else { client.clone() };
         let permits = permits.clone();
         async move {
             // This fails only if the semaphore is closed, which never happens.
@@ -45,8 +44,7 @@ pub fn client(config: Config) -> Result<Client, Error> {
 
 /// Checks that the API server is ready. Every account has this right (`system:public-info-viewer`).
 pub(crate) async fn check_ready(client: &Client) -> Result<(), Error> {
-    let request = Request::get("/readyz").body(Vec::new()).map_err(Error::HttpError)?;
-    match client.request_text(request).await {
+    match client.request_text(Request::get("/readyz").body(Vec::new()).map_err(Error::HttpError)?).await {
         Err(Error::Api(status)) => Err(Error::Service(format!("it is not ready: {}", status.message).into())),
         response => response.map(drop),
     }

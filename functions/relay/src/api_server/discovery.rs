@@ -67,8 +67,7 @@ impl DiscoveryCache {
 
     /// Removes a kind from the cache when its version is no longer served.
     pub(crate) fn forget(&self, object_ref: &ObjectRef) {
-        let key = (object_ref.api_version.clone(), object_ref.kind.clone());
-        lock(&self.1).remove(&key);
+        lock(&self.1).remove(&(object_ref.api_version.clone(), object_ref.kind.clone()));
     }
 }
 

@@ -134,8 +134,7 @@ impl Reconciler {
             return refuse("a manifest has no `metadata.name`");
         }
         let object_ref = ObjectRef::of(manifest);
-        let found = self.discovery.find(&object_ref.api_version, &object_ref.kind).await?;
-        let Some(kind) = found else {
+        let Some(kind) = self.discovery.find(&object_ref.api_version, &object_ref.kind).await? else {
             return refuse(format!("the cluster has no kind `{}` of `{}`", object_ref.kind, object_ref.api_version));
         };
         match (kind.namespaced, &object_ref.namespace) {
@@ -295,8 +294,7 @@ fn add_marks(manifest: &mut Value, at: &str, marks: &ObjectMarks) -> Result<(), 
     for (part, entries) in [("labels", &marks.labels), ("annotations", &marks.annotations)] {
         let mut node = manifest.pointer_mut(at).ok_or_else(|| no_map(""))?;
         for part in ["metadata", part] {
-            let map = node.as_object_mut().ok_or_else(|| no_map(part))?;
-            node = map.entry(part).or_insert(Value::Null);
+            node = node.as_object_mut().ok_or_else(|| no_map(part))?.entry(part).or_insert(Value::Null);
             if node.is_null() {
                 *node = json!({});
             }
@@ -329,8 +327,7 @@ mod tests {
         let rows = rows::<(Value, String, Option<Value>)>("marks_are_added_to_objects_with_metadata");
         for (manifest, at, expected) in rows {
             let mut given = manifest.clone();
-            let is_added = add_marks(&mut given, &at, &marks).is_ok();
-            assert_eq!(is_added.then_some(given), expected, "{manifest}");
+            assert_eq!(add_marks(&mut given, &at, &marks).is_ok().then_some(given), expected, "{manifest}");
         }
     }
 }

@@ -229,8 +229,7 @@ impl Reconciler {
     }
 
     fn state(&self, held: &VersionedRecord, log: Option<String>) -> Result<TaskState> {
-        let waits = held.record.is_queued().then(|| self.queue.position(&held.record.name)).flatten();
-        if let Some(ahead) = waits {
+        if let Some(ahead) = held.record.is_queued().then(|| self.queue.position(&held.record.name)).flatten() {
             return Ok(TaskState::Queued { ahead });
         }
         Ok(match &held.record.phase {

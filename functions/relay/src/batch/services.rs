@@ -133,8 +133,7 @@ mod tests {
         let rows = rows::<(String, String, Option<String>)>("paths_stay_below_the_path_of_the_policy");
         for (prefix, path, expected) in rows {
             let (namespace, name) = ("infra".to_owned(), "files".to_owned());
-            let allowed = AllowedService { namespace, name, port: 8080, path: prefix.clone() };
-            let url = proxy_url(&allowed, &path).ok();
+            let url = proxy_url(&AllowedService { namespace, name, port: 8080, path: prefix.clone() }, &path).ok();
             assert_eq!(url, expected.map(|path| format!("{proxy}{path}")), "{prefix} {path}");
         }
     }

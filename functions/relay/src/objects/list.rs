@@ -42,8 +42,7 @@ impl Reconciler {
         if after == Some(UNMANAGED_PAGE) {
             return self.list_unmanaged().await;
         }
-        let token = after.and_then(|after| after.strip_prefix(PAGE));
-        let (records, next) = self.store.page(None, token).await?;
+        let (records, next) = self.store.page(None, after.and_then(|after| after.strip_prefix(PAGE))).await?;
         let summaries = records.into_iter().map(|record| self.summarize(record));
         let summaries: Vec<_> = futures::stream::iter(summaries).buffered(AT_ONCE).try_collect().await?;
         let mut listing = ClusterListing::default();
@@ -109,8 +108,7 @@ impl Reconciler {
         }
         let waits = objects.into_iter().map(|it| {
             let ObjectSummary { api_version, kind, namespace, name, .. } = it.object;
-            let object_ref = ObjectRef { api_version, kind, namespace, name };
-            task_waits::wait(object_ref, WITHOUT_RECORD)
+            task_waits::wait(ObjectRef { api_version, kind, namespace, name }, WITHOUT_RECORD)
         });
         // All kinds are listed again, so the pause is that of a wait for a person.
         let errors = errors.iter().map(|error| task_waits::wait("objects without a record", error));
@@ -132,8 +130,7 @@ impl Reconciler {
                     found.forbidden.push(format!("{place}: the relay has no rights there any more"));
                 }
                 Err(error @ kube::Error::Api(_)) => {
-                    let is_forbidden = status(&error) == Some(403);
-                    let to = if is_forbidden { &mut found.forbidden } else { &mut found.errors };
+                    let to = if status(&error) == Some(403) { &mut found.forbidden } else { &mut found.errors };
                     to.push(format!("{place}: {}", error_message(&error)));
                 }
                 Err(error) => return Err(error.into()),

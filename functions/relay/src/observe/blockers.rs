@@ -141,8 +141,7 @@ fn failed(pod: &Pod) -> Option<StartBlocker> {
     let status = pod.status.as_ref().filter(|it| it.phase.as_deref() == Some("Failed"))?;
     // The first end stops the other containers, such as sidecars.
     let ended = containers(pod).rev().filter_map(|(role, container)| {
-        let end = container.state.as_ref()?.terminated.as_ref().filter(|end| end.exit_code != 0)?;
-        Some((role, container, end))
+        Some((role, container, container.state.as_ref()?.terminated.as_ref().filter(|end| end.exit_code != 0)?))
     });
     let ended = ended.min_by_key(|(_, _, end)| millis(end.finished_at.as_ref()));
     let (message, since_ms) = match (status.reason.as_deref(), ended) {
@@ -248,8 +247,7 @@ fn crashed(
         _ => return None,
     };
     let first = own.iter().filter(|it| it.reason == "BackOff").map(|it| it.first_ms).min();
-    let ended_ms = last.map(|end| millis(end.finished_at.as_ref()));
-    let since_ms = first.or(ended_ms).unwrap_or(started_ms);
+    let since_ms = first.or(last.map(|end| millis(end.finished_at.as_ref()))).unwrap_or(started_ms);
     let message = crash_text(role, container, last);
     Some(StartBlocker { code: ReasonCode::NotStartable, message, kind, since_ms, resolves: Itself })
 }
@@ -292,8 +290,7 @@ fn warned(pod: &Pod, own: &[&Warning], now_ms: u64) -> Option<StartBlocker> {
     let ran_ms = |container: &ContainerStatus| {
         let state = container.state.as_ref()?;
         let started = state.running.as_ref().map(|running| running.started_at.as_ref());
-        let ended = state.terminated.as_ref().map(|end| end.finished_at.as_ref());
-        started.or(ended).map(millis)
+        started.or(state.terminated.as_ref().map(|end| end.finished_at.as_ref())).map(millis)
     };
     let status = pod.status.as_ref()?;
     let has_run = status.container_statuses.iter().flatten().any(|container| ran_ms(container).is_some());
@@ -339,11 +336,9 @@ fn lacks_source(pod: &Pod, found: &StartBlocker) -> bool {
 /// start when it has started.
 fn initializing(pod: &Pod) -> Option<StartBlocker> {
     let statuses = pod.status.as_ref()?.init_container_statuses.iter().flatten();
-    let (name, since_ms) =
-        statuses.filter(|it| it.started != Some(true) || !is_sidecar(pod, &it.name)).find_map(|it| {
-            let running = it.state.as_ref()?.running.as_ref()?;
-            Some((&it.name, millis(running.started_at.as_ref())))
-        })?;
+    let (name, since_ms) = statuses
+        .filter(|it| it.started != Some(true) || !is_sidecar(pod, &it.name))
+        .find_map(|it| Some((&it.name, millis(it.state.as_ref()?.running.as_ref()?.started_at.as_ref()))))?;
     let message = format!("init container `{name}` has not ended");
     let kind = BlockerKind::Reported;
     Some(StartBlocker { code: ReasonCode::NotStartable, message, kind, since_ms, resolves: Itself })

@@ -92,14 +92,12 @@ pub(crate) fn observe(job: Option<&Value>, pods: &[Pod], container: &str) -> Pod
 pub(crate) fn failed_init(pod: &Pod) -> Option<(&str, &ContainerStateTerminated)> {
     let status = pod.status.as_ref().filter(|it| it.phase.as_deref() == Some("Failed"))?;
     status.init_container_statuses.iter().flatten().find_map(|it| {
-        let end = it.state.as_ref()?.terminated.as_ref().filter(|end| end.exit_code != 0)?;
-        Some((it.name.as_str(), end))
+        Some((it.name.as_str(), it.state.as_ref()?.terminated.as_ref().filter(|end| end.exit_code != 0)?))
     })
 }
 
 pub(crate) fn condition<'a>(pod: &'a Pod, kind: &str, status: &str) -> Option<&'a PodCondition> {
-    let conditions = pod.status.as_ref()?.conditions.as_deref()?;
-    conditions.iter().find(|it| it.type_ == kind && it.status == status)
+    pod.status.as_ref()?.conditions.as_deref()?.iter().find(|it| it.type_ == kind && it.status == status)
 }
 
 #[cfg(test)]
@@ -149,14 +147,12 @@ pub(crate) fn early_failure(pod: &Pod) -> Option<FailureReason> {
 
 /// Returns true if the pod has ended with all its containers.
 pub(crate) fn is_over(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
+    matches!(pod.status.as_ref().and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed"))
 }
 
 /// Returns true if a pod still exists long after the end of its grace period, because its node does not respond.
 pub(crate) fn is_stuck(pod: &Pod, now_ms: u64) -> bool {
-    let should_be_gone = pod.metadata.deletion_timestamp.as_ref();
-    should_be_gone.is_some_and(|time| millis(Some(time)).saturating_add(STUCK_MS) <= now_ms)
+    pod.metadata.deletion_timestamp.as_ref().is_some_and(|time| millis(Some(time)).saturating_add(STUCK_MS) <= now_ms)
 }
 
 /// Returns milliseconds since 1970, or 0 if the time is unknown.
@@ -194,8 +190,7 @@ mod tests {
         // The pod ended before its containers had a status.
         let evicted = json!({"metadata": {}, "status": {"phase": "Failed", "reason": "Evicted", "message": "m"}});
         let evicted: Pod = serde_json::from_value(evicted).unwrap();
-        let end = terminated(-1, "Evicted", "m");
-        assert_eq!(observe(None, &[evicted], "main"), PodObservation::Terminated(end));
+        assert_eq!(observe(None, &[evicted], "main"), PodObservation::Terminated(terminated(-1, "Evicted", "m")));
         let job = |kind: &str| json!({"status": {"conditions": [{"type": kind, "status": "True"}]}});
         let waiting = PodObservation::Waiting(None);
         for (kind, expected) in

@@ -73,8 +73,7 @@ mod tests {
         type Row = (String, Option<String>, Option<String>, Option<(String, String)>);
         for (kind, reason, ready, expected) in rows::<Row>("awaited_fields_have_their_values") {
             let readiness = reason.map_or_else(rule, |reason| pending(&reason));
-            let found = awaited(&readiness, ready.as_deref(), &object(&kind));
-            assert_eq!(found, expected, "{readiness:?} {ready:?}");
+            assert_eq!(awaited(&readiness, ready.as_deref(), &object(&kind)), expected, "{readiness:?} {ready:?}");
         }
         let (_, last) = awaited(&rule(), Some("object.status.long == ''"), &object("A")).unwrap();
         assert_eq!(last.chars().count(), 200);

@@ -133,8 +133,7 @@ impl Reconciler {
         let now_ms = now_ms();
         let crash = |pod: &Pod| Some((source(object, pod), blockers::recent_crash(pod, now_ms)?));
         let (source, blocker) = pods.iter().find_map(crash)?;
-        let wait = task_waits::wait(ObjectRef::of(object), "");
-        Some(task_waits::blocked(wait, source.as_deref(), &blocker, now_ms))
+        Some(task_waits::blocked(task_waits::wait(ObjectRef::of(object), ""), source.as_deref(), &blocker, now_ms))
     }
 
     /// Returns the wait for the end of an object that is being deleted. If that lasts because of its pods, the wait names
@@ -279,8 +278,7 @@ fn keep_status(object: &mut Value) {
 }
 
 fn is_owned_by(object: &Value, owner: &str) -> bool {
-    let owners = object["metadata"]["ownerReferences"].as_array();
-    owners.into_iter().flatten().any(|it| it["uid"] == owner)
+    object["metadata"]["ownerReferences"].as_array().into_iter().flatten().any(|it| it["uid"] == owner)
 }
 
 /// Returns the reason why a Deployment or ReplicaSet creates no pods, from its status. It never ends a task, because

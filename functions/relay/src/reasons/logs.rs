@@ -46,8 +46,7 @@ impl Reconciler {
         // The API limits a log by lines or by bytes from its start. This number of lines has at least this number of
         // bytes.
         let lines = i64::try_from(LOG_TAIL).ok();
-        let container = Some(container.to_owned());
-        let what = LogParams { container, tail_lines: lines, ..LogParams::default() };
+        let what = LogParams { container: Some(container.to_owned()), tail_lines: lines, ..LogParams::default() };
         tail(api.log_stream(&pod.name_any(), &what)).await.text(&LogMask::default())
     }
 
@@ -68,8 +67,7 @@ impl Reconciler {
         let (lines, bytes) = OBJECT_LOG;
         let (container, tail_lines) = (Some(container.to_owned()), Some(lines));
         let what = LogParams { container, tail_lines, previous: is_former, ..LogParams::default() };
-        let stream = api.log_stream(&pod.name_any(), &what).await?;
-        let log = tail(std::future::ready(Ok::<_, kube::Error>(stream))).await;
+        let log = tail(std::future::ready(Ok::<_, kube::Error>(api.log_stream(&pod.name_any(), &what).await?))).await;
         let log = log.text(&LogMask::new(values.into_iter()));
         Ok(end_of(script_part(&log).to_owned(), bytes))
     }
@@ -97,8 +95,7 @@ async fn tail<S: AsyncRead, E>(open: impl Future<Output = Result<S, E>>) -> LogT
     };
     if tokio::time::timeout(LOG_TIMEOUT, reading).await.is_err() {
         let limit = LOG_TIMEOUT.as_secs();
-        let line = format!("\n{ENTRYPOINT_PREFIX}the rest of the log did not arrive within {limit} s\n");
-        tail.push(line.as_bytes());
+        tail.push(format!("\n{ENTRYPOINT_PREFIX}the rest of the log did not arrive within {limit} s\n").as_bytes());
     }
     tail
 }

@@ -33,8 +33,7 @@ impl Reconciler {
         let mut waits = removing;
         if let PodObservation::Waiting(Some(blocker)) = &observation {
             let (wait, now_ms) = (task_waits::wait(&job.object_ref, ""), now_ms());
-            let ends_at = decide::blocker_ends_at(blocker, &self.settings);
-            let fails_in_ms = ends_at.map(|at| at.saturating_sub(now_ms));
+            let fails_in_ms = decide::blocker_ends_at(blocker, &self.settings).map(|at| at.saturating_sub(now_ms));
             waits.insert(0, TaskWait { fails_in_ms, ..task_waits::blocked(wait, None, blocker, now_ms) });
         }
         self.registry.record_waits(&held.record.name, waits);
@@ -55,8 +54,7 @@ impl Reconciler {
         };
         if let Some(pod) = pods.last().filter(|_| log != LogPart::Nothing) {
             let failed = pod::failed_init(pod).filter(|_| log == LogPart::FailedInit);
-            let container = failed.map_or(container, |(name, _)| name);
-            let whole = self.log(pod, container).await;
+            let whole = self.log(pod, failed.map_or(container, |(name, _)| name)).await;
             result.log = Some(if log == LogPart::Script { logs::script_part(&whole).to_owned() } else { whole });
         }
         if may_start { self.terminate_with(held, *result).await } else { self.finish(held, *result).await }
@@ -76,13 +74,11 @@ impl Reconciler {
         let pods = self.pods(spec).await?;
         let observation = match pod::observe(object.as_ref(), &pods, container) {
             PodObservation::Waiting(None) => {
-                let namespace = job.object_ref.namespace.as_ref().unwrap_or(&spec.namespace);
-                let warnings = self.warnings(namespace).await;
+                let warnings = self.warnings(job.object_ref.namespace.as_ref().unwrap_or(&spec.namespace)).await;
                 PodObservation::Waiting(match pods.last() {
                     Some(pod) => blockers::of_pod(pod, &warnings, now_ms(), &self.settings.cluster),
                     None => {
-                        let created_ms = object.as_ref().map_or(0, objects::created_ms);
-                        blockers::of_controller(&job.uid, created_ms, 0, &warnings)
+                        blockers::of_controller(&job.uid, object.as_ref().map_or(0, objects::created_ms), 0, &warnings)
                     }
                 })
             }

@@ -233,8 +233,7 @@ impl Reconciler {
             }
             is_old(&record).then_some(record.name)
         };
-        let old = self.store.collect(None, review).await?;
-        for name in old {
+        for name in self.store.collect(None, review).await? {
             if let Some(held) = self.store.get(&name).await?
                 && is_old(&held.record)
             {
@@ -260,8 +259,7 @@ mod tests {
         let server = Arc::<TestApi>::default();
         let relay = server.relay().await;
         let record = |attempt: u32, phase: TaskPhase| {
-            let name = TaskId { unit: "unit".to_owned(), attempt };
-            let record = TaskRecord::new(name, phase, Some(TaskSpec::example()));
+            let record = TaskRecord::new(TaskId { unit: "unit".to_owned(), attempt }, phase, Some(TaskSpec::example()));
             let data = ByteString(serde_json::to_vec(&record).unwrap());
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": {}, "data": {"record": data}})
         };

@@ -79,8 +79,7 @@ impl Reconciler {
                 }
             }
             if !lower.is_empty() {
-                let waits = lower.iter().map(task_waits::termination);
-                self.registry.record_waits(&name, waits.collect());
+                self.registry.record_waits(&name, lower.iter().map(task_waits::termination).collect());
                 self.save_queued_documents(held, documents).await?;
                 return Ok(ReconcileAction::Requeue(DYING));
             }
@@ -187,8 +186,7 @@ impl Reconciler {
                         Ok(uid) => uid,
                         Err(error) => {
                             // A response below 500 proves that nothing was created.
-                            let is_known = status(&error).is_some_and(|code| code < 500);
-                            held.confirmed = was_confirmed && is_known;
+                            held.confirmed = was_confirmed && status(&error).is_some_and(|code| code < 500);
                             return match (api_refusal(&error), status(&error)) {
                                 (Some(code), _) => {
                                     let why = self.explain_error(object_ref.namespace.as_deref(), &error).await;
@@ -224,8 +222,7 @@ impl Reconciler {
     ) -> StepResult<ReconcileAction> {
         if let Some(spec) = &mut held.record.spec {
             if now_ms() >= spec.deadline_ms {
-                let late = decide::deadline_failure(Some(&wait.to_string()));
-                return Err(StepError::Failed(Box::new(late)));
+                return Err(StepError::Failed(Box::new(decide::deadline_failure(Some(&wait.to_string())))));
             }
             if spec.not_after_ms < spec.deadline_ms {
                 spec.not_after_ms = spec.deadline_ms;

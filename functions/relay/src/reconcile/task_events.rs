@@ -127,8 +127,7 @@ pub(crate) fn log_refusal(request: &RelayRequest, why: &str) {
 
 /// Returns the reason of a refusal for the log. An admission webhook may quote the data of a Secret.
 fn shown_reason(task: &ObjectTask, why: &str) -> Option<String> {
-    let has_secret = task.apply.iter().any(|manifest| manifest["kind"] == "Secret");
-    (!has_secret).then(|| limits::clean(why, MAX_REASON))
+    (!task.apply.iter().any(|manifest| manifest["kind"] == "Secret")).then(|| limits::clean(why, MAX_REASON))
 }
 
 #[cfg(test)]

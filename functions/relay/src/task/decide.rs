@@ -93,16 +93,14 @@ pub(crate) enum ObjectsStep {
 pub(crate) fn objects(spec: &TaskSpec, waits: &[TaskWait], now_ms: u64) -> ObjectsStep {
     let Some(why) = task_waits::first_text(waits) else { return ObjectsStep::Collect };
     if let Some(wait) = waits.iter().find(|wait| task_waits::is_failure(wait)) {
-        let result = Callback::failed(wait.code, &wait.to_string());
-        return ObjectsStep::Fail(Box::new(after_apply(spec, result)));
+        return ObjectsStep::Fail(Box::new(after_apply(spec, Callback::failed(wait.code, &wait.to_string()))));
     }
     if now_ms >= spec.deadline_ms {
         return ObjectsStep::Fail(Box::new(deadline_failure(Some(&why))));
     }
     // Objects of other tasks are watched by kind, but their records are not.
     let is_removing = !spec.objects.remove.is_empty() && waits.iter().any(|it| it.resolves == WaitResolution::Itself);
-    let waited_ms = now_ms.saturating_sub(spec.received_ms);
-    let unwatched_ms = (waited_ms / PAUSE_PART).clamp(UNWATCHED_MS, MAX_UNWATCHED_MS);
+    let unwatched_ms = (now_ms.saturating_sub(spec.received_ms) / PAUSE_PART).clamp(UNWATCHED_MS, MAX_UNWATCHED_MS);
     let pause_ms = if is_removing { REMOVAL_MS } else { unwatched_ms };
     ObjectsStep::Wait(spec.deadline_ms.min(now_ms.saturating_add(pause_ms)))
 }
@@ -155,8 +153,7 @@ pub(crate) fn judge(
 ) -> Option<TaskWait> {
     let object_ref = &applied.object_ref;
     let failed = |code, why: &str| Some(task_waits::failure(object_ref, code, why));
-    let judged = document_rules.zip(object).map(|(rules, object)| ready_rules::judge(rules, object));
-    let rules = match judged.transpose() {
+    let rules = match document_rules.zip(object).map(|(rules, object)| ready_rules::judge(rules, object)).transpose() {
         Ok(rules) => rules.unwrap_or_default(),
         Err(why) => return failed(ReasonCode::Failed, &why),
     };
@@ -165,8 +162,7 @@ pub(crate) fn judge(
         ObjectReadiness::Ready => None,
         ObjectReadiness::Pending { reason } => {
             let ready = document_rules.and_then(|rules| rules.ready.as_deref());
-            let awaited = object.and_then(|object| ready_rules::awaited(&readiness, ready, object));
-            let (field, last) = awaited.unzip();
+            let (field, last) = object.and_then(|object| ready_rules::awaited(&readiness, ready, object)).unzip();
             let rule = ready.filter(|_| reason == ebb_kube::readiness::READY_RULE).map(|rule| format!(": `{rule}`"));
             let reason = format!("{reason}{}", rule.unwrap_or_default());
             Some(TaskWait { field, last, ..task_waits::wait(object_ref, &reason) })
@@ -242,8 +238,7 @@ impl ObservedContainer<'_> {
                      node does not reach the relay",
                     Millis::from(silence.lasted)
                 );
-                let lost = Callback::failed(ReasonCode::Lost, &why);
-                return ContainerStep::Terminate(Box::new(lost), LogPart::Script);
+                return ContainerStep::Terminate(Box::new(Callback::failed(ReasonCode::Lost, &why)), LogPart::Script);
             }
             PodObservation::Waiting(ref blocker) => {
                 let blocker = blocker.clone();

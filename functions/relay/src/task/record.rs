@@ -273,8 +273,7 @@ impl ObjectRef {
 
     /// Returns the label of records whose tasks use the object.
     pub(crate) fn use_label(&self) -> String {
-        let namespace = self.namespace.as_deref().unwrap_or_default();
-        format!("{USES}{}", short_digest(&[&self.kind, namespace, &self.name], 16))
+        format!("{USES}{}", short_digest(&[&self.kind, self.namespace.as_deref().unwrap_or_default(), &self.name], 16))
     }
 
     pub(crate) fn secret_manifest(&self, marks: &ObjectMarks, key: &str, value: &[u8]) -> Value {

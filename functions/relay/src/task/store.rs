@@ -436,8 +436,7 @@ mod tests {
             let record = TaskRecord::new(name(), phase, Some(spec));
             let (uid, resource_version) = (String::new(), String::new());
             let held = VersionedRecord { record, result: None, confirmed: false, uid, resource_version };
-            let finalizers = encode(&held).unwrap().metadata.finalizers.unwrap_or_default();
-            assert_eq!(!finalizers.is_empty(), expected, "{case}");
+            assert_eq!(!encode(&held).unwrap().metadata.finalizers.unwrap_or_default().is_empty(), expected, "{case}");
         }
     }
 
@@ -508,7 +507,6 @@ mod tests {
         let responses = relay.batch(batch, Duration::ZERO).await.unwrap().responses;
         let [RelayResponse::Unavailable(why)] = &*responses else { panic!("{responses:?}") };
         assert!(why.contains("ebb-task.unit.1") && why.contains("line 1") && !why.contains("hunter2"), "{why}");
-        let others = relay.inner.store.collect(None, Some).await.unwrap();
-        assert!(others.is_empty(), "the other units go on");
+        assert!(relay.inner.store.collect(None, Some).await.unwrap().is_empty(), "the other units go on");
     }
 }

@@ -159,8 +159,7 @@ impl TaskRegistry {
         if reports_elsewhere && running.heartbeat.is_none() {
             return None;
         }
-        let seen_running = *running.seen_running.get_or_insert_with(Instant::now);
-        let lasted = running.heartbeat.unwrap_or(seen_running).elapsed();
+        let lasted = running.heartbeat.unwrap_or(*running.seen_running.get_or_insert_with(Instant::now)).elapsed();
         let confirmation = limit / CONFIRMATION;
         let next_check = match (limit - confirmation).checked_sub(lasted) {
             Some(left) if !left.is_zero() => left,
@@ -193,8 +192,7 @@ impl TaskRegistry {
         let waits = running.waits.iter().map(|(observed, wait)| {
             let passed = millis(observed.elapsed());
             let since_ms = wait.since_ms.map(|since| since.saturating_add(passed));
-            let fails_in_ms = wait.fails_in_ms.map(|left| left.saturating_sub(passed));
-            TaskWait { since_ms, fails_in_ms, ..wait.clone() }
+            TaskWait { since_ms, fails_in_ms: wait.fails_in_ms.map(|left| left.saturating_sub(passed)), ..wait.clone() }
         });
         RunningTask {
             heartbeat_ms: running.heartbeat.map(|at| millis(at.elapsed())),
@@ -275,8 +273,7 @@ mod tests {
         pass(&registry, &name, 59);
         assert!(registry.record_progress(&name, None).is_none());
         pass(&registry, &name, 1);
-        let heartbeat = registry.record_progress(&name, None).unwrap();
-        assert_eq!(heartbeat.progress.as_deref(), Some("2 %"));
+        assert_eq!(registry.record_progress(&name, None).unwrap().progress.as_deref(), Some("2 %"));
     }
 
     #[test]

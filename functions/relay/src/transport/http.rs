@@ -82,8 +82,7 @@ async fn batch(State(server): State<Arc<BatchServer>>, headers: HeaderMap, body:
         return refused(error);
     }
     let Some(keys) = server.keys.get() else {
-        let why = "the relay is not registered yet: its log says why";
-        return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+        return (StatusCode::SERVICE_UNAVAILABLE, "the relay is not registered yet: its log says why").into_response();
     };
     let body = match server.bodies.read(&headers, body).await {
         Ok(body) => body,

@@ -246,8 +246,7 @@ mod tests {
         let [used, other] = [1, 2].map(|number| issue_token([number; 4]));
         control_plane.valid.lock().unwrap().clone_from(&other);
         let digest = token_digest(&used);
-        let damages = rows::<(Option<String>, String)>("damaged_secrets");
-        for (number, (secret, got)) in damages.into_iter().enumerate() {
+        for (number, (secret, got)) in rows::<(Option<String>, String)>("damaged_secrets").into_iter().enumerate() {
             let mut data = BTreeMap::from([("token", ByteString(digest.as_bytes().to_vec()))]);
             data.extend(secret.map(|secret| ("secret", ByteString(secret.into_bytes()))));
             let metadata = json!({"name": NAME, "resourceVersion": "1"});

@@ -128,8 +128,7 @@ impl PollClient {
 
     async fn send(&self, poll: &PollRequest) -> Result<PollResponse, String> {
         let posted = self.try_send(poll).await;
-        let result = if posted.is_ok() { "accepted" } else { "failed" };
-        METRICS.polls.with_label_values(&[result]).inc();
+        METRICS.polls.with_label_values(&[if posted.is_ok() { "accepted" } else { "failed" }]).inc();
         posted
     }
 
@@ -187,14 +186,12 @@ mod tests {
 
         let keys = WebhookSecret::from_bytes(&[7; 32]).unwrap().into();
         let endpoint = ControlPlaneEndpoint { url, cluster: "eu".to_owned(), keys };
-        let relay = Arc::<TestApi>::default().relay().await;
-        let client = Arc::new(PollClient::new(relay, endpoint).unwrap());
+        let client = Arc::new(PollClient::new(Arc::<TestApi>::default().relay().await, endpoint).unwrap());
         let batches = 3 * SENDERS;
         for number in 0..batches {
             // The reply to a batch that cannot be decrypted is a status.
             let (id, ciphertext) = (format!("0-{number}"), String::new());
-            let sealed = SealedBatch { id, age_ms: 0, expires_in_ms: 60_000, ciphertext };
-            client.handle_batch(sealed, Duration::ZERO);
+            client.handle_batch(SealedBatch { id, age_ms: 0, expires_in_ms: 60_000, ciphertext }, Duration::ZERO);
         }
         until("replies are sent", || received.load(SeqCst) >= SENDERS).await;
         sleep(Duration::from_millis(200)).await;

@@ -42,8 +42,7 @@ impl Relay {
     /// Checks the token of a report before its body is read.
     pub(crate) async fn expects(&self, name: &TaskId, token: &str) -> Result<(), ReportError> {
         name.check().map_err(|_| ReportError::Gone)?;
-        let held = within(REPORT_TIMEOUT, self.inner.store.head(name)).await?;
-        expected(&held.ok_or(ReportError::Gone)?, token)?;
+        expected(&within(REPORT_TIMEOUT, self.inner.store.head(name)).await?.ok_or(ReportError::Gone)?, token)?;
         // Every report shows that the entrypoint runs, also one that cannot be stored.
         self.inner.registry.record_heartbeat(name);
         Ok(())
@@ -114,8 +113,7 @@ impl Reconciler {
             (TaskPhase::Ended | TaskPhase::Acknowledged | TaskPhase::Tombstone { .. }, _) => Err(ReportError::Gone),
             (_, ReportState::Ended(_)) if spec.reported => Ok(()),
             (_, ReportState::Running) => {
-                let progress = report.progress.as_deref().and_then(limits::progress);
-                self.accept_progress(name, &spec, progress);
+                self.accept_progress(name, &spec, report.progress.as_deref().and_then(limits::progress));
                 Ok(())
             }
             (_, ReportState::Ended(ended)) => self.accept_end(&mut held, &spec, *ended).await,
@@ -222,8 +220,7 @@ mod tests {
         type Row = (Vec<(String, String)>, Result<usize, ReasonCode>);
         for (reported, expected) in rows::<Row>("only_declared_sensitive_outputs_are_accepted") {
             let reported = reported.into_iter().map(|(name, text)| (name, text.replace("LARGE", &large))).collect();
-            let found = decode_outputs(reported, &declared);
-            assert_eq!(found.map(|all| all.len()).map_err(|(code, _)| code), expected);
+            assert_eq!(decode_outputs(reported, &declared).map(|all| all.len()).map_err(|(code, _)| code), expected);
         }
     }
 }

@@ -24,8 +24,7 @@ async fn launch(kubeconfig: &Path, options: &[&str]) -> Child {
         .spawn()
         .unwrap();
     let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
-    let line = format!("{}\n", &**secret.reveal());
-    relay.stdin.as_mut().unwrap().write_all(line.as_bytes()).await.unwrap();
+    relay.stdin.as_mut().unwrap().write_all(format!("{}\n", &**secret.reveal()).as_bytes()).await.unwrap();
     relay
 }
 
@@ -43,8 +42,7 @@ async fn the_relay_ends_while_its_api_server_is_silent() {
         let _connection =
             tokio::time::timeout(WAIT_TIMEOUT, silent.accept()).await.expect("a connection to the API server").unwrap();
         if is_signal {
-            let pid = relay.id().unwrap().to_string();
-            assert!(Command::new("kill").arg(pid).status().await.unwrap().success());
+            assert!(Command::new("kill").arg(relay.id().unwrap().to_string()).status().await.unwrap().success());
         } else {
             drop(relay.stdin.take());
         }
@@ -101,8 +99,7 @@ async fn a_policy_that_is_refused_changes_no_rule() {
         let all = policies.list(&ListParams::default()).await.unwrap();
         let of_policy = |policy: ValidatingAdmissionPolicy| {
             let name = policy.name_any();
-            let variables = policy.spec?.variables?;
-            let levels = variables.into_iter().find(|variable| variable.name == "levels")?.expression;
+            let levels = policy.spec?.variables?.into_iter().find(|variable| variable.name == "levels")?.expression;
             (name.starts_with("ebb-dev-") && levels.contains(units)).then_some((name, levels))
         };
         all.into_iter().find_map(of_policy).expect("an admission policy")

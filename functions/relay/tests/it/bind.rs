@@ -7,8 +7,7 @@ fn secret(data: Value) -> Value {
 }
 
 fn text(secret: &Secret, key: &str) -> Option<String> {
-    let value = secret.data.as_ref()?.get(key)?;
-    Some(String::from_utf8(value.0.clone()).unwrap())
+    Some(String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).unwrap())
 }
 
 fn policy(units: &str) -> Value {

@@ -173,8 +173,7 @@ async fn namespaces_outside_of_the_policy() {
     for labels in [json!({}), json!({"pod-security.kubernetes.io/enforce": null})] {
         merge(&namespaces, &removed, json!({"metadata": {"labels": labels}})).await;
         let refused = jobs.create(&dry_run, &job).await.unwrap_err().to_string();
-        let expected = format!("does not list the namespace {removed}");
-        assert!(refused.contains(&expected), "{refused}");
+        assert!(refused.contains(&format!("does not list the namespace {removed}")), "{refused}");
     }
     let secret = |kind: &str| {
         let account = json!({"kubernetes.io/service-account.name": "default"});
@@ -227,8 +226,7 @@ async fn permitted_scripts_and_secrets() {
     assert!(matches!(state, RelayResponse::State(TaskState::Running(_))), "{state:?}");
     let later = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "later"}});
     let (theirs, own) = (name("theirs", 1), name("own", 1));
-    let foreign = ObjectTask { instance: "instance-2".to_owned(), ..objects(vec![later.clone()]) };
-    fixture.apply(&theirs, foreign).await;
+    fixture.apply(&theirs, ObjectTask { instance: "instance-2".to_owned(), ..objects(vec![later.clone()]) }).await;
     let (code, why) = fixture.reason(&theirs).await;
     assert!(code == ReasonCode::Denied && why.contains("later: objects of another instance name it"), "{why}");
     assert!(fixture.api::<Secret>().get_opt("later").await.unwrap().is_none());

@@ -40,8 +40,7 @@ async fn many_tasks_share_few_slots() {
         for holder in &holders {
             fixture.cancel(holder).await;
         }
-        let kill = (round == 0).then_some(tasks / 2);
-        await_results(&fixture, &units, at_once, kill, &mut memory).await;
+        await_results(&fixture, &units, at_once, (round == 0).then_some(tasks / 2), &mut memory).await;
         println!("{tasks} tasks in {at_once} slots: {:.1?}", begun.elapsed());
         until("the deletion of all objects", async || fixture.remaining().await.is_empty().then_some(())).await;
         memory.sample(&fixture);

@@ -56,8 +56,7 @@ where
 pub(crate) async fn post(http: &reqwest::Client, url: &str, body: &Value, by: &WebhookSecret) -> Option<(u16, String)> {
     let body = body.to_string();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    let id = MessageId::parse("m1").unwrap();
-    let headers = sign(by, &id, Timestamp(now.as_millis() as u64), body.as_bytes());
+    let headers = sign(by, &MessageId::parse("m1").unwrap(), Timestamp(now.as_millis() as u64), body.as_bytes());
     let mut request = http.post(format!("{url}/v1/batch")).body(body);
     for (name, value) in headers {
         request = request.header(name, value);
@@ -141,8 +140,7 @@ impl RelayFixture {
         let file = |name: &str| self.file(name).display().to_string();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(file("log")).unwrap();
         // A release build, or the program of this build.
-        let program = std::env::var_os("EBB_RELAY").unwrap_or(env!("CARGO_BIN_EXE_ebb-relay").into());
-        let mut relay = Command::new(program)
+        let mut relay = Command::new(std::env::var_os("EBB_RELAY").unwrap_or(env!("CARGO_BIN_EXE_ebb-relay").into()))
             .args(["--listen", &format!("0.0.0.0:{}", self.port)])
             .args(["--advertise-url", &format!("http://{}:{}", self.cluster.host, self.port)])
             .args(["--kubeconfig", &file("kubeconfig")])
@@ -228,8 +226,7 @@ impl RelayFixture {
 
     /// Sends a batch. Returns the status and the body of the response, or `None` if there is none.
     pub(crate) async fn try_send(&self, requests: Vec<RelayRequest>) -> Option<(u16, String)> {
-        let batch = Batch { v: 1, cluster: self.uid.clone(), requests };
-        self.post(&json!(batch), &self.secret).await
+        self.post(&json!(Batch { v: 1, cluster: self.uid.clone(), requests }), &self.secret).await
     }
 
     pub(crate) async fn send(&self, request: RelayRequest) -> RelayResponse {
@@ -410,8 +407,7 @@ impl RelayFixture {
 
     pub(crate) async fn sensitive_output(&self, result: &Callback, output: &str) -> Vec<u8> {
         let reference = &result.secrets[output];
-        let secret = self.api::<Secret>().get(&reference.name).await.unwrap();
-        secret.data.unwrap()[&reference.key].0.clone()
+        self.api::<Secret>().get(&reference.name).await.unwrap().data.unwrap()[&reference.key].0.clone()
     }
 
     /// Returns all objects with the labels of tasks, except for tombstones.

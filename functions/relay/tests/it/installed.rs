@@ -196,8 +196,7 @@ async fn an_installed_relay_runs_tasks_with_the_rights_of_the_chart() {
         serde_json::from_str::<BatchResponse>(&body).unwrap().responses.remove(0)
     };
     let ensure = async |unit: &str, task: ObjectTask| {
-        let request = requests::ensure(&name(unit, 1), &callback_url, task);
-        send(RelayRequest::Ensure(Box::new(request))).await
+        send(RelayRequest::Ensure(Box::new(requests::ensure(&name(unit, 1), &callback_url, task)))).await
     };
     let result = async |unit: &str| {
         let logs = || cluster.run("kubectl", &["logs", "deployment/ebb-relay", "-n", relay], "");
@@ -206,8 +205,7 @@ async fn an_installed_relay_runs_tasks_with_the_rights_of_the_chart() {
     };
 
     // The port of reports does not accept batches. Pods reach only this port.
-    let closed = http.post(format!("{reports}/v1/batch")).send().await.unwrap();
-    assert_eq!(closed.status(), 404);
+    assert_eq!(http.post(format!("{reports}/v1/batch")).send().await.unwrap().status(), 404);
 
     // The policy allows the kind, and the account has no right to it yet.
     let task = ObjectTask { instance: "instance-2".to_owned(), ..objects(vec![config_map("map")]) };

@@ -29,8 +29,7 @@ async fn an_api_version_is_removed() {
     };
     let kind = |version: &str| GroupVersionKind::gvk(&group, version, "Thing");
     let things = |version: &str| -> Api<DynamicObject> {
-        let resource = ApiResource::from_gvk(&kind(version));
-        Api::namespaced_with(fixture.client.clone(), &fixture.units, &resource)
+        Api::namespaced_with(fixture.client.clone(), &fixture.units, &ApiResource::from_gvk(&kind(version)))
     };
     let (first, second) = (things("v1"), things("v2"));
     serve(&definition).await;

@@ -64,8 +64,7 @@ async fn applied_ready_and_removed() {
     assert_eq!(removal.objects, [("make".to_owned(), 3), ("waiting".to_owned(), 1)].into());
     assert_eq!(maps.get_opt("held").await.unwrap(), None);
     for deleted in ["web", "never"] {
-        let deployments = fixture.api::<k8s_openapi::api::apps::v1::Deployment>();
-        assert_eq!(deployments.get_opt(deleted).await.unwrap(), None);
+        assert_eq!(fixture.api::<k8s_openapi::api::apps::v1::Deployment>().get_opt(deleted).await.unwrap(), None);
     }
     assert_eq!(maps.get("taken").await.unwrap().uid(), restored.uid());
     maps.delete("taken", &DeleteParams::default()).await.unwrap();
@@ -233,8 +232,7 @@ async fn objects_without_records_are_not_gone() {
     fixture.apply(&made, kept(vec![map("left")])).await;
     fixture.success(&made).await;
     until("the acknowledgement", async || {
-        let record = records.get("ebb-task.make.1").await.unwrap();
-        (record.labels()["ebb.dev/phase"] == "acknowledged").then_some(())
+        (records.get("ebb-task.make.1").await.unwrap().labels()["ebb.dev/phase"] == "acknowledged").then_some(())
     })
     .await;
     merge(&records, "ebb-task.make.1", finalizers(Value::Null)).await;
@@ -250,8 +248,7 @@ async fn objects_without_records_are_not_gone() {
     maps.delete("left", &DeleteParams::default()).await.expect("the relay has not deleted it");
     assert_eq!(fixture.success(&undo).await.removal, Some(ObjectRemoval::default()));
     // It has no rights to one of its kinds any more, so it cannot say that no object of that kind remains.
-    let bindings = fixture.api::<RoleBinding>();
-    bindings.delete("further", &DeleteParams::default()).await.unwrap();
+    fixture.api::<RoleBinding>().delete("further", &DeleteParams::default()).await.unwrap();
     fixture.apply(&name("undo", 2), removal(&["never"])).await;
     let unlisted = fixture.success(&name("undo", 2)).await.removal.unwrap().unlisted;
     assert!(unlisted.iter().any(|place| place.contains(&fixture.units)), "{unlisted:?}");

@@ -310,8 +310,7 @@ where
     K: serde::de::DeserializeOwned + Clone + std::fmt::Debug,
 {
     let by_hand = PatchParams { field_manager: Some("by-hand".to_owned()), ..PatchParams::default() };
-    let held = finalizers(json!(["test.example/held"]));
-    api.patch(name, &by_hand, &Patch::Merge(held)).await.unwrap();
+    api.patch(name, &by_hand, &Patch::Merge(finalizers(json!(["test.example/held"])))).await.unwrap();
 }
 
 /// A Deployment that is deleted and a script that ends wait for a pod with a finalizer.

@@ -28,8 +28,7 @@ pub(crate) fn kubeconfig_of(cluster: &TestCluster, namespace: &str, account: &st
 }
 
 pub(crate) async fn client_of(kubeconfig: Kubeconfig) -> Client {
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    Client::try_from(config).unwrap()
+    Client::try_from(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()).unwrap()
 }
 
 #[derive(Deserialize)]
@@ -42,8 +41,7 @@ pub(crate) struct ChartRights {
 }
 
 pub(crate) fn rights() -> ChartRights {
-    let text = std::fs::read_to_string(root().join("infra/relay/chart/rights.yaml")).unwrap();
-    serde_saphyr::from_str(&text).unwrap()
+    serde_saphyr::from_str(&std::fs::read_to_string(root().join("infra/relay/chart/rights.yaml")).unwrap()).unwrap()
 }
 
 /// Returns the rule that an operator adds for a kind.
@@ -66,20 +64,17 @@ pub(crate) async fn grant(client: &Client, units: &str) {
     role["rules"] = json!(cluster);
     let apply = PatchParams::apply("tests");
     Api::<ClusterRole>::all(client.clone()).patch("ebb-tests", &apply, &Patch::Apply(role)).await.unwrap();
-    let bindings = Api::<ClusterRoleBinding>::all(client.clone());
-    bindings.patch("ebb-tests", &apply, &Patch::Apply(binding)).await.unwrap();
+    Api::<ClusterRoleBinding>::all(client.clone()).patch("ebb-tests", &apply, &Patch::Apply(binding)).await.unwrap();
 }
 
 /// Grants the account `ebb-relay` of `UNITS-relay` further rights in a namespace, by a role of this name.
 pub(crate) async fn grant_role(client: &Client, units: &str, namespace: &str, name: &str, rules: Value) {
     let (roles, bindings) =
         (Api::<Role>::namespaced(client.clone(), namespace), Api::<RoleBinding>::namespaced(client.clone(), namespace));
-    let role = json!({"metadata": {"name": name}, "rules": rules});
-    create(&roles, role).await;
+    create(&roles, json!({"metadata": {"name": name}, "rules": rules})).await;
     let role_ref = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name});
     let account = json!([{"kind": "ServiceAccount", "name": "ebb-relay", "namespace": format!("{units}-relay")}]);
-    let binding = json!({"metadata": {"name": name}, "roleRef": role_ref, "subjects": account});
-    create(&bindings, binding).await;
+    create(&bindings, json!({"metadata": {"name": name}, "roleRef": role_ref, "subjects": account})).await;
 }
 
 pub(crate) async fn wait_until_effective(relay: Kubeconfig, units: &str) {
@@ -117,6 +112,5 @@ pub(crate) async fn rights_of(user: Kubeconfig, namespace: &str) -> BTreeSet<Api
         serde_json::from_value(json!({"metadata": {}, "spec": {"namespace": namespace}})).unwrap();
     let status = api.create(&PostParams::default(), &review).await.unwrap().status.unwrap();
     assert!(!status.incomplete, "{status:?}");
-    let rules = serde_json::to_value(&status.resource_rules).unwrap();
-    expand(&serde_json::from_value::<Vec<PolicyRule>>(rules).unwrap())
+    expand(&serde_json::from_value::<Vec<PolicyRule>>(serde_json::to_value(&status.resource_rules).unwrap()).unwrap())
 }

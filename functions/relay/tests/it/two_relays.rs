@@ -36,8 +36,7 @@ async fn the_same_task_at_both(fixture: &RelayFixture, second_relay: &RelayFixtu
     };
     let mut created = jobs().await;
     for unit in &units {
-        let result = fixture.success(unit).await;
-        assert_eq!(result.log, Some(format!("{}\n", unit.unit)));
+        assert_eq!(fixture.success(unit).await.log, Some(format!("{}\n", unit.unit)));
         created.extend(jobs().await);
     }
     assert_eq!(created.len(), units.len());

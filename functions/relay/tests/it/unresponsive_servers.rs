@@ -78,8 +78,7 @@ async fn relay_behind_proxy(fixture: &RelayFixture) -> (Relay, Arc<ApiProxy>) {
         ..RelaySettings::new(&records, units, "http://127.0.0.1:1")
     };
     let policy = serde_json::from_value(policy).unwrap();
-    let relay = Relay::open(client_of(kubeconfig).await, settings, policy).await.unwrap();
-    (relay, proxy)
+    (Relay::open(client_of(kubeconfig).await, settings, policy).await.unwrap(), proxy)
 }
 
 /// A reconcile step that hangs times out, releases its slot and is repeated. Requests get the response `Unavailable`.

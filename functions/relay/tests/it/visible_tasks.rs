@@ -5,8 +5,7 @@ use k8s_openapi::api::core::v1::Event;
 use crate::fixture::*;
 
 async fn events_about(fixture: &RelayFixture, job: &str) -> Vec<(String, String)> {
-    let events = fixture.api::<Event>().list(&ListParams::default()).await.unwrap();
-    let own = events.into_iter().filter(|event| {
+    let own = fixture.api::<Event>().list(&ListParams::default()).await.unwrap().into_iter().filter(|event| {
         event.involved_object.name.as_deref() == Some(job)
             && event.reporting_component.as_deref() == Some("ebb.dev/relay")
     });

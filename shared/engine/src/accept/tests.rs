@@ -139,8 +139,7 @@ fn expected_head(event: RunEvent, before: &HeadState) -> Option<HeadState> {
 }
 
 fn cases() -> impl Iterator<Item = (RunEvent, HeadState)> {
-    let events = of_run().into_iter().chain(of_unit());
-    events.flat_map(|event| heads().into_iter().map(move |head| (event, head)))
+    of_run().into_iter().chain(of_unit()).flat_map(|event| heads().into_iter().map(move |head| (event, head)))
 }
 
 #[test]

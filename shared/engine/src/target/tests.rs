@@ -49,8 +49,7 @@ fn events_run_one_after_the_other_while_the_target_is_ready() {
     let decisions = PHASES.map(|phase| event(Some(&target(phase, None, None)), "own"));
     assert_eq!(decisions, [D::Accepted, D::Accepted, D::Accepted, D::Failed, D::Stale, D::Stale, D::Stale]);
     assert_eq!(event(Some(&target(P::Ready, None, None)), "other"), D::Stale);
-    let decisions = PHASES.map(|phase| event(Some(&target(phase, None, Some("next"))), "next"));
-    assert_eq!(decisions, [D::Waiting; 7]);
+    assert_eq!(PHASES.map(|phase| event(Some(&target(phase, None, Some("next"))), "next")), [D::Waiting; 7]);
     assert_eq!(event(None, "own"), D::Unknown);
     let hooks = HookSet::from(Hook::ALL);
     let sleeps = Some(PhaseChange::silent(P::Ready, Some(Hook::Event(SLEEP()))));
@@ -122,8 +121,7 @@ fn a_living_target_is_updated_between_its_runs() {
     let ended = |hook, outcome| run_ended(&updating, hook, outcome, &hooks);
     let ready = PhaseChange::reported(P::Ready, Some(Hook::Event(SLEEP())));
     assert_eq!(ended(Hook::Update(3), RunOutcome::Succeeded), Some(ready));
-    let failed = PhaseChange::reported(P::Failed, None);
-    assert_eq!(ended(Hook::Update(3), RunOutcome::Failed), Some(failed));
+    assert_eq!(ended(Hook::Update(3), RunOutcome::Failed), Some(PhaseChange::reported(P::Failed, None)));
     assert_eq!(ended(Hook::Update(2), RunOutcome::Succeeded), None);
     assert_eq!(TeardownStage::cancelled_in(Hook::Update(3)), TeardownStage::WasReady);
     assert!(
@@ -159,8 +157,7 @@ fn an_instance_passes_through_the_hooks_with_units() {
         assert_eq!(down, [drained, after, after], "{named:?}");
 
         for (phase, at, of, outcome) in PHASES.into_iter().flat_map(|phase| {
-            let pairs = Hook::ALL.into_iter().flat_map(|at| Hook::ALL.map(|of| (at, of)));
-            pairs.flat_map(move |(at, of)| {
+            Hook::ALL.into_iter().flat_map(|at| Hook::ALL.map(|of| (at, of))).flat_map(move |(at, of)| {
                 [RunOutcome::Succeeded, RunOutcome::Failed].map(|outcome| (phase, at, of, outcome))
             })
         }) {

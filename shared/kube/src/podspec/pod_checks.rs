@@ -163,8 +163,7 @@ impl PodCheck<'_> {
         let (class, listed) = (shown(class), listed(allowed.iter()));
         let why =
             format!("the {sort} class {class} is not allowed by the policy of the cluster (`{sort}Classes`: {listed})");
-        let help = format!("ask its operator to add it to the value `policy.{sort}Classes` of the chart");
-        self.add(&field, why, help);
+        self.add(&field, why, format!("ask its operator to add it to the value `policy.{sort}Classes` of the chart"));
     }
 
     fn account(&mut self, pod: &Value, allowed: &BTreeSet<String>) {
@@ -182,8 +181,7 @@ impl PodCheck<'_> {
                 listed(allowed.iter())
             );
             let option = format!("--service-account {namespace}/{account}");
-            let help = ask_operator(&option, &format!("{namespace}.{account}"));
-            return self.add(field, why, help);
+            return self.add(field, why, ask_operator(&option, &format!("{namespace}.{account}")));
         }
         let token = &pod[TOKEN];
         if *token == true || (token.is_null() && self.origin == PodOrigin::Manifest) {
@@ -243,8 +241,7 @@ impl PodCheck<'_> {
         let context = &container[CONTEXT];
         if context["privileged"] == true {
             let why = format!("privileged (container \"{name}\" must not set securityContext.privileged=true)");
-            let path = format!("{path}.{CONTEXT}.privileged");
-            self.insecure(&path, &why, "remove it", PodSecurityLevel::Privileged);
+            self.insecure(&format!("{path}.{CONTEXT}.privileged"), &why, "remove it", PodSecurityLevel::Privileged);
         }
         let gains = "containers may not gain rights";
         let help = "remove allowPrivilegeEscalation, and all added capabilities except NET_BIND_SERVICE";

@@ -30,8 +30,7 @@ pub fn fill_defaults(pod: &mut Value, namespace: &str, policy: &ClusterPolicy) {
         fill(pod, "automountServiceAccountToken", false.into());
     }
     if !allowed.image_pull_secrets.is_empty() {
-        let secrets = allowed.image_pull_secrets.iter().map(|name| json!({"name": name}));
-        fill(pod, "imagePullSecrets", secrets.collect());
+        fill(pod, "imagePullSecrets", allowed.image_pull_secrets.iter().map(|name| json!({"name": name})).collect());
     }
     if policy.level(namespace) == PodSecurityLevel::Restricted {
         fill(pod, "securityContext", json!({}));

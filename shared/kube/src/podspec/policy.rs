@@ -49,8 +49,7 @@ pub struct ClusterPolicy {
 impl ClusterPolicy {
     /// Returns the Pod Security Standard for the pods of a namespace.
     pub fn level(&self, namespace: &str) -> PodSecurityLevel {
-        let own = self.namespaces.get(namespace).and_then(|entry| entry.level);
-        own.unwrap_or(self.pod_security_level)
+        self.namespaces.get(namespace).and_then(|entry| entry.level).unwrap_or(self.pod_security_level)
     }
 
     /// Returns the violation of a namespace that the policy does not list.
@@ -78,8 +77,7 @@ impl ClusterPolicy {
             PodSecurityLevel::Restricted if !why.contains("privileged (") => PodSecurityLevel::Baseline,
             _ => PodSecurityLevel::Privileged,
         };
-        let option = format!("--namespace {namespace}:{}", needed.name());
-        format!("change the pod, or {}", ask_operator(&option, namespace))
+        format!("change the pod, or {}", ask_operator(&format!("--namespace {namespace}:{}", needed.name()), namespace))
     }
 
     /// Returns the violation of a Service that the policy does not list.

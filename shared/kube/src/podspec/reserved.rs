@@ -116,8 +116,7 @@ fn mounts(base: &Value, merged: &Value, report: &mut ViolationList) {
             for field in ["volumeMounts", "volumeDevices"] {
                 for mount in items(&container[field]) {
                     let volume = mount["name"].as_str().unwrap_or_default();
-                    let is_in_base = ours.is_some_and(|ours| items(&ours[field]).contains(mount));
-                    if is_reserved(volume) && !is_in_base {
+                    if is_reserved(volume) && !ours.is_some_and(|ours| items(&ours[field]).contains(mount)) {
                         let path = format!("spec.{list}[{name}].{field}[{volume}]");
                         report.add(path, format!("the volume `{volume}` is reserved"), "use one of your own");
                     }

@@ -56,8 +56,7 @@ enum ContractRule {
 type ContractFunction = fn(ObjectView<'_>) -> ObjectReadiness;
 
 fn own<'de, D: Deserializer<'de>>(name: D) -> Result<ContractFunction, D::Error> {
-    let name = String::deserialize(name)?;
-    Ok(match name.as_str() {
+    Ok(match String::deserialize(name)?.as_str() {
         "claim" => core::claim,
         "service" => core::service,
         "addressed" => core::addressed,

@@ -29,8 +29,7 @@ pub(super) fn structured(body: &[u8]) -> Result<EventAttributes, EventError> {
     }
     let mut texts: BTreeMap<String, String> = BTreeMap::new();
     for (name, raw) in members {
-        let value = serde_json::from_str(raw.get()).map_err(json)?;
-        let text = match value {
+        let text = match serde_json::from_str(raw.get()).map_err(json)? {
             serde_json::Value::Null => continue,
             serde_json::Value::String(text) => text,
             serde_json::Value::Bool(_) | serde_json::Value::Number(_) if !TEXTS.contains(&name.as_str()) => {
@@ -41,8 +40,7 @@ pub(super) fn structured(body: &[u8]) -> Result<EventAttributes, EventError> {
         texts.insert(name, text);
     }
     for (name, text) in &texts {
-        let plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-        if name.is_empty() || !plain {
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) {
             return Err(wrong(name, "has an invalid name: expected a-z and 0-9"));
         }
         if text.len() > MAX_ATTRIBUTE {

@@ -84,8 +84,7 @@ fn errors_explain_the_problem_and_its_place() {
     }
     let unnamed = json!({"type": LifecycleType::Event.as_type()});
     show(&unnamed.to_string(), read(&event_with(unnamed.clone())));
-    let repeated = event_with(json!({"data": {}})).replace("{}", r#"{"kind": "a", "kind": "b"}"#);
-    show("data with kind twice", read(&repeated));
+    show("data with kind twice", read(&event_with(json!({"data": {}})).replace("{}", r#"{"kind": "a", "kind": "b"}"#)));
     insta::assert_snapshot!(report);
 }
 

@@ -65,8 +65,7 @@ pub fn diagnosis(why: &TargetDiagnosis) -> Vec<DiagnosisSection> {
     if let Some(cause) = &why.cause {
         let RootCause { run, unit, attempt, attempt_in_series, .. } = cause;
         let attempt = words::attempt(*attempt, *attempt_in_series, None);
-        let title = format!("first cause: {unit}, {attempt} of {run}");
-        add(DiagnosisPart::Cause, &title, of_cause(cause));
+        add(DiagnosisPart::Cause, &format!("first cause: {unit}, {attempt} of {run}"), of_cause(cause));
     }
     let waits = why.open.iter().map(|open| DiagnosisLine::from(words::open_units(open))).chain(more);
     add(DiagnosisPart::Waits, "waits", waits.collect());

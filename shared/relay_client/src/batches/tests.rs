@@ -84,14 +84,12 @@ impl BatchFixture {
     }
 
     async fn request(&self, cluster: Option<&str>, request: RelayRequest) -> RelayReply {
-        let cluster = self.sender.clusters.named(cluster).unwrap();
-        self.batches.request(&self.sender, cluster, request).await
+        self.batches.request(&self.sender, self.sender.clusters.named(cluster).unwrap(), request).await
     }
 
     /// Sends all requests at the same time. Returns the replies, and the sorted sizes of the batches.
     async fn send_all(&self, requests: impl IntoIterator<Item = RelayRequest>) -> (Vec<RelayReply>, Vec<usize>) {
-        let requests = requests.into_iter().map(|request| self.request(None, request));
-        let replies = futures::future::join_all(requests).await;
+        let replies = futures::future::join_all(requests.into_iter().map(|request| self.request(None, request))).await;
         let mut batches = std::mem::take(&mut *self.relay.batches.lock().unwrap());
         batches.sort_unstable();
         (replies, batches)

@@ -89,8 +89,7 @@ impl RegisteredClusters {
 
     /// Decrypts the secret of a relay, which any of the root secrets may have encrypted. Returns `None` without that one.
     pub(crate) fn open(&self, cluster: &str, sealed: &str) -> Option<WebhookSecret> {
-        let opened = open_value(&self.keys, &place(cluster), sealed)?;
-        WebhookSecret::parse(std::str::from_utf8(&opened).ok()?).ok()
+        WebhookSecret::parse(std::str::from_utf8(&open_value(&self.keys, &place(cluster), sealed)?).ok()?).ok()
     }
 
     fn config(&self, item: &ClusterItem) -> Option<ClusterConfig> {

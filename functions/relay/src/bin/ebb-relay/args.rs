@@ -77,8 +77,7 @@ impl RelayArgs {
             return Ok(KeySource::Bootstrap(RelayBootstrap { url, cluster, namespace, token_file }));
         }
         let Some(file) = &self.secret else { return Ok(KeySource::Given(attached::keys()?)) };
-        let keys = WebhookKeys::parse(&read(file)?).with_context(|| file.display().to_string())?;
-        Ok(KeySource::Given(keys))
+        Ok(KeySource::Given(WebhookKeys::parse(&read(file)?).with_context(|| file.display().to_string())?))
     }
 
     /// Returns the URL of the control plane that the relay polls, and the name of the cluster there. Fails if the name

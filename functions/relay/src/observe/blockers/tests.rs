@@ -105,8 +105,7 @@ fn shown(blocker: &StartBlocker) -> String {
 fn reasons_of_pods() {
     let cases: Vec<PodCase> = serde_saphyr::from_str(include_str!("../../../tests/pod_reasons.yaml")).unwrap();
     for case in &cases {
-        let found = of_pod(&pod(case.status()), &case.warnings(), NOW, "eu");
-        assert_eq!(found.as_ref().map(shown), case.is, "{case:?}");
+        assert_eq!(of_pod(&pod(case.status()), &case.warnings(), NOW, "eu").as_ref().map(shown), case.is, "{case:?}");
     }
     // A sidecar ends with its pod.
     let mut sidecar = main_is(waiting("PodInitializing", ""));

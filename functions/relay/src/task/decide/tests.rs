@@ -24,8 +24,7 @@ fn record(attempt: u32, phase: &str, keep: bool) -> TaskRecord {
     let (received_ms, not_after_ms, deadline_ms) = (NOW - 500, NOW, NOW + 500);
     let objects = serde_json::from_value(objects).unwrap();
     let spec = TaskSpec { objects, received_ms, not_after_ms, deadline_ms, ..TaskSpec::example() };
-    let name = TaskId { unit: "unit".to_owned(), attempt };
-    TaskRecord::new(name, serde_json::from_value(phase).unwrap(), Some(spec))
+    TaskRecord::new(TaskId { unit: "unit".to_owned(), attempt }, serde_json::from_value(phase).unwrap(), Some(spec))
 }
 
 /// Returns the code of a failure, or `Succeeded`.
@@ -49,8 +48,7 @@ fn an_attempt_starts_after_the_lower_ones_and_never_after_a_higher_one() {
 
 #[test]
 fn a_request_renews_a_pending_callback() {
-    let rows = rows::<(String, bool, String, bool)>("a_request_renews_a_pending_callback");
-    for (phase, keep, after, is_new) in rows {
+    for (phase, keep, after, is_new) in rows::<(String, bool, String, bool)>("a_request_renews_a_pending_callback") {
         let mut record = record(1, &phase, keep);
         let mut callback = record.spec.as_ref().unwrap().callback.clone();
         assert_eq!(record.clone().renew(&callback), after != phase, "{phase}");
@@ -69,8 +67,7 @@ fn a_termination_ends_without_objects_or_when_it_is_stuck() {
         let case = format!("{result:?} {has_result} {remaining} {is_stuck}");
         let now = if is_stuck { STUCK_MS + 1_001 } else { STUCK_MS };
         let phase = TaskPhase::Terminating { grace_ms: 1_000, since_ms: 0, has_result, unconfirmed: None };
-        let remaining = remaining.then(|| "ConfigMap n/a: finalizer".to_owned());
-        let found = match terminated(&phase, result, remaining, now) {
+        let found = match terminated(&phase, result, remaining.then(|| "ConfigMap n/a: finalizer".to_owned()), now) {
             Termination::Pending => "pending".to_owned(),
             Termination::Cancelled => "cancelled".to_owned(),
             Termination::Ended(result) => format!("ended {}", code_of(&result)),
@@ -82,11 +79,9 @@ fn a_termination_ends_without_objects_or_when_it_is_stuck() {
 #[test]
 fn a_slot_is_free_when_no_container_can_run() {
     let failure = |code: u16| kube::Error::Api(Box::new(Status::failure("m", "r").with_code(code)));
-    let rows = rows::<(Result<Vec<Pod>, u16>, Option<bool>)>("a_slot_is_free_when_no_container_can_run");
-    for (pods, expected) in rows {
+    for (pods, expected) in rows::<(Result<Vec<Pod>, u16>, Option<bool>)>("a_slot_is_free_when_no_container_can_run") {
         let text = format!("{pods:?}");
-        let pods = pods.map_err(failure);
-        assert_eq!(is_slot_free(pods, NOW).ok(), expected, "{text}");
+        assert_eq!(is_slot_free(pods.map_err(failure), NOW).ok(), expected, "{text}");
     }
 }
 
@@ -223,8 +218,7 @@ fn a_silent_entrypoint_is_lost_unless_it_has_reported() {
 
 #[test]
 fn reasons_of_the_kubelet() {
-    let rows = rows::<(i32, String, String, ReasonCode)>("reasons_of_the_kubelet");
-    for (code, reason, message, expected) in rows {
+    for (code, reason, message, expected) in rows::<(i32, String, String, ReasonCode)>("reasons_of_the_kubelet") {
         let result = from_kubelet(&pod::terminated(code, &reason, &message));
         assert_eq!(result.reason.map(|it| it.code), Some(expected), "{reason}");
     }

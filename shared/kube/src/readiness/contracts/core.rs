@@ -26,8 +26,7 @@ pub(super) fn service(object: ObjectView<'_>) -> ObjectReadiness {
 
 pub(super) fn addressed(object: ObjectView<'_>) -> ObjectReadiness {
     let named = |entry: &Value, key: &str| entry.get(key).and_then(Value::as_str).is_some_and(|it| !it.is_empty());
-    let entries = object.list("status.loadBalancer.ingress");
-    if entries.iter().any(|entry| named(entry, "ip") || named(entry, "hostname")) {
+    if object.list("status.loadBalancer.ingress").iter().any(|entry| named(entry, "ip") || named(entry, "hostname")) {
         return ObjectReadiness::Ready;
     }
     ObjectReadiness::pending("`status.loadBalancer.ingress` has no address yet")

@@ -23,10 +23,7 @@ pub(super) fn pod(object: ObjectView<'_>) -> ObjectReadiness {
     }
     match object.text("spec.restartPolicy") {
         "OnFailure" | "Never" => ObjectReadiness::awaits("status.phase", object.text("status.phase"), "Succeeded"),
-        _ => {
-            let missing = conditions::first_missing(object, object.conditions(), &["Ready"]);
-            missing.unwrap_or(ObjectReadiness::Ready)
-        }
+        _ => conditions::first_missing(object, object.conditions(), &["Ready"]).unwrap_or(ObjectReadiness::Ready),
     }
 }
 
@@ -36,8 +33,7 @@ fn failed(object: ObjectView<'_>) -> ObjectReadiness {
     let reason = object.text("status.reason");
     let ended = states(object).rev().filter_map(|container| {
         let end = container.at("state.terminated").map(ObjectView)?;
-        let code = end.number("exitCode").filter(|code| *code != 0)?;
-        let exit = exit_text(code, end.text("reason"));
+        let exit = exit_text(end.number("exitCode").filter(|code| *code != 0)?, end.text("reason"));
         let message = format!("container `{}` ended with {exit}: {}", container.text("name"), end.text("message"));
         Some((end.text("finishedAt"), end.text("reason"), message))
     });

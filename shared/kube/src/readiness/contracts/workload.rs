@@ -10,8 +10,7 @@ use crate::readiness::object::{ObjectReadiness, ObjectView};
 pub(super) fn deployment(object: ObjectView<'_>) -> ObjectReadiness {
     // The rollout exceeded `spec.progressDeadlineSeconds`.
     let late = object.condition("Progressing").filter(|it| it.is("False") && it.reason == "ProgressDeadlineExceeded");
-    let late = late.filter(|it| !it.is_stale(object)).map(failed);
-    if let Some(verdict) = unobserved(object).or(late) {
+    if let Some(verdict) = unobserved(object).or(late.filter(|it| !it.is_stale(object)).map(failed)) {
         return verdict;
     }
     let wanted = replicas(object);
