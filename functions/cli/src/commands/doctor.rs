@@ -169,7 +169,8 @@ fn undelivered(info: &SubscriptionInfo) -> Option<DoctorCheck> {
     let why = problem.or(last_error.as_ref().map(|error| &error.reason));
     let why = why.map(|why| format!(": {}", output::joined_lines(why))).unwrap_or_default();
     let counts = format!("{undelivered} notifications given up in 30 days, {waiting} waiting{oldest}{why}");
-    let detail = format!("{counts}; `ebb get subscription {name}` lists them");
+    let detail =
+        format!("{counts}; `ebb get subscription {name}` lists them, `ebb subscription retry {name}` sends them");
     Some(DoctorCheck::new(&format!("subscription/{name}"), CheckResult::Warning, detail))
 }
 

@@ -57,6 +57,7 @@ impl StoredKind for SubscriptionDoc {
             info: info(env, &item, &backlog, failures.len()).await?,
             document: item.document,
             failures: failures.iter().take(MAX_FAILURES).map(undelivered).collect(),
+            retried: None,
         })
     }
 

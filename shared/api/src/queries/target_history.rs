@@ -138,8 +138,11 @@ pub(crate) async fn unaccepted(store: &Store, target: &TargetHead) -> FlowResult
         let note = format!("the notification `{phase}` for {to} {state}: {reason}");
         of_receivers.entry(to).or_insert((note, 0)).1 += 1;
     }
-    let notes = of_receivers.into_values();
-    Ok(notes.map(|(note, count)| format!("{note}; {count} in all, see `ebb history {name}`")).collect())
+    let retry = |to: &str| to.replacen("subscription", "ebb subscription retry", 1);
+    let shown = |(to, (note, count)): (String, (String, usize))| {
+        format!("{note}; {count} in all, see `ebb history {name}`; to send again: `{}`", retry(&to))
+    };
+    Ok(of_receivers.into_iter().map(shown).collect())
 }
 
 /// Returns an entry with its document, or `None` if it does not exist or belongs to another instance than `only`.

@@ -132,8 +132,8 @@ document_routes! {
     "deleteSubscription";
 }
 
-/// Sends the notifications of a subscription again that were given up, and returns the subscription with those that stay given
-/// up. Scope: `operate`.
+/// Sends the notifications of a subscription again that were given up, ends the waits of others, and returns the subscription with
+/// those that stay given up. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/subscriptions/{name}/retry", operation_id = "retrySubscription", tag = "subscriptions", responses(
     (status = 200, body = SubscriptionDetail),
 ))]
@@ -142,9 +142,9 @@ pub(crate) async fn retry_subscription(
     server: Permitted<Operate>,
     _: NoQuery,
 ) -> HttpResult<Json<SubscriptionDetail>> {
-    outbox::resend(&server.env, &name).await?;
+    let retried = Some(outbox::resend(&server.env, &name).await?);
     let found = named_documents::get::<SubscriptionDoc>(&server.env, &name).await?;
     let found = found.ok_or_else(|| HttpProblem::not_found(format!("no subscription {name:?} exists")))?;
     server.caller.log_change("retry subscription", &name);
-    Ok(Json(found))
+    Ok(Json(SubscriptionDetail { retried, ..found }))
 }

@@ -88,6 +88,9 @@ pub struct SubscriptionDetail {
     pub document: String,
     /// The notifications that were given up, the newest first, at most 100.
     pub failures: Vec<UndeliveredNotification>,
+    /// What a retry has done, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retried: Option<String>,
 }
 
 /// A failed delivery of a notification that is repeated.

@@ -20,7 +20,7 @@ pub(crate) enum SubscriptionCommand {
     New(SubscriptionNewArgs),
     /// Print the request about an invented target, without a server
     Test(SubscriptionTestArgs),
-    /// Send the notifications again that were given up
+    /// Send the notifications again that were given up, and those that wait now
     Retry(SubscriptionRetryArgs),
 }
 
@@ -148,8 +148,10 @@ pub(crate) struct SubscriptionRetryArgs {
 
 impl SubscriptionRetryArgs {
     pub(super) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        let SubscriptionDetail { info, .. } = client.post(&["subscriptions", &self.name, "retry"], &json!({})).await?;
-        output::message(&format!("Notifications: {} waiting, {} given up", info.waiting, info.undelivered))
+        let detail: SubscriptionDetail = client.post(&["subscriptions", &self.name, "retry"], &json!({})).await?;
+        let SubscriptionDetail { info, retried, .. } = detail;
+        let retried = retried.unwrap_or_default();
+        output::message(&format!("Notifications: {retried}; {} waiting, {} given up", info.waiting, info.undelivered))
     }
 }
 

@@ -10,13 +10,13 @@
 //! A receiver without a response delays no other one. Few requests wait for it at a time, see `PendingCall`. Its other
 //! notifications are postponed without a request, and no invocation waits for them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ebb_documents::render::TargetFacts;
 use ebb_engine::{Backoff, Millis, Timestamp};
 use ebb_protocol::{TargetKey, limits};
-use ebb_store::{NamedDocument, NamedKind, PhaseNotice, ReceiverState, TargetOutbox};
+use ebb_store::{DueItem, NamedDocument, NamedKind, PhaseNotice, ReceiverState, TargetHead, TargetOutbox};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
@@ -268,11 +268,13 @@ fn record(env: &Env, outbox: &mut TargetOutbox, ended: &EndedDelivery) -> Option
 }
 
 /// Appends notifications of a subscription that were given up to their targets again, the oldest first. They keep their content
-/// and ID. A receiver that shows the state of a target gets only what its present phase has. The others stay given up, as do
-/// those of removed targets, of those whose deliveries fail now, and those for which the time is too short.
-pub async fn resend(env: &Env, subscription: &str) -> FlowResult<()> {
+/// and ID. A receiver that shows the state of a target gets only what its present phase has; the rest is deleted. Ends the
+/// waits for the receiver. Returns what was done, for people.
+pub async fn resend(env: &Env, subscription: &str) -> FlowResult<String> {
     let (begun, rules) = (env.now(), super::rules(env).await?);
-    let Some(rule) = rules.iter().find(|rule| rule.name == subscription) else { return Ok(()) };
+    let Some(rule) = rules.iter().find(|rule| rule.name == subscription) else {
+        return Ok("0 sent again: the subscription has errors, or is new".to_owned());
+    };
     let stored = env.store.list_undelivered(&format!("{subscription}/"), MAX_RESENT).await?;
     let read = |item: NamedDocument| {
         let mut stored: Value = serde_json::from_str(&item.document).ok()?;
@@ -282,25 +284,58 @@ pub async fn resend(env: &Env, subscription: &str) -> FlowResult<()> {
     };
     let mut given_up: Vec<_> = stored.into_iter().filter_map(read).collect();
     given_up.sort_by_key(|(notice, ..)| notice.number);
+    let mut done = BTreeMap::from([("sent again", 0)]);
     for (notice, about, item) in given_up {
         let target = TargetKey::new(&about.kind, &about.name);
-        let Some(seen) = env.store.read_target(target).await?.filter(|_| !is_late(env, begun)) else { continue };
-        let is_present = (&about.uid, about.generation) == (&seen.uid, seen.generation) && notice.at >= seen.since;
-        let is_failing = seen.outbox.failed.get(subscription).is_some_and(|state| state.at > Timestamp(0));
-        if is_failing || seen.outbox.exceeds(1) || (rule.to.shows_state() && !is_present) {
-            continue;
-        }
+        let is_present = |seen: &TargetHead| {
+            (&about.uid, about.generation) == (&seen.uid, seen.generation) && notice.at >= seen.since
+        };
+        let is_failing = |seen: &TargetHead| {
+            seen.outbox.exceeds(1) || seen.outbox.failed.get(subscription).is_some_and(|state| state.at > Timestamp(0))
+        };
+        let end = match env.store.read_target(target).await? {
+            _ if is_late(env, begun) => "skipped: the time has ended; repeat the command",
+            seen if rule.to.shows_state() && seen.as_ref().is_none_or(|seen| !is_present(seen)) => {
+                env.store.delete_document(NamedKind::Undelivered, &item).await?;
+                "deleted: the target is in a later state, or gone"
+            }
+            None => "skipped: the target does not exist any more",
+            Some(seen) if is_failing(&seen) => "skipped: another notification of the target waits; repeat the command",
+            Some(seen) => {
+                let transition = seen.update(|after| {
+                    let place = after.outbox.notices.partition_point(|one| one.number < notice.number);
+                    after.outbox.notices.insert(place, notice);
+                    after.due = due::next_due(env, after);
+                });
+                if env.store.move_target(&transition).await? {
+                    env.store.delete_document(NamedKind::Undelivered, &item).await?;
+                    announce(env, target, Duration::ZERO).await;
+                    "sent again"
+                } else {
+                    "skipped: the target changes; repeat the command"
+                }
+            }
+        };
+        *done.entry(end).or_default() += 1;
+    }
+    // What ends later than a lease can is a wait.
+    let lease = env.now().plus(env.settings.max_in_flight).plus(Millis::from(TIMEOUT));
+    for (_, item) in env.store.query_due(Timestamp(u64::MAX / 2), MAX_RESENT).await? {
+        let DueItem::Target(kind, name) = item else { continue };
+        let target = TargetKey::new(&kind, &name);
+        let seen = env.store.read_target(target).await?.filter(|_| !is_late(env, begun));
+        let waits = |seen: &TargetHead| seen.outbox.failed.get(subscription).is_some_and(|state| state.next > lease);
+        let Some(seen) = seen.filter(waits) else { continue };
         let transition = seen.update(|after| {
-            let place = after.outbox.notices.partition_point(|one| one.number < notice.number);
-            after.outbox.notices.insert(place, notice);
+            after.outbox.failed.entry(subscription.to_owned()).or_default().next = env.now();
             after.due = due::next_due(env, after);
         });
         if env.store.move_target(&transition).await? {
-            env.store.delete_document(NamedKind::Undelivered, &item).await?;
             announce(env, target, Duration::ZERO).await;
+            *done.entry("tried before the end of a wait").or_default() += 1;
         }
     }
-    Ok(())
+    Ok(done.iter().map(|(end, count)| format!("{count} {end}")).collect::<Vec<_>>().join(", "))
 }
 
 /// Deletes the notifications of an instance that were given up before an accepted one, if the receiver shows its state.
