@@ -7,7 +7,7 @@ use ebb_flow::source::{delivery, reconcile};
 use ebb_flow::{Env, FlowResult, offload};
 use ebb_protocol::api::{DecidingEvent, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo, SourceList};
 use ebb_protocol::{SourceResponse, SourceResult, TargetKey, rfc3339};
-use ebb_store::{DesiredKey, NamedDocument, NamedKind, SourceRejections, Store, TargetHead};
+use ebb_store::{DesiredKey, DesiredTarget, NamedDocument, NamedKind, SourceRejections, Store, TargetHead};
 
 use super::clusters;
 use super::named_documents::{self, StoredKind};
@@ -69,16 +69,22 @@ fn summary(events: Vec<RejectedEvent>) -> Option<RejectionSummary> {
     Some(RejectionSummary { count, since, last: events.into_iter().next()? })
 }
 
-/// Returns the last rejected event of a target, with the name of its source.
+/// Returns the last rejected event of a target, with the name of its source and the later event that has ended the target.
 pub(crate) async fn rejected_event_of(
     store: &Store,
     key: TargetKey<'_>,
-) -> FlowResult<Option<(String, RejectedEvent)>> {
+) -> FlowResult<Option<(String, RejectedEvent, Option<String>)>> {
     let target = Some(key.to_string());
     let last = |SourceRejections { source, events, .. }: SourceRejections| {
         Some((source, events.into_iter().find(|event| event.target == target)?))
     };
-    Ok(store.list_rejections().await?.into_iter().filter_map(last).max_by_key(|(_, event)| event.time))
+    let found = store.list_rejections().await?.into_iter().filter_map(last).max_by_key(|(_, event)| event.time);
+    let Some((source, event)) = found else { return Ok(None) };
+    let uid = event.uid.clone().filter(|uid| !reconcile::is_derived(uid));
+    let key = DesiredKey { source: source.clone(), kind: key.kind.to_owned(), name: key.name.to_owned(), uid };
+    let is_end = |state: &DesiredTarget| state.is_delete && state.result_time > Some(event.time);
+    let end = store.read_desired(&key).await?.filter(is_end).map(|state| state.delivery);
+    Ok(Some((source, event, end)))
 }
 
 /// Returns the event that decided whether a target exists, if a source controls the target.

@@ -27,9 +27,12 @@ pub(super) fn unknown(TargetKey { kind, name }: TargetKey<'_>) -> HttpProblem {
 /// Returns the problem of a target that does not exist, with the reason if an event of it was rejected.
 async fn missing(server: &ServerState, key: TargetKey<'_>) -> HttpProblem {
     match sources::rejected_event_of(&server.env.store, key).await {
-        Ok(Some((source, RejectedEvent { time, delivery, detail, .. }))) => {
+        Ok(Some((source, RejectedEvent { time, delivery, detail, .. }, end))) => {
             let event = format!("source {source} rejected the event {delivery} at {}", rfc3339(time));
-            let fix = "fix the cause, then send the event again from the sender";
+            let fix = match end {
+                Some(end) => format!("the later event {end} has ended the target, so no event needs to be sent again"),
+                None => "fix the cause, then send the event again from the sender".to_owned(),
+            };
             let detail = format!("{} {:?} does not exist. {event}: {detail}\n{fix}", key.kind, key.name);
             HttpProblem::new(ErrorCode::EventRejected, detail)
         }

@@ -94,6 +94,9 @@ async fn repeated(env: &Env, event: &DesiredTarget, seen: &DesiredTarget) -> Flo
         (Some(_), Some(phase)) => format!("a repetition; the target {} {}", phase.verb(), phase.name()),
         (Some(last), None) if uid.is_none() => format!("a repetition; the target {}", last.detail),
         (Some(_), None) => "a repetition of an event that was applied".to_owned(),
+        (None, _) if seen.result.as_ref().is_some_and(|last| last.result.is_failure()) => {
+            format!("a newer event of the target was rejected: send {} again", seen.delivery)
+        }
         (None, _) => "a repetition".to_owned(),
     };
     Ok(outcome(&event.key, SourceResult::Repeated, uid, detail))
