@@ -464,8 +464,13 @@ impl<'a> EventRenderer<'a> {
             EventTree::Map(entries) => {
                 let mut map = Map::new();
                 for (name, entry) in entries {
-                    if let Some(value) = self.tree(entry, &format!("{key}.{name}"))? {
-                        map.insert(name.clone(), value);
+                    match self.tree(entry, &format!("{key}.{name}"))? {
+                        Some(value) => drop(map.insert(name.clone(), value)),
+                        // The rest of a `ttl` means nothing without its time.
+                        None if matches!(entry, EventTree::Text(_, EventTextRole::Duration)) && name == "after" => {
+                            return Ok(None);
+                        }
+                        None => {}
                     }
                 }
                 map.into()

@@ -62,14 +62,30 @@ fn can_change(field: &str, when: &Expression) -> bool {
 /// Warns of targets that nothing ends.
 pub(super) fn no_end(doc: &SourceDoc, entries: &[EventEntry]) -> Option<Diagnostic> {
     let lives = |entry: &EventEntry| match &entry.action {
-        EntryAction::Apply(_, EventTree::Map(document)) => document.iter().all(|(key, _)| key != "ttl"),
+        EntryAction::Apply(_, EventTree::Map(document)) => {
+            document.iter().all(|(key, value)| key != "ttl" || can_be_missing(value))
+        }
         _ => false,
     };
     let is_endless =
         entries.iter().any(lives) && !entries.iter().any(|it| matches!(it.action, EntryAction::Delete(..)));
-    let message = "nothing ends the targets: no entry has `delete`, and `document` has no `ttl`";
+    let message = "nothing ends the targets: no entry has `delete`, and `document` has no `ttl` for each event";
     let warning = || Diagnostic::warning("no-end", &doc.source, doc.name.at, message);
-    is_endless.then(|| warning().help("add a `ttl`, such as `ttl: 72h`, or an entry with `delete`"))
+    let help = "add a `ttl`, such as `ttl: 72h` or `${body.?ttl.orValue(\"72h\")}`, or an entry with `delete`";
+    is_endless.then(|| warning().help(help))
+}
+
+/// Returns true for a time that an event without a field leaves out.
+fn can_be_missing(ttl: &EventTree) -> bool {
+    match ttl {
+        EventTree::Map(entries) => entries.iter().any(|(_, value)| can_be_missing(value)),
+        EventTree::Text(text, _) => text.whole().is_some_and(|expression| {
+            let has_default = expression.text.replace("orValue(null)", "").contains("orValue(");
+            let is_known = |field: &String| field.starts_with("with.") || field.starts_with("source.");
+            !has_default && !expression.text.contains("has(") && !expression.fields().iter().all(is_known)
+        }),
+        _ => false,
+    }
 }
 
 /// Returns the first entry whose events start a target whatever was received before.

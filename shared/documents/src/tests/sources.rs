@@ -81,9 +81,11 @@ fn a_rendered_document_loads_and_compiles() {
 #[test]
 fn an_event_supplies_the_time_of_a_ttl() {
     let (fixed, time) = (include_str!("../../tests/fixtures/source.yaml"), r#"'${body.urgent ? "2h" : "72h"}'"#);
-    let sliding = source(&fixed.replace(time, &format!("{{after: {time}, from: activity}}")));
-    let (_, sandbox) = rendered(&sliding, &shop_event(&json!({"urgent": true})));
-    assert_eq!(sandbox.ttl.map(|ttl| (ttl.after.0, ttl.from)), Some((7_200_000, TtlFrom::Activity)));
+    let sliding = source(&fixed.replace(time, r#"{after: "${body.lifetime}", from: activity}"#));
+    for (changes, ttl) in [(json!({"lifetime": "2h"}), Some((7_200_000, TtlFrom::Activity))), (json!({}), None)] {
+        let (_, sandbox) = rendered(&sliding, &shop_event(&changes));
+        assert_eq!(sandbox.ttl.map(|ttl| (ttl.after.0, ttl.from)), ttl);
+    }
 }
 
 #[test]
