@@ -411,8 +411,9 @@ impl<'a> EventRenderer<'a> {
             _ => None,
         };
         let problem = "expected a time after 1970, such as `2026-01-31T10:00:00Z` or `2026-01-31 10:00:00 +0200`, or a \
-                       number of seconds or milliseconds";
-        milliseconds.map(Some).ok_or_else(|| self.error("time", None, problem))
+                       number of seconds or milliseconds; got ";
+        let got = || value.to_string().chars().take(MAX_NAME).collect::<String>();
+        milliseconds.map(Some).ok_or_else(|| self.error("time", None, problem.to_owned() + &got()))
     }
 
     fn order(&self, order: &ParsedText) -> Result<u8, SourceEventError> {

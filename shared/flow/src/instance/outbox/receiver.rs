@@ -291,7 +291,7 @@ pub(super) fn verdict(response: &HttpResponse, now: Timestamp) -> NotificationDe
     let hint = match response.status {
         200..=299 => return NotificationDelivery::Accepted,
         410 => return NotificationDelivery::Gone,
-        300..=399 => ": redirects are not followed; use the final URL",
+        300..=399 => ": only three redirects within the origin are followed",
         401 | 403 if !response.is_limited() => ": check the secret or the credential, and its permissions",
         404 => ": check the URL",
         _ => "",
