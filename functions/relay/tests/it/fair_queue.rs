@@ -3,12 +3,41 @@
 use ebb_protocol::relay::BATCH;
 
 use crate::fixture::*;
-use crate::memory::MemoryRounds;
 
 /// Tasks of the first round and slots. `EBB_TASKS` and `EBB_MAX_CONCURRENT_TASKS` override them.
 const TASKS: (usize, usize) = (30, 6);
 /// Further rounds and tasks of each. `EBB_ROUNDS` and `EBB_TASKS_AGAIN` override them.
 const FURTHER_ROUNDS: (usize, usize) = (0, 30);
+
+/// Maximum memory of the relay in MiB.
+const LIMIT: f64 = 64.0;
+/// MiB that a round may use in addition to 110 % of an earlier one. The allocator returns freed memory with a delay.
+const TOLERANCE: f64 = 3.0;
+
+/// MiB of each round: the maximum of all samples of anonymous memory, and the last sample. Pages of the executable file do
+/// not count, because the kernel can reclaim them.
+#[derive(Default)]
+struct MemoryRounds(Vec<(f64, f64)>);
+
+impl MemoryRounds {
+    fn sample(&mut self, fixture: &RelayFixture) {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", fixture.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        let now = line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0;
+        let round = self.0.last_mut().unwrap();
+        *round = (round.0.max(now), now);
+    }
+
+    /// Checks that the last round used as much memory as the second one. The first round fills caches.
+    fn assert_constant(&self) {
+        println!("MiB of each round, maximum and end: {:.1?}", self.0);
+        assert!(self.0.iter().all(|(most, _)| 0.0 < *most && *most <= LIMIT));
+        let [_, second, .., last] = &self.0[..] else { return };
+        for (first, now) in [(second.0, last.0), (second.1, last.1)] {
+            assert!(now <= first * 1.1 + TOLERANCE, "the relay grows");
+        }
+    }
+}
 
 fn number_from(variable: &str, default: usize) -> usize {
     std::env::var(variable).map_or(default, |text| text.parse().expect("a number"))

@@ -6,9 +6,7 @@ async fn list(fixture: &RelayFixture) -> ClusterListing {
     let mut all = ClusterListing::default();
     loop {
         let after = all.next_token.take();
-        let RelayResponse::Listing(page) = fixture.send(RelayRequest::List { after }).await else {
-            panic!("no listing")
-        };
+        let RelayResponse::Listing(page) = fixture.send(RelayRequest::List { after }).await else { panic!("no list") };
         all.tasks.extend(page.tasks);
         all.unmanaged.extend(page.unmanaged);
         all.errors.extend(page.errors);

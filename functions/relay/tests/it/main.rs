@@ -14,7 +14,6 @@ mod installed;
 mod jobs;
 mod kind_versions;
 mod list_and_delete;
-mod memory;
 mod objects;
 mod policy_changes;
 mod reasons;

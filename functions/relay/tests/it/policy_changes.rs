@@ -38,9 +38,8 @@ async fn a_new_policy_concerns_new_tasks_only() {
     // The task that runs is still read, listed and removed, also by a relay that never had the first policy.
     for _ in 0..2 {
         assert!(matches!(fixture.get(&runs).await, TaskState::Running { .. }));
-        let RelayResponse::Listing(listing) = fixture.send(RelayRequest::List { after: None }).await else {
-            panic!("no listing")
-        };
+        let listed = fixture.send(RelayRequest::List { after: None }).await;
+        let RelayResponse::Listing(listing) = &listed else { panic!("{listed:?}") };
         assert_eq!((listing.tasks.len(), listing.tasks[0].objects.len()), (1, 2), "{listing:?}");
         fixture.restart().await;
     }

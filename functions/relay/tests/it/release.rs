@@ -106,9 +106,7 @@ async fn namespaces_outside_of_the_policy_are_released() {
     })
     .await;
     let after = Some("unmanaged".to_owned());
-    let RelayResponse::Listing(listing) = fixture.send(RelayRequest::List { after }).await else {
-        panic!("no listing")
-    };
+    let RelayResponse::Listing(listing) = fixture.send(RelayRequest::List { after }).await else { panic!("no list") };
     let error = format!("Secret in {denied}: the relay has no rights there any more");
     assert!(listing.errors.contains(&error), "{listing:?}");
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &former);
