@@ -21,15 +21,13 @@ mod security {
     pub(crate) mod target_actions;
 }
 mod lifecycle {
-    pub(crate) mod changed_documents;
     pub(crate) mod documented;
+    pub(crate) mod effects;
     pub(crate) mod monitoring;
-    pub(crate) mod platform;
     pub(crate) mod plugin_units;
     pub(crate) mod preset_lives;
     pub(crate) mod providers;
     pub(crate) mod retention;
-    pub(crate) mod setup;
     pub(crate) mod subscriptions;
 }
 #[path = "lifecycle/harness.rs"]
@@ -66,12 +64,11 @@ fn log() {
 
 fn lifecycle_trials() -> Vec<Trial> {
     tests! { lifecycle
-        setup: fast_callbacks_cost_no_acceptance;
-        changed_documents: the_newest_update_waits_for_the_run a_failed_setup_is_corrected_by_an_update;
+        effects: fast_callbacks_cost_no_acceptance the_newest_update_waits_for_the_run
+            a_failed_setup_is_corrected_by_an_update a_notification_ends_without_a_platform;
         preset_lives: each_scheme_has_a_target_from_its_creation_to_its_end each_preset_is_documented;
         documented: a_merge_request_shows_the_results_of_its_target templates_of_argo_cd_send_events
             requests_by_curl;
-        platform: a_notification_ends_without_a_platform;
         retention: records_of_possible_resources_are_kept an_unreadable_instance_is_postponed
             objects_without_a_record_are_removed an_announced_removal_waits_without_the_plan
             a_removed_run_takes_no_results

@@ -1,5 +1,7 @@
-//! Compares `tests/model/rules.yaml` with the code and with the page of the state protocol.
+//! Compares `tests/model/rules.yaml` with the code and with the page of the state protocol, and the codes of errors with the
+//! page of the API.
 
+use ebb_protocol::error_code::ErrorCode;
 use serde_json::Value;
 
 use crate::tree;
@@ -51,4 +53,16 @@ fn every_rule_is_on_the_page_of_the_protocol() {
     }
     let named = page.lines().filter(|line| line.starts_with("**") && line.contains(".** ")).count();
     assert_eq!(named, rules().len(), "rules of the page are missing in tests/model/rules.yaml");
+}
+
+#[test]
+fn the_page_of_the_api_has_each_code() {
+    let page = tree::read("docs/src/api.md");
+    let (_, table) = page.split_once("| code | status | meaning |\n|---|---|---|\n").expect("a table of errors");
+    let rows: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
+    let row = |code: &ErrorCode| {
+        let statuses: Vec<String> = code.statuses().iter().map(u16::to_string).collect();
+        format!("| `{}` | {} | {} |", code.name(), statuses.join(", "), code.meaning())
+    };
+    assert_eq!(rows, ErrorCode::ALL.iter().map(row).collect::<Vec<_>>());
 }

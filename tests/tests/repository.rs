@@ -6,7 +6,6 @@
 mod bench;
 #[path = "deployment/dashboard.rs"]
 mod dashboard;
-mod error_codes;
 #[path = "deployment/functions.rs"]
 mod functions;
 mod import_cycles;

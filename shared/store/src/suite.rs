@@ -32,7 +32,6 @@ mod sizes;
 mod slots;
 mod strong;
 mod target;
-mod transactions;
 
 pub use dynamodb_local::DynamoDbLocal;
 pub use fixture::{TablePlace, TableUnderTest};
@@ -86,8 +85,8 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             keys_that_are_too_long_are_not_found, the_longest_names_of_targets_fit_into_keys;
         slots: slots_end_and_are_given_again;
         target: a_target_is_read_unchanged, a_transition_needs_the_expected_version,
-            one_of_several_equal_transitions_is_written, the_end_of_a_target_writes_a_tombstone;
-        transactions: a_transaction_writes_all_items_or_none, completions_succeed_during_rejected_transactions;
+            one_of_several_equal_transitions_is_written, the_end_of_a_target_writes_a_tombstone,
+            a_transaction_writes_all_items_or_none, completions_succeed_during_rejected_transactions;
     ]
 }
 

@@ -2,7 +2,6 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
-mod change_feed;
 mod crash_points;
 mod every_injection_point;
 mod fairness;

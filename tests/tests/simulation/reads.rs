@@ -1,4 +1,4 @@
-//! The number of reads of invocations.
+//! The number of reads of invocations, and the feed of changed targets, which saves readers from others.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ebb_flow::ports::QueueMessage;
 use ebb_tests::simulation::{
-    KIND, Scenario, SetupUnit, SimOptions, Simulation, TableAccess, UnitAction, UnitBehavior, WriteFate,
+    FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimOperator, SimOptions, Simulation, TableAccess,
+    TargetScenario, TraceMode, UnitAction, UnitBehavior, WriteFate,
 };
 
 /// Returns the number of reads while `act` runs.
@@ -49,4 +50,44 @@ fn a_message_for_a_target_without_work_reads_three_items() {
     let deliver = || simulation.invoke(|functions| async move { functions.message(message).await });
     let count = reads(&simulation, || assert_eq!(deliver(), Some(Ok(()))));
     assert_eq!(count, 3, "{}", simulation.trace());
+}
+
+/// A reader that has read everything once learns of each later change from the feed, also if the clocks of the functions
+/// differ.
+#[test]
+fn a_reader_learns_of_each_change() {
+    let kinds: Vec<(FaultKind, u64)> = serde_saphyr::from_str(include_str!("change_feed.yaml")).unwrap();
+    let mut followed = 0;
+    for seed in 0..16 {
+        let faults = FaultInjector::often(seed, &kinds);
+        let options = SimOptions {
+            seed,
+            faults,
+            trace: TraceMode::Kept,
+            latency_ms: seed % 40,
+            operator: SimOperator::Random,
+            ..SimOptions::default()
+        };
+        let target = TargetScenario { behavior: UnitBehavior::Random, ..TargetScenario::random(seed) };
+        let mut simulation = Simulation::of(&target, options);
+        for number in 0..5 {
+            simulation.add(&target, &format!("t{number}"), &format!("t{number}-0"), None);
+        }
+        simulation.start_watcher();
+        for instance in &simulation.instances[1..] {
+            // The last one is deleted without a creation.
+            let (runtime, is_created) = (simulation.runtime.clone(), instance.name != "t4");
+            simulation.send(instance, move |platform, instance| async move {
+                if is_created {
+                    platform.create(&instance).await;
+                }
+                runtime.sleep(60_000).await;
+                platform.delete(&instance).await;
+            });
+        }
+        let end = simulation.run_to_end();
+        assert_eq!(end.violations, Vec::<String>::new(), "seed {seed}\n{}", simulation.trace());
+        followed += simulation.followed();
+    }
+    assert!(followed > 200, "{followed}");
 }
