@@ -227,12 +227,12 @@ set the input \`by-name\`, or EBB_BY_NAME, to true to delete it without that"
         outcome=$(ebb delete --wait-timeout="$timeout" --output=json "$@" -- "$kind" "$EBB_NAME") || code=$?
     fi
     case $outcome in
+    *'a creation of it that arrives later is refused'*)
+        # `ebb delete` has printed that. No sandbox of this job exists or can come.
+        exit 0 ;;
     *'"code": "outdated"'*)
         [ $is_unknown = false ] || leave 'has another instance or generation'
         printf '%s/%s stays: another run has applied it since\n' "$kind" "$EBB_NAME" >&2
-        exit 0 ;;
-    *'a creation of it that arrives later is refused'*)
-        # `ebb delete` has printed that. No sandbox of this job exists or can come.
         exit 0 ;;
     esac
     if [ "$code" != 1 ]; then
@@ -251,7 +251,9 @@ set the input \`by-name\`, or EBB_BY_NAME, to true to delete it without that"
         true.hidden) leave 'is not visible for a token with a limited scope `read`' ;;
         false.null | false.hidden)
             [ -z "$started" ] ||
-                fail "the token sees no $kind/$EBB_NAME, which \`start\` has applied: use the token of \`start\`, or one with \`read\`" ;;
+                fail "the token sees no $kind/$EBB_NAME, which \`start\` has applied: use the token of \`start\`, or one with \`read\`"
+            [ "$seen" = null ] ||
+                fail "$kind/$EBB_NAME does not exist, or the token may not read it: use one with \`read\`" ;;
         esac
         exit 0
     fi

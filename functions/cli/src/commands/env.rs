@@ -219,16 +219,18 @@ fn unwritten(name: &str, reason: &str, next: &str) -> CliError {
     CliError::failed(format!("cannot write {name} in this format: {reason}")).with_hint(next)
 }
 
-/// Checks a variable. A value that is not known yet is empty. Names of a CI job say which sandbox it deletes.
+/// Names, and beginnings of names, by which a CI job and its runner find programs, files and the sandbox to delete.
+const OF_JOB: [&str; 8] = ["EBB_", "ebb_started_", "PATH", "NODE_OPTIONS", "GITHUB_", "RUNNER_", "CI_", "GITLAB_"];
+
+/// Checks a variable. A value that is not known yet is empty.
 pub(super) fn check_variable(format: EnvFormat, name: &str, text: &str) -> Result<()> {
-    let is_of_job = name.starts_with("EBB_") || name.starts_with("ebb_started_");
+    let is_of_job = OF_JOB.iter().any(|own| name == *own || (own.ends_with('_') && name.starts_with(own)));
     let (reason, next) = match format {
         EnvFormat::Json => return Ok(()),
         _ if !is_variable(name) => ("its name must have letters, digits and `_`, no digit first", "use -o json"),
-        EnvFormat::Github | EnvFormat::Gitlab if is_of_job => (
-            "names with `EBB_` or `ebb_started_` at the beginning are those of a job",
-            "rename it in `env` of the document",
-        ),
+        EnvFormat::Github | EnvFormat::Gitlab if is_of_job => {
+            ("the name is one of the job or its runner", "rename it in `env` of the document")
+        }
         _ if text.contains('\0') => ("its value has a NUL character", "use -o json"),
         _ => return Ok(()),
     };
@@ -374,9 +376,9 @@ mod tests {
                 assert!(rejects(format, name, "x"), "{format:?} {name:?}");
             }
             assert!(rejects(format, "A", "a\0b"), "{format:?}");
-            let of_job = ["EBB_A", "ebb_started_1"].map(|name| rejects(format, name, "x"));
-            assert_eq!(of_job, [matches!(format, EnvFormat::Github | EnvFormat::Gitlab); 2], "{format:?}");
-            assert!(!rejects(format, "A", "a"), "{format:?}");
+            let of_job = ["EBB_A", "ebb_started_1", "PATH", "GITHUB_ENV"].map(|name| rejects(format, name, "x"));
+            assert_eq!(of_job, [matches!(format, EnvFormat::Github | EnvFormat::Gitlab); 4], "{format:?}");
+            assert!(!rejects(format, "PATHS", "a"), "{format:?}");
         }
         assert!(rejects(EnvFormat::Gitlab, "A", "two words") && rejects(EnvFormat::Gitlab, "A", "a\nB=b"));
         assert!(!rejects(EnvFormat::Json, "A B", "a\0b"));

@@ -78,6 +78,9 @@ impl LoginArgs {
             output::status_line("Open the URL in a browser, and paste the code of its page here:");
             let mut code = String::new();
             stdin().read_line(&mut code).map_err(|error| CliError::broken("no code").with_causes(&error))?;
+            if code.trim().is_empty() {
+                return Err(CliError::failed("no code was given").with_hint("run `ebb login --device` again"));
+            }
             code
         } else {
             output::status_line("Waiting for a browser of this machine; with another one: ebb login --device");
