@@ -266,7 +266,7 @@ pub enum Protection {
 ///
 /// # Errors
 /// Returns a refusal with the resource and the ways to lift its protection.
-pub(crate) async fn check_unprotected(env: &Env, target: &TargetHead) -> Result<(), RequestError> {
+pub async fn check_unprotected(env: &Env, target: &TargetHead) -> Result<(), RequestError> {
     let is_setup = target.hook == Some(Hook::PreStart) && target.phase != TargetPhase::Ready;
     if is_setup || !target.phase.is_alive() {
         return Ok(());

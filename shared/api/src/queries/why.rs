@@ -25,7 +25,7 @@ use ebb_flow::run::dispatch::unit_inputs;
 use ebb_flow::run::removal::evidence;
 use ebb_flow::run::removal::possible_resources::{Override, RemainingResources, remaining_resources};
 use ebb_flow::run::{AttemptContext, inputs};
-use ebb_flow::{Env, FlowError, FlowResult, InvocationCache, RequestError, Run, outages};
+use ebb_flow::{Env, FlowError, FlowResult, InvocationCache, RequestError, Run, lifecycle, outages};
 
 /// Maximum lines of the log in a diagnosis.
 const LOG_LINES: usize = 20;
@@ -112,6 +112,7 @@ pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
         newer: newer.as_deref(),
         is_timed: matches!(early, Some(Ok(_))),
         is_kept: target.phase.is_alive() && target.refused_deletion.is_some(),
+        is_protected: matches!(lifecycle::check_unprotected(env, &target).await, Err(RequestError::Rejected(_))),
     };
     let next_steps = situation.next_steps();
     let (open, open_units) = last.as_ref().map(open_units::groups).unwrap_or_default();

@@ -14,7 +14,7 @@ use crate::advance::{Continuation, transition};
 use crate::instance::requester::check_losses;
 use crate::instance::target_document::load_plan;
 use crate::instance::{due, history, rejected_events};
-use crate::{CompiledPlan, Env, FlowError, FlowResult, RequestError, Run};
+use crate::{CompiledPlan, Env, FlowError, FlowResult, Rejection, RequestError, Run};
 
 /// Begins the update that waits for the end of a run, unless a run of the target is active. Returns the continuation of
 /// the run that has begun.
@@ -162,6 +162,18 @@ pub(crate) async fn merge(
     let done = if is_waiting { None } else { done_units(env, target, current).await? };
     let is_done = |at: UnitRef| done.as_ref().is_none_or(|done| done.contains(&at));
     compile::update(&current.plan, wanted, is_done).map_err(refused)
+}
+
+/// Checks that a document in place of the update that waits loses nothing that this update protects, as if it had begun.
+pub(crate) async fn check_replaced(env: &Env, target: &TargetHead, wanted: &Plan) -> Result<(), RequestError> {
+    let Some(pending) = &target.pending_update else { return Ok(()) };
+    let replaced = env.plan(&target.update_key(pending), &pending.plan).await?;
+    if let Some(update) = compile::update(&replaced.plan, wanted, |_| true).map_err(refused)? {
+        let kept = |lost: Rejection| format!("{lost} (generation {}, which waits, protects it)", pending.generation);
+        check_losses(target, &replaced.plan, &update, (false, env.now(), env.now()))
+            .map_err(|lost| RequestError::refused(ErrorCode::Protected, kept(lost)))?;
+    }
+    Ok(())
 }
 
 /// Returns an update that changes only the routing key. An update of a failed target runs the units that are not done with

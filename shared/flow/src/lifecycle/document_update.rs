@@ -71,6 +71,9 @@ pub(super) async fn update(
     let key = event.routing_key.clone().or_else(|| replaced?.routing_key.clone());
     let other_key = key.is_some() && key != *routing_key;
     let newest = waiting.map_or(target.newest_generation(), |waiting| waiting.generation);
+    if waiting.is_none() && event.generation > newest {
+        next_run::check_replaced(env, target, &wanted).await?;
+    }
     // A document like the present one does not withdraw a newer update, nor another one of the same generation.
     let present = waiting.map_or(target.generation, |waiting| waiting.generation);
     let is_overtaken = present < event.generation && event.generation <= newest;

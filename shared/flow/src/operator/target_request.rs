@@ -256,6 +256,9 @@ pub async fn preview(env: &Env, request: &TargetRequest) -> Result<(TargetReceip
     let (generation, result) = match (&instance.known, &current, &head) {
         (Some((generation, _)), Some(current), Some(head)) if instance.change == LifecycleType::Updated => {
             let is_waiting = head.uid != instance.uid;
+            if !is_waiting {
+                next_run::check_replaced(env, head, &plan).await?;
+            }
             match next_run::merge(env, head, is_waiting, (current, &plan)).await? {
                 None => (*generation, LifecycleResult::Unchanged),
                 Some(update) => {

@@ -41,6 +41,7 @@ pub struct TargetSituation<'a> {
     pub is_timed: bool,
     /// True if a protected resource prevents a deletion that the platform or the source wants.
     pub is_kept: bool,
+    pub is_protected: bool,
 }
 
 impl TargetSituation<'_> {
@@ -72,7 +73,8 @@ impl TargetSituation<'_> {
                 let former = self.failures.iter().map(|failed| failed.unit.as_str()).find(is_former);
                 next.push(former.map_or_else(|| self.corrected_document(target), |unit| self.former_undo(unit)));
                 let undo = if self.has_resources { ", which deletes its resources" } else { "" };
-                next.push(format!("to give it up: {}{undo}", commands::delete(kind, name)));
+                let delete = if self.is_protected { commands::delete_protected } else { commands::delete };
+                next.push(format!("to give it up: {}{undo}", delete(kind, name)));
             }
             TargetPhase::Stuck => {
                 next.push(format!("remove the cause, then: {}", commands::retry(target)));
