@@ -55,6 +55,7 @@ pub(super) struct InstanceEntry {
     pub(super) revision: String,
     pub(super) has_begun: bool,
     was_ready: bool,
+    pub(super) was_refused: bool,
     /// The protected resources of its present document.
     protected: BTreeSet<String>,
     /// True if it was deleted while it waited.
@@ -238,6 +239,7 @@ impl Ledger {
         let mut state = self.state();
         let Some(entry) = state.instances.get_mut(&seen.uid) else { return };
         entry.was_ready |= seen.phase == TargetPhase::Ready;
+        entry.was_refused |= seen.refused_deletion.is_some();
         let Some(cause) = end.filter(|_| entry.was_ready && !entry.protected.is_empty()) else { return };
         let is_permitted = is_deleted && cause == TargetStopCause::Deleted;
         state.kept[2] += u64::from(is_permitted);

@@ -312,9 +312,11 @@ pub(super) fn check(record: &DesiredTarget, state: &TableState, ledger: &LedgerS
     let DesiredTarget { key, delivery, .. } = record;
     let events: Vec<&SentEvent> = ledger.sent.iter().filter(|sent| sent.event.key == *key).collect();
     let source = &key.source;
-    // An instance ends once, so its deletion is the last event.
+    // An instance ends once, so its deletion is the last event, unless a newer one has withdrawn it.
+    let entry = key.uid.as_ref().and_then(|uid| ledger.instances.get(uid));
+    let is_withdrawn = !record.is_delete && entry.is_some_and(|entry| entry.was_refused);
     let order = |event: &DesiredTarget| {
-        let is_end = key.uid.is_some() && event.is_delete;
+        let is_end = key.uid.is_some() && event.is_delete && !is_withdrawn;
         (is_end, event.sent.filter(|_| !is_end), event.order)
     };
     let is_timed = events.iter().all(|sent| sent.event.sent.is_some());

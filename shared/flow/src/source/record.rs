@@ -29,8 +29,15 @@ pub async fn record(env: &Env, event: &DesiredTarget) -> FlowResult<Option<Sourc
             if is_repeated(event, &seen) && !(has_failed && is_last(event, &seen)) {
                 return Ok(Some(repeated(env, event, &seen).await?));
             }
-            if is_outdated(&desired, &seen) {
-                return Ok(Some(outdated(event, &seen)));
+            let mut has_ended = event.key.uid.is_some() && seen.is_delete;
+            if has_ended && let Some(head) = env.store.read_target(event.key.target_key()).await? {
+                let is_named = event.key.uid.as_ref() == Some(&head.uid) && head.phase.is_alive();
+                has_ended = !is_named || head.refused_deletion.is_none();
+            }
+            if is_outdated(&desired, &seen, has_ended) {
+                let why = if has_ended { "the instance was deleted" } else { "a newer event was received" };
+                let detail = format!("{why} before: {}", seen.delivery);
+                return Ok(Some(outcome(&event.key, SourceResult::Outdated, None, detail)));
             }
             replace(&mut desired, seen);
         }
@@ -53,12 +60,12 @@ fn is_last(event: &DesiredTarget, seen: &DesiredTarget) -> bool {
 
 /// Returns true if a state is newer than the event (NewestEventDecides).
 ///
-/// * An instance ends once. If the events name it, its deletion is the newest event.
+/// * An instance ends once. If the events name it, its deletion is the newest event, unless it was refused.
 /// * Otherwise the times of the sender decide, then the places that the source gives to events of one time. Of two equal
 ///   places, a document is newer than a deletion.
 /// * Otherwise the event that arrives later is newer. No clock of this deployment decides.
-fn is_outdated(event: &DesiredTarget, seen: &DesiredTarget) -> bool {
-    if event.key.uid.is_some() && (event.is_delete || seen.is_delete) {
+fn is_outdated(event: &DesiredTarget, seen: &DesiredTarget, has_ended: bool) -> bool {
+    if has_ended || (event.key.uid.is_some() && event.is_delete) {
         return !event.is_delete;
     }
     let times = event.sent.zip(seen.sent);
@@ -100,12 +107,4 @@ async fn repeated(env: &Env, event: &DesiredTarget, seen: &DesiredTarget) -> Flo
         (None, _) => "a repetition".to_owned(),
     };
     Ok(outcome(&event.key, SourceResult::Repeated, uid, detail))
-}
-
-fn outdated(event: &DesiredTarget, seen: &DesiredTarget) -> SourceResponse {
-    let detail = match event.key.uid.is_some() && seen.is_delete {
-        true => format!("the instance was deleted before, by {}", seen.delivery),
-        false => format!("a newer event of the target was received before: {}", seen.delivery),
-    };
-    outcome(&event.key, SourceResult::Outdated, None, detail)
 }
