@@ -151,17 +151,12 @@ impl DocumentKind {
         client.find(&[self.plural, name]).await?.ok_or_else(unknown)
     }
 
-    /// Deletes a stored document with an option of the API, or withdraws a version of a plugin. `dryRun` only checks that no
-    /// target needs it.
+    /// Deletes a stored document with an option of the API, or withdraws a version of a plugin.
     pub(super) async fn delete(&self, client: &ApiClient, data: &Value, option: Option<&str>) -> Result<()> {
-        let options = option.as_slice();
-        if self.is_plugin() && options.contains(&"dryRun") {
-            return Ok(());
-        }
         let mut path = vec![self.plural, data["name"].as_str().unwrap_or_default()];
         path.extend(data["version"].as_str().into_iter().flat_map(|version| ["versions", version]));
         // Another client may have deleted it meanwhile.
-        client.delete(&path, options).await.map(drop)
+        client.delete(&path, option.as_slice()).await.map(drop)
     }
 
     /// Returns the name of a stored document: `NAME`, or `NAME@VERSION` of a plugin.

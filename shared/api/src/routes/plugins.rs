@@ -6,8 +6,9 @@ use axum::http::{HeaderMap, StatusCode};
 use ebb_protocol::{DocumentBody, OWN_HOOKS, PlanPreview, PluginDetail, PluginInfo, PluginList, SigningSecrets};
 
 use super::permitted::{self, Permitted, ReadPlugins};
+use super::target_requests::DryRunQuery;
 use crate::queries::{plans, plugins};
-use crate::{ApiPermission, HttpProblem, HttpResult, JsonBody, NoQuery, Path, ServerState, no_store};
+use crate::{ApiPermission, HttpProblem, HttpResult, JsonBody, NoQuery, Path, Query, ServerState, no_store};
 
 /// Lists all versions of all plugins that are not withdrawn.
 #[utoipa::path(get, path = "/v1/plugins", operation_id = "listPlugins", tag = "plugins", responses(
@@ -18,8 +19,7 @@ pub(crate) async fn list(_: NoQuery, server: Permitted<ReadPlugins>) -> HttpResu
 }
 
 /// Publishes a version. A version is immutable. Publishing the same document again changes nothing, or reverses a
-/// withdrawal. Scope: `plugins:write` or
-/// `plugins:write:NAME`.
+/// withdrawal. Scope: `plugins:write` or `plugins:write:NAME`.
 #[utoipa::path(post, path = "/v1/plugins", operation_id = "publishPlugin", tag = "plugins", request_body = DocumentBody, responses(
     (status = 200, body = PluginInfo, description = "The same document was published before."),
     (status = 201, body = PluginInfo),
@@ -57,8 +57,7 @@ pub(crate) async fn versions(
 }
 
 /// Returns the secrets that sign the requests of a plugin's webhook units. Existing targets continue to use them after
-/// all versions are withdrawn. `_target` has those of the own units of targets. Scope: `plugins:write` or
-/// `plugins:write:NAME`.
+/// all versions are withdrawn. `_target` has those of the own units of targets. Scope: `plugins:write` or `plugins:write:NAME`.
 #[utoipa::path(get, path = "/v1/plugins/{name}/signing-secret", operation_id = "getSigningSecrets", tag = "plugins", responses(
     (status = 200, body = SigningSecrets),
 ))]
@@ -90,9 +89,8 @@ pub(crate) async fn get(
 }
 
 /// Withdraws a version: new targets cannot use it, existing targets keep it. `latest` is the highest version that is not
-/// withdrawn. Scope: `plugins:write` or
-/// `plugins:write:NAME`.
-#[utoipa::path(delete, path = "/v1/plugins/{name}/versions/{version}", operation_id = "deletePluginVersion", tag = "plugins", responses(
+/// withdrawn. Scope: `plugins:write` or `plugins:write:NAME`.
+#[utoipa::path(delete, path = "/v1/plugins/{name}/versions/{version}", operation_id = "deletePluginVersion", tag = "plugins", params(DryRunQuery), responses(
     (status = 204),
     (status = 404, description = "The version is not published."),
 ))]
@@ -100,10 +98,13 @@ pub(crate) async fn delete(
     State(server): State<ServerState>,
     headers: HeaderMap,
     Path((name, version)): Path<(String, String)>,
-    _: NoQuery,
+    Query(DryRunQuery { dry_run }): Query<DryRunQuery>,
 ) -> HttpResult<StatusCode> {
     let caller = server.authorize(&headers, ApiPermission::WritePlugin(&name)).await?;
-    if !plugins::withdraw(&server.env.store, &name, &version, server.env.now()).await? {
+    if dry_run && plugins::get(&server.env.store, &name, &version).await?.is_some() {
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    if dry_run || !plugins::withdraw(&server.env.store, &name, &version, server.env.now()).await? {
         return Err(HttpProblem::not_found(format!("plugin {name}@{version} is not published")));
     }
     caller.log_change("withdraw plugin", format_args!("{name}@{version}"));

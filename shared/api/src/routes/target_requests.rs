@@ -23,14 +23,14 @@ type ReceiptResponse = (StatusCode, RestOfRequest, Json<TargetReceipt>);
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub(crate) struct ApplyQuery {
-    /// Returns the plan and the effect of the request, and writes nothing.
-    dry_run: bool,
+pub(crate) struct DryRunQuery {
+    /// Checks the request, and writes nothing.
+    pub(super) dry_run: bool,
 }
 
 /// Creates a target or updates a living one. Scope: `targets:write`.
 #[utoipa::path(post, path = "/v1/targets", operation_id = "applyTarget", tag = "targets", request_body = ApplyTarget,
-    params(ApplyQuery, ("idempotency-key" = Option<String>, Header, description = "The name of the request, 1 to 128 visible ASCII characters. A repetition begins no second instance.", pattern = "^[!-~]{1,128}$")),
+    params(DryRunQuery, ("idempotency-key" = Option<String>, Header, description = "The name of the request, 1 to 128 visible ASCII characters. A repetition begins no second instance.", pattern = "^[!-~]{1,128}$")),
     responses(
     (status = 200, body = TargetReceipt, description = "The effect of the request. With `dryRun`."),
     (status = 202, body = TargetReceipt, description = "Accepted. The target shows the outcome.", links(
@@ -47,7 +47,7 @@ pub(crate) struct ApplyQuery {
 pub(crate) async fn apply(
     headers: HeaderMap,
     server: Permitted<WriteTargets>,
-    Query(query): Query<ApplyQuery>,
+    Query(query): Query<DryRunQuery>,
     body: Body,
 ) -> HttpResult<ReceiptResponse> {
     let key = idempotency_key(&headers)?;
