@@ -9,7 +9,7 @@ use ebb_protocol::{
     TargetSelection,
 };
 
-use crate::many_waits::wait_until_ended;
+use crate::many_waits::{acted_on, wait_until_ended};
 use crate::output::PrintLine;
 use crate::silence::{REPETITIONS, pause, repeated};
 use crate::{
@@ -32,7 +32,7 @@ pub(crate) fn line(outcome: &TargetOutcome) -> String {
     let owner = outcome.owner_name.clone().or_else(|| outcome.owner.clone());
     let parts = [&phase, &owner, &outcome.first_cause, &lost, &withdrawn].into_iter().flatten();
     let parts: Vec<String> = parts.map(|text| output::printable(text)).collect();
-    format!("{}: {}", TargetRef::from(outcome), parts.join(", ")).trim_end_matches(": ").to_owned()
+    format!("{}: {}", acted_on(outcome), parts.join(", ")).trim_end_matches(": ").to_owned()
 }
 
 /// Returns the words for the waiting instance that a deletion withdraws.

@@ -60,6 +60,13 @@ pub(crate) async fn wait_until_ended(
     Ok(Exit::Done)
 }
 
+/// Returns the name of the target of an outcome, or of the waiting instance that alone was acted on. That one has no phase.
+pub(crate) fn acted_on(outcome: &TargetOutcome) -> String {
+    let waiting = outcome.uid.as_ref().filter(|_| outcome.phase.is_none() && outcome.waiting_uid.is_none());
+    let waiting = waiting.map(|uid| format!("the waiting instance (uid {}) of ", output::printable(uid)));
+    format!("{}{}", waiting.unwrap_or_default(), TargetRef::from(outcome))
+}
+
 /// The targets of a kind, or of all kinds. They are listed again when one of those that a command waits for has changed.
 struct ChangedList {
     all: TargetSelector,
@@ -124,6 +131,7 @@ fn note_end(
         output::status_line(hidden);
         return true;
     }
+    let target = acted_on(outcome);
     if let Some(seen) = seen.filter(|seen| seen.phase != TargetPhase::Gone) {
         outcome.uid.get_or_insert_with(|| seen.uid.clone());
     }
@@ -140,13 +148,9 @@ fn note_end(
     };
     outcome.phase = Some(seen.map_or(TargetPhase::Gone, |seen| seen.phase));
     let replaced = plugin.zip(seen.filter(|seen| seen.phase.is_alive() && seen.generation > begun));
-    let replaced = replaced.filter(|(plugin, seen)| !seen.plugins.iter().any(|used| used == plugin)).map(
-        |(plugin, TargetInfo { generation, .. })| {
-            format!("does not have {plugin}: generation {generation} has replaced generation {begun}")
-        },
-    );
-    let error = replaced.or(error);
-    let target = TargetRef::from(&*outcome);
+    let replaced = replaced.filter(|(plugin, seen)| !seen.plugins.iter().any(|used| used == plugin));
+    let other = |plugin, now| format!("does not have {plugin}: generation {now} has replaced generation {begun}");
+    let error = replaced.map(|(plugin, seen)| other(plugin, seen.generation)).or(error);
     if let Some(problem) = &error {
         output::status_line(&format!("{target} {}", output::printable(problem)));
     } else {

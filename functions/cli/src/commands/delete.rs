@@ -188,7 +188,7 @@ impl DeleteArgs {
                 true => bulk::would("delete", outcome),
                 false => {
                     let withdrawn = bulk::withdrawn(outcome).map(|text| format!(", {text}")).unwrap_or_default();
-                    format!("{} is being deleted{withdrawn}", TargetRef::from(outcome))
+                    format!("{} is being deleted{withdrawn}", crate::many_waits::acted_on(outcome))
                 }
             });
         let wait = self.wait.wait.then_some(((FollowGoal::Gone, "are gone"), self.wait_timeout));
