@@ -61,7 +61,7 @@ pub(super) async fn preview(
     let end = if document.ttl.is_some() { "its `ttl` ends" } else { "its deletion follows, which was refused" };
     let end = receipt.expires.as_ref().map(|at| format!("{end} at {}\n", timing::clock(at)));
     let text = format!("{}\n{}{}", planned(receipt.result, &target), end.unwrap_or_default(), effect(&receipt));
-    warn_of_end(&target, receipt.expires.as_deref(), document);
+    warn_of_end(&target, receipt.expires.as_deref(), (Some(&receipt), document));
     Ok((output::json(&receipt), text))
 }
 
@@ -87,12 +87,12 @@ impl AppliedTarget {
         let mut request = ApplyTarget { allow_replace: Some(allow_replace), ..request };
         let ends = |preview: &&TargetReceipt| {
             matches!(preview.result, LifecycleResult::Updating | LifecycleResult::Updated)
-                && (!preview.lost.is_empty() || ends_soon(preview.expires.as_deref()))
+                && (!preview.lost.is_empty() || ends_soon(preview.expires.as_deref(), (Some(*preview), document)))
         };
         if let Some(preview) = preview.as_ref().filter(ends) {
             output::status_line(&format!("{target} of {}:", preview.owner.as_deref().unwrap_or("no owner")));
             output::status_line(effect(preview).trim_end());
-            warn_of_end(&target, preview.expires.as_deref(), document);
+            warn_of_end(&target, preview.expires.as_deref(), (Some(preview), document));
             // Without a terminal, the server refuses the loss: its answer has the resources and a code.
             if !allow_replace && (preview.lost.is_empty() || stdin().is_terminal()) {
                 confirm("Apply the document?", "--allow-replace", &format!("{target} was not changed"))?;
@@ -108,12 +108,12 @@ impl AppliedTarget {
         }
         let (result, uid, generation) = (response.result, response.uid.unwrap_or_default(), response.generation);
         let changes = matches!(result, LifecycleResult::Updated | LifecycleResult::Updating);
-        let owner = preview.and_then(|preview| preview.owner).filter(|_| changes);
+        let owner = preview.as_ref().and_then(|preview| preview.owner.as_ref()).filter(|_| changes);
         let owner = owner.map(|owner| format!(" of {owner}")).unwrap_or_default();
         output::status_line(&format!("{} {target} (uid {uid}, generation {generation}){owner}", begun(result)));
         if matches!(result, LifecycleResult::Updated | LifecycleResult::Updating | LifecycleResult::Waiting) {
             let seen = client.target(&target).await?.filter(|seen| seen.info.uid == uid);
-            warn_of_end(&target, seen.and_then(|seen| seen.info.expires).as_deref(), document);
+            warn_of_end(&target, seen.and_then(|seen| seen.info.expires).as_deref(), (preview.as_ref(), document));
         }
         Ok(Self { instance: WatchedInstance { target, uid, generation }, before })
     }
@@ -177,16 +177,17 @@ async fn not_replaced(
     .with_hint(format!("ebb history {}", named(target))))
 }
 
-/// Returns true for an end within a minute or before.
-fn ends_soon(expires: Option<&str>) -> bool {
-    expires.and_then(|at| timing::until(at, timing::now())).is_some_and(|left| left.as_secs() < 60)
+/// Returns true for an end within a minute or before, unless it is that of a `ttl` which the update does not change.
+fn ends_soon(expires: Option<&str>, (preview, document): (Option<&TargetReceipt>, &SandboxDoc)) -> bool {
+    let has_new = |preview: &TargetReceipt| preview.changes.iter().any(|change| change.path.starts_with("ttl"));
+    let moves_end = document.ttl.is_none() || preview.is_none_or(has_new);
+    moves_end && expires.and_then(|at| timing::until(at, timing::now())).is_some_and(|left| left.as_secs() < 60)
 }
 
 /// Warns of a `ttl` that is not longer than the age of the target, and of the end of a protection that prevents a deletion.
-fn warn_of_end(target: &TargetRef, expires: Option<&str>, document: &SandboxDoc) {
-    if let Some(expires) = expires.filter(|at| ends_soon(Some(at))) {
-        let cause =
-            if document.ttl.is_some() { "its `ttl`, counted from its creation" } else { "the refused deletion" };
+fn warn_of_end(target: &TargetRef, expires: Option<&str>, of: (Option<&TargetReceipt>, &SandboxDoc)) {
+    if let Some(expires) = expires.filter(|at| ends_soon(Some(at), of)) {
+        let cause = if of.1.ttl.is_some() { "its `ttl`, counted from its creation" } else { "the refused deletion" };
         output::status_line(&format!(
             "warning: {target} ends at {}, by {cause}: the update deletes the target and its resources",
             timing::clock(expires)
