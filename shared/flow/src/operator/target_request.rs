@@ -350,25 +350,22 @@ pub async fn block_creation(env: &Env, instance: InstanceRef<'_>, access: &Targe
     }
     for _ in 0..crate::ATTEMPTS {
         let head = env.store.read_target(target).await?;
-        if head.as_ref().is_some_and(|head| head.uid == uid || head.has_waiting(uid)) {
+        let is_present = head.as_ref().is_some_and(|head| head.uid == uid || head.has_waiting(uid));
+        if is_present || env.store.read_tombstone(&instance.key()).await?.is_some() {
             return Ok(());
-        }
-        let has_other = head.as_ref().is_some_and(|head| head.phase.is_alive() && covers_present(access, head));
-        let (code, state) = match has_other {
-            true => (ErrorCode::Outdated, "has another instance now: expected"),
-            false => (ErrorCode::NotFound, "does not exist with the uid"),
-        };
-        let text = format!("{target} {state} {uid:?}; a creation of it that arrives later is refused");
-        let refusal = Err(RequestError::refused(code, text));
-        // A repetition gets the answer again. Without another instance, it is answered as for one that has ended.
-        if env.store.read_tombstone(&instance.key()).await?.is_some() {
-            return if has_other { refusal } else { Ok(()) };
         }
         let sender = (RequestSender::Operator, DecidedFor::seen(head.as_ref()), Protection::Respected);
         let by = Some(access.caller.clone());
         let deletion = lifecycle::begin_delete(env, instance, TargetStopCause::Deleted, sender, by);
         if Box::pin(deletion).await?.is_some() {
-            return refusal;
+            let (code, state) = match head {
+                Some(head) if head.phase.is_alive() && covers_present(access, &head) => {
+                    (ErrorCode::Outdated, "has another instance now: expected")
+                }
+                _ => (ErrorCode::NotFound, "does not exist with the uid"),
+            };
+            let text = format!("{target} {state} {uid:?}; a creation of it that arrives later is refused");
+            return Err(RequestError::refused(code, text));
         }
     }
     Err(FlowError::Contended(target.to_string()).into())
