@@ -1,21 +1,11 @@
 //! The objects of `bind`, as the relays of the clusters have them, and their checks.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_documents::plan::{Action, Template};
-use ebb_engine::{TargetPhase, Unit};
-use ebb_protocol::id;
-use ebb_protocol::relay::{ObjectTask, TaskId};
-use ebb_store::TargetHead;
+use ebb_documents::plan::Template;
+use ebb_protocol::relay::ObjectTask;
 
-use super::ledger::{Ledger, LedgerState};
-use super::registry::SimUnit;
-use super::simulator::Simulation;
-use super::table_state::TableState;
-use super::{KIND, checks};
+use super::*;
 
 /// The lines of a document that bind the outputs of the resource `a`. `more` has further values.
 pub(super) fn lines(more: &str) -> String {

@@ -1,21 +1,10 @@
 //! The checks at the end of a simulation.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
-use ebb_documents::plan::document_name;
-use ebb_engine::{Attempt, Epoch, Hook, RunPhase, Timestamp, Unit};
+use ebb_engine::Epoch;
+use ebb_protocol::OutputStorage;
 use ebb_protocol::lifecycle::{FAILED, GONE, READY, STUCK};
-use ebb_protocol::{
-    AttemptOutcome, AttemptRecord, HistoryChange, OutputStorage, ReasonCode, RunId, TaskId, UnitValue, id,
-};
-use ebb_store::{HistoryItem, InstanceExpiry, RunHead, TargetHead};
 
-use super::ledger::NotificationEntry;
-use super::plugin_documents::UnitAction;
-use super::registry::SimUnit;
-use super::simulator::{LINGER_MS, MAX_SKEW_MS, SLIDING, Simulation};
-use super::{KIND, ListedUnits, bound, receivers, watcher};
+use super::*;
 
 /// The shortest time to live.
 const SHORTEST_TTL_MS: u64 = 120_000;

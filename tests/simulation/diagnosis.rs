@@ -1,17 +1,9 @@
 //! Checks what `ebb why` says about targets that wait.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
 use ebb_api::queries::why::{CONTINUED, why};
-use ebb_engine::TargetPhase;
-use ebb_flow::{Env, FlowError};
-use ebb_store::{DueItem, Store, TargetHead};
+use ebb_flow::FlowError;
 
-use super::executor::SimExecutor;
-use super::simulator::Simulation;
-use super::table_state::TableState;
-use super::{FaultInjector, SimClock};
+use super::*;
 
 pub(super) type SeenPhase = (String, String);
 

@@ -1,17 +1,8 @@
 //! Executes attempts, and sends their callbacks.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use ebb_protocol::TokenClaims;
 
-use ebb_egress::{CallError, CallResult, HttpResponse};
-use ebb_engine::{Hook, Timestamp};
-use ebb_flow::advance::callback::CallbackOutcome;
-use ebb_protocol::{Callback, CallbackStatus, ReasonCode, RunId, TokenClaims};
-
-use super::ledger::{AttemptEntry, AttemptGuard, AttemptReceiver, Ledger, SimObject};
-use super::random_targets::WRONG;
-use super::registry::{SimUnit, UnitEffect};
-use super::{FaultInjector, FaultKind, SimFunctions, SimRuntime, settings};
+use super::*;
 
 /// A callback without a response is sent again after this time.
 const AGAIN_MS: u64 = 1_000;

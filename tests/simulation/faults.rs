@@ -2,15 +2,9 @@
 //!
 //! Each kind has its own stream of random numbers, so leaving one kind out does not move the others.
 
-use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use clap::ValueEnum;
-use serde::Deserialize;
-
-use super::SimRandom;
+use super::*;
 
 /// The kinds. `faults.yaml` describes each, and has its attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, ValueEnum)]

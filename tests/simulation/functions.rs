@@ -1,10 +1,6 @@
 //! The real functions with simulated parts. An invocation returns a result, or dies without one.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-
 use ebb_api::queries::{runs, target_changes};
-use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_flow::advance::early_start;
 use ebb_flow::advance::retry::RetryOutcome;
 use ebb_flow::instance::history::Decision;
@@ -16,17 +12,10 @@ use ebb_flow::operator::{overrides, repair, target_request};
 use ebb_flow::run::removal::{evidence, possible_resources};
 use ebb_flow::source::{reconcile, record};
 use ebb_flow::sweep::{self, SweepSummary};
-use ebb_flow::{Env, FlowResult, FollowUp, QueueMessage, Rejection, RequestError, TargetRequest};
-use ebb_protocol::{
-    HistoryChange, LifecycleData, LifecycleResponse, LifecycleType, RemovalGrade, ResourceRemoval, RetryResponse,
-    RunDetail, RunId, SourceResponse, TargetKey,
-};
-use ebb_store::{DesiredTarget, TargetHead};
+use ebb_flow::{FlowResult, FollowUp, RequestError};
+use ebb_protocol::{RemovalGrade, ResourceRemoval, RetryResponse, SourceResponse, TargetKey};
 
-use super::owners;
-use super::random_targets::REPAIRED;
-use super::runtime::lock;
-use super::{FaultInjector, FaultKind, KIND, SimRuntime, SimTable};
+use super::*;
 use crate::invocations;
 
 /// An invocation died or failed. The caller repeats its request.

@@ -1,25 +1,11 @@
 //! The events outside of the table, and the checks that run when they happen.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, MutexGuard};
 
-use ebb_documents::Action;
-use ebb_engine::{Attempt, Hook, Timestamp, Unit, retry};
-use ebb_flow::QueueMessage;
-use ebb_protocol::{AttemptOutcome, AttemptRecord, ReasonCode, RunDetail, RunId, TaskId, rfc3339};
-use ebb_store::TargetHead;
+use ebb_engine::retry;
+use ebb_protocol::rfc3339;
 
-use super::bound::SimBound;
-use super::owners::{AcceptedDocument, InstanceEntry, RequestedDeletion};
-use super::plugin_documents::UnitAction;
-use super::provider::SimThing;
-use super::receivers::ReceivedNotice;
-use super::registry::{SimUnit, UnitEffect};
-use super::runtime::lock;
-use super::senders::SentEvent;
-use super::{SimRuntime, SimTable, SimTaskId};
-use crate::github::GithubStandIn;
+use super::*;
 
 /// The longest time for which a reader waits for the reports of relays, whose ages count until then.
 const REPORT_MS: u64 = 5_000;

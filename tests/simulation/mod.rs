@@ -35,7 +35,56 @@ mod table;
 mod table_state;
 mod watcher;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use clap::ValueEnum;
+use ebb_documents::compile::CLUSTER_POLICY;
+use ebb_documents::plan::{HookPlan, document_name};
+use ebb_documents::{Action, Plan, UnitRef};
+use ebb_egress::{CallError, CallResult, HttpRequest, HttpResponse};
+use ebb_engine::{Attempt, HeadState, Hook, Millis, RunPhase, TargetChange, TargetPhase, Timestamp, Unit};
+use ebb_flow::advance::callback::CallbackOutcome;
+use ebb_flow::{Env, QueueMessage, Rejection, TargetRequest};
+use ebb_protocol::id::instance_key;
+use ebb_protocol::sign::WEBHOOK_ID;
+use ebb_protocol::unit::{ATTEMPT, IDEMPOTENCY_KEY};
+use ebb_protocol::{
+    AttemptOutcome, AttemptRecord, Callback, CallbackStatus, ErrorCode, EventRef, HistoryChange, LifecycleData,
+    LifecycleResponse, LifecycleType, ReasonCode, RunDetail, RunId, SourceResult, TaskId, UnitValue, id, parse_rfc3339,
+};
+use ebb_store::{
+    DesiredKey, DesiredTarget, DueItem, HistoryItem, InstanceExpiry, Item, MemoryTable, NamedDocument, NamedKind,
+    PluginItem, RunHead, Store, StoreResult, StoredItem, TargetHead,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::github::GithubStandIn;
 use crate::virtual_runtime as runtime;
+use bound::SimBound;
+use executor::{SimExecutor, SimOutputs, callback_of, run_of, texts_of};
+use ledger::{AttemptGuard, AttemptReceiver, SimGuard, SimObject, TimeBounds};
+use owners::{AcceptedDocument, CALLERS, DIRECT, InstanceEntry, PERSON, RequestedDeletion, is_present};
+use platform::EVENT;
+use plugin_documents::{EACH, list};
+use plugin_server::SimPlugin;
+use provider::{ORIGIN, SimProvider, SimThing};
+use provider_documents::{CONNECTION, NAMED, PLAIN};
+use provider_token::{SimAccessTokens, SimChallenges, SimSecrets, TOKEN, TOKENS, USER};
+use random_targets::{EMPTY, LIFTED, OWN_HOOKS, PROTECTED, REPAIRED, WRONG};
+use receivers::{RECEIVERS, SimReceivers};
+use registry::key_scope;
+use scenario::names;
+use senders::{SentEvent, SimSource};
+use servers::{SimServers, gateway_status};
+use simulator::{LINGER_MS, MAX_SKEW_MS, SLIDING};
+use table_state::{TableState, named};
+use watcher::SimWatcher;
 
 pub use crate::fakes::deployment as settings;
 pub use faults::{FaultInjector, FaultKind};

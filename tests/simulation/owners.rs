@@ -3,20 +3,11 @@
 //! Documents name their sender and their revision in labels. So a check knows from the stored plan alone whose document
 //! an instance has, and whether it is the newest.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use ebb_documents::model::HookOwner;
-use ebb_documents::plan::{HookPlan, Plan, UnitRef};
-use ebb_engine::{EventName, Hook, TargetPhase};
-use ebb_protocol::id::instance_key;
-use ebb_protocol::{EventRef, RunId, TargetAccess, TargetLimit, TargetStopCause};
-use ebb_store::TargetHead;
+use ebb_engine::EventName;
+use ebb_protocol::{TargetAccess, TargetLimit, TargetStopCause};
 
-use super::ledger::{Ledger, LedgerState};
-use super::platform::EVENT;
-use super::simulator::{MAX_SKEW_MS, Simulation};
-use super::table_state::TableState;
-use super::{KIND, senders};
+use super::*;
 
 /// The sender of the instances of the platform and of the API.
 pub(super) const DIRECT: &str = "direct";

@@ -1,21 +1,11 @@
 //! The platform and the operators: lifecycle webhooks in any order and number, and operations at any time.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use axum::http::{HeaderName, HeaderValue};
-use ebb_documents::compile::CLUSTER_POLICY;
-use ebb_engine::Unit;
-use ebb_flow::Rejection;
-use ebb_protocol::id::instance_key;
 use ebb_protocol::lifecycle::DELETED;
-use ebb_protocol::{ErrorCode, LifecycleData, LifecycleResult, LifecycleType, cloudevents};
+use ebb_protocol::{LifecycleResult, cloudevents};
 
-use super::executor::SimExecutor;
-use super::owners::{self, AcceptedDocument, DIRECT, PLATFORM};
-use super::random_targets::{EMPTY, OWN_HOOKS, WRONG};
-use super::registry::SimUnit;
-use super::{FaultKind, InvocationFailure, SimRandom, SimTable};
+use super::owners::PLATFORM;
+use super::*;
 use crate::platform::sandbox;
 
 pub(super) const EVENT: &str = "sleep";

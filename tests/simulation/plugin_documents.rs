@@ -1,7 +1,6 @@
 //! The text of plugin documents.
 
-use ebb_engine::Hook;
-use serde::Deserialize;
+use super::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum UnitAction {

@@ -6,19 +6,9 @@
 //! 2. While it has no access, and for [`PAUSE_MS`] after that, it rejects `Provision`.
 //! 3. What it has listed during the teardown of a unit stays accessible.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
-
-use ebb_documents::plan::document_name;
-use ebb_protocol::id;
 use ebb_protocol::infrakit::{self, KEY_TAG};
-use serde_json::{Value, json};
 
-use super::executor::SimExecutor;
-use super::ledger::SimObject;
-use super::registry::{SimUnit, key_scope};
-use super::runtime::lock;
-use super::{FaultKind, KIND};
+use super::*;
 
 /// The longest wait of a relay for a response of the plugin.
 const RESPONSE_MS: u64 = 13_000;

@@ -11,22 +11,9 @@
 //!    hidden together. A list shows also what is hidden.
 //! 5. A request with an access token that is over is answered 401, one beyond a limit 429 or 403. It changes nothing.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use serde_json::Map;
 
-use ebb_egress::{CallError, CallResult, HttpRequest, HttpResponse};
-use ebb_protocol::unit::{ATTEMPT, IDEMPOTENCY_KEY};
-use ebb_store::NamedDocument;
-use serde_json::{Map, Value, json};
-
-use super::executor::{SimExecutor, texts_of};
-use super::ledger::{AttemptGuard, AttemptReceiver, Ledger, SimGuard, SimObject};
-use super::provider_documents::{CONNECTION, NAMED, PLAIN};
-use super::provider_token::{self, SimAccessTokens, SimChallenges, TOKEN, TOKENS, USER};
-use super::registry::{SimUnit, UnitEffect};
-use super::runtime::lock;
-use super::servers::{gateway_status, header};
-use super::{FaultKind, SimRuntime, SimTaskId};
+use super::*;
 
 pub(super) const ORIGIN: &str = "https://provider.test";
 const RESPONSE_MS: u64 = 20;

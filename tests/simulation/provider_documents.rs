@@ -1,14 +1,7 @@
 //! The text of units that create and delete things of the provider.
 
-use clap::ValueEnum;
-use ebb_engine::Hook;
-use serde::Deserialize;
-
-use super::SimRandom;
-use super::plugin_documents::{self as documents, EACH, UnitAction, list};
-use super::provider::ORIGIN;
-use super::registry::UnitBehavior;
-use super::scenario::TargetScenario;
+use super::plugin_documents as documents;
+use super::*;
 
 pub(super) const CONNECTION: &str = "provider";
 /// The begin of the paths at which the provider honours idempotency keys, of those at which it may ignore them, and of

@@ -1,21 +1,11 @@
 //! The secret of the connection to the provider, the access tokens for it, and its proofs. For some time, the secret can be
 //! that of another project.
 
-use std::collections::BTreeSet;
-use std::fmt;
-use std::sync::{Arc, Mutex};
-
 use ebb_egress::digest::DigestChallenge;
 use ebb_egress::sigv4::AwsKey;
-use ebb_egress::{HttpRequest, HttpResponse};
-use ebb_protocol::sign::WEBHOOK_ID;
-use ebb_protocol::{SecretReader, SecretText, parse_rfc3339};
-use serde_json::json;
+use ebb_protocol::{SecretReader, SecretText};
 
-use super::FaultKind;
-use super::executor::SimExecutor;
-use super::runtime::lock;
-use super::servers::header;
+use super::*;
 
 pub(super) const TOKEN: &str = "PROVIDER_TOKEN";
 /// The user of the secret, and in signatures the region and the service, too.

@@ -1,13 +1,8 @@
 //! The queue. It may lose, duplicate and delay messages.
 
-use std::sync::Arc;
-use std::time::Duration;
+use ebb_flow::ports::ForwardedAttempts;
 
-use async_trait::async_trait;
-use ebb_flow::ports::{ForwardedAttempts, QueueMessage};
-
-use super::FaultKind;
-use super::executor::SimExecutor;
+use super::*;
 
 /// The longest delay that the queue accepts.
 const MAX_DELAY: Duration = Duration::from_secs(900);

@@ -1,8 +1,6 @@
 //! Random numbers that are derived from a seed.
 
-use std::sync::Mutex;
-
-use super::runtime::lock;
+use super::*;
 
 /// A stream of random numbers (SplitMix64). The same seed results in the same numbers.
 pub struct SimRandom(Mutex<u64>);

@@ -1,14 +1,7 @@
 //! Random targets: plugins and documents that follow from a seed.
 
-use ebb_engine::Hook;
-
-use super::SimRandom;
-use super::bound;
-use super::platform::EVENT;
-use super::plugin_documents::{self as documents, EACH, UnitAction, list};
-use super::provider_documents::{CONNECTION, ProviderUnit, ThingRemoval};
-use super::registry::UnitBehavior;
-use super::scenario::{TargetScenario, names};
+use super::plugin_documents as documents;
+use super::*;
 
 /// A number of units that several invocations dispatch.
 const WIDE: u64 = 120;

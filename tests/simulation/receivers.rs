@@ -1,20 +1,9 @@
 //! The receivers of subscriptions, and the check of what they get. One of them is GitHub.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use ebb_store::PhaseNotice;
 
-use ebb_egress::{CallError, CallResult, HttpRequest, HttpResponse};
-use ebb_engine::TargetChange;
-use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetHead};
-use serde_json::Value;
-
-use super::executor::SimExecutor;
-use super::runtime::lock;
-use super::simulator::Simulation;
-use super::table_state::{TableState, named};
-use super::{FaultKind, SimRuntime};
+use super::*;
 use crate::fakes::SECRET;
-use crate::github::GithubStandIn;
 
 const ALL: &str =
     "starting, ready, updating, failed, stopping, stuck, gone, event-succeeded, event-failed, pre-stop-ended";

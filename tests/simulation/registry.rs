@@ -1,15 +1,9 @@
 //! The units of all instances, by the idempotency keys that their attempts get.
 
-use std::collections::BTreeSet;
-
-use ebb_documents::plan::{Action, HookPlan, Plan, UnitPlan, UnitRef, document_name};
-use ebb_engine::Hook;
+use ebb_documents::plan::UnitPlan;
 use ebb_protocol::callback_token::idempotency_key;
-use ebb_protocol::id::{self, EventRef, RunId};
 
-use super::plugin_documents::UnitAction;
-use super::scenario::Scenario;
-use super::{KIND, SimRandom};
+use super::*;
 
 /// The objects that the attempts of a unit make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,27 +1,13 @@
 //! The relays of clusters.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::collections::VecDeque;
 
-use async_trait::async_trait;
 use ebb_documents::ClusterPolicy;
-use ebb_engine::Unit;
 use ebb_flow::{RelayError, UnitCluster};
-use ebb_protocol::relay::{
-    CallbackEndpoint, EnsureTask, ScriptTask, ServiceRequest, ServiceResponse, TaskBody, TaskId,
-};
-use ebb_protocol::{
-    Callback, CallbackStatus, ObjectRemoval, ReasonCode, RunId, RunningTask, SecretRef, TaskState, UnitValue,
-};
-use ebb_store::StoreResult;
+use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ScriptTask, ServiceRequest, ServiceResponse, TaskBody};
+use ebb_protocol::{ObjectRemoval, RunningTask, SecretRef, TaskState};
 
-use super::executor::{SimExecutor, callback_of, run_of, texts_of};
-use super::ledger::AttemptReceiver;
-use super::plugin_server::SimPlugin;
-use super::registry::SimUnit;
-use super::runtime::lock;
-use super::{FaultKind, SimTaskId};
+use super::*;
 
 /// The cluster whose relay does not respond until `SimRelay::connect`.
 pub const UNREACHABLE: &str = "unreachable";

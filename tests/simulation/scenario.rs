@@ -1,11 +1,7 @@
 //! Planned targets: units with edges, durations and failures, and the documents that have them.
 
-use ebb_engine::Hook;
-use ebb_store::PluginItem;
-
-use super::SimRuntime;
-use super::plugin_documents::{self as documents, UnitAction};
-use super::registry::{UnitBehavior, UnitEffect};
+use super::plugin_documents as documents;
+use super::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptFate {

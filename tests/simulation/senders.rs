@@ -1,19 +1,9 @@
 //! Senders beside the platform: programs that call the API, and sources.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use ebb_documents::compile::CLUSTER_POLICY;
 use ebb_documents::pinned_version::{PinnedDocument, with_version};
-use ebb_flow::{Rejection, TargetRequest};
-use ebb_protocol::{ApplyTarget, ErrorCode, LifecycleResponse, SourceResult};
-use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
+use ebb_protocol::ApplyTarget;
 
-use super::ledger::LedgerState;
-use super::owners::{self, AcceptedDocument, CALLERS, DIRECT, InstanceEntry, PERSON, RequestedDeletion, is_present};
-use super::platform::{KIND, PlatformSender};
-use super::random_targets::{PROTECTED, REPAIRED};
-use super::table_state::TableState;
-use super::{SimRandom, TargetScenario};
+use super::*;
 
 /// The longest delay of an event of a source.
 const DELAY_MS: u64 = 20_000;

@@ -1,23 +1,9 @@
 //! The servers of webhook units, and that of the platform.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use ebb_egress::HttpCall;
+use ebb_protocol::unit::CALLBACK_TOKEN;
 
-use async_trait::async_trait;
-use ebb_egress::{CallError, CallResult, HttpCall, HttpRequest, HttpResponse};
-use ebb_protocol::sign::WEBHOOK_ID;
-use ebb_protocol::time::parse_rfc3339;
-use ebb_protocol::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY};
-
-use super::executor::{SimExecutor, SimOutputs, callback_of, run_of, texts_of};
-use super::ledger::{AttemptReceiver, NotificationEntry};
-use super::plugin_documents::UnitAction;
-use super::provider::{ORIGIN, SimProvider};
-use super::provider_token::TOKENS;
-use super::receivers::{RECEIVERS, SimReceivers};
-use super::registry::UnitEffect;
-use super::runtime::lock;
-use super::{FaultKind, SimTask};
+use super::*;
 use crate::fakes::PLATFORM;
 
 /// The number of an attempt, and its result after its end.

@@ -1,21 +1,6 @@
 //! Simulations with their own course of events: random ones, and those of one target.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
-use ebb_engine::{Millis, TargetPhase};
-use ebb_flow::Rejection;
-use ebb_protocol::error_code::ErrorCode;
-use ebb_store::TargetHead;
-
-use super::owners;
-use super::random_targets::{LIFTED, PROTECTED, WRONG};
-use super::registry::UnitBehavior;
-use super::relay::UNREACHABLE;
-use super::scenario::TargetScenario;
-use super::senders::SimSource;
-use super::simulator::{SimOperator, SimOptions, Simulation, TraceMode};
-use super::{FaultInjector, FaultKind, SimRandom};
+use super::*;
 
 /// The most target names of a simulation, and the most instances of a name.
 const TARGETS: u64 = 5;

@@ -1,26 +1,9 @@
 //! A simulation: its parts, its instances, and the loop that runs until nothing is in progress.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use ebb_flow::{DeploymentSettings, InstanceCache};
+use ebb_store::NotificationState;
 
-use ebb_engine::{HeadState, Millis, TargetPhase, Timestamp, Unit};
-use ebb_flow::{DeploymentSettings, Env, InstanceCache, Rejection};
-use ebb_protocol::{ErrorCode, SourceResult};
-use ebb_store::{DesiredTarget, NamedKind, NotificationState, TargetHead};
-
-use super::executor::SimExecutor;
-use super::ledger::{Ledger, TimeBounds};
-use super::platform::{PlatformSender, SimInstance};
-use super::provider_token::SimSecrets;
-use super::random_targets::{LIFTED, PROTECTED};
-use super::registry::{self, SimUnit, UnitBehavior};
-use super::relay::{ClusterOptions, SimRelay, UNREACHABLE};
-use super::runtime::lock;
-use super::scenario::TargetScenario;
-use super::servers::SimServers;
-use super::watcher::SimWatcher;
-use super::{FaultInjector, FaultKind, SimClock, SimFunctions, SimRandom, SimRuntime, SimTable, SimTask, settings};
-use super::{bound, checks, diagnosis, owners, provider, provider_documents, receivers};
+use super::*;
 
 /// More than the longest wait after a failed removal.
 const MAX_POSTPONED_MS: u64 = 8 * 86_400_000;

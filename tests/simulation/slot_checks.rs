@@ -1,10 +1,6 @@
 //! Checks the slots of plugins and connections with `maxConcurrent`: each attempt in progress has one, and there are no more.
 
-use ebb_engine::{Attempt, Unit};
-use ebb_protocol::id::{self, TaskId};
-
-use super::ledger::{AttemptEntry, Ledger};
-use super::registry::SimUnit;
+use super::*;
 
 /// The deadline of an attempt is before the end of its timeout at the server, by less than this.
 const DISPATCH_MS: u64 = 20_000;

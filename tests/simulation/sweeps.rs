@@ -1,15 +1,6 @@
 //! The schedule of sweeps, and for how long anything is due.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use ebb_engine::Timestamp;
-use ebb_store::DueItem;
-
-use super::runtime::lock;
-use super::scenario::TargetScenario;
-use super::simulator::{SimOptions, Simulation};
-use super::{FaultInjector, FaultKind};
+use super::*;
 
 const SWEEP_MS: u64 = 60_000;
 /// Number of consecutive sweeps that must not miss an indexed due item. One or two may, because operations fail and a

@@ -1,25 +1,16 @@
 //! The table and the bucket in memory, with faults and gates around each request.
 
-use std::collections::BTreeMap;
-use std::fmt::{self, Debug};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::fmt::Debug;
+use std::sync::atomic::AtomicBool;
 
-use async_trait::async_trait;
-use ebb_engine::{RunPhase, Timestamp};
 use ebb_store::item_table::{
     ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, QueryRange, TableResponse,
     TransactionOutcome, WriteAction, WriteOutcome,
 };
-use ebb_store::{
-    Bucket, DueItem, Item, LOGS, MemoryTable, NamedDocument, NamedKind, OUTPUTS, OpenObject, PluginItem, RunHead,
-    Store, StoreError, StoreResult, StoredItem, TableSpec, TargetHead, TargetTransition,
-};
+use ebb_store::{Bucket, LOGS, OUTPUTS, OpenObject, StoreError, TableSpec, TargetTransition};
 use futures::FutureExt as _;
 
-use super::runtime::lock;
-use super::table_state::TableState;
-use super::{FaultInjector, FaultKind, SimRandom, SimRuntime, SimTaskId};
+use super::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TableAccess {

@@ -1,17 +1,9 @@
 //! The content of the table and the bucket, as the checks read it. Each write of an item changes it too.
 
-use std::collections::{BTreeMap, BTreeSet};
+use ebb_protocol::record::AttemptResult;
+use ebb_store::{ChangeFeed, SourceRejections};
 
-use ebb_documents::plan::Plan;
-use ebb_engine::{Attempt, HeadState, Hook, RunPhase, TargetChange, TargetPhase, Timestamp, Unit};
-use ebb_protocol::id::{RunId, instance_key};
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult};
-use ebb_store::{
-    ChangeFeed, DesiredKey, DesiredTarget, DueItem, HistoryItem, InstanceExpiry, Item, MemoryTable, NamedDocument,
-    NamedKind, RunHead, SourceRejections, StoredItem, TargetHead,
-};
-
-use super::receivers;
+use super::*;
 
 #[derive(Clone, Default)]
 pub struct TableState {

@@ -1,14 +1,6 @@
 //! A reader that follows the feed of changed targets, as an open page does.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-
-use ebb_engine::TargetPhase;
-
-use super::faults::FaultKind;
-use super::runtime::lock;
-use super::simulator::Simulation;
-use super::table_state::TableState;
+use super::*;
 
 const POLL_MS: u64 = 3_000;
 
