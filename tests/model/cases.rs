@@ -1,10 +1,6 @@
 //! The cases of the model: graphs with budgets of faults. `cases.yaml` and `rules.yaml` have them.
 
-use serde::Deserialize;
-
-use super::choice::FaultBudget;
-use super::simulation::ModelGraph;
-use crate::simulation::UnitAction;
+use super::*;
 
 #[derive(Clone, Debug)]
 pub struct ModelCase {

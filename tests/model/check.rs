@@ -1,13 +1,11 @@
 //! The checks of the model.
 
 use ebb_documents::UnitRef;
-use ebb_engine::{Attempt, Hook, RunPhase, TargetPhase, Unit};
+use ebb_protocol::AttemptOutcome;
 use ebb_protocol::lifecycle::{GONE, READY};
-use ebb_protocol::{AttemptOutcome, ReasonCode};
 use ebb_store::NotificationState;
 
-use super::choice::PlatformState;
-use super::simulation::ModelSimulation;
+use super::*;
 use crate::simulation::incomplete;
 
 /// Checks a state. `whole` is true if no fault was used so far.

@@ -1,12 +1,6 @@
 //! The possible steps of a state, and their effects.
 
-use ebb_engine::{RunPhase, TargetPhase};
-use serde::Deserialize;
-
-use super::environment::{ModelTaskState, PendingDelivery};
-use super::gates::{GateKind, GatePoint};
-use super::simulation::{InvocationEnd, ModelInvocation, ModelSimulation};
-use crate::simulation::{WriteFate, lock};
+use super::*;
 
 /// The number of faults of each kind on a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]

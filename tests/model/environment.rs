@@ -1,18 +1,11 @@
 //! The environment: a relay, the servers of webhook units, the platform and the queue. The explorer decides each of its
 //! steps.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::collections::BTreeSet;
 
-use ebb_engine::{Attempt, Hook, Unit};
-use ebb_flow::QueueMessage;
-use ebb_protocol::{Callback, CallbackStatus, ReasonCode, RunId};
-use futures::channel::oneshot;
+use ebb_protocol::{Callback, CallbackStatus};
 
-use super::gates::{GateKind, StepGates};
-use super::simulation::{MAX_IN_FLIGHT_MS, ModelGraph};
-use crate::simulation::{SimRuntime, SimTaskId, WriteFate, lock};
+use super::*;
 
 /// Number of requests to an unreachable cluster after which the target is deleted.
 const IN_VAIN: u32 = 3;

@@ -2,16 +2,8 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
 
-use super::cases::{ModelCase, WHOLE};
-use super::check;
-use super::choice::{FaultBudget, PlatformState, StepChoice};
-use super::environment::PendingDelivery;
-use super::gates::digest;
-use super::order::ActorOrder;
-use super::simulation::{ModelDocuments, ModelInvocation, ModelSimulation};
-use crate::simulation::lock;
+use super::*;
 
 /// Maximum length of a path. A longer one counts as endless.
 const LONGEST: usize = 3_000;

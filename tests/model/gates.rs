@@ -1,14 +1,9 @@
 //! Gates at which tasks wait for the explorer: operations on the table, and requests to the environment.
 
-use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard};
 
-use async_trait::async_trait;
-use futures::channel::oneshot;
-
-use crate::simulation::{SimRuntime, SimTaskId, TableAccess, TableGate, WriteFate, lock};
+use super::*;
+use crate::simulation::{TableAccess, TableGate};
 
 /// The operation that waits at a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

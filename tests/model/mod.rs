@@ -21,8 +21,30 @@ mod ports;
 mod rules;
 mod simulation;
 
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ebb_engine::{Attempt, Hook, RunPhase, TargetPhase, Unit};
+use ebb_flow::QueueMessage;
+use ebb_protocol::{ReasonCode, RunId};
+use futures::channel::oneshot;
+use serde::Deserialize;
+
+use crate::simulation::{SimRuntime, SimTaskId, UnitAction, WriteFate, lock};
+use cases::{CaseEntry, WHOLE};
 pub use cases::{ModelCase, cases};
 pub use choice::FaultBudget;
+use choice::{PlatformState, StepChoice};
+use environment::{
+    ModelEnvironment, ModelTaskState, PendingDelivery, UnitRequest, callback, is_setup, outputs, tombstone,
+};
+use explore::shortest;
 pub use explore::{ExploreReport, Violation, explore};
+use gates::{GateKind, GatePoint, StepGates, digest};
+use order::ActorOrder;
 pub use rules::{RuleFinding, check_rule, rules};
+use simulation::{InvocationEnd, MAX_IN_FLIGHT_MS, ModelDocuments, ModelInvocation, ModelSimulation};
 pub use simulation::{ModelGraph, ModelUpdate};

@@ -1,7 +1,6 @@
 //! The usual order of steps: the oldest actor continues to its end, unless it was delayed.
 
-use super::choice::StepChoice;
-use super::simulation::ModelSimulation;
+use super::*;
 
 /// The names of the delayed actors. All others come first, until none of them can continue.
 ///

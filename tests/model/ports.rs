@@ -1,21 +1,14 @@
 //! The ports of the functions: each request waits at its gate, and then reaches the environment.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use async_trait::async_trait;
 use ebb_egress::{CallError, CallResult, HttpCall, HttpRequest, HttpResponse};
-use ebb_flow::ports::{MessageQueue, QueueMessage, RelayClient, RelayError, UnitCluster};
+use ebb_flow::ports::{MessageQueue, RelayClient, RelayError, UnitCluster};
 use ebb_protocol::relay::{EnsureTask, RunningTask, TaskId, TaskState};
 use ebb_protocol::sign::WEBHOOK_ID;
 use ebb_protocol::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY, UNDOES_IDEMPOTENCY_KEY};
 
-use super::environment::{
-    ModelEnvironment, ModelTaskState, PendingDelivery, UnitRequest, callback, is_setup, outputs, tombstone,
-};
-use super::gates::GateKind;
+use super::*;
 use crate::fakes::PLATFORM;
-use crate::simulation::{UnitAction, WriteFate, header, script_of, texts};
+use crate::simulation::{header, script_of, texts};
 
 fn name_of(name: &TaskId) -> String {
     format!("{}.{}", name.unit, name.attempt)

@@ -3,10 +3,7 @@
 //! `rules.yaml` has the removals. `cargo xtask verify rules` applies them to a copy of the code, in which a thread with
 //! the name of a rule leaves the rule out.
 
-use serde::Deserialize;
-
-use super::cases::CaseEntry;
-use super::explore::{Violation, shortest};
+use super::*;
 use crate::simulation::{TraceMode, simulate};
 
 /// The most simulations of a rule without a case.

@@ -1,34 +1,24 @@
 //! A simulation of the model: the real functions on a table whose operations wait for the explorer.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
 use ebb_documents::{Plan, compile};
-use ebb_engine::{Hook, Millis, RunPhase, Timestamp, UnitProgress, target};
+use ebb_engine::{Millis, Timestamp, UnitProgress, target};
 use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_flow::advance::dispatch_all::drive;
 use ebb_flow::advance::transition;
 use ebb_flow::instance::changes::PinnedVersions;
 use ebb_flow::instance::target_document::{CompilerTools, compile_document};
 use ebb_flow::{
-    CompiledPlan, DeploymentSettings, Env, FlowResult, InstanceCache, QueueMessage, Rejection, RequestError, lifecycle,
-    sweep,
+    CompiledPlan, DeploymentSettings, Env, FlowResult, InstanceCache, Rejection, RequestError, lifecycle, sweep,
 };
 use ebb_protocol::named_secrets::NamedSecrets;
-use ebb_protocol::{ErrorCode, LifecycleData, LifecycleType, RunId, TargetKey, TargetStopCause, TokenClaims};
+use ebb_protocol::{ErrorCode, LifecycleData, LifecycleType, TargetKey, TargetStopCause, TokenClaims};
 use ebb_store::{DueItem, Store, TargetHead};
-use serde::Deserialize;
 
-use super::choice::FaultBudget;
-use super::environment::{ModelEnvironment, PendingDelivery};
-use super::gates::StepGates;
+use super::*;
 use crate::invocations;
 use crate::platform::sandbox;
-use crate::simulation::plugin_documents::{self as documents, UnitAction};
-use crate::simulation::{
-    KIND, SimClock, SimRuntime, SimTable, SimTaskId, TargetScenario, UnitBehavior, lock, settings,
-};
+use crate::simulation::plugin_documents as documents;
+use crate::simulation::{KIND, SimClock, SimTable, TargetScenario, UnitBehavior, settings};
 
 pub(super) const MAX_IN_FLIGHT_MS: u64 = 3_000;
 const TIMEOUT_S: u64 = 300;
