@@ -1,7 +1,6 @@
 //! Documents, events and commands of the book together, as a reader uses them. They are read from their pages.
 
 use std::iter::once;
-use std::path::Path;
 
 use aws_lc_rs::hmac;
 use ebb_documents::presets::preset;
@@ -11,7 +10,6 @@ use ebb_protocol::unit::CALLBACK_URL;
 use tokio::process::Command;
 
 use crate::harness::*;
-use crate::request_table;
 
 const TABLE: &str = "lifecycle/documented.yaml";
 const GITLAB_SECRET: &str = "a secret of GitLab's webhook";

@@ -1,11 +1,10 @@
 //! Effects that no answer shows. The tables have the others.
 
 use ebb_flow::{QueueMessage, lifecycle};
-use ebb_protocol::{TargetKey, TargetStopCause};
+use ebb_protocol::TargetStopCause;
 
 use crate::harness::*;
 use crate::lifecycle::retention::other_instance;
-use crate::request_table;
 
 const TABLE: &str = "lifecycle/changed_documents.yaml";
 

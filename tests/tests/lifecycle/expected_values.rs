@@ -1,8 +1,5 @@
 //! Values that rows expect, by JSON pointer.
 
-use std::collections::BTreeMap;
-
-use anyhow::ensure;
 use ebb_protocol::time::parse_rfc3339;
 
 use crate::harness::*;

@@ -2,42 +2,43 @@
 
 use std::future::Future;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use ebb_api::{ApiTokens, ServerState};
+use ebb_api::ServerState;
 use ebb_engine::{HeadState, RunPhase};
-use ebb_flow::Env;
 use ebb_flow::system::SystemClock;
 use ebb_local::stack::{RemoteRelays, Stack, StackSettings, UnitBackend};
 use ebb_protocol::record::AttemptRecord;
-use ebb_protocol::{
-    CreatedToken, TargetDetail, TargetDiagnosis, TargetKey, UnitDetail, cloudevents, id, parse_rfc3339,
-};
+use ebb_protocol::{CreatedToken, TargetDetail, TargetDiagnosis, UnitDetail, cloudevents, id, parse_rfc3339};
 use ebb_relay_client::PollEndpoint;
 use ebb_store::TargetList;
-use ebb_tests::platform::{self, SignedRequest};
+use ebb_tests::platform;
 use tempfile::TempDir;
 
 // Imports of all tests.
-pub(crate) use std::collections::BTreeSet;
-pub(crate) use std::sync::Arc;
+pub(crate) use std::collections::{BTreeMap, BTreeSet};
+pub(crate) use std::path::Path;
+pub(crate) use std::sync::{Arc, Mutex};
 pub(crate) use std::time::{Duration, Instant};
 
+pub(crate) use anyhow::ensure;
 pub(crate) use axum::http::Method;
+pub(crate) use ebb_api::{ApiRole, ApiTokens};
 pub(crate) use ebb_engine::{Attempt, Epoch, Hook, Millis, Timestamp, Unit};
+pub(crate) use ebb_flow::{Env, Rejection};
 pub(crate) use ebb_protocol::api::{Certainty, TargetPhase, UnitState};
-pub(crate) use ebb_protocol::cloudevents::LifecycleType;
-pub(crate) use ebb_protocol::id::RunId;
-pub(crate) use ebb_protocol::lifecycle::LifecycleData;
-pub(crate) use ebb_protocol::limits;
-pub(crate) use ebb_protocol::sign::WebhookSecret;
+pub(crate) use ebb_protocol::{ErrorCode, LifecycleData, LifecycleType, RunId, TargetKey, WebhookSecret, limits};
 pub(crate) use ebb_tests::api_client::{ApiClient, ApiReply};
-pub(crate) use ebb_tests::platform::{named, now};
+pub(crate) use ebb_tests::fakes;
+pub(crate) use ebb_tests::platform::{SignedRequest, named, now};
 pub(crate) use ebb_tests::receiver::{CannedReply, ReceivedCall, TestReceiver};
 pub(crate) use ebb_tests::wait::{POLL_INTERVAL, WAIT_TIMEOUT, until};
+pub(crate) use serde::Deserialize;
 pub(crate) use serde_json::{Value, json};
 pub(crate) use tokio::io::{AsyncReadExt, AsyncWriteExt};
 pub(crate) use tokio::net::TcpStream;
+
+pub(crate) use crate::request_table;
 
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)

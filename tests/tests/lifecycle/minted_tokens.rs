@@ -2,8 +2,6 @@
 
 use ebb_protocol::api_token::token_digest;
 use ebb_protocol::{SessionId, TokenClaims, TokenKind};
-use ebb_tests::fakes;
-use serde::Deserialize;
 
 use super::replaced;
 use crate::harness::*;

@@ -1,7 +1,6 @@
 //! The metrics of one machine: their values, documentation, dashboard and alert rules. The table has who may read them.
 
 use crate::harness::*;
-use crate::request_table;
 
 const PAGE: &str = include_str!("../../../docs/src/operations/observability.md");
 const DASHBOARD: &str = include_str!("../../../infra/grafana/ebb.json");

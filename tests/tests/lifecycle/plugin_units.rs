@@ -1,7 +1,6 @@
 //! Units and collections of InfraKit, with a plugin that makes folders.
 
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::path::PathBuf;
 
 use ebb_engine::{Patch, PatchChange};
 use ebb_protocol::infrakit::KEY_TAG;

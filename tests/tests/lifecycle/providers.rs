@@ -1,16 +1,13 @@
 //! The plugins of providers in `tests/examples`, with each mishap of their providers. What a provider has after the
 //! teardown, by its own inventory, is what Ebb says that may remain.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 
 use clap::ValueEnum as _;
 use ebb_local::pods::secrets;
 use ebb_tests::provider::{Mishap, Provider, ProviderApi};
 use futures::future::join_all;
 use libtest_mimic::Trial;
-use serde::Deserialize;
 use standardwebhooks::Webhook;
 
 use crate::harness::*;

@@ -1,8 +1,5 @@
 //! How rows tell the receiver to answer, and what they expect of its requests.
 
-use std::collections::BTreeMap;
-
-use anyhow::ensure;
 use ebb_protocol::sign::{self, WebhookKeys};
 use ebb_tests::receiver::ReplyHold;
 

@@ -6,18 +6,15 @@ mod receiver_rows;
 mod stored_state;
 mod table_requests;
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use ebb_local::pods::secrets;
 use ebb_local::stack::StackSettings;
 use ebb_protocol::time::rfc3339;
 use ebb_tests::receiver::ReplyHold;
 use libtest_mimic::Trial;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Map;
 use tokio::task::JoinHandle;

@@ -1,13 +1,9 @@
 //! The items of an instance are removed after its retention.
 
-use ebb_flow::Env;
 use ebb_flow::instance::retention::remove_expired;
-use ebb_protocol::id::TargetKey;
 use ebb_store::item_table::{AttributeChange, ItemKey, ItemWrite, UpdateImage, WriteAction, WriteExpression};
-use ebb_tests::fakes;
 
 use crate::harness::*;
-use crate::request_table;
 
 /// A unit whose output is stored in the bucket, and its undo.
 const LARGE_OUTPUT: &str = r#"

@@ -1,13 +1,9 @@
 //! What rows expect of the state of a stack beyond what its answers show.
 
-use std::collections::BTreeMap;
-
-use anyhow::{bail, ensure};
+use anyhow::bail;
 use ebb_engine::HeadState;
 use ebb_flow::env::TaskReports;
-use ebb_protocol::id::TargetKey;
 use ebb_store::{ClusterFaultKind, NamedDocument, NamedKind, TargetHead, TargetTransition};
-use serde::Deserialize;
 
 use super::TableRow;
 use super::expected_values::differs;

@@ -1,11 +1,8 @@
 //! Notifications to a stand-in of GitHub.
 
-use std::sync::Mutex;
-
 use ebb_tests::github::GithubStandIn;
 
 use crate::harness::*;
-use crate::request_table;
 
 const TOKEN: &str = "github-token-of-the-test";
 

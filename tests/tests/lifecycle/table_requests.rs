@@ -1,8 +1,5 @@
 //! The requests of rows: to the API and to sources, lifecycle webhooks, callbacks, pages and forms.
 
-use std::collections::BTreeMap;
-
-use ebb_tests::platform::SignedRequest;
 use reqwest::RequestBuilder;
 
 use super::{TableRow, completed};

@@ -1,20 +1,15 @@
 //! The REST API: tokens, scopes, unknown routes, invalid bodies and names in paths.
 
-use std::collections::BTreeMap;
-
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
 use axum::Router;
 use axum::http::StatusCode;
 use ebb_api::queries::checks;
-use ebb_api::{ApiRole, ApiTokens};
 use ebb_local::embedded;
 use ebb_protocol::api::CheckList;
 use ebb_store::{SdkTable, Store};
-use serde::Deserialize;
 
 use crate::harness::*;
-use crate::request_table;
 
 /// A unit that prints a line.
 pub(super) const SCRIPT: &str = r##"

@@ -1,7 +1,5 @@
 //! Servers with another clock, for the expiry of tokens and sessions. The tables have the tests.
 
-use ebb_api::ApiTokens;
-use ebb_flow::Env;
 use ebb_flow::ports::Clock;
 use ebb_tests::virtual_clock::ManualClock;
 

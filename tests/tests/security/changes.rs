@@ -1,11 +1,8 @@
 //! The feed of changed targets, and what polls cost.
 
-use ebb_api::{ApiRole, ApiTokens};
-use ebb_flow::Env;
 use ebb_flow::instance::change_watch;
-use ebb_protocol::{ChangeList, TargetKey};
+use ebb_protocol::ChangeList;
 use ebb_store::suite::Meter;
-use ebb_tests::fakes;
 use ebb_tests::virtual_clock::ManualClock;
 
 use crate::harness::*;

@@ -1,18 +1,11 @@
 //! The console: sessions, forms of other sites, and scopes. The tests of `ebb-console` have the content of the pages.
 
-use std::collections::BTreeMap;
-
-use ebb_api::{ApiRole, ApiTokens};
-use ebb_flow::Rejection;
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::id::TargetKey;
 use reqwest::header;
 use reqwest::redirect::Policy;
 use url::form_urlencoded;
 
 use super::api_tokens::later;
 use crate::harness::*;
-use crate::request_table;
 
 const TABLE: &str = "security/console.yaml";
 

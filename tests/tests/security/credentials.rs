@@ -1,7 +1,5 @@
 //! The credential of a connection reaches its origin, for permitted plugins, and nothing else.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base64::Engine as _;

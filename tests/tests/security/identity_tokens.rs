@@ -10,7 +10,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
-use serde::Deserialize;
 use serde_json::Map;
 
 use crate::harness::*;

@@ -1,10 +1,8 @@
 //! The sign-in to the console at an issuer: a local issuer with all its endpoints, and answers that were not asked for.
 
-use std::collections::BTreeMap;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use ebb_api::{ApiTokens, OidcIssuers};
+use ebb_api::OidcIssuers;
 use ebb_local::DevIssuer;
 use ebb_protocol::session::{PendingSignIn, SessionId};
 use ebb_store::{SessionBasis, SessionItem, Store};

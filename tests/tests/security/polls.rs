@@ -5,7 +5,6 @@ use ebb_protocol::pull::{PollRequest, PollResponse, QueuedReply, ReplyOutcome, S
 use ebb_protocol::relay::{Batch, CallbackEndpoint, EnsureTask, ObjectTask, RelayRequest, TaskBody, TaskId};
 use ebb_protocol::sign::WebhookKeys;
 use ebb_store::QueuedBatch;
-use ebb_tests::platform::SignedRequest;
 
 use super::secrets::contains;
 use crate::harness::*;

@@ -2,10 +2,8 @@
 //! An accepted request is processed to its end.
 
 use ebb_protocol::pull::POLL_BODY;
-use ebb_tests::platform::SignedRequest;
 
 use crate::harness::*;
-use crate::request_table;
 
 /// Sends the head of a request and a part of its body. `headers` are lines.
 pub(super) async fn send(harness: &Harness, line: &str, headers: &str, length: usize, body: &[u8]) -> TcpStream {

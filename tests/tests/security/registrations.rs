@@ -1,7 +1,6 @@
 //! `POST /v1/clusters/NAME/register`: bootstrap tokens, and polls of registered relays.
 
-use ebb_flow::{Rejection, RequestError};
-use ebb_protocol::error_code::ErrorCode;
+use ebb_flow::RequestError;
 use ebb_protocol::pull::PollResponse;
 use ebb_protocol::registration::{RegisterRelay, issue_token};
 use ebb_protocol::{ClusterBootstrap, WebhookKeys};
@@ -12,7 +11,6 @@ use ebb_store::{ClusterFaultKind, PolicyRecord};
 use super::api::SCRIPT;
 use super::polls::{self, PINNED, secret};
 use crate::harness::*;
-use crate::request_table;
 
 /// Registers a cluster, and returns its bootstrap token.
 async fn bootstrap(harness: &Harness, name: &str) -> String {

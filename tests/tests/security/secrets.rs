@@ -1,9 +1,8 @@
 //! Only the relay stores sensitive values of scripts. The table, the bucket, logs, responses, events and requests have
 //! none.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use base64::Engine as _;
 pub(crate) use ebb_tests::stored_bytes::{contains, files};

@@ -1,16 +1,13 @@
 //! Scopes that are limited to own targets, or to targets with a label.
 
-use ebb_flow::Rejection;
 use ebb_flow::operator::overrides;
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::{HistoryPage, Millis, RunPage, TargetDetail, TargetKey, TargetPage};
+use ebb_protocol::{HistoryPage, Millis, RunPage, TargetDetail, TargetPage};
 use ebb_store::{HistoryItem, TargetHead, TargetTransition};
 use futures::StreamExt as _;
 
 use super::api::{SCRIPT, routes};
 use super::raw_requests;
 use crate::harness::*;
-use crate::request_table;
 
 const OWN: [&str; 3] = ["read:own", "targets:write:own", "targets:reveal:own"];
 
