@@ -11,12 +11,9 @@ use ebb_engine::target::{
     self, CreateDecision, DeleteDecision, TeardownStage, create as decide_create, delete as decide_delete,
 };
 use ebb_engine::{Hook, HookSet, RequestSender, TargetPhase};
-use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::history::HistoryChange;
-use ebb_protocol::id::{InstanceRef, TargetKey};
 use ebb_protocol::lifecycle::{self as fields, LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause};
 use ebb_protocol::words::commands;
+use ebb_protocol::{ErrorCode, HistoryChange, InstanceRef, LifecycleType, TargetKey};
 use ebb_store::{Store, TargetHead, TargetOutbox, TargetTransition};
 use tracing::Instrument as _;
 

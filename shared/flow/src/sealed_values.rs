@@ -4,8 +4,7 @@
 
 use ebb_documents::plan::{PlainLiteral, Plan, Template, UnitPlan};
 use ebb_documents::render::SealedValue;
-use ebb_engine::Unit;
-use ebb_protocol::{Outputs, RunId, UnitValue, WebhookKeys, open_value, seal_value};
+use ebb_protocol::{Outputs, RunId, Unit, UnitValue, WebhookKeys, open_value, seal_value};
 
 use crate::error::{FlowError, FlowResult};
 

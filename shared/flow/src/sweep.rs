@@ -14,8 +14,7 @@ mod targets;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use ebb_engine::Timestamp;
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::{TargetKey, Timestamp};
 use ebb_store::{DesiredKey, DueItem, HealthMark, Store};
 use futures::StreamExt as _;
 

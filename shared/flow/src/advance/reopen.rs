@@ -11,10 +11,8 @@ use std::time::Duration;
 
 use ebb_documents::plan::{Action, UnitPlan};
 use ebb_engine::retry::{next_block, next_pass};
-use ebb_engine::{
-    Attempt, AttemptRef, Epoch, HeadState, Hook, RunEvent, RunPhase, TargetPhase, Unit, UnitProgress, accept, in_flight,
-};
-use ebb_protocol::{AttemptResult, FailureReason, RunId};
+use ebb_engine::{Attempt, AttemptRef, Epoch, HeadState, RunEvent, RunPhase, UnitProgress, accept, in_flight};
+use ebb_protocol::{AttemptResult, FailureReason, Hook, RunId, TargetPhase, Unit};
 use ebb_store::{AttemptUpdate, NotificationState, PatchResult, ReceiverState};
 
 use crate::instance::{change_watch, due, outbox, retention};

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebb_engine::{
-    Attempt, Epoch, HeadState, Hook, HookSet, Millis, PhaseChange, RunEvent, RunOutcome, RunPhase, TargetPhase,
-    Timestamp, accept, in_flight, target,
+    Attempt, Epoch, HeadState, HookSet, PhaseChange, RunEvent, RunOutcome, RunPhase, accept, in_flight, target,
 };
-use ebb_protocol::id::{EventRef, RunId, TargetKey};
+use ebb_protocol::{EventRef, Hook, Millis, RunId, TargetKey, TargetPhase, Timestamp};
 use ebb_store::{
     NewRun, NotificationState, PatchResult, PendingCreation, ReceiverState, RunFacts, TargetEvents, TargetHead,
     TargetTransition,

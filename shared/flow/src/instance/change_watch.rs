@@ -7,8 +7,7 @@
 
 use std::sync::Arc;
 
-use ebb_engine::{Millis, Timestamp};
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::{Millis, TargetKey, Timestamp};
 use ebb_store::ChangeFeed;
 
 use crate::env::MAX_CLOCK_SKEW;

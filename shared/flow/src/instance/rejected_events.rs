@@ -3,8 +3,7 @@
 //! The events of a source are one item, which is replaced. A list that is full keeps an event for at least `WINDOW`, so a
 //! flood of rejected events is written at most once per second on average. Further events are counted and logged only.
 
-use ebb_engine::Millis;
-use ebb_protocol::{RejectedEvent, SourceResponse, SourceResult, limits};
+use ebb_protocol::{Millis, RejectedEvent, SourceResponse, SourceResult, limits};
 use ebb_store::{DesiredKey, DesiredTarget, SourceRejections, TargetHead};
 
 use crate::{Counter, Env, FlowError, FlowResult, telemetry};

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ebb_documents::compile::{self, BoundPlugin, PolicyRequest, resolve_version};
-use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{ConnectionDoc, Dialect, PluginDoc, ResourceDoc, SandboxDoc, SandboxKind};
-use ebb_documents::plan::{Plan, cluster_name};
+use ebb_documents::{Diagnostic, Diagnostics, Plan, cluster_name};
 use ebb_engine::{RequestSender, Timestamp};
 use ebb_protocol::{ErrorCode, HistoryChange, InstanceRef, LifecycleData, SecretReader, TargetKey, WebhookKeys};
 use ebb_store::{HistoryItem, PendingCreation, PluginItem, Store, StoreError, StoreResult, TargetHead};

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::{Plan, UnitRef, WorkloadRead};
 use ebb_documents::render::{self, KnownOutputs, RenderValue};
-use ebb_engine::{Hook, Unit};
 use ebb_protocol::lifecycle::{OutputValue, WorkloadValue};
-use ebb_protocol::{AttemptOutcome, OutputStorage, Outputs, UnitValue, WebhookKeys, limits};
+use ebb_protocol::{AttemptOutcome, Hook, OutputStorage, Outputs, Unit, UnitValue, WebhookKeys, limits};
 use ebb_store::TargetHead;
 
 use crate::run::records;

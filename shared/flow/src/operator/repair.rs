@@ -9,8 +9,7 @@
 
 use ebb_documents::compile::{self, BoundPlugin, PlanRepair, RepairError, RepairedUnit};
 use ebb_documents::{DocumentVars, NoFiles, SandboxDoc, UnitPlan, load};
-use ebb_engine::TargetPhase;
-use ebb_protocol::{ErrorCode, HistoryChange, RetryResponse, TargetKey, UndoChange};
+use ebb_protocol::{ErrorCode, HistoryChange, RetryResponse, TargetKey, TargetPhase, UndoChange};
 use ebb_store::TargetHead;
 
 use crate::advance::retry;

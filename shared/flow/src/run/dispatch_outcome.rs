@@ -1,7 +1,6 @@
 //! The outcome of a dispatch and its reason.
 
-use ebb_engine::Timestamp;
-use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::{ReasonCode, Timestamp};
 use ebb_store::AttemptUpdate;
 
 use crate::error::FlowResult;

@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use ebb_documents::plan::{OutputRead, UnitRef};
 use ebb_documents::render::ProducerState;
-use ebb_engine::{Hook, Unit};
-use ebb_protocol::record::AttemptRecord;
+use ebb_protocol::{AttemptRecord, Hook, Unit};
 
 use crate::{EarlierRun, Env, FlowError, FlowResult, Run, lock};
 

@@ -1,15 +1,13 @@
 //! Dispatches a unit to a relay: a script, objects, or a removal of objects.
 
-use ebb_documents::plan::{
-    Action, HookPlan, ManifestConditions, ObjectAction, OutputFrom, PodAction, UnitPlan, UnitRef, document_name,
-};
+use ebb_documents::plan::{HookPlan, ManifestConditions, ObjectAction, OutputFrom, PodAction, document_name};
 use ebb_documents::render::{InputValue, RenderedInput, RenderedUnit};
-use ebb_engine::Millis;
+use ebb_documents::{Action, UnitPlan, UnitRef};
 use ebb_protocol::relay::{
     self, CallbackEndpoint, EnsureTask, ManifestFill, ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules,
     ScriptInput, ScriptOutput, ScriptTask, TaskCompletion, TaskNames,
 };
-use ebb_protocol::{Callback, ReasonCode, SecretRef, TaskState, TokenKind, UnitValue, unit as headers};
+use ebb_protocol::{Callback, Millis, ReasonCode, SecretRef, TaskState, TokenKind, UnitValue, unit as headers};
 use ebb_store::AttemptUpdate;
 
 use crate::guarded_relay::{guarded, retry_at};

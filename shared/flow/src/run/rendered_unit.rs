@@ -3,10 +3,8 @@
 use std::cell::RefCell;
 use std::cmp::Reverse;
 
-use ebb_documents::render::{
-    self, KnownOutputs, OpenSealed, RenderResult, RenderValue, RenderedRequest, RenderedUnit, SealedValue, TargetFacts,
-    UnitContext,
-};
+use ebb_documents::render::{self, OpenSealed, RenderResult, RenderValue, RenderedRequest, SealedValue};
+use ebb_documents::{KnownOutputs, RenderedUnit, TargetFacts, UnitContext};
 use ebb_protocol::{SecretText, UnitValue};
 
 use crate::run::AttemptContext;

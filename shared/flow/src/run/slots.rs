@@ -4,8 +4,7 @@
 //! time after the deadline of its attempt, because its release can be lost.
 
 use ebb_documents::render::{KnownOutputs, RenderedUnit, TargetFacts};
-use ebb_engine::{Millis, Timestamp};
-use ebb_protocol::id;
+use ebb_protocol::{Millis, Timestamp, id};
 
 use crate::FlowResult;
 use crate::run::{AttemptContext, credential, rendered_unit};

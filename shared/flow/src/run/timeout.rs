@@ -2,8 +2,7 @@
 
 use ebb_documents::plan::{Action, UnitPlan};
 use ebb_documents::render::{self, RenderValue, RenderedUnit, SealedValue, UnitContext};
-use ebb_engine::Millis;
-use ebb_protocol::{AttemptRecord, Evidence, ReasonCode, rfc3339};
+use ebb_protocol::{AttemptRecord, Evidence, Millis, ReasonCode, rfc3339};
 
 use crate::error::FlowResult;
 use crate::run::masking::MASK;

@@ -1,12 +1,8 @@
 //! Applies the desired state of a target.
 
 use ebb_engine::{Millis, RequestSender, TargetPhase, Timestamp};
-use ebb_protocol::api::{SourceResponse, SourceResult};
-use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::id::short_digest;
 use ebb_protocol::lifecycle::{EVENT_UID, LifecycleData, LifecycleResult, TargetStopCause};
-use ebb_protocol::limits;
+use ebb_protocol::{ErrorCode, LifecycleType, SourceResponse, SourceResult, limits, short_digest};
 use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
 
 use crate::advance::FollowUp;

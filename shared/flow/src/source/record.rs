@@ -3,8 +3,7 @@
 //! Each source has states of its own. Whether it may change the target is decided by the target, when the state is
 //! applied.
 
-use ebb_engine::Millis;
-use ebb_protocol::api::{SourceResponse, SourceResult};
+use ebb_protocol::{Millis, SourceResponse, SourceResult};
 use ebb_store::DesiredTarget;
 
 use super::reconcile::{RETRY_WAIT, derived_uid, outcome};

@@ -9,9 +9,8 @@ use ebb_documents::plan::{Action, Plan, RequiredEvidence, UnitPlan, UnitRef};
 use ebb_egress::HttpResponse;
 use ebb_engine::{Attempt, HeadState, Hook, TargetPhase, Unit, UnitProgress};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
 use ebb_protocol::removal::{ObjectRemoval, RemovalEvidence, RemovalGrade, ResourceRemoval};
-use ebb_protocol::{limits, words};
+use ebb_protocol::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage, limits, words};
 use ebb_store::{TargetHead, UnitRecord};
 
 use crate::run::attempt::task_unit;

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::{InfrakitAction, PluginInterface};
 use ebb_documents::render::RenderedInstance;
-use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::infrakit::{self, KEY_TAG, PluginCall, RpcFailure};
 use ebb_protocol::limits::message;
-use ebb_protocol::named_secrets::SecretText;
+use ebb_protocol::{Millis, SecretText, Timestamp};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use ebb_documents::render::{RenderedQuestion, RenderedRequest};
 use ebb_egress::{BytePermit, CallResult, HttpRequest, HttpResponse};
-use ebb_engine::{Millis, Timestamp};
-use ebb_protocol::limits;
+use ebb_protocol::{Millis, Timestamp, limits};
 use serde_json::Value;
 use url::Url;
 

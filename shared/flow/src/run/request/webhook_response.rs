@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ebb_documents::plan::{GRAPHQL, UntilPlan, WebhookAction};
-use ebb_documents::render::{
-    self, AnswerFailure, Answers, KnownOutputs, RenderError, RenderValue, TargetFacts, UnitContext,
-};
+use ebb_documents::render::{self, AnswerFailure, Answers, RenderError, RenderValue};
+use ebb_documents::{KnownOutputs, TargetFacts, UnitContext};
 use ebb_egress::{CallError, HttpResponse, MAX_RETRY_AFTER};
 use ebb_protocol::{FailureReason, Outputs, ReasonCode, SecretText, TokenKind, limits};
 use serde_json::json;
