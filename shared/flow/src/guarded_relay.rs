@@ -3,8 +3,7 @@
 use ebb_engine::{Millis, Timestamp};
 
 use crate::circuit::SHORTEST_WAIT_MS;
-use crate::pending_call::{PendingCall, circuit_wait};
-use crate::{Env, RelayError, permits};
+use crate::{Env, PendingCall, RelayError, circuit_wait, permits};
 
 /// Returns the name of a cluster in the registry. `None` is the default cluster.
 pub(crate) fn cluster_name(env: &Env, cluster: Option<&str>) -> String {

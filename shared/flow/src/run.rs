@@ -25,7 +25,7 @@ mod rendered_unit;
 pub(crate) mod request;
 mod request_headers;
 mod retry_rule;
-mod sent_request;
+pub(crate) mod sent_request;
 pub(crate) mod slots;
 pub(crate) mod timeout;
 pub mod undo;

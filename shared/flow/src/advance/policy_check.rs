@@ -11,10 +11,9 @@ use ebb_engine::Hook;
 use ebb_store::TargetHead;
 use futures::future::{Either, join_all, select};
 
-use crate::instance::changes::PinnedVersions;
 use crate::instance::target_document::bind_connections;
 use crate::run::removal::possible_resources::possible_resources;
-use crate::{CompiledPlan, Env, FlowResult, RequestError};
+use crate::{CompiledPlan, Env, FlowResult, PinnedVersions, RequestError};
 
 /// An update that no policy refuses.
 pub(crate) struct CheckedUpdate {

@@ -5,9 +5,8 @@ use ebb_protocol::{ErrorCode, RetryResponse, TargetKey};
 
 use crate::advance::reopen::{ReopenCause, reopen};
 use crate::instance::history::{self, Decision};
-use crate::instance::rejection::missing_instance;
 use crate::run::removal::possible_resources::override_reason;
-use crate::{Env, FlowResult, Rejection, Run};
+use crate::{Env, FlowResult, Rejection, Run, missing_instance};
 
 /// The units that run again. It is refused if no unit has to be retried, and for another instance.
 pub type RetryOutcome = Result<RetryResponse, Rejection>;

@@ -18,8 +18,7 @@ use ebb_protocol::{RunId, TargetKey, TargetStopCause};
 use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetHead, TargetOutbox};
 use serde_json::json;
 
-use crate::run::wakeup::MAX_MESSAGE_DELAY;
-use crate::{Counter, Env, FlowResult, QueueMessage, offload, target_facts, telemetry};
+use crate::{Counter, Env, FlowResult, MAX_MESSAGE_DELAY, QueueMessage, offload, target_facts, telemetry};
 
 pub use deliver::{deliver, resend};
 pub(super) use deliver::{record_failure, try_begin};

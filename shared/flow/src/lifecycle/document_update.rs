@@ -20,14 +20,12 @@ use ebb_store::{HistoryItem, PendingCreation, PendingUpdate, Store, TargetHead, 
 
 use crate::advance::policy_check::check_replacements;
 use crate::advance::{FollowUp, next_run, retry};
-use crate::instance::changes::PinnedVersions;
-use crate::instance::history::Decision;
 use crate::instance::requester::{Requester, check_losses};
 use crate::instance::target_document::{
     CompiledDocument, compile_document, compile_event, compiler_tools, load_plan, no_document, storable_text,
 };
 use crate::instance::{due, retention};
-use crate::{CompiledPlan, Env, FlowError, FlowResult, RequestError};
+use crate::{CompiledPlan, Decision, Env, FlowError, FlowResult, PinnedVersions, RequestError};
 
 /// The result of an update with the generation of the target.
 type UpdateOutcome = Option<(LifecycleResult, u64, FollowUp)>;

@@ -12,9 +12,8 @@ use ebb_store::TargetHead;
 use crate::advance::dispatch_all::drive;
 use crate::advance::{Continuation, reopen};
 use crate::instance::history::{self, Decision};
-use crate::instance::rejection::missing_instance;
 use crate::run::lease;
-use crate::{Env, FlowResult, Rejection, Run};
+use crate::{Env, FlowResult, Rejection, Run, missing_instance};
 
 const MAX_REASON: usize = 500;
 /// Maximum characters of an operator's name.

@@ -14,10 +14,8 @@ use ebb_store::TargetHead;
 
 use crate::advance::retry;
 use crate::instance::changes::{self, PinnedVersions};
-use crate::instance::history::Decision;
-use crate::instance::rejection::missing_instance;
 use crate::instance::target_document::{bind_connections, compile_document, compiler_tools, load_plan};
-use crate::{Env, FlowError, RequestError, offload};
+use crate::{Decision, Env, FlowError, RequestError, missing_instance, offload};
 
 /// The decision whether a repair is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

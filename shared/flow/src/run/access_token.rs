@@ -17,9 +17,8 @@ use serde_json::Value;
 use url::form_urlencoded::{Serializer, byte_serialize};
 
 use crate::env::KnownToken;
-use crate::run::AttemptFailure;
 use crate::run::masking::{forms, masked};
-use crate::{Env, FlowResult, response_body};
+use crate::{AttemptFailure, Env, FlowResult, response_body};
 
 /// Maximum wait for the response of a token endpoint, and for another function that asks it.
 const TIMEOUT: Duration = Duration::from_secs(5);

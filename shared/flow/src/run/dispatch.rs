@@ -16,11 +16,8 @@ use crate::run::request::webhook::post_webhook;
 use crate::run::request::webhook_response::UnitAnswers;
 use crate::run::request::{describe, infrakit, question, repeat};
 use crate::run::undo::{NoDispatch, UndoneResult};
-use crate::run::wakeup::AttemptWakeup;
-use crate::run::{
-    AttemptContext, AttemptEnd, AttemptSuccess, DispatchOutcome, DispatchReason, inputs, rendered_unit, slots, undo,
-};
-use crate::{FlowError, FlowResult};
+use crate::run::{AttemptContext, inputs, rendered_unit, slots, undo};
+use crate::{AttemptEnd, AttemptSuccess, AttemptWakeup, DispatchOutcome, DispatchReason, FlowError, FlowResult};
 
 /// Renders and dispatches an attempt. The call is idempotent: receivers recognise an attempt by its name, so a
 /// repetition returns its state. The failure of a receiver is an outcome, not an error.

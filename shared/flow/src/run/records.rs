@@ -12,8 +12,7 @@ use ebb_protocol::{
 use ebb_store::{LOGS, OUTPUTS, PutOutcome, UnitRecord};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
-use crate::run::{AttemptContext, AttemptEnd};
-use crate::{Env, FlowError, FlowResult, Run, sealed_values};
+use crate::{AttemptContext, AttemptEnd, Env, FlowError, FlowResult, Run, sealed_values};
 
 /// The reason in the record of an undo that found nothing.
 const FOUND_NOTHING: &str = "there was nothing to delete";

@@ -13,9 +13,7 @@ use ebb_store::AttemptUpdate;
 use crate::guarded_relay::{guarded, retry_at};
 use crate::run::attempt::{task_start, task_unit, undone_name, unit_name};
 use crate::run::callback_result::{relay_result, with_checked_outputs};
-use crate::run::wakeup::AttemptWakeup;
-use crate::run::{AttemptContext, DispatchOutcome, DispatchReason};
-use crate::{FlowResult, RelayError, Run, telemetry};
+use crate::{AttemptContext, AttemptWakeup, DispatchOutcome, DispatchReason, FlowResult, RelayError, Run, telemetry};
 
 /// The wait before a queued task is checked again: a quarter of the age of its run, between these bounds. Its result
 /// arrives by callback.

@@ -7,9 +7,8 @@ use ebb_documents::render::{self, OpenSealed, RenderResult, RenderValue, Rendere
 use ebb_documents::{KnownOutputs, RenderedUnit, TargetFacts, UnitContext};
 use ebb_protocol::{SecretText, UnitValue};
 
-use crate::run::AttemptContext;
 use crate::run::masking::add_opened;
-use crate::sealed_values;
+use crate::{AttemptContext, sealed_values};
 
 /// Renders a unit, after `poll` if its request is repeated. Decrypts the sensitive values that it sends to its executor, and
 /// returns their texts.

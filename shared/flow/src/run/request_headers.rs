@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use url::Url;
 
 use crate::run::attempt::{AttemptContext, undone_name, unit_name};
-use crate::run::credential::RequestCredential;
-use crate::{FlowError, FlowResult, telemetry};
+use crate::{FlowError, FlowResult, RequestCredential, telemetry};
 
 /// The method of questions.
 pub(super) const GET: &str = "GET";

@@ -4,11 +4,10 @@ use ebb_documents::plan::{Action, UnitPlan};
 use ebb_documents::render::{self, RenderValue, RenderedUnit, SealedValue, UnitContext};
 use ebb_protocol::{AttemptRecord, Evidence, Millis, ReasonCode, rfc3339};
 
-use crate::error::FlowResult;
 use crate::run::masking::MASK;
 use crate::run::request::describe::{answered_status, unknown_before};
-use crate::run::sent_request::SentRequest;
-use crate::run::{AttemptContext, AttemptFailure, dispatch, records};
+use crate::run::{dispatch, records};
+use crate::{AttemptContext, AttemptFailure, FlowResult, SentRequest};
 
 /// The status with which a receiver announces a callback.
 const ACCEPTED: u16 = 202;

@@ -26,8 +26,7 @@ use super::announce;
 use super::receiver::{NotificationDelivery, TIMEOUT, notice_id, send};
 use crate::circuit::MAX_DELIVERIES;
 use crate::instance::due;
-use crate::pending_call::{PendingCall, circuit_wait};
-use crate::{Counter, Env, FlowError, FlowResult, telemetry};
+use crate::{Counter, Env, FlowError, FlowResult, PendingCall, circuit_wait, telemetry};
 
 /// The age at which an undelivered notification is given up.
 const MAX_DELIVERY_AGE: Millis = Millis(3 * 24 * 3_600_000);

@@ -20,10 +20,9 @@ use serde_json::{Value, json};
 
 use super::parsed;
 use crate::instance::target_outputs::{SensitiveValues, target_outputs};
-use crate::pending_call::{PendingCall, circuit_wait};
 use crate::run::credential::{self, ConnectionUser, RequestCredential};
 use crate::run::{cause, records};
-use crate::{Env, FlowError, FlowResult, offload};
+use crate::{Env, FlowError, FlowResult, PendingCall, circuit_wait, offload};
 
 /// Maximum time of all requests of one notification (Standard Webhooks: 15 to 30 seconds).
 pub(super) const TIMEOUT: Duration = Duration::from_secs(15);

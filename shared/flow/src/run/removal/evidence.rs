@@ -13,14 +13,10 @@ use ebb_protocol::removal::{ObjectRemoval, RemovalEvidence, RemovalGrade, Resour
 use ebb_protocol::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage, limits, words};
 use ebb_store::{TargetHead, UnitRecord};
 
-use crate::run::attempt::task_unit;
-use crate::run::credential::CredentialDigest;
 use crate::run::removal::possible_resources;
 use crate::run::removal::visibility::{self, VisibilityCheck};
-use crate::run::sent_request::SentRequest;
-use crate::run::undo::UndoPasses;
 use crate::run::{AttemptContext, AttemptEnd, AttemptFailure};
-use crate::{CompiledPlan, Env, FlowResult, Run, group};
+use crate::{CompiledPlan, CredentialDigest, Env, FlowResult, Run, SentRequest, UndoPasses, group, task_unit};
 
 struct RecordedRun {
     head: HeadState,

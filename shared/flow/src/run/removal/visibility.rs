@@ -8,11 +8,9 @@ use ebb_engine::{AttemptRef, Millis, Timestamp, Unit};
 use ebb_protocol::{AttemptOutcome, AttemptRecord, RemovalEvidence, RemovalGrade};
 use ebb_store::UnitRecord;
 
-use crate::run::attempt::AttemptContext;
-use crate::run::credential::CredentialDigest;
 use crate::run::removal::possible_resources;
 use crate::run::undo::{self, UndoPasses};
-use crate::{Env, FlowResult, Run};
+use crate::{AttemptContext, CredentialDigest, Env, FlowResult, Run};
 
 /// The time after which a provider shows a new thing, unless the unit has a `maxProcessingTime`.
 const SHOWN_AFTER: Millis = Millis(60_000);

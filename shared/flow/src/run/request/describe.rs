@@ -11,18 +11,13 @@ use ebb_engine::{Attempt, AttemptRef, Millis, Unit};
 use ebb_protocol::{AttemptRecord, ReasonCode, RemovalEvidence, RemovalGrade, limits};
 use ebb_store::AttemptUpdate;
 
-use crate::error::FlowResult;
 use crate::run::credential::{RequestCredential, credential};
 use crate::run::removal::visibility::VisibilityCheck;
 use crate::run::request::question::{self, SentQuestion, WholeAnswer};
 use crate::run::request::until::{self, ANSWERED};
 use crate::run::request::webhook_response::{UnitAnswers, call_failure};
-use crate::run::sent_request::SentRequest;
-use crate::run::{
-    AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, InvocationCache, inputs, records,
-    rendered_unit, undo,
-};
-use crate::{Run, sealed_values};
+use crate::run::{AttemptEnd, AttemptFailure, AttemptSuccess, InvocationCache, inputs, records, rendered_unit, undo};
+use crate::{AttemptContext, DispatchOutcome, FlowResult, Run, SentRequest, sealed_values};
 
 /// The least wait in seconds after a question without an answer.
 pub(crate) const RETRY_SECONDS: u64 = 10;

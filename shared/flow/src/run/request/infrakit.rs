@@ -19,12 +19,10 @@ use ebb_store::AttemptUpdate;
 use serde_json::Value;
 
 use crate::run::attempt::{AttemptContext, undone_name, unit_name};
-use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
-use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::request::plugin_client::{PluginClient, PluginError, instance_id, is_ready};
 use crate::run::undo::{MadeInstances, UndoneResult};
 use crate::run::{masking, records};
-use crate::{FlowResult, telemetry};
+use crate::{AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, DispatchReason, FlowResult, telemetry};
 
 /// The wait in seconds after a call without a response, and between two looks for an instance.
 const RETRY_SECONDS: u64 = 10;

@@ -13,12 +13,10 @@ use ebb_protocol::{Millis, Timestamp, limits};
 use serde_json::Value;
 use url::Url;
 
-use crate::run::credential::RequestCredential;
 use crate::run::request::further_page::{ListState, NEXT_LINK, further_page, lists};
 use crate::run::request::webhook_response::{UnitAnswers, call_failure, value};
 use crate::run::request_headers::{CONTENT_TYPE, GET, is_same_origin, question_headers};
-use crate::run::sent_request::SentRequest;
-use crate::{Env, FlowResult, OriginPermit, response_body};
+use crate::{Env, FlowResult, OriginPermit, RequestCredential, SentRequest, response_body};
 
 const POST: &str = "POST";
 /// Maximum pages of a list.

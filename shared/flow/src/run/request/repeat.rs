@@ -9,14 +9,12 @@ use ebb_egress::HttpResponse;
 use ebb_protocol::callback::ReasonCode;
 use serde_json::Value;
 
-use crate::FlowResult;
 use crate::run::credential::{RequestCredential, credential};
 use crate::run::removal::{evidence, visibility};
 use crate::run::request::question::{self, SentQuestion};
 use crate::run::request::webhook_response::{UnitAnswers, call_failure, value};
-use crate::run::sent_request::SentRequest;
-use crate::run::undo::UndoneResult;
 use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, rendered_unit};
+use crate::{FlowResult, SentRequest, UndoneResult};
 
 /// The next step of a unit whose request is repeated.
 pub(crate) enum RepeatStep {

@@ -22,16 +22,12 @@ use ebb_protocol::{
 use ebb_store::{AttemptUpdate, OUTPUTS};
 use serde_json::Value;
 
-use crate::run::credential::RequestCredential;
 use crate::run::removal::visibility::VisibilityCheck;
 use crate::run::request::question::{self, SentQuestion, WholeAnswer};
 use crate::run::request::webhook_response::{self, UnitAnswers, call_failure};
-use crate::run::sent_request::SentRequest;
 use crate::run::wakeup::AttemptWakeup;
-use crate::run::{
-    AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, records, request_headers,
-};
-use crate::{FlowError, FlowResult, QueueMessage, Run, sealed_values};
+use crate::run::{AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, records, request_headers};
+use crate::{AttemptContext, FlowError, FlowResult, QueueMessage, RequestCredential, Run, SentRequest, sealed_values};
 
 /// The words between a question and the status of its answer.
 pub(super) const ANSWERED: &str = " was answered ";

@@ -15,11 +15,10 @@ use crate::run::request::until::{self, ANSWERED};
 use crate::run::request::webhook_response::{UnitAnswers, call_failure};
 use crate::run::request::{describe, repeat};
 use crate::run::request_headers::{CONTENT_TYPE, GET, add_plugin_headers, signed_headers};
-use crate::run::sent_request::SentRequest;
 use crate::run::undo::{self, UndoneResult};
 use crate::run::wakeup::record_acceptance;
 use crate::run::{AttemptContext, AttemptEnd, AttemptFailure, AttemptSuccess, DispatchOutcome, DispatchReason};
-use crate::{FlowResult, OriginPermit, telemetry};
+use crate::{FlowResult, OriginPermit, SentRequest, telemetry};
 
 pub(crate) async fn post_webhook(
     mut answers: UnitAnswers<'_>,

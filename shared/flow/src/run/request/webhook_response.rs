@@ -11,9 +11,8 @@ use ebb_egress::{CallError, HttpResponse, MAX_RETRY_AFTER};
 use ebb_protocol::{FailureReason, Outputs, ReasonCode, SecretText, TokenKind, limits};
 use serde_json::json;
 
-use crate::response_body;
-use crate::run::sent_request::SentRequest;
 use crate::run::{AttemptContext, AttemptFailure, callback_result, masking};
+use crate::{SentRequest, response_body};
 
 /// A webhook unit with the values that its expressions read beside the answers to its requests.
 pub(crate) struct UnitAnswers<'a> {
