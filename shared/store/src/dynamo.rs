@@ -46,12 +46,14 @@ use crate::{
     StoreResult, UpdateImage, WriteAction, WriteExpression, WriteOutcome,
 };
 
-pub(crate) use attribute::Item;
 pub use attribute::item_size;
-use document::BodyStorage;
+pub(crate) use attribute::{Item, ItemReader, digest, item_at, json, number, optional, sparse_json, text};
+pub(crate) use document::{BodyStorage, PACKED};
+pub(crate) use packed::{pack, unpack};
 pub use store::{BATCH_INLINE, DOCUMENT_INLINE, PLAN_INLINE, Store};
 #[cfg(feature = "suite")]
 pub use stored::StoredItem;
+pub(crate) use target::{has_version, read_target, ttl_attribute};
 
 /// Queries in progress at the same time in one operation.
 const PARALLEL: usize = 16;

@@ -9,9 +9,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{Attempt, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 
-use super::attribute::{Item, ItemReader};
-use super::target::ttl_attribute;
-use super::{Store, key};
+use super::{Item, ItemReader, Store, key, ttl_attribute};
 use crate::item_table::AttributeChange::{Add, Set};
 use crate::{StoreResult, TableSpec, WriteExpression};
 

@@ -6,8 +6,7 @@
 
 use ebb_protocol::engine::Timestamp;
 
-use super::attribute::{Item, ItemReader, item_at, number};
-use super::{BATCH_INLINE, BodyStorage, Store, key};
+use super::{BATCH_INLINE, BodyStorage, Item, ItemReader, Store, item_at, key, number};
 use crate::{AttributeChange, ItemQuery, QueuedBatch, StoreResult, TableSpec, WriteCondition, WriteExpression};
 
 /// Batches per request, including those in progress and those with a response.

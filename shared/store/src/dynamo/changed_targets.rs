@@ -4,10 +4,8 @@
 
 use ebb_protocol::{RunId, TargetKey, Timestamp};
 
-use super::attribute::{Item, ItemReader, json, number};
 use super::run::read_head;
-use super::target::read_target;
-use super::{Store, key};
+use super::{Item, ItemReader, Store, json, key, number, read_target};
 use crate::item_table::AttributeChange::{Add, Set};
 use crate::{ChangeFeed, RunHead, StoreResult, TargetHead, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 

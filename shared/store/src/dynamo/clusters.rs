@@ -12,9 +12,7 @@ use std::collections::BTreeMap;
 
 use ebb_protocol::engine::Timestamp;
 
-use super::attribute::{Item, ItemReader, item_at, json, number, text};
-use super::target::has_version;
-use super::{Store, key, readable};
+use super::{Item, ItemReader, Store, has_version, item_at, json, key, number, readable, text};
 use crate::item_table::AttributeChange::{Remove, Set};
 use crate::{ClusterFault, ClusterFaultKind, ClusterItem, PolicyRecord, StoreResult, WriteCondition, WriteExpression};
 

@@ -4,8 +4,7 @@
 //! version is in `tv`.
 
 use super::attribute::{Item, ItemReader, item_at, json, number, optional, sparse_json, text};
-use super::target::{has_version, ttl_attribute};
-use super::{Store, key};
+use super::{Store, has_version, key, ttl_attribute};
 use crate::{DesiredKey, DesiredTarget, SourceRejections, StoreResult, TableSpec, WriteExpression};
 
 /// Returns the condition that an item has the version before this one, or does not exist if this is the first one.

@@ -7,13 +7,11 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::Timestamp;
 
-use super::attribute::{Item, ItemReader, digest, item_at, number, text};
-use super::packed::unpack;
-use super::{DOCUMENT_INLINE, Store, key};
+use super::{DOCUMENT_INLINE, Item, ItemReader, Store, digest, item_at, key, number, text, unpack};
 use crate::item_table::AttributeChange::{Remove, SetIfAbsent};
 use crate::{ItemQuery, PluginItem, StoreError, StoreResult, TableSpec, WriteCondition, WriteExpression};
 
-pub(super) const PACKED: &str = "z";
+pub(crate) const PACKED: &str = "z";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BodyStorage {

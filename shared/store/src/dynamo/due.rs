@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use ebb_protocol::{TargetKey, Timestamp};
 use futures::{StreamExt, TryStreamExt};
 
-use super::attribute::{Item, ItemReader};
-use super::target::read_target;
-use super::{PARALLEL, Store, key};
+use super::{Item, ItemReader, PARALLEL, Store, key, read_target};
 use crate::{DueItem, ItemPage, ItemQuery, ListPage, MAX_GET_BATCH, QueryRange, StoreResult, TargetList};
 
 /// The largest page of keys in an index query. It stays below the limit of 1 MB.

@@ -6,9 +6,8 @@
 
 use ebb_protocol::{RunId, Timestamp};
 
-use super::attribute::{Item, ItemReader, item_at, json, number, text};
 use super::plan::{instance_of, plan_objects};
-use super::{BodyStorage, Store, key};
+use super::{BodyStorage, Item, ItemReader, Store, item_at, json, key, number, text};
 use crate::ops::{DamagedExpiry, DueExpiries, InstanceExpiry, LOGS, OUTPUTS, StoreResult};
 use crate::{ItemKey, ItemQuery, StoreError, WriteCondition, WriteExpression};
 

@@ -2,8 +2,7 @@
 
 use ebb_protocol::engine::Timestamp;
 
-use super::attribute::{ItemReader, item_at, number};
-use super::{Store, key};
+use super::{ItemReader, Store, item_at, key, number};
 use crate::ops::{HealthMark, StoreResult};
 
 const AT: &str = "at";

@@ -8,10 +8,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::id::TargetKey;
 
-use super::attribute::{Item, ItemReader, item_at, number, optional, sparse_json};
-use super::document::PACKED;
-use super::packed::{pack, unpack};
-use super::{Store, key};
+use super::{Item, ItemReader, PACKED, Store, item_at, key, number, optional, pack, sparse_json, unpack};
 use crate::{HistoryItem, HistoryItems, ItemQuery, StoreResult, TableSpec, WriteCondition, WriteExpression};
 
 /// Sort keys begin with a digit.

@@ -8,10 +8,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{Millis, Timestamp};
 
-use super::attribute::{Item, ItemReader, item_at};
-use super::document::{BodyStorage, PACKED};
-use super::packed::pack;
-use super::{PLAN_INLINE, Store, key};
+use super::{BodyStorage, Item, ItemReader, PACKED, PLAN_INLINE, Store, item_at, key, pack};
 use crate::{ItemKey, StoreResult};
 
 /// An invocation of a function, which writes an object and then its item, is shorter.

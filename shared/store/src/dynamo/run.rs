@@ -10,8 +10,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Unit};
 use ebb_protocol::id::RunId;
 
-use super::attribute::{Item, ItemReader, digest, item_at, number, optional, text};
-use super::{Store, key};
+use super::{Item, ItemReader, Store, digest, item_at, key, number, optional, text};
 use crate::items::{NewRun, PatchResult, RunFacts, RunHead};
 use crate::{AttributeChange, StoreError, StoreResult, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 

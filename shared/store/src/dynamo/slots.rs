@@ -4,8 +4,7 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::Timestamp;
 
-use super::attribute::{ItemReader, number, text};
-use super::{Store, key};
+use super::{ItemReader, Store, key, number, text};
 use crate::item_table::AttributeChange::{Add, Delete, Remove, Set};
 use crate::{StoreResult, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 

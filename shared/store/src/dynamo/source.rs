@@ -1,9 +1,7 @@
 //! Sources: `s#NAME` / `h`. Connections: `c#NAME` / `h`. Subscriptions: `n#NAME` / `h`.
 //! Undelivered notifications: `f#ID` / `h`. The document is in `b`.
 
-use super::attribute::{Item, ItemReader, item_at, number, text};
-use super::target::ttl_attribute;
-use super::{Store, key, readable};
+use super::{Item, ItemReader, Store, item_at, key, number, readable, text, ttl_attribute};
 use crate::{ItemQuery, NamedDocument, NamedKind, QueryRange, StoreResult, TableSpec};
 
 pub(super) fn read_document(operation: &'static str, item: &Item) -> StoreResult<NamedDocument> {

@@ -8,11 +8,10 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::{TargetKey, TargetPhase, Timestamp};
 
 use super::attribute::{Item, ItemReader, item_at, number, optional, sparse_json, text};
-use super::document::BodyStorage;
 use super::history_items::history_item;
 use super::plan::plan_item;
 use super::run::new_run;
-use super::{Store, TOMBSTONE_RETENTION_MS, TableClient, key};
+use super::{BodyStorage, Store, TOMBSTONE_RETENTION_MS, TableClient, key};
 use crate::item_table::{ItemPut, TransactionOutcome, WriteCondition, WriteExpression, WriteOutcome};
 use crate::{StoreError, StoreResult, TableSpec, TargetHead, TargetTransition, Tombstone};
 
@@ -43,14 +42,14 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
     Ok(item)
 }
 
-pub(super) fn read_target(operation: &'static str, item: &Item) -> StoreResult<TargetHead> {
+pub(crate) fn read_target(operation: &'static str, item: &Item) -> StoreResult<TargetHead> {
     let reader = ItemReader::new(operation, item);
     let target: TargetHead = reader.json("b")?;
     Ok(TargetHead { due: reader.time_if_any(TableSpec::DUE)?, version: reader.number("tv")?, ..target })
 }
 
 /// Returns the TTL, in seconds, of an item that ended at `at`.
-pub(super) fn ttl_attribute(at: Timestamp) -> AttributeValue {
+pub(crate) fn ttl_attribute(at: Timestamp) -> AttributeValue {
     number(at.0.saturating_add(TOMBSTONE_RETENTION_MS).div_ceil(1000))
 }
 
@@ -64,7 +63,7 @@ fn tombstone_item(tombstone: &Tombstone) -> Item {
     item_at((key::tombstone(&tombstone.instance), key::HEAD), attributes)
 }
 
-pub(super) fn has_version(version: Option<u64>) -> WriteExpression {
+pub(crate) fn has_version(version: Option<u64>) -> WriteExpression {
     WriteExpression::when(match version {
         None => WriteCondition::absent("pk"),
         Some(version) => WriteCondition::equal("tv", number(version)),

@@ -6,9 +6,7 @@
 use ebb_protocol::api_token::token_id;
 use ebb_protocol::engine::Timestamp;
 
-use super::attribute::{Item, ItemReader, digest, item_at, json, number, text};
-use super::target::ttl_attribute;
-use super::{Store, key};
+use super::{Item, ItemReader, Store, digest, item_at, json, key, number, text, ttl_attribute};
 use crate::item_table::AttributeChange::{Remove, SetIfAbsent};
 use crate::{AccessTokenItem, SessionItem, StoreResult, TableSpec, TokenItem, WriteCondition, WriteExpression};
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::dynamo::attribute::number;
+use crate::dynamo::number;
 use crate::{AttributeChange, Item, TableSpec, WriteCondition, WriteExpression};
 
 #[derive(Default)]
