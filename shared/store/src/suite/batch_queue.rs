@@ -1,9 +1,6 @@
 use ebb_protocol::listing::ReportedPolicy;
 
 use super::fixture::*;
-use super::samples::sample;
-use crate::dynamo::BATCH_INLINE;
-use crate::{ClusterFault, ClusterFaultKind, PolicyRecord, QueuedBatch};
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 

@@ -1,5 +1,4 @@
 use super::fixture::*;
-use crate::ChangeFeed;
 
 const AT: Timestamp = Timestamp(1_800_000_000_000);
 

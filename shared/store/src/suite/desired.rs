@@ -1,6 +1,4 @@
 use super::fixture::*;
-use super::samples::{rejections, sample};
-use crate::{DesiredKey, DesiredTarget, NamedDocument, NamedKind};
 
 fn key() -> DesiredKey {
     desired("1", 1).key

@@ -1,6 +1,5 @@
 use super::fixture;
 use super::fixture::*;
-use crate::DueExpiries;
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 /// No invocation that began at `NOW` is left.

@@ -1,8 +1,6 @@
 use ebb_protocol::engine::EventName;
 
 use super::fixture::*;
-use super::samples::sample;
-use crate::{DamagedExpiry, InstanceExpiry};
 
 const LATER: Timestamp = Timestamp(9_000_000_000_000);
 

@@ -1,6 +1,5 @@
 use super::document::plugin;
 use super::fixture::*;
-use super::samples::sample;
 
 const PERSISTENT: usize = 50;
 

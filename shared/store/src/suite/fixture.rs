@@ -15,16 +15,12 @@ use tokio::runtime::Runtime;
 
 use super::meter::Meter;
 use super::proxy::FaultProxy;
-use super::samples::sample;
-use crate::{ItemKey, ItemTable, NewRun, S3Bucket, create_table};
 
 // Imports of most tests.
 pub(super) use super::proxy::ProxyFault;
-pub(super) use crate::dynamo::attribute::{item_at, text};
-pub(super) use crate::{
-    AttemptUpdate, DueItem, Item, PatchResult, PluginItem, PutOutcome, RunFacts, RunHead, SdkTable, Store, StoreError,
-    StoreResult, TargetHead, TargetList, TargetTransition, Tombstone,
-};
+pub(super) use super::samples::{full_cluster, full_result, full_target, rejections, sample};
+pub(super) use crate::dynamo::{BATCH_INLINE, item_at, number, text};
+pub(super) use crate::*;
 pub(super) use ebb_protocol::engine::{
     Attempt, Epoch, Hook, LateMark, Millis, Patch, PatchChange, RunEvent, TargetPhase, Timestamp, Unit, accept,
 };

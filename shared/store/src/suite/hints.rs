@@ -1,6 +1,4 @@
 use super::fixture::*;
-use crate::dynamo::attribute::number;
-use crate::item_table::{ItemPut, ItemQuery, QueryRange, TransactionOutcome, WriteExpression};
 
 const BATCH: usize = 50;
 const LATER: Timestamp = Timestamp(u64::MAX / 4);

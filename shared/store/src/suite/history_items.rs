@@ -1,6 +1,4 @@
 use super::fixture::*;
-use super::samples::sample;
-use crate::HistoryItem;
 
 fn decision(at: u64) -> HistoryItem {
     HistoryItem { at: Timestamp(at), document: Some("resources: {}\n".repeat(1_000)), ..sample("decision") }

@@ -1,5 +1,4 @@
 use super::fixture::*;
-use crate::{NotificationState, PendingCreation, ReceiverState};
 
 impl StoreFixture {
     async fn names(&self, kind: Option<&str>, after: Option<TargetKey<'_>>, limit: usize) -> Vec<String> {

@@ -3,7 +3,6 @@ use ebb_protocol::api_token::token_id;
 
 use super::fixture::*;
 use super::samples;
-use crate::{SessionBasis, SessionItem, TokenItem};
 
 fn token(name: &str, secret: &str, created: u64) -> TokenItem {
     let token = samples::token();

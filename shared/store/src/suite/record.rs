@@ -1,7 +1,6 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::fixture::*;
-use super::samples::full_result;
 
 /// The rest of a record with malformed evidence is readable.
 pub(super) async fn damaged_evidence_leaves_its_record_readable(fixture: StoreFixture) {

@@ -4,7 +4,6 @@ use ebb_protocol::record::{AttemptRecord, CallbackRefusals, InstanceIds, StateWa
 use proptest::prelude::*;
 
 use super::fixture::*;
-use super::samples::full_result;
 
 /// Applies an update. A record with a result stays unchanged.
 fn update(record: &mut AttemptRecord, update: &AttemptUpdate) {

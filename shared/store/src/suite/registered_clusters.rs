@@ -1,6 +1,4 @@
 use super::fixture::*;
-use super::samples::full_cluster;
-use crate::ClusterItem;
 
 /// Returns a cluster without a relay.
 fn cluster(name: &str, version: u64) -> ClusterItem {

@@ -1,5 +1,4 @@
 use super::fixture::*;
-use super::samples::sample;
 
 /// A slot lasts 10 ms. A smaller cap takes none away.
 pub(super) async fn slots_end_and_are_given_again(fixture: StoreFixture) {

@@ -2,8 +2,6 @@ use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 
 use super::fixture::*;
-use super::samples::full_target;
-use crate::SecretRelease;
 
 pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
     let full = TargetHead {
