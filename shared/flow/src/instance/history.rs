@@ -42,15 +42,6 @@ pub(crate) fn entry(env: &Env, target: &TargetHead, change: HistoryChange, at: T
     }
 }
 
-fn change_of(target: &TargetHead, hook: Hook) -> HistoryChange {
-    match hook {
-        Hook::PreStart | Hook::PostStart => HistoryChange::Created,
-        Hook::Update(_) => HistoryChange::Updated,
-        Hook::Event(_) => HistoryChange::Event,
-        Hook::PreStop | Hook::PostStop => end_of(target),
-    }
-}
-
 fn end_of(target: &TargetHead) -> HistoryChange {
     match target.stop_cause {
         TargetStopCause::Expired => HistoryChange::Expired,
@@ -74,7 +65,13 @@ pub(crate) async fn note_run(
     run: &NewRun,
     document: (Option<&str>, &Plan),
 ) -> FlowResult<bool> {
-    let entry = entry(env, target, change_of(target, run.id.hook()), run.facts.started);
+    let change = match run.id.hook() {
+        Hook::PreStart | Hook::PostStart => HistoryChange::Created,
+        Hook::Update(_) => HistoryChange::Updated,
+        Hook::Event(_) => HistoryChange::Event,
+        Hook::PreStop | Hook::PostStop => end_of(target),
+    };
+    let entry = entry(env, target, change, run.facts.started);
     let entry = HistoryItem { by: None, run: Some(run.id.clone()), ..applied(entry, document) };
     Ok(env.store.note_history(target.target_key(), &entry).await?)
 }

@@ -118,7 +118,12 @@ pub async fn scan(env: &Env) -> FlowResult<usize> {
         tracing::info!(cluster, kind, namespace, name, uid, reason, "did not delete an unmanaged object");
     }
     let mut requested = 0;
-    for task in tasks.iter().filter(|task| task.is_deletable(now)).take(MAX_DELETES) {
+    let is_deletable = |task: &&OrphanTask| {
+        let OwnerState::Ended(_, since) = &task.owner else { return false };
+        let ended = since.is_none_or(|since| now.since(since).0 >= MIN_AGE_MS);
+        ended && task.age_ms >= MIN_AGE_MS && task.objects.iter().any(|orphan| orphan.owned)
+    };
+    for task in tasks.iter().filter(is_deletable).take(MAX_DELETES) {
         if Instant::now() >= end {
             break;
         }
@@ -154,14 +159,6 @@ async fn forget_deleted(env: &Env, unconnected: Vec<&String>) -> FlowResult<()> 
         env.store.forget_cluster(name).await?;
     }
     Ok(())
-}
-
-impl OrphanTask {
-    fn is_deletable(&self, now: Timestamp) -> bool {
-        let OwnerState::Ended(_, since) = &self.owner else { return false };
-        let ended = since.is_none_or(|since| now.since(since).0 >= MIN_AGE_MS);
-        ended && self.age_ms >= MIN_AGE_MS && self.objects.iter().any(|orphan| orphan.owned)
-    }
 }
 
 async fn scan_cluster(env: &Env, cluster: &str, end: Instant) -> FlowResult<ClusterOrphans> {
