@@ -109,12 +109,8 @@ pub async fn begin(
 }
 
 fn response(event: &LifecycleData, result: LifecycleResult) -> LifecycleResponse {
-    LifecycleResponse {
-        target: event.target_key().to_string(),
-        uid: event.uid.clone(),
-        generation: event.generation,
-        result,
-    }
+    let (target, uid) = (event.target_key().to_string(), event.uid.clone());
+    LifecycleResponse { target, uid, generation: event.generation, result }
 }
 
 async fn create(

@@ -162,16 +162,9 @@ impl Run {
 
 /// Returns the facts about an instance with this document.
 pub fn target_facts(instance: InstanceRef<'_>, generation: u64, spec: &TargetSpec) -> TargetFacts {
-    TargetFacts {
-        kind: instance.target.kind.to_owned(),
-        name: instance.target.name.to_owned(),
-        uid: instance.uid.to_owned(),
-        key: instance.key(),
-        generation,
-        namespace: spec.namespace.clone(),
-        cluster: spec.cluster.clone(),
-        labels: spec.labels.clone(),
-    }
+    let [kind, name, uid] = [instance.target.kind, instance.target.name, instance.uid].map(str::to_owned);
+    let (namespace, cluster, labels) = (spec.namespace.clone(), spec.cluster.clone(), spec.labels.clone());
+    TargetFacts { kind, name, uid, key: instance.key(), generation, namespace, cluster, labels }
 }
 
 /// Reads the head of a run and writes the patch that `decide` returns for it. Repeats both while other writers change

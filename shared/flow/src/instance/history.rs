@@ -31,15 +31,9 @@ pub(crate) fn cause_of_run(target: &TargetHead, hook: Hook) -> Option<String> {
 }
 
 pub(crate) fn entry(env: &Env, target: &TargetHead, change: HistoryChange, at: Timestamp) -> HistoryItem {
-    HistoryItem {
-        at,
-        change,
-        by: target.changed_by.clone(),
-        uid: target.uid.clone(),
-        generation: target.generation,
-        expires: env.settings.retention.map(|retention| at.plus(retention)),
-        ..HistoryItem::default()
-    }
+    let (by, uid, generation) = (target.changed_by.clone(), target.uid.clone(), target.generation);
+    let expires = env.settings.retention.map(|retention| at.plus(retention));
+    HistoryItem { at, change, by, uid, generation, expires, ..HistoryItem::default() }
 }
 
 fn end_of(target: &TargetHead) -> HistoryChange {

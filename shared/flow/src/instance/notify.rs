@@ -144,13 +144,8 @@ pub async fn pending_notification(
 }
 
 async fn notification_data(env: &Env, target: &TargetHead) -> FlowResult<OutcomeData> {
-    let mut data = OutcomeData {
-        kind: target.kind.clone(),
-        name: target.name.clone(),
-        uid: target.uid.clone(),
-        generation: target.generation,
-        ..OutcomeData::default()
-    };
+    let (kind, name, uid) = (target.kind.clone(), target.name.clone(), target.uid.clone());
+    let mut data = OutcomeData { kind, name, uid, generation: target.generation, ..OutcomeData::default() };
     match target.phase {
         TargetPhase::Gone => {
             data.stop_cause = Some(target.stop_cause);

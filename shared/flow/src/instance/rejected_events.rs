@@ -23,13 +23,8 @@ pub async fn note(env: &Env, source: &str, delivery: &str, response: &SourceResp
     let SourceResponse { target, uid, detail, .. } = response;
     tracing::warn!(source, delivery, subject = target, detail, "an event of a source is rejected");
     telemetry::count(Counter::RejectedEvents, 1);
-    let event = RejectedEvent {
-        time: env.now(),
-        delivery: delivery.to_owned(),
-        target: target.clone(),
-        uid: uid.clone(),
-        detail: limits::clean(detail, DETAIL),
-    };
+    let (delivery, target, uid) = (delivery.to_owned(), target.clone(), uid.clone());
+    let event = RejectedEvent { time: env.now(), delivery, target, uid, detail: limits::clean(detail, DETAIL) };
     if let Err(error) = list(env, source, &event).await {
         tracing::warn!(%error, source, "a rejected event cannot be listed");
     }

@@ -61,17 +61,9 @@ pub(crate) async fn schedule(
     event: Option<EventRef>,
 ) -> FlowResult<()> {
     let Some(retention) = env.settings.retention else { return Ok(()) };
-    let expiry = InstanceExpiry {
-        kind: named.kind.clone(),
-        name: named.name.clone(),
-        uid: uid.to_owned(),
-        generation,
-        updates: named.updates,
-        plan: plan.to_owned(),
-        event,
-        due: env.now().plus(retention),
-        failures: 0,
-    };
+    let (kind, name, uid, plan) = (named.kind.clone(), named.name.clone(), uid.to_owned(), plan.to_owned());
+    let (updates, due) = (named.updates, env.now().plus(retention));
+    let expiry = InstanceExpiry { kind, name, uid, generation, updates, plan, event, due, failures: 0 };
     Ok(env.store.put_expiry(&expiry).await?)
 }
 

@@ -164,10 +164,6 @@ async fn corrected(env: &Env, target: &TargetHead, text: &str) -> Result<PlanRep
 }
 
 fn shown(change: &RepairedUnit, plugin: &str) -> UndoChange {
-    UndoChange {
-        unit: change.after.key.clone(),
-        from: change.from.clone(),
-        to: plugin.to_owned(),
-        changes: changes::of_unit(&change.before, &change.after),
-    }
+    let (unit, from, to) = (change.after.key.clone(), change.from.clone(), plugin.to_owned());
+    UndoChange { unit, from, to, changes: changes::of_unit(&change.before, &change.after) }
 }

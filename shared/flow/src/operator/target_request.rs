@@ -62,15 +62,9 @@ impl TargetRequest {
     }
 
     fn data(&self, instance: &SelectedInstance) -> LifecycleData {
-        LifecycleData {
-            kind: self.target.kind.clone(),
-            name: self.target.name.clone(),
-            uid: instance.uid.clone(),
-            generation: instance.generation,
-            document: Some(self.target.document.clone()),
-            routing_key: self.target.routing_key.clone(),
-            event: None,
-        }
+        let (kind, name, uid) = (self.target.kind.clone(), self.target.name.clone(), instance.uid.clone());
+        let (document, routing_key) = (Some(self.target.document.clone()), self.target.routing_key.clone());
+        LifecycleData { kind, name, uid, generation: instance.generation, document, routing_key, event: None }
     }
 
     /// Returns the instance that the request concerns.

@@ -193,13 +193,8 @@ impl TokenClient {
         lease: AccessTokenItem,
         (present, timeout): (Option<KnownToken>, Duration),
     ) -> FlowResult<Result<SecretText, CredentialProblem>> {
-        let request = HttpRequest {
-            method: "POST".to_owned(),
-            url: self.url.clone(),
-            headers: self.headers.clone(),
-            body: self.form.as_bytes().to_vec(),
-            timeout,
-        };
+        let (method, url, headers) = ("POST".to_owned(), self.url.clone(), self.headers.clone());
+        let request = HttpRequest { method, url, headers, body: self.form.as_bytes().to_vec(), timeout };
         let answer = send(env, request, &self.tls).await;
         let now = env.now();
         let granted = match &answer {

@@ -80,15 +80,9 @@ impl<'a> AttemptContext<'a> {
     /// Returns a callback token. `remaining` is the number of results that an undo has yet to remove after this one.
     pub(super) fn token(&self, kind: TokenKind, remaining: u32) -> String {
         let expires = self.env.now().0.saturating_add(self.unit.timeout_ms).saturating_add(TOKEN_SLACK_MS);
-        let claims = TokenClaims {
-            run: self.run.id.clone(),
-            unit: self.attempt.unit,
-            attempt: self.attempt.number,
-            epoch: self.attempt.epoch,
-            expiry: Timestamp(expires),
-            kind,
-            remaining_results: remaining,
-        };
+        let AttemptRef { unit, number: attempt, epoch } = self.attempt;
+        let (run, expiry) = (self.run.id.clone(), Timestamp(expires));
+        let claims = TokenClaims { run, unit, attempt, epoch, expiry, kind, remaining_results: remaining };
         claims.sign(&self.env.settings.token_keys)
     }
 

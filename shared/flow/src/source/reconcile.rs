@@ -155,15 +155,8 @@ async fn create(
     follow_ups: &mut Vec<FollowUp>,
 ) -> FlowResult<Option<SourceResponse>> {
     let (uid, generation, change) = instance(desired, head);
-    let event = LifecycleData {
-        kind: desired.key.kind.clone(),
-        name: desired.key.name.clone(),
-        uid: uid.clone(),
-        generation,
-        document: desired.document.clone(),
-        routing_key: None,
-        event: None,
-    };
+    let (kind, name, document) = (desired.key.kind.clone(), desired.key.name.clone(), desired.document.clone());
+    let event = LifecycleData { kind, name, uid: uid.clone(), generation, document, routing_key: None, event: None };
     let (requester, decided) = (RequestSender::Source(&desired.key.source).into(), DecidedFor::seen(head));
     let begun = lifecycle::begin(env, &env.store, (change, &desired.delivery), &event, requester, decided);
     let rejection = match Box::pin(begun).await {

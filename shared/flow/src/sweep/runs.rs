@@ -114,12 +114,9 @@ async fn sweep_once(
     sweep.record_starts(env, &run).await?;
     progress.merge(end_expired(env, &run, &cache, &mut sweep).await?);
     let mut ready = sweep.take_dispatches(env, &run);
-    let context = SweepContext {
-        unstarted: sweep.unstarted.clone(),
-        own: ready.iter().copied().collect(),
-        next_sweep: now.plus(env.settings.first_sweep_delay),
-        is_slice: false,
-    };
+    let (unstarted, next_sweep) = (sweep.unstarted.clone(), now.plus(env.settings.first_sweep_delay));
+    let own = ready.iter().copied().collect();
+    let context = SweepContext { unstarted, own, next_sweep, is_slice: false };
     ready.append(&mut progress.ready);
     let continuation = Continuation { run, epoch, ready, end: progress.end, target: None, cache };
     let wakeup = drive_until_spent(env, continuation, Some(&context), NotificationSender::Queue).await?;

@@ -142,15 +142,7 @@ fn of_attempt(run: &Run, attempt: AttemptRef) -> Vec<(&'static str, SpanAttribut
 
 /// Returns a span. A failure has a class without a message, because a message may repeat a received value.
 fn span(id: SpanId, parent: Option<SpanId>, name: String, (begun, now): SpanTimes) -> Span {
-    Span {
-        id,
-        parent,
-        name,
-        kind: SpanKind::Internal,
-        begun: time(begun.min(now)),
-        ended: time(now),
-        attributes: Vec::new(),
-        links: Vec::new(),
-        failure: None,
-    }
+    let (kind, begun, ended) = (SpanKind::Internal, time(begun.min(now)), time(now));
+    let (attributes, links) = (Vec::new(), Vec::new());
+    Span { id, parent, name, kind, begun, ended, attributes, links, failure: None }
 }

@@ -109,15 +109,9 @@ pub(super) async fn objects_are_replaced(fixture: StoreFixture) {
 
 pub(super) fn plugin(name: &str, version: &str, size: usize) -> PluginItem {
     let document = format!("{name}@{version}{}", "x".repeat(size));
-    PluginItem {
-        name: name.into(),
-        version: version.into(),
-        dialect: "ebb".into(),
-        digest: digest(document.as_bytes()),
-        document,
-        created: Timestamp(7),
-        withdrawn: None,
-    }
+    let (name, version, dialect) = (name.into(), version.into(), "ebb".into());
+    let digest = digest(document.as_bytes());
+    PluginItem { name, version, dialect, digest, document, created: Timestamp(7), withdrawn: None }
 }
 
 pub(super) async fn plugin_versions_are_published_once(fixture: StoreFixture) {

@@ -206,16 +206,9 @@ pub(super) fn success(unit: u32) -> RunEvent {
 
 pub(super) fn new_run(name: &str) -> NewRun {
     let id = RunId::new(&ebb_protocol::id::instance_key("sandbox", name, "u1"), 1, Hook::PreStart);
-    let facts = RunFacts {
-        kind: "sandbox".into(),
-        name: name.into(),
-        uid: "u1".into(),
-        generation: 1,
-        plan: ebb_protocol::id::digest(b"plan"),
-        routing_key: Some("rk".into()),
-        started: Timestamp(1_800_000_000_000),
-        by: Some("token ci".into()),
-    };
+    let (kind, name, uid, plan) = ("sandbox".into(), name.into(), "u1".into(), digest(b"plan"));
+    let (routing_key, started, by) = (Some("rk".into()), Timestamp(1_800_000_000_000), Some("token ci".into()));
+    let facts = RunFacts { kind, name, uid, generation: 1, plan, routing_key, started, by };
     NewRun { id, facts, due: Timestamp(1_800_000_060_000) }
 }
 

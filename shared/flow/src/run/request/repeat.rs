@@ -58,13 +58,8 @@ pub(crate) async fn ask(answers: &UnitAnswers<'_>, undone: &UndoneResult) -> Flo
         Ok(credential) => credential,
         Err(problem) => return end(AttemptEnd::Failed(problem.failure(context.unit))),
     };
-    let answers = &UnitAnswers {
-        attempt: context,
-        facts: answers.facts.clone(),
-        known: answers.known.clone(),
-        opened,
-        spent: answers.spent,
-    };
+    let (facts, known, spent) = (answers.facts.clone(), answers.known.clone(), answers.spent);
+    let answers = &UnitAnswers { attempt: context, facts, known, opened, spent };
     let record = context.read_record().await?;
     let question = RenderedQuestion { url: request.url.clone(), body: None };
     let purpose = format!("-repeat-{}", record.as_ref().map_or(0, |record| record.repeats));
