@@ -71,7 +71,7 @@ fn reexports(files: &[&'static str]) -> BTreeMap<(&'static str, Vec<String>), Ve
             line.strip_suffix(';')
         });
         for line in exports {
-            let Some((child, names)) = line.rsplit_once("::") else { continue };
+            let Some((child, names)) = line.trim_start_matches("self::").rsplit_once("::") else { continue };
             let child: Vec<String> = own.iter().cloned().chain(child.split("::").map(str::to_owned)).collect();
             for name in names.trim_matches(['{', '}']).split(", ") {
                 found.insert((package, [own.as_slice(), &[name.to_owned()]].concat()), child.clone());

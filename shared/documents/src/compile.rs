@@ -48,10 +48,8 @@ mod webhook_action;
 
 use std::collections::BTreeMap;
 
-use crate::cel::Scope;
-use crate::model::{RouteGroupDoc, TtlStart};
 use crate::plan::PLUGIN_UPDATE;
-use crate::{Diagnostic, Diagnostics, Plan, PluginDoc, SandboxDoc};
+use crate::{Diagnostic, Diagnostics, Plan, PluginDoc, RouteGroupDoc, SandboxDoc, Scope, TtlStart};
 use checked::PublicOutputs;
 use collector::{DiagnosticCollector, StepCount};
 use reads::ResourceReads;

@@ -13,9 +13,7 @@ use crate::cel::convert::{self, CelOutput, json_type};
 use crate::cel::{self, EvaluationError, Expression, SharedCost};
 use crate::load::names::{MAX_NAME, NameSyntax, is_name};
 use crate::load::{self, Document, MAX_DEPTH, yaml};
-use crate::model::VerifyDoc;
-use crate::template::{self, ParsedText};
-use crate::{DocumentVars, NoFiles, SandboxDoc, canonical, durations, escaping};
+use crate::{DocumentVars, NoFiles, ParsedText, SandboxDoc, VerifyDoc, canonical, durations, escaping, template};
 
 /// The maximum size of the target document that a source renders, in bytes: 128 KiB. It is stored as JSON, which may double
 /// it, in an item of at most 400 KB.

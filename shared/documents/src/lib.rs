@@ -31,5 +31,18 @@ pub use plan::{Action, Plan, UnitPlan, UnitRef, cluster_name};
 pub use presets::preset;
 pub use render::{KnownOutputs, RenderedUnit, TargetFacts, UnitContext};
 
+pub(crate) use self::cel::{EvaluationError, Expression, ReferenceSource, ReferenceUsage, Scope, TextPattern};
+pub(crate) use load::PluginReference;
+pub(crate) use load::lines::EmbeddedLines;
+pub(crate) use load::reader::{DocumentReader, NodePath, Strictness};
+pub(crate) use load::yaml::{YamlNode, YamlValue};
+pub(crate) use model::{ActionDoc, BindDoc, BoundName, BoundObjectDoc, ConsumerDoc, DefaultsDoc, Dialect, DurationMs};
+pub(crate) use model::{Entries, EventRule, HookDoc, HookOwner, InfrakitDoc, Named, ObjectDoc, ParamDoc, ParamKind};
+pub(crate) use model::{ReceiverDoc, RepeatDoc, ResourceDoc, ResourceSpec, RunnerDoc, SandboxKind, TemplateTree};
+pub(crate) use model::{TtlDoc, TtlFrom, TtlStart, UnitDoc, UnitSpec, UntilDoc, VerifyDoc, WebhookDoc, WebhookMethod};
+pub(crate) use plan::{BoundConnection, ListEntry, ObjectAction, OutputFrom, OutputRead, PlainLiteral};
+pub(crate) use plan::{PluginInterface, RequiredEvidence, ResourceOrigin, Template, WebhookAction};
+pub(crate) use template::{ParsedText, TemplatePiece, TextPart};
+
 #[cfg(test)]
 mod tests;

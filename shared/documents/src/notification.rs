@@ -10,10 +10,8 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use crate::cel::convert::{self, CelOutput};
-use crate::cel::{self, EvaluationError, Expression, Scope};
-use crate::model::ReceiverDoc;
 use crate::template::{self, ParsedText};
-use crate::{At, TargetFacts, canonical, escaping};
+use crate::{At, EvaluationError, Expression, ReceiverDoc, Scope, TargetFacts, canonical, cel, escaping};
 
 /// Maximum characters of the description of a commit status.
 const MAX_DESCRIPTION: usize = 140;

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use semver::Version;
 use serde_json::Value;
 
-use crate::diagnostic::Diagnostics;
-use crate::load::{self, Document, DocumentVars, NoFiles, PluginReference};
 use crate::model::{LineColumn, ResourceDoc, RouteGroupDoc, SandboxDoc, SourceText, VersionRange};
+use crate::{Diagnostics, Document, DocumentVars, NoFiles, PluginReference, load};
 
 /// The reason why a document cannot get another version of a plugin.
 #[derive(Clone, Debug, thiserror::Error)]

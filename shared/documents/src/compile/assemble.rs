@@ -9,9 +9,8 @@ use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::FEWER_UNITS;
 use super::reads::{self, OutputReads, ResourceReads};
 use super::{added_undos, dependencies};
-use crate::cel::ReferenceSource;
-use crate::model::{SandboxDoc, TtlFrom};
 use crate::plan::{HookPlan, Plan, PublicOutput, Resource, TargetSpec, Template, UnitPlan, UnitRef, WorkloadRead};
+use crate::{ReferenceSource, SandboxDoc, TtlFrom};
 
 /// Assigns a [`UnitRef`] to every unit. Within a hook, units are in the order of the resources of the sandbox.
 pub(super) fn place(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, instances: &mut [BoundResource<'_>]) {

@@ -8,10 +8,8 @@ use semver::Version;
 
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::sensitive::Sensitivity;
-use crate::cel::{ReferenceSource, ReferenceUsage, TextPattern};
-use crate::diagnostic::Diagnostic;
 use crate::model::{Dialect, HookOwner, LineColumn, ParamDoc, PluginDoc, SandboxDoc, UnitDoc};
-use crate::plan::{RequiredEvidence, Template, UnitPlan, UnitRef};
+use crate::{Diagnostic, ReferenceSource, ReferenceUsage, RequiredEvidence, Template, TextPattern, UnitPlan, UnitRef};
 
 #[derive(Clone)]
 pub(super) struct CheckedPlugin<'a> {

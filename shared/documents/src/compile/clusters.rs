@@ -5,10 +5,8 @@ use serde_json::Value;
 use super::checked::{BoundResource, CompiledUnit, ParamBinding, UnitCluster};
 use super::collector::{DiagnosticCollector, whole};
 use super::reads::{OutputReads, ResourceReads};
-use crate::cel::{ReferenceSource, ReferenceUsage};
-use crate::diagnostic::Diagnostic;
 use crate::model::{ActionDoc, LineColumn, ParamKind, PluginDoc, UnitDoc};
-use crate::plan::{Plan, Template, UnitRef, cluster_name};
+use crate::{Diagnostic, Plan, ReferenceSource, ReferenceUsage, Template, UnitRef, cluster_name};
 
 /// Returns the cluster that the document sets for a unit. Reports an invalid one.
 pub(super) fn named(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &UnitDoc) -> Option<UnitCluster> {

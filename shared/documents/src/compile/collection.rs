@@ -11,14 +11,12 @@ use super::collector::{DiagnosticCollector, StepCount};
 use super::defaults::MAX_INPUTS;
 use super::order;
 use super::unit;
-use crate::cel::{ReferenceSource, Scope};
 use crate::load::names::{NameSyntax, valid_name};
 use crate::model::{
     ActionDoc, CollectionDoc, CollectionEntry, CollectionForm, Entries, HookDoc, InfrakitDoc, Named, OutputFromDoc,
     OutputSpec, PublicOutputDoc, ResourceDoc, TemplateTree, UnitDoc, UnitSpec,
 };
-use crate::plan::PluginInterface;
-use crate::{At, Diagnostic, PluginDoc, SandboxDoc, escaping, template};
+use crate::{At, Diagnostic, PluginDoc, PluginInterface, ReferenceSource, SandboxDoc, Scope, escaping, template};
 
 /// The output that every resource has.
 const ID: (&str, &str) = ("ID", "instance.ID");

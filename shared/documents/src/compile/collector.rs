@@ -7,11 +7,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::defaults::MAX_STEPS;
-use crate::cel::{self, Expression, ReferenceSource, ReferenceUsage, Scope};
-use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::model::{At, LineColumn, SourceText, TemplateTree};
-use crate::plan::Template;
 use crate::template::{self, TemplatePiece, UnclosedExpression};
+use crate::{Diagnostic, Diagnostics, Expression, ReferenceSource, ReferenceUsage, Scope, Template, cel};
 
 pub(super) const COMPILE_LIMIT: &str = "compile-limit";
 

@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::webhook::is_credential_header;
-use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::model::{ConnectionDoc, LineColumn, OWN_UNITS, SandboxDoc, SourceText};
-use crate::plan::{Action, BoundConnection, Plan, UnitPlan, WebhookAction};
+use crate::{Action, BoundConnection, Diagnostic, Diagnostics, Plan, UnitPlan, WebhookAction};
 
 /// The place of secrets, and the people who can store them.
 const STORE_SECRET: &str = "an operator of the server adds or corrects it: in `.ebb/secrets.json` with `ebb dev` and \

@@ -11,9 +11,7 @@ use super::order::{self, CycleStep};
 use super::plan_content::{is_bound, last_of};
 use super::reads::{self, OutputReads, ResourceReads};
 use super::teardown::{self, OrderSource, TeardownUnit};
-use crate::cel::ReferenceSource;
-use crate::model::Dialect;
-use crate::{Diagnostic, Plan, UnitPlan, UnitRef};
+use crate::{Diagnostic, Dialect, Plan, ReferenceSource, UnitPlan, UnitRef};
 
 /// Returns the plan of a unit with what it reads and the units of its hook for which it waits.
 pub(super) fn unit_plan(

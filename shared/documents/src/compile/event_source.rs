@@ -10,12 +10,9 @@ use super::k8s_apply::is_built_in_name;
 use super::{params, source_lints, webhook};
 use crate::cel::{ReferenceSource, RootVariable, Scope};
 use crate::event::{EntryAction, EventEntry, EventFetch, EventTarget, EventTextRole, EventTree};
-use crate::load::PluginReference;
 use crate::model::{Entries, EventAction, EventRule, FetchDoc, LineColumn, Named, SourceTarget, TemplateTree};
-use crate::plan::Template;
 use crate::presets::{self, SourcePreset};
-use crate::template::ParsedText;
-use crate::{At, Diagnostic, Diagnostics, EventSource, SourceDoc};
+use crate::{At, Diagnostic, Diagnostics, EventSource, ParsedText, PluginReference, SourceDoc, Template};
 
 /// Keys whose texts are scripts. There, `${body}` is a variable of a shell.
 const SCRIPTS: [&str; 2] = ["script", "init"];

@@ -16,9 +16,8 @@ use super::defaults::{FEWER_UNITS, MAX_ENTRIES, UNIT_STEPS};
 use crate::canonical::digest;
 use crate::cel::convert::{self, CelOutput};
 use crate::cel::{self, MAX_COST, MAX_VALUE_BYTES, ReferenceSource, ReferenceUsage, Scope, SharedCost};
-use crate::model::{HookOwner, ParamKind, PluginDoc, UnitDoc};
-use crate::plan::{ListEntry, Template, UnitPlan};
 use crate::template::joinable;
+use crate::{HookOwner, ListEntry, ParamKind, PluginDoc, Template, UnitDoc, UnitPlan};
 
 pub(super) const CODE: &str = "for-each";
 /// The maximum number of characters of an entry in the key of its unit.

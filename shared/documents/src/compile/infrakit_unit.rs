@@ -7,10 +7,8 @@ use serde_json::json;
 
 use super::collector::{DiagnosticCollector, ExpressionRead, TextRole};
 use super::defaults;
-use crate::cel::ReferenceSource;
-use crate::diagnostic::Diagnostic;
-use crate::model::{At, InfrakitDoc, Named, TemplateTree, UnitDoc};
 use crate::plan::{InfrakitAction, PluginInterface, Template};
+use crate::{At, Diagnostic, InfrakitDoc, Named, ReferenceSource, TemplateTree, UnitDoc};
 
 /// The default of `maxProcessingTime` in milliseconds, unless half of the timeout is less.
 const PROCESSING_MS: u64 = 60_000;

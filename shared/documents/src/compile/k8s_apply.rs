@@ -11,13 +11,11 @@ use semver::Version;
 use super::checked::{BoundPlugin, UNVERSIONED};
 use super::collection;
 use super::collector::DiagnosticCollector;
-use crate::load::lines::EmbeddedLines;
 use crate::load::yaml::{self, YamlNode, YamlValue};
 use crate::model::{
     ActionDoc, Dialect, Entries, HookDoc, Named, ObjectDoc, ResourceDoc, TemplateTree, UnitSpec, VersionRange,
 };
-use crate::template::{self, TemplatePiece};
-use crate::{At, PluginDoc, SandboxDoc, SourceText, escaping, load};
+use crate::{At, EmbeddedLines, PluginDoc, SandboxDoc, SourceText, TemplatePiece, escaping, load, template};
 
 const NAME: &str = "k8s-apply";
 const IMAGE: &str = "signadot/k8s-apply";

@@ -4,10 +4,8 @@ use ebb_engine::Hook;
 
 use super::collector::{DiagnosticCollector, TextRole};
 use super::object_names;
-use crate::cel::{ReferenceSource, Scope};
-use crate::diagnostic::Diagnostic;
-use crate::model::{At, ObjectDoc, TemplateTree, UnitDoc};
 use crate::plan::{ManifestConditions, ObjectAction, PLUGIN_UPDATE};
+use crate::{At, Diagnostic, ObjectDoc, ReferenceSource, Scope, TemplateTree, UnitDoc};
 
 pub(super) fn compile(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: Hook, object: &ObjectDoc) -> ObjectAction {
     let manifest = &object.manifest;

@@ -9,11 +9,8 @@ use serde_json::Value;
 
 use super::checked::BoundResource;
 use super::collector::DiagnosticCollector;
-use crate::diagnostic::Diagnostic;
-use crate::model::{ActionDoc, At, SandboxDoc, SourceText, TemplateTree};
-use crate::plan::Plan;
 use crate::render::{self, KnownOutputs, RenderedUnit, TargetFacts, UnitContext};
-use crate::template::{self, TemplatePiece};
+use crate::{ActionDoc, At, Diagnostic, Plan, SandboxDoc, SourceText, TemplatePiece, TemplateTree, template};
 
 /// Returns the errors of a manifest as it is written, or as it is rendered. `tree` has the positions in `source`.
 pub(super) fn wrong(source: &Arc<SourceText>, tree: &At<TemplateTree>, manifest: &Value) -> Vec<Diagnostic> {

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::plan_expressions::{expressions, strings};
-use crate::cel::ReferenceSource;
-use crate::model::HookOwner;
 use crate::plan::{HookPlan, OutputRead, Plan, Template, UnitPlan, document_name};
+use crate::{HookOwner, ReferenceSource};
 
 /// Returns those of the `updated` resources whose units read `old.params`, each with the name of the resource in the
 /// current plan that has these params. After an update that is `incomplete`, these are the params before that update.

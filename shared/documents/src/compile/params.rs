@@ -5,8 +5,7 @@ use serde_json::Value;
 use super::checked::CheckedParam;
 use super::collector::DiagnosticCollector;
 use crate::cel::{self, PATTERN_HELP, PatternError, TextPattern};
-use crate::diagnostic::Diagnostic;
-use crate::model::{At, ParamDoc, ParamKind};
+use crate::{At, Diagnostic, ParamDoc, ParamKind};
 
 pub fn kind_name(kind: ParamKind) -> &'static str {
     match kind {

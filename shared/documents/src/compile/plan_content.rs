@@ -10,9 +10,8 @@ use serde_json::{Map, Value, json};
 use super::plan_expressions::{expressions, strings};
 use crate::canonical::digest;
 use crate::cel::{self, ReferenceSource, RootVariable, Scope};
-use crate::durations;
-use crate::model::HookOwner;
 use crate::plan::{Action, HookPlan, Plan, PluginInterface, Resource, ResourceOrigin, Template, UnitPlan, UnitRef};
+use crate::{HookOwner, durations};
 
 /// The member of an encrypted literal in the content of a plan.
 pub const SEALED: &str = "sealed";

@@ -2,8 +2,7 @@
 
 use serde_json::Value as Json;
 
-use crate::cel::{self, Scope};
-use crate::template::{self, TemplatePiece};
+use crate::{Scope, TemplatePiece, cel, template};
 
 /// Returns the strings of a tree, without its keys.
 pub(super) fn strings(tree: &Json) -> Vec<&str> {

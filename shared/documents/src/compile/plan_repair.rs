@@ -17,10 +17,8 @@ use super::plan_expressions::expressions;
 use super::plan_update::MAX_PLAN;
 use super::plugin;
 use super::reads::{self, OutputReads};
-use crate::cel::ReferenceSource;
-use crate::diagnostic::Diagnostics;
-use crate::model::HookOwner;
 use crate::plan::{HookPlan, OutputPlan, OutputRead, Plan, Resource, Template, UnitPlan, UnitRef, document_name};
+use crate::{Diagnostics, HookOwner, ReferenceSource};
 
 /// The origin of corrected own units, in errors.
 const DOCUMENT: &str = "the document";

@@ -28,9 +28,8 @@ use super::old_params;
 use super::plan_content::{content_digest, is_bound, last_of, origins, part, units_of};
 use super::resource_changes::{UpdateMode, changes, incomplete_update, own_undos};
 use super::teardown::OrderSource;
-use crate::model::HookOwner;
 use crate::plan::{FormerResource, HookPlan, PLUGIN_UPDATE, ResourceOrigin, UpdateState, document_name, former_name};
-use crate::{Action, Plan, UnitPlan, UnitRef};
+use crate::{Action, HookOwner, Plan, UnitPlan, UnitRef};
 
 /// Maximum bytes of the JSON of a changed plan, which has the units of all updates.
 pub(super) const MAX_PLAN: usize = 8 << 20;

@@ -13,8 +13,7 @@ use super::{for_each, params, profile, shared_keys, unit, unit_lints};
 use crate::cel::{ReferenceSource, ReferenceUsage, RootVariable, Scope};
 use crate::diagnostic::grouped;
 use crate::model::{ActionDoc, Dialect, HookOwner, Named, OutputDoc, ParamKind, PodDoc, PublicOutputDoc};
-use crate::plan::{OutputFrom, RequiredEvidence};
-use crate::{At, Diagnostic, Diagnostics, PluginDoc, template};
+use crate::{At, Diagnostic, Diagnostics, OutputFrom, PluginDoc, RequiredEvidence, template};
 
 /// The maximum number of warnings of a plugin, before equal ones become one.
 const MAX_WARNINGS: usize = 1_000;

@@ -16,10 +16,9 @@ use super::checked::{BoundResource, CheckedPlugin, CompiledUnit, UnitCluster};
 use super::plan_content::part;
 use super::plan_update::PlanUpdate;
 use super::{k8s_apply, unit};
-use crate::load::lines::EmbeddedLines;
 use crate::load::yaml;
 use crate::model::{ActionDoc, LineColumn, Named, RunnerDoc, TemplateTree};
-use crate::{Action, At, Diagnostic, Diagnostics, Plan, PluginDoc, SourceText, UnitPlan};
+use crate::{Action, At, Diagnostic, Diagnostics, EmbeddedLines, Plan, PluginDoc, SourceText, UnitPlan};
 
 /// The code of a violation, and of an object without a cluster.
 pub const CLUSTER_POLICY: &str = "cluster-policy";

@@ -6,8 +6,7 @@ use ebb_engine::Hook;
 
 use super::checked::{CheckedPlugin, CompiledUnit};
 use super::collector::DiagnosticCollector;
-use crate::diagnostic::Diagnostic;
-use crate::model::{ActionDoc, Dialect, ResourceDoc, SandboxDoc, WebhookMethod};
+use crate::{ActionDoc, Diagnostic, Dialect, ResourceDoc, SandboxDoc, WebhookMethod};
 
 /// A requirement that a plugin does not fulfil: a unit that can leave something and that nothing undoes, or `None`
 /// without a setup unit.

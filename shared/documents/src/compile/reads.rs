@@ -5,10 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use super::checked::{self, BoundResource};
 use super::collector::DiagnosticCollector;
 use super::order;
-use crate::cel::ReferenceSource;
-use crate::diagnostic::Diagnostics;
 use crate::model::LineColumn;
-use crate::plan::{OutputRead, UnitRef};
+use crate::{Diagnostics, OutputRead, ReferenceSource, UnitRef};
 
 pub(super) const READ_STEPS: u64 = 6;
 

@@ -6,8 +6,7 @@ use ebb_engine::{Hook, ResourceEffect};
 use serde::Serialize;
 
 use super::plan_content::{part, search_digest, units_of};
-use crate::model::HookOwner;
-use crate::plan::{Plan, ResourceOrigin, UnitPlan, UnitRef, cluster_name};
+use crate::{HookOwner, Plan, ResourceOrigin, UnitPlan, UnitRef, cluster_name};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum UpdateMode {

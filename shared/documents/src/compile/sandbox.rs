@@ -14,10 +14,8 @@ use super::collector::{DiagnosticCollector, ExpressionRead, whole};
 use super::defaults::MAX_RESOURCES;
 use super::sensitive::{self, Sensitivity};
 use super::{params, plugin, profile};
-use crate::cel::{ReferenceSource, ReferenceUsage, Scope};
 use crate::model::{Dialect, HookOwner, LineColumn, Named, ParamKind, ResourceDoc, TemplateTree, VariableSpec};
-use crate::plan::{PlainLiteral, Template};
-use crate::{At, Diagnostic, PluginDoc, SandboxDoc};
+use crate::{At, Diagnostic, PlainLiteral, PluginDoc, ReferenceSource, ReferenceUsage, SandboxDoc, Scope, Template};
 
 /// Binds the resources of a sandbox, in the order of the document. Without errors, the result has an entry for
 /// every resource.

@@ -1,8 +1,7 @@
 //! The destinations of sensitive values.
 
 use super::collector::{DiagnosticCollector, ExpressionRead, TextRole};
-use crate::cel::ReferenceUsage;
-use crate::plan::UnitPlan;
+use crate::{ReferenceUsage, UnitPlan};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sensitivity {

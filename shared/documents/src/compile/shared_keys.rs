@@ -12,10 +12,8 @@ use serde_json::Value;
 use super::checked::{BoundResource, CheckedPlugin, CompiledUnit};
 use super::collector::DiagnosticCollector;
 use super::plan_expressions;
-use crate::cel::{self, ReferenceSource, Scope};
 use crate::diagnostic::{Diagnostic, Severity};
-use crate::plan::{Action, ObjectAction, Template};
-use crate::template::{self, TemplatePiece};
+use crate::{Action, ObjectAction, ReferenceSource, Scope, Template, TemplatePiece, cel, template};
 
 const HELP: &str = "`${resource.key}` and `${resource.name}` differ between the resources of a sandbox";
 /// Variables of a script that differ between the resources of a target.

@@ -2,11 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::cel::Expression;
-use crate::diagnostic::Diagnostic;
 use crate::event::{EntryAction, EventEntry, EventTarget, EventTree};
-use crate::model::{EventRule, SourceDoc, VerifyDoc};
-use crate::template::ParsedText;
+use crate::{Diagnostic, EventRule, Expression, ParsedText, SourceDoc, VerifyDoc};
 
 /// Warns of entries above a `delete` that can hide the end of a target. `entries` are those of `doc.events`.
 ///

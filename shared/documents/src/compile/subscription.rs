@@ -4,10 +4,8 @@ use ebb_engine::TargetChange;
 
 use super::collector::{DiagnosticCollector, StepCount};
 use super::webhook;
-use crate::cel::Scope;
-use crate::diagnostic::Diagnostics;
-use crate::model::{ReceiverDoc, SubscriptionDoc};
 use crate::notification::NotificationRule;
+use crate::{Diagnostics, ReceiverDoc, Scope, SubscriptionDoc};
 
 /// The phases that a commit status can express.
 const STATUSES: [TargetChange; 5] =

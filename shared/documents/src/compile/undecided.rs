@@ -6,10 +6,7 @@ use super::checked::{BoundResource, ParamBinding};
 use super::collector::{DiagnosticCollector, whole};
 use super::reads::READ_STEPS;
 use super::sensitive::Sensitivity;
-use crate::cel::ReferenceSource;
-use crate::diagnostic::Diagnostic;
-use crate::model::HookOwner;
-use crate::plan::Template;
+use crate::{Diagnostic, HookOwner, ReferenceSource, Template};
 
 /// Rejects a param, or a public output that is a param of its plugin, that a unit uses as values of its kind cannot be
 /// used.

@@ -7,9 +7,7 @@ use ebb_engine::Hook;
 use super::collector::{DiagnosticCollector, TextRole};
 use crate::body::BodyFormat;
 use crate::cel::convert::json_type;
-use crate::model::{At, Entries, Named, TemplateTree};
-use crate::plan::Template;
-use crate::template::{self, TemplatePiece};
+use crate::{At, Entries, Named, Template, TemplatePiece, TemplateTree, template};
 
 const RESERVED_HEADERS: [&str; 5] = ["host", "content-length", "transfer-encoding", "connection", "upgrade"];
 

@@ -9,9 +9,8 @@ use super::defaults::{
 };
 use super::webhook;
 use crate::cel::{ReferenceSource, RootVariable, Scope};
-use crate::model::{ActionDoc, At, RepeatDoc, UnitDoc, UntilDoc, WebhookDoc, WebhookMethod};
 use crate::plan::{BoundConnection, DescribePlan, GRAPHQL, RepeatPlan, Template, UntilPlan, WebhookAction};
-use crate::template::{self, TemplatePiece};
+use crate::{ActionDoc, At, RepeatDoc, TemplatePiece, UnitDoc, UntilDoc, WebhookDoc, WebhookMethod, template};
 
 pub(super) fn compile(
     report: &mut DiagnosticCollector,

@@ -18,13 +18,12 @@ use serde::Deserialize;
 
 use crate::load::foreign;
 use crate::load::names::{MAX_NAME, NameSyntax, valid_name};
-use crate::load::reader::{DocumentReader, NodePath, Strictness};
 use crate::load::yaml::{self, YamlNode, YamlValue};
 use crate::model::{
     CollectionDoc, CollectionEntry, CollectionForm, CollectionTarget, ControllerCollection, Entries, KeyedResource,
     LineColumn, ListedResource, Named, PluginCollection, PluginResources, ResourceDoc, ResourceSpec,
 };
-use crate::{At, Diagnostic, SandboxDoc, SourceText};
+use crate::{At, Diagnostic, DocumentReader, NodePath, SandboxDoc, SourceText, Strictness};
 
 /// The plugin of a resource with a collection, and the resource of a collection alone.
 pub(crate) const NAME: &str = "collection";

@@ -10,10 +10,8 @@ use std::collections::HashMap;
 use serde::Deserialize;
 
 use crate::load::names::{MAX_NAME, NameSyntax};
-use crate::load::reader::{DocumentReader, NodePath};
-use crate::load::yaml::YamlNode;
 use crate::load::{Document, bind, collection};
-use crate::model::{ActionDoc, At, HookOwner, PluginDoc, SandboxDoc, SandboxKind};
+use crate::{ActionDoc, At, DocumentReader, HookOwner, NodePath, PluginDoc, SandboxDoc, SandboxKind, YamlNode};
 
 const API_VERSION: &str = "ebb.dev/v1";
 

@@ -5,11 +5,9 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::diagnostic::Diagnostic;
-use crate::load::lines::EmbeddedLines;
-use crate::load::reader::{DocumentReader, NodePath, Strictness};
 use crate::load::yaml::{self, YamlNode, YamlValue};
 use crate::model::{At, LineColumn, RunnerDoc, SourceText};
+use crate::{Diagnostic, DocumentReader, EmbeddedLines, NodePath, Strictness};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

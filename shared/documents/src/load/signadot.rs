@@ -8,8 +8,7 @@ mod plugin;
 mod target;
 
 use crate::load::Document;
-use crate::load::reader::DocumentReader;
-use crate::load::yaml::{YamlNode, YamlValue};
+use crate::{DocumentReader, YamlNode, YamlValue};
 
 pub(crate) use plugin::ResourcePlugin;
 pub(crate) use target::SignadotSandbox;

@@ -7,8 +7,7 @@ use serde_json::Value;
 
 use super::TemplateTree;
 use super::placed::{At, Entries, Named};
-use crate::durations;
-use crate::plan::PluginInterface;
+use crate::{PluginInterface, durations};
 
 /// A unit with its name, which is unique over all hooks of the plugin.
 pub type UnitDoc = Named<UnitSpec>;

@@ -11,10 +11,8 @@ use super::{
     SealedValue, SecretRef, TargetFacts, UnitContext, evaluate,
 };
 use crate::cel::{EvaluationError, Expression, ReferenceSource, ReferenceUsage, RootVariable, ValueReference, convert};
-use crate::model::HookOwner;
 use crate::plan::{InputPlan, OutputRead, PublicOutput, Template, document_name};
-use crate::template::TextPart;
-use crate::{Plan, UnitPlan, UnitRef, cel, cluster_name, escaping, template};
+use crate::{HookOwner, Plan, TextPart, UnitPlan, UnitRef, cel, cluster_name, escaping, template};
 
 /// The treatment of an output that does not exist yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,7 @@ use serde_json::Value as Json;
 
 use super::{RenderError, RenderResult, RenderValue};
 use crate::cel::convert::CelOutput;
-use crate::cel::{self, Expression, Scope};
-use crate::template::ParsedText;
+use crate::{Expression, ParsedText, Scope, cel};
 
 #[derive(Clone, Debug)]
 pub(super) enum LookupResult {

@@ -8,8 +8,7 @@ use super::context::{RenderContext, capped};
 use super::evaluate::LookupResult;
 use super::{KnownOutputs, RenderError, RenderResult, RenderValue, TargetFacts, evaluate};
 use crate::cel::convert::from_json;
-use crate::cel::{EvaluationError, Expression};
-use crate::plan::{Action, OutputFrom, Plan, Template, UnitPlan};
+use crate::{Action, EvaluationError, Expression, OutputFrom, Plan, Template, UnitPlan};
 
 /// Returns the declared outputs of an InfraKit unit from its instance: `ID`, `LogicalID`, `Tags` and `Properties`, or the
 /// fields of the response for the other interfaces.

@@ -4,10 +4,8 @@ use serde_json::{Value, json};
 
 use super::compiling::fixtures::{SHARED_PG, TENANT_DB, compiled};
 use crate::event::{EventInput, EventOutcome};
-use crate::model::{TtlFrom, VerifyDoc};
-use crate::plan::Template;
 use crate::tests::rows;
-use crate::{DocumentVars, EventSource, NoFiles, SandboxDoc, canonical, compile, load};
+use crate::{DocumentVars, EventSource, NoFiles, SandboxDoc, Template, TtlFrom, VerifyDoc, canonical, compile, load};
 
 pub(super) fn source(text: &str) -> EventSource {
     let doc =

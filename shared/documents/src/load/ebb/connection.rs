@@ -4,10 +4,9 @@ use url::Url;
 
 use crate::load::ebb::event_source::check_secret_name;
 use crate::load::names::{MAX_NAME, MAX_PLUGIN_NAME, NameSyntax, is_name};
-use crate::load::reader::DocumentReader;
-use crate::load::yaml::YamlNode;
 use crate::model::{At, AuthDoc, BasicAuthDoc, ConnectionDoc, OWN_UNITS, OauthDoc};
 use crate::template::is_loopback;
+use crate::{DocumentReader, YamlNode};
 
 /// Headers that Ebb or the client sets, besides those with a prefix of [`RESERVED_PREFIXES`].
 const RESERVED: &str = "host content-length content-type transfer-encoding connection upgrade te \

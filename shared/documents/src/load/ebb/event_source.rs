@@ -5,9 +5,8 @@ use ebb_engine::SignedPiece;
 use crate::diagnostic::SECRET_NAME;
 use crate::load::ebb;
 use crate::load::names::{MAX_NAME, NameSyntax, is_name};
-use crate::load::reader::{DocumentReader, NodePath};
-use crate::load::yaml::{YamlNode, YamlValue};
 use crate::model::{At, EventAction, SUPPLIED_KEYS, SourceDoc, VerifyDoc};
+use crate::{DocumentReader, NodePath, YamlNode, YamlValue};
 
 /// Reads a source. Returns `None` after it has reported an error.
 pub(super) fn event_source(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<SourceDoc> {

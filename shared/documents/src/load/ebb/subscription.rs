@@ -2,9 +2,7 @@
 
 use crate::load::ebb::event_source::check_secret_name;
 use crate::load::names::{MAX_NAME, NameSyntax};
-use crate::load::reader::DocumentReader;
-use crate::load::yaml::YamlNode;
-use crate::model::{At, ReceiverDoc, SubscriptionDoc};
+use crate::{At, DocumentReader, ReceiverDoc, SubscriptionDoc, YamlNode};
 
 /// Reads a subscription. Returns `None` after it has reported an error.
 pub(super) fn subscription(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<SubscriptionDoc> {

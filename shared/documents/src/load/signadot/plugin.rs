@@ -5,13 +5,11 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::load::reader::DocumentReader;
-use crate::load::yaml::YamlNode;
 use crate::model::{
     ActionDoc, At, Dialect, Entries, HookDoc, InputDoc, InputSpec, NameList, Named, OutputFromDoc, OutputSpec,
     ParamDoc, PluginDoc, PodDoc, PublicOutputDoc, RunnerDoc, TemplateTree, UnitDoc, UnitSpec,
 };
-use crate::template;
+use crate::{DocumentReader, YamlNode, template};
 
 /// A Signadot ResourcePlugin.
 #[derive(Deserialize, JsonSchema)]

@@ -7,15 +7,12 @@ use serde::Deserialize;
 use serde::de::Deserializer;
 use serde_json::Value;
 
-use crate::cel::ReferenceSource;
-use crate::load::reader::{DocumentReader, NodePath};
-use crate::load::yaml::{YamlNode, YamlValue};
 use crate::load::{bind, ebb};
-use crate::model::{
-    BindDoc, BoundName, BoundObjectDoc, ConsumerDoc, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, Named,
-    ResourceSpec, RunnerDoc, TemplateTree, TtlDoc, TtlFrom, TtlStart, UnitSpec,
+use crate::{
+    At, BindDoc, BoundName, BoundObjectDoc, ConsumerDoc, DefaultsDoc, Dialect, DocumentReader, DurationMs, Entries,
+    HookDoc, Named, NodePath, ReferenceSource, ResourceSpec, RouteGroupDoc, RunnerDoc, SandboxDoc, TemplateTree,
+    TtlDoc, TtlFrom, TtlStart, UnitSpec, YamlNode, YamlValue, durations, escaping,
 };
-use crate::{At, RouteGroupDoc, SandboxDoc, durations, escaping};
 
 /// A Signadot Sandbox.
 #[derive(Deserialize, JsonSchema)]

@@ -4,10 +4,9 @@ use ebb_engine::Hook;
 use serde_json::{Value, json};
 
 use super::fixtures::{ALONE, alone, compiled, pair};
-use crate::plan::Template;
 use crate::render::{InputValue, ProducerState, RenderError, RenderValue, RenderedRequest, RequestBody, SealedValue};
 use crate::tests::rows;
-use crate::{Diagnostics, KnownOutputs, Plan, RenderedUnit, TargetFacts, UnitContext, UnitRef, render};
+use crate::{Diagnostics, KnownOutputs, Plan, RenderedUnit, TargetFacts, Template, UnitContext, UnitRef, render};
 
 /// A plugin whose unit `use` reads a sensitive output of a webhook.
 fn plugin(unit: &str) -> String {
