@@ -50,12 +50,13 @@ use std::collections::BTreeMap;
 
 use crate::plan::PLUGIN_UPDATE;
 use crate::{Diagnostic, Diagnostics, Plan, PluginDoc, RouteGroupDoc, SandboxDoc, Scope, TtlStart};
-use checked::PublicOutputs;
-use collector::{DiagnosticCollector, StepCount};
-use reads::ResourceReads;
 
 pub use crate::canonical::PlanError;
 pub use checked::BoundPlugin;
+pub(crate) use checked::{BoundResource, CheckedParam, CheckedPlugin, CompiledUnit, ParamBinding, PublicOutputs};
+pub(crate) use checked::{UNVERSIONED, UnitCluster};
+pub(crate) use collector::{DiagnosticCollector, ExpressionRead, StepCount, TextRole};
+pub(crate) use defaults::{FEWER_UNITS, MAX_EVENTS, MAX_INPUTS, MAX_RESOURCES, MAX_STEPS};
 pub use ebb_kube::podspec::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};
 pub use edge_reasons::{EdgeReason, edges};
 pub use event_source::{event_source, named_plugins};
@@ -68,6 +69,8 @@ pub use policy_requests::{
     CLUSTER_POLICY, PolicyRequest, UNCHECKED_POLICY, is_cluster_wide, objects_without_cluster, policy_violations,
     replacement_requests,
 };
+pub(crate) use reads::{OutputReads, READ_STEPS, ResourceReads};
+pub(crate) use sensitive::Sensitivity;
 pub use subscription::subscription;
 pub use version::resolve_version;
 

@@ -43,6 +43,7 @@ pub use subscription::{
     CommentDoc, CommitStatusDoc, DeploymentDoc, PipelineStatusDoc, PostDoc, ReceiverDoc, StandardDoc, SubscriptionDoc,
 };
 pub use template_tree::TemplateTree;
+pub(crate) use ttl::TtlSchema;
 pub use ttl::{TtlDoc, TtlFrom};
 pub use unit::{
     ActionDoc, Cleanup, DescribeDoc, DurationMs, FailureClass, InfrakitDoc, InputDoc, InputSpec, NameList, ObjectDoc,

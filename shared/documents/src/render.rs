@@ -25,6 +25,7 @@ use crate::plan::{Plan, UnitRef, document_name};
 pub use crate::cel::MAX_VALUE_BYTES;
 pub use answers::{AnswerFailure, PollState, reads_values, response_value};
 pub use ebb_engine::SecretRef;
+pub(crate) use evaluate::LookupResult;
 pub use facts::TargetFacts;
 pub use outputs::{env, outputs_from_instance, resource_outputs};
 pub use unit::{preview, repeated_unit, unit};

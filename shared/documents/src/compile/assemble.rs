@@ -4,11 +4,8 @@ use std::collections::BTreeMap;
 
 use ebb_engine::{Hook, MAX_UNITS};
 
-use super::checked::{self, BoundResource};
-use super::collector::{DiagnosticCollector, ExpressionRead};
-use super::defaults::FEWER_UNITS;
 use super::reads::{self, OutputReads, ResourceReads};
-use super::{added_undos, dependencies};
+use super::{BoundResource, DiagnosticCollector, ExpressionRead, FEWER_UNITS, added_undos, checked, dependencies};
 use crate::plan::{HookPlan, Plan, PublicOutput, Resource, TargetSpec, Template, UnitPlan, UnitRef, WorkloadRead};
 use crate::{ReferenceSource, SandboxDoc, TtlFrom};
 

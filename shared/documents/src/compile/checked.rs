@@ -6,13 +6,12 @@ use std::sync::Arc;
 use ebb_engine::Hook;
 use semver::Version;
 
-use super::collector::{DiagnosticCollector, ExpressionRead};
-use super::sensitive::Sensitivity;
+use super::{DiagnosticCollector, ExpressionRead, Sensitivity};
 use crate::model::{Dialect, HookOwner, LineColumn, ParamDoc, PluginDoc, SandboxDoc, UnitDoc};
 use crate::{Diagnostic, ReferenceSource, ReferenceUsage, RequiredEvidence, Template, TextPattern, UnitPlan, UnitRef};
 
 #[derive(Clone)]
-pub(super) struct CheckedPlugin<'a> {
+pub(crate) struct CheckedPlugin<'a> {
     pub(super) plugin: &'a PluginDoc,
     /// All units in the order of the document.
     pub(super) units: Vec<CompiledUnit<'a>>,
@@ -45,7 +44,7 @@ impl CheckedPlugin<'_> {
 }
 
 #[derive(Clone)]
-pub(super) struct CheckedParam<'a> {
+pub(crate) struct CheckedParam<'a> {
     pub(super) doc: &'a ParamDoc,
     pub(super) pattern: Option<TextPattern>,
 }
@@ -63,7 +62,7 @@ pub(super) struct CheckedOutput {
 
 /// A unit with everything that it reads. The key in `plan` is the name of the unit, and `plan` has no edges yet.
 #[derive(Clone)]
-pub(super) struct CompiledUnit<'a> {
+pub(crate) struct CompiledUnit<'a> {
     pub(super) doc: &'a UnitDoc,
     pub(super) hook: Hook,
     pub(super) plan: UnitPlan,
@@ -95,14 +94,14 @@ pub(super) fn check_field(report: &mut DiagnosticCollector, found: &ExpressionRe
 
 /// The cluster that the document sets for a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum UnitCluster {
+pub(crate) enum UnitCluster {
     Named(String),
     /// The cluster that is the value of this param.
     Param(String),
 }
 
 /// The version of a plugin without one. Own units and built-in plugins have it.
-pub(super) static UNVERSIONED: Version = Version::new(0, 0, 0);
+pub(crate) static UNVERSIONED: Version = Version::new(0, 0, 0);
 
 #[derive(Clone, Copy, Debug)]
 pub struct BoundPlugin<'a> {
@@ -113,7 +112,7 @@ pub struct BoundPlugin<'a> {
 }
 
 /// A resource with its plugin, or the target with its own hooks.
-pub(super) struct BoundResource<'a> {
+pub(crate) struct BoundResource<'a> {
     pub(super) name: &'a str,
     pub(super) at: LineColumn,
     pub(super) bound: BoundPlugin<'a>,
@@ -124,7 +123,7 @@ pub(super) struct BoundResource<'a> {
     pub(super) unit_refs: Vec<UnitRef>,
 }
 
-pub(super) struct ParamBinding {
+pub(crate) struct ParamBinding {
     pub(super) value: Template,
     pub(super) uses: Vec<ExpressionRead>,
     pub(super) at: LineColumn,
@@ -133,7 +132,7 @@ pub(super) struct ParamBinding {
 /// The public outputs of the resources of a target, by the name of the resource. A resource whose plugin is not known may
 /// have any outputs.
 #[derive(Clone, Default)]
-pub(super) struct PublicOutputs<'a>(BTreeMap<&'a str, Option<Arc<CheckedPlugin<'a>>>>);
+pub(crate) struct PublicOutputs<'a>(BTreeMap<&'a str, Option<Arc<CheckedPlugin<'a>>>>);
 
 pub(super) const UNKNOWN_RESOURCE: &str = "unknown-resource";
 

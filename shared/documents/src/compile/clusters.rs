@@ -2,9 +2,8 @@
 
 use serde_json::Value;
 
-use super::checked::{BoundResource, CompiledUnit, ParamBinding, UnitCluster};
 use super::collector::{DiagnosticCollector, whole};
-use super::reads::{OutputReads, ResourceReads};
+use super::{BoundResource, CompiledUnit, OutputReads, ParamBinding, ResourceReads, UnitCluster};
 use crate::model::{ActionDoc, LineColumn, ParamKind, PluginDoc, UnitDoc};
 use crate::{Diagnostic, Plan, ReferenceSource, ReferenceUsage, Template, UnitRef, cluster_name};
 

@@ -7,10 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::collection_text::{self, CollectionPart};
-use super::collector::{DiagnosticCollector, StepCount};
-use super::defaults::MAX_INPUTS;
-use super::order;
-use super::unit;
+use super::{DiagnosticCollector, MAX_INPUTS, StepCount, order, unit};
 use crate::load::names::{NameSyntax, valid_name};
 use crate::model::{
     ActionDoc, CollectionDoc, CollectionEntry, CollectionForm, Entries, HookDoc, InfrakitDoc, Named, OutputFromDoc,

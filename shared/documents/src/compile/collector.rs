@@ -14,10 +14,10 @@ use crate::{Diagnostic, Diagnostics, Expression, ReferenceSource, ReferenceUsage
 pub(super) const COMPILE_LIMIT: &str = "compile-limit";
 
 /// The number of steps of a compilation over all of its documents.
-pub(super) type StepCount = Rc<Cell<u64>>;
+pub(crate) type StepCount = Rc<Cell<u64>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TextRole {
+pub(crate) enum TextRole {
     PodInput,
     /// A header, the body or an input of a request.
     Webhook,
@@ -43,7 +43,7 @@ pub(super) enum TextRole {
 }
 
 /// Collects the errors of one document, and the values that its texts read.
-pub(super) struct DiagnosticCollector {
+pub(crate) struct DiagnosticCollector {
     pub(super) source: Arc<SourceText>,
     /// The names that units of the document can use.
     pub(super) units: Scope,
@@ -56,7 +56,7 @@ pub(super) struct DiagnosticCollector {
 }
 
 #[derive(Clone)]
-pub(super) struct ExpressionRead {
+pub(crate) struct ExpressionRead {
     pub(super) role: TextRole,
     pub(super) source: ReferenceSource,
     pub(super) optional: bool,

@@ -4,13 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 
 use ebb_engine::Hook;
 
-use super::checked::{BoundResource, CompiledUnit};
-use super::clusters;
-use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::order::{self, CycleStep};
 use super::plan_content::{is_bound, last_of};
 use super::reads::{self, OutputReads, ResourceReads};
 use super::teardown::{self, OrderSource, TeardownUnit};
+use super::{BoundResource, CompiledUnit, DiagnosticCollector, ExpressionRead, clusters};
 use crate::{Diagnostic, Dialect, Plan, ReferenceSource, UnitPlan, UnitRef};
 
 /// Returns the plan of a unit with what it reads and the units of its hook for which it waits.

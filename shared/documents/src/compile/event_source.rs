@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json};
 
-use super::collector::{DiagnosticCollector, ExpressionRead, StepCount};
-use super::defaults::MAX_EVENTS;
 use super::k8s_apply::is_built_in_name;
-use super::{params, source_lints, webhook};
+use super::{DiagnosticCollector, ExpressionRead, MAX_EVENTS, StepCount, params, source_lints, webhook};
 use crate::cel::{ReferenceSource, RootVariable, Scope};
 use crate::event::{EntryAction, EventEntry, EventFetch, EventTarget, EventTextRole, EventTree};
 use crate::model::{Entries, EventAction, EventRule, FetchDoc, LineColumn, Named, SourceTarget, TemplateTree};

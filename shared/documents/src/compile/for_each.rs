@@ -10,9 +10,8 @@ use std::sync::Arc;
 use ebb_engine::{Hook, MAX_UNITS};
 use serde_json::{Map, Value, json};
 
-use super::checked::{BoundResource, CheckedPlugin, CompiledUnit};
-use super::collector::{DiagnosticCollector, ExpressionRead, TextRole};
 use super::defaults::{FEWER_UNITS, MAX_ENTRIES, UNIT_STEPS};
+use super::{BoundResource, CheckedPlugin, CompiledUnit, DiagnosticCollector, ExpressionRead, TextRole};
 use crate::canonical::digest;
 use crate::cel::convert::{self, CelOutput};
 use crate::cel::{self, MAX_COST, MAX_VALUE_BYTES, ReferenceSource, ReferenceUsage, Scope, SharedCost};

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use ebb_engine::{Hook, Millis};
 use serde_json::json;
 
-use super::collector::{DiagnosticCollector, ExpressionRead, TextRole};
-use super::defaults;
+use super::{DiagnosticCollector, ExpressionRead, TextRole, defaults};
 use crate::plan::{InfrakitAction, PluginInterface, Template};
 use crate::{At, Diagnostic, InfrakitDoc, Named, ReferenceSource, TemplateTree, UnitDoc};
 

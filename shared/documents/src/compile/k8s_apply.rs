@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 
 use semver::Version;
 
-use super::checked::{BoundPlugin, UNVERSIONED};
-use super::collection;
-use super::collector::DiagnosticCollector;
+use super::{BoundPlugin, DiagnosticCollector, UNVERSIONED, collection};
 use crate::load::yaml::{self, YamlNode, YamlValue};
 use crate::model::{
     ActionDoc, Dialect, Entries, HookDoc, Named, ObjectDoc, ResourceDoc, TemplateTree, UnitSpec, VersionRange,

@@ -2,8 +2,7 @@
 
 use ebb_engine::Hook;
 
-use super::collector::{DiagnosticCollector, TextRole};
-use super::object_names;
+use super::{DiagnosticCollector, TextRole, object_names};
 use crate::plan::{ManifestConditions, ObjectAction, PLUGIN_UPDATE};
 use crate::{At, Diagnostic, ObjectDoc, ReferenceSource, Scope, TemplateTree, UnitDoc};
 

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use ebb_kube::podspec::name_violations;
 use serde_json::Value;
 
-use super::checked::BoundResource;
-use super::collector::DiagnosticCollector;
+use super::{BoundResource, DiagnosticCollector};
 use crate::render::{self, KnownOutputs, RenderedUnit, TargetFacts, UnitContext};
 use crate::{ActionDoc, At, Diagnostic, Plan, SandboxDoc, SourceText, TemplatePiece, TemplateTree, template};
 

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use super::checked::CheckedParam;
-use super::collector::DiagnosticCollector;
+use super::{CheckedParam, DiagnosticCollector};
 use crate::cel::{self, PATTERN_HELP, PatternError, TextPattern};
 use crate::{At, Diagnostic, ParamDoc, ParamKind};
 

@@ -9,14 +9,11 @@ use std::collections::BTreeSet;
 
 use ebb_engine::Hook;
 
-use super::checked::{BoundPlugin, CheckedPlugin, CompiledUnit, PublicOutputs};
-use super::collector::StepCount;
 use super::old_params::{behind, texts};
 use super::plan_content::{origins, part, units_of};
 use super::plan_expressions::expressions;
 use super::plan_update::MAX_PLAN;
-use super::plugin;
-use super::reads::{self, OutputReads};
+use super::{BoundPlugin, CheckedPlugin, CompiledUnit, OutputReads, PublicOutputs, StepCount, plugin, reads};
 use crate::plan::{HookPlan, OutputPlan, OutputRead, Plan, Resource, Template, UnitPlan, UnitRef, document_name};
 use crate::{Diagnostics, HookOwner, ReferenceSource};
 

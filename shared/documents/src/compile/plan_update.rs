@@ -22,12 +22,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_engine::{Hook, MAX_UNITS, ResourceEffect};
 
-use super::defaults::MAX_STEPS;
 use super::dependencies::add_teardown_edges;
-use super::old_params;
 use super::plan_content::{content_digest, is_bound, last_of, origins, part, units_of};
 use super::resource_changes::{UpdateMode, changes, incomplete_update, own_undos};
 use super::teardown::OrderSource;
+use super::{MAX_STEPS, old_params};
 use crate::plan::{FormerResource, HookPlan, PLUGIN_UPDATE, ResourceOrigin, UpdateState, document_name, former_name};
 use crate::{Action, HookOwner, Plan, UnitPlan, UnitRef};
 

@@ -12,10 +12,8 @@ use ebb_kube::podspec::{
 };
 use serde_json::{Value, json};
 
-use super::checked::{BoundResource, CheckedPlugin, CompiledUnit, UnitCluster};
 use super::plan_content::part;
-use super::plan_update::PlanUpdate;
-use super::{k8s_apply, unit};
+use super::{BoundResource, CheckedPlugin, CompiledUnit, PlanUpdate, UnitCluster, k8s_apply, unit};
 use crate::load::yaml;
 use crate::model::{ActionDoc, LineColumn, Named, RunnerDoc, TemplateTree};
 use crate::{Action, At, Diagnostic, Diagnostics, EmbeddedLines, Plan, PluginDoc, SourceText, UnitPlan};

@@ -4,8 +4,7 @@ use std::collections::HashSet;
 
 use ebb_engine::Hook;
 
-use super::checked::{CheckedPlugin, CompiledUnit};
-use super::collector::DiagnosticCollector;
+use super::{CheckedPlugin, CompiledUnit, DiagnosticCollector};
 use crate::{ActionDoc, Diagnostic, Dialect, ResourceDoc, SandboxDoc, WebhookMethod};
 
 /// A requirement that a plugin does not fulfil: a unit that can leave something and that nothing undoes, or `None`

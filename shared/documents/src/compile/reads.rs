@@ -2,19 +2,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::checked::{self, BoundResource};
-use super::collector::DiagnosticCollector;
-use super::order;
+use super::{BoundResource, DiagnosticCollector, checked, order};
 use crate::model::LineColumn;
 use crate::{Diagnostics, OutputRead, ReferenceSource, UnitRef};
 
-pub(super) const READ_STEPS: u64 = 6;
+pub(crate) const READ_STEPS: u64 = 6;
 
 /// Outputs that are read. The value is true if the output may be missing.
-pub(super) type OutputReads = BTreeMap<(UnitRef, String), bool>;
+pub(crate) type OutputReads = BTreeMap<(UnitRef, String), bool>;
 
 /// The reads of every param and public output of every resource.
-pub(super) struct ResourceReads<'a> {
+pub(crate) struct ResourceReads<'a> {
     pub(super) instances: &'a [BoundResource<'a>],
     nodes: HashMap<ResourceValue<'a>, usize>,
     reads: Vec<OutputReads>,

@@ -11,9 +11,7 @@ use super::checked::{
     UNVERSIONED, check_field, own_units,
 };
 use super::collector::{DiagnosticCollector, ExpressionRead, whole};
-use super::defaults::MAX_RESOURCES;
-use super::sensitive::{self, Sensitivity};
-use super::{params, plugin, profile};
+use super::{MAX_RESOURCES, Sensitivity, params, plugin, profile, sensitive};
 use crate::model::{Dialect, HookOwner, LineColumn, Named, ParamKind, ResourceDoc, TemplateTree, VariableSpec};
 use crate::{At, Diagnostic, PlainLiteral, PluginDoc, ReferenceSource, ReferenceUsage, SandboxDoc, Scope, Template};
 

@@ -4,7 +4,7 @@ use super::collector::{DiagnosticCollector, ExpressionRead, TextRole};
 use crate::{ReferenceUsage, UnitPlan};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sensitivity {
+pub(crate) enum Sensitivity {
     Open,
     /// The plugin that decides is not known.
     Unknown,

@@ -9,9 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ebb_engine::Hook;
 use serde_json::Value;
 
-use super::checked::{BoundResource, CheckedPlugin, CompiledUnit};
-use super::collector::DiagnosticCollector;
-use super::plan_expressions;
+use super::{BoundResource, CheckedPlugin, CompiledUnit, DiagnosticCollector, plan_expressions};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::{Action, ObjectAction, ReferenceSource, Scope, Template, TemplatePiece, cel, template};
 

@@ -2,8 +2,7 @@
 
 use ebb_engine::TargetChange;
 
-use super::collector::{DiagnosticCollector, StepCount};
-use super::webhook;
+use super::{DiagnosticCollector, StepCount, webhook};
 use crate::notification::NotificationRule;
 use crate::{Diagnostics, ReceiverDoc, Scope, SubscriptionDoc};
 

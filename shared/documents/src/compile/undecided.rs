@@ -2,10 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::checked::{BoundResource, ParamBinding};
 use super::collector::{DiagnosticCollector, whole};
-use super::reads::READ_STEPS;
-use super::sensitive::Sensitivity;
+use super::{BoundResource, ParamBinding, READ_STEPS, Sensitivity};
 use crate::{Diagnostic, HookOwner, ReferenceSource, Template};
 
 /// Rejects a param, or a public output that is a param of its plugin, that a unit uses as values of its kind cannot be

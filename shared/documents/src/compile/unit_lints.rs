@@ -2,9 +2,7 @@
 
 use ebb_engine::Hook;
 
-use super::checked::CompiledUnit;
-use super::collector::{ExpressionRead, TextRole};
-use super::{for_each, profile};
+use super::{CompiledUnit, ExpressionRead, TextRole, for_each, profile};
 use crate::cel::{ReferenceSource, RootVariable};
 use crate::model::{ActionDoc, LineColumn, OutputDoc, OutputFromDoc, SourceText, WebhookMethod};
 use crate::plan::{Action, OutputFrom};

@@ -3,11 +3,10 @@
 
 use ebb_engine::{Hook, Millis};
 
-use super::collector::{DiagnosticCollector, ExpressionRead, TextRole};
 use super::defaults::{
     self, MAX_REPEATS, MAX_TIMEOUT_MS, MAX_UNTIL_EVERY_MS, REPEAT_EVERY_MS, REPEATS, UNTIL_EVERY_MS, UNTIL_MAX_EVERY_MS,
 };
-use super::webhook;
+use super::{DiagnosticCollector, ExpressionRead, TextRole, webhook};
 use crate::cel::{ReferenceSource, RootVariable, Scope};
 use crate::plan::{BoundConnection, DescribePlan, GRAPHQL, RepeatPlan, Template, UntilPlan, WebhookAction};
 use crate::{ActionDoc, At, RepeatDoc, TemplatePiece, UnitDoc, UntilDoc, WebhookDoc, WebhookMethod, template};

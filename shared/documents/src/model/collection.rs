@@ -7,9 +7,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
 use serde_json::Value;
 
-use super::placed::{At, Entries, Named};
-use super::ttl::{TtlDoc, TtlSchema};
-use super::{ApiVersion, CollectionKind, TemplateTree};
+use super::{ApiVersion, At, CollectionKind, Entries, Named, TemplateTree, TtlDoc, TtlSchema};
 
 /// Named resources of InfraKit's plugins with dependencies. The texts hold references such as `@depend('A/ID')@`; they
 /// are not templates of Ebb.

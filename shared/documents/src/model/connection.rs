@@ -5,8 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::placed::At;
-use super::{ApiVersion, ConnectionKind, SecretDoc, SourceText};
+use super::{ApiVersion, At, ConnectionKind, SecretDoc, SourceText};
 
 /// The entry of `plugins` for the own units of targets.
 pub const OWN_UNITS: &str = "_target";

@@ -7,8 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::placed::{At, Entries};
-use super::{ApiVersion, DurationMs, ParamDoc, SandboxDoc, SourceKind, SourceText, TemplateTree};
+use super::{ApiVersion, At, DurationMs, Entries, ParamDoc, SandboxDoc, SourceKind, SourceText, TemplateTree};
 
 /// A source: maps the webhooks of a third party to the lifecycle of targets.
 #[serde_with::apply(Entries => #[serde(default)])]

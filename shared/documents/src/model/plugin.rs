@@ -8,8 +8,9 @@ use schemars::JsonSchema;
 use semver::Version;
 use serde::Deserialize;
 
-use super::placed::{At, Entries, Named};
-use super::{ApiVersion, Dialect, DurationMs, ParamDoc, PluginKind, RetryDoc, SourceText, UnitSpec};
+use super::{
+    ApiVersion, At, Dialect, DurationMs, Entries, Named, ParamDoc, PluginKind, RetryDoc, SourceText, UnitSpec,
+};
 use crate::cel::Scope;
 use crate::plan::{PLUGIN_UPDATE, RequiredEvidence};
 

@@ -7,11 +7,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::Deserializer;
 
-use super::collection::{self, CollectionDoc};
-use super::placed::{At, Entries, Named};
-use super::ttl::{TtlDoc, TtlSchema};
 use super::{
-    ApiVersion, DefaultsDoc, Dialect, HookDoc, PluginDoc, RunnerDoc, SourceText, TemplateTree, UnitSpec, VersionRange,
+    ApiVersion, At, CollectionDoc, DefaultsDoc, Dialect, Entries, HookDoc, Named, PluginDoc, RunnerDoc, SourceText,
+    TemplateTree, TtlDoc, TtlSchema, UnitSpec, VersionRange, collection,
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]

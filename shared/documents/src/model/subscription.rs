@@ -6,8 +6,7 @@ use ebb_engine::TargetChange;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::placed::At;
-use super::{ApiVersion, SourceText, SubscriptionKind, TemplateTree, WebhookMethod};
+use super::{ApiVersion, At, SourceText, SubscriptionKind, TemplateTree, WebhookMethod};
 
 /// A subscription: a receiver of the phase changes of targets.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]

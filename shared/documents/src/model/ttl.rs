@@ -30,7 +30,7 @@ pub enum TtlFrom {
 #[derive(JsonSchema)]
 #[schemars(untagged, rename = "Ttl")]
 #[expect(dead_code, reason = "only its schema is used")]
-pub(super) enum TtlSchema {
+pub(crate) enum TtlSchema {
     AfterCreation(DurationMs),
     Full(TtlDoc),
 }

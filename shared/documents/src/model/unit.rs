@@ -5,8 +5,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, Unexpected};
 use serde_json::Value;
 
-use super::TemplateTree;
-use super::placed::{At, Entries, Named};
+use super::{At, Entries, Named, TemplateTree};
 use crate::{PluginInterface, durations};
 
 /// A unit with its name, which is unique over all hooks of the plugin.

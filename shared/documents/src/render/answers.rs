@@ -6,12 +6,11 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::context::{MissingPolicy, NullPolicy, RenderContext, mistyped};
-use super::evaluate::LookupResult;
 use super::outputs::outputs_from;
 use super::unit::headers;
 use super::{
-    Answers, OpenSealed, RenderError, RenderResult, RenderValue, RenderedQuestion, RenderedRequest, UnitContext,
-    evaluate, url,
+    Answers, LookupResult, OpenSealed, RenderError, RenderResult, RenderValue, RenderedQuestion, RenderedRequest,
+    UnitContext, evaluate, url,
 };
 use crate::cel::convert::json_type;
 use crate::cel::{ReferenceSource, RootVariable};

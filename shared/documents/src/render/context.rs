@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use ebb_engine::Hook;
 use serde_json::{Value as Json, json};
 
-use super::evaluate::LookupResult;
 use super::{
-    Answers, KnownOutputs, MAX_VALUE_BYTES, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue,
-    SealedValue, SecretRef, TargetFacts, UnitContext, evaluate,
+    Answers, KnownOutputs, LookupResult, MAX_VALUE_BYTES, OpenSealed, ProducerState, RenderError, RenderResult,
+    RenderValue, SealedValue, SecretRef, TargetFacts, UnitContext, evaluate,
 };
 use crate::cel::{EvaluationError, Expression, ReferenceSource, ReferenceUsage, RootVariable, ValueReference, convert};
 use crate::plan::{InputPlan, OutputRead, PublicOutput, Template, document_name};

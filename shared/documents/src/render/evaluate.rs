@@ -7,7 +7,7 @@ use crate::cel::convert::CelOutput;
 use crate::{Expression, ParsedText, Scope, cel};
 
 #[derive(Clone, Debug)]
-pub(super) enum LookupResult {
+pub(crate) enum LookupResult {
     Value(RenderValue),
     Nothing,
     /// The value does not exist yet, or must not be shown.

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use super::context::{RenderContext, capped};
-use super::evaluate::LookupResult;
-use super::{KnownOutputs, RenderError, RenderResult, RenderValue, TargetFacts, evaluate};
+use super::{KnownOutputs, LookupResult, RenderError, RenderResult, RenderValue, TargetFacts, evaluate};
 use crate::cel::convert::from_json;
 use crate::{Action, EvaluationError, Expression, OutputFrom, Plan, Template, UnitPlan};
 

@@ -8,11 +8,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value as Json;
 
 use super::context::{MissingPolicy, NullPolicy, PendingOutputs, RenderContext, as_json, capped, mistyped, sensitive};
-use super::evaluate::LookupResult;
 use super::{
-    Answers, InputValue, MAX_VALUE_BYTES, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue,
-    RenderedInput, RenderedInstance, RenderedQuestion, RenderedRequest, RenderedUnit, RequestBody, UnitContext,
-    evaluate, url,
+    Answers, InputValue, LookupResult, MAX_VALUE_BYTES, OpenSealed, ProducerState, RenderError, RenderResult,
+    RenderValue, RenderedInput, RenderedInstance, RenderedQuestion, RenderedRequest, RenderedUnit, RequestBody,
+    UnitContext, evaluate, url,
 };
 use crate::body::{self, BodyFormat};
 use crate::cel::convert::json_type;
