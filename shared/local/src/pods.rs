@@ -29,8 +29,11 @@ use std::path::Path;
 use crate::files::StateFileError;
 
 pub use container_engine::ContainerEngine;
+pub(crate) use logs::LogWriter;
 pub use relay::{LocalRelay, LocalRelayOptions};
+pub(crate) use script::{SupervisorConfig, SupervisorOutcome, TaskFailure};
 pub use supervisor::supervise_if_asked;
+pub(crate) use task_folder::TaskFolder;
 
 /// An error of the relay on this machine.
 #[derive(Debug, thiserror::Error)]

@@ -12,8 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
 
-use super::PodsError;
-use super::task_folder::TaskFolder;
+use super::{PodsError, TaskFolder};
 
 /// The folder of entrypoint, spec and script in a container.
 pub(super) const FOLDER: &str = "/ebb";

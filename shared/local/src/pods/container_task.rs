@@ -29,11 +29,8 @@ use tokio::process::Child;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::PodsError;
 use super::container_engine::{self, ContainerEngine, ContainerState, FOLDER};
-use super::logs::{self, LogWriter};
-use super::script::{self, SupervisorConfig, SupervisorOutcome, TaskFailure};
-use super::task_folder::TaskFolder;
+use super::{LogWriter, PodsError, SupervisorConfig, SupervisorOutcome, TaskFailure, TaskFolder, logs, script};
 use crate::files;
 
 /// The time between `SIGTERM` and `SIGKILL` of a script, unless a cancellation sets a shorter one.

@@ -14,7 +14,7 @@ use crate::files::{self, StateFileError};
 const MAX_FILE: usize = 4 * LOG_TAIL;
 
 #[derive(Debug)]
-pub(super) struct LogWriter {
+pub(crate) struct LogWriter {
     path: PathBuf,
     file: File,
     bytes: usize,

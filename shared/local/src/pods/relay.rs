@@ -18,9 +18,8 @@ use ebb_protocol::{Callback, Millis, ReasonCode, RunningTask, TaskId, TaskState}
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::AbortHandle;
 
-use super::script::SupervisorConfig;
 use super::task_folder::{CancelRequest, FolderState, TaskFolder};
-use super::{ContainerEngine, PodsError, container_engine, leftovers, logs, secrets, start};
+use super::{ContainerEngine, PodsError, SupervisorConfig, container_engine, leftovers, logs, secrets, start};
 use crate::files::StateFileError;
 use crate::{files, open_files, plugin_sockets};
 

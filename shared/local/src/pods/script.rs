@@ -12,13 +12,12 @@ use ebb_protocol::relay::{EnsureTask, ScriptInput, ScriptTask};
 use ebb_protocol::{Callback, CallbackStatus, ReasonCode, SecretRef, TaskId, UnitValue};
 use serde::{Deserialize, Serialize};
 
-use super::task_folder::TaskFolder;
-use super::{ContainerEngine, PodsError, logs, secrets};
+use super::{ContainerEngine, PodsError, TaskFolder, logs, secrets};
 use crate::files::StateFileError;
 
 /// The settings of a supervisor, which its start writes to a file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct SupervisorConfig {
+pub(crate) struct SupervisorConfig {
     /// The state folder of the relay.
     pub(super) state: PathBuf,
     pub(super) path: String,
@@ -29,10 +28,10 @@ pub(super) struct SupervisorConfig {
 }
 
 /// The result of a task, or `None` for a tombstone.
-pub(super) type SupervisorOutcome = Option<Callback>;
+pub(crate) type SupervisorOutcome = Option<Callback>;
 
 /// The failure of a task whose script has no known end.
-pub(super) struct TaskFailure(pub(super) ReasonCode, pub(super) String);
+pub(crate) struct TaskFailure(pub(super) ReasonCode, pub(super) String);
 
 impl From<PodsError> for TaskFailure {
     fn from(error: PodsError) -> Self {

@@ -6,9 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::script::SupervisorConfig;
-use super::task_folder::TaskFolder;
-use super::{PodsError, supervisor};
+use super::{PodsError, SupervisorConfig, TaskFolder, supervisor};
 use crate::files::{self, StateFileError};
 
 /// The timeout for a lock that other processes hold only briefly.

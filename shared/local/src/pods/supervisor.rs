@@ -28,13 +28,11 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, setsid};
 use serde::de::DeserializeOwned;
 
-use super::PodsError;
-use super::container_task;
 use super::isolation::{OWN, RootLayout, below};
-use super::logs::LogWriter;
 use super::process_entrypoint::{self, Answer};
-use super::script::{self, SupervisorConfig, SupervisorOutcome, TaskFailure};
-use super::task_folder::TaskFolder;
+use super::{
+    LogWriter, PodsError, SupervisorConfig, SupervisorOutcome, TaskFailure, TaskFolder, container_task, script,
+};
 use crate::files::{self, StateFileError};
 
 /// The argument that makes this program a supervisor. The folder of the task follows.

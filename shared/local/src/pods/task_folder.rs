@@ -13,7 +13,7 @@ use super::PodsError;
 use crate::files::{self, StateFileError};
 
 #[derive(Clone, Debug)]
-pub(super) struct TaskFolder {
+pub(crate) struct TaskFolder {
     pub(super) folder: PathBuf,
 }
 
