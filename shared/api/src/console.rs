@@ -2,7 +2,7 @@
 //!
 //! 1. `sign_in` exchanges a token, the code of a link or the answer of an issuer for a session. Each request checks what is behind
 //!    it. `logins` gives the command line a session of its own.
-//! 2. `pages`, `plugins`, `trials` and `selections` call the handlers of the API with the caller of the session, so
+//! 2. `pages`, `logs`, `plugins`, `trials` and `selections` call the handlers of the API with the caller of the session, so
 //!    that both permit the same.
 //! 3. `renewals` answers open pages that ask whether anything has changed, by the feed of changes and by `stamps`. What they read
 //!    is shared by `memory`.
@@ -12,6 +12,7 @@
 
 mod forms;
 pub(crate) mod logins;
+mod logs;
 mod memory;
 mod pages;
 mod plugins;
@@ -47,7 +48,8 @@ pub(crate) async fn not_allowed(method: Method, uri: Uri) -> Response {
 pub(crate) fn routes() -> Router<ServerState> {
     Router::new()
         .route("/", get(responses::to_console))
-        .route(paths::ROOT, get(pages::targets))
+        .route(paths::ROOT, get(pages::overview))
+        .route(paths::TARGETS, get(pages::targets))
         .route("/console/", get(responses::to_console))
         .route("/console/assets/{file}", get(responses::asset))
         .route(paths::SIGN_IN, get(sign_in::form).post(sign_in::sign_in))
@@ -62,20 +64,16 @@ pub(crate) fn routes() -> Router<ServerState> {
         .route(paths::CONFIRMED, get(responses::to_console).post(selections::execute))
         .route("/console/targets/{kind}/{name}/history", get(pages::history))
         .route("/console/targets/{kind}/{name}/history/{id}", get(pages::history_entry))
-        .route("/console/runs/{run}", get(pages::run))
-        .route("/console/runs/{run}/log", get(pages::log))
-        .route("/console/runs/{run}/log.txt", get(pages::log_text))
-        .route("/console/runs/{run}/rendered", get(pages::rendering))
-        .route(paths::PLUGINS, get(pages::plugins))
-        .route("/console/plugins/{name}", get(plugins::comparison))
-        .route("/console/plugins/{name}/{version}", get(plugins::version))
+        .route("/console/runs/{run}/log", get(logs::log))
+        .route("/console/runs/{run}/log.txt", get(logs::log_text))
+        .route(paths::PLUGINS, get(plugins::list))
+        .route("/console/plugins/{name}", get(plugins::plugin))
         .route(paths::SOURCES, get(pages::sources))
         .route("/console/sources/{name}", get(pages::source).post(trials::try_event))
         .route(paths::SUBSCRIPTIONS, get(pages::subscriptions))
         .route("/console/subscriptions/{name}", get(pages::subscription))
         .route(paths::CLUSTERS, get(pages::clusters))
         .route("/console/clusters/{name}", get(pages::cluster))
-        .route(paths::WAITING, get(pages::waiting))
         .route("/console/{*rest}", get(pages::unknown))
         .layer(map_response(responses::secured))
 }

@@ -1,44 +1,101 @@
 //! Pages of an action on targets: its consequences for each one, and the outcomes.
 
-use ebb_protocol::{NamedTarget, TargetAction, TargetDiagnosis, TargetPhase, WaitingParty, limits, words};
+use ebb_protocol::{
+    LifecycleResult, NamedTarget, TargetAction, TargetDiagnosis, TargetInfo, TargetOutcome, TargetPhase, TargetReceipt,
+    WaitingParty, limits, words,
+};
 use maud::{Markup, html};
 
-use crate::{ConsoleViewer, PageRenewal, frame, paths};
+use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};
 
 /// The name of the field with a selected target. It is repeated.
 pub(crate) const TARGET: &str = "target";
 pub(crate) const ACTION: &str = "action";
 /// The name of the field with the path of the page that has the targets: of the list, or of one target.
 pub const BACK: &str = "back";
+/// The name of the field with the reason of an override.
+pub const REASON: &str = "reason";
 /// Maximum units that a consequence names.
 const MAX_NAMED: usize = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BulkAction {
+pub enum BulkAction<'a> {
     Retry,
     Delete,
+    /// Continues the teardown of a stuck target with a version of a plugin, `NAME@VERSION`.
+    RetryWith(&'a str),
+    /// Gives living targets a version of a plugin, `NAME@VERSION`.
+    Upgrade(&'a str),
+    /// Overrides a failed unit of a stuck target.
+    ForceComplete(&'a str),
+    ForceDelete,
 }
 
-impl BulkAction {
+impl<'a> BulkAction<'a> {
+    /// The actions of the list.
     pub(crate) const ALL: [Self; 2] = [Self::Retry, Self::Delete];
 
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|action| action.name() == text)
+    pub fn parse(text: &'a str) -> Option<Self> {
+        Some(match text.split_once(' ').unwrap_or((text, "")) {
+            ("retry", "") => Self::Retry,
+            ("delete", "") => Self::Delete,
+            ("retry", plugin) => Self::RetryWith(plugin),
+            ("upgrade", plugin) => Self::Upgrade(plugin),
+            ("force-complete", unit) => Self::ForceComplete(unit),
+            ("force-delete", "") => Self::ForceDelete,
+            _ => return None,
+        })
     }
 
-    pub(crate) fn name(self) -> &'static str {
-        ["retry", "delete"][self as usize]
-    }
-
-    pub fn request(self) -> TargetAction {
+    /// Returns the name, the version of a plugin or the unit, and the words between them on a page.
+    fn words(self) -> (&'static str, &'a str, &'static str) {
         match self {
-            Self::Retry => TargetAction::Retry { plugin: None },
-            Self::Delete => TargetAction::Delete { allow_protected: false },
+            Self::Retry => ("retry", "", ""),
+            Self::Delete => ("delete", "", ""),
+            Self::RetryWith(plugin) => ("retry", plugin, " with "),
+            Self::Upgrade(plugin) => ("upgrade", plugin, " to "),
+            Self::ForceComplete(unit) => ("force-complete", unit, ": "),
+            Self::ForceDelete => ("force-delete", "", ""),
         }
     }
 
-    pub(crate) fn verb(self) -> &'static str {
-        ["Retry", "Delete"][self as usize]
+    /// Returns the text that [`Self::parse`] reads.
+    pub(crate) fn field(self) -> String {
+        let (name, subject, _) = self.words();
+        format!("{name} {subject}").trim_end().to_owned()
+    }
+
+    /// Returns what a button says. `targets` names those of the action.
+    pub(crate) fn label(self, targets: &str) -> String {
+        let (name, subject, word) = self.words();
+        texts::capitalized(name) + targets + word + subject
+    }
+
+    /// Returns the request to the API, or `None` for an override.
+    pub fn request(self) -> Option<TargetAction> {
+        Some(match self {
+            Self::Retry => TargetAction::Retry { plugin: None },
+            Self::RetryWith(plugin) => TargetAction::Retry { plugin: Some(plugin.to_owned()) },
+            Self::Delete => TargetAction::Delete { allow_protected: false },
+            Self::Upgrade(plugin) => TargetAction::Upgrade { plugin: plugin.to_owned(), allow_replace: None },
+            Self::ForceComplete(_) | Self::ForceDelete => return None,
+        })
+    }
+
+    /// Returns the unit of an override, which overrides all units without one.
+    pub fn unit(self) -> Option<&'a str> {
+        if let Self::ForceComplete(unit) = self { Some(unit) } else { None }
+    }
+
+    fn note(self) -> &'static str {
+        match self {
+            Self::Retry => "The units after them follow. If the cause is still there, the units fail again.",
+            Self::Delete => "The teardown begins. All data in its resources is deleted for good.",
+            Self::RetryWith(_) => "The teardown continues with the units of this version.",
+            Self::Upgrade(_) => "All targets are updated at once.",
+            Self::ForceComplete(_) => "The unit counts as complete. What it removes may still exist.",
+            Self::ForceDelete => "The target is gone at once. What its units have made may still exist.",
+        }
     }
 }
 
@@ -59,9 +116,9 @@ pub(crate) fn value(kind: &str, name: &str, uid: &str) -> String {
 }
 
 /// Returns the path of the page that confirms an action on a target, and leads back to the page of the target.
-pub(crate) fn confirmation_path(action: &str, kind: &str, name: &str, uid: &str) -> String {
-    let (selected, back) = (value(kind, name, uid), paths::target(kind, name));
-    paths::with(paths::SELECTION, &[(ACTION, action), (TARGET, &selected), (BACK, &back)])
+pub(crate) fn confirmation_path(action: BulkAction<'_>, TargetInfo { kind, name, uid, .. }: &TargetInfo) -> String {
+    let (action, selected, back) = (action.field(), value(kind, name, uid), paths::target(kind, name));
+    paths::with(paths::SELECTION, &[(ACTION, &action), (TARGET, &selected), (BACK, &back)])
 }
 
 fn field(NamedTarget { kind, name, uid, run, .. }: &NamedTarget) -> String {
@@ -75,21 +132,20 @@ pub type BulkEntry = (NamedTarget, Result<String, String>);
 /// Returns the consequences of an action on a target, or the reason why it has none. `waiting` is the UID of the instance
 /// that waits for the name, and `source` the source that controls the target.
 pub fn bulk_consequences(
-    action: BulkAction,
+    action: BulkAction<'_>,
     why: &TargetDiagnosis,
     waiting: Option<&str>,
     source: Option<&str>,
 ) -> Result<String, String> {
+    let named = |units: Vec<&str>, none: &str, some: &str| match words::first_named(&units, MAX_NAMED, units.len()) {
+        names if names.is_empty() => none.to_owned(),
+        names => format!("{some}: {names}."),
+    };
     match action {
         BulkAction::Retry => {
-            if let Some(reason) = no_retry(why.phase) {
-                return Err(reason.to_owned());
-            }
-            let units: Vec<&str> = why.failed.iter().map(|unit| unit.unit.as_str()).collect();
-            let mut text = match words::first_named(&units, MAX_NAMED, units.len()) {
-                none if none.is_empty() => "The units that have not ended well run again.".to_owned(),
-                units => format!("These units run again: {units}."),
-            };
+            no_retry(why.phase).map_or(Ok(()), |reason| Err(reason.to_owned()))?;
+            let units = why.failed.iter().map(|unit| unit.unit.as_str()).collect();
+            let mut text = named(units, "The units that have not ended well run again.", "These units run again");
             if why.phase == TargetPhase::Stuck {
                 text.push_str(" The teardown continues, and removes what is left.");
                 text.extend(
@@ -99,14 +155,10 @@ pub fn bulk_consequences(
             Ok(text)
         }
         BulkAction::Delete => {
-            if let Some(reason) = no_deletion(why.phase) {
-                return Err(reason.to_owned());
-            }
-            let units: Vec<&str> = why.remaining.iter().map(|effect| effect.unit.as_str()).collect();
-            let mut text = match words::first_named(&units, MAX_NAMED, units.len()) {
-                none if none.is_empty() => "No unit has made anything that has to be undone.".to_owned(),
-                units => format!("What these units have made is undone: {units}."),
-            };
+            no_deletion(why.phase).map_or(Ok(()), |reason| Err(reason.to_owned()))?;
+            let units = why.remaining.iter().map(|effect| effect.unit.as_str()).collect();
+            let none = "No unit has made anything that has to be undone.";
+            let mut text = named(units, none, "What these units have made is undone");
             if let Some(update) = why.target_waits.iter().find(|wait| wait.waiter == WaitingParty::Update) {
                 let generation = limits::printable(update.waiter_name.as_deref().unwrap_or_default());
                 text.push_str(&format!(" The update to generation {generation}, which waits, is dropped."));
@@ -115,10 +167,48 @@ pub fn bulk_consequences(
             text.extend(source.map(|source| format!(" The next event of the source {source} can create it again.")));
             Ok(text)
         }
+        // A dry run has the effects, and an override has none but its note.
+        _ => Ok(String::new()),
     }
 }
 
-/// Returns the reason why the deletion of a target in this phase has no effect.
+/// Returns the outcome of an action on a target, or of its dry run.
+pub fn bulk_outcome(action: BulkAction<'_>, outcome: TargetOutcome) -> BulkEntry {
+    let TargetOutcome { kind, name, uid, phase, error, update, retry, .. } = outcome;
+    let accepted = match action {
+        BulkAction::Delete => phase.and_then(no_deletion).unwrap_or("Accepted: its teardown begins."),
+        BulkAction::ForceComplete(_) | BulkAction::ForceDelete => "Accepted.",
+        BulkAction::RetryWith(_) => "Its failed units start again.",
+        _ => "Accepted: its failed or waiting units start.",
+    };
+    let done = match (error, update, retry) {
+        (Some(error), ..) => Err(error),
+        (None, Some(update), _) => upgrade_effect(&update),
+        (None, None, Some(retry)) if !retry.changes.is_empty() => {
+            let units: Vec<&str> = retry.changes.iter().map(|undo| undo.unit.as_str()).collect();
+            Ok(format!("These units change: {}.", words::first_named(&units, MAX_NAMED, units.len())))
+        }
+        _ => Ok(accepted.to_owned()),
+    };
+    (NamedTarget { kind, name, uid, ..NamedTarget::default() }, done)
+}
+
+fn upgrade_effect(TargetReceipt { result, resources, lost, .. }: &TargetReceipt) -> Result<String, String> {
+    if *result == LifecycleResult::Unchanged {
+        return Err("It has the version.".to_owned());
+    }
+    let lost: Vec<&String> = lost.iter().collect();
+    let changed: Vec<String> =
+        resources.iter().map(|(name, effect)| format!("{name} is {}", words::name(effect))).collect();
+    let (losses, changes) =
+        (words::first_named(&lost, MAX_NAMED, lost.len()), words::first_named(&changed, MAX_NAMED, changed.len()));
+    Ok(match (losses.as_str(), changes.as_str()) {
+        (_, "") => "No resource changes.".to_owned(),
+        ("", _) => format!("Units run: {changes}."),
+        _ => format!("What these resources hold is lost: {losses}. Units run: {changes}."),
+    })
+}
+
 pub fn no_deletion(phase: TargetPhase) -> Option<&'static str> {
     match phase {
         TargetPhase::Stopping => Some("Its teardown has begun already."),
@@ -128,7 +218,6 @@ pub fn no_deletion(phase: TargetPhase) -> Option<&'static str> {
     }
 }
 
-/// Returns the reason why a retry of a target in this phase has no effect.
 pub(crate) fn no_retry(phase: TargetPhase) -> Option<&'static str> {
     match phase {
         TargetPhase::Failed | TargetPhase::Stuck => None,
@@ -138,67 +227,56 @@ pub(crate) fn no_retry(phase: TargetPhase) -> Option<&'static str> {
     }
 }
 
-/// Returns the consequence of a retry for units that wait for a time.
 pub fn early_start(units: &[String]) -> String {
     let units: Vec<&str> = units.iter().map(String::as_str).collect();
     format!("These units wait for a time, and start now: {}.", words::first_named(&units, MAX_NAMED, units.len()))
 }
 
-/// Returns the run whose failed units a retry repeats, if one has failed.
-pub fn failed_run(why: &TargetDiagnosis) -> Option<&str> {
-    why.cause.as_ref().map(|cause| cause.run.as_str())
-}
-
 /// Returns the page that confirms an action on several targets. The form has those for which it is not refused. `back` is the
 /// field of the form of the list.
-pub fn bulk_confirmation(viewer: ConsoleViewer<'_>, action: BulkAction, entries: &[BulkEntry], back: &str) -> String {
+pub fn bulk_confirmation(
+    viewer: ConsoleViewer<'_>,
+    action: BulkAction<'_>,
+    entries: &[BulkEntry],
+    back: &str,
+) -> String {
     let back = paths::safe_next(back);
-    let permitted: Vec<&BulkEntry> = entries.iter().filter(|(_, found)| found.is_ok()).collect();
-    let refused: Vec<&BulkEntry> = entries.iter().filter(|(_, found)| found.is_err()).collect();
-    let verb = action.verb();
+    let (permitted, refused): (Vec<&BulkEntry>, _) = entries.iter().partition(|(_, found)| found.is_ok());
     let title = match &permitted[..] {
-        [] => format!("Nothing to {}", action.name()),
-        [(NamedTarget { kind, name, .. }, _)] => format!("{verb} {kind}/{name}"),
-        several => format!("{verb} {}", count(several.len())),
+        [] => format!("Nothing to {}", action.words().0),
+        [(NamedTarget { kind, name, .. }, _)] => action.label(&format!(" {kind}/{name}")),
+        several => action.label(&format!(" {}", count(several.len()))),
     };
+    let is_override = matches!(action, BulkAction::ForceComplete(_) | BulkAction::ForceDelete);
+    let is_dangerous = is_override || action == BulkAction::Delete;
     let main = html! {
         h1 { (title) @if !permitted.is_empty() { "?" } }
-        @if !permitted.is_empty() {
-            @if action == BulkAction::Delete {
-                p { "The teardown begins. All data in its resources is deleted for good." }
-            } @else {
-                p { "The units after them follow. If the cause is still there, the units fail again." }
-            }
-            (table("Targets", "Consequences", &permitted))
-        }
+        @if !permitted.is_empty() { p { (action.note()) } (table("Targets", "Consequences", &permitted)) }
         @if !refused.is_empty() { (frame::section("Left out", &table("Left out", "Reason", &refused))) }
         form.confirmation method="post" action=(paths::CONFIRMED) {
             (frame::form_token(viewer))
-            @for (target, _) in &permitted {
-                input type="hidden" name=(TARGET) value=(field(target));
-            }
+            @for (target, _) in &permitted { input type="hidden" name=(TARGET) value=(field(target)); }
             input type="hidden" name=(BACK) value=(back);
-            @if permitted.is_empty() {
-                a href=(back) { "Back" }
-            } @else {
-                button.dangerous[action == BulkAction::Delete] name=(ACTION) value=(action.name()) { (title) }
+            @if permitted.is_empty() { a href=(back) { "Back" } } @else {
+                @if is_override { label for="reason" { "Reason" } input #reason name=(REASON) required maxlength="500"; }
+                button.primary[!is_dangerous].danger[is_dangerous] name=(ACTION) value=(action.field()) { (title) }
                 a href=(back) { "Cancel" }
             }
         }
     };
-    frame::page(viewer, paths::ROOT, &title, PageRenewal::NEVER, &main)
+    frame::page(viewer, paths::TARGETS, &title, PageRenewal::NEVER, &main)
 }
 
 /// Returns the page with the outcome for each target. `back` is the field of the form of the list.
-pub fn bulk_outcomes(viewer: ConsoleViewer<'_>, action: BulkAction, entries: &[BulkEntry], back: &str) -> String {
+pub fn bulk_outcomes(viewer: ConsoleViewer<'_>, action: BulkAction<'_>, entries: &[BulkEntry], back: &str) -> String {
     let refused = entries.iter().filter(|(_, outcome)| outcome.is_err()).count();
-    let title = format!("{}: {} of {} accepted", action.verb(), entries.len() - refused, count(entries.len()));
+    let title = format!("{}: {} of {} accepted", action.label(""), entries.len() - refused, count(entries.len()));
     let main = html! {
         h1 { (title) }
         (table("Targets", "Outcome", &entries.iter().collect::<Vec<_>>()))
         p { a href=(paths::safe_next(back)) { "Back" } }
     };
-    frame::page(viewer, paths::ROOT, &title, PageRenewal::NEVER, &main)
+    frame::page(viewer, paths::TARGETS, &title, PageRenewal::NEVER, &main)
 }
 
 fn count(number: usize) -> String {
@@ -208,14 +286,9 @@ fn count(number: usize) -> String {
 fn table(label: &str, head: &str, entries: &[&BulkEntry]) -> Markup {
     let rows = entries.iter().map(|(NamedTarget { kind, name, uid, .. }, found)| {
         html! {
-            th scope="row" { a href=(paths::target(kind, name)) { (kind) "/" (name) } }
+            th scope="row" { (texts::target(kind, name)) }
             td { code { (uid.as_deref().unwrap_or_default()) } }
-            td.problem[found.is_err()] {
-                @match found {
-                    Ok(text) => { (limits::printable(text)) }
-                    Err(reason) => { "Refused: " (limits::printable(reason)) }
-                }
-            }
+            td.problem[found.is_err()] { @match found { Ok(text) => (limits::printable(text)), Err(reason) => { "Refused: " (limits::printable(reason)) } } }
         }
     });
     frame::table(label, &["Target", "Instance", head], rows)

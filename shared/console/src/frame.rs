@@ -1,8 +1,8 @@
 //! The parts that all pages share: head, navigation and sign-out.
 
-use maud::{DOCTYPE, Markup, html};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::{assets, paths};
+use crate::{assets, paths, texts};
 
 #[derive(Clone, Copy, Debug)]
 pub struct ConsoleViewer<'a> {
@@ -10,6 +10,8 @@ pub struct ConsoleViewer<'a> {
     pub name: &'a str,
     /// The text that is shown instead of the name.
     pub display: Option<&'a str>,
+    /// The name of the server, such as its host.
+    pub deployment: &'a str,
     /// The text that proves that a form comes from a page of the session. Each response has another one.
     pub form_token: &'a str,
     /// The paths of the sections that the caller may not read.
@@ -17,13 +19,12 @@ pub struct ConsoleViewer<'a> {
 }
 
 impl ConsoleViewer<'_> {
-    fn sections(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        SECTIONS.into_iter().filter(|(path, _)| !self.hidden.contains(path))
+    fn sections(&self) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+        SECTIONS.into_iter().filter(|(path, ..)| !self.hidden.contains(path))
     }
 
-    /// Returns the path of the first section that the caller may read.
     pub fn start_page(&self) -> Option<&'static str> {
-        self.sections().next().map(|(path, _)| path)
+        self.sections().next().map(|(path, ..)| path)
     }
 }
 
@@ -50,14 +51,22 @@ impl PageRenewal<'_> {
     }
 }
 
-const SECTIONS: [(&str, &str); 6] = [
-    (paths::ROOT, "Targets"),
-    (paths::WAITING, "Waiting"),
-    (paths::PLUGINS, "Plugins"),
-    (paths::SOURCES, "Sources"),
-    (paths::SUBSCRIPTIONS, "Subscriptions"),
-    (paths::CLUSTERS, "Clusters"),
+/// The sections by path, name and lines of their icon.
+const SECTIONS: [(&str, &str, &str); 6] = [
+    (paths::ROOT, "Overview", "M2 9h3.5l1.5 4 3-10 1.5 6H14"),
+    (paths::TARGETS, "Targets", "M2 4.5 8 2l6 2.5L8 7zM2 8l6 2.5L14 8M2 11.5 8 14l6-2.5"),
+    (paths::PLUGINS, "Plugins", "M6 2v3M10 2v3M4 5h8v3a4 4 0 0 1-8 0zM8 12v2"),
+    (paths::SOURCES, "Sources", "M14 8H6M9 5 6 8l3 3M10 2H2v12h8"),
+    (paths::SUBSCRIPTIONS, "Subscriptions", "M4 11V7a4 4 0 0 1 8 0v4l1.5 1h-11zM7 14h2"),
+    (paths::CLUSTERS, "Clusters", "M2 3h12v4H2zM2 9h12v4H2zM5 5h0M5 11h0"),
 ];
+
+/// The icon of the pages. It has no text of others.
+const MARK: PreEscaped<&str> = PreEscaped(include_str!("../assets/icon.svg"));
+
+fn brand(deployment: &str) -> Markup {
+    html! { a.brand href=(paths::ROOT) { (MARK) b { "Ebb" } @if !deployment.is_empty() { span { (deployment) } } } }
+}
 
 /// Returns a page. `section` is the path of its link in the navigation, and `main` the content below the title.
 pub(crate) fn page(
@@ -71,9 +80,13 @@ pub(crate) fn page(
     let body = html! {
         header {
             a.skip href="#main" { "Skip to the content" }
+            (brand(viewer.deployment))
             nav aria-label="Sections" {
-                @for (path, name) in viewer.sections() {
-                    a href=(path) aria-current=[(path == section).then_some("page")] { (name) }
+                @for (path, name, icon) in viewer.sections() {
+                    a href=(path) aria-current=[(path == section).then_some("page")] {
+                        svg viewBox="0 0 16 16" aria-hidden="true" { path d=(icon) {} }
+                        (name)
+                    }
                 }
             }
             form.caller method="post" action=(paths::SIGN_OUT) {
@@ -82,9 +95,7 @@ pub(crate) fn page(
                 button { "Sign out" }
             }
         }
-        main #main data-renew-seconds=[seconds] data-full-seconds=[full_seconds] data-since=[since] data-stamp=[stamp] {
-            (main)
-        }
+        main #main data-renew-seconds=[seconds] data-full-seconds=[full_seconds] data-since=[since] data-stamp=[stamp] { (main) }
         footer { "Times are UTC." }
     };
     document(title, &body)
@@ -94,9 +105,8 @@ pub(crate) fn form_token(viewer: ConsoleViewer<'_>) -> Markup {
     html! { input type="hidden" name=(FORM_TOKEN) value=(viewer.form_token); }
 }
 
-/// Returns a page without navigation, for a caller who is not known.
-pub(crate) fn bare_page(title: &str, main: &Markup) -> String {
-    document(title, &html! { main #main { (main) } })
+pub(crate) fn bare_page(deployment: &str, title: &str, main: &Markup) -> String {
+    document(title, &html! { main #main { (brand(deployment)) (main) } })
 }
 
 fn document(title: &str, body: &Markup) -> String {
@@ -123,17 +133,45 @@ fn document(title: &str, body: &Markup) -> String {
 pub(crate) fn table(label: &str, heads: &[&str], rows: impl IntoIterator<Item = Markup>) -> Markup {
     let mut rows = rows.into_iter().peekable();
     html! {
-        @if rows.peek().is_none() {
-            p.none { "There is nothing to show." }
-        } @else {
+        @if rows.peek().is_none() { p.none { "There is nothing to show." } } @else {
             div.wide tabindex="0" role="region" aria-label=(label) {
-                table {
-                    thead { tr { @for head in heads { th scope="col" { (head) } } } }
-                    tbody { @for row in rows { tr { (row) } } }
-                }
+                table { thead { tr { @for head in heads { th scope="col" { (head) } } } } tbody { @for row in rows { tr { (row) } } } }
             }
         }
     }
+}
+
+/// Returns the title of a page, with facts as `span` elements below it and actions beside it.
+pub(crate) fn head(title: &Markup, facts: &Markup, actions: &Markup) -> Markup {
+    html! { div.head { div { h1 { (title) } p.facts { (facts) } } div.actions { (actions) } } }
+}
+
+/// Returns what a page shows without entries: what they are, commands that make the first one, and their page of the book.
+pub(crate) fn empty(text: &str, commands: &[&str], page: &str) -> Markup {
+    html! {
+        div.empty {
+            p { (text) }
+            @for command in commands { p { (texts::copy(command)) } }
+            p { "Documentation: " code { "docs/src/" (page.replace(".html", ".md")) } }
+        }
+    }
+}
+
+/// Returns the page of a list with its title and what its entries are, or without a list what [`empty`] shows.
+pub(crate) fn list_page(
+    viewer: ConsoleViewer<'_>,
+    (section, title, what): (&str, &str, &str),
+    (none, commands, book): (&str, &[&str], &str),
+    renewal: PageRenewal<'_>,
+    list: Option<&Markup>,
+) -> String {
+    let head = head(&html! { (title) }, &html! { span { (what) } }, &html! {});
+    let main = html! { (head) @if let Some(list) = list { (list) } @else { (empty(none, commands, book)) } };
+    page(viewer, section, title, renewal, &main)
+}
+
+pub(crate) fn pages(first: Option<String>, next: Option<String>) -> Markup {
+    html! { p.pages { @if let Some(first) = first { a href=(first) { "First page" } } @if let Some(next) = next { a rel="next" href=(next) { "Next page" } } } }
 }
 
 pub(crate) fn section(title: &str, content: &Markup) -> Markup {

@@ -10,22 +10,18 @@ pub fn history(viewer: ConsoleViewer<'_>, (kind, name): (&str, &str), page: &His
     let rows = page.entries.iter().map(|entry| row((kind, name), entry));
     let heads = ["Time", "Change", "By", "Instance", "Run", "Detail", "Document"];
     let title = format!("History of {kind}/{name}");
+    let path = |token| paths::history(kind, name, token);
     let notifications = page.notifications.iter().map(notification);
     let main = html! {
-        h1 { "History of " a href=(paths::target(kind, name)) { (kind) "/" (name) } }
+        h1 { "History of " (texts::target(kind, name)) }
         @if !page.notifications.is_empty() {
             h2 { "Notifications that were not accepted" }
             (frame::table("Notifications that were not accepted", &["Time", "Phase", "To", "State", "Reason"], notifications))
         }
         (frame::table(&title, &heads, rows))
-        p.pages {
-            @if !page_token.is_empty() { a href=(paths::history(kind, name, None)) { "Newest entries" } " " }
-            @if let Some(next) = &page.next_token {
-                a rel="next" href=(paths::history(kind, name, Some(next))) { "Earlier entries" }
-            }
-        }
+        (frame::pages((!page_token.is_empty()).then(|| path(None)), page.next_token.as_deref().map(|next| path(Some(next)))))
     };
-    frame::page(viewer, paths::ROOT, &title, PageRenewal::NEVER, &main)
+    frame::page(viewer, paths::TARGETS, &title, PageRenewal::NEVER, &main)
 }
 
 fn row((kind, name): (&str, &str), entry: &HistoryEntry) -> Markup {
@@ -39,14 +35,12 @@ fn row((kind, name): (&str, &str), entry: &HistoryEntry) -> Markup {
         td { code { (entry.uid) } ", generation " (entry.generation) }
         td {
             @if let Some(run) = &entry.run {
-                a href=(paths::run(&run.id, None)) { (run.hook) } " " (texts::state(&run.state))
+                a href=(paths::run((kind, name), &run.id, None)) { (run.hook) } " " (texts::state(&run.state))
                 @if let Some(at) = &run.notified { ", platform notified at " (texts::time(at)) }
             }
         }
         td { (limits::printable(&detail)) }
-        td {
-            @if entry.document.is_some() { a href=(paths::history_entry(kind, name, &entry.id)) { "document" } }
-        }
+        td { @if entry.document.is_some() { a href=(paths::history_entry(kind, name, &entry.id)) { "document" } } }
     }
 }
 
@@ -55,13 +49,7 @@ fn notification(open: &OpenNotification) -> Markup {
         td { (texts::time(&open.time)) }
         th scope="row" { (limits::printable(&open.phase)) }
         td { (limits::printable(&open.to)) }
-        td {
-            @match (&open.next, open.given_up) {
-                (_, true) => "given up",
-                (Some(next), false) => { "next attempt " (texts::time(next)) }
-                (None, false) => "waits",
-            }
-        }
+        td { @match (&open.next, open.given_up) { (_, true) => "given up", (Some(next), _) => { "next attempt " (texts::time(next)) } _ => "waits" } }
         td { (limits::printable(open.reason.as_deref().unwrap_or_default())) }
     }
 }
@@ -70,7 +58,7 @@ pub fn history_entry(viewer: ConsoleViewer<'_>, (kind, name): (&str, &str), foun
     let entry = &found.entry;
     let title = format!("{}/{}, {}", kind, name, entry.change.words());
     let main = html! {
-        h1 { a href=(paths::target(kind, name)) { (kind) "/" (name) } ", " (entry.change.words()) }
+        h1 { (texts::target(kind, name)) ", " (entry.change.words()) }
         p {
             (texts::time(&entry.time))
             @if let Some(by) = entry.by_name.as_ref().or(entry.by.as_ref()) { " by " (limits::printable(by)) }
@@ -85,5 +73,5 @@ pub fn history_entry(viewer: ConsoleViewer<'_>, (kind, name): (&str, &str), foun
             None => p.none { "The entry has no stored document." },
         }
     };
-    frame::page(viewer, paths::ROOT, &title, PageRenewal::NEVER, &main)
+    frame::page(viewer, paths::TARGETS, &title, PageRenewal::NEVER, &main)
 }

@@ -3,9 +3,10 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// The list of targets. All other pages are below it.
+/// The overview. All other pages are below it.
 pub const ROOT: &str = "/console";
-pub const WAITING: &str = "/console/waiting";
+/// The list of targets.
+pub const TARGETS: &str = "/console/targets";
 pub const PLUGINS: &str = "/console/plugins";
 pub const SOURCES: &str = "/console/sources";
 pub const SUBSCRIPTIONS: &str = "/console/subscriptions";
@@ -35,7 +36,6 @@ fn below(folder: &str, parts: &[&str]) -> String {
     format!("{ROOT}/{folder}{}", parts.collect::<String>())
 }
 
-/// Adds the parameters that have a value.
 pub(crate) fn with(path: &str, parameters: &[(&str, &str)]) -> String {
     let given = parameters.iter().filter(|(_, value)| !value.is_empty());
     let pairs: Vec<String> =
@@ -44,7 +44,7 @@ pub(crate) fn with(path: &str, parameters: &[(&str, &str)]) -> String {
 }
 
 pub fn targets(parameters: &[(&str, &str)]) -> String {
-    with(ROOT, parameters)
+    with(TARGETS, parameters)
 }
 
 pub fn target(kind: &str, name: &str) -> String {
@@ -57,7 +57,6 @@ pub fn target_of(text: &str) -> Option<String> {
     (!kind.is_empty() && !name.is_empty()).then(|| target(kind, name))
 }
 
-/// Returns the path of the history of a target, with the entries after `after`.
 pub fn history(kind: &str, name: &str, after: Option<&str>) -> String {
     with(&below("targets", &[kind, name, "history"]), &[("nextToken", after.unwrap_or_default())])
 }
@@ -66,47 +65,48 @@ pub fn history_entry(kind: &str, name: &str, id: &str) -> String {
     below("targets", &[kind, name, "history", id])
 }
 
-/// Returns the path of a run, with the units after `after`.
-pub fn run(id: &str, after: Option<&str>) -> String {
-    with(&below("runs", &[id]), &[("nextToken", after.unwrap_or_default())])
+/// Returns the path of a run on the page of its target, with the units after `after`.
+pub fn run((kind, name): (&str, &str), id: &str, after: Option<&str>) -> String {
+    with(&target(kind, name), &[("run", id), ("nextToken", after.unwrap_or_default())]) + "#run"
 }
 
-/// Returns the path of the log of a unit, in its last attempt with a log by default.
-pub fn log(run: &str, unit: &str, attempt: Option<u32>) -> String {
-    of_attempt(run, "log", unit, attempt)
-}
-
-/// Returns the path of the log of an attempt as a file.
-pub fn log_text(run: &str, unit: &str, attempt: u32) -> String {
-    of_attempt(run, "log.txt", unit, Some(attempt))
-}
-
-/// Returns the path of the rendered form of a unit, in its last attempt by default.
-pub fn rendering(run: &str, unit: &str, attempt: Option<u32>) -> String {
-    of_attempt(run, "rendered", unit, attempt)
-}
-
-fn of_attempt(run: &str, page: &str, unit: &str, attempt: Option<u32>) -> String {
+/// Returns the path of a unit on the page of its target, in its last attempt by default. `page_token` is that of the units.
+pub fn unit((kind, name): (&str, &str), (run, page_token): (&str, &str), unit: &str, attempt: Option<u32>) -> String {
     let attempt = attempt.map(|attempt| attempt.to_string()).unwrap_or_default();
-    with(&below("runs", &[run, page]), &[("unit", unit), ("attempt", attempt.as_str())])
+    let parameters = [("run", run), ("nextToken", page_token), ("unit", unit), ("attempt", attempt.as_str())];
+    with(&target(kind, name), &parameters) + "#unit"
 }
 
+/// Returns the path of the log of a unit, in its last attempt with a log by default. Without a unit, it has those of the run.
+pub fn log(run: &str, unit: &str, attempt: Option<u32>) -> String {
+    log_file(run, "log", unit, attempt)
+}
+
+pub fn log_text(run: &str, unit: &str, attempt: Option<u32>) -> String {
+    log_file(run, "log.txt", unit, attempt)
+}
+
+fn log_file(run: &str, file: &str, unit: &str, attempt: Option<u32>) -> String {
+    let attempt = attempt.map(|attempt| attempt.to_string()).unwrap_or_default();
+    with(&below("runs", &[run, file]), &[("unit", unit), ("attempt", attempt.as_str())])
+}
+
+/// Returns the path of a version of a plugin, by default of the highest one.
 pub fn plugin(name: &str, version: &str) -> String {
-    below("plugins", &[name, version])
+    with(&versions(name), &[("version", version)])
 }
 
 pub fn comparison(name: &str, from: &str, to: &str) -> String {
     with(&versions(name), &[("from", from), ("to", to)])
 }
 
-/// Returns the path of a plugin without a version, which leads to its highest one.
 pub fn versions(name: &str) -> String {
     below("plugins", &[name])
 }
 
 /// Returns the path of a plugin in a text `NAME@VERSION`. Without a version it is the highest one.
 pub fn plugin_of(text: &str) -> String {
-    let (name, version) = text.split_once('@').unwrap_or((text, "latest"));
+    let (name, version) = text.split_once('@').unwrap_or((text, ""));
     plugin(name, version)
 }
 
@@ -122,7 +122,6 @@ pub fn cluster(name: &str) -> String {
     below("clusters", &[name])
 }
 
-/// Returns the path of the sign-in, which leads back to `next`.
 pub fn sign_in(next: &str) -> String {
     with(SIGN_IN, &[("next", next)])
 }
@@ -158,7 +157,12 @@ mod tests {
         let encoded = "a%2F..%2F%3Fx%3D1%26unit%3Db%23c%252f%22%3C%3E%C3%A9%5C";
         assert_eq!(target("sandbox", hostile), format!("/console/targets/sandbox/{encoded}"));
         assert_eq!(log("r", hostile, Some(2)), format!("/console/runs/r/log?unit={encoded}&attempt=2"));
-        assert_eq!(plugin_of("db@2.0.0"), "/console/plugins/db/2.0.0");
+        let path = unit(("sandbox", "a"), ("r", ""), hostile, None);
+        assert_eq!(path, format!("/console/targets/sandbox/a?run=r&unit={encoded}#unit"));
+        assert_eq!(
+            [plugin_of("db@2.0.0"), plugin_of("db")],
+            ["/console/plugins/db?version=2.0.0", "/console/plugins/db"]
+        );
         assert_eq!(target_of("sandbox/pr-1").as_deref(), Some("/console/targets/sandbox/pr-1"));
         assert_eq!(target_of("javascript:alert(1)"), None);
     }

@@ -1,26 +1,95 @@
-//! Plugins and their versions.
+//! Plugins: the fleet, and one plugin with its versions, their users and their difference.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
 
-use ebb_protocol::{PluginDetail, PluginInfo, limits};
+use ebb_protocol::{PluginDetail, PluginInfo, TargetInfo, TargetPhase, TargetSelection, limits};
 use maud::{Markup, html};
 
-use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};
+use crate::{BulkAction, ConsoleViewer, PageRenewal, bulk_pages, frame, paths, target_list, texts};
 
 const MAX_DEFAULT: usize = 500;
 const MAX_LINES: usize = 10_000;
 
-/// Returns the page with all versions that are not withdrawn.
-pub fn plugins(viewer: ConsoleViewer<'_>, plugins: &[PluginInfo]) -> String {
-    let rows = plugins.iter().map(|PluginInfo { name, version, dialect, created, .. }| {
+/// The first living targets, or those that use one plugin.
+#[derive(Clone, Debug, Default)]
+pub struct PluginUsers {
+    pub targets: Vec<TargetInfo>,
+    pub is_partial: bool,
+    /// The number of the last change that they have.
+    pub since: String,
+}
+
+fn note(users: Option<&PluginUsers>) -> Markup {
+    html! { @if let Some(users) = users.filter(|users| users.is_partial) { p { "Counted in the first " (users.targets.len()) " targets." } } }
+}
+
+struct UserGroup<'a>(Vec<&'a TargetInfo>);
+
+impl<'a> UserGroup<'a> {
+    fn of(users: Option<&'a PluginUsers>, name: &str, version: Option<&str>) -> Self {
+        let is_used = |used: &String| {
+            let found = used.split_once('@');
+            found.is_some_and(|found| found.0 == name && version.is_none_or(|version| found.1 == version))
+        };
+        let targets = users.into_iter().flat_map(|users| &users.targets);
+        Self(targets.filter(|target| target.plugins.iter().any(is_used)).collect())
+    }
+
+    fn in_phase(&self, phase: TargetPhase) -> usize {
+        self.0.iter().filter(|target| target.phase == phase).count()
+    }
+
+    fn broken(&self) -> usize {
+        self.in_phase(TargetPhase::Failed) + self.in_phase(TargetPhase::Stuck)
+    }
+
+    /// Returns links to the users in each of these phases. `plugin` is `NAME` or `NAME@VERSION`.
+    fn links(&self, plugin: &str, phases: &[TargetPhase]) -> Markup {
         html! {
-            th scope="row" { a href=(paths::plugin(name, version)) { (name) "@" (version) } }
-            td { (dialect) }
-            td { (texts::time(created)) }
+            @for phase in phases.iter().filter(|phase| self.in_phase(**phase) > 0) {
+                a.chip href=(paths::targets(&[("plugin", plugin), ("phase", phase.name())])) { (texts::state(phase)) " " (self.in_phase(*phase)) }
+                " "
+            }
+        }
+    }
+
+    fn all(&self, plugin: &str) -> Markup {
+        html! { a href=(paths::targets(&[("plugin", plugin)])) { (self.0.len()) } }
+    }
+}
+
+/// Returns the page with a row for each plugin, that with the most failed and stuck users first. `listed` has the versions that
+/// are not withdrawn, the highest one of each plugin first. A caller who may not read targets sees no `users`.
+pub fn plugins(viewer: ConsoleViewer<'_>, listed: &[PluginInfo], users: Option<&PluginUsers>) -> String {
+    let groups = listed.chunk_by(|one, next| one.name == next.name);
+    let mut rows: Vec<_> = groups.map(|of| (of, UserGroup::of(users, &of[0].name, None))).collect();
+    rows.sort_by_key(|(_, group)| Reverse(group.broken()));
+    let rows = rows.iter().map(|(of, group)| {
+        let PluginInfo { name, version, created, .. } = &of[0];
+        html! {
+            th scope="row" { a href=(paths::versions(name)) { (name) } }
+            td data-label="Highest" { (version) }
+            td.number data-label="Versions" { (of.len()) }
+            td data-label="Published" { (texts::time(created)) }
+            @if users.is_some() {
+                td.number data-label="Users" { (group.all(name)) }
+                td data-label="Broken" { (group.links(name, &[TargetPhase::Stuck, TargetPhase::Failed])) }
+            }
         }
     });
-    let main = html! { h1 { "Plugins" } (frame::table("Versions", &["Version", "Format", "Published"], rows)) };
-    frame::page(viewer, paths::PLUGINS, "Plugins", PageRenewal::NEVER, &main)
+    let heads = ["Plugin", "Highest version", "Versions", "Published", "Users", "Failed or stuck"];
+    let intro = (paths::PLUGINS, "Plugins", "A plugin makes and removes a resource of a target, such as a database.");
+    let none = "No plugin is published. Write one, check it, and publish it:";
+    let commands = ["ebb plugin new tenant-db", "ebb validate tenant-db.yaml", "ebb apply -f tenant-db.yaml"];
+    let table = frame::table("Plugins", if users.is_some() { &heads } else { &heads[..4] }, rows);
+    let list = html! { (table) (note(users)) };
+    let list = Some(&list).filter(|_| !listed.is_empty());
+    frame::list_page(viewer, intro, (none, &commands, "plugins.html"), renewal(users), list)
+}
+
+fn renewal(users: Option<&PluginUsers>) -> PageRenewal<'_> {
+    let since = users.map(|users| users.since.as_str());
+    PageRenewal { since, seconds: since.and(Some(15)), full_seconds: since.and(Some(600)), stamp: None }
 }
 
 #[derive(Clone, Debug)]
@@ -29,14 +98,12 @@ pub struct PluginParam {
     pub name: String,
     /// The type, with `sensitive` before that of a sensitive one.
     pub kind: String,
-    /// The default as JSON.
     pub default: Option<String>,
     /// True if each document has to set it.
     pub is_required: bool,
     pub description: String,
 }
 
-/// A version of a plugin with all others.
 #[derive(Clone, Copy, Debug)]
 pub struct PluginView<'a> {
     pub detail: &'a PluginDetail,
@@ -45,10 +112,10 @@ pub struct PluginView<'a> {
     pub versions: &'a [PluginDetail],
     /// The version that a document without a version gets.
     pub latest: Option<&'a str>,
-    /// The number of living targets by version and phase. `None` if the caller may not read targets.
-    pub users: Option<&'a BTreeMap<String, BTreeMap<&'static str, usize>>>,
-    /// True if more targets use the plugin than were counted.
-    pub is_partial: bool,
+    pub users: Option<&'a PluginUsers>,
+    /// Two versions and the unified diff of their documents, which is empty if they are equal.
+    pub comparison: Option<(&'a str, &'a str, &'a str)>,
+    pub may_upgrade: bool,
 }
 
 pub fn plugin(viewer: ConsoleViewer<'_>, view: &PluginView<'_>) -> String {
@@ -56,131 +123,121 @@ pub fn plugin(viewer: ConsoleViewer<'_>, view: &PluginView<'_>) -> String {
     let full = format!("{}@{}", info.name, info.version);
     let params = view.params.iter().map(param);
     let rows = view.versions.iter().map(|row| version(view, row));
+    let heads = ["Version", "State", "Published", "Users", "Failure rate", "Time to ready, p50"];
+    let facts = html! {
+        @if view.latest == Some(info.version.as_str()) { span { "default" } }
+        span { "published at " (texts::time(&info.created)) }
+        span { "format " (info.dialect) }
+        span { "digest " code { (info.digest) } }
+    };
+    let targets = html! { a.button href=(paths::targets(&[("plugin", info.name.as_str())])) { "Targets" } };
     let main = html! {
-        h1 { (full) }
+        (frame::head(&html! { (full) }, &facts, &targets))
         @if let Some(at) = withdrawn { p.problem { "Withdrawn at " (texts::time(at)) ". New targets cannot use it." } }
-        dl {
-            dt { "Published" } dd { (texts::time(&info.created)) }
-            dt { "Format" } dd { (info.dialect) }
-            dt { "Digest" } dd { code { (info.digest) } }
-            dt { "Used by" } dd {
-                a href=(paths::targets(&[("plugin", full.as_str())])) { "targets of this version" } ", "
-                a href=(paths::targets(&[("plugin", info.name.as_str())])) { "of any version" }
-            }
-        }
-        (frame::section("Parameters", &frame::table("Parameters", &["Name", "Type", "Default", "Description"], params)))
+        @if let Some(comparison) = view.comparison { (difference(viewer, view, comparison)) }
         section {
             h2 { "Versions" }
-            (frame::table("Versions", &["Version", "State", "Published", "Targets"], rows))
-            @if view.is_partial { p { "More targets use the plugin than this page counts." } }
-            @if view.versions.len() > 1 { (choice(&info.name, view.versions, ("", &info.version))) }
+            (frame::table("Versions", if view.users.is_some() { &heads } else { &heads[..3] }, rows))
+            (note(view.users))
+            @if view.versions.len() > 1 { (choice(view, view.comparison.map_or(("", info.version.as_str()), |(from, to, _)| (from, to)))) }
         }
+        (frame::section("Parameters", &frame::table("Parameters", &["Name", "Type", "Default", "Description"], params)))
         (frame::section("Document", &texts::listing("Document", document)))
     };
-    frame::page(viewer, paths::PLUGINS, &full, PageRenewal::NEVER, &main)
+    frame::page(viewer, paths::PLUGINS, &full, renewal(view.users), &main)
 }
 
 fn param(PluginParam { name, kind, default, is_required, description }: &PluginParam) -> Markup {
     html! {
         th scope="row" { code { (limits::printable(name)) } }
         td { (kind) }
-        td {
-            @match default {
-                Some(default) => { code { (limits::excerpt(&limits::printable(default), MAX_DEFAULT)) } }
-                None if *is_required => { "required" }
-                None => { "optional" }
-            }
-        }
+        td { @if let Some(default) = default { code { (limits::excerpt(&limits::printable(default), MAX_DEFAULT)) } } @else if *is_required { "required" } @else { "optional" } }
         td { (limits::printable(description)) }
     }
 }
 
 fn version(view: &PluginView<'_>, PluginDetail { info, withdrawn, .. }: &PluginDetail) -> Markup {
     let full = format!("{}@{}", info.name, info.version);
-    let users = view.users.map(|users| users.get(&info.version).cloned().unwrap_or_default());
+    let group = UserGroup::of(view.users, &info.name, Some(&info.version));
     html! {
         th scope="row" { a href=(paths::plugin(&info.name, &info.version)) { (full) } }
-        td {
+        td data-label="State" {
             @if let Some(at) = withdrawn { "withdrawn at " (texts::time(at)) } @else { "published" }
             @if view.latest == Some(info.version.as_str()) { ", default" }
         }
-        td { (texts::time(&info.created)) }
-        td {
-            @if let Some(users) = users {
-                a href=(paths::targets(&[("plugin", full.as_str())])) { (users.values().sum::<usize>()) }
-                @for (phase, count) in &users {
-                    ", " a href=(paths::targets(&[("plugin", full.as_str()), ("phase", *phase)])) { (count) " " (phase) }
-                }
-            }
+        td data-label="Published" { (texts::time(&info.created)) }
+        @if view.users.is_some() {
+            td data-label="Users" { (group.all(&full)) " " (group.links(&full, &TargetPhase::ALL)) }
+            td.number data-label="Failures" { @if let Some(rate) = (100 * group.broken() + group.0.len() / 2).checked_div(group.0.len()) { (rate) " %" } }
+            td.number data-label="Ready after" { @if let Some(time) = target_list::percentile(&target_list::times_to_ready(&group.0), 50) { (time) } }
         }
     }
 }
 
 /// Returns the form that chooses two versions to compare. Without a first one, it proposes the version below the second.
-fn choice(name: &str, versions: &[PluginDetail], (from, to): (&str, &str)) -> Markup {
+fn choice(view: &PluginView<'_>, (from, to): (&str, &str)) -> Markup {
+    let versions = view.versions;
     let position = versions.iter().position(|row| row.info.version == to);
-    let below = position.and_then(|at| versions.get(at + 1).or_else(|| versions.get(at.checked_sub(1)?)));
+    let below = position.and_then(|at| versions.get(at + 1)).or(versions.first());
     let from = if from.is_empty() { below.map_or("", |row| row.info.version.as_str()) } else { from };
-    let select = |field: &str, label: &str, chosen: &str| {
-        html! {
-            div {
-                label for={ "compare-" (field) } { (label) }
-                select id={ "compare-" (field) } name=(field) {
-                    @for row in versions {
-                        option value=(row.info.version) selected[row.info.version == chosen] { (row.info.version) }
-                    }
+    html! {
+        form.filters method="get" action=(paths::versions(&view.detail.info.name)) {
+            @for (field, label, chosen) in [("from", "Compare", from), ("to", "with", to)] {
+                div {
+                    label for={ "compare-" (field) } { (label) }
+                    select id={ "compare-" (field) } name=(field) { @for PluginDetail { info, .. } in versions { option value=(info.version) selected[info.version == chosen] { (info.version) } } }
                 }
             }
-        }
-    };
-    html! {
-        form.filters method="get" action=(paths::versions(name)) {
-            (select("from", "Compare", from))
-            (select("to", "with", to))
             button { "Compare" }
         }
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-pub struct PluginComparison<'a> {
-    pub name: &'a str,
-    pub from: &'a str,
-    pub to: &'a str,
-    /// All versions, the highest first.
-    pub versions: &'a [PluginDetail],
-    /// The unified diff of the documents. Empty if they are equal.
-    pub diff: &'a str,
+fn difference(viewer: ConsoleViewer<'_>, view: &PluginView<'_>, (from, to, diff): (&str, &str, &str)) -> Markup {
+    let name = &view.detail.info.name;
+    let others = diff.lines().count().saturating_sub(MAX_LINES);
+    html! {
+        section {
+            h2 { "Difference of " a href=(paths::plugin(name, from)) { (from) } " and " a href=(paths::plugin(name, to)) { (to) } }
+            @if from != to { p { a href=(paths::comparison(name, to, from)) { "Swap" } } }
+            @if diff.is_empty() { p.none { "The documents are equal." } } @else {
+                pre.listing.difference tabindex="0" role="region" aria-label="Difference" {
+                    @for line in diff.lines().take(MAX_LINES) {
+                        // The first character repeats what the colour says.
+                        @let text = limits::printable(line);
+                        @if line.starts_with('+') { ins { (text) } } @else if line.starts_with('-') { del { (text) } } @else { (text) } "\n"
+                    }
+                }
+            }
+            @if others > 0 { p { (others) " more lines: " (texts::copy(&format!("ebb plugin diff {name}@{from} {name}@{to}"))) } }
+            (upgrade(viewer, view, (from, to)))
+        }
+    }
 }
 
-pub fn plugin_comparison(viewer: ConsoleViewer<'_>, comparison: PluginComparison<'_>) -> String {
-    let PluginComparison { name, from, to, versions, diff } = comparison;
-    let title = format!("{name}: {from} and {to}");
-    let others = diff.lines().count().saturating_sub(MAX_LINES);
-    let main = html! {
-        h1 {
-            (name) ": " a href=(paths::plugin(name, from)) { (from) } " and " a href=(paths::plugin(name, to)) { (to) }
-        }
-        (choice(name, versions, (from, to)))
-        @if from != to { p { a href=(paths::comparison(name, to, from)) { "Swap" } } }
-        @if diff.is_empty() {
-            p.none { "The documents are equal." }
-        } @else {
-            pre.listing.difference tabindex="0" role="region" aria-label="Difference" {
-                @for line in diff.lines().take(MAX_LINES) { (diff_line(line)) }
+/// Returns the form that leads to the confirmation of an upgrade to the second version, of the users of all others.
+fn upgrade(viewer: ConsoleViewer<'_>, view: &PluginView<'_>, (from, to): (&str, &str)) -> Markup {
+    let name = &view.detail.info.name;
+    let full = format!("{name}@{to}");
+    let is_other = |used: &String| *used != full && used.split_once('@').is_some_and(|(found, _)| found == name);
+    let mut users = UserGroup::of(view.users, name, None).0;
+    users.retain(|target| target.phase.is_alive() && target.plugins.iter().any(is_other));
+    let count = users.len().min(TargetSelection::MAX_TARGETS);
+    let is_all = count == users.len() && view.users.is_some_and(|users| !users.is_partial);
+    let is_published = view.versions.iter().any(|row| row.info.version == to && row.withdrawn.is_none());
+    html! {
+        @if view.may_upgrade && is_published && count > 0 {
+            form.selection method="post" action=(paths::SELECTION) {
+                (frame::form_token(viewer))
+                input type="hidden" name=(bulk_pages::BACK) value=(paths::comparison(name, from, to));
+                @for user in &users[..count] {
+                    input type="hidden" name=(bulk_pages::TARGET) value=(bulk_pages::value(&user.kind, &user.name, &user.uid));
+                }
+                button.primary name=(bulk_pages::ACTION) value=(BulkAction::Upgrade(&full).field()) {
+                    "Upgrade " @if is_all { "all " } @else { "the first " } (count) " to " (to)
+                }
+                span { "In batches: " (texts::copy(&format!("ebb plugin upgrade {full} --batch 5 --max-failures 2"))) }
             }
         }
-        @if others > 0 { p { (others) " more lines: " code { "ebb plugin diff " (name) "@" (from) " " (name) "@" (to) } } }
-    };
-    frame::page(viewer, paths::PLUGINS, &title, PageRenewal::NEVER, &main)
-}
-
-/// Returns a line of a unified diff. Its first character repeats what its colour says.
-fn diff_line(line: &str) -> Markup {
-    let text = limits::printable(line);
-    match line.chars().next() {
-        Some('+') => html! { ins { (text) } "\n" },
-        Some('-') => html! { del { (text) } "\n" },
-        _ => html! { (text) "\n" },
     }
 }

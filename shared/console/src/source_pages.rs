@@ -1,28 +1,35 @@
 //! Sources and the events that they have rejected.
 
+use std::cmp::Reverse;
+
 use ebb_protocol::{RejectedEvent, SourceDetail, SourceInfo, limits, rfc3339};
 use maud::{Markup, html};
 
 use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};
 
 pub fn sources(viewer: ConsoleViewer<'_>, sources: &[SourceInfo]) -> String {
-    let main = html! { h1 { "Sources" } (list(sources)) };
-    frame::page(viewer, paths::SOURCES, "Sources", PageRenewal::NEVER, &main)
+    let mut sorted: Vec<&SourceInfo> = sources.iter().collect();
+    sorted.sort_by_key(|source| Reverse(source.rejected.as_ref().map(|rejected| rejected.count)));
+    let intro = (paths::SOURCES, "Sources", "A source turns webhooks of another system into targets.");
+    let none = "No source is stored. Print one for a known sender, add resources, and store it:";
+    let commands = ["ebb source new --preset github previews > previews.yaml", "ebb apply -f previews.yaml"];
+    let list = (!sources.is_empty()).then(|| list(sorted));
+    frame::list_page(viewer, intro, (none, &commands, "sources.html"), PageRenewal::NEVER, list.as_ref())
 }
 
 pub(crate) fn list<'a>(sources: impl IntoIterator<Item = &'a SourceInfo>) -> Markup {
     let rows = sources.into_iter().map(|SourceInfo { name, changed, rejected }| {
         html! {
             th scope="row" { a href=(paths::source(name)) { (name) } }
-            td { (texts::time(changed)) }
-            td {
+            td data-label="Rejected" {
                 @if let Some(rejected) = rejected {
-                    (rejected.count) " since " (texts::time(&rejected.since)) ": " (limits::printable(&rejected.last.detail))
+                    span.problem { (rejected.count) " since " (texts::time(&rejected.since)) ": " (limits::printable(&rejected.last.detail)) }
                 }
             }
+            td data-label="Changed" { (texts::time(changed)) }
         }
     });
-    frame::table("Sources", &["Name", "Changed", "Rejected events"], rows)
+    frame::table("Sources", &["Name", "Rejected events", "Changed"], rows)
 }
 
 /// An event that the caller tries, with its effect.
@@ -49,10 +56,8 @@ pub struct TrialEffect {
     pub verdict: &'static str,
     /// The reason of `ignored` or `rejected`.
     pub reason: Option<String>,
-    /// `KIND/NAME` of the target.
     pub target: Option<String>,
     pub uid: Option<String>,
-    /// The time of the event in RFC 3339.
     pub time: Option<String>,
     /// The delivery ID that the source selects.
     pub delivery: Option<String>,
@@ -62,15 +67,17 @@ pub struct TrialEffect {
 pub fn source(viewer: ConsoleViewer<'_>, source: &SourceDetail, trial: &SourceTrial<'_>) -> String {
     let rows = source.rejected.iter().map(rejected);
     let owner = format!("source {}", source.name);
+    let facts = html! {
+        span { "changed at " (texts::time(&source.changed)) }
+        span { "path for the sender " (texts::copy(&source.path)) }
+    };
+    let targets = html! { a.button href=(paths::targets(&[("owner", owner.as_str())])) { "Targets of its events" } };
+    let tried = frame::section("Try an event", &try_form(viewer, &source.name, trial));
     let main = html! {
-        h1 { "Source " (source.name) }
-        dl {
-            dt { "Changed" } dd { (texts::time(&source.changed)) }
-            dt { "Path for the sender" } dd { code { (source.path) } }
-            dt { "Targets" } dd { a href=(paths::targets(&[("owner", owner.as_str())])) { "created by its events" } }
-        }
-        (frame::section("Try an event", &try_form(viewer, &source.name, trial)))
+        (frame::head(&html! { "Source " (source.name) }, &facts, &targets))
+        @if trial.effect.is_some() { (tried) }
         (frame::section("Rejected events", &frame::table("Rejected events", &["Time", "Delivery", "Target", "Reason"], rows)))
+        @if trial.effect.is_none() { (tried) }
         (frame::section("Document", &texts::listing("Document", &source.document)))
     };
     let renewal = if trial.effect.is_some() { PageRenewal::NEVER } else { PageRenewal::every(15) };
@@ -95,7 +102,7 @@ fn try_form(viewer: ConsoleViewer<'_>, name: &str, trial: &SourceTrial<'_>) -> M
             (frame::form_token(viewer))
             (field("headers", "Headers, one per line: NAME: VALUE", 2, trial.headers))
             (field("payload", "Body, as JSON", 10, trial.payload))
-            (field("fetched", "Body of the response to `fetch`, as JSON, if the source has one", 2, trial.fetched))
+            (field("fetched", "Body of the response to fetch, as JSON, if the source has one", 2, trial.fetched))
             button { "Try" }
         }
     }

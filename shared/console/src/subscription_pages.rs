@@ -1,5 +1,7 @@
 //! Subscriptions, with the notifications that wait and those that were given up.
 
+use std::cmp::Reverse;
+
 use ebb_protocol::{DeliveryError, SubscriptionDetail, SubscriptionInfo, UndeliveredNotification, limits};
 use maud::{Markup, html};
 
@@ -7,23 +9,29 @@ use crate::source_pages::target_link;
 use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};
 
 pub fn subscriptions(viewer: ConsoleViewer<'_>, subscriptions: &[SubscriptionInfo]) -> String {
-    let main = html! { h1 { "Subscriptions" } (list(subscriptions)) };
-    frame::page(viewer, paths::SUBSCRIPTIONS, "Subscriptions", PageRenewal::NEVER, &main)
+    let mut sorted: Vec<&SubscriptionInfo> = subscriptions.iter().collect();
+    let trouble = |info: &SubscriptionInfo| (info.unreadable.is_some() || info.problem.is_some(), info.undelivered);
+    sorted.sort_by_key(|info| Reverse((trouble(info), info.last_error.is_some(), info.waiting)));
+    let intro = (paths::SUBSCRIPTIONS, "Subscriptions", "A subscription reports phases of targets to another system.");
+    let none = "No subscription is stored. Print one, and store it:";
+    let commands = ["ebb subscription new failures --to slack > failures.yaml", "ebb apply -f failures.yaml"];
+    let list = (!subscriptions.is_empty()).then(|| list(sorted));
+    frame::list_page(viewer, intro, (none, &commands, "subscriptions.html"), PageRenewal::NEVER, list.as_ref())
 }
 
 pub(crate) fn list<'a>(subscriptions: impl IntoIterator<Item = &'a SubscriptionInfo>) -> Markup {
     let rows = subscriptions.into_iter().map(|info| {
         html! {
             th scope="row" { a href=(paths::subscription(&info.name)) { (info.name) } }
-            td { (info.on.join(", ")) }
-            td { (info.to) " " (info.origin.as_deref().unwrap_or_default()) }
-            td { (waiting(info)) }
-            td { (last_error(info)) }
-            td { (info.undelivered) }
-            td { (problem(info)) }
+            td data-label="Problem" { span.problem { (problem(info)) } }
+            td.number data-label="Given up" { (info.undelivered) }
+            td data-label="Waiting" { (waiting(info)) }
+            td data-label="Last error" { (last_error(info)) }
+            td data-label="Phases" { (info.on.join(", ")) }
+            td data-label="Receiver" { (info.to) " " (info.origin.as_deref().unwrap_or_default()) }
         }
     });
-    let heads = ["Name", "Phases", "Receiver", "Waiting", "Last error", "Given up", "Problem"];
+    let heads = ["Name", "Problem", "Given up", "Waiting", "Last error", "Phases", "Receiver"];
     frame::table("Subscriptions", &heads, rows)
 }
 
@@ -52,18 +60,22 @@ fn problem(info: &SubscriptionInfo) -> Markup {
 pub fn subscription(viewer: ConsoleViewer<'_>, detail: &SubscriptionDetail) -> String {
     let info = &detail.info;
     let rows = detail.failures.iter().map(undelivered);
+    let facts = html! {
+        span { (info.to) " " (info.origin.as_deref().unwrap_or_default()) }
+        span { (info.on.join(", ")) }
+        @if let Some(connection) = &info.connection { span { "connection " (connection) } }
+        span { "changed at " (texts::time(&info.changed)) }
+        span { "waiting: " (waiting(info)) }
+    };
     let main = html! {
-        h1 { "Subscription " (info.name) }
-        dl {
-            dt { "Phases" } dd { (info.on.join(", ")) }
-            dt { "Receiver" } dd { (info.to) " " (info.origin.as_deref().unwrap_or_default()) }
-            @if let Some(connection) = &info.connection { dt { "Connection" } dd { (connection) } }
-            dt { "Changed" } dd { (texts::time(&info.changed)) }
-            dt { "Waiting" } dd { (waiting(info)) }
-        }
+        (frame::head(&html! { "Subscription " (info.name) }, &facts, &html! {}))
         p.problem { (problem(info)) }
         @if info.last_error.is_some() { p.problem { "Last error: " (last_error(info)) } }
-        (frame::section("Given up", &frame::table("Given up", &["Time", "Target", "Phase", "Reason"], rows)))
+        section {
+            h2 { "Given up" }
+            (frame::table("Given up", &["Time", "Target", "Phase", "Reason"], rows))
+            @if !detail.failures.is_empty() { p { "Send them again: " (texts::copy(&format!("ebb subscription retry {}", info.name))) } }
+        }
         (frame::section("Document", &texts::listing("Document", &detail.document)))
     };
     frame::page(viewer, paths::SUBSCRIPTIONS, &format!("Subscription {}", info.name), PageRenewal::every(15), &main)

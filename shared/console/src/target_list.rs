@@ -1,267 +1,251 @@
-//! The list of targets, with filters and counts by phase.
+//! The list of targets: the worst first, equal failures as one group, with a search box and counts by phase.
 
-use ebb_protocol::{RelayOutage, TargetInfo, TargetPhase, limits, words};
+use std::collections::BTreeMap;
+
+use ebb_protocol::{
+    Millis, RelayOutage, TargetInfo, TargetPage, TargetPhase, TargetSelection, limits, parse_rfc3339, words,
+};
 use maud::{Markup, html};
-use serde::Deserialize;
 
+use crate::target_filter::TargetListFilter;
 use crate::{BulkAction, ConsoleViewer, PageRenewal, bulk_pages, frame, paths, texts};
 
-const LABELS: usize = 10;
-/// Maximum characters of the name and of the value of a label in a row.
+const COLUMNS: [&str; 7] = ["Name", "State", "Age", "PR or branch", "Owner", "Cause", "Plugins"];
+/// The labels that name a change, each with the sign before its number.
+const CHANGES: [(&str, &str); 4] = [("pull-request", "#"), ("merge-request", "!"), ("branch", ""), ("environment", "")];
+const REPOSITORIES: [&str; 2] = ["repository", "project"];
+const AUTHORS: [&str; 2] = ["author", "owner"];
 const LABEL: usize = 100;
-
-/// The filters of the list. An empty text filters nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct TargetListFilter {
-    /// A phase. `gone` selects the gone targets, which are not in the list otherwise.
-    pub phase: String,
-    /// `KEY=VALUE`.
-    pub label: String,
-    pub owner: String,
-    /// `NAME` or `NAME@VERSION`.
-    pub plugin: String,
-    /// A text in the name, the owner, labels, plugins or the first cause.
-    pub q: String,
-}
-
-impl TargetListFilter {
-    /// Returns the phase of the filter, or `None` without one and for an unknown text.
-    pub fn state(&self) -> Option<TargetPhase> {
-        TargetPhase::named(&self.phase)
-    }
-
-    /// Returns the path of a page of the list with these filters. `previous` is that of [`TargetListView`], and `select` is empty,
-    /// or [`SELECT_ALL`].
-    fn path(&self, phase: &str, (next_token, previous): (&str, &str), select: &str) -> String {
-        paths::targets(&[
-            ("phase", phase),
-            ("label", self.label.as_str()),
-            ("owner", self.owner.as_str()),
-            ("plugin", self.plugin.as_str()),
-            ("q", self.q.as_str()),
-            ("nextToken", next_token),
-            ("previous", previous),
-            ("select", select),
-        ])
-    }
-}
-
-/// Maximum bytes of the tokens of the pages before. They are in the address, which gateways limit to some KiB.
-const MAX_PREVIOUS: usize = 2_048;
+const MAX: usize = TargetSelection::MAX_TARGETS;
+/// The number of equal failures that are one group.
+const GROUPED: usize = 3;
 /// The value of the parameter `select` of a list whose rows are all selected.
 const SELECT_ALL: &str = "all";
 
 #[derive(Clone, Debug)]
 pub struct TargetListView<'a> {
     pub filter: &'a TargetListFilter,
-    pub targets: &'a [TargetInfo],
-    /// The number of targets by phase that pass the other filters.
-    pub counts: &'a [(TargetPhase, usize)],
+    /// The first targets that pass the filter without its phase.
+    pub counted: &'a [TargetPage],
     /// True if further targets exist that were not counted.
     pub is_partial: bool,
-    pub outages: &'a [RelayOutage],
-    /// Errors of targets that cannot be read.
-    pub damaged: &'a [String],
+    /// The targets of this page. Those of other phases are left out.
+    pub shown: &'a [TargetPage],
     /// The parameter `select` of the page. `None` if the caller may change no target.
     pub selection: Option<&'a str>,
     /// The token of the page. The first page has an empty one.
     pub page_token: &'a str,
-    /// The tokens of the pages before, if the page was reached through them: separated by blanks, the nearest one last. The
-    /// first page has no token, and the first ones of many are dropped.
-    pub previous: &'a str,
-    pub next_token: Option<&'a str>,
     /// The number of the last change that the list has.
     pub since: &'a str,
 }
 
 pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
-    let filter = view.filter;
+    let (filter, state) = (view.filter, view.filter.state());
+    let mut rows: Vec<&TargetInfo> = view.shown.iter().flat_map(|page| &page.targets).collect();
+    rows.retain(|target| state.is_none_or(|phase| target.phase == phase));
+    sort(&mut rows);
+    let count = rows.len();
     // Without rows there is nothing to select. A target that is gone has no action.
-    let selection = view.selection.filter(|_| !view.targets.is_empty() && filter.state() != Some(TargetPhase::Gone));
-    let all_selected = selection.map(|select| select == SELECT_ALL);
-    let rows = view.targets.iter().map(|target| row(target, all_selected));
-    let heads = ["Name", "Phase", "Since", "Owner", "Labels", "Cause", "Plugins"];
-    let list = match all_selected {
-        Some(all_selected) => {
-            let heads: Vec<&str> = ["Select"].into_iter().chain(heads).collect();
-            html! {
-                form method="post" action=(paths::SELECTION) {
-                    (frame::form_token(viewer))
-                    input type="hidden" name=(bulk_pages::BACK) value=(page_path(view, ""));
-                    (buttons(view, all_selected))
-                    (frame::table("Targets", &heads, rows))
+    let selection = view.selection.filter(|_| count > 0 && state != Some(TargetPhase::Gone));
+    let all_selected = selection.map(|select| select == SELECT_ALL && count <= MAX);
+    let mut groups = causes(&rows);
+    groups.retain(|_, alike| alike.len() >= GROUPED);
+    rows.retain(|target| cause_key(target).is_none_or(|key| !groups.contains_key(&key)));
+    let next_token = view.shown.last().and_then(|page| page.next_token.as_deref());
+    let list = html! {
+        @for (number, ((_, cause), alike)) in groups.iter().enumerate() {
+            section {
+                details id={ "group-" (number) } {
+                    summary { (texts::state(&alike[0].phase)) " " (alike.len()) " targets: " (limits::printable(cause)) }
+                    (table(&format!("Group {}", number + 1), alike, all_selected))
+                }
+                @if all_selected.is_some() {
+                    @for one in alike.iter().take(MAX) { input type="hidden" name={ "group-" (number) } value=(bulk_pages::value(&one.kind, &one.name, &one.uid)); }
+                    p { button name="group" value=(number) { "Retry " @if alike.len() > MAX { (MAX) " of" } @else { "all" } " " (alike.len()) } }
                 }
             }
         }
-        None => frame::table("Targets", &heads, rows),
+        @if !rows.is_empty() { (table("Targets", &rows, all_selected)) }
     };
-    let (before, nearest) = view.previous.rsplit_once(' ').unwrap_or(("", view.previous));
-    let counted: usize = view.counts.iter().map(|(_, count)| count).sum();
     let main = html! {
         h1 { "Targets" }
-        (outages(view.outages))
-        @for reason in view.damaged { p.problem { "A target cannot be read: " (reason) } }
-        (form(filter))
-        ul.counts aria-label="Targets by phase" {
-            @for (phase, count) in view.counts.iter().copied().chain(uncounted(view)) {
-                li {
-                    a href=(filter.path(&texts::word(&phase), ("", ""), "")) {
-                        (texts::state(&phase)) " " (count) @if view.is_partial { "+" }
-                    }
+        (outages(view.shown.first().map_or(&[][..], |page| &page.outages[..])))
+        @for reason in view.shown.iter().flat_map(|page| &page.damaged) { p.problem { "A target cannot be read: " (reason) } }
+        (search(filter))
+        (counts(view))
+        @if count == 0 { p.none { "There is nothing to show." } }
+        @if let Some(all_selected) = all_selected {
+            form method="post" action=(paths::SELECTION) {
+                (frame::form_token(viewer))
+                input type="hidden" name=(bulk_pages::BACK) value=(filter.page(view.page_token, ""));
+                // The first button is that of the key Enter.
+                p.selection {
+                    @for action in BulkAction::ALL { button id={ "selected-" (action.field()) } name=(bulk_pages::ACTION) value=(action.field()) { (action.label("")) " selected" } }
+                    @if all_selected { a href=(filter.page(view.page_token, "")) { "Select none" } }
+                    @else if count <= MAX { a href=(filter.page(view.page_token, SELECT_ALL)) { "Select all shown" } }
                 }
+                (list)
             }
-            @if view.is_partial { li { "counted in the first " (counted) " targets" } }
+        } @else { (list) }
+        @if next_token.is_some() || !view.page_token.is_empty() {
+            p.note { "Pages follow the names of targets. Only the " (count) " targets of this page are in the order of the list." }
         }
-        (list)
-        p.pages {
-            @if !view.page_token.is_empty() { a href=(filter.path(&filter.phase, ("", ""), "")) { "First page" } " " }
-            @if !nearest.is_empty() {
-                a rel="prev" href=(filter.path(&filter.phase, (nearest, before), "")) { "Previous page" } " "
-            }
-            @if let Some(next) = view.next_token {
-                a rel="next" href=(filter.path(&filter.phase, (next, previous_of_next(view).as_str()), "")) { "Next page" }
-            }
-        }
+        (frame::pages((!view.page_token.is_empty()).then(|| filter.page("", "")), next_token.map(|next| filter.page(next, ""))))
     };
     let renewal = match all_selected {
         // A renewal would select targets that the caller has not seen.
         Some(true) => PageRenewal::NEVER,
-        _ => PageRenewal { since: Some(view.since), seconds: Some(15), full_seconds: Some(600), stamp: None },
+        _ => PageRenewal { since: Some(view.since), seconds: Some(5), full_seconds: Some(600), stamp: None },
     };
-    frame::page(viewer, paths::ROOT, "Targets", renewal, &main)
+    frame::page(viewer, paths::TARGETS, "Targets", renewal, &main)
 }
 
-/// Returns the phases without a counted target, each with the number 0. Targets that were not counted may have them.
-fn uncounted(view: &TargetListView<'_>) -> impl Iterator<Item = (TargetPhase, usize)> {
-    let is_counted = move |phase: TargetPhase| view.counts.iter().any(|(counted, _)| *counted == phase);
-    let may_have = view.is_partial && view.filter.state() != Some(TargetPhase::Gone);
-    let living = TargetPhase::ALL.into_iter().filter(|phase| *phase != TargetPhase::Gone);
-    living.filter(move |phase| may_have && !is_counted(*phase)).map(|phase| (phase, 0))
+/// Returns the place of a phase in the list: stuck, failed, updating, starting, stopping, ready, gone.
+fn rank(phase: TargetPhase) -> usize {
+    [3, 5, 2, 1, 4, 0, 6][phase as usize]
 }
 
-fn previous_of_next(view: &TargetListView<'_>) -> String {
-    let all = format!("{} {}", view.previous, view.page_token);
-    let begin = all.ceil_char_boundary(all.len().saturating_sub(MAX_PREVIOUS));
-    let kept = &all[begin..];
-    // The first token may be cut.
-    let kept = if begin == 0 { kept } else { kept.split_once(' ').map_or("", |(_, rest)| rest) };
-    kept.trim().to_owned()
+/// Orders targets: the worst is the first, and in a phase the newest change.
+pub(crate) fn sort(targets: &mut [&TargetInfo]) {
+    targets.sort_by(|one, other| (rank(one.phase), &other.since).cmp(&(rank(other.phase), &one.since)));
 }
 
-/// Returns the path of the page. `select` is empty, or [`SELECT_ALL`].
-fn page_path(view: &TargetListView<'_>, select: &str) -> String {
-    view.filter.path(&view.filter.phase, (view.page_token, view.previous), select)
+fn cause_key(target: &TargetInfo) -> Option<(usize, &str)> {
+    Some((rank(target.phase), target.first_cause.as_deref()?))
 }
 
-/// Returns the buttons for the selected rows. The first one is that of the key Enter.
-fn buttons(view: &TargetListView<'_>, all_selected: bool) -> Markup {
+fn causes<'a>(targets: &[&'a TargetInfo]) -> BTreeMap<(usize, &'a str), Vec<&'a TargetInfo>> {
+    let mut causes = BTreeMap::<_, Vec<&TargetInfo>>::new();
+    for target in targets {
+        if let Some(key) = cause_key(target) {
+            causes.entry(key).or_default().push(target);
+        }
+    }
+    causes
+}
+
+pub(crate) fn phases(pages: &[TargetPage]) -> [(TargetPhase, usize); 7] {
+    let targets = |phase| pages.iter().flat_map(|page| &page.targets).filter(move |target| target.phase == phase);
+    let mut phases = TargetPhase::ALL.map(|phase| (phase, targets(phase).count()));
+    phases.sort_by_key(|(phase, _)| rank(*phase));
+    phases
+}
+
+fn search(filter: &TargetListFilter) -> Markup {
+    let words = filter.words();
     html! {
-        p.selection {
-            @for action in BulkAction::ALL {
-                button id={ "selected-" (action.name()) } name=(bulk_pages::ACTION) value=(action.name()) {
-                    (action.verb()) " selected"
+        form.filters method="get" action=(paths::TARGETS) role="search" {
+            input #search type="search" name="q" value=(words.join(" ")) aria-label="Search" placeholder="phase:failed team=maps owner:me plugin:db text";
+            button { "Search" }
+        }
+        @if !words.is_empty() {
+            ul.chips aria-label="Filters" {
+                @for (position, word) in words.iter().enumerate() {
+                    @let others = [&words[..position], &words[position + 1..]].concat().join(" ");
+                    li { a.chip href=(paths::targets(&[("q", &others)])) title="Remove this filter" { (limits::printable(word)) " ×" } }
                 }
-            }
-            @if all_selected {
-                a href=(page_path(view, "")) { "Select none" }
-            } @else {
-                a href=(page_path(view, SELECT_ALL)) { "Select all shown" }
+                li { a href=(paths::TARGETS) { "Reset" } }
             }
         }
     }
 }
 
-/// Returns a sentence for each cluster that does not respond.
+/// Returns the times from the request to `ready`, the shortest first, of targets that are ready since their first run.
+pub(crate) fn times_to_ready(targets: &[&TargetInfo]) -> Vec<Millis> {
+    let first = targets.iter().filter(|target| target.phase == TargetPhase::Ready && target.generation == 1);
+    let time = |target: &&TargetInfo| Some(parse_rfc3339(&target.since)?.since(parse_rfc3339(&target.created)?));
+    let mut times: Vec<Millis> = first.filter_map(time).collect();
+    times.sort_unstable();
+    times
+}
+
+/// Returns the shortest time that so many percent of the times do not exceed.
+pub(crate) fn percentile(times: &[Millis], percent: usize) -> Option<Millis> {
+    times.get((times.len() * percent).div_ceil(100).saturating_sub(1)).copied()
+}
+
+/// Returns a link for each phase. Targets that were not counted may have a phase without a counted one.
+fn counts(view: &TargetListView<'_>) -> Markup {
+    let (filter, state) = (view.filter, view.filter.state());
+    let of = |phase: &str| TargetListFilter { phase: phase.to_owned(), ..filter.clone() }.page("", "");
+    let may_have =
+        |phase: TargetPhase| view.is_partial && (phase == TargetPhase::Gone) == (state == Some(TargetPhase::Gone));
+    let counted: usize = view.counted.iter().map(|page| page.targets.len()).sum();
+    html! {
+        ul.counts aria-label="Targets by phase" {
+            @for (phase, count) in phases(view.counted).into_iter().filter(|(phase, count)| *count > 0 || may_have(*phase)) {
+                li { a href=(of(phase.name())) aria-current=[(state == Some(phase)).then_some("true")] { (texts::state(&phase)) " " (count) @if view.is_partial { "+" } } }
+            }
+            @if state != Some(TargetPhase::Gone) {
+                li { a.chip href=(TargetListFilter { owner: "me".to_owned(), ..filter.clone() }.page("", "")) { "mine" } }
+                li { a.chip href=(of("gone")) { "gone" } }
+            }
+            @if view.is_partial { li { "counted in the first " (counted) " targets" } }
+        }
+    }
+}
+
 pub(crate) fn outages(outages: &[RelayOutage]) -> Markup {
     html! {
         @for outage in outages {
-            p.problem {
-                "Cluster " a href=(paths::cluster(&outage.cluster)) { (outage.cluster) } " "
-                (texts::timed(&words::silence(outage)))
-            }
+            p.problem { "Cluster " a href=(paths::cluster(&outage.cluster)) { (outage.cluster) } " " (texts::timed(&words::silence(outage))) }
         }
     }
 }
 
-fn form(filter: &TargetListFilter) -> Markup {
-    let field = |name: &str, label: &str, value: &str, hint: &str| {
-        html! {
-            label for={ "filter-" (name) } { (label) }
-            input id={ "filter-" (name) } name=(name) value=(value) placeholder=(hint);
-        }
-    };
+/// Returns a table of targets. Without `all_selected`, its rows cannot be selected.
+fn table(label: &str, targets: &[&TargetInfo], all_selected: Option<bool>) -> Markup {
     html! {
-        form.filters method="get" action=(paths::ROOT) role="search" {
-            div {
-                label for="filter-phase" { "Phase" }
-                select #filter-phase name="phase" {
-                    option value="" { "all living" }
-                    @for phase in TargetPhase::ALL.map(TargetPhase::name) {
-                        option value=(phase) selected[phase == filter.phase] { (phase) }
+        div.wide tabindex="0" role="region" aria-label=(label) {
+            table {
+                thead { tr { @if all_selected.is_some() { th scope="col" { "Select" } } @for name in COLUMNS { th scope="col" { (name) } } } }
+                tbody { @for target in targets {
+                    @let (kind, name) = (&target.kind, &target.name);
+                    tr {
+                        @if let Some(is_selected) = all_selected {
+                            td { input type="checkbox" name=(bulk_pages::TARGET) value=(bulk_pages::value(kind, name, &target.uid)) checked[is_selected] aria-label={ (kind) "/" (name) }; }
+                        }
+                        th scope="row" { (texts::target(kind, name)) }
+                        td data-label="State" { (texts::state(&target.phase)) (notes(target)) }
+                        td data-label="Age" { (texts::time(&target.created)) }
+                        td data-label="PR or branch" { (change(target)) }
+                        td data-label="Owner" { (owner(target)) }
+                        td data-label="Cause" { (limits::printable(target.first_cause.as_deref().or(target.waits_for.as_deref()).unwrap_or_default())) }
+                        td data-label="Plugins" { @for version in &target.plugins { a href=(paths::plugin_of(version)) { (version) } " " } }
                     }
-                }
+                } }
             }
-            div { (field("label", "Label", &filter.label, "team=shop")) }
-            div { (field("owner", "Owner", &filter.owner, "token ci")) }
-            div { (field("plugin", "Plugin", &filter.plugin, "db or db@1.0.0")) }
-            div { (field("q", "Text", &filter.q, "in names, labels, causes")) }
-            button { "Filter" }
-            a href=(paths::ROOT) { "Reset" }
         }
     }
 }
 
-/// Returns a row. Without `all_selected`, it cannot be selected.
-fn row(target: &TargetInfo, all_selected: Option<bool>) -> Markup {
-    let TargetInfo { kind, name, uid, .. } = target;
+fn label<'a>(target: &'a TargetInfo, names: &[&str]) -> Option<&'a str> {
+    names.iter().find_map(|name| target.labels.get(*name)).map(String::as_str)
+}
+
+fn shown(label: &str) -> String {
+    limits::excerpt(&limits::printable(label), LABEL)
+}
+
+pub(crate) fn change(target: &TargetInfo) -> Markup {
+    let found = CHANGES.iter().find_map(|(name, sign)| Some((*sign, target.labels.get(*name)?)));
     html! {
-        @if let Some(is_selected) = all_selected {
-            td {
-                input type="checkbox" name=(bulk_pages::TARGET) value=(bulk_pages::value(kind, name, uid))
-                    checked[is_selected] aria-label={ (kind) "/" (name) };
-            }
+        @if let Some((sign, value)) = found {
+            span { @if !value.contains("://") { (sign) } (texts::link(&shown(value))) }
+            @if let Some(repository) = label(target, &REPOSITORIES) { " " span.kind { (shown(repository)) } }
         }
-        th scope="row" { a href=(paths::target(kind, name)) { (kind) "/" (name) } }
-        td { (texts::state(&target.phase)) (notes(target)) }
-        td { (texts::time(&target.since)) }
-        td { (limits::printable(target.shown_owner())) }
-        td { (first_labels(target)) }
-        td { (cause(target)) }
-        td { (plugins(&target.plugins)) }
     }
 }
 
-/// Returns the first labels of a target for a row, one per line. Long ones are shortened.
-fn first_labels(target: &TargetInfo) -> Markup {
-    let shown = |text: &str| limits::excerpt(&limits::printable(text), LABEL);
-    let more = target.labels.len().saturating_sub(LABELS);
-    html! {
-        @for (name, value) in target.labels.iter().take(LABELS) { div { (shown(name)) "=" (shown(value)) } }
-        @if more > 0 { div { (more) " more" } }
-    }
+pub(crate) fn owner(target: &TargetInfo) -> Markup {
+    let owner = limits::printable(target.shown_owner());
+    html! { @if let Some(author) = label(target, &AUTHORS) { (shown(author)) div.kind { (owner) } } @else { (owner) } }
 }
 
 pub(crate) fn labels(target: &TargetInfo) -> Markup {
     html! { @for (name, value) in &target.labels { div { (limits::printable(name)) "=" (limits::printable(value)) } } }
 }
 
-/// Returns the first cause of a failure, or what a target waits for.
-pub(crate) fn cause(target: &TargetInfo) -> Markup {
-    let cause = target.first_cause.as_deref().or(target.waits_for.as_deref()).unwrap_or_default();
-    html! { (limits::printable(cause)) }
-}
-
-/// Returns notes about the end of a target.
 pub(crate) fn notes(target: &TargetInfo) -> Markup {
     html! { @for note in words::target_notes(target) { " " (note) } }
-}
-
-pub(crate) fn plugins(versions: &[String]) -> Markup {
-    html! {
-        @for (position, version) in versions.iter().enumerate() {
-            @if position > 0 { ", " }
-            a href=(paths::plugin_of(version)) { (version) }
-        }
-    }
 }

@@ -1,67 +1,134 @@
-//! The page of one target.
+//! The page of one target: its result, what is wrong and how to repair it, its runs, and what it has made.
 
-use ebb_protocol::api::{
-    NotificationDelivery, ResourceDetail, RunDetail, RunState, TargetDetail, TargetDiagnosis, TargetPhase,
-};
-use ebb_protocol::{limits, words};
+use ebb_protocol::api::{NotificationDelivery, ResourceDetail, RunDetail, RunState, TargetDetail, TargetPhase};
+use ebb_protocol::{OutputValue, limits, words};
 use maud::{Markup, html};
 
-use crate::run_graph::graph;
-use crate::timeline::timeline;
-use crate::{ConsoleViewer, PageRenewal, bulk_pages, diagnosis, frame, paths, target_list, texts, waiting_page};
+use crate::unit_panel::panel;
+use crate::waterfall::waterfall;
+use crate::{
+    BulkAction, ConsoleViewer, PageRenewal, TargetView, bulk_pages, diagnosis, frame, paths, target_list, texts,
+};
 
-/// Returns the page of a target. `may_change` is true if the caller may retry and delete it, and `stamp` is what a poll compares.
-pub fn target(
-    viewer: ConsoleViewer<'_>,
-    may_change: bool,
-    detail: &TargetDetail,
-    why: &TargetDiagnosis,
-    stamp: &str,
-) -> String {
+/// Maximum buttons that open URLs of a target.
+const MAX_LINKS: usize = 4;
+
+pub fn target(viewer: ConsoleViewer<'_>, view: &TargetView<'_>) -> String {
+    let TargetView { detail, why, stamp, selected, .. } = *view;
     let info = &detail.info;
     let name = format!("{}/{}", info.kind, info.name);
+    let title = html! { (name) " " (texts::state(&info.phase)) (target_list::notes(info)) };
+    let has_result = !matches!(info.phase, TargetPhase::Failed | TargetPhase::Stuck) || !detail.env.is_empty();
+    // The run of the query has all its units, and can be that of an earlier instance.
+    let others = detail.runs.iter().rev().filter(|run| selected.is_none_or(|selected| selected.run.id != run.id));
+    let others: Vec<&RunDetail> = others.collect();
     let main = html! {
-        h1 { (name) " " (texts::state(&info.phase)) (target_list::notes(info)) }
-        (diagnosis::diagnosis(why))
+        (frame::head(&title, &facts(detail), &actions(view)))
+        @if has_result { (result(detail)) }
+        (diagnosis::diagnosis(view))
+        @if !has_result { (result(detail)) }
         (target_list::outages(detail.outage.as_slice()))
-        @if may_change { (action_links(detail)) }
-        (waiting_page::section(&info.waits))
-        @for run in detail.runs.iter().rev() { (run_section(run)) }
+        @if let Some(selected) = selected { (run_section(view, &selected.run)) }
+        @for (position, run) in others.iter().enumerate() {
+            @if position == 0 && selected.is_none() || is_open(run) { (run_section(view, run)) } @else {
+                details id={ "run-" (run.id) } {
+                    summary { (run.hook) " " (texts::state(&run.state)) " " (texts::time(&run.started)) }
+                    (run_section(view, run))
+                }
+            }
+        }
         (resources(detail))
         (diagnosis::remains(why))
-        (values(detail))
-        (environment(detail))
-        (facts(detail))
-        p.actions { a.action href=(paths::history(&info.kind, &info.name, None)) { "History" } }
+        (inputs(detail))
+        (details(detail))
     };
     let moves = matches!(info.phase, TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping);
     // Starts, progress and heartbeats of the units of an open run are in no stamp.
-    let is_open = detail.runs.iter().any(|run| matches!(run.state, RunState::Running | RunState::Cancelling));
-    let (seconds, full_seconds) = if moves { (3, 0) } else { (15, if is_open { 15 } else { 600 }) };
-    let renewal =
-        PageRenewal { seconds: Some(seconds), full_seconds: Some(full_seconds), since: None, stamp: Some(stamp) };
-    frame::page(viewer, paths::ROOT, &name, renewal, &main)
+    let is_live = selected.map(|selected| &selected.run).into_iter().chain(others.iter().copied()).any(is_open);
+    let at_rest = if is_live { 15 } else { 600 };
+    let full_seconds = if moves { 0 } else { at_rest };
+    let renewal = PageRenewal { seconds: Some(3), full_seconds: Some(full_seconds), since: None, stamp: Some(stamp) };
+    frame::page(viewer, paths::TARGETS, &name, renewal, &main)
 }
 
-fn action_links(detail: &TargetDetail) -> Markup {
-    let info = &detail.info;
-    let link = |action: &str, label: &str| {
-        html! { a.action href=(bulk_pages::confirmation_path(action, &info.kind, &info.name, &info.uid)) { (label) } }
-    };
-    let waits = |run: &RunDetail| run.state == RunState::Running && run.units.iter().any(|unit| unit.next.is_some());
-    let retry = bulk_pages::no_retry(info.phase).is_none() || detail.runs.iter().any(waits);
-    let delete = bulk_pages::no_deletion(info.phase).is_none();
+fn is_open(run: &RunDetail) -> bool {
+    matches!(run.state, RunState::Running | RunState::Cancelling)
+}
+
+fn facts(TargetDetail { info, decided_by, .. }: &TargetDetail) -> Markup {
+    let owner = info.owner.as_ref().filter(|_| info.owner_name.is_some());
     html! {
-        @if retry || delete {
-            p.actions {
-                @if retry { (link("retry", "Retry…")) " " }
-                @if delete { (link("delete", "Delete…")) }
+        @if info.owner.is_some() { span title=[owner] { "Owner " (limits::printable(info.shown_owner())) } }
+        span { "Created " (texts::time(&info.created)) }
+        @if let Some(expires) = &info.expires { span { "Expires " (texts::time(expires)) } }
+        (target_list::change(info))
+        @if let Some(sha) = info.labels.get("sha") { span { "Commit " (limits::excerpt(&limits::printable(sha), 40)) } }
+        @if let Some(event) = decided_by {
+            span { "Source " a href=(paths::source(&event.source)) { (event.source) } ", " (texts::timed(&words::deciding_event(event))) }
+        }
+    }
+}
+
+fn actions(view: &TargetView<'_>) -> Markup {
+    let info = &view.detail.info;
+    let waits = |run: &RunDetail| run.state == RunState::Running && run.units.iter().any(|unit| unit.next.is_some());
+    let has_failed = bulk_pages::no_retry(info.phase).is_none();
+    let retry = view.may_change && (has_failed || view.detail.runs.iter().any(waits));
+    let delete = view.may_change && bulk_pages::no_deletion(info.phase).is_none();
+    let path = |action| bulk_pages::confirmation_path(action, info);
+    html! {
+        @if retry { a.button.primary[has_failed] href=(path(BulkAction::Retry)) { "Retry…" } " " }
+        @if delete { a.button.danger href=(path(BulkAction::Delete)) { "Delete…" } " " }
+        a.button href=(paths::history(&info.kind, &info.name, None)) { "History" }
+    }
+}
+
+/// Returns the values that a target is for: its URLs, its environment, its outputs, and what its workloads read.
+fn result(detail: &TargetDetail) -> Markup {
+    let outputs: Vec<(String, &OutputValue, bool)> = detail
+        .resources
+        .iter()
+        .flat_map(|(resource, of)| {
+            of.outputs.iter().map(move |(name, value)| (format!("{resource}.{name}"), value, of.links.contains(name)))
+        })
+        .collect();
+    let marked = outputs.iter().filter(|output| output.2).map(|(name, value, _)| (name, *value));
+    let mut links: Vec<(&String, String)> = Vec::new();
+    for (name, value) in marked.chain(&detail.env) {
+        let (url, is_masked) = words::output(value);
+        if !is_masked && texts::is_web(&url) && links.iter().all(|(_, known)| *known != url) {
+            links.push((name, url));
+        }
+    }
+    links.truncate(MAX_LINKS);
+    let row = |name: &String, value: &OutputValue| html! { th scope="row" { (name) } td { (texts::value(value)) } };
+    let environment = detail.env.iter().map(|(name, value)| row(name, value));
+    let workloads = detail.workloads.iter().flat_map(|(workload, values)| {
+        values.iter().map(move |value| {
+            let place = value.env.as_deref().or(value.file.as_deref()).unwrap_or_default();
+            html! { th scope="row" { (workload) } td { (place) } td { (texts::value(&value.value)) } }
+        })
+    });
+    let rows: Vec<Markup> = environment.chain(outputs.iter().map(|(name, value, _)| row(name, value))).collect();
+    let workloads: Vec<Markup> = workloads.collect();
+    html! {
+        @if !rows.is_empty() || !workloads.is_empty() || detail.outputs_error.is_some() {
+            section.result {
+                h2 { "Result" }
+                p.actions {
+                    @for (position, (name, url)) in links.iter().enumerate() {
+                        a.button.external.primary[position == 0] href=(url) target="_blank" rel="noreferrer noopener" { "Open " (name) }
+                    }
+                }
+                @if let Some(problem) = &detail.outputs_error { p.problem { (limits::printable(problem)) } }
+                @if !rows.is_empty() { (frame::table("Environment and outputs", &["Name", "Value"], rows)) }
+                @if !workloads.is_empty() { (frame::table("Workloads", &["Workload", "Variable or file", "Value"], workloads)) }
             }
         }
     }
 }
 
-fn facts(detail: &TargetDetail) -> Markup {
+fn details(detail: &TargetDetail) -> Markup {
     let info = &detail.info;
     html! {
         section {
@@ -69,42 +136,40 @@ fn facts(detail: &TargetDetail) -> Markup {
             dl {
                 dt { "Instance" } dd { code { (info.uid) } ", generation " (info.generation) }
                 dt { "Since" } dd { (texts::time(&info.since)) }
-                dt { "Created" } dd { (texts::time(&info.created)) }
-                @if let Some(expires) = &info.expires { dt { "Expires" } dd { (texts::time(expires)) } }
-                @if let Some(event) = &detail.decided_by {
-                    dt { "Decided by" }
+                @if !info.labels.is_empty() { dt { "Labels" } dd { (target_list::labels(info)) } }
+                @if let Some(NotificationDelivery { notification, attempts, reason, next, .. }) = &detail.delivery {
+                    dt { "Notification" }
                     dd {
-                        "source " a href=(paths::source(&event.source)) { (event.source) } ", "
-                        (texts::timed(&words::deciding_event(event)))
+                        (notification) " was sent " (attempts) " times"
+                        @if let Some(reason) = reason { ": " (limits::printable(reason)) }
+                        @if let Some(next) = next { "; the next time is " (texts::time(next)) }
                     }
                 }
-                @if let Some(owner) = &info.owner {
-                    dt { "Owner" }
-                    dd title=[info.owner_name.as_ref().map(|_| owner)] { (limits::printable(info.shown_owner())) }
-                }
-                @if !info.labels.is_empty() { dt { "Labels" } dd { (target_list::labels(info)) } }
-                @if let Some(delivery) = &detail.delivery { dt { "Notification" } dd { (notification(delivery)) } }
             }
         }
     }
 }
 
-fn notification(delivery: &NotificationDelivery) -> Markup {
+fn run_section(view: &TargetView<'_>, run: &RunDetail) -> Markup {
+    let target = (view.detail.info.kind.as_str(), view.detail.info.name.as_str());
+    let selected = view.selected.filter(|selected| selected.run.id == run.id);
+    let counts = selected.map_or_else(|| words::unit_counts(&run.units), |selected| selected.counts.clone());
+    let page_token = selected.and_then(|selected| selected.page_token.as_deref());
+    let path = |page_token: Option<&str>| paths::run(target, &run.id, page_token);
     html! {
-        (delivery.notification) " was sent " (delivery.attempts) " times"
-        @if let Some(reason) = &delivery.reason { ": " (limits::printable(reason)) }
-        @if let Some(next) = &delivery.next { "; the next time is " (texts::time(next)) }
-    }
-}
-
-fn run_section(run: &RunDetail) -> Markup {
-    let is_open = !matches!(run.state, RunState::Succeeded);
-    html! {
-        section {
+        section.run id=[selected.map(|_| "run")] {
             h2 { (run.hook) " " (texts::state(&run.state)) }
-            p { "Started " (texts::time(&run.started)) ". Run " a href=(paths::run(&run.id, None)) { (run.id) } "." }
-            details id={ "graph-" (run.id) } open[is_open] { summary { "Graph of " (run.hook) } (graph(run)) }
-            details id={ "units-" (run.id) } open[is_open] { summary { "Timeline of " (run.hook) } (timeline(run)) }
+            p.facts {
+                span { "Started " (texts::time(&run.started)) }
+                @if selected.is_some() || run.next_token.is_none() { span { (counts) } }
+                span { a href=(path(None)) { "All units" } }
+                span { a href=(paths::log(&run.id, "", None)) { "Logs" } }
+                span { code { (run.id) } }
+            }
+            div.beside { (waterfall(view, run)) @if let Some(selected) = selected { (panel(view, selected)) } }
+            @if let Some(token) = page_token {
+                (frame::pages((!token.is_empty()).then(|| path(None)), run.next_token.as_deref().map(|next| path(Some(next)))))
+            }
         }
     }
 }
@@ -120,9 +185,7 @@ fn resources(detail: &TargetDetail) -> Markup {
             td {
                 a href=(paths::plugin_of(&resource.plugin)) { (resource.plugin) }
                 @if resource.protect { ", protected" }
-                @if let Some(version) = &resource.repaired_by {
-                    ". The teardown runs " a href=(paths::plugin_of(version)) { (version) } ", which an operator has chosen."
-                }
+                @if let Some(version) = &resource.repaired_by { ". The teardown runs " a href=(paths::plugin_of(version)) { (version) } ", which an operator has chosen." }
             }
         }
     };
@@ -131,49 +194,12 @@ fn resources(detail: &TargetDetail) -> Markup {
     html! { @if !detail.resources.is_empty() { (frame::section("Resources", &frame::table("Resources", &heads, rows))) } }
 }
 
-fn values(detail: &TargetDetail) -> Markup {
-    let has_values = detail.resources.values().any(|one| !one.params.is_empty() || !one.outputs.is_empty());
-    if !has_values && detail.outputs_error.is_none() {
-        return html! {};
-    }
-    html! {
-        section {
-            h2 { "Inputs and outputs" }
-            @if let Some(problem) = &detail.outputs_error { p.problem { (limits::printable(problem)) } }
-            @for (name, resource) in &detail.resources { (values_of(name, resource)) }
-        }
-    }
-}
-
-fn values_of(name: &str, resource: &ResourceDetail) -> Markup {
-    let pair = |name: &str, value: &Markup| html! { th scope="row" { (name) } td { (value) } };
-    let params = resource.params.iter().map(|(name, value)| pair(name, &texts::json_value(value)));
-    let outputs = resource.outputs.iter().map(|(name, value)| pair(name, &texts::value(value)));
-    html! {
-        @if !resource.params.is_empty() || !resource.outputs.is_empty() { h3 { (name) } }
-        @if !resource.params.is_empty() { (frame::table(&format!("Inputs of {name}"), &["Input", "Value"], params)) }
-        @if !resource.outputs.is_empty() { (frame::table(&format!("Outputs of {name}"), &["Output", "Value"], outputs)) }
-    }
-}
-
-fn environment(detail: &TargetDetail) -> Markup {
-    let variables =
-        detail.env.iter().map(|(name, value)| html! { th scope="row" { (name) } td { (texts::value(value)) } });
-    let workloads: Vec<Markup> = detail
-        .workloads
-        .iter()
-        .flat_map(|(workload, values)| values.iter().map(move |value| (workload, value)))
-        .map(|(workload, value)| {
-            let place = value.env.as_deref().or(value.file.as_deref()).unwrap_or_default();
-            html! { th scope="row" { (workload) } td { (place) } td { (texts::value(&value.value)) } }
+fn inputs(detail: &TargetDetail) -> Markup {
+    let rows = detail.resources.iter().flat_map(|(resource, of)| {
+        of.params.iter().map(move |(name, value)| {
+            html! { th scope="row" { (resource) "." (name) } td { (texts::json_value(value)) } }
         })
-        .collect();
-    html! {
-        @if !detail.env.is_empty() {
-            (frame::section("Environment", &frame::table("Environment", &["Variable", "Value"], variables)))
-        }
-        @if !workloads.is_empty() {
-            (frame::section("Workloads", &frame::table("Workloads", &["Workload", "Variable or file", "Value"], workloads)))
-        }
-    }
+    });
+    let rows: Vec<Markup> = rows.collect();
+    html! { @if !rows.is_empty() { (frame::section("Inputs", &frame::table("Inputs", &["Input", "Value"], rows))) } }
 }

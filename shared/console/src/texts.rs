@@ -4,6 +4,8 @@ use ebb_protocol::{OutputValue, limits, words};
 use maud::{Markup, html};
 use serde::Serialize;
 
+use crate::paths;
+
 pub(crate) use ebb_protocol::words::{name as word, reason};
 
 const MAX_VALUE: usize = 2_000;
@@ -27,16 +29,40 @@ pub(crate) fn time_if_any(at: Option<&String>) -> Markup {
     html! { @if let Some(at) = at { (time(at)) } }
 }
 
-/// Returns a text with its times as elements.
 pub(crate) fn timed(text: &str) -> Markup {
     html! { @for (part, is_time) in words::times(text) { @if is_time { (time(part)) } @else { (part) } } }
 }
 
-/// Returns an output. A sensitive one is masked.
+/// Returns a text with a button that copies it. `live.js` shows the button.
+pub(crate) fn copy(text: &str) -> Markup {
+    html! { span.copy { code { (text) } button.copy type="button" hidden data-copy=(text) aria-label={ "Copy " (text) } { "Copy" } } }
+}
+
+/// Returns true for a URL of the web without characters that other texts could hide in.
+pub(crate) fn is_web(url: &str) -> bool {
+    let is_web = url.starts_with("https://") || url.starts_with("http://");
+    is_web && url.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"'<>\\".contains(&byte))
+}
+
+/// Returns a URL of the web as a link that leaves the console. Another text stays text.
+pub(crate) fn link(url: &str) -> Markup {
+    html! { @if is_web(url) { a.external href=(url) target="_blank" rel="noreferrer noopener" { (url) } } @else { (url) } }
+}
+
+pub(crate) fn target(kind: &str, name: &str) -> Markup {
+    html! { a href=(paths::target(kind, name)) { span.kind { (kind) "/" } (name) } }
+}
+
+pub(crate) fn capitalized(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().into_iter().flat_map(char::to_uppercase).chain(chars).collect()
+}
+
+/// Returns an output. A sensitive one is masked, and one that is shown as it is has a button that copies it.
 pub(crate) fn value(value: &OutputValue) -> Markup {
     let (text, is_masked) = words::output(value);
     let shown = limits::excerpt(&limits::printable(&text), MAX_VALUE);
-    html! { @if is_masked { span.masked { (text) } } @else { code { (shown) } } }
+    html! { @if is_masked { span.masked { (text) } } @else if shown == text { (copy(&text)) } @else { code { (shown) } } }
 }
 
 /// Returns a param, or another value as JSON. A sensitive one is masked.

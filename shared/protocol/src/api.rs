@@ -298,6 +298,9 @@ pub struct ResourceDetail {
     pub params: BTreeMap<String, serde_json::Value>,
     /// Outputs so far.
     pub outputs: BTreeMap<String, OutputValue>,
+    /// The names of the outputs that people open, with `show: link` in the plugin.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<String>,
 }
 
 /// The diagnosis of a target.

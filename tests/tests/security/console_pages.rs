@@ -76,11 +76,11 @@ pub(crate) async fn an_open_page_without_news_costs_little() {
     let browser = Browser::signed_in(&watcher.url, &token).await;
     browser.get("/console").await.is(200);
     watcher.clock.advance(15_000);
-    for path in ["/console", "/console/waiting"] {
+    for path in ["/console", "/console/targets"] {
         let since = attribute(&browser.get(path).await, "data-since");
         watcher.meter.take();
         for _ in 0..POLLS {
-            watcher.clock.advance(15_000);
+            watcher.clock.advance(5_000);
             let answer = browser.get(&format!("/console/changes?since={since}")).await;
             let answer: Value = serde_json::from_str(&answer.is(200).body).unwrap();
             assert_eq!(answer, json!({"seq": since, "reload": false, "targets": []}));
@@ -104,7 +104,7 @@ pub(crate) async fn an_open_page_without_news_costs_little() {
     let token = harness.token("other", &["read", "targets:write"]).await;
     let other = Browser::signed_in(&watcher.url, &token).await;
     // Each session is checked before it gets a page. What the page of a list or of a target shows is read once a second.
-    for path in ["/console", TARGET] {
+    for path in ["/console", "/console/targets", TARGET] {
         let mut costs = Vec::new();
         for count in [1, 40] {
             watcher.clock.advance(1_500);
@@ -120,7 +120,7 @@ pub(crate) async fn an_open_page_without_news_costs_little() {
     harness.with_token(&token, "POST /v1/targets", Some(simple_request("mine", ""))).await.is(202);
     watcher.clock.advance(1_500);
     for (browser, is_shown) in [(&other, true), (&browser, false), (&other, true)] {
-        let page = browser.again("/console?owner=me", "\"none.\"").await;
+        let page = browser.again("/console/targets?owner=me", "\"none.\"").await;
         assert_eq!(page.is(200).body.contains("sandbox/mine"), is_shown, "{page:?}");
     }
 }
@@ -135,7 +135,7 @@ pub(crate) async fn an_ended_session_gets_no_news() {
     let watcher = Watcher::start(&harness).await;
     let browser = Browser::signed_in(&watcher.url, &token).await;
     let mut open = Vec::new();
-    for path in ["/console", TARGET] {
+    for path in ["/console", "/console/targets", TARGET] {
         let tag = browser.get(path).await.is(200).header("etag").to_owned();
         for known in [tag.clone(), tag.replace("W/", ""), format!("\"x\", {tag}")] {
             let same = browser.again(path, &known).await;

@@ -211,7 +211,7 @@ pub(crate) async fn a_person_signs_in_at_an_issuer() {
     harness.phase("a", TargetPhase::Ready).await;
     harness.ready("b", "simple").await;
     let name = format!("{} ann", issuer.url);
-    let page = browser.get("/console").await;
+    let page = browser.get("/console/targets").await;
     assert!(page.is(200).body.contains(&format!("<span>{name}</span>")) && page.body.contains("sandbox/b"), "{page:?}");
     browser.get("/console/clusters").await.is(403);
     for (target, title) in [("a", "Delete sandbox/a?"), ("b", "Nothing to delete")] {
@@ -401,7 +401,7 @@ pub(crate) async fn failures_of_an_issuer_are_explained() {
     let declined = answer(&request, "", Some(&issuer.url)) + "&error=%3Cb%3Eaccess_denied&error_description=no%0Aseat";
     let page = browser.get(&declined).await;
     stack.refused(&page, 403, "ask its administrator");
-    let is_escaped = page.body.contains("&lt;b&gt;access_denied: no\\nseat") && !page.body.contains("<b>");
+    let is_escaped = page.body.contains("&lt;b&gt;access_denied: no\\nseat") && !page.body.contains("<b>access");
     assert!(is_escaped && !page.headers.contains_key("refresh"), "{page:?}");
     issuer.claim(json!({"groups": []}));
     let page = stack.sign_in(&mut browser).await;

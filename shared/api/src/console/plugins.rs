@@ -1,107 +1,85 @@
-//! The pages of one plugin: a version with its parameters and users, and the difference of two versions.
-
-use std::collections::BTreeMap;
+//! The plugins with their users, and one plugin: a version, its parameters, all versions and the difference of two of them.
 
 use axum::Json;
-use axum::response::{IntoResponse as _, Redirect, Response};
-use ebb_console::{PluginComparison, PluginParam, PluginView, TargetListFilter, paths};
+use axum::response::Response;
+use ebb_console::{PluginParam, PluginUsers, PluginView, TargetListFilter, paths};
 use ebb_documents::{DocumentVars, NoFiles, compile, load};
 use ebb_flow::offload::offload;
 use ebb_protocol::api::PluginDetail;
 use serde::Deserialize;
 
-use super::pages;
 use super::sessions::{ConsoleSession, PathOf, QueryOf};
+use super::{pages, renewals};
 use crate::queries::plugins;
-use crate::{HttpProblem, HttpResult, Path, Query, ReadPlugins, ReadTargets, routes};
+use crate::{HttpResult, NoQuery, Path, Query, ReadPlugins, ReadTargets, WriteTargets, routes};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct ComparisonQuery {
+pub(super) struct PluginQuery {
+    version: String,
     from: String,
     to: String,
 }
 
-pub(super) async fn version(session: ConsoleSession, path: PathOf<(String, String)>) -> Response {
+pub(super) async fn list(session: ConsoleSession) -> Response {
     let page = async {
-        let Path((name, version)) = path?;
-        let Json(detail) = routes::plugins::get(Path((name.clone(), version)), session.permitted()?).await?;
-        let (users, is_partial) = users(&session, &name).await?;
-        let (versions, latest) = versions(&session, &name).await?;
+        let Json(list) = routes::plugins::list(NoQuery, session.permitted()?).await?;
+        let users = users(&session, "").await?;
+        HttpResult::Ok(ebb_console::plugins(session.viewer(), &list.plugins, users.as_ref()))
+    };
+    session.respond(paths::PLUGINS, page.await)
+}
+
+/// Shows a version, by default the second one of a comparison or the highest one.
+pub(super) async fn plugin(session: ConsoleSession, path: PathOf<String>, query: QueryOf<PluginQuery>) -> Response {
+    let page = async {
+        let (Path(name), Query(PluginQuery { version, from, to })) = (path?, query?);
+        let server = session.permitted::<ReadPlugins>()?;
+        let (versions, latest) = plugins::all_versions(&server.env.store, &name).await?;
+        let highest =
+            || latest.as_deref().or_else(|| Some(versions.first()?.info.version.as_str())).unwrap_or("latest");
+        let compared = (!from.is_empty()).then(|| (from, if to.is_empty() { highest().to_owned() } else { to }));
+        let shown = compared.as_ref().map(|(_, to)| to.as_str()).filter(|_| version.is_empty());
+        let shown = shown.unwrap_or_else(|| if version.is_empty() { highest() } else { &version });
+        let detail = get(&session, &name, shown).await?;
+        let mut difference = None;
+        if let Some((from, to)) = compared {
+            let (old, new) = (get(&session, &name, &from).await?, get(&session, &name, &to).await?);
+            let (from, to) = (old.info.version.clone(), new.info.version.clone());
+            difference = Some((from, to, offload(move || plugins::difference(&old, &new)).await?));
+        }
+        let users = users(&session, &name).await?;
         let document = detail.document.clone();
         let params = offload(move || params(&document)).await?;
-        let (latest, users) = (latest.as_deref(), users.as_ref());
-        let view = PluginView { detail: &detail, params: &params, versions: &versions, latest, users, is_partial };
+        let view = PluginView {
+            detail: &detail,
+            params: &params,
+            versions: &versions,
+            latest: latest.as_deref(),
+            users: users.as_ref(),
+            comparison: difference.as_ref().map(|(from, to, diff)| (from.as_str(), to.as_str(), diff.as_str())),
+            may_upgrade: session.permitted::<WriteTargets>().is_ok(),
+        };
         HttpResult::Ok(ebb_console::plugin(session.viewer(), &view))
     };
     session.respond(paths::PLUGINS, page.await)
 }
 
-/// Shows the difference of two versions. One version is compared with the highest other one. Without versions, leads to the
-/// highest one.
-pub(super) async fn comparison(
-    session: ConsoleSession,
-    path: PathOf<String>,
-    query: QueryOf<ComparisonQuery>,
-) -> Response {
-    if let (Ok(Path(name)), Ok(Query(ComparisonQuery { from, to }))) = (&path, &query)
-        && from.is_empty()
-        && to.is_empty()
-    {
-        return Redirect::to(&paths::plugin(name, "latest")).into_response();
-    }
-    let page = async {
-        let (Path(name), Query(ComparisonQuery { from, to })) = (path?, query?);
-        let (from, to) = match from.is_empty() || to.is_empty() {
-            true => with_other(&session, &name, from + &to).await?,
-            false => (from, to),
-        };
-        let Json(old) = routes::plugins::get(Path((name.clone(), from)), session.permitted()?).await?;
-        let Json(new) = routes::plugins::get(Path((name.clone(), to)), session.permitted()?).await?;
-        let (versions, _) = versions(&session, &name).await?;
-        let (from, to) = (old.info.version.clone(), new.info.version.clone());
-        let diff = offload(move || plugins::difference(&old, &new)).await?;
-        let comparison = PluginComparison { name: &name, from: &from, to: &to, versions: &versions, diff: &diff };
-        HttpResult::Ok(ebb_console::plugin_comparison(session.viewer(), comparison))
-    };
-    session.respond(paths::PLUGINS, page.await)
+async fn get(session: &ConsoleSession, name: &str, version: &str) -> HttpResult<PluginDetail> {
+    let path = Path((name.to_owned(), version.to_owned()));
+    Ok(routes::plugins::get(path, session.permitted()?).await?.0)
 }
 
-/// Returns a version and the one to compare it with, the lower one first.
-async fn with_other(session: &ConsoleSession, name: &str, version: String) -> HttpResult<(String, String)> {
-    let Json(given) = routes::plugins::get(Path((name.to_owned(), version)), session.permitted()?).await?;
-    let server = session.permitted::<ReadPlugins>()?;
-    let listed = plugins::versions(&server.env.store, name).await?;
-    let version = &given.info.version;
-    plugins::with_other(&listed, version)
-        .ok_or_else(|| HttpProblem::not_found(format!("plugin {name} has no other version than {version}")))
-}
-
-/// Returns all versions of a plugin, and the one that a document without a version gets.
-async fn versions(session: &ConsoleSession, name: &str) -> HttpResult<(Vec<PluginDetail>, Option<String>)> {
-    let server = session.permitted::<ReadPlugins>()?;
-    Ok(plugins::all_versions(&server.env.store, name).await?)
-}
-
-/// The number of living targets by version and phase.
-type PluginUsers = BTreeMap<String, BTreeMap<&'static str, usize>>;
-
-/// Returns the users of a plugin, and true if not all were counted. Returns `None` for a caller who may not read targets.
-async fn users(session: &ConsoleSession, name: &str) -> HttpResult<(Option<PluginUsers>, bool)> {
+/// Returns the living users of a plugin, or all living targets without a name. A caller who may not read targets has none.
+async fn users(session: &ConsoleSession, name: &str) -> HttpResult<Option<PluginUsers>> {
     if session.permitted::<ReadTargets>().is_err() {
-        return Ok((None, false));
+        return Ok(None);
     }
+    let since = renewals::changes_since(session, None).await?.seq;
     let filter = TargetListFilter { plugin: name.to_owned(), ..TargetListFilter::default() };
-    let (counted, is_partial) = Box::pin(pages::first_pages(session, "", &filter)).await?;
-    let mut users = PluginUsers::new();
-    for target in counted.iter().flat_map(|page| &page.targets) {
-        for (found, version) in target.plugins.iter().filter_map(|used| used.split_once('@')) {
-            if found == name {
-                *users.entry(version.to_owned()).or_default().entry(target.phase.name()).or_insert(0) += 1;
-            }
-        }
-    }
-    Ok((Some(users), is_partial))
+    let (counted, is_partial) = Box::pin(pages::first_pages(session, &since, &filter)).await?;
+    let targets = counted.into_iter().flat_map(|page| page.targets).collect();
+    Ok(Some(PluginUsers { targets, is_partial, since }))
 }
 
 /// Returns the params of a plugin. A document that no longer loads has none.

@@ -74,7 +74,7 @@ pub(super) fn failure(viewer: Option<ConsoleViewer<'_>>, problem: HttpProblem) -
 
 /// Returns the page of a failed action, which leads back to the page with the path `back`.
 pub(super) fn failed_action(viewer: ConsoleViewer<'_>, back: Option<&str>, problem: HttpProblem) -> Response {
-    failure_with(Some(viewer), paths::ROOT, problem, FailureView { back, ..FailureView::default() })
+    failure_with(Some(viewer), paths::TARGETS, problem, FailureView { back, ..FailureView::default() })
 }
 
 /// Returns the page of a failure with the title and the reason of the problem.

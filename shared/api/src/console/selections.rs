@@ -7,15 +7,17 @@ use axum::body::Body;
 use axum::extract::RawQuery;
 use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse as _, Redirect, Response};
-use ebb_console::{BACK, BulkAction, BulkEntry, paths};
+use ebb_console::{BACK, BulkAction, BulkEntry, REASON, paths};
 use ebb_flow::advance::early_start;
-use ebb_protocol::{ActOnTargets, ErrorCode, NamedTarget, TargetKey, TargetOutcome, TargetPhase, TargetSelection};
+use ebb_protocol::{
+    ActOnTargets, ErrorCode, NamedTarget, TargetKey, TargetOutcome, TargetOutcomes, TargetPhase, TargetSelection,
+};
 use futures::StreamExt as _;
 
 use super::forms::FormFields;
 use super::responses;
 use super::sessions::ConsoleSession;
-use crate::{HttpProblem, HttpResult, Path, WriteTargets, routes};
+use crate::{HttpProblem, HttpResult, Operate, Path, RestOfRequest, WriteTargets, routes};
 
 /// Maximum bytes of a form.
 const MAX_FORM: usize = 256 << 10;
@@ -26,7 +28,7 @@ const CONCURRENT: usize = 8;
 pub(super) async fn show(session: ConsoleSession, RawQuery(query): RawQuery) -> Response {
     let fields = FormFields::parse(query.unwrap_or_default().as_bytes());
     match fields.get("target") {
-        "" => Redirect::to(paths::ROOT).into_response(),
+        "" => Redirect::to(paths::TARGETS).into_response(),
         _ => confirmation(&session, &fields).await,
     }
 }
@@ -42,12 +44,16 @@ async fn confirmation(session: &ConsoleSession, fields: &FormFields) -> Response
     let back = fields.get(BACK);
     let page = async {
         let (action, targets) = selection(session, fields)?;
-        let reads = targets.into_iter().map(|target| consequences(session, action, target));
-        let entries: Vec<BulkEntry> = futures::stream::iter(reads).buffered(CONCURRENT).collect().await;
+        let entries: Vec<BulkEntry> = if let BulkAction::RetryWith(_) | BulkAction::Upgrade(_) = action {
+            Box::pin(acted(session, (action, ""), targets, true)).await?.1
+        } else {
+            let reads = targets.into_iter().map(|target| consequences(session, action, target));
+            futures::stream::iter(reads).buffered(CONCURRENT).collect().await
+        };
         HttpResult::Ok(ebb_console::bulk_confirmation(session.viewer(), action, &entries, back))
     };
     match page.await {
-        Ok(page) => session.respond(paths::ROOT, Ok(page)),
+        Ok(page) => session.respond(paths::TARGETS, Ok(page)),
         Err(problem) => responses::failed_action(session.viewer(), Some(paths::safe_next(back)), problem),
     }
 }
@@ -62,19 +68,8 @@ pub(super) async fn execute(session: ConsoleSession, body: Body) -> Response {
     let back = fields.get(BACK);
     let response = async {
         let (action, targets) = selection(&session, &fields)?;
-        let select = TargetSelection::Targets(targets.into_iter().collect());
-        let request = ActOnTargets { select, action: action.request(), dry_run: false };
-        let acted = routes::target_actions::acted(session.permitted()?, request);
-        let (rest, Json(answer)) = Box::pin(acted).await?;
-        let outcomes: Vec<TargetOutcome> =
-            answer.outcomes.into_iter().map(|outcome| with_no_effect(action, outcome)).collect();
-        let refusal = if let [only] = &outcomes[..] { only.clone().into_problem() } else { None };
-        let status = refusal.and_then(|problem| StatusCode::from_u16(problem.status).ok()).unwrap_or(StatusCode::OK);
-        let mut entries: Vec<BulkEntry> = outcomes.into_iter().map(|outcome| entry(action, outcome)).collect();
-        if let Some(TargetSelection::Targets(late)) = answer.next {
-            let reason = "the request has taken too long: select the target again";
-            entries.extend(late.into_iter().map(|target| (target, Err(reason.to_owned()))));
-        }
+        let acted = acted(&session, (action, fields.get(REASON)), targets, false);
+        let (rest, entries, status) = Box::pin(acted).await?;
         if let [(NamedTarget { kind, name, .. }, Ok(_))] = &entries[..]
             && paths::target(kind, name) == back
         {
@@ -87,13 +82,63 @@ pub(super) async fn execute(session: ConsoleSession, body: Body) -> Response {
     response.unwrap_or_else(|problem| responses::failed_action(session.viewer(), Some(paths::safe_next(back)), problem))
 }
 
+/// Takes an action, or tries it. Targets for which the request has no time are refused. The status is that of the refusal of a
+/// single target.
+async fn acted(
+    session: &ConsoleSession,
+    (action, reason): (BulkAction<'_>, &str),
+    targets: BTreeSet<NamedTarget>,
+    dry_run: bool,
+) -> HttpResult<(RestOfRequest, Vec<BulkEntry>, StatusCode)> {
+    let mut answer = TargetOutcomes::default();
+    let mut rest = None;
+    if let Some(request) = action.request() {
+        let select = TargetSelection::Targets(targets.into_iter().collect());
+        let request = ActOnTargets { select, action: request, dry_run };
+        (rest, Json(answer)) = routes::target_actions::acted(session.permitted()?, request).await?;
+    } else {
+        let (server, unit) = (session.permitted()?, action.unit());
+        for NamedTarget { kind, name, uid, .. } in targets {
+            let instance = (TargetKey::new(&kind, &name), uid.as_deref());
+            let done = Box::pin(routes::targets::overridden(&server, instance, unit, (reason, None))).await;
+            let outcome = TargetOutcome { uid: uid.clone(), ..TargetOutcome::named(kind.clone(), name.clone()) };
+            answer.outcomes.push(match done {
+                Ok(_) => outcome,
+                Err(HttpProblem(problem)) => outcome.refused(problem),
+            });
+        }
+    }
+    let mut outcomes: Vec<_> = answer.outcomes.into_iter().map(|outcome| with_no_effect(action, outcome)).collect();
+    if let Some(TargetSelection::Targets(late)) = answer.next {
+        let error = Some("the request has taken too long: select the target again".to_owned());
+        let refused = |NamedTarget { kind, name, uid, .. }| TargetOutcome {
+            uid,
+            error: error.clone(),
+            ..TargetOutcome::named(kind, name)
+        };
+        outcomes.extend(late.into_iter().map(refused));
+    }
+    let refusal = if let [only] = &outcomes[..] { only.clone().into_problem() } else { None };
+    let status = refusal.and_then(|problem| StatusCode::from_u16(problem.status).ok()).unwrap_or(StatusCode::OK);
+    Ok((rest, outcomes.into_iter().map(|outcome| ebb_console::bulk_outcome(action, outcome)).collect(), status))
+}
+
 /// Returns the action and the targets of a form, each instance once.
-fn selection(session: &ConsoleSession, fields: &FormFields) -> HttpResult<(BulkAction, BTreeSet<NamedTarget>)> {
+fn selection<'a>(
+    session: &ConsoleSession,
+    fields: &'a FormFields,
+) -> HttpResult<(BulkAction<'a>, BTreeSet<NamedTarget>)> {
     let invalid = |detail: String| HttpProblem::new(ErrorCode::InvalidQuery, detail);
-    session.permitted::<WriteTargets>()?;
-    let action = BulkAction::parse(fields.get("action"));
+    // A button of equal failures has the number of its group.
+    let (group, retry) = (fields.get("group"), Some(BulkAction::Retry).filter(|_| !fields.get("group").is_empty()));
+    let name = if group.is_empty() { "target".to_owned() } else { format!("group-{group}") };
+    let action = retry.or_else(|| BulkAction::parse(fields.get("action")));
     let action = action.ok_or_else(|| invalid("the form has no action: open the list again".to_owned()))?;
-    let targets: Option<BTreeSet<NamedTarget>> = fields.all("target").map(ebb_console::selected_target).collect();
+    match action.request() {
+        Some(_) => session.permitted::<WriteTargets>().map(|_| ())?,
+        None => session.permitted::<Operate>().map(|_| ())?,
+    }
+    let targets: Option<BTreeSet<NamedTarget>> = fields.all(&name).map(ebb_console::selected_target).collect();
     let targets = targets.ok_or_else(|| invalid("the form has an invalid target: open the list again".to_owned()))?;
     let (found, max) = (targets.len(), TargetSelection::MAX_TARGETS);
     match found {
@@ -103,7 +148,10 @@ fn selection(session: &ConsoleSession, fields: &FormFields) -> HttpResult<(BulkA
     }
 }
 
-async fn consequences(session: &ConsoleSession, action: BulkAction, target: NamedTarget) -> BulkEntry {
+async fn consequences(session: &ConsoleSession, action: BulkAction<'_>, target: NamedTarget) -> BulkEntry {
+    if action.request().is_none() {
+        return (target, Ok(String::new()));
+    }
     let found = async {
         let path = Path((target.kind.clone(), target.name.clone()));
         let Json(why) = Box::pin(routes::targets::why(path, session.permitted()?)).await?;
@@ -114,13 +162,13 @@ async fn consequences(session: &ConsoleSession, action: BulkAction, target: Name
             BulkAction::Retry => {
                 Box::pin(early_start::start_early(&server.env, (key, Some(&head.uid)), None)).await?.transpose()?
             }
-            BulkAction::Delete => None,
+            _ => None,
         };
         if let Some(early) = early {
             return HttpResult::Ok((Some(early.run), Ok(ebb_console::early_start(&early.units))));
         }
         let waiting = head.waiting.as_ref().map(|waiting| waiting.uid.as_str());
-        let run = ebb_console::failed_run(&why).filter(|_| action == BulkAction::Retry).map(str::to_owned);
+        let run = why.cause.as_ref().map(|cause| cause.run.clone()).filter(|_| action == BulkAction::Retry);
         HttpResult::Ok((run, ebb_console::bulk_consequences(action, &why, waiting, head.source.as_deref())))
     };
     let found = found.await;
@@ -131,7 +179,7 @@ async fn consequences(session: &ConsoleSession, action: BulkAction, target: Name
 }
 
 /// Returns an outcome as a refusal if it is the deletion of a stuck target, which the API accepts and which begins nothing.
-fn with_no_effect(action: BulkAction, outcome: TargetOutcome) -> TargetOutcome {
+fn with_no_effect(action: BulkAction<'_>, outcome: TargetOutcome) -> TargetOutcome {
     let is_stuck = outcome.error.is_none() && outcome.phase == Some(TargetPhase::Stuck);
     match ebb_console::no_deletion(TargetPhase::Stuck) {
         Some(reason) if is_stuck && action == BulkAction::Delete => {
@@ -140,12 +188,4 @@ fn with_no_effect(action: BulkAction, outcome: TargetOutcome) -> TargetOutcome {
         }
         _ => outcome,
     }
-}
-
-fn entry(action: BulkAction, TargetOutcome { kind, name, uid, phase, error, .. }: TargetOutcome) -> BulkEntry {
-    let done = match action {
-        BulkAction::Retry => "Accepted: its failed or waiting units start.",
-        BulkAction::Delete => phase.and_then(ebb_console::no_deletion).unwrap_or("Accepted: its teardown begins."),
-    };
-    (NamedTarget { kind, name, uid, ..NamedTarget::default() }, error.map_or_else(|| Ok(done.to_owned()), Err))
 }

@@ -84,7 +84,8 @@ impl ConsoleSession {
 
     pub(super) fn viewer(&self) -> ConsoleViewer<'_> {
         let (name, display) = (self.caller.name(), self.caller.display.as_deref());
-        ConsoleViewer { name, display, form_token: &self.form_token, hidden: &self.hidden }
+        let deployment = deployment(&self.server);
+        ConsoleViewer { name, display, deployment, form_token: &self.form_token, hidden: &self.hidden }
     }
 
     /// Returns the state of the server for a handler of the API, if the caller may send its request.
@@ -114,7 +115,7 @@ impl ConsoleSession {
 fn hidden_sections(caller: &ApiCaller) -> Vec<&'static str> {
     let needed = [
         (paths::ROOT, ApiPermission::ReadTargets),
-        (paths::WAITING, ApiPermission::ReadTargets),
+        (paths::TARGETS, ApiPermission::ReadTargets),
         (paths::PLUGINS, ApiPermission::ReadPlugins),
         (paths::SOURCES, ApiPermission::ReadSources),
         (paths::SUBSCRIPTIONS, ApiPermission::ReadConnections),
@@ -275,6 +276,12 @@ fn cookie_name(server: &ServerState) -> String {
     }
     let port = Url::parse(&server.env.settings.source).ok().and_then(|url| url.port()).unwrap_or_default();
     format!("ebb-{port}")
+}
+
+/// Returns the host of the URL of the server, with its port.
+pub(super) fn deployment(server: &ServerState) -> &str {
+    let source = server.env.settings.source.rsplit("://").next().unwrap_or_default();
+    source.split('/').next().unwrap_or_default()
 }
 
 /// Returns false for a server on this machine, which has no certificate.

@@ -123,7 +123,8 @@ fn refused(server: &ServerState, issuer: Option<&str>, next: &str, HttpProblem(p
 
 fn page(server: &ServerState, status: StatusCode, next: &str, problem: Option<(&str, Option<&str>)>) -> Response {
     let issuers: Vec<(&str, &str)> = server.tokens.issuers.for_people().collect();
-    (status, Html(ebb_console::sign_in(paths::safe_next(next), &issuers, problem))).into_response()
+    let page = ebb_console::sign_in(sessions::deployment(server), paths::safe_next(next), &issuers, problem);
+    (status, Html(page)).into_response()
 }
 
 #[derive(Debug, Deserialize)]
@@ -213,7 +214,10 @@ pub(super) async fn sign_out(session: ConsoleSession, body: Body) -> Response {
         sessions::end(&session.server, &session.id).await
     };
     match ended.await {
-        Ok(cookie) => ([(header::SET_COOKIE, cookie)], Html(ebb_console::signed_out())).into_response(),
+        Ok(cookie) => {
+            ([(header::SET_COOKIE, cookie)], Html(ebb_console::signed_out(sessions::deployment(&session.server))))
+                .into_response()
+        }
         Err(problem) => responses::failure(Some(session.viewer()), problem),
     }
 }

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use ebb_engine::{Attempt, HeadState, Millis, RunPhase, Unit, UnitProgress, in_flight};
+use ebb_engine::{Attempt, HeadState, Millis, RunPhase, Timestamp, Unit, UnitProgress, in_flight};
 use ebb_protocol::{ErrorCode, RunId, TaskState};
-use futures::stream::{self, StreamExt as _};
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 
-use ebb_flow::run::attempt::task_id;
+use ebb_flow::run::attempt::{task_id, task_start};
 use ebb_flow::run::records::log_key;
 use ebb_flow::{Env, FlowResult, RelayError, RequestError, Run};
 
@@ -18,12 +18,16 @@ pub struct ShownLog {
     pub log: String,
     /// Lines that are not from the log: what the attempt waits for, and the age of a late heartbeat.
     pub state: String,
+    /// The start of a running attempt, as its relay reports it.
+    pub started: Option<Timestamp>,
 }
 
 pub struct UnitLog {
     pub attempt: Attempt,
     /// The last attempt that has begun.
     pub last: Attempt,
+    /// True if the attempt may run.
+    pub is_open: bool,
     pub found: Result<ShownLog, MissingLog>,
 }
 
@@ -57,18 +61,41 @@ pub async fn log(env: &Env, id: &RunId, key: &str, attempt: Option<u32>) -> Resu
     };
     // A list instead of an iterator: the compiler cannot prove that the future of a handler with its closure is `Send`.
     let reads: Vec<_> = attempts.into_iter().map(|attempt| log_of(env, &run, unit, attempt)).collect();
-    Ok(match first_found(reads).await? {
-        Ok(Some((attempt, log))) => UnitLog { attempt, last, found: Ok(log) },
+    let found = first_found(reads).await?;
+    let is_open = |attempt: Attempt| in_flight(run.graph(), &head).contains(&(unit, attempt));
+    let (attempt, found) = match found {
+        Ok(Some((attempt, log))) => (attempt, Ok(log)),
         // The log of an attempt that has ended is in the bucket, if it has one.
-        Err((attempt, reason)) if in_flight(run.graph(), &head).contains(&(unit, attempt)) => {
-            let cluster = live::cluster_of(env, &run, unit);
-            UnitLog { attempt, last, found: Err(MissingLog::NoResponse { cluster, reason }) }
+        Err((attempt, reason)) if is_open(attempt) => {
+            (attempt, Err(MissingLog::NoResponse { cluster: live::cluster_of(env, &run, unit), reason }))
         }
         _ => {
             let attempt = attempt.map_or(last, Attempt);
-            UnitLog { attempt, last, found: Err(MissingLog::None(absence(&run, &head, unit, attempt))) }
+            (attempt, Err(MissingLog::None(absence(&run, &head, unit, attempt))))
         }
-    })
+    };
+    Ok(UnitLog { attempt, last, is_open: is_open(attempt), found })
+}
+
+/// Returns the logs of attempts of units, in their order. That of an attempt without one is empty.
+///
+/// # Errors
+/// Returns an error if the table or the bucket cannot be read.
+pub async fn of_attempts(
+    env: &Env,
+    id: &RunId,
+    attempts: &[(String, u32)],
+) -> FlowResult<Vec<Result<ShownLog, MissingLog>>> {
+    let Some(run) = Run::load(env, id).await? else { return Ok(Vec::new()) };
+    let units = attempts.iter().filter_map(|(key, attempt)| Some((run.find_unit(key)?.0, Attempt(*attempt))));
+    let reads: Vec<_> = units.map(|(unit, attempt)| log_of(env, &run, unit, attempt)).collect();
+    let found: Vec<AttemptLog> = stream::iter(reads).buffered(attempts.len().max(1)).try_collect().await?;
+    let units = attempts.iter().filter_map(|(key, _)| Some(run.find_unit(key)?.0));
+    let shown = units.zip(found).map(|(unit, found)| match found {
+        Ok(log) => Ok(log.map(|(_, log)| log).unwrap_or_default()),
+        Err((_, reason)) => Err(MissingLog::NoResponse { cluster: live::cluster_of(env, &run, unit), reason }),
+    });
+    Ok(shown.collect())
 }
 
 /// Returns the reason why an attempt has no log.
@@ -87,7 +114,7 @@ fn absence(run: &Run, head: &HeadState, unit: Unit, attempt: Attempt) -> &'stati
 type AttemptLog = Result<Option<(Attempt, ShownLog)>, (Attempt, String)>;
 
 async fn log_of(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> FlowResult<AttemptLog> {
-    let only_log = |log: String| ShownLog { log, state: String::new() };
+    let only_log = |log: String| ShownLog { log, ..ShownLog::default() };
     if let Some(bytes) = env.store.bucket.get_object(&log_key(run, unit, attempt)).await? {
         return Ok(Ok(Some((attempt, only_log(String::from_utf8_lossy(&bytes).into_owned())))));
     }
@@ -95,11 +122,13 @@ async fn log_of(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> FlowResul
         return Ok(Ok(None));
     }
     let log = match env.relay.get(run.cluster(unit), &task_id(run, unit, attempt)).await {
-        Ok(TaskState::Running(task)) => {
-            Some(ShownLog { log: task.log, state: state_of(task.waits.first(), task.heartbeat_ms) })
-        }
+        Ok(TaskState::Running(task)) => Some(ShownLog {
+            state: state_of(task.waits.first(), task.heartbeat_ms),
+            started: task.age_ms.map(|age| task_start(run, age, env.now())),
+            log: task.log,
+        }),
         Ok(TaskState::Queued { ahead }) => {
-            Some(ShownLog { log: String::new(), state: format!("{}\n", live::queued(ahead)) })
+            Some(ShownLog { state: format!("{}\n", live::queued(ahead)), ..ShownLog::default() })
         }
         // The callback of the relay has not been applied yet.
         Ok(TaskState::Ended(result)) => result.log.map(only_log),

@@ -24,7 +24,7 @@ const SCRIPT_LENGTH: usize = 64 << 10;
 /// Maximum units that a message names.
 const UNITS: usize = 20;
 
-/// Returns the rendered form of an attempt of a unit, and the last attempt. The default is the last attempt.
+/// Returns the rendered form of an attempt of a unit. The default is the last attempt.
 ///
 /// # Errors
 /// Refuses a run, unit or attempt that does not exist, and a unit without a rendered form or with one that is too large.
@@ -33,7 +33,7 @@ pub(crate) async fn rendered(
     id: &RunId,
     key: &str,
     attempt: Option<u32>,
-) -> Result<(UnitRendering, Attempt), RequestError> {
+) -> Result<UnitRendering, RequestError> {
     let missing = |text: String| RequestError::refused(ErrorCode::NotFound, text);
     let unavailable = |text: String| RequestError::refused(ErrorCode::NotRendered, text);
     let run = Run::load(env, id).await?.ok_or_else(|| missing(format!("run {id} does not exist")))?;
@@ -59,7 +59,7 @@ pub(crate) async fn rendered(
         let text = format!("the rendered form of {key} takes {size} bytes of a response; the limit is {most}");
         return Err(unavailable(text));
     }
-    Ok((shown, last))
+    Ok(shown)
 }
 
 /// Returns the names of the units of the same run that have not succeeded and on which a unit depends, or `None`.

@@ -45,6 +45,14 @@ pub async fn get(env: &Env, id: &RunId) -> FlowResult<Option<RunDetail>> {
     Ok(Some(detail))
 }
 
+/// Returns the recorded attempts of a unit, the oldest first.
+pub async fn attempts(env: &Env, id: &RunId, key: &str) -> FlowResult<Vec<AttemptDetail>> {
+    let Some(run) = Run::load(env, id).await? else { return Ok(Vec::new()) };
+    let Some((unit, plan)) = run.find_unit(key) else { return Ok(Vec::new()) };
+    let records = env.store.read_records(id, &[unit]).await?;
+    Ok(records.iter().map(|(_, attempt, record)| attempt_detail(plan, *attempt, record)).collect())
+}
+
 /// Keeps the units after the unit `after` that fit into `bytes` of a Lambda event, at least one. Returns the remaining
 /// bytes, or `None` if the run has no unit `after`.
 pub fn page(run: &mut RunDetail, after: Option<&str>, bytes: usize) -> Option<usize> {

@@ -285,7 +285,8 @@ fn resource_details(
         let params = resource.params.iter().map(|(name, value)| (name.clone(), value.shown())).collect();
         let (plugin, repaired_by) = (resource.plugin.clone(), resource.repaired_by.clone());
         let protect = resource.protect == Some(true);
-        (name.clone(), ResourceDetail { plugin, repaired_by, protect, params, outputs, ..state_of(name) })
+        let links = resource.outputs.iter().filter(|(_, output)| output.link).map(|(name, _)| name.clone()).collect();
+        (name.clone(), ResourceDetail { plugin, repaired_by, protect, params, outputs, links, ..state_of(name) })
     });
     resources.collect()
 }

@@ -10,7 +10,7 @@ use crate::queries::logs::{self, MissingLog, ShownLog, UnitLog};
 use crate::queries::{clusters, rendered, runs};
 use crate::{HttpProblem, HttpResult, Path, Permitted, Query, ReadTargets, ServerState};
 
-fn parse(run: &str) -> HttpResult<RunId> {
+pub(crate) fn parse(run: &str) -> HttpResult<RunId> {
     run.parse()
         .map_err(|error: ebb_protocol::id::RunIdError| HttpProblem::new(ErrorCode::InvalidRunId, error.to_string()))
 }
@@ -97,7 +97,7 @@ pub(crate) async fn logs(
     server: Permitted<ReadTargets>,
     Query(query): Query<AttemptQuery>,
 ) -> HttpResult<([(&'static str, String); 2], String)> {
-    let (attempt, ShownLog { mut log, state }) = Box::pin(read_log(&run, &server, &query)).await?;
+    let (attempt, ShownLog { mut log, state, .. }) = Box::pin(read_log(&run, &server, &query)).await?;
     let headers = [("ebb-attempt", attempt.0.to_string()), ("ebb-log-bytes", log.len().to_string())];
     if !log.is_empty() && !log.ends_with('\n') && !state.is_empty() {
         log.push('\n');
@@ -166,10 +166,10 @@ pub(crate) async fn rendered(
     server: Permitted<ReadTargets>,
     Query(query): Query<AttemptQuery>,
 ) -> HttpResult<Json<UnitRendering>> {
-    Ok(Json(Box::pin(find_rendering(&run, &server, &query)).await?.0))
+    Ok(Json(Box::pin(find_rendering(&run, &server, &query)).await?))
 }
 
-/// Returns what a unit of a run that the caller may read was rendered to, and the last attempt of the unit.
+/// Returns what a unit of a run that the caller may read was rendered to.
 ///
 /// # Errors
 /// Returns 404 for another run, unit or attempt, and 409 for a unit without a rendered form.
@@ -177,7 +177,7 @@ pub(crate) async fn find_rendering(
     run: &str,
     server: &Permitted<ReadTargets>,
     query: &AttemptQuery,
-) -> HttpResult<(UnitRendering, Attempt)> {
+) -> HttpResult<UnitRendering> {
     let id = parse(run)?;
     server.check_run(&id).await?;
     Ok(Box::pin(rendered::rendered(&server.env, &id, &query.unit, query.attempt)).await?)

@@ -151,7 +151,7 @@ pub(crate) async fn retried(
 
 /// Overrides the failed unit `unit` of the present instance or, without it, all units that are not done. The operator that is
 /// stored is the one of the request, otherwise the verified name of the caller.
-async fn overridden(
+pub(crate) async fn overridden(
     server: &Permitted<Operate>,
     (key, uid): (TargetKey<'_>, Option<&str>),
     unit: Option<&str>,

@@ -8,41 +8,46 @@
 
 use std::path::PathBuf;
 
+use ebb_protocol::Timestamp;
 use ebb_protocol::api::{TargetDetail, TargetDiagnosis};
 use serde_json::Value;
 use xmlparser::{ElementEnd, Token, Tokenizer};
 
 use super::VIEWER;
-use crate::{assets, target};
+use crate::{TargetView, assets, target};
 
 /// The size of the picture in pixels. The page continues below it.
-const WIDTH: u32 = 900;
+const WIDTH: u32 = 1_000;
 const HEIGHT: u32 = 960;
 
-/// Leaves the facts and the timeline out. Some browsers draw parts that scroll at a wrong place of a picture.
+/// Leaves what does not fit out, such as the values so far. Some browsers draw parts that scroll at a wrong place of a picture.
 const SHORTER: &str = "\
 :root { background: var(--back); }
-.skip, .actions + section, details[id^=\"units-\"] { display: none; }
+.skip, .result { display: none; }
 .wide, .listing { overflow: visible; }
+header { height: 100%; }
 ";
 
 /// Returns the style of the pages for one colour scheme. A picture is no window, so no other rule depends on its width.
 fn style(scheme: &str) -> String {
     let [style, ..] = assets::all();
-    let is_dark = if scheme == "dark" { "all" } else { "not all" };
     let style = style.content.replace("color-scheme: light dark", &format!("color-scheme: {scheme}"));
-    let style = style.replace("(prefers-color-scheme: dark)", is_dark).replace("(max-width: 640px)", "not all");
-    assert!(!style.contains("prefers-color-scheme") && !style.contains("(max-width") && !style.contains("light dark"));
+    let style = style.replace("(width >= 900px)", "all");
+    let others = ["< 640px", ">= 1100px", ">= 1280px"].map(|other| format!("(width {other})"));
+    let style = others.iter().fold(style, |style, other| style.replace(other, "not all"));
+    assert!(!style.contains("(width") && !style.contains("light dark"));
     style
 }
 
-/// Returns HTML of a page as XML: fields have an end, attributes have a value, and graphs have a namespace.
+/// Returns HTML of a page as XML: fields have an end, attributes have a value, and rows have a namespace.
 fn as_xml(html: &str) -> String {
     let parts = html.split_inclusive('>').map(|part| match part.rsplit_once('<') {
         Some((text, tag)) if tag.starts_with("input ") => format!("{text}<{}/>", tag.trim_end_matches('>')),
         _ => part.to_owned(),
     });
-    let xml = parts.collect::<String>().replace(" open>", " open=\"open\">");
+    let xml =
+        parts.collect::<String>().replace(" open>", " open=\"open\">").replace(" hidden data-", " hidden=\"\" data-");
+    let xml = xml.replace("<svg xmlns=\"http://www.w3.org/2000/svg\" ", "<svg ");
     xml.replace("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ").replace("><", ">\n<")
 }
 
@@ -80,7 +85,10 @@ fn the_picture_has_the_page_of_a_target() {
     let recorded: Value = serde_json::from_str(include_str!("../../tests/failed-target.json")).unwrap();
     let detail: TargetDetail = serde_json::from_value(recorded["target"].clone()).unwrap();
     let why: TargetDiagnosis = serde_json::from_value(recorded["why"].clone()).unwrap();
-    let page = target(VIEWER, true, &detail, &why, "stamp");
+    let now = Timestamp(0);
+    let page =
+        TargetView { detail: &detail, why: &why, may_change: true, may_override: true, stamp: "", now, selected: None };
+    let page = target(VIEWER, &page);
     for scheme in ["light", "dark"] {
         let picture = picture(&page, scheme);
         assert_eq!(unclosed(&picture), 0);
