@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { Keys, Pointer, Reader, SCREENS } from "./browser.mjs";
+import { RANDOM } from "./pages.mjs";
 import { create, mergeRequest } from "./seed.mjs";
 
 /** The maximum characters of the name of a target. */
@@ -34,13 +35,14 @@ export const ACTIONS = [
     forms: ["/console/sign-in"],
     signedOut: true,
     async run({ reader, by, server }) {
-      await reader.goto("/console?phase=failed");
+      await reader.goto("/console/targets?phase=failed");
+      await by.unfold("Use a token");
       await by.write("API token", "a wrong token");
       await by.use("button", "Sign in");
       await reader.page.getByRole("alert").waitFor();
       await by.write("API token", server.token);
       await by.use("button", "Sign in");
-      await reader.page.waitForURL("**/console?phase=failed");
+      await reader.page.waitForURL("**/console/targets?phase=failed");
     },
   },
   {
@@ -135,23 +137,32 @@ export const ACTIONS = [
       await reader.goto("/console");
       await by.use("button", "Sign out");
       await reader.page.waitForURL("**/console/sign-out");
-      await reader.goto("/console/waiting");
+      await reader.goto("/console/targets");
       assert.match(reader.page.url(), /sign-in\?next=/, "a page after the sign-out");
     },
   },
   {
-    name: "filter the list",
+    name: "sign in the command line with a code",
+    forms: ["/console/login"],
+    async run({ reader, by }) {
+      await reader.goto(`/console/login?challenge=${RANDOM}&state=${RANDOM}`);
+      await by.use("button", "Sign in");
+      await reader.page.getByLabel("Code").waitFor();
+      assert.ok((await reader.page.getByLabel("Code").inputValue()).length > 40, "the code");
+    },
+  },
+  {
+    name: "search the list",
     forms: [],
     async run({ reader, by, names }) {
-      await reader.goto("/console");
-      await by.choose("Phase", "failed");
-      await by.write("Label", "team=payments");
-      await by.write("Owner", "role operator");
-      await by.write("Plugin", "notes@1.0.0");
-      await by.write("Text", names.failed.name);
-      await by.use("button", "Filter");
-      await reader.page.waitForURL(/phase=failed/);
+      await reader.goto("/console/targets");
+      await by.write("Search", `phase:failed team=payments owner:"role operator" plugin:notes@1.0.0 ${names.failed.name}`);
+      await by.use("button", "Search");
+      await reader.page.waitForURL(/q=phase/);
       const rows = reader.page.locator("tbody tr");
+      assert.equal(await rows.count(), 1);
+      await by.use("link", "team=payments ×");
+      await reader.page.waitForURL((url) => !url.search.includes("payments"));
       assert.equal(await rows.count(), 1);
       await by.use("link", `sandbox/${names.failed.name}`);
       await reader.page.waitForURL(`**${at(names.failed.name)}`);
@@ -197,7 +208,7 @@ export const ACTIONS = [
     async run({ reader, by, server }) {
       const failed = [await fresh(server, "failed"), await fresh(server, "failed")];
       const ready = await fresh(server, "ready");
-      await reader.goto("/console?label=team%3Dactions");
+      await reader.goto("/console/targets?label=team%3Dactions");
       for (const name of [...failed, ready]) await by.use("checkbox", `sandbox/${name}`);
       await by.use("button", "Retry selected");
       await reader.page.getByRole("heading", { name: "Retry 2 targets?" }).waitFor();
@@ -210,16 +221,32 @@ export const ACTIONS = [
     },
   },
   {
+    name: "retry a group of equal failures",
+    forms: ["/console/selection", "/console/selection/confirmed"],
+    async run({ reader, by, server }) {
+      const failed = [];
+      for (let count = 0; count < 3; count += 1) failed.push(await fresh(server, "failed"));
+      await reader.goto("/console/targets?label=team%3Dactions&phase=failed");
+      await by.unfold("3 targets:");
+      await reader.page.getByRole("link", { name: `sandbox/${failed[0]}` }).waitFor();
+      if (reader.hasScripts) await reader.isAccessible("a group of equal failures");
+      await by.use("button", "Retry all 3");
+      await by.use("button", "Retry 3 targets");
+      await reader.page.getByRole("heading", { name: "Retry: 3 of 3 targets accepted" }).waitFor();
+      for (const name of failed) await server.phase(name, "ready");
+    },
+  },
+  {
     name: "delete all shown targets",
     forms: ["/console/selection", "/console/selection/confirmed"],
     async run({ reader, by, server }) {
       const names = [await fresh(server, "ready"), await fresh(server, "ready")];
-      await reader.goto(`/console?q=${names[0]}`);
+      await reader.goto(`/console/targets?q=${names[0]}`);
       await by.use("link", "Select all shown");
       await by.use("link", "Select none");
       await reader.page.getByRole("link", { name: "Select all shown" }).waitFor();
       await reader.page.waitForURL((url) => !url.search.includes("select=all"));
-      await reader.goto("/console?label=team%3Dactions");
+      await reader.goto("/console/targets?label=team%3Dactions");
       await by.use("link", "Select all shown");
       await reader.page.waitForURL(/select=all/);
       const boxes = reader.page.locator('tbody input[type="checkbox"]');
@@ -236,13 +263,26 @@ export const ACTIONS = [
     name: "compare versions of a plugin",
     forms: [],
     async run({ reader, by }) {
-      await reader.goto("/console/plugins/notes/1.1.0");
+      await reader.goto("/console/plugins/notes");
       await by.choose("Compare", "1.0.0");
       await by.choose("with", "1.1.0");
       await by.use("button", "Compare");
       await reader.page.getByRole("region", { name: "Difference" }).waitFor();
       await by.use("link", "Swap");
       await reader.page.waitForURL(/from=1\.1\.0/);
+    },
+  },
+  {
+    name: "upgrade the users of another version",
+    forms: ["/console/selection", "/console/selection/confirmed"],
+    async run({ reader, by }) {
+      await reader.goto("/console/plugins/notes?from=1.0.0&to=1.1.0");
+      await by.use("button", /^Upgrade all \d+ to 1\.1\.0$/);
+      await reader.page.getByRole("heading", { name: / to notes@1\.1\.0\?$/ }).waitFor();
+      assert.match(await reader.page.locator("main").innerText(), /All targets are updated at once/);
+      if (reader.hasScripts) await reader.isAccessible("the confirmation of an upgrade");
+      await by.use("link", "Cancel");
+      await reader.page.waitForURL(/from=1\.0\.0/);
     },
   },
   {
@@ -261,17 +301,36 @@ export const ACTIONS = [
     },
   },
   {
-    name: "open the graph and a unit of it",
+    name: "open a unit of a run and its attempt",
     forms: [],
     async run({ reader, by, names }) {
       await reader.goto(at(names.wide.name));
-      await by.unfold("Timeline of preStart");
-      await by.unfold("Graph of preStart");
-      assert.deepEqual(await reader.page.locator("details[open] > summary").allInnerTexts(), ["Graph of preStart", "Timeline of preStart"]);
-      const box = reader.page.locator("svg.graph a").first();
-      const row = await box.getAttribute("href");
-      await by.follow(box, "a box of the graph");
-      assert.ok(reader.page.url().endsWith(row), `${reader.page.url()} is not at ${row}`);
+      const link = reader.page.locator(".waterfall tbody a").first();
+      const [row, unit] = [await link.getAttribute("href"), await link.innerText()];
+      await by.follow(link, "a row of a run");
+      await reader.page.waitForURL(`**${row}`);
+      await reader.page.getByRole("region", { name: `Unit ${unit}` }).waitFor();
+      await by.use("link", "1 of 1");
+      await reader.page.waitForURL("**attempt=1**");
+      await by.use("link", "Close");
+      await reader.page.waitForURL("**#run");
+    },
+  },
+  {
+    name: "force-complete a unit",
+    forms: ["/console/selection/confirmed"],
+    async run({ reader, by, server }) {
+      const name = await fresh(server, "ready");
+      server.set(name, "kept");
+      await server.ebb("delete", "sandbox", name, "--wait=false");
+      await server.phase(name, "stuck");
+      await reader.goto(at(name));
+      await by.use("link", /^Force-complete/);
+      await by.write("Reason", "the note is not needed");
+      await by.use("button", /^Force-complete/);
+      await reader.page.waitForURL(`**${at(name)}`);
+      await becomes(reader, server, name, "gone");
+      server.set(name);
     },
   },
   {
@@ -279,10 +338,11 @@ export const ACTIONS = [
     forms: [],
     async run({ reader, by, names }) {
       await reader.goto(at(names.failed.name));
-      await by.use("link", "Request of note/write");
-      await reader.page.waitForURL("**/rendered?**");
+      await by.use("link", "Request");
+      await reader.page.waitForURL("**unit=note%2Fwrite**");
+      await reader.page.getByRole("region", { name: "Unit note/write" }).waitFor();
       await reader.goto(at(names.failed.name));
-      await by.use("link", "Log of note/write");
+      await by.use("link", "Whole log");
       await reader.page.waitForURL("**/log?**");
       await reader.goto(at(names.failed.name));
       await by.use("link", "History");

@@ -64,9 +64,11 @@ export class Reader {
     return this.page.goto(path, { waitUntil: "load" });
   }
 
-  /** Signs in with a token by the form. */
+  /** Signs in with a token by the form. It is closed if the server has an issuer. */
   async signIn(token = this.server.token) {
     await this.goto("/console");
+    const closed = this.page.locator("details:not([open]) > summary");
+    if ((await closed.count()) > 0) await closed.click();
     await this.page.getByLabel("API token").fill(token);
     await this.page.getByRole("button", { name: "Sign in", exact: true }).click();
     await this.page.getByRole("button", { name: "Sign out" }).waitFor();

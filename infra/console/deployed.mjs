@@ -11,6 +11,7 @@ export async function deployed(browser, server, { name, repository, step }) {
   const by = new Keys(reader);
   await step("sign in by keys", async () => {
     await reader.goto("/console");
+    if ((await reader.page.locator("details:not([open])").count()) > 0) await by.unfold("Use a token");
     await by.write("API token", server.token);
     await by.use("button", "Sign in");
     await reader.page.getByRole("button", { name: "Sign out" }).waitFor();
@@ -30,7 +31,7 @@ export async function deployed(browser, server, { name, repository, step }) {
       reader.isQuiet();
       ahead.push(...(await links(reader)));
     }
-    const needed = ["/console/targets/{kind}/{name}", "/console/runs/{run}", "/console/plugins/{name}/{version}", "/console/targets/{kind}/{name}/history"];
+    const needed = ["/console/targets/{kind}/{name}", "/console/runs/{run}/log", "/console/plugins/{name}", "/console/targets/{kind}/{name}/history"];
     assert.deepEqual(needed.filter((route) => !visited.has(route)), [], "routes that no link led to");
     return visited.size;
   });

@@ -29,13 +29,13 @@ export async function renewals(browser, server) {
   const has = (selector, text) => async () => (await reader.page.locator(selector).allInnerTexts()).join("\n").includes(text);
   try {
     server.set("live", "hold");
-    await reader.goto("/console");
+    await reader.goto("/console/targets");
     await timed("a new target in the list", () => create(server, "live", "starting"), has("tbody", "sandbox/live"));
     await reader.goto("/console/targets/sandbox/live");
     await timed("the end of a run", async () => server.set("live"), has("h1", "ready"));
-    await reader.goto("/console/waiting");
+    await reader.goto("/console");
     server.set("live-2", "broken");
-    await timed("a failure in the list of what waits", () => create(server, "live-2", "failed"), has("main", "sandbox/live-2"));
+    await timed("a failure in the overview", () => create(server, "live-2", "failed"), has("main", "sandbox/live-2"));
     server.set("live-log", "hold");
     const { runs } = await create(server, "live-log", "starting");
     const path = (unit) => `/console/runs/${runs[0].id}/log?unit=note%2F${unit}`;
@@ -51,20 +51,45 @@ export async function renewals(browser, server) {
     const isAtEnd = (box) => box.scrollTop > 0 && box.scrollTop + box.clientHeight >= box.scrollHeight - 4;
     await timed("the end of a log that has become longer than its box", async () => {}, () => box.evaluate(isAtEnd));
     await reader.page.setViewportSize(viewport);
+    // The marked line stays marked after a renewal.
+    await reader.goto(`${path("write")}#L1`);
+    const lines = await reader.page.locator(".log i").count();
+    await timed("further lines after a marked one", async () => {}, async () => (await reader.page.locator(".log i").count()) > lines);
+    assert.deepEqual(await reader.page.locator(".log :is(i:target, i.target)").evaluateAll((all) => all.map((line) => line.id)), ["L1"]);
+    const ids = await reader.page.locator(".log i").evaluateAll((all) => all.map((line) => line.id));
+    assert.deepEqual(ids, ids.map((_, at) => `L${at + 1}`));
     await reader.goto(path("index"));
     assert.match(await reader.page.locator("main").innerText(), /The log does not exist: the unit has not started/);
     await timed("a log that begins", async () => server.set("live-log"), async () => (await log()).includes("indexed"));
+    await keys(reader);
     // A reader who has written in a field keeps what was written.
-    await reader.goto("/console");
-    await reader.page.getByLabel("Text", { exact: true }).fill("typed");
-    await reader.page.getByRole("button", { name: "Filter" }).focus();
+    await reader.goto("/console/targets");
+    await reader.page.getByLabel("Search", { exact: true }).fill("typed");
+    await reader.page.getByRole("button", { name: "Search" }).focus();
     await create(server, "live-3", "ready");
     await reader.page.waitForTimeout(17_000);
-    assert.equal(await reader.page.getByLabel("Text", { exact: true }).inputValue(), "typed");
+    assert.equal(await reader.page.getByLabel("Search", { exact: true }).inputValue(), "typed");
   } finally {
     await reader.close();
   }
   return times;
+}
+
+/** Moves through the rows of the list by keys, opens one, and shows the keys. */
+async function keys({ page }) {
+  await page.goto("/console/targets");
+  const current = () => page.locator("tr.current").evaluateAll((all) => all.map((row) => row.rowIndex));
+  for (const [key, row] of [["j", 1], ["j", 2], ["k", 1], ["k", 1]]) {
+    await page.keyboard.press(key);
+    assert.deepEqual(await current(), [row], key);
+  }
+  await page.keyboard.press("?");
+  await page.getByRole("dialog", { name: "Keys" }).waitFor();
+  await page.keyboard.press("Escape");
+  assert.equal(await page.locator("dialog").count(), 0);
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/\/console\/targets\/[a-z]+\//);
+  assert.match(await page.locator("time").first().innerText(), /ago$|^in |^\d{4}-/);
 }
 
 /** Keeps pages of a run open while its units end. Returns the memory of each tab at the beginning and at the end. */
@@ -78,9 +103,9 @@ export async function memory(browser, server, seconds) {
   const run = async (name) => (await server.target(name)).runs.at(-1).id;
   const paths = {
     target: "/console/targets/sandbox/long",
-    run: `/console/runs/${await run("long")}`,
+    run: `/console/targets/sandbox/long?run=${await run("long")}`,
     log: `/console/runs/${await run("long-log")}/log?unit=note%2Fwrite`,
-    list: "/console",
+    list: "/console/targets",
   };
   const tabs = [];
   for (const [name, path] of Object.entries(paths)) {

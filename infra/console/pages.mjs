@@ -8,15 +8,17 @@ import { chains, create } from "./seed.mjs";
 
 /** Routes that answer with no page of their own. */
 export const NO_PAGE = {
-  "/": "redirects to the list",
-  "/console/": "redirects to the list",
-  "/console/runs/{run}/log.txt": "a log as plain text, for a page that follows it",
+  "/": "redirects to the overview",
+  "/console/": "redirects to the overview",
+  "/console/runs/{run}/log.txt": "logs as plain text",
   "/console/assets/{file}": "style, script and icon",
   "/console/sign-in/begin": "redirects to an issuer",
   "/console/sign-in/return": "redirects to a page, or shows the sign-in",
   "/console/changes": "JSON for open pages",
-  "/console/selection/confirmed": "a form; its GET redirects to the list",
+  "/console/selection/confirmed": "a form; its GET redirects to the overview",
 };
+/** A text of 32 bytes, such as those of the sign-in of the command line. */
+export const RANDOM = "A".repeat(43);
 /** Maximum bytes of a first visit, with style, script and icon. */
 const MAX_FIRST_LOAD = 100_000;
 
@@ -36,50 +38,56 @@ export async function world(server, phases) {
 export function pages({ ready, failed, starting, updating, stopping, stuck, gone, wide }) {
   const target = (it, ...parts) => ["/console/targets/sandbox", it.name, ...parts].join("/");
   const action = (it, verb) => `/console/selection?${new URLSearchParams({ action: verb, target: `sandbox/${it.name} ${it.uid}`, back: target(it) })}`;
-  const run = (it, page = "", unit = "") => `/console/runs/${it.run}${page}${unit && `?unit=${encodeURIComponent(unit)}`}`;
+  const log = (it, unit) => `/console/runs/${it.run}/log?unit=${encodeURIComponent(unit)}`;
+  const run = (it, unit) => `${target(it)}?${new URLSearchParams({ run: it.run, ...(unit && { unit }) })}`;
   const row = (name, route, path, title, text, status = 200) => ({ name, route, path, title, text, status });
   const of = (phase, it, text) => row(`a ${phase} target`, TARGET, target(it), new RegExp(`${it.name} ${phase}`), text);
-  const TARGET = "/console/targets/{kind}/{name}";
+  const [LIST, TARGET] = ["/console/targets", "/console/targets/{kind}/{name}"];
   return [
-    row("list", "/console", "/console", /^Targets/, failed.name),
-    row("list of a phase", "/console", "/console?phase=failed", /^Targets/, failed.name),
-    row("list of gone targets", "/console", "/console?phase=gone", /^Targets/, gone.name),
-    row("list by label", "/console", "/console?label=team%3Dshop", /^Targets/, ready.name),
-    row("list with all filters", "/console", "/console?phase=ready&label=team%3Dshop&owner=role%20operator&plugin=notes&q=pr-", /^Targets/, ready.name),
-    row("list with all selected", "/console", "/console?select=all", /^Targets/, "Select none"),
-    of("ready", ready, "Inputs and outputs"),
+    row("overview", "/console", "/console", /^Overview/, stuck.name),
+    row("list", LIST, LIST, /^Targets/, failed.name),
+    row("list of a phase", LIST, `${LIST}?phase=failed`, /^Targets/, failed.name),
+    row("list of gone targets", LIST, `${LIST}?phase=gone`, /^Targets/, gone.name),
+    row("list by label", LIST, `${LIST}?label=team%3Dshop`, /^Targets/, ready.name),
+    row("list with all filters", LIST, `${LIST}?q=${encodeURIComponent('phase:ready team=shop owner:"role operator" plugin:notes pr-')}`, /^Targets/, ready.name),
+    row("list with all selected", LIST, `${LIST}?select=all`, /^Targets/, "Select none"),
+    of("ready", ready, "note.path"),
     of("failed", failed, "the service of notes is not available"),
-    of("starting", starting, "Timeline of preStart"),
-    of("updating", updating, "Graph of"),
-    of("stopping", stopping, "Graph of postStop"),
+    of("starting", starting, "note/write"),
+    of("updating", updating, "All units"),
+    of("stopping", stopping, "postStop"),
     of("stuck", stuck, "the note is locked by a reader"),
     of("gone", gone, "What was removed"),
-    of("ready", wide, "Graph of preStart"),
+    of("ready", wide, "18 succeeded"),
     row("confirmation of a deletion", "/console/selection", action(ready, "delete"), /^Delete sandbox/, "Cancel"),
     row("confirmation of a retry", "/console/selection", action(failed, "retry"), /^Retry sandbox/, "note/write"),
     row("history", `${TARGET}/history`, target(gone, "history"), /^History of/, "deleted"),
     row("entry of the history", `${TARGET}/history/{id}`, target(ready, "history", ready.entry), /created/, "kind: Sandbox"),
-    row("run", "/console/runs/{run}", run(failed), /^Run of preStart/, "note/write"),
-    row("log", "/console/runs/{run}/log", run(failed, "/log", "note/write"), /^Log of note\/write/, "the service of notes is not available"),
-    row("log of a running script", "/console/runs/{run}/log", run(starting, "/log", "note/write"), /^Log of note\/write/, "waiting for the service of notes"),
-    row("request", "/console/runs/{run}/rendered", run(failed, "/rendered", "note/write"), /^Request of note\/write/, "shelf-4"),
-    row("waiting", "/console/waiting", "/console/waiting", /waiting/, stuck.name),
-    row("plugins", "/console/plugins", "/console/plugins", /^Plugins/, "notes@1.1.0"),
-    row("plugin", "/console/plugins/{name}/{version}", "/console/plugins/notes/1.1.0", /notes@1.1.0/, "Pages of the note"),
-    row("difference", "/console/plugins/{name}", "/console/plugins/notes?from=1.0.0&to=1.1.0", /1\.0\.0 and 1\.1\.0/, "A note with an index"),
+    row("run", TARGET, run(failed), new RegExp(`${failed.name} failed`), "1 failed"),
+    row("unit", TARGET, run(failed, "note/write"), new RegExp(`${failed.name} failed`), "shelf-4"),
+    row("unit that runs", TARGET, run(starting, "note/write"), new RegExp(`${starting.name} starting`), "waiting for the service of notes"),
+    row("confirmation of a force-delete", "/console/selection", action(stuck, "force-delete"), /^Force-delete sandbox/, "Reason"),
+    row("log", "/console/runs/{run}/log", log(failed, "note/write"), /^Log of note\/write/, "the service of notes is not available"),
+    row("lines of a log", "/console/runs/{run}/log", `${log(failed, "note/write")}&q=SERVICE`, /^Log of note\/write/, "the service of notes is not available"),
+    row("logs of a run", "/console/runs/{run}/log", log(failed, "").split("?")[0], /^Logs of a run/, "the service of notes is not available"),
+    row("log of a running script", "/console/runs/{run}/log", log(starting, "note/write"), /^Log of note\/write/, "waiting for the service of notes"),
+    row("plugins", "/console/plugins", "/console/plugins", /^Plugins/, "notes"),
+    row("plugin", "/console/plugins/{name}", "/console/plugins/notes?version=1.0.0", /notes@1.0.0/, "Pages of the note"),
+    row("difference", "/console/plugins/{name}", "/console/plugins/notes?from=1.0.0&to=1.1.0", /notes@1.1.0/, "A note with an index"),
     row("sources", "/console/sources", "/console/sources", /^Sources/, "previews"),
     row("source", "/console/sources/{name}", "/console/sources/previews", /^Source previews/, "iid"),
     row("subscriptions", "/console/subscriptions", "/console/subscriptions", /^Subscriptions/, "failures"),
     row("subscription", "/console/subscriptions/{name}", "/console/subscriptions/failures", /failures/, "127.0.0.1"),
     row("clusters", "/console/clusters", "/console/clusters", /^Clusters/, "demo"),
     row("cluster", "/console/clusters/{name}", "/console/clusters/demo", /^Cluster demo/, "no relay has registered yet"),
+    row("sign-in of the command line", "/console/login", `/console/login?challenge=${RANDOM}&state=${RANDOM}&port=1`, /^Sign in the command line/, "asks to act as"),
     row("no page", "/console/{*rest}", "/console/nothing", /^Not Found/, "no page has this address", 404),
     row("no target", TARGET, "/console/targets/sandbox/none", /^Not Found/, "Start page", 404),
   ];
 }
 
 /** The pages that every server with a target has: those of the navigation, and those that they lead to. */
-export const reachable = ["/console", "/console/waiting", "/console/plugins", "/console/sources", "/console/subscriptions", "/console/clusters"];
+export const reachable = ["/console", "/console/targets", "/console/plugins", "/console/sources", "/console/subscriptions", "/console/clusters"];
 
 /** Reads the routes of the console from the code: each path with its methods. */
 export function routes(repository) {
@@ -121,7 +129,7 @@ export function isComplete(repository, rows, forms) {
 
 /** Returns the paths of the links of a page. Fails if one leads elsewhere. */
 export async function links(reader) {
-  const found = await reader.page.$$eval("a[href]", (all) => all.map((link) => link.getAttribute("href")));
+  const found = await reader.page.$$eval("a[href]:not(.external)", (all) => all.map((link) => link.getAttribute("href")));
   const outside = found.filter((href) => !/^(\/console($|[/?])|#)/.test(href));
   assert.deepEqual(outside, [], `links of ${reader.page.url()}`);
   return [...new Set(found.filter((href) => href.startsWith("/")).map((href) => href.split("#")[0]))];
@@ -177,8 +185,9 @@ export async function longNames(browser, server) {
   await server.apply(plugin, chains(plugin, 3, 3, 0));
   const { runs } = await create(server, name, "ready", { plugin: `${plugin}@1.0.0`, params: {} });
   const unit = `?unit=${encodeURIComponent(runs[0].units[0].unit)}`;
-  const pages = [`targets/sandbox/${name}`, `targets/sandbox/${name}/history`, `plugins/${plugin}/1.0.0`, "plugins"];
-  pages.push(`runs/${runs[0].id}`, `runs/${runs[0].id}/log${unit}`, `runs/${runs[0].id}/rendered${unit}`);
+  const pages = [`targets/sandbox/${name}`, `targets/sandbox/${name}/history`, `plugins/${plugin}`, "plugins"];
+  pages.push("targets");
+  pages.push(`targets/sandbox/${name}${unit}&run=${runs[0].id}`, `runs/${runs[0].id}/log${unit}`, `runs/${runs[0].id}/log`);
   const reader = await (await Reader.open(browser, server, SCREENS.narrow)).signIn(token.trim());
   try {
     for (const page of pages) {
@@ -191,14 +200,14 @@ export async function longNames(browser, server) {
   }
 }
 
-/** Writes a long note into each row of a run, and fails if its table or the timeline of its target hides the last column. */
+/** Writes a long note into each row of a run, and fails if the last column of its units is hidden. */
 export async function longNotes(browser, server, { name, run }) {
   const reader = await (await Reader.open(browser, server, { viewport: { width: 1280, height: 720 } })).signIn();
   try {
-    for (const path of [`/console/runs/${run}`, `/console/targets/sandbox/${name}`]) {
+    for (const path of [`/console/targets/sandbox/${name}?run=${run}`, `/console/targets/sandbox/${name}`]) {
       await reader.goto(path);
-      const excess = await reader.page.locator(".wide:has(.notes)").first().evaluate((box) => {
-        for (const note of box.querySelectorAll(".notes")) note.textContent = `no answer from https://${"x".repeat(300)}`;
+      const excess = await reader.page.locator(".wide:has(.waterfall)").first().evaluate((box) => {
+        for (const note of box.querySelectorAll(".note")) note.textContent = `no answer from https://${"x".repeat(300)}`;
         return box.scrollWidth - box.clientWidth;
       });
       assert.ok(excess <= 0, `${path}: the units are ${excess} px wider than their box`);

@@ -64,7 +64,7 @@ preStart:
   });
   await step(`${units} units: the page of the run`, async () => {
     const { runs } = await server.target("large");
-    const opened = await open(browser, server, `/console/runs/${runs.at(-1).id}`);
+    const opened = await open(browser, server, `/console/targets/sandbox/large?run=${runs.at(-1).id}`);
     await opened.reader.close();
     return opened.figures;
   });
@@ -91,11 +91,16 @@ preStart:
     await until("all targets are ready", async () => (await server.api("GET", "/v1/targets?phase=starting")).targets.length === 0, 3_600_000);
   });
   await step(`${targets} targets: the list`, () =>
-    changed(browser, server, "/console", () => create(server, "a-new-one", "starting", { plugin: "slow@1.0.0", params: {} }), "tbody", "a-new-one"),
+    changed(browser, server, "/console/targets", () => create(server, "a-new-one", "starting", { plugin: "slow@1.0.0", params: {} }), "tbody", "a-new-one"),
   );
+  await step(`${targets} targets: the overview`, async () => {
+    const opened = await open(browser, server, "/console");
+    await opened.reader.close();
+    return opened.figures;
+  });
   for (const [name, query] of Object.entries({ "a phase": "phase=ready", "a label": "label=team%3Dteam-7", "a text": "q=many-09", "a name": "q=many-09999" })) {
     await step(`${targets} targets: the list, filtered by ${name}`, async () => {
-      const opened = await open(browser, server, `/console?${query}`);
+      const opened = await open(browser, server, `/console/targets?${query}`);
       await opened.reader.close();
       return opened.figures;
     });
