@@ -19,7 +19,7 @@ pub struct TargetView<'a> {
 #[derive(Clone, Debug)]
 pub struct SelectedRun {
     pub run: RunDetail,
-    /// The result of [`words::unit_counts`] for all units of the run.
+    /// The result of [`ebb_protocol::words::unit_counts`] for all units of the run.
     pub counts: String,
     /// The token of the page of units. The first page has an empty one. `None` for the first units of a run without pages.
     pub page_token: Option<String>,

@@ -82,7 +82,7 @@ pub use version::resolve_version;
 ///
 /// # Errors
 /// Returns all semantic errors of the sandbox and its plugins, sorted by file and position. One of them may be that
-/// compiling takes more than [`MAX_STEPS`](defaults::MAX_STEPS).
+/// compiling takes more than [`MAX_STEPS`].
 pub fn plan(
     sandbox: &SandboxDoc,
     plugins: &BTreeMap<String, BoundPlugin<'_>>,
