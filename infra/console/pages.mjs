@@ -20,7 +20,7 @@ export const NO_PAGE = {
 /** A text of 32 bytes, such as those of the sign-in of the command line. */
 export const RANDOM = "A".repeat(43);
 /** Maximum bytes of a first visit, with style, script and icon. */
-const MAX_FIRST_LOAD = 100_000;
+const MAX_FIRST_LOAD = 40_000;
 
 /** Returns the names that the paths of the pages contain. `phases` has a target for each phase. */
 export async function world(server, phases) {

@@ -96,7 +96,7 @@ pub(crate) fn page(
             }
         }
         main #main data-renew-seconds=[seconds] data-full-seconds=[full_seconds] data-since=[since] data-stamp=[stamp] { (main) }
-        footer { "Times are UTC." }
+        footer { "Times are UTC without JavaScript." }
     };
     document(title, &body)
 }

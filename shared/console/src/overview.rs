@@ -10,10 +10,10 @@ use crate::{ConsoleViewer, PageRenewal, frame, paths, source_pages, subscription
 /// Maximum targets that need attention.
 const ROWS: usize = 20;
 
-/// What the page shows. A list that the caller may not read is empty.
+/// The content of the start page. A list is empty if the caller may not read it.
 #[derive(Clone, Debug, Default)]
 pub struct OverviewView<'a> {
-    /// The first living targets, of which the page has numbers.
+    /// The first living targets. The page counts them by phase.
     pub counted: &'a [TargetPage],
     /// True if further targets exist that were not counted.
     pub is_partial: bool,

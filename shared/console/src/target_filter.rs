@@ -43,7 +43,7 @@ impl TargetListFilter {
         TargetPhase::named(&self.phase)
     }
 
-    /// Returns the words of the search box, of which [`Self::parsed`] makes the filter.
+    /// Returns the words of the search box. [`Self::parsed`] makes the filter from them.
     pub(crate) fn words(&self) -> Vec<String> {
         let named = [("phase", &self.phase), ("owner", &self.owner), ("plugin", &self.plugin)];
         let named = named.into_iter().filter(|(_, value)| !value.is_empty());

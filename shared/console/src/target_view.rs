@@ -1,4 +1,4 @@
-//! What the page of a target shows.
+//! The content of the page of a target.
 
 use ebb_protocol::Timestamp;
 use ebb_protocol::api::{RunDetail, TargetDetail, TargetDiagnosis, UnitDetail, UnitRendering};

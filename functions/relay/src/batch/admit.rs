@@ -43,7 +43,7 @@ impl Reconciler {
             manifest.is_some_and(|manifest| manifest["apiVersion"] == "v1" && manifest["kind"] == "Secret")
         };
         if let Some(fill) = request.body.fill.iter().find(|fill| !is_secret(fill.manifest)) {
-            return refuse(format!("a value for `data` is meant for manifest {}, which is no Secret", fill.manifest));
+            return refuse(format!("a value for `data` is for manifest {}, which is not a Secret", fill.manifest));
         }
         let violations: ManifestCheck =
             if request.body.bind { podspec::bound_violations } else { podspec::manifest_violations };

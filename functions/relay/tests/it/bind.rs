@@ -58,7 +58,7 @@ async fn a_bound_secret_changes_in_place() {
     elsewhere.apply[0]["metadata"]["namespace"] = "default".into();
     refused(fixture.apply(&other, elsewhere).await, "`bindNamespaces`");
     let in_map = ObjectTask { bind: true, fill: fill(), ..objects(vec![config_map("db")]) };
-    refused(fixture.apply(&other, in_map).await, "which is no Secret");
+    refused(fixture.apply(&other, in_map).await, "which is not a Secret");
     assert_eq!(fixture.release("instance-1").await, RelayResponse::Done);
     fixture.close().await;
 }

@@ -180,7 +180,7 @@ fn refusal(source: &Arc<SourceText>, error: &serde_saphyr::Error) -> Diagnostic 
             let found = Diagnostic::error("yaml", source, at, message.clone());
             match at.and_then(|at| source.line(at.line)) {
                 Some(line) if line.contains('@') && message.contains('@') => {
-                    found.help("quote a value that begins with `@`: \"@{…}\", or \"@{…[yaml]}\" if it is no text")
+                    found.help("quote a value that begins with `@`: \"@{…}\", or \"@{…[yaml]}\" unless it is a text")
                 }
                 Some(line) if message.contains("mapping values") && line.contains("${") => {
                     found.help("a value with `: ` needs quotes: \"${a ? b : c}\"")

@@ -88,7 +88,7 @@ pub struct SubscriptionDetail {
     pub document: String,
     /// The notifications that were given up, the newest first, at most 100.
     pub failures: Vec<UndeliveredNotification>,
-    /// What a retry has done, for people.
+    /// A text for people: how many notifications a retry has sent, deleted and skipped, with the reasons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retried: Option<String>,
 }
