@@ -6,18 +6,19 @@
 use ebb_documents::render::{self, InputValue, RenderValue, RenderedRequest, RequestBody, SealedValue, SecretRef};
 use ebb_documents::{Action, RenderedUnit, UnitContext, UnitPlan, UnitRef};
 use ebb_engine::{Attempt, AttemptRef, HeadState, Unit, lets_pass};
-use ebb_protocol::{ErrorCode, RequestRendering, RunId, UnitRendering, limits, rfc3339, words};
+use ebb_protocol::{ErrorCode, OutputValue, RequestRendering, RunId, UnitRendering, limits, rfc3339, words};
 use serde_json::{Value, json};
 
 use ebb_flow::run::attempt::AttemptContext;
 use ebb_flow::run::dispatch::{UnitInputs, unit_inputs};
+use ebb_flow::run::records;
 use ebb_flow::run::undo::NoDispatch;
 use ebb_flow::{Env, InvocationCache, RequestError, Run};
 
 use crate::queries::plans;
 
 const SENSITIVE: &str = "<sensitive>";
-/// Maximum characters of an input.
+/// Maximum characters of an input, and of an output.
 const INPUT_LENGTH: usize = 2_000;
 /// Maximum characters of a script.
 const SCRIPT_LENGTH: usize = 64 << 10;
@@ -52,7 +53,9 @@ pub(crate) async fn rendered(
     let cache = InvocationCache::default();
     let inputs = unit_inputs(AttemptContext { env, run: &run, attempt, unit: planned, cache: &cache }).await?;
     let shown = shown(&run, planned, attempt, &inputs);
-    let shown = shown.map_err(|reason| unavailable(format!("{key} cannot be rendered: {reason}")))?;
+    let mut shown = shown.map_err(|reason| unavailable(format!("{key} cannot be rendered: {reason}")))?;
+    shown.outputs = records::shown_outputs(env, id, attempt).await?;
+    shown.outputs.values_mut().for_each(shorten);
     let size = limits::lambda_event_size_of(&shown);
     if size > limits::API_RESPONSE {
         let most = limits::API_RESPONSE;
@@ -129,6 +132,15 @@ fn shown(run: &Run, unit: &UnitPlan, attempt: AttemptRef, inputs: &UnitInputs) -
             UnitRendering { instance: Some(plans::shown(&unit.action, instance)), ..base }
         }
     })
+}
+
+fn shorten(output: &mut OutputValue) {
+    if let OutputValue::Value(value) = output
+        && limits::lambda_event_size_of(value) > INPUT_LENGTH
+    {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        *value = limits::excerpt(&text, INPUT_LENGTH).into();
+    }
 }
 
 fn shown_input(value: InputValue) -> Value {

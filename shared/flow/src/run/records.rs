@@ -6,8 +6,8 @@ use ebb_documents::plan::Action;
 use ebb_documents::render::{ProducerState, RenderValue as Rendered, SealedValue};
 use ebb_engine::{Attempt, AttemptRef, Timestamp, Unit};
 use ebb_protocol::{
-    AttemptOutcome, AttemptRecord, AttemptResult, FailureReason, OutputStorage, Outputs, ReasonCode, RunId, UnitValue,
-    id, limits,
+    AttemptOutcome, AttemptRecord, AttemptResult, FailureReason, OutputStorage, OutputValue, Outputs, ReasonCode,
+    RunId, UnitValue, id, limits,
 };
 use ebb_store::{LOGS, OUTPUTS, PutOutcome, UnitRecord};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
@@ -209,6 +209,15 @@ pub(crate) async fn read_outputs<T>(
     let outputs = serde_json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;
     drop(bytes);
     Ok(keep(outputs))
+}
+
+/// Returns the outputs that an attempt reported. Sensitive ones stay hidden.
+pub async fn shown_outputs(env: &Env, run: &RunId, attempt: AttemptRef) -> FlowResult<BTreeMap<String, OutputValue>> {
+    let mut records = env.store.read_records(run, &[attempt.unit]).await?.into_iter();
+    let record = records.find(|(_, number, _)| *number == attempt.number);
+    let stored = record.and_then(|(_, _, record)| record.result).map(|result| result.outputs).unwrap_or_default();
+    let shown = |outputs: Outputs| outputs.into_iter().map(|(name, value)| (name, OutputValue::from(value))).collect();
+    read_outputs(env, &stored, shown).await
 }
 
 /// Returns the outputs of a unit of `run` for its readers.

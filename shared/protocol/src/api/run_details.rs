@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::{CallbackRefusals, FailureReason, ObjectCount, ObjectStatus, ReasonCode, WaitResolution};
+use crate::{CallbackRefusals, FailureReason, ObjectCount, ObjectStatus, OutputValue, ReasonCode, WaitResolution};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -210,6 +210,9 @@ pub struct UnitRendering {
     pub manifests: Option<Vec<Value>>,
     /// The resource that a plugin of InfraKit gets.
     pub instance: Option<Value>,
+    /// The outputs that the attempt reported. A sensitive one is hidden, and a long one is shortened.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub outputs: BTreeMap<String, OutputValue>,
 }
 
 /// The request of a webhook unit, without the headers that authorize it.
