@@ -147,10 +147,9 @@ pub fn bulk_consequences(
             let units = why.failed.iter().map(|unit| unit.unit.as_str()).collect();
             let mut text = named(units, "The units that have not ended well run again.", "These units run again");
             if why.phase == TargetPhase::Stuck {
+                let starts = |uid: &str| format!(" The instance {uid}, which waits for the name, starts after it.");
                 text.push_str(" The teardown continues, and removes what is left.");
-                text.extend(
-                    waiting.map(|uid| format!(" The instance {uid}, which waits for the name, starts after it.")),
-                );
+                text.extend(waiting.map(starts));
             }
             Ok(text)
         }
@@ -197,11 +196,9 @@ fn upgrade_effect(TargetReceipt { result, resources, lost, .. }: &TargetReceipt)
     if *result == LifecycleResult::Unchanged {
         return Err("It has the version.".to_owned());
     }
-    let lost: Vec<&String> = lost.iter().collect();
-    let changed: Vec<String> =
-        resources.iter().map(|(name, effect)| format!("{name} is {}", words::name(effect))).collect();
-    let (losses, changes) =
-        (words::first_named(&lost, MAX_NAMED, lost.len()), words::first_named(&changed, MAX_NAMED, changed.len()));
+    let changed = resources.iter().map(|(name, effect)| format!("{name} is {}", words::name(effect)));
+    let names: [Vec<String>; 2] = [lost.iter().cloned().collect(), changed.collect()];
+    let [losses, changes] = names.map(|names| words::first_named(&names, MAX_NAMED, names.len()));
     Ok(match (losses.as_str(), changes.as_str()) {
         (_, "") => "No resource changes.".to_owned(),
         ("", _) => format!("Units run: {changes}."),
@@ -228,8 +225,7 @@ pub(crate) fn no_retry(phase: TargetPhase) -> Option<&'static str> {
 }
 
 pub fn early_start(units: &[String]) -> String {
-    let units: Vec<&str> = units.iter().map(String::as_str).collect();
-    format!("These units wait for a time, and start now: {}.", words::first_named(&units, MAX_NAMED, units.len()))
+    format!("These units wait for a time, and start now: {}.", words::first_named(units, MAX_NAMED, units.len()))
 }
 
 /// Returns the page that confirms an action on several targets. The form has those for which it is not refused. `back` is the

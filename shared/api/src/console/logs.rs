@@ -20,24 +20,19 @@ pub(super) async fn log(session: ConsoleSession, path: PathOf<String>, query: Qu
         let (Path(run), Query(query)) = (path?, query?);
         let (mut logs, is_open) = Box::pin(find(&session, &run, &query)).await?;
         let (kind, name) = routes::runs::target(&run, &session.server).await?;
-        let mut recorded = Vec::new();
-        if !query.unit.is_empty() {
-            recorded = runs::attempts(&session.server.env, &routes::runs::parse(&run)?, &query.unit).await?;
-        }
-        for one in &mut logs {
-            if let Some(found) = recorded.iter().find(|found| found.attempt == one.attempt) {
-                one.started = found.started.clone().or(one.started.take());
-                one.ended.clone_from(&found.ended);
+        let is_of_unit = !query.unit.is_empty();
+        if is_of_unit {
+            let recorded = runs::attempts(&session.server.env, &routes::runs::parse(&run)?, &query.unit).await?;
+            for one in &mut logs {
+                if let Some(found) = recorded.iter().find(|found| found.attempt == one.attempt) {
+                    one.started = found.started.clone().or(one.started.take());
+                    one.ended.clone_from(&found.ended);
+                }
             }
         }
-        let view = LogView {
-            run: &run,
-            target: (&kind, &name),
-            query: &query,
-            logs: &logs,
-            // Another attempt of a unit can begin.
-            is_open: is_open || !query.unit.is_empty(),
-        };
+        // Another attempt of a unit can begin.
+        let (target, is_open) = ((kind.as_str(), name.as_str()), is_open || is_of_unit);
+        let view = LogView { run: &run, target, query: &query, logs: &logs, is_open };
         HttpResult::Ok(ebb_console::log(session.viewer(), &view))
     };
     session.respond(paths::TARGETS, page.await)
@@ -47,12 +42,10 @@ pub(super) async fn log_text(session: ConsoleSession, path: PathOf<String>, quer
     let text = async {
         let (Path(run), Query(query)) = (path?, query?);
         let found = Box::pin(find(&session, &run, &query)).await?;
-        HttpResult::Ok(ebb_console::log_text(&query, &found.0))
+        let headers = [(header::CONTENT_DISPOSITION, "attachment; filename=\"log.txt\"")];
+        HttpResult::Ok((headers, ebb_console::log_text(&query, &found.0)).into_response())
     };
-    match text.await {
-        Ok(text) => ([(header::CONTENT_DISPOSITION, "attachment; filename=\"log.txt\"")], text).into_response(),
-        Err(problem) => responses::failure(Some(session.viewer()), problem),
-    }
+    text.await.unwrap_or_else(|problem| responses::failure(Some(session.viewer()), problem))
 }
 
 async fn find(session: &ConsoleSession, run: &str, query: &LogQuery) -> HttpResult<(Vec<AttemptLogView>, bool)> {

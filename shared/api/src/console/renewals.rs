@@ -81,10 +81,8 @@ async fn render(
     };
     let (detail, why) = shown.as_ref();
     let selected = Box::pin(selected(session, key, query)).await?;
-    let may_change = match session.permitted::<WriteTargets>() {
-        Ok(permitted) => permitted.check_target(key).await.is_ok(),
-        Err(_) => false,
-    };
+    let may_change = async { session.permitted::<WriteTargets>()?.check_target(key).await };
+    let may_change = may_change.await.is_ok();
     let view = TargetView {
         detail,
         why,
@@ -115,8 +113,7 @@ async fn selected(
         return Err(HttpProblem::not_found(format!("run {id} does not exist")));
     }
     let counts = words::unit_counts(&run.units);
-    let found = run.units.iter().find(|found| found.key == unit).cloned();
-    let unit = match found {
+    let unit = match run.units.iter().find(|found| found.key == unit).cloned() {
         Some(found) => Some(Box::pin(selected_unit(&server, &run, (found, attempt))).await?),
         None if unit.is_empty() => None,
         None => return Err(HttpProblem::not_found(format!("run {id} has no unit {unit}"))),

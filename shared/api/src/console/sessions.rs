@@ -55,24 +55,20 @@ impl FromRequestParts<ServerState> for ConsoleSession {
 
     /// Without a valid session, leads to the sign-in, which leads back.
     async fn from_request_parts(parts: &mut Parts, server: &ServerState) -> Result<Self, Response> {
-        let found = find(server, &parts.headers).await;
-        match found.map_err(|problem| responses::failure(None, problem))? {
-            Some((id, caller)) => {
-                let form_token = id.form_token(server.env.random.next());
-                let (method, request, hidden) = (parts.method.clone(), parts.headers.clone(), hidden_sections(&caller));
-                let memory = parts.extensions.get::<Arc<ConsoleMemory>>().cloned().unwrap_or_default();
-                Ok(Self { server: server.clone(), id, caller, memory, method, request, form_token, hidden })
-            }
-            None => {
-                // The path of a form leads to a page, also that of an action. The sign-out has no page.
-                let path = match parts.uri.path_and_query() {
-                    Some(path) if parts.method == Method::GET => path.as_str(),
-                    _ if parts.uri.path() == paths::SIGN_OUT => paths::ROOT,
-                    _ => parts.uri.path(),
-                };
-                Err(Redirect::to(&paths::sign_in(path)).into_response())
-            }
-        }
+        let found = find(server, &parts.headers).await.map_err(|problem| responses::failure(None, problem))?;
+        let Some((id, caller)) = found else {
+            // The path of a form leads to a page, also that of an action. The sign-out has no page.
+            let path = match parts.uri.path_and_query() {
+                Some(path) if parts.method == Method::GET => path.as_str(),
+                _ if parts.uri.path() == paths::SIGN_OUT => paths::ROOT,
+                _ => parts.uri.path(),
+            };
+            return Err(Redirect::to(&paths::sign_in(path)).into_response());
+        };
+        let form_token = id.form_token(server.env.random.next());
+        let (method, request, hidden) = (parts.method.clone(), parts.headers.clone(), hidden_sections(&caller));
+        let memory = parts.extensions.get::<Arc<ConsoleMemory>>().cloned().unwrap_or_default();
+        Ok(Self { server: server.clone(), id, caller, memory, method, request, form_token, hidden })
     }
 }
 
@@ -224,20 +220,15 @@ impl SignInBrowser {
         if let Some(former) = cookie(&self.headers, &cookie_name(server)).and_then(SessionId::parse) {
             end(server, &former).await?;
         }
-        let seconds = expires.since(created).0 / 1000;
-        Ok(set_cookie(server, "", id.reveal(), seconds))
+        Ok(set_cookie(server, "", id.reveal(), expires.since(created).0 / 1000))
     }
 
     pub(super) async fn is_signed_in(&self) -> bool {
         matches!(find(&self.server, &self.headers).await, Ok(Some(_)))
     }
 
-    fn new_id(&self) -> SessionId {
+    pub(super) fn new_id(&self) -> SessionId {
         SessionId::issue(std::array::from_fn(|_| self.server.env.random.next()))
-    }
-
-    pub(super) fn begin_at(&self, issuer: &str, next: &str) -> PendingSignIn {
-        PendingSignIn::begin(&self.new_id(), self.server.env.now(), issuer, next)
     }
 
     /// Returns the cookie of a sign-in at an issuer, or the one that ends it in the browser.

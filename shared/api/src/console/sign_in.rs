@@ -42,12 +42,10 @@ pub(super) async fn form(browser: SignInBrowser, query: QueryOf<SignInQuery>) ->
         Ok(Query(query)) => query,
         Err(problem) => return refused(&browser.server, None, "", &problem),
     };
-    if code.is_empty() {
-        return page(&browser.server, StatusCode::OK, &next, None);
-    }
-    if !browser.is_visit {
-        // The link stays valid for the person.
-        return page(&browser.server, StatusCode::SERVICE_UNAVAILABLE, &next, None);
+    if code.is_empty() || !browser.is_visit {
+        // A link stays valid for the person.
+        let status = if code.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        return page(&browser.server, status, &next, None);
     }
     let with_code = async {
         let caller = browser.server.tokens.take_sign_in_code(&code).ok_or_else(|| {
@@ -58,10 +56,9 @@ pub(super) async fn form(browser: SignInBrowser, query: QueryOf<SignInQuery>) ->
         browser.begin(&caller).await
     };
     match with_code.await {
-        Ok(cookie) => signed_in(&next, cookie),
         // The same browser opens the link again, such as after its restart.
         Err(_) if browser.is_signed_in().await => Redirect::to(paths::safe_next(&next)).into_response(),
-        Err(problem) => refused(&browser.server, None, &next, &problem),
+        cookie => signed_in(&browser, &next, cookie),
     }
 }
 
@@ -69,13 +66,11 @@ pub(super) async fn form(browser: SignInBrowser, query: QueryOf<SignInQuery>) ->
 pub(super) async fn link(browser: SignInBrowser) -> HttpResult<String> {
     let (server, token) = (&browser.server, bearer(&browser.headers).unwrap_or_default());
     let random = std::array::from_fn(|_| server.env.random.next());
-    match server.tokens.issue_sign_in_code(token, random) {
-        Some(code) => Ok(paths::sign_in_once(&code)),
-        None => {
-            let detail = "only a server on one machine makes links, for the token in its state folder";
-            Err(HttpProblem::new(ErrorCode::InvalidToken, detail))
-        }
-    }
+    let code = server.tokens.issue_sign_in_code(token, random).ok_or_else(|| {
+        let detail = "only a server on one machine makes links, for the token in its state folder";
+        HttpProblem::new(ErrorCode::InvalidToken, detail)
+    })?;
+    Ok(paths::sign_in_once(&code))
 }
 
 /// Exchanges a token for a session.
@@ -84,18 +79,14 @@ pub(super) async fn sign_in(
     Extension(bodies): Extension<Arc<BodyBudget>>,
     body: Body,
 ) -> Response {
-    let read = async {
+    let mut fields = FormFields::default();
+    let with_form = async {
         forms::check_origin(&browser.server, &browser.headers)?;
-        HttpResult::Ok(FormFields::parse(&bodies.read(&browser.headers, body, MAX_FORM).await?.bytes))
+        fields = FormFields::parse(&bodies.read(&browser.headers, body, MAX_FORM).await?.bytes);
+        with_token(&browser, fields.get("token").trim()).await
     };
-    let fields = match read.await {
-        Ok(fields) => fields,
-        Err(problem) => return refused(&browser.server, None, "", &problem),
-    };
-    match with_token(&browser, fields.get("token").trim()).await {
-        Ok(cookie) => signed_in(fields.get("next"), cookie),
-        Err(problem) => refused(&browser.server, None, fields.get("next"), &problem),
-    }
+    let cookie = with_form.await;
+    signed_in(&browser, fields.get("next"), cookie)
 }
 
 async fn with_token(browser: &SignInBrowser, token: &str) -> HttpResult<HeaderValue> {
@@ -110,8 +101,12 @@ async fn with_token(browser: &SignInBrowser, token: &str) -> HttpResult<HeaderVa
     browser.begin(&caller).await
 }
 
-fn signed_in(next: &str, cookie: HeaderValue) -> Response {
-    ([(header::SET_COOKIE, cookie)], Redirect::to(paths::safe_next(next))).into_response()
+/// Returns the response with the cookie of a session, or the sign-in with the reason why there is none.
+fn signed_in(browser: &SignInBrowser, next: &str, cookie: HttpResult<HeaderValue>) -> Response {
+    match cookie {
+        Ok(cookie) => ([(header::SET_COOKIE, cookie)], Redirect::to(paths::safe_next(next))).into_response(),
+        Err(problem) => refused(&browser.server, None, next, &problem),
+    }
 }
 
 /// Returns the sign-in with the reason why the last one was refused. `issuer` is the one at which another account may be
@@ -138,19 +133,19 @@ pub(super) struct BeginQuery {
 
 /// Leads to an issuer, which leads back to [`finish`].
 pub(super) async fn begin(browser: SignInBrowser, query: QueryOf<BeginQuery>) -> Response {
-    let BeginQuery { issuer, next, account } = match query {
-        Ok(Query(query)) => query,
-        Err(problem) => return refused(&browser.server, None, "", &problem),
+    let (server, mut leads_to) = (&browser.server, String::new());
+    let begun = async {
+        let Query(BeginQuery { issuer, next, account }) = query?;
+        leads_to = next;
+        // Browsers drop a cookie of more than 4 kB.
+        let kept = if leads_to.len() <= MAX_NEXT { paths::safe_next(&leads_to) } else { paths::ROOT };
+        let pending = PendingSignIn::begin(&browser.new_id(), server.env.now(), &issuer, kept);
+        let url = server.tokens.issuers.sign_in_url(&pending, account, &server.env).await?;
+        let cookie = browser.pending_cookie(Some(&pending));
+        HttpResult::Ok(([(header::SET_COOKIE, cookie)], Redirect::to(url.as_str())).into_response())
     };
-    // Browsers drop a cookie of more than 4 kB.
-    let kept = if next.len() <= MAX_NEXT { paths::safe_next(&next) } else { paths::ROOT };
-    let pending = browser.begin_at(&issuer, kept);
-    match browser.server.tokens.issuers.sign_in_url(&pending, account, &browser.server.env).await {
-        Ok(url) => {
-            ([(header::SET_COOKIE, browser.pending_cookie(Some(&pending)))], Redirect::to(url.as_str())).into_response()
-        }
-        Err(problem) => refused(&browser.server, None, &next, &problem),
-    }
+    let begun = begun.await;
+    begun.unwrap_or_else(|problem| refused(server, None, &leads_to, &problem))
 }
 
 /// Takes the answer of an issuer. It may have parameters that are not known here.
@@ -172,7 +167,7 @@ pub(super) async fn finish(browser: SignInBrowser, RawQuery(query): RawQuery) ->
         return refused(&browser.server, None, "", &HttpProblem::new(ErrorCode::InvalidToken, detail));
     };
     let mut response = match Box::pin(with_answer(&browser, &pending, &answer)).await {
-        Ok(cookie) => signed_in(&pending.next, cookie),
+        Ok(cookie) => signed_in(&browser, &pending.next, Ok(cookie)),
         Err(problem) => {
             // The issuer would sign the same account in again.
             let issuer = problem.is(ErrorCode::Forbidden).then_some(pending.issuer.as_str());
@@ -211,13 +206,9 @@ async fn with_answer(browser: &SignInBrowser, pending: &PendingSignIn, answer: &
 pub(super) async fn sign_out(session: ConsoleSession, body: Body) -> Response {
     let ended = async {
         session.form(body, MAX_SIGN_OUT).await?;
-        sessions::end(&session.server, &session.id).await
+        let cookie = sessions::end(&session.server, &session.id).await?;
+        let page = ebb_console::signed_out(sessions::deployment(&session.server));
+        HttpResult::Ok(([(header::SET_COOKIE, cookie)], Html(page)).into_response())
     };
-    match ended.await {
-        Ok(cookie) => {
-            ([(header::SET_COOKIE, cookie)], Html(ebb_console::signed_out(sessions::deployment(&session.server))))
-                .into_response()
-        }
-        Err(problem) => responses::failure(Some(session.viewer()), problem),
-    }
+    ended.await.unwrap_or_else(|problem| responses::failure(Some(session.viewer()), problem))
 }

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 use ebb_console::{SourceTrial, TrialEffect, paths};
-use ebb_documents::event::EventOutcome;
+use ebb_documents::event::{EventExplanation, EventOutcome};
 use ebb_flow::source::trial::{self, EventTrial, TrialEvent};
 use ebb_protocol::{ErrorCode, Timestamp, limits, rfc3339};
 
@@ -39,32 +39,26 @@ async fn effect(
 ) -> HttpResult<TrialEffect> {
     let headers = headers_of(headers)?;
     let event = TrialEvent { headers: &headers, body, fetched };
-    let server = &session.server;
-    let tried = Box::pin(trial::try_event(&server.env, name, event)).await?;
-    let EventTrial { delivery_id, explanation } = tried;
-    let skipped = explanation.skipped.into_iter().map(|skipped| (skipped.entry, skipped.reason)).collect();
-    let known = TrialEffect { skipped, entry: explanation.entry, delivery: delivery_id, ..TrialEffect::default() };
-    let time = |time: Option<u64>| time.map(|time| rfc3339(Timestamp(time)));
-    Ok(match explanation.outcome {
-        Ok(EventOutcome::Apply { kind, name, uid, time_ms, document, .. }) => TrialEffect {
-            verdict: "apply",
-            target: Some(format!("{kind}/{name}")),
-            uid,
-            time: time(time_ms),
-            document: Some(document),
-            ..known
-        },
+    let tried = Box::pin(trial::try_event(&session.server.env, name, event)).await?;
+    let EventTrial { delivery_id: delivery, explanation: EventExplanation { skipped, entry, outcome } } = tried;
+    let skipped = skipped.into_iter().map(|skipped| (skipped.entry, skipped.reason)).collect();
+    let (verdict, target, uid, time_ms, reason, document) = match outcome {
+        Ok(EventOutcome::Apply { kind, name, uid, time_ms, document, .. }) => {
+            ("apply", Some((kind, name)), uid, time_ms, None, Some(document))
+        }
         Ok(EventOutcome::Delete { kind, name, uid, time_ms, reason, .. }) => {
-            let target = Some(format!("{kind}/{name}"));
-            TrialEffect { verdict: "delete", target, uid, time: time(time_ms), reason, ..known }
+            ("delete", Some((kind, name)), uid, time_ms, reason, None)
         }
         Ok(EventOutcome::Ignored { reason }) => {
             // Without an entry, the reasons are listed.
-            let reason = if known.entry.is_some() { reason } else { "no entry holds".to_owned() };
-            TrialEffect { verdict: "ignored", reason: Some(reason), ..known }
+            let reason = entry.map_or("no entry holds".to_owned(), |_| reason);
+            ("ignored", None, None, None, Some(reason), None)
         }
-        Err(error) => TrialEffect { verdict: "rejected", reason: Some(error.to_string()), ..known },
-    })
+        Err(error) => ("rejected", None, None, None, Some(error.to_string()), None),
+    };
+    let target = target.map(|(kind, name)| format!("{kind}/{name}"));
+    let time = time_ms.map(|time| rfc3339(Timestamp(time)));
+    Ok(TrialEffect { skipped, entry, verdict, reason, target, uid, time, delivery, document })
 }
 
 /// Parses headers, one per line.
