@@ -274,10 +274,10 @@ export const ACTIONS = [
   },
   {
     name: "upgrade the users of another version",
-    forms: ["/console/selection", "/console/selection/confirmed"],
+    forms: ["/console/selection/confirmed"],
     async run({ reader, by }) {
       await reader.goto("/console/plugins/notes?from=1.0.0&to=1.1.0");
-      await by.use("button", /^Upgrade all \d+ to 1\.1\.0$/);
+      await by.use("link", /^Upgrade all \d+ to 1\.1\.0$/);
       await reader.page.getByRole("heading", { name: / to notes@1\.1\.0\?$/ }).waitFor();
       assert.match(await reader.page.locator("main").innerText(), /All targets are updated at once/);
       if (reader.hasScripts) await reader.isAccessible("the confirmation of an upgrade");

@@ -5,7 +5,7 @@
 //   EBB_TOKEN=… node console.mjs --url URL --delete NAME       a deployed server: all pages, and the deletion of a sandbox
 
 import { mkdirSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { launch } from "./browser.mjs";
 import { ACTIONS, act, byLink, forms, ways } from "./actions.mjs";
@@ -16,6 +16,7 @@ import { pictures } from "./pictures.mjs";
 import { repairs } from "./repairs.mjs";
 import { scale } from "./scale.mjs";
 import { seed } from "./seed.mjs";
+import { tasks } from "./tasks.mjs";
 import { DeployedServer, LocalServer } from "./server.mjs";
 
 const { values } = parseArgs({
@@ -60,11 +61,10 @@ async function local(browser, server) {
   const { repository } = values;
   await step("sign in by link", () => byLink(browser, server));
   await step("every route has a row", () => isComplete(repository, rows, forms));
-  const folder = join(repository, "docs/src/pictures/console");
   const output = resolve(values.output, "pictures");
   mkdirSync(output, { recursive: true });
   const options = { write: values["write-pictures"], output };
-  await step("pictures", () => pictures(browser, server, names, folder, options));
+  await step("pictures", () => pictures(browser, server, names, repository, options));
   if (values["write-pictures"]) return;
   for (const screen of ["light", "dark", "narrow"]) {
     await step(`all pages, ${screen}`, () => visit(browser, server, rows, screen, repository));
@@ -78,6 +78,7 @@ async function local(browser, server) {
   await step("long notes", () => longNotes(browser, server, names.failed));
   await step("renewals", () => renewals(browser, server));
   await step("ten repairs", () => repairs(browser, server, repository));
+  await step("five tasks", () => tasks(browser, server));
   await step("memory", () => memory(browser, server, Number(values["memory-seconds"])));
 }
 

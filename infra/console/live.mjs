@@ -83,6 +83,20 @@ async function keys({ page }) {
     await page.keyboard.press(key);
     assert.deepEqual(await current(), [row], key);
   }
+  await page.goto("/console/plugins");
+  await page.keyboard.press("/");
+  await page.waitForURL(/targets#search$/);
+  await page.keyboard.type("team=shop phase:f");
+  const words = await page.locator("#words option").evaluateAll((all) => all.map((option) => option.value));
+  assert.ok(words.includes("team=shop phase:failed"), `completion: ${words}`);
+  await page.keyboard.press("Escape");
+  await page.goto("/console/targets");
+  await page.getByRole("link", { name: "Name", exact: true }).click();
+  await page.waitForURL(/sort=name/);
+  const names = await page.locator("tbody th a").allInnerTexts();
+  assert.deepEqual(names, [...names].sort(), "the order of the names");
+  await page.goto("/console/targets");
+  await page.keyboard.press("j");
   await page.keyboard.press("?");
   await page.getByRole("dialog", { name: "Keys" }).waitFor();
   await page.keyboard.press("Escape");

@@ -10,29 +10,38 @@ import { Reader, SCREENS } from "./browser.mjs";
 /** The share of pixels that may differ, for other versions of Chromium. */
 const MAX_DIFFERENT = 0.01;
 /** Maximum bytes of all pictures. */
-const MAX_BYTES = 750_000;
+const MAX_BYTES = 1_300_000;
+/** The time of pages that were recorded. */
+const RECORDED = "2026-12-01T12:40:00Z";
+/** The recorded pages, which `shared/console/src/tests.rs` makes of answers of a server. */
+const SNAPSHOTS = "shared/console/src/snapshots/ebb_console__tests__";
 /** Maximum colours of a picture. */
-const MAX_COLOURS = 48;
-/** Maximum height of a picture in pixels. */
-const MAX_HEIGHT = 760;
+const MAX_COLOURS = 96;
+/** Maximum height of a picture in pixels, and that of a recorded page. */
+const MAX_HEIGHT = 720;
+const MAX_RECORDED = 1_160;
 
-/** The pages by the names of their pictures. */
-const shown = ({ failed, wide }) => ({
+/** The pages by the names of their pictures. A recorded page has the name of its snapshot. */
+const shown = ({ wide }) => ({
   overview: "/console",
   targets: "/console/targets",
-  target: `/console/targets/sandbox/${failed.name}`,
   run: `/console/targets/sandbox/${wide.name}`,
   plugin: "/console/plugins/notes?from=1.0.0&to=1.1.0",
+  // Their browser has a fixed time.
+  failed: "failed_target",
+  ready: "ready_target",
+  parts: "parts",
 });
 
 /** Replaces what differs between two servers: times, durations, names of runs and instances, folders and ports. */
-function fix() {
+function fix(isLive) {
   const sheet = new CSSStyleSheet();
   sheet.replaceSync(`
     * { font-family: "Liberation Sans" !important; caret-color: transparent !important; }
     code, code *, pre, pre *, svg text { font-family: "Liberation Mono" !important; }
   `);
   document.adoptedStyleSheets = [sheet];
+  if (!isLive) return;
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
     node.data = node.data
@@ -45,6 +54,20 @@ function fix() {
   }
   // Bars depend on times.
   for (const part of document.querySelectorAll(".bars svg")) part.remove();
+}
+
+/** Opens a recorded page with the style and the script of the server. */
+async function recorded(reader, repository, name) {
+  const { page } = reader;
+  const [, snapshot] = readFileSync(join(repository, `${SNAPSHOTS}${name}.snap`), "utf8").split("\n---\n");
+  await page.goto("/console/sign-in");
+  const path = (selector, attribute) => page.locator(selector).getAttribute(attribute);
+  const assets = { STYLE: await path("link[rel=stylesheet]", "href"), SCRIPT: await path("script", "src"), ICON: await path("link[rel=icon]", "href") };
+  const body = snapshot.replace(/"(STYLE|SCRIPT|ICON)"/g, (_, asset) => `"${assets[asset]}"`);
+  await page.route("**/console/recorded", (route) => route.fulfill({ contentType: "text/html; charset=utf-8", body }));
+  await page.clock.setFixedTime(RECORDED);
+  await page.goto("/console/recorded", { waitUntil: "load" });
+  await reader.isAccessible(name);
 }
 
 /** Replaces each rare colour by the nearest frequent one, so that a file is small. */
@@ -63,25 +86,30 @@ function reduced(png) {
   return png;
 }
 
-async function picture(reader, path) {
-  await reader.goto(path);
-  await reader.page.evaluate(fix);
+async function picture(reader, repository, path) {
+  const isLive = path.startsWith("/");
+  const { width } = reader.page.viewportSize();
+  const most = isLive ? MAX_HEIGHT : MAX_RECORDED;
+  await reader.page.setViewportSize({ width, height: most });
+  if (isLive) await reader.goto(path);
+  else await recorded(reader, repository, path);
+  await reader.page.evaluate(fix, isLive);
   await reader.page.evaluate("document.fonts.ready.then(() => scrollTo(0, 0))");
   const height = await reader.page.evaluate("document.documentElement.scrollHeight");
-  const { width } = reader.page.viewportSize();
-  const clip = { x: 0, y: 0, width, height: Math.min(height, MAX_HEIGHT) };
+  const clip = { x: 0, y: 0, width, height: Math.min(height, most) };
   return reduced(PNG.sync.read(await reader.page.screenshot({ clip, fullPage: true, animations: "disabled" })));
 }
 
-/** Compares each page on each screen with its picture in `folder`, or writes the pictures. Returns their bytes. */
-export async function pictures(browser, server, names, folder, { write, output }) {
+/** Compares each page on each screen with its picture in the book, or writes the pictures. Returns their bytes. */
+export async function pictures(browser, server, names, repository, { write, output }) {
+  const folder = join(repository, "docs/src/pictures/console");
   if (write) mkdirSync(folder, { recursive: true });
   const different = [];
   let bytes = 0;
   for (const [screen, options] of Object.entries(SCREENS)) {
     const reader = await (await Reader.open(browser, server, { ...options, reducedMotion: "reduce" })).signIn();
     for (const [name, path] of Object.entries(shown(names))) {
-      const found = await picture(reader, path);
+      const found = await picture(reader, repository, path);
       const file = join(folder, `${name}-${screen}.png`);
       const encoded = PNG.sync.write(found, { deflateLevel: 9, deflateStrategy: 0, colorType: 2, filterType: 0 });
       bytes += encoded.length;

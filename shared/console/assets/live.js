@@ -7,7 +7,7 @@
 const main = document.querySelector("main");
 const ROWS = "tbody tr, .row";
 const FOCUSABLE = "a, button, summary, [tabindex]";
-const FIELDS = "input, select, textarea";
+const FIELDS = "input:not(#wrap), select, textarea";
 const BOXES = ".wide, .listing";
 const UNITS = [[86_400, "d"], [3_600, "h"], [60, "min"], [1, "s"]];
 const KEYS = `<h2>Keys</h2><dl><dt>j, k<dd>next and previous row<dt>Enter<dd>open the row<dt>/<dd>search<dt>?<dd>these keys<dt>Esc
@@ -46,10 +46,11 @@ function remember() {
   const isAtEnd = (box) => (box.scrollTop > 0 || box.dataset.mark) && box.scrollTop + box.clientHeight >= box.scrollHeight - 4;
   const scrolled = [...main.querySelectorAll(BOXES)].map((box) => [box.scrollLeft, box.scrollTop, isAtEnd(box)]);
   const focusable = [...main.querySelectorAll(FOCUSABLE)];
-  return { open, scrolled, focused: focusable.map(name)[focusable.indexOf(document.activeElement)] };
+  return { open, scrolled, wraps: main.querySelector("#wrap")?.checked, focused: focusable.map(name)[focusable.indexOf(document.activeElement)] };
 }
 
-function restore({ open, scrolled, focused }) {
+function restore({ open, scrolled, wraps, focused }) {
+  if (wraps === false) main.querySelector("#wrap").checked = false;
   for (const part of main.querySelectorAll("details[id]")) part.open = open.get(part.id) ?? part.open;
   [...main.querySelectorAll(BOXES)].forEach((box, position) => {
     const [left, top, wasAtEnd] = scrolled[position] ?? [0, 0, false];
@@ -139,6 +140,18 @@ function move(step) {
   (next?.querySelector("th a[href]") ?? next?.querySelector("a[href]"))?.focus();
 }
 
+function search() {
+  const box = document.getElementById("search");
+  if (box) box.focus();
+  else location.assign("/console/targets#search");
+}
+
+// Offers the words of the list after those that are in the box.
+function completeWords({ target }) {
+  const before = target.value.slice(0, target.value.lastIndexOf(" ") + 1);
+  for (const option of target.list?.options ?? []) option.value = before + (option.dataset.word ??= option.value);
+}
+
 function showKeys() {
   const dialog = document.createElement("dialog");
   Object.assign(dialog, { ariaLabel: "Keys", innerHTML: KEYS, onclose: () => dialog.remove() });
@@ -150,7 +163,7 @@ document.addEventListener("keydown", (event) => {
   const { key, target, ctrlKey, metaKey, altKey } = event;
   if (ctrlKey || metaKey || altKey || target.closest("dialog")) return;
   if (key === "Escape") return target.blur();
-  const act = { j: () => move(1), k: () => move(-1), "/": () => document.getElementById("search")?.focus(), "?": showKeys }[key];
+  const act = { j: () => move(1), k: () => move(-1), "/": search, "?": showKeys }[key];
   if (!act || target.matches("input:not([type=checkbox]), select, textarea")) return;
   event.preventDefault();
   act();
@@ -168,6 +181,8 @@ document.addEventListener("click", async ({ target, offsetX }) => {
   setTimeout(() => (button.textContent = "Copy"), 2_000);
 });
 addEventListener("hashchange", () => main.querySelector(".target")?.classList.remove("target"));
+document.addEventListener("input", completeWords);
+if (location.hash === "#search") search();
 enliven(main);
 setInterval(() => document.hidden || enliven(main), 1_000);
 

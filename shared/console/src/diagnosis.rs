@@ -57,7 +57,10 @@ fn step(view: &TargetView<'_>, text: &str) -> Markup {
         @for (part, is_command) in parts(text) {
             @if is_command {
                 (texts::copy(part))
-                @if let Some(action) = action(view, part) { " " a.button href=(bulk_pages::confirmation_path(action, &view.detail.info)) { (action.label("")) "…" } }
+                @if let Some(action) = action(view, part) {
+                    " " a.button href=(bulk_pages::confirmation_path(action, &view.detail.info)) { (action.label("")) "…" }
+                    @if let Some(path) = difference(view, action) { " " a href=(path) { "Difference" } }
+                }
             } @else { (texts::timed(part)) }
         }
     }
@@ -82,6 +85,15 @@ fn action<'a>(view: &TargetView<'a>, command: &'a str) -> Option<BulkAction<'a>>
         None if may_override && command == commands::force_delete(kind, name) => BulkAction::ForceDelete,
         None => BulkAction::ForceComplete(&failed?.unit),
     })
+}
+
+/// Returns the path of the difference between the version of a resource and the one that an action gives it.
+fn difference(view: &TargetView<'_>, action: BulkAction<'_>) -> Option<String> {
+    let (BulkAction::RetryWith(plugin) | BulkAction::Upgrade(plugin)) = action else { return None };
+    let (name, to) = plugin.split_once('@')?;
+    let mut used = view.detail.resources.values().filter_map(|resource| resource.plugin.split_once('@'));
+    let (_, from) = used.find(|(found, from)| *found == name && *from != to)?;
+    Some(paths::comparison(name, from, to))
 }
 
 fn items(lines: &[DiagnosisLine]) -> Markup {

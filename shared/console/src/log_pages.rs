@@ -197,6 +197,7 @@ pub fn log(viewer: ConsoleViewer<'_>, view: &LogView<'_>) -> String {
             @for (name, value) in [("unit", unit), ("attempt", &*attempt)] { @if !value.is_empty() { input type="hidden" name=(name) value=(value); } }
             div { label for="search" { "Lines with" } input #search type="search" name="q" value=(q); }
             button { "Filter" }
+            label { input #wrap type="checkbox" checked; " Wrap lines" }
             @if !q.is_empty() { a href=(paths::log(run, unit, query.attempt)) { "Reset" } }
         }
         @if let Some(one) = one { (listing("Log", one, query)) } @else {
@@ -227,7 +228,7 @@ fn facts(one: &AttemptLogView) -> Markup {
 }
 
 /// Returns the box of a log with the reasons for what it lacks. An open page of one log gets the lines after its mark.
-fn listing(label: &str, one: &AttemptLogView, LogQuery { unit, q, after, .. }: &LogQuery) -> Markup {
+pub(crate) fn listing(label: &str, one: &AttemptLogView, LogQuery { unit, q, after, .. }: &LogQuery) -> Markup {
     let is_run = unit.is_empty();
     let log = PlainLog::of(&one.log, if is_run { RUN_LOG } else { limits::LOG_TAIL });
     let mut lines = log.lines(q);

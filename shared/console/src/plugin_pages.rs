@@ -19,6 +19,15 @@ pub struct PluginUsers {
     pub since: String,
 }
 
+impl PluginUsers {
+    /// Returns the living users of other versions of the plugin in a text `NAME@VERSION`.
+    pub fn of_others(&self, plugin: &str) -> impl Iterator<Item = &TargetInfo> {
+        let name = plugin.split_once('@').map(|(name, _)| name);
+        let is_other = move |used: &String| used != plugin && used.split_once('@').map(|(found, _)| found) == name;
+        self.targets.iter().filter(move |target| target.phase.is_alive() && target.plugins.iter().any(is_other))
+    }
+}
+
 fn note(users: Option<&PluginUsers>) -> Markup {
     html! { @if let Some(users) = users.filter(|users| users.is_partial) { p { "Counted in the first " (users.targets.len()) " targets." } } }
 }
@@ -60,7 +69,12 @@ impl<'a> UserGroup<'a> {
 
 /// Returns the page with a row for each plugin, that with the most failed and stuck users first. `listed` has the versions that
 /// are not withdrawn, the highest one of each plugin first. A caller who may not read targets sees no `users`.
-pub fn plugins(viewer: ConsoleViewer<'_>, listed: &[PluginInfo], users: Option<&PluginUsers>) -> String {
+pub fn plugins(
+    viewer: ConsoleViewer<'_>,
+    listed: &[PluginInfo],
+    users: Option<&PluginUsers>,
+    may_upgrade: bool,
+) -> String {
     let groups = listed.chunk_by(|one, next| one.name == next.name);
     let mut rows: Vec<_> = groups.map(|of| (of, UserGroup::of(users, &of[0].name, None))).collect();
     rows.sort_by_key(|(_, group)| Reverse(group.broken()));
@@ -74,10 +88,11 @@ pub fn plugins(viewer: ConsoleViewer<'_>, listed: &[PluginInfo], users: Option<&
             @if users.is_some() {
                 td.number data-label="Users" { (group.all(name)) }
                 td data-label="Broken" { (group.links(name, &[TargetPhase::Stuck, TargetPhase::Failed])) }
+                td data-label="Upgrade" { @if may_upgrade { (upgrade((name, version), users, paths::PLUGINS)) } }
             }
         }
     });
-    let heads = ["Plugin", "Highest version", "Versions", "Published", "Users", "Failed or stuck"];
+    let heads = ["Plugin", "Highest version", "Versions", "Published", "Users", "Failed or stuck", "Upgrade"];
     let intro = (paths::PLUGINS, "Plugins", "A plugin makes and removes a resource of a target, such as a database.");
     let none = "No plugin is published. Write one, check it, and publish it:";
     let commands = ["ebb plugin new tenant-db", "ebb validate tenant-db.yaml", "ebb apply -f tenant-db.yaml"];
@@ -134,7 +149,7 @@ pub fn plugin(viewer: ConsoleViewer<'_>, view: &PluginView<'_>) -> String {
     let main = html! {
         (frame::head(&html! { (full) }, &facts, &targets))
         @if let Some(at) = withdrawn { p.problem { "Withdrawn at " (texts::time(at)) ". New targets cannot use it." } }
-        @if let Some(comparison) = view.comparison { (difference(viewer, view, comparison)) }
+        @if let Some(comparison) = view.comparison { (difference(view, comparison)) }
         section {
             h2 { "Versions" }
             (frame::table("Versions", if view.users.is_some() { &heads } else { &heads[..3] }, rows))
@@ -193,7 +208,7 @@ fn choice(view: &PluginView<'_>, (from, to): (&str, &str)) -> Markup {
     }
 }
 
-fn difference(viewer: ConsoleViewer<'_>, view: &PluginView<'_>, (from, to, diff): (&str, &str, &str)) -> Markup {
+fn difference(view: &PluginView<'_>, (from, to, diff): (&str, &str, &str)) -> Markup {
     let name = &view.detail.info.name;
     let others = diff.lines().count().saturating_sub(MAX_LINES);
     html! {
@@ -210,34 +225,26 @@ fn difference(viewer: ConsoleViewer<'_>, view: &PluginView<'_>, (from, to, diff)
                 }
             }
             @if others > 0 { p { (others) " more lines: " (texts::copy(&format!("ebb plugin diff {name}@{from} {name}@{to}"))) } }
-            (upgrade(viewer, view, (from, to)))
+            @if view.may_upgrade && view.versions.iter().any(|row| row.info.version == to && row.withdrawn.is_none()) {
+                p.selection {
+                    (upgrade((name, to), view.users, &paths::comparison(name, from, to)))
+                    span { "In batches: " (texts::copy(&format!("ebb plugin upgrade {name}@{to} --batch 5 --max-failures 2"))) }
+                }
+            }
         }
     }
 }
 
-/// Returns the form that leads to the confirmation of an upgrade to the second version, of the users of all others.
-fn upgrade(viewer: ConsoleViewer<'_>, view: &PluginView<'_>, (from, to): (&str, &str)) -> Markup {
-    let name = &view.detail.info.name;
+/// Returns the button that leads to the confirmation of an upgrade of the users of all other versions.
+fn upgrade((name, to): (&str, &str), users: Option<&PluginUsers>, back: &str) -> Markup {
     let full = format!("{name}@{to}");
-    let is_other = |used: &String| *used != full && used.split_once('@').is_some_and(|(found, _)| found == name);
-    let mut users = UserGroup::of(view.users, name, None).0;
-    users.retain(|target| target.phase.is_alive() && target.plugins.iter().any(is_other));
-    let count = users.len().min(TargetSelection::MAX_TARGETS);
-    let is_all = count == users.len() && view.users.is_some_and(|users| !users.is_partial);
-    let is_published = view.versions.iter().any(|row| row.info.version == to && row.withdrawn.is_none());
+    let count = users.map_or(0, |users| users.of_others(&full).count());
+    let is_all = count <= TargetSelection::MAX_TARGETS && users.is_some_and(|users| !users.is_partial);
+    let action = BulkAction::Upgrade(&full).field();
+    let path = paths::with(paths::SELECTION, &[(bulk_pages::ACTION, &action), (bulk_pages::BACK, back)]);
     html! {
-        @if view.may_upgrade && is_published && count > 0 {
-            form.selection method="post" action=(paths::SELECTION) {
-                (frame::form_token(viewer))
-                input type="hidden" name=(bulk_pages::BACK) value=(paths::comparison(name, from, to));
-                @for user in &users[..count] {
-                    input type="hidden" name=(bulk_pages::TARGET) value=(bulk_pages::value(&user.kind, &user.name, &user.uid));
-                }
-                button.primary name=(bulk_pages::ACTION) value=(BulkAction::Upgrade(&full).field()) {
-                    "Upgrade " @if is_all { "all " } @else { "the first " } (count) " to " (to)
-                }
-                span { "In batches: " (texts::copy(&format!("ebb plugin upgrade {full} --batch 5 --max-failures 2"))) }
-            }
+        @if count > 0 {
+            a.button href=(path) { "Upgrade " @if is_all { "all " } @else { "the first " } (count.min(TargetSelection::MAX_TARGETS)) " to " (to) }
         }
     }
 }

@@ -18,6 +18,8 @@ pub struct TargetListFilter {
     pub plugin: String,
     /// A text in the name, the owner, labels, plugins or the first cause. A request has the words of the search box.
     pub q: String,
+    /// The column of the order, with `-` before it for the reverse. Without one, the worst is the first.
+    pub sort: String,
 }
 
 impl TargetListFilter {
@@ -62,11 +64,11 @@ impl TargetListFilter {
     /// Returns the path of a page of the list. `token` and `select` are as in [`crate::TargetListView`].
     pub(crate) fn page(&self, token: &str, select: &str) -> String {
         let q = self.words().join(" ");
-        paths::targets(&[("q", q.as_str()), ("nextToken", token), ("select", select)])
+        paths::targets(&[("q", q.as_str()), ("sort", &self.sort), ("nextToken", token), ("select", select)])
     }
 }
 
-fn word(name: &str, sign: char, value: &str) -> String {
+pub(crate) fn word(name: &str, sign: char, value: &str) -> String {
     let is_plain = !value.contains(|c: char| c.is_whitespace() || c == '"');
     format!("{name}{sign}{}", if is_plain { value.to_owned() } else { quoted(value) })
 }

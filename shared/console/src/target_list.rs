@@ -1,16 +1,27 @@
 //! The list of targets: the worst first, equal failures as one group, with a search box and counts by phase.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_protocol::{
     Millis, RelayOutage, TargetInfo, TargetPage, TargetPhase, TargetSelection, limits, parse_rfc3339, words,
 };
 use maud::{Markup, html};
 
-use crate::target_filter::TargetListFilter;
+use crate::target_filter::{TargetListFilter, word};
 use crate::{BulkAction, ConsoleViewer, PageRenewal, bulk_pages, frame, paths, texts};
 
-const COLUMNS: [&str; 7] = ["Name", "State", "Age", "PR or branch", "Owner", "Cause", "Plugins"];
+/// The columns, each with its name in the parameter `sort`. Without one, the worst is the first.
+const COLUMNS: [(&str, Option<&str>); 7] = [
+    ("Name", Some("name")),
+    ("State", Some("")),
+    ("Age", Some("age")),
+    ("PR or branch", Some("change")),
+    ("Owner", Some("owner")),
+    ("Cause", Some("cause")),
+    ("Plugins", None),
+];
+/// Maximum words that complete the text of the search box.
+const MAX_WORDS: usize = 200;
 /// The labels that name a change, each with the sign before its number.
 const CHANGES: [(&str, &str); 4] = [("pull-request", "#"), ("merge-request", "!"), ("branch", ""), ("environment", "")];
 const REPOSITORIES: [&str; 2] = ["repository", "project"];
@@ -44,11 +55,12 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
     let mut rows: Vec<&TargetInfo> = view.shown.iter().flat_map(|page| &page.targets).collect();
     rows.retain(|target| state.is_none_or(|phase| target.phase == phase));
     sort(&mut rows);
+    sort_by(&mut rows, &filter.sort);
     let count = rows.len();
     // Without rows there is nothing to select. A target that is gone has no action.
     let selection = view.selection.filter(|_| count > 0 && state != Some(TargetPhase::Gone));
     let all_selected = selection.map(|select| select == SELECT_ALL && count <= MAX);
-    let mut groups = causes(&rows);
+    let mut groups = if filter.sort.is_empty() { causes(&rows) } else { BTreeMap::new() };
     groups.retain(|_, alike| alike.len() >= GROUPED);
     rows.retain(|target| cause_key(target).is_none_or(|key| !groups.contains_key(&key)));
     let next_token = view.shown.last().and_then(|page| page.next_token.as_deref());
@@ -57,7 +69,7 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
             section {
                 details id={ "group-" (number) } {
                     summary { (texts::state(&alike[0].phase)) " " (alike.len()) " targets: " (limits::printable(cause)) }
-                    (table(&format!("Group {}", number + 1), alike, all_selected))
+                    (table(filter, &format!("Group {}", number + 1), alike, all_selected))
                 }
                 @if all_selected.is_some() {
                     @for one in alike.iter().take(MAX) { input type="hidden" name={ "group-" (number) } value=(bulk_pages::value(&one.kind, &one.name, &one.uid)); }
@@ -65,13 +77,13 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
                 }
             }
         }
-        @if !rows.is_empty() { (table("Targets", &rows, all_selected)) }
+        @if !rows.is_empty() { (table(filter, "Targets", &rows, all_selected)) }
     };
     let main = html! {
         h1 { "Targets" }
         (outages(view.shown.first().map_or(&[][..], |page| &page.outages[..])))
         @for reason in view.shown.iter().flat_map(|page| &page.damaged) { p.problem { "A target cannot be read: " (reason) } }
-        (search(filter))
+        (search(filter, view.counted))
         (counts(view))
         @if count == 0 { p.none { "There is nothing to show." } }
         @if let Some(all_selected) = all_selected {
@@ -101,7 +113,7 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
 }
 
 /// Returns the place of a phase in the list: stuck, failed, updating, starting, stopping, ready, gone.
-fn rank(phase: TargetPhase) -> usize {
+pub(crate) fn rank(phase: TargetPhase) -> usize {
     [3, 5, 2, 1, 4, 0, 6][phase as usize]
 }
 
@@ -110,11 +122,33 @@ pub(crate) fn sort(targets: &mut [&TargetInfo]) {
     targets.sort_by(|one, other| (rank(one.phase), &other.since).cmp(&(rank(other.phase), &one.since)));
 }
 
+/// Orders targets by a column. Those without a value come last, and first in the reverse order.
+fn sort_by(targets: &mut [&TargetInfo], column: &str) {
+    let name = |target: &TargetInfo| (target.kind.clone(), target.name.clone());
+    match column.trim_start_matches('-') {
+        "name" => targets.sort_by_cached_key(|target| name(target)),
+        "age" => targets.sort_by(|one, other| other.created.cmp(&one.created)),
+        "change" => targets.sort_by_cached_key(|target| {
+            let (_, value) = change_label(target).unzip();
+            (value.is_none(), value.and_then(|value| value.parse::<u64>().ok()), value.cloned())
+        }),
+        "owner" => targets.sort_by_cached_key(|target| {
+            let owner = label(target, &AUTHORS).unwrap_or_else(|| target.shown_owner()).to_owned();
+            (owner.is_empty(), owner)
+        }),
+        "cause" => targets.sort_by_cached_key(|target| (target.first_cause.is_none(), target.first_cause.clone())),
+        _ => {}
+    }
+    if column.starts_with('-') {
+        targets.reverse();
+    }
+}
+
 fn cause_key(target: &TargetInfo) -> Option<(usize, &str)> {
     Some((rank(target.phase), target.first_cause.as_deref()?))
 }
 
-fn causes<'a>(targets: &[&'a TargetInfo]) -> BTreeMap<(usize, &'a str), Vec<&'a TargetInfo>> {
+pub(crate) fn causes<'a>(targets: &[&'a TargetInfo]) -> BTreeMap<(usize, &'a str), Vec<&'a TargetInfo>> {
     let mut causes = BTreeMap::<_, Vec<&TargetInfo>>::new();
     for target in targets {
         if let Some(key) = cause_key(target) {
@@ -131,11 +165,20 @@ pub(crate) fn phases(pages: &[TargetPage]) -> [(TargetPhase, usize); 7] {
     phases
 }
 
-fn search(filter: &TargetListFilter) -> Markup {
+/// Returns the search box with the words that occur in `pages`. `live.js` completes the last word by them.
+pub(crate) fn search(filter: &TargetListFilter, pages: &[TargetPage]) -> Markup {
     let words = filter.words();
+    let mut known: BTreeSet<String> = TargetPhase::ALL.map(|phase| word("phase", ':', phase.name())).into();
+    for target in pages.iter().flat_map(|page| &page.targets) {
+        known.extend(target.owner.iter().map(|owner| word("owner", ':', owner)));
+        known.extend(target.plugins.iter().map(|plugin| word("plugin", ':', plugin)));
+        known.extend(target.labels.iter().map(|(name, value)| word(name, '=', &value.replace(',', "\\,"))));
+    }
     html! {
         form.filters method="get" action=(paths::TARGETS) role="search" {
-            input #search type="search" name="q" value=(words.join(" ")) aria-label="Search" placeholder="phase:failed team=maps owner:me plugin:db text";
+            input #search type="search" name="q" value=(words.join(" ")) list="words" autocomplete="off" aria-label="Search" placeholder="phase:failed team=maps owner:me plugin:db text";
+            datalist #words { @for word in known.iter().take(MAX_WORDS) { option value=(limits::printable(word)) {} } }
+            @if !filter.sort.is_empty() { input type="hidden" name="sort" value=(filter.sort); }
             button { "Search" }
         }
         @if !words.is_empty() {
@@ -193,12 +236,24 @@ pub(crate) fn outages(outages: &[RelayOutage]) -> Markup {
     }
 }
 
+/// Returns the head of a column, which orders the list by it, or in the reverse if it does already.
+fn column(filter: &TargetListFilter, title: &str, sort: Option<&str>) -> Markup {
+    let current = sort.filter(|sort| filter.sort.trim_start_matches('-') == *sort);
+    let is_reverse = filter.sort.starts_with('-');
+    let order = current.map(|_| if is_reverse { "descending" } else { "ascending" });
+    let path = |sort: &str| {
+        let sort = if current.is_some() && !is_reverse { format!("-{sort}") } else { sort.to_owned() };
+        TargetListFilter { sort, ..filter.clone() }.page("", "")
+    };
+    html! { th scope="col" aria-sort=[order] { @if let Some(sort) = sort { a href=(path(sort)) { (title) } } @else { (title) } } }
+}
+
 /// Returns a table of targets. Without `all_selected`, its rows cannot be selected.
-fn table(label: &str, targets: &[&TargetInfo], all_selected: Option<bool>) -> Markup {
+fn table(filter: &TargetListFilter, label: &str, targets: &[&TargetInfo], all_selected: Option<bool>) -> Markup {
     html! {
         div.wide tabindex="0" role="region" aria-label=(label) {
             table {
-                thead { tr { @if all_selected.is_some() { th scope="col" { "Select" } } @for name in COLUMNS { th scope="col" { (name) } } } }
+                thead { tr { @if all_selected.is_some() { th scope="col" { "Select" } } @for (title, sort) in COLUMNS { (column(filter, title, sort)) } } }
                 tbody { @for target in targets {
                     @let (kind, name) = (&target.kind, &target.name);
                     tr {
@@ -227,11 +282,21 @@ fn shown(label: &str) -> String {
     limits::excerpt(&limits::printable(label), LABEL)
 }
 
+/// Returns the label that names the change of a target, with the sign before its number.
+fn change_label(target: &TargetInfo) -> Option<(&'static str, &String)> {
+    CHANGES.iter().find_map(|(name, sign)| Some((*sign, target.labels.get(*name)?)))
+}
+
+/// Returns the change of a target: its number as a link if a label has the page of it, its branch, and its repository.
 pub(crate) fn change(target: &TargetInfo) -> Markup {
-    let found = CHANGES.iter().find_map(|(name, sign)| Some((*sign, target.labels.get(*name)?)));
+    let page = label(target, &["link"]).filter(|page| texts::is_web(page));
     html! {
-        @if let Some((sign, value)) = found {
-            span { @if !value.contains("://") { (sign) } (texts::link(&shown(value))) }
+        @if let Some((sign, value)) = change_label(target) {
+            span {
+                @if let Some(page) = page { a.external href=(page) target="_blank" rel="noreferrer noopener" { (sign) (shown(value)) } }
+                @else { @if !value.contains("://") { (sign) } (texts::link(&shown(value))) }
+            }
+            @if !sign.is_empty() && let Some(branch) = label(target, &["branch"]) { " " (shown(branch)) }
             @if let Some(repository) = label(target, &REPOSITORIES) { " " span.kind { (shown(repository)) } }
         }
     }

@@ -12,6 +12,8 @@ use crate::{
 
 /// Maximum buttons that open URLs of a target.
 const MAX_LINKS: usize = 4;
+/// The first characters of a commit that are shown.
+const SHA: usize = 12;
 
 pub fn target(viewer: ConsoleViewer<'_>, view: &TargetView<'_>) -> String {
     let TargetView { detail, why, stamp, selected, .. } = *view;
@@ -57,12 +59,14 @@ fn is_open(run: &RunDetail) -> bool {
 
 fn facts(TargetDetail { info, decided_by, .. }: &TargetDetail) -> Markup {
     let owner = info.owner.as_ref().filter(|_| info.owner_name.is_some());
+    let change = target_list::change(info);
+    let short = |sha: &String| limits::printable(sha).chars().take(SHA).collect::<String>();
     html! {
         @if info.owner.is_some() { span title=[owner] { "Owner " (limits::printable(info.shown_owner())) } }
         span { "Created " (texts::time(&info.created)) }
         @if let Some(expires) = &info.expires { span { "Expires " (texts::time(expires)) } }
-        (target_list::change(info))
-        @if let Some(sha) = info.labels.get("sha") { span { "Commit " (limits::excerpt(&limits::printable(sha), 40)) } }
+        @if !change.0.is_empty() { span { (change) } }
+        @if let Some(sha) = info.labels.get("sha") { span title=(limits::printable(sha)) { "Commit " code { (short(sha)) } } }
         @if let Some(event) = decided_by {
             span { "Source " a href=(paths::source(&event.source)) { (event.source) } ", " (texts::timed(&words::deciding_event(event))) }
         }

@@ -49,6 +49,17 @@ pub(crate) fn link(url: &str) -> Markup {
     html! { @if is_web(url) { a.external href=(url) target="_blank" rel="noreferrer noopener" { (url) } } @else { (url) } }
 }
 
+/// Returns the progress of a unit, with a bar if it names a percentage.
+pub(crate) fn progress(text: &str) -> Markup {
+    let before = text.split_once('%').map(|(before, _)| before.trim_end());
+    let number = before.and_then(|before| before.rsplit(|c: char| !c.is_ascii_digit() && c != '.').next());
+    let percent: Option<f32> = number.and_then(|number| number.parse().ok()).filter(|percent| *percent <= 100.0);
+    html! {
+        @if let Some(percent) = percent { progress max="100" value=(percent) aria-label="Progress" {} " " }
+        (limits::printable(text))
+    }
+}
+
 pub(crate) fn target(kind: &str, name: &str) -> Markup {
     html! { a href=(paths::target(kind, name)) { span.kind { (kind) "/" } (name) } }
 }

@@ -1,5 +1,7 @@
 //! The panel of a unit beside the units of its run: its attempts, what it waits for, its request and log.
 
+use std::collections::BTreeMap;
+
 use ebb_protocol::{AttemptDetail, Millis, UnitDetail, UnitRendering, UnitState, limits, words};
 use maud::{Markup, html};
 
@@ -46,14 +48,18 @@ pub(crate) fn panel(view: &TargetView<'_>, selected: &SelectedRun) -> Markup {
                 p { "After: " @for before in detail.after.iter().take(MAX_AFTER) { a href=(path(before, None)) { (before) } " " } @if detail.after.len() > MAX_AFTER { "and more" } }
             }
             (frame::table(&format!("Attempts of {key}"), &["Attempt", "State", "Started", "Took", "Reason"], attempts))
-            h4 { "Request of attempt " (attempt) }
-            (request(rendering))
             @if let Some((number, log)) = log {
                 h4 { "Log of attempt " (number) }
                 @for line in texts::plain_log(log_state).lines() { p.problem { (line) } }
                 @if !log.is_empty() { (texts::listing("End of the log", &end_of(log))) }
                 p { a href=(paths::log(id, key, Some(*number))) { "Whole log" } }
             }
+            @if let Ok(rendering) = rendering && !rendering.outputs.is_empty() {
+                h4 { "Outputs of attempt " (attempt) }
+                dl { @for (name, output) in &rendering.outputs { dt { (name) } dd { (texts::value(output)) } } }
+            }
+            h4 { "Request of attempt " (attempt) }
+            (request(rendering))
         }
     }
 }
@@ -70,7 +76,8 @@ fn request(rendering: &Result<UnitRendering, String>) -> Markup {
         Err(reason) => return html! { p.none { (limits::printable(reason)) } },
     };
     // In JSON, a script would be one line.
-    let rest = UnitRendering { script: None, skipped: None, ..rendering.clone() };
+    let (script, skipped, outputs) = (None, None, BTreeMap::new());
+    let rest = UnitRendering { script, skipped, outputs, ..rendering.clone() };
     let text = serde_json::to_string_pretty(&rest).unwrap_or_default();
     html! {
         @if let Some(reason) = &rendering.skipped { p { "Skipped: " (limits::printable(reason)) } }
@@ -82,7 +89,7 @@ fn request(rendering: &Result<UnitRendering, String>) -> Markup {
 fn notes(unit: &UnitDetail) -> Markup {
     let awaited = |object: &str| unit.waits.iter().any(|wait| wait.object == object);
     html! {
-        @if let Some(progress) = &unit.progress { div { (limits::printable(progress)) } }
+        @if let Some(progress) = &unit.progress { div { (texts::progress(progress)) } }
         @if let Some(heartbeat) = &unit.heartbeat { div { "Last heartbeat at " (texts::time(heartbeat)) } }
         @if let Some(objects) = unit.objects.filter(|objects| objects.total > 1) {
             div { (objects.ready) " of " (objects.total) " objects are ready" }

@@ -21,6 +21,8 @@ const LEAST: u64 = 4;
 /// Maximum characters of a note in a row.
 const NOTE: usize = 200;
 const WAIT: &str = "wait";
+/// The class of a time within which a unit ran at some time.
+const WITHIN: &str = "within";
 
 /// The begin and the end of a part of a row, in milliseconds, and its class: the state of an attempt, or [`WAIT`].
 type RowPart = (u64, u64, String);
@@ -74,6 +76,20 @@ fn parts(unit: &UnitDetail, now: u64) -> Vec<RowPart> {
     parts
 }
 
+/// Returns the parts of a unit. The times of a success without outputs and a log are not recorded: it ran after the units before
+/// it, and before those that come after it.
+fn known_parts(unit: &UnitDetail, run: &RunDetail, known: &BTreeMap<&str, Vec<RowPart>>) -> Vec<RowPart> {
+    let parts = &known[unit.key.as_str()];
+    if !parts.is_empty() || unit.state != UnitState::Succeeded {
+        return parts.clone();
+    }
+    let ends = unit.after.iter().filter_map(|key| Some(known.get(key.as_str())?.last()?.1));
+    let Some(from) = ends.max().or_else(|| millis(Some(&run.started))) else { return Vec::new() };
+    let next = run.units.iter().filter(|other| other.after.contains(&unit.key));
+    let to = next.filter_map(|other| Some(known[other.key.as_str()].first()?.0)).min();
+    vec![(from, to.unwrap_or(from).max(from), WITHIN.to_owned())]
+}
+
 /// Returns the units of a run. Of a large run without pages, those that have not ended well come first.
 pub(crate) fn waterfall(view: &TargetView<'_>, run: &RunDetail) -> Markup {
     let selected = view.selected.filter(|selected| selected.run.id == run.id);
@@ -85,9 +101,12 @@ pub(crate) fn waterfall(view: &TargetView<'_>, run: &RunDetail) -> Markup {
         units.sort_by_key(|unit| (key != Some(unit.key.as_str()), is_well(unit.state)));
         units.truncate(MAX_ROWS);
     }
+    let known = run.units.iter().map(|unit| (unit.key.as_str(), parts(unit, view.now.0))).collect();
+    let mut rows: Vec<(&UnitDetail, Vec<RowPart>)> =
+        units.into_iter().map(|unit| (unit, known_parts(unit, run, &known))).collect();
     // Units without a start come last, in the order of the plan.
-    units.sort_by_key(|unit| parts(unit, view.now.0).first().map_or(u64::MAX, |part| part.0));
-    let all: Vec<Vec<RowPart>> = units.iter().map(|unit| parts(unit, view.now.0)).collect();
+    rows.sort_by_key(|(_, parts)| parts.first().map_or(u64::MAX, |part| part.0));
+    let (units, all): (Vec<&UnitDetail>, Vec<Vec<RowPart>>) = rows.into_iter().unzip();
     let axis = TimeAxis::of(run, &all, view.now.0);
     let positions: BTreeMap<&str, usize> =
         units.iter().enumerate().map(|(row, unit)| (unit.key.as_str(), row)).collect();
@@ -163,10 +182,16 @@ fn took(unit: &UnitDetail, now: u64) -> Markup {
     html! { @if let Some(took) = took { span data-since=[started] { (Millis(took)) } } }
 }
 
-fn note(unit: &UnitDetail) -> String {
-    let wait = unit.waits.first().map(|wait| format!("{}: {}", wait.object, wait.message));
-    let text = unit.reason.as_ref().map(words::reason).or_else(|| unit.progress.clone()).or(wait).unwrap_or_default();
-    limits::excerpt(&words::one_line(&text), NOTE)
+fn note(unit: &UnitDetail) -> Markup {
+    let shown = |text: &str| limits::excerpt(&words::one_line(text), NOTE);
+    html! {
+        @match (&unit.reason, &unit.progress, unit.waits.first()) {
+            (Some(reason), ..) => { (shown(&words::reason(reason))) }
+            (_, Some(progress), _) => { (texts::progress(&shown(progress))) }
+            (.., Some(wait)) => { (shown(&format!("{}: {}", wait.object, wait.message))) }
+            _ => {}
+        }
+    }
 }
 
 #[cfg(test)]

@@ -94,7 +94,13 @@ pub(super) async fn overview(session: ConsoleSession) -> Response {
         if let Ok(permitted) = session.permitted() {
             subscriptions = subscription_routes::list(NoQuery, permitted).await?.0.subscriptions;
         }
+        let plugin = match counted.iter().all(|page| page.targets.is_empty()) {
+            true => first_plugin(&session).await?,
+            false => None,
+        };
         let view = OverviewView {
+            plugin: plugin.as_deref(),
+            now: session.server.env.now(),
             counted: &counted,
             is_partial,
             troubled: if is_partial { &troubled } else { &counted },
@@ -106,6 +112,12 @@ pub(super) async fn overview(session: ConsoleSession) -> Response {
         HttpResult::Ok(ebb_console::overview(session.viewer(), &view))
     };
     session.respond(paths::ROOT, page.await)
+}
+
+async fn first_plugin(session: &ConsoleSession) -> HttpResult<Option<String>> {
+    let Ok(permitted) = session.permitted() else { return Ok(None) };
+    let plugins = routes::plugins::list(NoQuery, permitted).await?.0.plugins;
+    Ok(plugins.into_iter().next().map(|plugin| plugin.name))
 }
 
 pub(super) async fn targets(

@@ -25,7 +25,8 @@ pub(super) async fn list(session: ConsoleSession) -> Response {
     let page = async {
         let Json(list) = routes::plugins::list(NoQuery, session.permitted()?).await?;
         let users = users(&session, "").await?;
-        HttpResult::Ok(ebb_console::plugins(session.viewer(), &list.plugins, users.as_ref()))
+        let may_upgrade = session.permitted::<WriteTargets>().is_ok();
+        HttpResult::Ok(ebb_console::plugins(session.viewer(), &list.plugins, users.as_ref(), may_upgrade))
     };
     session.respond(paths::PLUGINS, page.await)
 }
@@ -71,7 +72,7 @@ async fn get(session: &ConsoleSession, name: &str, version: &str) -> HttpResult<
 }
 
 /// Returns the living users of a plugin, or all living targets without a name. A caller who may not read targets has none.
-async fn users(session: &ConsoleSession, name: &str) -> HttpResult<Option<PluginUsers>> {
+pub(super) async fn users(session: &ConsoleSession, name: &str) -> HttpResult<Option<PluginUsers>> {
     if session.permitted::<ReadTargets>().is_err() {
         return Ok(None);
     }

@@ -10,25 +10,27 @@ use axum::response::{Html, IntoResponse as _, Redirect, Response};
 use ebb_console::{BACK, BulkAction, BulkEntry, REASON, paths};
 use ebb_flow::advance::early_start;
 use ebb_protocol::{
-    ActOnTargets, ErrorCode, NamedTarget, TargetKey, TargetOutcome, TargetOutcomes, TargetPhase, TargetSelection,
+    ActOnTargets, ErrorCode, NamedTarget, TargetInfo, TargetKey, TargetOutcome, TargetOutcomes, TargetPhase,
+    TargetSelection,
 };
 use futures::StreamExt as _;
 
 use super::forms::FormFields;
-use super::responses;
 use super::sessions::ConsoleSession;
-use crate::{HttpProblem, HttpResult, Operate, Path, RestOfRequest, WriteTargets, routes};
+use super::{plugins, responses};
+use crate::{ApiPermission, HttpProblem, HttpResult, Path, RestOfRequest, WriteTargets, routes};
 
 /// Maximum bytes of a form.
 const MAX_FORM: usize = 256 << 10;
 /// Targets whose consequences are read at a time.
 const CONCURRENT: usize = 8;
 
-/// Shows the consequences of an action on the target of a link. After a sign-in, the browser has lost the selection of a form.
+/// Shows the consequences of an action on the target of a link, or of an upgrade of all users of other versions. After a sign-in, the browser has lost the selection of a form.
 pub(super) async fn show(session: ConsoleSession, RawQuery(query): RawQuery) -> Response {
     let fields = FormFields::parse(query.unwrap_or_default().as_bytes());
+    let is_upgrade = matches!(BulkAction::parse(fields.get("action")), Some(BulkAction::Upgrade(_)));
     match fields.get("target") {
-        "" => Redirect::to(paths::TARGETS).into_response(),
+        "" if !is_upgrade => Redirect::to(paths::TARGETS).into_response(),
         _ => confirmation(&session, &fields).await,
     }
 }
@@ -43,7 +45,7 @@ pub(super) async fn confirm(session: ConsoleSession, body: Body) -> Response {
 async fn confirmation(session: &ConsoleSession, fields: &FormFields) -> Response {
     let back = fields.get(BACK);
     let page = async {
-        let (action, targets) = selection(session, fields)?;
+        let (action, targets) = selection(session, fields).await?;
         let entries: Vec<BulkEntry> = if let BulkAction::RetryWith(_) | BulkAction::Upgrade(_) = action {
             Box::pin(acted(session, (action, ""), targets, true)).await?.1
         } else {
@@ -67,7 +69,7 @@ pub(super) async fn execute(session: ConsoleSession, body: Body) -> Response {
     };
     let back = fields.get(BACK);
     let response = async {
-        let (action, targets) = selection(&session, &fields)?;
+        let (action, targets) = selection(&session, &fields).await?;
         let acted = acted(&session, (action, fields.get(REASON)), targets, false);
         let (rest, entries, status) = Box::pin(acted).await?;
         if let [(NamedTarget { kind, name, .. }, Ok(_))] = &entries[..]
@@ -101,7 +103,7 @@ async fn acted(
         for NamedTarget { kind, name, uid, .. } in targets {
             let instance = (TargetKey::new(&kind, &name), uid.as_deref());
             let done = Box::pin(routes::targets::overridden(&server, instance, unit, (reason, None))).await;
-            let outcome = TargetOutcome { uid: uid.clone(), ..TargetOutcome::named(kind.clone(), name.clone()) };
+            let outcome = TargetOutcome { uid, ..TargetOutcome::named(kind, name) };
             answer.outcomes.push(match done {
                 Ok(_) => outcome,
                 Err(HttpProblem(problem)) => outcome.refused(problem),
@@ -110,21 +112,18 @@ async fn acted(
     }
     let mut outcomes: Vec<_> = answer.outcomes.into_iter().map(|outcome| with_no_effect(action, outcome)).collect();
     if let Some(TargetSelection::Targets(late)) = answer.next {
-        let error = Some("the request has taken too long: select the target again".to_owned());
-        let refused = |NamedTarget { kind, name, uid, .. }| TargetOutcome {
-            uid,
-            error: error.clone(),
-            ..TargetOutcome::named(kind, name)
-        };
-        outcomes.extend(late.into_iter().map(refused));
+        outcomes.extend(late.into_iter().map(|NamedTarget { kind, name, uid, .. }| {
+            let error = Some("the request has taken too long: select the target again".to_owned());
+            TargetOutcome { uid, error, ..TargetOutcome::named(kind, name) }
+        }));
     }
     let refusal = if let [only] = &outcomes[..] { only.clone().into_problem() } else { None };
     let status = refusal.and_then(|problem| StatusCode::from_u16(problem.status).ok()).unwrap_or(StatusCode::OK);
     Ok((rest, outcomes.into_iter().map(|outcome| ebb_console::bulk_outcome(action, outcome)).collect(), status))
 }
 
-/// Returns the action and the targets of a form, each instance once.
-fn selection<'a>(
+/// Returns the action and the targets of a form, each instance once. Without targets, an upgrade has the users of other versions.
+async fn selection<'a>(
     session: &ConsoleSession,
     fields: &'a FormFields,
 ) -> HttpResult<(BulkAction<'a>, BTreeSet<NamedTarget>)> {
@@ -134,12 +133,20 @@ fn selection<'a>(
     let name = if group.is_empty() { "target".to_owned() } else { format!("group-{group}") };
     let action = retry.or_else(|| BulkAction::parse(fields.get("action")));
     let action = action.ok_or_else(|| invalid("the form has no action: open the list again".to_owned()))?;
-    match action.request() {
-        Some(_) => session.permitted::<WriteTargets>().map(|_| ())?,
-        None => session.permitted::<Operate>().map(|_| ())?,
-    }
+    let is_override = action.request().is_none();
+    session.caller.require(if is_override { ApiPermission::Operate } else { ApiPermission::WriteTargets })?;
     let targets: Option<BTreeSet<NamedTarget>> = fields.all(&name).map(ebb_console::selected_target).collect();
-    let targets = targets.ok_or_else(|| invalid("the form has an invalid target: open the list again".to_owned()))?;
+    let mut targets =
+        targets.ok_or_else(|| invalid("the form has an invalid target: open the list again".to_owned()))?;
+    if let (BulkAction::Upgrade(plugin), true) = (action, targets.is_empty()) {
+        let name = plugin.split_once('@').map_or(plugin, |(name, _)| name);
+        let users = Box::pin(plugins::users(session, name)).await?.unwrap_or_default();
+        let others = users.of_others(plugin).take(TargetSelection::MAX_TARGETS);
+        targets.extend(others.map(|TargetInfo { kind, name, uid, .. }| {
+            let (kind, name, uid) = (kind.clone(), name.clone(), Some(uid.clone()));
+            NamedTarget { kind, name, uid, ..NamedTarget::default() }
+        }));
+    }
     let (found, max) = (targets.len(), TargetSelection::MAX_TARGETS);
     match found {
         0 => Err(invalid("no target is selected: go back and select at least one".to_owned())),
@@ -158,13 +165,10 @@ async fn consequences(session: &ConsoleSession, action: BulkAction<'_>, target: 
         let key = TargetKey::new(&target.kind, &target.name);
         let server = session.permitted::<WriteTargets>()?;
         let head = server.instance(key, target.uid.as_deref()).await?;
-        let early = match action {
-            BulkAction::Retry => {
+        if action == BulkAction::Retry
+            && let Some(early) =
                 Box::pin(early_start::start_early(&server.env, (key, Some(&head.uid)), None)).await?.transpose()?
-            }
-            _ => None,
-        };
-        if let Some(early) = early {
+        {
             return HttpResult::Ok((Some(early.run), Ok(ebb_console::early_start(&early.units))));
         }
         let waiting = head.waiting.as_ref().map(|waiting| waiting.uid.as_str());
@@ -180,12 +184,10 @@ async fn consequences(session: &ConsoleSession, action: BulkAction<'_>, target: 
 
 /// Returns an outcome as a refusal if it is the deletion of a stuck target, which the API accepts and which begins nothing.
 fn with_no_effect(action: BulkAction<'_>, outcome: TargetOutcome) -> TargetOutcome {
-    let is_stuck = outcome.error.is_none() && outcome.phase == Some(TargetPhase::Stuck);
-    match ebb_console::no_deletion(TargetPhase::Stuck) {
-        Some(reason) if is_stuck && action == BulkAction::Delete => {
-            let HttpProblem(problem) = HttpProblem::new(ErrorCode::Stale, reason);
-            outcome.refused(problem)
-        }
-        _ => outcome,
+    let begins_nothing = action == BulkAction::Delete && outcome.error.is_none();
+    let stuck = outcome.phase.filter(|phase| begins_nothing && *phase == TargetPhase::Stuck);
+    match stuck.and_then(ebb_console::no_deletion) {
+        Some(reason) => outcome.refused(HttpProblem::new(ErrorCode::Stale, reason).0),
+        None => outcome,
     }
 }
