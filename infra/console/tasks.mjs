@@ -40,7 +40,7 @@ const TASKS = {
     assert.match(await page.locator("tbody tr").first().innerText(), /^notes\b[^]*failed/);
   },
   async "who waits for what"({ page }) {
-    assert.match(await page.locator("main").innerText(), /sandbox\/waiting[^]*update to generation 2 waits since/);
+    assert.match(await page.locator("main").innerText(), /sandbox\/waiting[^]*update 2 waits since/);
   },
   async "the upgrade of a plugin on its users"({ by, page, server }) {
     await by.use("link", "Plugins");
