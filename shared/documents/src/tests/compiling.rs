@@ -1,5 +1,6 @@
 //! Tests the compilation of documents and the rendering of units.
 
+mod cases;
 pub(super) mod fixtures;
 mod plans;
 mod properties;

@@ -7,7 +7,6 @@ use ebb_engine::Hook;
 use serde_json::json;
 
 use super::fixtures::{SHARED_PG, TENANT_DB, TOPICS, WIRED, alone, compiled, pair, plan_edges, planned, plugins};
-use crate::plan::RequiredEvidence;
 use crate::render::response_value;
 use crate::tests::rows;
 use crate::{Action, KnownOutputs, Plan, PluginDoc, TargetFacts, UnitContext, UnitRef, compile, load};
@@ -17,7 +16,7 @@ fn named(plan: &Plan, at: UnitRef) -> String {
 }
 
 /// Returns the units with their reads, undos and edges.
-fn outline(plan: &Plan) -> String {
+pub(super) fn outline(plan: &Plan) -> String {
     let mut text = String::new();
     for hook in &plan.hooks {
         let _ = writeln!(text, "{}", hook.hook.name());
@@ -48,24 +47,6 @@ fn a_sandbox_with_connected_resources() {
 }
 
 #[test]
-fn producers_are_torn_down_after_their_consumers() {
-    let plan = pair(include_str!("../../../tests/plans/chain.yaml")).unwrap();
-    insta::assert_snapshot!(outline(&plan));
-}
-
-#[test]
-fn units_over_a_list() {
-    let plan = pair(TOPICS).unwrap();
-    insta::assert_snapshot!(outline(&plan));
-    let (plugin, sandbox) = TOPICS.split_once("---\n").unwrap();
-    let item = "-${item.replace('/', '-')}";
-    for (name, is_warned) in [(item, false), ("", true)] {
-        let (_, warnings) = compiled(sandbox, &[&plugin.replace(item, name)]).unwrap();
-        assert_eq!(warnings.iter().any(|warning| warning.code == "for-each"), is_warned, "{warnings:?}");
-    }
-}
-
-#[test]
 fn wrong_lists_are_refused() {
     for (changes, expected) in rows::<(Vec<(String, String)>, String)>("wrong_lists_are_refused") {
         let text = changes.iter().fold(TOPICS.to_owned(), |text, (from, to)| text.replace(from, to));
@@ -89,50 +70,14 @@ fn wrong_lists_are_refused() {
 }
 
 #[test]
-fn own_hooks_are_undone_before_the_resources_that_they_read() {
-    let target = "apiVersion: ebb.dev/v1\nkind: Target\ntargetKind: namespace\nname: n\nrunners: {sh: {image: alpine}}\nresources:\n  pg: {plugin: shared-postgres}\n  other: {plugin: shared-postgres}\npreStart:\n  migrate: {pod: {script: '#!/bin/sh'}, inputs: {dsn: \"${resources.pg.outputs.dsn}\"}, outputs: {v: {file: /v}}}\n  conf: {object: {manifest: {apiVersion: v1, kind: C, metadata: {name: c, annotations: {v: \"${units.migrate.outputs.v}\"}}}}}\npreStop:\n  dump: {pod: {script: '#!/bin/sh'}, inputs: {dsn: \"${resources.pg.outputs.dsn}\"}}\npostStop:\n  revert: {undoes: migrate, pod: {script: '#!/bin/sh'}}\n  export: {pod: {script: '#!/bin/sh'}, inputs: {port: \"${resources.other.outputs.port}\"}}\n";
-    let (plan, _) = compiled(target, &[SHARED_PG]).unwrap();
-    insta::assert_snapshot!(outline(&plan));
-    let inputs = |hook: usize| plan.hooks[hook].units.iter().find(|unit| unit.resource() == "target").unwrap();
-    assert!(inputs(0).inputs[0].sensitive && inputs(1).inputs[0].sensitive);
-    assert_eq!(plan.resources.keys().collect::<Vec<_>>(), ["other", "pg"]);
-}
-
-/// It undoes the same as its undo, and has the same condition. Evidence is required of undos only.
-#[test]
-fn a_verification_is_a_unit_after_its_undo() {
+fn a_verification_shows_what_is_left() {
     let plan = alone(include_str!("../../../tests/plans/verification.yaml"));
-    let [undo, verification, removal] = plan.hook_plan(Hook::PostStop).unwrap().units.as_slice() else {
-        panic!("{plan:?}")
-    };
-    let keys = [undo, verification, removal].map(|unit| unit.key.as_str());
-    assert_eq!(keys, ["r/drop", "r/drop-verify", "r/net.removal"]);
-    assert_eq!([undo, verification, removal].map(|unit| unit.verifies), [false, true, false]);
-    assert_eq!((&verification.undoes, &verification.when), (&undo.undoes, &undo.when));
-    assert_eq!((verification.dependencies.as_slice(), verification.timeout_ms), (&[0][..], 7 * 60 * 1000));
-    let Action::Webhook(request) = &verification.action else { panic!("{verification:?}") };
-    assert_eq!((request.method.as_str(), request.absent.as_deref()), ("GET", Some("size(response.body) == 0")));
-    assert_eq!([undo, verification, removal].map(|unit| unit.evidence), [Some(RequiredEvidence::Confirmed); 3]);
-    assert!(plan.hook_plan(Hook::PreStart).unwrap().units.iter().all(|unit| unit.evidence.is_none()));
     let (facts, known) = (TargetFacts::default(), KnownOutputs::new());
     let at = UnitRef { hook: Hook::PostStop, unit: 1 };
     let context = UnitContext { plan: &plan, at, facts: &facts, known: &known };
     let is_shown = |body| context.is_shown(&response_value(200, Default::default(), body));
     assert_eq!((is_shown(json!([])), is_shown(json!([1]))), (Ok(false), Ok(true)));
     assert!(is_shown(json!(5)).is_err());
-}
-
-#[test]
-fn signadot_documents() {
-    let plugin = "name: mariadb\nspec:\n  runner:\n    image: alpine\n    namespace: signadot\n  create:\n  - name: provision\n    script: |\n      #!/bin/sh\n      echo -n db > /out/${name}\n    inputs:\n    - name: dbname\n      valueFromSandbox: true\n      as: {env: DBNAME, path: /in/dbname}\n    outputs:\n    - name: host\n      valueFromPath: /out/host\n  - name: seed\n    script: \"#!/bin/sh\"\n    inputs:\n    - name: host\n      valueFromStep: {name: provision, output: host}\n      as: {env: DB_HOST}\n  delete:\n  - name: deprovision\n    script: \"#!/bin/sh\"\n    inputs:\n    - name: dbname\n      valueFromSandbox: true\n      as: {env: DBNAME}\n";
-    let sandbox = "name: my-sandbox\nspec:\n  cluster: demo\n  resources:\n  - name: usersDb\n    plugin: mariadb\n    params: {dbname: users, extra: \"1\"}\n  - name: other\n    plugin: mariadb\n  forks:\n  - forkOf: {kind: Deployment, namespace: x, name: y}\n    customizations:\n      env:\n      - name: HOST\n        valueFrom: {resource: {name: usersDb, outputKey: KEY}}\n";
-    let (plan, warnings) = compiled(&sandbox.replace("KEY", "provision.host"), &[plugin]).unwrap();
-    assert_eq!(warnings, []);
-    insta::assert_snapshot!("signadot_outline", outline(&plan));
-    let wrong = compiled(&sandbox.replace("KEY", "provision.hots"), &[plugin]).unwrap_err();
-    insta::assert_snapshot!("signadot_consumer", wrong.to_string());
-    let wrong = compiled(&sandbox.replace("name: usersDb, o", "name: userDb, o"), &[plugin]).unwrap_err();
-    insta::assert_snapshot!("signadot_consumer_resource", wrong.to_string());
 }
 
 /// A route group has `bind` under the same key as a sandbox of Signadot.
@@ -145,31 +90,6 @@ fn a_route_group_binds_outputs() {
     let keys: Vec<&str> = plan.hooks.iter().flat_map(|hook| &hook.units).map(|unit| unit.key.as_str()).collect();
     assert_eq!(keys, ["pg/start", "bind/secret-1", "pg/stop", "bind/secret-1.removal"]);
     assert_eq!(plan.protected().collect::<Vec<_>>(), ["pg"]);
-}
-
-#[test]
-fn forks_get_secrets_with_their_variables() {
-    let plugin = "name: db\nspec:\n  runner: {image: alpine}\n  create:\n  - {name: make, script: \"#!/bin/sh\", outputs: [{name: url, valueFromPath: /url}]}\n  delete:\n  - {name: drop, script: \"#!/bin/sh\"}\n";
-    let read = "valueFrom: {resource: {name: db, outputKey: make.url}}";
-    let env = format!("env: [{{name: URL, {read}}}, {{name: URL, container: proxy, {read}}}]");
-    let fork = format!("{{forkOf: {{kind: Deployment, namespace: shop, name: web}}, customizations: {{{env}}}}}");
-    let sandbox = format!(
-        "name: Pr-1\nspec:\n  cluster: c\n  resources: [{{name: db, plugin: db}}]\n  forks: [{fork}]\n  local: [{{name: dev, {env}}}]\n"
-    );
-    let bound = |ebb: &str| {
-        let (plan, _) = compiled(&format!("{sandbox}{ebb}"), &[plugin]).unwrap();
-        let units = plan.hooks.iter().flat_map(|hook| &hook.units).filter(|unit| unit.resource() == "bind");
-        let manifests = units.filter_map(|unit| match &unit.action {
-            Action::Object(object) => Some(object.manifest.clone()),
-            _ => None,
-        });
-        manifests.collect::<Vec<_>>()
-    };
-    let url = "${resources.db.outputs[\"make.url\"]}";
-    let metadata = json!({"name": "${target.name.lowerAscii()}-web", "namespace": "shop"});
-    let data = json!({"URL": url, "proxy.URL": url});
-    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data});
-    assert_eq!((bound(""), bound("ebb: {bindForks: true}\n")), (vec![], vec![secret]));
 }
 
 /// The outputs of Signadot's steps stay in the cluster unless the document opens them. A param of such a plugin can get
@@ -198,38 +118,6 @@ fn outputs_of_signadot_plugins_are_sensitive() {
     assert_eq!(super::fixtures::planned(&document, &opened).unwrap().0, planned("ebb: {outputs: open}\n"));
 }
 
-/// The plan adds removals of objects, after all teardown units that depend on these objects.
-#[test]
-fn objects_are_removed_last() {
-    let document = include_str!("../../../tests/plans/removals.yaml");
-    let plugin = |up: &str, teardown: &str| document.replace("UP", up).replace("TEARDOWN\n", teardown);
-    let teardown = "postStop:\n  flush: {undoes: cache, webhook: {url: \"https://e.example.org/${units.cache.outputs.host}\"}}\n  unseed: {undoes: seed, after: [flush], pod: {script: '#!/bin/sh'}}\n  ask: {undoes: [], pod: {script: '#!/bin/sh'}, inputs: {ip: \"${units.net.outputs.ip}\"}}\n  tell: {pod: {script: '#!/bin/sh'}}\n";
-    let one = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {a: {plugin: cache}}\n";
-    let (plan, warnings) = compiled(one, &[&plugin("x", teardown)]).unwrap();
-    let warned: Vec<String> = warnings.iter().map(|warning| warning.plain()).collect();
-    for (key, minutes) in [("a/net.removal", 20), ("a/cache.removal", 15)] {
-        let removal = plan.hooks[2].units.iter().find(|unit| unit.key == key).unwrap();
-        assert_eq!((removal.timeout_ms, removal.retry.attempts), (minutes * 60 * 1000, 2), "{key}");
-    }
-    let outputs = serde_json::to_string_pretty(&plan.hooks[0].units[1].outputs).unwrap();
-    insta::assert_snapshot!("removals", format!("{}\n{}\n{outputs}", outline(&plan), warned.join("\n")));
-    // Without other teardown units, and with another resource that reads an output.
-    let two = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  a: {plugin: cache}\n  b: {plugin: cache, params: {up: \"${resources.a.outputs.host}\"}}\n";
-    let (plan, _) = compiled(two, &[&plugin("${params.up}", "")]).unwrap();
-    insta::assert_snapshot!("removals_across_resources", outline(&plan));
-}
-
-/// A plan without `failFast` has the digest that it had before the key existed.
-#[test]
-fn objects_may_fail_fast() {
-    for (written, expected) in [("failFast: true, ", Some(json!(true))), ("failFast: false, ", None), ("", None)] {
-        let unit = format!("{{{written}object: {{manifest: {{apiVersion: v1, kind: A, metadata: {{name: a}}}}}}}}");
-        let plan = alone(&format!("apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart: {{a: {unit}}}\n"));
-        let action = serde_json::to_value(&plan.hooks[0].units[0].action).unwrap();
-        assert_eq!(action["object"].get("failFast"), expected.as_ref(), "{written}");
-    }
-}
-
 #[test]
 fn each_manifest_has_its_conditions() {
     let action = |conditions: &str| {
@@ -244,25 +132,6 @@ fn each_manifest_has_its_conditions() {
     assert_eq!([fail.of(0), fail.of(1)], [Some("object.status.failed"), None]);
     let single = serde_json::to_value(action("      ready: ${true}\n")).unwrap();
     assert_eq!((&single["ready"], single.get("fail")), (&json!("true"), None), "the form that plans had before lists");
-}
-
-/// Within a plugin of Ebb, undos run in the reverse order of the setup. An `after` against it wins, and a unit does not
-/// wait for the undo of what it reads.
-#[test]
-fn undos_follow_the_reverse_of_the_setup() {
-    let setup = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  net: {webhook: &w {url: 'https://e.example.org/'}, outputs: &o {x: {value: '${response.body}'}}}\n  db: {webhook: *w, inputs: {x: '${units.net.outputs.x}'}, outputs: *o}\n  rows: {webhook: *w, inputs: {x: '${units.db.outputs.x}'}, outputs: *o}\noutputs: {x: '${units.rows.outputs.x}'}\npostStop:\n  drop-rows: {undoes: rows, webhook: *w}\n";
-    let shown = |undos: &str| {
-        let plan = alone(&format!("{setup}{undos}"));
-        let edges = plan_edges(&plan).into_iter().filter(|(hook, ..)| *hook == Hook::PostStop);
-        let edges = edges.map(|(_, from, to, reason)| format!("{from} -> {to} {reason:?}\n"));
-        format!("{undos}{}\n", edges.collect::<String>())
-    };
-    let cases = [
-        "  drop-net: {undoes: net, webhook: *w}\n  drop-db: {undoes: db, webhook: *w}\n",
-        "  drop-net: {undoes: net, webhook: *w}\n  drop-db: {undoes: db, webhook: *w, after: drop-net}\n",
-        "  drop-net: {undoes: net, webhook: *w, inputs: {x: '${units.db.outputs.x}'}}\n  drop-db: {undoes: db, webhook: *w}\n",
-    ];
-    insta::assert_snapshot!(cases.map(shown).concat());
 }
 
 /// Collections of InfraKit are plugins whose units refer to each other.
