@@ -171,29 +171,3 @@ fn the_longest_chain_of_resources() {
         assert_eq!(edges, 999, "{:?}", hook.hook);
     }
 }
-
-const APPLIED: &str = "name: my-sandbox\nspec:\n  cluster: demo\n  resources:\n  - name: objects\n    plugin: k8s-apply\n    params:\n      data: |\n        apiVersion: v1\n        kind: ConfigMap\n        metadata:\n          name: settings\n          namespace: shop\n          annotations: {enabled: \"yes\", note: \"a ${x}\"}\n        data:\n          app.properties: |\n            a=1\n            b=${HOME}\n        ---\n        # The last one.\n        apiVersion: v1\n        kind: Secret\n        metadata: {name: token, namespace: shop}\n        data: {token: dGVzdA==}\n        immutable: yes\n        ---\n";
-
-/// The plugin `k8s-apply` of Signadot is an object unit, even if its document is not published.
-#[test]
-fn k8s_apply() {
-    let (plan, warnings) = compiled(APPLIED, &[]).unwrap();
-    assert_eq!(warnings, []);
-    let text = format!("{}\n{}", outline(&plan), serde_json::to_string_pretty(&plan).unwrap());
-    insta::assert_snapshot!(text);
-    // The published document changes only version and digest. A plugin of another author with this name is different.
-    let document = |image: &str| include_str!("../../../tests/plans/k8s-apply.yaml").replace("IMAGE", image);
-    for image in ["signadot/k8s-apply:v1.0.0", "docker.io/signadot/k8s-apply"] {
-        let (published, _) = compiled(APPLIED, &[&document(image)]).unwrap();
-        assert_eq!(published.hooks, plan.hooks);
-        assert_eq!(published.resources["objects"].plugin, "k8s-apply@1.2.0");
-    }
-    let (other, _) = compiled(APPLIED, &[&document("alpine")]).unwrap();
-    assert_eq!(other.hooks[0].units[0].action.kind(), "pod");
-    // Documents of Ebb may use the plugin, too, with an expression for `ready`, and with escapes.
-    let ours = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  objects:\n    plugin: k8s-apply\n    params:\n      ready: ${true}\n      data: |\n        {apiVersion: v1, kind: Route, metadata: {name: r}, spec: {a: \"$${b}\"}}\n";
-    let (plan, _) = compiled(ours, &[]).unwrap();
-    let work = serde_json::to_value(&plan.hooks[0].units[0].action).unwrap();
-    let manifest = json!([{"apiVersion": "v1", "kind": "Route", "metadata": {"name": "r"}, "spec": {"a": "$${b}"}}]);
-    assert_eq!(work["object"], json!({"manifest": manifest, "ready": "true"}));
-}
