@@ -41,9 +41,10 @@ struct DocumentCase {
 
 /// Returns the state of a unit: its outputs, `skipped`, or `absent`.
 fn state(made: &Value) -> ProducerState {
-    let value = |made: &Value| match made.get("secretRef") {
-        Some(secret) => RenderValue::Secret(serde_json::from_value(secret.clone()).unwrap()),
-        None => RenderValue::Json(made.clone()),
+    let value = |made: &Value| match (made.get("secretRef"), made.get("bytes")) {
+        (Some(secret), _) => RenderValue::Secret(serde_json::from_value(secret.clone()).unwrap()),
+        (None, Some(bytes)) => RenderValue::Bytes(serde_json::from_value(bytes.clone()).unwrap()),
+        (None, None) => RenderValue::Json(made.clone()),
     };
     match made {
         Value::Object(outputs) => {

@@ -23,14 +23,6 @@ pub(super) fn facts() -> TargetFacts {
     }
 }
 
-fn outputs(list: &[(&str, RenderValue)]) -> ProducerState {
-    ProducerState::Outputs(list.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect())
-}
-
-fn text(text: &str) -> RenderValue {
-    RenderValue::Json(json!(text))
-}
-
 fn at(plan: &Plan, key: &str) -> UnitRef {
     let mut units = plan.hooks.iter().flat_map(HookPlan::places);
     units.find(|(_, unit)| unit.key == key).unwrap().0
@@ -106,37 +98,6 @@ fn previews() {
     insta::assert_snapshot!(shown);
 }
 
-/// Returns a plugin whose unit `use` has these inputs.
-fn one(inputs: &str) -> Plan {
-    let plugin = include_str!("../../../tests/plans/inputs.yaml").replace("ONES", &vec!["1"; 400].join(", "));
-    alone(&plugin.replace("INPUTS\n", inputs))
-}
-
-fn used(inputs: &str, made: ProducerState) -> String {
-    match rendered(&one(inputs), "r/use", &[("r/make", made)]) {
-        Ok(render::RenderedUnit::Pod { inputs }) => {
-            inputs.iter().map(|input| format!("{} = {:?}\n", input.name, input.value)).collect()
-        }
-        Ok(other) => format!("{other:?}\n"),
-        Err(error) => format!("error: {error}\n"),
-    }
-}
-
-#[test]
-fn types_are_kept_and_only_optional_outputs_may_be_absent() {
-    let mut table = String::new();
-    for (input, made) in rows::<(String, String)>("types_are_kept_and_only_optional_outputs_may_be_absent") {
-        let made = match made.as_str() {
-            "absent" => ProducerState::Absent,
-            "skipped" => ProducerState::Skipped,
-            "no text" => outputs(&[("o", RenderValue::Bytes(vec![255]))]),
-            value => outputs(&[("o", text(value))]),
-        };
-        table += &format!("{input}\n{}\n", used(&format!("      {input}\n"), made));
-    }
-    insta::assert_snapshot!(table);
-}
-
 /// An answer of another form than a condition reads shows neither an absence nor a success.
 #[test]
 fn answers_of_another_form_show_nothing() {
@@ -186,7 +147,7 @@ fn null_becomes_no_text() {
         let url = if webhook.starts_with("url:") { "" } else { "url: \"https://e.example/\", " };
         let hooks = format!("preStart: {{u: {{webhook: {{{url}{webhook}}}}}}}");
         let (plan, _) = compiled(sandbox, &[source, &reader.replace("HOOKS", &hooks)]).unwrap();
-        let null = outputs(&[("o", RenderValue::Json(Value::Null))]);
+        let null = ProducerState::Outputs(BTreeMap::from([("o".to_owned(), RenderValue::Json(Value::Null))]));
         let made = rendered(&plan, "r/u", &[("n/a", null)]).map(|made| match made {
             RenderedUnit::Webhook(request) => request.body.map_or(json!(request.headers), |body| body.shown()),
             other => panic!("{other:?}"),
