@@ -11,7 +11,8 @@ const UID: &str = "uid";
 const MAX_RESPONSE: usize = 1000;
 
 /// A relay that returns a running task with the unit's name as its log. It refuses units with `bad` in their name.
-#[derive(Default)]
+#[derive(Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct FakeBatchRelay {
     /// The number of requests in each batch.
     batches: Mutex<Vec<usize>>,
@@ -139,68 +140,29 @@ async fn simultaneous_requests_share_a_batch() {
     assert_eq!(*fixture.relay.batches.lock().unwrap(), [1, 1]);
 }
 
+/// A batch that is too large is sent in halves. Of the requests whose responses do not fit, six are sent one by one, because
+/// each response may have 5 MiB. The relay has responded to the batch, so a part without a response is not an outage.
+///
+/// A row has the limits of the relay, the units, the replies to them, and the sorted sizes of the batches.
 #[tokio::test]
 async fn each_request_gets_its_own_reply() {
-    let fixture = BatchFixture::new(FakeBatchRelay::default());
-    let units = ["1", "bad", "2"];
-    let (replies, batches) = fixture.send_all(units.map(|unit| RelayRequest::Dequeue(name(unit)))).await;
-    assert_eq!(replies, [running(1), Err(RelayError::Refused("ubad".to_owned())), running(2)]);
-    assert_eq!(batches, [3]);
-    // A batch without a response is an error of each request.
-    let fixture = BatchFixture::new(FakeBatchRelay { max_batches: Some(0), ..FakeBatchRelay::default() });
-    let (replies, batches) = fixture.send_all(units.map(|unit| RelayRequest::Dequeue(name(unit)))).await;
-    assert!(replies.iter().all(|reply| matches!(reply, Err(RelayError::Unreachable(_)))), "{replies:?}");
-    assert_eq!(batches, [3]);
-}
-
-#[tokio::test]
-async fn a_batch_that_is_too_large_is_sent_in_halves() {
-    // The relay rejects batches above the maximum. With maximum 0 it rejects each single request.
-    for (max, expected) in [(3, vec![2, 2, 2, 2, 4, 4, 8]), (0, vec![1, 1, 2])] {
-        let fixture = BatchFixture::new(FakeBatchRelay { max_requests: Some(max), ..FakeBatchRelay::default() });
-        let count = if max == 0 { 2 } else { 8 };
-        let (replies, batches) = fixture.send_all((0..count).map(|unit| RelayRequest::Dequeue(name(unit)))).await;
-        match max {
-            0 => assert!(replies.iter().all(|reply| matches!(reply, Err(RelayError::Refused(_))))),
-            _ => assert_eq!(replies, (0..count).map(running).collect::<Vec<_>>()),
-        }
-        assert_eq!(batches, expected);
-    }
-    // The response is larger than the client reads.
-    let fixture = BatchFixture::new(FakeBatchRelay::default());
-    let long = |unit: usize| format!("{}{unit}", "x".repeat(MAX_RESPONSE / 2));
-    let (replies, batches) = fixture.send_all((0..4).map(|unit| RelayRequest::Get(name(long(unit))))).await;
-    assert_eq!(replies, (0..4).map(|unit| running(long(unit))).collect::<Vec<_>>());
-    assert_eq!(batches, [1, 1, 1, 1, 2, 2, 4]);
-}
-
-/// The number of single requests is limited, because each response may have 5 MiB.
-#[tokio::test]
-async fn requests_whose_responses_do_not_fit_are_sent_one_by_one() {
-    let fixture = BatchFixture::new(FakeBatchRelay { max_responses: Some(2), ..FakeBatchRelay::default() });
-    let (replies, batches) = fixture.send_all((0..12).map(|unit| RelayRequest::Dequeue(name(unit)))).await;
-    assert_eq!(replies[..8], (0..8).map(running).collect::<Vec<_>>());
-    assert!(replies[8..].iter().all(|reply| matches!(reply, Err(RelayError::Busy(_)))), "{replies:?}");
-    assert_eq!(batches, [1, 1, 1, 1, 1, 1, 12]);
-    // A single response that is too large is not requested again.
-    let fixture = BatchFixture::new(FakeBatchRelay { max_responses: Some(0), ..FakeBatchRelay::default() });
-    let (replies, batches) = fixture.send_all([RelayRequest::Dequeue(name(1))]).await;
-    assert!(matches!(replies[..], [Err(RelayError::Busy(_))]), "{replies:?}");
-    assert_eq!(batches, [1]);
-}
-
-/// The relay has responded to the batch, so a part without a response is not an outage of the cluster.
-#[tokio::test]
-async fn a_part_of_a_batch_without_a_response_is_busy() {
-    for relay in [
-        FakeBatchRelay { max_responses: Some(1), max_batches: Some(1), ..FakeBatchRelay::default() },
-        FakeBatchRelay { max_requests: Some(1), max_batches: Some(1), ..FakeBatchRelay::default() },
-    ] {
-        let fixture = BatchFixture::new(relay);
-        let (replies, batches) = fixture.send_all((0..2).map(|unit| RelayRequest::Dequeue(name(unit)))).await;
-        assert!(matches!(replies[1], Err(RelayError::Busy(_))), "{replies:?}");
-        assert_eq!(batches.last(), Some(&2));
-        assert!(batches.len() > 1, "{batches:?}");
+    let rows: Vec<(FakeBatchRelay, String, Vec<String>, Vec<usize>)> =
+        serde_json::from_str(include_str!("../../tests/limited_batches.json")).unwrap();
+    for (relay, units, expected, sizes) in rows {
+        // The client reads no response to two of these units.
+        let units = units.replace("LONG", &"x".repeat(MAX_RESPONSE / 2));
+        let units: Vec<&str> = units.split(' ').collect();
+        let requests = units.iter().map(|unit| RelayRequest::Get(name(unit)));
+        let (replies, batches) = BatchFixture::new(relay).send_all(requests).await;
+        let shown = |(reply, unit): (&RelayReply, &&str)| match reply {
+            Err(RelayError::Refused(why)) => why.split(':').next().unwrap().to_owned(),
+            Err(RelayError::Busy(_)) => "busy".to_owned(),
+            Err(RelayError::Unreachable(_)) => "unreachable".to_owned(),
+            Ok(_) if *reply == running(unit) => "running".to_owned(),
+            Ok(other) => format!("{other:?}"),
+        };
+        let shown: Vec<String> = replies.iter().zip(&units).map(shown).collect();
+        assert_eq!((shown, batches), (expected, sizes), "{units:?}");
     }
 }
 
