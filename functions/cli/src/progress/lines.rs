@@ -91,72 +91,35 @@ pub(crate) fn stamped(line: &str, elapsed: std::time::Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::fixtures::{NOW, busy, done, outage, waiting};
+    use crate::progress::fixtures::{NOW, busy, done, outage, rows, waiting};
+
+    /// Returns a view by its name, or that of a wait by its message.
+    fn view(name: &str) -> TargetDetail {
+        let mut view = busy();
+        let unit = &mut view.runs[0].units[1];
+        match name {
+            "busy" => {}
+            "done" => return done(),
+            "outage" => return outage(),
+            "progress" => unit.progress = Some("inserting rows 3000-4000".to_owned()),
+            "silent" => unit.heartbeat = Some("2026-11-21T08:58:50Z".to_owned()),
+            "updates" => {
+                let ended = done().runs.remove(0);
+                let update = |id: &str| RunDetail { id: id.to_owned(), hook: "update".to_owned(), ..ended.clone() };
+                drop(view.runs.splice(0..0, [update("k3-1-update-1"), update("k3-1-update-2")]));
+            }
+            message => return waiting(message),
+        }
+        view
+    }
 
     #[test]
     fn only_changes_make_lines() {
-        let now = NOW.parse().unwrap();
-        let first = busy();
-        insta::assert_snapshot!(changes(None, &first, now).join("\n"));
-        assert_eq!(changes(Some(&first), &first, now), Vec::<String>::new());
-        insta::assert_snapshot!(changes(Some(&first), &done(), now).join("\n"));
-    }
-
-    #[test]
-    fn a_line_for_each_reason_of_a_wait() {
-        let now = NOW.parse().unwrap();
-        let (first, pulled) =
-            (waiting("image \"x\" cannot be pulled (ErrImagePull)"), waiting("no container is ready"));
-        let text = changes(Some(&busy()), &first, now).join("\n");
-        insta::assert_snapshot!(text, @r#"preStart  db/seed  running 4.5s, attempt 2/3, at most 4m55s more: inserting rows 2000-3000, waits: Deployment units/web: image "x" cannot be pulled (ErrImagePull) for 2.0s, fails in 58.0s unless this ends"#);
-        assert_eq!(changes(Some(&first), &first, now), Vec::<String>::new());
-        assert_eq!(changes(Some(&first), &pulled, now).len(), 1);
-        assert_eq!(changes(Some(&pulled), &busy(), now), Vec::<String>::new());
-    }
-
-    #[test]
-    fn a_line_for_each_progress_and_for_a_late_heartbeat() {
-        let now = NOW.parse().unwrap();
-        let (mut other, mut silent) = (busy(), busy());
-        other.runs[0].units[1].progress = Some("inserting rows 3000-4000".to_owned());
-        silent.runs[0].units[1].heartbeat = Some("2026-11-21T08:58:50Z".to_owned());
-        let text = changes(Some(&busy()), &other, now).join("\n");
-        insta::assert_snapshot!(text, @"preStart  db/seed  running 4.5s, attempt 2/3, at most 4m55s more: inserting rows 3000-4000");
-        let text = changes(Some(&busy()), &silent, now).join("\n");
-        insta::assert_snapshot!(text, @"preStart  db/seed  running 4.5s, attempt 2/3, at most 4m55s more, no heartbeat for 1m20s: inserting rows 2000-3000");
-        assert_eq!(changes(Some(&silent), &silent, now), Vec::<String>::new());
-        assert_eq!(changes(Some(&silent), &busy(), now), Vec::<String>::new());
-    }
-
-    #[test]
-    fn a_line_for_the_begin_and_the_end_of_an_outage() {
-        let now = NOW.parse().unwrap();
-        let view = outage();
-        let text = changes(Some(&busy()), &view, now).join("\n");
-        insta::assert_snapshot!(text, @"cluster eu has not responded since 2026-11-21 09:00:06Z: it polls; waiting units: db/seed");
-        assert_eq!(changes(Some(&view), &view, now), Vec::<String>::new());
-        assert_eq!(changes(Some(&view), &busy(), now), ["the wait for cluster eu has ended"]);
-    }
-
-    #[test]
-    fn earlier_runs_are_summarized() {
-        let view = done();
-        let text = changes(None, &view, NOW.parse().unwrap()).join("\n");
-        insta::assert_snapshot!(text, @r"
-        sandbox/pr-1  stopping
-        preStart  failed: 1 failed, 1 blocked, 4 succeeded, 1 skipped
-        postStop  begins: 1 unit
-        postStop  db/drop  running 1.0s, attempt 1/3
-        ");
-    }
-
-    #[test]
-    fn earlier_updates_are_summarized_by_the_last_one() {
-        let mut view = busy();
-        let update = |id: &str| RunDetail { id: id.to_owned(), hook: "update".to_owned(), ..done().runs[0].clone() };
-        drop(view.runs.splice(0..0, [update("k3-1-update-1"), update("k3-1-update-2")]));
-        let lines = changes(None, &view, NOW.parse().unwrap());
-        assert_eq!(lines.iter().filter(|line| line.starts_with("update  failed: ")).count(), 1, "{lines:?}");
+        for (before, after, expected) in rows::<(Option<String>, String, Vec<String>)>("only_changes_make_lines") {
+            let known = before.as_deref().map(view);
+            let lines = changes(known.as_ref(), &view(&after), NOW.parse().unwrap());
+            assert_eq!(lines, expected, "{before:?} {after}");
+        }
     }
 
     #[test]
