@@ -15,11 +15,6 @@ pub(crate) fn deployment(name: &str, image: &str) -> Value {
     yaml(include_str!("objects/deployment.yaml"), &[("NAME", name), ("IMAGE", image)])
 }
 
-pub(crate) fn job(name: &str, limit: u32, template: Value) -> Value {
-    let spec = json!({"backoffLimit": limit, "template": template});
-    json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec})
-}
-
 pub(crate) fn kept(apply: Vec<Value>) -> ObjectTask {
     ObjectTask { keep: true, ..objects(apply) }
 }

@@ -3,7 +3,7 @@
 
 use ebb_kube::podspec::strategic;
 use ebb_protocol::callback::ReasonCode::{
-    self, Denied, Evicted, Failed, ImagePull, Lost, NotStartable, Quota, Timeout, Unschedulable,
+    self, Denied, Evicted, ImagePull, Lost, NotStartable, Quota, Timeout, Unschedulable,
 };
 use ebb_protocol::relay::{TaskWait, WaitResolution};
 use futures::future::join_all;
@@ -12,7 +12,7 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{EvictParams, LogParams};
 
 use crate::fixture::*;
-use crate::objects::{self, deployment};
+use crate::objects::deployment;
 use crate::rights::rights;
 use WaitResolution::{Never, Person};
 
@@ -21,10 +21,6 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// Long enough to see the wait of a pod before its task fails.
 const PATIENT: [&str; 2] = ["--pod-start-timeout-seconds", "25"];
 const TIMEOUT_MS: u64 = 60_000;
-
-fn main_of(pod: &mut Value) -> &mut Value {
-    &mut pod["containers"][0]
-}
 
 /// Merges a pod template of an author, as YAML, into a pod.
 fn merge_pod(pod: &mut Value, overlay: &str) {
@@ -142,17 +138,6 @@ async fn failures_of_pods() {
     fixture.close().await;
 }
 
-/// Returns the template of a pod that prints the password of the Secret `given`, and then executes a shell command.
-fn printing_pod(restart: &str, script: &str) -> Value {
-    let mut template = deployment("pod", BUSYBOX)["spec"]["template"].take();
-    let pod = &mut template["spec"];
-    pod["restartPolicy"] = restart.into();
-    let from = json!({"secretKeyRef": {"name": "given", "key": "password"}});
-    main_of(pod)["env"] = json!([{"name": "PASSWORD", "valueFrom": from}]);
-    main_of(pod)["command"] = json!(["sh", "-c", format!("echo password $PASSWORD; {script}")]);
-    template
-}
-
 /// A Job, a Pod and a Deployment of units that apply objects. The relay loses the right to read logs then.
 #[tokio::test(flavor = "multi_thread")]
 async fn failures_of_applied_objects() {
@@ -163,29 +148,12 @@ async fn failures_of_applied_objects() {
     let given = json!({"metadata": {"name": "given"}, "stringData": {"password": "hunter2"}});
     create(&fixture.api::<Secret>(), given).await;
 
-    let job = |name: &str, limit: u32, restart: &str| objects::job(name, limit, printing_pod(restart, "exit 3"));
-    let mut greedy = objects::job("memory", 0, printing_pod("Never", "exec tail /dev/zero"));
-    let little_memory = "containers: [{name: main, resources: {limits: {memory: 32Mi}}}]";
-    merge_pod(&mut greedy["spec"]["template"]["spec"], little_memory);
-    let mut bare = printing_pod("Never", "exit 3");
-    (bare["apiVersion"], bare["kind"], bare["metadata"]["name"]) = ("v1".into(), "Pod".into(), "bare".into());
-    // The container runs for some seconds between two crashes. The Deployment is not ready then.
-    let mut crashing = deployment("crashing", BUSYBOX);
-    let pod = &mut crashing["spec"]["template"]["spec"];
-    *pod = printing_pod("Always", "[ -e /kept/a ] && sleep 6; touch /kept/a; exit 3")["spec"].take();
-    main_of(pod)["volumeMounts"] = json!([{"name": "kept", "mountPath": "/kept"}]);
-    pod["volumes"] = json!([{"name": "kept", "emptyDir": {}}]);
-    let log = Some("password ***\n");
-    let cases = [
-        ("limit", job("limit", 1, "Never"), Failed, "main` ended with exit code 3 (Error)", log),
-        ("memory", greedy, Failed, "main` ended with exit code 137 (OOMKilled)", log),
-        // Kubernetes deletes this pod, with its log, before the Job has failed.
-        ("restarts", job("restarts", 2, "OnFailure"), Failed, "exit code 3", None),
-        ("bare", bare, Failed, "main` ended with exit code 3 (Error)", log),
-        ("crashing", crashing, Timeout, "main`: CrashLoopBackOff: exit code 3 (Error)", log),
-    ];
-    join_all(cases.map(async |(title, manifest, code, message, log)| {
-        let unit = name(title, 1);
+    let cases = yaml(include_str!("reasons/applied.yaml"), &[("IMAGE", BUSYBOX)]);
+    let mut cases: Vec<(Value, ReasonCode, String, Option<String>)> = serde_json::from_value(cases).unwrap();
+    let (denied, ..) = cases.pop().unwrap();
+    join_all(cases.into_iter().map(async |(manifest, code, message, log)| {
+        let title = manifest["metadata"]["name"].as_str().unwrap().to_owned();
+        let unit = name(&title, 1);
         let is_job = manifest["kind"] == "Job";
         let timeout_ms = if code == Timeout { 45_000 } else { TIMEOUT_MS };
         fixture.apply_within(&unit, objects(vec![manifest]), timeout_ms).await;
@@ -194,8 +162,8 @@ async fn failures_of_applied_objects() {
         let has_condition = !is_job || reason.message.contains("BackoffLimitExceeded");
         let has_pod = title == "bare" || reason.message.contains(&format!("pod `{title}-"));
         assert!(reason.code == code && has_condition && has_pod, "{title}: {reason:?}");
-        assert!(reason.message.contains(message), "{title}: {reason:?}");
-        assert!(title == "restarts" || result.log.as_deref() == log, "{title}: {:?}", result.log);
+        assert!(reason.message.contains(&message), "{title}: {reason:?}");
+        assert!(title == "restarts" || result.log == log, "{title}: {:?}", result.log);
     }))
     .await;
 
@@ -209,7 +177,7 @@ async fn failures_of_applied_objects() {
     })
     .await;
     let unit = name("denied", 1);
-    fixture.apply(&unit, objects(vec![job("denied", 0, "Never")])).await;
+    fixture.apply(&unit, objects(vec![denied])).await;
     let result = fixture.result(&unit).await;
     let message = result.reason.unwrap().message;
     let pod = message.split("`").nth(1).unwrap_or_default();

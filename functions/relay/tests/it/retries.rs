@@ -1,7 +1,7 @@
 //! Further attempts of units whose objects run once.
 
 use crate::fixture::*;
-use crate::objects::{deployment, job, kept};
+use crate::objects::{deployment, kept};
 
 fn once(command: &str) -> Value {
     let mut spec = deployment("once", BUSYBOX)["spec"]["template"]["spec"].take();
@@ -35,7 +35,10 @@ async fn running_pods_are_adopted_and_failed_ones_run_again() {
     let after = pods.get("living").await.unwrap();
     assert_eq!((after.uid(), &*after.labels()["ebb.dev/attempt"]), (before.uid(), "2"));
 
-    let job = |name: &str, command: &str| job(name, 0, json!({"spec": once(command)}));
+    let job = |name: &str, command: &str| {
+        let spec = json!({"backoffLimit": 0, "template": {"spec": once(command)}});
+        json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec})
+    };
     let cases: [(&str, fn(&str, &str) -> Value); 2] = [("pod", pod), ("job", job)];
     for (unit, manifest) in cases {
         let [first, second] = [1, 2].map(|attempt| name(unit, attempt));
