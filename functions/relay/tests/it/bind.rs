@@ -21,8 +21,7 @@ async fn a_bound_secret_changes_in_place() {
     let made = name("make", 1);
     let outputs = vec![output("dsn", "'hunter2'", "", true)];
     let source = ObjectTask { outputs, ..objects(vec![config_map("source")]) };
-    fixture.apply(&made, source).await;
-    let kept = fixture.result(&made).await.secrets["dsn"].clone();
+    let kept = fixture.succeed(&made, source).await.secrets["dsn"].clone();
     let fill = || vec![ManifestFill { manifest: 0, key: "DSN".to_owned(), secret: kept.clone() }];
     let bound = |adopts: &[&str], data: Value| ObjectTask {
         bind: true,
@@ -32,8 +31,7 @@ async fn a_bound_secret_changes_in_place() {
         ..objects(vec![secret(data)])
     };
     let (one, two, other) = (name("one", 1), name("two", 1), name("other", 1));
-    fixture.apply(&one, bound(&[], json!({"OLD": "eA=="}))).await;
-    fixture.success(&one).await;
+    fixture.succeed(&one, bound(&[], json!({"OLD": "eA=="}))).await;
     let secrets = fixture.api::<Secret>();
     let first = secrets.get("db").await.unwrap();
     let texts = |secret: &Secret| ["DSN", "OLD", "NEW"].map(|key| text(secret, key).unwrap_or_default());
@@ -43,8 +41,7 @@ async fn a_bound_secret_changes_in_place() {
         assert!(matches!(&response, RelayResponse::Refused(text) if text.contains(why)), "{why}: {response:?}");
     };
     refused(fixture.apply(&other, bound(&[], json!({}))).await, "does not belong to this task");
-    fixture.apply(&two, bound(&["one"], json!({"NEW": "eQ=="}))).await;
-    fixture.success(&two).await;
+    fixture.succeed(&two, bound(&["one"], json!({"NEW": "eQ=="}))).await;
     let second = secrets.get("db").await.unwrap();
     assert_eq!((second.uid(), texts(&second)), (first.uid(), ["hunter2", "", "y"].map(str::to_owned)));
 
@@ -77,13 +74,12 @@ async fn objects_that_a_person_has_relabelled_are_removed() {
     let alone = ["bare", "changed", "replaced"].map(|unit| (unit, unit, ""));
     let made = alone.into_iter().chain([("one", "shared", ""), ("two", "shared", "one")]);
     for (unit, object, adopts) in made.clone() {
-        fixture.apply(&name(unit, 1), bound(object, adopts)).await;
-        fixture.success(&name(unit, 1)).await;
+        fixture.succeed(&name(unit, 1), bound(object, adopts)).await;
     }
     let script = name("script", 1);
     let outputs = vec![output("password", "'hunter2'", "", true)];
-    fixture.apply(&script, ObjectTask { outputs, ..objects(vec![config_map("source")]) }).await;
-    let kept = fixture.success(&script).await.secrets["password"].name.clone();
+    let source = ObjectTask { outputs, ..objects(vec![config_map("source")]) };
+    let kept = fixture.succeed(&script, source).await.secrets["password"].name.clone();
 
     secrets.delete("replaced", &DeleteParams::default()).await.unwrap();
     create(&secrets, json!({"metadata": {"name": "replaced"}})).await;

@@ -230,8 +230,7 @@ async fn permitted_scripts_and_secrets() {
     let (code, why) = fixture.reason(&theirs).await;
     assert!(code == ReasonCode::Denied && why.contains("later: objects of another instance name it"), "{why}");
     assert!(fixture.api::<Secret>().get_opt("later").await.unwrap().is_none());
-    fixture.apply(&own, objects(vec![later])).await;
-    fixture.success(&own).await;
+    fixture.succeed(&own, objects(vec![later])).await;
     fixture.cancel(&waiting).await;
     for (name, _) in &cases {
         fixture.api::<Secret>().delete(name, &Default::default()).await.unwrap();

@@ -398,11 +398,16 @@ impl RelayFixture {
         result
     }
 
+    /// Starts a task, and waits for its success.
+    pub(crate) async fn succeed(&self, name: &TaskId, task: ObjectTask) -> Callback {
+        self.apply(name, task).await;
+        self.success(name).await
+    }
+
     /// Removes the objects of units, by a task of the unit `undo-UNIT` of the first of them. Returns its result.
     pub(crate) async fn remove(&self, units: &[&str]) -> Callback {
         let undo = name(&format!("undo-{}", units[0]), 1);
-        self.apply(&undo, requests::removal(units)).await;
-        self.success(&undo).await
+        self.succeed(&undo, requests::removal(units)).await
     }
 
     pub(crate) async fn sensitive_output(&self, result: &Callback, output: &str) -> Vec<u8> {

@@ -24,8 +24,7 @@ async fn tasks_are_listed_and_deleted() {
     assert_eq!((&*about.version, about.tasks), (env!("CARGO_PKG_VERSION"), 0));
     let (kept, runs) = (name("kept", 1), name("runs", 1));
     let task = objects(vec![config_map("ours"), config_map("relabelled")]);
-    fixture.apply(&kept, ObjectTask { keep: true, ..task }).await;
-    fixture.result(&kept).await;
+    fixture.succeed(&kept, ObjectTask { keep: true, ..task }).await;
     fixture.run(&runs, ScriptJob::new(&runs, "echo up; sleep 1000")).await;
     fixture.wait_for_log(&runs, "up").await;
     // A foreign object with the labels of a task, and an object of a task with changed labels.

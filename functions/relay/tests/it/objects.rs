@@ -24,8 +24,7 @@ async fn applied_ready_and_removed() {
     let fixture = RelayFixture::new("objects", &[]).await;
     let unit = name("make", 1);
     let manifests = vec![map("held"), map("taken"), deployment("web", "ebb.test/busybox:1")];
-    fixture.apply(&unit, kept(manifests.clone())).await;
-    fixture.success(&unit).await;
+    fixture.succeed(&unit, kept(manifests.clone())).await;
     assert_eq!(fixture.send(RelayRequest::Acknowledge(unit.clone())).await, RelayResponse::Done);
     // Only the record lists the objects to remove.
     assert!(!fixture.records().get("ebb-task.make.1").await.unwrap().finalizers().is_empty());
@@ -176,8 +175,7 @@ async fn a_higher_attempt_adopts_the_objects() {
     assert_eq!(fixture.reason(&first).await.0, ReasonCode::Timeout);
     let existing = maps.get("a").await.unwrap();
     assert_eq!(existing.data.as_ref().unwrap().len(), 2);
-    fixture.apply(&second, task("true")).await;
-    fixture.success(&second).await;
+    fixture.succeed(&second, task("true")).await;
     let found = maps.get("a").await.unwrap();
     assert_eq!((found.uid(), &*found.labels()["ebb.dev/attempt"]), (existing.uid(), "2"));
     assert_eq!(json!(found.data), json!({"a": "b"}), "fields of the lower attempt alone are removed");
@@ -224,8 +222,7 @@ async fn waiting_tasks_after_the_loss_of_rights() {
 async fn objects_without_records_are_not_gone() {
     let fixture = RelayFixture::new("unrecorded", &[]).await;
     let (made, undo, maps, records) = (name("make", 1), name("undo", 1), fixture.api::<ConfigMap>(), fixture.records());
-    fixture.apply(&made, kept(vec![map("left")])).await;
-    fixture.success(&made).await;
+    fixture.succeed(&made, kept(vec![map("left")])).await;
     until("the acknowledgement", async || {
         (records.get("ebb-task.make.1").await.unwrap().labels()["ebb.dev/phase"] == "acknowledged").then_some(())
     })
@@ -244,17 +241,17 @@ async fn objects_without_records_are_not_gone() {
     assert_eq!(fixture.success(&undo).await.removal, Some(ObjectRemoval::default()));
     // It has no rights to one of its kinds any more, so it cannot say that no object of that kind remains.
     fixture.api::<RoleBinding>().delete("further", &DeleteParams::default()).await.unwrap();
-    fixture.apply(&name("undo", 2), removal(&["never"])).await;
-    let unlisted = fixture.success(&name("undo", 2)).await.removal.unwrap().unlisted;
+    let undone = async |attempt: u32, units: &[&str]| {
+        fixture.succeed(&name("undo", attempt), removal(units)).await.removal.unwrap()
+    };
+    let unlisted = undone(2, &["never"]).await.unlisted;
     assert!(unlisted.iter().any(|place| place.contains(&fixture.units)), "{unlisted:?}");
     // A cancel that finds no record says nothing about objects, unless records are kept for longer than a task can take.
     fixture.cancel(&made).await;
-    fixture.apply(&name("undo", 3), removal(&["make"])).await;
-    assert_eq!(fixture.success(&name("undo", 3)).await.removal.unwrap().objects.len(), 0);
+    assert_eq!(undone(3, &["make"]).await.objects.len(), 0);
     merge(&records, "ebb-kept-since", json!({"stringData": {"sinceMs": "1"}})).await;
     fixture.restart().await;
     fixture.cancel(&name("never", 1)).await;
-    fixture.apply(&name("undo", 4), removal(&["make", "never"])).await;
-    assert_eq!(fixture.success(&name("undo", 4)).await.removal.unwrap().objects, [("never".to_owned(), 0)].into());
+    assert_eq!(undone(4, &["make", "never"]).await.objects, [("never".to_owned(), 0)].into());
     fixture.close().await;
 }

@@ -286,8 +286,7 @@ where
 async fn finalizers_of_owned_pods() {
     let fixture = RelayFixture::new("owned", &[]).await;
     let made = name("made", 1);
-    fixture.apply(&made, ObjectTask { keep: true, ..objects(vec![deployment("web", BUSYBOX)]) }).await;
-    fixture.success(&made).await;
+    fixture.succeed(&made, ObjectTask { keep: true, ..objects(vec![deployment("web", BUSYBOX)]) }).await;
     let pods = fixture.api::<Pod>();
     let pod = pods.list(&ListParams::default().labels("app=web")).await.unwrap().items.remove(0).name_any();
     hold(&pods, &pod).await;

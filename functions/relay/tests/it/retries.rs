@@ -30,8 +30,7 @@ async fn running_pods_are_adopted_and_failed_ones_run_again() {
     })
     .await;
     let is_running = ready_if("object.status.phase == 'Running'");
-    fixture.apply(&second, ObjectTask { until: is_running, ..kept(vec![pod("living", "sleep 1000")]) }).await;
-    fixture.success(&second).await;
+    fixture.succeed(&second, ObjectTask { until: is_running, ..kept(vec![pod("living", "sleep 1000")]) }).await;
     let after = pods.get("living").await.unwrap();
     assert_eq!((after.uid(), &*after.labels()["ebb.dev/attempt"]), (before.uid(), "2"));
 
@@ -44,8 +43,7 @@ async fn running_pods_are_adopted_and_failed_ones_run_again() {
         let [first, second] = [1, 2].map(|attempt| name(unit, attempt));
         fixture.apply(&first, kept(vec![manifest(unit, "exit 4")])).await;
         assert_eq!(fixture.reason(&first).await.0, ReasonCode::Failed);
-        fixture.apply(&second, kept(vec![manifest(unit, "true")])).await;
-        fixture.success(&second).await;
+        fixture.succeed(&second, kept(vec![manifest(unit, "true")])).await;
     }
     fixture.remove(&["living", "pod", "job"]).await;
     fixture.close().await;
