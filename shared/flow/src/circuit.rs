@@ -145,42 +145,26 @@ mod tests {
         assert_eq!(circuit.retry, Some(at(requested_at + 7)));
     }
 
+    /// A row has requests that failed, were answered, or were answered with *busy*, and what the circuit is at a time. A
+    /// request that was concurrent with an earlier failure, or with a response, opens nothing.
     #[test]
     fn a_circuit_opens_after_two_lost_requests_or_one_that_hung() {
-        let at = |seconds: u64| SteadyTime(Millis(seconds * 1000));
-        let mut circuit = ClusterCircuit::default();
-        circuit.record_failure(at(1), at(1));
-        assert!(!circuit.is_open(at(1)));
-        // The second request was concurrent with the first one.
-        circuit.record_failure(at(0), at(2));
-        assert!(!circuit.is_open(at(2)));
-        circuit.record_failure(at(3), at(3));
-        assert!(circuit.is_open(at(7)) && !circuit.is_open(at(8)));
-        let mut is_slow = ClusterCircuit::default();
-        is_slow.record_failure(at(0), at(15));
-        assert!(is_slow.is_open(at(19)) && !is_slow.is_open(at(20)));
-        // A response ends the wait.
-        is_slow.record_response(at(25));
-        assert_eq!(is_slow.retry, None);
-        // The cluster responded to another request meanwhile.
-        let mut slow = ClusterCircuit { last_response: Some(at(10)), ..ClusterCircuit::default() };
-        slow.record_failure(at(0), at(15));
-        assert!(!slow.is_open(at(15)));
-    }
-
-    #[test]
-    fn busy_closes_a_circuit_and_a_slow_busy_limits_sweeps() {
-        let at = |seconds: u64| SteadyTime(Millis(seconds * 1000));
-        let mut circuit = ClusterCircuit::default();
-        circuit.record_failure(at(0), at(15));
-        assert!(circuit.is_open(at(16)));
-        circuit.record_busy(at(25), at(26));
-        assert!(!circuit.is_open(at(26)) && circuit.is_healthy(at(26)));
-        circuit.record_busy(at(27), at(40));
-        assert!(!circuit.is_open(at(40)) && !circuit.is_healthy(at(40)));
-        // The cluster responded to another request meanwhile.
-        circuit.record_response(at(50));
-        circuit.record_busy(at(45), at(58));
-        assert!(circuit.is_healthy(at(58)));
+        let at = |seconds: &str| SteadyTime(Millis(seconds.parse::<u64>().unwrap() * 1000));
+        for row in crate::tests::rows::<String>("requests_of_circuits") {
+            let mut circuit = ClusterCircuit::default();
+            for step in row.split(", ") {
+                match step.split(' ').collect::<Vec<_>>()[..] {
+                    ["failed", begun, ended] => circuit.record_failure(at(begun), at(ended)),
+                    ["busy", begun, ended] => circuit.record_busy(at(begun), at(ended)),
+                    ["answered", time] => circuit.record_response(at(time)),
+                    ["open", time] => assert!(circuit.is_open(at(time)), "{step}: {row}"),
+                    ["closed", time] => assert!(!circuit.is_open(at(time)), "{step}: {row}"),
+                    ["healthy", time] => assert!(circuit.is_healthy(at(time)), "{step}: {row}"),
+                    ["unhealthy", time] => assert!(!circuit.is_healthy(at(time)), "{step}: {row}"),
+                    ["untimed"] => assert_eq!(circuit.retry, None, "{row}"),
+                    _ => panic!("{step}"),
+                }
+            }
+        }
     }
 }
