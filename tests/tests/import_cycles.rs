@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::layout::assert_none;
 use crate::tree;
 
 /// Returns the crate of a source file and its path in the crate. A folder in `src/bin` is a crate of its own.
@@ -162,13 +163,10 @@ fn modules_import_each_other_in_one_direction() {
             .map(|(module, all)| all.iter().copied().filter(|other| reached[other].contains(module)).collect())
             .collect();
         let parent = [&[*package, "src"], parent.as_slice()].concat().join("/");
-        wrong.extend(knots.iter().map(|knot| format!("{parent}: {}", knot.join(", "))));
+        let advice = "move what they share to a module below or above them";
+        wrong.extend(knots.iter().map(|knot| format!("{parent}: {} import each other: {advice}", knot.join(", "))));
     }
-    assert!(
-        wrong.is_empty(),
-        "modules import each other; move what they share to a module below or above them:\n{}",
-        wrong.join("\n")
-    );
+    assert_none(&wrong);
 }
 
 fn item(line: &str) -> Option<&str> {
@@ -216,14 +214,11 @@ fn a_module_and_its_child_do_not_use_each_other() {
             let used = imported.iter().filter(is_own).map(|path| path[base.len()].as_str());
             let used: BTreeSet<&str> = used.filter(|used| items.contains(used)).collect();
             if !used.is_empty() && uses_child(&text, name) {
-                wrong.push(format!("{parent} uses {name}, which uses {used:?} of it"));
+                let advice = "move what both share to a module beside the child";
+                wrong.push(format!("{parent} uses {name}, which uses {used:?} of it: {advice}"));
             }
         }
     }
     assert!(children > 300, "children were not found: {children}");
-    assert!(
-        wrong.is_empty(),
-        "move what a parent and its child share to a module beside the child:\n{}",
-        wrong.join("\n")
-    );
+    assert_none(&wrong);
 }
