@@ -204,13 +204,9 @@ fn every_documented_route_leads_to_its_function() {
         };
         exact.or_else(|| routes.iter().find(below)).map(|(_, function)| *function)
     };
-    for (method, path, expected) in [
-        ("GET", "/", "Api"),
-        ("GET", "/console", "Api"),
-        ("POST", "/console/sign-in", "Api"),
-        ("POST", "/console/selection/confirmed", "Api"),
-    ] {
-        assert_eq!(function(method, path), Some(expected), "{method} {path}");
+    for page in ["GET /", "GET /console", "POST /console/sign-in", "POST /console/selection/confirmed"] {
+        let (method, path) = page.split_once(' ').unwrap();
+        assert_eq!(function(method, path), Some("Api"), "{page}");
     }
     let documented = serde_json::to_value(ebb_api::openapi()).unwrap();
     for (path, methods) in documented["paths"].as_object().unwrap() {
