@@ -12,10 +12,7 @@ const TARGET: &str = "/console/targets/sandbox/a";
 
 /// A compressed page has the tag of the same page without compression, and another form token. A secret is not compressed.
 pub(crate) async fn responses_are_compressed() {
-    let harness = Harness::simple().await;
-    harness.ready("a", "simple").await;
-    harness.notification_accepted("a").await;
-    at_rest(&harness).await;
+    let harness = at_rest().await;
     let browser = Browser::signed_in(harness.stack().url(), harness.stack().token()).await;
     let compressed = async |request: reqwest::RequestBuilder| {
         let request = request.header(header::ACCEPT_ENCODING, "br, gzip");
@@ -54,13 +51,17 @@ fn attribute(page: &ApiReply, name: &str) -> String {
     rest.split('"').next().unwrap().to_owned()
 }
 
-/// Waits until the setup of the sandbox `a` is closed.
-async fn at_rest(harness: &Harness) {
+/// Starts a stack with the ready sandbox `a`, and waits until its setup is closed.
+async fn at_rest() -> Harness {
+    let harness = Harness::simple().await;
+    harness.ready("a", "simple").await;
+    harness.notification_accepted("a").await;
     until("the end of the run", async || {
         let head = harness.state("a", Hook::PreStart).await.head?;
         (head.phase == RunPhase::Closed).then_some(())
     })
     .await;
+    harness
 }
 
 /// A question costs at most a read unit, one for the session, and one for its token.
@@ -68,9 +69,7 @@ pub(crate) async fn an_open_page_without_news_costs_little() {
     const POLLS: u32 = 20;
     const LEAST: f64 = 2.0 * POLLS as f64;
     const MOST: f64 = 3.0 * POLLS as f64;
-    let harness = Harness::simple().await;
-    harness.ready("a", "simple").await;
-    at_rest(&harness).await;
+    let harness = at_rest().await;
     let token = harness.token("viewer", &["read"]).await;
     let watcher = Watcher::start(&harness).await;
     let browser = Browser::signed_in(&watcher.url, &token).await;
@@ -127,10 +126,7 @@ pub(crate) async fn an_open_page_without_news_costs_little() {
 
 /// Open pages get news also after the clock was set back, and nothing after the end of their session.
 pub(crate) async fn an_ended_session_gets_no_news() {
-    let harness = Harness::simple().await;
-    harness.ready("a", "simple").await;
-    harness.notification_accepted("a").await;
-    at_rest(&harness).await;
+    let harness = at_rest().await;
     let token = harness.token("ci", &["read"]).await;
     let watcher = Watcher::start(&harness).await;
     let browser = Browser::signed_in(&watcher.url, &token).await;
