@@ -143,11 +143,6 @@ async fn shell(block: &str, variables: &[(&str, &str)]) -> String {
     String::from_utf8(ended.stdout).unwrap()
 }
 
-const INDEX: &str = r#"
-preStart: {make: {webhook: {url: "RECEIVER/make"}, outputs: {endpoint: {value: "${response.body.endpoint}"}}, cleanup: none}}
-outputs: {endpoint: "${units.make.outputs.endpoint}"}
-"#;
-
 /// The commands of the pages about the API and about webhook units.
 pub(crate) async fn requests_by_curl() {
     let harness = Harness::new().await;
@@ -164,7 +159,7 @@ pub(crate) async fn requests_by_curl() {
     assert_eq!(ask(&format!("{authorized} --json '{{\n  \"select")).await["outcomes"], json!([]));
     assert_eq!(ask("curl --get").await["targets"], json!([]));
 
-    let call = harness.accepted("index", INDEX).await;
+    let call = harness.accepted("index", include_str!("documents/endpoint.yaml")).await;
     let variables = [("EBB_CALLBACK_TOKEN", call.token()), ("EBB_CALLBACK_URL", call.header(CALLBACK_URL))];
     shell(&block("units/webhook.md", "curl "), &variables).await;
     let target = harness.phase("a", TargetPhase::Ready).await;

@@ -5,16 +5,6 @@ use ebb_store::item_table::{AttributeChange, ItemKey, ItemWrite, UpdateImage, Wr
 
 use crate::harness::*;
 
-/// A unit whose output is stored in the bucket, and its undo.
-const LARGE_OUTPUT: &str = r#"
-preStart: {make: {webhook: {url: "RECEIVER/make"}, outputs: {text: {value: "${response.body.text}"}}}}
-postStop: {drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}}
-"#;
-
-const NO_OUTPUT: &str = "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n";
-const NO_LOG: &str =
-    "runners: {sh: {image: \"busybox:1\"}}\npreStart: {u: {pod: {runner: sh, script: \"#!/bin/sh\\nexit 0\"}}}\n";
-
 /// Long enough for a test to read the data before its removal.
 pub(crate) const RETENTION: Duration = Duration::from_secs(86_400);
 /// An instance is due as soon as it is gone. The stack removes expired instances a minute after its start at the
@@ -24,7 +14,7 @@ const IMMEDIATE: Duration = Duration::from_millis(1);
 async fn harness(retention: Option<Duration>) -> Harness {
     let harness = Harness::with_retention(retention).await;
     harness.receiver.always("POST /make", json!({"text": "x".repeat(10_000)}));
-    harness.publish("long@1.0.0", LARGE_OUTPUT).await;
+    harness.publish("long@1.0.0", include_str!("documents/long-output.yaml")).await;
     harness
 }
 
@@ -140,8 +130,8 @@ pub(crate) async fn an_unreadable_instance_is_postponed() {
 /// Outputs and logs are removed even if no record refers to them.
 pub(crate) async fn objects_without_a_record_are_removed() {
     let harness = harness(Some(RETENTION)).await;
-    harness.publish("short@1.0.0", NO_OUTPUT).await;
-    harness.publish("silent@1.0.0", NO_LOG).await;
+    harness.publish("short@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n").await;
+    harness.publish("silent@1.0.0", include_str!("documents/no-log.yaml")).await;
     for name in ["short", "silent", "long"] {
         harness.ready(name, name).await;
     }

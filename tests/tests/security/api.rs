@@ -12,10 +12,7 @@ use ebb_store::{SdkTable, Store};
 use crate::harness::*;
 
 /// A unit that prints a line.
-pub(super) const SCRIPT: &str = r##"
-runners: {sh: {image: "busybox:1"}}
-preStart: {hello: {pod: {runner: sh, script: "#!/bin/sh\necho hello from the unit\n"}}}
-"##;
+pub(super) const SCRIPT: &str = include_str!("documents/hello.yaml");
 
 /// Starts a sandbox `a` and waits until it is ready.
 async fn ready() -> Harness {
