@@ -133,13 +133,7 @@ pub(crate) async fn inputs_replace_files() {
             { cat /etc/hostname /in/deep/bytes; printf %s \"$NUMBER\"; } >/out/seen"),
         &[("seen", "/out/seen")],
     );
-    request.body.inputs = vec![
-        input("x", Some("X"), Some("/in/x"), None),
-        input("y", None, Some("/etc/passwd"), None),
-        input("over", None, Some("/etc/hostname"), text("not the machine's\n")),
-        input("bytes", None, Some("/in/deep/bytes"), Some(UnitValue::Bytes(vec![0, 255, 10]))),
-        input("number", Some("NUMBER"), None, Some(UnitValue::Json(5.into()))),
-    ];
+    request.body.inputs = serde_json::from_str(include_str!("inputs.json")).unwrap();
     let result = fixture.run(request).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
     let seen = STANDARD.decode(&result.binary["seen"]).unwrap();
