@@ -107,15 +107,7 @@ pub(crate) async fn templates_of_argo_cd_send_events() {
     let service = entry("service.webhook.ebb".to_owned());
     assert_eq!(service["headers"][0]["name"], "Authorization");
     let token = service["headers"][0]["value"].as_str().unwrap().replace("$ebb-token", ARGOCD_TOKEN);
-    let values = [
-        ("metadata.creationTimestamp", "2026-01-01T00:01:00Z"),
-        ("status.operationState.finishedAt", "2026-01-01T00:02:00Z"),
-        ("metadata.deletionTimestamp", "2026-01-01T00:03:00Z"),
-        ("metadata.uid", "u1"),
-        ("metadata.name", "shop-pr-7"),
-        ("metadata.namespace", "argocd"),
-        ("spec.project", "default"),
-    ];
+    let values: BTreeMap<String, String> = request_table::table(TABLE, "values_of_an_application", &[]);
     for (trigger, result, state) in [
         ("ebb-created", SourceResult::Starting, TargetPhase::Ready),
         ("ebb-synced", SourceResult::Unchanged, TargetPhase::Ready),
@@ -125,7 +117,7 @@ pub(crate) async fn templates_of_argo_cd_send_events() {
         let request = entry(format!("template.{sent}"))["webhook"]["ebb"].clone();
         assert_eq!(request["method"], "POST");
         let mut body = request["body"].as_str().unwrap().to_owned();
-        for (name, value) in values {
+        for (name, value) in &values {
             body = body.replace(&format!("{{{{.app.{name}}}}}"), value);
         }
         let response = send(&harness, "argocd", ("authorization", token.clone()), body).await;
