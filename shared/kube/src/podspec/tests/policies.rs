@@ -9,14 +9,7 @@ use crate::podspec::policy::{ask_operator, listed, shown};
 use crate::podspec::{ClusterPolicy, NamespacePolicy, PodSecurityLevel, fill_defaults};
 
 fn policy() -> ClusterPolicy {
-    yaml(
-        "namespaces:
-  units: []
-  listed: [builder]
-  signadot: {level: baseline, serviceAccounts: [builder], imagePullSecrets: [registry]}
-  open: {level: privileged}
-  none:",
-    )
+    yaml(include_str!("../../../tests/policy.yaml"))
 }
 
 #[test]
