@@ -21,11 +21,6 @@ enum FailedChange {
 /// version, because a newer one would be the first suggestion.
 type CountedTask = (&'static str, &'static str, FailedChange, &'static str);
 
-fn notes(version: &str, timeout: &str, folder: &str, fails: &str) -> String {
-    let name = format!("notes@{version}");
-    NOTES.replace("PLUGIN", &name).replace("TIMEOUT", timeout).replace("FOLDER", folder).replace("FAILS", fails)
-}
-
 /// A server, and the causes of failures outside of it.
 struct RepairBench {
     workdir: Workdir,
@@ -37,14 +32,15 @@ impl RepairBench {
     async fn start() -> Self {
         let workdir = Workdir::new();
         let (dev, service) = (workdir.dev().await, TestReceiver::start().await);
-        let folder = workdir.path().to_str().unwrap().to_owned();
-        for (version, timeout, fails) in [
-            ("1.0.0", "1m", "exit 1"),
-            ("1.1.0", "1m", "rm /tmp/made"),
-            ("1.2.0", "1m", "kill -9 $$"),
-            ("1.3.0", "3s", "sleep 30"),
+        let notes = NOTES.replace("FOLDER", workdir.path().to_str().unwrap());
+        for (name, timeout, fails) in [
+            ("notes@1.0.0", "1m", "exit 1"),
+            ("notes@1.1.0", "1m", "rm /tmp/made"),
+            ("notes@1.2.0", "1m", "kill -9 $$"),
+            ("notes@1.3.0", "3s", "sleep 30"),
         ] {
-            workdir.apply("plugin", &notes(version, timeout, &folder, fails)).await;
+            let plugin = notes.replace("PLUGIN", name).replace("TIMEOUT", timeout).replace("FAILS", fails);
+            workdir.apply("plugin", &plugin).await;
         }
         workdir.apply("plugin", &REMOTE.replace("URL", service.url())).await;
         Self { workdir, dev, service }
