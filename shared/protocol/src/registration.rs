@@ -69,9 +69,7 @@ mod tests {
             assert!(!is_token(text), "{text}");
         }
         let long = "a".repeat(MAX_UID);
-        for text in ["8c1a2f4e-0000-4000-8000-0123456789ab", &long] {
-            assert!(is_uid(text), "{text:?}");
-        }
+        assert!(is_uid("8c1a2f4e-0000-4000-8000-0123456789ab") && is_uid(&long));
         for text in ["", "a b", "a\u{7}", &format!("{long}a")] {
             assert!(!is_uid(text), "{text:?}");
         }

@@ -25,10 +25,6 @@ fn config_map_task(unit: &TaskId, rule: &str) -> ObjectTask {
     ObjectTask { until: ready_if(rule), ..objects(vec![map]) }
 }
 
-fn has_timed_out(response: &RelayResponse) -> bool {
-    matches!(response, RelayResponse::Unavailable(message) if message.contains("did not respond in time"))
-}
-
 /// A proxy of the API server. A connection with a request while the proxy is closed gets no response any more.
 #[derive(Default)]
 struct ApiProxy {
@@ -101,6 +97,8 @@ async fn requests_time_out_while_the_api_server_hangs() {
     assert!(responses.iter().all(|it| matches!(it, RelayResponse::State(TaskState::Running { .. }))), "{responses:?}");
     proxy.is_closed.store(true, SeqCst);
     let responses = send(vec![ensure_waits(), cancel(&cancelled), ensure(&new, "true")]).await;
+    let has_timed_out =
+        |it: &RelayResponse| matches!(it, RelayResponse::Unavailable(why) if why.contains("did not respond in time"));
     assert!(responses.iter().all(has_timed_out), "{responses:?}");
     // The reconcile steps of the tasks hang now.
     let before = proxy.dropped_requests.load(SeqCst);
