@@ -78,7 +78,7 @@ async fn wait(pause: Option<Duration>, operation: &'static str, reason: &str) ->
 /// Parses items with `parse`. One that cannot be read is skipped and logged, so that it does not hide the others.
 fn readable<T>(operation: &'static str, items: &[Item], parse: ItemParser<T>) -> Vec<T> {
     let read = |item: &Item| {
-        parse(operation, item)
+        parse(ItemReader::new(operation, item))
             .inspect_err(|error| tracing::error!(key = ?ItemKey::of(item), %error, "an item is skipped"))
             .ok()
     };
@@ -86,7 +86,7 @@ fn readable<T>(operation: &'static str, items: &[Item], parse: ItemParser<T>) ->
 }
 
 /// A function that parses the item of a response to an operation.
-type ItemParser<T> = fn(&'static str, &Item) -> StoreResult<T>;
+type ItemParser<T> = fn(ItemReader<'_>) -> StoreResult<T>;
 
 /// A table whose requests are repeated where the table asks for it.
 #[derive(Clone, Debug)]
@@ -105,7 +105,7 @@ impl TableClient {
     }
 
     async fn read<T>(&self, partition: &str, sort: &str, parse: ItemParser<T>) -> StoreResult<Option<T>> {
-        self.get(partition, sort).await?.map(|item| parse("GetItem", &item)).transpose()
+        self.get(partition, sort).await?.map(|item| parse(ItemReader::new("GetItem", &item))).transpose()
     }
 
     /// Reads the items of a list and parses them with `parse`. `attributes` are as for [`Self::batch_get`]. The index may be
@@ -113,7 +113,7 @@ impl TableClient {
     async fn list<T>(&self, list: &str, attributes: Projection, parse: ItemParser<T>) -> StoreResult<Vec<T>> {
         let keys = self.pages(&ItemQuery::list(list), usize::MAX).await?;
         let items = self.batch_get(&keys, attributes).await?;
-        items.iter().map(|item| parse("BatchGetItem", item)).collect()
+        items.iter().map(|item| parse(ItemReader::new("BatchGetItem", item))).collect()
     }
 
     async fn put(&self, item: Item) -> StoreResult<()> {
@@ -185,7 +185,7 @@ impl TableClient {
         }
         let query = ItemQuery::range(partition.to_owned(), sort, sort);
         let items = self.pages(&ItemQuery { is_consistent: false, ..query }, 1).await?;
-        items.first().map(|item| parse("Query", item)).transpose()
+        items.first().map(|item| parse(ItemReader::new("Query", item))).transpose()
     }
 
     async fn pages(&self, query: &ItemQuery, enough: usize) -> StoreResult<Vec<Item>> {

@@ -9,14 +9,13 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{Attempt, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 
-use super::{Item, ItemReader, Store, key, ttl_attribute};
+use super::{ItemReader, Store, key, ttl_attribute};
 use crate::item_table::AttributeChange::{Add, Set};
 use crate::{StoreResult, TableSpec, WriteExpression};
 
 const ATTEMPTS: &str = "u";
 
-pub(super) fn read_acceptances(item: &Item) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
-    let reader = ItemReader::new("Query", item);
+pub(super) fn read_acceptances(reader: ItemReader<'_>) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
     let at =
         key::accepted_at(reader.text("sk")?).ok_or_else(|| reader.broken("the sort key is not that of acceptances"))?;
     let parsed = |text: &String| {
@@ -45,7 +44,8 @@ impl Store {
         let wanted: BTreeSet<Unit> = units.iter().copied().collect();
         let (least, greatest) = key::ACCEPTED;
         let items = self.table.range(&key::run(run), least, greatest).await?;
-        let found = items.iter().map(read_acceptances).collect::<StoreResult<Vec<_>>>()?;
+        let found = items.iter().map(|item| read_acceptances(ItemReader::new("Query", item)));
+        let found = found.collect::<StoreResult<Vec<_>>>()?;
         Ok(found.into_iter().flatten().filter(|(unit, ..)| wanted.contains(unit)).collect())
     }
 }

@@ -51,7 +51,7 @@ fn hex_bytes(value: &str) -> Option<Vec<u8>> {
 #[derive(Clone, Copy)]
 pub(crate) struct ItemReader<'a> {
     operation: &'static str,
-    item: &'a Item,
+    pub(super) item: &'a Item,
 }
 
 impl<'a> ItemReader<'a> {

@@ -6,7 +6,7 @@
 
 use ebb_protocol::engine::Timestamp;
 
-use super::{BATCH_INLINE, BodyStorage, Item, ItemReader, Store, item_at, key, number};
+use super::{BATCH_INLINE, BodyStorage, ItemReader, Store, item_at, key, number};
 use crate::{AttributeChange, ItemQuery, QueuedBatch, StoreResult, TableSpec, WriteCondition, WriteExpression};
 
 /// Batches per request, including those in progress and those with a response.
@@ -29,14 +29,13 @@ struct BatchItem {
     delivered: Option<Timestamp>,
 }
 
-fn read(operation: &'static str, item: &Item) -> StoreResult<BatchItem> {
-    let reader = ItemReader::new(operation, item);
+fn read(reader: ItemReader<'_>) -> StoreResult<BatchItem> {
     Ok(BatchItem {
         id: reader.text("sk")?.to_owned(),
         posted: reader.time("at")?,
         ends: reader.time("end")?,
-        body: BodyStorage::read(&reader)?,
-        response: BodyStorage::read_named(&reader, "rb", "ro")?,
+        body: BodyStorage::read(reader)?,
+        response: BodyStorage::read_named(reader, "rb", "ro")?,
         delivered: reader.time_if_any("once")?,
     })
 }
@@ -104,7 +103,8 @@ impl Store {
         let (mut size, mut from, mut deleted) = (0, None, 0);
         while batches.len() < limit {
             let page = self.table.page(&query, from).await?;
-            let items = page.items.iter().map(|item| read("Query", item)).collect::<StoreResult<Vec<_>>>()?;
+            let items = page.items.iter().map(|item| read(ItemReader::new("Query", item)));
+            let items = items.collect::<StoreResult<Vec<_>>>()?;
             let abandoned = items.iter().filter(|item| item.ends.0.saturating_add(ABANDONED_MS) < now.0);
             let abandoned: Vec<&BatchItem> = abandoned.take(MAX_DELETED - deleted).collect();
             deleted += abandoned.len();
@@ -173,7 +173,7 @@ impl Store {
     /// Deletes a batch and returns its response.
     pub async fn take_batch(&self, cluster: &str, id: &str) -> StoreResult<Option<Vec<u8>>> {
         let Some(item) = self.table.take(&key::batch_queue(cluster), id).await? else { return Ok(None) };
-        let item = read("DeleteItem", &item)?;
+        let item = read(ItemReader::new("DeleteItem", &item))?;
         self.remove_body(&item.body).await;
         let Some(response) = item.response else { return Ok(None) };
         let bytes = match &response {

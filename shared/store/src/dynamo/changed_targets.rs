@@ -5,7 +5,7 @@
 use ebb_protocol::{RunId, TargetKey, Timestamp};
 
 use super::run::read_head;
-use super::{Item, ItemReader, Store, json, key, number, read_target};
+use super::{ItemReader, Store, json, key, number, read_target};
 use crate::item_table::AttributeChange::{Add, Set};
 use crate::{ChangeFeed, RunHead, StoreResult, TargetHead, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 
@@ -17,8 +17,7 @@ const RING: &str = "b";
 /// Attempts to append a change to the ring. A further one raises the number only.
 const ATTEMPTS: usize = 2;
 
-pub(super) fn read_feed(operation: &'static str, item: &Item) -> StoreResult<ChangeFeed> {
-    let reader = ItemReader::new(operation, item);
+pub(super) fn read_feed(reader: ItemReader<'_>) -> StoreResult<ChangeFeed> {
     Ok(ChangeFeed {
         last: reader.number_if_any(LAST)?.unwrap_or(0),
         watched: reader.time_if_any(WATCHED)?.unwrap_or_default(),
@@ -44,10 +43,10 @@ impl Store {
             let changes = [(LAST, Set(number(next.last))), (RING, Set(json(&next.ring)?))];
             let expression = WriteExpression::when(WriteCondition::equal(LAST, number(seen.last))).with(changes);
             match self.table.update(ITEM, expression, UpdateImage::After).await? {
-                WriteOutcome::Written(item) => return read_feed("UpdateItem", &item),
+                WriteOutcome::Written(item) => return read_feed(ItemReader::new("UpdateItem", &item)),
                 // Another change came first, or this one is repeated because its response was lost. A change that is
                 // noted twice is read twice.
-                WriteOutcome::Refused(item) => seen = read_feed("UpdateItem", &item)?,
+                WriteOutcome::Refused(item) => seen = read_feed(ItemReader::new("UpdateItem", &item))?,
             }
         }
         self.update_feed(WriteExpression::default().with([(LAST, Add(number(targets.len() as u64)))])).await
@@ -55,7 +54,9 @@ impl Store {
 
     async fn update_feed(&self, expression: WriteExpression) -> StoreResult<ChangeFeed> {
         match self.table.update(ITEM, expression, UpdateImage::After).await? {
-            WriteOutcome::Written(item) | WriteOutcome::Refused(item) => read_feed("UpdateItem", &item),
+            WriteOutcome::Written(item) | WriteOutcome::Refused(item) => {
+                read_feed(ItemReader::new("UpdateItem", &item))
+            }
         }
     }
 

@@ -12,14 +12,13 @@ use std::collections::BTreeMap;
 
 use ebb_protocol::engine::Timestamp;
 
-use super::{Item, ItemReader, Store, has_version, item_at, json, key, number, readable, text};
+use super::{ItemReader, Store, has_version, item_at, json, key, number, readable, text};
 use crate::item_table::AttributeChange::{Remove, Set};
 use crate::{ClusterFault, ClusterFaultKind, ClusterItem, PolicyRecord, StoreResult, WriteCondition, WriteExpression};
 
 const ITEM: (&str, &str) = (key::CLUSTERS, key::HEAD);
 
-fn read_cluster(operation: &'static str, item: &Item) -> StoreResult<ClusterItem> {
-    let reader = ItemReader::new(operation, item);
+fn read_cluster(reader: ItemReader<'_>) -> StoreResult<ClusterItem> {
     let cluster: ClusterItem = reader.json("b")?;
     Ok(ClusterItem { version: reader.number("tv")?, ..cluster })
 }
@@ -31,14 +30,12 @@ impl Store {
     /// Returns all clusters with any state, also outages and policies, with the time of the next scan. A cluster that
     /// was not scanned has none.
     pub async fn read_scans(&self) -> StoreResult<BTreeMap<String, Option<Timestamp>>> {
-        let Some(item) = self.table.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
-        let reader = ItemReader::new("GetItem", &item);
-        let clusters = item.keys().filter_map(|name| key::attribute_cluster(name));
-        let scans = clusters.map(|cluster| {
-            let next = reader.time_if_any(&key::scan_attribute(cluster))?;
-            Ok((cluster.to_owned(), next))
-        });
-        scans.collect()
+        let read = |reader: ItemReader<'_>| {
+            let clusters = reader.item.keys().filter_map(|name| key::attribute_cluster(name));
+            let next = |cluster| reader.time_if_any(&key::scan_attribute(cluster));
+            clusters.map(|cluster| Ok((cluster.to_owned(), next(cluster)?))).collect::<StoreResult<_>>()
+        };
+        Ok(self.table.read(ITEM.0, ITEM.1, read).await?.unwrap_or_default())
     }
 
     /// Leases the scan that was read as due at `seen` and schedules the next one. Returns false if another caller has
@@ -93,9 +90,8 @@ impl Store {
     }
 
     pub async fn read_policy(&self, cluster: &str) -> StoreResult<Option<PolicyRecord>> {
-        let Some(item) = self.table.get(key::CLUSTERS, &key::policy(cluster)).await? else { return Ok(None) };
-        let reader = ItemReader::new("GetItem", &item);
-        Ok(Some(PolicyRecord { at: reader.time("at")?, policy: reader.json("b")? }))
+        let read = |reader: ItemReader<'_>| Ok(PolicyRecord { at: reader.time("at")?, policy: reader.json("b")? });
+        self.table.read(key::CLUSTERS, &key::policy(cluster), read).await
     }
 
     /// Replaces the policy of a cluster. The caller limits its size.

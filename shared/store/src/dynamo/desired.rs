@@ -3,7 +3,7 @@
 //! Rejected events of a source: `j#SOURCE` / `h`. The name of the source is in `n`, the events are JSON in `b`, and the
 //! version is in `tv`.
 
-use super::attribute::{Item, ItemReader, item_at, json, number, optional, sparse_json, text};
+use super::attribute::{ItemReader, item_at, json, number, optional, sparse_json, text};
 use super::{Store, has_version, key, ttl_attribute};
 use crate::{DesiredKey, DesiredTarget, SourceRejections, StoreResult, TableSpec, WriteExpression};
 
@@ -12,14 +12,12 @@ fn follows(version: u64) -> WriteExpression {
     has_version(version.checked_sub(1).filter(|seen| *seen > 0))
 }
 
-pub(super) fn read_state(operation: &'static str, item: &Item) -> StoreResult<DesiredTarget> {
-    let reader = ItemReader::new(operation, item);
+pub(super) fn read_state(reader: ItemReader<'_>) -> StoreResult<DesiredTarget> {
     let state: DesiredTarget = reader.json("b")?;
     Ok(DesiredTarget { due: reader.time_if_any("due")?, version: reader.number("tv")?, ..state })
 }
 
-pub(super) fn read_rejections(operation: &'static str, item: &Item) -> StoreResult<SourceRejections> {
-    let reader = ItemReader::new(operation, item);
+pub(super) fn read_rejections(reader: ItemReader<'_>) -> StoreResult<SourceRejections> {
     Ok(SourceRejections {
         source: reader.text("n")?.to_owned(),
         events: reader.json("b")?,

@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::Timestamp;
 
-use super::{DOCUMENT_INLINE, Item, ItemReader, Store, digest, item_at, key, number, text, unpack};
+use super::{DOCUMENT_INLINE, ItemReader, Store, digest, item_at, key, number, text, unpack};
 use crate::item_table::AttributeChange::{Remove, SetIfAbsent};
 use crate::{ItemQuery, PluginItem, StoreError, StoreResult, TableSpec, WriteCondition, WriteExpression};
 
@@ -33,7 +33,7 @@ impl BodyStorage {
     }
 
     /// Reads what [`Self::attribute_named`] has written.
-    pub(super) fn read_named(reader: &ItemReader<'_>, inline: &str, object: &str) -> StoreResult<Option<Self>> {
+    pub(super) fn read_named(reader: ItemReader<'_>, inline: &str, object: &str) -> StoreResult<Option<Self>> {
         Ok(match (reader.bytes_if_any(inline)?, reader.text_if_any(object)?) {
             (Some(bytes), _) => Some(Self::Inline(bytes.to_vec())),
             (None, Some(key)) => Some(Self::Object(key.to_owned())),
@@ -41,7 +41,7 @@ impl BodyStorage {
         })
     }
 
-    pub(super) fn read(reader: &ItemReader<'_>) -> StoreResult<Self> {
+    pub(super) fn read(reader: ItemReader<'_>) -> StoreResult<Self> {
         if let Some(body) = Self::read_named(reader, "b", "o")? {
             return Ok(body);
         }
@@ -59,8 +59,7 @@ const WITHDRAWN: &str = "wd";
 /// Attributes of a plugin version without its document.
 const FACTS: &[&str] = &["pk", "sk", "dia", "dg", "cr", WITHDRAWN];
 
-fn read_plugin(operation: &'static str, item: &Item) -> StoreResult<PluginItem> {
-    let reader = ItemReader::new(operation, item);
+fn read_plugin(reader: ItemReader<'_>) -> StoreResult<PluginItem> {
     let name = key::plugin_of(reader.text("pk")?);
     Ok(PluginItem {
         name: name.ok_or_else(|| reader.broken("the partition key is not that of a plugin"))?,
@@ -80,8 +79,8 @@ impl Store {
     pub async fn get_plugin(&self, name: &str, version: &str) -> StoreResult<Option<PluginItem>> {
         let Some(item) = self.table.get(&key::plugin(name), version).await? else { return Ok(None) };
         let reader = ItemReader::new("GetItem", &item);
-        let plugin = read_plugin("GetItem", &item)?;
-        let document = String::from_utf8(self.read_body(BodyStorage::read(&reader)?).await?)
+        let plugin = read_plugin(reader)?;
+        let document = String::from_utf8(self.read_body(BodyStorage::read(reader)?).await?)
             .map_err(|error| reader.broken(format!("document: {error}")))?;
         Ok(Some(PluginItem { document, ..plugin }))
     }
@@ -93,7 +92,7 @@ impl Store {
         }
         let query = ItemQuery { attributes: Some(FACTS), ..ItemQuery::partition(key::plugin(name)) };
         let items = self.table.pages(&query, usize::MAX).await?;
-        items.iter().map(|item| read_plugin("Query", item)).collect()
+        items.iter().map(|item| read_plugin(ItemReader::new("Query", item))).collect()
     }
 
     /// Returns all versions of all plugins that are not withdrawn, without documents.

@@ -70,7 +70,7 @@ impl Store {
             for key in &keys {
                 let key = ItemReader::new("Query", key).text("pk")?;
                 let Some(item) = items.get(key) else { continue };
-                match read_target("BatchGetItem", item) {
+                match read_target(ItemReader::new("BatchGetItem", item)) {
                     Ok(target) if target.list() == list => found.targets.push(target),
                     Ok(_) => {}
                     Err(error) => found.damaged.push(format!("{key}: {error}")),

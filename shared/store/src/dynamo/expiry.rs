@@ -20,13 +20,12 @@ fn expiry_item(expiry: &InstanceExpiry) -> StoreResult<Item> {
     Ok(item_at((key::EXPIRIES, &key::expiry(expiry.due, &expiry.subject())), attributes))
 }
 
-pub(super) fn read_expiry(key: &str, item: &Item) -> StoreResult<InstanceExpiry> {
-    let reader = ItemReader::new("Query", item);
-    let broken = |reason: &str| StoreError::Broken { operation: "Query", reason: reason.to_owned() };
-    let (due, named) = key::expiry_of(key).ok_or_else(|| broken("its sort key has no time"))?;
+pub(super) fn read_expiry(reader: ItemReader<'_>) -> StoreResult<InstanceExpiry> {
+    let key = key::expiry_of(reader.text("sk")?);
+    let (due, named) = key.ok_or_else(|| reader.broken("its sort key has no time"))?;
     let expiry = InstanceExpiry { due, failures: reader.number(FAILURES)?, ..reader.json("b")? };
     // Deletion uses the key that these attributes produce, so it must be the actual key.
-    if expiry.subject() == named { Ok(expiry) } else { Err(broken("its sort key is that of another instance")) }
+    if expiry.subject() == named { Ok(expiry) } else { Err(reader.broken("its sort key is that of another instance")) }
 }
 
 /// Returns the object of a removal time, with its instance.
@@ -35,8 +34,8 @@ pub(super) fn unnamed_object(key: &str) -> Option<(&str, &str)> {
     Some((instance_of(object)?, object))
 }
 
-fn read_damaged(key: &str, item: &Item, error: &StoreError) -> DamagedExpiry {
-    let failures = ItemReader::new("Query", item).number_if_any(FAILURES);
+fn read_damaged(key: &str, reader: ItemReader<'_>, error: &StoreError) -> DamagedExpiry {
+    let failures = reader.number_if_any(FAILURES);
     DamagedExpiry {
         instance: key::expiry_of(key).map_or(key, |(_, instance)| instance).to_owned(),
         key: key.to_owned(),
@@ -60,14 +59,15 @@ impl Store {
         let query = ItemQuery { is_consistent: false, keeps_damaged: true, limit: Some(limit), ..query };
         let mut found = DueExpiries::default();
         for item in self.table.pages(&query, limit).await? {
-            let key = ItemReader::new("Query", &item).text("sk")?;
+            let reader = ItemReader::new("Query", &item);
+            let key = reader.text("sk")?;
             if unnamed_object(key).is_some() {
                 found.objects.push(key.to_owned());
                 continue;
             }
-            match read_expiry(key, &item) {
+            match read_expiry(reader) {
                 Ok(expiry) => found.readable.push(expiry),
-                Err(error) => found.damaged.push(read_damaged(key, &item, &error)),
+                Err(error) => found.damaged.push(read_damaged(key, reader, &error)),
             }
         }
         Ok(found)
@@ -146,7 +146,7 @@ impl Store {
 
     pub async fn delete_plan(&self, instance: &str) -> StoreResult<()> {
         let item = self.table.take(&key::plan(instance), key::HEAD).await?;
-        match item.map(|item| BodyStorage::read(&ItemReader::new("DeleteItem", &item))).transpose()? {
+        match item.map(|item| BodyStorage::read(ItemReader::new("DeleteItem", &item))).transpose()? {
             Some(BodyStorage::Inline(_)) => Ok(()),
             // An earlier removal may have been interrupted after it removed the item.
             Some(BodyStorage::Object(_)) | None => self.bucket.remove_all(&plan_objects(instance)).await,

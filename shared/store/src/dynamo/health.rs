@@ -2,7 +2,7 @@
 
 use ebb_protocol::engine::Timestamp;
 
-use super::{ItemReader, Store, item_at, key, number};
+use super::{Store, item_at, key, number};
 use crate::ops::{HealthMark, StoreResult};
 
 const AT: &str = "at";
@@ -22,6 +22,6 @@ impl Store {
     }
 
     pub async fn read_mark(&self, what: HealthMark) -> StoreResult<Option<Timestamp>> {
-        self.table.read(key::CHECK, sort(what), |operation, item| ItemReader::new(operation, item).time(AT)).await
+        self.table.read(key::CHECK, sort(what), |reader| reader.time(AT)).await
     }
 }

@@ -28,8 +28,7 @@ pub(super) fn history_item(target: TargetKey<'_>, entry: &HistoryItem) -> StoreR
     Ok(item)
 }
 
-pub(super) fn read_entry(operation: &'static str, item: &Item) -> StoreResult<HistoryItem> {
-    let reader = ItemReader::new(operation, item);
+pub(super) fn read_entry(reader: ItemReader<'_>) -> StoreResult<HistoryItem> {
     let unpacked = |packed: &[u8]| {
         let document = unpack(packed).and_then(|text| String::from_utf8(text).ok());
         document.ok_or_else(|| reader.broken(format!("{PACKED} is damaged")))
@@ -63,7 +62,7 @@ impl Store {
         // One more shows whether another page follows.
         let query = ItemQuery { limit: Some(limit + 1), ..ItemQuery::range(partition, least, GREATEST) };
         let items = self.table.pages(&query, limit + 1).await?;
-        let entries = items.iter().take(limit).map(|item| read_entry("Query", item));
+        let entries = items.iter().take(limit).map(|item| read_entry(ItemReader::new("Query", item)));
         let entries = entries.collect::<StoreResult<Vec<_>>>()?;
         let next = entries.last().filter(|_| items.len() > limit).map(HistoryItem::id);
         Ok(HistoryItems { entries, next })

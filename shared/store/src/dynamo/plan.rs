@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{Millis, Timestamp};
 
-use super::{BodyStorage, Item, ItemReader, PACKED, PLAN_INLINE, Store, item_at, key, pack};
+use super::{BodyStorage, Item, PACKED, PLAN_INLINE, Store, item_at, key, pack};
 use crate::{ItemKey, StoreResult};
 
 /// An invocation of a function, which writes an object and then its item, is shorter.
@@ -74,7 +74,6 @@ impl Store {
     }
 
     pub(super) async fn get_plan_item(&self, instance: &str) -> StoreResult<Option<BodyStorage>> {
-        let read = |operation, item: &Item| BodyStorage::read(&ItemReader::new(operation, item));
-        self.table.read(&key::plan(instance), key::HEAD, read).await
+        self.table.read(&key::plan(instance), key::HEAD, BodyStorage::read).await
     }
 }

@@ -46,7 +46,7 @@ fn result_attributes(result: &AttemptResult) -> StoreResult<Item> {
     Ok(attributes)
 }
 
-pub(super) fn read_result(reader: &ItemReader<'_>, item: &Item) -> StoreResult<Option<AttemptResult>> {
+pub(super) fn read_result(reader: ItemReader<'_>) -> StoreResult<Option<AttemptResult>> {
     let Some(digest) = reader.digest_if_any("dg")? else { return Ok(None) };
     let outputs = match (reader.json_if_any("o")?, reader.text_if_any("ob")?) {
         (Some(outputs), _) => OutputStorage::Inline(outputs),
@@ -59,11 +59,10 @@ pub(super) fn read_result(reader: &ItemReader<'_>, item: &Item) -> StoreResult<O
         Some(Box::new(Evidence::damaged(&error.to_string())))
     });
     let result: AttemptResult = reader.json("re")?;
-    Ok(Some(AttemptResult { outputs, evidence, log: item.contains_key("lg"), digest, ..result }))
+    Ok(Some(AttemptResult { outputs, evidence, log: reader.item.contains_key("lg"), digest, ..result }))
 }
 
-pub(super) fn read_record(operation: &'static str, item: &Item) -> StoreResult<AttemptRecord> {
-    let reader = ItemReader::new(operation, item);
+pub(super) fn read_record(reader: ItemReader<'_>) -> StoreResult<AttemptRecord> {
     let ids = |name| -> StoreResult<BTreeSet<String>> { Ok(reader.texts(name)?.iter().cloned().collect()) };
     Ok(AttemptRecord {
         started: reader.time_if_any("s")?,
@@ -79,7 +78,7 @@ pub(super) fn read_record(operation: &'static str, item: &Item) -> StoreResult<A
         wait: reader.json_if_any("w")?,
         seen_by: reader.text_if_any("sb")?.map(str::to_owned),
         instances: InstanceIds { made: ids("im")?, listed: ids("il")?, destroyed: ids("ix")? },
-        result: read_result(&reader, item)?,
+        result: read_result(reader)?,
         further_results: vec![],
         excess: reader.number_if_any("dx")?.unwrap_or(0),
         refused: match reader.number_if_any("rc")? {
@@ -129,15 +128,14 @@ fn update_changes(update: &AttemptUpdate) -> StoreResult<Vec<(&'static str, Attr
     })
 }
 
-fn add_item(records: &mut BTreeMap<(Unit, Attempt), AttemptRecord>, item: &Item) -> StoreResult<()> {
-    let reader = ItemReader::new("Query", item);
+fn add_item(records: &mut BTreeMap<(Unit, Attempt), AttemptRecord>, reader: ItemReader<'_>) -> StoreResult<()> {
     let (unit, attempt, part) =
         key::record_of(reader.text("sk")?).ok_or_else(|| reader.broken("the sort key is not that of a record"))?;
     let record = records.entry((unit, attempt)).or_default();
     match part {
         // The main item sorts before the items of further results.
-        RecordPart::Main => *record = read_record("Query", item)?,
-        RecordPart::Second => record.further_results.extend(read_result(&reader, item)?),
+        RecordPart::Main => *record = read_record(reader)?,
+        RecordPart::Second => record.further_results.extend(read_result(reader)?),
     }
     Ok(())
 }
@@ -200,7 +198,7 @@ impl TableClient {
         loop {
             // The items of a run can fill the memory of a function, so each page is read before the next.
             let page = self.page(&query, next).await?;
-            page.items.iter().try_for_each(|item| add_item(&mut records, item))?;
+            page.items.iter().try_for_each(|item| add_item(&mut records, ItemReader::new("Query", item)))?;
             next = page.next;
             if next.is_none() {
                 break;
@@ -264,7 +262,9 @@ impl Store {
         let expression = WriteExpression::when(WriteCondition::absent("dg")).with(update_changes(update)?);
         let (partition, sort) = (key::run(run), key::record(unit, attempt));
         match self.table.update((&partition, &sort), expression, UpdateImage::Before).await? {
-            WriteOutcome::Written(item) | WriteOutcome::Refused(item) => read_record("UpdateItem", &item),
+            WriteOutcome::Written(item) | WriteOutcome::Refused(item) => {
+                read_record(ItemReader::new("UpdateItem", &item))
+            }
         }
     }
 
@@ -284,7 +284,7 @@ impl Store {
             WriteOutcome::Refused(item) => item,
         };
         let reader = ItemReader::new("UpdateItem", &item);
-        let first = read_result(&reader, &item)?.ok_or_else(|| reader.broken("refused without a result"))?;
+        let first = read_result(reader)?.ok_or_else(|| reader.broken("refused without a result"))?;
         if first.digest == result.digest {
             return Ok(PutOutcome::Duplicate(first));
         }

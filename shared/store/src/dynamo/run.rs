@@ -63,8 +63,7 @@ pub(crate) fn new_run(run: &NewRun) -> Item {
     head
 }
 
-pub(super) fn read_head(operation: &'static str, item: &Item) -> StoreResult<RunHead> {
-    let reader = ItemReader::new(operation, item);
+pub(super) fn read_head(reader: ItemReader<'_>) -> StoreResult<RunHead> {
     let word = reader.text("ph")?;
     let row = PHASES.iter().find(|row| row.1 == word);
     let mut head = HeadState {
@@ -87,7 +86,7 @@ pub(super) fn read_head(operation: &'static str, item: &Item) -> StoreResult<Run
         };
         head.late.insert(LateMark { unit: Unit(unit), attempt: Attempt(attempt), mark });
     }
-    for name in item.keys() {
+    for name in reader.item.keys() {
         if let Some(unit) = name.strip_prefix('a').and_then(|unit| unit.parse().ok()) {
             head.attempts.insert(Unit(unit), Attempt(reader.number(name)?));
         }
@@ -204,9 +203,11 @@ impl Store {
         let partition = key::run(run);
         let key = (partition.as_str(), key::HEAD);
         match self.table.update(key, expression, UpdateImage::After).await? {
-            WriteOutcome::Written(item) => Ok(PatchResult::Written(read_head("UpdateItem", &item)?)),
+            WriteOutcome::Written(item) => Ok(PatchResult::Written(read_head(ItemReader::new("UpdateItem", &item))?)),
             WriteOutcome::Refused(item) if item.is_empty() => Ok(PatchResult::ConditionFailed(None)),
-            WriteOutcome::Refused(item) => Ok(PatchResult::ConditionFailed(Some(read_head("UpdateItem", &item)?))),
+            WriteOutcome::Refused(item) => {
+                Ok(PatchResult::ConditionFailed(Some(read_head(ItemReader::new("UpdateItem", &item))?)))
+            }
         }
     }
 

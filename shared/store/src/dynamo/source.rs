@@ -4,8 +4,7 @@
 use super::{Item, ItemReader, Store, item_at, key, number, readable, text, ttl_attribute};
 use crate::{ItemQuery, NamedDocument, NamedKind, QueryRange, StoreResult, TableSpec};
 
-pub(super) fn read_document(operation: &'static str, item: &Item) -> StoreResult<NamedDocument> {
-    let reader = ItemReader::new(operation, item);
+pub(super) fn read_document(reader: ItemReader<'_>) -> StoreResult<NamedDocument> {
     Ok(NamedDocument {
         name: reader.text("n")?.to_owned(),
         document: reader.text("b")?.to_owned(),

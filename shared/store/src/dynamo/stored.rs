@@ -9,7 +9,7 @@ use super::key::{self, RecordPart};
 use super::{accepted, changed_targets, desired, expiry, history_items, record, run, source, target};
 use crate::{
     ChangeFeed, DesiredTarget, HistoryItem, InstanceExpiry, Item, ItemKey, NamedDocument, NamedKind, RunHead,
-    SourceRejections, StoreError, StoreResult, TargetHead,
+    SourceRejections, StoreResult, TargetHead,
 };
 
 /// An item with what its key names.
@@ -44,31 +44,30 @@ impl StoredItem {
     /// Reads an item.
     ///
     /// # Errors
-    /// Returns [`StoreError::Broken`] if the item has no key, or is damaged.
+    /// Returns [`crate::StoreError::Broken`] if the item has no key, or is damaged.
     pub fn read(item: &Item) -> StoreResult<Self> {
-        const READ: &str = "read";
-        let reader = ItemReader::new(READ, item);
+        let reader = ItemReader::new("read", item);
         let (partition, sort) = (reader.text("pk")?, reader.text("sk")?);
         let (kind, name) = partition.split_once('#').unwrap_or((partition, ""));
-        let unnamed = || StoreError::Broken { operation: READ, reason: format!("{partition} names nothing") };
-        let document = |kind| Ok(Self::Document(kind, source::read_document(READ, item)?));
+        let unnamed = || reader.broken("the partition key names nothing");
+        let document = |kind| Ok(Self::Document(kind, source::read_document(reader)?));
         match kind {
-            "r" => Self::of_run(name.parse().map_err(|_| unnamed())?, sort, item),
-            "t" => Ok(Self::Target(Box::new(target::read_target(READ, item)?))),
-            "x" => Ok(Self::Tombstone(name.to_owned(), target::read_end(READ, item)?)),
+            "r" => Self::of_run(name.parse().map_err(|_| unnamed())?, sort, reader),
+            "t" => Ok(Self::Target(Box::new(target::read_target(reader)?))),
+            "x" => Ok(Self::Tombstone(name.to_owned(), target::read_end(reader)?)),
             "y" => {
                 let (kind, name) = key::history_of(partition).ok_or_else(unnamed)?;
-                Ok(Self::History(kind, name, Box::new(history_items::read_entry(READ, item)?)))
+                Ok(Self::History(kind, name, Box::new(history_items::read_entry(reader)?)))
             }
             "p" => Ok(Self::Plan(
                 name.to_owned(),
-                match BodyStorage::read(&reader)? {
+                match BodyStorage::read(reader)? {
                     BodyStorage::Inline(text) => Ok(text),
                     BodyStorage::Object(key) => Err(key),
                 },
             )),
-            "d" => Ok(Self::Desired(Box::new(desired::read_state(READ, item)?))),
-            "j" => Ok(Self::Rejections(desired::read_rejections(READ, item)?)),
+            "d" => Ok(Self::Desired(Box::new(desired::read_state(reader)?))),
+            "j" => Ok(Self::Rejections(desired::read_rejections(reader)?)),
             "s" => document(NamedKind::Source),
             "c" => document(NamedKind::Connection),
             "n" => document(NamedKind::Subscription),
@@ -76,27 +75,26 @@ impl StoredItem {
             "retention" if expiry::unnamed_object(sort).is_some() => {
                 Ok(Self::ObjectExpiry(ItemKey::new(partition, sort)))
             }
-            "retention" => Ok(Self::Expiry(expiry::read_expiry(sort, item)?)),
-            "changes" => Ok(Self::Feed(changed_targets::read_feed(READ, item)?)),
+            "retention" => Ok(Self::Expiry(expiry::read_expiry(reader)?)),
+            "changes" => Ok(Self::Feed(changed_targets::read_feed(reader)?)),
             _ => Ok(Self::Other(ItemKey::new(partition, sort))),
         }
     }
 
-    fn of_run(run: RunId, sort: &str, item: &Item) -> StoreResult<Self> {
+    fn of_run(run: RunId, sort: &str, reader: ItemReader<'_>) -> StoreResult<Self> {
         if sort == key::OUTPUTS {
             return Ok(Self::OutputMark(run));
         }
         Ok(match key::record_of(sort) {
             Some((unit, attempt, RecordPart::Main)) => {
-                Self::Record(run, unit, attempt, Box::new(record::read_record("read", item)?))
+                Self::Record(run, unit, attempt, Box::new(record::read_record(reader)?))
             }
             Some((unit, attempt, RecordPart::Second)) => {
-                let reader = ItemReader::new("read", item);
-                let result = record::read_result(&reader, item)?;
-                Self::FurtherResult(run, unit, attempt, Box::new(reader.required("dg", result)?))
+                let result = reader.required("dg", record::read_result(reader)?)?;
+                Self::FurtherResult(run, unit, attempt, Box::new(result))
             }
-            None if key::accepted_at(sort).is_some() => Self::Acceptances(run, accepted::read_acceptances(item)?),
-            None => Self::Head(run, Box::new(self::run::read_head("read", item)?)),
+            None if key::accepted_at(sort).is_some() => Self::Acceptances(run, accepted::read_acceptances(reader)?),
+            None => Self::Head(run, Box::new(self::run::read_head(reader)?)),
         })
     }
 }

@@ -42,8 +42,7 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
     Ok(item)
 }
 
-pub(crate) fn read_target(operation: &'static str, item: &Item) -> StoreResult<TargetHead> {
-    let reader = ItemReader::new(operation, item);
+pub(crate) fn read_target(reader: ItemReader<'_>) -> StoreResult<TargetHead> {
     let target: TargetHead = reader.json("b")?;
     Ok(TargetHead { due: reader.time_if_any(TableSpec::DUE)?, version: reader.number("tv")?, ..target })
 }
@@ -53,8 +52,8 @@ pub(crate) fn ttl_attribute(at: Timestamp) -> AttributeValue {
     number(at.0.saturating_add(TOMBSTONE_RETENTION_MS).div_ceil(1000))
 }
 
-pub(super) fn read_end(operation: &'static str, item: &Item) -> StoreResult<Timestamp> {
-    ItemReader::new(operation, item).time(ENDED)
+pub(super) fn read_end(reader: ItemReader<'_>) -> StoreResult<Timestamp> {
+    reader.time(ENDED)
 }
 
 fn tombstone_item(tombstone: &Tombstone) -> Item {

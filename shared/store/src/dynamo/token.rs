@@ -14,14 +14,12 @@ const REVOKED: &str = "rv";
 const EXPIRES: &str = "ex";
 const LEASED: &str = "le";
 
-fn read_token(operation: &'static str, item: &Item) -> StoreResult<TokenItem> {
-    let reader = ItemReader::new(operation, item);
+fn read_token(reader: ItemReader<'_>) -> StoreResult<TokenItem> {
     let (info, digest) = (reader.json("b")?, reader.digest("dg")?);
     Ok(TokenItem { info, digest, revoked: reader.time_if_any(REVOKED)? })
 }
 
-fn read_access_token(operation: &'static str, item: &Item) -> StoreResult<AccessTokenItem> {
-    let reader = ItemReader::new(operation, item);
+fn read_access_token(reader: ItemReader<'_>) -> StoreResult<AccessTokenItem> {
     Ok(AccessTokenItem { leased_until: reader.time(LEASED)?, ..reader.json("b")? })
 }
 
@@ -74,8 +72,7 @@ impl Store {
 
     /// Returns a session by the digest of its id, also one that has expired.
     pub async fn read_session(&self, digest: &str) -> StoreResult<Option<SessionItem>> {
-        let read = |operation, item: &Item| ItemReader::new(operation, item).json("b");
-        self.table.read(&key::session(digest), key::HEAD, read).await
+        self.table.read(&key::session(digest), key::HEAD, |reader| reader.json("b")).await
     }
 
     /// Writes a session. The table removes it some time after its end.
