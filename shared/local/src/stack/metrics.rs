@@ -18,6 +18,7 @@ use ebb_flow::FlowResult;
 use ebb_flow::telemetry::{InvocationMetrics, METRIC_COUNTS, METRIC_TIMES, MetricSink};
 use ebb_protocol::error_code::ErrorCode;
 use prometheus::core::Collector;
+use prometheus::proto::MetricFamily;
 use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry, TEXT_FORMAT, TextEncoder,
 };
@@ -32,17 +33,10 @@ const MAX_AGE: Duration = Duration::from_secs(15);
 const BOUNDS: [f64; 15] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0];
 
 pub(super) struct StackMetrics {
+    /// The counts and times of invocations.
     registry: Registry,
-    targets: GaugeVec,
-    plugins: GaugeVec,
-    subscriptions: GaugeVec,
-    open_runs: Gauge,
-    due_lag: Gauge,
-    outages: Gauge,
-    waiting: Gauge,
-    waiting_time: Gauge,
-    /// The time at which the gauges were read. Requests that arrive together read them once.
-    read_at: Mutex<Option<Instant>>,
+    /// The gauges, and the time at which they were read. Requests that arrive together read them once.
+    gauges: Mutex<Option<(Instant, Vec<MetricFamily>)>>,
 }
 
 /// Adds the metrics of invocations to those of a stack.
@@ -53,10 +47,9 @@ pub(super) struct PrometheusSink {
 }
 
 impl StackMetrics {
-    /// Returns metrics that are all zero, and their sink.
+    /// Returns counts and times that are all zero, and their sink.
     pub(super) fn new() -> (Self, PrometheusSink) {
         let registry = Registry::new();
-        let gauge = |name: &str, help: &str| registered(&registry, Gauge::new(name, help));
         let counts = METRIC_COUNTS.map(|(name, help)| {
             let counter = IntCounter::new(exposed_name(name, "total"), help);
             (name, registered(&registry, counter))
@@ -65,57 +58,23 @@ impl StackMetrics {
             let options = HistogramOpts::new(exposed_name(name, "seconds"), help).buckets(BOUNDS.to_vec());
             (name, registered(&registry, Histogram::with_opts(options)))
         });
-        let phases = Opts::new("ebb_targets", "Targets in each phase, without those that are gone.");
-        let plugins = Opts::new("ebb_plugin_targets", "Targets that use each plugin, in each phase.");
-        let subscriptions =
-            Opts::new("ebb_subscription_notifications", "Notifications of each subscription, in each state.");
         let failed = Opts::new("ebb_plugin_failed_total", "Units of each plugin that failed.");
         let failed_of_plugins = registered(&registry, IntCounterVec::new(failed, &["plugin"]));
-        let metrics = Self {
-            targets: registered(&registry, GaugeVec::new(phases, &["phase"])),
-            plugins: registered(&registry, GaugeVec::new(plugins, &["phase", "plugin"])),
-            subscriptions: registered(&registry, GaugeVec::new(subscriptions, &["state", "subscription"])),
-            open_runs: gauge("ebb_open_runs", "Runs that have not ended."),
-            due_lag: gauge("ebb_due_lag_seconds", "Time for which the most urgent run or target is due."),
-            outages: gauge("ebb_cluster_outages", "Clusters whose relay does not respond."),
-            waiting: gauge("ebb_notifications_waiting", "Notifications that wait for receivers of subscriptions."),
-            waiting_time: gauge("ebb_notifications_waiting_seconds", "Time for which the oldest of them waits."),
-            read_at: Mutex::default(),
-            registry,
-        };
         let (counts, times) = (BTreeMap::from(counts), BTreeMap::from(times));
-        (metrics, PrometheusSink { counts, times, failed_of_plugins })
-    }
-
-    fn set(&self, counts: &StateCounts) {
-        for (phase, count) in &counts.targets {
-            self.targets.with_label_values(&[*phase]).set(*count as f64);
-        }
-        self.plugins.reset();
-        for ((plugin, phase), count) in &counts.plugins {
-            self.plugins.with_label_values(&[*phase, plugin.as_str()]).set(*count as f64);
-        }
-        self.subscriptions.reset();
-        for ((subscription, state), count) in &counts.subscriptions {
-            self.subscriptions.with_label_values(&[*state, subscription.as_str()]).set(*count as f64);
-        }
-        self.open_runs.set(counts.open_runs as f64);
-        self.due_lag.set(seconds(counts.due_lag_ms));
-        self.outages.set(counts.outages as f64);
-        self.waiting.set(counts.waiting as f64);
-        self.waiting_time.set(seconds(counts.waiting_ms));
+        (Self { registry, gauges: Mutex::default() }, PrometheusSink { counts, times, failed_of_plugins })
     }
 
     /// Returns the text at the time `now`. `counts` is read if the gauges are older than [`MAX_AGE`].
     async fn text(&self, now: Instant, counts: impl Future<Output = FlowResult<StateCounts>>) -> HttpResult<String> {
-        let mut read_at = self.read_at.lock().await;
-        if read_at.is_none_or(|at| now.saturating_duration_since(at) >= MAX_AGE) {
-            self.set(&counts.await?);
-            *read_at = Some(now);
+        let mut read = self.gauges.lock().await;
+        if read.as_ref().is_none_or(|(at, _)| now.saturating_duration_since(*at) >= MAX_AGE) {
+            *read = Some((now, gauges(&counts.await?)));
         }
-        drop(read_at);
+        let mut all = self.registry.gather();
+        all.extend(read.iter().flat_map(|(_, gauges)| gauges.clone()));
+        drop(read);
         TextEncoder::new()
-            .encode_to_string(&self.registry.gather())
+            .encode_to_string(&all)
             .map_err(|error| HttpProblem::new(ErrorCode::Internal, format!("cannot write metrics: {error}")))
     }
 }
@@ -135,6 +94,38 @@ impl MetricSink for PrometheusSink {
             self.failed_of_plugins.with_label_values(&[plugin.as_str()]).inc_by(*count);
         }
     }
+}
+
+/// Returns the gauges of what the table holds.
+fn gauges(counts: &StateCounts) -> Vec<MetricFamily> {
+    let registry = Registry::new();
+    for (name, help, value) in [
+        ("ebb_open_runs", "Runs that have not ended.", counts.open_runs as f64),
+        ("ebb_due_lag_seconds", "Time for which the most urgent run or target is due.", seconds(counts.due_lag_ms)),
+        ("ebb_cluster_outages", "Clusters whose relay does not respond.", counts.outages as f64),
+        ("ebb_notifications_waiting", "Notifications that wait for receivers of subscriptions.", counts.waiting as f64),
+        ("ebb_notifications_waiting_seconds", "Time for which the oldest of them waits.", seconds(counts.waiting_ms)),
+    ] {
+        registered(&registry, Gauge::new(name, help)).set(value);
+    }
+    let targets = Opts::new("ebb_targets", "Targets in each phase, without those that are gone.");
+    let plugins = Opts::new("ebb_plugin_targets", "Targets that use each plugin, in each phase.");
+    let subscriptions =
+        Opts::new("ebb_subscription_notifications", "Notifications of each subscription, in each state.");
+    let targets = registered(&registry, GaugeVec::new(targets, &["phase"]));
+    for (phase, count) in &counts.targets {
+        targets.with_label_values(&[*phase]).set(*count as f64);
+    }
+    for (options, labels, rows) in [
+        (plugins, ["phase", "plugin"], &counts.plugins),
+        (subscriptions, ["state", "subscription"], &counts.subscriptions),
+    ] {
+        let gauges = registered(&registry, GaugeVec::new(options, &labels));
+        for ((name, state), count) in rows {
+            gauges.with_label_values(&[*state, name.as_str()]).set(*count as f64);
+        }
+    }
+    registry.gather()
 }
 
 /// Returns the name of a metric of the functions, such as `ebb_late_results_total` for `LateResults`.
