@@ -52,16 +52,11 @@ impl Bucket for S3Bucket {
     }
 
     async fn list(&self, prefix: &str) -> StoreResult<Vec<String>> {
-        let (mut keys, mut from) = (Vec::new(), None);
-        loop {
-            let request = self.client.list_objects_v2().bucket(&self.name).prefix(prefix);
-            let page = request.set_continuation_token(from).send().await;
-            let page = page.map_err(|error| failure("ListObjectsV2", &error))?;
+        let request = self.client.list_objects_v2().bucket(&self.name).prefix(prefix);
+        let (mut keys, mut pages) = (Vec::new(), request.into_paginator().send());
+        while let Some(page) = pages.try_next().await.map_err(|error| failure("ListObjectsV2", &error))? {
             keys.extend(page.contents().iter().filter_map(|object| object.key()).map(str::to_owned));
-            from = page.next_continuation_token;
-            if from.is_none() {
-                return Ok(keys);
-            }
         }
+        Ok(keys)
     }
 }
