@@ -12,7 +12,7 @@ use super::history_items::history_item;
 use super::plan::plan_item;
 use super::run::new_run;
 use super::{BodyStorage, Store, TOMBSTONE_RETENTION_MS, TableClient, key};
-use crate::item_table::{ItemPut, TransactionOutcome, WriteCondition, WriteExpression, WriteOutcome};
+use crate::item_table::{ItemPut, TransactionOutcome, WriteCondition, WriteExpression};
 use crate::{StoreError, StoreResult, TableSpec, TargetHead, TargetTransition, Tombstone};
 
 const TRANSACT: &str = "TransactWriteItems";
@@ -84,7 +84,10 @@ impl Store {
     /// Writes a transition. Returns false, and writes nothing, if the target has another version.
     pub async fn move_target(&self, transition: &TargetTransition) -> StoreResult<bool> {
         match (&transition.run, &transition.tombstone, &transition.entry) {
-            (None, None, None) => self.table.put_target(transition).await,
+            (None, None, None) => {
+                let item = target_item(&transition.target, &mark())?;
+                self.table.put_once(item, has_version(transition.expected_version)).await
+            }
             _ => Box::pin(self.table.transact(transition, None)).await,
         }
     }
@@ -117,16 +120,6 @@ impl Store {
 }
 
 impl TableClient {
-    async fn put_target(&self, transition: &TargetTransition) -> StoreResult<bool> {
-        let mark = mark();
-        let item = target_item(&transition.target, &mark)?;
-        Ok(match self.put_if(item, has_version(transition.expected_version)).await? {
-            WriteOutcome::Written(_) => true,
-            // A repeated write whose first response was lost.
-            WriteOutcome::Refused(image) => is_by(&image, &mark),
-        })
-    }
-
     async fn transact(&self, transition: &TargetTransition, plan: Option<Item>) -> StoreResult<bool> {
         let mark = mark();
         let images = match self.table.transact(&puts(transition, &mark, plan)?, &mark).await?.value {
@@ -135,7 +128,7 @@ impl TableClient {
         };
         if let Some(Some(target)) = images.first() {
             // A repeated write whose first response was lost and whose token has expired.
-            return Ok(is_by(target, &mark));
+            return Ok(target.get(BY).and_then(|by| by.as_s().ok()) == Some(&mark));
         }
         let run = transition.run.as_ref().map_or_else(String::new, |run| run.id.to_string());
         let reason = format!("run {run} exists without its target's transition");
@@ -154,9 +147,4 @@ fn puts(transition: &TargetTransition, mark: &str, plan: Option<Item>) -> StoreR
     puts.extend(others.map(|item| ItemPut { item, expression: WriteExpression::default() }));
     puts.extend(transition.run.as_ref().map(|run| ItemPut { item: new_run(run), expression: has_version(None) }));
     Ok(puts)
-}
-
-/// Returns true if the write with this mark created the item.
-fn is_by(item: &Item, mark: &str) -> bool {
-    item.get(BY).and_then(|by| by.as_s().ok()).is_some_and(|by| by == mark)
 }
