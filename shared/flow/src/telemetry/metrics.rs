@@ -12,22 +12,33 @@ pub(super) struct InvocationSubject {
     pub(super) unit: Option<String>,
 }
 
-/// The counts, each with its meaning, in the order of `Counter`.
-pub const METRIC_COUNTS: [(&str, &str); 13] = [
-    ("Dispatched", "Requests for attempts, repetitions included."),
-    ("Completed", "Attempts that succeeded."),
-    ("Retried", "Attempts that failed and are followed by another attempt."),
-    ("Failed", "Attempts that failed, and their unit with them."),
-    ("LateResults", "Results of attempts that had been given up."),
-    ("ItemsSwept", "Runs and targets that sweeps checked."),
-    ("Orphaned", "Orphans that scans found in clusters."),
-    ("Stuck", "Teardowns that gave up."),
-    ("UnconfirmedRemovals", "Resources of gone targets without evidence of their removal."),
-    ("ExcessResults", "Successes beyond those that are kept of an attempt."),
-    ("Undelivered", "Notifications of subscriptions that were given up."),
-    ("RejectedEvents", "Events of sources that were rejected."),
-    ("Outages", "Clusters whose relay did not respond, once for each sweep."),
-];
+/// Defines the counts, each with its meaning.
+macro_rules! counters {
+    ($($name:ident: $meaning:literal,)*) => {
+        /// A count, by its position in [`METRIC_COUNTS`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Counter { $($name),* }
+
+        /// The counts, each with its meaning.
+        pub const METRIC_COUNTS: [(&str, &str); [$($meaning),*].len()] = [$((stringify!($name), $meaning)),*];
+    };
+}
+
+counters! {
+    Dispatched: "Requests for attempts, repetitions included.",
+    Completed: "Attempts that succeeded.",
+    Retried: "Attempts that failed and are followed by another attempt.",
+    Failed: "Attempts that failed, and their unit with them.",
+    LateResults: "Results of attempts that had been given up.",
+    ItemsSwept: "Runs and targets that sweeps checked.",
+    Orphaned: "Orphans that scans found in clusters.",
+    Stuck: "Teardowns that gave up.",
+    UnconfirmedRemovals: "Resources of gone targets without evidence of their removal.",
+    ExcessResults: "Successes beyond those that are kept of an attempt.",
+    Undelivered: "Notifications of subscriptions that were given up.",
+    RejectedEvents: "Events of sources that were rejected.",
+    Outages: "Clusters whose relay did not respond, once for each sweep.",
+}
 
 /// The times in milliseconds, each with its meaning.
 pub const METRIC_TIMES: [(&str, &str); 5] = [
@@ -40,24 +51,6 @@ pub const METRIC_TIMES: [(&str, &str); 5] = [
 
 pub fn metric_names() -> impl Iterator<Item = &'static str> {
     METRIC_COUNTS.into_iter().chain(METRIC_TIMES).map(|(name, _)| name)
-}
-
-/// A count, by its position in [`METRIC_COUNTS`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Counter {
-    Dispatched,
-    Completed,
-    Retried,
-    Failed,
-    LateResults,
-    ItemsSwept,
-    Orphaned,
-    Stuck,
-    UnconfirmedRemovals,
-    ExcessResults,
-    Undelivered,
-    RejectedEvents,
-    Outages,
 }
 
 /// Counters, and times in milliseconds.
@@ -136,7 +129,6 @@ mod tests {
 
     #[test]
     fn metrics_have_only_recorded_values() {
-        assert_eq!(METRIC_COUNTS[Counter::Outages as usize].0, format!("{:?}", Counter::Outages));
         let mut counters = MetricCounters { sweep_lag: Some(0), ..MetricCounters::default() };
         counters.add(Counter::Stuck, 1);
         counters.count_dispatch(FunctionKind::Complete, 12);
