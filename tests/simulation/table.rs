@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::atomic::AtomicBool;
 
 use ebb_store::item_table::{
-    ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, QueryRange, TableResponse,
+    ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, Projection, QueryRange, TableResponse,
     TransactionOutcome, WriteAction, WriteOutcome,
 };
 use ebb_store::{Bucket, LOGS, OUTPUTS, OpenObject, StoreError, TableSpec, TargetTransition};
@@ -424,11 +424,7 @@ impl ItemTable for SimTable {
         Ok(TableResponse { units: 1.0, value })
     }
 
-    async fn get_batch(
-        &self,
-        keys: Vec<ItemKey>,
-        attributes: Option<&'static [&'static str]>,
-    ) -> StoreResult<TableResponse<ItemBatch>> {
+    async fn get_batch(&self, keys: Vec<ItemKey>, attributes: Projection) -> StoreResult<TableResponse<ItemBatch>> {
         let read = || now(self.items.get_batch(keys, attributes));
         self.read(false, read, |batch| batch.as_ref().map(|batch| stored(&batch.value.items)).unwrap_or_default())
             .await?

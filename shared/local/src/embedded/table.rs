@@ -16,8 +16,8 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 use ebb_store::evaluate::{self, read_units};
 use ebb_store::item_table::{
-    ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemWrite, QueryRange, TableResponse, TransactionOutcome,
-    WriteOutcome,
+    ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemWrite, Projection, QueryRange, TableResponse,
+    TransactionOutcome, WriteOutcome,
 };
 use ebb_store::{Item, ItemTable, StoreResult, item_size};
 use rusqlite::config::DbConfig;
@@ -283,11 +283,7 @@ impl ItemTable for EmbeddedTable {
         Ok(TableResponse { units: read_units(value.as_ref().map_or(0, item_size), true), value })
     }
 
-    async fn get_batch(
-        &self,
-        keys: Vec<ItemKey>,
-        attributes: Option<&'static [&'static str]>,
-    ) -> StoreResult<TableResponse<ItemBatch>> {
+    async fn get_batch(&self, keys: Vec<ItemKey>, attributes: Projection) -> StoreResult<TableResponse<ItemBatch>> {
         self.read("BatchGetItem", |connection| {
             evaluate::batch(keys, attributes, |key| Ok(StoredRow::find_any(connection, key)?.map(|row| row.item)))
         })
