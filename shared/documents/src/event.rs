@@ -3,6 +3,8 @@
 //! The content of an event is hostile. A rendered text is escaped, so that a `${…}` or `@{…}` in it stays text, and the
 //! written document is read again and compared. Errors name entries, keys and expressions, and no values of the event.
 
+pub mod listing;
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
@@ -131,8 +133,33 @@ pub struct EventSource {
     /// The values of the params.
     pub(crate) with: Json,
     pub(crate) fetch: Option<EventFetch>,
+    /// The target of the entries that have none.
+    pub(crate) target: Option<EventTarget>,
     pub(crate) id: Option<ParsedText>,
     pub(crate) entries: Vec<EventEntry>,
+    pub listing: Option<EventListing>,
+}
+
+/// How a source lists what exists at its sender.
+#[derive(Clone, Debug)]
+pub struct EventListing {
+    pub connection: String,
+    /// The milliseconds between the begins of two observations.
+    pub every_ms: u64,
+    /// The least milliseconds between the two observations that lack a thing.
+    pub grace_ms: u64,
+    /// The percentage of the targets that may be missing at once.
+    pub shrink: u64,
+    /// True if a thing without a target gets one.
+    pub create: bool,
+    pub(crate) parts: Option<ParsedText>,
+    pub(crate) path: ParsedText,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) next: Option<ParsedText>,
+    pub(crate) each: Option<ParsedText>,
+    pub(crate) event: Option<ParsedText>,
+    pub(crate) names: Option<ParsedText>,
+    pub(crate) confirm: Option<ParsedText>,
 }
 
 #[derive(Clone, Debug)]
@@ -187,6 +214,18 @@ pub(crate) enum EventTextRole {
     Value,
 }
 
+impl EventListing {
+    /// Returns true if an expression gives the next page.
+    pub fn has_next(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// Returns true if each thing is asked for before its target is deleted.
+    pub fn has_confirmation(&self) -> bool {
+        self.confirm.is_some()
+    }
+}
+
 impl EventSource {
     /// Returns the delivery ID that `id` of the source selects: at most 128 characters without blanks, control
     /// characters and `/ # % ? \`. Another text is replaced by its SHA-256. Returns `None` without `id`, or if it has no
@@ -211,7 +250,7 @@ impl EventSource {
         {
             return Ok(None);
         }
-        let path = renderer.path(path)?;
+        let path = renderer.path(path, "fetch.path")?;
         Ok(Some(EventRequest { connection: connection.clone(), path, headers: headers.clone() }))
     }
 
@@ -281,12 +320,18 @@ impl<'a> EventRenderer<'a> {
         let variables = [
             ("headers", convert::from_map(headers)),
             ("body", convert::from_json(&input.body)),
-            ("source", convert::from_map([("name", convert::from_text(&source.name))])),
-            ("with", convert::from_json(&source.with)),
             // An event that was not completed reads missing keys.
             ("fetched", input.fetched.as_ref().map_or_else(|| convert::from_map([]), convert::from_json)),
         ];
-        Self { variables: variables.into(), entry: None, bytes: Cell::new(0), cost: SharedCost::new(MAX_EVENT_COST) }
+        Self::of(source, variables)
+    }
+
+    /// Returns a renderer of texts that read these variables, `source` and `with`.
+    fn of(source: &'a EventSource, variables: impl IntoIterator<Item = (&'static str, cel::CelValue<'a>)>) -> Self {
+        let mut variables = BTreeMap::from_iter(variables);
+        variables.insert("source", convert::from_map([("name", convert::from_text(&source.name))]));
+        variables.insert("with", convert::from_json(&source.with));
+        Self { variables, entry: None, bytes: Cell::new(0), cost: SharedCost::new(MAX_EVENT_COST) }
     }
 
     fn run(&self, expression: &Expression) -> Result<CelOutput, EvaluationError> {
@@ -376,12 +421,15 @@ impl<'a> EventRenderer<'a> {
         joined.map(Some)
     }
 
-    fn path(&self, path: &ParsedText) -> Result<String, SourceEventError> {
-        let key = "fetch.path";
+    fn path(&self, path: &ParsedText, key: &str) -> Result<String, SourceEventError> {
         let path = path.joined(|expression| {
             let value = self.value(expression, key)?.map(template::joinable).unwrap_or_default();
             match value.is_empty() {
                 true => Err(self.error(key, Some(expression), "the value is missing")),
+                // The author of the source has written it, such as OWNER/REPOSITORY.
+                false if expression.text.trim() == "listing.part" => {
+                    Ok(value.split('/').map(cel::url_encoded).collect::<Vec<_>>().join("/"))
+                }
                 false => Ok(cel::url_encoded(&value)),
             }
         })?;

@@ -29,7 +29,7 @@ pub use connection::{
 };
 pub(crate) use event_source::SUPPLIED_KEYS;
 pub use event_source::{
-    ApplyDoc, BasicDoc, DeleteDoc, EventAction, EventRule, FetchDoc, HmacDoc, JwsDoc, SecretDoc, SourceDoc,
+    ApplyDoc, BasicDoc, DeleteDoc, EventAction, EventRule, ExistsDoc, FetchDoc, HmacDoc, JwsDoc, SecretDoc, SourceDoc,
     SourceTarget, TimestampDoc, VerifyDoc,
 };
 pub use param::{ParamDoc, ParamKind};

@@ -3,9 +3,12 @@
 //! `$${` is a literal `${`. A `}` in a string, a comment or a map does not end an expression. [`crate::cel`] parses the
 //! expressions.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 use url::{Host, Url};
 
+use crate::cel::convert::json_type;
 use crate::cel::{self, Expression, Scope, string_end};
 use crate::model::{At, LineColumn, SourceText};
 
@@ -183,6 +186,36 @@ pub(crate) fn is_normal_url(text: &str) -> bool {
 /// Returns true if a path after an origin is written as a URL has it, and stays below the origin.
 pub(crate) fn is_normal_path(path: &str) -> bool {
     is_normal_url(&format!("https://x.invalid{path}"))
+}
+
+/// The values of [`next_url`].
+pub(crate) const NEXT: &str = "a URL, or texts by parameters of the query";
+
+/// Returns the URL of the page after that of `url`, by a URL or the parameters of its query. `None` is the end: no value, or a
+/// parameter without one.
+///
+/// # Errors
+/// Returns what it is instead.
+pub(crate) fn next_url(url: &str, next: Value) -> Result<Option<String>, &'static str> {
+    let base = Url::parse(url).map_err(|_| "another one")?;
+    let made = match next {
+        Value::Null | Value::Bool(false) => return Ok(None),
+        Value::String(text) if text.is_empty() => return Ok(None),
+        Value::String(text) => base.join(&text).map_err(|_| "such a text")?,
+        Value::Object(parameters) => {
+            let texts: BTreeMap<String, String> =
+                parameters.into_iter().map(|(name, value)| (name, joinable(value))).collect();
+            if texts.values().any(String::is_empty) {
+                return Ok(None);
+            }
+            let mut made = base.clone();
+            let kept = base.query_pairs().filter(|(name, _)| !texts.contains_key(&**name));
+            made.query_pairs_mut().clear().extend_pairs(kept).extend_pairs(&texts);
+            made
+        }
+        other => return Err(json_type(&other)),
+    };
+    Ok(Some(made.into()))
 }
 
 /// Returns true for loopback, which only `ebb dev` and `ebb run` can reach.

@@ -1,6 +1,7 @@
 //! Documents from the outside: loaded, refused, compiled, rendered.
 
 mod compiling;
+mod listed_pages;
 mod loading;
 mod policy_requests;
 mod presets;

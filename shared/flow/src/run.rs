@@ -23,7 +23,7 @@ mod relay_task;
 pub mod removal;
 mod rendered_unit;
 pub(crate) mod request;
-mod request_headers;
+pub(crate) mod request_headers;
 mod retry_rule;
 pub(crate) mod sent_request;
 pub(crate) mod slots;

@@ -51,6 +51,8 @@ root_variables! {
     With: "with",
     /// The response to the request by which a source completes an event.
     Fetched: "fetched",
+    /// The list of a source: `part`, and the number of elements that were `seen` before the page.
+    Listing: "listing",
     /// The change of a target that a subscription reports.
     Notification: "notification",
 }
@@ -70,6 +72,7 @@ impl RootVariable {
             Self::Source => &["name"],
             Self::Response | Self::Poll => &["status", "headers", "body"],
             Self::Fetched => &["status", "body"],
+            Self::Listing => &["part", "seen"],
             Self::Notification => &NOTIFICATION_FIELDS,
             Self::Instance => &INSTANCE_FIELDS,
             Self::Params
@@ -117,6 +120,8 @@ pub enum Scope {
     FetchedEvent,
     /// A target document in a source that completes its events.
     FetchedEventDocument,
+    /// The list of what exists at the sender of a source.
+    Listing,
     /// The condition of a subscription.
     Subscription,
     /// A request of a subscription.
@@ -143,6 +148,7 @@ impl Scope {
             Self::Identity => &[Claims],
             Self::FetchedEvent => &[Headers, Body, Source, With, Fetched],
             Self::FetchedEventDocument => &[Headers, Body, Source, With, Fetched, Units, Resources, Target],
+            Self::Listing => &[Response, Item, Target, Listing, Source, With],
             Self::Subscription => &[Target],
             Self::Notification => &[Target, Notification],
             Self::Plan => &RootVariable::ALL,

@@ -307,7 +307,7 @@ impl ExpressionWalker<'_> {
             | RootVariable::Claims
             | RootVariable::With => Some(ReferenceSource::Root(root)),
             RootVariable::Item => {
-                if !path.steps.is_empty() {
+                if self.scope != Scope::Listing && !path.steps.is_empty() {
                     let message = "`item` is a text, number or boolean, which has no fields".to_owned();
                     self.report(at, "field", message, Some("read it as a whole".to_owned()));
                 }
@@ -317,6 +317,7 @@ impl ExpressionWalker<'_> {
             | RootVariable::Poll
             | RootVariable::Instance
             | RootVariable::Fetched
+            | RootVariable::Listing
             | RootVariable::Notification => {
                 let Some(field) = path.name(0) else {
                     let help = format!("expected `{}`", root.fields().join("`, `"));
@@ -394,7 +395,7 @@ impl ExpressionWalker<'_> {
         let allowed: Vec<&str> = self.scope.roots().iter().map(|root| root.as_str()).collect();
         let here = format!("`{}`", allowed.join("`, `"));
         let name = path.root;
-        let outside = [Scope::Event, Scope::FetchedEvent, Scope::Subscription, Scope::Notification];
+        let outside = [Scope::Event, Scope::FetchedEvent, Scope::Listing, Scope::Subscription, Scope::Notification];
         let (message, help) = match RootVariable::named(name) {
             Some(RootVariable::Resources) if !outside.contains(&self.scope) => (
                 "a plugin cannot name other resources".to_owned(),

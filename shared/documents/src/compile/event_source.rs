@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use ebb_engine::Millis;
 use serde_json::{Map, Value as Json};
 
 use super::k8s_apply::is_built_in_name;
 use super::{DiagnosticCollector, ExpressionRead, MAX_EVENTS, StepCount, params, source_lints, webhook};
 use crate::cel::{ReferenceSource, RootVariable, Scope};
-use crate::event::{EntryAction, EventEntry, EventFetch, EventTarget, EventTextRole, EventTree};
-use crate::model::{Entries, EventAction, EventRule, FetchDoc, LineColumn, Named, SourceTarget, TemplateTree};
+use crate::event::{EntryAction, EventEntry, EventFetch, EventListing, EventTarget, EventTextRole, EventTree};
+use crate::model::{
+    DurationMs, Entries, EventAction, EventRule, ExistsDoc, FetchDoc, LineColumn, Named, SourceTarget, TemplateTree,
+};
 use crate::presets::{self, SourcePreset};
 use crate::{At, Diagnostic, Diagnostics, EventSource, ParsedText, PluginReference, SourceDoc, Template};
 
@@ -64,6 +67,13 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
         let help = "add `document:` with the resources of a target, such as `{ttl: 72h, resources: {…}}`";
         own.push(own.error("missing-key", at, "`apply` has no `document`").help(help));
     }
+    let of_events = std::mem::replace(&mut own.units, Scope::Listing);
+    of_preset.units = Scope::Listing;
+    let listing = doc.exists.as_ref().and_then(|exists| {
+        let preset = preset.exists.as_ref().map(|exists| &exists.value);
+        self::listing(&mut own, exists, (&mut of_preset, preset))
+    });
+    (own.units, of_preset.units) = (of_events, of_events);
     let verify = doc.verify.as_ref().or(preset.verify.as_ref());
     if verify.is_none() {
         let help = "add `verify:` with the scheme of the sender, such as `standard: {secret: NAME}`";
@@ -93,8 +103,20 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
                 let replaced = ParsedText::new(&replaced.name.value, of_preset.units).ok();
                 warnings.extend(replaced.and_then(|of| source_lints::uid_of_preset(doc, &own.name, &of, &entries)));
             }
-            let (name, verify) = (doc.name.value.clone(), verify.clone());
-            Ok((EventSource { name, verify, with, fetch: fetch.flatten(), id, entries }, warnings))
+            let (name, verify, fetch, target) =
+                (doc.name.value.clone(), verify.clone(), fetch.flatten(), defaults.target);
+            let source = EventSource { name, verify, with, fetch, target, id, entries, listing };
+            // The values of params can be wrong, which no check of a text shows.
+            let parts = source.listing.as_ref().map(|listing| source.list_parts(listing));
+            match (parts, &doc.exists) {
+                (Some(Err(error)), Some(exists)) => {
+                    let wrong = own.error("param-value", exists.at, error.to_string());
+                    own.push(wrong.help("list what the source is about in `with`, such as `repositories: [ID]`"));
+                    own.check(whole)?;
+                    Ok((source, warnings))
+                }
+                _ => Ok((source, warnings)),
+            }
         }
         _ => Err(errors.sorted()),
     }
@@ -219,15 +241,120 @@ impl EntryDefaults {
 fn fetch(report: &mut DiagnosticCollector, fetch: &FetchDoc) -> Option<EventFetch> {
     let when = fetch.when.as_ref().and_then(|when| report.condition(when, report.units));
     webhook::path(report, &fetch.path);
-    webhook::headers(report, &fetch.headers);
-    webhook::check_connection_headers(report, &fetch.headers);
-    for Named { name, inner: value } in fetch.headers.iter().filter(|header| header.inner.value.contains("${")) {
-        let message = format!("header `{}` has an expression; expected a literal text", name.value);
-        report.push(report.error("header", value.at, message));
-    }
+    literal_headers(report, &fetch.headers);
     let path = ParsedText::new(&fetch.path.value, report.units).ok()?;
     let headers = fetch.headers.iter().map(|header| (header.name.value.clone(), header.inner.value.clone())).collect();
     Some(EventFetch { when, connection: fetch.connection.value.clone(), path, headers })
+}
+
+const MINUTE: u64 = 60_000;
+/// Checks headers of a request with a connection, which have no expressions.
+fn literal_headers(report: &mut DiagnosticCollector, headers: &Entries<At<String>>) {
+    webhook::headers(report, headers);
+    webhook::check_connection_headers(report, headers);
+    for Named { name, inner: value } in headers.iter().filter(|header| header.inner.value.contains("${")) {
+        let message = format!("header `{}` has an expression; expected a literal text", name.value);
+        report.push(report.error("header", value.at, message));
+    }
+}
+
+/// The least and the greatest value, and the default, in milliseconds and in percent.
+const EVERY: (u64, u64, u64) = (5 * MINUTE, 24 * 60 * MINUTE, 15 * MINUTE);
+const GRACE: (u64, u64, u64) = (5 * MINUTE, 7 * 24 * 60 * MINUTE, 10 * MINUTE);
+const SHRINK: (u64, u64, u64) = (1, 100, 20);
+
+/// Returns a checked list, whose keys are those of the document or of its preset.
+fn listing(
+    own: &mut DiagnosticCollector,
+    exists: &At<ExistsDoc>,
+    (of_preset, preset): (&mut DiagnosticCollector, Option<&ExistsDoc>),
+) -> Option<EventListing> {
+    let doc = &exists.value;
+    let mut parsed =
+        |key: fn(&ExistsDoc) -> &Option<At<String>>| match (key(doc), preset.and_then(|of| key(of).as_ref())) {
+            (Some(written), _) => text(own, written),
+            (None, of) => of.and_then(|of| text(of_preset, of)),
+        };
+    let (parts, next, each) = (parsed(|doc| &doc.parts), parsed(|doc| &doc.next), parsed(|doc| &doc.each));
+    let (event, names) = (parsed(|doc| &doc.event), parsed(|doc| &doc.names));
+    let mut of_path = |written: &Option<At<String>>, of: Option<&At<String>>| {
+        if let Some(written) = written {
+            webhook::path(own, written);
+        }
+        ParsedText::new(&written.as_ref().or(of)?.value, Scope::Listing).ok()
+    };
+    let path = of_path(&doc.path, preset.and_then(|of| of.path.as_ref()));
+    let confirm = of_path(&doc.confirm, preset.and_then(|of| of.confirm.as_ref()));
+    let names_part = doc.names.as_ref().is_none_or(|names| names.value.contains("listing.part"));
+    if let Some(parts) = doc.parts.as_ref().filter(|_| names.is_none() || !names_part) {
+        let wrong =
+            own.error("contradiction", parts.at, "`exists` has `parts`, and `names` does not read `listing.part`");
+        own.push(
+            wrong.help("write `${listing.part}` in `names`: otherwise each list removes the targets of the others"),
+        );
+    }
+    for (name, text) in [("parts", &doc.parts), ("each", &doc.each), ("event", &doc.event)] {
+        if let Some(text) = text
+            && ParsedText::new(&text.value, Scope::Listing).is_ok_and(|parsed| parsed.whole().is_none())
+        {
+            let message = format!("`{name}` is not one expression");
+            own.push(own.error("wrong-type", text.at, message).help("write one `${…}`"));
+        }
+    }
+    if let Some(names) = doc.names.as_ref().filter(|names| names.value.matches('*').count() > 1) {
+        own.push(own.error("names", names.at, "`names` has more than one `*`").help("such as `pr-*-${listing.part}`"));
+    }
+    let has_path = path.is_some() || doc.path.is_some();
+    for (key, is_missing, help) in [
+        ("connection", doc.connection.is_none(), "name a connection that lists this source in `sources`"),
+        ("path", !has_path, "write the path of the list at the sender"),
+    ] {
+        if is_missing {
+            own.push(own.error("missing-key", exists.at, format!("`exists` has no `{key}`")).help(help));
+        }
+    }
+    let time = |time: &Option<At<DurationMs>>| time.as_ref().map(|time| (time.value.0, time.at));
+    let shown = |value| Millis(value).to_string();
+    let every_ms = within(own, "every", (time(&doc.every), EVERY), shown);
+    let grace_ms = within(own, "grace", (time(&doc.grace), GRACE), shown);
+    let share = doc.shrink.as_ref().map(|share| (share.value, share.at));
+    let shrink = within(own, "shrink", (share, SHRINK), |value| value.to_string());
+    literal_headers(own, &doc.headers);
+    let headers = if doc.headers.is_empty() { preset.map(|preset| &preset.headers) } else { Some(&doc.headers) };
+    let headers = headers.into_iter().flat_map(|headers| headers.iter());
+    let headers = headers.map(|header| (header.name.value.clone(), header.inner.value.clone())).collect();
+    let (connection, create, path) = (doc.connection.as_ref()?.value.clone(), doc.create, path?);
+    let of = EventListing {
+        connection,
+        every_ms,
+        grace_ms,
+        shrink,
+        create,
+        parts,
+        path,
+        headers,
+        next,
+        each,
+        event,
+        names,
+        confirm,
+    };
+    Some(of)
+}
+
+/// Returns a number, or its default. Reports one that is outside of its range.
+fn within(
+    report: &mut DiagnosticCollector,
+    key: &str,
+    (given, (least, most, default)): (Option<(u64, LineColumn)>, (u64, u64, u64)),
+    shown: impl Fn(u64) -> String,
+) -> u64 {
+    let Some((value, at)) = given else { return default };
+    if !(least..=most).contains(&value) {
+        let message = format!("`{key}` is {}; expected {} to {}", shown(value), shown(least), shown(most));
+        report.push(report.error("limit", at, message));
+    }
+    value
 }
 
 fn target(report: &mut DiagnosticCollector, target: &SourceTarget) -> Option<EventTarget> {

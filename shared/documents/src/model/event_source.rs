@@ -31,6 +31,8 @@ pub struct SourceDoc {
     pub verify: Option<VerifyDoc>,
     /// A request that completes an event. Expressions read its response as `fetched`.
     pub fetch: Option<FetchDoc>,
+    /// How to list what exists at the sender. A target that the list lacks twice is deleted.
+    pub exists: Option<At<ExistsDoc>>,
     /// The ID of a delivery: `${…}`. The default is the ID that the sender gives in a header, or a hash of the body.
     pub id: Option<At<String>>,
     /// The target of the entries that have none.
@@ -61,6 +63,44 @@ pub struct FetchDoc {
     /// Literal headers of the request, such as the version of an API.
     #[serde(default)]
     pub headers: Entries<At<String>>,
+}
+
+/// A list at the sender. A key that is written here replaces the preset's.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename = "Exists", rename_all = "camelCase", deny_unknown_fields)]
+pub struct ExistsDoc {
+    /// The connection, which lists the source in `sources`.
+    pub connection: Option<At<String>>,
+    /// Texts with a list each, such as repositories: `${with.NAME}`. Expressions read the text as `listing.part`.
+    pub parts: Option<At<String>>,
+    /// The path and query of the first page at the connection. Parts may hold `${…}`.
+    pub path: Option<At<String>>,
+    /// Literal headers of the requests, such as the version of an API.
+    #[serde(default)]
+    pub headers: Entries<At<String>>,
+    /// The next page, over `response` and `listing`: a URL at the same origin, or a map of parameters of the query. `null` and
+    /// an empty text are the end. By default it is that of the header `Link`.
+    pub next: Option<At<String>>,
+    /// The elements of a page, over `response`. The default is its body.
+    pub each: Option<At<String>>,
+    /// The body of the event that an element stands for, over `item` and `listing`. The default is the element. The entries of
+    /// the source decide about it as about an event that arrives.
+    pub event: Option<At<String>>,
+    /// The names of the targets that the list is about, with at most one `*`, over `listing`. The default is all.
+    pub names: Option<At<String>>,
+    /// The path of the thing of a `target`, which is asked for before a target is deleted. The answer 404 and 410, and a body
+    /// whose event has an entry with `delete`, confirm that the thing does not exist.
+    pub confirm: Option<At<String>>,
+    /// The time between the begins of two observations, from 5m to 1d. The default is 15m.
+    pub every: Option<At<DurationMs>>,
+    /// The least time between the two observations that lack a thing, from 5m to 7d. The default is 10m.
+    pub grace: Option<At<DurationMs>>,
+    /// The share of the targets, in percent, that may be missing at once, from 1 to 100. The default is 20. Ten are always
+    /// allowed.
+    pub shrink: Option<At<u64>>,
+    /// True if a thing without a target gets one.
+    #[serde(default)]
+    pub create: bool,
 }
 
 /// A target by kind and name.

@@ -15,7 +15,7 @@ use super::{
 use crate::cel::convert::json_type;
 use crate::cel::{ReferenceSource, RootVariable};
 use crate::plan::{Action, GRAPHQL, OutputFrom, UnitPlan, UntilPlan, WebhookAction};
-use crate::template::joinable;
+use crate::template::{NEXT, next_url};
 
 /// Returns the answer to a request of a webhook unit as the value of `response` or `poll`. A body that is not JSON is a
 /// string.
@@ -175,28 +175,13 @@ impl<'a> UnitContext<'a> {
         let Some(next) = &self.webhook()?.next else { return Ok(None) };
         let context = self.context(self.unit()?, Answers { response, poll: None });
         let context = RenderContext { is_strict: true, lenience: MissingPolicy::LeaveOut, ..context };
-        let wanted = |got: &str| mistyped("`next`", "a URL, or texts by parameters of the query", got);
-        let base = ::url::Url::parse(url).map_err(|_| wanted("another one"))?;
-        let made = match context.tree(next, "`next`")? {
-            None | Some(Json::Null | Json::Bool(false)) => return Ok(None),
-            Some(Json::String(text)) if text.is_empty() => return Ok(None),
-            Some(Json::String(text)) => base.join(&text).map_err(|_| wanted("such a text"))?,
-            Some(Json::Object(parameters)) => {
-                let texts: BTreeMap<String, String> =
-                    parameters.into_iter().map(|(name, value)| (name, joinable(value))).collect();
-                // One that has no value ends the list.
-                let has_value = |name: &String| texts.get(name).is_some_and(|text| !text.is_empty());
-                if !next.as_object().is_some_and(|declared| declared.keys().all(has_value)) {
-                    return Ok(None);
-                }
-                let mut made = base.clone();
-                let kept = base.query_pairs().filter(|(name, _)| !texts.contains_key(&**name));
-                made.query_pairs_mut().clear().extend_pairs(kept).extend_pairs(&texts);
-                made
+        let mut made = context.tree(next, "`next`")?.unwrap_or_default();
+        if let (Some(declared), Json::Object(parameters)) = (next.as_object(), &mut made) {
+            for name in declared.keys() {
+                parameters.entry(name.clone()).or_insert(Json::Null);
             }
-            Some(other) => return Err(wanted(json_type(&other))),
-        };
-        Ok(Some(made.into()))
+        }
+        next_url(url, made).map_err(|got| mistyped("`next`", NEXT, got))
     }
 
     /// Returns the state that the answer to the question reports.

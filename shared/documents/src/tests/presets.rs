@@ -14,16 +14,16 @@ use crate::{DocumentVars, EventSource, NoFiles, TargetFacts, compile, load, pres
 
 /// The events of a sender. The file describes its keys.
 #[derive(Deserialize)]
-struct RecordedSender {
+pub(super) struct RecordedSender {
     verify: String,
-    labels: BTreeMap<String, Option<String>>,
+    pub(super) labels: BTreeMap<String, Option<String>>,
     body: Value,
-    events: BTreeMap<String, Vec<RecordedEvent>>,
+    pub(super) events: BTreeMap<String, Vec<RecordedEvent>>,
 }
 
 #[serde_with::apply(BTreeMap => #[serde(default)])]
 #[derive(Deserialize)]
-struct RecordedEvent {
+pub(super) struct RecordedEvent {
     body: Option<Value>,
     with: BTreeMap<String, Value>,
     labels: BTreeMap<String, Option<String>>,
@@ -41,7 +41,7 @@ struct PresetCase {
     labels: BTreeMap<String, String>,
 }
 
-fn senders() -> BTreeMap<String, RecordedSender> {
+pub(super) fn senders() -> BTreeMap<String, RecordedSender> {
     serde_saphyr::from_str(include_str!("../../tests/preset_events.yaml")).unwrap()
 }
 

@@ -35,21 +35,24 @@ fn shop_event(changes: &Value) -> EventInput {
 
 /// Returns the outcome in one line without the document, or the error.
 pub(super) fn shown(source: &EventSource, input: &EventInput) -> String {
-    let placed =
-        |action: &str, (kind, name): (String, String), uid: Option<String>, (time, order): (Option<u64>, u8)| {
-            let order = if order == 0 { String::new() } else { format!(" order {order}") };
-            format!("{action} {kind}/{name} {uid:?} {time:?}{order}")
-        };
-    match source.explain(input).outcome {
-        Ok(EventOutcome::Apply { kind, name, uid, time_ms, order, .. }) => {
-            placed("apply", (kind, name), uid, (time_ms, order))
+    source.explain(input).outcome.map_or_else(|error| format!("error: {error}"), |outcome| effect(&outcome))
+}
+
+/// Returns an outcome in one line without the document.
+pub(super) fn effect(outcome: &EventOutcome) -> String {
+    let placed = |action: &str, (kind, name): (&str, &str), uid: &Option<String>, (time, order): (Option<u64>, u8)| {
+        let order = if order == 0 { String::new() } else { format!(" order {order}") };
+        format!("{action} {kind}/{name} {uid:?} {time:?}{order}")
+    };
+    match outcome {
+        EventOutcome::Apply { kind, name, uid, time_ms, order, .. } => {
+            placed("apply", (kind, name), uid, (*time_ms, *order))
         }
-        Ok(EventOutcome::Delete { kind, name, uid, time_ms, order, reason }) => {
-            let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
-            placed("delete", (kind, name), uid, (time_ms, order)) + &reason
+        EventOutcome::Delete { kind, name, uid, time_ms, order, reason } => {
+            let reason = reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+            placed("delete", (kind, name), uid, (*time_ms, *order)) + &reason
         }
-        Ok(EventOutcome::Ignored { reason }) => format!("ignored: {reason}"),
-        Err(error) => format!("error: {error}"),
+        EventOutcome::Ignored { reason } => format!("ignored: {reason}"),
     }
 }
 

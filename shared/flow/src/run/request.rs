@@ -1,7 +1,7 @@
 //! Sends the requests of webhooks and plugins, and judges their responses.
 
 pub(crate) mod describe;
-mod further_page;
+pub(crate) mod further_page;
 pub(super) mod infrakit;
 mod plugin_client;
 pub(super) mod question;

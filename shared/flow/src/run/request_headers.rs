@@ -19,7 +19,7 @@ fn is_of_question(name: &str) -> bool {
     !name.starts_with("content-") && !name.starts_with("if-") && !others.contains(&name)
 }
 
-pub(super) fn is_same_origin(one: &str, other: &str) -> bool {
+pub(crate) fn is_same_origin(one: &str, other: &str) -> bool {
     let origin = |url: &str| Url::parse(url).map(|url| url.origin()).ok();
     origin(one).is_some_and(|one| Some(one) == origin(other))
 }

@@ -30,6 +30,9 @@ pub(super) fn event_source(reader: &DocumentReader<'_>, node: &YamlNode, expande
     if let Some(fetch) = &source.fetch {
         reader.check_name(&fetch.connection, "the connection's name", NameSyntax::Signadot, MAX_NAME);
     }
+    if let Some(connection) = source.exists.as_ref().and_then(|exists| exists.value.connection.as_ref()) {
+        reader.check_name(connection, "the connection's name", NameSyntax::Signadot, MAX_NAME);
+    }
     let of_entries = source.events.iter().flatten().filter_map(|event| match &event.action {
         EventAction::Apply(apply) => apply.target.as_ref(),
         EventAction::Delete(delete) => delete.target.as_ref(),

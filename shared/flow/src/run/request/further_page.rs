@@ -8,6 +8,7 @@ use ebb_egress::HttpResponse;
 use ebb_protocol::limits;
 use regex::Regex;
 use serde_json::Value;
+use url::Url;
 
 use crate::response_body;
 
@@ -47,7 +48,7 @@ fn pattern(text: &str) -> Regex {
 }
 
 /// The target of a header `Link` with `rel="next"` (RFC 8288).
-pub(super) static NEXT_LINK: LazyLock<Regex> = LazyLock::new(|| {
+static NEXT_LINK: LazyLock<Regex> = LazyLock::new(|| {
     pattern(r#"(?i)<([^<>]*)>[^<]*?;\s*rel\s*=\s*(?:"(?:[^"<]*\s)?next(?:\s[^"<]*)?"|next\s*(?:[;,]|$))"#)
 });
 /// The headers that announce a further page by its address, and those that state the number of all elements or pages.
@@ -74,6 +75,29 @@ pub(super) struct ListState {
     pub(super) is_first: bool,
     /// True if the webhook has said that this is the last page.
     pub(super) has_ended: bool,
+}
+
+/// Returns the URL of the page after an answer of a URL, or `None` after the last one. `declared` is the page that an expression
+/// gives, if there is one; otherwise the header `Link` has it.
+///
+/// # Errors
+/// Returns the reason why it is not known.
+pub(crate) fn page_after(
+    url: &str,
+    declared: Option<Option<String>>,
+    is_first: bool,
+    page: &HttpResponse,
+) -> Result<Option<String>, String> {
+    let has_ended = match declared {
+        Some(Some(next)) => return Ok(Some(next)),
+        declared => declared.is_some(),
+    };
+    let mut links = page.headers.iter().filter(|(name, _)| name == "link" && !has_ended);
+    if let Some(link) = links.find_map(|(_, value)| NEXT_LINK.captures(value)?.get(1)) {
+        let next = Url::parse(url).and_then(|url| url.join(link.as_str()));
+        return next.map(|next| Some(next.into())).map_err(|_| "the next page has no URL".to_owned());
+    }
+    further_page(page, ListState { is_first, has_ended }).map_or(Ok(None), Err)
 }
 
 /// Returns the reason if an answer says that there is a further page. Only the first page shows by numbers that it is a part. Where the

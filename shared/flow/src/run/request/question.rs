@@ -11,9 +11,8 @@ use ebb_documents::render::{RenderedQuestion, RenderedRequest};
 use ebb_egress::{BytePermit, CallResult, HttpRequest, HttpResponse};
 use ebb_protocol::{Millis, Timestamp, limits};
 use serde_json::Value;
-use url::Url;
 
-use crate::run::request::further_page::{ListState, NEXT_LINK, further_page, lists};
+use crate::run::request::further_page::{ListState, further_page, lists, page_after};
 use crate::run::request::webhook_response::{UnitAnswers, call_failure, value};
 use crate::run::request_headers::{CONTENT_TYPE, GET, is_same_origin, question_headers};
 use crate::{Env, FlowResult, OriginPermit, RequestCredential, SentRequest, response_body};
@@ -230,21 +229,16 @@ fn next_page(answers: &UnitAnswers<'_>, of: (&str, bool), page: &HttpResponse) -
     if !(200..300).contains(&page.status) {
         return Ok(None);
     }
-    if answers.has_next(false) {
-        let value = value(page).map_err(|failure| failure.reason.message)?;
-        let next = answers.context().next_page(url, &value).map_err(|error| error.to_string())?;
-        // Without an expression, the API has no pages.
-        return match next.is_some() || !answers.has_next(true) {
-            true => Ok(next),
-            false => further_page(page, ListState { is_first, has_ended: true }).map_or(Ok(None), Err),
-        };
+    if !answers.has_next(false) {
+        return page_after(url, None, is_first, page);
     }
-    let links = page.headers.iter().filter(|(name, _)| name == "link");
-    if let Some(link) = links.filter_map(|(_, value)| NEXT_LINK.captures(value)?.get(1)).next() {
-        let next = Url::parse(url).and_then(|url| url.join(link.as_str()));
-        return next.map(|next| Some(next.into())).map_err(|_| "the next page has no URL".to_owned());
+    let value = value(page).map_err(|failure| failure.reason.message)?;
+    let next = answers.context().next_page(url, &value).map_err(|error| error.to_string())?;
+    // Without an expression, the API has no pages.
+    if next.is_none() && !answers.has_next(true) {
+        return Ok(None);
     }
-    further_page(page, ListState { is_first, has_ended: false }).map_or(Ok(None), Err)
+    page_after(url, Some(next), is_first, page)
 }
 
 /// Returns true if a page has nothing that those before do not have. Some servers leave an empty list out, or send `null`.
