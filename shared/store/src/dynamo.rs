@@ -29,6 +29,7 @@ mod record;
 mod run;
 mod slots;
 mod source;
+mod source_watch;
 mod store;
 #[cfg(feature = "suite")]
 mod stored;

@@ -90,6 +90,8 @@ pub enum DueItem {
     Target(String, String),
     /// A desired state that is not applied.
     Desired(DesiredKey),
+    /// A source that lists what exists at its sender.
+    Source(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,6 +25,8 @@ impl TableSpec {
     pub const LIST_SUBSCRIPTIONS: &'static str = "subscription";
     /// Notifications that were given up.
     pub const LIST_UNDELIVERED: &'static str = "undelivered";
+    /// Sources that list what exists at their senders.
+    pub const LIST_WATCHED: &'static str = "watched";
     /// Rejected events of sources.
     pub const LIST_REJECTED: &'static str = "rejected";
     /// The expiry of an item, in seconds since 1970.

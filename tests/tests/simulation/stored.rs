@@ -137,6 +137,14 @@ async fn sources(store: &Store) {
     let desired = DesiredTarget { due: Some(AT), version: 1, ..sample("desired") };
     assert!(store.put_desired(&desired).await.unwrap());
     assert!(store.put_rejections(&samples::rejections("s", &["2"], 1)).await.unwrap());
+    let (pass, version) = (Some(ListPass { begun: AT, ..ListPass::default() }), 1);
+    for (source, count) in [("small", 1), ("large", 2_000)] {
+        let things = (0..count).map(|number| digest(&[number as u8, (number >> 8) as u8])).collect();
+        let findings = ListFindings { things, ..ListFindings::default() };
+        let watch =
+            SourceWatch { source: source.to_owned(), pass: pass.clone(), due: AT, version, ..Default::default() };
+        assert!(store.put_watch(&watch, &findings).await.unwrap());
+    }
     let done = DesiredTarget { key: DesiredKey { uid: None, ..desired.key.clone() }, due: None, ..desired };
     assert!(store.put_desired(&done).await.unwrap());
 }

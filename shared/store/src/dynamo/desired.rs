@@ -8,7 +8,7 @@ use super::{Store, has_version, key, ttl_attribute};
 use crate::{DesiredKey, DesiredTarget, SourceRejections, StoreResult, TableSpec, WriteExpression};
 
 /// Returns the condition that an item has the version before this one, or does not exist if this is the first one.
-fn follows(version: u64) -> WriteExpression {
+pub(super) fn follows(version: u64) -> WriteExpression {
     has_version(version.checked_sub(1).filter(|seen| *seen > 0))
 }
 

@@ -6,7 +6,7 @@ use ebb_protocol::{TargetKey, Timestamp};
 use futures::{StreamExt, TryStreamExt};
 
 use super::{Item, ItemReader, PARALLEL, Store, key, read_target};
-use crate::{DueItem, ItemPage, ItemQuery, ListPage, MAX_GET_BATCH, QueryRange, StoreResult, TargetList};
+use crate::{DueItem, ItemPage, ItemQuery, ListPage, MAX_GET_BATCH, QueryRange, StoreResult, TableSpec, TargetList};
 
 /// The largest page of keys in an index query. It stays below the limit of 1 MB.
 const LARGEST_PAGE: usize = 1_000;
@@ -40,6 +40,17 @@ impl Store {
         found.sort();
         found.truncate(limit);
         Ok(found)
+    }
+
+    /// Returns the names of the living targets of a kind, as the index has them: keys only, and possibly stale.
+    pub async fn living_names(&self, kind: &str) -> StoreResult<Vec<String>> {
+        let (least, greatest) = key::targets(Some(kind), None);
+        let range = QueryRange::List { list: TableSpec::LIST_TARGETS.to_owned(), partitions: Some((least, greatest)) };
+        let name = |entry: Item| match DueItem::of(&entry) {
+            Some(DueItem::Target(_, name)) => Some(name),
+            _ => None,
+        };
+        self.table.read_pages(&ItemQuery::new(range), usize::MAX, name).await
     }
 
     /// Returns targets of a kind, or of all kinds, after the target `after`.

@@ -80,6 +80,10 @@ pub(crate) fn rejections(source: &str) -> String {
     format!("j#{}", encode(source))
 }
 
+pub(crate) fn watch(source: &str) -> String {
+    format!("e#{}", encode(source))
+}
+
 pub(crate) fn token(id: &str) -> String {
     format!("k#{}", encode(id))
 }
@@ -209,6 +213,7 @@ pub(crate) fn due_of(partition: &str) -> Option<DueItem> {
     let names: Vec<String> = names.split('#').map(decode).collect::<Option<_>>()?;
     match (item, names.as_slice()) {
         ("t", [kind, name]) => Some(DueItem::Target(kind.clone(), name.clone())),
+        ("e", [source]) => Some(DueItem::Source(source.clone())),
         ("d", [source, kind, name, uid @ ..]) if uid.len() < 2 => {
             let (source, kind, name) = (source.clone(), kind.clone(), name.clone());
             Some(DueItem::Desired(DesiredKey { source, kind, name, uid: uid.first().cloned() }))
@@ -260,6 +265,7 @@ mod tests {
                 assert_eq!(due_of(&desired(&key)), Some(DueItem::Desired(key)));
             }
         }
+        assert_eq!(due_of(&watch("s#1")), Some(DueItem::Source("s#1".into())));
         assert_eq!(due_of("p#x"), None);
         assert_eq!(due_of("d#s#k#n#u#x"), None);
         assert_eq!(plugin_of(&plugin("acme/db")), Some("acme/db".into()));

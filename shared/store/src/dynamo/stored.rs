@@ -6,10 +6,10 @@ use ebb_protocol::{AttemptRecord, AttemptResult, RunId};
 use super::attribute::ItemReader;
 use super::document::BodyStorage;
 use super::key::{self, RecordPart};
-use super::{accepted, changed_targets, desired, expiry, history_items, record, run, source, target};
+use super::{accepted, changed_targets, desired, expiry, history_items, record, run, source, source_watch, target};
 use crate::{
     ChangeFeed, DesiredTarget, HistoryItem, InstanceExpiry, Item, ItemKey, NamedDocument, NamedKind, RunHead,
-    SourceRejections, StoreResult, TargetHead,
+    SourceRejections, SourceWatch, StoreResult, TargetHead,
 };
 
 /// An item with what its key names.
@@ -31,6 +31,7 @@ pub enum StoredItem {
     Plan(String, Result<Vec<u8>, String>),
     Desired(Box<DesiredTarget>),
     Rejections(SourceRejections),
+    Watch(Box<SourceWatch>),
     Document(NamedKind, NamedDocument),
     Expiry(InstanceExpiry),
     /// The removal time of the object of a plan.
@@ -67,6 +68,7 @@ impl StoredItem {
                 },
             )),
             "d" => Ok(Self::Desired(Box::new(desired::read_state(reader)?))),
+            "e" => Ok(Self::Watch(Box::new(source_watch::read_watch(reader)?))),
             "j" => Ok(Self::Rejections(desired::read_rejections(reader)?)),
             "s" => document(NamedKind::Source),
             "c" => document(NamedKind::Connection),
