@@ -385,7 +385,7 @@ impl ModelSimulation {
                 ModelInvocation::Sweep(DueItem::Run(run)) => {
                     sweep::receive_message(&env, &QueueMessage::Run(run)).await?;
                 }
-                ModelInvocation::Sweep(DueItem::Target(..) | DueItem::Desired(_)) => {
+                ModelInvocation::Sweep(DueItem::Target(..) | DueItem::Desired(_) | DueItem::Source(_)) => {
                     sweep::receive_message(&env, &QueueMessage::Target(KIND.to_owned(), NAME.to_owned())).await?;
                 }
                 ModelInvocation::Retry => {

@@ -127,6 +127,7 @@ fn api_routes() -> OpenApiRouter<ServerState> {
         .routes(routes!(subscriptions::list))
         .routes(routes!(subscriptions::get, subscriptions::put, subscriptions::delete))
         .routes(routes!(routes::named_documents::retry_subscription))
+        .routes(routes!(routes::named_documents::reconcile_source))
         .routes(routes!(routes::target_list::list))
         .routes(routes!(routes::target_actions::act))
         .routes(routes!(routes::target_changes::list))

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use ebb_protocol::{RejectedEvent, SourceDetail, SourceInfo, limits, rfc3339};
+use ebb_protocol::{ListingState, MissingThing, RejectedEvent, SourceDetail, SourceInfo, limits, rfc3339};
 use maud::{Markup, html};
 
 use crate::{ConsoleViewer, PageRenewal, frame, paths, texts};
@@ -18,7 +18,7 @@ pub fn sources(viewer: ConsoleViewer<'_>, sources: &[SourceInfo]) -> String {
 }
 
 pub(crate) fn list<'a>(sources: impl IntoIterator<Item = &'a SourceInfo>) -> Markup {
-    let rows = sources.into_iter().map(|SourceInfo { name, changed, rejected }| {
+    let rows = sources.into_iter().map(|SourceInfo { name, changed, rejected, listing }| {
         html! {
             th scope="row" { a href=(paths::source(name)) { (name) } }
             td data-label="Rejected" {
@@ -26,10 +26,37 @@ pub(crate) fn list<'a>(sources: impl IntoIterator<Item = &'a SourceInfo>) -> Mar
                     span.problem { (rejected.count) " since " (texts::time(&rejected.since)) ": " (limits::printable(&rejected.last.detail)) }
                 }
             }
+            td data-label="Lists" { @if let Some(listing) = listing { (problem(listing)) @if listing.missing_count > 0 { (listing.missing_count) " missing" } } }
             td data-label="Changed" { (texts::time(changed)) }
         }
     });
-    frame::table("Sources", &["Name", "Rejected events", "Changed"], rows)
+    frame::table("Sources", &["Name", "Rejected events", "Lists", "Changed"], rows)
+}
+
+fn problem(listing: &ListingState) -> Markup {
+    html! {
+        @if let (Some(problem), Some(since)) = (&listing.problem, &listing.problem_since) {
+            p.problem { "Incomplete since " (texts::time(since)) ", nothing is deleted: " (limits::printable(problem)) }
+        }
+    }
+}
+
+/// Returns what the lists of a source have shown, with the targets whose things are missing.
+fn drift(listing: &ListingState) -> Markup {
+    let rows = listing.missing.iter().map(|MissingThing { target, since, ends_after, .. }| {
+        html! {
+            th scope="row" { (target_link(target)) }
+            td { (texts::time(since)) }
+            td { (texts::time(ends_after)) }
+        }
+    });
+    html! {
+        (problem(listing))
+        @if let (Some(at), Some(things)) = (&listing.complete, listing.things) { p { "Last complete observation at " (texts::time(at)) ": " (things) " things." } }
+        @else { p { "No observation is complete yet." } }
+        (frame::table("Missing", &["Missing", "Since", "Deleted after, if it stays missing"], rows))
+        @if listing.missing_count > listing.missing.len() as u64 { p { (listing.missing_count) " targets are missing." } }
+    }
 }
 
 /// An event that the caller tries, with its effect.
@@ -76,6 +103,7 @@ pub fn source(viewer: ConsoleViewer<'_>, source: &SourceDetail, trial: &SourceTr
     let main = html! {
         (frame::head(&html! { "Source " (source.name) }, &facts, &targets))
         @if trial.effect.is_some() { (tried) }
+        @if let Some(listing) = &source.listing { (frame::section("What exists at the sender", &drift(listing))) }
         (frame::section("Rejected events", &frame::table("Rejected events", &["Time", "Delivery", "Target", "Reason"], rows)))
         @if trial.effect.is_none() { (tried) }
         (frame::section("Document", &texts::listing("Document", &source.document)))

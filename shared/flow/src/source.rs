@@ -5,7 +5,10 @@
 //! state is applied like a lifecycle webhook. After a crash `sweep` applies it.
 
 pub mod delivery;
+mod drift;
 mod fetch;
+mod list;
+pub mod observe;
 pub mod reconcile;
 pub mod record;
 pub mod trial;

@@ -21,7 +21,7 @@ use futures::StreamExt as _;
 use crate::advance::dispatch_all::drive_slice;
 use crate::instance::outbox;
 use crate::permits::SweepPermits;
-use crate::source::reconcile;
+use crate::source::{observe, reconcile};
 use crate::{Env, FlowResult, QueueMessage, SweepPermit, lock, telemetry};
 use attempts::SweepCondition;
 use postpone::{postpone_dropped, record_end};
@@ -78,6 +78,11 @@ pub async fn sweep(env: &Env, index: &Store, end: impl Future<Output = ()>) -> F
                     permit.limit(Box::pin(targets::sweep_target(env, TargetKey::new(kind, name), &permit))).await
                 }
                 DueItem::Desired(key) => permit.limit(Box::pin(sweep_desired(env, key))).await,
+                DueItem::Source(name) => {
+                    // A list can take as long as the sweep.
+                    permit.leave_place();
+                    record_end(env, &due, Box::pin(observe::observe(env, name)).await).await
+                }
             };
             open().remove(&due);
             Some(

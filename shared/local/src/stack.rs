@@ -442,7 +442,7 @@ async fn recover(env: &Env) -> ebb_flow::FlowResult<()> {
             ebb_store::DueItem::Run(run) => QueueMessage::Recover(run),
             ebb_store::DueItem::Target(kind, name) => QueueMessage::Target(kind, name),
             // A sweep applies it.
-            ebb_store::DueItem::Desired(..) => continue,
+            ebb_store::DueItem::Desired(..) | ebb_store::DueItem::Source(_) => continue,
         };
         env.queue.send(message, Duration::ZERO).await;
     }

@@ -24,6 +24,8 @@ pub enum HistoryChange {
     Deleted,
     /// The `ttl` of the instance ended.
     Expired,
+    /// Two observations of its source lacked its thing.
+    Missing,
     /// An operator retries failed units.
     Retried,
     /// An operator retries a teardown with another version of a plugin.
@@ -40,6 +42,7 @@ impl HistoryChange {
             Self::Created => "created",
             Self::Updated => "updated",
             Self::Accepted => "accepted",
+            Self::Missing => "missing at its sender",
             Self::Event => "event",
             Self::Deleted => "deleted",
             Self::Expired => "expired",

@@ -3,9 +3,9 @@
 use axum::http::Method;
 use ebb_flow::telemetry::Telemetry;
 use ebb_protocol::{
-    CreatedToken, Hook, LifecycleData, LifecycleType, RunId, TaskId, Timestamp, Unit, WebhookSecret, id,
+    CreatedToken, Hook, LifecycleData, LifecycleType, RunId, TargetKey, TaskId, Timestamp, Unit, WebhookSecret, id,
 };
-use ebb_store::{ClusterFaultKind, DesiredKey, DesiredTarget};
+use ebb_store::{ClusterFaultKind, DesiredKey, DesiredTarget, SourceWatch, Store, TargetHead, TargetTransition};
 use ebb_tests::api_client::{ApiClient, ApiReply};
 use ebb_tests::platform::{SignedRequest, http, named, now, sandbox};
 use ebb_tests::receiver::TestReceiver;
@@ -167,8 +167,55 @@ async fn sources(instance: &LifecycleRun) {
         listed.any(|event| event["target"] == "sandbox/swept-wohle").then_some(())
     })
     .await;
+    lists(instance).await;
     instance.get("/v1/sources").await;
     instance.remove("/v1/sources/events?force=true").await;
+    // A sweep drops what the lists have shown.
+    let table = &instance.functions.table;
+    until("the state of the lists to be removed", async || {
+        let Some((watch, findings)) = table.read_watch("events").await.unwrap() else { return Some(()) };
+        let again = SourceWatch { due: now(), version: watch.version + 1, ..watch };
+        table.put_watch(&again, &findings).await.unwrap();
+        None
+    })
+    .await;
+}
+
+/// Ends a target whose thing two lists lack.
+async fn lists(instance: &LifecycleRun) {
+    instance.outside.always("GET /things", json!([]));
+    let connection = "origin: OUTSIDE\nauth: {bearer: {secret: SENDER}}\nsources: [events]\n";
+    instance.put("Connection", "listed", connection).await;
+    let source = include_str!("documents/source.yaml");
+    instance.put("Source", "events", &format!("{source}exists: {{connection: listed, path: /things}}\n")).await;
+    let event = json!({"plugin": "stuck", "name": "listed", "apply": true});
+    assert_eq!(instance.caller("Receive", TOKEN).post("/v1/sources/events", event).await.status, 202);
+    instance.until("listed", "ready", |target| target["phase"] == "ready").await;
+    let table = &instance.functions.table;
+    until("an older target", async || {
+        let seen = table.read_target(TargetKey::new("sandbox", "listed")).await.unwrap()?;
+        let TargetHead { version, .. } = seen;
+        let older = TargetHead { created: Timestamp(1), version: version + 1, ..seen };
+        table.move_target(&TargetTransition::new(older, Some(version))).await.unwrap().then_some(())
+    })
+    .await;
+    list_again(table).await;
+    instance.post("/v1/sources/events/reconcile", json!({"uids": []}), 200).await;
+    list_again(table).await;
+    instance.until("listed", "ended by the lists", |target| target["phase"] != "ready").await;
+    instance.remove("/v1/connections/listed?force=true").await;
+}
+
+/// Makes the source due, with what earlier lists lacked long ago. Waits for the next list.
+async fn list_again(table: &Store) {
+    until("a list to be due", async || {
+        let (watch, mut findings) = table.read_watch("events").await.unwrap()?;
+        findings.missing.iter_mut().for_each(|one| one.first = Timestamp(1));
+        let again = SourceWatch { complete: None, due: now(), version: watch.version + 1, ..watch };
+        table.put_watch(&again, &findings).await.unwrap().then_some(())
+    })
+    .await;
+    until("a complete list", async || table.read_watch("events").await.unwrap()?.0.complete.map(drop)).await;
 }
 
 /// Creates and deletes a target with a named token.

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use ebb_protocol::api::ListingState;
 use ebb_protocol::{CheckList, HealthCheck, Millis, SourceInfo, SubscriptionInfo, rfc3339};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -143,8 +144,13 @@ async fn warnings<T: DeserializeOwned>(
     }
 }
 
-/// Returns a warning about a source that has rejected an event in the last day.
+/// Returns a warning about a source whose lists are incomplete, or that has rejected an event in the last day.
 fn rejection(source: &SourceInfo) -> Option<DoctorCheck> {
+    if let Some(ListingState { problem: Some(why), problem_since: Some(since), .. }) = &source.listing {
+        let (since, why) = (timing::clock(since), output::joined_lines(why));
+        let detail = format!("its lists are incomplete since {since}, and delete nothing: {why}");
+        return Some(DoctorCheck::new(&format!("source/{}", source.name), CheckResult::Warning, detail));
+    }
     let rejected = source.rejected.as_ref()?;
     let last = rfc3339(rejected.last.time);
     timing::since(&last, timing::now()).filter(|age| *age < REPORTED)?;

@@ -172,6 +172,8 @@ impl EbbCli {
             EbbCommand::Source(SourceCommand::New(args)) => args.run(),
             EbbCommand::Source(SourceCommand::Test(args)) => args.run(),
             EbbCommand::Source(SourceCommand::Send(args)) => args.run(&connect(server)?).await,
+            EbbCommand::Source(SourceCommand::Drift(args)) => args.run(&connect(server)?).await,
+            EbbCommand::Source(SourceCommand::Reconcile(args)) => args.run(&connect(server)?).await,
             EbbCommand::Connection(ConnectionCommand::New(args)) => args.run(),
             EbbCommand::Subscription(SubscriptionCommand::New(args)) => args.run(),
             EbbCommand::Subscription(SubscriptionCommand::Test(args)) => args.run(),

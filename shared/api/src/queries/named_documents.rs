@@ -54,6 +54,11 @@ pub(crate) trait StoredKind: 'static {
         Ok(Some(Vec::new()))
     }
 
+    /// Writes what a document needs before it is stored.
+    async fn prepare(_env: &Env, _new: &NamedDocument) -> FlowResult<()> {
+        Ok(())
+    }
+
     /// Forgets what this program has read, after a change.
     async fn forget(_env: &Env) {}
 }
@@ -86,6 +91,7 @@ pub(crate) async fn put<K: StoredKind>(
         }
     }
     if !dry_run {
+        K::prepare(env, &new).await?;
         env.store.put_document(K::KIND, &new).await?;
         K::forget(env).await;
     }

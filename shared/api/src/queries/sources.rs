@@ -3,14 +3,22 @@
 use std::collections::BTreeMap;
 
 use ebb_documents::{Diagnostics, DocumentVars, NoFiles, SourceDoc, compile, load};
-use ebb_flow::source::{delivery, reconcile};
+use ebb_flow::source::{delivery, observe, reconcile};
 use ebb_flow::{Env, FlowResult, offload};
-use ebb_protocol::api::{DecidingEvent, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo, SourceList};
-use ebb_protocol::{SourceResponse, SourceResult, TargetKey, rfc3339};
-use ebb_store::{DesiredKey, DesiredTarget, NamedDocument, NamedKind, SourceRejections, Store, TargetHead};
+use ebb_protocol::api::{
+    DecidingEvent, ListingState, MissingThing, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo, SourceList,
+};
+use ebb_protocol::{Millis, SourceResponse, SourceResult, TargetKey, rfc3339};
+use ebb_store::{
+    DesiredKey, DesiredTarget, MissingTarget, NamedDocument, NamedKind, SourceRejections, SourceWatch, Store,
+    TargetHead,
+};
 
 use super::clusters;
 use super::named_documents::{self, StoredKind};
+
+/// Maximum missing targets of a source that a response has, and that a request names.
+pub(crate) const SHOWN: usize = 100;
 
 impl StoredKind for SourceDoc {
     const KIND: NamedKind = NamedKind::Source;
@@ -24,6 +32,11 @@ impl StoredKind for SourceDoc {
         Ok(checked)
     }
 
+    /// A source without lists has nothing to observe: the next sweep drops the item.
+    async fn prepare(env: &Env, new: &NamedDocument) -> FlowResult<()> {
+        if new.document.contains("exists") { observe::begin(env, &new.name).await } else { Ok(()) }
+    }
+
     const LOSS: &str = "Without it, they stay until their `ttl` ends or a person deletes them";
 
     async fn users(env: &Env, name: &str) -> FlowResult<Option<Vec<String>>> {
@@ -34,8 +47,11 @@ impl StoredKind for SourceDoc {
     async fn list(env: &Env) -> FlowResult<SourceList> {
         let rejected = env.store.list_rejections().await?.into_iter();
         let mut rejected: BTreeMap<_, _> = rejected.map(|one| (one.source, one.events)).collect();
+        let watches = env.store.list_watches().await?.into_iter();
+        let mut watches: BTreeMap<_, _> = watches.map(|watch| (watch.source.clone(), watch)).collect();
         let sources = env.store.list_documents(Self::KIND).await?.into_iter();
         let about = |source: NamedDocument| SourceInfo {
+            listing: watches.remove(&source.name).map(|watch| listing(&watch)),
             rejected: rejected.remove(&source.name).and_then(summary),
             name: source.name,
             changed: rfc3339(source.changed),
@@ -48,12 +64,23 @@ impl StoredKind for SourceDoc {
         let rejected =
             env.store.read_rejections(&source.name).await?.map_or_else(Vec::new, |rejections| rejections.events);
         let text = source.document.clone();
-        let load = move || load::event_source("document", &text, &NoFiles, &DocumentVars::none()).ok()?.fetch;
-        let problem = match offload(load).await? {
-            Some(fetch) => delivery::connection_problem(env, &source.name, &fetch.connection.value).await?,
-            None => None,
-        };
+        let load = move || load::event_source("document", &text, &NoFiles, &DocumentVars::none()).ok();
+        let loaded = offload(load).await?;
+        let exists = loaded.as_ref().and_then(|source| source.exists.as_ref());
+        let fetch = loaded.as_ref().and_then(|source| Some(&source.fetch.as_ref()?.connection));
+        let connections = fetch.into_iter().chain(exists.and_then(|exists| exists.value.connection.as_ref()));
+        let mut problem = None;
+        for connection in connections {
+            let found = delivery::connection_problem(env, &source.name, &connection.value).await?;
+            problem = problem.or(found);
+        }
+        let grace =
+            exists.and_then(|exists| exists.value.grace.as_ref()).map_or(observe::GRACE, |at| Millis(at.value.0));
         Ok(SourceDetail {
+            listing: match exists {
+                Some(_) => Some(drift(env, &source.name, grace).await?),
+                None => None,
+            },
             problem,
             path: format!("/v1/sources/{}", source.name),
             name: source.name,
@@ -62,6 +89,29 @@ impl StoredKind for SourceDoc {
             rejected,
         })
     }
+}
+
+fn listing(watch: &SourceWatch) -> ListingState {
+    ListingState {
+        complete: watch.complete.map(|(at, _)| rfc3339(at)),
+        things: watch.complete.map(|(_, things)| things),
+        problem_since: watch.problem.as_ref().map(|(since, _)| rfc3339(*since)),
+        problem: watch.problem.as_ref().map(|(_, why)| why.clone()),
+        missing_count: watch.missing,
+        missing: Vec::new(),
+    }
+}
+
+async fn drift(env: &Env, name: &str, grace: Millis) -> FlowResult<ListingState> {
+    let Some((watch, findings)) = env.store.read_watch(name).await? else { return Ok(ListingState::default()) };
+    let thing = |one: MissingTarget| MissingThing {
+        target: TargetKey::new(&one.kind, &one.name).to_string(),
+        uid: one.uid,
+        since: rfc3339(one.first),
+        ends_after: rfc3339(one.first.plus(grace)),
+    };
+    let missing = findings.missing.into_iter().chain(findings.refused).take(SHOWN).map(thing).collect();
+    Ok(ListingState { missing, ..listing(&watch) })
 }
 
 fn summary(events: Vec<RejectedEvent>) -> Option<RejectionSummary> {

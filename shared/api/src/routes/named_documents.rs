@@ -1,12 +1,19 @@
 //! Handles documents that a deployment stores by name: `/v1/sources`, `/v1/connections`, `/v1/subscriptions`.
 
 use axum::Json;
-use ebb_documents::SubscriptionDoc;
+use axum::body::Body;
+use ebb_documents::{SourceDoc, SubscriptionDoc};
 use ebb_flow::instance::outbox;
+use ebb_flow::source::observe;
 use ebb_protocol::SubscriptionDetail;
+use ebb_protocol::api::{ReconcileSource, SourceDetail};
 
+use super::{parse_json, read};
 use crate::queries::named_documents;
 use crate::{HttpProblem, HttpResult, NoQuery, Operate, Path, Permitted};
+
+/// Maximum bytes of the UIDs of a request.
+const MAX_BODY: usize = 64 << 10;
 
 /// Defines the handlers of a kind of document, in a module. utoipa needs a function for each path.
 macro_rules! document_routes {
@@ -147,4 +154,24 @@ pub(crate) async fn retry_subscription(
     let found = found.ok_or_else(|| HttpProblem::not_found(format!("no subscription {name:?} exists")))?;
     server.caller.log_change("retry subscription", &name);
     Ok(Json(SubscriptionDetail { retried, ..found }))
+}
+
+/// Deletes targets whose things are missing at the sender of a source, after one more observation that lacks them: without the
+/// grace period, and also if more are missing than may be at once. Scope: `operate`.
+#[utoipa::path(post, path = "/v1/sources/{name}/reconcile", operation_id = "reconcileSource", tag = "sources", request_body = ReconcileSource, responses(
+    (status = 200, body = SourceDetail),
+    (status = 409, description = "outdated: a UID is not that of a missing target"),
+))]
+pub(crate) async fn reconcile_source(
+    Path(name): Path<String>,
+    server: Permitted<Operate>,
+    _: NoQuery,
+    body: Body,
+) -> HttpResult<Json<SourceDetail>> {
+    let ReconcileSource { uids } = parse_json(&read(body, MAX_BODY).await?)?;
+    observe::accept(&server.env, &name, uids).await?;
+    let found = named_documents::get::<SourceDoc>(&server.env, &name).await?;
+    let found = found.ok_or_else(|| HttpProblem::not_found(format!("no source {name:?} exists")))?;
+    server.caller.log_change("reconcile source", &name);
+    Ok(Json(found))
 }

@@ -18,12 +18,26 @@ const MAX_AHEAD: Millis = Millis(5 * 60 * 1000);
 /// # Errors
 /// Returns an error if the event could not be written. The sender repeats it.
 pub async fn record(env: &Env, event: &DesiredTarget) -> FlowResult<Option<SourceResponse>> {
+    record_if(env, event, None).await
+}
+
+/// Records what follows from the state with a version, or from no state with 0. Another state stays.
+pub(super) async fn record_after(env: &Env, event: &DesiredTarget, version: u64) -> FlowResult<()> {
+    record_if(env, event, Some(version)).await.map(drop)
+}
+
+async fn record_if(env: &Env, event: &DesiredTarget, after: Option<u64>) -> FlowResult<Option<SourceResponse>> {
     for _ in 0..crate::ATTEMPTS {
         let now = env.now();
         let sent = event.sent.filter(|time| *time <= now.plus(MAX_AHEAD));
         let (time, due) = (sent.unwrap_or(now), Some(now.plus(RETRY_WAIT)));
         let mut desired = DesiredTarget { time, sent, due, version: 1, ..event.clone() };
-        if let Some(seen) = env.store.read_desired(&event.key).await? {
+        let seen = env.store.read_desired(&event.key).await?;
+        if after.is_some_and(|version| seen.as_ref().map_or(0, |seen| seen.version) != version) {
+            let detail = "another event was received meanwhile".to_owned();
+            return Ok(Some(outcome(&event.key, SourceResult::Outdated, None, detail)));
+        }
+        if let Some(seen) = seen {
             let has_failed = seen.result.as_ref().is_some_and(|outcome| outcome.result.is_failure());
             if is_repeated(event, &seen) && !(has_failed && is_last(event, &seen)) {
                 return Ok(Some(repeated(env, event, &seen).await?));

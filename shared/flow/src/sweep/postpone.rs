@@ -3,7 +3,7 @@
 
 use ebb_engine::{Millis, RunEvent, accept};
 use ebb_protocol::id::{RunId, TargetKey};
-use ebb_store::{DesiredKey, DesiredTarget, DueItem};
+use ebb_store::{DesiredKey, DesiredTarget, DueItem, SourceWatch};
 
 use crate::run::wakeup;
 use crate::{Env, FlowResult, ForwardedAttempts, QueueMessage, loaded_run};
@@ -23,6 +23,7 @@ pub(super) async fn postpone(env: &Env, due: &DueItem, wait: Millis) {
         DueItem::Run(run) => postpone_run(env, run, wait).await,
         DueItem::Target(kind, name) => postpone_target(env, TargetKey::new(kind, name), wait).await,
         DueItem::Desired(key) => postpone_desired(env, key, wait).await,
+        DueItem::Source(name) => postpone_source(env, name, wait).await,
     };
     if let Err(error) = postponed {
         tracing::warn!(?due, %error, "cannot postpone an item");
@@ -32,7 +33,7 @@ pub(super) async fn postpone(env: &Env, due: &DueItem, wait: Millis) {
 /// Postpones an item whose sweep was dropped. A desired state stays due, and is applied again by the next sweep.
 pub(super) async fn postpone_dropped(env: &Env, due: &DueItem) {
     let wait = env.cache.failed_sweeps.next_wait(due, true);
-    if !matches!(due, DueItem::Desired(_)) {
+    if !matches!(due, DueItem::Desired(_) | DueItem::Source(_)) {
         postpone(env, due, wait).await;
     }
 }
@@ -82,6 +83,15 @@ async fn postpone_desired(env: &Env, key: &DesiredKey, wait: Millis) -> FlowResu
     if seen.due.is_some_and(|due| due <= env.now()) {
         let due = Some(env.now().plus(wait));
         env.store.put_desired(&DesiredTarget { due, version: seen.version + 1, ..seen }).await?;
+    }
+    Ok(())
+}
+
+async fn postpone_source(env: &Env, name: &str, wait: Millis) -> FlowResult<()> {
+    let Some((seen, findings)) = env.store.read_watch(name).await? else { return Ok(()) };
+    if seen.due <= env.now() {
+        let after = SourceWatch { due: env.now().plus(wait), version: seen.version + 1, ..seen };
+        env.store.put_watch(&after, &findings).await?;
     }
     Ok(())
 }

@@ -63,9 +63,53 @@ pub struct SourceDetail {
     pub path: String,
     /// The reason why the connection of `fetch` cannot complete its events.
     pub problem: Option<String>,
+    /// What its lists have shown. Absent without `exists`.
+    pub listing: Option<ListingState>,
     /// The last rejected events, at most 20, the newest first. They are kept for 30 days, also if a later event of the
     /// target was applied.
     pub rejected: Vec<RejectedEvent>,
+}
+
+/// What the lists of a source have shown of the things at its sender.
+#[serde_with::skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ListingState {
+    /// The begin of the last complete observation. Absent if none was complete.
+    pub complete: Option<String>,
+    /// The number of things in it.
+    pub things: Option<u64>,
+    /// The time since which observations are incomplete or refused. They delete nothing.
+    pub problem_since: Option<String>,
+    /// The reason.
+    pub problem: Option<String>,
+    /// The number of targets whose things are missing.
+    #[serde(default)]
+    pub missing_count: u64,
+    /// The first of them, at most 100. A list of sources has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<MissingThing>,
+}
+
+/// A target whose thing is missing at the sender.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MissingThing {
+    /// `KIND/NAME`.
+    pub target: String,
+    pub uid: String,
+    /// The begin of the first observation that lacked it.
+    pub since: String,
+    /// The earliest time of its deletion, after a further observation. A person can lift the grace period.
+    pub ends_after: String,
+}
+
+/// The targets whose deletion a person asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReconcileSource {
+    /// The UIDs of missing targets, as `listing` of the source has them, at most 100.
+    pub uids: Vec<String>,
 }
 
 /// An event that was rejected, or that could not be completed.
@@ -118,6 +162,9 @@ pub struct SourceInfo {
     /// The events that were rejected. Absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<RejectionSummary>,
+    /// What its lists have shown, without the missing targets. Absent without `exists`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listing: Option<ListingState>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

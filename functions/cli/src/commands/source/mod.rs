@@ -1,5 +1,6 @@
 //! The subcommands of `ebb source`, and what is to do after a source was stored.
 
+mod drift;
 mod new;
 mod send;
 mod test;
@@ -19,6 +20,10 @@ pub(crate) enum SourceCommand {
     New(new::SourceNewArgs),
     /// Show the effect of an event on a source, without a server
     Test(test::SourceTestArgs),
+    /// Show the targets whose things are missing at the sender
+    Drift(drift::SourceDriftArgs),
+    /// Delete targets whose things are missing at the sender, without the grace period
+    Reconcile(drift::SourceReconcileArgs),
     /// Sign an event with the secret of `ebb dev` and send it, for tests
     Send(send::SourceSendArgs),
 }

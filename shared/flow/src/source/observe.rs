@@ -1,0 +1,417 @@
+//! Observes what exists at the sender of a source, over several sweeps, and ends the targets whose things are missing.
+//!
+//! 1. A sweep reads pages of the lists for [`SLICE`], and stores where it stopped. Each step claims the state by its version.
+//! 2. A complete observation is judged by [`drift`](super::drift). One that fails, is incomplete or is about other targets
+//!    changes nothing, and its reason is shown.
+//! 3. A target that two complete observations lack, with the grace period between them, is asked for by `confirm`. Then it gets
+//!    the desired state of a deletion, on condition that no event has changed that state since the first observation.
+
+use std::collections::BTreeSet;
+
+use ebb_documents::EventSource;
+use ebb_documents::event::listing::{ListedNames, ListedTarget, ListedThing};
+use ebb_documents::event::{EventListing, EventOutcome};
+use ebb_protocol::{ErrorCode, HistoryChange, Millis, Timestamp, limits, rfc3339, short_digest};
+use ebb_store::{DesiredKey, DesiredTarget, ListFindings, ListPass, MissingTarget, SourceWatch, TargetHead};
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
+
+use super::drift::{Observation, ObservedDrift};
+use super::{delivery, list, reconcile, record};
+use crate::instance::history::{self, Decision};
+use crate::run::credential::{self, ConnectionUser};
+use crate::{Env, FlowError, FlowResult, RequestError};
+
+/// The time in which a sweep reads pages. It ends before the time of a function.
+const SLICE: Millis = Millis(15_000);
+/// The time after which another sweep continues an observation whose sweep has died.
+const CLAIM: Millis = Millis(60_000);
+/// Maximum pages of a list.
+const MAX_PAGES: u32 = 2_000;
+/// The time after which an observation that is not complete is begun again.
+const MAX_AGE: Millis = Millis(2 * 3_600_000);
+/// The wait after a page that was not answered.
+const RETRY: Millis = Millis(60_000);
+const CONCURRENT: usize = 8;
+/// Maximum UIDs of a request.
+const MAX_ACCEPTED: usize = 100;
+/// The grace period of a source that has none.
+pub const GRACE: Millis = Millis(600_000);
+
+/// The result of a part of an observation.
+enum ListStep {
+    /// All pages of all lists were read.
+    Complete,
+    /// Time is left for no further page.
+    Continue,
+    /// The page must be asked for again after a while.
+    Wait(String, Millis),
+    /// The observation shows nothing.
+    Refused(String),
+}
+
+/// Makes a source due that lists what exists. Its document is stored after that.
+pub async fn begin(env: &Env, source: &str) -> FlowResult<()> {
+    if env.store.read_watch(source).await?.is_none() {
+        let watch =
+            SourceWatch { source: source.to_owned(), due: env.now().plus(RETRY), version: 1, ..SourceWatch::default() };
+        env.store.put_watch(&watch, &ListFindings::default()).await?;
+    }
+    Ok(())
+}
+
+/// Continues the observation of a source, if it is due.
+pub(crate) async fn observe(env: &Env, name: &str) -> FlowResult<()> {
+    let Some((watch, findings)) = env.store.read_watch(name).await? else { return Ok(()) };
+    if watch.due > env.now() {
+        return Ok(());
+    }
+    let source = match delivery::find(env, name).await {
+        Ok(source) => Some(source),
+        Err(RequestError::Failed(error)) => return Err(error),
+        Err(RequestError::Rejected(_)) => None,
+    };
+    let Some((source, listing)) = source.and_then(|source| Some((source.clone(), source.listing.clone()?))) else {
+        return Ok(env.store.delete_watch(name).await?);
+    };
+    let claimed = SourceWatch { due: env.now().plus(CLAIM), version: watch.version + 1, ..watch };
+    if !env.store.put_watch(&claimed, &findings).await? {
+        return Ok(());
+    }
+    let mut observer = Observer { env, source: &source, listing: &listing, watch: claimed, findings };
+    Box::pin(observer.slice()).await
+}
+
+/// Asks for the deletion of missing targets after the next observation that lacks them, which begins now.
+///
+/// # Errors
+/// Refuses a UID that is not one of a missing target.
+pub async fn accept(env: &Env, name: &str, uids: Vec<String>) -> Result<(), RequestError> {
+    if uids.len() > MAX_ACCEPTED {
+        let detail = format!("{} UIDs are given, at most {MAX_ACCEPTED} are allowed", uids.len());
+        return Err(RequestError::refused(ErrorCode::InvalidQuery, detail));
+    }
+    for _ in 0..crate::ATTEMPTS {
+        let Some((watch, findings)) = env.store.read_watch(name).await? else {
+            return Err(RequestError::refused(ErrorCode::NotFound, format!("no source {name:?} lists what exists")));
+        };
+        let missing = || findings.missing.iter().chain(&findings.refused);
+        if let Some(uid) = uids.iter().find(|uid| missing().all(|one| one.uid != **uid)) {
+            let detail = format!("{}: it is not the UID of a missing target", limits::message(uid));
+            return Err(RequestError::refused(ErrorCode::Outdated, detail));
+        }
+        let accepted = watch.accepted.into_iter().chain(uids.clone()).collect();
+        let after = SourceWatch { accepted, due: env.now(), version: watch.version + 1, ..watch };
+        if env.store.put_watch(&after, &findings).await? {
+            return Ok(());
+        }
+    }
+    Err(FlowError::Contended(format!("the lists of source {name}")).into())
+}
+
+struct Observer<'a> {
+    env: &'a Env,
+    source: &'a std::sync::Arc<EventSource>,
+    listing: &'a EventListing,
+    watch: SourceWatch,
+    findings: ListFindings,
+}
+
+impl Observer<'_> {
+    async fn slice(&mut self) -> FlowResult<()> {
+        let now = self.env.now();
+        let parts = match self.parts() {
+            Ok(parts) => parts,
+            Err(problem) => return self.refuse(now, problem).await,
+        };
+        let user = ConnectionUser::Source(&self.source.name);
+        let credential = match credential::of_user(self.env, &self.listing.connection, user).await? {
+            Ok((origin, credential)) => format!("{origin} {:?}", credential.digest(self.env)),
+            Err(why) => return self.refuse(now, why).await,
+        };
+        let question = self.question(&parts, &credential);
+        if self.watch.question != question {
+            self.findings = ListFindings::default();
+            let (source, problem) = (self.watch.source.clone(), self.watch.problem.take());
+            self.watch =
+                SourceWatch { source, question, problem, version: self.watch.version, ..SourceWatch::default() };
+        }
+        if self.watch.pass.as_ref().is_none_or(|pass| pass.begun.plus(MAX_AGE) < now) {
+            self.findings.things.clear();
+            self.watch.pass = Some(ListPass { begun: now, ..ListPass::default() });
+        }
+        let begun = self.watch.pass.as_ref().map_or(now, |pass| pass.begun);
+        match self.read(&parts).await? {
+            ListStep::Complete => self.end(begun, &parts).await,
+            ListStep::Refused(problem) => self.refuse(begun, problem).await,
+            ListStep::Continue => self.store(self.env.now().plus(Millis(1_000))).await,
+            ListStep::Wait(problem, wait) => {
+                self.note(Some(problem));
+                self.store(self.env.now().plus(wait)).await
+            }
+        }
+    }
+
+    fn parts(&self) -> Result<Vec<(String, ListedNames)>, String> {
+        let parts = self.source.list_parts(self.listing).map_err(|error| error.to_string())?;
+        let names = parts.into_iter().map(|part| {
+            let names = self.source.list_names(self.listing, &part).map_err(|error| error.to_string())?;
+            Ok((part, names))
+        });
+        names.collect()
+    }
+
+    /// Returns a digest of what is asked for, and of which targets.
+    fn question(&self, parts: &[(String, ListedNames)], credential: &str) -> String {
+        let asked = format!("{parts:?} {:?} {:?}", self.listing, self.source.list_kinds());
+        short_digest(&["exists", &asked, credential], 24)
+    }
+
+    /// Reads pages until the end of the lists or of the time.
+    async fn read(&mut self, parts: &[(String, ListedNames)]) -> FlowResult<ListStep> {
+        let end = self.env.now().plus(SLICE);
+        let Some(mut pass) = self.watch.pass.clone() else { return Ok(ListStep::Complete) };
+        let living = match self.listing.create {
+            true => Some(self.covered(parts).await?.into_iter().collect::<BTreeSet<_>>()),
+            false => None,
+        };
+        while let Some((part, names)) = parts.get(pass.part) {
+            if self.env.now() >= end {
+                self.watch.pass = Some(pass);
+                return Ok(ListStep::Continue);
+            }
+            let page = list::page(self.env, self.source, (self.listing, part), &pass).await?;
+            let (things, next) = match page {
+                Ok(page) => page,
+                Err(list::PageProblem::Later(why, wait)) => {
+                    self.watch.pass = Some(pass);
+                    let wait = wait.and_then(|wait| u64::try_from(wait.as_millis()).ok());
+                    return Ok(ListStep::Wait(why, wait.map_or(RETRY, Millis).max(RETRY)));
+                }
+                Err(list::PageProblem::Wrong(why)) => return Ok(ListStep::Refused(why)),
+            };
+            pass.seen += things.len() as u64;
+            pass.total += things.len() as u64;
+            for one in things {
+                let ListedThing { kind, name, uid, outcome } = &one;
+                if !names.covers(name) || !self.source.list_kinds().contains(kind.as_str()) {
+                    let name = limits::message(name);
+                    return Ok(ListStep::Refused(format!("the list has {kind}/{name}, which `names` does not cover")));
+                }
+                // The thing exists, and has no target any more.
+                if !matches!(outcome, EventOutcome::Delete { .. }) {
+                    self.findings.things.insert(thing(kind, name, uid.as_deref()));
+                }
+                if living.as_ref().is_some_and(|living| !living.contains(&(kind.clone(), name.clone()))) {
+                    self.make(one, pass.begun).await?;
+                }
+            }
+            pass.pages += 1;
+            pass = match next {
+                Some(_) if pass.pages >= MAX_PAGES => {
+                    return Ok(ListStep::Refused(format!("a list has more than {MAX_PAGES} pages")));
+                }
+                Some(next) => ListPass { url: Some(next), ..pass },
+                None => ListPass { begun: pass.begun, part: pass.part + 1, total: pass.total, ..ListPass::default() },
+            };
+        }
+        self.watch.pass = Some(pass);
+        Ok(ListStep::Complete)
+    }
+
+    /// Makes the target of a thing, unless an event has decided about it later, or it has ended by itself.
+    async fn make(&self, one: ListedThing, begun: Timestamp) -> FlowResult<()> {
+        let EventOutcome::Apply { kind, name, uid, time_ms, order, document } = one.outcome else { return Ok(()) };
+        let key = DesiredKey { source: self.source.name.clone(), kind, name, uid };
+        let (seen, sent) = (self.env.store.read_desired(&key).await?, time_ms.map(Timestamp));
+        let is_lost = match &seen {
+            None => self.env.store.read_target(key.target_key()).await?.is_none(),
+            Some(seen) => seen.is_delete && seen.sent.zip(sent).is_some_and(|(known, sent)| sent > known),
+        };
+        if is_lost {
+            let (delivery, document) = (format!("listed {}", rfc3339(begun)), Some(document));
+            let event = DesiredTarget { delivery, key, sent, order, document, ..DesiredTarget::default() };
+            record::record_after(self.env, &event, seen.map_or(0, |seen| seen.version)).await?;
+            self.apply(&event.key).await?;
+        }
+        Ok(())
+    }
+
+    async fn apply(&self, key: &DesiredKey) -> FlowResult<()> {
+        let (_, follow_ups) = reconcile::apply(self.env, key).await?;
+        for follow_up in follow_ups {
+            follow_up.finish(self.env).await?;
+        }
+        Ok(())
+    }
+
+    /// Judges a complete observation, and ends the targets that it and an earlier one lack.
+    async fn end(&mut self, begun: Timestamp, parts: &[(String, ListedNames)]) -> FlowResult<()> {
+        let total = self.watch.pass.take().map_or(0, |pass| pass.total);
+        let covered = self.covered(parts).await?;
+        let absent = self.absent(&covered).await?;
+        let shown: BTreeSet<&str> = self.findings.things.iter().filter_map(|one| one.split(' ').next()).collect();
+        let is_shown = |(kind, name): &(String, String)| shown.contains(thing(kind, name, None).as_str());
+        self.watch.has_shown |= covered.iter().any(is_shown);
+        let observation = Observation {
+            begun,
+            now: self.env.now(),
+            covered: covered.len() as u64,
+            shrink: self.listing.shrink,
+            grace: Millis(self.listing.grace_ms),
+            is_confirmed: self.listing.has_confirmation(),
+            has_shown: self.watch.has_shown,
+            accepted: &self.watch.accepted.clone(),
+        };
+        let ObservedDrift { missing, ended } = match observation.judge(&absent, &self.findings.missing) {
+            Ok(drift) => drift,
+            Err((problem, refused)) => {
+                self.findings.refused = refused;
+                self.findings.refused.retain(|one| !self.findings.missing.contains(one));
+                self.watch.missing = (self.findings.missing.len() + self.findings.refused.len()) as u64;
+                return self.refuse(begun, problem).await;
+            }
+        };
+        let next = observation.next(Millis(self.listing.every_ms), &missing);
+        self.findings = ListFindings { missing, ..ListFindings::default() };
+        self.watch.complete = Some((begun, total));
+        self.note(None);
+        let ends = ended.into_iter().filter_map(|one| {
+            let (head, _) = absent.iter().find(|(head, _)| (&head.uid, &head.name) == (&one.uid, &one.name))?;
+            Some(self.remove(head, one, begun, parts).boxed())
+        });
+        let ends: Vec<_> = ends.collect();
+        let results: Vec<(MissingTarget, Result<bool, String>)> =
+            futures::stream::iter(ends).buffer_unordered(CONCURRENT).try_collect().await?;
+        for (one, result) in results {
+            match result {
+                // It ends, or its thing exists.
+                Ok(is_over) if is_over => self.findings.missing.retain(|other| *other != one),
+                Ok(_) => {}
+                Err(problem) => self.note(Some(problem)),
+            }
+        }
+        self.watch.missing = self.findings.missing.len() as u64;
+        let missing: BTreeSet<&String> = self.findings.missing.iter().map(|one| &one.uid).collect();
+        self.watch.accepted.retain(|uid| missing.contains(uid));
+        self.store(next).await
+    }
+
+    /// Returns the keys of the living targets that the lists are about, by kind and name.
+    async fn covered(&self, parts: &[(String, ListedNames)]) -> FlowResult<Vec<(String, String)>> {
+        let mut covered = Vec::new();
+        for kind in self.source.list_kinds() {
+            let names = self.env.store.living_names(kind).await?.into_iter();
+            let names = names.filter(|name| parts.iter().any(|(_, of)| of.covers(name)));
+            covered.extend(names.map(|name| (kind.to_owned(), name)));
+        }
+        Ok(covered)
+    }
+
+    /// Returns the living targets of the source that the lists lack, each with the version of its desired state.
+    async fn absent(&self, covered: &[(String, String)]) -> FlowResult<Vec<(TargetHead, u64)>> {
+        let things = &self.findings.things;
+        let has_uids = things.iter().any(|thing| thing.contains(' '));
+        let suspects = covered.iter().filter(|(kind, name)| has_uids || !things.contains(&thing(kind, name, None)));
+        let reads = suspects.map(|(kind, name)| {
+            async move {
+                let key = ebb_protocol::TargetKey::new(kind, name);
+                let Some(head) = self.env.store.read_target(key).await? else { return FlowResult::Ok(None) };
+                let is_own = head.phase.is_alive() && head.source.as_deref() == Some(self.source.name.as_str());
+                let is_listed =
+                    things.contains(&thing(kind, name, None)) || things.contains(&thing(kind, name, Some(&head.uid)));
+                if !is_own || is_listed {
+                    return Ok(None);
+                }
+                let desired = self.env.store.read_desired(&self.key_of(&head)).await?;
+                // A deletion is wanted already, or is refused because the target is protected.
+                if desired.as_ref().is_some_and(|desired| desired.is_delete) {
+                    return Ok(None);
+                }
+                Ok(Some((head, desired.map_or(0, |desired| desired.version))))
+            }
+            .boxed()
+        });
+        let reads: Vec<_> = reads.collect();
+        let found = futures::stream::iter(reads).buffer_unordered(CONCURRENT).try_collect::<Vec<_>>().await?;
+        let mut absent: Vec<(TargetHead, u64)> = found.into_iter().flatten().collect();
+        absent.sort_by(|(one, _), (other, _)| (&one.kind, &one.name).cmp(&(&other.kind, &other.name)));
+        Ok(absent)
+    }
+
+    fn key_of(&self, head: &TargetHead) -> DesiredKey {
+        let uid = Some(head.uid.clone()).filter(|uid| !reconcile::is_derived(uid));
+        DesiredKey { source: self.source.name.clone(), kind: head.kind.clone(), name: head.name.clone(), uid }
+    }
+
+    /// Asks for the thing of a missing target, and ends the target if it does not exist. Returns false if it has to be asked for
+    /// again.
+    async fn remove(
+        &self,
+        head: &TargetHead,
+        one: MissingTarget,
+        second: Timestamp,
+        parts: &[(String, ListedNames)],
+    ) -> FlowResult<(MissingTarget, Result<bool, String>)> {
+        let part = parts.iter().find(|(_, names)| names.covers(&head.name)).map_or("", |(part, _)| part.as_str());
+        let (kind, name, uid) = (head.kind.clone(), head.name.clone(), head.uid.clone());
+        let target = ListedTarget { kind, name, uid, labels: head.labels.clone() };
+        let confirmed = match self.source.confirmation(self.listing, part, &target) {
+            Err(error) => Err(error.to_string()),
+            Ok(None) => Ok(Some("it is in no list".to_owned())),
+            Ok(Some(request)) => list::confirm(self.env, self.source, (self.listing, part), &target, request).await?,
+        };
+        let why = match confirmed {
+            Err(problem) => return Ok((one, Err(format!("{}/{}: {problem}", head.kind, head.name)))),
+            // The list lacks what exists.
+            Ok(None) => return Ok((one, Ok(true))),
+            Ok(Some(why)) => why,
+        };
+        let key = self.key_of(head);
+        let seen = self.env.store.read_desired(&key).await?;
+        if seen.as_ref().map_or(0, |seen| seen.version) != one.version {
+            return Ok((one, Ok(true)));
+        }
+        // The clock of the sender may be ahead.
+        let sent = seen.and_then(|seen| seen.sent).max(Some(one.first));
+        let (first, second) = (rfc3339(one.first), rfc3339(second));
+        let reason = format!("its thing is missing at the sender since {first} and at {second}: {why}");
+        let by = format!("source {}", self.source.name);
+        let decision = Decision { change: HistoryChange::Missing, by: Some(&by), reason: Some(&reason) };
+        history::note_decision(self.env, head, decision, []).await?;
+        let event = DesiredTarget {
+            delivery: format!("missing {first} {second}"),
+            key,
+            sent,
+            order: u8::MAX,
+            is_delete: true,
+            ..DesiredTarget::default()
+        };
+        record::record_after(self.env, &event, one.version).await?;
+        self.apply(&event.key).await?;
+        Ok((one, Ok(true)))
+    }
+
+    /// Ends an observation that shows nothing.
+    async fn refuse(&mut self, begun: Timestamp, problem: String) -> FlowResult<()> {
+        self.watch.pass = None;
+        self.findings.things.clear();
+        self.note(Some(problem));
+        self.store(begun.plus(Millis(self.listing.every_ms)).max(self.env.now().plus(RETRY))).await
+    }
+
+    fn note(&mut self, problem: Option<String>) {
+        let since = self.watch.problem.as_ref().map_or(self.env.now(), |(since, _)| *since);
+        self.watch.problem = problem.map(|problem| (since, limits::message(&problem)));
+    }
+
+    /// Writes the state. Another sweep that has taken it over keeps its own.
+    async fn store(&mut self, due: Timestamp) -> FlowResult<()> {
+        (self.watch.due, self.watch.version) = (due, self.watch.version + 1);
+        self.env.store.put_watch(&self.watch, &self.findings).await?;
+        Ok(())
+    }
+}
+
+fn thing(kind: &str, name: &str, uid: Option<&str>) -> String {
+    uid.map_or_else(|| format!("{kind}/{name}"), |uid| format!("{kind}/{name} {uid}"))
+}
