@@ -155,6 +155,8 @@ struct TableRow {
     logged: BTreeMap<String, bool>,
     /// Fields of stored sandboxes that another process has changed.
     alter: BTreeMap<String, Map<String, Value>>,
+    /// Sources that observe their senders now, and the minutes by which the sandboxes and earlier observations become older.
+    aged: BTreeMap<String, u64>,
     /// The number of orphaned tasks whose deletion a scan of a cluster requests.
     scan: Option<usize>,
     /// Hours after which expired data is removed, and the number of removals.

@@ -3,7 +3,9 @@
 use anyhow::bail;
 use ebb_engine::HeadState;
 use ebb_flow::env::TaskReports;
-use ebb_store::{ClusterFaultKind, NamedDocument, NamedKind, TargetHead, TargetTransition};
+use ebb_store::{
+    ClusterFaultKind, ListPass, NamedDocument, NamedKind, SourceWatch, Store, TargetHead, TargetTransition,
+};
 
 use super::TableRow;
 use super::expected_values::differs;
@@ -38,6 +40,32 @@ fn counts((runs, has_plan): &(Vec<StoredRun>, bool)) -> (usize, bool) {
     (runs.iter().map(|run| usize::from(run.head.is_some()) + run.records.len()).sum(), *has_plan)
 }
 
+/// Makes a source due. Its earlier observations and the sandboxes become older.
+async fn age(store: &Store, source: &str, by: Millis) {
+    let earlier = |at: Timestamp| Timestamp(at.0.saturating_sub(by.0));
+    for name in store.living_names("sandbox").await.unwrap() {
+        until(&format!("an older {name}"), async || {
+            let seen = store.read_target(TargetKey::new("sandbox", &name)).await.unwrap()?;
+            let TargetHead { version, .. } = seen;
+            let older = TargetHead { created: earlier(seen.created), version: version + 1, ..seen };
+            store.move_target(&TargetTransition::new(older, Some(version))).await.unwrap().then_some(())
+        })
+        .await;
+    }
+    until(&format!("older observations of {source}"), async || {
+        let (watch, mut findings) = store.read_watch(source).await.unwrap()?;
+        let missing = findings.missing.iter_mut().chain(&mut findings.refused);
+        missing.for_each(|one| one.first = earlier(one.first));
+        let pass = watch.pass.map(|pass| ListPass { begun: earlier(pass.begun), ..pass });
+        let complete = watch.complete.map(|(begun, things)| (earlier(begun), things));
+        let problem = watch.problem.map(|(since, why)| (earlier(since), why));
+        let version = watch.version + 1;
+        let older = SourceWatch { pass, complete, problem, due: now(), version, ..watch };
+        store.put_watch(&older, &findings).await.unwrap().then_some(())
+    })
+    .await;
+}
+
 impl TableRow {
     pub(super) async fn check_state(&self, harness: &Harness, noted: &mut NotedStates) -> anyhow::Result<()> {
         let store = harness.stack().store();
@@ -51,6 +79,9 @@ impl TableRow {
                 store.move_target(&TargetTransition::new(altered, Some(version))).await.unwrap(),
                 "{name} has changed"
             );
+        }
+        for (source, minutes) in &self.aged {
+            age(store, source, Millis(minutes * 60_000)).await;
         }
         if let Some(expected) = self.scan {
             let requested = ebb_flow::sweep::orphans::scan(harness.stack().env()).await.unwrap();
