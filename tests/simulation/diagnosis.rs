@@ -49,7 +49,7 @@ fn is_due(table: &TableState, target: &TargetHead) -> bool {
     table.due().any(|(_, due)| match due {
         DueItem::Run(run) => run.as_str().starts_with(&instance),
         DueItem::Target(_, name) => name == target.name,
-        DueItem::Desired(_) => false,
+        DueItem::Desired(_) | DueItem::Source(_) => false,
     })
 }
 

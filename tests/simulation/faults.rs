@@ -92,6 +92,11 @@ pub enum FaultKind {
     NonceStale,
     RequestsSigned,
     FoundLate,
+    ClosingLost,
+    ListAway,
+    ListCut,
+    ListForeign,
+    ListLimited,
 }
 
 /// A row of `faults.yaml`.

@@ -127,6 +127,7 @@ pub struct LedgerState {
     /// The times at which the last deletions by people had their responses, by name.
     pub(super) deleted: BTreeMap<String, u64>,
     pub(super) sent: Vec<SentEvent>,
+    pub(super) origins: SimOrigins,
     /// The owners of the instances that begin with a document of a revision.
     pub(super) owners: BTreeMap<String, String>,
     pub(super) revisions: u64,

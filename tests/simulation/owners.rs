@@ -97,6 +97,7 @@ impl Ledger {
     pub(super) fn observe(&self, state: &TableState, seen: Option<&TargetHead>, target: &TargetHead) -> Option<Plan> {
         if let Some(seen) = seen {
             self.check_end(seen, target);
+            self.check_listed(state, seen, target);
             if (&seen.uid, seen.phase) != (&target.uid, target.phase) && target.since <= seen.since {
                 let (now, before) = ((target.phase, target.since), (seen.phase, seen.since));
                 self.report_violation(format!("{} is {now:?} after {} was {before:?}", target.uid, seen.uid));
@@ -363,6 +364,7 @@ pub(super) fn settled(simulation: &Simulation) {
         }
     }
     wrong.extend(state.desired.values().filter_map(|record| senders::check(record, &state, &ledger)));
+    wrong.extend(origins::orphans(simulation));
     wrong.into_iter().for_each(|what| simulation.ledger.report_violation(what));
 }
 

@@ -16,6 +16,8 @@ pub(super) struct SimSource {
     /// True if its deliveries have signed ids. Otherwise equal events are repetitions.
     has_ids: bool,
     names_instances: bool,
+    /// True if a document lists what exists at the sender.
+    pub(super) has_origin: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -26,13 +28,12 @@ pub(super) struct SentEvent {
 }
 
 impl SimSource {
-    pub(super) fn random(number: u64, random: &SimRandom) -> Self {
-        Self {
-            name: format!("s{number}"),
-            is_timed: random.below(3) > 0,
-            has_ids: random.below(3) > 0,
-            names_instances: random.below(3) == 0,
-        }
+    pub(super) fn random(number: u64, random: &SimRandom, origins: &SimRandom) -> Self {
+        let (is_timed, has_ids) = (random.below(3) > 0, random.below(3) > 0);
+        let names_instances = random.below(3) == 0;
+        // Without ids, the event that opens a thing again is a repetition.
+        let has_origin = origins.below(2) == 0 && has_ids;
+        Self { name: format!("s{number}"), is_timed, has_ids, names_instances, has_origin }
     }
 }
 
@@ -198,6 +199,10 @@ impl PlatformSender {
             self.pause(&random).await;
             // Some events have the time of the one before.
             time += if random.below(4) == 0 { 0 } else { 1_000 };
+            if source.has_origin {
+                // Those that follow a list are newer than it.
+                time = time.max(self.0.runtime.now().0);
+            }
             let uid = source.names_instances.then(|| match random.below(4) {
                 0 => format!("{name}-{}", random.below(3)),
                 _ => format!("{name}-{}-{}", source.name, number / 2),
@@ -251,6 +256,13 @@ impl PlatformSender {
             self.will_delete(by, name, uid);
         }
         let at = self.0.runtime.elapsed();
+        if source.has_origin {
+            self.0.ledger.state().origins.note(&event.key, (!is_delete).then_some(at));
+            if is_delete && self.0.faults.should_inject(FaultKind::ClosingLost) {
+                self.0.ledger.trace(|| format!("{by} closes {name} without an event"));
+                return;
+            }
+        }
         self.0.ledger.state().sent.push(SentEvent { event: event.clone(), revision, at });
         for _ in 0..1 + random.below(4) / 3 {
             let delay = if random.below(2) == 0 { 0 } else { random.below(DELAY_MS) };
@@ -313,7 +325,11 @@ pub(super) fn check(record: &DesiredTarget, state: &TableState, ledger: &LedgerS
     let newest = events.iter().map(|sent| order(&sent.event)).max();
     let decided: Vec<&SentEvent> =
         events.iter().copied().filter(|sent| sent.event.identity() == record.identity()).collect();
-    if is_timed && !decided.iter().any(|sent| Some(order(&sent.event)) == newest) {
+    let is_listed = delivery.starts_with(MISSING);
+    if is_listed && ledger.origins.things.get(key) != Some(&None) {
+        return Some(format!("{delivery} of {source} ends {key:?}, whose thing is open"));
+    }
+    if is_timed && !is_listed && !decided.iter().any(|sent| Some(order(&sent.event)) == newest) {
         return Some(format!("{delivery} of {source} decides {key:?}, and {newest:?} is newer"));
     }
     let Some(result) = &record.result else {

@@ -36,7 +36,7 @@ pub fn header(request: &HttpRequest, name: &str) -> String {
     request.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone()).unwrap_or_default()
 }
 
-fn retry_after(status: u16, seconds: u64) -> HttpResponse {
+pub(super) fn retry_after(status: u16, seconds: u64) -> HttpResponse {
     HttpResponse { headers: vec![("retry-after".to_owned(), seconds.to_string())], ..HttpResponse::new(status, "") }
 }
 
@@ -205,6 +205,9 @@ impl HttpCall for SimServers {
         }
         if let Some(subscription) = request.url.strip_prefix(RECEIVERS) {
             return self.receivers.receive(subscription, &request).await;
+        }
+        if let Some(path) = request.url.strip_prefix(SENDERS) {
+            return self.executor.show_origin(path).await;
         }
         if let Some(path) = request.url.strip_prefix(ORIGIN) {
             if path == TOKENS || UnitAction::of_url(path) == UnitAction::Provider {

@@ -21,9 +21,9 @@ pub struct SimReport {
     /// The numbers of requests for a generation that were accepted, and that came too late, and of operations on selected
     /// instances whose name another one had.
     pub conditional: [u64; 3],
-    /// The numbers of attempts for an entry of a list, of waits for a slot, and of requests to the provider with an answer to
-    /// a challenge and with a signature of AWS.
-    pub reached: [u64; 4],
+    /// The numbers of attempts for an entry of a list, of waits for a slot, of requests to the provider with an answer to a
+    /// challenge and with a signature of AWS, and of targets that lists of senders have ended.
+    pub reached: [u64; 5],
     /// The numbers of updates and deletions that a protected resource has prevented, of permitted ends of targets with a
     /// protected resource, and of complete resources that updates have ended.
     pub kept: [u64; 4],
@@ -111,7 +111,10 @@ fn run(simulation: &Simulation, names: Vec<String>, targets: &[TargetScenario], 
             }
         });
     }
-    let sources: Vec<SimSource> = (0..SOURCES).map(|number| SimSource::random(number, random)).collect();
+    let origins = SimRandom::new(simulation.seed ^ 0xba5);
+    let sources: Vec<SimSource> = (0..SOURCES).map(|number| SimSource::random(number, random, &origins)).collect();
+    let listed = sources.iter().filter(|source| source.has_origin).map(|source| source.name.as_str());
+    simulation.observe_sources(&listed.collect::<Vec<_>>());
     for name in &names {
         let (platform, next) = (|| simulation.platform.clone(), || SimRandom::new(random.bits()));
         let any = || targets[random.below(targets.len() as u64) as usize].clone();
@@ -183,7 +186,7 @@ fn report(simulation: &Simulation) -> SimReport {
         notifications: state.notifications.iter().map(|notification| notification.kind.clone()).collect(),
         attempts: state.attempts.len() as u64,
         conditional: [state.conditional[0], state.conditional[1], state.late],
-        reached: [entries as u64, slot_waits, state.authenticated[0], state.authenticated[1]],
+        reached: [entries as u64, slot_waits, state.authenticated[0], state.authenticated[1], state.origins.ended],
         kept: state.kept,
         repaired: state.repaired,
         invocations: simulation.functions.invocations(),

@@ -109,7 +109,7 @@ pub struct Simulation {
     pub platform: PlatformSender,
     pub instances: Vec<SimInstance>,
     pub(super) faults: Arc<FaultInjector>,
-    seed: u64,
+    pub(super) seed: u64,
     operator: SimOperator,
     pub(super) retention: Option<Millis>,
     /// The start times of sweeps that were missed or died.
@@ -385,10 +385,11 @@ impl Simulation {
         self.run_until(&SimRandom::new(self.seed), |simulation| simulation.is_idle(REACHABLE));
     }
 
-    /// Runs until nothing is in progress in clusters that respond, while operators repair what is stuck.
+    /// Runs until nothing is in progress in clusters that respond, while operators repair what is stuck and lists end targets.
     pub(super) fn run_until_settled(&self, random: &SimRandom) {
         let has_stuck = || self.table.state().targets.values().any(|target| target.phase == TargetPhase::Stuck);
-        self.run_until(random, |simulation| simulation.is_idle(REACHABLE) && !has_stuck());
+        let is_settled = || !has_stuck() && origins::orphans(self).is_empty();
+        self.run_until(random, |simulation| simulation.is_idle(REACHABLE) && is_settled());
     }
 
     /// Runs until all targets are gone, observes the simulation for a while, and checks it. [`UNREACHABLE`] responds,

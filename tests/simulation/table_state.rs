@@ -1,7 +1,7 @@
 //! The content of the table and the bucket, as the checks read it. Each write of an item changes it too.
 
 use ebb_protocol::record::AttemptResult;
-use ebb_store::{ChangeFeed, SourceRejections};
+use ebb_store::{ChangeFeed, SourceRejections, SourceWatch};
 
 use super::*;
 
@@ -15,11 +15,13 @@ pub struct TableState {
     pub targets: BTreeMap<String, TargetHead>,
     pub desired: BTreeMap<DesiredKey, DesiredTarget>,
     pub rejections: BTreeMap<String, SourceRejections>,
+    /// What the lists of sources have shown, by source.
+    pub watches: BTreeMap<String, SourceWatch>,
     pub tombstones: BTreeMap<String, Timestamp>,
     /// The entries of the history of each target, by kind, name and id.
     pub history: BTreeMap<(String, String, String), HistoryItem>,
     pub plans: BTreeMap<String, Vec<u8>>,
-    /// Connections, subscriptions and undelivered notifications, by kind and name.
+    /// Sources, connections, subscriptions and undelivered notifications, by kind and name.
     pub documents: BTreeMap<(String, String), NamedDocument>,
     /// The numbers and phases of the notifications that writes of targets have appended, by subscription and `KIND/NAME` of the target.
     pub appended: BTreeMap<(String, String), BTreeMap<u64, TargetChange>>,
@@ -106,7 +108,8 @@ impl TableState {
         let targets =
             targets.filter_map(|target| Some((target.due?, DueItem::Target(target.kind.clone(), target.name.clone()))));
         let desired = self.desired.values().filter_map(|one| Some((one.due?, DueItem::Desired(one.key.clone()))));
-        runs.chain(targets).chain(desired)
+        let sources = self.watches.values().map(|watch| (watch.due, DueItem::Source(watch.source.clone())));
+        runs.chain(targets).chain(desired).chain(sources)
     }
 
     /// Applies the write of an item. Returns the target that was written, and the one before.
@@ -153,6 +156,7 @@ impl TableState {
             StoredItem::Rejections(rejections) => {
                 self.rejections.insert(rejections.source.clone(), rejections);
             }
+            StoredItem::Watch(watch) => drop(self.watches.insert(watch.source.clone(), *watch)),
             StoredItem::Document(kind, document) => {
                 self.documents.insert(named(kind, &document.name), document);
             }
