@@ -101,12 +101,6 @@ pub(crate) fn condition<'a>(pod: &'a Pod, kind: &str, status: &str) -> Option<&'
 }
 
 #[cfg(test)]
-pub(crate) fn terminated(exit_code: i32, reason: &str, message: &str) -> ContainerStateTerminated {
-    let (reason, message) = (Some(reason.to_owned()), Some(message.to_owned()));
-    ContainerStateTerminated { exit_code, reason, message, ..Default::default() }
-}
-
-#[cfg(test)]
 pub(crate) fn container_status(name: &str, state: Value) -> Value {
     serde_json::json!({"name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state})
 }
@@ -174,30 +168,8 @@ mod tests {
             let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
             assert_eq!(early_failure(&pod).map(|it| it.code), expected, "{status}");
         }
-        // The container has already ended. Its state takes precedence over the status of the pod.
-        // Only the named container counts. A sidecar still runs.
-        let ended = json!([
-            container_status("mesh", json!({"running": {}})),
-            container_status("main", json!({"terminated": {"exitCode": 0, "reason": "Completed", "message": "m"}})),
-        ]);
-        for mut status in rows::<Value>("ends_before_a_deletion") {
-            status["containerStatuses"] = ended.clone();
-            let metadata = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
-            let pod: Pod = serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap();
-            let end = terminated(0, "Completed", "m");
-            assert_eq!(observe(None, &[pod], "main"), PodObservation::Terminated(end), "{status}");
+        for (job, pods, expected) in rows::<(Option<Value>, Vec<Pod>, PodObservation)>("rare_observations") {
+            assert_eq!(observe(job.as_ref(), &pods, "main"), expected, "{job:?} {pods:?}");
         }
-        // The pod ended before its containers had a status.
-        let evicted = json!({"metadata": {}, "status": {"phase": "Failed", "reason": "Evicted", "message": "m"}});
-        let evicted: Pod = serde_json::from_value(evicted).unwrap();
-        assert_eq!(observe(None, &[evicted], "main"), PodObservation::Terminated(terminated(-1, "Evicted", "m")));
-        let job = |kind: &str| json!({"status": {"conditions": [{"type": kind, "status": "True"}]}});
-        let waiting = PodObservation::Waiting(None);
-        for (kind, expected) in
-            [("Failed", PodObservation::Gone), ("Complete", PodObservation::Gone), ("Suspended", waiting)]
-        {
-            assert_eq!(observe(Some(&job(kind)), &[], "main"), expected, "{kind}");
-        }
-        assert_eq!(observe(None, &[], "main"), PodObservation::Gone);
     }
 }

@@ -218,8 +218,7 @@ fn a_silent_entrypoint_is_lost_unless_it_has_reported() {
 
 #[test]
 fn reasons_of_the_kubelet() {
-    for (code, reason, message, expected) in rows::<(i32, String, String, ReasonCode)>("reasons_of_the_kubelet") {
-        let result = from_kubelet(&pod::terminated(code, &reason, &message));
-        assert_eq!(result.reason.map(|it| it.code), Some(expected), "{reason}");
+    for (end, expected) in rows::<(ContainerStateTerminated, ReasonCode)>("reasons_of_the_kubelet") {
+        assert_eq!(from_kubelet(&end).reason.map(|it| it.code), Some(expected), "{end:?}");
     }
 }
