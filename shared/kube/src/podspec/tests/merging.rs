@@ -56,15 +56,9 @@ fn reserved_parts_are_protected() {
 
 #[test]
 fn valid_overlays() {
-    for empty in ["", "  \n", "# nothing", "null", "apiVersion: v1\nkind: PodTemplate"] {
-        assert_eq!(parse(empty).expect(empty), json!({}), "{empty:?}");
+    for (overlay, expected) in yaml::<Vec<(String, Value)>>(include_str!("../../../tests/valid_overlays.yaml")) {
+        assert_eq!(parse(&overlay).expect(&overlay), expected, "{overlay:?}");
     }
-    // Quoted, plain and YAML 1.1 booleans.
-    let read = parse("spec: {hostUsers: yes, hostname: 'yes', subdomain: no1, setHostnameAsFQDN: off}").expect("YAML");
-    assert_eq!(
-        read["spec"],
-        json!({"hostUsers": true, "hostname": "yes", "subdomain": "no1", "setHostnameAsFQDN": false})
-    );
 }
 
 /// Generates patches with names and directives of pod templates.

@@ -29,14 +29,9 @@ fn both_forms_of_a_namespace_are_read() {
     let levels = ["units", "listed", "signadot", "open", "other"].map(|namespace| policy.level(namespace).name());
     assert_eq!(levels, ["restricted", "restricted", "baseline", "privileged", "restricted"]);
     assert_eq!(serde_json::from_value::<ClusterPolicy>(serde_json::to_value(&policy).unwrap()).unwrap(), policy);
-    for (text, expected) in [
-        ("namespaces: {a: {level: open}}", "unknown variant `open`"),
-        ("namespaces: {a: {levels: baseline}}", "unknown field `levels`"),
-        ("namespaces: {a: builder}", "expected a list of service accounts, or a mapping"),
-        ("namespace: {}", "unknown field `namespace`"),
-    ] {
-        let error = serde_saphyr::from_str::<ClusterPolicy>(text).unwrap_err().to_string();
-        assert!(error.contains(expected), "{text}: {error}");
+    for (text, expected) in yaml::<Vec<(String, String)>>(include_str!("../../../tests/wrong_policies.yaml")) {
+        let error = serde_saphyr::from_str::<ClusterPolicy>(&text).unwrap_err().to_string();
+        assert!(error.contains(&expected), "{text}: {error}");
     }
 }
 
@@ -44,26 +39,12 @@ fn both_forms_of_a_namespace_are_read() {
 fn refusals_name_the_key_the_allowed_values_and_the_command() {
     let policy = policy();
     assert_eq!(policy.namespace_violation("units"), None);
-    let violation = policy.namespace_violation("team-a").unwrap().to_string();
-    assert_eq!(
-        violation,
-        "metadata.namespace: the namespace `team-a` is not allowed by the policy of the cluster \
-         (`namespaces`: listed, none, open, signadot, units); ask its operator to run: ebb cluster connect NAME --apply \
-         --namespace team-a:baseline"
-    );
-    assert_eq!(
-        policy.service_refusal("files").to_string(),
-        "the service `files` is not allowed by the policy of the cluster (`services`: none); ask its operator to run: \
-         ebb cluster connect NAME --apply --service files=NAMESPACE/SERVICE:PORT"
-    );
-    for (namespace, why, expected) in [
-        ("units", "restricted:latest: runAsNonRoot != true (…)", "units:baseline"),
-        ("units", "restricted:latest: privileged (container …), runAsNonRoot != true (…)", "units:privileged"),
-        ("signadot", "baseline:latest: hostPort (…)", "signadot:privileged"),
-    ] {
-        let fix = policy.pod_security_fix(namespace, why);
-        let command = format!("ebb cluster connect NAME --apply --namespace {expected}");
-        assert_eq!(fix, format!("change the pod, or ask its operator to run: {command}"));
+    let (of_namespace, of_service, fixes): (String, String, Vec<[String; 3]>) =
+        yaml(include_str!("../../../tests/refusals.yaml"));
+    assert_eq!(policy.namespace_violation("team-a").unwrap().to_string(), of_namespace);
+    assert_eq!(policy.service_refusal("files").to_string(), of_service);
+    for [namespace, why, fix] in fixes {
+        assert_eq!(policy.pod_security_fix(&namespace, &why), fix);
     }
     let many: Vec<String> = (10..22).map(|number| number.to_string()).collect();
     assert_eq!(listed(many.iter()), "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, and 2 more");
