@@ -12,20 +12,6 @@ const MAX_OVERLAY: usize = 256 << 10;
 /// The directive that replaces, deletes or merges its mapping.
 const DIRECTIVE: &str = "$patch";
 
-/// Lists of a pod template whose items are merged, with their key. All other lists are replaced.
-const KEYS: [(&str, &str); 10] = [
-    ("containers", "name"),
-    ("env", "name"),
-    ("hostAliases", "ip"),
-    ("imagePullSecrets", "name"),
-    ("initContainers", "name"),
-    ("ports", "containerPort"),
-    ("topologySpreadConstraints", "topologyKey"),
-    ("volumeDevices", "devicePath"),
-    ("volumeMounts", "mountPath"),
-    ("volumes", "name"),
-];
-
 /// Parses an overlay as YAML with the booleans of YAML 1.1, like Kubernetes. An empty text is an empty overlay. Returns
 /// an error if the text is not YAML or not a mapping.
 pub fn parse(text: &str) -> Result<Value, PodspecViolation> {
@@ -97,13 +83,10 @@ fn merge_maps(mut base: Map<String, Value>, patch: &Map<String, Value>) -> Map<S
         _ => {}
     }
     for (name, value) in patch.iter().filter(|(name, value)| !is_directive(name, value)) {
-        let key = KEYS.iter().find(|(list, _)| list == name);
-        let merged = match (base.get(name), value, key) {
+        let merged = match (base.get(name), value, key_of(name)) {
             _ if value.is_null() => None,
             (Some(Value::Object(old)), Value::Object(new), _) => Some(Value::Object(merge_maps(old.clone(), new))),
-            (Some(Value::Array(old)), Value::Array(new), Some((_, key))) => {
-                Some(Value::Array(merge_lists(old, new, key)))
-            }
+            (Some(Value::Array(old)), Value::Array(new), Some(key)) => Some(Value::Array(merge_lists(old, new, key))),
             _ => strip_directives(value, InsertContext::Field),
         };
         match merged {
@@ -112,6 +95,19 @@ fn merge_maps(mut base: Map<String, Value>, patch: &Map<String, Value>) -> Map<S
         }
     }
     base
+}
+
+/// Returns the key of a list of a pod template whose items are merged. All other lists are replaced.
+fn key_of(list: &str) -> Option<&'static str> {
+    Some(match list {
+        "containers" | "env" | "imagePullSecrets" | "initContainers" | "volumes" => "name",
+        "hostAliases" => "ip",
+        "ports" => "containerPort",
+        "topologySpreadConstraints" => "topologyKey",
+        "volumeDevices" => "devicePath",
+        "volumeMounts" => "mountPath",
+        _ => return None,
+    })
 }
 
 /// Merges items with the same key, and adds the others.

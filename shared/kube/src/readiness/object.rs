@@ -161,13 +161,7 @@ impl ObjectReadiness {
 
 /// Returns one line of at most [`MAX_TEXT`] characters, without control characters.
 pub(super) fn shown(text: &str) -> String {
-    let mut words = String::new();
-    for (number, character) in text.trim().chars().enumerate() {
-        if number == MAX_TEXT - 1 {
-            words.push('…');
-            break;
-        }
-        words.push(if character.is_control() { ' ' } else { character });
-    }
-    words
+    let text = text.trim();
+    let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    plain.take(MAX_TEXT - 1).chain(text.chars().nth(MAX_TEXT - 1).map(|_| '…')).collect()
 }
