@@ -301,6 +301,12 @@ impl RelayFixture {
         (reason.code, reason.message)
     }
 
+    /// Waits for the result of a task, which must be a failure with this code and a part of the message.
+    pub(crate) async fn failure(&self, name: &TaskId, code: ReasonCode, message: &str) {
+        let reason = self.reason(name).await;
+        assert!(reason.0 == code && reason.1.contains(message), "{name:?}: {reason:?}, not {code:?} {message:?}");
+    }
+
     pub(crate) fn api<K>(&self) -> Api<K>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,

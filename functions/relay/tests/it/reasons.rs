@@ -2,9 +2,7 @@
 //! and other clients. The tests of `blockers` in the relay have the table of all texts.
 
 use ebb_kube::podspec::strategic;
-use ebb_protocol::callback::ReasonCode::{
-    self, Denied, Evicted, ImagePull, Lost, NotStartable, Quota, Timeout, Unschedulable,
-};
+use ebb_protocol::callback::ReasonCode::{self, Denied, Evicted, Lost, Quota, Timeout};
 use ebb_protocol::relay::{TaskWait, WaitResolution};
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Event, ResourceQuota};
@@ -21,6 +19,11 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// Long enough to see the wait of a pod before its task fails.
 const PATIENT: [&str; 2] = ["--pod-start-timeout-seconds", "25"];
 const TIMEOUT_MS: u64 = 60_000;
+
+/// Returns the rows of a part of the table, which has their columns.
+fn pod_causes(part: &str) -> Vec<(String, String, String, ReasonCode, String)> {
+    serde_json::from_value(yaml(include_str!("reasons/pods.yaml"), &[])[part].take()).unwrap()
+}
 
 /// Merges a pod template of an author, as YAML, into a pod.
 fn merge_pod(pod: &mut Value, overlay: &str) {
@@ -65,28 +68,15 @@ async fn start_both(fixture: &RelayFixture, title: &str, overlay: &str) -> [Task
     units
 }
 
-async fn assert_reason(fixture: &RelayFixture, unit: &TaskId, code: ReasonCode, message: &str) {
-    let reason = fixture.reason(unit).await;
-    assert!(reason.0 == code && reason.1.contains(message), "{unit:?}: {reason:?}, not {code:?} {message:?}");
-}
-
 /// Each wait is that of a script and that of a Deployment. The script fails then.
 #[tokio::test(flavor = "multi_thread")]
 async fn causes_of_pods_that_do_not_start() {
     let fixture = RelayFixture::new("waits", &PATIENT).await;
-    let volume = "{containers: [{name: main, volumeMounts: [{name: gone, mountPath: /gone}]}], \
-                  volumes: [{name: gone, secret: {secretName: none}}]}";
-    // The overlay of the pods, the text of Kubernetes, the code, and a part of the message. A person has to end each.
-    let cases = [
-        ("image", "containers: [{name: main, image: '127.0.0.1:1/none:1'}]", "ailed to pull", ImagePull, "none:1"),
-        ("node", "nodeSelector: {no: such}", "nodes are available", Unschedulable, "nodes are available"),
-        ("volume", volume, "not found", NotStartable, "secret \"none\" not found"),
-    ];
-    join_all(cases.map(async |(title, overlay, text, code, message)| {
+    join_all(pod_causes("waiting").iter().map(async |(title, overlay, text, code, message)| {
         let units = start_both(&fixture, title, overlay).await;
         join_all(units.iter().map(async |unit| {
             let wait = wait_after(&fixture, unit, text, message).await;
-            assert_eq!((wait.code, wait.resolves), (code, Person), "{wait:?}");
+            assert_eq!((wait.code, wait.resolves), (*code, Person), "{wait:?}");
             assert!(wait.since_ms.is_some_and(|since| since < TIMEOUT_MS), "{wait:?}");
             let (namespace, unit) = (&fixture.units, &unit.unit);
             let is_web = unit.starts_with("web");
@@ -99,7 +89,7 @@ async fn causes_of_pods_that_do_not_start() {
         .await;
         let [script, web] = &units;
         fixture.cancel(web).await;
-        assert_reason(&fixture, script, code, message).await;
+        fixture.failure(script, *code, message).await;
     }))
     .await;
     fixture.close().await;
@@ -110,15 +100,11 @@ async fn causes_of_pods_that_do_not_start() {
 #[tokio::test(flavor = "multi_thread")]
 async fn failures_of_pods() {
     let fixture = RelayFixture::new("reasons", &[]).await;
-    let cases = [
-        ("program", "#", "containers: [{name: main, command: [/none]}]", NotStartable, "/none"),
-        ("deadline", "sleep 1000", "activeDeadlineSeconds: 4", Timeout, "deadline"),
-    ];
-    join_all(cases.map(async |(unit, text, overlay, code, message)| {
+    join_all(pod_causes("failing").iter().map(async |(unit, overlay, text, code, message)| {
         let unit = name(unit, 1);
         let script = ScriptJob::new(&unit, text).pod(|pod| merge_pod(pod, overlay));
         fixture.apply_within(&unit, script.into_task(&unit), TIMEOUT_MS).await;
-        assert_reason(&fixture, &unit, code, message).await;
+        fixture.failure(&unit, *code, message).await;
     }))
     .await;
     let units = ["evicted", "deleted", "job"].map(|unit| name(unit, 1));
@@ -132,7 +118,7 @@ async fn failures_of_pods() {
             "deleted" => drop(pods.delete(&pod, &DeleteParams::default()).await.unwrap()),
             _ => drop(fixture.api::<Job>().delete("ebb-job-1", &DeleteParams::background()).await.unwrap()),
         }
-        assert_reason(&fixture, unit, if unit.unit == "evicted" { Evicted } else { Lost }, "").await;
+        fixture.failure(unit, if unit.unit == "evicted" { Evicted } else { Lost }, "").await;
     }))
     .await;
     fixture.close().await;
@@ -228,12 +214,12 @@ async fn quotas_and_admission_of_the_namespace() {
         .await;
         let [script, web] = &units;
         fixture.cancel(web).await;
-        assert_reason(&fixture, script, code, text).await;
+        fixture.failure(script, code, text).await;
         if code == Quota {
             set_quota(&fixture, "count/jobs.batch").await;
             let unit = name("no-job", 1);
             fixture.apply(&unit, self::script(&unit, "#")).await;
-            assert_reason(&fixture, &unit, Quota, "exceeded quota").await;
+            fixture.failure(&unit, Quota, "exceeded quota").await;
         }
         fixture.close().await;
     }
