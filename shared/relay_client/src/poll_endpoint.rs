@@ -104,10 +104,8 @@ impl PollEndpoint {
         if cluster.transport == RelayTransport::Pull {
             return Ok(cluster);
         }
-        Err(RequestError::refused(
-            ErrorCode::WrongTransport,
-            format!("cluster {name} has the transport push: remove its URL, or the pull URL of its relay"),
-        ))
+        let why = format!("cluster {name} has the transport push: remove its URL, or the pull URL of its relay");
+        Err(RequestError::refused(ErrorCode::WrongTransport, why))
     }
 
     /// Returns the connected clusters, for registrations.

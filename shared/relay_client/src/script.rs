@@ -51,29 +51,19 @@ pub(super) fn objects(request: EnsureTask, pods: PodSettings<'_>) -> Result<Ensu
     let EnsureTask { v, task, valid_for_ms, timeout_ms, callback, names, body } = request;
     let body = match body {
         TaskBody::Objects(objects) => objects,
-        TaskBody::Script(script) => script_objects(script, job_name(&task, &names), &task, timeout_ms, pods)?,
+        TaskBody::Script(script) => {
+            let name = job_name(&task, &names);
+            ObjectTask {
+                instance: task.instance().to_owned(),
+                namespace: script.namespace.clone(),
+                apply: vec![job(&script, timeout_ms, &name, pods)?],
+                secrets: vec![document(script, name, timeout_ms, pods)?],
+                until: TaskCompletion::Ended { container: "main".to_owned() },
+                ..ObjectTask::default()
+            }
+        }
     };
     Ok(EnsureTask { v, task, valid_for_ms, timeout_ms, callback, names, body })
-}
-
-fn script_objects(
-    script: ScriptTask,
-    name: String,
-    task: &TaskId,
-    timeout_ms: u64,
-    pods: PodSettings<'_>,
-) -> Result<ObjectTask, String> {
-    let job = job(&script, timeout_ms, &name, pods)?;
-    let namespace = script.namespace.clone();
-    let secret = document(script, name, timeout_ms, pods)?;
-    Ok(ObjectTask {
-        instance: task.instance().to_owned(),
-        namespace,
-        apply: vec![job],
-        secrets: vec![secret],
-        until: TaskCompletion::Ended { container: "main".to_owned() },
-        ..ObjectTask::default()
-    })
 }
 
 /// Returns the Secret with the spec of the entrypoint. The relay fills in values of other Secrets and its report URL.
