@@ -199,14 +199,10 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 
 /// Returns the reason why a place cannot be written to, and a fix.
 fn unwritable(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::ReadOnlyFilesystem => {
-            format!("{error}: mount an emptyDir there, or choose another path")
-        }
-        io::ErrorKind::PermissionDenied => {
-            let user = nix::unistd::getuid();
-            format!("{error} for user {user}: mount an emptyDir there, or choose another path")
-        }
-        _ => error.to_string(),
-    }
+    let user = match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => String::new(),
+        io::ErrorKind::PermissionDenied => format!(" for user {}", nix::unistd::getuid()),
+        _ => return error.to_string(),
+    };
+    format!("{error}{user}: mount an emptyDir there, or choose another path")
 }

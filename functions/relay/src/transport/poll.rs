@@ -100,10 +100,8 @@ impl PollClient {
                 Some(batch) => http::execute_batch(&client.relay, batch, in_transit).await,
                 None => {
                     METRICS.batches_rejected.inc();
-                    ReplyOutcome::Status {
-                        status: 401,
-                        message: "the batch was not encrypted for this relay".to_owned(),
-                    }
+                    let message = "the batch was not encrypted for this relay".to_owned();
+                    ReplyOutcome::Status { status: 401, message }
                 }
             };
             let id = sealed.id.clone();

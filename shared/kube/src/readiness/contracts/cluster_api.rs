@@ -30,10 +30,9 @@ pub(super) fn latched(object: ObjectView<'_>, new: &str, old: &str, also: Option
 
 /// Returns pending, with the message of the object's own `Ready` if it is not true.
 fn not_yet(object: ObjectView<'_>, field: &str) -> ObjectReadiness {
-    match object.condition("Ready").filter(|ready| !ready.is("True")) {
-        Some(ready) => ObjectReadiness::pending(format!("`{field}` is not true yet; {}", ready.describe())),
-        None => ObjectReadiness::pending(format!("`{field}` is not true yet")),
-    }
+    let ready = object.condition("Ready").filter(|ready| !ready.is("True"));
+    let more = ready.map(|ready| format!("; {}", ready.describe())).unwrap_or_default();
+    ObjectReadiness::pending(format!("`{field}` is not true yet{more}"))
 }
 
 /// Judges an IPAM claim. It is ready when it has an address.
