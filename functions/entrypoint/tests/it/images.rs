@@ -30,17 +30,9 @@ fn run_in_root(fixture: &EntrypointFixture, spec: &EntrypointSpec) -> Entrypoint
     fs::write(fixture.at("dev/termination-log"), "").unwrap();
     fs::set_permissions(fixture.at("dev/termination-log"), fs::Permissions::from_mode(0o666)).unwrap();
     fs::write(fixture.at("dev/null"), "").unwrap();
-    let script = format!(
-        "set -e; cd /; mount --bind {root} {root}; mount -o remount,bind,ro {root}; mount -t proc proc {root}/proc
-         mount -t tmpfs -o mode=0777 tmpfs {root}/ebb/bin; mount -t tmpfs -o mode=0777,noexec tmpfs {root}/ebb/own
-         mount --bind {root}/dev/termination-log {root}/dev/termination-log
-         mount -o remount,bind,rw {root}/dev/termination-log; mount --bind /dev/null {root}/dev/null
-         chroot --userspec=65534:65534 {root} /init install /ebb/bin
-         stat -c '%a %u' {root}/ebb/bin/ebb-entrypoint; ls -A {root}/ebb/bin
-         exec chroot --userspec=65534:65534 {root} /ebb/bin/ebb-entrypoint run --spec /ebb/in/spec.json"
-    );
+    let script = include_str!("../run_in_root.sh");
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--pid", "--fork", "--kill-child", "/bin/sh", "-c", &script]);
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "/bin/sh", "-c", script, "sh", root]);
     fixture.exit_of(command.output().unwrap())
 }
 

@@ -64,13 +64,8 @@ fn rejected_tasks(cases: Cases) -> Vec<(String, ObjectTask)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn escalations() {
-    let fixture = RelayFixture::with_policy("escalation", &[], |units| {
-        json!({
-            "namespaces": {units: ["builder"]}, "runtimeClasses": ["gvisor"], "priorityClasses": ["low"],
-            "kinds": ["ConfigMap", "Pod", "PodTemplate", "ReplicationController", "Secret", "Service", "*.apps", "*.batch"],
-        })
-    })
-    .await;
+    let policy = |units: &str| yaml(include_str!("escalations/policy.yaml"), &[("UNITS", units)]);
+    let fixture = RelayFixture::with_policy("escalation", &[], policy).await;
     let core = ["pods", "podtemplates", "replicationcontrollers", "services"].map(|kind| ("", kind));
     let apps = ["controllerrevisions", "daemonsets", "statefulsets"].map(|kind| ("apps", kind));
     fixture.grant(&[&core[..], &apps, &[("batch", "cronjobs")]].concat()).await;

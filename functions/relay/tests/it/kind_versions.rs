@@ -12,12 +12,8 @@ use crate::fixture::*;
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_version_is_removed() {
     let group_of = |units: &str| format!("{units}.test.example");
-    let fixture = RelayFixture::with_policy(
-        "versions",
-        &[],
-        |units| json!({"namespaces": {units: []}, "kinds": [format!("Thing.{}", group_of(units))]}),
-    )
-    .await;
+    let policy = |units: &str| json!({"namespaces": {units: []}, "kinds": [format!("Thing.{}", group_of(units))]});
+    let fixture = RelayFixture::with_policy("versions", &[], policy).await;
     let group = group_of(&fixture.units);
     fixture.grant(&[(&group, "things")]).await;
     let definitions: Api<CustomResourceDefinition> = Api::all(fixture.client.clone());
