@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ebb_kube::podspec::is_label;
 use ebb_protocol::{TaskId, TaskNames, limits, short_digest};
 
 /// The unit of the task, not its name. Objects that are in no record are found by this label and [`ATTEMPT`].
@@ -157,10 +158,7 @@ pub(crate) fn output_name(name: &TaskId, number: usize) -> String {
 }
 
 pub(crate) fn check_instance(instance: &str) -> Result<(), String> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = instance.as_bytes();
-    if bytes.len() > LONGEST || !bytes.iter().copied().all(plain) || !ends(bytes.first()) || !ends(bytes.last()) {
+    if !is_label(instance) {
         return Err(format!("the instance {:?} is not a label value", instance.chars().take(80).collect::<String>()));
     }
     Ok(())

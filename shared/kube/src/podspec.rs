@@ -21,7 +21,7 @@ mod reserved;
 
 pub use manifest::{bound_violations, manifest_violations, references};
 pub use merge::{merge, parse, strategic};
-pub use names::{name_violations, with_article};
+pub use names::{is_label, name_violations, with_article};
 pub use pod_checks::{PodOrigin, pod_violations};
 pub use pod_defaults::{fill_defaults, named_account};
 pub use policy::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};

@@ -35,7 +35,7 @@ pub fn name_violations(manifest: &Value, known: impl Fn(&str) -> String) -> Vec<
                     let why = format!("`{key}` is not a valid key of {field}");
                     report.add(format!("{path}#"), why, format!("{WORD}, after an optional `DOMAIN/`"));
                 }
-                let value = known(value).filter(|(_, known)| field == "labels" && !known.is_empty() && !is_word(known));
+                let value = known(value).filter(|(_, it)| field == "labels" && !it.is_empty() && !is_label(it));
                 if let Some((value, _)) = value {
                     let why = format!("`{value}` is not a valid value of a label");
                     report.add(path, why, format!("{WORD}; an annotation takes any text"));
@@ -54,10 +54,11 @@ pub fn with_article(noun: &str) -> String {
 fn is_key(key: &str, field: &str) -> bool {
     let (domain, name) = key.rsplit_once('/').unwrap_or(("a", key));
     let domain = if field == "annotations" { domain.to_ascii_lowercase() } else { domain.to_owned() };
-    is_word(name) && domain.len() <= 253 && domain.split('.').all(is_dns_part)
+    is_label(name) && domain.len() <= 253 && domain.split('.').all(is_dns_part)
 }
 
-fn is_word(text: &str) -> bool {
+/// Returns true for the value of a label that is not empty.
+pub fn is_label(text: &str) -> bool {
     text.len() <= 63 && is_made_of(text, |c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 

@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 use crate::podspec::policy::{ask_operator, listed, shown};
+use crate::podspec::reserved::items;
 use crate::podspec::{ClusterPolicy, PodSecurityLevel, PodspecViolation, ViolationList, named_account};
 
 const TOKEN: &str = "automountServiceAccountToken";
@@ -98,10 +99,6 @@ pub fn pod_violations(
         }
     }
     check.report.0
-}
-
-fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
 }
 
 /// Returns the fields of a mapping whose values the API server keeps: it omits null, false and what is empty. Texts that

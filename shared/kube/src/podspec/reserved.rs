@@ -90,7 +90,7 @@ fn named(base: &Value, merged: &Value, list: &str, report: &mut ViolationList) {
 /// Checks that items of the base in a list of `main` are unchanged.
 fn items_stay(base: &Value, merged: &Value, list: &str, key: &str, report: &mut ViolationList) {
     for item in items(&base[list]) {
-        if !items(&merged[list]).contains(item) {
+        if !items(&merged[list]).any(|other| other == item) {
             let known = item[key].as_str().unwrap_or_default();
             let why = format!("`{known}` is reserved");
             report.add(format!("spec.containers[main].{list}[{known}]"), why, "use another one");
@@ -116,7 +116,7 @@ fn mounts(base: &Value, merged: &Value, report: &mut ViolationList) {
             for field in ["volumeMounts", "volumeDevices"] {
                 for mount in items(&container[field]) {
                     let volume = mount["name"].as_str().unwrap_or_default();
-                    if is_reserved(volume) && !ours.is_some_and(|ours| items(&ours[field]).contains(mount)) {
+                    if is_reserved(volume) && !ours.is_some_and(|ours| items(&ours[field]).any(|it| it == mount)) {
                         let path = format!("spec.{list}[{name}].{field}[{volume}]");
                         report.add(path, format!("the volume `{volume}` is reserved"), "use one of your own");
                     }
@@ -127,9 +127,9 @@ fn mounts(base: &Value, merged: &Value, report: &mut ViolationList) {
 }
 
 fn find<'a>(list: &'a Value, name: &str) -> Option<&'a Value> {
-    items(list).iter().find(|item| item["name"] == name)
+    items(list).find(|item| item["name"] == name)
 }
 
-fn items(list: &Value) -> &[Value] {
-    list.as_array().map(Vec::as_slice).unwrap_or_default()
+pub(super) fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
 }
