@@ -296,18 +296,12 @@ mod tests {
 
     #[test]
     fn deletions_have_their_finalizers_and_grace_period() {
-        let wait = |finalizers: Value, grace: Value| {
-            let metadata = json!({
-                "name": "a", "namespace": "n", "deletionTimestamp": "1970-01-01T00:01:00Z",
-                "deletionGracePeriodSeconds": grace, "finalizers": finalizers,
-            });
+        let rows = rows::<(Value, String, u64)>("deletions_have_their_finalizers_and_grace_period");
+        for (metadata, message, second) in rows {
             let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata});
             let wait = deletion(&ObjectRef::of(&object), &object);
-            // The second in which the deletion began.
-            (wait.message, (now_ms() - wait.since_ms.unwrap()) / 1000)
-        };
-        assert_eq!(wait(json!(["a/b"]), json!(0)), ("waiting for the finalizer `a/b`".to_owned(), 60));
-        assert_eq!(wait(json!([]), json!(30)), ("it is terminating, with a grace period of 30 s".to_owned(), 30));
+            assert_eq!((wait.message, (now_ms() - wait.since_ms.unwrap()) / 1000), (message, second), "{object}");
+        }
     }
 
     #[test]

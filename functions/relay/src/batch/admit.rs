@@ -312,18 +312,14 @@ fn add_marks(manifest: &mut Value, at: &str, marks: &ObjectMarks) -> Result<(), 
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::test_api::rows;
 
     #[test]
     fn marks_are_added_to_objects_with_metadata() {
-        let map = |entries: &[(&str, &str)]| -> BTreeMap<String, String> {
-            entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-        };
-        let marks =
-            ObjectMarks { labels: map(&[("a", "b"), (names::MANAGED_BY, "ebb")]), annotations: map(&[("x", "y")]) };
+        let map = |entries: Value| serde_json::from_value(entries).unwrap();
+        let (labels, annotations) = (map(json!({"a": "b", names::MANAGED_BY: "ebb"})), map(json!({"x": "y"})));
+        let marks = ObjectMarks { labels, annotations };
         let rows = rows::<(Value, String, Option<Value>)>("marks_are_added_to_objects_with_metadata");
         for (manifest, at, expected) in rows {
             let mut given = manifest.clone();

@@ -195,12 +195,7 @@ impl TaskSpec {
     /// Returns a task without objects.
     #[cfg(test)]
     pub(crate) fn example() -> Self {
-        let spec = json!({
-            "callback": {"url": "u", "token": "old"}, "names": {}, "namespace": "n", "token": "t", "applied": [],
-            "objects": {"instance": "i", "until": {"ready": []}}, "uses": {}, "receivedMs": 0, "notAfterMs": 0,
-            "deadlineMs": 0, "hasSlot": false, "sensitive": [], "takenOver": false, "reported": false,
-        });
-        serde_json::from_value(spec).expect("a task")
+        crate::test_api::rows("task_without_objects").remove(0)
     }
 
     /// Restarts the timeout with the full duration when the task gets its slot.

@@ -412,7 +412,7 @@ mod tests {
     use std::time::Duration;
 
     use ebb_protocol::{CallbackStatus, RelayResponse};
-    use serde_json::json;
+    use serde_json::Value;
 
     use super::*;
     use crate::test_api::{StoredSecrets, open_relay, rows, secrets_client};
@@ -492,18 +492,10 @@ mod tests {
     /// contain the record.
     #[tokio::test]
     async fn a_record_that_cannot_be_read_blocks_its_unit() {
-        let record = ByteString(br#"{"name": "hunter2"}"#.to_vec());
-        let damaged = json!({"metadata": {"name": "ebb-task.unit.1"}, "data": {"record": record}});
-        let list = json!({"apiVersion": "v1", "kind": "SecretList", "metadata": {}, "items": [damaged]});
-        let system = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system", "uid": "u"}});
         let stored = StoredSecrets::default();
-        stored.lock().unwrap().extend([("secrets".to_owned(), list), ("kube-system".to_owned(), system)]);
+        stored.lock().unwrap().extend(rows::<(String, Value)>("a_record_that_cannot_be_read_blocks_its_unit"));
         let relay = open_relay(secrets_client(&stored)).await;
-        let task = json!({
-            "v": 1, "task": {"unit": "unit", "attempt": 2}, "validForMs": 60_000, "timeoutMs": 60_000,
-            "callback": {"url": "u", "token": "t"}, "body": {"instance": "i", "until": {"ready": []}},
-        });
-        let batch = serde_json::from_value(json!({"v": 1, "cluster": "u", "requests": [{"ensure": task}]})).unwrap();
+        let batch = rows("start_of_a_blocked_unit").remove(0);
         let responses = relay.batch(batch, Duration::ZERO).await.unwrap().responses;
         let [RelayResponse::Unavailable(why)] = &*responses else { panic!("{responses:?}") };
         assert!(why.contains("ebb-task.unit.1") && why.contains("line 1") && !why.contains("hunter2"), "{why}");
