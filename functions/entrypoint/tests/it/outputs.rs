@@ -1,7 +1,7 @@
 //! Outputs of scripts.
 
 use ebb_protocol::callback::CallbackStatus;
-use ebb_protocol::entrypoint::{REPORT_BODY, ReportState, TerminationResult};
+use ebb_protocol::entrypoint::{REPORT_BODY, TerminationResult};
 use ebb_protocol::limits::{OUTPUT, OUTPUTS};
 use sha2::{Digest as _, Sha256};
 
@@ -50,8 +50,7 @@ fn large_outputs_are_only_in_the_report() {
     ] {
         let fixture = EntrypointFixture::new();
         let exit = fixture.run(&fixture.sh(text, &outputs));
-        let (report, body) = fixture.sink.wait_for_end();
-        let ReportState::Ended(ended) = report.state else { panic!() };
+        let (_, ended, body) = fixture.sink.wait_for_end();
         let reason = ended.result.reason.as_ref().map(|reason| reason.message.clone()).unwrap_or_default();
         assert!(exit.termination.reported && exit.message() == reason, "{text}: {exit:?}");
         assert_eq!(ended.exit_code, Some(0));
@@ -84,8 +83,7 @@ fn sensitive_outputs_are_only_in_the_report() {
     let given = input("in", Some("IN"), None, Some(UnitValue::Json("given".into())));
     spec.inputs.push(ScriptInput { sensitive: true, ..given });
     let exit = fixture.run(&spec);
-    let (report, body) = fixture.sink.wait_for_end();
-    let ReportState::Ended(ended) = report.state else { panic!() };
+    let (_, ended, body) = fixture.sink.wait_for_end();
     assert_eq!(ended.result.log.as_deref(), Some("*** *** give\n"));
     assert_eq!(String::from_utf8_lossy(&exit.stdout), "s3cr3t *** give\n");
     assert_eq!(ended.sensitive["a"], "czNjcjN0");
@@ -100,6 +98,5 @@ fn sensitive_outputs_are_only_in_the_report() {
     let fixture = EntrypointFixture::new();
     let exit = fixture.run(&sensitive(fixture.sh("echo x >$W/a", &["a", "z"])));
     assert_eq!(exit.reason(), Some(ReasonCode::OutputMissing));
-    let ReportState::Ended(ended) = fixture.sink.wait_for_end().0.state else { panic!() };
-    assert!(ended.sensitive.is_empty());
+    assert!(fixture.sink.wait_for_end().1.sensitive.is_empty());
 }

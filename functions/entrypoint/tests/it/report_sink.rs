@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ebb_protocol::entrypoint::{ReportState, ScriptReport};
+use ebb_protocol::entrypoint::{ReportState, ScriptExit, ScriptReport};
 
 use crate::fixture::until;
 
@@ -74,9 +74,11 @@ impl ReportSink {
         self.reports().into_iter().filter(is_end).collect()
     }
 
-    pub(crate) fn wait_for_end(&self) -> (ScriptReport, Vec<u8>) {
+    /// Returns the report of the end, the end in it, and its bytes.
+    pub(crate) fn wait_for_end(&self) -> (ScriptReport, ScriptExit, Vec<u8>) {
         let end = until("the report of the end", || self.ends().pop());
-        (end.report(), end.body)
+        let ReportState::Ended(ended) = end.report().state else { panic!("{end:?}") };
+        (end.report(), *ended, end.body)
     }
 }
 

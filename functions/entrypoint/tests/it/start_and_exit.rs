@@ -39,9 +39,8 @@ fn output_is_unchanged_and_its_tail_is_reported() {
     let fixture = EntrypointFixture::new();
     let exit = fixture.run(&fixture.sh("printf 'a\\000\\377\\n'; printf 'b\\r' >&2; printf '\\303\\274'", &[]));
     assert_eq!((exit.stdout.as_slice(), exit.stderr.as_str()), (b"a\0\xff\n\xc3\xbc".as_slice(), "b\r"));
-    let (report, _) = fixture.sink.wait_for_end();
+    let (report, ended, _) = fixture.sink.wait_for_end();
     assert_eq!(report.log_bytes, 8);
-    let ReportState::Ended(ended) = report.state else { panic!() };
     // The log has the order of each stream. The order between the streams is undefined.
     let log = ended.result.log.unwrap();
     assert!(log.contains('\r') && log.replace("b\r", "") == "a\0\u{fffd}\nü", "{log:?}");
@@ -52,9 +51,8 @@ fn a_gigabyte_of_log_uses_little_memory() {
     let fixture = EntrypointFixture::new();
     let text = "yes | head -c 1000000000; printf end; grep VmHWM: /proc/$PPID/status >$W/peak";
     assert!(fixture.command(&fixture.sh(text, &["peak"])).stdout(Stdio::null()).status().unwrap().success());
-    let (report, _) = fixture.sink.wait_for_end();
+    let (report, ended, _) = fixture.sink.wait_for_end();
     assert_eq!(report.log_bytes, 1_000_000_003);
-    let ReportState::Ended(ended) = report.state else { panic!() };
     let log = ended.result.log.unwrap();
     assert!(log.len() == 256 << 10 && log.ends_with("y\ny\nend"));
     let peak = ended.result.outputs["peak"].as_str().unwrap().to_owned();
