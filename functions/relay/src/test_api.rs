@@ -9,6 +9,7 @@ use ebb_kube::podspec::ClusterPolicy;
 use http::{Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
+use kube::core::Status;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -95,12 +96,7 @@ pub(crate) fn secrets_client(stored: &StoredSecrets) -> Client {
                 stored.insert(name.clone(), secret);
             }
             let found = if parts.method == Method::DELETE { stored.remove(&name) } else { stored.get(&name).cloned() };
-            let missing = || {
-                json!({
-                    "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "", "reason": "NotFound",
-                    "code": 404,
-                })
-            };
+            let missing = || json!(Status::failure("", "NotFound").with_code(404));
             let status = if found.is_some() { 200 } else { 404 };
             let text = found.unwrap_or_else(missing).to_string();
             Ok::<_, kube::Error>(Response::builder().status(status).body(Body::from(text.into_bytes())).unwrap())

@@ -58,18 +58,9 @@ async fn a_policy_that_is_refused_changes_no_rule() {
     fixture.kill().await;
     let (client, units, own) = (&fixture.client, &*fixture.units, format!("{}-relay", fixture.units));
     let (roles, role_bindings) = (Api::<ClusterRole>::all(client.clone()), Api::all(client.clone()));
-    let rights_to = |kinds: &[&str]| {
-        let (group, verbs) = ("admissionregistration.k8s.io", ["get", "create", "patch"]);
-        json!({"rules": [{"apiGroups": [group], "resources": kinds, "verbs": verbs}]})
-    };
-    let both = rights_to(&["validatingadmissionpolicies", "validatingadmissionpolicybindings"]);
-    let mut role = both.clone();
-    role["metadata"] = json!({"name": units});
-    create(&roles, role).await;
-    let role_ref = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": units});
-    let account = json!([{"kind": "ServiceAccount", "name": "ebb-relay", "namespace": own}]);
-    let binding = json!({"metadata": {"name": units}, "roleRef": role_ref, "subjects": account});
-    create::<ClusterRoleBinding>(&role_bindings, binding).await;
+    let rights = yaml(include_str!("attached/rights.yaml"), &[("UNITS", units)]);
+    create(&roles, rights["role"].clone()).await;
+    create::<ClusterRoleBinding>(&role_bindings, rights["binding"].clone()).await;
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(fixture.relay_client().await);
     until("the right to bindings", async || bindings.get_opt("none").await.ok()).await;
 
@@ -107,7 +98,7 @@ async fn a_policy_that_is_refused_changes_no_rule() {
     let before = installed().await;
     assert_eq!(before.1, json!({units: ["restricted"]}).to_string());
 
-    merge(&roles, units, rights_to(&["validatingadmissionpolicies"])).await;
+    merge(&roles, units, json!({"rules": rights["fewer"]})).await;
     until("the end of the right", async || bindings.get_opt("none").await.is_err().then_some(())).await;
     write("baseline");
     let error = until("the error", async || reported_error().await).await;
@@ -115,7 +106,7 @@ async fn a_policy_that_is_refused_changes_no_rule() {
     assert_eq!(installed().await, before);
     // The former policy is written again.
     write("restricted");
-    merge(&roles, units, both).await;
+    merge(&roles, units, json!({"rules": rights["role"]["rules"]})).await;
     until("the end of the error", async || reported_error().await.is_none().then_some(())).await;
     assert_eq!(installed().await, before);
 

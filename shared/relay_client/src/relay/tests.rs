@@ -70,11 +70,7 @@ fn task() -> TaskId {
 }
 
 fn request() -> (EnsureTask, ObjectTask) {
-    let request = json!({
-        "v": 1, "task": task(), "validForMs": 1, "timeoutMs": 2, "callback": {"url": "u", "token": "t"},
-        "body": {"objects": {"instance": "instance", "remove": ["r-0"], "until": {"ready": []}}},
-    });
-    let request: EnsureTask = serde_json::from_value(request).unwrap();
+    let request: EnsureTask = serde_json::from_str(include_str!("../../tests/objects.json")).unwrap();
     let TaskBody::Objects(objects) = request.body.clone() else { panic!("{request:?}") };
     (request, objects)
 }

@@ -20,11 +20,8 @@ struct ManifestCases {
 }
 
 fn of(manifest: &Value) -> Vec<PodspecViolation> {
-    let allowed = json!({
-        "namespaces": {"units": []}, "kinds": ["ConfigMap", "Pod", "*.apps", "*.cache.example.org"],
-        "clusterKinds": ["Namespace"],
-    });
-    let mut allowed: ClusterPolicy = serde_json::from_value(allowed).unwrap();
+    let kinds = "kinds: [ConfigMap, Pod, '*.apps', '*.cache.example.org'], clusterKinds: [Namespace]";
+    let mut allowed: ClusterPolicy = yaml(&format!("{{namespaces: {{units: []}}, {kinds}}}"));
     allowed.secrets.insert("ebb-out-own".to_owned());
     let mut metadata = json!({"name": "a", "namespace": "units"});
     metadata.as_object_mut().unwrap().extend(manifest["metadata"].as_object().cloned().unwrap_or_default());
@@ -36,8 +33,7 @@ fn of(manifest: &Value) -> Vec<PodspecViolation> {
 /// The kinds and namespaces of units do not count. The refusal names the key of the policy.
 #[test]
 fn bound_objects() {
-    let allowed = json!({"namespaces": {"units": []}, "kinds": ["Pod"], "bindNamespaces": ["web"]});
-    let allowed: ClusterPolicy = serde_json::from_value(allowed).unwrap();
+    let allowed: ClusterPolicy = yaml("{namespaces: {units: []}, kinds: [Pod], bindNamespaces: [web]}");
     for (change, expected) in yaml::<ManifestCases>(include_str!("../../../tests/manifests.yaml")).bound {
         let mut manifest = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a", "namespace": "web"}});
         manifest.as_object_mut().unwrap().extend(change);
