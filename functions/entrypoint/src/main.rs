@@ -29,13 +29,10 @@ fn main() {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let words: Vec<_> = arguments.iter().map(|word| word.to_str().unwrap_or("?")).collect();
     let code = match words.as_slice() {
-        ["install", _] => match install(Path::new(&arguments[1])) {
-            Ok(()) => 0,
-            Err(error) => {
-                eprintln!("ebb-entrypoint: {error}");
-                1
-            }
-        },
+        ["install", _] => {
+            let installed = install(Path::new(&arguments[1]));
+            i32::from(installed.inspect_err(|error| eprintln!("ebb-entrypoint: {error}")).is_err())
+        }
         ["run", "--spec", _] => run::run(Path::new(&arguments[2])),
         ["--version"] => {
             println!("ebb-entrypoint {}", env!("CARGO_PKG_VERSION"));

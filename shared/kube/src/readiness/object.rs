@@ -104,14 +104,10 @@ impl StatusCondition<'_> {
     }
 
     pub(crate) fn describe(&self) -> String {
-        let mut text = format!("`{}` is `{}`", self.kind, self.status);
-        if !self.reason.is_empty() {
-            text.push_str(&format!(" ({})", self.reason));
-        }
-        if !self.message.is_empty() {
-            text.push_str(&format!(": {}", self.message));
-        }
-        text
+        let Self { kind, status, reason, message, .. } = self;
+        let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+        let message = if message.is_empty() { String::new() } else { format!(": {message}") };
+        format!("`{kind}` is `{status}`{reason}{message}")
     }
 }
 

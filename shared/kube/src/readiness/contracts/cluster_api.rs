@@ -37,13 +37,9 @@ fn not_yet(object: ObjectView<'_>, field: &str) -> ObjectReadiness {
 
 /// Judges an IPAM claim. It is ready when it has an address.
 pub(super) fn address(object: ObjectView<'_>) -> ObjectReadiness {
-    if let Some(verdict) = paused(object) {
-        return verdict;
-    }
-    if object.text("status.addressRef.name").is_empty() {
-        return not_yet(object, "status.addressRef.name");
-    }
-    ObjectReadiness::Ready
+    let field = "status.addressRef.name";
+    let missing = object.text(field).is_empty().then(|| not_yet(object, field));
+    paused(object).or(missing).unwrap_or(ObjectReadiness::Ready)
 }
 
 /// Judges an object of Cluster API itself by its current state: `Available` of v1beta2 (in `status.v1beta2` while the

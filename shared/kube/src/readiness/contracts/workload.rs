@@ -10,30 +10,27 @@ use crate::readiness::object::{ObjectReadiness, ObjectView};
 pub(super) fn deployment(object: ObjectView<'_>) -> ObjectReadiness {
     // The rollout exceeded `spec.progressDeadlineSeconds`.
     let late = object.condition("Progressing").filter(|it| it.is("False") && it.reason == "ProgressDeadlineExceeded");
-    if let Some(verdict) = unobserved(object).or(late.filter(|it| !it.is_stale(object)).map(failed)) {
-        return verdict;
-    }
+    let late = late.filter(|it| !it.is_stale(object)).map(failed);
     let wanted = replicas(object);
     let older = object.count("status.replicas").saturating_sub(object.count("status.updatedReplicas"));
     let missing = at_least(object, "updatedReplicas", wanted)
         .or_else(|| (older > 0).then(|| format!("{older} replicas of an older template still exist")))
-        .or_else(|| first_below(object, &["readyReplicas", "availableReplicas"], wanted));
-    missing.map_or(ObjectReadiness::Ready, |missing| pending(object, missing))
+        .or_else(|| first_below(object, &["readyReplicas", "availableReplicas"], wanted))
+        .map(|missing| pending(object, missing));
+    unobserved(object).or(late).or(missing).unwrap_or(ObjectReadiness::Ready)
 }
 
 /// Judges a StatefulSet. With `OnDelete`, pods of an older revision are not replaced. With a partition, pods below it
 /// are not replaced. In both cases, the rollout is not awaited.
 pub(super) fn stateful_set(object: ObjectView<'_>) -> ObjectReadiness {
-    if let Some(verdict) = unobserved(object) {
-        return verdict;
-    }
     let on_delete = object.text("spec.updateStrategy.type") == "OnDelete";
     let (wanted, delayed) = (replicas(object), object.count("spec.minReadySeconds") > 0);
     let missing = first_below(object, &["replicas", "readyReplicas"], wanted)
         // `availableReplicas` exists since Kubernetes 1.22. It differs from readiness only with `minReadySeconds`.
         .or_else(|| delayed.then(|| at_least(object, "availableReplicas", wanted)).flatten())
-        .or_else(|| (!on_delete).then(|| rolled(object, wanted)).flatten());
-    missing.map_or(ObjectReadiness::Ready, ObjectReadiness::pending)
+        .or_else(|| (!on_delete).then(|| rolled(object, wanted)).flatten())
+        .map(ObjectReadiness::pending);
+    unobserved(object).or(missing).unwrap_or(ObjectReadiness::Ready)
 }
 
 fn rolled(object: ObjectView<'_>, wanted: i64) -> Option<String> {
@@ -62,13 +59,11 @@ pub(super) fn daemon_set(object: ObjectView<'_>) -> ObjectReadiness {
 }
 
 pub(super) fn replica_set(object: ObjectView<'_>) -> ObjectReadiness {
-    if let Some(verdict) = unobserved(object) {
-        return verdict;
-    }
     let (wanted, all) = (replicas(object), object.count("status.replicas"));
     let missing = first_below(object, &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"], wanted)
-        .or_else(|| (all > wanted).then(|| format!("`status.replicas` is {all}, {wanted} are awaited")));
-    missing.map_or(ObjectReadiness::Ready, |missing| pending(object, missing))
+        .or_else(|| (all > wanted).then(|| format!("`status.replicas` is {all}, {wanted} are awaited")))
+        .map(|missing| pending(object, missing));
+    unobserved(object).or(missing).unwrap_or(ObjectReadiness::Ready)
 }
 
 fn replicas(object: ObjectView<'_>) -> i64 {
