@@ -33,7 +33,7 @@ mod why;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _};
+use clap::FromArgMatches as _;
 
 pub(crate) use backend::BackendArgs;
 pub(crate) use bulk::{TargetsCommand, YesArgs};
@@ -62,7 +62,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     // The supervisor of a unit is this program. It forks, which requires a single thread.
     ebb_local::pods::supervise_if_asked();
-    let arguments = commands::EbbCli::command().get_matches();
+    let arguments = commands::EbbCli::described().get_matches();
     let format = output::selected_format(&arguments);
     let ebb = commands::EbbCli::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

@@ -105,7 +105,7 @@ fn command(text: &mut String, path: &str, command: &mut Command, shared: &[Strin
 
 #[test]
 fn the_book_has_every_command() {
-    let mut cli = EbbCli::command();
+    let mut cli = EbbCli::described();
     cli.build();
     let mut commands = Vec::new();
     leaves("ebb", &cli, &mut commands);

@@ -18,10 +18,7 @@ use crate::{
 };
 
 #[derive(Debug, clap::Args)]
-#[command(
-    mut_arg("files", |files| files.required(true)),
-    after_help = "Examples:\n  ebb apply -f plugin.yaml -f sandbox.yaml --wait-timeout 10m\n  ebb apply -f previews/ --set region=eu-north-1 --dry-run\n  ebb apply -f sandbox.yaml --wait=false"
-)]
+#[command(mut_arg("files", |files| files.required(true)))]
 pub(crate) struct ApplyArgs {
     #[command(flatten)]
     files: FileArgs,

@@ -17,8 +17,7 @@ use crate::{
 
 #[derive(Debug, clap::Args)]
 #[command(
-    mut_arg("files", |files| files.help("File with documents of targets to delete, or folder with such files; `-` reads standard input; repeatable")),
-    after_help = "Examples:\n  ebb delete sandbox pr-1 pr-2\n  ebb delete sandboxes -l team=payments --phase failed --dry-run\n  ebb delete sandboxes --owner 'token ci' --yes --wait=false\n  ebb delete plugin db@1.0.0"
+    mut_arg("files", |files| files.help("File with documents of targets to delete, or folder with such files; `-` reads standard input; repeatable"))
 )]
 pub(crate) struct DeleteArgs {
     /// Kind: plugin, source, connection, subscription, sandbox, another kind of targets, or `all` kinds of targets

@@ -24,9 +24,6 @@ pub(super) enum EnvFormat {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  eval \"$(ebb env pr-1234 -o shell)\"\n  ebb env pr-1234 -o github >>\"$GITHUB_ENV\"\n  ebb env pr-1234 --workload Deployment/shop/web"
-)]
 pub(crate) struct EnvArgs {
     #[command(flatten)]
     target: TargetArgs,

@@ -6,7 +6,6 @@ use crate::lifecycle::{data, watched};
 use crate::{ApiClient, Exit, OutputArgs, Result, TargetArgs, output};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  ebb event pr-1234 sleep")]
 pub(crate) struct EventArgs {
     #[command(flatten)]
     target: TargetArgs,

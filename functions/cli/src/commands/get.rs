@@ -20,9 +20,6 @@ pub(super) static TARGETS: LazyLock<Columns> =
     LazyLock::new(|| serde_json::from_str(include_str!("target_columns.json")).expect("the file has columns"));
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  ebb get plugins\n  ebb get plugin db@1.0.0 -o yaml\n  ebb get sandboxes -l team=payments --phase failed --sort -since\n  ebb get sandbox pr-1234 --watch"
-)]
 pub(crate) struct GetArgs {
     /// Kind: plugin, source, connection, subscription, sandbox, another kind of targets, or `all` kinds of targets
     #[arg(value_name = "KIND", value_parser = KindParser, hide_possible_values = true)]

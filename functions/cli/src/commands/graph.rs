@@ -9,9 +9,6 @@ use crate::drawing::DiagramFormat;
 use crate::{DocumentSource, Exit, Result, ServerArgs, SetArgs, drawing, offline, output, unexpected};
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  ebb graph sandbox.yaml --plugin plugin.yaml\n  ebb graph plugin.yaml --format mermaid >plugin.mmd"
-)]
 pub(crate) struct GraphArgs {
     /// File with a sandbox or plugins; `-` reads standard input
     file: PathBuf,

@@ -8,9 +8,6 @@ use ebb_protocol::history::{HistoryChange, HistoryDetail, HistoryEntry, OpenNoti
 use crate::{ApiClient, CliError, Exit, Result, TargetCommandArgs, labels, named, output, printable, timing};
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  ebb history pr-1234\n  ebb history pr-1234 --document ENTRY | ebb apply -f -\n  ebb history pr-1234 --document ENTRY --pinned | ebb apply -f -"
-)]
 pub(crate) struct HistoryArgs {
     #[command(flatten)]
     target: TargetCommandArgs,

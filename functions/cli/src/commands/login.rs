@@ -24,7 +24,6 @@ use crate::{
 };
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  ebb login\n  ebb login --device\n  ebb login --issuer okta\n  ebb login --list")]
 pub(crate) struct LoginArgs {
     /// Name or URL of the issuer; by default, the page uses the session of the browser
     #[arg(long, value_name = "NAME")]

@@ -14,9 +14,6 @@ use serde::Serialize;
 use crate::{ApiClient, CliError, Exit, OutputArgs, Result, TargetArgs, TargetRef, named, output, printable, timing};
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  ebb logs pr-1 --follow --tail 20\n  ebb logs pr-1 --unit db/provision --attempt 2\n  ebb logs pr-1 --since 10m --timestamps"
-)]
 pub(crate) struct LogsArgs {
     #[command(flatten)]
     target: TargetArgs,

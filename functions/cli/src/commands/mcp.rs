@@ -5,7 +5,6 @@ use ebb_api::mcp::{EbbTools, ToolAccess};
 use crate::{ApiClient, CliError, Exit, Result};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  ebb mcp\n  ebb mcp --allow-writes")]
 pub(crate) struct McpArgs {
     /// Add the tools that create, update, delete and retry targets, if the token permits it
     #[arg(long)]

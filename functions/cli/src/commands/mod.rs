@@ -31,7 +31,9 @@ mod unit;
 mod validate;
 mod wait;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use std::collections::BTreeMap;
+
+use clap::{Command, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
 use self::cluster::ClusterCommand;
@@ -138,7 +140,25 @@ enum EbbCommand {
     },
 }
 
+/// Adds their examples to the subcommands of a command, by their paths.
+fn with_examples(command: Command, path: &str, examples: &BTreeMap<String, Vec<String>>) -> Command {
+    command.mut_subcommands(|one| {
+        let path = format!("{path}{}", one.get_name());
+        let one = with_examples(one, &format!("{path} "), examples);
+        match examples.get(&path) {
+            Some(lines) => one.after_help(format!("Examples:\n  {}", lines.join("\n  "))),
+            None => one,
+        }
+    })
+}
+
 impl EbbCli {
+    /// Returns the command line with the examples of its commands.
+    pub(crate) fn described() -> Command {
+        let examples = serde_json::from_str(include_str!("examples.json")).expect("the file has examples");
+        with_examples(Self::command(), "", &examples)
+    }
+
     pub(crate) async fn run(self) -> Result<Exit> {
         let server = &self.server;
         match self.command {

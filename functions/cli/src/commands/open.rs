@@ -7,7 +7,6 @@ use url::Url;
 use crate::{ApiClient, Exit, KindArgs, Result, TargetRef, output};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  ebb open\n  ebb open pr-1\n  ebb open pr-1 --print")]
 pub(crate) struct OpenArgs {
     /// Name of the target to show, or KIND/NAME; by default all targets
     #[arg(value_name = "SANDBOX")]

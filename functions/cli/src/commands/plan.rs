@@ -11,7 +11,6 @@ use crate::{
 };
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  ebb plan sandbox.yaml\n  ebb plan sandbox.yaml --plugin plugin.yaml")]
 pub(crate) struct PlanArgs {
     /// File with the sandbox; `-` reads standard input
     file: PathBuf,

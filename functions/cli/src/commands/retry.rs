@@ -11,9 +11,6 @@ use crate::{
 };
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  ebb retry pr-1 pr-2\n  ebb retry --phase failed --label team=payments --dry-run\n  ebb retry pr-1 --plugin db@1.0.1 --dry-run\n  ebb retry pr-1 -f sandbox.yaml --dry-run\n  ebb retry --phase stuck --plugin db@1.0.1 --yes"
-)]
 pub(crate) struct RetryArgs {
     /// Names of the targets, also as KIND/NAME
     #[arg(value_name = "SANDBOX")]

@@ -20,9 +20,6 @@ use crate::{
 };
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  ebb run sandbox.yaml --plugin plugin.yaml --rm\n  ebb run sandbox.yaml --plugin plugin.yaml --open\n  ebb run sandbox.yaml --plugin plugin.yaml --set region=eu-north-1 -o json"
-)]
 pub(crate) struct RunArgs {
     /// File with the sandbox; `-` reads standard input
     file: PathBuf,

@@ -18,9 +18,6 @@ pub(crate) enum TokenCommand {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  ebb token create ci --scope read --scope targets:write\n  ebb token create ann --scope read:own --scope targets:write:own\n  ebb token create db-team --scope plugins:write:tenant-db --ttl 30d"
-)]
 pub(crate) struct TokenCreateArgs {
     /// Name of the token: letters, digits, `-`, `_` and `.`
     name: String,

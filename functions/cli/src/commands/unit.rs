@@ -35,9 +35,6 @@ pub(crate) enum UnitCommand {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  ebb unit run plugin.yaml provision --input region=eu-north-1\n  ebb unit run plugin.yaml provision --pods docker"
-)]
 pub(crate) struct UnitRunArgs {
     /// File with the plugin; `-` reads standard input
     file: PathBuf,

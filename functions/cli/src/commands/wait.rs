@@ -14,9 +14,6 @@ use crate::{
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  ebb wait pr-1234\n  ebb wait pr-1234 pr-1235 --for gone --timeout 5m\n  ebb wait --label team=payments --phase starting"
-)]
 pub(crate) struct WaitCommandArgs {
     /// Names of the targets, also as KIND/NAME
     #[arg(value_name = "SANDBOX")]

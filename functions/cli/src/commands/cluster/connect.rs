@@ -12,10 +12,6 @@ use super::values::{self, OptionArgs, label};
 use crate::{ApiClient, CliError, Exit, Result, is_local, output};
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  ebb cluster connect eu --image ebb/ebb-relay:0.1.0 --entrypoint-image ebb/ebb-entrypoint:0.1.0 --apply\n  \
-                  ebb cluster connect eu --namespace team-a:baseline --kind ConfigMap --apply\n  ebb cluster connect eu --to eu | sh"
-)]
 pub(crate) struct ClusterConnectArgs {
     /// Name of the cluster in documents; documents that name none run in `default`
     #[arg(value_parser = label)]
@@ -30,7 +26,6 @@ pub(crate) struct ClusterConnectArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  ebb cluster rotate eu --apply")]
 pub(crate) struct ClusterRotateArgs {
     /// Name of the cluster
     #[arg(value_parser = label)]

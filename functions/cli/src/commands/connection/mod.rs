@@ -25,9 +25,6 @@ pub(super) fn report(connection: &ConnectionDoc, stored: &Value) {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  ebb connection new neon --origin https://console.neon.tech --plugin neon-branch > neon.yaml"
-)]
 pub(crate) struct ConnectionNewArgs {
     /// Name of the connection
     name: String,

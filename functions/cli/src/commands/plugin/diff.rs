@@ -8,9 +8,6 @@ use super::versioned_name::VersionedName;
 use crate::{ApiClient, CliError, Exit, OutputArgs, Result, output};
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  ebb plugin diff db\n  ebb plugin diff db@1.0.0\n  ebb plugin diff db@1.0.0 db@2.0.0"
-)]
 pub(crate) struct PluginDiffArgs {
     /// Version to compare; without VERSION, the highest one of the plugin
     #[arg(value_name = "NAME[@VERSION]")]

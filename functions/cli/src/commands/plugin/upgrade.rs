@@ -13,9 +13,6 @@ use crate::{
 };
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  ebb plugin upgrade db@1.1.0 --dry-run\n  ebb plugin upgrade db@1.1.0 pr-1 pr-2\n  ebb plugin upgrade db@1.1.0 --label team=payments --yes --wait=false\n  ebb plugin upgrade db@1.1.0 --label team=payments --yes --batch 5 --max-failures 2"
-)]
 pub(crate) struct PluginUpgradeArgs {
     /// Published version for the targets; without VERSION, the highest one
     #[arg(value_name = "NAME[@VERSION]")]

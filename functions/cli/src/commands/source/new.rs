@@ -7,7 +7,6 @@ use ebb_documents::presets::{PRESETS, SourcePreset, preset};
 use crate::{CliError, Exit, Result, output};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  ebb source new --preset github previews > previews.yaml\n  ebb source new --list")]
 pub(crate) struct SourceNewArgs {
     /// Name of the source; by default that of the preset
     name: Option<String>,

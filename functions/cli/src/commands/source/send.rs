@@ -11,9 +11,6 @@ use super::test::{checked, headers};
 use crate::{ApiClient, CliError, DocumentSource, Exit, OutputArgs, Result, SetArgs, fresh_uid, labels, output};
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  ebb source send previews --payload opened.json --header x-github-event=pull_request"
-)]
 pub(crate) struct SourceSendArgs {
     /// Name of the published source, or the file that it was published from
     #[arg(value_name = "NAME|FILE")]

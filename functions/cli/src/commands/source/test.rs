@@ -11,9 +11,6 @@ use serde::Serialize;
 use crate::{CliError, DocumentSource, Exit, OutputArgs, Result, SetArgs, documents};
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  ebb source test previews.yaml --payload opened.json --header x-github-event=pull_request"
-)]
 pub(crate) struct SourceTestArgs {
     /// File with the source; `-` reads standard input
     file: PathBuf,

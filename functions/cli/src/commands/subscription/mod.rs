@@ -40,7 +40,6 @@ pub(super) fn report(subscription: &SubscriptionDoc, stored: &Value) {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  ebb subscription new failures --to slack > failures.yaml")]
 pub(crate) struct SubscriptionNewArgs {
     /// Name of the subscription
     name: String,
@@ -61,9 +60,6 @@ impl SubscriptionNewArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  ebb subscription test statuses.yaml --phase ready --label repository=acme/shop --label sha=4b825dc"
-)]
 pub(crate) struct SubscriptionTestArgs {
     /// File with the subscription; `-` reads standard input
     file: PathBuf,
@@ -140,7 +136,6 @@ impl SubscriptionTestArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  ebb subscription retry failures")]
 pub(crate) struct SubscriptionRetryArgs {
     /// Name of the subscription
     name: String,

@@ -10,9 +10,6 @@ use crate::commands::logs::{is_named, no_unit};
 use crate::{ApiClient, CliError, Exit, OutputArgs, Result, TargetArgs, printable};
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  ebb unit rendered pr-1 page/server\n  ebb unit rendered pr-1 db/drop --hook postStop -o json"
-)]
 pub(crate) struct RenderedArgs {
     #[command(flatten)]
     target: TargetArgs,
