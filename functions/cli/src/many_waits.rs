@@ -196,7 +196,7 @@ mod tests {
     use ebb_protocol::TargetReceipt;
 
     use super::*;
-    use crate::progress::fixtures::{self, client_of, rows};
+    use crate::progress::fixtures::{client_of, rows, target};
 
     #[tokio::test]
     async fn a_wait_lists_targets_after_a_change_only() {
@@ -225,7 +225,8 @@ mod tests {
 
     #[test]
     fn a_wait_ends_at_its_goal_or_when_it_cannot_be_reached() {
-        let info = |phase: &str| fixtures::target(phase, "2026-11-21T09:00:00Z").info;
+        let info =
+            |name: &str| TargetInfo { phase: serde_json::from_value(name.into()).unwrap(), ..target("busy").info };
         let shown = |goal, is_known, phase: Option<&str>| {
             let seen = phase.map(info);
             match end(goal, is_known, seen.as_ref()) {

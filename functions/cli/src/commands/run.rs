@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn units_with_possible_resources_are_listed() {
-        let view = fixtures::busy();
+        let view = fixtures::target("busy");
         assert_eq!(started_units(&view.runs), ["db/provision", "db/seed", "billing/register", "queue/create"]);
         insta::assert_snapshot!(remaining_text(None, &fixtures::instance(), Path::new("/s")), @r"
         stopped at once; resources of these units may remain: none

@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn everything_of_a_target() {
         let mut seen: TargetDetail = serde_json::from_str(include_str!("target_text.json")).unwrap();
-        seen.runs = fixtures::busy().runs;
+        seen.runs = fixtures::target("busy").runs;
         insta::assert_snapshot!(text(&seen, fixtures::NOW.parse().unwrap()));
     }
 }

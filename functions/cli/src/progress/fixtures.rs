@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use axum::Router;
-use ebb_protocol::api::{RunDetail, RunState, TargetDetail, UnitDetail, UnitState, UnitWait};
+use ebb_protocol::api::{TargetDetail, UnitDetail, UnitState};
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 use crate::{AddressOrigin, ApiClient, ServerAccess, TargetRef, WatchedInstance};
 
@@ -17,47 +17,29 @@ pub(crate) fn rows<T: DeserializeOwned>(test: &str) -> Vec<T> {
     serde_json::from_value(all.remove(test).unwrap()).unwrap()
 }
 
-pub(crate) fn unit(key: &str, state: UnitState) -> UnitDetail {
-    unit_of(&json!({"unit": key, "state": state}))
+/// Returns a view of `targets.json`. `busy` has a unit in every state. The others have other fields of the target, and of its
+/// unit that runs.
+pub(crate) fn target(name: &str) -> TargetDetail {
+    type Fields = Map<String, Value>;
+    let mut views: BTreeMap<String, (Fields, Fields)> = serde_json::from_str(include_str!("targets.json")).unwrap();
+    let (fields, unit_fields) = views[name].clone();
+    let (mut target, _) = views.remove("busy").unwrap();
+    target.extend(fields);
+    target["runs"][0]["units"][1].as_object_mut().unwrap().extend(unit_fields);
+    serde_json::from_value(target.into()).unwrap()
 }
 
-/// Returns the first of three attempts of a script, with other fields.
-fn unit_of(fields: &Value) -> UnitDetail {
-    let mut unit = json!({"kind": "pod", "attempt": 1, "maxAttempts": 3, "attemptInSeries": 1});
-    unit.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    serde_json::from_value(unit).unwrap()
-}
-
-pub(crate) fn run(id: &str, hook: &str, state: RunState, started: &str, units: Vec<UnitDetail>) -> RunDetail {
-    RunDetail { id: id.to_owned(), hook: hook.to_owned(), state, started: started.to_owned(), units, next_token: None }
-}
-
-/// Returns a target without runs.
-pub(crate) fn target(phase: &str, since: &str) -> TargetDetail {
-    let target = json!({
-        "kind": "sandbox", "name": "pr-1", "uid": "a", "generation": 2, "phase": phase,
-        "since": since, "created": since, "plugins": [], "resources": {}, "runs": [],
-    });
-    serde_json::from_value(target).unwrap()
+/// Returns the view of `busy` in which the running unit waits: first for a rollout, then for what a person has to end.
+pub(crate) fn waiting(message: &str) -> TargetDetail {
+    let mut view = target("waiting");
+    message.clone_into(&mut view.runs[0].units[1].waits[1].message);
+    view
 }
 
 /// Returns the instance of all views.
 pub(crate) fn instance() -> WatchedInstance {
     let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
     WatchedInstance { target, uid: "a".to_owned(), generation: 2 }
-}
-
-/// Returns a view with a unit in every state.
-pub(crate) fn busy() -> TargetDetail {
-    let run = first_run(include_str!("fixtures.json"), RunState::Running);
-    TargetDetail { runs: vec![run], ..target("starting", STARTED) }
-}
-
-const STARTED: &str = "2026-11-21T09:00:00Z";
-
-fn first_run(units: &str, state: RunState) -> RunDetail {
-    let units: Vec<Value> = serde_json::from_str(units).unwrap();
-    run("k3-1-pre-start", "preStart", state, STARTED, units.iter().map(unit_of).collect())
 }
 
 pub(crate) async fn client_of(router: Router) -> ApiClient {
@@ -68,39 +50,10 @@ pub(crate) async fn client_of(router: Router) -> ApiClient {
     ApiClient::new(ServerAccess { url, token, has_given_token: false, webhook_secret: None, origin }).unwrap()
 }
 
-/// Returns the view of `busy` in which the running unit waits: first for a rollout, then for what a person has to end.
-pub(crate) fn waiting(message: &str) -> TargetDetail {
-    let mut view = busy();
-    let wait = |object: &str, message: &str, resolves: &str| -> UnitWait {
-        let wait = json!({
-            "object": object, "code": "timeout", "message": message, "since": "2026-11-21T09:00:08Z", "resolves": resolves,
-        });
-        serde_json::from_value(wait).unwrap()
-    };
-    let mut waits = vec![wait("Job units/a", "it runs", "itself"), wait("Deployment units/web", message, "person")];
-    waits[1].fails_at = Some("2026-11-21T09:01:08Z".to_owned());
-    view.runs[0].units[1].waits = waits;
-    view
-}
-
-/// Returns the view of `busy` in which the running unit waits for a cluster that does not respond.
-pub(crate) fn outage() -> TargetDetail {
-    let outage = json!({"cluster": "eu", "since": "2026-11-21T09:00:06Z", "reason": "it polls", "units": ["db/seed"]});
-    TargetDetail { outage: Some(serde_json::from_value(outage).unwrap()), ..busy() }
-}
-
-/// Returns the view of `busy` after its run has ended, while the target stops.
-pub(crate) fn done() -> TargetDetail {
-    let started = "2026-11-21T09:00:09Z";
-    let undo = UnitDetail { started: Some(started.to_owned()), ..unit("db/drop", UnitState::Running) };
-    let teardown = run("k3-1-post-stop", "postStop", RunState::Running, started, vec![undo]);
-    let setup = first_run(include_str!("ended.json"), RunState::Failed);
-    TargetDetail { runs: vec![setup, teardown], ..target("stopping", STARTED) }
-}
-
 /// Returns a view with `count` units: one failed, three running.
 pub(crate) fn wide(count: usize) -> TargetDetail {
-    let mut view = busy();
+    let mut view = target("busy");
+    let skipped = view.runs[0].units.remove(6);
     view.runs[0].units = (0..count)
         .map(|number| {
             let state = match number {
@@ -109,7 +62,7 @@ pub(crate) fn wide(count: usize) -> TargetDetail {
                 ..500 => UnitState::Succeeded,
                 _ => UnitState::Waiting,
             };
-            UnitDetail { max_attempts: 1, ..unit(&format!("fan/unit-{number}"), state) }
+            UnitDetail { key: format!("fan/unit-{number}"), state, max_attempts: 1, ..skipped.clone() }
         })
         .collect();
     view

@@ -243,7 +243,7 @@ mod tests {
         for (goal, shown, expected) in fixtures::rows::<Row>("the_end_depends_on_goal_and_target") {
             let case = format!("{goal:?} {shown:?}");
             let seen = shown.map(|fields| -> TargetDetail {
-                let mut target = json!(fixtures::target("ready", fixtures::NOW));
+                let mut target = json!(fixtures::target("busy"));
                 target.as_object_mut().unwrap().extend(fields);
                 serde_json::from_value(target).unwrap()
             });
@@ -253,7 +253,8 @@ mod tests {
 
     #[test]
     fn a_unit_has_no_start_while_its_cluster_does_not_respond() {
-        for (mut view, is_started) in [(fixtures::busy(), true), (fixtures::outage(), false)] {
+        for (name, is_started) in [("busy", true), ("outage", false)] {
+            let mut view = fixtures::target(name);
             view.runs[0].units[1].started = None;
             AttemptStarts::default().note(&mut view, timing::now());
             assert_eq!(view.runs[0].units[1].started.is_some(), is_started);

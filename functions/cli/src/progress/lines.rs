@@ -91,26 +91,20 @@ pub(crate) fn stamped(line: &str, elapsed: std::time::Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::fixtures::{NOW, busy, done, outage, rows, waiting};
+    use crate::progress::fixtures::{NOW, rows, target, waiting};
 
     /// Returns a view by its name, or that of a wait by its message.
     fn view(name: &str) -> TargetDetail {
-        let mut view = busy();
-        let unit = &mut view.runs[0].units[1];
         match name {
-            "busy" => {}
-            "done" => return done(),
-            "outage" => return outage(),
-            "progress" => unit.progress = Some("inserting rows 3000-4000".to_owned()),
-            "silent" => unit.heartbeat = Some("2026-11-21T08:58:50Z".to_owned()),
+            "busy" | "done" | "outage" | "progress" | "silent" => target(name),
             "updates" => {
-                let ended = done().runs.remove(0);
+                let (mut view, ended) = (target("busy"), target("done").runs.remove(0));
                 let update = |id: &str| RunDetail { id: id.to_owned(), hook: "update".to_owned(), ..ended.clone() };
                 drop(view.runs.splice(0..0, [update("k3-1-update-1"), update("k3-1-update-2")]));
+                view
             }
-            message => return waiting(message),
+            message => waiting(message),
         }
-        view
     }
 
     #[test]

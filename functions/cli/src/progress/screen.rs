@@ -142,7 +142,7 @@ fn text_bar() -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::fixtures::{NOW, busy, done, waiting};
+    use crate::progress::fixtures::{NOW, target, waiting};
 
     #[test]
     fn an_age_is_no_change_of_a_view() {
@@ -159,12 +159,12 @@ mod tests {
         });
         later.first_wait = Some(serde_json::from_value(open).unwrap());
         assert_eq!(without_ages(&view), without_ages(&later));
-        assert_ne!(without_ages(&view), without_ages(&busy()));
+        assert_ne!(without_ages(&view), without_ages(&target("busy")));
     }
 
     #[test]
     fn runs_before_a_request_are_left_out_until_they_change() {
-        let ended = done();
+        let ended = target("done");
         let mut retried = ended.clone();
         retried.runs[0].units[4].attempt = 4;
         for (before, after, expected) in [
@@ -172,7 +172,7 @@ mod tests {
             (&ended, &ended, vec!["postStop"]),
             (&ended, &retried, vec!["preStart", "postStop"]),
             // The request was made while the run was open.
-            (&busy(), &ended, vec!["preStart", "postStop"]),
+            (&target("busy"), &ended, vec!["preStart", "postStop"]),
         ] {
             let mut screen = ProgressScreen::new().without(before.runs.clone());
             screen.show(after.clone(), NOW.parse().unwrap()).unwrap();

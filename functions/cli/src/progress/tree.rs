@@ -85,7 +85,7 @@ fn look(state: UnitState) -> (u8, &'static str, u8) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::fixtures::{NOW, busy, outage, wide};
+    use crate::progress::fixtures::{NOW, target, wide};
 
     fn drawn(view: &TargetDetail, width: usize, height: usize) -> String {
         console::set_colors_enabled_stderr(false);
@@ -94,13 +94,13 @@ mod tests {
 
     #[test]
     fn an_outage_follows_the_phase() {
-        let text = drawn(&outage(), 120, 30);
+        let text = drawn(&target("outage"), 120, 30);
         assert!(text.lines().nth(1).unwrap().starts_with("cluster eu has not responded since "), "{text}");
     }
 
     #[test]
     fn a_tree_that_is_too_wide_is_truncated() {
-        let text = drawn(&busy(), 40, 30);
+        let text = drawn(&target("busy"), 40, 30);
         assert!(text.lines().all(|line| measure_text_width(line) <= 40), "{text}");
     }
 
