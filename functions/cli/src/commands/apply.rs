@@ -225,10 +225,8 @@ async fn store(client: &ApiClient, document: &Document, yes: bool) -> Result<Val
 
 async fn publish(client: &ApiClient, plugin: &PluginDoc) -> Result<PluginInfo> {
     let published = repeated(|| client.has_server(), || client.publish(&plugin.expanded)).await;
-    let (status, info) = published.map_err(|error| match error.has_status(409) {
-        true => plugin::immutable(plugin),
-        false => error,
-    })?;
+    let immutable = |error: CliError| if error.has_status(409) { plugin::immutable(plugin) } else { error };
+    let (status, info) = published.map_err(immutable)?;
     // The version has the same document already.
     let word = if status == StatusCode::OK { "Unchanged" } else { "Created" };
     output::status_line(&format!("{word} plugin {}@{}", info.name, info.version));

@@ -125,10 +125,8 @@ impl DeleteArgs {
     async fn delete_documents(&self, server: &ServerArgs, kind: &DocumentKind) -> Result<Exit> {
         let is_for_targets = self.force || self.uid.is_some() || self.allow_protected;
         if self.names.is_empty() || is_for_targets || !self.selector.selection(None, self.plugin.as_deref()).is_open() {
-            return Err(CliError::broken(format!(
-                "expected names of {}; the other options are for targets",
-                kind.plural
-            )));
+            let plural = kind.plural;
+            return Err(CliError::broken(format!("expected names of {plural}; the other options are for targets")));
         }
         check_names(kind.name, &self.names)?;
         let client = connect(server)?;

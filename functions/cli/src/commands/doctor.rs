@@ -156,12 +156,9 @@ fn rejection(source: &SourceInfo) -> Option<DoctorCheck> {
     timing::since(&last, timing::now()).filter(|age| *age < REPORTED)?;
     let (name, events) = (&source.name, if rejected.count == 1 { "event" } else { "events" });
     let why = output::joined_lines(&rejected.last.detail);
-    let detail = format!(
-        "{} {events} rejected since {}, the last at {}: {why}; `ebb get source {name}` lists them",
-        rejected.count,
-        timing::clock(&rejected.since),
-        timing::clock(&last),
-    );
+    let (count, since, last) = (rejected.count, timing::clock(&rejected.since), timing::clock(&last));
+    let counts = format!("{count} {events} rejected since {since}, the last at {last}: {why}");
+    let detail = format!("{counts}; `ebb get source {name}` lists them");
     Some(DoctorCheck::new(&format!("source/{name}"), CheckResult::Warning, detail))
 }
 

@@ -117,10 +117,8 @@ impl LogsArgs {
 
     /// Returns one log without a heading. Writes a heading before each of several logs.
     fn text(&self, logs: &[AttemptLog]) -> String {
-        let lines = |log: &AttemptLog| match self.timestamps {
-            true => clean(&log.log, &stamp(log.ended.as_deref())),
-            false => clean(&log.log, ""),
-        };
+        let stamp = |log: &AttemptLog| if self.timestamps { stamp(log.ended.as_deref()) } else { String::new() };
+        let lines = |log: &AttemptLog| clean(&log.log, &stamp(log));
         match logs {
             [log] => lines(log),
             logs => logs.iter().map(|log| heading(&log.hook, &log.unit, log.attempt) + &lines(log)).collect(),

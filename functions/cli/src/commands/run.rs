@@ -304,11 +304,8 @@ fn result(reached: &TargetDetail, last: &TargetDetail) -> RunReport {
 fn remaining_text(last: Option<&TargetDetail>, instance: &WatchedInstance, state: &Path) -> String {
     let started: Vec<&str> = last.map(|seen| started_units(&seen.runs)).unwrap_or_default();
     let units = if started.is_empty() { "none".to_owned() } else { started.join(", ") };
-    format!(
-        "stopped at once; resources of these units may remain: {units}\n  to continue, run `{}` and `{}`",
-        dev(state),
-        delete(&instance.target)
-    )
+    let (dev, delete) = (dev(state), delete(&instance.target));
+    format!("stopped at once; resources of these units may remain: {units}\n  to continue, run `{dev}` and `{delete}`")
 }
 
 fn dev(state: &Path) -> String {

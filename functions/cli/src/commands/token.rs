@@ -36,11 +36,8 @@ impl TokenCreateArgs {
     pub(super) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let request = CreateToken { name: self.name, scopes: self.scopes, ttl: Some(self.ttl) };
         let created: CreatedToken = client.post(&["tokens"], &request).await?;
-        let expires = timing::clock(&rfc3339(created.info.expires));
-        output::status_line(&format!(
-            "Created token {}, valid until {expires}. It is printed once:",
-            created.info.name
-        ));
+        let (name, expires) = (&created.info.name, timing::clock(&rfc3339(created.info.expires)));
+        output::status_line(&format!("Created token {name}, valid until {expires}. It is printed once:"));
         self.output.write(&created, |created| format!("{}\n", created.token))
     }
 }
@@ -61,7 +58,6 @@ impl TokenRevokeArgs {
         let unknown =
             || CliError::failed(format!("the token {} does not exist", self.name)).with_hint("ebb token list");
         client.delete(&["tokens", &self.name], &[]).await?.ok_or_else(unknown)?;
-        output::status_line(&format!("Revoked token {}", self.name));
-        Ok(Exit::Done)
+        output::message(&format!("Revoked token {}", self.name))
     }
 }

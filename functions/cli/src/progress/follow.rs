@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use ebb_protocol::api::{RunState, TargetDetail, TargetPhase, UnitDetail, UnitState};
+use ebb_protocol::api::{RunState, TargetDetail, TargetInfo, TargetPhase, UnitDetail, UnitState};
 use jiff::Timestamp;
 
 use super::labels;
@@ -187,17 +187,12 @@ fn add_last_lines(machine: &LocalServer, view: &mut TargetDetail) {
 
 /// Returns the line about an instance that waits for the name of `seen`.
 pub(crate) fn waiting_line(instance: &WatchedInstance, seen: &TargetDetail) -> String {
-    let info = &seen.info;
-    if let (TargetPhase::Gone, Some(waits)) = (info.phase, &info.waits_for) {
-        return format!("{} waits for {} of its predecessor, which is gone", instance.target, printable(waits));
+    let (target, TargetInfo { uid, phase, since, waits_for, .. }) = (&instance.target, &seen.info);
+    if let (TargetPhase::Gone, Some(waits)) = (phase, waits_for) {
+        return format!("{target} waits for {} of its predecessor, which is gone", printable(waits));
     }
-    format!(
-        "{} waits until its predecessor {} is gone ({} since {})",
-        instance.target,
-        info.uid,
-        labels::name(&info.phase),
-        timing::clock(&info.since),
-    )
+    let (phase, since) = (labels::name(phase), timing::clock(since));
+    format!("{target} waits until its predecessor {uid} is gone ({phase} since {since})")
 }
 
 /// Returns the end of the watch, or `None` while it continues.

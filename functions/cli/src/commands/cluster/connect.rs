@@ -173,10 +173,9 @@ impl Connection<'_> {
             // Another token replaces the secret of the relay.
             let replaced = self.relay_since().filter(|_| token.is_some());
             install.wait_until_up(client, name, namespace, replaced).await?;
-            output::status_line(&format!(
+            return output::message(&format!(
                 "Sandboxes with `cluster: {name}` run there. `ebb cluster get {name}` shows the policy in force."
             ));
-            return Ok(Exit::Done);
         }
         let with = if token.is_some() { " with a token that registers one relay within an hour" } else { "" };
         output::status_line(&format!(

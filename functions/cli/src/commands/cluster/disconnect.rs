@@ -27,10 +27,9 @@ impl ClusterDisconnectArgs {
         });
         deleted?.ok_or_else(|| missing(&name))?;
         let Some(namespace) = relay_namespace(&registration) else {
-            output::status_line(&format!(
+            return output::message(&format!(
                 "Disconnected cluster {name}. Another program has installed its relay: use it to remove the relay."
             ));
-            return Ok(Exit::Done);
         };
         output::status_line(&format!("Disconnected cluster {name}. These commands remove its relay:"));
         output::print(&removal(namespace))

@@ -186,20 +186,18 @@ impl LogPrinter {
     }
 
     fn print(&mut self, run: &RunDetail, unit: &UnitDetail, attempt: u32, new: &LogDelta) -> Result<()> {
+        let key = &unit.key;
         if new.has_gap {
-            output::status_line(&format!(
-                "some lines of {} are missing here: the log grew faster than it was read",
-                unit.key
-            ));
+            output::status_line(&format!("some lines of {key} are missing here: the log grew faster than it was read"));
         }
         if new.text.is_empty() {
             return Ok(());
         }
-        let from = (run.id.clone(), unit.key.clone(), attempt);
+        let from = (run.id.clone(), key.clone(), attempt);
         if self.last.as_ref() != Some(&from) {
             // A single log needs no heading.
             if self.several || self.attempts_printed > 0 {
-                output::print(&heading(&run.hook, &unit.key, attempt))?;
+                output::print(&heading(&run.hook, key, attempt))?;
             }
             self.attempts_printed += 1;
             self.last = Some(from);
