@@ -353,8 +353,6 @@ mod tests {
     use super::*;
     use crate::progress::fixtures::rows;
 
-    const TOKEN: &str = "ebbc_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
-
     #[derive(Parser)]
     struct OptionLine {
         #[command(flatten)]
@@ -376,36 +374,20 @@ mod tests {
     }
 
     #[test]
-    fn a_new_release_has_the_options_and_the_token() {
-        let line = "--image r/relay:1 --profile signadot --unit-namespace units --namespace team-a:privileged \
-                    --namespace team-b --service-account signadot/builder --pull-secret units/registry --kind Job.batch \
-                    --kind Widget.example.com=widgets --bind-namespace web --service page=web/page:80/rpc/";
-        let mut values = changed(Value::Null, line).unwrap();
-        set_control_plane(&mut values, "eu", "https://ebb.example", Some("https://10.0.0.7/v1/callbacks"), true)
-            .unwrap();
-        set_token(&mut values, Some(TOKEN)).unwrap();
-        assert_eq!(values, known("new"));
-        insta::assert_snapshot!(differences(None, &policy(&values).unwrap()).join("\n"));
-    }
-
-    /// A later connection keeps the values that the operator has set with helm, in each of their forms.
-    #[test]
-    fn the_values_of_a_release_are_kept() {
-        let release = known("release");
-        let in_force = policy(&release).unwrap();
-        let line = "--namespace team-a:baseline --namespace team-b --service-account team-a/builder --kind ConfigMap";
-        let mut values = changed(release, line).unwrap();
-        set_control_plane(&mut values, "eu", "https://ebb.example", Some("https://callbacks.example/v1"), false)
-            .unwrap();
-        assert_eq!(values, known("changed"));
-        let changes = differences(Some(&in_force), &policy(&values).unwrap());
-        insta::assert_snapshot!(changes.join("\n"), @r"
-        - namespaces.team-a: restricted
-        + kinds: ConfigMap
-        + namespaces.team-a: baseline
-        + namespaces.team-b: restricted
-        ");
+    fn options_change_the_values_of_a_release() {
+        type Row = (Option<String>, String, String, bool, Option<String>, String, Vec<String>);
+        let rows = rows::<Row>("options_change_the_values_of_a_release");
+        for (release, line, callback_url, polls, token, expected, changes) in rows {
+            let release = release.as_deref().map(known);
+            let in_force = release.as_ref().map(|values| policy(values).unwrap());
+            let mut values = changed(release.unwrap_or_default(), &line).unwrap();
+            set_control_plane(&mut values, "eu", "https://ebb.example", Some(&callback_url), polls).unwrap();
+            set_token(&mut values, token.as_deref()).unwrap();
+            assert_eq!(values, known(&expected));
+            assert_eq!(differences(in_force.as_ref(), &policy(&values).unwrap()), changes, "{expected}");
+        }
         // Values that lack what is in force show it.
+        let in_force = policy(&known("release")).unwrap();
         let lost = differences(Some(&in_force), &policy(&json!({})).unwrap()).join("\n");
         for line in ["- clusterKinds: Namespace", "- priorityClasses: low", "- serviceAccounts: team-a/builder"] {
             assert!(lost.contains(line), "{lost}");
