@@ -183,16 +183,11 @@ impl ApiClient {
         flags: &[&str],
     ) -> Result<(Vec<TargetInfo>, BTreeSet<String>)> {
         let one = [("kind", kind), ("owner", owner), ("plugin", plugin), ("q", text)];
+        let one = one.map(|(name, value)| (name, value.as_deref()));
         let phases = phases.iter().map(|phase| ("phase", Some(phase.name())));
         let labels = labels.iter().map(|label| ("label", Some(label.as_str())));
         let flags = flags.iter().map(|flag| (*flag, Some("true")));
-        let selected: Vec<(&str, Option<&str>)> = one
-            .map(|(name, value)| (name, value.as_deref()))
-            .into_iter()
-            .chain(phases)
-            .chain(labels)
-            .chain(flags)
-            .collect();
+        let selected: Vec<(&str, Option<&str>)> = one.into_iter().chain(phases).chain(labels).chain(flags).collect();
         let (mut targets, mut warnings) = (Vec::new(), BTreeSet::new());
         let mut token: Option<String> = None;
         loop {

@@ -1,7 +1,5 @@
 //! Plans of documents, compiled without a server.
 
-use std::collections::BTreeMap;
-
 use ebb_documents::compile::{self, BoundPlugin, PolicyRequest};
 use ebb_documents::model::{Entries, Named, ParamDoc, ParamKind, ResourceDoc, ResourceSpec, TemplateTree};
 use ebb_documents::{
@@ -69,11 +67,9 @@ pub(crate) fn plan(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<LocalP
     if missing.has_errors() {
         return Err(missing.into());
     }
-    let bound = chosen
-        .iter()
-        .map(|(name, plugin, version, digest)| (name.clone(), BoundPlugin { plugin, version, digest }))
-        .collect::<BTreeMap<_, _>>();
-    let (plan, warnings, requests) = compile::plan(sandbox, &bound)?;
+    let bound =
+        chosen.iter().map(|(name, plugin, version, digest)| (name.clone(), BoundPlugin { plugin, version, digest }));
+    let (plan, warnings, requests) = compile::plan(sandbox, &bound.collect())?;
     Ok(LocalPlan { plan, warnings, requests })
 }
 

@@ -164,10 +164,8 @@ fn coloured(text: &str) -> String {
 /// Prints data for programs, such as commands to the runner of a job, to standard error.
 pub(crate) fn status_data(text: &str) {
     let mut err = io::stderr().lock();
-    let _ = err
-        .write_all(text.trim_end_matches('\n').as_bytes())
-        .and_then(|()| err.write_all(b"\n"))
-        .and_then(|()| err.flush());
+    let written = err.write_all(text.trim_end_matches('\n').as_bytes()).and_then(|()| err.write_all(b"\n"));
+    let _ = written.and_then(|()| err.flush());
 }
 
 pub(crate) fn drawing() -> DiagnosticStyle {

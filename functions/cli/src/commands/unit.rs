@@ -99,10 +99,8 @@ impl UnitRunArgs {
     pub(super) async fn run(self) -> Result<Exit> {
         let given = given(&self.inputs)?;
         let plugins = documents::plugins(&self.file, &self.sets.vars()?)?;
-        let plugin = plugins
-            .iter()
-            .find(|plugin| names(plugin).any(|name| name == self.unit))
-            .ok_or_else(|| unknown_unit(&self.unit, &plugins))?;
+        let found = plugins.iter().find(|plugin| names(plugin).any(|name| name == self.unit));
+        let plugin = found.ok_or_else(|| unknown_unit(&self.unit, &plugins))?;
         let planned = offline::plan_alone(plugin)?;
         let (script, timeout) = script(planned.plan, &self.unit, given)?;
         let interrupts = InterruptCount::listen()?;

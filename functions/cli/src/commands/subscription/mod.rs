@@ -107,9 +107,8 @@ impl SubscriptionTestArgs {
         let url = self.outputs.iter().find_map(|(_, value)| notification::web_url(value)).filter(|_| is_ready);
         let mut outputs: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
         for (name, value) in self.outputs.into_iter().filter(|_| is_ready) {
-            let (resource, output) = name
-                .split_once('.')
-                .ok_or_else(|| CliError::failed(format!("--value {name}: expected RESOURCE.OUTPUT=VALUE")))?;
+            let wrong = || CliError::failed(format!("--value {name}: expected RESOURCE.OUTPUT=VALUE"));
+            let (resource, output) = name.split_once('.').ok_or_else(wrong)?;
             outputs.entry(resource.to_owned()).or_default().insert(output.to_owned(), value.into());
         }
         let env = self.env.into_iter().filter(|_| is_ready).map(|(name, value)| (name, value.into()));
