@@ -12,27 +12,20 @@ use serde::Serialize;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Exit {
-    Done,
+    Done = 0,
     /// The run failed, the document is invalid, or the object is missing or refuses the change.
     #[default]
-    Failed,
+    Failed = 1,
     /// The command line is wrong, or the program cannot run.
-    Broken,
-    /// The time limit of a wait ended. The server continues.
-    TimedOut,
-    Interrupted,
+    Broken = 2,
+    /// The time limit of a wait ended, with the code of the program `timeout`. The server continues.
+    TimedOut = 124,
+    Interrupted = 130,
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Done => 0,
-            Exit::Failed => 1,
-            Exit::Broken => 2,
-            // As of the program `timeout`.
-            Exit::TimedOut => 124,
-            Exit::Interrupted => 130,
-        })
+        Self::from(exit as u8)
     }
 }
 
