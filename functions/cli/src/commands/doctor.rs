@@ -8,7 +8,7 @@ use ebb_protocol::{CheckList, HealthCheck, Millis, SourceInfo, SubscriptionInfo,
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{ApiClient, CliError, Exit, OutputArgs, Result, output, timing};
+use crate::{ApiClient, CliError, Exit, OutputArgs, Result, labels, output, timing};
 
 /// The maximum accepted difference between the clocks, in seconds. The server rejects webhooks whose time differs by 5
 /// minutes.
@@ -184,13 +184,9 @@ fn of_server(check: HealthCheck) -> DoctorCheck {
 
 fn text(checks: &[DoctorCheck]) -> String {
     let rows = checks.iter().map(|check| {
-        let result = match check.result {
-            CheckResult::Passed => "passed",
-            CheckResult::Warning => "WARNING",
-            CheckResult::Failed => "FAILED",
-            CheckResult::Skipped => "skipped",
-        };
-        [check.check.clone(), result.to_owned(), check.detail.clone()]
+        let result = labels::name(&check.result);
+        let is_wrong = matches!(check.result, CheckResult::Warning | CheckResult::Failed);
+        [check.check.clone(), if is_wrong { result.to_uppercase() } else { result }, check.detail.clone()]
     });
     output::table(&["CHECK", "RESULT", "DETAIL"], rows)
 }
