@@ -559,11 +559,7 @@ fn unexpected(status: StatusCode, text: &str) -> CliError {
 
 /// Converts status 404 to `None`.
 fn found<T>(response: Result<T>) -> Result<Option<T>> {
-    match response {
-        Ok(body) => Ok(Some(body)),
-        Err(error) if error.has_status(StatusCode::NOT_FOUND.as_u16()) => Ok(None),
-        Err(error) => Err(error),
-    }
+    response.map(Some).or_else(|error| if error.has_status(404) { Ok(None) } else { Err(error) })
 }
 
 /// Returns the problem document of a rejected request, or `None` for an accepted one.

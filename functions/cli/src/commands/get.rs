@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use clap::ValueEnum;
 use ebb_documents::cel::nearest;
-use ebb_protocol::api::{TargetDetail, TargetInfo, TargetPhase, TargetSelector};
+use ebb_protocol::api::{TargetDetail, TargetPhase, TargetSelector};
 use ebb_protocol::lifecycle::USUAL_KINDS;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::Value;
@@ -174,7 +174,9 @@ impl GetArgs {
         };
         self.list.print(&TARGETS, &noun, targets.iter().map(output::json).collect())?;
         bulk::print_warnings(warnings);
-        if let Some(next) = next_step(&targets).filter(|_| self.list.data().format.is_none()) {
+        let broken = targets.iter().filter(|it| matches!(it.phase, TargetPhase::Failed | TargetPhase::Stuck));
+        let next = bulk::next_step(broken.map(TargetRef::from));
+        if let Some(next) = next.filter(|_| self.list.data().format.is_none()) {
             output::status_line(&next);
         }
         Ok(Exit::Done)
@@ -240,10 +242,4 @@ fn natural_order(text: &str) -> Vec<Result<u64, String>> {
     let characters: Vec<char> = text.chars().collect();
     let parts = characters.chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit());
     parts.map(|part| part.iter().collect::<String>()).map(|part| part.parse().map_err(|_| part)).collect()
-}
-
-/// Returns the command that explains the first failed or stuck target.
-fn next_step(targets: &[TargetInfo]) -> Option<String> {
-    let broken = targets.iter().filter(|it| matches!(it.phase, TargetPhase::Failed | TargetPhase::Stuck));
-    bulk::next_step(broken.map(TargetRef::from))
 }

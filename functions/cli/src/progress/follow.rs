@@ -86,9 +86,7 @@ pub(crate) async fn follow(
             let pause = POLL_INTERVAL.max(sent.elapsed() * PAUSE_FACTOR);
             match response {
                 Ok(seen) => {
-                    if let Some(note) = silence.note_response() {
-                        screen.print(note);
-                    }
+                    silence.note_response().into_iter().for_each(|note| screen.print(note));
                     let ended = outcome(instance, goal, seen.as_ref());
                     match seen {
                         Some(seen) if seen.info.uid == instance.uid => {
@@ -126,9 +124,7 @@ pub(crate) async fn follow(
                     if is_over {
                         return Err(error);
                     }
-                    if let Some(note) = silence.note_failure(sent) {
-                        screen.print(note);
-                    }
+                    silence.note_failure(sent).into_iter().for_each(|note| screen.print(note));
                 }
                 Err(error) => return Err(error),
             }
