@@ -136,23 +136,10 @@ mod tests {
     use super::*;
     use crate::progress::fixtures;
 
-    /// A script in a cluster that waits for two objects, and a unit whose second object has failed.
+    /// A script in a cluster that waits for two objects, and has two other ones, of which one has failed.
     #[test]
     fn heartbeats_earlier_attempts_objects_and_waits_have_rows() {
-        let mut seen = fixtures::waiting("image \"x\" cannot be pulled\nUID: forged");
-        let units = &mut seen.runs[0].units;
-        units[1].heartbeat = Some("2026-11-21T09:00:03Z".to_owned());
-        let attempt = serde_json::json!({
-            "attempt": 1, "attemptInSeries": 1, "state": "failed", "started": "2026-11-21T09:00:01Z",
-            "ended": "2026-11-21T09:00:03Z", "reason": {"code": "exit", "message": "code 3\nUID: forged"},
-        });
-        units[1].earlier_attempts = vec![serde_json::from_value(attempt).unwrap()];
-        let objects = serde_json::json!([
-            {"object": "Job units/b", "state": "failed", "reason": "it crashes"},
-            {"object": "ConfigMap units/a", "state": "ready"},
-        ]);
-        units[4].object_states = serde_json::from_value(objects).unwrap();
-        let text = text(&seen, fixtures::NOW.parse().unwrap());
+        let text = text(&fixtures::target("cluster"), fixtures::NOW.parse().unwrap());
         let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("    ")).collect();
         assert_eq!(rows, fixtures::rows::<String>("heartbeats_earlier_attempts_objects_and_waits_have_rows"));
     }
