@@ -262,23 +262,17 @@ mod tests {
     use ebb_documents::diagnostic::DiagnosticStyle;
 
     use super::*;
+    use crate::progress::fixtures::rows;
 
     #[test]
     fn urls_of_one_machine_are_refused() {
-        let found = |used: &str, (api, callback): (Option<&str>, Option<&str>), of_server: &str| {
-            let found = addresses(&used.parse().unwrap(), api, callback, of_server);
-            found.map_err(|error| error.text(DiagnosticStyle::Plain))
-        };
-        let urls = |api: &str, callback: &str| Ok((api.to_owned(), callback.to_owned()));
-        let (local, callback) = ("http://127.0.0.1:7878/", "http://10.0.0.7:7878/v1/callbacks");
-        // A server on AWS has another host for callbacks.
-        assert_eq!(found("https://api.example/", (None, None), callback), urls("https://api.example", callback));
-        assert_eq!(found(local, (None, None), callback), urls("http://10.0.0.7:7878", callback));
-        let own = (Some("http://127.0.0.1:1"), Some("http://localhost:2"));
-        assert_eq!(found(local, own, callback), urls("http://127.0.0.1:1", "http://localhost:2"));
-        for given in [(None, None), (Some("https://proxy.example"), None)] {
-            let error = found(local, given, "http://127.0.0.1:7878/v1/callbacks").unwrap_err();
-            assert!(error.contains("cannot reach") && error.contains("--listen ADDRESS"), "{error}");
+        type Row = (String, Option<String>, Option<String>, String, Option<(String, String)>);
+        for (used, api, callback, of_server, expected) in rows::<Row>("urls_of_one_machine_are_refused") {
+            let found = addresses(&used.parse().unwrap(), api.as_deref(), callback.as_deref(), &of_server);
+            let found = found.map_err(|error| error.text(DiagnosticStyle::Plain));
+            assert_eq!(found.as_ref().ok(), expected.as_ref(), "{used}");
+            let is_refusal = |error: &String| error.contains("cannot reach") && error.contains("--listen ADDRESS");
+            assert!(found.as_ref().err().is_none_or(is_refusal), "{found:?}");
         }
     }
 }

@@ -345,8 +345,6 @@ fn url_or_none(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use clap::Parser;
     use ebb_documents::diagnostic::DiagnosticStyle;
 
@@ -416,8 +414,7 @@ mod tests {
 
     #[test]
     fn invalid_options_are_rejected() {
-        let cases: BTreeMap<String, String> = serde_saphyr::from_str(include_str!("invalid_options.yaml")).unwrap();
-        for (line, expected) in cases {
+        for (line, expected) in rows::<(String, String)>("invalid_options_are_rejected") {
             let error = changed(json!({"image": "r/relay:1"}), &line).unwrap_err();
             assert!(error.contains(&expected), "{line}: {error}");
         }
