@@ -86,9 +86,7 @@ fn write_rendered(text: &mut String, rendered: &Value) {
             ("manifest" | "body" | "headers" | "until" | "properties" | "tags" | "attachments", value) => {
                 let yaml = serde_saphyr::to_string(value).unwrap_or_else(|_| value.to_string());
                 let _ = writeln!(text, "       {part}:");
-                for line in yaml.lines() {
-                    let _ = writeln!(text, "         {line}");
-                }
+                text.extend(yaml.lines().map(|line| format!("         {line}\n")));
             }
             (part, value) => {
                 let _ = writeln!(text, "       {part} {}", scalar(value));

@@ -1,7 +1,6 @@
 //! Exit codes, and errors with causes and hints.
 
 use std::error::Error;
-use std::fmt::Write as _;
 use std::io;
 use std::process::ExitCode;
 
@@ -161,12 +160,9 @@ impl CliError {
         match self {
             Self::Report(report) => {
                 let mut text = format!("error: {}\n", report.message);
-                for cause in &report.causes {
-                    let _ = writeln!(text, "  caused by: {}", cause.replace('\n', "\n             "));
-                }
-                for next in &report.next_steps {
-                    let _ = writeln!(text, "  help: {next}");
-                }
+                let causes = report.causes.iter().map(|cause| cause.replace('\n', "\n             "));
+                text.extend(causes.map(|cause| format!("  caused by: {cause}\n")));
+                text.extend(report.next_steps.iter().map(|next| format!("  help: {next}\n")));
                 text
             }
             Self::Documents(diagnostics) => diagnostics.drawn(drawing),

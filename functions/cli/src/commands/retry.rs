@@ -81,15 +81,10 @@ fn text(done: &RetryResponse, is_dry_run: bool) -> String {
     };
     for change in &done.changes {
         let _ = write!(text, "\n{}: {} → {}", change.unit, change.from, change.to);
-        for change in &change.changes {
-            let _ = write!(text, "\n  {}", output::change_line(change));
-        }
+        text.extend(change.changes.iter().map(|change| format!("\n  {}", output::change_line(change))));
     }
-    for kept in &done.kept {
-        let _ = write!(text, "\n{kept}");
-    }
-    for unit in &done.ignored {
-        let _ = write!(text, "\n{unit} does not run: the plan of the target does not have it");
-    }
+    let ignored = |unit: &String| format!("{unit} does not run: the plan of the target does not have it");
+    let notes = done.kept.iter().cloned().chain(done.ignored.iter().map(ignored));
+    text.extend(notes.map(|note| format!("\n{note}")));
     text
 }

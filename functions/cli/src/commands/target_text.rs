@@ -118,9 +118,7 @@ fn add_unit(text: &mut String, unit: &UnitDetail, run: &RunDetail, now: Timestam
     if let Some(age) = heartbeat.and_then(|at| timing::since(at, now)) {
         let _ = writeln!(text, "    heartbeat: {} ago", timing::length(age));
     }
-    for attempt in &unit.earlier_attempts {
-        let _ = writeln!(text, "    {}", labels::earlier_attempt(attempt));
-    }
+    text.extend(unit.earlier_attempts.iter().map(|attempt| format!("    {}\n", labels::earlier_attempt(attempt))));
     let awaited = |object: &str| unit.waits.iter().any(|wait| wait.object == object);
     for status in unit.object_states.iter().filter(|status| !awaited(&status.object)) {
         let state = words::object_state(status);

@@ -83,12 +83,8 @@ fn text(detail: &ClusterDetail) -> String {
         ("registered", registration.as_ref().and_then(|known| known.registered.as_deref()).map(timing::clock)),
         ("token until", registration.as_ref().and_then(|known| known.bootstrap_expires.as_deref()).map(timing::clock)),
     ];
-    let mut text = String::new();
-    for (key, value) in rows {
-        if let Some(value) = value {
-            let _ = writeln!(text, "{key:<12}{}", printable(&value));
-        }
-    }
+    let lines = rows.into_iter().filter_map(|(key, value)| Some(format!("{key:<12}{}\n", printable(&value?))));
+    let mut text: String = lines.collect();
     // An author does not see the UID, nor the registration.
     if registration.is_none() && info.uid.is_some() {
         text += "This cluster is an entry of EBB_CLUSTERS. It is not registered.\n";

@@ -122,11 +122,8 @@ fn text(effect: &EventEffect) -> String {
     let _ = writeln!(text, "\n{verb} {kind}/{name}");
     let time = time_ms.and_then(|time| jiff::Timestamp::from_millisecond(i64::try_from(time).ok()?).ok());
     let time = time.map(|time| time.to_string());
-    for (name, value) in [("uid", uid), ("time", &time), ("delivery", &effect.delivery_id), ("reason", reason)] {
-        if let Some(value) = value {
-            let _ = writeln!(text, "  {name} {value}");
-        }
-    }
+    let facts = [("uid", uid), ("time", &time), ("delivery", &effect.delivery_id), ("reason", reason)];
+    text.extend(facts.into_iter().filter_map(|(name, value)| Some(format!("  {name} {}\n", value.as_ref()?))));
     if let Some(document) = document {
         let _ = write!(text, "\n{document}");
     }

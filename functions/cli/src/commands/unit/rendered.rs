@@ -1,7 +1,6 @@
 //! `ebb unit rendered`: shows what a unit was rendered to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use ebb_protocol::api::{TargetDetail, UnitRendering};
 use serde::Serialize;
@@ -57,17 +56,15 @@ fn text(rendering: &UnitRendering) -> String {
     let UnitRendering { unit, kind, attempt, run, .. } = rendering;
     let mut text = format!("# {unit} ({kind}), attempt {attempt} of run {run}\n");
     let undoes = (!rendering.undoes.is_empty()).then(|| rendering.undoes.join(", "));
-    for (name, value) in [
+    let facts = [
         ("cluster", &rendering.cluster),
         ("namespace", &rendering.namespace),
         ("image", &rendering.image),
         ("undoes", &undoes),
         ("skipped", &rendering.skipped),
-    ] {
-        if let Some(value) = value {
-            let _ = writeln!(text, "# {name}: {}", printable(value));
-        }
-    }
+    ];
+    let facts = facts.into_iter().filter_map(|(name, value)| Some((name, printable(value.as_ref()?))));
+    text.extend(facts.map(|(name, value)| format!("# {name}: {value}\n")));
     let data = [
         rendering.inputs.as_ref().map(yaml),
         rendering.script.as_ref().map(|script| yaml(&BTreeMap::from([("script", script)]))),
