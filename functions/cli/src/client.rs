@@ -158,10 +158,8 @@ impl ApiClient {
         body: String,
     ) -> Result<SourceResponse> {
         // Without the token of the API, because the sender has its own credentials.
-        let mut request = self.http.post(self.url(&["sources", name], &[("secret", url_secret)]));
-        for (name, value) in headers {
-            request = request.header(name, value);
-        }
+        let request = self.http.post(self.url(&["sources", name], &[("secret", url_secret)]));
+        let request = headers.into_iter().fold(request, |request, (name, value)| request.header(name, value));
         let response = self.send(request.body(body)).await?;
         self.parse(response).await
     }
@@ -392,10 +390,9 @@ impl ApiClient {
         let secret =
             WebhookSecret::parse(self.server.webhook_secret.as_deref().unwrap_or_default()).map_err(unsigned)?;
         let id = MessageId::parse(id).expect("letters, digits and an underscore");
-        let mut request = self.request(Method::POST, &["events"]);
-        for (name, value) in sign::sign(&secret, &id, now, &body) {
-            request = request.header(name, value);
-        }
+        let request = self.request(Method::POST, &["events"]);
+        let signed = sign::sign(&secret, &id, now, &body).into_iter();
+        let request = signed.fold(request, |request, (name, value)| request.header(name, value));
         Ok(request.header("content-type", content_type).body(body))
     }
 
