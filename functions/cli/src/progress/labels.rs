@@ -35,16 +35,15 @@ pub(crate) fn unit(unit: &UnitDetail, units: &[UnitDetail], now: Timestamp) -> S
     let waiting_for = waiting_for(unit, units);
     let number = words::attempt(unit.attempt, unit.attempt_in_series, Some(unit.max_attempts));
     let attempts = if unit.max_attempts > 1 { format!(", {number}") } else { String::new() };
+    let until = |at: Option<&str>| timing::until(at?, now).map(timing::length);
     match unit.state {
         UnitState::Waiting if waiting_for.is_empty() => "ready to dispatch".to_owned(),
         UnitState::Waiting => format!("waits for {}", words::named(&waiting_for, waiting_for.len())),
         UnitState::Running => {
             let since = unit.started.as_deref().and_then(|at| timing::since(at, now));
             let since = since.map_or("sent".to_owned(), |time| format!("running {}", timing::length(time)));
-            let next = unit.next.as_deref().and_then(|at| timing::until(at, now));
-            let next = next.map(|time| format!(", next request in {}", timing::length(time)));
-            let left = unit.deadline.as_deref().and_then(|at| timing::until(at, now));
-            let left = left.map(|time| format!(", at most {} more", timing::length(time)));
+            let next = until(unit.next.as_deref()).map(|time| format!(", next request in {time}"));
+            let left = until(unit.deadline.as_deref()).map(|time| format!(", at most {time} more"));
             let silent = late_heartbeat(unit, now).map(|age| format!(", no heartbeat for {}", timing::length(age)));
             let progress = unit.progress.as_deref().map(|line| format!(": {}", printable(line)));
             let objects = unit.objects.filter(|objects| objects.total > 1);
@@ -54,8 +53,7 @@ pub(crate) fn unit(unit: &UnitDetail, units: &[UnitDetail], now: Timestamp) -> S
             format!("{since}{attempts}{parts}")
         }
         UnitState::Retrying => {
-            let next = unit.next.as_deref().and_then(|at| timing::until(at, now));
-            let next = next.map_or("soon".to_owned(), |time| format!("in {}", timing::length(time)));
+            let next = until(unit.next.as_deref()).map_or("soon".to_owned(), |time| format!("in {time}"));
             let after = unit.reason.as_ref().map(|cause| format!(", after: {}", reason(cause)));
             format!("{number} {next}{}", after.unwrap_or_default())
         }
