@@ -313,9 +313,8 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "a value was executed");
         let text = String::from_utf8(out.stdout).unwrap();
         let all = text.split('\0').filter_map(|line| line.split_once('='));
-        all.filter(|(name, _)| names.contains_key(*name))
-            .map(|(name, text)| (name.to_owned(), text.to_owned()))
-            .collect()
+        let known = all.filter(|(name, _)| names.contains_key(*name));
+        known.map(|(name, text)| (name.to_owned(), text.to_owned())).collect()
     }
 
     /// Reads a file as GitHub's runner reads `$GITHUB_ENV`.

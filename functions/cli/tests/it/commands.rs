@@ -60,14 +60,11 @@ async fn living_targets_keep_their_backend() {
 #[tokio::test]
 async fn a_low_limit_of_open_files_delays_scripts() {
     let workdir = Workdir::new();
-    let mut server = Command::new("sh")
-        .args(["-c", "ulimit -n 64; exec \"$0\" dev --port 0 --s3-port 0"])
-        .arg(env!("CARGO_BIN_EXE_ebb"))
-        .current_dir(workdir.path())
-        .stdout(Stdio::null())
-        .stderr(std::fs::File::create(workdir.path().join("dev.log")).unwrap())
-        .spawn()
-        .unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 64; exec \"$0\" dev --port 0 --s3-port 0"]).arg(env!("CARGO_BIN_EXE_ebb"));
+    command.current_dir(workdir.path()).stdout(Stdio::null());
+    command.stderr(std::fs::File::create(workdir.path().join("dev.log")).unwrap());
+    let mut server = command.spawn().unwrap();
     until("the server", async || workdir.state().join("server.json").exists().then_some(())).await;
     // A script fails if it finds more than ten.
     let running = shared_folder();
