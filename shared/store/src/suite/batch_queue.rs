@@ -8,12 +8,10 @@ fn batch(id: &str, ends: u64, size: usize) -> QueuedBatch {
     QueuedBatch { id: id.into(), posted: NOW, expires: Timestamp(NOW.0 + ends), body: vec![7; size], once: false }
 }
 
-impl StoreFixture {
-    async fn pending(&self, cluster: &str, at: u64, in_progress: &[String], limit: usize, bytes: usize) -> Vec<String> {
-        let now = Timestamp(NOW.0 + at);
-        let found = self.store.pending_batches(cluster, now, in_progress, limit, bytes).await.unwrap();
-        found.into_iter().map(|batch| batch.id).collect()
-    }
+async fn pending(store: &Store, cluster: &str, at: u64, open: &[String], limit: usize, bytes: usize) -> Vec<String> {
+    let now = Timestamp(NOW.0 + at);
+    let found = store.pending_batches(cluster, now, open, limit, bytes).await.unwrap();
+    found.into_iter().map(|batch| batch.id).collect()
 }
 
 pub(super) async fn batches_are_pending_until_they_have_a_response_or_expire(fixture: StoreFixture) {
@@ -25,11 +23,11 @@ pub(super) async fn batches_are_pending_until_they_have_a_response_or_expire(fix
     let all = usize::MAX;
     let rows: Vec<(u64, Vec<String>, _, Option<_>, Vec<String>)> = sample("pendingBatches");
     for (at, in_progress, limit, bytes, expected) in rows {
-        let found = fixture.pending("eu", at, &in_progress, limit, bytes.unwrap_or(all)).await;
+        let found = pending(store, "eu", at, &in_progress, limit, bytes.unwrap_or(all)).await;
         assert_eq!(found, expected, "{at} {in_progress:?} {limit} {bytes:?}");
     }
-    assert_eq!(fixture.pending("eu#1", 0, &[], 9, all).await, ["a"]);
-    assert_eq!(fixture.pending("us", 0, &[], 9, all).await, [""; 0]);
+    assert_eq!(pending(store, "eu#1", 0, &[], 9, all).await, ["a"]);
+    assert_eq!(pending(store, "us", 0, &[], 9, all).await, [""; 0]);
 
     assert_eq!(store.read_reply("eu", "a").await.unwrap(), None);
     assert!(store.put_reply("eu", "a", b"first").await.unwrap());
@@ -37,36 +35,34 @@ pub(super) async fn batches_are_pending_until_they_have_a_response_or_expire(fix
     // An unknown batch, and one of another cluster.
     assert!(!store.put_reply("eu", "x", b"x").await.unwrap());
     assert!(!store.put_reply("us", "b", b"x").await.unwrap());
-    assert_eq!(fixture.pending("eu", 0, &[], 9, all).await, ["b", "c"]);
+    assert_eq!(pending(store, "eu", 0, &[], 9, all).await, ["b", "c"]);
     assert_eq!(store.read_reply("eu", "a").await.unwrap().as_deref(), Some(&b"first"[..]));
     assert_eq!(store.take_batch("eu", "a").await.unwrap().as_deref(), Some(&b"first"[..]));
     assert_eq!(store.take_batch("eu", "a").await.unwrap(), None);
     // A deleted batch is not delivered and accepts no response.
     assert_eq!(store.take_batch("eu", "b").await.unwrap(), None);
     assert!(!store.put_reply("eu", "b", b"late").await.unwrap());
-    assert_eq!(fixture.pending("eu", 0, &[], 9, all).await, ["c"]);
+    assert_eq!(pending(store, "eu", 0, &[], 9, all).await, ["c"]);
     assert!(fixture.item("batch#eu", "b").await.is_none());
     assert!(fixture.item("batch#eu", "c").await.unwrap()["ttl"].is_n());
 }
 
 /// Batches whose sender has gone do not slow polls down for the retention of the table.
-pub(super) async fn polls_delete_abandoned_batches(fixture: StoreFixture) {
-    let store = &fixture.store;
+pub(super) async fn polls_delete_abandoned_batches(StoreFixture { store, meter, .. }: StoreFixture) {
     for number in 0..30 {
         store.enqueue_batch("eu", &batch(&format!("{number:02}"), 10, 10)).await.unwrap();
     }
     store.enqueue_batch("eu", &batch("large", 10, BATCH_INLINE + 1)).await.unwrap();
     store.enqueue_batch("eu", &batch("valid", 90_000, 10)).await.unwrap();
-    fixture.meter.take();
+    meter.take();
     for (at, deleted) in [(60_010, 0), (60_011, 25), (60_011, 6), (60_011, 0)] {
-        assert_eq!(fixture.pending("eu", at, &[], 9, usize::MAX).await, ["valid"]);
-        assert_eq!(fixture.meter.take().requests.get("DeleteItem").copied().unwrap_or(0), deleted);
+        assert_eq!(pending(&store, "eu", at, &[], 9, usize::MAX).await, ["valid"]);
+        assert_eq!(meter.take().requests.get("DeleteItem").copied().unwrap_or(0), deleted);
     }
     assert_eq!(store.bucket.get_object("batches/eu/large").await.unwrap(), None);
 }
 
-pub(super) async fn large_batches_and_responses_are_stored_in_the_bucket(fixture: StoreFixture) {
-    let store = &fixture.store;
+pub(super) async fn large_batches_and_responses_are_stored_in_the_bucket(StoreFixture { store, .. }: StoreFixture) {
     for (size, in_bucket) in [(BATCH_INLINE, false), (BATCH_INLINE + 1, true), (3 << 20, true)] {
         let id = size.to_string();
         let (body, response) = (format!("batches/eu/{id}"), format!("batches/eu/{id}.response"));
@@ -86,24 +82,22 @@ pub(super) async fn large_batches_and_responses_are_stored_in_the_bucket(fixture
     assert_eq!(store.bucket.get_object("batches/eu/x.response").await.unwrap(), None);
 }
 
-pub(super) async fn a_batch_that_is_delivered_once_is_pending_once(fixture: StoreFixture) {
-    let store = &fixture.store;
+pub(super) async fn a_batch_that_is_delivered_once_is_pending_once(StoreFixture { store, .. }: StoreFixture) {
     store.enqueue_batch("eu", &QueuedBatch { once: true, ..batch("a", 10, 10) }).await.unwrap();
     store.enqueue_batch("eu", &batch("b", 10, 10)).await.unwrap();
-    let polls = (0..4).map(|_| fixture.pending("eu", 1, &[], 9, usize::MAX));
+    let polls = (0..4).map(|_| pending(&store, "eu", 1, &[], 9, usize::MAX));
     let found: Vec<String> = futures::future::join_all(polls).await.concat();
     assert_eq!(found.iter().filter(|id| *id == "a").count(), 1);
-    assert_eq!(fixture.pending("eu", 1, &[], 9, usize::MAX).await, ["b"]);
+    assert_eq!(pending(&store, "eu", 1, &[], 9, usize::MAX).await, ["b"]);
     assert!(store.put_reply("eu", "a", b"done").await.unwrap());
     assert_eq!(store.take_batch("eu", "a").await.unwrap().as_deref(), Some(&b"done"[..]));
 }
 
 /// The numbers in the documentation of costs.
-pub(super) async fn a_queued_batch_costs_three_writes(fixture: StoreFixture) {
-    let store = &fixture.store;
-    fixture.meter.take();
+pub(super) async fn a_queued_batch_costs_three_writes(StoreFixture { store, meter, .. }: StoreFixture) {
+    meter.take();
     store.pending_batches("eu", NOW, &[], 9, usize::MAX).await.unwrap();
-    let idle = fixture.meter.take();
+    let idle = meter.take();
     // DynamoDB Local reports no capacity for an empty result.
     assert!(idle.read_units <= 1.0, "{idle:?}");
     assert_eq!((idle.requests, idle.write_units), ([("Query", 1)].into(), 0.0));
@@ -112,38 +106,36 @@ pub(super) async fn a_queued_batch_costs_three_writes(fixture: StoreFixture) {
     store.put_reply("eu", "a", &[8; 300]).await.unwrap();
     store.read_reply("eu", "a").await.unwrap();
     store.take_batch("eu", "a").await.unwrap();
-    let usage = fixture.meter.take();
+    let usage = meter.take();
     let requests = [("DeleteItem", 1), ("GetItem", 1), ("PutItem", 1), ("Query", 1), ("UpdateItem", 1)];
     assert_eq!((usage.requests, usage.read_units, usage.write_units), (requests.into(), 2.0, 3.0));
 }
 
 /// A poll reads twice a second, however many batches are queued.
-pub(super) async fn a_poll_reads_a_limited_number_of_batches(fixture: StoreFixture) {
-    let store = &fixture.store;
+pub(super) async fn a_poll_reads_a_limited_number_of_batches(StoreFixture { store, meter, .. }: StoreFixture) {
     for number in 0..230 {
         store.enqueue_batch("eu", &batch(&format!("{number:03}"), 10, 900)).await.unwrap();
     }
     let of = |numbers: std::ops::Range<usize>| numbers.map(|number| format!("{number:03}")).collect::<Vec<_>>();
-    fixture.meter.take();
-    assert_eq!(fixture.pending("eu", 0, &[], 64, usize::MAX).await, of(0..64));
-    let usage = fixture.meter.take();
+    meter.take();
+    assert_eq!(pending(&store, "eu", 0, &[], 64, usize::MAX).await, of(0..64));
+    let usage = meter.take();
     assert_eq!(usage.requests, [("Query", 1)].into());
     assert!(usage.read_units <= 32.0, "{usage:?}");
-    assert_eq!(fixture.pending("eu", 0, &[], 0, usize::MAX).await, [""; 0]);
-    assert_eq!(fixture.meter.take().requests, [].into());
+    assert_eq!(pending(&store, "eu", 0, &[], 0, usize::MAX).await, [""; 0]);
+    assert_eq!(meter.take().requests, [].into());
     // A poll finds batches behind those with a response and those in progress.
     for id in of(0..120) {
         store.put_reply("eu", &id, b"done").await.unwrap();
     }
     let in_progress = of(120..180);
-    fixture.meter.take();
-    assert_eq!(fixture.pending("eu", 0, &in_progress, 4, usize::MAX).await, of(180..184));
-    assert_eq!(fixture.meter.take().requests, [("Query", 2)].into());
-    assert_eq!(fixture.pending("eu", 0, &in_progress, 64, usize::MAX).await, of(180..230));
+    meter.take();
+    assert_eq!(pending(&store, "eu", 0, &in_progress, 4, usize::MAX).await, of(180..184));
+    assert_eq!(meter.take().requests, [("Query", 2)].into());
+    assert_eq!(pending(&store, "eu", 0, &in_progress, 64, usize::MAX).await, of(180..230));
 }
 
-pub(super) async fn a_scan_is_claimed_once(fixture: StoreFixture) {
-    let store = &fixture.store;
+pub(super) async fn a_scan_is_claimed_once(StoreFixture { store, .. }: StoreFixture) {
     assert_eq!(store.read_scans().await.unwrap(), [].into());
     let at = |ms: u64| Timestamp(NOW.0 + ms);
     for (cluster, seen, next, expected) in sample::<Vec<(String, Option<u64>, u64, bool)>>("claimedScans") {
@@ -154,9 +146,8 @@ pub(super) async fn a_scan_is_claimed_once(fixture: StoreFixture) {
     assert_eq!(store.read_scans().await.unwrap(), due.into());
 }
 
-pub(super) async fn faults_of_clusters_are_recorded_until_they_end(fixture: StoreFixture) {
+pub(super) async fn faults_of_clusters_are_recorded_until_they_end(StoreFixture { store, .. }: StoreFixture) {
     use ClusterFaultKind::{Denial, Outage};
-    let store = &fixture.store;
     assert_eq!(store.read_faults(Outage).await.unwrap(), [].into());
     assert!(!store.end_fault(Outage, "eu").await.unwrap());
     // An outage is recorded once, and a denial once a minute.
@@ -183,8 +174,7 @@ pub(super) async fn faults_of_clusters_are_recorded_until_they_end(fixture: Stor
     assert_eq!(store.read_faults(Outage).await.unwrap()["eu"], fault(12, "b"));
 }
 
-pub(super) async fn the_last_policy_of_a_cluster_is_kept(fixture: StoreFixture) {
-    let store = &fixture.store;
+pub(super) async fn the_last_policy_of_a_cluster_is_kept(StoreFixture { store, .. }: StoreFixture) {
     assert_eq!(store.read_policy("eu").await.unwrap(), None);
     for (ms, digest) in [(0, "a"), (1, "b")] {
         let policy = ReportedPolicy { digest: digest.to_owned(), ..ReportedPolicy::default() };
@@ -196,9 +186,8 @@ pub(super) async fn the_last_policy_of_a_cluster_is_kept(fixture: StoreFixture) 
     assert_eq!(store.read_faults(ClusterFaultKind::Outage).await.unwrap(), [].into());
 }
 
-pub(super) async fn nothing_is_left_of_a_forgotten_cluster(fixture: StoreFixture) {
+pub(super) async fn nothing_is_left_of_a_forgotten_cluster(StoreFixture { store, .. }: StoreFixture) {
     const KINDS: [ClusterFaultKind; 2] = [ClusterFaultKind::Outage, ClusterFaultKind::Denial];
-    let store = &fixture.store;
     // Nothing is known of it yet.
     store.forget_cluster("eu").await.unwrap();
     let record = PolicyRecord { at: NOW, policy: ReportedPolicy::default() };

@@ -2,8 +2,7 @@ use super::fixture::*;
 
 const AT: Timestamp = Timestamp(1_800_000_000_000);
 
-pub(super) async fn changes_are_appended_while_a_reader_watches(fixture: StoreFixture) {
-    let store = &fixture.store;
+pub(super) async fn changes_are_appended_while_a_reader_watches(StoreFixture { store, .. }: StoreFixture) {
     assert_eq!(store.peek_changes().await.unwrap(), ChangeFeed::default());
     let begun = store.watch_changes(Timestamp(AT.0 + 1), Some(AT)).await.unwrap();
     assert_eq!((begun.last, begun.watched, begun.begun), (1, Timestamp(AT.0 + 1), AT));
@@ -21,8 +20,7 @@ pub(super) async fn changes_are_appended_while_a_reader_watches(fixture: StoreFi
 }
 
 /// Of several writers with the same image, those that lose leave a gap that readers see.
-pub(super) async fn concurrent_changes_are_noticed(fixture: StoreFixture) {
-    let store = &fixture.store;
+pub(super) async fn concurrent_changes_are_noticed(StoreFixture { store, .. }: StoreFixture) {
     let begun = store.watch_changes(Timestamp(AT.0 + 1), Some(AT)).await.unwrap();
     let names: Vec<String> = (0..8).map(|number| format!("sandbox/s{number}")).collect();
     let noted = join_all(names.iter().map(async |name| store.note_changes(&begun, &[name]).await)).await;

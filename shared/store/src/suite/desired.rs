@@ -8,8 +8,7 @@ fn desired(delivery: &str, version: u64) -> DesiredTarget {
     DesiredTarget { delivery: delivery.to_owned(), due: Some(Timestamp(2_000)), version, ..sample("desired") }
 }
 
-pub(super) async fn a_desired_state_is_due_until_it_has_a_result(fixture: StoreFixture) {
-    let store = &fixture.store;
+pub(super) async fn a_desired_state_is_due_until_it_has_a_result(StoreFixture { store, .. }: StoreFixture) {
     let first = desired("1", 1);
     assert_eq!(store.read_desired(&key()).await.unwrap(), None);
     assert!(store.put_desired(&first).await.unwrap());
@@ -53,8 +52,7 @@ pub(super) async fn named_documents_are_replaced_and_listed(fixture: StoreFixtur
     assert_eq!(store.list_documents(NamedKind::Subscription).await.unwrap(), [document("a", "1")]);
 }
 
-pub(super) async fn undelivered_notifications_are_listed_by_subscription(fixture: StoreFixture) {
-    let store = &fixture.store;
+pub(super) async fn undelivered_notifications_are_listed_by_subscription(StoreFixture { store, .. }: StoreFixture) {
     for name in ["a/1-gone-1", "a/2-ready-1", "a/2-ready-2", "a/20-gone-1", "a-b/1", "b/1"] {
         let (name, document) = (name.to_owned(), "{}".to_owned());
         store
@@ -74,8 +72,7 @@ pub(super) async fn undelivered_notifications_are_listed_by_subscription(fixture
     assert_eq!(store.count_undelivered("a", 2).await.unwrap(), 2);
 }
 
-pub(super) async fn rejected_events_are_replaced_and_listed(fixture: StoreFixture) {
-    let store = &fixture.store;
+pub(super) async fn rejected_events_are_replaced_and_listed(StoreFixture { store, .. }: StoreFixture) {
     assert_eq!(store.read_rejections("a").await.unwrap(), None);
     assert_eq!(store.list_rejections().await.unwrap(), []);
     let first = rejections("a", &["1"], 1);

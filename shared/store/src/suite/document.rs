@@ -114,8 +114,7 @@ pub(super) fn plugin(name: &str, version: &str, size: usize) -> PluginItem {
     PluginItem { name, version, dialect, digest, document, created: Timestamp(7), withdrawn: None }
 }
 
-pub(super) async fn plugin_versions_are_published_once(fixture: StoreFixture) {
-    let store = &fixture.store;
+pub(super) async fn plugin_versions_are_published_once(StoreFixture { store, .. }: StoreFixture) {
     let (one, large) = (plugin("acme/db", "1.0.0", 10), plugin("acme/db", "1.1.0", 200_000));
     let other = plugin("b", "1.0.0", 0);
     for plugin in [&one, &large, &other] {
@@ -134,8 +133,7 @@ pub(super) async fn plugin_versions_are_published_once(fixture: StoreFixture) {
     assert_eq!(store.list_versions("c").await.unwrap(), []);
 }
 
-pub(super) async fn a_withdrawn_version_is_unlisted_and_readable(fixture: StoreFixture) {
-    let store = &fixture.store;
+pub(super) async fn a_withdrawn_version_is_unlisted_and_readable(StoreFixture { store, .. }: StoreFixture) {
     let (one, two) = (plugin("db", "1.0.0", 10), plugin("db", "1.1.0", 200_000));
     for plugin in [&one, &two] {
         assert!(store.put_plugin(plugin).await.unwrap());

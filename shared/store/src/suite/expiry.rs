@@ -8,8 +8,7 @@ fn expiry(name: &str, due: u64) -> InstanceExpiry {
     InstanceExpiry { name: name.to_owned(), due: Timestamp(due), ..sample("expiry") }
 }
 
-pub(super) async fn instances_expire_when_they_are_due(fixture: StoreFixture) {
-    let store = &fixture.store;
+pub(super) async fn instances_expire_when_they_are_due(StoreFixture { store, .. }: StoreFixture) {
     for (name, due) in [("a", 30), ("b", 10), ("c", 20)] {
         store.put_expiry(&expiry(name, due)).await.unwrap();
     }

@@ -11,8 +11,7 @@ fn token(name: &str, secret: &str, created: u64) -> TokenItem {
     TokenItem { info, digest: digest(secret.as_bytes()), ..token }
 }
 
-pub(super) async fn a_name_has_one_valid_token(fixture: StoreFixture) {
-    let store = &fixture.store;
+pub(super) async fn a_name_has_one_valid_token(StoreFixture { store, .. }: StoreFixture) {
     let first = token("ci", "1", 1_000);
     assert!(store.create_token(&first).await.unwrap());
     assert_eq!(store.read_token(&token_id("ci")).await.unwrap(), Some(first.clone()));
@@ -36,8 +35,7 @@ pub(super) async fn a_name_has_one_valid_token(fixture: StoreFixture) {
     assert_eq!(store.read_token("").await.unwrap(), None);
 }
 
-pub(super) async fn a_session_is_read_until_it_is_deleted(fixture: StoreFixture) {
-    let store = &fixture.store;
+pub(super) async fn a_session_is_read_until_it_is_deleted(StoreFixture { store, .. }: StoreFixture) {
     let named = SessionItem { digest: "a".to_owned(), ..samples::session() };
     let configured = SessionItem { digest: "b".to_owned(), basis: SessionBasis::Configured, ..named.clone() };
     let identity = SessionBasis::Identity("claims".to_owned());

@@ -5,8 +5,7 @@ fn cluster(name: &str, version: u64) -> ClusterItem {
     ClusterItem { name: name.to_owned(), url: None, relay: None, version, ..full_cluster() }
 }
 
-pub(super) async fn a_cluster_is_replaced_by_its_next_version(fixture: StoreFixture) {
-    let store = &fixture.store;
+pub(super) async fn a_cluster_is_replaced_by_its_next_version(StoreFixture { store, .. }: StoreFixture) {
     assert_eq!(store.list_clusters().await.unwrap(), []);
     let first = cluster("eu", 1_000);
     assert!(store.put_cluster(&first, None).await.unwrap());

@@ -1,8 +1,7 @@
 use super::fixture::*;
 
 /// A slot lasts 10 ms. A smaller cap takes none away.
-pub(super) async fn slots_end_and_are_given_again(fixture: StoreFixture) {
-    let store = &fixture.store;
+pub(super) async fn slots_end_and_are_given_again(StoreFixture { store, .. }: StoreFixture) {
     let take = async |kind, holder: &str, slots, now| {
         store.take_slot((kind, "acme/db"), holder, (slots, Timestamp(now), Timestamp(now + 10))).await.unwrap()
     };

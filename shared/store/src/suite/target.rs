@@ -107,8 +107,7 @@ fn begin_as(name: &str, uid: &str) -> TargetTransition {
     TargetTransition { run: Some(new_run(&format!("{name}-{uid}"))), ..TargetTransition::new(target, None) }
 }
 
-pub(super) async fn a_transaction_writes_all_items_or_none(fixture: StoreFixture) {
-    let store = &fixture.store;
+pub(super) async fn a_transaction_writes_all_items_or_none(StoreFixture { store, .. }: StoreFixture) {
     let first = begin_as("a", "u1");
     assert!(store.move_target(&first).await.unwrap());
     // The target is refused: neither the run nor the tombstone is written.
