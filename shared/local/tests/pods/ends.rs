@@ -2,8 +2,7 @@
 
 use crate::fixture::*;
 
-pub(crate) async fn expired_requests_are_not_accepted() {
-    let fixture = PodsFixture::new();
+pub(crate) async fn expired_requests_are_not_accepted(fixture: PodsFixture) {
     let mut request = sh("echo ran");
     request.valid_for_ms = 0;
     let task = request.task.clone();
@@ -12,8 +11,7 @@ pub(crate) async fn expired_requests_are_not_accepted() {
     assert_eq!(fixture.get(&task).await, TaskState::Unknown);
 }
 
-pub(crate) async fn progress() {
-    let fixture = PodsFixture::new();
+pub(crate) async fn progress(fixture: PodsFixture) {
     let request = sh("echo ::ebb progress 10%; echo ::ebb progress 40% loading; echo done; sleep 1000");
     fixture.starts(&request, "done").await;
     for state in [
@@ -26,8 +24,7 @@ pub(crate) async fn progress() {
     assert_eq!(fixture.cancel(&request.task, Duration::ZERO).await, TaskState::Tombstoned);
 }
 
-pub(crate) async fn last_line() {
-    let fixture = PodsFixture::new();
+pub(crate) async fn last_line(fixture: PodsFixture) {
     let request = sh("printf 'one\\ntwo 10%%\\rtwo 20%%\\n\\n'; echo done >&2; sleep 1000");
     fixture.starts(&request, "done").await;
     assert_eq!(fixture.relay.last_line(&request.task).unwrap(), "done");
@@ -39,8 +36,7 @@ pub(crate) async fn last_line() {
     assert_eq!(fixture.relay.last_line(&name("other", 1)), None);
 }
 
-pub(crate) async fn cancel_kills() {
-    let fixture = PodsFixture::new();
+pub(crate) async fn cancel_kills(fixture: PodsFixture) {
     let request = sh("trap '' TERM; sleep 1000 & echo $$ $!; while :; do sleep 1; done");
     let log = fixture.starts(&request, "\n").await;
     assert_eq!(fixture.cancel(&request.task, Duration::from_millis(50)).await, TaskState::Tombstoned);
@@ -53,8 +49,7 @@ pub(crate) async fn cancel_kills() {
     assert_eq!(fixture.sent(), 0);
 }
 
-pub(crate) async fn cancel_of_the_ended() {
-    let fixture = PodsFixture::new();
+pub(crate) async fn cancel_of_the_ended(fixture: PodsFixture) {
     let request = sh("echo said; echo so >&2; exit 4");
     let result = fixture.run(request.clone()).await;
     assert_failed(&result, ReasonCode::Exit, "the script ended with 4");

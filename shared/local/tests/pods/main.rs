@@ -17,7 +17,7 @@ use libtest_mimic::{Arguments, Trial};
 macro_rules! tests {
     ($($module:ident: $($name:ident)*;)*) => {
         vec![$($(Trial::test(concat!(stringify!($module), "::", stringify!($name)), || {
-            fixture::block_on($module::$name());
+            fixture::block_on(async { Box::pin($module::$name(fixture::PodsFixture::new())).await });
             Ok(())
         }),)*)*]
     };

@@ -16,8 +16,8 @@ fn runs(file: &Path) -> usize {
     fs::read_to_string(file).unwrap_or_default().lines().count()
 }
 
-pub(crate) async fn ensure_is_idempotent() {
-    let (fixture, counts) = (PodsFixture::new(), count());
+pub(crate) async fn ensure_is_idempotent(fixture: PodsFixture) {
+    let counts = count();
     let file = counts.path().join("runs");
     let request = counted(&file, "sleep 0.3");
     assert!(matches!(fixture.ensure(request.clone()).await, TaskState::Running { .. }));
@@ -36,8 +36,8 @@ pub(crate) async fn ensure_is_idempotent() {
     }
 }
 
-pub(crate) async fn many_at_once() {
-    let (fixture, counts) = (PodsFixture::new(), count());
+pub(crate) async fn many_at_once(fixture: PodsFixture) {
+    let counts = count();
     let file = counts.path().join("runs");
     // Two relays on one state share no memory.
     let second = LocalRelay::open(fixture.state.path(), options(fixture.control.clone())).unwrap();
@@ -55,8 +55,7 @@ pub(crate) async fn many_at_once() {
 }
 
 /// Requests are accepted while the scripts of earlier ones still start.
-pub(crate) async fn requests_do_not_wait_for_starts() {
-    let fixture = PodsFixture::new();
+pub(crate) async fn requests_do_not_wait_for_starts(fixture: PodsFixture) {
     let count = 32 * std::thread::available_parallelism().unwrap().get();
     let tasks: Vec<_> = (0..count).map(|number| name(&format!("unit-{number}"), 1)).collect();
     for task in &tasks {
@@ -70,8 +69,8 @@ pub(crate) async fn requests_do_not_wait_for_starts() {
     }
 }
 
-pub(crate) async fn cancel_before_ensure() {
-    let (fixture, counts) = (PodsFixture::new(), count());
+pub(crate) async fn cancel_before_ensure(fixture: PodsFixture) {
+    let counts = count();
     let file = counts.path().join("runs");
     let request = counted(&file, "");
     assert_eq!(fixture.get(&request.task).await, TaskState::Unknown);
@@ -83,8 +82,8 @@ pub(crate) async fn cancel_before_ensure() {
     assert_eq!(runs(&file), 1);
 }
 
-pub(crate) async fn higher_attempts_replace_lower() {
-    let (fixture, counts) = (PodsFixture::new(), count());
+pub(crate) async fn higher_attempts_replace_lower(fixture: PodsFixture) {
+    let counts = count();
     let file = counts.path().join("runs");
     let first = counted(&file, "echo up; sleep 1000");
     fixture.starts(&first, "up").await;
@@ -97,8 +96,8 @@ pub(crate) async fn higher_attempts_replace_lower() {
     assert_eq!(runs(&file), 2);
 }
 
-pub(crate) async fn cancel_races_ensure() {
-    let (fixture, counts) = (PodsFixture::new(), count());
+pub(crate) async fn cancel_races_ensure(fixture: PodsFixture) {
+    let counts = count();
     for round in 0..8 {
         let file = counts.path().join(format!("runs-{round}"));
         let mut request = counted(&file, "sleep 1000");
@@ -117,25 +116,19 @@ pub(crate) async fn cancel_races_ensure() {
     }
 }
 
-pub(crate) async fn callbacks_until_taken() {
-    let fixture = PodsFixture::new();
+pub(crate) async fn callbacks_until_taken(fixture: PodsFixture) {
     // The status is enough.
     let unread = CallError::Unread(HttpResponse::new(204, "").into(), CallError::TooLarge(9).into());
-    *fixture.control.answers.lock().unwrap() =
-        vec![Err(CallError::Connect("refused".to_owned())), Ok(500), Ok(429), Err(unread)];
-    let request = sh("");
-    fixture.run(request.clone()).await;
-    let taken = fixture.folder(&request.task).join("taken");
-    until("the result is taken", async || taken.exists().then_some(())).await;
-    assert_eq!(fixture.sent(), 4);
-
+    let answers = vec![Err(CallError::Connect("refused".to_owned())), Ok(500), Ok(429), Err(unread)];
     // 4xx ends the callbacks too.
-    *fixture.control.answers.lock().unwrap() = vec![Ok(410)];
-    let request = attempt(2, sh(""));
-    fixture.run(request.clone()).await;
-    let taken = fixture.folder(&request.task).join("taken");
-    until("the result is refused", async || taken.exists().then_some(())).await;
-    assert_eq!(fixture.sent(), 5);
+    for (number, answers, sent) in [(1, answers, 4), (2, vec![Ok(410)], 5)] {
+        *fixture.control.answers.lock().unwrap() = answers;
+        let request = attempt(number, sh(""));
+        fixture.run(request.clone()).await;
+        let taken = fixture.folder(&request.task).join("taken");
+        until("the result is taken", async || taken.exists().then_some(())).await;
+        assert_eq!(fixture.sent(), sent);
+    }
 
     // An acknowledged result is not sent again after the state was opened again.
     let control = Arc::new(ControlPlane::default());
@@ -144,8 +137,7 @@ pub(crate) async fn callbacks_until_taken() {
     until("a callback", async || (control.requests.lock().unwrap().len() == 1).then_some(())).await;
 }
 
-pub(crate) async fn acknowledge_and_prune() {
-    let fixture = PodsFixture::new();
+pub(crate) async fn acknowledge_and_prune(fixture: PodsFixture) {
     *fixture.control.answers.lock().unwrap() = (0..1000).map(|_| Ok(503)).collect();
     let request = sh("echo kept");
     let result = fixture.run(request.clone()).await;
@@ -159,8 +151,7 @@ pub(crate) async fn acknowledge_and_prune() {
     assert_eq!(fs::read_dir(fixture.state.path().join("pods")).unwrap().count(), 0);
 }
 
-pub(crate) async fn refused() {
-    let fixture = PodsFixture::new();
+pub(crate) async fn refused(fixture: PodsFixture) {
     let of_unit = |unit: &str| EnsureTask { task: name(unit, 1), ..sh("") };
     let of_units = ["", "../x", "a/b", "a.b", "UPPER", "-a", "a-", &"a".repeat(64)].map(of_unit);
     for request in of_units.into_iter().chain([attempt(0, sh("")), EnsureTask { v: 2, ..sh("") }]) {

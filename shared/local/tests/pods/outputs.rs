@@ -10,8 +10,7 @@ use ebb_protocol::value::SecretRef;
 use crate::fixture::*;
 
 /// Each NUL is six bytes in JSON.
-pub(crate) async fn too_large() {
-    let fixture = PodsFixture::new();
+pub(crate) async fn too_large(fixture: PodsFixture) {
     let names = ["a", "b", "c", "d"].map(|name| (name, format!("/out/{name}")));
     let outputs: Vec<_> = names.iter().map(|(name, path)| (*name, path.as_str())).collect();
     let result =
@@ -28,8 +27,7 @@ fn stored(state: &Path) -> Vec<String> {
 }
 
 /// The release of an instance deletes its sensitive outputs. Secrets of users and of other instances stay.
-pub(crate) async fn released() {
-    let fixture = PodsFixture::new();
+pub(crate) async fn released(fixture: PodsFixture) {
     let state = fixture.state.path();
     secrets::put(state, "admin", "dsn", b"canary-in").unwrap();
     for unit in ["aaaa-1-pre-start-0", "aaaa-2-pre-start-0", "aaaab-1-pre-start-0"] {
@@ -46,8 +44,7 @@ pub(crate) async fn released() {
 }
 
 /// Values of secrets, of inputs and outputs alike, are nowhere else.
-pub(crate) async fn sensitive() {
-    let fixture = PodsFixture::new();
+pub(crate) async fn sensitive(fixture: PodsFixture) {
     let state = fixture.state.path();
     secrets::put(state, "admin", "dsn", b"canary-in").unwrap();
     let secret = |name: &str, key: &str| {
@@ -106,8 +103,7 @@ pub(crate) async fn sensitive() {
 }
 
 /// A sensitive input that arrives as a value is in a file of its own, until the result of the task was acknowledged.
-pub(crate) async fn sensitive_values() {
-    let fixture = PodsFixture::new();
+pub(crate) async fn sensitive_values(fixture: PodsFixture) {
     let state = fixture.state.path();
     *fixture.control.answers.lock().unwrap() = (0..1000).map(|_| Ok(503)).collect();
     let mut request = sh("printf 'the %s' \"${TOKEN%in}\"; sleep 0.1; echo in");
@@ -126,8 +122,7 @@ pub(crate) async fn sensitive_values() {
 }
 
 /// Declared files replace those of the machine, with or without a value.
-pub(crate) async fn inputs_replace_files() {
-    let fixture = PodsFixture::new();
+pub(crate) async fn inputs_replace_files(fixture: PodsFixture) {
     let mut request = with_outputs(
         sh("[ -z \"${X+set}\" ] && [ -d /in ] && [ ! -e /in/x ] && [ ! -e /etc/passwd ] || exit 1
             { cat /etc/hostname /in/deep/bytes; printf %s \"$NUMBER\"; } >/out/seen"),
@@ -140,8 +135,7 @@ pub(crate) async fn inputs_replace_files() {
     assert_eq!(seen, b"not the machine's\n\x00\xff\n5");
 }
 
-pub(crate) async fn unusable_input() {
-    let fixture = PodsFixture::new();
+pub(crate) async fn unusable_input(fixture: PodsFixture) {
     let mut request = sh("echo ran");
     request.body.inputs = vec![input("a", None, Some("/proc/self/x"), text("x"))];
     let result = fixture.run(request).await;

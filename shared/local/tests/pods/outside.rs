@@ -34,8 +34,7 @@ fn send(signal: &str, pid: &str) {
 }
 
 /// `kill -9` of the supervisor: all processes of the script die, daemons included, and the task is lost.
-pub(crate) async fn supervisor_killed() {
-    let fixture = PodsFixture::new();
+pub(crate) async fn supervisor_killed(fixture: PodsFixture) {
     let request = sh("(setsid sh -c 'echo $$; echo up; exec sleep 1000' &) ; sleep 1000 & echo $$ $!; wait");
     let log = fixture.starts(&request, "up").await;
     let log = if log.split_whitespace().count() < 4 { fixture.prints(&request.task, " ").await } else { log };
@@ -52,8 +51,7 @@ pub(crate) async fn supervisor_killed() {
 }
 
 /// `SIGTERM` to the supervisor, as when a machine stops: the script gets it too, and has time to clean up.
-pub(crate) async fn supervisor_asked_to_end() {
-    let fixture = PodsFixture::new();
+pub(crate) async fn supervisor_asked_to_end(fixture: PodsFixture) {
     for (code, number) in [(3, 1), (0, 2)] {
         let text = format!(
             "trap 'echo tidying; printf made >/out/x; exit {code}' TERM; echo up; while :; do sleep 0.05; done"
@@ -75,8 +73,7 @@ pub(crate) async fn supervisor_asked_to_end() {
 }
 
 /// `kill -9` of the entrypoint by the script itself, with a child that has dropped its whole environment.
-pub(crate) async fn children_without_environment_die() {
-    let fixture = PodsFixture::new();
+pub(crate) async fn children_without_environment_die(fixture: PodsFixture) {
     let request = sh("env -i setsid sh -c 'echo $$; echo up; exec sleep 1000' & \
                       until [ -e /tmp/go ]; do sleep 0.02; done; kill -9 $PPID; sleep 1000");
     let log = fixture.starts(&request, "up").await;
@@ -88,8 +85,7 @@ pub(crate) async fn children_without_environment_die() {
 }
 
 /// `SIGSTOP` of the entrypoint by its script: the deadline holds all the same.
-pub(crate) async fn stopped_entrypoint_at_the_deadline() {
-    let fixture = PodsFixture::new();
+pub(crate) async fn stopped_entrypoint_at_the_deadline(fixture: PodsFixture) {
     let mut request = sh("kill -STOP $PPID; echo $$ up; sleep 1000");
     request.timeout_ms = 300;
     fixture.ensure(request.clone()).await;
@@ -100,8 +96,7 @@ pub(crate) async fn stopped_entrypoint_at_the_deadline() {
 }
 
 /// The same with a cancellation.
-pub(crate) async fn stopped_entrypoint_and_a_cancel() {
-    let fixture = PodsFixture::new();
+pub(crate) async fn stopped_entrypoint_and_a_cancel(fixture: PodsFixture) {
     let seen = tempfile::Builder::new().prefix("ebb-test-").tempdir_in("/var/tmp").unwrap();
     let stopped = seen.path().join("stopped");
     let request = sh(&format!("kill -STOP $PPID; echo $$ >{}; sleep 1000", stopped.display()));
@@ -116,7 +111,7 @@ pub(crate) async fn stopped_entrypoint_and_a_cancel() {
 }
 
 /// `kill -9` of the program that owns the relay: tasks go on, and the next relay on the state sends their results.
-pub(crate) async fn owner_killed() {
+pub(crate) async fn owner_killed(_: PodsFixture) {
     let state = tempfile::tempdir().unwrap();
     let gate = tempfile::Builder::new().prefix("ebb-test-").tempdir_in("/var/tmp").unwrap();
     let open = gate.path().join("open");
@@ -152,8 +147,7 @@ pub(crate) async fn owner_killed() {
 }
 
 /// A crash between the request on disk and the start of the supervisor, and one before the request.
-pub(crate) async fn crash_before_the_start() {
-    let fixture = PodsFixture::new();
+pub(crate) async fn crash_before_the_start(fixture: PodsFixture) {
     let request = sh("echo ran");
     let result = fixture.run(request.clone()).await;
     assert_eq!(result.status, CallbackStatus::Succeeded);
