@@ -129,11 +129,15 @@ fn check(step: &Step, printed: &str) {
 }
 
 /// Runs the blocks of a page in order, and begins in a folder with the examples of the repository: `ebb run` keeps its state
-/// in the folder, and the repository must have none. Each pair replaces a text of the page. Returns the number of commands.
-fn follow(page: &str, replaced: &[(&str, &str)]) -> usize {
+/// in the folder, and the repository must have none. The page has a folder of scripts, which have their own `/tmp`, and one of
+/// commands. Both are replaced, as are the texts of `more`. The page has more than `least` commands.
+fn follow(page: &str, folders: [&str; 2], more: &[(&str, &str)], least: usize) {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut page = std::fs::read_to_string(root.join("docs/src").join(page)).unwrap();
-    for (from, to) in replaced {
+    let (shared, temporary) = (tempfile::tempdir_in("/var/tmp").unwrap(), tempfile::tempdir().unwrap());
+    let places = [shared.path().join("made"), temporary.path().to_owned()];
+    let places = folders.into_iter().zip(places.iter().map(|place| place.to_str().unwrap()));
+    for (from, to) in places.chain(more.iter().copied()) {
         assert!(page.contains(from), "{from}");
         page = page.replace(from, to);
     }
@@ -159,43 +163,22 @@ fn follow(page: &str, replaced: &[(&str, &str)]) -> usize {
             }
         }
     }
-    commands
+    assert!(commands > least, "{commands} commands");
 }
 
 #[test]
 fn commands_of_the_first_hour() {
-    let temporary = tempfile::tempdir().unwrap();
-    // Scripts have their own `/tmp`.
-    let shared = tempfile::tempdir_in("/var/tmp").unwrap();
-    let notes = shared.path().join("notes");
-    let commands = follow(
-        "first-hour.md",
-        &[
-            ("/var/tmp/ebb-first-hour", notes.to_str().unwrap()),
-            ("/tmp/first-hour", temporary.path().to_str().unwrap()),
-        ],
-    );
-    assert!(commands > 30, "{commands} commands");
+    follow("first-hour.md", ["/var/tmp/ebb-first-hour", "/tmp/first-hour"], &[], 30);
 }
 
 #[test]
 fn commands_of_github_pull_requests() {
-    let temporary = tempfile::tempdir().unwrap();
-    let shared = tempfile::tempdir_in("/var/tmp").unwrap();
-    let pages = shared.path().join("pages");
     // The server of the first hour can run at the same time. It has the default ports.
     let [port, s3] = program::free_addresses().map(|address| address.port());
-    let commands = follow(
-        "github.md",
-        &[
-            ("/var/tmp/ebb-github", pages.to_str().unwrap()),
-            ("/tmp/github", temporary.path().to_str().unwrap()),
-            ("exec ebb dev", &format!("exec ebb dev --port {port} --s3-port {s3}")),
-            (":7878", &format!(":{port}")),
-            (":7879", &format!(":{s3}")),
-        ],
-    );
-    assert!(commands > 20, "{commands} commands");
+    let command = format!("exec ebb dev --port {port} --s3-port {s3}");
+    let more: [(&str, &str); 3] =
+        [("exec ebb dev", &*command), (":7878", &format!(":{port}")), (":7879", &format!(":{s3}"))];
+    follow("github.md", ["/var/tmp/ebb-github", "/tmp/github"], &more, 20);
 }
 
 /// Both senders create and delete a sandbox. The receiver verifies the notifications.
