@@ -9,7 +9,6 @@ use std::{fs, io};
 use tempfile::TempDir;
 
 use crate::prelude::*;
-use crate::workdir::shared_folder;
 
 /// An image with a shell and [`TOOLS`].
 const IMAGE: &str = "ebb.test/busybox:1";

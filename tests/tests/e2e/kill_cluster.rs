@@ -11,7 +11,6 @@ use tokio::task::JoinHandle;
 use crate::kill::{KillTarget, KillWorld, kill_each, number_from_env, seed};
 use crate::mixed::{MixedSetup, SANDBOX};
 use crate::prelude::*;
-use crate::stored_bytes::contains;
 
 const MAX_DOWNTIME: Duration = Duration::from_millis(1_000);
 

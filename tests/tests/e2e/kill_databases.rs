@@ -4,7 +4,6 @@
 use ebb_store::suite::DynamoDbLocal;
 
 use crate::kill::{KillTarget, KillWorld, kill_each, number_from_env, seed};
-use crate::outputs::output;
 use crate::postgres_server::{PostgresServer, SANDBOX, USER};
 use crate::prelude::*;
 

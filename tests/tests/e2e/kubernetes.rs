@@ -5,7 +5,6 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::getpgid;
 
 use crate::prelude::*;
-use crate::stored_bytes::contains;
 use crate::workdir::is_relay;
 
 const SANDBOX: &str = "page-pr-3";

@@ -39,12 +39,15 @@ mod prelude {
     pub(crate) use base64::engine::general_purpose::STANDARD;
     pub(crate) use ebb_protocol::api::{TargetDetail, TargetPhase, UnitState};
     pub(crate) use ebb_protocol::sign::WebhookSecret;
-    pub(crate) use ebb_tests::workdir::{CommandResult, DevProcess, WAIT_TIMEOUT, Workdir, example, until};
+    pub(crate) use ebb_tests::stored_bytes::{contains, files};
+    pub(crate) use ebb_tests::workdir::{
+        CommandResult, DevProcess, WAIT_TIMEOUT, Workdir, example, shared_folder, until,
+    };
     pub(crate) use serde_json::{Value, json};
 
     pub(crate) use crate::cluster::{BUSYBOX, ENTRYPOINT, TestCluster, cluster, xtask};
     pub(crate) use crate::installed_relay::InstalledRelay;
     pub(crate) use crate::kubectl::{exclusive_lock, list, name, open_records, shared_lock, unit_objects};
-    pub(crate) use crate::outputs::value;
+    pub(crate) use crate::outputs::{output, value};
     pub(crate) use crate::{program, workdir_setup};
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use crate::example_service::ExampleService;
-use crate::outputs::output;
 use crate::prelude::*;
 
 pub(crate) const SANDBOX: &str = "shop-pr-5";

@@ -8,9 +8,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::kill_cluster::{has_text, process, runs};
-use crate::outputs::output;
 use crate::prelude::*;
-use crate::workdir::shared_folder;
 
 const SANDBOX: &str = "greeter-pr-5";
 /// The command of `main.tf` that makes the folder.

@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use crate::outputs::output;
 use crate::postgres_server::{PostgresServer, SANDBOX, USER};
 use crate::prelude::*;
 

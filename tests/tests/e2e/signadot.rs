@@ -12,11 +12,9 @@ use ebb_protocol::lifecycle::READY;
 use futures::future::join_all;
 
 use crate::kubectl::RELAY;
-use crate::outputs::output;
 use crate::prelude::*;
 use crate::receiver::{CannedReply, TestReceiver};
 use crate::stand_ins::{AwsServer, ImageRegistry};
-use crate::stored_bytes::{contains, files};
 
 /// The namespace in the documents.
 const UNITS: &str = "signadot";
