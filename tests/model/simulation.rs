@@ -218,11 +218,8 @@ pub(super) struct ModelSimulation {
     pub(super) running: Mutex<BTreeMap<SimTaskId, ModelInvocation>>,
     pub(super) ended: Arc<Mutex<Vec<(SimTaskId, InvocationEnd)>>>,
     /// Runs that were due when their sweep started, with their due time and version at that time.
-    pub(super) looked: Mutex<BTreeMap<SimTaskId, OverdueRun>>,
+    pub(super) looked: Mutex<BTreeMap<SimTaskId, (RunId, (Timestamp, u64))>>,
 }
-
-/// A due run with its due time and version.
-type OverdueRun = (RunId, (Timestamp, u64));
 
 struct FixedRandom;
 

@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use ebb_store::suite::{RequestPlace, StoreObserver, TableRequest};
 
-/// An action of a policy and its place.
-pub(crate) type PolicyRight = (String, String);
-pub(crate) type PolicyRights = BTreeSet<PolicyRight>;
+/// Actions of policies, each with its place.
+pub(crate) type PolicyRights = BTreeSet<(String, String)>;
 
 /// The rights that the requests of one function need.
 #[derive(Clone, Debug, Default)]

@@ -17,35 +17,30 @@ pub(crate) struct TreeUsage {
     pub(crate) memory_mib: f64,
 }
 
-struct ProcessTimes {
-    parent: u32,
-    ticks: f64,
-}
-
 /// Returns the usage of the processes `roots` and their descendants. Fails if one of `roots` has ended.
 pub(crate) fn usage(roots: &[u32]) -> anyhow::Result<TreeUsage> {
     let entries = fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    let processes: BTreeMap<u32, ProcessTimes> = entries.filter_map(|pid| Some((pid, times(pid)?))).collect();
+    let processes: BTreeMap<u32, (u32, f64)> = entries.filter_map(|pid| Some((pid, times(pid)?))).collect();
     let mut tree = roots.to_vec();
     let mut next = 0;
     while let Some(&above) = tree.get(next) {
-        tree.extend(processes.iter().filter(|(_, process)| process.parent == above).map(|(pid, _)| *pid));
+        tree.extend(processes.iter().filter(|(_, (parent, _))| *parent == above).map(|(pid, _)| *pid));
         next += 1;
     }
     let mut sum = TreeUsage::default();
     for pid in tree {
-        let process = processes.get(&pid).with_context(|| format!("the process {pid} has ended"))?;
-        sum.cpu_seconds += process.ticks / TICKS_PER_SECOND;
+        let (_, ticks) = processes.get(&pid).with_context(|| format!("the process {pid} has ended"))?;
+        sum.cpu_seconds += ticks / TICKS_PER_SECOND;
         sum.memory_mib += memory_mib(&format!("{pid}/smaps_rollup"), "Pss").unwrap_or_default();
     }
     Ok(sum)
 }
 
-/// Reads the parent and the times of a process. The times of ended children are those of their parent.
-fn times(pid: u32) -> Option<ProcessTimes> {
+/// Reads the parent of a process, and its time in ticks. The times of ended children are those of their parent.
+fn times(pid: u32) -> Option<(u32, f64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name of the program, in parentheses, may have spaces.
     let fields: Vec<&str> = text.rsplit_once(") ")?.1.split_whitespace().collect();
     let ticks = fields.get(11..15)?.iter().map(|field| field.parse::<f64>().ok()).sum::<Option<f64>>()?;
-    Some(ProcessTimes { parent: fields.get(1)?.parse().ok()?, ticks })
+    Some((fields.get(1)?.parse().ok()?, ticks))
 }
