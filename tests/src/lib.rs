@@ -16,6 +16,8 @@ pub mod virtual_runtime;
 #[allow(clippy::unwrap_used, clippy::panic)]
 pub mod api_client;
 #[allow(clippy::unwrap_used)]
+pub mod browser;
+#[allow(clippy::unwrap_used)]
 pub mod platform;
 #[allow(clippy::unwrap_used, clippy::panic)]
 pub mod preset_lives;

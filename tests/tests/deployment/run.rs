@@ -7,12 +7,11 @@ use ebb_protocol::{
 };
 use ebb_store::{ClusterFaultKind, DesiredKey, DesiredTarget, SourceWatch, Store, TargetHead, TargetTransition};
 use ebb_tests::api_client::{ApiClient, ApiReply};
+use ebb_tests::browser::Browser;
 use ebb_tests::platform::{SignedRequest, http, named, now, sandbox};
 use ebb_tests::receiver::TestReceiver;
 use ebb_tests::wait::until;
-use reqwest::redirect::Policy;
 use serde_json::{Value, json};
-use url::form_urlencoded;
 
 use crate::functions::{CLUSTER, DeployedFunctions, TOKEN, UNREACHABLE, secret};
 use crate::outside::{self, SeenTraces};
@@ -239,24 +238,17 @@ async fn requests(instance: &LifecycleRun) {
 /// Signs in to the console, deletes a target by the form of its page, and signs out.
 async fn console(instance: &LifecycleRun) {
     instance.created("by-form", "1", "stuck", "ready").await;
-    let http = reqwest::Client::builder().no_proxy().redirect(Policy::none()).build().unwrap();
-    let url = &instance.functions.urls["Api"];
-    let send = async |path: &str, cookie: &str, fields: &[(&str, &str)]| {
-        let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
-        let page = format!("{url}{path}");
-        let request = if fields.is_empty() { http.get(page) } else { http.post(page).header("origin", url).body(body) };
-        ApiReply::to(request.header("cookie", cookie)).await
+    let browser = Browser::signed_in(&instance.functions.urls["Api"], TOKEN).await;
+    let post = async |path: &str, fields: &[(&str, &str)]| {
+        browser.post(path, Some(&browser.base), fields).await.is(200);
     };
-    let signed_in = send("/console/sign-in", "", &[("token", TOKEN)]).await;
-    let cookie = signed_in.is(303).header("set-cookie").split(';').next().unwrap();
-    assert_ne!(cookie, "");
-    send("/console/targets/sandbox/by-form", cookie, &[]).await.is(200);
+    browser.get("/console/targets/sandbox/by-form").await.is(200);
     let link = "/console/selection?action=delete&target=sandbox%2Fby-form%201";
-    let form = send(link, cookie, &[]).await.is(200).field("form");
+    let form = browser.get(link).await.is(200).field("form");
     let fields = [("form", form.as_str()), ("action", "delete"), ("target", "sandbox/by-form 1")];
-    send("/console/selection/confirmed", cookie, &fields).await.is(200);
+    post("/console/selection/confirmed", &fields).await;
     instance.phase("by-form", "1", "stuck").await;
-    send("/console/sign-out", cookie, &fields).await.is(200);
+    post("/console/sign-out", &fields).await;
 }
 
 /// Creates and deletes a target by the tools of agents. `api` serves them, and does for them what `receive` does for others.

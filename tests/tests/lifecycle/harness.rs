@@ -29,6 +29,7 @@ pub(crate) use ebb_flow::{Env, Rejection};
 pub(crate) use ebb_protocol::api::{Certainty, TargetPhase, UnitState};
 pub(crate) use ebb_protocol::{ErrorCode, LifecycleData, LifecycleType, RunId, TargetKey, WebhookSecret, limits};
 pub(crate) use ebb_tests::api_client::{ApiClient, ApiReply};
+pub(crate) use ebb_tests::browser::Browser;
 pub(crate) use ebb_tests::fakes;
 pub(crate) use ebb_tests::platform::{SignedRequest, named, now};
 pub(crate) use ebb_tests::receiver::{CannedReply, ReceivedCall, TestReceiver};

@@ -5,7 +5,6 @@ use reqwest::RequestBuilder;
 use super::{TableRow, completed};
 use crate::harness::*;
 use crate::lifecycle::documented::signature;
-use crate::security::console::Browser;
 
 #[derive(Default)]
 pub(super) struct TableCallers {

@@ -4,7 +4,6 @@ use ebb_engine::RunPhase;
 use reqwest::header;
 
 use super::changes::Watcher;
-use super::console::Browser;
 use crate::harness::*;
 
 /// The page of the sandbox of these tests.

@@ -9,7 +9,6 @@ use ebb_store::{SessionBasis, SessionItem, Store};
 use serde::de::DeserializeOwned;
 use url::{Url, form_urlencoded};
 
-use super::console::Browser;
 use super::identity_tokens::issuer;
 use crate::harness::*;
 use crate::request_table::table;
