@@ -125,16 +125,10 @@ pub(crate) async fn scopes() {
     for scope in ["read", "targets:write", "plugins:write", "sources:write", "operate"] {
         callers.push((scope, harness.token(&scope.replace(':', "-"), &[scope]).await));
     }
+    let unauthorized: Vec<(Option<String>, String)> = request_table::table("security/api.yaml", "unauthorized", &[]);
     for route in routes(&run) {
-        for (authorization, code) in [
-            (None, "missing-token"),
-            (Some("Basic operator"), "missing-token"),
-            (Some("operator"), "missing-token"),
-            (Some(""), "missing-token"),
-            (Some("Bearer operatorx"), "invalid-token"),
-            (Some("Bearer OPERATOR"), "invalid-token"),
-        ] {
-            let caller = ApiClient { authorization: authorization.map(str::to_owned), ..all.clone() };
+        for (authorization, code) in &unauthorized {
+            let caller = ApiClient { authorization: authorization.clone(), ..all.clone() };
             route.send(&caller).await.is_problem(401, code);
         }
         for (scope, token) in &callers {

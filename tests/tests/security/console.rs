@@ -17,14 +17,7 @@ pub(crate) async fn a_login_ends() {
     let redeem = async |base: &str| ApiClient::new(&harness.http, base, "").post("/v1/login", body.clone()).await;
     redeem(&at(125).await).await.is_problem(401, "invalid-token");
     redeem(harness.stack().url()).await.is_problem(401, "invalid-token");
-    for (hours, end) in [
-        (vec![23_u64], 47),
-        (vec![], 24),
-        // A use within an hour of the last extension writes nothing.
-        (vec![1], 24),
-        // The last extension reaches the latest end.
-        (vec![20, 40, 60, 80, 100, 120, 140, 144, 145, 167], 168),
-    ] {
+    for (hours, end) in request_table::table::<Vec<(Vec<u64>, u64)>>(TABLE, "used_logins", &[]) {
         let login: Value = redeem(&at(100).await).await.is(201).json();
         let used = async |seconds: u64| {
             let client = ApiClient::new(&harness.http, &at(seconds).await, login["token"].as_str().unwrap());
