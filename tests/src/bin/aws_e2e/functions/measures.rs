@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use ebb_tests::figures::median;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::emulator::EmulatedFunction;
 use crate::steps::say;
@@ -18,28 +18,15 @@ const EVENTS: usize = 3;
 const MAX_INIT_RATIO: f64 = 1.3;
 pub(crate) const EMPTY: &str = "empty";
 
-/// Returns an event that needs no request to another service, and a part of its response.
+/// Returns the event of a function in `events.yaml`, and a part of its response.
 fn event(name: &str) -> anyhow::Result<(Value, Value)> {
-    let unsigned = |method, path| anyhow::Ok((request(method, path)?, json!({ "statusCode": 401 })));
-    Ok(match name {
-        "receive" => unsigned("POST", "/v1/events")?,
-        "complete" => unsigned("POST", "/v1/callbacks")?,
-        "api" => unsigned("GET", "/v1/plugins")?,
-        // An unknown message fails, and SQS delivers it again.
-        "sweep" => (
-            json!({"Records": [{"messageId": "foreign", "body": "nonsense"}]}),
-            json!({"batchItemFailures": [{"itemIdentifier": "foreign"}]}),
-        ),
-        // The function returns the event.
-        EMPTY => (json!({ "Records": [] }), json!({ "Records": [] })),
-        other => bail!("there is no event for {other}"),
-    })
-}
-
-/// Returns a request as the HTTP API sends it to functions (payload format 2.0).
-fn request(method: &str, path: &str) -> anyhow::Result<Value> {
+    let mut events: BTreeMap<String, (Value, Value)> = serde_saphyr::from_str(include_str!("events.yaml"))?;
+    let (event, response) = events.remove(name).with_context(|| format!("there is no event for {name}"))?;
+    let Some((method, path)) = event.as_str().and_then(|line| line.split_once(' ')) else {
+        return Ok((event, response));
+    };
     let request = include_str!("request.json").replace("METHOD", method).replace("PATH", path);
-    Ok(serde_json::from_str(&request)?)
+    Ok((serde_json::from_str(&request)?, response))
 }
 
 /// Starts each program [`ROUNDS`] times and prints its init times. Returns the programs whose minimum is too long. The
