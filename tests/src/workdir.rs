@@ -287,9 +287,7 @@ fn scripts(folder: &str) -> Vec<u32> {
     };
     let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.filter(|pid| *pid != std::process::id())
-        .filter(|pid| {
-            contains_folder(format!("/proc/{pid}/environ")) || contains_folder(format!("/proc/{pid}/cmdline"))
-        })
+        .filter(|pid| ["environ", "cmdline"].iter().any(|file| contains_folder(format!("/proc/{pid}/{file}"))))
         .filter(|pid| !is_server(*pid))
         .collect()
 }

@@ -108,18 +108,13 @@ pub(crate) async fn trusting_receiver() -> Harness {
 
 /// An identity token of a job of GitHub Actions, with the differences of a row. A null removes a member, and times are seconds
 /// from now. `jwk` of the header names a key.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct IdentityToken {
-    key: String,
+    /// `None` for `rsa`.
+    key: Option<String>,
     header: Map<String, Value>,
     claims: Map<String, Value>,
-}
-
-impl Default for IdentityToken {
-    fn default() -> Self {
-        Self { key: "rsa".to_owned(), header: Map::new(), claims: Map::new() }
-    }
 }
 
 impl IdentityToken {
@@ -142,6 +137,6 @@ impl IdentityToken {
             header["jwk"] = public(&key(&name), Algorithm::RS256, "rsa-1");
         }
         let header: Header = serde_json::from_value(header).unwrap();
-        jsonwebtoken::encode(&header, &claims, &key(&self.key)).unwrap()
+        jsonwebtoken::encode(&header, &claims, &key(self.key.as_deref().unwrap_or("rsa"))).unwrap()
     }
 }

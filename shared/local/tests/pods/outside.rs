@@ -15,8 +15,7 @@ pub(crate) fn own_if_asked() {
     block_on(async {
         let control = Arc::new(|_: HttpRequest| Err(CallError::Connect("down".to_owned())));
         let relay = LocalRelay::open(Path::new(&arguments[2]), options(control)).unwrap();
-        let requests: Vec<ebb_protocol::relay::EnsureTask<ebb_protocol::relay::ScriptTask>> =
-            serde_json::from_str(&arguments[3]).unwrap();
+        let requests: Vec<EnsureTask<ScriptTask>> = serde_json::from_str(&arguments[3]).unwrap();
         for request in requests {
             relay.ensure(UnitCluster::default(), of_script(request)).await.unwrap();
         }

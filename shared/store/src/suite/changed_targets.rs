@@ -1,7 +1,5 @@
 use super::fixture::*;
 
-const AT: Timestamp = Timestamp(1_800_000_000_000);
-
 pub(super) async fn changes_are_appended_while_a_reader_watches(StoreFixture { store, .. }: StoreFixture) {
     assert_eq!(store.peek_changes().await.unwrap(), ChangeFeed::default());
     let begun = store.watch_changes(Timestamp(AT.0 + 1), Some(AT)).await.unwrap();

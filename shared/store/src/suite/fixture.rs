@@ -18,7 +18,7 @@ use super::proxy::FaultProxy;
 
 // Imports of most tests.
 pub(super) use super::proxy::ProxyFault;
-pub(super) use super::samples::{full_cluster, full_result, full_target, rejections, sample};
+pub(super) use super::samples::{AT, full_cluster, full_result, full_target, rejections, sample};
 pub(super) use crate::dynamo::{BATCH_INLINE, item_at, number, text};
 pub(super) use crate::*;
 pub(super) use ebb_protocol::engine::{
