@@ -29,7 +29,9 @@ impl LifecycleRun {
     pub(crate) async fn begin(telemetry: Telemetry, seen: SeenTraces) -> Self {
         let outside = outside::start(seen.clone()).await;
         let functions = DeployedFunctions::start(&format!("{}/platform", outside.url()), telemetry).await;
-        tokio::spawn(outside::relay(functions.urls["Api"].clone(), task("whole", "1"), seen));
+        let run = RunId::new(&id::instance_key("sandbox", "whole", "1"), 1, Hook::PreStart);
+        let task = TaskId { unit: TaskId::unit_of(&run, Unit(0)), attempt: 1 };
+        tokio::spawn(outside::relay(functions.urls["Api"].clone(), task, seen));
         Self { functions, http: http(), outside, traceparent: None }
     }
 
@@ -116,11 +118,6 @@ impl LifecycleRun {
         assert_eq!(self.delete(name, uid).await, 202);
         self.phase(name, uid, phase).await;
     }
-}
-
-fn task(name: &str, uid: &str) -> TaskId {
-    let run = RunId::new(&id::instance_key("sandbox", name, uid), 1, Hook::PreStart);
-    TaskId { unit: TaskId::unit_of(&run, Unit(0)), attempt: 1 }
 }
 
 /// Creates and deletes targets by events of a source.

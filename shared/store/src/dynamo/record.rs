@@ -229,14 +229,6 @@ impl TableClient {
         self.update_if((&partition, &sort), expression).await?;
         Ok(false)
     }
-
-    /// Stores a further result once. A repetition does not change its time, because an undo removes results in order
-    /// of arrival.
-    async fn put_second(&self, run: &RunId, unit: Unit, attempt: Attempt, result: &AttemptResult) -> StoreResult<()> {
-        let sort = key::second_result(unit, attempt, &result.digest);
-        let item = item_at((key::run(run), &sort), result_attributes(result)?);
-        self.put_if(item, WriteExpression::when(WriteCondition::absent("pk"))).await.map(drop)
-    }
 }
 
 /// Updates the record of an attempt before its result (`UpdateItem`). A record with a result stays unchanged.
@@ -297,7 +289,10 @@ impl Store {
                 return Ok(PutOutcome::Excess(first));
             }
         }
-        self.table.put_second(run, unit, attempt, result).await?;
+        let sort = key::second_result(unit, attempt, &result.digest);
+        let item = item_at((partition, &sort), result_attributes(result)?);
+        // A repetition does not change the time of the result, because an undo removes results in order of arrival.
+        self.table.put_if(item, WriteExpression::when(WriteCondition::absent("pk"))).await?;
         Ok(PutOutcome::Conflict(first))
     }
 
