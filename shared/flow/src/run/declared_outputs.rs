@@ -110,83 +110,35 @@ fn null_text(unit: &UnitPlan, name: &str, declared: &OutputPlan) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ebb_protocol::value::SecretRef;
-    use serde_json::json;
+    use std::collections::BTreeMap;
 
     use super::*;
     use crate::tests::rows;
 
-    fn unit_with_outputs(outputs: &Value) -> UnitPlan {
-        UnitPlan { outputs: serde_json::from_value(outputs.clone()).unwrap(), ..UnitPlan::default() }
-    }
+    /// The outputs of a unit, its action and its cluster, what it sends, and what is recorded: outputs, or a failure.
+    type Row = (BTreeMap<String, OutputPlan>, Action, Option<String>, Outputs, Result<Outputs, (ReasonCode, String)>);
 
-    #[test]
-    fn a_missing_output_is_named_beside_the_sent_ones() {
-        let unit = unit_with_outputs(&json!({"id": {"from": {"file": "/id"}, "sensitive": false}}));
-        let sent = |names: &[&str]| {
-            names.iter().map(|&name| (name.to_owned(), UnitValue::Json(json!("x")))).collect::<Outputs>()
-        };
-        let cases: [(&[&str], &str); 2] = [(&[], "none"), (&["ID", "key"], "`ID`, `key`")];
-        for (names, listed) in cases {
-            let failure = check_outputs(&unit, None, sent(names)).unwrap_err();
-            let expected = format!("the unit succeeded without its output `id`; it sent: {listed}");
-            assert_eq!(failure.reason.message, expected);
+    fn check(name: &str) {
+        for (outputs, action, cluster, sent, expected) in rows::<Row>(name) {
+            let unit = UnitPlan { outputs, action, ..UnitPlan::default() };
+            let made = check_outputs(&unit, cluster.as_deref(), sent.clone());
+            let made = made.map_err(|failure| (failure.reason.code, failure.reason.message));
+            assert_eq!(made, expected, "{sent:?} of {unit:?} in {cluster:?}");
         }
     }
 
     #[test]
-    fn only_an_optional_output_may_be_null_or_missing() {
-        let unit = |action: serde_json::Value, output: serde_json::Value| {
-            let plan = unit_with_outputs(&json!({ "o": output }));
-            UnitPlan { action: serde_json::from_value(action).unwrap(), ..plan }
-        };
-        let object = || json!({"object": {"manifest": {}}});
-        let null = || Outputs::from([("o".to_owned(), UnitValue::Json(Value::Null))]);
-        let from = |text: &str| json!({ "expression": text });
-        for (action, fix) in rows::<(Value, String)>("null_outputs") {
-            let failure = check_outputs(&unit(action, json!({"from": from("object.o")})), None, null()).unwrap_err();
-            assert_eq!((failure.reason.code, failure.reason.message), (ReasonCode::OutputInvalid, fix));
-        }
-        for sensitive in [false, true] {
-            let output = json!({"from": from("object.o"), "sensitive": sensitive, "optional": true});
-            for sent in [null(), Outputs::new()] {
-                assert_eq!(check_outputs(&unit(object(), output.clone()), None, sent), Ok(null()));
-            }
-        }
-    }
-
-    #[test]
-    fn the_text_of_a_file_is_trimmed_or_parsed() {
-        for (key, sent, expected, why) in rows::<(String, UnitValue, Option<UnitValue>, String)>("texts_of_files") {
-            let unit = unit_with_outputs(&json!({"o": {"from": {"file": "/o"}, &key: true}}));
-            let made = check_outputs(&unit, None, Outputs::from([("o".to_owned(), sent)]));
-            let made = made.map(|mut outputs| outputs.remove("o").unwrap()).map_err(|failure| failure.reason.message);
-            assert_eq!(made, expected.ok_or_else(|| format!("output `o`, the file /o: {why}")), "{key}");
-        }
+    fn outputs_have_the_declared_names_and_forms() {
+        check("checked_outputs");
     }
 
     #[test]
     fn only_a_relay_cannot_send_a_sensitive_output_as_a_value() {
-        let mut unit = unit_with_outputs(&json!({"o": {"from": {"expression": "response.o"}, "sensitive": true}}));
-        let sent = || Outputs::from([("o".to_owned(), UnitValue::Json(json!("x")))]);
-        let failure = check_outputs(&unit, None, sent()).unwrap_err();
-        assert_eq!(failure.reason.code, ReasonCode::OutputInvalid);
-        unit.action = serde_json::from_value(json!({"webhook": {"method": "POST", "url": {"literal": ""}}})).unwrap();
-        assert_eq!(check_outputs(&unit, None, sent()), Ok(sent()));
+        check("sensitive_values");
     }
 
     #[test]
     fn references_get_the_cluster_of_the_unit() {
-        let unit = unit_with_outputs(&json!({"o": {"from": {"file": "/o"}, "sensitive": true}}));
-        let named = |cluster: Option<&str>| {
-            let cluster = cluster.map(str::to_owned);
-            let secret = SecretRef { cluster, namespace: None, name: "n".to_owned(), key: "k".to_owned() };
-            Outputs::from([("o".to_owned(), UnitValue::Secret(secret))])
-        };
-        for reported in [None, Some("eu"), Some("other")] {
-            for own in [None, Some("eu")] {
-                assert_eq!(check_outputs(&unit, own, named(reported)), Ok(named(own)), "{reported:?} {own:?}");
-            }
-        }
+        check("references_to_secrets");
     }
 }
