@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::tests::rows;
 
 fn unit(sensitive: bool) -> UnitPlan {
     let outputs = serde_json::from_value(json!({"o": {"from": {"file": "/o"}, "sensitive": sensitive}})).unwrap();
@@ -79,19 +80,11 @@ fn a_body_is_cut_and_a_credential_at_the_cut_is_masked() {
     assert_eq!(scrub("a\u{1b}[2Jb\0"), "a\u{fffd}[2Jb\u{fffd}");
 }
 
+/// A row has a content type, a body, and its description, unless it is JSON.
 #[test]
 fn a_response_in_another_format_is_described() {
     let sent = SentRequest { method: "POST", url: URL, headers: &[], opened: &[] };
-    let describe =
-        |content_type: &str, body: &str| sent.foreign_format(&unit(false), &response_with(content_type, body));
-    let page = "<html>\n <body>login to continue</body></html>";
-    assert_eq!(
-        describe("text/html; charset=utf-8", page).as_deref(),
-        Some("the response is text/html, not JSON: `<html> <body>login to continue</body></html>`")
-    );
-    assert_eq!(describe("text/plain", "").as_deref(), Some("the response is empty, not JSON"));
-    assert_eq!(describe("text/plain", "{}"), None);
-    assert_eq!(describe("application/json", "\u{feff}{}"), None);
-    let surrogate = describe("application/json", r#"{"id": "\ud800x"}"#).unwrap();
-    assert!(surrogate.starts_with("the response is application/json, not JSON"), "{surrogate}");
+    for (content_type, body, expected) in rows::<(String, String, Option<String>)>("foreign_formats") {
+        assert_eq!(sent.foreign_format(&unit(false), &response_with(&content_type, &body)), expected, "{body}");
+    }
 }
