@@ -3,10 +3,9 @@
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
-use utoipa::openapi::path::{Operation, ParameterBuilder, ParameterIn};
-use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::path::{Operation, Parameter};
 use utoipa::openapi::security::{SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{Components, RefOr, Required};
+use utoipa::openapi::{Components, RefOr};
 
 const API: &str = "apiToken";
 /// The scheme of tokens of attempts.
@@ -20,16 +19,6 @@ static SCHEMES: LazyLock<Map<String, Value>> = LazyLock::new(|| {
     let schemes = include_str!("../../openapi/security_schemes.json");
     serde_json::from_str(schemes).expect("the schemes are a constant, and a test reads them")
 });
-
-/// Headers that the signature of Standard Webhooks covers.
-const SIGNED: [(&str, &str, &str); 2] = [
-    ("webhook-id", r"^[!-\x2d/-~]{1,128}$", "The name of the message. The same in every repetition."),
-    (
-        "webhook-timestamp",
-        "^[0-9]{1,19}$",
-        "The time of sending in seconds since 1970, at most 5 minutes from the time of the server.",
-    ),
-];
 
 pub(super) fn add_schemes(components: &mut Components) {
     for (name, scheme) in &*SCHEMES {
@@ -56,11 +45,9 @@ pub(super) fn secure(operation: &mut Operation) -> bool {
         operation.security = Some(needed.collect());
     }
     if schemes == [WEBHOOK] {
-        operation.parameters.get_or_insert_default().extend(SIGNED.map(|(name, pattern, description)| {
-            let schema = ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern));
-            let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Header);
-            RefOr::T(parameter.required(Required::True).schema(Some(schema)).description(Some(description)).build())
-        }));
+        let signed = include_str!("../../openapi/signed_headers.json");
+        let signed: Vec<RefOr<Parameter>> = serde_json::from_str(signed).expect("a test reads the constant headers");
+        operation.parameters.get_or_insert_default().extend(signed);
     }
     matches!(schemes[..], [API | CALLBACK])
 }
