@@ -32,9 +32,7 @@ impl TargetChange {
         let mut names = TargetPhase::ALL.into_iter().map(TargetPhase::name).chain(ends);
         names.nth(self as usize).unwrap_or_default()
     }
-}
 
-impl TargetChange {
     /// Returns the change as the verb and the object of a sentence about the target: `is` and `ready`.
     pub fn words(self) -> (&'static str, &'static str) {
         match self {

@@ -73,25 +73,15 @@ impl Patch {
         let mut after = head.clone();
         for &change in &self.changes {
             match change {
-                PatchChange::AddDone(unit) => {
-                    after.done.insert(unit);
-                }
+                PatchChange::AddDone(unit) => after.done.extend([unit]),
                 PatchChange::Reopen(unit) => {
                     after.done.remove(&unit);
                     after.failed.remove(&unit);
                 }
-                PatchChange::AddFailed(unit) => {
-                    after.failed.insert(unit);
-                }
-                PatchChange::AddLate(late) => {
-                    after.late.insert(late);
-                }
-                PatchChange::AddSealed(unit) => {
-                    after.sealed.insert(unit);
-                }
-                PatchChange::SetAttempt(unit, attempt) => {
-                    after.attempts.insert(unit, attempt);
-                }
+                PatchChange::AddFailed(unit) => after.failed.extend([unit]),
+                PatchChange::AddLate(late) => after.late.extend([late]),
+                PatchChange::AddSealed(unit) => after.sealed.extend([unit]),
+                PatchChange::SetAttempt(unit, attempt) => after.attempts.extend([(unit, attempt)]),
                 PatchChange::SetEpoch(epoch) => after.epoch = epoch,
                 PatchChange::SetPhase(phase) => after.phase = phase,
                 PatchChange::SetStopped(at) => after.stopped = Some(at),

@@ -33,9 +33,7 @@ async fn read(env: &Env, run: &Run, wanted: BTreeSet<UnitRef>, cache: &Invocatio
     for at in wanted {
         let produced = lock(&cache.produced).get(&at).cloned();
         match produced {
-            Some(produced) => {
-                known.insert(at, produced);
-            }
+            Some(produced) => known.extend([(at, produced)]),
             None => missing.entry(at.hook).or_default().push(Unit(at.unit)),
         }
     }
