@@ -177,8 +177,9 @@ mod tests {
     fn run(units: &Value) -> RunDetail {
         let mut units = units.clone();
         for unit in units.as_array_mut().unwrap() {
-            let defaults = json!({"kind": "pod", "attempt": 1, "maxAttempts": 2, "attemptInSeries": 1});
-            unit.as_object_mut().unwrap().extend(defaults.as_object().unwrap().clone());
+            let mut full = json!({"kind": "pod", "attempt": 1, "maxAttempts": 2, "attemptInSeries": 1});
+            full.as_object_mut().unwrap().extend(unit.as_object().unwrap().clone());
+            *unit = full;
         }
         let run =
             json!({"id": "k-1-pre-start", "hook": "preStart", "state": "running", "started": at(0), "units": units});
@@ -196,20 +197,12 @@ mod tests {
     #[test]
     fn every_open_unit_has_its_reason_and_since() {
         let file = include_str!("../../tests/open_units.yaml");
-        let (units, expected): (Value, Vec<OpenUnits>) = serde_saphyr::from_str(file).unwrap();
-        let run = run(&units);
-        assert_eq!(groups(&run), (expected, 7));
-        assert_eq!(first(&[run]).map(|group| group.units), Some(vec!["b/blocked".to_owned()]));
-    }
-
-    #[test]
-    fn a_further_attempt_has_no_since_before_its_start() {
-        let mut run = run(&json!([{"unit": "a/b", "state": "running"}]));
-        assert_eq!(groups(&run).0[0].since, Some(at(0)));
-        run.units[0].attempt = 2;
-        assert_eq!(groups(&run).0[0].since, None);
-        run.units[0].started = Some(at(7));
-        assert_eq!(groups(&run).0[0].since, Some(at(7)));
+        let cases: Vec<(Value, Vec<OpenUnits>, usize)> = serde_saphyr::from_str(file).unwrap();
+        let first = first(&[run(&cases[0].0)]);
+        assert_eq!(first.map(|group| group.units), Some(vec!["b/blocked".to_owned()]));
+        for (units, expected, count) in cases {
+            assert_eq!(groups(&run(&units)), (expected, count), "{units}");
+        }
     }
 
     #[test]
