@@ -33,6 +33,7 @@ fn scopes() -> Array {
 }
 
 /// A named token, or one of the command line, without its secret.
+#[serde_with::skip_serializing_none]
 #[serde_with::apply(Timestamp => #[serde(with = "crate::time")] #[schema(value_type = String)])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -40,7 +41,6 @@ pub struct TokenInfo {
     /// The name of a token of the command line is that of its caller.
     pub name: String,
     /// That of the caller of a token of the command line, for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display: Option<String>,
     pub scopes: Vec<String>,
     pub created: Timestamp,
@@ -49,7 +49,6 @@ pub struct TokenInfo {
     /// The caller that created it.
     pub created_by: String,
     /// For people: `NAME SUBJECT`, if the issuer of that caller has a name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_by_name: Option<String>,
 }
 

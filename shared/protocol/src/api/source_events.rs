@@ -154,16 +154,15 @@ pub struct DecidingEvent {
     pub outcome: Option<SourceResponse>,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SourceInfo {
     pub name: String,
     /// The time of the last change.
     pub changed: String,
     /// The events that were rejected. Absent if there are none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<RejectionSummary>,
     /// What its lists have shown, without the missing targets. Absent without `exists`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listing: Option<ListingState>,
 }
 
