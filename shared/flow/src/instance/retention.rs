@@ -133,7 +133,11 @@ async fn process_expiry(
         Some(Ok(RetentionOutcome::Removed)) => return Ok(true),
         Some(Ok(RetentionOutcome::Waiting)) => {}
         Some(Ok(RetentionOutcome::Disabled)) => env.store.delete_expiry(expiry).await?,
-        Some(Ok(RetentionOutcome::Unannounced(run))) => announce(env, &run, now, announced).await?,
+        Some(Ok(RetentionOutcome::Unannounced(run))) => {
+            if announced.fetch_add(1, Ordering::Relaxed) < MAX_ANNOUNCED {
+                env.store.patch_run(&run, &accept(RunEvent::RemovalAnnounced { at: now })).await?;
+            }
+        }
         Some(Ok(RetentionOutcome::Postponed(due))) => postpone(env, expiry, due, 0).await?,
         Some(Err(error)) => {
             tracing::warn!(%error, instance = expiry.subject(), "cannot remove the data of an instance; trying again later");
@@ -148,14 +152,6 @@ async fn process_expiry(
         }
     }
     Ok(false)
-}
-
-/// Announces a removal, unless the round has `announced` enough.
-async fn announce(env: &Env, run: &RunId, now: Timestamp, announced: &AtomicUsize) -> FlowResult<()> {
-    if announced.fetch_add(1, Ordering::Relaxed) < MAX_ANNOUNCED {
-        env.store.patch_run(run, &accept(RunEvent::RemovalAnnounced { at: now })).await?;
-    }
-    Ok(())
 }
 
 enum RetentionOutcome {
