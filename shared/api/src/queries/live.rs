@@ -126,11 +126,7 @@ fn cluster_wait(env: &Env, run: &Run, unit: Unit, prefix: &str, message: String)
         object: format!("{prefix}cluster {}", cluster_of(env, run, unit)),
         code: ReasonCode::Timeout,
         message,
-        since: None,
-        fails_at: None,
-        field: None,
-        last: None,
-        resolves: WaitResolution::Itself,
+        ..UnitWait::default()
     }
 }
 

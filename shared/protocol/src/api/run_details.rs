@@ -137,7 +137,7 @@ pub struct AttemptDetail {
 
 /// The reason why an object of a running unit is not ready, not started or not gone, as its relay reports it.
 #[serde_with::skip_serializing_none]
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnitWait {
     /// `KIND NAMESPACE/NAME`, or `KIND NAME` for a cluster-wide object.
