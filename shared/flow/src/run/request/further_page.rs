@@ -323,17 +323,10 @@ mod tests {
             let found = further_page(&HttpResponse { headers, ..HttpResponse::new(200, body) }, first);
             assert_eq!(found, (member != "-").then(|| announcement(member)), "{line}");
         }
-        let ends = |body: &str| {
-            let states = [(false, false), (true, true), (false, true)];
-            states.map(|(is_first, has_ended)| {
-                further_page(&HttpResponse::new(200, body), ListState { is_first, has_ended }).is_none()
-            })
-        };
-        assert_eq!(ends(r#"{"items": [1], "total": 6}"#), [true; 3]);
-        assert_eq!(ends(r#"{"items": [], "paging": {"next": "x"}}"#), [false, false, true]);
-        assert_eq!(ends(r#"{"items": [1], "has_more": true}"#), [false; 3]);
-        let headers = |at: &str| [("x-page", at), ("x-total-pages", "3")].map(|(a, b)| (a.to_owned(), b.to_owned()));
-        let page = |at| HttpResponse { headers: headers(at).to_vec(), ..HttpResponse::new(200, "[]") };
-        assert_eq!(["1", "3"].map(|at| further_page(&page(at), first).is_some()), [true, false]);
+        for ((is_first, has_ended), headers, body, is_further) in rows::<(_, _, String, bool)>("further_pages") {
+            let page = HttpResponse { headers, ..HttpResponse::new(200, &*body) };
+            let found = further_page(&page, ListState { is_first, has_ended });
+            assert_eq!(found.is_some(), is_further, "{body} {is_first} {has_ended}");
+        }
     }
 }
