@@ -133,12 +133,8 @@ fn each_plugin_has_its_own_secret() {
     let deployment = WebhookSecret::from_bytes(&[7; 32]).unwrap();
     let derived = |plugin: &str| deployment.for_plugin(plugin).reveal().to_string();
     assert_eq!(derived("acme/db"), "whsec_aAbQyskdb5MSJcA26/XL5SPMXjOcC11y5sY1osVqNPY=");
-    let all: std::collections::BTreeSet<String> = ["acme/db", "acme/d", "acme", "", "b"]
-        .map(derived)
-        .into_iter()
-        .chain([deployment.reveal().to_string()])
-        .collect();
-    assert_eq!(all.len(), 6);
+    let all = ["acme/db", "acme/d", "acme", "", "b"].map(derived).into_iter().chain([deployment.reveal().to_string()]);
+    assert_eq!(all.collect::<std::collections::BTreeSet<_>>().len(), 6);
     let id = MessageId::parse("m").unwrap();
     let headers = headers(&sign_with(&WebhookKeys::from(deployment.clone()).for_plugin("a"), &id, NOW, b"body"));
     let by = |secret: WebhookSecret| verify(&secret.into(), &headers, b"body", NOW);
