@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::mcp::arguments::tool_arguments;
-use crate::mcp::target_tools::{ListTargets, TargetArguments, sandbox};
+use crate::mcp::target_tools::{ListTargets, TargetArguments, sandbox, target_arguments};
 use crate::mcp::{Answer, ApiCalls, ToolError, pick};
 
 /// Maximum targets of a call. An answer has room for some more.
@@ -122,14 +122,9 @@ pub(crate) async fn upgrade_plugin(api: &ApiCalls, arguments: UpgradePlugin) -> 
     Ok(answer(found, &title, next.to_owned(), "call upgrade_plugin for the others"))
 }
 
-tool_arguments! {
+target_arguments! {
     /// A target, as a dry run shows it.
     #[schemars(inline)] ShownTarget:
-    /// The name of the target.
-    name: String,
-    /// The kind of the target.
-    #[serde(default = "sandbox")]
-    kind: String,
     /// Deletes this instance only. Without it, every instance of the name.
     uid: Option<String>,
 }

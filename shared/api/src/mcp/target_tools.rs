@@ -31,14 +31,25 @@ pub(crate) fn no_document(entry: &str) -> ToolError {
     ToolError::Arguments(format!("the entry {entry} has no stored document"))
 }
 
-tool_arguments! {
+/// Defines the arguments of a tool about one target: its name, its kind and others.
+macro_rules! target_arguments {
+    ($(#[$attribute:meta])* $tool:ident: $($more:tt)*) => {
+        tool_arguments! { $(#[$attribute])* $tool:
+            /// The name of the target.
+            name: String,
+            /// The kind of the target.
+            #[serde(default = "sandbox")]
+            kind: String,
+            $($more)*
+        }
+    };
+}
+
+pub(crate) use target_arguments;
+
+target_arguments! {
     /// The name of a target.
     TargetArguments:
-    /// The name of the target.
-    name: String,
-    /// The kind of the target.
-    #[serde(default = "sandbox")]
-    kind: String,
 }
 
 impl TargetArguments {
@@ -56,20 +67,6 @@ impl TargetArguments {
         let kind = (self.kind != "sandbox").then_some(&self.kind);
         format!("{tool} {}", pick(&json!({"name": self.name, "kind": kind}), &["name", "kind"]))
     }
-}
-
-/// Defines the arguments of a tool about one target: its name, its kind and others.
-macro_rules! target_arguments {
-    ($tool:ident: $($more:tt)*) => {
-        tool_arguments! { $tool:
-            /// The name of the target.
-            name: String,
-            /// The kind of the target.
-            #[serde(default = "sandbox")]
-            kind: String,
-            $($more)*
-        }
-    };
 }
 
 fn row(target: &TargetInfo) -> String {
