@@ -37,7 +37,7 @@ use tool_table::{TOOLS, ToolEffect, ToolSpec};
 
 pub(crate) use answer::{Answer, MAX_ANSWER, pick, yaml};
 pub use api_calls::ApiTransport;
-pub(crate) use api_calls::{ApiCalls, ToolError};
+pub(crate) use api_calls::{ApiCalls, ToolError, invalid};
 
 /// What models read before they select a tool.
 const INSTRUCTIONS: &str = "Ebb creates the resources of sandboxes and deletes them when the sandboxes end. A target is a \

@@ -43,6 +43,11 @@ pub(crate) enum ToolError {
     Every(Vec<String>, bool),
 }
 
+/// Returns the error of arguments, with its reason for people.
+pub(crate) fn invalid<T>(reason: impl Into<String>) -> Result<T, ToolError> {
+    Err(ToolError::Arguments(reason.into()))
+}
+
 impl ToolError {
     /// Returns the error as an answer, with its fix.
     pub(crate) fn answer(&self) -> Answer {
@@ -121,7 +126,7 @@ fn path(segments: &[&str], query: &[(&str, Option<&str>)]) -> Result<String, Too
     for segment in segments {
         // An HTTP client resolves these, so that the request would go to another path.
         if matches!(*segment, "" | "." | "..") {
-            return Err(ToolError::Arguments(format!("{segment:?} is not a name")));
+            return invalid(format!("{segment:?} is not a name"));
         }
         path.push('/');
         path.extend(utf8_percent_encode(segment, ENCODED));

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::mcp::arguments::tool_arguments;
 use crate::mcp::target_tools::{ListTargets, TargetArguments, sandbox, target_arguments};
-use crate::mcp::{Answer, ApiCalls, ToolError, pick};
+use crate::mcp::{Answer, ApiCalls, ToolError, invalid, pick};
 
 /// Maximum targets of a call. An answer has room for some more.
 const MAX_TARGETS: usize = 20;
@@ -24,7 +24,7 @@ async fn act(
     if let TargetSelection::Targets(targets) = &select
         && !(1..=MAX_TARGETS).contains(&targets.len())
     {
-        return Err(ToolError::Arguments(format!("{} targets were given; expected 1 to {MAX_TARGETS}", targets.len())));
+        return invalid(format!("{} targets were given; expected 1 to {MAX_TARGETS}", targets.len()));
     }
     let request = json!(ActOnTargets { select, action, dry_run });
     let answer: TargetOutcomes = api.send(Method::POST, &["targets", "actions"], &[], Some(request)).await?;
@@ -149,7 +149,7 @@ pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Re
     let mut others = targets.iter().map(|it| &it.kind).chain(filters.iter().filter_map(|it| it.kind.as_ref()));
     if let (Some(kind), Some(other)) = (&kind, others.find(|other| Some(*other) != kind.as_ref())) {
         let reason = format!("kind: {kind:?} contradicts the kind {other:?} of `targets` or `filters`; leave it out");
-        return Err(ToolError::Arguments(reason));
+        return invalid(reason);
     }
     let select = match (name, targets.is_empty(), filters) {
         (Some(name), true, None) => {
@@ -162,23 +162,19 @@ pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Re
         }
         (None, true, Some(_)) if !is_dry_run => {
             let reason = "filters delete nothing: repeat the dry run, and give the targets that it shows as `targets`";
-            return Err(ToolError::Arguments(reason.to_owned()));
+            return invalid(reason);
         }
         (None, true, Some(filters)) => {
             let mut selector = filters.selector(kind)?;
             if selector.is_open() {
-                let reason = "`filters` need one of phase, label, owner, plugin and q";
-                return Err(ToolError::Arguments(reason.to_owned()));
+                return invalid("`filters` need one of phase, label, owner, plugin and q");
             }
             if selector.phases.is_empty() {
                 selector.phases = TargetPhase::ALL.into_iter().filter(|phase| phase.is_alive()).collect();
             }
             TargetSelection::Filter(selector)
         }
-        _ => {
-            let reason = "one of `name`, `targets` and `filters` is needed, and not more than one";
-            return Err(ToolError::Arguments(reason.to_owned()));
-        }
+        _ => return invalid("one of `name`, `targets` and `filters` is needed, and not more than one"),
     };
     let mut found = act(api, select, TargetAction::Delete { allow_protected: false }, is_dry_run).await?;
     if found.outcomes.len() > MAX_TARGETS {
@@ -188,9 +184,7 @@ pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Re
     }
     if let ([], Some(TargetSelection::Filter(rest))) = (&found.outcomes[..], &found.next) {
         let place = json!({"after": rest.next_token});
-        return Err(ToolError::Arguments(format!(
-            "no target fits among those that were read: add {place} to the filters"
-        )));
+        return invalid(format!("no target fits among those that were read: add {place} to the filters"));
     }
     let (title, next) = match (&found.outcomes[..], is_dry_run) {
         ([], _) => ("No target fits", "list_targets shows what the filters find".to_owned()),

@@ -12,7 +12,7 @@ use crate::mcp::api_calls::with_tools;
 use crate::mcp::arguments::tool_arguments;
 use crate::mcp::docs_search::EXAMPLE;
 use crate::mcp::target_tools::{MAX_NAMED, first, no_document, sandbox};
-use crate::mcp::{Answer, ApiCalls, ToolError, pick, yaml};
+use crate::mcp::{Answer, ApiCalls, ToolError, invalid, pick, yaml};
 
 /// The name of a document in errors.
 const DOCUMENT: &str = "document";
@@ -54,8 +54,7 @@ pub(crate) async fn plan_document(api: &ApiCalls, arguments: PlanDocument) -> Re
         if found.is_empty() {
             let keys: Vec<&str> = units().map(|(_, unit)| unit.key.as_str()).take(MAX_NAMED).collect();
             let (all, keys) = (units().count(), keys.join(", "));
-            let reason = format!("the plan has no unit {wanted:?}; the first of its {all} units: {keys}");
-            return Err(ToolError::Arguments(reason));
+            return invalid(format!("the plan has no unit {wanted:?}; the first of its {all} units: {keys}"));
         }
         let rest = |_| "More was left out: `ebb plan FILE -o json` prints all.".to_owned();
         return Ok(Answer::new(
@@ -159,8 +158,7 @@ impl CheckedPlugin {
                 format!("The withdrawn version {full} would be published again.")
             }
             Ok(_) => {
-                let reason = format!("{full} is published with another document: write a new version into `name`");
-                return Err(ToolError::Arguments(reason));
+                return invalid(format!("{full} is published with another document: write a new version into `name`"));
             }
             Err(ToolError::Refused(problem)) if problem.status == 404 => {
                 format!("The version {full} would be published.")
@@ -177,10 +175,7 @@ fn loaded(text: &str, kind: String) -> Result<AppliedDocument, ToolError> {
     let target = match &document {
         Document::Plugin(plugin) => return CheckedPlugin::new(plugin).map(AppliedDocument::Plugin),
         Document::Sandbox(target) | Document::RouteGroup(RouteGroupDoc { target, .. }) => target,
-        other => {
-            let reason = format!("the document is {}; expected a target or a plugin", other.noun());
-            return Err(ToolError::Arguments(reason));
-        }
+        other => return invalid(format!("the document is {}; expected a target or a plugin", other.noun())),
     };
     let kind = target.target_kind.as_ref().map_or(kind, |own| own.value.clone());
     let name = target.name.value.clone();
@@ -196,10 +191,7 @@ pub(crate) async fn apply_document(api: &ApiCalls, arguments: ApplyDocument) -> 
             let found: HistoryDetail = api.get(&["targets", &kind, &name, "history", &entry], &[]).await?;
             found.text.ok_or_else(|| no_document(&entry))?
         }
-        _ => {
-            let reason = "`document` is needed, or `name` and `entry` of a history, and not both";
-            return Err(ToolError::Arguments(reason.to_owned()));
-        }
+        _ => return invalid("`document` is needed, or `name` and `entry` of a history, and not both"),
     };
     let request = match offload(move || loaded(&text, kind)).await? {
         AppliedDocument::Target(request) if dry_run => request,

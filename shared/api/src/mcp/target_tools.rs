@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::mcp::arguments::tool_arguments;
-use crate::mcp::{Answer, ApiCalls, MAX_ANSWER, ToolError, pick, yaml};
+use crate::mcp::{Answer, ApiCalls, MAX_ANSWER, ToolError, invalid, pick, yaml};
 
 /// Maximum pages of a list, of 100 targets each, that one call reads.
 const MAX_PAGES: usize = 10;
@@ -191,8 +191,7 @@ pub(crate) async fn list_targets(api: &ApiCalls, arguments: ListTargets) -> Resu
     let unusual = kind.as_deref().filter(|kind| !USUAL_KINDS.contains(kind));
     let unusual = unusual.filter(|_| query[..6].iter().all(|(_, filter)| filter.is_none()));
     if let (0, None, Some(kind)) = (found.rows.len(), &found.next, unusual) {
-        let reason = format!("no living target has the kind {kind:?}; usual kinds: {}", USUAL_KINDS.join(", "));
-        return Err(ToolError::Arguments(reason));
+        return invalid(format!("no living target has the kind {kind:?}; usual kinds: {}", USUAL_KINDS.join(", ")));
     }
     let (title, next) = match found.rows.len() {
         0 if found.next.is_some() => (
@@ -235,7 +234,7 @@ pub(crate) async fn get_target(api: &ApiCalls, arguments: GetTarget) -> Result<A
     if let Some(wanted) = resource.filter(|wanted| !detail.resources.contains_key(*wanted)) {
         let names: Vec<&str> = detail.resources.keys().map(String::as_str).take(MAX_NAMED).collect();
         let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        return Err(ToolError::Arguments(format!("the target has no resource {wanted:?}; resources: {names}")));
+        return invalid(format!("the target has no resource {wanted:?}; resources: {names}"));
     }
     detail.resources.retain(|name, _| resource.is_none_or(|wanted| wanted == name));
     let runs: Vec<Value> = detail.runs.iter().map(|run| shown_run(run, resource)).collect();
@@ -394,7 +393,7 @@ pub(crate) async fn logs(api: &ApiCalls, arguments: Logs) -> Result<Answer, Tool
         return Ok(Answer::new(format!("The log of {unit} in run {run} is empty."), next));
     }
     if skip >= lines.len() {
-        return Err(ToolError::Arguments(format!("the log has {} lines: \"skip\" is {skip}", lines.len())));
+        return invalid(format!("the log has {} lines: \"skip\" is {skip}", lines.len()));
     }
     lines.truncate(lines.len() - skip);
     let total = lines.len();
