@@ -19,3 +19,13 @@ pub(crate) fn rows<T: DeserializeOwned>(test: &str) -> Vec<T> {
     let rows = parts.remove(test).filter(|rows| !rows.is_empty()).unwrap_or_else(|| panic!("no rows of {test}"));
     rows.into_iter().map(|row| serde_json::from_value(row).unwrap()).collect()
 }
+
+/// Returns a text of parts with the numbers of their repetitions. `<n>` in a part is the number of the repetition, and
+/// `<blanks>` as many blanks.
+pub(crate) fn repeated(parts: &[(String, usize)]) -> String {
+    let text = |(part, times): &(String, usize)| match part.contains('<') {
+        true => (0..*times).map(|n| part.replace("<n>", &n.to_string()).replace("<blanks>", &" ".repeat(n))).collect(),
+        false => part.repeat(*times),
+    };
+    parts.iter().map(text).collect()
+}

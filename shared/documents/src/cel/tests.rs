@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::tests::rows;
+use crate::tests::{repeated, rows};
 
 fn shown(text: &str, scope: Scope) -> String {
     let parsed = parse(text, scope).map(|expression| {
@@ -68,7 +68,7 @@ fn no_text_before_an_error_moves_it() {
 fn long_chains_fit_a_small_stack() {
     let chains: Vec<Vec<(String, usize)>> = serde_saphyr::from_str(include_str!("../../tests/chains.yaml")).unwrap();
     for parts in chains {
-        let text: String = parts.iter().map(|(part, times)| part.repeat(*times)).collect();
+        let text = repeated(&parts);
         let thread = std::thread::Builder::new().stack_size(2 << 20);
         let parsed = thread.spawn(move || parse(&text, Scope::Plugin).is_ok()).unwrap().join();
         assert!(parsed.is_ok());

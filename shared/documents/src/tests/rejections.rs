@@ -12,11 +12,10 @@ use std::process::Command;
 use super::compiling::fixtures::{SHARED_PG, TENANT_DB, planned, plugins};
 use super::loading::folder;
 use crate::load::{self, Document, FolderFiles};
-use crate::tests::rows;
+use crate::tests::{repeated, rows};
 use crate::{ConnectionDoc, Diagnostic, DiagnosticStyle, Diagnostics, DocumentVars, compile};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rejections");
-const HEAD: &str = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {sh: {image: alpine}}\n";
 
 fn golden(name: &str, shown: &str) {
     insta::with_settings!({ omit_expression => true, prepend_module_to_snapshot => false, snapshot_path => FOLDER }, {
@@ -105,36 +104,8 @@ fn messages_equal_the_snapshots() {
 
 #[test]
 fn limits_of_documents() {
-    let unit = |make: String| format!("{HEAD}preStart:\n  make:\n    {make}\n");
-    let bomb: String =
-        (1..9).map(|n| format!("x{n}: &x{n} [{}]\n", vec![format!("*x{}", n - 1); 9].join(", "))).collect();
-    let patterns = |count: usize, pattern: &str| {
-        let param = |n| format!("  p{n}: {{type: string, required: false, pattern: '{pattern}x{n}'}}\n");
-        let params: String = (0..count).map(param).collect();
-        format!("{HEAD}params:\n{params}preStart:\n  u: {{webhook: {{url: https://e.example.org/}}}}\n")
-    };
-    let units = |count: usize| -> String {
-        let units = (0..count).map(|n| format!("  u{n}: {{pod: {{script: '#!/bin/sh'}}}}\n"));
-        format!("{HEAD}preStart:\n{}", units.collect::<String>())
-    };
-    let twice = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {a: {plugin: p}, b: {plugin: p}}\n";
-    let cases = [
-        ("many patterns that ignore case", patterns(20, r"(?i)[ -\x{10FFFF}]")),
-        ("too many patterns that ignore case", patterns(20, &format!("(?i){}", "[^a]".repeat(60)))),
-        ("empty", "# nothing\n---\n\n".to_owned()),
-        ("too deep", format!("name: p\nspec: {}{}\n", "[".repeat(80), "]".repeat(80))),
-        ("too deep block", (0..80).map(|n| format!("{}a:\n", " ".repeat(n))).collect()),
-        ("alias bomb", format!("x0: &x0 [a, a, a]\n{bomb}")),
-        ("too large", format!("name: p\nspec: \"{}\"\n", "x".repeat(4 << 20))),
-        ("script too large", unit(format!("pod: {{script: \"#!/bin/sh\\n{}\"}}", "x".repeat(256 << 10)))),
-        (
-            "value is very long",
-            unit(format!("webhook: {{url: \"https://a.example\"}}\n    timeout: \"{}\"", "x".repeat(5000))),
-        ),
-        ("too many units", units(1_001)),
-        ("too many units over all resources", format!("{}---\n{twice}", units(501))),
-    ];
-    golden("limits", &cases.map(|(name, case)| shown(name, &case)).concat());
+    let cases = rows::<(String, Vec<(String, usize)>)>("limits_of_documents").into_iter();
+    golden("limits", &cases.map(|(name, parts)| shown(&name, &repeated(&parts))).collect::<String>());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::fixtures::{SHARED_PG, TENANT_DB, TOPICS, WIRED, alone, compiled, pair, plan_edges, planned, plugins};
 use crate::render::response_value;
-use crate::tests::rows;
+use crate::tests::{repeated, rows};
 use crate::{Action, KnownOutputs, Plan, PluginDoc, TargetFacts, UnitContext, UnitRef, compile, load};
 
 fn named(plan: &Plan, at: UnitRef) -> String {
@@ -53,20 +53,11 @@ fn wrong_lists_are_refused() {
         let error = pair(&text).unwrap_err().plain();
         assert!(error.contains(&expected), "{expected}: {error}");
     }
-    let entries: Vec<usize> = (0..50).collect();
-    let units = |count: usize| -> String {
-        let units = (0..count).map(|n| format!("  u{n}: {{forEach: \"${{params.topics}}\", object: {{manifest: {{apiVersion: v1, kind: A, metadata: {{name: \"u{n}-${{item}}\"}}}}}}}}\n"));
-        units.collect()
-    };
-    let documents = |count| {
-        format!(
-            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nparams: {{topics: {{type: array}}}}\npreStart:\n{}---\napiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {{r: {{plugin: p, params: {{topics: {entries:?}}}}}}}\n",
-            units(count)
-        )
-    };
-    assert_eq!(pair(&documents(20)).unwrap().hooks[0].units.len(), 1000);
-    let error = pair(&documents(21)).unwrap_err().plain();
-    assert!(error.contains("error[limit]: `preStart` has more than 1000 units over all resources"), "{error}");
+    let refusal = "error[limit]: `preStart` has more than 1000 units over all resources";
+    for (parts, count) in rows::<(Vec<(String, usize)>, Option<usize>)>("lists_make_at_most_a_thousand_units") {
+        let made = pair(&repeated(&parts)).map(|plan| plan.hooks[0].units.len());
+        assert_eq!(made.map_err(|errors| errors.plain().contains(refusal)), count.ok_or(true));
+    }
 }
 
 #[test]
