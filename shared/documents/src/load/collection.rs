@@ -294,17 +294,11 @@ fn mask(text: &str, (open, close, quote): ActionMarks) -> (String, Option<usize>
 
 /// Restores the template actions in all texts of a tree.
 fn restore(node: &mut YamlNode, marks: ActionMarks) {
-    match &mut node.value {
+    node.each_mut(&mut |node| match &mut node.value {
         YamlValue::String(text) => *text = unmask(text, marks),
-        YamlValue::List(items) => items.iter_mut().for_each(|item| restore(item, marks)),
-        YamlValue::Map(entries) => {
-            for (key, value) in entries {
-                key.value = unmask(&key.value, marks);
-                restore(value, marks);
-            }
-        }
-        YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => {}
-    }
+        YamlValue::Map(entries) => entries.iter_mut().for_each(|(key, _)| key.value = unmask(&key.value, marks)),
+        _ => {}
+    });
 }
 
 fn unmask(text: &str, (open, close, quote): ActionMarks) -> String {

@@ -50,22 +50,13 @@ impl<'a> DirectiveExpansion<'a> {
     /// Expands the directives in all strings of a tree. Returns false if it has reported an error.
     pub(crate) fn expand(mut self, node: &mut YamlNode) -> bool {
         let before = self.found.len();
-        self.expand_node(node);
+        node.each_mut(&mut |node| self.expand_text(node));
         if let Some(at) = self.grafted.filter(|_| yaml::depth(&node.to_json()) > MAX_DEPTH) {
             let wrong =
                 Diagnostic::error("too-complex", self.source, at, "with what is embedded this is nested too deeply");
             self.found.push(wrong.help(format!("at most {MAX_DEPTH} levels")));
         }
         self.found.len() == before
-    }
-
-    fn expand_node(&mut self, node: &mut YamlNode) {
-        match &mut node.value {
-            YamlValue::List(items) => items.iter_mut().for_each(|item| self.expand_node(item)),
-            YamlValue::Map(entries) => entries.iter_mut().for_each(|(_, value)| self.expand_node(value)),
-            YamlValue::String(_) => self.expand_text(node),
-            YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => {}
-        }
     }
 
     fn expand_text(&mut self, node: &mut YamlNode) {

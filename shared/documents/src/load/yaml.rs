@@ -71,18 +71,23 @@ impl YamlNode {
 
     /// Sets the position of the node and of everything below. Embedded values have the position of their directive.
     pub(crate) fn moved_to(&mut self, at: LineColumn) {
-        self.at = at;
-        self.bytes = None;
-        match &mut self.value {
-            YamlValue::List(items) => items.iter_mut().for_each(|item| item.moved_to(at)),
-            YamlValue::Map(entries) => {
-                for (key, node) in entries {
-                    key.at = at;
-                    node.moved_to(at);
-                }
+        self.each_mut(&mut |node| {
+            node.at = at;
+            node.bytes = None;
+            if let YamlValue::Map(entries) = &mut node.value {
+                entries.iter_mut().for_each(|(key, _)| key.at = at);
             }
+        });
+    }
+
+    /// Applies `change` to each node below, and then to the node.
+    pub(crate) fn each_mut(&mut self, change: &mut impl FnMut(&mut Self)) {
+        match &mut self.value {
+            YamlValue::List(items) => items.iter_mut().for_each(|item| item.each_mut(change)),
+            YamlValue::Map(entries) => entries.iter_mut().for_each(|(_, node)| node.each_mut(change)),
             _ => {}
         }
+        change(self);
     }
 
     pub(crate) fn to_json(&self) -> Json {
