@@ -62,19 +62,20 @@ impl RootVariable {
         Self::ALL.into_iter().find(|root| root.as_str() == name)
     }
 
-    /// Returns the fields of a variable that has no others. The names below other variables come from documents, objects
-    /// and events.
-    pub(crate) fn fields(self) -> &'static [&'static str] {
+    /// Returns the fields of a variable that has no others, separated by blanks. The names below other variables come from
+    /// documents, objects and events.
+    pub(crate) fn fields(self) -> &'static str {
         match self {
-            Self::Old => &["params"],
-            Self::Target => &["name", "namespace", "kind", "uid", "key", "labels", "cluster", "generation"],
-            Self::Resource => &["name", "key"],
-            Self::Source => &["name"],
-            Self::Response | Self::Poll => &["status", "headers", "body"],
-            Self::Fetched => &["status", "body"],
-            Self::Listing => &["part", "seen"],
-            Self::Notification => &NOTIFICATION_FIELDS,
-            Self::Instance => &INSTANCE_FIELDS,
+            Self::Old => "params",
+            Self::Target => "name namespace kind uid key labels cluster generation",
+            Self::Resource => "name key",
+            Self::Source => "name",
+            Self::Response | Self::Poll => "status headers body",
+            Self::Fetched => "status body",
+            Self::Listing => "part seen",
+            Self::Notification => "id phase time run unit reason log ended event link owner url env outputs workloads",
+            // Those of an instance, of the result of `Resource.Commit`, and of the object of a controller.
+            Self::Instance => "ID LogicalID Tags Properties Details IDs kind metadata properties options state",
             Self::Params
             | Self::Units
             | Self::Resources
@@ -85,7 +86,7 @@ impl RootVariable {
             | Self::Headers
             | Self::Body
             | Self::Claims
-            | Self::With => &[],
+            | Self::With => "",
         }
     }
 }
@@ -155,28 +156,6 @@ impl Scope {
         }
     }
 }
-
-const NOTIFICATION_FIELDS: [&str; 15] = [
-    "id",
-    "phase",
-    "time",
-    "run",
-    "unit",
-    "reason",
-    "log",
-    "ended",
-    "event",
-    "link",
-    "owner",
-    "url",
-    "env",
-    "outputs",
-    "workloads",
-];
-
-/// The fields of an instance, of the result of `Resource.Commit`, and of the object of a controller.
-const INSTANCE_FIELDS: [&str; 11] =
-    ["ID", "LogicalID", "Tags", "Properties", "Details", "IDs", "kind", "metadata", "properties", "options", "state"];
 
 /// Functions of expressions, in addition to `has`, `all`, `exists`, `exists_one`, `map` and `filter`. CEL's `format` is
 /// omitted, because its precision can produce a text of any length.

@@ -320,7 +320,7 @@ impl ExpressionWalker<'_> {
             | RootVariable::Listing
             | RootVariable::Notification => {
                 let Some(field) = path.name(0) else {
-                    let help = format!("expected `{}`", root.fields().join("`, `"));
+                    let help = format!("expected `{}`", root.fields().replace(' ', "`, `"));
                     self.report(at, "unknown-name", format!("`{name}` cannot be read as a whole"), Some(help));
                     return None;
                 };
@@ -413,12 +413,12 @@ impl ExpressionWalker<'_> {
     /// Returns true if a variable has this field. Reports another one.
     fn check_field(&mut self, at: u64, root: RootVariable, field: &str) -> bool {
         let fields = root.fields();
-        if fields.contains(&field) {
+        if fields.split(' ').any(|known| known == field) {
             return true;
         }
-        let help = match self.near(field, fields.iter().copied()) {
+        let help = match self.near(field, fields.split(' ')) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => format!("expected `{}`", fields.join("`, `")),
+            None => format!("expected `{}`", fields.replace(' ', "`, `")),
         };
         self.report(at, "unknown-name", format!("`{}` has no `{field}`", root.as_str()), Some(help));
         false
