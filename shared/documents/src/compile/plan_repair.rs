@@ -101,11 +101,8 @@ pub fn repair(current: &Plan, bound: &BoundPlugin<'_>) -> Result<PlanRepair, Rep
             None if unit.action.is_added() => UnitPlan { evidence: checked.required_evidence(), ..unit.clone() },
             None => continue,
         };
-        if (UnitPlan { source: unit.source.clone(), ..after.clone() }) != *unit {
-            let from = resource.repaired_by.as_ref().unwrap_or(&resource.plugin).clone();
-            changes.push(RepairedUnit { from, before: unit.clone(), after: after.clone() });
-        }
-        replace(&mut plan, at, after);
+        let from = resource.repaired_by.as_ref().unwrap_or(&resource.plugin);
+        changes.extend(replaced(&mut plan, at, from, unit, after));
     }
     check(&mut plan, current, &version)?;
     let teardown = checked.units.iter().filter(|unit| unit.hook.is_teardown());
@@ -143,25 +140,12 @@ pub fn repair_own(current: &Plan, wanted: &Plan) -> Result<PlanRepair, RepairErr
             false => made.get(part(maker)).and_then(|origin| origin.units.get(&maker.key)).copied(),
         }
     };
-    let undone = |plan: &Plan, unit: &UnitPlan| -> BTreeSet<String> {
-        unit.undoes.iter().filter_map(|&at| plan.unit(at)).map(|unit| unit.document_name().to_owned()).collect()
-    };
-    let waits = |plan: &Plan, stage: Hook, unit: &UnitPlan| -> BTreeSet<String> {
-        let by_author = unit.dependencies.iter().filter(|first| !unit.ordered_after.contains(first));
-        let first = by_author.filter_map(|&unit| plan.unit(UnitRef { hook: stage, unit }));
-        let own = first.filter(|first| first.resource() == unit.resource() && !first.action.is_added());
-        own.map(|first| first.document_name().to_owned()).collect()
-    };
     for (at, unit) in &before {
         let found = new.iter().find(|(new, other)| new.hook == at.hook && other.name() == unit.name());
         let Some((_, new)) = found else { continue };
-        for (field, edges) in [
-            ("undoes", [undone(current, unit), undone(wanted, new)]),
-            ("dependencies", [waits(current, at.hook, unit), waits(wanted, at.hook, new)]),
-        ] {
-            let [expected, found] = edges.each_ref().map(|names| names.iter().map(String::as_str).collect());
-            check_edges((DOCUMENT, &unit.key), field, expected, found)?;
-        }
+        let key = (DOCUMENT, unit.key.as_str());
+        check_edges(key, "undoes", undone(current, unit), undone(wanted, new))?;
+        check_edges(key, "dependencies", awaited(current, at.hook, unit), awaited(wanted, at.hook, new))?;
         let mut reads = new.reads.clone();
         for read in &mut reads {
             let maker = place(unit.resource(), read.at).filter(|&at| {
@@ -179,11 +163,7 @@ pub fn repair_own(current: &Plan, wanted: &Plan) -> Result<PlanRepair, RepairErr
             read.at = maker.ok_or_else(missing)?;
         }
         let after = in_place(unit, new, reads);
-        if (UnitPlan { source: unit.source.clone(), ..after.clone() }) != *unit {
-            let from = "the former document".to_owned();
-            changes.push(RepairedUnit { from, before: unit.clone(), after: after.clone() });
-        }
-        replace(&mut plan, *at, after);
+        changes.extend(replaced(&mut plan, *at, "the former document", unit, after));
     }
     check(&mut plan, current, DOCUMENT)?;
     let is_known = |new: &UnitPlan| before.iter().any(|(_, unit)| unit.name() == new.name());
@@ -209,11 +189,27 @@ fn in_place(unit: &UnitPlan, new: &UnitPlan, reads: Vec<OutputRead>) -> UnitPlan
     }
 }
 
-fn replace(plan: &mut Plan, at: UnitRef, after: UnitPlan) {
+/// Replaces a unit of the plan. Returns the change, unless only the position differs.
+fn replaced(plan: &mut Plan, at: UnitRef, from: &str, before: &UnitPlan, after: UnitPlan) -> Option<RepairedUnit> {
     let hook = plan.hooks.iter_mut().find(|planned| planned.hook == at.hook);
     if let Some(place) = hook.and_then(|planned| planned.units.get_mut(at.unit as usize)) {
-        *place = after;
+        place.clone_from(&after);
     }
+    let is_changed = UnitPlan { source: before.source.clone(), ..after.clone() } != *before;
+    is_changed.then(|| RepairedUnit { from: from.to_owned(), before: before.clone(), after })
+}
+
+/// Returns the names of the units that a unit of the plan undoes.
+fn undone<'p>(plan: &'p Plan, unit: &UnitPlan) -> BTreeSet<&'p str> {
+    unit.undoes.iter().filter_map(|&at| plan.unit(at)).map(UnitPlan::document_name).collect()
+}
+
+/// Returns the names of the units of its resource for which a unit of `stage` waits because of its author.
+fn awaited<'p>(plan: &'p Plan, stage: Hook, unit: &UnitPlan) -> BTreeSet<&'p str> {
+    let by_author = unit.dependencies.iter().filter(|first| !unit.ordered_after.contains(first));
+    let first = by_author.filter_map(|&unit| plan.unit(UnitRef { hook: stage, unit }));
+    let own = first.filter(|first| first.resource() == unit.resource() && !first.action.is_added());
+    own.map(UnitPlan::document_name).collect()
 }
 
 /// Checks a repaired plan, and keeps its clusters.
@@ -259,11 +255,9 @@ impl UnitRepair<'_> {
         check_edges(key, "hook", [at.hook.name()].into(), [new.hook.name()].into())?;
         let list = unit.entry.iter().map(|entry| entry.list.as_str()).collect();
         check_edges(key, "forEach", list, new.list.iter().map(String::as_str).collect())?;
-        let undone = unit.undoes.iter().filter_map(|&at| self.current.unit(at)).map(UnitPlan::document_name);
-        check_edges(key, "undoes", undone.collect(), self.names(&new.undoes))?;
+        check_edges(key, "undoes", undone(self.current, unit), self.names(&new.undoes))?;
         let reads = self.reads(at.hook)?;
-        let (before, after) = self.waits(at.hook, &reads);
-        check_edges(key, "dependencies", before, after)?;
+        check_edges(key, "dependencies", awaited(self.current, at.hook, unit), self.awaited(at.hook, &reads))?;
         for (name, output) in &unit.outputs {
             let is_other = new.plan.outputs.get(name).is_some_and(|new| new.sensitive != output.sensitive);
             if is_other && !self.checked.hands_on_whole() {
@@ -284,18 +278,12 @@ impl UnitRepair<'_> {
         RepairError::Missing { plugin, unit, value, reason }
     }
 
-    /// Returns the units of the plugin for which the unit waits because of its author: in the plan, and in the other
-    /// version.
-    fn waits(&self, stage: Hook, reads: &OutputReads) -> (BTreeSet<&str>, BTreeSet<&str>) {
-        let unit = self.unit;
-        let at = |unit: u32| self.current.unit(UnitRef { hook: stage, unit });
-        let own = |planned: &&UnitPlan| planned.resource() == unit.resource() && !planned.action.is_added();
-        let by_author = unit.dependencies.iter().filter(|first| !unit.ordered_after.contains(first));
-        let before = by_author.filter_map(|&first| at(first)).filter(own).map(UnitPlan::document_name).collect();
+    /// Returns the names of the units of the plugin for which the unit of the other version waits because of its author.
+    fn awaited(&self, stage: Hook, reads: &OutputReads) -> BTreeSet<&str> {
         let read = reads.keys().filter(|(at, _)| at.hook == stage).filter_map(|(at, _)| self.current.unit(*at));
         let mut after = self.names(&self.new.after);
         after.extend(read.map(UnitPlan::document_name));
-        (before, after)
+        after
     }
 
     /// Returns the outputs that the unit of the other version reads, at their places in the plan.
