@@ -177,7 +177,7 @@ fn matcher(report: &DiagnosticCollector, pattern: &str) -> Result<TextPattern, P
 mod tests {
     use super::*;
     use crate::model::SourceText;
-    use serde_json::json;
+    use crate::tests::rows;
 
     #[test]
     fn patterns_match_the_whole_text() {
@@ -189,10 +189,8 @@ mod tests {
 
     #[test]
     fn types_of_params() {
-        let fit = |kind, value| fits_kind(kind, &value).is_ok();
-        assert!(fit(ParamKind::Integer, json!(5)) && !fit(ParamKind::Integer, json!(5.5)));
-        assert!(fit(ParamKind::Number, json!(5)) && fit(ParamKind::Number, json!(5.5)));
-        assert!(!fit(ParamKind::Integer, json!("5")) && !fit(ParamKind::Boolean, json!("true")));
-        assert_eq!(fits_kind(ParamKind::String, &json!(5)).unwrap_err(), "must be of type string, not a number");
+        for (kind, value, expected) in rows::<(ParamKind, Value, Option<String>)>("types_of_params") {
+            assert_eq!(fits_kind(kind, &value).err(), expected, "{value}");
+        }
     }
 }

@@ -74,6 +74,7 @@ mod tests {
     fn versions_are_canonical() {
         for (text, expected) in rows::<(String, Option<String>)>("versions_are_canonical") {
             assert_eq!(version(&text).map(|v| v.to_string()), expected, "{text}");
+            assert_eq!(VersionRange::parse(&text).is_none(), expected.is_none(), "{text}");
         }
     }
 
@@ -85,9 +86,6 @@ mod tests {
             assert_eq!(range.to_string(), expected, "{text}");
             let allows = |version: &Version| range.allows(version);
             assert!(allowed.iter().all(allows) && !other.iter().any(allows), "{text}");
-        }
-        for text in ["", "v", "latest", "1.", "01", "1.2.3.4", "x"] {
-            assert!(VersionRange::parse(text).is_none(), "{text}");
         }
     }
 }
