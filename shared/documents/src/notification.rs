@@ -116,6 +116,12 @@ impl NotificationRule {
             Some(given) => text(&given.value),
             None => Ok(default()),
         };
+        // A commit status. Its name has another key at each receiver.
+        let status = |key: &str, states: [&'static str; 4], context: &Option<At<String>>| -> Result<Json, String> {
+            let state = state_of(facts.phase, states);
+            let context = written(context, &|| self.context(target, facts))?;
+            Ok(json!({"state": state, key: context, "description": description(facts), "target_url": page(facts)}))
+        };
         let request = match &self.to {
             ReceiverDoc::Standard(_) => NotificationRequest::Standard { data: data(target, facts) },
             ReceiverDoc::Slack(_) => NotificationRequest::Slack { body: json!({"text": slack_text(target, facts)}) },
@@ -133,22 +139,14 @@ impl NotificationRule {
             ReceiverDoc::Github(github) => {
                 let (owner, name) = repository_of(&required("repository", &github.repository.value, REPOSITORY)?)?;
                 let sha = commit(required("sha", &github.sha.value, "a commit")?)?;
-                let body = json!({
-                    "state": state_of(facts.phase, ["pending", "success", "failure", "error"]),
-                    "context": written(&github.context, &|| self.context(target, facts))?,
-                    "description": description(facts), "target_url": page(facts),
-                });
+                let body = status("context", ["pending", "success", "failure", "error"], &github.context)?;
                 let path = format!("/repos/{owner}/{name}/statuses/{sha}");
                 NotificationRequest::Connection { method: "POST".to_owned(), path, body }
             }
             ReceiverDoc::Gitlab(gitlab) => {
                 let project = cel::url_encoded(&required("project", &gitlab.project.value, "a project")?);
                 let sha = commit(required("sha", &gitlab.sha.value, "a commit")?)?;
-                let body = json!({
-                    "state": state_of(facts.phase, ["running", "success", "failed", "failed"]),
-                    "name": written(&gitlab.context, &|| self.context(target, facts))?,
-                    "description": description(facts), "target_url": page(facts),
-                });
+                let body = status("name", ["running", "success", "failed", "failed"], &gitlab.context)?;
                 let path = format!("/api/v4/projects/{project}/statuses/{sha}");
                 NotificationRequest::Connection { method: "POST".to_owned(), path, body }
             }
