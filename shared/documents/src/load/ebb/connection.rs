@@ -31,11 +31,9 @@ pub(super) fn connection(reader: &DocumentReader<'_>, node: &YamlNode, expanded:
         let wrong = reader.wrong("empty", at, "nothing may use the connection");
         reader.note(wrong.help("list plugins, such as `plugins: [neon-branch]`, `sources` or `subscriptions`"));
     }
-    for source in &connection.sources {
-        reader.check_name(source, "the source's name", NameSyntax::Signadot, MAX_NAME);
-    }
-    for subscription in &connection.subscriptions {
-        reader.check_name(subscription, "the subscription's name", NameSyntax::Signadot, MAX_NAME);
+    let users = [(&connection.sources, "the source's name"), (&connection.subscriptions, "the subscription's name")];
+    for (names, what) in users {
+        names.iter().for_each(|name| reader.check_name(name, what, NameSyntax::Signadot, MAX_NAME));
     }
     for plugin in connection.plugins.iter().filter(|plugin| plugin.value != OWN_UNITS) {
         match plugin.value.contains('@') {
