@@ -65,11 +65,7 @@ fn cases() -> Vec<PresetCase> {
     cases
 }
 
-/// Returns the source that `ebb source new` prints for a preset.
-fn previews(name: &str) -> EventSource {
-    with(name, &json!({}))
-}
-
+/// Returns the source that `ebb source new` prints for a preset, with these params.
 fn with(name: &str, params: &Value) -> EventSource {
     source(&format!("{}with: {params}\n", preset(name).unwrap().starter("s")))
 }
@@ -108,7 +104,7 @@ fn each_entry_of_a_preset_reacts_to_its_events() {
     }
     assert!(report.is_empty(), "{report}");
     for preset in &PRESETS {
-        for entry in 1..=previews(preset.name).entries.len() {
+        for entry in 1..=with(preset.name, &json!({})).entries.len() {
             assert!(held.contains(&(preset.name.to_owned(), entry)), "no event for entry {entry} of {}", preset.name);
         }
     }
@@ -205,7 +201,8 @@ fn an_incomplete_event_of_a_fork_or_of_another_base_has_no_target() {
 /// A sender repeats a delivery with the same ID, so an ID that numbers attempts would repeat its effect.
 #[test]
 fn delivery_ids_of_presets() {
-    let id = |preset, header: &[(&str, &str)], body| previews(preset).delivery_id(&event(header, body)).unwrap();
+    let id =
+        |preset, header: &[(&str, &str)], body| with(preset, &json!({})).delivery_id(&event(header, body)).unwrap();
     assert_eq!(id("e2b", &[("e2b-delivery-id", "attempt-2")], json!({"id": "v1"})).as_deref(), Some("v1"));
     assert_eq!(id("vercel", &[], json!({"id": "d1"})).as_deref(), Some("d1"));
     assert_eq!(id("coder", &[("x-message-id", "m1")], json!({})).as_deref(), Some("m1"));
