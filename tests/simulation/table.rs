@@ -57,6 +57,7 @@ where
     }
 }
 
+#[derive(Default)]
 pub struct SimTable {
     runtime: SimRuntime,
     items: MemoryTable,
@@ -96,21 +97,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 
 impl SimTable {
     pub fn new(runtime: SimRuntime) -> Self {
-        Self {
-            runtime,
-            items: MemoryTable::default(),
-            state: Mutex::default(),
-            begun: AtomicU64::new(0),
-            is_direct: AtomicBool::new(false),
-            gate: Mutex::default(),
-            latency: None,
-            faults: None,
-            is_traced: true,
-            indexed: Mutex::default(),
-            queried: Mutex::default(),
-            write_limits: Mutex::default(),
-            observer: Mutex::default(),
-        }
+        Self { runtime, is_traced: true, ..Self::default() }
     }
 
     pub fn store(self: &Arc<Self>) -> Arc<Store> {
