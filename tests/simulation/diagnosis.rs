@@ -22,7 +22,13 @@ pub(super) fn check(simulation: &Simulation, seen: &mut BTreeSet<SeenPhase>) {
         return;
     }
     let table = Arc::new(simulation.table.copy());
-    let Some(env) = reader(simulation, table.store()).map(Arc::new) else { return };
+    let faults = Arc::new(FaultInjector::none());
+    let executor = Arc::new(SimExecutor { faults, ..SimExecutor::clone(&simulation.platform.0) });
+    let (store, relay) = (table.store(), Arc::new(simulation.relay.silent(executor)));
+    // Its clock is right.
+    let clock = Arc::new(SimClock(simulation.runtime.clone(), 0));
+    let Some(instance) = simulation.functions.new_instance() else { return };
+    let env = Arc::new(Env { store, clock, relay, ..instance });
     for target in waiting {
         let (env, of) = (Arc::clone(&env), target.clone());
         let explained = simulation.runtime.run(async move {
@@ -50,22 +56,5 @@ fn is_due(table: &TableState, target: &TargetHead) -> bool {
         DueItem::Run(run) => run.as_str().starts_with(&instance),
         DueItem::Target(_, name) => name == target.name,
         DueItem::Desired(_) | DueItem::Source(_) => false,
-    })
-}
-
-/// Returns the environment of a function that only reads. Its clock is right.
-fn reader(simulation: &Simulation, store: Arc<Store>) -> Option<Env> {
-    let executor = Arc::new(SimExecutor {
-        runtime: simulation.runtime.clone(),
-        functions: Arc::clone(&simulation.functions),
-        ledger: Arc::clone(&simulation.ledger),
-        faults: Arc::new(FaultInjector::none()),
-    });
-    let clock = Arc::new(SimClock(simulation.runtime.clone(), 0));
-    Some(Env {
-        store,
-        clock,
-        relay: Arc::new(simulation.relay.silent(executor)),
-        ..simulation.functions.new_instance()?
     })
 }

@@ -27,6 +27,7 @@ fn run_of_token(token: &str) -> Option<RunId> {
     TokenClaims::verify(token, &settings(0).token_keys, Timestamp(0)).ok().map(|claims| claims.run)
 }
 
+#[derive(Clone)]
 pub(super) struct SimExecutor {
     pub(super) runtime: SimRuntime,
     pub(super) functions: Arc<SimFunctions>,
