@@ -55,13 +55,8 @@ pub(super) fn connection(plugins: &[String], scheme: Option<FaultKind>, slots: O
         None => format!("bearer: {{secret: {TOKEN}}}"),
     };
     let slots = slots.map(|slots| format!("maxConcurrent: {slots}\n")).unwrap_or_default();
-    let document = format!(
-        "apiVersion: ebb.dev/v1\nkind: Connection\nname: {CONNECTION}\norigin: {ORIGIN}\n\
-         auth: {{{auth}}}\n{slots}plugins: [{}]\n",
-        plugins.join(", ")
-    );
-    let connection = NamedDocument { name: CONNECTION.to_owned(), document, changed: SimRuntime::default().now() };
-    (!plugins.is_empty()).then_some(connection)
+    let rest = format!("origin: {ORIGIN}\nauth: {{{auth}}}\n{slots}plugins: [{}]\n", plugins.join(", "));
+    (!plugins.is_empty()).then(|| receivers::stored_document("Connection", CONNECTION, &rest))
 }
 
 #[derive(Clone, Debug)]

@@ -30,33 +30,29 @@ pub struct ReceivedNotice {
 
 const GITHUB: &str = "#github";
 
+/// Returns a document as the store has it. `rest` is what follows its name.
+pub(super) fn stored_document(kind: &str, name: &str, rest: &str) -> NamedDocument {
+    let document = crate::platform::named(kind, name, rest);
+    NamedDocument { name: name.to_owned(), document, changed: SimRuntime::default().now() }
+}
+
 /// Returns the subscriptions as the store has them.
 pub(super) fn documents() -> impl Iterator<Item = NamedDocument> {
-    SUBSCRIPTIONS.into_iter().map(|(name, phases)| NamedDocument {
-        name: name.to_owned(),
-        document: format!(
-            "apiVersion: ebb.dev/v1\nkind: Subscription\nname: {name}\non: [{phases}]\n\
-             to: {{standard: {{url: \"{RECEIVERS}{name}\", secret: {SECRET}}}}}\n"
-        ),
-        changed: SimRuntime::default().now(),
+    SUBSCRIPTIONS.into_iter().map(|(name, phases)| {
+        let to = format!("{{standard: {{url: \"{RECEIVERS}{name}\", secret: {SECRET}}}}}");
+        stored_document("Subscription", name, &format!("on: [{phases}]\nto: {to}\n"))
     })
 }
 
 /// Returns the connection to GitHub, and the subscriptions that use it.
 pub(super) fn of_github() -> (NamedDocument, impl Iterator<Item = NamedDocument>) {
-    let head = "apiVersion: ebb.dev/v1\nkind: ";
-    let changed = SimRuntime::default().now();
-    let names = OF_GITHUB.map(|(name, ..)| name).join(", ");
-    let connection = format!(
-        "{head}Connection\nname: github\norigin: {}\nauth: {{bearer: {{secret: {SECRET}}}}}\nsubscriptions: [{names}]\n",
-        RECEIVERS.trim_end_matches('/')
-    );
-    let subscriptions = OF_GITHUB.into_iter().map(move |(name, phases, to)| {
+    let (origin, names) = (RECEIVERS.trim_end_matches('/'), OF_GITHUB.map(|(name, ..)| name).join(", "));
+    let rest = format!("origin: {origin}\nauth: {{bearer: {{secret: {SECRET}}}}}\nsubscriptions: [{names}]\n");
+    let subscriptions = OF_GITHUB.into_iter().map(|(name, phases, to)| {
         let to = to.replace("REPOSITORY", "connection: github, repository: acme/shop");
-        let document = format!("{head}Subscription\nname: {name}\non: [{phases}]\nto: {{{to}}}\n");
-        NamedDocument { name: name.to_owned(), document, changed }
+        stored_document("Subscription", name, &format!("on: [{phases}]\nto: {{{to}}}\n"))
     });
-    (NamedDocument { name: "github".to_owned(), document: connection, changed }, subscriptions)
+    (stored_document("Connection", "github", &rest), subscriptions)
 }
 
 /// Records the notifications that the write of a target appends. A change of the phase that appends none is
