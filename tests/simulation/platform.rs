@@ -101,6 +101,7 @@ impl PlatformSender {
 
     /// Sends a webhook until it has a response. Returns the rejection.
     async fn deliver(&self, event: SimWebhook) -> Option<Rejection> {
+        use ErrorCode::{Busy, Failed, NameTaken, NotFound, OtherOwner, Outdated, Protected, Stale};
         let SimWebhook { event_type, id, data, revision } = event;
         let work = &self.0;
         loop {
@@ -120,9 +121,8 @@ impl PlatformSender {
                         let last = state.last_activity.entry(data.uid.clone()).or_default();
                         *last = sent.max(*last);
                     }
-                    if matches!(response.result, LifecycleResult::Running | LifecycleResult::Waiting)
-                        && data.event.is_some()
-                    {
+                    let runs = matches!(response.result, LifecycleResult::Running | LifecycleResult::Waiting);
+                    if runs && data.event.is_some() {
                         work.ledger.state().events.insert((data.uid.clone(), id));
                     }
                     if data.document.is_some() {
@@ -132,28 +132,23 @@ impl PlatformSender {
                     }
                     return None;
                 }
-                Ok(Err(Rejection::Refused(ErrorCode::Protected, _))) => {
+                Ok(Err(Rejection::Refused(Protected, _))) => {
                     work.ledger.state().kept[usize::from(data.document.is_none())] += 1;
                     return None;
                 }
                 // Too many events wait.
-                Ok(Err(Rejection::Refused(ErrorCode::Busy, _))) => work.runtime.sleep(AGAIN_MS).await,
+                Ok(Err(Rejection::Refused(Busy, _))) => work.runtime.sleep(AGAIN_MS).await,
                 // The policy is another one later.
                 Ok(Err(Rejection::Document(found))) if found.iter().all(|one| one.code == CLUSTER_POLICY) => {
                     work.runtime.sleep(AGAIN_MS).await
                 }
                 Ok(Err(rejection)) if !is_lost => {
                     let is_known = match rejection {
-                        Rejection::Refused(code, _) => match code {
-                            ErrorCode::Stale | ErrorCode::NameTaken | ErrorCode::Outdated | ErrorCode::OtherOwner => {
-                                true
-                            }
-                            ErrorCode::Failed | ErrorCode::NotFound => data.event.is_some(),
-                            _ => false,
-                        },
-                        Rejection::Document(_) => false,
+                        Rejection::Refused(Stale | NameTaken | Outdated | OtherOwner, _) => true,
+                        Rejection::Refused(Failed | NotFound, _) => data.event.is_some(),
+                        Rejection::Refused(..) | Rejection::Document(_) => false,
                     };
-                    let is_stale = matches!(rejection, Rejection::Refused(ErrorCode::Stale, _));
+                    let is_stale = matches!(rejection, Rejection::Refused(Stale, _));
                     let has_begun = work.ledger.state().instances.get(&data.uid).is_some_and(|entry| entry.has_begun);
                     // A source may have created and deleted an instance with the same UID.
                     let is_named = work.ledger.state().deletions.iter().any(|one| one.uid.as_ref() == Some(&data.uid));
