@@ -209,12 +209,8 @@ impl Ledger {
         if let Some(why) = self.forbids(&this) {
             self.report_violation(format!("{} #{} begins {why}", this.unit.name, this.attempt));
         }
-        let twice = self
-            .state()
-            .attempts
-            .iter()
-            .any(|other| other.unit.key == this.unit.key && other.attempt == this.attempt && other.run == this.run);
-        if twice {
+        let own = (&this.unit.key, this.attempt, &this.run);
+        if self.state().attempts.iter().any(|other| (&other.unit.key, other.attempt, &other.run) == own) {
             self.report_violation(format!("{} #{} begins twice", this.unit.name, this.attempt));
         }
         let unit = Arc::clone(&this.unit);
