@@ -164,7 +164,17 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
         let ended: BTreeSet<&str> = ends.iter().map(|one| one.id.as_str()).collect();
         // A notification may overtake another one. Each has the time of its event.
         own.sort_by_key(|one| (one.time, one.at));
-        if ended_events(simulation, uid) > ended.len() {
+        let (ended_events, accepted) = {
+            let table = simulation.table.state();
+            let runs: Vec<_> = table.all().flat_map(|table| &table.heads).collect();
+            let own = || runs.iter().filter(|(_, run)| run.facts.uid == *uid);
+            // A cancelled event can have ended before.
+            let has_ended = |head: &HeadState| head.epoch == Epoch::FIRST && head.phase == RunPhase::Closed;
+            let events = own().filter(|(run, _)| matches!(run.hook(), Hook::Event(_)));
+            let accepted = own().filter(|(_, run)| run.head.notified.is_some()).count();
+            (events.filter(|(_, run)| has_ended(&run.head)).count(), accepted)
+        };
+        if ended_events > ended.len() {
             wrong.push(format!("{uid}: of the ends of runs, only these were reported: {ended:?}"));
         }
         let pre = run_of(simulation, uid, Hook::PreStart);
@@ -182,7 +192,6 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
         }
         // A run names the acceptance of its own notification.
         let sent: BTreeSet<(Timestamp, &str)> = own.iter().map(|one| (one.time, one.kind.as_str())).collect();
-        let accepted = notified_runs(simulation, uid);
         if accepted > sent.len() {
             wrong.push(format!("{uid}: {accepted} runs name the acceptance of {} notifications", sent.len()));
         }
@@ -196,21 +205,6 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
     }
     wrong.extend(by_instance.into_keys().map(|uid| format!("{uid} has notifications and is unknown")));
     wrong
-}
-
-/// Returns the number of events of an instance that have ended. A cancelled one can have ended before.
-fn ended_events(simulation: &Simulation, uid: &str) -> usize {
-    let table = simulation.table.state();
-    let runs = table.all().flat_map(|table| &table.heads).filter(|(run, _)| matches!(run.hook(), Hook::Event(_)));
-    let own = runs.filter(|(_, present)| present.facts.uid == uid && present.head.epoch == Epoch::FIRST);
-    own.filter(|(_, present)| present.head.phase == RunPhase::Closed).count()
-}
-
-/// Returns the number of runs of an instance that have the time at which the platform accepted their notification.
-fn notified_runs(simulation: &Simulation, uid: &str) -> usize {
-    let table = simulation.table.state();
-    let heads = table.all().flat_map(|table| table.heads.values());
-    heads.filter(|run| run.head.notified.is_some()).filter(|run| run.facts.uid == uid).count()
 }
 
 fn is_done(simulation: &Simulation, run: &RunId, uid: &str) -> bool {

@@ -162,7 +162,13 @@ impl SimExecutor {
         }
         if !unit.undoes.is_empty() && !unit.plan.verifies {
             self.ledger.check_undone(unit, "ends");
-            self.delete_objects(unit, &this.reads);
+            for key in &unit.undoes {
+                let of = |id: &str| id.split('.').next() == Some(key);
+                // Without the id of a unit's object, all objects of the unit are deleted.
+                let known: Vec<&String> = this.reads.iter().filter(|id| of(id)).collect();
+                let mut state = self.ledger.state();
+                state.objects.retain(|id, _| !of(id) || !(known.is_empty() || known.contains(&id)));
+            }
         }
         self.ledger.state().repaired[1] += u64::from(corrected.is_some());
         self.ledger.trace(|| format!("succeeds {} #{}", unit.name, this.attempt));
@@ -174,16 +180,6 @@ impl SimExecutor {
         let this = self.ledger.state().attempts[number].clone();
         let unreported = !this.reports && self.ledger.is_past_in_flight(&this);
         self.ledger.state().objects.insert(id, SimObject { unit: Arc::clone(unit), unreported });
-    }
-
-    /// Deletes the objects with these ids. Without the id of a unit's object it deletes all objects of the unit.
-    fn delete_objects(&self, undo: &SimUnit, ids: &[String]) {
-        for key in &undo.undoes {
-            let of = |id: &str| id.split('.').next() == Some(key);
-            let known: Vec<&String> = ids.iter().filter(|id| of(id)).collect();
-            let mut state = self.ledger.state();
-            state.objects.retain(|id, _| !of(id) || !(known.is_empty() || known.contains(&id)));
-        }
     }
 
     /// Reports another object with each callback, more of them than an attempt record holds. The object of a refused

@@ -107,15 +107,6 @@ pub fn texts(request: &EnsureTask) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-fn keep_outputs(callback: &mut Callback, names: &[String]) {
-    for name in names {
-        if let Some(serde_json::Value::String(key)) = callback.outputs.remove(name) {
-            let kept = SecretRef { cluster: None, namespace: None, name: "kept".to_owned(), key };
-            callback.secrets.insert(name.clone(), kept);
-        }
-    }
-}
-
 fn unit_of(work: &SimExecutor, request: &EnsureTask) -> Option<Arc<SimUnit>> {
     let Some(script) = script_of(request) else {
         // A task of objects has no environment. An update can give the position of a teardown unit to another one.
@@ -262,7 +253,12 @@ impl SimRelay {
                 None if vanishes.is_some() => Callback::failed(ReasonCode::Lost, "the pod vanished as planned"),
                 None => Callback::failed(ReasonCode::Timeout, "its time is up"),
             };
-            keep_outputs(&mut callback, &sensitive);
+            for name in sensitive {
+                if let Some(serde_json::Value::String(key)) = callback.outputs.remove(&name) {
+                    let kept = SecretRef { cluster: None, namespace: None, name: "kept".to_owned(), key };
+                    callback.secrets.insert(name, kept);
+                }
+            }
             if let TaskBody::Objects(task) = &body
                 && !task.remove.is_empty()
             {

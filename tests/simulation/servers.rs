@@ -68,18 +68,6 @@ impl SimServers {
         lock(&self.attempts).get(id).cloned()
     }
 
-    async fn end_of(&self, id: &str, until: u64) -> Option<SimOutputs> {
-        loop {
-            if let Some((_, Some(ended))) = self.attempt(id) {
-                return Some(ended);
-            }
-            if self.executor.runtime.elapsed() >= until {
-                return None;
-            }
-            self.executor.runtime.sleep(POLL_MS).await;
-        }
-    }
-
     /// Begins an attempt. Returns its number and its task.
     fn begin(&self, request: &HttpRequest, id: &str) -> Option<(usize, SimTask<()>)> {
         let unit = self.executor.ledger.unit(&header(request, IDEMPOTENCY_KEY))?;
@@ -123,15 +111,6 @@ impl SimServers {
         begun.ok_or_else(|| CallError::Refused(format!("no such unit: {}", request.url)))
     }
 
-    /// Adds the header that identifies an attempt. Requests over a connection are not signed, and do not have it.
-    fn identify(&self, request: &mut HttpRequest) -> CallResult<()> {
-        let unit = self.executor.ledger.unit(&header(request, IDEMPOTENCY_KEY));
-        let unit = unit.ok_or_else(|| CallError::Refused(format!("no such unit: {}", request.url)))?;
-        let id = format!("{}-{}-{}", unit.run(), unit.unit, header(request, ATTEMPT));
-        request.headers.push((WEBHOOK_ID.to_owned(), id));
-        Ok(())
-    }
-
     /// Records that the sender of an attempt gets no response from the server.
     fn give_up(&self, number: usize) {
         self.executor.ledger.state().attempts[number].given_up = Some(self.executor.runtime.elapsed());
@@ -151,12 +130,15 @@ impl SimServers {
                 if let Some(task) = task {
                     runtime.first(task, runtime.sleep(timeout)).await;
                 }
-                match self.end_of(&id, until).await {
-                    Some(ended) => response_of(&ended),
-                    None => {
+                loop {
+                    if let Some((_, Some(ended))) = self.attempt(&id) {
+                        break response_of(&ended);
+                    }
+                    if runtime.elapsed() >= until {
                         self.give_up(number);
                         return Err(CallError::Timeout(request.timeout));
                     }
+                    runtime.sleep(POLL_MS).await;
                 }
             }
         };
@@ -213,7 +195,11 @@ impl HttpCall for SimServers {
             if path == TOKENS || UnitAction::of_url(path) == UnitAction::Provider {
                 return self.provider.respond(path, request.clone()).await;
             }
-            self.identify(&mut request)?;
+            // Requests over a connection are not signed, and do not have the header that identifies an attempt.
+            let unit = ledger.unit(&header(&request, IDEMPOTENCY_KEY));
+            let unit = unit.ok_or_else(|| CallError::Refused(format!("no such unit: {}", request.url)))?;
+            let id = format!("{}-{}-{}", unit.run(), unit.unit, header(&request, ATTEMPT));
+            request.headers.push((WEBHOOK_ID.to_owned(), id));
         }
         let _posted = ledger.post(header(&request, WEBHOOK_ID));
         if let Some(status) = gateway_status(&self.executor) {
