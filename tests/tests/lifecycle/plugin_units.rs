@@ -31,19 +31,16 @@ fn start_plugin(harness: &Harness) -> (PathBuf, Arc<Mutex<PluginBehavior>>) {
     (made, behavior)
 }
 
-/// Returns the evidence of the removals of a target: grade, question and answer.
-async fn removals(harness: &Harness, name: &str) -> Vec<(RemovalGrade, String, String)> {
+/// The evidence of a removal: its grade, question and answer.
+const CONFIRMED: (RemovalGrade, &str, &str) = (RemovalGrade::Confirmed, "Instance.DescribeInstances", "not listed");
+const REPORTED: (RemovalGrade, &str, &str) = (RemovalGrade::Reported, "Instance.Destroy", "OK");
+
+async fn assert_removals(harness: &Harness, name: &str, expected: &[(RemovalGrade, &str, &str)]) {
     let records = harness.state(name, Hook::PostStop).await.records;
     let removals = records.into_iter().filter_map(|(_, _, record)| record.result?.removal);
-    removals.map(|it| (it.grade, it.asked.clone().unwrap(), it.answered.clone().unwrap())).collect()
-}
-
-fn confirmed() -> (RemovalGrade, String, String) {
-    (RemovalGrade::Confirmed, "Instance.DescribeInstances".to_owned(), "not listed".to_owned())
-}
-
-fn reported() -> (RemovalGrade, String, String) {
-    (RemovalGrade::Reported, "Instance.Destroy".to_owned(), "OK".to_owned())
+    let removals: Vec<_> = removals.collect();
+    let evidence = removals.iter().map(|it| (it.grade, it.asked.as_deref().unwrap(), it.answered.as_deref().unwrap()));
+    assert_eq!(evidence.collect::<Vec<_>>(), expected);
 }
 
 /// The plugin refuses to destroy a network or a volume that an instance uses.
@@ -73,7 +70,7 @@ pub(crate) async fn a_collection_is_made_once_and_destroyed_in_reverse_order() {
     // No unit had to repeat its request.
     let teardown = target.runs.iter().find(|run| run.hook == "postStop").unwrap();
     assert!(teardown.units.iter().all(|unit| unit.attempt == 1), "{teardown:?}");
-    assert_eq!(removals(&harness, "shop").await, [confirmed(), confirmed(), confirmed()]);
+    assert_removals(&harness, "shop", &[CONFIRMED; 3]).await;
 }
 
 /// Makes a volume with the tag of the unit `disk`, as an attempt whose response was lost has made it. Returns its ID.
@@ -109,7 +106,7 @@ pub(crate) async fn an_instance_without_its_outputs_is_destroyed() {
     behavior.lock().unwrap().list_lag = Duration::from_secs(3_600);
     harness.tear_down("a").await;
     assert_eq!(found(&made), NOTHING);
-    assert_eq!(removals(&harness, "a").await, [reported(), reported()]);
+    assert_removals(&harness, "a", &[REPORTED; 2]).await;
 }
 
 /// With its instances again, the plugin destroys in the background, and the removal waits for it.
@@ -137,5 +134,5 @@ pub(crate) async fn a_plugin_without_its_instances_is_stuck() {
     harness.request(Method::POST, "/v1/targets/sandbox/a/retry", None).await.is(202);
     harness.phase("a", TargetPhase::Gone).await;
     assert_eq!(found(&made), NOTHING);
-    assert_eq!(removals(&harness, "a").await, [confirmed()]);
+    assert_removals(&harness, "a", &[CONFIRMED]).await;
 }
