@@ -151,7 +151,9 @@ pub(crate) async fn requests_by_curl() {
     assert_eq!(ask(&format!("{authorized} --json '{{\n  \"select")).await["outcomes"], json!([]));
     assert_eq!(ask("curl --get").await["targets"], json!([]));
 
-    let call = harness.accepted("index", include_str!("documents/endpoint.yaml")).await;
+    harness.receiver.always("POST /make", 202);
+    harness.begin("a", "index", include_str!("documents/endpoint.yaml")).await;
+    let call = harness.receiver.call("POST /make", 1).await;
     let variables = [("EBB_CALLBACK_TOKEN", call.token()), ("EBB_CALLBACK_URL", call.header(CALLBACK_URL))];
     shell(&block("units/webhook.md", "curl "), &variables).await;
     let target = harness.phase("a", TargetPhase::Ready).await;

@@ -149,10 +149,6 @@ impl Harness {
         ApiClient::new(&self.http, self.stack().url(), token)
     }
 
-    pub(crate) fn anonymous(&self) -> ApiClient {
-        ApiClient { authorization: None, ..self.operator() }
-    }
-
     pub(crate) fn operator(&self) -> ApiClient {
         self.caller(self.stack().token())
     }
@@ -245,14 +241,6 @@ impl Harness {
         self.phase(name, phase).await
     }
 
-    /// Publishes a plugin and requests a sandbox `a` of it. The receiver accepts `POST /make`, whose request is
-    /// returned.
-    pub(crate) async fn accepted(&self, plugin: &str, rest: &str) -> ReceivedCall {
-        self.receiver.always("POST /make", 202);
-        self.begin("a", plugin, rest).await;
-        self.receiver.call("POST /make", 1).await
-    }
-
     /// Requests a sandbox of a published plugin and waits until it is ready.
     pub(crate) async fn ready(&self, name: &str, plugin: &str) -> TargetDetail {
         self.create(name, plugin).await;
@@ -306,14 +294,6 @@ impl Harness {
         }
     }
 
-    /// Waits until the document of the target has this generation.
-    pub(crate) async fn generation(&self, name: &str, generation: u64) {
-        until(&format!("generation {generation} of {name}"), async || {
-            (self.target(name).await?.info.generation == generation).then_some(())
-        })
-        .await;
-    }
-
     /// Waits until an instance that waited for its name is ready.
     pub(crate) async fn instance_is_ready(&self, name: &str, uid: &str) {
         until(&format!("{uid} to be ready"), async || {
@@ -329,9 +309,12 @@ impl Harness {
         until(&format!("the notification about {name} to be accepted"), accepted).await;
     }
 
+    /// Waits until a unit of the resource `r` is in this state.
     pub(crate) async fn unit(&self, name: &str, hook: &str, unit: &str, state: UnitState) -> UnitDetail {
         until(&format!("{hook} {unit} of {name} {state:?}"), async || {
-            find(&self.target(name).await?, hook, unit).filter(|found| found.state == state)
+            let run = self.target(name).await?.runs.into_iter().find(|run| run.hook == hook)?;
+            let key = format!("r/{unit}");
+            run.units.into_iter().find(|found| found.key == key).filter(|found| found.state == state)
         })
         .await
     }
@@ -375,8 +358,10 @@ impl Harness {
             let mut of_it: Vec<&Value> = of_it.filter(|event| known.insert(event["id"].to_string())).collect();
             of_it.sort_by_key(|event| parse_rfc3339(event["time"].as_str().unwrap_or_default()));
             let of_it = of_it.into_iter();
+            // `ready` for `dev.ebb.target.ready.v1`.
+            let word = |event: &Value| event["type"].as_str()?.split('.').nth(3).map(str::to_owned);
             let (notified, data): (Vec<String>, Vec<Value>) =
-                of_it.map(|event| (word(event["type"].as_str().unwrap_or_default()), event["data"].clone())).unzip();
+                of_it.map(|event| (word(event).unwrap_or_default(), event["data"].clone())).unzip();
             if notified == expected {
                 return data;
             }
@@ -388,11 +373,6 @@ impl Harness {
     }
 }
 
-/// Returns `ready` for `dev.ebb.target.ready.v1`.
-pub(crate) fn word(event_type: &str) -> String {
-    event_type.split('.').nth(3).unwrap_or_default().to_owned()
-}
-
 /// Returns the key of the instance whose uid is `NAME-uid`.
 pub(crate) fn instance(name: &str) -> String {
     id::instance_key("sandbox", name, &format!("{name}-uid"))
@@ -400,12 +380,6 @@ pub(crate) fn instance(name: &str) -> String {
 
 pub(crate) fn run_id(name: &str, hook: Hook) -> RunId {
     RunId::new(&instance(name), 1, hook)
-}
-
-/// Returns a unit of the resource `r`.
-pub(crate) fn find(target: &TargetDetail, hook: &str, unit: &str) -> Option<UnitDetail> {
-    let run = target.runs.iter().find(|run| run.hook == hook)?;
-    run.units.iter().find(|found| found.key == format!("r/{unit}")).cloned()
 }
 
 /// Returns the outputs of the resource `r`.

@@ -45,5 +45,6 @@ fn assert_documented(text: &str) {
 pub(crate) async fn targets_and_attempts_are_counted() {
     let harness = Harness::simple().await;
     request_table::play(&harness, "lifecycle/monitoring.yaml", "targets_and_attempts_are_counted", &[]).await;
-    assert_documented(&harness.anonymous().get("/metrics").await.is(200).body);
+    let anonymous = ApiClient { authorization: None, ..harness.operator() };
+    assert_documented(&anonymous.get("/metrics").await.is(200).body);
 }

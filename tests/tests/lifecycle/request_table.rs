@@ -532,7 +532,10 @@ impl TableRow {
 
     async fn await_target(&self, harness: &Harness, name: &str) {
         if let Some(generation) = self.generation {
-            harness.generation(name, generation).await;
+            until(&format!("generation {generation} of {name}"), async || {
+                (harness.target(name).await?.info.generation == generation).then_some(())
+            })
+            .await;
         }
         if let Some(uid) = &self.uid {
             harness.instance_is_ready(name, uid).await;
