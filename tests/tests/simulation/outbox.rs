@@ -7,11 +7,9 @@ use ebb_engine::TargetPhase;
 use ebb_store::{NamedKind, TargetOutbox};
 use ebb_tests::simulation::{Scenario, SetupUnit, SimOptions, Simulation, TargetScenario, UnitAction};
 
-use crate::every_injection_point::check_every_fault;
-
 const HOUR: u64 = 3_600_000;
 
-fn subscribed() -> TargetScenario {
+pub(crate) fn subscribed() -> TargetScenario {
     let target = Scenario::of(vec![SetupUnit::plain(UnitAction::Once, 700, &[])]).target();
     TargetScenario { subscribed: true, ..target }
 }
@@ -43,11 +41,6 @@ fn undelivered(simulation: &Simulation) -> Vec<(String, String)> {
     listed.sort_by_key(|stored| stored["notice"]["number"].as_u64());
     let text = |stored: &serde_json::Value, path: &str| stored.pointer(path).unwrap().as_str().unwrap().to_owned();
     listed.iter().map(|stored| (text(stored, "/subscription"), text(stored, "/notice/phase"))).collect()
-}
-
-#[test]
-fn no_fault_loses_or_reorders_a_notification() {
-    check_every_fault("subscribed", &subscribed(), "t");
 }
 
 #[test]

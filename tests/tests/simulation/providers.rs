@@ -11,7 +11,7 @@ use ebb_tests::simulation::{
 };
 use serde::Deserialize;
 
-use crate::every_injection_point::{check_every_fault, check_faults};
+use crate::every_injection_point::check_faults;
 use crate::regressions::{self, assert_end, retry, tear_down, update};
 
 /// Returns a thing that is deleted by its id.
@@ -47,11 +47,6 @@ fn run(target: &TargetScenario, faults: &[(FaultKind, u64)]) -> (Simulation, Tar
 /// Returns the attempts of the unit that creates the thing.
 fn posts(simulation: &Simulation) -> usize {
     simulation.ledger.state().attempts.iter().filter(|one| one.unit.unit_key == "r/thing").count()
-}
-
-#[test]
-fn a_thing_is_used_with_every_fault() {
-    check_every_fault("a thing", &thing(ThingCreation::Keyed).target(""), "t");
 }
 
 /// These faults delay a target, and change nothing else.

@@ -9,11 +9,12 @@ use ebb_protocol::lifecycle::STUCK;
 use ebb_protocol::{EventRef, LifecycleData, LifecycleType};
 use ebb_tests::platform::sandbox;
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, InvocationFailure, SimOptions, SimReport, Simulation, TableAccess, TargetEnd,
-    TargetScenario, TraceMode, UnitBehavior, WriteFate, simulate_target,
+    FaultInjector, FaultKind, InvocationFailure, ProviderUnit, SimOptions, SimReport, Simulation, TableAccess,
+    TargetEnd, TargetScenario, TraceMode, UnitBehavior, WriteFate, simulate_target,
 };
 
 use crate::every_injection_point::check_every_fault;
+use crate::outbox::subscribed;
 
 /// The time for which each of two clusters has a name.
 const REPLACED_MS: u64 = 15 * 60_000;
@@ -176,11 +177,6 @@ fn with_bind() -> TargetScenario {
     TargetScenario { document, ..scenario }
 }
 
-#[test]
-fn a_bound_object_exists_while_its_target_is_ready() {
-    check_every_fault("bind", &with_bind(), "t");
-}
-
 /// No unit makes the bound value, which is that of a param. The object waits for the resource nevertheless.
 #[test]
 fn a_bound_object_names_no_resource_that_does_not_exist() {
@@ -267,16 +263,20 @@ fn a_duplicate_of_a_refused_request_begins_nothing() {
     tear_down(&simulation);
 }
 
+/// No fault loses or reorders a notification, runs an event twice, or takes a bound object from a ready target.
 #[test]
-fn events_run_once_with_every_fault() {
-    check_every_fault("events", &with_events(), "t");
-}
-
-/// The last run of the target was closed before the deletion, which ends the target at once.
-#[test]
-fn a_target_without_a_teardown_ends_with_every_fault() {
-    let scenario = target("postStart:\n  probe: {webhook: {method: GET, url: \"https://outside.test/once/probe\"}}\n");
-    check_every_fault("without a teardown", &scenario, "t");
+fn each_small_target_ends_with_every_fault() {
+    // The last run of the target was closed before the deletion, which ends the target at once.
+    let probe = target("postStart:\n  probe: {webhook: {method: GET, url: \"https://outside.test/once/probe\"}}\n");
+    for (name, target) in [
+        ("subscribed", subscribed()),
+        ("bind", with_bind()),
+        ("events", with_events()),
+        ("without a teardown", probe),
+        ("a thing", ProviderUnit::default().target("")),
+    ] {
+        check_every_fault(name, &target, "t");
+    }
 }
 
 #[test]
