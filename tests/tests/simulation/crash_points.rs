@@ -64,9 +64,6 @@ enum WriteSide {
     After,
 }
 
-/// The newest task at the time of the response to a deletion.
-type DeletionResponse = Arc<Mutex<Option<SimTaskId>>>;
-
 /// Deletes the target before or after the write with this number. The writer continues after the response, or a millisecond
 /// later if the response takes longer.
 struct DeletionAtWrite {
@@ -75,7 +72,8 @@ struct DeletionAtWrite {
     instance: SimInstance,
     at: (u64, WriteSide),
     writes: AtomicU64,
-    response: DeletionResponse,
+    /// The newest task at the time of the response to the deletion.
+    response: Arc<Mutex<Option<SimTaskId>>>,
 }
 
 impl DeletionAtWrite {
@@ -110,20 +108,6 @@ impl TableGate for DeletionAtWrite {
     }
 }
 
-/// Deletes the target before or after a write. Returns the response, which comes later.
-fn delete_at(simulation: &Simulation, number: u64, side: WriteSide) -> DeletionResponse {
-    let response = DeletionResponse::default();
-    simulation.table.set_gate(Arc::new(DeletionAtWrite {
-        runtime: simulation.runtime.clone(),
-        platform: simulation.platform.clone(),
-        instance: simulation.instances[0].clone(),
-        at: (number, side),
-        writes: AtomicU64::new(0),
-        response: Arc::clone(&response),
-    }));
-    response
-}
-
 /// No invocation that begins after the response to the deletion starts a setup unit.
 #[test]
 fn no_object_remains_after_a_deletion_at_any_write() {
@@ -137,9 +121,17 @@ fn no_object_remains_after_a_deletion_at_any_write() {
         let writes = 1..=without_deletion.table.writes();
         for (number, side) in writes.flat_map(|at| [(at, WriteSide::Before), (at, WriteSide::After)]) {
             let simulation = simulation();
-            let response = delete_at(&simulation, number, side);
+            let gate = Arc::new(DeletionAtWrite {
+                runtime: simulation.runtime.clone(),
+                platform: simulation.platform.clone(),
+                instance: simulation.instances[0].clone(),
+                at: (number, side),
+                writes: AtomicU64::new(0),
+                response: Arc::default(),
+            });
+            simulation.table.set_gate(gate.clone());
             let end = simulation.run_to_end();
-            let newest = *response.lock().unwrap();
+            let newest = *gate.response.lock().unwrap();
             let is_late = newest.is_some_and(|newest| {
                 simulation.ledger.state().attempts.iter().any(|attempt| attempt.unit.sets_up() && attempt.by > newest)
             });
