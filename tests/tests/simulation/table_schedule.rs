@@ -42,21 +42,17 @@ pub(crate) fn schedule(simulation: &Simulation, order: u32, operations: usize) -
                         }
                         None => return WriteFate::Proceed,
                     };
-                    match state.order.front() {
-                        None => return WriteFate::Proceed,
-                        Some(next) if *next == me => {
-                            state.order.pop_front();
-                            state.waited = 0;
-                            state.followed += 1;
-                            return WriteFate::Proceed;
-                        }
-                        Some(_) if state.waited >= MAX_WAIT_MS => {
-                            state.order.pop_front();
-                            state.waited = 0;
+                    let Some(&next) = state.order.front() else { return WriteFate::Proceed };
+                    if next == me || state.waited >= MAX_WAIT_MS {
+                        state.order.pop_front();
+                        state.waited = 0;
+                        if next != me {
                             continue;
                         }
-                        Some(_) => state.waited += 1,
+                        state.followed += 1;
+                        return WriteFate::Proceed;
                     }
+                    state.waited += 1;
                 }
                 runtime.sleep(1).await;
             }
