@@ -68,15 +68,9 @@ pub fn simulate(seed: u64, excluded: &[FaultKind], trace: TraceMode) -> SimRepor
         }
     }
     let unreachable = unreachable_target();
-    let options = SimOptions {
-        seed,
-        faults: FaultInjector::new(seed, excluded),
-        operator: SimOperator::Random,
-        trace,
-        latency_ms: if random.below(2) == 0 { random.below(40) } else { 0 },
-        retention,
-        ..SimOptions::default()
-    };
+    let (faults, operator) = (FaultInjector::new(seed, excluded), SimOperator::Random);
+    let latency_ms = if random.below(2) == 0 { random.below(40) } else { 0 };
+    let options = SimOptions { seed, faults, operator, trace, latency_ms, retention, ..SimOptions::default() };
     let mut simulation = Simulation::new(targets.iter().chain([&unreachable]), options);
     simulation.ledger.state().is_ranged = SimRandom::new(seed ^ 0x3a36).below(2) == 0;
     let mut names = Vec::new();

@@ -54,12 +54,9 @@ pub(crate) fn check_faults(name: &str, scenario: &TargetScenario, target: &str, 
     let wrong = wrong.into_inner().unwrap();
     let Some(&(kind, number, reached)) = wrong.first() else { return };
     let traced = simulate_target(scenario, target, FaultInjector::none().and_at(kind, [number]), TraceMode::Kept);
-    panic!(
-        "{name}: {} of {} cases are wrong, {kind} at injection point {number} (reached: {reached}) is: {}",
-        wrong.len(),
-        cases.len(),
-        description(&traced)
-    );
+    let (found, all, what) = (wrong.len(), cases.len(), description(&traced));
+    let first = format!("{kind} at injection point {number} (reached: {reached})");
+    panic!("{name}: {found} of {all} cases are wrong, {first} is: {what}");
 }
 
 fn example(name: &str, plugins: &[&str]) -> (TargetScenario, String) {
@@ -70,12 +67,9 @@ fn example(name: &str, plugins: &[&str]) -> (TargetScenario, String) {
         let text = std::fs::read_to_string(folder.join(file)).unwrap();
         load::documents(file, &text, &FolderFiles::new(&folder), &vars).unwrap().0.remove(0)
     };
-    let published = plugins.iter().map(|file| match read(file) {
-        Document::Plugin(plugin) => {
-            let version = plugin.version.unwrap();
-            (plugin.name.value, version.to_string(), plugin.expanded)
-        }
-        _ => panic!("{file} is not a plugin"),
+    let published = plugins.iter().map(|file| {
+        let Document::Plugin(plugin) = read(file) else { panic!("{file} is not a plugin") };
+        (plugin.name.value, plugin.version.unwrap().to_string(), plugin.expanded)
     });
     let plugins = published.collect();
     let Document::Sandbox(sandbox) = read("sandbox.yaml") else { panic!("sandbox.yaml is not a sandbox") };

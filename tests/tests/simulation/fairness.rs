@@ -89,12 +89,9 @@ pub(crate) fn check_delays(cluster: &str, max_requests: usize) {
         let now = simulation.runtime.elapsed();
         let (others, waiting) = overdue(&simulation, cluster);
         (worst, worst_in_cluster) = (worst.max(others), worst_in_cluster.max(waiting));
-        if count(&simulation, CONNECTED, TargetPhase::Ready) == 100 {
-            ready.get_or_insert(now);
-        }
-        if count(&simulation, CONNECTED, TargetPhase::Gone) == 100 {
-            gone.get_or_insert(now);
-        }
+        let since = |phase| (count(&simulation, CONNECTED, phase) == 100).then_some(now);
+        ready = ready.or_else(|| since(TargetPhase::Ready));
+        gone = gone.or_else(|| since(TargetPhase::Gone));
     }
     assert_eq!(simulation.functions.broken(), Vec::<String>::new());
     assert_eq!(count(&simulation, cluster, TargetPhase::Starting), 1_000);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ebb_flow::ports::QueueMessage;
 use ebb_tests::simulation::{
     FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimOperator, SimOptions, Simulation, TableAccess,
-    TargetScenario, TraceMode, UnitAction, UnitBehavior, WriteFate,
+    TargetScenario, UnitAction, UnitBehavior, WriteFate,
 };
 
 /// Returns the number of reads while `act` runs.
@@ -59,15 +59,8 @@ fn a_reader_learns_of_each_change() {
     let kinds: Vec<(FaultKind, u64)> = serde_saphyr::from_str(include_str!("change_feed.yaml")).unwrap();
     let mut followed = 0;
     for seed in 0..16 {
-        let faults = FaultInjector::often(seed, &kinds);
-        let options = SimOptions {
-            seed,
-            faults,
-            trace: TraceMode::Kept,
-            latency_ms: seed % 40,
-            operator: SimOperator::Random,
-            ..SimOptions::default()
-        };
+        let (faults, latency_ms, operator) = (FaultInjector::often(seed, &kinds), seed % 40, SimOperator::Random);
+        let options = SimOptions { seed, faults, latency_ms, operator, ..SimOptions::default() };
         let target = TargetScenario { behavior: UnitBehavior::Random, ..TargetScenario::random(seed) };
         let mut simulation = Simulation::of(&target, options);
         for number in 0..5 {
