@@ -15,6 +15,13 @@ impl Simulation {
         simulation
     }
 
+    /// Returns such a simulation after the setup of its target.
+    pub fn after_setup(target: &TargetScenario, faults: FaultInjector) -> Self {
+        let simulation = Self::scheduled(target, faults);
+        simulation.set_up();
+        simulation
+    }
+
     /// Starts the schedule: a sweep and a removal of expired data every minute.
     pub fn start_sweeps(&self) {
         let (runtime, functions) = (self.runtime.clone(), Arc::clone(&self.functions));

@@ -180,8 +180,7 @@ fn an_undo_that_always_fails_leaves_the_target_stuck() {
     for action in [UnitAction::Pod, UnitAction::Once, UnitAction::Later] {
         let mut units = vec![SetupUnit::plain(action, 100, &[]), SetupUnit::plain(action, 100, &[0])];
         units[1].undo.as_mut().unwrap().fate = AttemptFate::Never;
-        let simulation = Simulation::scheduled(&Scenario::of(units).target(), FaultInjector::none());
-        simulation.set_up();
+        let simulation = Simulation::after_setup(&Scenario::of(units).target(), FaultInjector::none());
         assert_eq!(simulation.target().map(|target| target.phase), Some(TargetPhase::Ready));
         simulation.tear_down();
         let end = simulation.end(None);

@@ -100,8 +100,7 @@ fn each_entry_of_a_list_has_a_thing() {
     // The other removals of an update are not over at its end.
     for (removal, creation) in pairs().filter(|(removal, _)| *removal != ThingRemoval::Unawaited) {
         let target = ProviderUnit { creation, removal, by_name: true, each: true, ..Default::default() }.target("");
-        let simulation = Simulation::scheduled(&target, FaultInjector::none());
-        simulation.set_up();
+        let simulation = Simulation::after_setup(&target, FaultInjector::none());
         let remaining = |list: &[&str]| {
             let end = assert_end(&simulation, TargetPhase::Ready);
             assert_eq!(end.remaining, list.iter().map(|entry| format!("r/thing[{entry}]")).collect());
@@ -141,8 +140,7 @@ fn a_thing_is_emptied_before_its_deletion() {
 #[test]
 fn an_access_token_is_requested_once_per_life() {
     let faults = FaultInjector::none().and_at(FaultKind::TokenExpires, [1]);
-    let simulation = Simulation::scheduled(&thing(ThingCreation::Keyed).target(""), faults);
-    simulation.set_up();
+    let simulation = Simulation::after_setup(&thing(ThingCreation::Keyed).target(""), faults);
     assert_end(&simulation, TargetPhase::Ready);
     simulation.advance(600_000);
     tear_down(&simulation);
@@ -171,8 +169,7 @@ fn each_thing_of_a_retried_unit_is_deleted() {
     for (creation, kinds, made) in rows {
         let faults = kinds.iter().fold(FaultInjector::none(), |all, kind| all.and_at(*kind, [1]));
         let target = thing(creation).target("");
-        let simulation = Simulation::scheduled(&target, faults);
-        simulation.set_up();
+        let simulation = Simulation::after_setup(&target, faults);
         retry(&simulation);
         simulation.run_until_idle();
         let ready = simulation.end(None);
@@ -204,8 +201,7 @@ fn what_a_provider_may_have_left_is_found_or_listed() {
         let unit = removed_by(removal);
         let number = if kind == FaultKind::ThingHidden { deletion(unit) } else { 1 };
         let faults = FaultInjector::none().and_at(kind, [number]);
-        let simulation = Simulation::scheduled(&unit.target(""), faults);
-        simulation.set_up();
+        let simulation = Simulation::after_setup(&unit.target(""), faults);
         simulation.tear_down();
         assert_eq!(simulation.injected(kind), 1, "{}", simulation.trace());
         let end = assert_end(&simulation, phase);

@@ -212,8 +212,7 @@ fn a_teardown_in_a_cluster_without_records_is_unconfirmed_or_waits() {
         (FaultInjector::none().and_at(FaultKind::RelayForgets, [1]).and_at(FaultKind::PlaceUnlisted, [1]), false),
         (FaultInjector::none().and_at(FaultKind::ClusterReplaced, [1]), true),
     ] {
-        let simulation = Simulation::scheduled(&with_bind(), faults);
-        simulation.set_up();
+        let simulation = Simulation::after_setup(&with_bind(), faults);
         simulation.advance(REPLACED_MS);
         simulation.tear_down();
         if waits {
@@ -237,8 +236,7 @@ fn a_unit_that_its_cluster_has_refused_leaves_nothing() {
     let pod = "pod: {script: \"#!/bin/sh\"}";
     let units = format!("preStart:\n  u0: {{{pod}}}\npostStop:\n  x0: {{undoes: u0, {pod}}}\n");
     let target = target(&format!("runners: {{sh: {{image: busybox}}}}\n{units}"));
-    let simulation = Simulation::scheduled(&target, faults);
-    simulation.set_up();
+    let simulation = Simulation::after_setup(&target, faults);
     let before = simulation.injected(FaultKind::RelayRefuses);
     retry(&simulation);
     simulation.advance(120_000);
@@ -252,8 +250,7 @@ fn a_unit_that_its_cluster_has_refused_leaves_nothing() {
 fn a_duplicate_of_a_refused_request_begins_nothing() {
     let faults = FaultInjector::none().and_at(FaultKind::RelayRefuses, [1]);
     let faults = faults.and_at(FaultKind::RelayRequestDuplicated, [1]);
-    let simulation = Simulation::scheduled(&target(include_str!("documents/refused-in-sweep.yaml")), faults);
-    simulation.set_up();
+    let simulation = Simulation::after_setup(&target(include_str!("documents/refused-in-sweep.yaml")), faults);
     simulation.advance(20_000);
     let injected = [FaultKind::RelayRefuses, FaultKind::RelayRequestDuplicated].map(|kind| simulation.injected(kind));
     assert_eq!(injected, [1, 1], "{}", simulation.trace());
@@ -300,8 +297,7 @@ pub(crate) fn stuck() -> FaultInjector {
 /// A retry crashes after it has moved the target, and is not repeated. A sweep retries the undo, which fails again.
 #[test]
 fn a_sweep_continues_an_interrupted_retry() {
-    let simulation = Simulation::scheduled(&with_one_undo(), stuck());
-    simulation.set_up();
+    let simulation = Simulation::after_setup(&with_one_undo(), stuck());
     simulation.tear_down();
     let phase = || simulation.target().map(|target| target.phase);
     assert_eq!(phase(), Some(TargetPhase::Stuck), "{}", simulation.trace());
@@ -332,8 +328,7 @@ fn with_a_repair() -> TargetScenario {
 fn every_function_instance_continues_a_repaired_teardown() {
     let stuck = |cold: Range<u64>| {
         let faults = FaultInjector::none().and_at(FaultKind::AttemptFails, [2]).and_at(FaultKind::ColdStart, cold);
-        let simulation = Simulation::scheduled(&with_a_repair(), faults);
-        simulation.set_up();
+        let simulation = Simulation::after_setup(&with_a_repair(), faults);
         simulation.tear_down();
         assert_eq!(simulation.target().unwrap().phase, TargetPhase::Stuck, "{}", simulation.trace());
         simulation

@@ -476,8 +476,7 @@ fn request(target: &TargetScenario, ttl: &str) -> TargetRequest {
 fn a_request_does_not_end_an_instance_that_has_begun() {
     let target = Scenario::of(vec![SetupUnit::plain(UnitAction::Once, 900, &[])]).target();
     let document = target.document.replace("NAME", "s");
-    let simulation = Simulation::scheduled(&target, FaultInjector::none());
-    simulation.set_up();
+    let simulation = Simulation::after_setup(&target, FaultInjector::none());
     let instance = |uid: &str| LifecycleData { document: Some(document.clone()), ..sandbox("s", uid, "") };
     let (creation, waiting) = ((LifecycleType::Created, String::new()), instance("api-waiting"));
     let waits = simulation.invoke(|functions| async move { functions.lifecycle(creation, waiting).await });
