@@ -31,12 +31,13 @@ fn pairs() -> impl Iterator<Item = (ThingRemoval, ThingCreation)> {
 
 /// Runs a target from its creation to its end with faults at injection points, and checks that nothing is left and that each
 /// fault happened.
-fn run(target: &TargetScenario, faults: &[(FaultKind, u64)]) -> (Simulation, TargetEnd) {
+fn run(operator: SimOperator, target: &TargetScenario, injected: &[(FaultKind, u64)]) -> (Simulation, TargetEnd) {
     let with = |all: FaultInjector, &(kind, number): &(FaultKind, u64)| all.and_at(kind, [number]);
-    let options = SimOptions { faults: faults.iter().fold(FaultInjector::none(), with), ..SimOptions::default() };
+    let faults = injected.iter().fold(FaultInjector::none(), with);
+    let options = SimOptions { faults, operator, ..SimOptions::default() };
     let simulation = Simulation::of(target, options);
     let end = simulation.run_to_end();
-    for (kind, number) in faults {
+    for (kind, number) in injected {
         assert_eq!(simulation.injected(*kind), 1, "{kind} {number}\n{}", simulation.trace());
     }
     assert_eq!(end.violations, Vec::<String>::new(), "{}", simulation.trace());
@@ -80,7 +81,7 @@ struct ThingRow {
 fn each_thing_ends_as_its_row_says() {
     let rows: Vec<ThingRow> = serde_saphyr::from_str(include_str!("providers.yaml")).unwrap();
     for row in rows {
-        let (simulation, end) = run(&row.unit.target(&row.head), &row.faults);
+        let (simulation, end) = run(SimOperator::Absent, &row.unit.target(&row.head), &row.faults);
         let of = format!("{row:?}\n{}", simulation.trace());
         assert_eq!(end.setup, Some(row.setup), "{of}");
         let expected = row.posts.or((row.setup == TargetPhase::Failed).then_some(1));
@@ -128,7 +129,8 @@ fn attempts_without_a_slot_wait() {
 /// The parts of a thing are deleted one after another before it.
 #[test]
 fn a_thing_is_emptied_before_its_deletion() {
-    let (simulation, _) = run(&removed_by(ThingRemoval::Emptied).target(""), &[(FaultKind::ThingHasParts, 1)]);
+    let target = removed_by(ThingRemoval::Emptied).target("");
+    let (simulation, _) = run(SimOperator::Absent, &target, &[(FaultKind::ThingHasParts, 1)]);
     let trace = simulation.trace();
     let deletions: Vec<&str> = trace.lines().filter(|line| line.contains(" for DELETE ")).collect();
     let parts = [2, 1, 0].map(|part| format!("/parts/{part} of"));
@@ -154,7 +156,7 @@ fn a_tolerated_failure_holds_nothing_up() {
     let unit = |rest: &str| format!("{{{rest}, webhook: {{url: \"https://outside.test/once/u\"}}}}");
     let (first, second) = (unit("onFailure: continue"), unit("after: u0"));
     let target = regressions::target(&format!("preStart:\n  u0: {first}\n  u1: {second}\n"));
-    let (simulation, end) = run(&target, &[(FaultKind::SetupBroken, 1)]);
+    let (simulation, end) = run(SimOperator::Absent, &target, &[(FaultKind::SetupBroken, 1)]);
     assert_eq!(end.setup, Some(TargetPhase::Ready), "{}", simulation.trace());
     assert_eq!(end.failed, BTreeSet::from(["r/u0".to_owned()]), "{}", simulation.trace());
 }
@@ -264,7 +266,7 @@ fn instance() -> TargetScenario {
 #[test]
 fn an_instance_that_is_not_listed_is_destroyed() {
     check_faults("an instance", &instance(), "t", &[FaultKind::InstanceListedLate]);
-    let (simulation, end) = run(&instance(), &[(FaultKind::InstanceListedLate, 1)]);
+    let (simulation, end) = run(SimOperator::Absent, &instance(), &[(FaultKind::InstanceListedLate, 1)]);
     assert_eq!(end.setup, Some(TargetPhase::Ready), "{}", simulation.trace());
     assert_eq!(simulation.target().unwrap().unconfirmed, 0, "{}", simulation.trace());
 }
@@ -273,13 +275,6 @@ fn an_instance_that_is_not_listed_is_destroyed() {
 #[test]
 fn an_instance_without_access_is_not_gone() {
     for number in 1..=injection_points(&instance(), FaultKind::PluginEmpty) {
-        let faults = FaultInjector::none().and_at(FaultKind::PluginEmpty, [number]);
-        let options = SimOptions { faults, operator: SimOperator::Retries, ..SimOptions::default() };
-        let simulation = Simulation::of(&instance(), options);
-        let end = simulation.run_to_end();
-        assert_eq!(simulation.injected(FaultKind::PluginEmpty), 1, "{number}\n{}", simulation.trace());
-        let phase = (end.phase, end.violations);
-        assert_eq!(phase, (Some(TargetPhase::Gone), Vec::new()), "{number}\n{}", simulation.trace());
-        assert_eq!(end.remaining, BTreeSet::new(), "{number}\n{}", simulation.trace());
+        run(SimOperator::Retries, &instance(), &[(FaultKind::PluginEmpty, number)]);
     }
 }
