@@ -51,12 +51,6 @@ pub(crate) fn signature(secret: &str, body: &[u8]) -> String {
     format!("sha256={}", mac.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>())
 }
 
-/// Sends an event with the header that proves its sender.
-async fn send(harness: &Harness, source: &str, proof: (&'static str, String), body: String) -> SourceResponse {
-    let request = harness.http.post(harness.url(&format!("/v1/sources/{source}"))).header(proof.0, proof.1);
-    ApiReply::to(request.header("content-type", "application/json").body(body)).await.json()
-}
-
 /// Starts a stack with the first plugin of the page about plugins, and with the Secret that its sandboxes name. The
 /// receiver takes the place of billing.
 async fn with_tenant_db() -> Harness {
@@ -120,7 +114,9 @@ pub(crate) async fn templates_of_argo_cd_send_events() {
         for (name, value) in &values {
             body = body.replace(&format!("{{{{.app.{name}}}}}"), value);
         }
-        let response = send(&harness, "argocd", ("authorization", token.clone()), body).await;
+        let request = harness.http.post(harness.url("/v1/sources/argocd")).header("authorization", &token);
+        let request = request.header("content-type", "application/json").body(body);
+        let response: SourceResponse = ApiReply::to(request).await.json();
         assert_eq!(response.result, result, "{trigger}: {response:?}");
         harness.phase("argocd-shop-pr-7", state).await;
     }

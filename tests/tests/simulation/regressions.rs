@@ -311,24 +311,19 @@ fn a_sweep_continues_an_interrupted_retry() {
     assert_eq!(simulation.ledger.state().attempts.len(), attempts + 1);
 }
 
-/// Returns a target whose first teardown unit has one attempt. In the version that repairs it, the next one reads what it
-/// undoes.
-fn with_a_repair() -> TargetScenario {
+/// The first teardown unit has one attempt. In the version that repairs it, the next one reads what it undoes. A repair and
+/// some invocations after it run in function instances without caches, the later ones in an instance with the former plan in
+/// memory. All continue with the repaired plan.
+#[test]
+fn every_function_instance_continues_a_repaired_teardown() {
     let mut target = target(include_str!("documents/repaired.yaml"));
     let (name, _, text) = target.plugins[0].clone();
     let reads = "/once/x1\", body: {of: \"${units.u0.outputs.id}\"}";
     let repaired = text.replace("p@1.0.0", "p@1.0.1").replace("/once/x1\"", reads);
     target.plugins.push((name, "1.0.1".to_owned(), repaired));
-    target
-}
-
-/// A repair and some invocations after it run in function instances without caches, the later ones in an instance with the
-/// former plan in memory. All continue with the repaired plan.
-#[test]
-fn every_function_instance_continues_a_repaired_teardown() {
     let stuck = |cold: Range<u64>| {
         let faults = FaultInjector::none().and_at(FaultKind::AttemptFails, [2]).and_at(FaultKind::ColdStart, cold);
-        let simulation = Simulation::after_setup(&with_a_repair(), faults);
+        let simulation = Simulation::after_setup(&target, faults);
         simulation.tear_down();
         assert_eq!(simulation.target().unwrap().phase, TargetPhase::Stuck, "{}", simulation.trace());
         simulation
@@ -368,18 +363,16 @@ fn a_removal_that_hangs_delays_no_other() {
     let options = SimOptions { retention: Some(Millis(1)), ..SimOptions::default() };
     let mut simulation = Simulation::new([&target], options);
     let instances = ["s", "t"].map(|name| simulation.add(&target, name, name, None));
-    for is_end in [false, true] {
-        for instance in instances.clone() {
-            let platform = simulation.platform.clone();
-            simulation.runtime.run(async move {
-                match is_end {
-                    true => platform.delete(&instance).await,
-                    false => drop(platform.create(&instance).await),
-                }
-            });
-        }
-        simulation.run_until_idle();
+    for instance in &instances {
+        let creation = simulation.send(instance, |platform, instance| async move { platform.create(&instance).await });
+        simulation.runtime.run(creation);
     }
+    simulation.run_until_idle();
+    for instance in &instances {
+        let deletion = simulation.send(instance, |platform, instance| async move { platform.delete(&instance).await });
+        simulation.runtime.run(deletion);
+    }
+    simulation.run_until_idle();
     let round = || {
         simulation.invoke(|functions| async move { functions.remove_expired().await });
         simulation.table.state().expiries.len()

@@ -16,6 +16,7 @@ use ebb_tests::simulation::{
     SimTask, SimTaskId, Simulation, TableAccess, TargetScenario, UNREACHABLE, UnitAction, WriteFate, lock, settings,
     unreachable_target,
 };
+use futures::future::join_all;
 
 use crate::crash_points::assert_none;
 use crate::regressions::{EVENT_MS, stuck, with_an_event, with_one_undo};
@@ -59,11 +60,7 @@ pub(crate) fn in_every_order(
         before(&simulation);
         let schedule = schedule(&simulation, order, operations);
         let tasks = race(&simulation);
-        simulation.runtime.run(async move {
-            for task in tasks {
-                task.await;
-            }
-        });
+        simulation.runtime.run(join_all(tasks));
         simulation.run_until_idle();
         most = lock(&schedule).followed.max(most);
         if let Err(error) = check(&simulation) {
@@ -448,11 +445,7 @@ fn a_run_is_due_at_the_wakeup_of_the_first_of_two_sweeps() {
             functions.sweep().await.ok()
         })
     });
-    simulation.runtime.run(async move {
-        for sweep in sweeps {
-            sweep.await;
-        }
-    });
+    simulation.runtime.run(join_all(sweeps));
     let is_delayed = is_delayed(&writes.writers.lock().unwrap(), 0);
     assert!(!is_delayed && !writes.is_expired.load(Ordering::Relaxed));
     assert_eq!(due(&simulation, &run), Some(started.plus(Millis(60 * SECOND))), "{}", simulation.trace());
