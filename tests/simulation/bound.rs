@@ -70,10 +70,6 @@ impl Ledger {
         }
     }
 
-    pub(super) fn has_bound(&self, units: &[String]) -> bool {
-        self.state().bound.values().any(|bound| units.contains(&bound.owner))
-    }
-
     /// Returns true if a bound object of one of these units exists, and its relay has lost the record of it.
     pub(super) fn is_bound_unrecorded(&self, units: &[String]) -> bool {
         let state = self.state();

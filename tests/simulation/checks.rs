@@ -257,7 +257,9 @@ fn starts(simulation: &Simulation) -> Vec<String> {
         let key = (one.run.clone(), Unit(one.unit.unit), Attempt(one.attempt));
         let started = table.find(|table| table.records.get(&key))?.started?;
         let possible = ledger.start_times(one);
-        let is_late = started > *possible.end() && ledger.surely_ran(one, started);
+        // By the clock of any function.
+        let ran = one.over.is_none_or(|over| started.0 + ledger.bounds.skew < ledger.at(over).0);
+        let is_late = started > *possible.end() && ran;
         let what =
             format!("{} #{} has the start {started:?}, and began within {possible:?}", one.unit.name, one.attempt);
         let task = TaskId { unit: TaskId::unit_of(&one.run, Unit(one.unit.unit)), attempt: one.attempt };

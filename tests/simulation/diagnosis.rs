@@ -5,13 +5,11 @@ use ebb_flow::FlowError;
 
 use super::*;
 
-pub(super) type SeenPhase = (String, String);
-
 /// Checks the summary of each target that is neither ready nor gone. It names a unit of the target, or the sweep that
 /// continues the target, which is then due. Each phase of an instance is checked once, and `seen` has those.
 ///
 /// The check reads a copy of the table by a function instance of its own, and no relay responds to it, so it changes nothing.
-pub(super) fn check(simulation: &Simulation, seen: &mut BTreeSet<SeenPhase>) {
+pub(super) fn check(simulation: &Simulation, seen: &mut BTreeSet<(String, String)>) {
     let mut waiting: Vec<TargetHead> = {
         let state = simulation.table.state();
         let waits = |target: &&TargetHead| !matches!(target.phase, TargetPhase::Ready | TargetPhase::Gone);

@@ -457,13 +457,8 @@ impl Ledger {
         Timestamp(began.0 - skew)..=latest
     }
 
-    /// Returns true if an attempt ran at a time by the clock of any function.
-    pub(super) fn surely_ran(&self, this: &AttemptEntry, at: Timestamp) -> bool {
-        this.over.is_none_or(|over| at.0 + self.bounds.skew < self.at(over).0)
-    }
-
     /// Returns a time since the begin of the simulation as the time of a correct clock.
-    fn at(&self, elapsed: u64) -> Timestamp {
+    pub(super) fn at(&self, elapsed: u64) -> Timestamp {
         Timestamp(self.now() - self.runtime.elapsed() + elapsed)
     }
 

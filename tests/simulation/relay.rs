@@ -328,7 +328,8 @@ impl SimRelay {
     /// Loses the records of bound objects that are to be removed, if that fault happens. The objects stay.
     fn forget(&self, known: &mut SimRelayState, removed: &[String]) {
         let SimExecutor { ledger, faults, .. } = self.executor.as_ref();
-        if ledger.has_bound(removed) && faults.should_inject(FaultKind::RelayForgets) {
+        let has_bound = ledger.state().bound.values().any(|bound| removed.contains(&bound.owner));
+        if has_bound && faults.should_inject(FaultKind::RelayForgets) {
             let is_lost = |name: &TaskId, task: &SimTaskState| {
                 let is_over = matches!(task, SimTaskState::Ended(..) | SimTaskState::Tombstoned(_));
                 removed.contains(&name.unit) && is_over

@@ -504,9 +504,11 @@ impl Simulation {
                 let waits = state.result.as_ref().is_some_and(|one| one.result == SourceResult::Accepted);
                 state.due.is_none() || (waits && is_taken)
             };
-            table.targets.values().all(is_idle) && table.desired.values().all(is_applied)
+            let is_closed = |run: &RunHead| run.head.phase == RunPhase::Closed || is_without(scope, &run.facts.name);
+            let is_settled = table.targets.values().all(is_idle) && table.desired.values().all(is_applied);
+            is_settled && table.heads.values().all(is_closed)
         };
-        is_at_rest && self.table.is_at_rest_without(scope) && self.ledger.state().active == 0
+        is_at_rest && self.ledger.state().active == 0
     }
 
     /// Returns the state of the target, with the violations so far.

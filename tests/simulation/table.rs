@@ -495,12 +495,6 @@ impl Bucket for SimTable {
 }
 
 impl SimTable {
-    /// Returns for how many milliseconds the most urgent item is due.
-    pub fn overdue(&self) -> u64 {
-        let first = self.state().due().map(|(at, _)| at).min();
-        first.map_or(0, |at| self.now().since(at).0)
-    }
-
     /// Returns the items that are due at `at`, and whether the last query of the index named them.
     pub fn due_since(&self, at: Timestamp) -> BTreeMap<(Timestamp, DueItem), bool> {
         // The clock of a sweep may be slow.
@@ -513,12 +507,5 @@ impl SimTable {
         };
         let due: Vec<_> = self.state().due().filter(|(due, _)| *due <= at).collect();
         due.into_iter().map(|entry| (entry.clone(), is_indexed(&entry))).collect()
-    }
-
-    /// Returns true if every run is closed, except those of targets whose names begin with `target`.
-    pub fn is_at_rest_without(&self, target: Option<&str>) -> bool {
-        let state = self.state();
-        let is_of = |run: &RunHead| target.is_some_and(|target| run.facts.name.starts_with(target));
-        state.heads.values().all(|run| run.head.phase == RunPhase::Closed || is_of(run))
     }
 }
