@@ -80,10 +80,6 @@ async fn start(stack: &str, clusters: &Value) -> Harness {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RequestTable {
-    #[serde(default, rename = "stack")]
-    _stack: Option<String>,
-    #[serde(default, rename = "clusters")]
-    _clusters: Value,
     /// The rest of each document, or the name of its file in `lifecycle/documents`.
     #[serde(default)]
     plugins: BTreeMap<String, Value>,
@@ -361,9 +357,11 @@ async fn begin(
     let other = receiver.replace("127.0.0.1", "localhost");
     let urls = [("RECEIVER", receiver), ("OTHER_ORIGIN", other.as_str()), ("STACK", stack)];
     let mut part: Value = table(file, test, &[names, &urls].concat());
-    let case = part.as_object_mut().unwrap().remove("cases").unwrap_or_default()[case].clone();
+    let fields = part.as_object_mut().unwrap();
+    fields.retain(|field, _| !["stack", "clusters"].contains(&field.as_str()));
+    let case = fields.remove("cases").unwrap_or_default()[case].clone();
     let text = with_values(part.to_string(), &case);
-    let RequestTable { plugins, tokens, blocks, later, rows, .. } =
+    let RequestTable { plugins, tokens, blocks, later, rows } =
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{test}: {error}: {text}"));
     for (name, plugin) in plugins {
         publish(harness, &name, plugin).await;

@@ -63,19 +63,19 @@ async fn store_instances(store: &Store) {
     let wait = StateWait { since: AT, outputs: OutputStorage::Bucket("key".into()), response };
     let ids = || BTreeSet::from(["i-1".to_owned()]);
     let instances = InstanceIds { made: ids(), listed: ids(), destroyed: ids() };
-    let postponed = AttemptUpdate::Postponed(AT, Some("why".into()));
-    let steps = [AttemptUpdate::Started, AttemptUpdate::Accepted, AttemptUpdate::DispatchAgain, AttemptUpdate::Leased]
-        .map(|update| update(AT));
-    for update in std::iter::once(postponed)
-        .chain(steps)
-        .chain([AttemptUpdate::Heartbeat(AT, Some("half".into())), AttemptUpdate::Refused("why".into())])
-        .chain([
-            AttemptUpdate::Waiting { wait: Box::new(wait), begun: AT, next: AT, seen_by: Some("c".into()) },
-            AttemptUpdate::Seen("c".into()),
-            AttemptUpdate::Posted(AT, Some("c".into())),
-            AttemptUpdate::Instances(instances),
-        ])
-    {
+    for update in [
+        AttemptUpdate::Postponed(AT, Some("why".into())),
+        AttemptUpdate::Started(AT),
+        AttemptUpdate::Accepted(AT),
+        AttemptUpdate::DispatchAgain(AT),
+        AttemptUpdate::Leased(AT),
+        AttemptUpdate::Heartbeat(AT, Some("half".into())),
+        AttemptUpdate::Refused("why".into()),
+        AttemptUpdate::Waiting { wait: Box::new(wait), begun: AT, next: AT, seen_by: Some("c".into()) },
+        AttemptUpdate::Seen("c".into()),
+        AttemptUpdate::Posted(AT, Some("c".into())),
+        AttemptUpdate::Instances(instances),
+    ] {
         store.update_attempt(run, unit, attempt, &update).await.unwrap();
     }
     store.put_result(run, unit, attempt, &full_result()).await.unwrap();
@@ -130,10 +130,9 @@ async fn clusters(store: &Store) {
 
 async fn sources(store: &Store) {
     let document = NamedDocument { name: "s".into(), document: "x".into(), changed: AT };
-    store.put_document(NamedKind::Source, &document).await.unwrap();
-    store.put_document(NamedKind::Connection, &document).await.unwrap();
-    store.put_document(NamedKind::Subscription, &document).await.unwrap();
-    store.put_document(NamedKind::Undelivered, &document).await.unwrap();
+    for kind in [NamedKind::Source, NamedKind::Connection, NamedKind::Subscription, NamedKind::Undelivered] {
+        store.put_document(kind, &document).await.unwrap();
+    }
     let desired = DesiredTarget { due: Some(AT), version: 1, ..sample("desired") };
     assert!(store.put_desired(&desired).await.unwrap());
     assert!(store.put_rejections(&samples::rejections("s", &["2"], 1)).await.unwrap());
