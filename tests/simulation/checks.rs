@@ -248,7 +248,8 @@ fn inputs(simulation: &Simulation) -> Vec<String> {
 /// The recorded start of an attempt is that at its relay. A request that finds an attempt that has ended or was killed
 /// records its own time.
 fn starts(simulation: &Simulation) -> Vec<String> {
-    if !simulation.relay.reports_starts() {
+    // Only if slots are free from the begin on, each response names the start of a task that runs.
+    if simulation.relay.options.free_from > 0 {
         return Vec::new();
     }
     let (table, state) = (simulation.table.state(), simulation.ledger.state());

@@ -124,10 +124,8 @@ impl Ledger {
         if let Some(waiting) = &target.waiting {
             self.enter(state, target, (&waiting.uid, &waiting.owner), &waiting.plan, false);
         }
-        match target.phase.is_alive() && !target.plan.is_empty() {
-            true => self.enter(state, target, (&target.uid, &target.owner), &target.plan, true),
-            false => None,
-        }
+        let has_plan = target.phase.is_alive() && !target.plan.is_empty();
+        has_plan.then(|| self.enter(state, target, (&target.uid, &target.owner), &target.plan, true)).flatten()
     }
 
     /// Records an update that is refused when it should begin. It changes nothing.

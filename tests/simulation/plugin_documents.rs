@@ -51,12 +51,6 @@ pub(super) fn with_items(head: &str, default: &str) -> String {
     head.replacen("\nrunners:", &format!("\n  items: {{type: array, default: {default}}}\nrunners:"), 1)
 }
 
-/// Returns a plugin of Signadot with two steps and their undo. Its outputs are sensitive. The first step reads the
-/// param `from`.
-pub(super) fn signadot(name: &str) -> String {
-    include_str!("signadot.yaml").replace("NAME", name)
-}
-
 /// Returns a hook with its units, or nothing if it has none.
 pub(crate) fn hook(hook: Hook, units: impl Iterator<Item = String>) -> String {
     let units: String = units.collect();

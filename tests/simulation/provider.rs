@@ -295,10 +295,8 @@ impl SimProvider {
             ledger.is_broken(&format!("{id} {what}"), || faults.should_inject(kind));
         }
         ledger.trace(|| format!("{} makes {id}", unit.name));
-        let parts = |most| match faults.should_inject(FaultKind::ThingHasParts) {
-            true => most - faults.random_below(FaultKind::ThingHasParts, most),
-            false => 0,
-        };
+        let missing = |most| self.executor.inject_below(FaultKind::ThingHasParts, most);
+        let parts = |most| missing(most).map_or(0, |missing| most - missing);
         let thing = SimThing {
             unit: Arc::clone(unit),
             attempt,

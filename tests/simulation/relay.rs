@@ -81,7 +81,7 @@ struct SimRelayState {
 #[derive(Clone)]
 pub struct SimRelay {
     executor: Arc<SimExecutor>,
-    options: ClusterOptions,
+    pub(super) options: ClusterOptions,
     state: Arc<Mutex<SimRelayState>>,
     plugin: SimPlugin,
 }
@@ -137,11 +137,6 @@ impl SimRelay {
     /// Makes [`UNREACHABLE`] respond from now on.
     pub(super) fn connect(&self) {
         self.state().is_connected = true;
-    }
-
-    /// Returns true if each response names the start of a task that runs.
-    pub(super) fn reports_starts(&self) -> bool {
-        self.options.free_from == 0
     }
 
     /// Returns the UID of the cluster that has the names of clusters now.

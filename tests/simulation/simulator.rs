@@ -122,13 +122,9 @@ pub struct Simulation {
 pub(super) const MAX_SKEW_MS: u64 = 60_000;
 
 /// Returns by how much the clock of a new function instance is fast, or slow.
-fn clock_error(faults: &FaultInjector) -> i64 {
-    match faults.should_inject(FaultKind::ClockOff) {
-        true => {
-            faults.random_below(FaultKind::ClockOff, MAX_SKEW_MS + 1).cast_signed() - (MAX_SKEW_MS / 2).cast_signed()
-        }
-        false => 0,
-    }
+fn clock_error(executor: &SimExecutor) -> i64 {
+    let error = executor.inject_below(FaultKind::ClockOff, MAX_SKEW_MS + 1);
+    error.map_or(0, |error| error.cast_signed() - (MAX_SKEW_MS / 2).cast_signed())
 }
 
 /// The most events that the platform sends to an instance.
@@ -213,7 +209,7 @@ impl Simulation {
         let secrets = Arc::new(SimSecrets { executor: Arc::clone(&executor), others: usual.secrets, foreign_until });
         functions.start(Box::new(move || Env {
             store: store.clone(),
-            clock: Arc::new(SimClock(own.runtime.clone(), clock_error(&own.faults))),
+            clock: Arc::new(SimClock(own.runtime.clone(), clock_error(&own))),
             random: Arc::new(SimRandom::new(seed ^ own.functions.invocations())),
             relay: Arc::new(relays.clone()),
             egress: servers.clone(),

@@ -51,9 +51,9 @@ pub(crate) fn signature(secret: &str, body: &[u8]) -> String {
     format!("sha256={}", mac.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>())
 }
 
-/// Starts a stack with the first plugin of the page about plugins, and with the Secret that its sandboxes name. The
-/// receiver takes the place of billing.
-async fn with_tenant_db() -> Harness {
+/// Each commit of a merge request gets a status of GitLab. The stack has the first plugin of the page about plugins, and the
+/// Secret that its sandboxes name. The receiver takes the place of billing.
+pub(crate) async fn a_merge_request_shows_the_results_of_its_target() {
     let harness = Harness::new().await;
     harness.write_secrets(&json!({"GITLAB_WEBHOOK": GITLAB_SECRET, "GITLAB_TOKEN": GITLAB_TOKEN}));
     let dsn = b"postgres://admin@db.example.org/postgres";
@@ -69,12 +69,6 @@ async fn with_tenant_db() -> Harness {
     let plugin = lines.collect::<Vec<_>>().join("\n");
     harness.post("/v1/plugins", json!({"document": plugin})).await.is(201);
     harness.receiver.always("POST /tenants", json!({"id": "t-1"}));
-    harness
-}
-
-/// Each commit of a merge request gets a status of GitLab.
-pub(crate) async fn a_merge_request_shows_the_results_of_its_target() {
-    let harness = with_tenant_db().await;
     let operator = harness.operator();
     operator.put("Source", "previews", &document("source-presets.md", "Source", "previews")).await.is(200);
     let connection = document("subscriptions.md", "Connection", "gitlab");
