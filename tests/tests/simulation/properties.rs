@@ -11,7 +11,7 @@ use ebb_tests::simulation::{
 };
 use proptest::prelude::*;
 
-use crate::scenarios::{is_skipped, position, scenarios, setup_key, succeeds, waits_for};
+use crate::scenarios::{is_skipped, scenarios, setup_key, succeeds, waits_for};
 
 const CASES: u32 = 64;
 
@@ -64,7 +64,8 @@ impl Run {
         prop_assert_eq!(&self.end.violations, &Vec::<String>::new(), "{}", self.trace());
         prop_assert_eq!(self.end.phase, Some(TargetPhase::Gone), "{}", self.trace());
         prop_assert_eq!(&self.end.remaining, &BTreeSet::new(), "{}", self.trace());
-        for unit in self.attempts().iter().filter_map(|one| position(&one.unit.unit_key)) {
+        let unit_of = |one: &AttemptEntry| one.unit.unit_key.strip_prefix("r/u")?.parse::<usize>().ok();
+        for unit in self.attempts().iter().filter_map(unit_of) {
             prop_assert!(self.starts(unit), "u{} started\n{}", unit, self.trace());
         }
         Ok(())

@@ -22,10 +22,6 @@ fn reads(simulation: &Simulation, act: impl FnOnce()) -> usize {
     reads.load(Ordering::Relaxed)
 }
 
-fn create(simulation: &Simulation) {
-    assert!(simulation.create().is_none(), "{}", simulation.trace());
-}
-
 /// A plugin and the list of its versions are read once, however many resources have it.
 #[test]
 fn a_creation_of_many_resources_reads_no_more_than_that_of_one() {
@@ -35,7 +31,7 @@ fn a_creation_of_many_resources_reads_no_more_than_that_of_one() {
         target.document = format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources:\n{list}");
         target.behavior = UnitBehavior::Steady;
         let simulation = Simulation::of(&target, SimOptions::default());
-        reads(&simulation, || create(&simulation))
+        reads(&simulation, || assert!(simulation.create().is_none(), "{}", simulation.trace()))
     };
     assert_eq!(created(40), created(1));
 }
@@ -45,7 +41,7 @@ fn a_creation_of_many_resources_reads_no_more_than_that_of_one() {
 fn a_message_for_a_target_without_work_reads_three_items() {
     let scenario = Scenario::of(vec![SetupUnit::plain(UnitAction::Once, 900, &[])]);
     let simulation = Simulation::of(&scenario.target(), SimOptions::default());
-    create(&simulation);
+    assert!(simulation.create().is_none(), "{}", simulation.trace());
     let message = QueueMessage::Target(KIND.to_owned(), "s".to_owned());
     let deliver = || simulation.invoke(|functions| async move { functions.message(message).await });
     let count = reads(&simulation, || assert_eq!(deliver(), Some(Ok(()))));

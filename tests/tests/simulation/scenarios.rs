@@ -8,10 +8,6 @@ pub(crate) fn setup_key(unit: usize) -> String {
     format!("r/u{unit}")
 }
 
-pub(crate) fn position(key: &str) -> Option<usize> {
-    key.strip_prefix("r/u")?.parse().ok()
-}
-
 pub(crate) fn waits_for(scenario: &Scenario, unit: usize) -> Vec<usize> {
     let own = &scenario.units[unit];
     let reads = own.reads.iter().filter(|&&read| scenario.units[read].hook == own.hook);

@@ -76,12 +76,6 @@ fn create(simulation: &Simulation, number: usize) -> SimTask<()> {
     simulation.send(instance, |platform, instance| async move { drop(platform.create(&instance).await) })
 }
 
-/// Creates the first instance, once: the request is not repeated after a crash.
-fn create_once(simulation: &Simulation) -> SimTask<()> {
-    let instance = &simulation.instances[0];
-    simulation.send(instance, |platform, instance| async move { platform.create_once(&instance).await })
-}
-
 fn delete(simulation: &Simulation, number: usize) -> SimTask<()> {
     let instance = &simulation.instances[number];
     simulation.send(instance, |platform, instance| async move { platform.delete(&instance).await })
@@ -219,7 +213,9 @@ fn one_of_two_sweeps_posts_a_webhook_again() {
     };
     let sweep = |simulation: &Simulation| simulation.start(|functions| async move { functions.sweep().await });
     let before = |simulation: &Simulation| {
-        simulation.runtime.run(create_once(simulation));
+        // The request is not repeated after a crash.
+        let (platform, instance) = (simulation.platform.clone(), simulation.instances[0].clone());
+        simulation.runtime.run(async move { platform.create_once(&instance).await });
         advance_to_wakeup(simulation);
         simulation.runtime.run(sweep(simulation));
         advance_to_wakeup(simulation);
