@@ -111,7 +111,7 @@ struct AttemptRequests {
 }
 
 #[derive(Default)]
-struct ProviderState {
+pub(super) struct ProviderState {
     created: u64,
     /// The attempts that have sent a request other than a question, by idempotency key and number.
     attempts: BTreeMap<(String, u32), usize>,
@@ -122,15 +122,11 @@ struct ProviderState {
 }
 
 pub(super) struct SimProvider {
-    executor: Arc<SimExecutor>,
-    state: Mutex<ProviderState>,
+    pub(super) executor: Arc<SimExecutor>,
+    pub(super) state: Mutex<ProviderState>,
 }
 
 impl SimProvider {
-    pub(super) fn new(executor: Arc<SimExecutor>) -> Self {
-        Self { executor, state: Mutex::default() }
-    }
-
     /// Returns the response to a request for `path`, which has arrived.
     pub(super) async fn respond(&self, path: &str, mut request: HttpRequest) -> CallResult<HttpResponse> {
         let (response, _running) = match self.before(path, &mut request) {

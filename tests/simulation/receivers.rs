@@ -79,15 +79,11 @@ pub(super) fn appended(state: &mut TableState, seen: Option<&TargetHead>, target
 }
 
 pub(super) struct SimReceivers {
-    executor: Arc<SimExecutor>,
-    outages: Mutex<BTreeMap<String, u64>>,
+    pub(super) executor: Arc<SimExecutor>,
+    pub(super) outages: Mutex<BTreeMap<String, u64>>,
 }
 
 impl SimReceivers {
-    pub(super) fn new(executor: Arc<SimExecutor>) -> Self {
-        Self { executor, outages: Mutex::default() }
-    }
-
     /// Receives a request to a URL that begins with [`RECEIVERS`].
     pub(super) async fn receive(&self, rest: &str, request: &HttpRequest) -> CallResult<HttpResponse> {
         let subscription = if rest.starts_with("repos/") { GITHUB } else { rest };

@@ -60,7 +60,8 @@ fn response_of(ended: &SimOutputs) -> HttpResponse {
 
 impl SimServers {
     pub(super) fn new(executor: Arc<SimExecutor>) -> Self {
-        let (receivers, provider) = (SimReceivers::new(Arc::clone(&executor)), SimProvider::new(Arc::clone(&executor)));
+        let receivers = SimReceivers { executor: Arc::clone(&executor), outages: Mutex::default() };
+        let provider = SimProvider { executor: Arc::clone(&executor), state: Mutex::default() };
         Self { receivers, provider, executor, attempts: Arc::default(), platform_outage_until: Mutex::default() }
     }
 
