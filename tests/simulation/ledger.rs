@@ -120,10 +120,9 @@ pub struct LedgerState {
     pub(super) upgrades: BTreeSet<(String, String)>,
     pub(super) upgraded: BTreeMap<String, String>,
     pub(super) repaired: [u64; 4],
-    /// The numbers of requests for a generation that were accepted, and that came too late.
-    pub(super) conditional: [u64; 2],
-    /// The number of operations on selected instances whose name another one had.
-    pub(super) late: u64,
+    /// The numbers of requests for a generation that were accepted, and that came too late, and of operations on selected
+    /// instances whose name another one had.
+    pub(super) conditional: [u64; 3],
     /// The times at which the last deletions by people had their responses, by name.
     pub(super) deleted: BTreeMap<String, u64>,
     pub(super) sent: Vec<SentEvent>,

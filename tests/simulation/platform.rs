@@ -295,7 +295,7 @@ impl PlatformSender {
             }
             let name = &names[random.below(names.len() as u64) as usize];
             let listed = list.get(name);
-            self.0.ledger.state().late += u64::from(listed.is_some() && present(name).as_ref() != listed);
+            self.0.ledger.state().conditional[2] += u64::from(listed.is_some() && present(name).as_ref() != listed);
             self.operation(name, listed.map(String::as_str), &random).await;
         }
     }

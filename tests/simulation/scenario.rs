@@ -43,8 +43,6 @@ pub struct Scenario {
     pub seed: u64,
 }
 
-const RESOURCE: &str = "r";
-
 impl SetupUnit {
     /// Returns a unit of `preStart` that succeeds after `millis` and reads `reads`. Its undo is like it.
     pub fn plain(action: UnitAction, millis: u64, reads: &[usize]) -> Self {
@@ -68,7 +66,7 @@ impl Scenario {
 
     /// Returns the duration of the attempts of the unit with this key, how many of them fail, and what they make.
     pub(super) fn behavior(&self, key: &str) -> Option<(u64, u32, UnitEffect)> {
-        let (letter, position) = key.strip_prefix(RESOURCE)?.strip_prefix('/')?.split_at_checked(1)?;
+        let (letter, position) = key.strip_prefix("r/")?.split_at_checked(1)?;
         let unit = self.units.get(position.parse::<usize>().ok()?)?;
         let (millis, fate, effect) = match (letter, &unit.undo) {
             ("x", Some(undo)) => (undo.millis, undo.fate, UnitEffect::Nothing),

@@ -179,7 +179,7 @@ fn report(simulation: &Simulation) -> SimReport {
         injection_points: simulation.faults.injection_points(),
         notifications: state.notifications.iter().map(|notification| notification.kind.clone()).collect(),
         attempts: state.attempts.len() as u64,
-        conditional: [state.conditional[0], state.conditional[1], state.late],
+        conditional: state.conditional,
         reached: [entries as u64, slot_waits, state.authenticated[0], state.authenticated[1], state.origins.ended],
         kept: state.kept,
         repaired: state.repaired,

@@ -176,7 +176,7 @@ impl Simulation {
             let found = registry::units(&plan, of, seed, &behavior);
             observer.state().units.extend(found.into_iter().map(|unit| (unit.key.clone(), Arc::new(unit))));
         }));
-        let mut connected = Vec::new();
+        let mut connected = BTreeSet::new();
         for target in targets {
             table.publish(target.items());
             if target.subscribed {
@@ -190,14 +190,12 @@ impl Simulation {
             let users = target.plugins.iter().filter(|(.., text)| provider_documents::is_connected(text));
             connected.extend(users.map(|(name, ..)| name.clone()));
         }
-        connected.sort();
-        connected.dedup();
         let few = |kind| faults.should_inject(kind).then(|| 1 + faults.random_below(kind, MAX_SCARCE) as usize);
         let connection_slots = few(FaultKind::ConnectionCapped);
         ledger.state().connection_slots = connection_slots;
         let schemes = [FaultKind::TokenExpires, FaultKind::DigestChallenged, FaultKind::RequestsSigned];
         let scheme = schemes.into_iter().find(|&kind| faults.should_inject(kind));
-        let connection = provider::connection(&connected, scheme, connection_slots);
+        let connection = provider::connection(&Vec::from_iter(connected), scheme, connection_slots);
         table.put_documents(NamedKind::Connection, connection.into_iter());
         let slots = few(FaultKind::SlotsScarce).unwrap_or(clusters.slots);
         let max_dispatches = few(FaultKind::DispatchesScarce).unwrap_or(usual.max_dispatches);

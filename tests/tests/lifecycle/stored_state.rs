@@ -1,6 +1,6 @@
 //! What rows expect of the state of a stack beyond what its answers show.
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use ebb_engine::HeadState;
 use ebb_flow::env::TaskReports;
 use ebb_store::{
@@ -140,11 +140,9 @@ impl TableRow {
             ensure!(faults.keys().eq(expected), "denied are {faults:?}");
         }
         for kind in &self.older {
-            let kind = match kind.as_str() {
-                "connection" => NamedKind::Connection,
-                "subscription" => NamedKind::Subscription,
-                _ => bail!("no kind {kind}"),
-            };
+            let kinds = [("connection", NamedKind::Connection), ("subscription", NamedKind::Subscription)];
+            let found = kinds.into_iter().find(|(name, _)| name == kind);
+            let (_, kind) = found.with_context(|| format!("no kind {kind}"))?;
             let older = NamedDocument { name: "a".to_owned(), document: "kind: Older".to_owned(), changed: now() };
             store.put_document(kind, &older).await.unwrap();
         }

@@ -9,8 +9,8 @@ use ebb_protocol::lifecycle::STUCK;
 use ebb_protocol::{EventRef, LifecycleData, LifecycleType};
 use ebb_tests::platform::sandbox;
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, InvocationFailure, ProviderUnit, SimOptions, SimReport, Simulation, TableAccess,
-    TargetEnd, TargetScenario, TraceMode, UnitBehavior, WriteFate, simulate_target,
+    FaultInjector, FaultKind, InvocationFailure, ProviderUnit, SimOptions, Simulation, TableAccess, TargetEnd,
+    TargetScenario, TraceMode, UnitBehavior, WriteFate, simulate_target,
 };
 
 use crate::every_injection_point::check_every_fault;
@@ -27,10 +27,6 @@ pub(crate) fn target(rest: &str) -> TargetScenario {
     let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources: {r: {plugin: p@1.0.0}}\n";
     let plugins = vec![("p".to_owned(), "1.0.0".to_owned(), plugin)];
     TargetScenario::new(plugins, document.to_owned(), UnitBehavior::Steady)
-}
-
-fn assert_good(report: &SimReport) {
-    assert_eq!(report.violations, Vec::<String>::new(), "{}", report.trace);
 }
 
 /// Checks the phase of the target, and that nothing was violated.
@@ -280,7 +276,7 @@ fn each_small_target_ends_with_every_fault() {
 fn an_undo_of_a_skipped_and_a_successful_unit_runs() {
     let scenario = target(include_str!("documents/skipped-and-made.yaml"));
     let report = simulate_target(&scenario, "t", FaultInjector::none(), TraceMode::Kept);
-    assert_good(&report);
+    assert_eq!(report.violations, Vec::<String>::new(), "{}", report.trace);
     assert_eq!(report.attempts, 2, "the undo ran\n{}", report.trace);
 }
 
@@ -346,13 +342,13 @@ fn every_function_instance_continues_a_repaired_teardown() {
 fn a_retry_can_be_repeated_after_a_crash() {
     let scenario = with_one_undo();
     let without_crash = simulate_target(&scenario, "t", stuck(), TraceMode::Kept);
-    assert_good(&without_crash);
+    assert_eq!(without_crash.violations, Vec::<String>::new(), "{}", without_crash.trace);
     assert!(without_crash.notifications.contains("dev.ebb.target.stuck.v1"), "{}", without_crash.trace);
     for number in 1..=without_crash.injection_points[FaultKind::DeathAfterWrite as usize] {
         let faults = stuck().and_at(FaultKind::DeathAfterWrite, [number]);
         let report = simulate_target(&scenario, "t", faults, TraceMode::Kept);
         assert_eq!(report.injected[FaultKind::DeathAfterWrite as usize], 1);
-        assert_good(&report);
+        assert_eq!(report.violations, Vec::<String>::new(), "{}", report.trace);
     }
 }
 
