@@ -380,10 +380,6 @@ impl Ledger {
         }
     }
 
-    pub(super) fn has_objects(&self, units: &[String]) -> bool {
-        self.state().objects.keys().any(|id| id.split('.').next().is_some_and(|of| units.iter().any(|unit| unit == of)))
-    }
-
     /// Returns true if the unit of `key` fails until it is repaired. The first call decides by `breaks`.
     pub(super) fn is_broken(&self, key: &str, breaks: impl FnOnce() -> bool) -> bool {
         let known = self.state().broken.get(key).copied();

@@ -93,7 +93,6 @@ pub struct TargetEnd {
 /// All targets, or those whose names do not begin with this. The names of the targets in [`UNREACHABLE`] begin with its name.
 type TargetScope = Option<&'static str>;
 
-const ALL: TargetScope = None;
 const REACHABLE: TargetScope = Some(UNREACHABLE);
 
 fn is_without(scope: TargetScope, name: &str) -> bool {
@@ -395,10 +394,10 @@ impl Simulation {
             let platform = self.platform.clone();
             self.runtime.run(async move { platform.delete(&instance).await });
         }
-        self.run_until(random, |simulation| simulation.is_over(ALL));
+        self.run_until(random, |simulation| simulation.is_over(None));
         let end = self.runtime.elapsed();
         self.advance(LINGER_MS);
-        if !self.is_over(ALL) {
+        if !self.is_over(None) {
             self.ledger.report_violation("something is in progress again".to_owned());
         }
         checks::all(self, end);

@@ -61,7 +61,7 @@ impl Simulation {
         let first = self.table.state().due().map(|(at, _)| at).min();
         let overdue = first.map_or(0, |at| self.runtime.now().since(at).0);
         let lost = lock(&self.lost_sweeps);
-        let since = lost.iter().rev().take_while(|at| self.table.now().since(**at).0 <= overdue);
+        let since = lost.iter().rev().take_while(|at| self.runtime.now().since(**at).0 <= overdue);
         overdue.saturating_sub(since.count() as u64 * SWEEP_MS)
     }
 }

@@ -147,10 +147,6 @@ impl SimTable {
         *lock(&self.gate) = Some(gate);
     }
 
-    fn gate(&self) -> Option<Arc<dyn TableGate>> {
-        lock(&self.gate).clone()
-    }
-
     fn should_inject(&self, kind: FaultKind) -> bool {
         self.faults.as_ref().is_some_and(|faults| faults.should_inject(kind))
     }
@@ -213,7 +209,7 @@ impl SimTable {
         read: impl FnOnce() -> T + Send,
         seen: impl FnOnce(&T) -> Vec<StoredItem> + Send,
     ) -> StoreResult<T> {
-        let gate = self.gate();
+        let gate = lock(&self.gate).clone();
         if self.is_direct(is_aside, gate.as_ref()) {
             return Ok(read());
         }
@@ -239,7 +235,7 @@ impl SimTable {
         what: impl Fn(&T) -> String + Send + Sync,
         seen: impl FnOnce(&T) -> Vec<StoredItem> + Send,
     ) -> StoreResult<T> {
-        let gate = self.gate();
+        let gate = lock(&self.gate).clone();
         if self.is_direct(is_aside, gate.as_ref()) {
             return Ok(write());
         }
@@ -281,10 +277,6 @@ impl SimTable {
             gate.saw(&seen(&value));
         }
         Ok(value)
-    }
-
-    pub fn now(&self) -> Timestamp {
-        self.runtime.now()
     }
 
     fn apply(&self, key: &ItemKey, before: Option<&Item>) {

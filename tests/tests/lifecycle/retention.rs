@@ -39,9 +39,8 @@ pub(crate) async fn objects(harness: &Harness) -> usize {
 async fn stored(harness: &Harness, name: &str) -> usize {
     let mut items = 0;
     for hook in Hook::ALL {
-        let (store, run) = (harness.stack().store(), run_id(name, hook));
-        items += usize::from(store.read_run(&run).await.unwrap().is_some());
-        items += store.read_all_records(&run).await.unwrap().len();
+        let run = harness.state(name, hook).await;
+        items += usize::from(run.head.is_some()) + run.records.len();
     }
     items
 }
