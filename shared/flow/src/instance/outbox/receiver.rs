@@ -186,8 +186,12 @@ pub(in crate::instance) async fn post_outcome(
     // One notification has one id, so that a receiver recognises a repetition. A target that fails again after a retry
     // has a new one.
     let (instance, name) = (target.instance(&data.uid).key(), phase.name());
-    let id = format!("{instance}-{}-{name}-{}", data.generation, since.0);
-    let id = MessageId::parse(&id).map_err(|error| FlowError::Broken(error.to_string()))?;
+    let mut message = format!("{instance}-{}-{name}-{}", data.generation, since.0);
+    // Several events can end at one time.
+    if let Some(run) = data.run.as_ref().filter(|_| data.event.is_some()) {
+        message = format!("{message}-{}", id::short_digest(&[run], 8));
+    }
+    let id = MessageId::parse(&message).map_err(|error| FlowError::Broken(error.to_string()))?;
     let phase = match phase {
         TargetChange::Ready if data.reason.is_some() => TargetChange::Failed,
         phase => phase,
