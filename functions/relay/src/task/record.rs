@@ -195,7 +195,8 @@ impl TaskSpec {
     /// Returns a task without objects.
     #[cfg(test)]
     pub(crate) fn example() -> Self {
-        crate::test_api::rows("task_without_objects").remove(0)
+        let rows: serde_json::Value = serde_saphyr::from_str(include_str!("../../tests/rows.yaml")).unwrap();
+        serde_json::from_value(rows["task_without_objects"][0].clone()).unwrap()
     }
 
     /// Restarts the timeout with the full duration when the task gets its slot.
