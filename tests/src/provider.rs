@@ -192,7 +192,7 @@ struct ProviderState {
 /// A running provider. It stops when its last clone is dropped.
 #[derive(Clone)]
 pub struct Provider {
-    receiver: TestReceiver,
+    pub receiver: TestReceiver,
     state: Arc<ProviderState>,
 }
 
@@ -213,14 +213,6 @@ impl Provider {
         let answering = Arc::clone(&state);
         receiver.on("*", move |call, _| answering.respond(call));
         Self { receiver, state }
-    }
-
-    pub fn url(&self) -> &str {
-        self.receiver.url()
-    }
-
-    pub fn refused(&self) -> Vec<String> {
-        self.receiver.refused()
     }
 
     /// Returns true if a request has met a mishap of the first request of its kind.

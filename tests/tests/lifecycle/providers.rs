@@ -98,7 +98,7 @@ impl ProviderExample {
             _ => text,
         };
         if self.api != ProviderApi::Rds {
-            return text.replace(&self.origin, provider.url());
+            return text.replace(&self.origin, provider.receiver.url());
         }
         let script = self.file("rds.sh");
         assert!(script.contains(&self.origin), "the script has another server");
@@ -111,7 +111,7 @@ impl ProviderExample {
     fn sandbox(&self, mishap: Mishap, provider: &Provider) -> LifecycleData {
         let name = mishap.account();
         let account = match self.api {
-            ProviderApi::Rds => format!("{}, endpoint: \"{}/rds/{name}\"", self.account, provider.url()),
+            ProviderApi::Rds => format!("{}, endpoint: \"{}/rds/{name}\"", self.account, provider.receiver.url()),
             _ => format!("{}: {name}", self.account.split_once(": ").unwrap().0),
         };
         let text = replaced(&self.file("sandbox.yaml"), "name: shop-pr-7", &format!("name: {name}"));
@@ -220,7 +220,7 @@ impl ProviderExample {
         let provider = Provider::start(self.api, tokens.clone(), MADE, verify).await;
         self.give(&harness, &tokens[0]);
         if self.secret.is_some() {
-            let connection = replaced(&self.file("connection.yaml"), &self.origin, provider.url());
+            let connection = replaced(&self.file("connection.yaml"), &self.origin, provider.receiver.url());
             harness.operator().put("Connection", &self.folder, &connection).await.is(200);
         }
         for version in VERSIONS {
@@ -240,7 +240,7 @@ impl ProviderExample {
         join_all(first.into_iter().map(|mishap| self.tear_down(&harness, &provider, mishap))).await;
         self.give(&harness, &tokens[1]);
         join_all(others.into_iter().map(|mishap| self.tear_down(&harness, &provider, mishap))).await;
-        assert_eq!(provider.refused(), [""; 0]);
+        assert_eq!(provider.receiver.refused(), [""; 0]);
         self.assert_not_leaked(&harness).await;
         let listed: Value = harness.get("/v1/targets?gone=true&unconfirmed=true").await.is(200).json();
         let names =
