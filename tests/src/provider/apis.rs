@@ -13,23 +13,17 @@ use crate::receiver::{CannedReply, ReceivedCall};
 /// The fields of a thing: those of `all`, and those of its state.
 type ThingForm = BTreeMap<String, Map<String, Value>>;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct ApiAnswers {
     problems: BTreeMap<String, (u16, String)>,
-    #[serde(default)]
     problem: Value,
     thing: ThingForm,
     detail: Option<ThingForm>,
-    #[serde(default)]
     made: Value,
-    #[serde(default)]
     found: Value,
-    #[serde(default)]
     listed: Value,
-    #[serde(default)]
     page: Value,
-    #[serde(default)]
     access: Value,
     other: Value,
 }
