@@ -213,12 +213,8 @@ impl Workdir {
         serde_json::from_slice(&fs::read(self.state().join("server.json")).unwrap()).unwrap()
     }
 
-    fn log_path(&self) -> PathBuf {
-        self.path().join("dev.log")
-    }
-
     pub fn log(&self) -> String {
-        fs::read_to_string(self.log_path()).unwrap_or_default()
+        fs::read_to_string(self.path().join("dev.log")).unwrap_or_default()
     }
 
     /// Returns the types of the notifications of an instance, in order.
@@ -244,7 +240,7 @@ impl Workdir {
     }
 
     async fn try_dev(&self, port: u16, s3_port: u16) -> Result<DevProcess, String> {
-        let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
+        let log = File::options().create(true).append(true).open(self.path().join("dev.log")).unwrap();
         let before = log.metadata().unwrap().len();
         let (port, s3_port) = (port.to_string(), s3_port.to_string());
         let mut command = self.command(&["dev", "--port", &port, "--s3-port", &s3_port, "--state", ".ebb"]);
@@ -271,11 +267,7 @@ impl Workdir {
     /// Waits until no supervisor or script runs. They have the folder in an argument or a variable.
     pub async fn no_script_runs(&self) {
         let folder = self.path().to_str().unwrap().to_owned();
-        until("the end of all scripts", async || {
-            let running = scripts(&folder);
-            running.is_empty().then_some(())
-        })
-        .await;
+        until("the end of all scripts", async || scripts(&folder).is_empty().then_some(())).await;
     }
 }
 
