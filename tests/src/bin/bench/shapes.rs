@@ -60,22 +60,20 @@ impl RunGraph {
         let mut text = format!("apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}\npreStart:\n");
         for unit in 0..self.units {
             let dependencies = self.shape.dependencies(unit, self.units);
-            let read: Vec<String> = match self.outputs {
+            let names = dependencies.map(|unit| match self.outputs {
+                UnitOutputs::Kept => format!("\"${{units.u{unit}.outputs.id}}\""),
+                UnitOutputs::Nothing => format!("u{unit}"),
+            });
+            let names = names.collect::<Vec<_>>().join(", ");
+            let (read, rest) = match self.outputs {
                 UnitOutputs::Kept => {
-                    dependencies.clone().map(|unit| format!("\"${{units.u{unit}.outputs.id}}\"")).collect()
+                    (names.as_str(), "    outputs: {id: {value: \"${response.body.id}\"}}\n".to_owned())
                 }
-                UnitOutputs::Nothing => Vec::new(),
+                UnitOutputs::Nothing if names.is_empty() => ("", String::new()),
+                UnitOutputs::Nothing => ("", format!("    after: [{names}]\n")),
             };
-            let body = format!("{{unit: u{unit}, read: [{}]}}", read.join(", "));
-            text += &format!("  u{unit}:\n    webhook: {{url: \"{url}\", body: {body}}}\n");
-            match self.outputs {
-                UnitOutputs::Kept => text.push_str("    outputs: {id: {value: \"${response.body.id}\"}}\n"),
-                UnitOutputs::Nothing if !dependencies.is_empty() => {
-                    let names: Vec<String> = dependencies.map(|unit| format!("u{unit}")).collect();
-                    text += &format!("    after: [{}]\n", names.join(", "));
-                }
-                UnitOutputs::Nothing => {}
-            }
+            let body = format!("{{unit: u{unit}, read: [{read}]}}");
+            text += &format!("  u{unit}:\n    webhook: {{url: \"{url}\", body: {body}}}\n{rest}");
         }
         text
     }
