@@ -12,6 +12,7 @@ use ebb_tests::receiver::{CannedReply, TestReceiver};
 use ebb_tests::workdir::Workdir;
 use futures::future::try_join_all;
 use serde_json::json;
+use tokio::process::Child;
 
 pub(crate) mod ebb;
 pub(crate) mod process_tree;
@@ -122,7 +123,7 @@ impl RunningEngine {
     fn usage(&self) -> anyhow::Result<(TreeUsage, TreeUsage)> {
         let pids = match self {
             Self::Ebb(server) => vec![server.dev.pid()],
-            Self::Restate(restate) => vec![restate.server, restate.worker],
+            Self::Restate(restate) => restate.processes.iter().filter_map(Child::id).collect(),
         };
         Ok((usage(&pids[..1])?, usage(&pids)?))
     }
@@ -186,12 +187,19 @@ async fn measured(
     let mut values = Vec::new();
     for shape in shapes {
         receiver.forget();
-        let units = match shape {
-            PeerShape::One => alone(engine, chain(1), "run of one unit, ms", phase, &mut values).await?,
-            PeerShape::Chain => alone(engine, chain(10), "chain of 10, ms per unit", phase, &mut values).await?,
-            PeerShape::Fan10 => alone(engine, fan(10), "1→10→1, ms per unit", phase, &mut values).await?,
-            PeerShape::Fan100 => alone(engine, fan(100), "1→100→1, ms per unit", phase, &mut values).await?,
-            PeerShape::Load => loaded(engine, arguments.callers, phase, &mut values).await?,
+        let alone = match shape {
+            PeerShape::One => Some((chain(1), "run of one unit, ms")),
+            PeerShape::Chain => Some((chain(10), "chain of 10, ms per unit")),
+            PeerShape::Fan10 => Some((fan(10), "1→10→1, ms per unit")),
+            PeerShape::Fan100 => Some((fan(100), "1→100→1, ms per unit")),
+            PeerShape::Load => None,
+        };
+        let units = if let Some((graph, title)) = alone {
+            let times = timed(phase, async || engine.run(graph).await).await?;
+            values.push((title, median(&times) / graph.units as f64));
+            times.len() * graph.units
+        } else {
+            loaded(engine, arguments.callers, phase, &mut values).await?
         };
         let received = receiver.count(UNIT_REQUESTS);
         ensure!(received >= units, "{received} units were received of {units}");
@@ -200,20 +208,6 @@ async fn measured(
         }
     }
     Ok(values)
-}
-
-/// Runs a graph again and again, one run at a time. Adds the median time of a run per unit, in ms, and returns the
-/// number of units.
-async fn alone(
-    engine: &RunningEngine,
-    graph: RunGraph,
-    title: &'static str,
-    phase: Duration,
-    values: &mut PeerFigures,
-) -> anyhow::Result<usize> {
-    let times = timed(phase, async || engine.run(graph).await).await?;
-    values.push((title, median(&times) / graph.units as f64));
-    Ok(times.len() * graph.units)
 }
 
 /// Runs something again and again, one run at a time. Returns the time of each run, in ms.

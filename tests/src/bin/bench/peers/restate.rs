@@ -27,11 +27,8 @@ pub(crate) struct RestateServer {
     http: Client,
     /// The URL at which runs start.
     url: String,
-    /// The process IDs.
-    pub(crate) worker: u32,
-    pub(crate) server: u32,
-    /// Both are killed when they are dropped.
-    _processes: [Child; 2],
+    /// The server and the worker. Both are killed when they are dropped.
+    pub(crate) processes: [Child; 2],
     _folder: TempDir,
 }
 
@@ -68,10 +65,7 @@ impl RestateServer {
         let registration = registration.json(&json!({"uri": format!("http://127.0.0.1:{port}")}));
         sent(registration).await.context("the worker was not registered")?;
         let (note, url) = (format!("{version}; {durability}"), format!("http://{ingress}/runs"));
-        let pid = |child: &Child| child.id().context("a process has ended");
-        let (worker_pid, server_pid) = (pid(&worker)?, pid(&server)?);
-        let _processes = [worker, server];
-        Ok(Self { note, http, url, worker: worker_pid, server: server_pid, _processes, _folder: folder })
+        Ok(Self { note, http, url, processes: [server, worker], _folder: folder })
     }
 
     pub(crate) async fn run(&self, RunGraph { shape, units, .. }: RunGraph) -> anyhow::Result<()> {
