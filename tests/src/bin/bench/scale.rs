@@ -130,10 +130,6 @@ async fn series(
         );
         rows.push(row);
     }
-    Ok(broken(name, growth_mib, &rows))
-}
-
-fn broken(name: &str, growth_mib: f64, rows: &[DecadeRow]) -> Vec<String> {
     let mut broken = Vec::new();
     let mut compared = rows.iter().filter(|row| row.units >= MIN_UNITS);
     if let Some(first) = compared.next() {
@@ -150,7 +146,7 @@ fn broken(name: &str, growth_mib: f64, rows: &[DecadeRow]) -> Vec<String> {
         let least = format!("{:.0} MiB after {}", first.resident_mib, first.size);
         broken.push(format!("resident memory: {memory}, {least}; the limit is {growth_mib} MiB more"));
     }
-    broken
+    Ok(broken)
 }
 
 async fn decade(receiver: &TestReceiver, load: &DecadeLoad) -> anyhow::Result<DecadeRow> {
@@ -167,8 +163,8 @@ async fn decade(receiver: &TestReceiver, load: &DecadeLoad) -> anyhow::Result<De
     let (units, received) = (load.runs * load.resources * load.graph.units, receiver.count(UNIT_REQUESTS));
     ensure!(received >= units, "{received} units were received of {units}");
     // The table moves its log into its file when it closes.
-    let place = server.stop().await;
-    let sizes = files(&place.state()).into_iter().map(|file| Ok(file.metadata()?.len()));
+    server.dev.stop().await;
+    let sizes = files(&server.place.state()).into_iter().map(|file| Ok(file.metadata()?.len()));
     let bytes = sizes.sum::<std::io::Result<u64>>()?;
     Ok(DecadeRow {
         size: load.size,

@@ -40,7 +40,7 @@ pub(crate) struct VirtualStack {
     pub(crate) messages: Arc<ManualQueue>,
     /// The callback tokens of requests that were answered 202.
     pending: Arc<Mutex<Vec<String>>>,
-    unit_requests: Arc<AtomicUsize>,
+    pub(crate) unit_requests: Arc<AtomicUsize>,
 }
 
 pub(crate) struct VirtualFunctions {
@@ -100,10 +100,6 @@ impl VirtualStack {
             }
             Ok(reply.clone())
         })
-    }
-
-    pub(crate) fn unit_requests(&self) -> usize {
-        self.unit_requests.load(Ordering::Relaxed)
     }
 
     /// Returns the environment of a function with an empty cache. `server` receives its requests.

@@ -49,11 +49,6 @@ impl EbbServer {
         Ok(Self { dev, place, secret, http: http(), outcomes, targets: AtomicU64::new(0) })
     }
 
-    pub(crate) async fn stop(self) -> Workdir {
-        self.dev.stop().await;
-        self.place
-    }
-
     /// Creates a target with this number of resources and waits for its notification.
     pub(crate) async fn run(&self, graph: RunGraph, resources: usize) -> anyhow::Result<()> {
         let name = format!("run-{}", self.targets.fetch_add(1, Ordering::Relaxed));
