@@ -78,11 +78,9 @@ impl CloudEmulator {
     pub(crate) async fn outputs(&self) -> anyhow::Result<BTreeMap<String, String>> {
         let mut sam = with_emulator(&self.sam);
         let printed = run(sam.args(["list", "stack-outputs", "--stack-name", STACK, "--output", "json"])).await?;
-        let outputs: Vec<BTreeMap<String, serde_json::Value>> = serde_json::from_str(&printed)?;
-        let text = |output: &BTreeMap<String, serde_json::Value>, name: &str| {
-            output.get(name).and_then(|value| value.as_str()).unwrap_or_default().to_owned()
-        };
-        Ok(outputs.iter().map(|output| (text(output, "OutputKey"), text(output, "OutputValue"))).collect())
+        let outputs: Vec<serde_json::Value> = serde_json::from_str(&printed)?;
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        Ok(outputs.iter().map(|output| (text(&output["OutputKey"]), text(&output["OutputValue"]))).collect())
     }
 
     pub(crate) fn http_api(&self, outputs: &BTreeMap<String, String>) -> anyhow::Result<String> {

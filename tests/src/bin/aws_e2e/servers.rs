@@ -1,19 +1,18 @@
 //! External servers: the receiver of the example with webhooks, and the platform.
 
 use std::net::IpAddr;
-use std::time::Instant;
 
 use anyhow::ensure;
 use ebb_protocol::sign::{self, WebhookKeys};
 use ebb_tests::platform::now;
 use ebb_tests::receiver::{CannedReply, ReceivedCall, TestReceiver};
 use ebb_tests::wait::until;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch;
 
 use crate::keys::SignedMessage;
 
-const PLATFORM: &str = "/platform";
+pub(crate) const PLATFORM: &str = "/platform";
 /// The sandbox of the example with webhooks.
 pub(crate) const SERVICES: &str = "search-pr-9";
 /// The result of the unit that calls back.
@@ -27,7 +26,8 @@ const NOTES: &str = "notes";
 /// request with a wrong signature is rejected, and then every wait fails.
 pub(crate) struct OutsideServers {
     pub(crate) receiver: TestReceiver,
-    may_call_back: watch::Sender<bool>,
+    /// True once the callbacks of accepted requests are sent.
+    pub(crate) may_call_back: watch::Sender<bool>,
 }
 
 impl OutsideServers {
@@ -64,34 +64,16 @@ impl OutsideServers {
         Ok(Self { receiver, may_call_back })
     }
 
-    pub(crate) fn url(&self) -> &str {
-        self.receiver.url()
-    }
-
     /// Returns a plugin whose units send the param `note`.
     pub(crate) fn notes_plugin(&self) -> String {
         let body = "body: {target: \"${target.name}\", note: \"${params.note}\"}";
-        let unit = |name: &str| format!("webhook: {{url: \"{}/notes/{name}\", {body}}}", self.url());
+        let unit = |name: &str| format!("webhook: {{url: \"{}/notes/{name}\", {body}}}", self.receiver.url());
         format!(
             "apiVersion: ebb.dev/v1\nkind: Plugin\nname: {NOTES}@1.0.0\nparams: {{note: {{type: string}}}}\n\
              preStart: {{make: {{{}}}}}\npostStop: {{drop: {{undoes: make, {}}}}}\n",
             unit("make"),
             unit("drop")
         )
-    }
-
-    pub(crate) fn platform(&self) -> String {
-        format!("{}{PLATFORM}", self.receiver.url())
-    }
-
-    /// Sends the callbacks of accepted requests.
-    pub(crate) fn call_back(&self) {
-        self.may_call_back.send_replace(true);
-    }
-
-    /// Returns the times of requests such as `POST /a`.
-    pub(crate) fn times(&self, line: &str) -> Vec<Instant> {
-        self.receiver.calls(line).iter().map(|call| call.at).collect()
     }
 
     /// Waits for a request such as `POST /a`.
@@ -121,12 +103,4 @@ impl OutsideServers {
         ensure!(refused.is_empty(), "wrong signatures: {}", refused.join("; "));
         Ok(())
     }
-}
-
-/// Checks the outputs of the sandbox of the example with webhooks.
-pub(crate) fn are_of_services(outputs: &Value) -> anyhow::Result<()> {
-    for (name, expected) in [("tenant", "tenant"), ("search", INDEX), ("certificate", "certificate")] {
-        ensure!(outputs[name]["value"] == expected, "{name} of {outputs}");
-    }
-    Ok(())
 }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use crate::StackArgs;
 use crate::cloud::CloudEmulator;
 use crate::keys::{SignedMessage, TOKEN};
-use crate::servers::{OutsideServers, SERVICES, are_of_services};
+use crate::servers::{INDEX, OutsideServers, PLATFORM, SERVICES};
 use crate::steps::{run, say, step};
 
 /// Maximum time of two repetitions with a delay of one second each. Only the queue repeats them so early.
@@ -36,7 +36,7 @@ struct DeployedStack<'a> {
 /// Deploys the stack, creates and deletes a sandbox with a deployment in between, and checks each resource of the
 /// stack.
 pub(crate) async fn all(arguments: &StackArgs, cloud: &CloudEmulator, outside: &OutsideServers) -> anyhow::Result<()> {
-    let platform = format!("PlatformUrl={}", outside.platform());
+    let platform = format!("PlatformUrl={}{PLATFORM}", outside.receiver.url());
     let secrets = format!("SecretArn={}", cloud.secret);
     // The emulator has no function URLs of stacks, and runs programs of this machine.
     let architecture = if cfg!(target_arch = "aarch64") { "Architecture=arm64" } else { "Architecture=x86_64" };
@@ -142,7 +142,7 @@ impl DeployedStack<'_> {
     async fn services(&self) -> anyhow::Result<()> {
         let example = self.arguments.examples.join("webhooks");
         let (plugin, sandbox) = (example.join("plugin.yaml"), example.join("sandbox.yaml"));
-        let receiver = format!("receiver={}", self.servers.url());
+        let receiver = format!("receiver={}", self.servers.receiver.url());
         let publish = ["apply", "-f", &plugin.to_string_lossy(), "--set", &receiver];
         step("publish a plugin", run(&mut self.ebb(&publish))).await?;
         let create = ["apply", "-f", &sandbox.to_string_lossy(), "--wait=false"];
@@ -155,11 +155,15 @@ impl DeployedStack<'_> {
             )
         };
         self.redeploy(redeploy, "LogLevel=debug", &[("RUST_LOG", level("debug"))]).await?;
-        self.servers.call_back();
+        self.servers.may_call_back.send_replace(true);
         step("the platform is notified that the sandbox is ready", self.servers.wait_for_outcome("ready")).await?;
         let target = run(&mut self.ebb(&["get", "sandbox", SERVICES, "-o", "json"])).await?;
         let target: Value = serde_json::from_str(&target)?;
-        are_of_services(&target["resources"]["services"]["outputs"])
+        let outputs = &target["resources"]["services"]["outputs"];
+        for (name, expected) in [("tenant", "tenant"), ("search", INDEX), ("certificate", "certificate")] {
+            ensure!(outputs[name]["value"] == expected, "{name} of {outputs}");
+        }
+        Ok(())
     }
 
     /// Checks that the table, the bucket and the queue were used.
@@ -173,10 +177,10 @@ impl DeployedStack<'_> {
         say(&format!("  the bucket has objects: {objects:?}"));
         // These plans are small enough for the table.
         ensure!(objects.contains_key("checks"), "the object of `ebb doctor` is not in the bucket");
-        let times = self.servers.times("POST /certificates");
-        let [first, .., last] = times.as_slice() else { anyhow::bail!("no request was repeated") };
-        let took = last.duration_since(*first);
-        ensure!(times.len() == 3 && took < QUEUE_TIMEOUT, "{} requests within {took:?}", times.len());
+        let calls = self.servers.receiver.calls("POST /certificates");
+        let [first, .., last] = calls.as_slice() else { anyhow::bail!("no request was repeated") };
+        let took = last.at.duration_since(first.at);
+        ensure!(calls.len() == 3 && took < QUEUE_TIMEOUT, "{} requests within {took:?}", calls.len());
         say(&format!("  messages of the queue repeated a request twice within {:.1} s", took.as_secs_f64()));
         Ok(())
     }
