@@ -14,7 +14,7 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{AppendHeaders, IntoResponse as _, Response};
 use ebb_protocol::unit::{CALLBACK_TOKEN, CALLBACK_URL};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -72,25 +72,16 @@ pub struct CallbackReply(CannedReply, Option<Callbacks>);
 
 impl CannedReply {
     pub fn status(status: u16) -> Self {
-        Self { status, headers: Vec::new(), body: String::new() }.with(json!({}))
+        Self::text(status, "application/json", "{}")
     }
 
     pub fn ok(body: Value) -> Self {
         Self::status(200).with(body)
     }
 
-    pub fn page(page: &str) -> Self {
-        let headers = vec![("content-type", "text/html".to_owned())];
-        Self { headers, body: page.to_owned(), ..Self::status(200) }
-    }
-
-    pub fn of(self, status: u16) -> Self {
-        Self { status, ..self }
-    }
-
-    pub fn xml(status: u16, document: &str) -> Self {
-        let headers = vec![("content-type", "text/xml".to_owned())];
-        Self { headers, body: document.to_owned(), ..Self::status(status) }
+    /// Replies with a text of a type such as `text/html`.
+    pub fn text(status: u16, content_type: &str, text: &str) -> Self {
+        Self { status, headers: Vec::new(), body: text.to_owned() }.header("content-type", content_type)
     }
 
     /// Ends the task of the connection, so the client gets no response.

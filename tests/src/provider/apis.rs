@@ -134,7 +134,7 @@ impl ProviderState {
         let (status, code) = &self.answers().problems[&name];
         if self.api == ProviderApi::Rds && !code.is_empty() {
             let error = json!({"Type": "Sender", "Code": code, "Message": name});
-            return CannedReply::xml(*status, &xml(&json!({"ErrorResponse": {"Error": error}})));
+            return CannedReply::text(*status, "text/xml", &xml(&json!({"ErrorResponse": {"Error": error}})));
         }
         let message = if code.is_empty() { &name } else { code };
         let body = self.answers().problem.to_string().replace("{problem}", message);
@@ -155,7 +155,7 @@ impl ProviderState {
                 _ => "DescribeDBInstances",
             };
             let (response, result) = (format!("{kind}Response"), format!("{kind}Result"));
-            return CannedReply::xml(200, &xml(&json!({ response: { result: body } })));
+            return CannedReply::text(200, "text/xml", &xml(&json!({ response: { result: body } })));
         }
         let status = match answer {
             _ if self.api.is_instant() => 200,

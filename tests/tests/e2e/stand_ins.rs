@@ -79,7 +79,7 @@ impl AwsServer {
             let deleted = call.body["QueueUrl"].as_str().and_then(|url| queues.remove(url));
             CannedReply::status(if deleted.is_some() { 200 } else { 400 })
         });
-        receiver.always("GET /states", CannedReply::xml(200, "<ListBucketResult/>"));
+        receiver.always("GET /states", CannedReply::text(200, "text/xml", "<ListBucketResult/>"));
         // A state of Terraform is JSON.
         let objects = Arc::clone(&things);
         receiver.on("PUT /states/*", move |call, _| {
@@ -89,7 +89,7 @@ impl AwsServer {
         for method in ["GET", "HEAD"] {
             let objects = Arc::clone(&things);
             receiver.on(&format!("{method} /states/*"), move |call, _| {
-                let missing = CannedReply::xml(404, "<Error><Code>NoSuchKey</Code></Error>");
+                let missing = CannedReply::text(404, "text/xml", "<Error><Code>NoSuchKey</Code></Error>");
                 objects.lock().unwrap().get(call.path()).map_or(missing, |object| CannedReply::ok(object.clone()))
             });
         }

@@ -11,11 +11,13 @@ use crate::harness::*;
 fn canned(reply: &Value) -> CannedReply {
     match reply {
         Value::Number(status) => CannedReply::status(u16::try_from(status.as_u64().unwrap()).unwrap()),
-        Value::String(page) => CannedReply::page(page),
+        Value::String(page) => CannedReply::text(200, "text/html", page),
         Value::Array(parts) if matches!(parts.len(), 2 | 3) => {
             let headers = parts.iter().skip(2).filter_map(Value::as_object).flatten();
             let body = match (parts[0].as_u64(), &parts[1]) {
-                (Some(status), Value::String(page)) => CannedReply::page(page).of(u16::try_from(status).unwrap()),
+                (Some(status), Value::String(page)) => {
+                    CannedReply::text(u16::try_from(status).unwrap(), "text/html", page)
+                }
                 (_, body) => canned(&parts[0]).with(body.clone()),
             };
             headers.fold(body, |reply, (name, value)| reply.header(name.clone().leak(), value.as_str().unwrap()))

@@ -412,7 +412,7 @@ pub(crate) async fn failures_of_an_issuer_are_explained() {
     issuer.claim(json!({}));
     let large = (200, " ".repeat((1 << 20) + 1), 503, "is larger than 1048576 bytes".to_owned());
     for (answer, body, status, reason) in rows("wrong_answers_with_tokens", &[]).into_iter().chain([large]) {
-        issuer.server.always("POST /token", CannedReply::xml(answer, &body));
+        issuer.server.always("POST /token", CannedReply::text(answer, "text/xml", &body));
         stack.refused(&stack.sign_in(&mut browser).await, status, &reason);
     }
     issuer.claim(json!({}));

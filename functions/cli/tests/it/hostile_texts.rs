@@ -14,7 +14,7 @@ const HOSTILE: &str = "a\u{1b}]52;c;aGk=\u{7}\u{9b}2J\u{202e}b\rc\nUID: forged";
 /// Returns the reply to a request. `hostile_texts.json` has the bodies with `TEXT` for the hostile text.
 fn reply(path: &str) -> CannedReply {
     if path.ends_with("/logs") {
-        return CannedReply::page(HOSTILE);
+        return CannedReply::text(200, "text/html", HOSTILE);
     }
     let quoted = json!(HOSTILE).to_string();
     let bodies = include_str!("hostile_texts.json").replace("TEXT", &quoted[1..quoted.len() - 1]);

@@ -32,7 +32,7 @@ async fn commands_print_the_responses_of_a_server() {
             let body = responses.get(&format!("{path}?{}", call.query)).or_else(|| responses.get(path)).cloned();
             let body = body.unwrap_or_else(|| json!({"status": 404}));
             if let Some(text) = body.as_str() {
-                return CannedReply::page(text);
+                return CannedReply::text(200, "text/html", text);
             }
             // A problem has its status.
             let status = body["status"].as_u64().unwrap_or(200);
