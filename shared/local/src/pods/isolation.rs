@@ -31,6 +31,8 @@ use crate::files;
 pub(super) const OWN: &str = "/ebb-unit";
 const TMP: &str = "/tmp";
 const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
+/// An argument of a mount that has no effect on it.
+const NONE: Option<&str> = None;
 
 /// A private root and the files that are not mounted in it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -71,7 +73,12 @@ impl RootLayout {
     /// # Errors
     /// Returns the reason if the path cannot be used.
     pub(super) fn declare(&mut self, path: &str) -> Result<(), String> {
-        let path = normal(path)?;
+        check_path(path)?;
+        // Without `//` and `.`.
+        let path: PathBuf = Path::new(path).components().collect();
+        if path.components().any(|part| part == Component::ParentDir) {
+            return Err("the path has `..`".to_owned());
+        }
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
             return Err("it is a folder".to_owned());
         };
@@ -111,12 +118,11 @@ impl RootLayout {
             map("uid_map", format!("{uid} {uid} 1"))?;
             map("gid_map", format!("{gid} {gid} 1"))?;
         }
-        let none: Option<&str> = None;
-        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+        mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)
             .map_err(unavailable("no private mounts"))?;
-        mount(Some(&self.root), &self.root, none, MsFlags::MS_BIND, none).map_err(unavailable("no bind mounts"))?;
+        mount(Some(&self.root), &self.root, NONE, MsFlags::MS_BIND, NONE).map_err(unavailable("no bind mounts"))?;
         // Without this, the mount of the parent folder would repeat all of these mounts.
-        mount(none, &self.root, none, MsFlags::MS_UNBINDABLE, none).map_err(unavailable("no unbindable mounts"))?;
+        mount(NONE, &self.root, NONE, MsFlags::MS_UNBINDABLE, NONE).map_err(unavailable("no unbindable mounts"))?;
         self.mount_folder(Path::new("/")).map_err(|error| IsolationError::Failed(format!("private root: {error}")))?;
         self.hide_state().map_err(|error| IsolationError::Failed(format!("hiding the state: {error}")))?;
         let turn = || -> nix::Result<()> {
@@ -162,7 +168,7 @@ impl RootLayout {
         } else {
             fs::File::create(&target)?;
         }
-        bind(path, &target)
+        mount(Some(path), &target, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE).map_err(io::Error::from)
     }
 
     fn hide_state(&self) -> io::Result<()> {
@@ -170,28 +176,12 @@ impl RootLayout {
         if self.state.starts_with(TMP) || !target.is_dir() {
             return Ok(());
         }
-        let (kind, none): (_, Option<&str>) = (Some("tmpfs"), None);
-        mount(kind, &target, kind, MsFlags::MS_RDONLY, none).map_err(io::Error::from)
+        mount(Some("tmpfs"), &target, Some("tmpfs"), MsFlags::MS_RDONLY, NONE).map_err(io::Error::from)
     }
-}
-
-fn bind(from: &Path, to: &Path) -> io::Result<()> {
-    let none: Option<&str> = None;
-    mount(Some(from), to, none, MsFlags::MS_BIND | MsFlags::MS_REC, none).map_err(io::Error::from)
 }
 
 pub(super) fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
-}
-
-/// Returns a declared path without `//` and `.`.
-fn normal(path: &str) -> Result<PathBuf, String> {
-    check_path(path)?;
-    let path: PathBuf = Path::new(path).components().collect();
-    if path.components().any(|part| part == Component::ParentDir) {
-        return Err("the path has `..`".to_owned());
-    }
-    Ok(path)
 }
 
 /// Returns `folder`, which may be missing, with the machine's symbolic links resolved.
