@@ -182,14 +182,8 @@ pub(crate) fn names(folder: &Path) -> Result<Vec<String>, StateFileError> {
 /// Opens a lock file, and creates it if it is missing. A lock is released when the last copy of the file is closed. A
 /// process that inherits the file therefore holds the lock until it ends.
 pub fn lock_file(path: &Path) -> Result<File, StateFileError> {
-    OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .read(true)
-        .write(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(|error| StateFileError::io(path, error))
+    let file = OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(path);
+    file.map_err(|error| StateFileError::io(path, error))
 }
 
 #[cfg(test)]

@@ -97,10 +97,8 @@ fn key(name: &str) -> String {
 }
 
 fn path(state: &Path, name: &str, key: &str) -> Result<PathBuf, PodsError> {
-    for part in [name, key] {
-        if !valid(part) {
-            return Err(PodsError::SecretName(part.chars().take(80).collect()));
-        }
+    if let Some(part) = [name, key].into_iter().find(|part| !valid(part)) {
+        return Err(PodsError::SecretName(part.chars().take(80).collect()));
     }
     Ok(state.join("secrets").join(name).join(key))
 }
