@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ebb_protocol::sign::WebhookSecret;
 use ebb_relay_client::{ClusterConfig, ClusterRegistry, RelayTransport};
+use futures::FutureExt as _;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
@@ -72,10 +73,8 @@ async fn keep_running(
     secret: WebhookSecret,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let mut stop = std::pin::pin!(async move {
-        // An error means that the stack was dropped, which is also a stop.
-        stopped.wait_for(|&stopped| stopped).await.ok();
-    });
+    // An error means that the stack was dropped, which is also a stop.
+    let mut stop = std::pin::pin!(stopped.wait_for(|&stopped| stopped).map(drop));
     loop {
         tokio::select! {
             () = &mut stop => return relay.stop().await,

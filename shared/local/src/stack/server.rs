@@ -81,10 +81,8 @@ async fn respond(
         .timer(TokioTimer::new())
         .header_read_timeout(head)
         .serve_connection(TokioIo::new(stream), service);
-    let stop = async move {
-        // An error means that the stack was dropped, which is also a stop.
-        stopped.wait_for(|&stopped| stopped).await.ok();
-    };
+    // An error means that the stack was dropped, which is also a stop.
+    let stop = stopped.wait_for(|&stopped| stopped).map(drop);
     let ended = tokio::select! {
         ended = poll_fn(|context| connection.poll_without_shutdown(context)) => ended,
         () = stop => {
