@@ -148,22 +148,17 @@ fn registered<C: Collector + Clone + 'static>(registry: &Registry, metric: prome
     metric
 }
 
-struct MetricsServer {
-    functions: ServerState,
-    metrics: StackMetrics,
-    /// The address of the listener. Only programs of this machine reach a loopback address.
-    address: IpAddr,
-}
+/// Functions, metrics and the address of the listener. Only programs of this machine reach a loopback address.
+type MetricsServer = (ServerState, StackMetrics, IpAddr);
 
 /// Returns the route of the metrics. It needs a token with the scope `read`, unless `address` is a loopback address and the
 /// request names one.
 pub(super) fn router(functions: ServerState, metrics: StackMetrics, address: IpAddr) -> Router {
-    let server = MetricsServer { functions, metrics, address };
-    Router::new().route("/metrics", get(scrape)).with_state(Arc::new(server))
+    Router::new().route("/metrics", get(scrape)).with_state(Arc::<MetricsServer>::new((functions, metrics, address)))
 }
 
 async fn scrape(State(server): State<Arc<MetricsServer>>, headers: HeaderMap) -> HttpResult<impl IntoResponse> {
-    let MetricsServer { functions, metrics, address } = &*server;
+    let (functions, metrics, address) = &*server;
     if !address.is_loopback() || !names_loopback(&headers) {
         functions.authorize_metrics(&headers).await?;
     }
