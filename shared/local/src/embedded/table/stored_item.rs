@@ -123,19 +123,14 @@ pub(super) fn signed(number: u64) -> i64 {
 }
 
 /// The columns of indexes: `g`, `due`, `l` and `ttl`.
-#[derive(PartialEq)]
-struct IndexColumns([Value; 4]);
+type IndexColumns = [Value; 4];
 
-impl IndexColumns {
-    fn of(item: &Item) -> Self {
-        Self(["g", "due", "l", "ttl"].map(|name| match item.get(name) {
-            Some(AttributeValue::N(number)) => {
-                number.parse().map_or(Value::Null, |number| Value::Integer(signed(number)))
-            }
-            Some(AttributeValue::S(text)) => Value::Text(text.clone()),
-            _ => Value::Null,
-        }))
-    }
+fn index_columns(item: &Item) -> IndexColumns {
+    ["g", "due", "l", "ttl"].map(|name| match item.get(name) {
+        Some(AttributeValue::N(number)) => number.parse().map_or(Value::Null, |number| Value::Integer(signed(number))),
+        Some(AttributeValue::S(text)) => Value::Text(text.clone()),
+        _ => Value::Null,
+    })
 }
 
 pub(super) struct EncodedItem {
@@ -148,7 +143,7 @@ impl EncodedItem {
     /// Returns [`rusqlite::Error::ToSqlConversionFailure`] if an attribute has a type that no row stores.
     pub(super) fn of(item: &Item) -> rusqlite::Result<Self> {
         let text = encoded(item).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
-        Ok(Self { text, columns: IndexColumns::of(item) })
+        Ok(Self { text, columns: index_columns(item) })
     }
 }
 
@@ -190,19 +185,19 @@ impl StoredRow {
         let EncodedItem { text, columns } = item;
         let sum = checksum(key, text.as_bytes());
         match before {
-            Some(before) if before.damage.is_none() && IndexColumns::of(&before.item) == columns => {
+            Some(before) if before.damage.is_none() && index_columns(&before.item) == columns => {
                 let sql = "UPDATE items SET item = ?2, sum = ?3 WHERE rowid = ?1";
                 connection.prepare_cached(sql)?.execute((before.number, text, sum))?;
             }
             Some(before) => {
                 let sql = "UPDATE items SET item = ?2, sum = ?3, g = ?4, due = ?5, l = ?6, ttl = ?7 WHERE rowid = ?1";
-                let IndexColumns([g, due, l, ttl]) = columns;
+                let [g, due, l, ttl] = columns;
                 connection.prepare_cached(sql)?.execute((before.number, text, sum, g, due, l, ttl))?;
             }
             None => {
                 let sql =
                     "INSERT INTO items (pk, sk, item, sum, g, due, l, ttl) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-                let IndexColumns([g, due, l, ttl]) = columns;
+                let [g, due, l, ttl] = columns;
                 connection.prepare_cached(sql)?.execute((&key.partition, &key.sort, text, sum, g, due, l, ttl))?;
             }
         }
