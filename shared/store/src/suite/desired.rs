@@ -1,19 +1,16 @@
 use super::fixture::*;
 
-fn key() -> DesiredKey {
-    desired("1", 1).key
-}
-
 fn desired(delivery: &str, version: u64) -> DesiredTarget {
     DesiredTarget { delivery: delivery.to_owned(), due: Some(Timestamp(2_000)), version, ..sample("desired") }
 }
 
 pub(super) async fn a_desired_state_is_due_until_it_has_a_result(StoreFixture { store, .. }: StoreFixture) {
     let first = desired("1", 1);
-    assert_eq!(store.read_desired(&key()).await.unwrap(), None);
+    let key = &first.key;
+    assert_eq!(store.read_desired(key).await.unwrap(), None);
     assert!(store.put_desired(&first).await.unwrap());
-    assert_eq!(store.read_desired(&key()).await.unwrap(), Some(first.clone()));
-    let due = DueItem::Desired(key());
+    assert_eq!(store.read_desired(key).await.unwrap(), Some(first.clone()));
+    let due = DueItem::Desired(key.clone());
     assert_eq!(store.query_due(Timestamp(2_000), 10).await.unwrap(), [(Timestamp(2_000), due)]);
     // A repetition counts as written. Another state of the same version is refused.
     assert!(store.put_desired(&first).await.unwrap());
@@ -23,16 +20,15 @@ pub(super) async fn a_desired_state_is_due_until_it_has_a_result(StoreFixture { 
     assert!(store.put_desired(&failed).await.unwrap());
     assert_eq!(store.query_due(Timestamp(u64::MAX), 10).await.unwrap(), []);
     assert!(store.put_desired(&desired("3", 3)).await.unwrap());
-    assert_eq!(store.read_desired(&key()).await.unwrap().unwrap().result, None);
+    assert_eq!(store.read_desired(key).await.unwrap().unwrap().result, None);
+}
+
+fn document(name: &str, document: &str) -> NamedDocument {
+    NamedDocument { name: name.to_owned(), document: document.to_owned(), changed: Timestamp(7) }
 }
 
 pub(super) async fn named_documents_are_replaced_and_listed(fixture: StoreFixture) {
     let store = &fixture.store;
-    let document = |name: &str, document: &str| NamedDocument {
-        name: name.to_owned(),
-        document: document.to_owned(),
-        changed: Timestamp(7),
-    };
     for kind in [NamedKind::Source, NamedKind::Connection, NamedKind::Subscription] {
         for one in [document("b", "1"), document("a", "1"), document("b", "2")] {
             store.put_document(kind, &one).await.unwrap();
@@ -54,11 +50,7 @@ pub(super) async fn named_documents_are_replaced_and_listed(fixture: StoreFixtur
 
 pub(super) async fn undelivered_notifications_are_listed_by_subscription(StoreFixture { store, .. }: StoreFixture) {
     for name in ["a/1-gone-1", "a/2-ready-1", "a/2-ready-2", "a/20-gone-1", "a-b/1", "b/1"] {
-        let (name, document) = (name.to_owned(), "{}".to_owned());
-        store
-            .put_document(NamedKind::Undelivered, &NamedDocument { name, document, changed: Timestamp(7) })
-            .await
-            .unwrap();
+        store.put_document(NamedKind::Undelivered, &document(name, "{}")).await.unwrap();
     }
     let names = async |subscription, limit| {
         let found = store.list_undelivered(subscription, limit).await.unwrap();
