@@ -3,11 +3,6 @@ use super::fixture::*;
 
 const PERSISTENT: usize = 50;
 
-/// Returns status and code of errors of a busy or failing table.
-fn transient() -> Vec<(u16, String)> {
-    sample("transientErrors")
-}
-
 fn retryable<T: std::fmt::Debug>(response: StoreResult<T>) {
     assert!(matches!(response, Err(StoreError::Retryable { .. })), "{response:?}");
 }
@@ -15,7 +10,7 @@ fn retryable<T: std::fmt::Debug>(response: StoreResult<T>) {
 pub(super) async fn transient_errors_are_retried(fixture: StoreFixture) {
     let run = fixture.run("a").await;
     let (proxy, store) = fixture.proxy();
-    for (unit, (status, code)) in (0..).zip(transient()) {
+    for (unit, (status, code)) in (0..).zip(sample::<Vec<(u16, String)>>("transientErrors")) {
         for operation in ["UpdateItem", "GetItem", "Query", "TransactWriteItems", "PutItem"] {
             proxy.plan(operation, [ProxyFault::error(status, &code)]);
         }
@@ -34,7 +29,7 @@ pub(super) async fn persistent_throttling_is_retryable(fixture: StoreFixture) {
     let (one, other) = (result(AttemptOutcome::Failed, "1"), result(AttemptOutcome::Failed, "2"));
     let (first, started) = (Attempt(1), AttemptUpdate::Started(Timestamp(1)));
     fixture.store.put_result(&run, Unit(1), first, &one).await.unwrap();
-    for (status, code) in transient() {
+    for (status, code) in sample::<Vec<(u16, String)>>("transientErrors") {
         let (proxy, store) = fixture.proxy();
         for operation in ["UpdateItem", "GetItem", "Query", "BatchGetItem", "TransactWriteItems", "PutItem"] {
             proxy.plan(operation, vec![ProxyFault::error(status, &code); PERSISTENT]);

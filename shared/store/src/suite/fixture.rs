@@ -156,7 +156,7 @@ impl HttpConnector for S3Connector {
     }
 }
 
-/// Opens the bucket `ebb` of an S3 server in this process, which stores it in `folder`. Creates it if it is missing.
+/// Creates the bucket `ebb` of an S3 server in this process, which stores it in the empty `folder`.
 async fn s3_bucket(folder: &Path) -> S3Bucket {
     let mut service = S3ServiceBuilder::new(s3s_fs::FileSystem::new(folder).unwrap());
     service.set_auth(SimpleAuth::from_single("test", "test"));
@@ -170,9 +170,7 @@ async fn s3_bucket(folder: &Path) -> S3Bucket {
         .http_client(http_client_fn(move |_, _| SharedHttpConnector::new(S3Connector(service.clone()))))
         .build();
     let client = aws_sdk_s3::Client::from_conf(config);
-    if client.head_bucket().bucket("ebb").send().await.is_err() {
-        client.create_bucket().bucket("ebb").send().await.unwrap();
-    }
+    client.create_bucket().bucket("ebb").send().await.unwrap();
     S3Bucket::new(client, "ebb")
 }
 

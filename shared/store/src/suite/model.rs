@@ -54,15 +54,13 @@ fn change() -> impl Strategy<Value = PatchChange> {
     ]
 }
 
-/// Returns true if one write can express the changes: a set has either additions or deletions.
-fn expressible(changes: &[PatchChange]) -> bool {
-    let reopens = changes.iter().any(|change| matches!(change, PatchChange::Reopen(_)));
-    let adds = changes.iter().any(|change| matches!(change, PatchChange::AddDone(_) | PatchChange::AddFailed(_)));
-    !(reopens && adds)
-}
-
 fn patch() -> impl Strategy<Value = Patch> {
-    let changes = prop::collection::vec(change(), 0..4).prop_filter("expressible", |it| expressible(it));
+    // One write can express the changes: a set has either additions or deletions.
+    let changes = prop::collection::vec(change(), 0..4).prop_filter("expressible", |changes| {
+        let reopens = changes.iter().any(|change| matches!(change, PatchChange::Reopen(_)));
+        let adds = changes.iter().any(|change| matches!(change, PatchChange::AddDone(_) | PatchChange::AddFailed(_)));
+        !(reopens && adds)
+    });
     let conditions = prop::collection::vec(condition(), 0..4);
     (conditions, changes).prop_map(|(conditions, changes)| Patch { conditions, changes })
 }
