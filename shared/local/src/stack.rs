@@ -335,7 +335,6 @@ fn flow_settings(
     units: &UnitBackend,
     retention: Option<Duration>,
 ) -> Result<FlowSettings, StackError> {
-    let retention = retention.map(|time| Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)));
     let max_in_flight = match units {
         // An upper bound for requests on one machine.
         UnitBackend::Processes | UnitBackend::Containers(_) | UnitBackend::Cluster(_) => Millis(500),
@@ -363,7 +362,7 @@ fn flow_settings(
         callback_wait: Duration::from_millis(20),
         first_sweep_delay: Millis(60_000),
         max_sweep_interval: Millis(3_600_000),
-        retention,
+        retention: retention.map(Millis::from),
         max_dispatches: 50,
         dispatch_budget: Duration::from_secs(3),
     })

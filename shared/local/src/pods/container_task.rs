@@ -128,8 +128,8 @@ impl ContainerTask<'_> {
             heartbeat_ms: 60_000,
             report_retry_ms: 20_000,
         };
-        let grace_ms = u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX);
-        let spec = script::spec(self.request, self.config, grace_ms, FOLDER, Some(relay)).map_err(not_startable)?;
+        let spec = script::spec(self.request, self.config, Millis::from(GRACE).0, FOLDER, Some(relay));
+        let spec = spec.map_err(not_startable)?;
         let spec = serde_json::to_vec(&spec).map_err(|error| not_startable(error.to_string()))?;
         let reports = serve(listener, token);
         files::write_whole(&self.task.started(), b"")?;

@@ -282,8 +282,7 @@ impl RelayShared {
                 FolderState::Lost => self.resolve_lost(&task).await?,
                 FolderState::Running => {
                     if !is_asked {
-                        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-                        files::write_json(&task.cancel(), &CancelRequest { grace_ms })?;
+                        files::write_json(&task.cancel(), &CancelRequest { grace_ms: Millis::from(grace).0 })?;
                         is_asked = true;
                     }
                     if until.is_some_and(|until| Instant::now() > until) {

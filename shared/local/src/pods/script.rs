@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use ebb_protocol::entrypoint::{self, EntrypointSpec, RelayAddress, ScriptExit};
 use ebb_protocol::limits::LOG_TAIL;
 use ebb_protocol::relay::{EnsureTask, ScriptInput, ScriptTask};
-use ebb_protocol::{Callback, CallbackStatus, ReasonCode, SecretRef, TaskId, UnitValue};
+use ebb_protocol::{Callback, CallbackStatus, Millis, ReasonCode, SecretRef, TaskId, UnitValue};
 use serde::{Deserialize, Serialize};
 
 use super::{ContainerEngine, PodsError, TaskFolder, logs, secrets};
@@ -108,7 +108,7 @@ pub(super) fn outcome(
         Ok(ended) => store_outputs(id, config, ended),
         Err(TaskFailure(code, why)) => Callback::failed(code, &why),
     };
-    result.duration_ms.get_or_insert_with(|| u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
+    result.duration_ms.get_or_insert_with(|| Millis::from(begun.elapsed()).0);
     result.log.get_or_insert(log);
     Ok(Some(result))
 }
