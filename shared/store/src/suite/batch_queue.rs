@@ -2,14 +2,12 @@ use ebb_protocol::listing::ReportedPolicy;
 
 use super::fixture::*;
 
-const NOW: Timestamp = Timestamp(1_800_000_000_000);
-
 fn batch(id: &str, ends: u64, size: usize) -> QueuedBatch {
-    QueuedBatch { id: id.into(), posted: NOW, expires: Timestamp(NOW.0 + ends), body: vec![7; size], once: false }
+    QueuedBatch { id: id.into(), posted: AT, expires: Timestamp(AT.0 + ends), body: vec![7; size], once: false }
 }
 
 async fn pending(store: &Store, cluster: &str, at: u64, open: &[String], limit: usize, bytes: usize) -> Vec<String> {
-    let now = Timestamp(NOW.0 + at);
+    let now = Timestamp(AT.0 + at);
     let found = store.pending_batches(cluster, now, open, limit, bytes).await.unwrap();
     found.into_iter().map(|batch| batch.id).collect()
 }
@@ -67,7 +65,7 @@ pub(super) async fn large_batches_and_responses_are_stored_in_the_bucket(StoreFi
         let id = size.to_string();
         let (body, response) = (format!("batches/eu/{id}"), format!("batches/eu/{id}.response"));
         store.enqueue_batch("eu", &batch(&id, 10, size)).await.unwrap();
-        let found = store.pending_batches("eu", NOW, &[], 9, usize::MAX).await.unwrap();
+        let found = store.pending_batches("eu", AT, &[], 9, usize::MAX).await.unwrap();
         assert_eq!(found, [batch(&id, 10, size)]);
         assert!(store.put_reply("eu", &id, &vec![8; size]).await.unwrap());
         assert_eq!(store.bucket.get_object(&body).await.unwrap().is_some(), in_bucket, "{size}");
@@ -96,13 +94,13 @@ pub(super) async fn a_batch_that_is_delivered_once_is_pending_once(StoreFixture 
 /// The numbers in the documentation of costs.
 pub(super) async fn a_queued_batch_costs_three_writes(StoreFixture { store, meter, .. }: StoreFixture) {
     meter.take();
-    store.pending_batches("eu", NOW, &[], 9, usize::MAX).await.unwrap();
+    store.pending_batches("eu", AT, &[], 9, usize::MAX).await.unwrap();
     let idle = meter.take();
     // DynamoDB Local reports no capacity for an empty result.
     assert!(idle.read_units <= 1.0, "{idle:?}");
     assert_eq!((idle.requests, idle.write_units), ([("Query", 1)].into(), 0.0));
     store.enqueue_batch("eu", &batch("a", 10, 300)).await.unwrap();
-    store.pending_batches("eu", NOW, &[], 9, usize::MAX).await.unwrap();
+    store.pending_batches("eu", AT, &[], 9, usize::MAX).await.unwrap();
     store.put_reply("eu", "a", &[8; 300]).await.unwrap();
     store.read_reply("eu", "a").await.unwrap();
     store.take_batch("eu", "a").await.unwrap();
@@ -137,7 +135,7 @@ pub(super) async fn a_poll_reads_a_limited_number_of_batches(StoreFixture { stor
 
 pub(super) async fn a_scan_is_claimed_once(StoreFixture { store, .. }: StoreFixture) {
     assert_eq!(store.read_scans().await.unwrap(), [].into());
-    let at = |ms: u64| Timestamp(NOW.0 + ms);
+    let at = |ms: u64| Timestamp(AT.0 + ms);
     for (cluster, seen, next, expected) in sample::<Vec<(String, Option<u64>, u64, bool)>>("claimedScans") {
         let claimed = store.claim_scan(&cluster, seen.map(at), at(next)).await.unwrap();
         assert_eq!(claimed, expected, "{cluster} {seen:?} {next}");
@@ -153,14 +151,14 @@ pub(super) async fn faults_of_clusters_are_recorded_until_they_end(StoreFixture 
     // An outage is recorded once, and a denial once a minute.
     for (kind, cluster, ms, reason, expected) in sample::<Vec<(String, String, u64, String, bool)>>("begunFaults") {
         let kind = if kind == "denial" { Denial } else { Outage };
-        let begun = store.begin_fault(kind, &cluster, Timestamp(NOW.0 + ms), &reason).await.unwrap();
+        let begun = store.begin_fault(kind, &cluster, Timestamp(AT.0 + ms), &reason).await.unwrap();
         assert_eq!(begun, expected, "{kind:?} {cluster} {ms}");
     }
     // An orphan scan does not end a fault.
-    assert!(store.claim_scan("eu", None, NOW).await.unwrap());
-    let scans = [("eu".to_owned(), Some(NOW)), ("a.b#c".to_owned(), None)];
+    assert!(store.claim_scan("eu", None, AT).await.unwrap());
+    let scans = [("eu".to_owned(), Some(AT)), ("a.b#c".to_owned(), None)];
     assert_eq!(store.read_scans().await.unwrap(), scans.into());
-    let fault = |ms: u64, reason: &str| ClusterFault { at: Timestamp(NOW.0 + ms), reason: reason.to_owned() };
+    let fault = |ms: u64, reason: &str| ClusterFault { at: Timestamp(AT.0 + ms), reason: reason.to_owned() };
     let other = ("a.b#c".to_owned(), fault(5, ""));
     for (kind, present) in [(Outage, fault(10, "a")), (Denial, fault(60_000, "c"))] {
         let both = [("eu".to_owned(), present), other.clone()];
@@ -170,7 +168,7 @@ pub(super) async fn faults_of_clusters_are_recorded_until_they_end(StoreFixture 
             assert_eq!(store.read_faults(kind).await.unwrap(), [other.clone()].into());
         }
     }
-    assert!(store.begin_fault(Outage, "eu", Timestamp(NOW.0 + 12), "b").await.unwrap());
+    assert!(store.begin_fault(Outage, "eu", Timestamp(AT.0 + 12), "b").await.unwrap());
     assert_eq!(store.read_faults(Outage).await.unwrap()["eu"], fault(12, "b"));
 }
 
@@ -178,7 +176,7 @@ pub(super) async fn the_last_policy_of_a_cluster_is_kept(StoreFixture { store, .
     assert_eq!(store.read_policy("eu").await.unwrap(), None);
     for (ms, digest) in [(0, "a"), (1, "b")] {
         let policy = ReportedPolicy { digest: digest.to_owned(), ..ReportedPolicy::default() };
-        let record = PolicyRecord { at: Timestamp(NOW.0 + ms), policy };
+        let record = PolicyRecord { at: Timestamp(AT.0 + ms), policy };
         store.note_policy("eu", &record).await.unwrap();
         assert_eq!(store.read_policy("eu").await.unwrap(), Some(record));
     }
@@ -190,18 +188,18 @@ pub(super) async fn nothing_is_left_of_a_forgotten_cluster(StoreFixture { store,
     const KINDS: [ClusterFaultKind; 2] = [ClusterFaultKind::Outage, ClusterFaultKind::Denial];
     // Nothing is known of it yet.
     store.forget_cluster("eu").await.unwrap();
-    let record = PolicyRecord { at: NOW, policy: ReportedPolicy::default() };
+    let record = PolicyRecord { at: AT, policy: ReportedPolicy::default() };
     // One cluster has the name of a part of the other one.
     for cluster in ["eu", "a#eu"] {
-        assert!(store.claim_scan(cluster, None, NOW).await.unwrap());
+        assert!(store.claim_scan(cluster, None, AT).await.unwrap());
         for kind in KINDS {
-            assert!(store.begin_fault(kind, cluster, NOW, "a").await.unwrap());
+            assert!(store.begin_fault(kind, cluster, AT, "a").await.unwrap());
         }
         store.note_policy(cluster, &record).await.unwrap();
     }
     for _ in 0..2 {
         store.forget_cluster("eu").await.unwrap();
-        assert_eq!(store.read_scans().await.unwrap(), [("a#eu".to_owned(), Some(NOW))].into());
+        assert_eq!(store.read_scans().await.unwrap(), [("a#eu".to_owned(), Some(AT))].into());
         for kind in KINDS {
             assert_eq!(store.read_faults(kind).await.unwrap().into_keys().collect::<Vec<_>>(), ["a#eu"]);
         }
@@ -211,7 +209,7 @@ pub(super) async fn nothing_is_left_of_a_forgotten_cluster(StoreFixture { store,
     // Each late write alone shows that the cluster has state.
     let is_known = async || store.read_scans().await.unwrap().contains_key("eu");
     for kind in KINDS {
-        assert!(store.begin_fault(kind, "eu", NOW, "a").await.unwrap() && is_known().await);
+        assert!(store.begin_fault(kind, "eu", AT, "a").await.unwrap() && is_known().await);
         store.forget_cluster("eu").await.unwrap();
     }
     store.note_policy("eu", &record).await.unwrap();

@@ -1,16 +1,15 @@
 use super::fixture;
 use super::fixture::*;
 
-const NOW: Timestamp = Timestamp(1_800_000_000_000);
-/// No invocation that began at `NOW` is left.
-const LATER: Timestamp = Timestamp(NOW.0 + 60 * 60 * 1000);
+/// No invocation that began at `AT` is left.
+const LATER: Timestamp = Timestamp(AT.0 + 60 * 60 * 1000);
 
 fn random(size: usize) -> Vec<u8> {
     std::iter::repeat_with(rand::random::<u8>).take(size).collect()
 }
 
 pub(super) async fn begin(store: &Store, instance: &str, plan: &[u8]) -> bool {
-    store.begin_instance(&fixture::begin(instance), instance, plan, NOW).await.unwrap()
+    store.begin_instance(&fixture::begin(instance), instance, plan, AT).await.unwrap()
 }
 
 pub(super) async fn plans_are_stored_in_the_table_or_the_bucket(fixture: StoreFixture) {
@@ -56,12 +55,12 @@ pub(super) async fn a_rejected_instance_leaves_no_plan(fixture: StoreFixture) {
         assert!(!begin(store, &instance, b"{}").await);
         let other = TargetHead { uid: "u2".to_owned(), ..target("sandbox", &instance) };
         let mut other = TargetTransition::new(other, None);
-        assert!(!store.begin_instance(&other, "other", &plan, NOW).await.unwrap());
+        assert!(!store.begin_instance(&other, "other", &plan, AT).await.unwrap());
         assert_eq!(store.get_plan("other").await.unwrap(), None);
         assert_eq!(fixture.objects_of_plans(), objects);
         assert_eq!(store.get_plan(&instance).await.unwrap(), Some(plan.clone()));
         other.expected_version = Some(1);
-        assert!(store.begin_instance(&other, "other", &plan, NOW).await.unwrap());
+        assert!(store.begin_instance(&other, "other", &plan, AT).await.unwrap());
         assert_eq!(store.get_plan("other").await.unwrap(), Some(plan));
         store.delete_plan("other").await.unwrap();
         assert_eq!(fixture.objects_of_plans(), objects);
@@ -77,7 +76,7 @@ pub(super) async fn an_object_without_an_instance_is_removed(fixture: StoreFixtu
     assert!(begin(&store, "a", &random(2_000)).await);
     let kept = fixture.objects_of_plans();
     proxy.plan("TransactWriteItems", [ProxyFault::error(400, "AccessDeniedException")]);
-    store.begin_instance(&fixture::begin("b"), "b", &random(2_000), NOW).await.unwrap_err();
+    store.begin_instance(&fixture::begin("b"), "b", &random(2_000), AT).await.unwrap_err();
     assert_eq!(proxy.hits(), 1);
     assert_eq!(fixture.objects_of_plans().len(), 2);
     remove_unnamed(&store, Timestamp(LATER.0 - 1)).await;
