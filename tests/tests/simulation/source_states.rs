@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ebb_documents::plan::Plan;
 use ebb_engine::{Millis, TargetChange, TargetPhase, Timestamp};
-use ebb_protocol::{SourceResult, TargetStopCause};
+use ebb_protocol::SourceResult;
 use ebb_store::{DesiredKey, DesiredTarget, PhaseNotice, RefusedUpdate, TargetOutbox};
 use ebb_tests::simulation::{
     FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimOptions, SimTable, SimTask, Simulation, TableAccess,
@@ -21,6 +21,10 @@ const MINUTE: u64 = 60_000;
 
 fn target() -> TargetScenario {
     Scenario::of(vec![SetupUnit::plain(UnitAction::Once, 900, &[])]).target()
+}
+
+fn slow_target() -> TargetScenario {
+    Scenario::of(vec![SetupUnit::plain(UnitAction::Later, 5_000, &[])]).target()
 }
 
 fn key(uid: Option<&str>) -> DesiredKey {
@@ -70,24 +74,74 @@ fn make_due(simulation: &Simulation, change: impl FnOnce(&mut DesiredTarget)) {
     assert!(simulation.table.edit(|store| async move { store.put_desired(&state).await }));
 }
 
+/// A row of `source_steps.yaml`, whose head describes the steps. A step can have what it shows.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StepRow {
+    name: String,
+    /// True if each attempt takes 5 s and calls back.
+    #[serde(default)]
+    calls_back: bool,
+    steps: Vec<Vec<String>>,
+}
+
 #[test]
-fn a_state_that_was_applied_does_not_undo_the_deletion_of_a_person() {
-    for replaces_deletion in [false, true] {
-        let simulation = simulation();
-        begin(&simulation, applied("1", None));
-        make_due(&simulation, |state| {
-            state.is_delete = replaces_deletion;
-            state.result = None;
-        });
-        assert_eq!(send(&simulation, applied("2", None)), SourceResult::Updating);
-        simulation.advance(5_000);
-        simulation.invoke(|functions| async move { functions.delete_target("a", "s", None).await }).unwrap().unwrap();
-        simulation.advance(10 * MINUTE);
-        let target = simulation.target().unwrap();
-        let trace = simulation.trace();
-        assert_eq!((target.phase, target.waiting), (TargetPhase::Gone, None), "{replaces_deletion}: {trace}");
-        assert_eq!(state(&simulation, None).due, None);
+fn each_step_of_a_source_shows_what_it_should() {
+    let rows: Vec<StepRow> = serde_saphyr::from_str(include_str!("source_steps.yaml")).unwrap();
+    for StepRow { name, calls_back, steps } in rows {
+        let target = if calls_back { slow_target() } else { target() };
+        let simulation = Simulation::scheduled(&target, FaultInjector::none());
+        for step in &steps {
+            let words: Vec<&str> = step[0].split(' ').collect();
+            let (argument, uid) = (words.get(1).copied().unwrap_or_default(), words.get(2).copied());
+            let shown = take_step(&simulation, words[0], argument, uid);
+            assert_eq!(shown.as_ref(), step.get(1), "{name}, {step:?}: {}", simulation.trace());
+        }
     }
+}
+
+fn take_step(simulation: &Simulation, verb: &str, argument: &str, uid: Option<&str>) -> Option<String> {
+    let (now, target, state) = (simulation.runtime.now(), || simulation.target().unwrap(), || state(simulation, uid));
+    let sent = |event: DesiredTarget| format!("{:?}", send(simulation, event));
+    Some(match verb {
+        "apply" => sent(applied(argument, uid)),
+        "push" => {
+            let ttl = "ttl: {after: 10m, from: activity}\nresources:";
+            let document = applied("1", None).document.map(|text| text.replacen("resources:", ttl, 1));
+            sent(DesiredTarget { document, ..applied(argument, None) })
+        }
+        "delete" => sent(deleted(argument, uid)),
+        "create" => format!("{:?}", simulation.create()),
+        "uid" => target().uid,
+        "phase" => format!("{:?}", target().phase),
+        "cause" => format!("{:?}", target().stop_cause),
+        "waits" => target().waiting.is_some().to_string(),
+        "extended" => target().expires.is_some_and(|end| end >= now.plus(Millis(9 * MINUTE))).to_string(),
+        "planned" => {
+            let key = target().instance_key();
+            let plan = simulation.table.state().plans[&key].clone();
+            String::from_utf8(plan).unwrap().contains(&format!("\"delivery\":\"{argument}\"")).to_string()
+        }
+        "result" => format!("{:?}", state().result.unwrap().result),
+        "due" => state().due.is_some().to_string(),
+        "document" => state().document.is_some().to_string(),
+        "seldom" => (90..=110).contains(&state().version).to_string(),
+        _ => {
+            match verb {
+                "idle" => simulation.run_until_idle(),
+                "seconds" => simulation.advance(1_000 * argument.parse::<u64>().unwrap()),
+                "end" => simulation.tear_down(),
+                "remove" => {
+                    let removed = simulation.invoke(|it| async move { it.delete_target("a", "s", None).await });
+                    removed.unwrap().unwrap();
+                }
+                "redo" if argument.is_empty() => make_due(simulation, |_| {}),
+                "redo" => make_due(simulation, |state| (state.is_delete, state.result) = (argument == "delete", None)),
+                verb => panic!("{verb} is no step"),
+            }
+            return None;
+        }
+    })
 }
 
 /// A row of `event_orders.yaml`.
@@ -134,33 +188,6 @@ fn events_of_one_time_have_an_order() {
     }
 }
 
-/// A push that changes nothing keeps the target. A repeated one does not.
-#[test]
-fn a_time_to_live_can_count_from_the_last_activity() {
-    let sliding = |delivery: &str| {
-        let event = applied("1", None);
-        let ttl = "ttl: {after: 10m, from: activity}\nresources:";
-        let document = event.document.map(|text| text.replacen("resources:", ttl, 1));
-        DesiredTarget { delivery: delivery.to_owned(), document, ..event }
-    };
-    let simulation = simulation();
-    assert_eq!(send(&simulation, sliding("1")), SourceResult::Starting);
-    for (delivery, result) in
-        [("2", SourceResult::Unchanged), ("3", SourceResult::Unchanged), ("3", SourceResult::Repeated)]
-    {
-        simulation.advance(8 * MINUTE);
-        let target = simulation.target().unwrap();
-        assert_eq!(target.phase, TargetPhase::Ready, "{delivery}: {}", simulation.trace());
-        assert_eq!(send(&simulation, sliding(delivery)), result);
-        let now = simulation.runtime.now();
-        let is_moved = simulation.target().unwrap().expires.is_some_and(|end| end >= now.plus(Millis(9 * MINUTE)));
-        assert_eq!(is_moved, result == SourceResult::Unchanged, "{delivery}");
-    }
-    simulation.advance(4 * MINUTE);
-    let target = simulation.target().unwrap();
-    assert_eq!((target.phase, target.stop_cause), (TargetPhase::Gone, TargetStopCause::Expired));
-}
-
 /// The function instance that receives the first event has a fast clock.
 #[test]
 fn clocks_do_not_order_events_without_a_time() {
@@ -171,46 +198,6 @@ fn clocks_do_not_order_events_without_a_time() {
     assert_eq!(send(&simulation, deleted("2", None)), SourceResult::Stopping);
     simulation.run_until_idle();
     assert_eq!(simulation.target().unwrap().phase, TargetPhase::Gone, "{}", simulation.trace());
-}
-
-/// A deletion that replaced another state is applied twice. An event that names an instance has begun one in between.
-#[test]
-fn the_second_application_of_a_deletion_ends_no_named_instance() {
-    let simulation = simulation();
-    begin(&simulation, applied("1", None));
-    assert_eq!(send(&simulation, deleted("2", None)), SourceResult::Stopping);
-    simulation.run_until_idle();
-    make_due(&simulation, |_| {});
-    assert_eq!(send(&simulation, applied("3", Some("named"))), SourceResult::Starting);
-    simulation.advance(5 * MINUTE);
-    let target = simulation.target().unwrap();
-    assert_eq!((target.uid.as_str(), target.phase), ("named", TargetPhase::Ready), "{}", simulation.trace());
-    let state = state(&simulation, None);
-    assert_eq!((state.due, state.result.unwrap().result), (None, SourceResult::Stopping));
-}
-
-#[test]
-fn a_state_whose_name_is_taken_is_applied_seldom() {
-    let simulation = simulation();
-    let result = |number: &str| send(&simulation, applied(number, Some(number)));
-    assert_eq!(
-        ["1", "2", "3"].map(result),
-        [SourceResult::Starting, SourceResult::Waiting, SourceResult::Accepted],
-        "{}",
-        simulation.trace()
-    );
-    simulation.advance(24 * 60 * MINUTE);
-    let version = state(&simulation, Some("3")).version;
-    assert!((90..=110).contains(&version), "{version} writes in a day");
-    // It is applied when the name is free, and not after it was replaced.
-    assert_eq!(send(&simulation, deleted("4", Some("1"))), SourceResult::Stopping);
-    simulation.advance(30 * MINUTE);
-    assert_eq!(state(&simulation, Some("3")).result.unwrap().result, SourceResult::Waiting);
-    assert_eq!(send(&simulation, applied("5", Some("5"))), SourceResult::Accepted);
-    assert_eq!(send(&simulation, deleted("6", Some("5"))), SourceResult::Ignored);
-    simulation.advance(30 * MINUTE);
-    let replaced = state(&simulation, Some("5"));
-    assert_eq!((replaced.due, replaced.document), (None, None));
 }
 
 /// The platform has not accepted the `gone` of many instances that were deleted while they waited.
@@ -280,7 +267,7 @@ fn refuse_waiting_update(simulation: &Simulation) {
 
 #[test]
 fn an_update_that_is_refused_later_is_listed_and_can_be_sent_again() {
-    let target = Scenario::of(vec![SetupUnit::plain(UnitAction::Later, 5_000, &[])]).target();
+    let target = slow_target();
     for uid in [None, Some("named")] {
         let simulation = Simulation::scheduled(&target, FaultInjector::none());
         assert_eq!(send(&simulation, applied("1", uid)), SourceResult::Starting);
@@ -302,7 +289,7 @@ fn an_update_that_is_refused_later_is_listed_and_can_be_sent_again() {
 /// An update was refused before it began. While its removal writes, another update waits with the same generation.
 #[test]
 fn the_removal_of_an_update_leaves_the_next_one_of_its_generation() {
-    let target = Scenario::of(vec![SetupUnit::plain(UnitAction::Later, 5_000, &[])]).target();
+    let target = slow_target();
     let simulation = Simulation::of(&target, SimOptions { retention: Some(Millis(1)), ..SimOptions::default() });
     assert_eq!(send(&simulation, applied("1", None)), SourceResult::Starting);
     assert_eq!(send(&simulation, applied("2", None)), SourceResult::Waiting);
@@ -323,37 +310,6 @@ fn the_removal_of_an_update_leaves_the_next_one_of_its_generation() {
     let head = simulation.target().unwrap();
     let end = (head.phase, head.generation, head.pending_update);
     assert_eq!(end, (TargetPhase::Ready, 2, None), "{}", simulation.trace());
-}
-
-#[test]
-fn a_deletion_of_a_source_ends_no_instance_of_the_platform_that_waits() {
-    let simulation = simulation();
-    begin(&simulation, applied("1", None));
-    assert!(simulation.create().is_none());
-    assert_eq!(send(&simulation, deleted("2", None)), SourceResult::Stopping);
-    simulation.run_until_idle();
-    let target = simulation.target().unwrap();
-    assert_eq!((target.uid.as_str(), target.phase), ("uid-1", TargetPhase::Ready), "{}", simulation.trace());
-    // When it has ended, its name is free, and its UID is stale for the source, too.
-    simulation.tear_down();
-    let results = ["uid-1", "uid-2"].map(|uid| send(&simulation, applied(uid, Some(uid))));
-    assert_eq!(results, [SourceResult::Outdated, SourceResult::Starting], "{}", simulation.trace());
-}
-
-#[test]
-fn an_instance_that_waits_begins_with_its_newest_document() {
-    let target = Scenario::of(vec![SetupUnit::plain(UnitAction::Later, 5_000, &[])]).target();
-    let simulation = Simulation::scheduled(&target, FaultInjector::none());
-    begin(&simulation, applied("1", None));
-    assert_eq!(send(&simulation, deleted("2", None)), SourceResult::Stopping);
-    for delivery in ["3", "4"] {
-        assert_eq!(send(&simulation, applied(delivery, None)), SourceResult::Waiting);
-    }
-    simulation.run_until_idle();
-    let target = simulation.target().unwrap();
-    let plan = simulation.table.state().plans[&target.instance_key()].clone();
-    assert_eq!(target.phase, TargetPhase::Ready);
-    assert!(String::from_utf8(plan).unwrap().contains("\"delivery\":\"4\""), "{}", simulation.trace());
 }
 
 races! {
