@@ -43,14 +43,14 @@ fn simulation(scenario: &Scenario) -> Simulation {
     Simulation::of(&scenario.target(), SimOptions::default())
 }
 
-/// Runs `race` in every order, waits until nothing is in progress, and runs `check`.
+/// Runs `race` in every order, waits until nothing is in progress, and checks the end.
 pub(crate) fn in_every_order(
     target: &TargetScenario,
     operations: usize,
     faults: impl Fn() -> FaultInjector,
     before: impl Fn(&Simulation),
     race: impl Fn(&Simulation) -> [SimTask<()>; 2],
-    check: impl Fn(&Simulation) -> Result<(), String>,
+    is_good: impl Fn(&Simulation) -> bool,
 ) {
     let (mut wrong, mut most) = (Vec::new(), 0);
     for order in 0..1u32 << operations {
@@ -63,8 +63,10 @@ pub(crate) fn in_every_order(
         simulation.runtime.run(join_all(tasks));
         simulation.run_until_idle();
         most = lock(&schedule).followed.max(most);
-        if let Err(error) = check(&simulation) {
-            wrong.push(format!("{order:0operations$b} {error}\n{}", simulation.trace()));
+        if !is_good(&simulation) {
+            let (target, desired) = (simulation.target(), simulation.table.state().desired.clone());
+            let found = format!("{target:?} {desired:?} {:?}", simulation.end(None));
+            wrong.push(format!("{order:0operations$b} {found}\n{}", simulation.trace()));
         }
     }
     assert!(most > operations / 2, "no order was followed for more than half of the operations");
@@ -96,35 +98,35 @@ fn phase(simulation: &Simulation) -> Option<(String, TargetPhase)> {
     simulation.target().map(|target| (target.uid, target.phase))
 }
 
-/// Checks that no object exists and every run is closed. The target is gone as an instance of `uid`, or was never created.
-fn check_gone(simulation: &Simulation, uid: &str) -> Result<(), String> {
+/// Returns true if no object and no open run exists, and the target is gone as `uid` or was never created.
+fn is_gone(simulation: &Simulation, uid: &str) -> bool {
     let (end, phase) = (simulation.end(None), phase(simulation));
-    let is_gone = phase.as_ref().is_none_or(|phase| *phase == (uid.to_owned(), TargetPhase::Gone));
-    if is_gone && end.remaining.is_empty() && end.violations.is_empty() {
-        return Ok(());
-    }
-    Err(format!("{phase:?} {end:?}"))
+    let is_gone = phase.is_none_or(|phase| phase == (uid.to_owned(), TargetPhase::Gone));
+    is_gone && end.remaining.is_empty() && end.violations.is_empty()
 }
 
-fn check_first_gone(simulation: &Simulation) -> Result<(), String> {
-    check_gone(simulation, "uid-1")
+fn is_first_gone(simulation: &Simulation) -> bool {
+    is_gone(simulation, "uid-1")
 }
 
-/// Checks that the target is ready after its events.
-fn check_events(simulation: &Simulation) -> Result<(), String> {
-    let (end, runs) = (simulation.end(None), runs(simulation));
-    let ran = runs.iter().filter(|run| matches!(run.hook(), Hook::Event(_))).count();
-    let is_good = end.phase == Some(TargetPhase::Ready) && end.violations.is_empty() && ran == 2;
-    if is_good { Ok(()) } else { Err(format!("{ran} events ran: {end:?}")) }
+fn is_ready(simulation: &Simulation) -> bool {
+    let end = simulation.end(None);
+    end.phase == Some(TargetPhase::Ready) && end.violations.is_empty()
+}
+
+/// Returns true if the target is ready after its events.
+fn is_ready_after_events(simulation: &Simulation) -> bool {
+    let ran = runs(simulation).iter().filter(|run| matches!(run.hook(), Hook::Event(_))).count();
+    is_ready(simulation) && ran == 2
 }
 
 /// Tests two requests in every order: the target, what happens before, the requests, and what holds in the end.
 macro_rules! races {
-    ($($test:ident: $target:expr, $before:expr, $race:expr, $check:expr;)+) => {$(
+    ($($test:ident: $target:expr, $before:expr, $race:expr, $is_good:expr;)+) => {$(
         #[test]
         fn $test() {
             let (operations, faults) = ($crate::schedules::operations(), ebb_tests::simulation::FaultInjector::none);
-            $crate::schedules::in_every_order(&$target, operations, faults, $before, $race, $check);
+            $crate::schedules::in_every_order(&$target, operations, faults, $before, $race, $is_good);
         }
     )+};
 }
@@ -132,7 +134,7 @@ pub(crate) use races;
 
 races! {
     no_object_remains_after_a_concurrent_creation_and_deletion:
-        scenario().target(), |_| {}, |race| [create(race, 0), delete(race, 0)], check_first_gone;
+        scenario().target(), |_| {}, |race| [create(race, 0), delete(race, 0)], is_first_gone;
     no_instance_remains_after_a_concurrent_creation_and_deletion_by_the_api:
         scenario().target(),
         |_| {},
@@ -142,7 +144,7 @@ races! {
             let (creation, platform) = (race.start(|it| async move { it.apply(request).await }), race.platform.clone());
             [creation, race.runtime.spawn(async move { platform.delete_by("person", "s", Some(&uid)).await })]
         },
-        |simulation| check_gone(simulation, &request(&scenario().target(), "8h").derived_uid().unwrap());
+        |simulation| is_gone(simulation, &request(&scenario().target(), "8h").derived_uid().unwrap());
     a_waiting_instance_starts_or_is_deleted:
         scenario().target(),
         |simulation| {
@@ -150,19 +152,17 @@ races! {
             simulation.runtime.run(create(simulation, 1));
         },
         |race| [delete(race, 0), delete(race, 1)],
-        |simulation| check_first_gone(simulation).or_else(|_| check_gone(simulation, "uid-2"));
+        |simulation| is_first_gone(simulation) || is_gone(simulation, "uid-2");
     a_second_instance_starts_when_the_first_one_ends:
         scenario().target(),
         Simulation::set_up,
         |race| [delete(race, 0), create(race, 1)],
         |simulation| {
-            let end = simulation.end(None);
-            let is_ready = phase(simulation) == Some(("uid-2".to_owned(), TargetPhase::Ready));
-            let is_good = is_ready && end.violations.is_empty() && end.remaining.len() == 2;
-            if is_good { Ok(()) } else { Err(format!("{end:?}")) }
+            let is_second = simulation.target().is_some_and(|target| target.uid == "uid-2");
+            is_second && is_ready(simulation) && simulation.end(None).remaining.len() == 2
         };
     two_events_run_one_after_the_other:
-        with_an_event(), Simulation::set_up, |race| [send_event(race, 0), send_event(race, 1)], check_events;
+        with_an_event(), Simulation::set_up, |race| [send_event(race, 0), send_event(race, 1)], is_ready_after_events;
     // The first event ends in a millisecond.
     an_event_runs_that_comes_when_another_one_ends:
         with_an_event(),
@@ -172,9 +172,9 @@ races! {
             simulation.advance(EVENT_MS - 1);
         },
         |race| [send_event(race, 1), race.runtime.spawn(async {})],
-        check_events;
+        is_ready_after_events;
     no_event_runs_after_a_concurrent_deletion:
-        with_an_event(), Simulation::set_up, |race| [send_event(race, 0), delete(race, 0)], check_first_gone;
+        with_an_event(), Simulation::set_up, |race| [send_event(race, 0), delete(race, 0)], is_first_gone;
     no_object_remains_after_a_concurrent_retry_and_deletion:
         {
             let mut scenario = scenario();
@@ -189,7 +189,7 @@ races! {
             let retry = race.start(|functions| async move { functions.retry("s", None).await });
             [retry, delete(race, 0)]
         },
-        check_first_gone;
+        is_first_gone;
     // Each document gets a generation of its own.
     no_concurrent_request_is_lost:
         scenario().target(),
@@ -197,8 +197,7 @@ races! {
         |race| ["8h", "9h"].map(|ttl| apply(race, ttl)),
         |simulation| {
             let target = simulation.target().unwrap();
-            let is_good = (target.phase, target.generation) == (TargetPhase::Ready, 3);
-            if is_good { Ok(()) } else { Err(format!("{target:?}")) }
+            (target.phase, target.generation) == (TargetPhase::Ready, 3)
         };
 }
 
@@ -221,12 +220,7 @@ fn one_of_two_sweeps_posts_a_webhook_again() {
         advance_to_wakeup(simulation);
         assert!(simulation.ledger.state().attempts.is_empty(), "{}", simulation.trace());
     };
-    let check = |simulation: &Simulation| {
-        let end = simulation.end(None);
-        let is_good = end.phase == Some(TargetPhase::Ready) && end.violations.is_empty();
-        if is_good { Ok(()) } else { Err(format!("{end:?}")) }
-    };
-    in_every_order(&target, operations(), faults, before, |race| [sweep(race), sweep(race)], check);
+    in_every_order(&target, operations(), faults, before, |race| [sweep(race), sweep(race)], is_ready);
 }
 
 /// An operator deletes a stuck target by force while an invocation ends its run, which still waits for the platform. Nothing
@@ -256,12 +250,11 @@ fn a_forced_deletion_ends_while_its_run_ends() {
             simulation.start(|functions| async move { functions.message(message).await }),
         ]
     };
-    let check = |simulation: &Simulation| {
+    let is_gone = |simulation: &Simulation| {
         let end = simulation.end(None);
-        let is_gone = end.phase == Some(TargetPhase::Gone) && end.notifications.contains(GONE);
-        if is_gone && end.violations.is_empty() { Ok(()) } else { Err(format!("{end:?}")) }
+        end.phase == Some(TargetPhase::Gone) && end.notifications.contains(GONE) && end.violations.is_empty()
     };
-    in_every_order(&with_one_undo(), operations(), stuck, before, race, check);
+    in_every_order(&with_one_undo(), operations(), stuck, before, race, is_gone);
 }
 
 /// Advances the time until the first run is due.

@@ -328,7 +328,7 @@ races! {
                 Some(target) => target.phase == TargetPhase::Ready,
                 None => state.is_delete,
             };
-            if is_good && state.due.is_none() { Ok(()) } else { Err(format!("{target:?} {state:?}")) }
+            is_good && state.due.is_none()
         };
     the_newest_of_concurrent_events_decides:
         target(),
@@ -337,9 +337,8 @@ races! {
         |simulation| {
             simulation.advance(10 * MINUTE);
             let (target, state) = (simulation.target().unwrap(), state(simulation, None));
-            let is_good = target.phase == if state.is_delete { TargetPhase::Gone } else { TargetPhase::Ready };
-            let is_good = is_good && target.waiting.is_none() && state.due.is_none();
-            if is_good { Ok(()) } else { Err(format!("{target:?} {state:?}")) }
+            let expected = if state.is_delete { TargetPhase::Gone } else { TargetPhase::Ready };
+            target.phase == expected && target.waiting.is_none() && state.due.is_none()
         };
     // The deletion and the creation have one time.
     a_creation_lives_beside_a_deletion_of_its_second:
@@ -352,8 +351,7 @@ races! {
         |simulation| {
             simulation.advance(10 * MINUTE);
             let (target, state) = (simulation.target().unwrap(), state(simulation, None));
-            let is_good = target.phase == TargetPhase::Ready && state.delivery == "3" && state.due.is_none();
-            if is_good { Ok(()) } else { Err(format!("{target:?} {state:?}")) }
+            target.phase == TargetPhase::Ready && state.delivery == "3" && state.due.is_none()
         };
     // Two events change one instance, which one of them names. Each document gets a generation of its own.
     no_concurrent_change_of_an_instance_is_lost:
@@ -362,8 +360,7 @@ races! {
         |race| events(race, [applied("2", Some("named")), applied("3", None)]),
         |simulation| {
             let target = simulation.target().unwrap();
-            let is_good = (target.uid.as_str(), target.phase, target.generation) == ("named", TargetPhase::Ready, 3);
-            if is_good { Ok(()) } else { Err(format!("{target:?}")) }
+            (target.uid.as_str(), target.phase, target.generation) == ("named", TargetPhase::Ready, 3)
         };
     one_of_two_sources_gets_a_name:
         target(),
@@ -378,7 +375,6 @@ races! {
                 let is_rejected = state.result.as_ref().is_some_and(|one| one.result == SourceResult::Rejected);
                 is_rejected == (target.source.as_ref() != Some(&state.key.source))
             };
-            let is_good = target.phase == TargetPhase::Ready && table.desired.values().all(is_good);
-            if is_good { Ok(()) } else { Err(format!("{target:?} {:?}", table.desired)) }
+            target.phase == TargetPhase::Ready && table.desired.values().all(is_good)
         };
 }
