@@ -116,6 +116,13 @@ fn take_step(simulation: &Simulation, verb: &str, argument: &str, uid: Option<&s
         "phase" => format!("{:?}", target().phase),
         "cause" => format!("{:?}", target().stop_cause),
         "waits" => target().waiting.is_some().to_string(),
+        "pending" => target().pending_update.is_some().to_string(),
+        "refused" => target().refused_update.unwrap().reason.contains("`namespace`").to_string(),
+        "listed" => {
+            let events = simulation.table.state().rejections["src"].events.clone();
+            let shown = events.iter().map(|one| format!("{} {}", one.delivery, one.detail.contains("`namespace`")));
+            shown.collect::<Vec<_>>().join(", ")
+        }
         "extended" => target().expires.is_some_and(|end| end >= now.plus(Millis(9 * MINUTE))).to_string(),
         "planned" => {
             let key = target().instance_key();
@@ -137,6 +144,9 @@ fn take_step(simulation: &Simulation, verb: &str, argument: &str, uid: Option<&s
                 }
                 "redo" if argument.is_empty() => make_due(simulation, |_| {}),
                 "redo" => make_due(simulation, |state| (state.is_delete, state.result) = (argument == "delete", None)),
+                "refuse" => refuse_waiting_update(simulation),
+                "fill" => fill_outbox(simulation),
+                "empty" => simulation.table.edit_target("s", |transition| transition.target.outbox.notices.clear()),
                 verb => panic!("{verb} is no step"),
             }
             return None;
@@ -200,24 +210,6 @@ fn clocks_do_not_order_events_without_a_time() {
     assert_eq!(simulation.target().unwrap().phase, TargetPhase::Gone, "{}", simulation.trace());
 }
 
-/// The platform has not accepted the `gone` of many instances that were deleted while they waited.
-#[test]
-fn a_state_waits_for_the_notifications_of_the_platform() {
-    let simulation = simulation();
-    begin(&simulation, applied("1", Some("1")));
-    let (phase, at, to) = (TargetChange::Gone, Timestamp(0), vec![TargetOutbox::PLATFORM.to_owned()]);
-    let notice =
-        PhaseNotice { number: 1, phase, at, run: None, ended: None, owner: None, target: serde_json::Value::Null, to };
-    simulation.table.edit_target("s", |transition| {
-        transition.target.outbox.notices = vec![notice; TargetOutbox::MAX_PLATFORM_NOTICES];
-    });
-    assert_eq!(send(&simulation, applied("2", Some("2"))), SourceResult::Accepted, "{}", simulation.trace());
-    simulation.table.edit_target("s", |transition| transition.target.outbox.notices.clear());
-    simulation.advance(5 * MINUTE);
-    let result = state(&simulation, Some("2")).result.unwrap().result;
-    assert_eq!(result, SourceResult::Waiting, "{}", simulation.trace());
-}
-
 /// Returns true if a rejected state is stored without a place in the list of rejected events.
 fn has_unlisted(table: &SimTable) -> bool {
     let state = table.state();
@@ -251,6 +243,16 @@ fn a_rejected_state_is_listed_before_its_result_is_stored() {
     assert_eq!(rejections.events.len(), 1, "{rejections:?}");
 }
 
+/// Fills the list of notifications of the target, none of which the platform has accepted.
+fn fill_outbox(simulation: &Simulation) {
+    let (phase, at, to) = (TargetChange::Gone, Timestamp(0), vec![TargetOutbox::PLATFORM.to_owned()]);
+    let notice =
+        PhaseNotice { number: 1, phase, at, run: None, ended: None, owner: None, target: serde_json::Value::Null, to };
+    simulation.table.edit_target("s", |transition| {
+        transition.target.outbox.notices = vec![notice; TargetOutbox::MAX_PLATFORM_NOTICES];
+    });
+}
+
 /// Changes the namespace in the plan of the update that waits, so that it is refused when it begins.
 fn refuse_waiting_update(simulation: &Simulation) {
     let target = simulation.target().unwrap();
@@ -263,27 +265,6 @@ fn refuse_waiting_update(simulation: &Simulation) {
     simulation.table.edit_target("s", |transition| {
         transition.target.pending_update.as_mut().unwrap().plan = plan.digest();
     });
-}
-
-#[test]
-fn an_update_that_is_refused_later_is_listed_and_can_be_sent_again() {
-    let target = slow_target();
-    for uid in [None, Some("named")] {
-        let simulation = Simulation::scheduled(&target, FaultInjector::none());
-        assert_eq!(send(&simulation, applied("1", uid)), SourceResult::Starting);
-        assert_eq!(send(&simulation, applied("2", uid)), SourceResult::Waiting);
-        refuse_waiting_update(&simulation);
-        simulation.advance(10 * MINUTE);
-        let head = simulation.target().unwrap();
-        assert_eq!((head.phase, head.pending_update.clone()), (TargetPhase::Ready, None), "{}", simulation.trace());
-        assert!(head.refused_update.is_some_and(|refused| refused.reason.contains("`namespace`")));
-        assert_eq!(state(&simulation, uid).result.unwrap().result, SourceResult::Rejected);
-        let listed = simulation.table.state().rejections["src"].events.clone();
-        let listed: Vec<(&str, bool)> =
-            listed.iter().map(|event| (event.delivery.as_str(), event.detail.contains("`namespace`"))).collect();
-        assert_eq!(listed, [("2", true)]);
-        assert_eq!(send(&simulation, applied("2", uid)), SourceResult::Updating);
-    }
 }
 
 /// An update was refused before it began. While its removal writes, another update waits with the same generation.
