@@ -1,7 +1,6 @@
 //! Explores all orders of steps.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 use super::*;
 
@@ -131,15 +130,11 @@ impl PathSearch<'_> {
             let bounded = self.most < WHOLE;
             if is_new && schedule.is_none() {
                 let left = self.most - unusual;
-                match self.seen.entry(state(place, &budget, &platform, bounded.then_some(&order))) {
-                    Entry::Occupied(seen) if *seen.get() >= left => return None,
-                    Entry::Occupied(mut seen) => {
-                        seen.insert(left);
-                    }
-                    Entry::Vacant(new) => {
-                        new.insert(left);
-                    }
+                let state = state(place, &budget, &platform, bounded.then_some(&order));
+                if self.seen.get(&state).is_some_and(|&known| known >= left) {
+                    return None;
                 }
+                self.seen.insert(state, left);
             }
             let (free, mut choices) = place.choices(&budget, &platform);
             order.sort(place, &mut choices[..free]);

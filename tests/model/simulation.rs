@@ -38,7 +38,8 @@ pub struct ModelGraph {
     pub once: bool,
     /// The attempts of a unit. `None` for [`ATTEMPTS`].
     pub attempts: Option<u32>,
-    pub outputs: OutputMode,
+    /// True if the units have no outputs. Otherwise, each one has one output, its object.
+    pub without_outputs: bool,
     /// Maximum number of concurrent scripts.
     pub slots: Option<usize>,
     /// Maximum number of dispatches of an invocation. `None` for the default of a deployment.
@@ -63,14 +64,6 @@ pub enum ModelUpdate {
     Labelled,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
-pub enum OutputMode {
-    /// Each unit has one output, its object.
-    #[default]
-    Id,
-    Nothing,
-}
-
 /// Returns the document of a plugin with some units of a graph. It reads the output of another unit as its param `wire`.
 fn plugin(graph: &ModelGraph, name: &str, own: &[usize]) -> String {
     let is_wired = own.iter().flat_map(|&unit| &graph.units[unit].1).any(|read| !own.contains(read));
@@ -79,14 +72,14 @@ fn plugin(graph: &ModelGraph, name: &str, own: &[usize]) -> String {
         let (action, reads) = &graph.units[unit];
         let source = |read: &usize| if own.contains(read) { format!("u{read}") } else { "wire".to_owned() };
         let (name, reads) = (format!("u{unit}"), reads.iter().map(source).collect::<Vec<_>>());
-        let text = match graph.outputs {
-            OutputMode::Id => documents::setup(&name, *action, &reads, ""),
-            OutputMode::Nothing => format!("  {name}:\n{}", documents::body(&name, *action, &reads)),
+        let text = match graph.without_outputs {
+            false => documents::setup(&name, *action, &reads, ""),
+            true => format!("  {name}:\n{}", documents::body(&name, *action, &reads)),
         };
         if graph.once { text.replace("body:", "idempotent: false, body:") } else { text }
     };
     let undo = |&unit: &usize| {
-        let read = (graph.outputs == OutputMode::Id).then(|| format!("u{unit}.?id"));
+        let read = (!graph.without_outputs).then(|| format!("u{unit}.?id"));
         let body = documents::body(&format!("x{unit}"), graph.units[unit].0, read.as_slice());
         format!("  x{unit}:\n    undoes: u{unit}\n{body}")
     };
