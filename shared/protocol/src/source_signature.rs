@@ -131,9 +131,9 @@ impl SourceScheme {
     fn proof(&self, value: &str, signed: &[u8]) -> Zeroizing<String> {
         Zeroizing::new(match self {
             Self::Hmac { prefix, algorithm, encoding, .. } => {
-                format!("{prefix}{}", encoded(*encoding, &mac(*algorithm, value.as_bytes(), signed)))
+                format!("{prefix}{}", encoding_parts(*encoding).1(mac_parts(*algorithm).1(value.as_bytes(), signed)))
             }
-            Self::Jws(jws) => URL_SAFE_NO_PAD.encode(mac(jws.algorithm.parts().1, value.as_bytes(), signed)),
+            Self::Jws(jws) => URL_SAFE_NO_PAD.encode(mac_parts(jws.algorithm.parts().1).1(value.as_bytes(), signed)),
             Self::E2b => URL_SAFE_NO_PAD.encode(Sha256::new().chain_update(value).chain_update(signed).finalize()),
             Self::Bearer => format!("Bearer {value}"),
             Self::Basic { user } => {
@@ -160,7 +160,7 @@ impl SourceScheme {
         let expected = match self {
             Self::Hmac { prefix, algorithm, encoding, text, .. } => {
                 let also = if text.pieces.is_empty() { "" } else { " of the text `signed` and" };
-                let (algorithm, encoding) = (algorithm_name(*algorithm), encoding_name(*encoding));
+                let (algorithm, encoding) = (mac_parts(*algorithm).0, encoding_parts(*encoding).0);
                 format!("{prefix}X, where X is the {algorithm}, {encoding},{also}")
             }
             Self::Jws(jws) => format!("a JSON Web Signature ({})", jws.algorithm.parts().0),
@@ -373,41 +373,26 @@ pub(crate) fn same(expected: impl AsRef<[u8]>, given: impl AsRef<[u8]>) -> bool 
     mac(given.as_ref()).verify(&mac(expected.as_ref()).finalize().into_bytes()).is_ok()
 }
 
-fn algorithm_name(algorithm: HmacAlgorithm) -> &'static str {
-    match algorithm {
-        HmacAlgorithm::Sha1 => "HMAC-SHA1",
-        HmacAlgorithm::Sha256 => "HMAC-SHA256",
-        HmacAlgorithm::Sha384 => "HMAC-SHA384",
-        HmacAlgorithm::Sha512 => "HMAC-SHA512",
-    }
-}
-
-fn mac(algorithm: HmacAlgorithm, key: &[u8], body: &[u8]) -> Vec<u8> {
+/// Returns the name of an algorithm for people, and its function of a key and a text.
+fn mac_parts(algorithm: HmacAlgorithm) -> (&'static str, fn(&[u8], &[u8]) -> Vec<u8>) {
     fn with<M: Mac + KeyInit>(key: &[u8], body: &[u8]) -> Vec<u8> {
         let mac = <M as KeyInit>::new_from_slice(key).expect("HMAC takes keys of any length");
         mac.chain_update(body).finalize().into_bytes().to_vec()
     }
     match algorithm {
-        HmacAlgorithm::Sha1 => with::<Hmac<Sha1>>(key, body),
-        HmacAlgorithm::Sha256 => with::<Hmac<Sha256>>(key, body),
-        HmacAlgorithm::Sha384 => with::<Hmac<Sha384>>(key, body),
-        HmacAlgorithm::Sha512 => with::<Hmac<Sha512>>(key, body),
+        HmacAlgorithm::Sha1 => ("HMAC-SHA1", with::<Hmac<Sha1>>),
+        HmacAlgorithm::Sha256 => ("HMAC-SHA256", with::<Hmac<Sha256>>),
+        HmacAlgorithm::Sha384 => ("HMAC-SHA384", with::<Hmac<Sha384>>),
+        HmacAlgorithm::Sha512 => ("HMAC-SHA512", with::<Hmac<Sha512>>),
     }
 }
 
-fn encoded(encoding: SignatureEncoding, bytes: &[u8]) -> String {
+/// Returns the name of an encoding for people, and its function.
+fn encoding_parts(encoding: SignatureEncoding) -> (&'static str, fn(Vec<u8>) -> String) {
     match encoding {
-        SignatureEncoding::Hex => hex::encode(bytes),
-        SignatureEncoding::Base64 => STANDARD.encode(bytes),
-        SignatureEncoding::Base64url => URL_SAFE_NO_PAD.encode(bytes),
-    }
-}
-
-fn encoding_name(encoding: SignatureEncoding) -> &'static str {
-    match encoding {
-        SignatureEncoding::Hex => "in lower-case hex",
-        SignatureEncoding::Base64 => "in base64 with padding",
-        SignatureEncoding::Base64url => "in base64url without padding",
+        SignatureEncoding::Hex => ("in lower-case hex", hex::encode),
+        SignatureEncoding::Base64 => ("in base64 with padding", |bytes| STANDARD.encode(bytes)),
+        SignatureEncoding::Base64url => ("in base64url without padding", |bytes| URL_SAFE_NO_PAD.encode(bytes)),
     }
 }
 
