@@ -171,29 +171,12 @@ pub enum ReasonCode {
 impl ReasonCode {
     /// Returns true if another attempt may succeed. This is the default of `retry.on`.
     pub fn can_pass(self) -> bool {
+        use ReasonCode::*;
         match self {
-            Self::Exit
-            | Self::Timeout
-            | Self::Lost
-            | Self::Connect
-            | Self::HttpStatus
-            | Self::Failed
-            | Self::Unreadable
-            | Self::ImagePull
-            | Self::Unschedulable
-            | Self::Evicted
-            | Self::Quota => true,
-            Self::Refused
-            | Self::OutputMissing
-            | Self::OutputTooLarge
-            | Self::OutputInvalid
-            | Self::Render
-            | Self::NotStartable
-            | Self::OutOfMemory
-            | Self::Denied
-            | Self::Cancelled
-            | Self::Skipped
-            | Self::Overridden => false,
+            Exit | Timeout | Lost | Connect | HttpStatus | Failed | Unreadable | ImagePull | Unschedulable
+            | Evicted | Quota => true,
+            Refused | OutputMissing | OutputTooLarge | OutputInvalid | Render | NotStartable | OutOfMemory | Denied
+            | Cancelled | Skipped | Overridden => false,
         }
     }
 }
