@@ -14,7 +14,7 @@ pub struct ObjectStatus {
     pub reason: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ObjectState {
     Ready,
@@ -36,11 +36,7 @@ const STORED_REASON: usize = 80;
 /// Returns the objects that are stored with a failure: those that are not ready first, as many as fit into
 /// [`MAX_STORED`].
 pub fn stored_objects(mut objects: Vec<ObjectStatus>) -> Vec<ObjectStatus> {
-    objects.sort_by_key(|status| match status.state {
-        ObjectState::Failed => 0,
-        ObjectState::Pending => 1,
-        ObjectState::Ready => 2,
-    });
+    objects.sort_by_key(|status| std::cmp::Reverse(status.state));
     let mut bytes = 2;
     let shortened = objects.into_iter().take(MAX_OBJECTS).map(|status| ObjectStatus {
         object: crate::limits::clean(&status.object, STORED_NAME),
