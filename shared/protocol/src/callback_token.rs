@@ -92,11 +92,7 @@ impl TokenClaims {
         let mut parts = signed.split('.');
         let (SCHEME, kind) = (parts.next()?, parts.next()?) else { return None };
         let claims = Self {
-            kind: match kind {
-                "r" => TokenKind::Relay,
-                "w" => TokenKind::Webhook,
-                _ => return None,
-            },
+            kind: [TokenKind::Relay, TokenKind::Webhook].into_iter().find(|known| known.as_str() == kind)?,
             run: parts.next()?.parse().ok()?,
             unit: Unit(parts.next()?.parse().ok()?),
             attempt: Attempt(parts.next()?.parse().ok()?),
