@@ -6,6 +6,7 @@ use std::str::FromStr;
 use ebb_engine::{EventName, Hook, Unit};
 use serde::{Deserialize, Serialize};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
+use sha2::{Digest as _, Sha256};
 
 /// The id of a run. It is derived from instance, generation and hook, so that a repeated start is idempotent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, SerializeDisplay, DeserializeFromStr)]
@@ -211,7 +212,6 @@ pub fn instance_key(kind: &str, name: &str, uid: &str) -> String {
 /// Returns the first `length` characters of a base-32 digest in lower case. Different lists of parts have different
 /// digests.
 pub fn short_digest(parts: &[&str], length: usize) -> String {
-    use sha2::{Digest as _, Sha256};
     const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let mut digest = Sha256::new();
     for part in parts {
@@ -229,7 +229,6 @@ pub fn installation(parts: &[&str]) -> String {
 
 /// Returns a digest as `sha256:HEX`.
 pub fn digest(bytes: &[u8]) -> String {
-    use sha2::{Digest as _, Sha256};
     format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
 }
 

@@ -90,9 +90,7 @@ impl WebhookSecret {
 
     /// Derives a key for another purpose than signatures.
     pub(crate) fn derive(&self, purpose: &[u8]) -> Zeroizing<[u8; 32]> {
-        let mut mac = hmac_with(&self.0);
-        mac.update(purpose);
-        Zeroizing::new(mac.finalize().into_bytes().into())
+        Zeroizing::new(hmac_with(&self.0).chain_update(purpose).finalize().into_bytes().into())
     }
 
     /// Derives the secret that signs the requests of a plugin's webhook units. Its holder learns nothing about this
@@ -103,11 +101,8 @@ impl WebhookSecret {
     }
 
     fn mac(&self, id: &[u8], timestamp: &[u8], body: &[u8]) -> Hmac<Sha256> {
-        let mut mac = hmac_with(&self.0);
-        for part in [id, b".", timestamp, b".", body] {
-            mac.update(part);
-        }
-        mac
+        let parts = [id, b".", timestamp, b".", body];
+        parts.into_iter().fold(hmac_with(&self.0), |mac, part| mac.chain_update(part))
     }
 }
 
