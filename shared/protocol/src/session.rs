@@ -188,12 +188,8 @@ mod tests {
             assert!(!texts[..at].contains(text) && !pending.reveal().contains(text.as_str()));
         }
         assert_eq!((pending.verifier().len(), pending.challenge().len()), (64, 43));
-        for other in [
-            begin(2, 7, "https://issuer.test", "/console/a?b=c;d"),
-            begin(1, 8, "https://issuer.test", "/console/a?b=c;d"),
-            begin(1, 7, "https://other.test", "/console/a?b=c;d"),
-            begin(1, 7, "https://issuer.test", "/console"),
-        ] {
+        for (secret, at, issuer, next) in crate::tests::rows::<(u64, u64, String, String)>("other_sign_ins") {
+            let other = begin(secret, at, &issuer, &next);
             assert!(!other.has_state(&pending.state()) && !other.has_nonce(&pending.nonce()));
             assert_ne!(other.verifier().as_str(), pending.verifier().as_str());
         }

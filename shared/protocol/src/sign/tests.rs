@@ -46,13 +46,8 @@ fn one_of_several_signatures_must_match() {
     let parts = [("<right>", &*right), ("<wrong>", &*wrong), ("<mac>", mac), ("<cut mac>", &mac[..20])];
     for (text, expected) in rows::<(String, String)>("one_of_several_signatures_must_match") {
         let signature = parts.iter().fold(text, |text, (name, part)| text.replace(name, part));
-        let expected = match &*expected {
-            "" => Ok(id()),
-            "NoMatch" => Err(SignatureError::NoMatch),
-            "NoVersion" => Err(SignatureError::NoVersion),
-            _ => Err(malformed(WEBHOOK_SIGNATURE, "at most 8 v1 signatures")),
-        };
-        assert_eq!(taken(&signature), expected, "{signature}");
+        let found = taken(&signature).map_or_else(|error| format!("{error:?}"), |id| id.to_string());
+        assert_eq!(found, expected, "{signature}");
     }
 }
 

@@ -2,7 +2,7 @@ use super::*;
 use crate::tests::rows;
 
 #[test]
-fn waits_failures_and_outputs_have_a_text() {
+fn waits_failures_outputs_and_names_have_a_text() {
     for (wait, text) in rows::<(TargetWait, String)>("a_wait_names_both_parties") {
         assert_eq!(target_wait(&wait), text);
     }
@@ -13,10 +13,6 @@ fn waits_failures_and_outputs_have_a_text() {
         assert_eq!(output(&value), (text, is_masked));
     }
     assert_eq!((quoted("two\nlines"), quoted("plain")), ("\"two\\nlines\"".to_owned(), "plain".to_owned()));
-}
-
-#[test]
-fn many_names_are_counted() {
     assert_eq!(
         (named(&["a", "b"], 2), named(&["a", "b", "c"], 30)),
         ("a, b".to_owned(), "a, b, c and 27 more".to_owned())
