@@ -101,13 +101,10 @@ impl RunId {
     fn parts(&self) -> Option<(&str, u64, Hook)> {
         let (key, rest) = self.0.split_once('-')?;
         let (generation, name) = rest.split_once('-')?;
+        let known = HOOKS.iter().find(|row| row.1 == name).map(|row| row.0);
         let hook = match name.strip_prefix(EVENT) {
             Some(event) => Hook::Event(event.parse::<EventRef>().ok()?.name),
-            None => HOOKS
-                .iter()
-                .find(|row| row.1 == name)
-                .map(|row| row.0)
-                .or_else(|| Hook::update_number(name).map(Hook::Update))?,
+            None => known.or_else(|| Hook::update_number(name).map(Hook::Update))?,
         };
         let plain = !key.is_empty() && key.len() <= 32;
         let plain = plain && key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());

@@ -127,15 +127,10 @@ impl Callback {
                 self = Self { log: self.log, duration_ms: self.duration_ms, ..failed };
             }
         } else {
-            let reason = self.reason.map(|reason| Self::failed(reason.code, &reason.message));
+            let Self { reason, log, duration_ms, retry_after, objects, .. } = self;
+            let reason = reason.map(|reason| Self::failed(reason.code, &reason.message));
             let failed = reason.unwrap_or_else(|| Self::failed(ReasonCode::Failed, "the unit failed without a reason"));
-            self = Self {
-                log: self.log,
-                duration_ms: self.duration_ms,
-                retry_after: self.retry_after,
-                objects: self.objects,
-                ..failed
-            };
+            self = Self { log, duration_ms, retry_after, objects, ..failed };
         }
         let full_log = self.log.clone();
         let mut limit = LOG_TAIL;
@@ -157,11 +152,9 @@ impl Callback {
 
     /// Checks that each output has one valid value.
     fn readable(&self) -> Result<(), String> {
-        for (name, text) in &self.binary {
-            // The error does not contain the text, because a script can report any text.
-            if STANDARD.decode(text).is_err() {
-                return Err(format!("output {name:?} is not base64"));
-            }
+        // The error does not contain the text, because a script can report any text.
+        if let Some((name, _)) = self.binary.iter().find(|(_, text)| STANDARD.decode(text).is_err()) {
+            return Err(format!("output {name:?} is not base64"));
         }
         let names = self.outputs.keys().chain(self.binary.keys()).chain(self.secrets.keys());
         let mut seen = BTreeSet::new();

@@ -309,11 +309,8 @@ fn seconds(written: &str) -> Result<u64, SignatureError> {
 /// Returns the `v1` signatures. Invalid base64 counts as a signature that does not match.
 fn signatures(headers: &HeaderMap) -> Result<Vec<Vec<u8>>, SignatureError> {
     let text = single(headers, WEBHOOK_SIGNATURE)?;
-    let all: Vec<&str> = text
-        .split(' ')
-        .filter_map(|signature| signature.strip_prefix(VERSION)?.strip_prefix(','))
-        .take(MAX_SIGNATURES + 1)
-        .collect();
+    let all = text.split(' ').filter_map(|signature| signature.strip_prefix(VERSION)?.strip_prefix(','));
+    let all: Vec<&str> = all.take(MAX_SIGNATURES + 1).collect();
     if all.is_empty() {
         return Err(SignatureError::NoVersion);
     }

@@ -83,11 +83,8 @@ impl TargetSituation<'_> {
                     let retry = commands::retry_with(target, &format!("{plugin}@VERSION"));
                     next.push(format!("if its undo is wrong: publish a corrected version of {plugin}, then: {retry}"));
                 }
-                if let Some(own) = self
-                    .failures
-                    .iter()
-                    .find(|failed| failed.unit.starts_with("target/") || failed.unit.starts_with("target~"))
-                {
+                let is_own = |unit: &str| unit.starts_with("target/") || unit.starts_with("target~");
+                if let Some(own) = self.failures.iter().find(|failed| is_own(&failed.unit)) {
                     let retry = commands::retry_with_file(target);
                     next.push(format!("if {} is wrong: correct the file, then: {retry}", own.unit));
                 }
