@@ -194,11 +194,9 @@ pub struct FieldError {
 impl LifecycleData {
     pub const MAX_KIND: usize = 63;
     pub const MAX_NAME: usize = 253;
-    /// Bytes of a name. In a key, a non-ASCII byte takes three bytes, and an index key may have 1,024 bytes.
+    /// Bytes of a name or a UID. In a key, a non-ASCII byte takes three bytes, and an index key may have 1,024 bytes.
     pub const MAX_NAME_BYTES: usize = 300;
     pub const MAX_UID: usize = 128;
-    /// Bytes of a UID, limited like the name.
-    pub const MAX_UID_BYTES: usize = 300;
     pub const MAX_ROUTING_KEY: usize = 128;
 
     pub fn target_key(&self) -> TargetKey<'_> {
@@ -292,7 +290,7 @@ pub fn unreserved_uid(uid: &str) -> Result<(), FieldError> {
 
 /// Checks a UID in the same way as a name.
 pub fn uid(uid: &str) -> Result<(), FieldError> {
-    plain_text("uid", uid, LifecycleData::MAX_UID, LifecycleData::MAX_UID_BYTES)
+    plain_text("uid", uid, LifecycleData::MAX_UID, LifecycleData::MAX_NAME_BYTES)
 }
 
 fn plain_text(field: &'static str, text: &str, characters: usize, bytes: usize) -> Result<(), FieldError> {
