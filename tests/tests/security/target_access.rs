@@ -1,7 +1,7 @@
 //! Scopes that are limited to own targets, or to targets with a label.
 
 use ebb_flow::operator::overrides;
-use ebb_protocol::{HistoryPage, Millis, RunPage, TargetDetail, TargetPage};
+use ebb_protocol::{HistoryPage, Millis, TargetDetail};
 use ebb_store::{HistoryItem, TargetHead, TargetTransition};
 use futures::StreamExt as _;
 
@@ -9,6 +9,7 @@ use super::api::{SCRIPT, routes};
 use super::raw_requests;
 use crate::harness::*;
 
+const TABLE: &str = "security/target_access.yaml";
 const OWN: [&str; 3] = ["read:own", "targets:write:own", "targets:reveal:own"];
 
 async fn owners(harness: &Harness) -> (String, String) {
@@ -52,22 +53,10 @@ pub(crate) async fn no_route_reaches_a_foreign_target() {
 pub(crate) async fn a_history_names_no_foreign_entry() {
     let harness = Harness::simple().await;
     let (ann, bob) = owners(&harness).await;
-    for owner in [&ann, &bob] {
-        harness.with_token(owner, "POST /v1/targets", Some(simple_request("a", ""))).await.is(202);
-        harness.phase("a", TargetPhase::Ready).await;
-        if owner == &ann {
-            harness.with_token(owner, "DELETE /v1/targets/sandbox/a", None).await.is(202);
-            harness.settled("a").await;
-        }
-    }
+    let names = [("ANN_TOKEN", ann.as_str()), ("BOB_TOKEN", bob.as_str())];
+    request_table::play(&harness, TABLE, "a_history_names_no_foreign_entry", &names).await;
     let page =
         async |query: &str| harness.with_token(&bob, &format!("GET /v1/targets/sandbox/a/history{query}"), None).await;
-    let own: HistoryPage = page("").await.is(200).json();
-    assert_eq!((own.entries.len(), own.next_token), (1, None));
-    // A tool continues after the last entry that it has shown.
-    let rest: HistoryPage = page(&format!("?nextToken={}", own.entries[0].id)).await.is(200).json();
-    assert!(rest.entries.is_empty());
-    page("?nextToken=x").await.is_problem(400, "invalid-next-token");
     // Only a page after very many foreign entries ends at one of them.
     let (store, begin) = (harness.stack().store(), now());
     let foreign = (1..=1_000_u64).map(|number| HistoryItem {
@@ -113,8 +102,8 @@ pub(crate) async fn a_slow_request_reaches_no_later_owner() {
         assert_eq!(raw_requests::status(request).await, Some(404));
     }
     let uid = seen.info.uid;
-    let (table, test) = ("security/target_access.yaml", "a_request_for_a_former_instance_is_refused");
-    request_table::play(&harness, table, test, &[("SEEN_UID", &uid), ("OWN_UID", &own.uid)]).await;
+    let test = "a_request_for_a_former_instance_is_refused";
+    request_table::play(&harness, TABLE, test, &[("SEEN_UID", &uid), ("OWN_UID", &own.uid)]).await;
     // The instance can be replaced after the check of a request.
     let (env, key) = (harness.stack().env(), TargetKey::new("sandbox", "a"));
     let outcome = overrides::force(env, (key, Some(&uid)), None, ("gone", None), None).await;
@@ -141,19 +130,6 @@ pub(super) async fn store_targets(harness: &Harness, count: usize, owner: impl F
 pub(crate) async fn pages_name_no_foreign_target() {
     const LAST: usize = 1_049;
     let harness = Harness::new().await;
-    let bob = harness.token("bob", &OWN).await;
     store_targets(&harness, LAST + 1, |number| if number == LAST { "token bob" } else { "token ann" }).await;
-    let page = async |query: &str| harness.with_token(&bob, &format!("GET /v1/targets?{query}"), None).await;
-    let first = page("").await;
-    assert!(!first.body.contains("t0999") && !first.body.contains("sandbox"), "{first:?}");
-    let TargetPage { targets, next_token, .. } = first.is(200).json();
-    assert!(targets.is_empty());
-    let second: TargetPage = page(&format!("nextToken={}", next_token.unwrap())).await.is(200).json();
-    assert_eq!((second.targets[0].name.as_str(), second.targets.len(), second.next_token), ("t1049", 1, None));
-    page("nextToken=sandbox/t0999").await.is_problem(400, "invalid-query");
-    // Pages of runs end as rarely.
-    let runs = async |query: &str| harness.with_token(&bob, &format!("GET /v1/runs?{query}"), None).await;
-    let first: RunPage = runs("").await.is(200).json();
-    let second: RunPage = runs(&format!("nextToken={}", first.next_token.unwrap())).await.is(200).json();
-    assert_eq!((second.runs.len(), second.next_token), (0, None));
+    request_table::play(&harness, TABLE, "pages_name_no_foreign_target", &[]).await;
 }
