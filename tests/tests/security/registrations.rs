@@ -8,9 +8,10 @@ use ebb_relay_client::ClusterRegistry;
 use ebb_store::suite::Meter;
 use ebb_store::{ClusterFaultKind, PolicyRecord};
 
-use super::api::SCRIPT;
 use super::polls::{self, PINNED, secret};
 use crate::harness::*;
+
+const TABLE: &str = "security/registrations.yaml";
 
 /// Registers a cluster, and returns its bootstrap token.
 async fn bootstrap(harness: &Harness, name: &str) -> String {
@@ -44,12 +45,7 @@ async fn registered() -> (Harness, String) {
 pub(crate) async fn an_entry_keeps_its_cluster() {
     let entry = |uid: &str| json!({"eu": {"secret": *secret(8).reveal(), "uid": uid, "entrypointImage": "r"}});
     let harness = Harness::with_clusters(&entry(PINNED)).await;
-    let token = bootstrap(&harness, "eu").await;
-    let problem = register(&harness, "eu", &token, &request("uid-of-copy", 1)).await.is_problem(409, "wrong-cluster");
-    assert!(problem.detail.contains("EBB_CLUSTERS") && problem.detail.contains(PINNED), "{problem:?}");
-    poll(&harness, "eu", 8).await.is(200);
-    register(&harness, "eu", &token, &request(PINNED, 1)).await.is(200);
-    poll(&harness, "eu", 1).await.is(200);
+    request_table::play(&harness, TABLE, "an_entry_keeps_its_cluster", &[]).await;
     // The registered secret cannot be decrypted. An entry of another cluster does not replace it.
     for (uid, connected) in [(PINNED, 1), ("uid-of-copy", 0)] {
         let registry = ClusterRegistry::parse(&entry(uid).to_string()).unwrap();
@@ -110,14 +106,7 @@ pub(crate) async fn a_registered_cluster_is_used_at_once() {
         until("a batch", async || poll(&harness, "eu", 1).await.is(200).json::<PollResponse>().batches.pop()).await;
     assert!(batch.open(&WebhookKeys::from(secret(1)), "eu").is_some());
     pending.abort();
-    harness.publish("simple@1.0.0", SCRIPT).await;
-    harness.post("/v1/targets", simple_request("p", "cluster: eu\n")).await.is(202);
-    let problem = harness.request(Method::DELETE, "/v1/clusters/eu", None).await.is_problem(409, "cluster-in-use");
-    assert!(problem.detail.contains("sandbox/p"), "{problem:?}");
-    poll(&harness, "eu", 1).await.is(200);
-    harness.request(Method::DELETE, "/v1/clusters/eu?force=true", None).await.is(204);
-    poll(&harness, "eu", 1).await.is_problem(401, "invalid-signature");
-    register(&harness, "eu", &token, &request(PINNED, 1)).await.is_problem(401, "invalid-token");
+    request_table::play(&harness, TABLE, "a_deleted_cluster_is_used_no_more", &[("ITS_TOKEN", &token)]).await;
     assert_eq!(harness.stack().store().list_clusters().await.unwrap(), []);
 }
 
@@ -144,7 +133,7 @@ pub(crate) async fn nothing_is_left_of_a_deleted_cluster() {
 /// refused, because the policy may change before a unit runs.
 pub(crate) async fn documents_are_checked_against_the_reported_policy() {
     let (harness, _) = registered().await;
-    let play = async |test: &str| request_table::play(&harness, "security/registrations.yaml", test, &[]).await;
+    let play = async |test: &str| request_table::play(&harness, TABLE, test, &[]).await;
     let store = harness.stack().store();
     let mut recorded = None;
     for _ in 0..2 {
